@@ -1,0 +1,3 @@
+module hansard
+
+go 1.26

@@ -1,0 +1,220 @@
+// Package hansard is the contract of a session store for AI agents.
+//
+// A session is a conversation kept as an append-only log of events. Many
+// goroutines, processes and servers append to one session while others read,
+// list and follow it, and a [Store] promises all of them the same things:
+//
+//   - A nil error from Append means the batch is durable: a power cut can no
+//     longer take it away.
+//   - A batch is stored whole or not at all, at consecutive sequence numbers
+//     that are assigned inside the commit: 1, 2, 3, … with no gap and no double.
+//   - Readers take no lock, block nobody and only ever see a prefix of the
+//     session made of whole batches.
+//   - "Not found", "deleted", "damaged: here is what is safe" and "fine" are
+//     different answers, each an error the caller can tell apart.
+//
+// The engines live in packages of their own: memstore (the model), filestore
+// (plain JSONL files shared by any number of processes). Package storetest
+// holds the contract as code; an engine is a Store when it passes that suite.
+//
+// Caveats: time stamps are for people, order is the sequence number. An append
+// whose context ends while the outcome is open answers [ErrUnknown]; give the
+// batch a Key and retry to settle it.
+package hansard
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+)
+
+// SessionID names a session. [CheckID] has the grammar: 1 to 128 characters,
+// letters, digits and ". _ - : @ + ~", beginning with a letter or a digit.
+// Case counts: "a" and "A" are two sessions, on every file system.
+type SessionID string
+
+// Seq numbers the events of one session: 1, 2, 3, … Zero is "before the first".
+type Seq uint64
+
+// Grant identifies one grant of a session's turn, written "7-9f86d081884c7d65":
+// a number that grows by one per grant and a random nonce. Grants are compared
+// for equality only. The empty Grant is no turn.
+type Grant string
+
+// The kinds the store and its tools know. Any other kind is the user's own.
+const (
+	KindMessage    = "message"
+	KindToolCall   = "tool_call"
+	KindToolResult = "tool_result"
+	KindSummary    = "summary"
+	// KindMeta is the kind of the event that a batch without events but with
+	// a Patch becomes.
+	KindMeta = "meta"
+)
+
+// Event is one thing that happened in a session. The store sets Seq, Time and
+// Turn; in a Batch they must be zero.
+type Event struct {
+	Seq    Seq       `json:"seq"`
+	Time   time.Time `json:"time"`
+	Kind   string    `json:"kind"` // "message" when a batch leaves it empty
+	Role   string    `json:"role"`
+	Author string    `json:"author"`
+	// Turn is the grant the event was written under, empty when it was
+	// written by somebody who did not hold the turn.
+	Turn  Grant `json:"turn"`
+	Inbox bool  `json:"inbox,omitempty"`
+	// Patch is the change of metadata and state that was committed with this
+	// event. In a Batch it must be nil: the patch of a batch is Batch.Patch.
+	Patch *Patch `json:"patch,omitempty"`
+	// Data is any JSON value, returned byte for byte as it was given.
+	Data json.RawMessage `json:"data"`
+}
+
+// Meta is what a session is created with.
+type Meta struct {
+	Title  string            `json:"title,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	State  json.RawMessage   `json:"state,omitempty"`
+}
+
+// Patch changes a session's metadata and state. It rides in a Batch, so that an
+// event and the state it caused are one commit.
+type Patch struct {
+	// Title replaces the title when it is not nil.
+	Title *string `json:"title,omitempty"`
+	// Labels sets the labels it names; a nil value removes one.
+	Labels map[string]*string `json:"labels,omitempty"`
+	// State is a JSON merge patch (RFC 7396) for the state document: members
+	// are merged, null removes, anything but an object replaces the whole.
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+// Batch is what one append carries, all or nothing, and the conditions under
+// which it may happen. A batch needs at least one event or a patch.
+type Batch struct {
+	Events []Event
+	Patch  *Patch
+	// Expect makes the append a compare-and-swap on the session's last seq:
+	// any other value is a [ConflictError]. Nil expects nothing. See [At].
+	Expect *Seq
+	// Turn is the grant of the turn under which the batch is written; if it
+	// is not the session's current one the answer is [ErrFenced].
+	Turn Grant
+	// Key makes a retry harmless for the life of the session. The same key
+	// with the same content (events and patch) answers the first receipt
+	// again and writes nothing; with other content it is [ErrKeyReused].
+	Key string
+	// Create creates the session when it does not exist. Without it an
+	// append to an unknown session is [ErrNotFound]. It never revives a
+	// deleted one.
+	Create bool
+}
+
+// At is the expectation that a session's last seq is n.
+func At(n Seq) *Seq { return &n }
+
+// Receipt is what an append answers.
+type Receipt struct {
+	Session SessionID `json:"session"`
+	First   Seq       `json:"first"`
+	Last    Seq       `json:"last"`
+	// Replayed says that the batch's key was known: nothing was written now,
+	// First and Last are where it was stored the first time.
+	Replayed bool `json:"replayed"`
+}
+
+// Info describes a session.
+type Info struct {
+	ID      SessionID         `json:"id"`
+	Title   string            `json:"title"`
+	Labels  map[string]string `json:"labels"`
+	State   json.RawMessage   `json:"state"` // JSON null when there is none
+	Created time.Time         `json:"created"`
+	// Updated is the time of the last event, or Created.
+	Updated time.Time `json:"updated"`
+	LastSeq Seq       `json:"last_seq"`
+	Bytes   int64     `json:"bytes"`
+	// Turn is the current grant of the session's turn, if it is held.
+	Turn Grant `json:"turn,omitempty"`
+	// Damage says what is wrong with the session's log and what is safe. A
+	// damaged session can be read up to the damage and refuses appends.
+	Damage *DamagedError `json:"damage,omitempty"`
+}
+
+// Damaged tells whether the session's log is known to be damaged.
+func (i Info) Damaged() bool { return i.Damage != nil }
+
+// Range selects the events Read gives, in ascending order of seq.
+type Range struct {
+	// After leaves out the events up to and including this seq.
+	After Seq
+	// Limit is how many events at most; 0 is no limit.
+	Limit int
+	// Last starts at the N-th matching event from the end; 0 starts at After.
+	Last int
+	// Kinds keeps only events of these kinds; empty keeps all.
+	Kinds []string
+	// FromSummary starts at the last event of kind "summary", if there is one.
+	FromSummary bool
+}
+
+// Query selects the sessions List gives, newest first: by Updated, then by id,
+// both descending.
+type Query struct {
+	// Limit is how many sessions at most; 0 is no limit.
+	Limit int
+	// Cursor continues behind the session it was made of. See [Cursor].
+	Cursor string
+	// Labels keeps sessions that have all of these labels.
+	Labels map[string]string
+	// Text keeps sessions whose id or title contains it, ignoring case.
+	Text string
+	// Since keeps sessions updated at or after this time.
+	Since time.Time
+}
+
+// Store is where sessions live. All methods may be called from any number of
+// goroutines at once. A context bounds waiting; it never cuts a write in half.
+//
+// Every method that takes an id answers [ErrInvalid] for one that is not valid,
+// [ErrNotFound] for a session that never existed and [ErrDeleted] for one that
+// was deleted; after Close all answer [ErrClosed].
+type Store interface {
+	// Create makes a new, empty session. Nil means it is durable; [ErrExists]
+	// that there is one with this id already.
+	Create(ctx context.Context, id SessionID, m Meta) (Info, error)
+
+	// Append stores a batch. Nil means it is durable, whole, at the seqs of
+	// the receipt. [ErrUnknown] means it may or may not be stored; any other
+	// error that it is not and never will be.
+	Append(ctx context.Context, id SessionID, b Batch) (Receipt, error)
+
+	// Read gives the events of a range, oldest first. It ends after the last
+	// event that was durable when it got there. A damaged session yields the
+	// events before the damage and then a [DamagedError].
+	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
+
+	// Wait returns nil when the session has an event past after that Read
+	// will give. It returns the context's error when that ends first.
+	Wait(ctx context.Context, id SessionID, after Seq) error
+
+	// Stat describes one session. A damaged one is described as far as it is
+	// safe, with Damage set, and no error.
+	Stat(ctx context.Context, id SessionID) (Info, error)
+
+	// List describes the sessions a query selects. A damaged session is in
+	// the list, with Damage set; one that can't be described never hides
+	// another.
+	List(ctx context.Context, q Query) iter.Seq2[Info, error]
+
+	// Delete ends a session for ever: its id answers [ErrDeleted] from then
+	// on, and nothing brings it back. The turn is the grant under which it is
+	// deleted, empty without one.
+	Delete(ctx context.Context, id SessionID, turn Grant) error
+
+	// Close refuses new work, waits for what is under way and gives up what
+	// the store holds. Closing twice is harmless.
+	Close() error
+}

@@ -1,0 +1,103 @@
+// Package vfs is the file system as the file engine sees it: the few calls its
+// protocol is made of, on the operating system ([Open]) and simulated ([NewDisk]
+// in sim.go: several processes with descriptors and locks of their own, crashes,
+// power cuts, errors).
+//
+// Every name is slash-separated and relative to the store's directory; nothing
+// outside of it can be reached, and symbolic links are not followed.
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+)
+
+// FS is one process's view of a store's directory.
+type FS interface {
+	// Open opens a file for reading and writing; flags say how. Without
+	// Create a missing file is fs.ErrNotExist. Files are made 0600.
+	Open(name string, flags Flag) (File, error)
+	// Mkdir makes a directory, 0700; an existing one is no error.
+	Mkdir(name string) error
+	// Rename replaces newname by oldname.
+	Rename(oldname, newname string) error
+	// Remove removes a file.
+	Remove(name string) error
+	// ReadDir gives the entries of a directory, in no order.
+	ReadDir(name string) ([]Entry, error)
+	// Stat describes the file a name leads to.
+	Stat(name string) (Stat, error)
+	// Inode tells which file a name leads to, and nothing else: it is cheap
+	// and leaves no trace in the file's time stamps.
+	Inode(name string) (uint64, error)
+	// SyncDir makes the entries of a directory durable.
+	SyncDir(name string) error
+	// Free is how many bytes can still be written.
+	Free() (uint64, error)
+}
+
+// Flag says how to open a file.
+type Flag int
+
+const (
+	// ReadOnly opens for reading only.
+	ReadOnly Flag = 1 << iota
+	// Create makes the file when it is missing.
+	Create
+	// Exclusive, with Create, is fs.ErrExist for an existing file.
+	Exclusive
+)
+
+// File is an open file. Reads and writes name their offset; there is no append
+// mode, in which Linux would ignore it.
+type File interface {
+	ReadAt(p []byte, off int64) (int, error)
+	// WriteAt writes all of p or returns an error; after an error any part
+	// of it may be in the file, whatever n says.
+	WriteAt(p []byte, off int64) (int, error)
+	Truncate(size int64) error
+	// Size is the file's length. Unlike a stat it leaves no trace.
+	Size() (int64, error)
+	// Inode identifies the open file.
+	Inode() (uint64, error)
+	// Datasync makes the content durable, and the length if it changed. An
+	// error is reported once and final: what was not synced may be gone, and
+	// a second call that says OK proves nothing.
+	Datasync() error
+	// Lock waits for the kernel's lock on this file, shared or exclusive. It
+	// belongs to this open file and ends with it or with the process.
+	Lock(mode LockMode) error
+	// TryLock takes the lock if nobody is in the way.
+	TryLock(mode LockMode) (bool, error)
+	Unlock() error
+	Close() error
+}
+
+// LockMode is shared or exclusive.
+type LockMode int
+
+// The modes of a lock.
+const (
+	LockShared LockMode = iota
+	LockExclusive
+)
+
+// Entry is one name in a directory.
+type Entry struct {
+	Name string
+	Dir  bool
+	// Regular is false for directories, links, sockets and the like.
+	Regular bool
+}
+
+// Stat describes a file.
+type Stat struct {
+	Inode   uint64
+	Size    int64
+	ModTime time.Time
+	Mode    fs.FileMode
+}
+
+// ErrCrashed is what every call of a simulated process returns after it died.
+var ErrCrashed = errors.New("vfs: this process is dead")

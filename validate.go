@@ -1,0 +1,425 @@
+package hansard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The limits every engine keeps. Over one of them is [ErrTooLarge].
+const (
+	MaxIDBytes     = 128
+	MaxBatchBytes  = 16 << 20 // data, patch and names of one batch
+	MaxBatchEvents = 10_000
+	MaxNameBytes   = 256 // kind, role, author
+	MaxKeyBytes    = 256
+	MaxTitleBytes  = 4 << 10
+	MaxLabels      = 64
+	MaxLabelBytes  = 256     // each name and each value
+	MaxStateBytes  = 1 << 20 // the state document, and each patch to it
+)
+
+func invalid(field, format string, args ...any) error {
+	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func tooLarge(field string, got, limit int, unit string) error {
+	return &InvalidError{Field: field, TooLarge: true, Reason: fmt.Sprintf("%d %s, the limit is %d", got, unit, limit)}
+}
+
+// CheckID tells whether an id is a valid session id.
+func CheckID(id SessionID) error {
+	if id == "" {
+		return invalid("id", "it is empty")
+	}
+	if len(id) > MaxIDBytes {
+		return tooLarge("id", len(id), MaxIDBytes, "bytes")
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if letter || i > 0 && strings.IndexByte("._-:@+~", c) >= 0 {
+			continue
+		}
+		if i == 0 {
+			return invalid("id", "%q must begin with a letter or a digit", string(id))
+		}
+		return invalid("id", "%q has %q at byte %d; letters, digits and . _ - : @ + ~ are allowed", string(id), c, i)
+	}
+	return nil
+}
+
+// CheckBatch tells whether a batch is one that a store accepts, whatever the
+// session's content.
+func CheckBatch(b *Batch) error {
+	if len(b.Events) == 0 && b.Patch == nil {
+		return invalid("batch", "it has neither events nor a patch")
+	}
+	if len(b.Events) > MaxBatchEvents {
+		return tooLarge("batch", len(b.Events), MaxBatchEvents, "events")
+	}
+	if err := checkText("key", b.Key, MaxKeyBytes); err != nil {
+		return err
+	}
+	if err := checkText("turn", string(b.Turn), MaxNameBytes); err != nil {
+		return err
+	}
+	total := 0
+	for i := range b.Events {
+		if err := checkEvent(&b.Events[i]); err != nil {
+			if bad, ok := err.(*InvalidError); ok {
+				bad.Field = fmt.Sprintf("events[%d].%s", i, bad.Field)
+			}
+			return err
+		}
+		e := &b.Events[i]
+		total += len(e.Data) + len(e.Kind) + len(e.Role) + len(e.Author)
+	}
+	if b.Patch != nil {
+		if err := checkPatch(b.Patch); err != nil {
+			return err
+		}
+		total += len(b.Patch.State)
+	}
+	if total > MaxBatchBytes {
+		return tooLarge("batch", total, MaxBatchBytes, "bytes")
+	}
+	return nil
+}
+
+func checkEvent(e *Event) error {
+	switch {
+	case e.Seq != 0:
+		return invalid("seq", "the store sets it")
+	case !e.Time.IsZero():
+		return invalid("time", "the store sets it")
+	case e.Turn != "":
+		return invalid("turn", "the store sets it; the turn of a batch is Batch.Turn")
+	case e.Patch != nil:
+		return invalid("patch", "the patch of a batch is Batch.Patch")
+	}
+	if err := checkText("kind", e.Kind, MaxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("role", e.Role, MaxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("author", e.Author, MaxNameBytes); err != nil {
+		return err
+	}
+	if len(e.Data) > MaxBatchBytes {
+		return tooLarge("data", len(e.Data), MaxBatchBytes, "bytes")
+	}
+	return checkJSON("data", e.Data)
+}
+
+// CheckMeta tells whether a session may be created with this metadata.
+func CheckMeta(m *Meta) error {
+	if err := checkText("title", m.Title, MaxTitleBytes); err != nil {
+		return err
+	}
+	if err := checkLabelCount(m.Labels); err != nil {
+		return err
+	}
+	for k, v := range m.Labels {
+		if err := checkLabel(k, v); err != nil {
+			return err
+		}
+	}
+	return checkState(m.State)
+}
+
+func checkPatch(p *Patch) error {
+	if p.Title != nil {
+		if err := checkText("title", *p.Title, MaxTitleBytes); err != nil {
+			return err
+		}
+	}
+	if len(p.Labels) > MaxLabels {
+		return tooLarge("labels", len(p.Labels), MaxLabels, "labels")
+	}
+	for k, v := range p.Labels {
+		value := ""
+		if v != nil {
+			value = *v
+		}
+		if err := checkLabel(k, value); err != nil {
+			return err
+		}
+	}
+	return checkState(p.State)
+}
+
+func checkLabelCount(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return tooLarge("labels", len(labels), MaxLabels, "labels")
+	}
+	return nil
+}
+
+func checkLabel(name, value string) error {
+	if name == "" {
+		return invalid("labels", "a label has no name")
+	}
+	if strings.ContainsRune(name, '=') {
+		return invalid("labels", "label name %q contains an equals sign", name)
+	}
+	if err := checkText("labels", name, MaxLabelBytes); err != nil {
+		return err
+	}
+	return checkText("labels["+name+"]", value, MaxLabelBytes)
+}
+
+func checkState(state json.RawMessage) error {
+	if len(state) == 0 {
+		return nil
+	}
+	if len(state) > MaxStateBytes {
+		return tooLarge("state", len(state), MaxStateBytes, "bytes")
+	}
+	return checkJSON("state", state)
+}
+
+func checkText(field, s string, limit int) error {
+	if len(s) > limit {
+		return tooLarge(field, len(s), limit, "bytes")
+	}
+	if !utf8.ValidString(s) {
+		return invalid(field, "it is not valid UTF-8")
+	}
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return invalid(field, "it has a NUL byte at %d", i)
+	}
+	return nil
+}
+
+func checkJSON(field string, data []byte) error {
+	if len(data) == 0 {
+		return invalid(field, "it is empty; the JSON value for nothing is null")
+	}
+	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
+		return invalid(field, "it begins with a byte order mark, which JSON does not allow")
+	}
+	if !utf8.Valid(data) {
+		return invalid(field, "it is not valid UTF-8 (at byte %d)", firstInvalidUTF8(data))
+	}
+	if json.Valid(data) {
+		return nil
+	}
+	// json.Valid is quick and says nothing; Unmarshal says where.
+	var v json.RawMessage
+	err := json.Unmarshal(data, &v)
+	if syntax, ok := err.(*json.SyntaxError); ok {
+		return invalid(field, "it is not JSON: %v (at byte %d)", err, syntax.Offset)
+	}
+	return invalid(field, "it is not JSON: %v", err)
+}
+
+func firstInvalidUTF8(data []byte) int {
+	for i := 0; i < len(data); {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(data)
+}
+
+// Normalize returns the events a checked batch stores: kinds filled in, and a
+// batch of only a patch made one event of kind "meta". The patch is on the last
+// event. Engines call it, so that all of them store the same.
+func Normalize(b *Batch) []Event {
+	events := make([]Event, len(b.Events), max(1, len(b.Events)))
+	copy(events, b.Events)
+	for i := range events {
+		if events[i].Kind == "" {
+			events[i].Kind = KindMessage
+		}
+	}
+	if len(events) == 0 {
+		events = append(events, Event{Kind: KindMeta, Data: json.RawMessage("null")})
+	}
+	events[len(events)-1].Patch = b.Patch
+	return events
+}
+
+// ContentHash identifies what a batch stores. Two batches with the same key are
+// the same when their hashes are; conditions do not count.
+func ContentHash(events []Event) string {
+	h := sha256.New()
+	field := func(s []byte) {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
+		h.Write(n[:])
+		h.Write(s)
+	}
+	for i := range events {
+		e := &events[i]
+		field([]byte(e.Kind))
+		field([]byte(e.Role))
+		field([]byte(e.Author))
+		field(strconv.AppendBool(nil, e.Inbox))
+		field(e.Data)
+		if e.Patch != nil {
+			patch, _ := json.Marshal(e.Patch) // strings, maps and checked JSON: can't fail
+			field(patch)
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
+}
+
+// ApplyPatch changes a copy of m by p, and tells when the result is over a limit.
+func ApplyPatch(m Meta, p *Patch) (Meta, error) {
+	if p == nil {
+		return m, nil
+	}
+	if p.Title != nil {
+		m.Title = *p.Title
+	}
+	if len(p.Labels) > 0 {
+		labels := make(map[string]string, len(m.Labels)+len(p.Labels))
+		for k, v := range m.Labels {
+			labels[k] = v
+		}
+		for k, v := range p.Labels {
+			if v == nil {
+				delete(labels, k)
+			} else {
+				labels[k] = *v
+			}
+		}
+		if err := checkLabelCount(labels); err != nil {
+			return m, err
+		}
+		m.Labels = labels
+	}
+	if len(p.State) > 0 {
+		state, err := mergePatch(m.State, p.State, 0)
+		if err != nil {
+			return m, err
+		}
+		if len(state) > MaxStateBytes {
+			return m, tooLarge("state", len(state), MaxStateBytes, "bytes")
+		}
+		m.State = state
+	}
+	return m, nil
+}
+
+// mergePatch is RFC 7396 on raw values: what the patch does not touch keeps its
+// bytes, so numbers keep their digits.
+func mergePatch(target, patch json.RawMessage, depth int) (json.RawMessage, error) {
+	if depth > 1000 {
+		return nil, invalid("state", "it is nested deeper than 1000 levels")
+	}
+	patch = bytes.TrimSpace(patch)
+	if len(patch) == 0 || patch[0] != '{' {
+		return patch, nil
+	}
+	var changes, members map[string]json.RawMessage
+	if err := json.Unmarshal(patch, &changes); err != nil {
+		return nil, invalid("state", "%v", err)
+	}
+	if t := bytes.TrimSpace(target); len(t) > 0 && t[0] == '{' {
+		if err := json.Unmarshal(t, &members); err != nil {
+			return nil, invalid("state", "%v", err)
+		}
+	}
+	if members == nil {
+		members = make(map[string]json.RawMessage, len(changes))
+	}
+	for k, v := range changes {
+		if string(bytes.TrimSpace(v)) == "null" {
+			delete(members, k)
+			continue
+		}
+		merged, err := mergePatch(members[k], v, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		members[k] = merged
+	}
+	out, err := json.Marshal(members) // keys sorted: every engine gets the same bytes
+	if err != nil {
+		return nil, invalid("state", "%v", err)
+	}
+	return out, nil
+}
+
+// Wants tells whether a range selects an event of this kind.
+func (r *Range) Wants(kind string) bool {
+	if len(r.Kinds) == 0 {
+		return true
+	}
+	for _, k := range r.Kinds {
+		if k == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// Wants tells whether a query selects a session. The limit is not looked at.
+func (q *Query) Wants(i *Info) (bool, error) {
+	if q.Cursor != "" {
+		updated, id, err := parseCursor(q.Cursor)
+		if err != nil {
+			return false, err
+		}
+		behind := i.Updated.UnixNano() < updated || i.Updated.UnixNano() == updated && i.ID < id
+		if !behind {
+			return false, nil
+		}
+	}
+	if !q.Since.IsZero() && i.Updated.Before(q.Since) {
+		return false, nil
+	}
+	for k, v := range q.Labels {
+		if got, ok := i.Labels[k]; !ok || got != v {
+			return false, nil
+		}
+	}
+	if q.Text != "" {
+		text := strings.ToLower(q.Text)
+		return strings.Contains(strings.ToLower(string(i.ID)), text) ||
+			strings.Contains(strings.ToLower(i.Title), text), nil
+	}
+	return true, nil
+}
+
+// Newer is the order of List: by Updated, then by id, both descending.
+func Newer(a, b *Info) bool {
+	if !a.Updated.Equal(b.Updated) {
+		return a.Updated.After(b.Updated)
+	}
+	return a.ID > b.ID
+}
+
+// Cursor is the Query.Cursor that continues a list behind this session.
+func Cursor(i Info) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", i.Updated.UnixNano(), i.ID))
+}
+
+func parseCursor(cursor string) (updated int64, id SessionID, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		stamp, rest, ok := strings.Cut(string(raw), " ")
+		updated, err = strconv.ParseInt(stamp, 10, 64)
+		if ok && err == nil && CheckID(SessionID(rest)) == nil {
+			return updated, SessionID(rest), nil
+		}
+	}
+	return 0, "", invalid("cursor", "%q was not made by this store", cursor)
+}
+
+// Now is the time a store stamps on what it stores: UTC, to the microsecond, so
+// that it is the same after any engine has written and read it.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
