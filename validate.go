@@ -423,3 +423,26 @@ func parseCursor(cursor string) (updated int64, id SessionID, err error) {
 // Now is the time a store stamps on what it stores: UTC, to the microsecond, so
 // that it is the same after any engine has written and read it.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// CheckRange tells whether a range is one that a store accepts.
+func CheckRange(r *Range) error {
+	if r.Limit < 0 {
+		return invalid("limit", "%d is negative; 0 is no limit", r.Limit)
+	}
+	if r.Last < 0 {
+		return invalid("last", "%d is negative", r.Last)
+	}
+	return nil
+}
+
+// CheckQuery tells whether a query is one that a store accepts.
+func CheckQuery(q *Query) error {
+	if q.Limit < 0 {
+		return invalid("limit", "%d is negative; 0 is no limit", q.Limit)
+	}
+	if q.Cursor != "" {
+		_, _, err := parseCursor(q.Cursor)
+		return err
+	}
+	return nil
+}

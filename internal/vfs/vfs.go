@@ -1,6 +1,6 @@
 // Package vfs is the file system as the file engine sees it: the few calls its
-// protocol is made of, on the operating system ([Open]) and simulated ([NewDisk]
-// in sim.go: several processes with descriptors and locks of their own, crashes,
+// protocol is made of, on the operating system ([OpenDir]) and simulated ([NewDisk]:
+// several processes with descriptors and locks of their own, crashes,
 // power cuts, errors).
 //
 // Every name is slash-separated and relative to the store's directory; nothing
@@ -98,6 +98,10 @@ type Stat struct {
 	ModTime time.Time
 	Mode    fs.FileMode
 }
+
+// ErrNotRegular is why a name that leads to a link, a directory or a device is
+// not opened.
+var ErrNotRegular = errors.New("not a regular file")
 
 // ErrCrashed is what every call of a simulated process returns after it died.
 var ErrCrashed = errors.New("vfs: this process is dead")

@@ -1,0 +1,225 @@
+package filestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+const (
+	asideDir    = "aside"
+	evidenceDir = "evidence"
+)
+
+// apply copies the durable entries to the logs, in ring order. It compares
+// before it writes, so that doing it again, or finishing what a killed process
+// began, changes nothing. It stops, without losing anything, where the disk is
+// full or a file can't be opened just now.
+func (s *Store) apply(firstOpen bool) error {
+	done := 0
+	var err error
+	for _, e := range s.pending {
+		if e.end() > s.lim {
+			break
+		}
+		if err = s.applyEntry(e, firstOpen); err != nil {
+			break
+		}
+		done++
+	}
+	s.pending = s.pending[done:]
+	if done > 0 || len(s.pending) == 0 {
+		// Behind the last entry there may be padding: the next position is
+		// that of an entry, whose prev is the chain a slot needs.
+		s.w.applied = s.cursor
+		if len(s.pending) > 0 {
+			s.w.applied = s.pending[0].pos
+		}
+	}
+	if isNoSpace(err) {
+		s.w.flags |= wFlagNoSpace
+		return nil // the writers are told; the entries wait
+	}
+	if err == nil {
+		s.w.flags &^= wFlagNoSpace
+	}
+	return err
+}
+
+// applyEntry writes one entry's bytes to where they go in its log.
+func (s *Store) applyEntry(e *entry, firstOpen bool) error {
+	sess := s.cached(e.name)
+	aside, err := s.writeToLog(sess, e, firstOpen)
+	if aside != "" {
+		if err := s.setAside(e); err != nil {
+			return err
+		}
+		sess.forget()
+	}
+	if err != nil {
+		return fmt.Errorf("write the log of session %s: %w", sess.id, err)
+	}
+	if sess.waiting > 0 {
+		sess.waiting--
+	}
+	if aside == "" && sess.known {
+		sess.inLog = e.off + int64(len(e.bytes))
+	}
+	return nil
+}
+
+// writeToLog does the writing. A reason to set the entry aside is no error: the
+// log was changed by somebody else, and his bytes are not ours to overwrite.
+func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside string, err error) {
+	err = s.openLog(sess, e.off == 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "the log is missing", nil
+	case err != nil && !isForeign(err):
+		return "", err
+	case err != nil:
+		return err.Error(), nil
+	}
+	size, err := sess.f.Size()
+	if err != nil {
+		return "", err
+	}
+	if size > 0 && e.off > 0 {
+		if sess.fileUID == 0 {
+			if sess.fileUID, err = readUID(sess.f); err != nil {
+				return "", err
+			}
+		}
+		if sess.fileUID != e.uid {
+			return "the log is another session's", nil
+		}
+	}
+	if size < e.off {
+		return "the log is shorter than what was written to it", nil
+	}
+	if size == e.off {
+		if e.off > 0 {
+			crc, err := crcBefore(sess.f, e.off)
+			if err != nil || crc != e.lprev {
+				return "the line before is another one", err
+			}
+		}
+		return "", writeLog(sess.f, e.bytes, e.off)
+	}
+	// A predecessor was killed in mid-write, or it is all there.
+	there := make([]byte, min(size-e.off, int64(len(e.bytes))))
+	if _, err := sess.f.ReadAt(there, e.off); err != nil && err != io.EOF {
+		return "", err
+	}
+	switch {
+	case bytes.Equal(there, e.bytes):
+		return "", nil
+	case bytes.Equal(there, e.bytes[:len(there)]):
+		return "", writeLog(sess.f, e.bytes[len(there):], e.off+int64(len(there)))
+	case firstOpen && onlyNULsDiffer(there, e.bytes):
+		// A power cut kept the file's length and lost pages of its content.
+		return "", writeLog(sess.f, e.bytes, e.off)
+	}
+	return "the log has other content there", nil
+}
+
+func writeLog(f vfs.File, b []byte, off int64) error {
+	_, err := f.WriteAt(b, off)
+	return err
+}
+
+func onlyNULsDiffer(there, want []byte) bool {
+	for i := range there {
+		if there[i] != want[i] && there[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// crcBefore reads the crc of the line that ends at off.
+func crcBefore(f vfs.File, off int64) (uint32, error) {
+	var b [11]byte // xxxxxxxx"}\n
+	if off < int64(len(b)) {
+		return 0, lineError("no line ends there")
+	}
+	if _, err := f.ReadAt(b[:], off-int64(len(b))); err != nil {
+		return 0, err
+	}
+	crc, ok := parseHex(b[:8])
+	if !ok || string(b[8:]) != "\"}\n" {
+		return ^uint32(0), nil // no crc of ours: it matches none but by accident
+	}
+	return crc, nil
+}
+
+// setAside keeps bytes that can't go where they belong, durably, instead of
+// losing them. From then on the session is damaged.
+func (s *Store) setAside(e *entry) error {
+	return s.keep(asideDir, asideName(e.name, e.pos), e.bytes)
+}
+
+func asideName(name string, pos uint64) string {
+	return name + "." + strconv.FormatUint(pos, 10)
+}
+
+// keep makes a file with these bytes, durable before it returns. The same bytes
+// under the same name are kept once.
+func (s *Store) keep(dir, name string, b []byte) (err error) {
+	if err := s.fs.Mkdir(dir); err != nil {
+		return err
+	}
+	f, err := s.fs.Open(dir+"/"+name, vfs.Create)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return err
+	}
+	if err := f.Datasync(); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(dir); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(".")
+}
+
+// cutTail sets an unfinished end of a log aside and cuts it off, so that the
+// next line does not fuse with it. Nothing else is ever cut.
+func (s *Store) cutTail(sess *session, tail *logTail, size int64) error {
+	end := tail.end
+	torn := make([]byte, size-end)
+	if _, err := sess.f.ReadAt(torn, end); err != nil && err != io.EOF {
+		return err
+	}
+	if !looksUnfinished(torn) {
+		return &hansard.DamagedError{Session: sess.id, Offset: end, SafeSeq: tail.last.Seq, Reason: "the last line is not one of a log"}
+	}
+	for _, e := range s.pending {
+		if e.name == sess.name && e.off == end {
+			return errors.New("an unfinished line waits for its journal entry") // disk full: later
+		}
+	}
+	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, s.cfg.random())
+	if err := s.keep(evidenceDir, name, torn); err != nil {
+		return err
+	}
+	if err := sess.f.Truncate(end); err != nil {
+		return err
+	}
+	return sess.f.Datasync()
+}
+
+// isForeign tells whether an error of opening a log is somebody's doing and
+// will not pass: a directory, a link, a file of another owner.
+func isForeign(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, vfs.ErrNotRegular)
+}

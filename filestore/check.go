@@ -1,0 +1,260 @@
+package filestore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// Damage is found where it is looked for. A short log is checked whole when a
+// process first touches it; of a long one, which would take too long, the end.
+// What somebody found is noted in cache/damage, so that the next process knows.
+
+const (
+	damageDir = cacheDir + "/damage"
+	// checkWhole is how long a log may be to be checked whole at first touch.
+	checkWhole = 4 << 20
+)
+
+// checked are the logs this process has looked at, by inode.
+type checked struct {
+	mu sync.Mutex
+	m  map[string]checkedLog
+}
+
+type checkedLog struct {
+	inode  uint64
+	damage *hansard.DamagedError
+}
+
+func (c *checked) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, name)
+}
+
+// checkOnce is what is wrong with a log, as far as it was looked at.
+func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size int64) *hansard.DamagedError {
+	inode, err := f.Inode()
+	if err != nil {
+		return nil
+	}
+	s.checked.mu.Lock()
+	seen, ok := s.checked.m[name]
+	s.checked.mu.Unlock()
+	if ok && seen.inode == inode && seen.damage == nil {
+		return nil
+	}
+	var d *hansard.DamagedError
+	if size <= checkWhole || s.noted(name) {
+		if d = s.findDamage(f, id); d != nil {
+			s.noteDamage(name, d)
+		}
+	}
+	s.checked.mu.Lock()
+	defer s.checked.mu.Unlock()
+	if s.checked.m == nil || len(s.checked.m) > 16*maxSessions {
+		s.checked.m = map[string]checkedLog{}
+	}
+	s.checked.m[name] = checkedLog{inode, d}
+	return d
+}
+
+// findDamage checks a log from the beginning; nil when it is sound.
+func (s *Store) findDamage(f vfs.File, id hansard.SessionID) *hansard.DamagedError {
+	_, d := checkLog(f, id)
+	return d
+}
+
+// checkLog checks every line of a log and returns how far it got.
+func checkLog(f vfs.File, id hansard.SessionID) (chain, *hansard.DamagedError) {
+	return checkLogWith(f, id, quickLine)
+}
+
+func checkLogWith(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error)) (c chain, d *hansard.DamagedError) {
+	c.id = id
+	sc := newScanner(f, 0)
+	for {
+		b, at, err := sc.next()
+		if errors.Is(err, errNoLine) {
+			return c, unfinished(&c, f, at)
+		}
+		if err != nil {
+			return c, c.damage(at, fmt.Errorf("the log can't be read: %w", err))
+		}
+		l, err := decode(b)
+		if err == nil {
+			err = c.follow(l)
+		} else {
+			c.lines++
+		}
+		if err != nil {
+			return c, c.damage(at, err)
+		}
+	}
+}
+
+// unfinished looks at what follows the last newline: the beginning of a line is
+// being written, or was left by a copy; anything else is damage.
+func unfinished(c *chain, f vfs.File, at int64) *hansard.DamagedError {
+	size, err := f.Size()
+	if err != nil || size <= at {
+		return nil
+	}
+	rest := make([]byte, min(size-at, 4096))
+	n, _ := f.ReadAt(rest, at)
+	if c.started && looksUnfinished(rest[:n]) || !c.started && strings.HasPrefix(`{"hansard":`, string(rest[:min(n, 11)])) {
+		return nil
+	}
+	c.lines++
+	return c.damage(at, lineError("the last line is not one of a log"))
+}
+
+// quickLine is decodeLine for who needs only what the chain is made of: the
+// canonical beginning of a line is read by hand.
+func quickLine(b []byte) (*line, error) {
+	seq, ok := quickSeq(b)
+	if !ok || hasKey(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
+		return decodeLine(b)
+	}
+	// {"seq":N,"time":"2006-01-02T15:04:05.000000Z","b":K
+	rest := b[len(`{"seq":`):]
+	for len(rest) > 0 && rest[0] != ',' {
+		rest = rest[1:]
+	}
+	const timeWidth = len(`,"time":"`) + len(timeLayout) + 1
+	if len(rest) < timeWidth+len(`,"b":0,`) || string(rest[timeWidth:timeWidth+5]) != `,"b":` {
+		return decodeLine(b)
+	}
+	rest = rest[timeWidth+5:]
+	n := 0
+	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+		n++
+	}
+	left, err := strconv.Atoi(string(rest[:n]))
+	if err != nil {
+		return decodeLine(b)
+	}
+	prev, crc, err := checkFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	return &line{Seq: seq, Left: left, prev: prev, crc: crc}, nil
+}
+
+// noteDamage remembers damage for other processes. A cache: errors do not count.
+func (s *Store) noteDamage(name string, d *hansard.DamagedError) {
+	if s.opt.ReadOnly {
+		return
+	}
+	if b, err := json.Marshal(d); err == nil {
+		_ = s.writeCache(damageDir, name, b)
+	}
+}
+
+func (s *Store) noted(name string) bool {
+	_, err := s.fs.Inode(damageDir + "/" + name)
+	return err == nil
+}
+
+// writeCache replaces a file below cache/, whole or not at all. It must be what
+// it says after a power cut too, so it is synced before it gets its name.
+func (s *Store) writeCache(dir, name string, b []byte) error {
+	if s.opt.ReadOnly {
+		return hansard.ErrReadOnly
+	}
+	if err := errors.Join(s.fs.Mkdir(cacheDir), s.fs.Mkdir(dir)); err != nil {
+		return err
+	}
+	tmp := fmt.Sprintf("cache.%016x.tmp", s.cfg.random())
+	f, err := s.fs.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Datasync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = s.fs.Rename(tmp, dir+"/"+name)
+	}
+	if err != nil {
+		_ = s.fs.Remove(tmp)
+	}
+	return err
+}
+
+// asideDamage is the damage of a session of which something was set aside.
+func (s *Store) asideDamage(name string, id hansard.SessionID) *hansard.DamagedError {
+	for _, aside := range s.asides(name) {
+		return damagedAt(id, 0, "the log was changed by somebody else; what was to be written to it is in %s/%s", asideDir, aside)
+	}
+	return nil
+}
+
+// asides are the files with what was set aside of a session.
+func (s *Store) asides(name string) (names []string) {
+	entries, err := s.fs.ReadDir(asideDir)
+	if err != nil {
+		return nil // most often there is no such directory
+	}
+	for _, e := range entries {
+		pos, ok := strings.CutPrefix(e.Name, name+".")
+		if _, err := strconv.ParseUint(pos, 10, 64); ok && err == nil {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// knownDamage is what was found wrong with a session before, here or elsewhere.
+func (s *Store) knownDamage(sess *session) error {
+	if d := s.asideDamage(sess.name, sess.id); d != nil {
+		d.Offset, d.SafeSeq = sess.end, sess.seq
+		return d
+	}
+	if sess.f == nil || sess.damage != nil {
+		return nil
+	}
+	s.checked.mu.Lock()
+	seen := s.checked.m[sess.name]
+	s.checked.mu.Unlock()
+	if seen.inode == sess.inode && seen.damage != nil {
+		return seen.damage
+	}
+	return nil
+}
+
+// prepare does what can take long before any lock is taken.
+func (s *Store) prepare(r *request) error {
+	s.checked.mu.Lock()
+	seen, ok := s.checked.m[r.name]
+	s.checked.mu.Unlock()
+	if ok && seen.damage == nil && r.key == "" {
+		return nil
+	}
+	f, err := s.fs.Open(logPath(r.name), vfs.ReadOnly)
+	if err != nil {
+		return nil // no log yet, or the commit will say what is wrong
+	}
+	size, err := f.Size()
+	if err == nil {
+		if d := s.checkOnce(f, r.name, r.id, size); d != nil {
+			_ = f.Close()
+			return d
+		}
+	}
+	_ = f.Close()
+	if r.key != "" {
+		return s.prepareKeys(r.name)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+
+	"hansard"
+)
+
+// group is what one commit writes.
+type group struct {
+	ring     *ring
+	ctl      *control
+	requests []*request
+	entries  []*entry
+	end      uint64 // of its last entry, or of the newest entry an answer rests on
+}
+
+// commitGroup takes what waits through the commit: under write.lock the checks,
+// the seqs and one write to the ring; then one sync; then the logs; and only
+// then the answers. Every other order shows or promises what a power cut can
+// take back.
+func (s *Store) commitGroup() {
+	g := s.writeGroup()
+	if g == nil {
+		return
+	}
+	err := s.syncTo(g.ring, g.ctl, g.end)
+	if err == nil {
+		err = s.confirm(g)
+	}
+	for _, e := range g.entries {
+		s.waiters.wake(e.name)
+	}
+	for _, r := range g.requests {
+		if err != nil {
+			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, err))
+		} else {
+			r.answer(r.receipt, r.err)
+		}
+	}
+}
+
+// writeGroup writes the next group to the ring and answers those whose outcome
+// does not depend on it. It returns nil when nobody is left to wait.
+func (s *Store) writeGroup() *group {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	limit, err := s.lockWithRoom()
+	if err != nil {
+		s.queue.fail(err)
+		return nil
+	}
+	defer s.unlockW()
+	requests := s.queue.take(limit)
+	if len(requests) == 0 {
+		return nil
+	}
+	g := &group{ring: s.ring, ctl: s.ctl}
+	p := plan{store: s, now: s.cfg.now(), snapBytes: int(s.ring.size / 8)}
+	p.stamp = p.now.Format(timeLayout)
+	for _, r := range requests {
+		p.add(r)
+	}
+	g.entries, err = s.writeEntries(p.touched)
+	if err != nil {
+		// Part of it may be in the ring, and the next to look may find it
+		// whole. The caches expected it: they are void.
+		s.dropCaches()
+	}
+	for _, sess := range p.touched {
+		sess.draft = nil
+	}
+	for _, r := range requests {
+		switch {
+		case r.dep == 0: // it rests on what is in the logs
+			r.answer(r.receipt, r.err)
+		case err != nil:
+			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, err))
+		default:
+			if r.dep == restsOnGroup {
+				r.dep = s.w.written
+			}
+			g.end = max(g.end, r.dep)
+			g.requests = append(g.requests, r)
+		}
+	}
+	if len(g.requests) == 0 {
+		return nil
+	}
+	return g
+}
+
+// lockWithRoom takes write.lock, finishes what others left, and makes sure that
+// whatever can fail for lack of room fails now: after the first byte in the
+// ring there is no "not stored". limit is the size of the next group.
+func (s *Store) lockWithRoom() (limit int, err error) {
+	for try := 0; ; try++ {
+		if err := s.lockCaughtUp(); err != nil {
+			return 0, err
+		}
+		if s.w.flags&wFlagFailed != 0 {
+			// Whatever was wrong may be over.
+			if err := s.rotate(s.ring.size); err != nil {
+				s.unlockW()
+				return 0, fmt.Errorf("%w: %w", hansard.ErrFailed, err)
+			}
+		}
+		limit = int(s.ring.size / 8)
+		need := uint64(s.queue.need(limit))
+		if err := s.checkDisk(need); err != nil {
+			s.unlockW()
+			return 0, err
+		}
+		// Twice, because an entry that does not fit before the end of the
+		// ring leaves as much unused; snapshots; and an eighth stays free.
+		worst := 2*(need+s.ring.size/8) + s.ring.size/8
+		switch {
+		case s.w.written-s.w.start+worst <= s.ring.size:
+			if s.w.written-s.w.start > s.ring.size/2 {
+				s.kickCheckpoint()
+			}
+			return limit, nil
+		case s.w.written == s.w.start:
+			larger := s.ring.size
+			for worst > larger {
+				larger *= 2
+			}
+			err := s.rotate(larger)
+			s.unlockW()
+			if err != nil {
+				return 0, s.writeError("make a larger journal", err)
+			}
+		case try > 20:
+			s.unlockW()
+			return 0, &hansard.BusyError{}
+		default:
+			end, r, ctl := s.w.written, s.ring, s.ctl
+			s.unlockW()
+			s.wmu.Unlock()
+			err := s.makeRoom(r, ctl, end)
+			s.wmu.Lock()
+			if err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// checkDisk refuses a group that the logs may have no room for.
+func (s *Store) checkDisk(need uint64) error {
+	free, err := s.fs.Free()
+	if err != nil {
+		return nil // unknown; the entry would wait in the ring
+	}
+	for _, e := range s.pending {
+		need += uint64(len(e.bytes))
+	}
+	if s.w.flags&wFlagNoSpace != 0 || free < need+64<<10 {
+		return fmt.Errorf("%w: the disk of the store is full", hansard.ErrNoSpace)
+	}
+	return nil
+}
+
+// makeRoom gets the ring's entries into the logs, durably, so that their space
+// can be used again.
+func (s *Store) makeRoom(r *ring, ctl *control, end uint64) error {
+	if err := s.syncTo(r, ctl, end); err != nil {
+		return s.writeError("make room in the journal", err)
+	}
+	s.wmu.Lock()
+	err := s.lockCaughtUp()
+	if err == nil {
+		s.unlockW()
+	}
+	s.wmu.Unlock()
+	if err == nil {
+		err = s.checkpoint(true)
+	}
+	if err != nil {
+		return s.writeError("make room in the journal", err)
+	}
+	return nil
+}
+
+// writeError types an error for a caller of whom nothing was stored.
+func (s *Store) writeError(doing string, err error) error {
+	switch {
+	case isNoSpace(err):
+		return fmt.Errorf("%w: %s: %w", hansard.ErrNoSpace, doing, err)
+	case errors.Is(err, hansard.ErrClosed), errors.Is(err, hansard.ErrBusy):
+		return err
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// writeEntries lays the drafts of the touched sessions out in the ring, one
+// entry each, and writes them.
+func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
+	pos, chain := s.w.written, s.w.tailChain
+	begin := pos
+	var buf []byte
+	flush := func() error { // what is before the end of the ring
+		if len(buf) == 0 {
+			return nil
+		}
+		if _, err := s.ring.f.WriteAt(buf, s.ring.at(begin)); err != nil {
+			return fmt.Errorf("write journal: %w", err)
+		}
+		return nil
+	}
+	put := func(e *entry) {
+		e.pos, e.prev, e.epoch, e.dhint = pos, chain, s.ring.epoch, s.lim
+		buf = e.appendTo(buf, s.ring.salt)
+		pos, chain = e.end(), e.chain()
+	}
+	for _, sess := range touched {
+		d := sess.draft
+		e := &entry{kind: kindData, uid: sess.uid, off: d.off, lprev: d.lprev, lcrc: sess.crc,
+			last: uint64(sess.seq), metaAt: sess.metaAt, del: sess.deleted, name: sess.name, bytes: d.bytes}
+		left := s.ring.size - pos%s.ring.size
+		if left < e.length() {
+			if left >= entryHeader {
+				put(&entry{kind: kindPad, padded: left - entryHeader})
+			}
+			if err := flush(); err != nil {
+				return nil, err
+			}
+			pos = roundUp(pos, s.ring.size)
+			begin, buf = pos, nil
+		}
+		put(e)
+		entries = append(entries, e)
+	}
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	s.w.written, s.w.tailChain = pos, chain
+	s.cursor, s.cursorChain = pos, chain
+	for i, e := range entries {
+		s.note(e)
+		touched[i].waiting++
+		touched[i].waitEnd = e.end()
+	}
+	return entries, nil
+}
+
+// confirm makes sure that a synced group is in the logs.
+func (s *Store) confirm(g *group) error {
+	if w, _, ok := g.ctl.read(); ok && w.epoch == g.ring.epoch && w.applied >= g.end {
+		return nil // another process did it for us
+	}
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if err := s.lockCaughtUp(); err != nil {
+		return err
+	}
+	defer s.unlockW()
+	if s.ring.epoch == g.ring.epoch && s.w.applied >= g.end {
+		return nil
+	}
+	if s.w.flags&wFlagNoSpace != 0 {
+		return errors.New("it is durable, but there is no space to show it in its log; it appears when there is")
+	}
+	// The ring was replaced on the way. What was in it is in the new one
+	// and in the logs, unless it was damaged: look.
+	for _, e := range g.entries {
+		if !s.inLog(e) {
+			return errors.New("the journal was replaced after an error of the disk")
+		}
+	}
+	return nil
+}

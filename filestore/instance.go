@@ -1,0 +1,193 @@
+package filestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+
+	"hansard/internal/vfs"
+)
+
+const (
+	instancesDir = "instances"
+	markSlots    = 8 // logs a checkpoint syncs at once
+)
+
+// instance is this process among those that have the store open: a file of its
+// own, locked by the kernel while it lives. Whoever can lock it knows that the
+// process is dead; its content then tells which logs it was syncing.
+type instance struct {
+	name   string
+	f      vfs.File
+	holder []byte
+}
+
+// newInstance makes and locks this process's file, under write.lock.
+func (s *Store) newInstance() (*instance, error) {
+	name := fmt.Sprintf("%s/%016x%016x", instancesDir, s.cfg.random(), s.cfg.random())
+	f, err := s.fs.Open(name, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	// Blocking: somebody may be looking whether we live.
+	if err := f.Lock(vfs.LockExclusive); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	if _, err := f.WriteAt(make([]byte, 8*markSlots), 0); err != nil {
+		_ = f.Close()
+		_ = s.fs.Remove(name)
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	return &instance{name: name, f: f, holder: holderRecord()}, nil
+}
+
+// markOf identifies a log in a mark.
+func markOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64() | 1 // never 0, which is no mark
+}
+
+// mark says, for others to find if we die, that we are about to sync a log: an
+// error of that sync is reported to us alone.
+func (i *instance) mark(slot int, mark uint64) error {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], mark)
+	_, err := i.f.WriteAt(b[:], int64(8*slot))
+	return err
+}
+
+// eachOther calls fn with every other instance's open file.
+func (s *Store) eachOther(fn func(name string, f vfs.File) error) error {
+	entries, err := s.fs.ReadDir(instancesDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := instancesDir + "/" + e.Name
+		if !e.Regular || s.inst != nil && name == s.inst.name {
+			continue
+		}
+		f, err := s.fs.Open(name, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it left
+		}
+		if err != nil {
+			return err
+		}
+		err = fn(name, f)
+		_ = f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dead tells whether an instance's process is. Shared, so that two who look at
+// once do not take each other for the living.
+func dead(f vfs.File) bool {
+	got, err := f.TryLock(vfs.LockShared)
+	return err == nil && got
+}
+
+// othersLive tells whether another process has the store open.
+func (s *Store) othersLive() (live bool) {
+	_ = s.eachOther(func(_ string, f vfs.File) error {
+		live = live || !dead(f)
+		return nil
+	})
+	return live
+}
+
+// marks are the logs that other processes are syncing or died in syncing.
+func (s *Store) marks(onlyDead bool) (map[uint64]bool, error) {
+	marks := map[uint64]bool{}
+	err := s.eachOther(func(_ string, f vfs.File) error {
+		if onlyDead && !dead(f) {
+			return nil
+		}
+		var b [8 * markSlots]byte
+		_, _ = f.ReadAt(b[:], 0) // a short file has fewer marks
+		for i := range markSlots {
+			if m := binary.LittleEndian.Uint64(b[8*i:]); m != 0 {
+				marks[m] = true
+			}
+		}
+		return nil
+	})
+	return marks, err
+}
+
+func (s *Store) deadMarks() (map[uint64]bool, error) { return s.marks(true) }
+
+// removeDead removes the files of dead instances, under write.lock and after
+// what they marked was taken care of.
+func (s *Store) removeDead() error {
+	return s.eachOther(func(name string, f vfs.File) error {
+		if !dead(f) {
+			return nil
+		}
+		if err := s.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// leave is the end of this process's part: if it is the last one it leaves the
+// store with an empty ring.
+func (s *Store) leave() error {
+	defer s.release()
+	s.wmu.Lock()
+	attached := s.inst != nil
+	s.wmu.Unlock()
+	if !attached {
+		return nil
+	}
+	var err error
+	if !s.othersLive() {
+		err = s.checkpoint(true)
+	}
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if lockErr := s.lockW(); lockErr != nil {
+		return errors.Join(err, lockErr)
+	}
+	_ = s.fs.Remove(s.inst.name) // a leftover is taken for a dead process
+	s.unlockW()
+	return err
+}
+
+// release closes what is open.
+func (s *Store) release() {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	for _, sess := range s.sessions {
+		sess.closeLog()
+	}
+	files := append([]vfs.File{s.files.write, s.files.open}, s.retired...)
+	if s.inst != nil {
+		files = append(files, s.inst.f)
+	}
+	if s.ring != nil {
+		files = append(files, s.ring.f)
+	}
+	if s.ctl != nil {
+		files = append(files, s.ctl.f)
+	}
+	if s.syncGate != nil {
+		files = append(files, s.syncGate.f)
+	}
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close() // nothing is buffered: what was promised is synced
+		}
+	}
+	if s.dir != nil {
+		_ = s.dir.Close()
+	}
+}

@@ -1,0 +1,356 @@
+package filestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"hansard/internal/vfs"
+)
+
+// The journal is a redo ring: every batch of every process goes here first, one
+// sync makes all that wait durable, and only then it is copied to the logs.
+//
+//	journal = slot0 (4 KiB) | slot1 (4 KiB) | ring
+//
+// Positions in the ring are bytes ever written: they only grow, and a position
+// stands at position % size. An entry begins at a multiple of 8 and never
+// straddles the end of the ring: a PAD entry fills what is left, and less than
+// an entry header is skipped without one.
+
+const (
+	journalName   = "journal"
+	slotBytes     = 4096
+	slotUsed      = 96
+	ringAt        = 2 * slotBytes
+	entryHeader   = 112
+	entryAlign    = 8
+	kindData      = 1
+	kindPad       = 2
+	journalFormat = 1
+
+	// defaultRing is the size of the ring; a batch too large for it makes a
+	// larger one for as long as it is needed.
+	defaultRing = 16 << 20
+)
+
+var (
+	slotMagic  = [8]byte{'H', 'A', 'N', 'S', 'J', 'R', 'N', '\n'}
+	entryMagic = [4]byte{0xc7, 'H', 'J', 'E'}
+)
+
+// slot says where the ring begins. The valid slot with the highest hseq counts,
+// so that one is always whole while the other is written.
+type slot struct {
+	incompat   uint32 // bits of features without which the ring can't be understood
+	store      uint64 // random, given to the store when it was made
+	salt       uint64 // random, given to the ring file
+	size       uint64 // of the ring
+	hseq       uint64 // counts slot writes
+	epoch      uint64 // counts recoveries and rotations
+	start      uint64 // what is before this position is in the logs, durably
+	startChain uint64 // chain of the entry that ends at start
+}
+
+func (s *slot) encode() []byte {
+	b := make([]byte, slotUsed)
+	copy(b, slotMagic[:])
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], journalFormat)
+	le.PutUint32(b[12:], s.incompat)
+	for i, v := range []uint64{s.store, s.salt, s.size, s.hseq, s.epoch, s.start, s.startChain} {
+		le.PutUint64(b[16+8*i:], v)
+	}
+	le.PutUint32(b[slotUsed-4:], checksum(b[:slotUsed-4]))
+	return b
+}
+
+func decodeSlot(b []byte) (s slot, ok bool) {
+	le := binary.LittleEndian
+	if [8]byte(b[:8]) != slotMagic || le.Uint32(b[slotUsed-4:]) != checksum(b[:slotUsed-4]) {
+		return s, false
+	}
+	s.incompat = le.Uint32(b[12:])
+	if le.Uint32(b[8:]) != journalFormat {
+		s.incompat |= 1 << 31 // another format: nothing in it is understood
+	}
+	for i, p := range []*uint64{&s.store, &s.salt, &s.size, &s.hseq, &s.epoch, &s.start, &s.startChain} {
+		*p = le.Uint64(b[16+8*i:])
+	}
+	return s, s.size >= 4*entryHeader && s.size%entryAlign == 0
+}
+
+// entry is one session's lines of one group commit.
+type entry struct {
+	pos   uint64 // where it begins
+	prev  uint64 // chain of the entry before
+	dhint uint64 // a position that was durable when this was written
+	epoch uint64
+	uid   uint64 // of the log
+	off   int64  // where its bytes go in the log
+	kind  byte
+	del   bool // the last line is a tombstone
+	// lprev and lcrc are the crc of the line before and of the last line,
+	// last is the last seq and metaAt the line with the newest metadata:
+	// enough to append behind it without reading a line.
+	lprev, lcrc uint32
+	last        uint64
+	metaAt      int64
+	name        string
+	bytes       []byte // the lines; of a PAD, nil
+	padded      uint64 // length of a PAD's filling
+
+	hcrc, pcrc uint32
+	keys       map[string]keySeen // in its lines; nil: not looked at yet
+}
+
+// length is what the entry takes of the ring.
+func (e *entry) length() uint64 {
+	if e.kind == kindPad {
+		return entryHeader + e.padded
+	}
+	return roundUp(entryHeader+uint64(len(e.name))+uint64(len(e.bytes)), entryAlign)
+}
+
+func (e *entry) end() uint64 { return e.pos + e.length() }
+
+// chain identifies the entry and, through prev, all before it.
+func (e *entry) chain() uint64 { return uint64(e.hcrc)<<32 | uint64(e.pcrc) }
+
+// appendTo encodes the entry and fills in its checksums.
+func (e *entry) appendTo(dst []byte, salt uint64) []byte {
+	begin := len(dst)
+	dst = append(dst, make([]byte, entryHeader)...)
+	dst = append(dst, e.name...)
+	dst = append(dst, e.bytes...)
+	h := dst[begin : begin+entryHeader]
+	le := binary.LittleEndian
+	payload := uint64(len(e.name) + len(e.bytes))
+	if e.kind == kindPad {
+		payload = e.padded // not written: whatever was there stays
+		e.pcrc = 0
+	} else {
+		e.pcrc = checksum(dst[begin+entryHeader:])
+	}
+	copy(h, entryMagic[:])
+	for i, v := range []uint64{salt, e.pos, e.prev, e.dhint, e.epoch, e.uid, uint64(e.off), e.last, uint64(e.metaAt), payload} {
+		le.PutUint64(h[8+8*i:], v)
+	}
+	le.PutUint32(h[88:], e.lprev)
+	le.PutUint32(h[92:], e.lcrc)
+	le.PutUint16(h[96:], uint16(len(e.name)))
+	h[98] = e.kind
+	if e.del {
+		h[99] = 1
+	}
+	le.PutUint32(h[104:], e.pcrc)
+	e.hcrc = checksum(h[8:])
+	le.PutUint32(h[4:], e.hcrc)
+	if e.kind == kindPad {
+		return dst
+	}
+	return append(dst, make([]byte, int(e.length())-(len(dst)-begin))...)
+}
+
+// decodeEntry decodes the header of an entry that should stand at pos; payload
+// is how many bytes follow it.
+func decodeEntry(h []byte, salt, pos uint64) (e *entry, payload uint64, ok bool) {
+	le := binary.LittleEndian
+	if len(h) < entryHeader || [4]byte(h[:4]) != entryMagic || le.Uint64(h[8:]) != salt || le.Uint64(h[16:]) != pos {
+		return nil, 0, false
+	}
+	e = &entry{hcrc: le.Uint32(h[4:])}
+	if checksum(h[8:entryHeader]) != e.hcrc {
+		return nil, 0, false
+	}
+	var off, metaAt uint64
+	for i, p := range []*uint64{&e.pos, &e.prev, &e.dhint, &e.epoch, &e.uid, &off, &e.last, &metaAt, &payload} {
+		*p = le.Uint64(h[16+8*i:])
+	}
+	e.off, e.metaAt = int64(off), int64(metaAt)
+	e.lprev, e.lcrc = le.Uint32(h[88:]), le.Uint32(h[92:])
+	e.kind, e.del = h[98], h[99] == 1
+	e.pcrc = le.Uint32(h[104:])
+	if e.kind == kindPad {
+		e.padded = payload
+	}
+	nameLen := uint64(le.Uint16(h[96:]))
+	return e, payload, (e.kind == kindData && nameLen > 0 && nameLen <= payload) || e.kind == kindPad
+}
+
+func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
+
+// ring is one open journal file. Its bytes are written only under write.lock.
+type ring struct {
+	f     vfs.File
+	inode uint64
+	store uint64
+	salt  uint64
+	size  uint64
+	epoch uint64
+}
+
+// at is the offset in the file of a position.
+func (r *ring) at(pos uint64) int64 { return ringAt + int64(pos%r.size) }
+
+// place is the position an entry that would begin at pos really begins at: too
+// little room for a header before the end is skipped.
+func (r *ring) place(pos uint64) uint64 {
+	if left := r.size - pos%r.size; left < entryHeader {
+		return pos + left
+	}
+	return pos
+}
+
+// maxEntry is the largest entry this ring takes.
+func (r *ring) maxEntry() uint64 { return r.size / 2 }
+
+// readSlots reads both slots and tells which counts, -1 when none is valid.
+func readSlots(f vfs.File) (slots [2]slot, valid [2]bool, best int, err error) {
+	best = -1
+	for i := range slots {
+		b := make([]byte, slotUsed)
+		if _, err := f.ReadAt(b, int64(i)*slotBytes); err != nil {
+			if errors.Is(err, io.EOF) {
+				continue
+			}
+			return slots, valid, -1, fmt.Errorf("read journal slot: %w", err)
+		}
+		slots[i], valid[i] = decodeSlot(b)
+		if valid[i] && (best < 0 || slots[i].hseq > slots[best].hseq) {
+			best = i
+		}
+	}
+	return slots, valid, best, nil
+}
+
+// entryAt reads and checks the entry at pos, whose predecessor has this chain.
+// A nil entry is the end of what is valid. Entries of another lap, another ring
+// file, an older epoch or behind another entry are not valid.
+func (r *ring) entryAt(pos, chain, minEpoch uint64) (*entry, error) {
+	var h [entryHeader]byte
+	if _, err := r.f.ReadAt(h[:], r.at(pos)); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	e, payload, ok := decodeEntry(h[:], r.salt, pos)
+	if !ok || e.prev != chain || e.epoch < minEpoch || entryHeader+payload > r.size-pos%r.size {
+		return nil, nil
+	}
+	if e.kind == kindPad {
+		return e, nil
+	}
+	if e.length() > r.maxEntry() || entryHeader+payload > r.maxEntry() {
+		return nil, nil
+	}
+	b := make([]byte, payload)
+	if _, err := r.f.ReadAt(b, r.at(pos)+entryHeader); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	if checksum(b) != e.pcrc {
+		return nil, nil
+	}
+	nameLen := binary.LittleEndian.Uint16(h[96:])
+	e.name, e.bytes = string(b[:nameLen]), b[nameLen:]
+	return e, nil
+}
+
+// scan reads the valid entries from pos on, at most to limit. It returns them,
+// the position behind them and its chain.
+func (r *ring) scan(pos, chain, limit uint64) (entries []*entry, end, endChain uint64, err error) {
+	minEpoch := uint64(0)
+	begin := pos
+	for limit == 0 || pos < limit {
+		at := r.place(pos)
+		e, err := r.entryAt(at, chain, minEpoch)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if e == nil || e.end()-begin > r.size {
+			break
+		}
+		pos, chain, minEpoch = e.end(), e.chain(), e.epoch
+		if e.kind == kindData {
+			entries = append(entries, e)
+		}
+	}
+	return entries, pos, chain, nil
+}
+
+// rewrite writes the bytes of [from, to) back to where they stand. They do not
+// change; but pages whose writing failed behind somebody else's back are dirty
+// again, and a failure from now on is reported to this descriptor.
+func (r *ring) rewrite(from, to uint64) error {
+	buf := make([]byte, 256<<10)
+	for from < to {
+		n := min(uint64(len(buf)), to-from, r.size-from%r.size)
+		if _, err := r.f.ReadAt(buf[:n], r.at(from)); err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		if _, err := r.f.WriteAt(buf[:n], r.at(from)); err != nil {
+			return fmt.Errorf("rewrite journal: %w", err)
+		}
+		from += n
+	}
+	return nil
+}
+
+// rewriteSlot writes a slot back to where it stands.
+func (r *ring) rewriteSlot(i int) error {
+	b := make([]byte, slotUsed)
+	if _, err := r.f.ReadAt(b, int64(i)*slotBytes); err != nil {
+		return fmt.Errorf("read journal slot: %w", err)
+	}
+	if _, err := r.f.WriteAt(b, int64(i)*slotBytes); err != nil {
+		return fmt.Errorf("rewrite journal slot: %w", err)
+	}
+	return nil
+}
+
+// writeSlot writes a slot, under write.lock. The caller syncs.
+func (r *ring) writeSlot(i int, s *slot) error {
+	if _, err := r.f.WriteAt(s.encode(), int64(i)*slotBytes); err != nil {
+		return fmt.Errorf("write journal slot: %w", err)
+	}
+	return nil
+}
+
+// makeRing makes a journal file under a temporary name: zeros, not holes, so
+// that later syncs change nothing but content; then the slot and the entries.
+func makeRing(fsys vfs.FS, tmp string, s *slot, entries []byte) (err error) {
+	f, err := fsys.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return fmt.Errorf("make journal: %w", err)
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if err != nil {
+			_ = fsys.Remove(tmp) // a leftover is harmless: the next first open sweeps it
+		}
+	}()
+	if c, ok := f.(interface{ NoCOW() error }); ok {
+		_ = c.NoCOW() // only makes copy-on-write file systems faster
+	}
+	zeros := make([]byte, min(1<<20, ringAt+s.size))
+	for at := uint64(0); at < ringAt+s.size; at += uint64(len(zeros)) {
+		n := min(uint64(len(zeros)), ringAt+s.size-at)
+		if _, err := f.WriteAt(zeros[:n], int64(at)); err != nil {
+			return fmt.Errorf("make journal: %w", err)
+		}
+	}
+	for done := uint64(0); done < uint64(len(entries)); {
+		pos := s.start + done
+		n := min(uint64(len(entries))-done, s.size-pos%s.size)
+		if _, err := f.WriteAt(entries[done:done+n], ringAt+int64(pos%s.size)); err != nil {
+			return fmt.Errorf("make journal: %w", err)
+		}
+		done += n
+	}
+	if _, err := f.WriteAt(s.encode(), 0); err != nil {
+		return fmt.Errorf("make journal: %w", err)
+	}
+	if err := f.Datasync(); err != nil {
+		return fmt.Errorf("sync new journal: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// What the kernel's locks are on. The files are made once and never removed;
+// that they exist means nothing.
+//
+//	write.lock  orders what is written; held for page-cache work only
+//	sync.lock   lets one sync serve all who wait; it can be done without
+//	open.lock   shared by everybody who has the store open; who gets it
+//	            exclusively is alone and finishes what a crash left
+//
+// Order: sync.lock, write.lock, open.lock.
+const (
+	writeLockName = "write.lock"
+	syncLockName  = "sync.lock"
+	openLockName  = "open.lock"
+	checkLockName = "check.lock" // one checkpoint at a time; it can be done without
+
+	readOnlyFlag = vfs.ReadOnly
+)
+
+// lockFiles are this process's descriptors of the lock files.
+type lockFiles struct {
+	write, open vfs.File
+	writeInode  uint64
+}
+
+// openLocks opens the lock files, under a name each for all time.
+func (s *Store) openLocks() (err error) {
+	if s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName); err != nil {
+		return err
+	}
+	s.files.open, _, err = s.openLockFile(openLockName)
+	return err
+}
+
+func (s *Store) openLockFile(name string) (vfs.File, uint64, error) {
+	f, err := s.fs.Open(name, vfs.Create)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %s: %w", name, err)
+	}
+	inode, err := f.Inode()
+	return f, inode, err
+}
+
+// lockTest makes sure that the kernel's locks exclude here at all: on some
+// mounts they answer yes to everybody.
+func (s *Store) lockTest() error {
+	name := fmt.Sprintf("locktest.%016x.tmp", s.cfg.random())
+	first, err := s.fs.Open(name, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return fmt.Errorf("test locks: %w", err)
+	}
+	defer func() { _ = s.fs.Remove(name) }()
+	defer first.Close()
+	second, err := s.fs.Open(name, 0)
+	if err != nil {
+		return fmt.Errorf("test locks: %w", err)
+	}
+	defer second.Close()
+	got, err := first.TryLock(vfs.LockExclusive)
+	if err != nil || !got {
+		return errors.Join(fmt.Errorf("%w: file locks do not work in this directory", hansard.ErrUnsupported), err)
+	}
+	if got, err := second.TryLock(vfs.LockShared); err != nil || got {
+		return errors.Join(fmt.Errorf("%w: file locks do not exclude in this directory", hansard.ErrUnsupported), err)
+	}
+	return first.Unlock()
+}
+
+// lockW takes write.lock, blocking, and makes sure that the lock, the control
+// file and the ring are still the ones the others use. The caller holds wmu.
+func (s *Store) lockW() error {
+	if s.files.write == nil {
+		if err := s.openLocks(); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := s.files.write.Lock(vfs.LockExclusive); err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		// Waiters of a lock file that was replaced hold a dead inode.
+		inode, err := s.fs.Inode(writeLockName)
+		if err == nil && inode == s.files.writeInode {
+			break
+		}
+		_ = s.files.write.Close() // and so unlocks it
+		if s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName); err != nil {
+			s.files.write = nil
+			return err
+		}
+	}
+	err := s.refresh()
+	if err != nil {
+		_ = s.files.write.Unlock()
+	}
+	return err
+}
+
+// refresh reads what others changed since we last had write.lock.
+func (s *Store) refresh() error {
+	if s.inst == nil {
+		return s.attach()
+	}
+	// For people who wait; a failure to tell them is no reason to stop.
+	_, _ = s.ctl.f.WriteAt(s.inst.holder, 2*recordBytes)
+	w, durable, ok := s.ctl.read()
+	if ok && w.epoch == s.ring.epoch && s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode) {
+		s.w = w
+		s.lim = max(durable, min(s.own.get(w.epoch), w.written))
+		return nil
+	}
+	return s.reload()
+}
+
+func (s *Store) sameFile(name string, inode uint64) bool {
+	now, err := s.fs.Inode(name)
+	return err == nil && now == inode
+}
+
+// unlockW publishes what we did and gives write.lock back.
+func (s *Store) unlockW() {
+	// The record is a hint: if it can't be written the next holder finds
+	// the same by looking at the ring.
+	_ = s.ctl.writeW(&s.w)
+	_ = s.files.write.Unlock()
+}
+
+// lockCaughtUp takes write.lock and finishes what others left undone.
+func (s *Store) lockCaughtUp() error {
+	if err := s.lockW(); err != nil {
+		return err
+	}
+	if err := s.catchup(); err != nil {
+		s.unlockW()
+		return err
+	}
+	return nil
+}
+
+// gate is sync.lock, waited for in a goroutine of its own so that the wait can
+// be given up: a stopped holder must not hold up anybody.
+type gate struct {
+	f      vfs.File
+	inline bool
+
+	mu      sync.Mutex
+	waiting chan error // of the goroutine that waits in flock; nil: none does
+}
+
+// lock tells whether it got the lock within the time.
+func (g *gate) lock(patience time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting == nil {
+		if got, err := g.f.TryLock(vfs.LockExclusive); err != nil || got || g.inline {
+			return got && err == nil
+		}
+		ch := make(chan error, 1)
+		g.waiting = ch
+		go func() { ch <- g.f.Lock(vfs.LockExclusive) }()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-g.waiting:
+		g.waiting = nil
+		return err == nil
+	case <-timer.C:
+		// The goroutine goes on waiting; the next who wants the lock joins
+		// it. If it gets the lock meanwhile it holds it until then, which
+		// costs others their patience and nothing else.
+		return false
+	}
+}
+
+func (g *gate) unlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.f.Unlock()
+}
+
+// drain gives back a lock that arrived after its patience ended.
+func (g *gate) drain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting == nil {
+		return
+	}
+	select {
+	case err := <-g.waiting:
+		g.waiting = nil
+		if err == nil {
+			_ = g.f.Unlock()
+		}
+	default:
+	}
+}
+
+// syncPatience is how long a sync waits for another process's: a few syncs.
+const syncPatience = 5 * time.Millisecond
+
+// syncTo makes the ring durable up to end. Nil means that it is, or that the
+// ring was replaced meanwhile, which confirm looks into.
+func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
+	covered := func() bool {
+		w, durable, ok := ctl.read()
+		return ok && (w.epoch != r.epoch || durable >= end)
+	}
+	if covered() {
+		return nil
+	}
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	gate := s.syncGate
+	defer gate.drain()
+	locked := gate.lock(syncPatience)
+	if locked {
+		defer gate.unlock()
+	}
+	if covered() {
+		return nil
+	}
+	upTo := end
+	if w, _, ok := ctl.read(); ok && w.epoch == r.epoch {
+		upTo = max(end, w.written)
+	}
+	if err := r.f.Datasync(); err != nil {
+		// Final for this file: asking again would say OK of data that is gone.
+		return s.replaceRing(r, err)
+	}
+	s.own.set(r.epoch, upTo)
+	if locked {
+		_ = ctl.writeY(r.epoch, upTo) // a hint
+	}
+	return nil
+}
+
+// replaceRing puts a new journal in place of one whose sync failed.
+func (s *Store) replaceRing(r *ring, cause error) error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if err := s.lockW(); err != nil {
+		return errors.Join(cause, err)
+	}
+	defer s.unlockW()
+	if s.ring.epoch != r.epoch {
+		return nil // somebody else did
+	}
+	if err := s.rotate(s.ring.size); err != nil {
+		return errors.Join(cause, err)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package filestore
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hansard"
+)
+
+// op is what a request asks for.
+type op int
+
+const (
+	opAppend op = iota
+	opCreate
+	opDelete
+)
+
+// request is one write on its way through the commit.
+type request struct {
+	op     op
+	id     hansard.SessionID
+	name   string
+	meta   hansard.Meta // of opCreate
+	expect *hansard.Seq
+	turn   hansard.Grant
+	key    string
+	hash   string
+	create bool
+	patch  *hansard.Patch
+	bodies [][]byte // the events' lines, but for what the commit adds
+	size   int      // more than its lines take
+
+	state atomic.Int32
+	done  chan struct{} // closed when receipt and err are set
+
+	// The outcome, and the ring position it rests on: nobody is told before
+	// that is durable and in the logs.
+	receipt hansard.Receipt
+	err     error
+	dep     uint64
+}
+
+// The states of a request. A caller whose context ends takes a queued request
+// back; one that is taken may be stored.
+const (
+	queued int32 = iota
+	taken
+	withdrawn
+)
+
+// queue holds the requests that wait for the next group. What queues up during
+// one sync is the next group: no timer makes a lone writer wait.
+type queue struct {
+	mu      sync.Mutex
+	waiting []*request
+	leading bool  // somebody runs the commit loop
+	refused error // no more requests
+}
+
+// submit hands a request to the commit and waits for its outcome.
+func (s *Store) submit(ctx context.Context, r *request) (hansard.Receipt, error) {
+	r.done = make(chan struct{})
+	q := &s.queue
+	q.mu.Lock()
+	if q.refused != nil {
+		q.mu.Unlock()
+		return hansard.Receipt{}, q.refused
+	}
+	q.waiting = append(q.waiting, r)
+	lead := !q.leading
+	q.leading = true
+	if lead {
+		s.workers.Add(1) // before Close can wait for it
+	}
+	q.mu.Unlock()
+	if lead {
+		if s.cfg.inline {
+			s.lead()
+		} else {
+			go s.lead()
+		}
+	}
+	return r.wait(ctx, s)
+}
+
+func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
+	select {
+	case <-r.done: // most often without a timer
+		return r.receipt, r.err
+	default:
+	}
+	timer := time.NewTimer(s.opt.LockWait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.done:
+			return r.receipt, r.err
+		case <-ctx.Done():
+			if r.state.CompareAndSwap(queued, withdrawn) {
+				return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
+			}
+			return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
+		case <-timer.C:
+			if r.state.CompareAndSwap(queued, withdrawn) {
+				return hansard.Receipt{}, s.busy()
+			}
+			// It is in the commit: the outcome comes, however slow the disk.
+		}
+	}
+}
+
+// busy names the process that has the write lock.
+func (s *Store) busy() error {
+	f, err := s.fs.Open(controlName, readOnlyFlag)
+	if err != nil {
+		return &hansard.BusyError{}
+	}
+	defer f.Close()
+	return &hansard.BusyError{Holder: (&control{f: f}).holder()}
+}
+
+// lead commits groups until nobody waits. One goroutine per process does it, so
+// that one thread blocks in flock for everybody.
+func (s *Store) lead() {
+	defer s.workers.Done()
+	for {
+		s.commitGroup()
+		if !s.cfg.inline {
+			// Those who were just answered get a chance to join the next group.
+			runtime.Gosched()
+		}
+		s.queue.mu.Lock()
+		if len(s.queue.waiting) == 0 {
+			s.queue.leading = false
+			s.queue.mu.Unlock()
+			return
+		}
+		s.queue.mu.Unlock()
+	}
+}
+
+// need is how many bytes of requests wait, at most the first and what fits into
+// limit behind it.
+func (q *queue) need(limit int) (bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, r := range q.waiting {
+		if i > 0 && bytes+r.size > limit {
+			break
+		}
+		bytes += r.size
+	}
+	return bytes
+}
+
+// take takes the next group off the queue, within the same limit as need.
+func (q *queue) take(limit int) (group []*request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, bytes := 0, 0
+	for _, r := range q.waiting {
+		if n > 0 && bytes+r.size > limit {
+			break
+		}
+		n++
+		bytes += r.size
+		if r.state.CompareAndSwap(queued, taken) {
+			group = append(group, r)
+		}
+	}
+	rest := copy(q.waiting, q.waiting[n:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
+	return group
+}
+
+// refuse answers all that wait, and all that come, with an error.
+func (q *queue) refuse(err error) {
+	q.mu.Lock()
+	q.refused = err
+	q.mu.Unlock()
+	q.fail(err)
+}
+
+// fail answers all that wait with an error: nothing of theirs was stored.
+func (q *queue) fail(err error) {
+	for _, r := range q.take(1 << 62) {
+		r.answer(hansard.Receipt{}, err)
+	}
+}
+
+func (r *request) answer(receipt hansard.Receipt, err error) {
+	r.receipt, r.err = receipt, err
+	close(r.done)
+}

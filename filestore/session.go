@@ -1,0 +1,264 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// session is what a process knows of one session: its open log, and the state
+// behind its last line, pending entries included. Guarded by Store.wmu.
+type session struct {
+	id   hansard.SessionID
+	name string
+
+	f       vfs.File // nil when it is not open
+	inode   uint64
+	fileUID uint64 // the uid in its header; 0: not looked at yet
+
+	known   bool // what follows is the state of the session
+	exists  bool
+	deleted bool
+	damage  error // why writes are refused
+	uid     uint64
+	end     int64 // behind the last line
+	seq     hansard.Seq
+	crc     uint32     // of the last line
+	metaAt  int64      // where the line with the newest metadata begins; 0: the header
+	meta    *metaState // nil when it is not loaded
+
+	inLog   int64  // how much of it is in the log: the file's expected size
+	waiting int    // entries that are in the ring only
+	waitEnd uint64 // end of the newest of them
+	draft   *draft // lines of the group being planned
+}
+
+// maxSessions is how many sessions, and so open logs, a process keeps at hand.
+const maxSessions = 1024
+
+// cached is the cache's record of a session, possibly knowing nothing.
+func (s *Store) cached(name string) *session {
+	if sess := s.sessions[name]; sess != nil {
+		return sess
+	}
+	if len(s.sessions) >= maxSessions {
+		s.evict(maxSessions / 4)
+	}
+	id, _ := decodeName(name)
+	sess := &session{id: id, name: name}
+	s.sessions[name] = sess
+	return sess
+}
+
+// evict forgets some sessions that no entry and no draft needs.
+func (s *Store) evict(n int) {
+	for name, sess := range s.sessions {
+		if n == 0 {
+			return
+		}
+		if sess.waiting == 0 && sess.draft == nil {
+			sess.closeLog()
+			delete(s.sessions, name)
+			n--
+		}
+	}
+}
+
+func (sess *session) closeLog() {
+	if sess.f != nil {
+		_ = sess.f.Close() // nothing is buffered
+		sess.f = nil
+	}
+}
+
+// forget drops what is known of a session; its open log stays.
+func (sess *session) forget() {
+	*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, fileUID: sess.fileUID,
+		waiting: sess.waiting, waitEnd: sess.waitEnd}
+}
+
+// dropCaches forgets everything read from the ring and the logs.
+func (s *Store) dropCaches() {
+	for _, sess := range s.sessions {
+		sess.closeLog()
+	}
+	s.sessions = map[string]*session{}
+	s.pending, s.dirty = nil, map[string]uint64{}
+	s.cold = true
+}
+
+// lookup gives the state of a session to plan a write on. It makes sure that
+// the log can be written and is the one we know, before anything is promised.
+func (s *Store) lookup(id hansard.SessionID, name string) (*session, error) {
+	sess := s.cached(name)
+	if sess.known && sess.draft != nil {
+		return sess, nil // looked at a moment ago, under the same lock
+	}
+	if err := s.openLog(sess, false); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("open the log of session %s: %w", id, s.logError(id, err))
+		}
+		if sess.known && sess.exists && sess.inLog > 0 {
+			sess.forget() // its log was removed
+		}
+	}
+	size := int64(0)
+	if sess.f != nil {
+		var err error
+		if size, err = sess.f.Size(); err != nil {
+			return nil, fmt.Errorf("session %s: %w", id, err)
+		}
+	}
+	if sess.known && sess.inLog == size {
+		return sess, nil
+	}
+	sess.forget()
+	if err := s.load(sess, size); err != nil {
+		return nil, err
+	}
+	return sess, nil
+}
+
+// openLog makes sure that sess.f is the file its name leads to.
+func (s *Store) openLog(sess *session, create bool) error {
+	path := logPath(sess.name)
+	if sess.f != nil {
+		inode, err := s.fs.Inode(path)
+		if err == nil && inode == sess.inode {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		sess.closeLog()
+		sess.forget()
+	}
+	flags := vfs.Flag(0)
+	if create {
+		flags = vfs.Create
+	}
+	f, err := s.fs.Open(path, flags)
+	if isTooManyFiles(err) {
+		s.evict(len(s.sessions) / 2)
+		f, err = s.fs.Open(path, flags)
+	}
+	if err != nil {
+		return err
+	}
+	inode, err := f.Inode()
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	sess.f, sess.inode, sess.fileUID = f, inode, 0
+	return nil
+}
+
+// load reads a session's state from its log and the entries that will follow.
+func (s *Store) load(sess *session, size int64) error {
+	sess.known = true
+	if sess.f != nil && size > 0 {
+		if err := s.loadLog(sess, size); err != nil {
+			sess.known = false
+			return err
+		}
+	}
+	if err := s.knownDamage(sess); err != nil && sess.damage == nil {
+		sess.damage = err
+	}
+	sess.inLog = sess.end
+	for _, e := range s.pending {
+		if e.name == sess.name {
+			sess.follow(e)
+		}
+	}
+	return nil
+}
+
+// loadLog reads the last line of a log and what is needed to write behind it.
+func (s *Store) loadLog(sess *session, size int64) error {
+	h, err := readHeader(sess.f, sess.id)
+	if err != nil {
+		return s.becomeDamaged(sess, err)
+	}
+	tail, err := readTail(sess.f, size)
+	if err != nil {
+		return s.becomeDamaged(sess, err)
+	}
+	if tail.end < size {
+		if err := s.cutTail(sess, tail, size); err != nil {
+			return s.becomeDamaged(sess, err)
+		}
+	}
+	last := tail.last
+	sess.exists, sess.uid = true, h.uid
+	sess.end, sess.seq, sess.crc = tail.end, last.Seq, last.crc
+	sess.deleted = last.Deleted
+	sess.metaAt = last.metaAt(tail.lastAt)
+	return nil
+}
+
+// becomeDamaged keeps a session's damage as its state; any other error is one
+// of the moment and goes to the caller.
+func (s *Store) becomeDamaged(sess *session, err error) error {
+	var damaged *hansard.DamagedError
+	if !errors.As(err, &damaged) {
+		return err
+	}
+	damaged.Session = sess.id
+	sess.exists, sess.damage = true, damaged
+	return nil
+}
+
+// follow moves a session's state behind an entry; one that does not fit means
+// that the log is not what the journal was written for.
+func (sess *session) follow(e *entry) {
+	fits := e.off == sess.end && (e.off == 0 || e.lprev == sess.crc && e.uid == sess.uid)
+	if !fits {
+		if sess.damage == nil {
+			sess.exists = true
+			sess.damage = &hansard.DamagedError{Session: sess.id, SafeSeq: sess.seq, Offset: sess.end,
+				Reason: "the log was changed by somebody else: what the journal has does not follow it"}
+		}
+		return
+	}
+	sess.exists, sess.uid, sess.deleted = true, e.uid, e.del
+	sess.end, sess.seq, sess.crc = e.off+int64(len(e.bytes)), hansard.Seq(e.last), e.lcrc
+	if sess.metaAt != e.metaAt {
+		sess.metaAt, sess.meta = e.metaAt, nil
+	}
+}
+
+// note keeps track of an entry that is in the ring.
+func (s *Store) note(e *entry) {
+	s.dirty[e.name] = e.end()
+	if e.end() > s.w.applied {
+		s.pending = append(s.pending, e)
+	}
+}
+
+// inLog tells whether an entry's bytes stand in its log.
+func (s *Store) inLog(e *entry) bool {
+	sess := s.cached(e.name)
+	if s.openLog(sess, false) != nil {
+		return false
+	}
+	b := make([]byte, len(e.bytes))
+	_, err := sess.f.ReadAt(b, e.off)
+	return (err == nil || err == io.EOF) && string(b) == string(e.bytes)
+}
+
+// logError types what can be wrong with a log that can't be opened.
+func (s *Store) logError(id hansard.SessionID, err error) error {
+	switch {
+	case isReadOnly(err):
+		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
+	case isNoSpace(err):
+		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
+	}
+	return err
+}

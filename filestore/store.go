@@ -1,0 +1,305 @@
+// Package filestore keeps sessions in plain JSONL files that any number of
+// processes share, with no daemon and none of them privileged.
+//
+//	store, err := filestore.Open("./sessions", nil)
+//
+// Every append of every process goes to one shared redo journal first, one
+// sync makes all that wait durable, and then it is copied to the logs, one file
+// per session that people can cat, grep and tail. What is in a log is durable,
+// so readers take no lock. Mutual exclusion is the kernel's flock; nothing in
+// the directory is a lock by existing, so nothing can be a stale one.
+//
+// The files follow the data down: store → queue → commit → session → line →
+// journal → apply; recover and checkpoint beside them; read, wait, list, verify
+// and repair on the other side. ARCHITECTURE.md tells the life of one append,
+// FORMAT.md the bytes.
+//
+// Caveats: one machine. File systems on which flock does not reach all
+// processes (NFS, SMB, FUSE, …) are refused unless Options.AllowNetwork is set.
+package filestore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// Options says how to open a store. The zero value is safe and durable.
+type Options struct {
+	// ReadOnly refuses writes and touches nothing.
+	ReadOnly bool
+	// AllowNetwork opens the store on a file system whose locks can't be
+	// relied on between machines. Use it only where one machine has it mounted.
+	AllowNetwork bool
+	// MustExist is fs.ErrNotExist for a directory without a store, instead
+	// of making one.
+	MustExist bool
+	// LockWait is how long a write waits for the store's write lock before
+	// it answers ErrBusy; 0 is 10 seconds. The lock is held for microseconds:
+	// waiting long means that its holder is stopped.
+	LockWait time.Duration
+}
+
+// config is what only tests change.
+type config struct {
+	ringSize uint64
+	// inline runs everything in the caller's goroutine, for the simulation.
+	inline bool
+	random func() uint64
+	now    func() time.Time
+}
+
+func defaultConfig() config {
+	return config{ringSize: defaultRing, now: hansard.Now, random: func() uint64 {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		return binary.LittleEndian.Uint64(b[:])
+	}}
+}
+
+// Store is an open store. It implements hansard.Store and hansard.Checker.
+type Store struct {
+	fs   vfs.FS
+	dir  *vfs.OS // nil in the simulation
+	path string  // of dir
+	opt  Options
+	cfg  config
+
+	closed    atomic.Bool
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+	closeErr  error
+	queue     queue
+	waiters   waiters
+	checked   checked
+	keys      keyIndexes
+	catalog   catalog
+	workers   sync.WaitGroup // the leader and the background checkpoint
+	kick      chan struct{}  // wakes the background checkpoint
+	ckMu      sync.Mutex     // one checkpoint at a time in this process
+
+	// syncMu admits one fdatasync at a time on this process's ring: two at
+	// once on one descriptor could each take the other's error report.
+	// Order: ckMu, syncMu, wmu.
+	syncMu   sync.Mutex
+	syncGate *gate
+
+	// wmu is held by the one goroutine of this process that has write.lock
+	// or waits for it. It guards all below.
+	wmu   sync.Mutex
+	files lockFiles
+	inst  *instance // nil until this process takes part in writing
+	ctl   *control
+	ring  *ring
+	w     wRecord // as it was when write.lock was taken, plus our changes
+	// lim is how far the ring is known to be durable.
+	lim uint64
+	// cursor is how far the caches know the ring. pending are the entries
+	// that are not in the logs yet, dirty the logs that entries since
+	// w.start went to, with the end of the last. cold: nothing is known.
+	cold        bool
+	cursor      uint64
+	cursorChain uint64
+	pending     []*entry
+	dirty       map[string]uint64
+	sessions    map[string]*session
+	retired     []vfs.File // rings that were replaced; somebody may still sync one
+
+	own ownDurable
+}
+
+// ownDurable is how far this process has synced the ring itself without telling
+// anybody, because sync.lock was not to be had.
+type ownDurable struct {
+	mu         sync.Mutex
+	epoch, pos uint64
+}
+
+func (o *ownDurable) get(epoch uint64) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.epoch != epoch {
+		return 0 // of another ring or another time: it says nothing
+	}
+	return o.pos
+}
+
+func (o *ownDurable) set(epoch, pos uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.epoch != epoch {
+		o.epoch, o.pos = epoch, 0
+	}
+	o.pos = max(o.pos, pos)
+}
+
+// Open opens the store in a directory, and makes one where there is none. The
+// first process to open a store finishes what a power cut interrupted.
+func Open(dir string, o *Options) (*Store, error) {
+	var opt Options
+	if o != nil {
+		opt = *o
+	}
+	if opt.LockWait <= 0 {
+		opt.LockWait = 10 * time.Second
+	}
+	if !opt.ReadOnly && !opt.MustExist {
+		if err := vfs.MakeDir(dir); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
+	root, err := vfs.OpenDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if !opt.AllowNetwork {
+		if name, network, err := root.FSType(); err == nil && network {
+			_ = root.Close()
+			return nil, &unsupportedFS{name}
+		}
+	}
+	s, err := open(root, opt, defaultConfig())
+	if err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s.dir, s.path = root, dir
+	return s, nil
+}
+
+// open is Open on any file system.
+func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
+	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1)}
+	if _, err := fsys.Stat(journalName); err != nil {
+		// Nothing to read yet, or only logs that were copied here.
+		_, noSessions := fsys.ReadDir(sessionsDir)
+		if errors.Is(err, fs.ErrNotExist) && noSessions != nil && (opt.MustExist || opt.ReadOnly) {
+			return nil, fmt.Errorf("there is no store here: %w", fs.ErrNotExist)
+		}
+	}
+	if opt.ReadOnly {
+		return s, nil
+	}
+	if err := s.join(); isReadOnly(err) {
+		s.opt.ReadOnly = true
+	} else if err != nil {
+		s.release()
+		return nil, err
+	}
+	if !cfg.inline && !s.opt.ReadOnly {
+		s.workers.Add(1)
+		go s.checkpointInBackground()
+	}
+	return s, nil
+}
+
+// unsupportedFS refuses a file system whose locks can't be relied on.
+type unsupportedFS struct{ name string }
+
+func (e *unsupportedFS) Error() string {
+	return "open store: the directory is on " + e.name + ", where file locks do not reach every process"
+}
+func (e *unsupportedFS) Is(target error) bool { return target == hansard.ErrUnsupported }
+func (e *unsupportedFS) Hint() string {
+	return "put the store on a local disk, or run one server beside the disk; --allow-network-fs overrides this where only one machine uses the directory"
+}
+
+// Create makes a new, empty session.
+func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	if err := s.usable(ctx, id); err != nil {
+		return hansard.Info{}, err
+	}
+	if err := hansard.CheckMeta(&m); err != nil {
+		return hansard.Info{}, err
+	}
+	r := &request{op: opCreate, id: id, name: encodeName(id), meta: m}
+	r.size = entryHeader + 2*len(r.name) + 2*stampWidth + len(marshal(m))
+	if _, err := s.submit(ctx, r); err != nil {
+		return hansard.Info{}, err
+	}
+	return s.Stat(context.WithoutCancel(ctx), id)
+}
+
+// Append stores a batch; nil means that it is durable.
+func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	if err := s.usable(ctx, id); err != nil {
+		return hansard.Receipt{}, err
+	}
+	if err := hansard.CheckBatch(&b); err != nil {
+		return hansard.Receipt{}, err
+	}
+	r := newAppend(id, &b)
+	if err := s.prepare(r); err != nil {
+		return hansard.Receipt{}, err
+	}
+	return s.submit(ctx, r)
+}
+
+// Delete ends a session for ever.
+func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
+	if err := s.usable(ctx, id); err != nil {
+		return err
+	}
+	_, err := s.submit(ctx, &request{op: opDelete, id: id, name: encodeName(id), turn: turn, size: 2 * stampWidth})
+	return err
+}
+
+// usable tells whether a write may be tried at all.
+func (s *Store) usable(ctx context.Context, id hansard.SessionID) error {
+	if s.closed.Load() {
+		return hansard.ErrClosed
+	}
+	if err := hansard.CheckID(id); err != nil {
+		return err
+	}
+	if s.opt.ReadOnly {
+		return hansard.ErrReadOnly
+	}
+	return ctx.Err()
+}
+
+// Close refuses new work, waits for what is under way, and leaves the store
+// with nothing to recover if this was the last process that had it open.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		s.closed.Store(true)
+		close(s.closing)
+		s.queue.refuse(hansard.ErrClosed)
+		s.waiters.wakeAll()
+		done := make(chan struct{})
+		go func() { s.workers.Wait(); close(done) }()
+		timer := time.NewTimer(s.opt.LockWait + time.Second)
+		defer timer.Stop()
+		select {
+		case <-done:
+			s.closeErr = s.leave()
+		case <-timer.C:
+			// The leader waits for a lock whose holder is stopped. Nobody
+			// waits for it any more, and what it holds ends with the process.
+			s.closeErr = &hansard.BusyError{}
+		}
+	})
+	return s.closeErr
+}
+
+// Pause runs fn while this process is outside the write lock and keeps it
+// there, so that a process stopped in fn (Ctrl-Z) holds up nobody.
+func (s *Store) Pause(fn func()) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	fn()
+}
+
+var (
+	_ hansard.Store   = (*Store)(nil)
+	_ hansard.Checker = (*Store)(nil)
+)

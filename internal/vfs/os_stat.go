@@ -1,0 +1,25 @@
+//go:build !linux
+
+package vfs
+
+import "io/fs"
+
+func kindOf(mode fs.FileMode) kind {
+	switch {
+	case mode.IsRegular():
+		return kindRegular
+	case mode.IsDir():
+		return kindDir
+	case mode&fs.ModeSymlink != 0:
+		return kindLink
+	}
+	return kindOther
+}
+
+// underlying takes the path out of an error; the caller puts its own in.
+func underlying(err error) error {
+	if pe, ok := err.(*fs.PathError); ok {
+		return pe.Err
+	}
+	return err
+}
