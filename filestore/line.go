@@ -166,7 +166,7 @@ func encodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 		dst = append(dst, `,"patch":`...)
 		dst = append(dst, marshal(e.Patch)...)
 	}
-	if oneLine(e.Data) {
+	if fitsLine(e.Data) {
 		dst = append(dst, `,"data":`...)
 		return append(dst, e.Data...)
 	}
@@ -176,6 +176,18 @@ func encodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 
 // tombstone is the body of the last line of a deleted session.
 const tombstone = `,"kind":"deleted","deleted":true,"data":null`
+
+// fitsLine tells whether data keeps its bytes as a member of a line: space around
+// a value is not part of it there, and a parser that takes the value alone may
+// find it nested too deeply inside another.
+func fitsLine(data []byte) bool {
+	if isSpace(data[0]) || isSpace(data[len(data)-1]) {
+		return false
+	}
+	return oneLine(data) && bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) < 5000
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // oneLine tells whether every reader of lines takes data for a part of one:
 // JSON may have newlines between its tokens, and U+0085, U+2028 and U+2029,

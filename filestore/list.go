@@ -1,11 +1,13 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"iter"
+	"maps"
 	"sort"
 	"strings"
 	"sync"
@@ -16,17 +18,14 @@ import (
 
 // Stat describes one session.
 func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
-	if err := ctx.Err(); err != nil {
-		return hansard.Info{}, err
-	}
-	return s.describe(id)
+	return s.describe(ctx, id)
 }
 
 // describe reads a session's Info from its log: the header, the last line and
 // the walk to its metadata.
-func (s *Store) describe(id hansard.SessionID) (hansard.Info, error) {
+func (s *Store) describe(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
 	info := hansard.Info{ID: id, Labels: map[string]string{}, State: json.RawMessage("null")}
-	l, err := s.openLogForRead(id)
+	l, err := s.openLogForRead(ctx, id)
 	var damaged *hansard.DamagedError
 	if errors.As(err, &damaged) {
 		info.Damage = damaged
@@ -135,7 +134,9 @@ func (s *Store) list(ctx context.Context, q hansard.Query) ([]hansard.Info, erro
 		if ok, err := q.Wants(&all[i]); err != nil {
 			return nil, err
 		} else if ok {
-			infos = append(infos, all[i])
+			info := all[i] // the catalog keeps its own
+			info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)
+			infos = append(infos, info)
 		}
 	}
 	sort.Slice(infos, func(i, j int) bool { return hansard.Newer(&infos[i], &infos[j]) })
@@ -174,7 +175,7 @@ func (s *Store) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 		if !ok {
 			continue // verify tells of it
 		}
-		entry, isNew := s.catalogEntry(name, id)
+		entry, isNew := s.catalogEntry(ctx, name, id)
 		if isNew {
 			changed++
 		}
@@ -192,7 +193,7 @@ func (s *Store) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 }
 
 // catalogEntry is the catalog's entry of a file, described anew if it changed.
-func (s *Store) catalogEntry(name string, id hansard.SessionID) (entry catalogEntry, isNew bool) {
+func (s *Store) catalogEntry(ctx context.Context, name string, id hansard.SessionID) (entry catalogEntry, isNew bool) {
 	st, err := s.fs.Stat(logPath(name))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +206,7 @@ func (s *Store) catalogEntry(name string, id hansard.SessionID) (entry catalogEn
 		return old, false
 	}
 	entry = catalogEntry{Inode: st.Inode, Size: st.Size, ModTime: st.ModTime}
-	entry.Info, err = s.describe(id)
+	entry.Info, err = s.describe(ctx, id)
 	switch {
 	case errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
 		entry.Gone = true

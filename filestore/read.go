@@ -210,11 +210,8 @@ type openedLog struct {
 
 // openLogForRead opens a session's log. It answers ErrNotFound, ErrDeleted and
 // ErrVersion; damage is in the result. The caller closes it.
-func (s *Store) openLogForRead(id hansard.SessionID) (l *openedLog, err error) {
-	if s.closed.Load() {
-		return nil, hansard.ErrClosed
-	}
-	if err := hansard.CheckID(id); err != nil {
+func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *openedLog, err error) {
+	if err := s.readable(ctx, id); err != nil {
 		return nil, err
 	}
 	name := encodeName(id)
@@ -315,10 +312,13 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 var errStop = errors.New("stop")
 
 func (s *Store) read(ctx context.Context, id hansard.SessionID, r hansard.Range, yield func(hansard.Event) bool) error {
+	if err := s.readable(ctx, id); err != nil {
+		return err
+	}
 	if err := hansard.CheckRange(&r); err != nil {
 		return err
 	}
-	l, err := s.openLogForRead(id)
+	l, err := s.openLogForRead(ctx, id)
 	if err != nil {
 		return err
 	}

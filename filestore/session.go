@@ -170,10 +170,12 @@ func (s *Store) load(sess *session, size int64) error {
 	if err := s.knownDamage(sess); err != nil && sess.damage == nil {
 		sess.damage = err
 	}
-	sess.inLog = sess.end
+	sess.inLog, sess.waiting = sess.end, 0
 	for _, e := range s.pending {
 		if e.name == sess.name {
 			sess.follow(e)
+			sess.waiting++
+			sess.waitEnd = e.end()
 		}
 	}
 	return nil

@@ -253,18 +253,26 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	return err
 }
 
-// usable tells whether a write may be tried at all.
-func (s *Store) usable(ctx context.Context, id hansard.SessionID) error {
+// readable tells whether a call may be tried at all.
+func (s *Store) readable(ctx context.Context, id hansard.SessionID) error {
 	if s.closed.Load() {
 		return hansard.ErrClosed
 	}
 	if err := hansard.CheckID(id); err != nil {
 		return err
 	}
+	return ctx.Err()
+}
+
+// usable tells whether a write may be tried at all.
+func (s *Store) usable(ctx context.Context, id hansard.SessionID) error {
+	if err := s.readable(ctx, id); err != nil {
+		return err
+	}
 	if s.opt.ReadOnly {
 		return hansard.ErrReadOnly
 	}
-	return ctx.Err()
+	return nil
 }
 
 // Close refuses new work, waits for what is under way, and leaves the store

@@ -130,6 +130,9 @@ func (s *Store) hostPath(name string) string {
 
 // Wait returns nil when the session has an event past after.
 func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	if err := s.readable(ctx, id); err != nil {
+		return err
+	}
 	name := encodeName(id)
 	poll := pollMin
 	timer := time.NewTimer(poll)
@@ -140,10 +143,7 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 		if p != nil {
 			woken = s.waiters.channel(p) // before the look, or a wake between is lost
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		last, err := s.lastSeq(id)
+		last, err := s.lastSeq(ctx, id)
 		if err != nil || last > after {
 			return err
 		}
@@ -165,8 +165,8 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 }
 
 // lastSeq is the seq up to which Read gives events.
-func (s *Store) lastSeq(id hansard.SessionID) (hansard.Seq, error) {
-	l, err := s.openLogForRead(id)
+func (s *Store) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Seq, error) {
+	l, err := s.openLogForRead(ctx, id)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,42 @@
+package filestore_test
+
+import (
+	"os"
+	"testing"
+
+	"hansard"
+	"hansard/filestore"
+	"hansard/storetest"
+)
+
+func TestMain(m *testing.M) {
+	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
+	os.Exit(m.Run())
+}
+
+func engine() storetest.Engine {
+	where := storetest.NewAddresses()
+	open := func(t testing.TB, dir string) hansard.Store {
+		s, err := filestore.Open(dir, nil)
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		return where.Keep(s, dir)
+	}
+	return storetest.Engine{
+		Name: "filestore",
+		Open: func(t testing.TB) hansard.Store { return open(t, t.TempDir()) },
+		Reopen: func(t testing.TB, s hansard.Store) hansard.Store {
+			if err := s.Close(); err != nil {
+				t.Fatalf("close: %v", err)
+			}
+			return open(t, where.Of(s))
+		},
+		Another: func(t testing.TB, s hansard.Store) hansard.Store { return open(t, where.Of(s)) },
+		Address: where.Of,
+	}
+}
+
+func TestContract(t *testing.T) { storetest.Run(t, engine()) }
+
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, engine()) }
