@@ -34,13 +34,12 @@ func (s *Store) apply(firstOpen bool) error {
 		done++
 	}
 	s.pending = s.pending[done:]
-	if done > 0 || len(s.pending) == 0 {
-		// Behind the last entry there may be padding: the next position is
-		// that of an entry, whose prev is the chain a slot needs.
-		s.w.applied = s.cursor
-		if len(s.pending) > 0 {
-			s.w.applied = s.pending[0].pos
-		}
+	// Behind the last entry there may be padding, which counts as applied: the
+	// position must be one whose chain is known, or a slot made of it would
+	// lead nowhere.
+	s.w.applied = s.cursor
+	if len(s.pending) > 0 {
+		s.w.applied = s.pending[0].pos
 	}
 	if isNoSpace(err) {
 		s.w.flags |= wFlagNoSpace

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,20 +42,23 @@ func (c *checked) forget(name string) {
 }
 
 // checkOnce is what is wrong with a log, as far as it was looked at.
-func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size int64) *hansard.DamagedError {
+func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size int64) (*hansard.DamagedError, error) {
 	inode, err := f.Inode()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	s.checked.mu.Lock()
 	seen, ok := s.checked.m[name]
 	s.checked.mu.Unlock()
 	if ok && seen.inode == inode && seen.damage == nil {
-		return nil
+		return nil, nil
 	}
 	var d *hansard.DamagedError
 	if size <= checkWhole || s.noted(name) {
-		if d = s.findDamage(f, id); d != nil {
+		if _, d, err = checkLog(f, id, quickLine); err != nil {
+			return nil, err
+		}
+		if d != nil {
 			s.noteDamage(name, d)
 		}
 	}
@@ -64,30 +68,23 @@ func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size in
 		s.checked.m = map[string]checkedLog{}
 	}
 	s.checked.m[name] = checkedLog{inode, d}
-	return d
+	return d, nil
 }
 
-// findDamage checks a log from the beginning; nil when it is sound.
-func (s *Store) findDamage(f vfs.File, id hansard.SessionID) *hansard.DamagedError {
-	_, d := checkLog(f, id)
-	return d
-}
-
-// checkLog checks every line of a log and returns how far it got.
-func checkLog(f vfs.File, id hansard.SessionID) (chain, *hansard.DamagedError) {
-	return checkLogWith(f, id, quickLine)
-}
-
-func checkLogWith(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error)) (c chain, d *hansard.DamagedError) {
+// checkLog checks every line of a log, decoded by decode, and returns how far it
+// got. Damage is what the bytes say; an error is that they could not be read,
+// which is no damage.
+func checkLog(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error)) (c chain, d *hansard.DamagedError, err error) {
 	c.id = id
 	sc := newScanner(f, 0)
 	for {
 		b, at, err := sc.next()
 		if errors.Is(err, errNoLine) {
-			return c, unfinished(&c, f, at)
+			d, err := unfinished(&c, f, at)
+			return c, d, err
 		}
 		if err != nil {
-			return c, c.damage(at, fmt.Errorf("the log can't be read: %w", err))
+			return c, nil, err
 		}
 		l, err := decode(b)
 		if err == nil {
@@ -96,25 +93,28 @@ func checkLogWith(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, 
 			c.lines++
 		}
 		if err != nil {
-			return c, c.damage(at, err)
+			return c, c.damage(at, err), nil
 		}
 	}
 }
 
 // unfinished looks at what follows the last newline: the beginning of a line is
 // being written, or was left by a copy; anything else is damage.
-func unfinished(c *chain, f vfs.File, at int64) *hansard.DamagedError {
+func unfinished(c *chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 	size, err := f.Size()
 	if err != nil || size <= at {
-		return nil
+		return nil, err
 	}
 	rest := make([]byte, min(size-at, 4096))
-	n, _ := f.ReadAt(rest, at)
+	n, err := f.ReadAt(rest, at)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
 	if c.started && looksUnfinished(rest[:n]) || !c.started && strings.HasPrefix(`{"hansard":`, string(rest[:min(n, 11)])) {
-		return nil
+		return nil, nil
 	}
 	c.lines++
-	return c.damage(at, lineError("the last line is not one of a log"))
+	return c.damage(at, lineError("the last line is not one of a log")), nil
 }
 
 // quickLine is decodeLine for who needs only what the chain is made of: the
@@ -247,12 +247,15 @@ func (s *Store) prepare(r *request) error {
 	}
 	size, err := f.Size()
 	if err == nil {
-		if d := s.checkOnce(f, r.name, r.id, size); d != nil {
-			_ = f.Close()
-			return d
+		var d *hansard.DamagedError
+		if d, err = s.checkOnce(f, r.name, r.id, size); d != nil {
+			err = d
 		}
 	}
 	_ = f.Close()
+	if err != nil {
+		return err
+	}
 	if r.key != "" {
 		return s.prepareKeys(r.name)
 	}

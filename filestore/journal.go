@@ -281,7 +281,10 @@ func (r *ring) scan(pos, chain, limit uint64) (entries []*entry, end, endChain u
 // change; but pages whose writing failed behind somebody else's back are dirty
 // again, and a failure from now on is reported to this descriptor.
 func (r *ring) rewrite(from, to uint64) error {
-	buf := make([]byte, 256<<10)
+	if from >= to {
+		return nil
+	}
+	buf := make([]byte, min(256<<10, to-from))
 	for from < to {
 		n := min(uint64(len(buf)), to-from, r.size-from%r.size)
 		if _, err := r.f.ReadAt(buf[:n], r.at(from)); err != nil {

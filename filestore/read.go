@@ -260,18 +260,21 @@ func (s *Store) openTail(l *openedLog, name string, id hansard.SessionID, size i
 	var damaged *hansard.DamagedError
 	switch {
 	case errors.As(err, &damaged) && damaged.Offset == 0:
-		if !s.wholeBatch(l.f, size) {
+		if !wholeBatch(l.f) {
 			return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
 		}
-		l.damage = s.findDamage(l.f, id)
+		_, l.damage, err = checkLog(l.f, id, quickLine)
 	case errors.As(err, &damaged):
-		l.damage = s.findDamage(l.f, id)
+		_, l.damage, err = checkLog(l.f, id, quickLine)
 	case err != nil:
 		return err
 	case tail.last.Deleted:
 		return fmt.Errorf("session %s: %w", id, hansard.ErrDeleted)
 	default:
-		l.damage = s.checkOnce(l.f, name, id, tail.end)
+		l.damage, err = s.checkOnce(l.f, name, id, tail.end)
+	}
+	if err != nil {
+		return err
 	}
 	l.tail = tail
 	if l.damage == nil {
@@ -285,7 +288,7 @@ func (s *Store) openTail(l *openedLog, name string, id hansard.SessionID, size i
 
 // wholeBatch tells whether a log has one whole batch, however damaged the rest:
 // one that has none is a session whose first batch is being written.
-func (s *Store) wholeBatch(f vfs.File, size int64) bool {
+func wholeBatch(f vfs.File) bool {
 	sc := newScanner(f, 0)
 	for {
 		b, _, err := sc.next()
@@ -539,7 +542,11 @@ type scanner struct {
 }
 
 func newScanner(f vfs.File, at int64) *scanner {
-	return &scanner{f: f, at: at, buf: make([]byte, 0, 64<<10)}
+	room := int64(64 << 10)
+	if size, err := f.Size(); err == nil { // no more than a short log needs
+		room = min(room, max(512, size-at+1))
+	}
+	return &scanner{f: f, at: at, buf: make([]byte, 0, room)}
 }
 
 // next gives the next line, without its newline, and where it begins; it is

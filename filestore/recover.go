@@ -32,9 +32,6 @@ func (s *Store) join() error {
 			return err
 		}
 	}
-	if err := s.lockTest(); err != nil && !isNoSpace(err) {
-		return err
-	}
 	f, _, err := s.openLockFile(syncLockName)
 	if err != nil {
 		return err
@@ -49,7 +46,7 @@ func (s *Store) join() error {
 		defer s.workers.Done()
 		joined <- s.joinLocked()
 	}()
-	if err := s.awaitJoin(joined); isReadOnly(err) {
+	if err := s.awaitJoin(joined); isReadOnly(err) || errors.Is(err, hansard.ErrUnsupported) {
 		return err
 	}
 	return nil
@@ -87,6 +84,9 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 // attach joins the processes that have the store open, under write.lock. Who
 // finds himself alone first finishes what the last ones left.
 func (s *Store) attach() error {
+	if err := s.lockTest(); err != nil {
+		return err
+	}
 	alone, err := s.files.open.TryLock(vfs.LockExclusive)
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)
@@ -249,10 +249,10 @@ func (s *Store) recover() error {
 // an end but damage.
 func (r *ring) lostBehind(end, start uint64) error {
 	limit := start + r.size
-	buf := make([]byte, 0, 1<<20)
+	buf := make([]byte, min(1<<20, r.size))
 	for pos := r.place(end); pos < limit; {
-		n := min(1<<20, limit-pos, r.size-pos%r.size)
-		buf = buf[:n]
+		n := min(uint64(len(buf)), limit-pos, r.size-pos%r.size)
+		buf := buf[:n]
 		if _, err := r.f.ReadAt(buf, r.at(pos)); err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}

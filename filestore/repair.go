@@ -114,7 +114,10 @@ func (r *rebuild) safePart(old vfs.File) error {
 	if _, err := readHeader(old, r.id); errors.Is(err, hansard.ErrVersion) {
 		return err
 	}
-	c, d := checkLogWith(old, r.id, decodeLine)
+	c, d, err := checkLog(old, r.id, decodeLine)
+	if err != nil {
+		return err
+	}
 	r.chain, r.sound = c, d == nil
 	end := r.size
 	if d != nil {

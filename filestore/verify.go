@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"sort"
@@ -110,7 +111,11 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 		return v.say(finding)
 	}
 	defer f.Close()
-	d, c := v.log(f, id)
+	d, c, err := v.log(f, id)
+	if err != nil {
+		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be read: "+err.Error()
+		return v.say(finding)
+	}
 	if d != nil {
 		v.s.noteDamage(name, d)
 	}
@@ -142,18 +147,19 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 }
 
 // log checks every line of a log, decoded in full.
-func (v *verifier) log(f vfs.File, id hansard.SessionID) (*hansard.DamagedError, chain) {
-	h, err := readHeader(f, id)
+func (v *verifier) log(f vfs.File, id hansard.SessionID) (*hansard.DamagedError, chain, error) {
+	_, err := readHeader(f, id)
 	var damaged *hansard.DamagedError
-	if errors.As(err, &damaged) {
-		return damaged, chain{}
+	switch {
+	case errors.As(err, &damaged):
+		return damaged, chain{}, nil
+	case errors.Is(err, hansard.ErrVersion):
+		return damagedAt(id, 0, "%v", err), chain{}, nil
+	case err != nil && err != io.EOF:
+		return nil, chain{}, err
 	}
-	if errors.Is(err, hansard.ErrVersion) {
-		return damagedAt(id, 0, "%v", err), chain{}
-	}
-	_ = h
-	c, d := checkLogWith(f, id, decodeLine)
-	return d, c
+	c, d, err := checkLog(f, id, decodeLine)
+	return d, c, err
 }
 
 // unfinishedTail notes an unfinished end, which the next append sets aside.

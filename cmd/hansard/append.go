@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+)
+
+// appendOptions are the flags of append.
+type appendOptions struct {
+	data, jsonl        string
+	each, create       bool
+	kind, role, author string
+	key                string
+	expect             uint64
+	hasData, expectSet bool
+	text               *string // the TEXT argument
+}
+
+func newAppend(a *app) *cobra.Command {
+	var o appendOptions
+	cmd := &cobra.Command{
+		Use:   "append ID [TEXT]",
+		Short: "Append events to a session",
+		Long: `Append events to a session. When it returns, they are durable: a power cut can
+no longer take them away. Nobody has to hold anything, and nobody waits for a
+turn: any number of processes may append to one session at once.
+
+The content is one of
+  TEXT          a message; it is stored as a JSON string
+  --data JSON   any JSON value, kept byte for byte
+  --jsonl FILE  events from a file, one a line; - reads standard input
+
+In --jsonl an object with a "data" member is an event, with the members "kind",
+"role", "author", "inbox" and "data"; any other JSON value is itself the data.
+--kind, --role and --author are for lines that do not say. Blank lines are
+skipped. "seq", "time" and "turn" are ignored, so that the output of show --json
+can be appended again; a "patch" is applied with its event, which needs --each
+unless it is on the last line. Other members are an error.
+
+All lines are one batch, stored together or not at all, up to 16 MiB and 10,000
+events. With --each every line is an append of its own, in constant memory:
+what was stored before an error or Ctrl-C stays stored, and the message says how
+much that is.
+
+--key K makes a retry harmless: the same key with the same content is stored once,
+and the second time answers the first receipt. With --each the key of line 7 is
+K:7, so a run that broke off can simply be repeated. --expect N appends only if
+the session's last seq is N (exit 4 otherwise); with --each that is for the first
+line, and each of the others expects to follow the one before.`,
+		Example: `  hansard append demo "What is the capital of France?" --role user
+  hansard append demo --kind tool_call --data '{"name":"search","q":"Paris"}'
+  hansard append demo --create --jsonl events.jsonl --key import-2024-06-01
+  agent | hansard append demo --jsonl - --each --json
+  hansard append demo -- "-text that begins with a dash"`,
+		Args:              arguments(1, "a session id", "text"),
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.session = args[0]
+			if len(args) > 1 {
+				o.text = &args[1]
+			}
+			o.hasData, o.expectSet = cmd.Flags().Changed("data"), cmd.Flags().Changed("expect")
+			return a.append(cmd, hansard.SessionID(args[0]), &o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.data, "data", "", "the data, any `JSON` value")
+	flags.StringVar(&o.jsonl, "jsonl", "", "read events from a `FILE`, one a line; - is standard input")
+	flags.BoolVar(&o.each, "each", false, "with --jsonl: one append per line instead of one batch")
+	flags.BoolVar(&o.create, "create", false, "create the session (and the store) when it does not exist")
+	flags.StringVar(&o.role, "role", "", "the role: user, assistant, tool, …")
+	flags.StringVar(&o.kind, "kind", "", `the kind: message, tool_call, tool_result, summary or your own (default "message")`)
+	flags.StringVar(&o.author, "author", "", "who or what wrote it")
+	flags.StringVar(&o.key, "key", "", "an idempotency `KEY`: the same append is stored once")
+	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return &usageError{err.Error(), "text that begins with a dash goes behind --: hansard append ID -- TEXT"}
+	})
+	return cmd
+}
+
+func (a *app) append(cmd *cobra.Command, id hansard.SessionID, o *appendOptions) error {
+	if err := hansard.CheckID(id); err != nil {
+		return err
+	}
+	if err := o.checkSource(); err != nil {
+		return err
+	}
+	if o.jsonl == "" {
+		event, err := o.single()
+		if err != nil {
+			return err
+		}
+		return a.appendBatch(cmd.Context(), id, o, o.batch([]hansard.Event{event}, nil))
+	}
+	in, err := a.openInput(o.jsonl)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if o.each {
+		return a.appendEach(cmd.Context(), id, o, in)
+	}
+	return a.appendAll(cmd.Context(), id, o, in)
+}
+
+// checkSource sees to it that there is exactly one source of content.
+func (o *appendOptions) checkSource() error {
+	sources := 0
+	for _, given := range []bool{o.text != nil, o.hasData, o.jsonl != ""} {
+		if given {
+			sources++
+		}
+	}
+	switch {
+	case sources == 0:
+		return &usageError{"there is nothing to append", "give TEXT or --data JSON; to read standard input use --jsonl -"}
+	case sources > 1:
+		return &usageError{"TEXT, --data and --jsonl exclude each other", "give one of them"}
+	case o.each && o.jsonl == "":
+		return &usageError{"--each needs --jsonl", "use --jsonl FILE, or --jsonl - for standard input"}
+	}
+	return nil
+}
+
+func (o *appendOptions) defaults() hansard.Event {
+	return hansard.Event{Kind: o.kind, Role: o.role, Author: o.author}
+}
+
+// single is the event of TEXT or --data.
+func (o *appendOptions) single() (hansard.Event, error) {
+	event := o.defaults()
+	event.Data = json.RawMessage(o.data)
+	if o.text != nil {
+		// encoding/json would store U+FFFD in the place of bad bytes.
+		if !utf8.ValidString(*o.text) {
+			return event, &hansard.InvalidError{Field: "text", Reason: "it is not valid UTF-8"}
+		}
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(*o.text); err != nil {
+			return event, err
+		}
+		event.Data = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	}
+	return event, checkRecord(event, nil)
+}
+
+func (o *appendOptions) batch(events []hansard.Event, patch *hansard.Patch) hansard.Batch {
+	b := hansard.Batch{Events: events, Patch: patch, Key: o.key, Create: o.create}
+	if o.expectSet {
+		b.Expect = hansard.At(hansard.Seq(o.expect))
+	}
+	return b
+}
+
+// access is creating only where --create asks for it: a mistyped --store must
+// not leave a new store behind.
+func (o *appendOptions) access() access {
+	if o.create {
+		return creating
+	}
+	return writing
+}
+
+func (a *app) openInput(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(a.stdin), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading events: %w", err)
+	}
+	return f, nil
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"hansard"
+)
+
+// appendBatch stores one batch. It is checked before the store is opened, so
+// that bad input changes nothing, not even by making the store's directory.
+func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOptions, b hansard.Batch) error {
+	if err := hansard.CheckBatch(&b); err != nil {
+		return err
+	}
+	return a.withStore(o.access(), func(s hansard.Store) error {
+		ctx, cancel := forWrite(ctx)
+		defer cancel()
+		receipt, err := s.Append(ctx, id, b)
+		if err != nil {
+			return orInterrupted(err, "nothing was stored")
+		}
+		return a.printReceipt(receipt)
+	})
+}
+
+// appendAll stores all lines as one batch.
+func (a *app) appendAll(ctx context.Context, id hansard.SessionID, o *appendOptions, in io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var events []hansard.Event
+	var patch *hansard.Patch
+	total := 0
+	records := readRecords(ctx, in, o.defaults())
+	for {
+		rec, ok, err := next(ctx, records)
+		if err != nil {
+			return orInterrupted(err, "nothing was stored")
+		}
+		if !ok {
+			break
+		}
+		if patch != nil {
+			return &lineError{rec.line - 1, bad("only the last event of a batch can carry a patch; use --each")}
+		}
+		events, patch = append(events, rec.event), rec.patch
+		// Do not read gigabytes only to refuse them.
+		total += len(rec.event.Data)
+		if total > hansard.MaxBatchBytes || len(events) > hansard.MaxBatchEvents {
+			err := hansard.CheckBatch(&hansard.Batch{Events: events})
+			return &hinted{&lineError{rec.line, err}, "use --each to store every line as an append of its own"}
+		}
+	}
+	if len(events) == 0 {
+		return &usageError{"there are no events in the input", "give one JSON value per line"}
+	}
+	return a.appendBatch(ctx, id, o, o.batch(events, patch))
+}
+
+// appendEach stores every line as an append of its own. The store is opened
+// with the first line, so that an input without a good one changes nothing.
+func (a *app) appendEach(ctx context.Context, id hansard.SessionID, o *appendOptions, in io.Reader) error {
+	readCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	records := readRecords(readCtx, in, o.defaults())
+	run := &eachRun{app: a, id: id, o: o, progress: newProgress(a.stderr)}
+	rec, ok, err := next(readCtx, records)
+	if err == nil && ok {
+		err = a.withStore(o.access(), func(s hansard.Store) error {
+			return run.all(ctx, s, rec, func() (record, bool, error) { return next(readCtx, records) })
+		})
+	}
+	run.progress.done()
+	return run.finish(err)
+}
+
+// next takes a record; a context that ended comes first, so that a signal stops
+// a run whose input is always ready.
+func next(ctx context.Context, records <-chan record) (rec record, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return record{}, false, err
+	}
+	select {
+	case rec, ok = <-records:
+		return rec, ok, rec.err
+	case <-ctx.Done():
+		return record{}, false, ctx.Err()
+	}
+}
+
+// eachRun is one append --each under way.
+type eachRun struct {
+	app         *app
+	id          hansard.SessionID
+	o           *appendOptions
+	progress    *progress
+	count       int
+	replayed    int
+	first, last hansard.Seq
+}
+
+// all appends a record and those that follow it.
+func (r *eachRun) all(ctx context.Context, s hansard.Store, rec record, next func() (record, bool, error)) error {
+	ctx, cancel := forWrite(ctx)
+	defer cancel()
+	for {
+		if err := r.append(ctx, s, rec); err != nil {
+			return err
+		}
+		var ok bool
+		var err error
+		if rec, ok, err = next(); err != nil || !ok {
+			return err
+		}
+	}
+}
+
+func (r *eachRun) append(ctx context.Context, s hansard.Store, rec record) error {
+	b := r.o.batch([]hansard.Event{rec.event}, rec.patch)
+	if b.Key != "" {
+		b.Key = fmt.Sprintf("%s:%d", r.o.key, rec.line)
+	}
+	if b.Expect != nil && r.count > 0 {
+		b.Expect = hansard.At(r.last)
+	}
+	receipt, err := s.Append(ctx, r.id, b)
+	if err != nil {
+		return &lineError{rec.line, err}
+	}
+	if r.count == 0 {
+		r.first = receipt.First
+	}
+	r.count++
+	r.last = receipt.Last
+	if receipt.Replayed {
+		r.replayed++
+	}
+	r.progress.show(func() string { return fmt.Sprintf("%s  %s appended, seq %d", r.id, plural(r.count, "event"), r.last) })
+	if !r.app.json {
+		return nil
+	}
+	if err := r.app.printReceipt(receipt); err != nil {
+		return err
+	}
+	return r.app.out.Flush() // whoever waits for the receipt may act on it now
+}
+
+// finish says how much was stored, also when the run broke off.
+func (r *eachRun) finish(err error) error {
+	if err == nil {
+		if r.app.json {
+			return nil
+		}
+		_, err := fmt.Fprintln(r.app.out, r.summary())
+		return err
+	}
+	if stopped := orInterrupted(err, r.stored()); stopped != err {
+		return stopped
+	}
+	return fmt.Errorf("%w; %s", err, r.stored())
+}
+
+func (r *eachRun) summary() string {
+	if r.count == 0 {
+		return fmt.Sprintf("%s  0 events", r.id)
+	}
+	text := fmt.Sprintf("%s  seq %s, %s", r.id, seqRange(r.first, r.last), plural(r.count, "event"))
+	if r.replayed > 0 {
+		text += fmt.Sprintf(" (%s known by their keys)", humanCount(r.replayed))
+	}
+	return text
+}
+
+func (r *eachRun) stored() string {
+	if r.count == 0 {
+		return "nothing was stored"
+	}
+	return fmt.Sprintf("stored before that: %s, last seq %d", plural(r.count, "event"), r.last)
+}
+
+func (a *app) printReceipt(r hansard.Receipt) error {
+	if a.json {
+		return a.out.jsonLine(r)
+	}
+	note := ""
+	if r.Replayed {
+		note = "  (this key was stored before; nothing was written)"
+	}
+	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", r.Session, seqRange(r.First, r.Last), note)
+	return err
+}
+
+func seqRange(first, last hansard.Seq) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d–%d", first, last)
+}

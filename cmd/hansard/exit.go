@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"hansard"
+)
+
+// The exit codes. They are part of the command's contract.
+const (
+	exitOK       = 0
+	exitOther    = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitConflict = 4
+	exitHeld     = 5
+	exitDamaged  = 6
+	exitSignal   = 128 // plus the signal's number
+)
+
+// outcomes maps errors to exit codes and to the words programs compare. The
+// first that matches counts: an open outcome outranks whatever caused it.
+var outcomes = []struct {
+	err  error
+	exit int
+	code string
+}{
+	{hansard.ErrUnknown, exitOther, "unknown"},
+	{hansard.ErrTooLarge, exitUsage, "too_large"},
+	{hansard.ErrInvalid, exitUsage, "invalid"},
+	{errNoStore, exitNotFound, "no_store"},
+	{hansard.ErrNotFound, exitNotFound, "not_found"},
+	{hansard.ErrDeleted, exitNotFound, "deleted"},
+	{hansard.ErrExists, exitConflict, "exists"},
+	{hansard.ErrConflict, exitConflict, "conflict"},
+	{hansard.ErrKeyReused, exitConflict, "key_reused"},
+	{hansard.ErrHeld, exitHeld, "held"},
+	{hansard.ErrFenced, exitHeld, "fenced"},
+	{hansard.ErrDamaged, exitDamaged, "damaged"},
+	{hansard.ErrBusy, exitOther, "busy"},
+	{hansard.ErrNoSpace, exitOther, "no_space"},
+	{hansard.ErrReadOnly, exitOther, "read_only"},
+	{hansard.ErrFailed, exitOther, "failed"},
+	{hansard.ErrVersion, exitOther, "version"},
+	{hansard.ErrUnsupported, exitOther, "unsupported"},
+	{fs.ErrPermission, exitOther, "permission"},
+}
+
+// usageError is a mistake in the arguments.
+type usageError struct{ msg, hint string }
+
+func (e *usageError) Error() string { return e.msg }
+func (e *usageError) Hint() string  { return e.hint }
+
+// asUsage makes an error of the argument parser a usage error.
+func asUsage(err error) error {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return err
+	}
+	return &usageError{msg: err.Error(), hint: "add --help for the usage"}
+}
+
+// outcome gives the exit code and the word for an error.
+func outcome(ctx context.Context, err error) (exit int, code string) {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage, "usage"
+	}
+	for _, o := range outcomes {
+		if errors.Is(err, o.err) {
+			return o.exit, o.code
+		}
+	}
+	if sig, ok := stoppedBy(ctx); ok && errors.Is(err, context.Canceled) {
+		return exitSignal + sig, "interrupted"
+	}
+	return exitOther, "error"
+}
+
+// hinted gives an error a hint of its own.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+func (e *hinted) Hint() string  { return e.hint }
+
+// interrupted is the error of a command that a signal stopped: what it did until then.
+type interrupted struct{ done string }
+
+func (e *interrupted) Error() string        { return "interrupted; " + e.done }
+func (e *interrupted) Is(target error) bool { return target == context.Canceled }
+
+// orInterrupted says what was done before a signal, when err is that of a signal.
+// An open outcome is not: it has to be said.
+func orInterrupted(err error, done string) error {
+	if errors.Is(err, context.Canceled) && !errors.Is(err, hansard.ErrUnknown) {
+		return &interrupted{done}
+	}
+	return err
+}
+
+// quietError is an error that has been said already or needs no words; only its
+// exit code counts.
+type quietError struct{ err error }
+
+func (e *quietError) Error() string { return e.err.Error() }
+func (e *quietError) Unwrap() error { return e.err }
+
+// report says on stderr what went wrong and what to do about it, and gives the
+// exit code.
+func (a *app) report(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		// Whoever read our output has seen enough.
+		return exitSignal + int(syscall.SIGPIPE)
+	}
+	exit, code := outcome(ctx, err)
+	var quiet *quietError
+	if errors.As(err, &quiet) {
+		return exit
+	}
+	// Names and reasons may come from a file that somebody tampered with.
+	message, hint := escapeText(a.message(err)), escapeText(a.hint(err))
+	fmt.Fprintf(a.stderr, "hansard: %s\n", message)
+	if hint != "" {
+		fmt.Fprintf(a.stderr, "hint: %s\n", hint)
+	}
+	if a.json {
+		line, _ := json.Marshal(struct { // strings and a number: can't fail
+			Error string `json:"error"`
+			Code  string `json:"code"`
+			Exit  int    `json:"exit"`
+			Hint  string `json:"hint"`
+		}{message, code, exit, hint})
+		fmt.Fprintf(a.stderr, "%s\n", line)
+	}
+	return exit
+}
+
+// message names the session when the error does not.
+func (a *app) message(err error) string {
+	msg := err.Error()
+	if errors.Is(err, context.Canceled) && err.Error() == context.Canceled.Error() {
+		return "interrupted"
+	}
+	about := errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrExists) ||
+		errors.Is(err, hansard.ErrHeld) || errors.Is(err, hansard.ErrFenced) || errors.Is(err, hansard.ErrDamaged)
+	if about && a.session != "" && !strings.Contains(msg, a.session) {
+		return fmt.Sprintf("session %s: %s", a.session, msg)
+	}
+	return msg
+}
+
+// hint is hansard.Hint in the words of the command: what to type next.
+func (a *app) hint(err error) string {
+	var own interface{ Hint() string }
+	if errors.As(err, &own) {
+		return own.Hint()
+	}
+	id := a.session
+	if id == "" {
+		id = "ID"
+	}
+	switch {
+	case errors.Is(err, hansard.ErrUnknown):
+		return "run it again with the same --key to settle it; without a key, look with: " + a.again("tail", id)
+	case errors.Is(err, hansard.ErrTooLarge):
+		return hansard.Hint(err)
+	case errors.Is(err, hansard.ErrNotFound):
+		return fmt.Sprintf("make it with: %s; or append with --create", a.again("new", id))
+	case errors.Is(err, hansard.ErrExists):
+		return fmt.Sprintf("use another id, or add to it with: %s", a.again("append", id, "TEXT"))
+	case errors.Is(err, hansard.ErrConflict):
+		return fmt.Sprintf("see what was appended meanwhile with: %s", a.again("tail", id))
+	case errors.Is(err, hansard.ErrDamaged):
+		return fmt.Sprintf("%s reports what is wrong; %s makes a sound copy and keeps the old bytes", a.again("verify", id), a.again("repair", id))
+	case errors.Is(err, hansard.ErrUnsupported):
+		return "keep the store on a local disk; --allow-network-fs overrides this where you know that locks work"
+	case errors.Is(err, fs.ErrPermission):
+		return "check who owns the files and their permissions"
+	}
+	return hansard.Hint(err)
+}
+
+// again is a command line on the same store.
+func (a *app) again(args ...string) string {
+	line := append([]string{"hansard"}, args...)
+	if a.storeSet {
+		line = append(line, "--store", a.store)
+	}
+	for i, arg := range line {
+		line[i] = shellQuote(arg)
+	}
+	return strings.Join(line, " ")
+}
+
+func shellQuote(s string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:@+~=,%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && s[0] != '~' {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

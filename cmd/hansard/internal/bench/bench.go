@@ -1,0 +1,258 @@
+// Package bench measures what a disk can do and what Hansard makes of it.
+//
+// Three candidates take turns, so that the noise of a machine hits them alike:
+//
+//   - raw: a preallocated file, one 1 KiB write and one fdatasync after the other.
+//   - plain: one JSONL file per session; for every event flock, append,
+//     fdatasync, unlock. What one would write without Hansard, done right.
+//   - hansard: the file engine.
+//
+// Every event is about 1 KiB on disk and durable before it is acknowledged. After
+// each run everything that was acknowledged is looked for on disk: each event
+// once, none missing, and Hansard's numbers 1 … n.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Config says where and how long to measure. Dir and Worker are needed.
+type Config struct {
+	Dir          string // a temporary directory is made in it, and removed
+	Quick        bool   // within 30 seconds instead of about two minutes
+	AllowNetwork bool
+	// Worker is the command line that makes another process call RunWorker.
+	Worker []string
+	// Progress is told what is being measured. May be nil.
+	Progress func(string)
+}
+
+// Result is the median of the rounds of one candidate on one workload.
+type Result struct {
+	Workload  string  `json:"workload"`
+	Candidate string  `json:"candidate"`
+	OpsS      float64 `json:"ops_s"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	Rounds    int     `json:"rounds"`
+	// Ratio is OpsS against that of plain, on hansard's results.
+	Ratio float64 `json:"ratio,omitempty"`
+	// MinShare is what the slowest process got against the mean of all, in
+	// the worst round; only where there are several.
+	MinShare float64 `json:"min_share,omitempty"`
+}
+
+// Workload is who writes where.
+type Workload struct {
+	Name, About                     string
+	processes, goroutines, sessions int // goroutines of each process
+}
+
+// Workloads are the four that are measured.
+var Workloads = []Workload{
+	{"w1", "1 writer", 1, 1, 1},
+	{"w2", "64 goroutines, 1 session", 1, 64, 1},
+	{"w3", "64 goroutines, 1,000 sessions", 1, 64, 1000},
+	{"w4", "8 processes × 8 goroutines, 100 sessions", 8, 8, 100},
+}
+
+// plan is how the time is spent: so many rounds of so long, fewer when the
+// budget runs out, never less than one.
+type plan struct {
+	rounds      int
+	run, rawRun time.Duration
+	budget      time.Duration
+}
+
+var (
+	fullPlan  = plan{rounds: 5, run: 2 * time.Second, rawRun: 400 * time.Millisecond, budget: 110 * time.Second}
+	quickPlan = plan{rounds: 3, run: 400 * time.Millisecond, rawRun: 150 * time.Millisecond, budget: 22 * time.Second}
+)
+
+// Run measures everything and returns the results, raw first. The temporary
+// directory is removed in any case, also when the context ends.
+func Run(ctx context.Context, cfg Config) (results []Result, err error) {
+	p := fullPlan
+	if cfg.Quick {
+		p = quickPlan
+	}
+	return measure(ctx, cfg, p, Workloads)
+}
+
+func measure(ctx context.Context, cfg Config, p plan, workloads []Workload) (results []Result, err error) {
+	dir, err := os.MkdirTemp(cfg.Dir, "hansard-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory to measure in: %w", err)
+	}
+	defer func() {
+		if rmErr := os.RemoveAll(dir); err == nil && rmErr != nil {
+			err = fmt.Errorf("removing what was measured: %w", rmErr)
+		}
+	}()
+	if dir, err = filepath.Abs(dir); err != nil { // workers get the path
+		return nil, err
+	}
+	start := time.Now()
+	raw := &series{workload: "raw", candidate: "raw"}
+	for i, w := range workloads {
+		plain, ours := &series{workload: w.Name, candidate: "plain"}, &series{workload: w.Name, candidate: "hansard"}
+		until := p.budget * time.Duration(i+1) / time.Duration(len(workloads))
+		for round := 0; round < p.rounds && (round == 0 || time.Since(start) < until); round++ {
+			cfg.progress("%s  %s  round %d of %d", w.Name, w.About, round+1, p.rounds)
+			r := &runner{cfg: cfg, plan: p, dir: dir}
+			if err := r.round(ctx, w, raw, plain, ours); err != nil {
+				return nil, err
+			}
+		}
+		results = append(results, plain.result(), ours.result())
+		results[len(results)-1].Ratio = round(ours.result().OpsS/plain.result().OpsS, 2)
+	}
+	return append([]Result{raw.result()}, results...), nil
+}
+
+func (c *Config) progress(format string, args ...any) {
+	if c.Progress != nil {
+		c.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// runner measures single runs, each in a directory of its own.
+type runner struct {
+	cfg  Config
+	plan plan
+	dir  string
+}
+
+// round lets each candidate run once.
+func (r *runner) round(ctx context.Context, w Workload, raw, plain, ours *series) error {
+	s, err := runRaw(ctx, r.dir, r.plan.rawRun)
+	if err != nil {
+		return fmt.Errorf("raw: %w", err)
+	}
+	raw.add([]sample{s})
+	for _, c := range []struct {
+		candidate
+		*series
+	}{{plainFiles, plain}, {hansardFiles, ours}} {
+		samples, err := r.run(ctx, w, c.candidate)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", w.Name, c.candidate.name, err)
+		}
+		c.series.add(samples)
+	}
+	return nil
+}
+
+// run makes the sessions, measures, checks and cleans up.
+func (r *runner) run(ctx context.Context, w Workload, c candidate) (samples []sample, err error) {
+	dir, err := os.MkdirTemp(r.dir, w.Name+"-"+c.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if rmErr := os.RemoveAll(dir); err == nil {
+			err = rmErr
+		}
+	}()
+	job := job{Candidate: c.name, Dir: dir, Processes: w.processes, Goroutines: w.goroutines, Sessions: w.sessions,
+		Run: r.plan.run, AllowNetwork: r.cfg.AllowNetwork}
+	if err := c.setup(ctx, job); err != nil {
+		return nil, fmt.Errorf("making the sessions: %w", err)
+	}
+	runtime.GC() // the garbage of the last run is not this one's
+	if w.processes > 1 {
+		samples, err = r.runProcesses(ctx, job)
+	} else {
+		samples, err = runHere(ctx, c, job)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(ctx, job, acksBySession(job, samples)); err != nil {
+		return nil, fmt.Errorf("after the run: %w", err)
+	}
+	return samples, nil
+}
+
+// runHere measures in this process.
+func runHere(ctx context.Context, c candidate, j job) ([]sample, error) {
+	t, err := c.open(j)
+	if err != nil {
+		return nil, err
+	}
+	var s sample
+	warm, err := warmUp(ctx, t, j)
+	if err == nil {
+		s, err = drive(ctx, t, j)
+		s.Warm = warm
+	}
+	if closeErr := t.close(); err == nil {
+		err = closeErr
+	}
+	return []sample{s}, err
+}
+
+// series collects the rounds of one candidate on one workload.
+type series struct {
+	workload, candidate string
+	ops, p50, p99       []float64
+	minShare            float64
+}
+
+// add takes the samples of one round, one per process.
+func (s *series) add(samples []sample) {
+	total, least := 0, -1
+	var longest time.Duration
+	var nanos []int64
+	for _, sample := range samples {
+		n := len(sample.Nanos)
+		total += n
+		if least < 0 || n < least {
+			least = n
+		}
+		longest = max(longest, sample.Elapsed)
+		nanos = append(nanos, sample.Nanos...)
+	}
+	slices.Sort(nanos)
+	s.ops = append(s.ops, float64(total)/longest.Seconds())
+	s.p50 = append(s.p50, percentile(nanos, 50)/1e3)
+	s.p99 = append(s.p99, percentile(nanos, 99)/1e3)
+	if len(samples) > 1 && total > 0 {
+		share := float64(least) * float64(len(samples)) / float64(total)
+		if len(s.ops) == 1 || share < s.minShare {
+			s.minShare = share
+		}
+	}
+}
+
+func (s *series) result() Result {
+	return Result{Workload: s.workload, Candidate: s.candidate, Rounds: len(s.ops),
+		OpsS: round(median(s.ops), 1), P50: round(median(s.p50), 1), P99: round(median(s.p99), 1), MinShare: round(s.minShare, 3)}
+}
+
+// round keeps so many decimals; more would only look precise.
+func round(x float64, decimals int) float64 {
+	scale := math.Pow10(decimals)
+	return math.Round(x*scale) / scale
+}
+
+// percentile is the value at or above p percent of the sorted values.
+func percentile(sorted []int64, p int) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return float64(sorted[min(len(sorted)-1, len(sorted)*p/100)])
+}
+
+func median[T cmp.Ordered](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// TestMain lets the test binary be the worker of w4.
+func TestMain(m *testing.M) {
+	if os.Getenv("HANSARD_BENCH_WORKER") != "" {
+		if err := RunWorker(context.Background(), os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func testConfig(t *testing.T) Config {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HANSARD_BENCH_WORKER", "1") // for the processes this one starts
+	return Config{Dir: t.TempDir(), Worker: []string{self}}
+}
+
+var tinyPlan = plan{rounds: 2, run: 50 * time.Millisecond, rawRun: 10 * time.Millisecond, budget: time.Minute}
+
+// tiny are the four workloads with fewer sessions.
+func tiny() []Workload {
+	small := append([]Workload{}, Workloads...)
+	small[2].sessions, small[3].sessions, small[3].processes = 50, 20, 3
+	return small
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestMeasure: every candidate is measured on every workload, checked, and
+// nothing is left behind.
+func TestMeasure(t *testing.T) {
+	cfg := testConfig(t)
+	results, err := measure(t.Context(), cfg, tinyPlan, tiny())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range results {
+		got = append(got, r.Workload+" "+r.Candidate)
+		if r.OpsS <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Rounds != 2 && r.Workload != "raw" {
+			t.Errorf("%+v", r)
+		}
+		if (r.Ratio > 0) != (r.Candidate == "hansard") || (r.MinShare > 0) != (r.Workload == "w4") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got, want := strings.Join(got, ", "), "raw raw, w1 plain, w1 hansard, w2 plain, w2 hansard, w3 plain, w3 hansard, w4 plain, w4 hansard"; got != want {
+		t.Errorf("measured %s, want %s", got, want)
+	}
+	empty(t, cfg.Dir)
+}
+
+// TestMeasureBudget: when the time is up every workload still gets one round.
+func TestMeasureBudget(t *testing.T) {
+	cfg := testConfig(t)
+	p := tinyPlan
+	p.budget = 0
+	results, err := measure(t.Context(), cfg, p, tiny()[:2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results[1:] {
+		if r.Rounds != 1 {
+			t.Errorf("%+v, want 1 round", r)
+		}
+	}
+}
+
+// TestMeasureCancelled: a bench that is interrupted, also while its processes
+// run, leaves nothing behind.
+func TestMeasureCancelled(t *testing.T) {
+	for i, w := range tiny() {
+		cfg := testConfig(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cfg.Progress = func(string) { time.AfterFunc(time.Duration(i+1)*20*time.Millisecond, cancel) }
+		p := tinyPlan
+		p.run, p.rounds = time.Minute, 1
+		if _, err := measure(ctx, cfg, p, []Workload{w}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v, want %v", w.Name, err, context.Canceled)
+		}
+		empty(t, cfg.Dir)
+		cancel()
+	}
+}
+
+// TestWorkerFails: a worker that can't do its part ends the run with its words.
+func TestWorkerFails(t *testing.T) {
+	cfg := testConfig(t)
+	r := &runner{cfg: cfg, plan: tinyPlan}
+	_, err := r.runProcesses(t.Context(), job{Candidate: "plain", Dir: "/nonexistent", Processes: 3, Goroutines: 1, Sessions: 1, Run: time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "nonexistent") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCheck: a lost, doubled, torn or misplaced event does not pass. acks are
+// those of a good run, changed before they are compared.
+func TestCheck(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func([]ack) []ack
+		want   map[string]string // per candidate; "" is fine
+	}{
+		{"good", func(a []ack) []ack { return a }, map[string]string{"plain": "", "hansard": ""}},
+		{"acknowledged but not there", func(a []ack) []ack { return append(a, ack{0, uint64(len(a) + 1), 77}) },
+			map[string]string{"plain": "lost", "hansard": "lost"}},
+		{"there but not acknowledged", func(a []ack) []ack { return a[:len(a)-1] },
+			map[string]string{"plain": "not acknowledged", "hansard": "was expected"}},
+		{"seq given twice", func(a []ack) []ack { a[1].Seq = a[0].Seq; return a },
+			map[string]string{"plain": "", "hansard": "double"}},
+		{"seq left out", func(a []ack) []ack { a[len(a)-1].Seq++; return a },
+			map[string]string{"plain": "", "hansard": "gap"}},
+		{"two swapped", func(a []ack) []ack { a[0].Seq, a[1].Seq = a[1].Seq, a[0].Seq; return a },
+			map[string]string{"plain": "", "hansard": "not the one"}},
+	}
+	for _, c := range []candidate{plainFiles, hansardFiles} {
+		j := job{Candidate: c.name, Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 30 * time.Millisecond}
+		if err := c.setup(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		samples, err := runHere(t.Context(), c, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range tests {
+			acks := acksBySession(j, samples)
+			acks[0] = tt.change(acks[0])
+			err := c.check(t.Context(), j, acks)
+			if want := tt.want[c.name]; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: error %v, want %q", c.name, tt.name, err, want)
+			}
+		}
+		if c.name == "plain" {
+			if err := os.Truncate(plainPath(j, 0), 1000); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.check(t.Context(), j, acksBySession(j, samples)); err == nil || !strings.Contains(err.Error(), "torn") {
+				t.Errorf("plain, torn: error %v", err)
+			}
+		}
+	}
+}
+
+// TestEventSize: both candidates store about 1 KiB per event.
+func TestEventSize(t *testing.T) {
+	j := job{Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 50 * time.Millisecond}
+	if err := setupHansard(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runHere(t.Context(), hansardFiles, j); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openFilestore(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	info, err := s.Stat(t.Context(), sessionID(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := info.Bytes / int64(max(info.LastSeq, hansard.Seq(1))); size < 1000 || size > 1100 {
+		t.Errorf("an event takes %d bytes, want about %d", size, plainLine)
+	}
+}

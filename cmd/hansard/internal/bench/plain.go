@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// plainFiles is one JSONL file per session: flock, append, fdatasync, unlock.
+var plainFiles = candidate{name: "plain", setup: setupPlain, open: openPlain, check: checkPlain}
+
+// plainLine is the length of a line, with its line break.
+const plainLine = 1024
+
+// plainTarget keeps its files open, so that it is not measured by its opens.
+type plainTarget struct {
+	files [][]plainFile // per goroutine, or for all of them in files[0]
+	lines [][]byte      // one per goroutine
+	tagAt int           // where in the line the text begins
+}
+
+type plainFile struct {
+	*os.File
+	// mu keeps the goroutines of this process apart where they share the
+	// descriptor: flock does not.
+	mu *sync.Mutex
+}
+
+func plainPath(j job, i int) string {
+	return filepath.Join(j.Dir, fmt.Sprintf("bench-%04d.jsonl", i))
+}
+
+func setupPlain(ctx context.Context, j job) error {
+	err := parallel(ctx, 64, j.Sessions, func(i int) error {
+		f, err := os.OpenFile(plainPath(j, i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.Sync()
+	})
+	if err != nil {
+		return err
+	}
+	return syncDir(j.Dir)
+}
+
+// openPlain opens one descriptor per goroutine where there is one session, so
+// that flock alone keeps them apart. For many sessions that would be too many
+// descriptors: the goroutines share one per session, behind a mutex.
+func openPlain(j job) (target, error) {
+	t := &plainTarget{}
+	sets := 1
+	if j.Sessions == 1 {
+		sets = j.Goroutines
+	}
+	for range sets {
+		var files []plainFile
+		for i := range j.Sessions {
+			f, err := os.OpenFile(plainPath(j, i), os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.files = append(t.files, files)
+				t.close()
+				return nil, err
+			}
+			files = append(files, plainFile{f, new(sync.Mutex)})
+		}
+		t.files = append(t.files, files)
+	}
+	head := fmt.Sprintf(`{"time":"%s","kind":"message","role":"user","data":"`, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+	t.tagAt = len(head)
+	for range j.Goroutines {
+		line := append([]byte(head), bytes.Repeat([]byte("x"), plainLine-len(head)-3)...)
+		t.lines = append(t.lines, append(line, "\"}\n"...))
+	}
+	return t, nil
+}
+
+func (t *plainTarget) append(_ context.Context, goroutine, session int, tag uint64) (uint64, error) {
+	line := t.lines[goroutine]
+	time.Now().UTC().AppendFormat(line[:len(`{"time":"`)], "2006-01-02T15:04:05.000000Z")
+	putTag(line[t.tagAt:], tag)
+	f := t.files[goroutine%len(t.files)][session]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := flock(f.File); err != nil {
+		return 0, err
+	}
+	_, err := f.Write(line)
+	if err == nil {
+		err = fdatasync(f.File)
+	}
+	if unlockErr := funlock(f.File); err == nil {
+		err = unlockErr
+	}
+	return 0, err
+}
+
+func (t *plainTarget) close() error {
+	var first error
+	for _, set := range t.files {
+		for _, f := range set {
+			if err := f.Close(); first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// checkPlain looks for every acknowledged event: whole, once, and no other.
+func checkPlain(ctx context.Context, j job, acks [][]ack) error {
+	return parallel(ctx, runtime.NumCPU(), j.Sessions, func(i int) error {
+		if err := checkPlainFile(plainPath(j, i), acks[i]); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(plainPath(j, i)), err)
+		}
+		return nil
+	})
+}
+
+func checkPlainFile(path string, acks []ack) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	missing := make(map[uint64]bool, len(acks))
+	for _, a := range acks {
+		missing[a.Tag] = true
+	}
+	mark := []byte(`"data":"`)
+	for lines := bufio.NewReaderSize(f, 1<<20); ; {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF && len(line) == 0 {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("torn line: %w", err)
+		}
+		_, text, ok := bytes.Cut(line, mark)
+		tag, err := getTag(text)
+		if !ok || err != nil || !missing[tag] {
+			return fmt.Errorf("an event is there twice or was not acknowledged")
+		}
+		delete(missing, tag)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("lost: %d acknowledged events are not there", len(missing))
+	}
+	return nil
+}

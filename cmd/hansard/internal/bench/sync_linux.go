@@ -1,0 +1,15 @@
+package bench
+
+import (
+	"os"
+	"syscall"
+)
+
+// fdatasync waits until the content of f, and its size, are on disk.
+func fdatasync(f *os.File) error {
+	for {
+		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR {
+			return os.NewSyscallError("fdatasync", err)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// waitMax bounds every wait of these tests: what never comes fails, it does not hang.
+const waitMax = 30 * time.Second
+
+// process is the command running as a process of its own.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  chan string // of standard output; closed at its end
+	stderr *safeBuffer
+}
+
+// safeBuffer may be read while the process still writes to it.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func start(t *testing.T, store string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command("hansard", args...), lines: make(chan string, 1000), stderr: new(safeBuffer)}
+	p.cmd.Env = append(p.cmd.Environ(), "HANSARD_STORE="+store)
+	p.cmd.Stderr = p.stderr
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.cmd.Process.Kill(); p.cmd.Wait() })
+	go func() {
+		defer close(p.lines)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			p.lines <- lines.Text()
+		}
+	}()
+	return p
+}
+
+// line waits for the next line of output.
+func (p *process) line() string {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			p.t.Fatalf("the output ended; stderr: %s", p.stderr)
+		}
+		return line
+	case <-time.After(waitMax):
+		p.t.Fatalf("no output; stderr: %s", p.stderr)
+	}
+	return ""
+}
+
+func (p *process) send(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exit waits for the end and gives the exit code.
+func (p *process) exit() int {
+	p.t.Helper()
+	timer := time.AfterFunc(waitMax, func() { p.cmd.Process.Kill() })
+	defer timer.Stop()
+	for range p.lines {
+	}
+	p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// hansardOK runs a command that must succeed and gives its output.
+func hansardOK(t *testing.T, store string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("hansard", args...)
+	cmd.Env = append(cmd.Environ(), "HANSARD_STORE="+store)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("hansard %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// TestAppendEachStopped: a signal ends a run between two appends; what was
+// acknowledged is stored, and the message says how much that is.
+func TestAppendEachStopped(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(sig.String(), func(t *testing.T) {
+			store := filepath.Join(t.TempDir(), "store")
+			p := start(t, store, "append", "demo", "--create", "--jsonl", "-", "--each", "--json")
+			for i := 1; i <= 3; i++ {
+				p.send(fmt.Sprintln(i))
+				// The receipt comes while the input is still open.
+				if got, want := p.line(), fmt.Sprintf(`{"session":"demo","first":%d,"last":%d,"replayed":false}`, i, i); got != want {
+					t.Fatalf("receipt %s, want %s", got, want)
+				}
+			}
+			p.cmd.Process.Signal(sig)
+			if got := p.exit(); got != code {
+				t.Errorf("exit code %d, want %d", got, code)
+			}
+			if want := "hansard: interrupted; stored before that: 3 events, last seq 3\n"; !strings.HasPrefix(p.stderr.String(), want) {
+				t.Errorf("stderr %q, want %q", p.stderr, want)
+			}
+			if got := hansardOK(t, store, "stat", "demo", "--json"); !strings.Contains(got, `"last_seq":3`) {
+				t.Errorf("after the signal: %s", got)
+			}
+		})
+	}
+}
+
+// TestBatchStopped: a batch whose input was not read to the end is not stored.
+func TestBatchStopped(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "new", "demo")
+	p := start(t, store, "append", "demo", "--jsonl", "-")
+	p.send("1\n2\n")
+	p.cmd.Process.Signal(syscall.SIGINT)
+	if code := p.exit(); code != 130 && code != -1 { // -1: the signal came before the handler
+		t.Errorf("exit code %d, want 130", code)
+	}
+	if got := hansardOK(t, store, "stat", "demo", "--json"); !strings.Contains(got, `"last_seq":0`) {
+		t.Errorf("after the signal: %s", got)
+	}
+}
+
+// TestTailFollow: each event arrives the moment it is durable, whoever wrote it,
+// once and in order, and Ctrl-C ends it without a complaint.
+func TestTailFollow(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "append", "demo", "one", "--create")
+	hansardOK(t, store, "append", "demo", "two")
+	p := start(t, store, "tail", "-f", "demo", "-n", "1", "--json")
+	if line := p.line(); !strings.HasPrefix(line, `{"seq":2,`) {
+		t.Fatalf("first line %s, want seq 2", line)
+	}
+	for seq := 3; seq <= 6; seq++ {
+		hansardOK(t, store, "append", "demo", fmt.Sprint("event ", seq))
+		if line := p.line(); !strings.HasPrefix(line, fmt.Sprintf(`{"seq":%d,`, seq)) {
+			t.Fatalf("line %s, want seq %d", line, seq)
+		}
+	}
+	// A follower that is stopped holds up nobody, and is only late.
+	p.cmd.Process.Signal(syscall.SIGTSTP)
+	waitStopped(t, p.cmd.Process.Pid)
+	hansardOK(t, store, "append", "demo", "while it is stopped")
+	p.cmd.Process.Signal(syscall.SIGCONT)
+	if line := p.line(); !strings.HasPrefix(line, `{"seq":7,`) {
+		t.Fatalf("line %s, want seq 7", line)
+	}
+	p.cmd.Process.Signal(syscall.SIGINT)
+	if code := p.exit(); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	if got := p.stderr.String(); got != "" {
+		t.Errorf("stderr %q, want nothing", got)
+	}
+}
+
+// TestTailDeleted: a follower of a session that is deleted is told so.
+func TestTailDeleted(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "append", "demo", "one", "--create")
+	p := start(t, store, "tail", "-f", "demo")
+	p.line()
+	hansardOK(t, store, "rm", "demo")
+	if code := p.exit(); code != 3 || !strings.Contains(p.stderr.String(), "deleted") {
+		t.Errorf("exit code %d, stderr %q, want 3 and deleted", code, p.stderr)
+	}
+}
+
+// TestStopped: a command stopped by Ctrl-Z is outside the store's lock, so that
+// others can write, and it goes on where it was.
+func TestStopped(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	p := start(t, store, "append", "demo", "--create", "--jsonl", "-", "--each", "--json")
+	seq := 0
+	for range 20 {
+		// The signal comes while an append is under way, or just before or after.
+		p.send("1\n")
+		p.cmd.Process.Signal(syscall.SIGTSTP)
+		waitStopped(t, p.cmd.Process.Pid)
+		out := hansardOK(t, store, "append", "demo", "meanwhile", "--create", "--json")
+		if !strings.Contains(out, `"replayed":false`) {
+			t.Fatalf("append beside a stopped one: %s", out)
+		}
+		p.cmd.Process.Signal(syscall.SIGCONT)
+		p.line()
+		seq += 2
+	}
+	p.stdin.Close()
+	if code := p.exit(); code != 0 {
+		t.Fatalf("exit code %d, stderr %s", code, p.stderr)
+	}
+	if got, want := hansardOK(t, store, "stat", "demo", "--json"), fmt.Sprintf(`"last_seq":%d,`, seq); !strings.Contains(got, want) {
+		t.Errorf("stat %s, want %s", got, want)
+	}
+}
+
+// waitStopped waits until the kernel says that a child is stopped.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	stopped := make(chan error, 1)
+	go func() {
+		for {
+			var status syscall.WaitStatus
+			_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err == nil && !status.Stopped() {
+				err = fmt.Errorf("it ended: %v", status)
+			}
+			stopped <- err
+			return
+		}
+	}()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(waitMax):
+		t.Fatal("it did not stop")
+	}
+}
+
+// TestBrokenPipe: when the reader of the output has seen enough, the command
+// ends without a word.
+func TestBrokenPipe(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "append", "demo", strings.Repeat("x", 100_000), "--create")
+	for range 3 {
+		hansardOK(t, store, "append", "demo", strings.Repeat("x", 100_000))
+	}
+	cmd := exec.Command("hansard", "show", "demo", "--json")
+	cmd.Env = append(cmd.Environ(), "HANSARD_STORE="+store)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 141 || stderr.String() != "" {
+		t.Errorf("exit code %d, stderr %q, want 141 and nothing", code, stderr.String())
+	}
+}

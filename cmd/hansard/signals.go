@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// graceMax is how long a write that is under way may go on after a signal asked
+// the program to stop. A second signal ends it at once, which is safe too.
+const graceMax = 2 * time.Second
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ number int }
+
+func (e signalError) Error() string { return "interrupted" }
+
+// catchSignals gives a context that ends with the first SIGINT, SIGTERM or
+// SIGHUP. The second one does what it does by default: it ends the program.
+func catchSignals(ctx context.Context) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	// A broken pipe is the error of a write, not a reason to die inside one.
+	signal.Ignore(syscall.SIGPIPE)
+	ch := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // nohup, background jobs of scripts
+			signal.Notify(ch, s)
+		}
+	}
+	go func() {
+		select {
+		case s := <-ch:
+			signal.Stop(ch)
+			number, _ := s.(syscall.Signal)
+			cancel(signalError{int(number)})
+		case <-ctx.Done():
+			signal.Stop(ch)
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// stoppedBy tells which signal ended the context.
+func stoppedBy(ctx context.Context) (number int, ok bool) {
+	s, ok := context.Cause(ctx).(signalError)
+	return s.number, ok
+}
+
+// forWrite gives the context of writes: it outlives ctx by graceMax, so that a
+// signal lets the write under way finish and is not stuck behind a busy store.
+func forWrite(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(graceMax, cancel) })
+	return patient, func() { unhook(); cancel() }
+}

@@ -1,0 +1,10 @@
+//go:build !unix
+
+package main
+
+// stopper handles Ctrl-Z, which does not exist here.
+type stopper struct{}
+
+func catchStop() *stopper           { return &stopper{} }
+func (s *stopper) use(func(func())) {}
+func (s *stopper) release()         {}

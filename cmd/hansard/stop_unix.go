@@ -1,0 +1,79 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopper handles Ctrl-Z. A process that is stopped while it is inside a store's
+// write lock blocks every writer on the machine, so the command leaves the lock
+// first and stops then.
+type stopper struct {
+	mu    sync.Mutex   // guards pause
+	pause func(func()) // runs a function outside the write lock
+	tstp  chan os.Signal
+	done  chan struct{}
+}
+
+func catchStop() *stopper {
+	s := &stopper{tstp: make(chan os.Signal, 1), done: make(chan struct{})}
+	if signal.Ignored(syscall.SIGTSTP) {
+		return s
+	}
+	signal.Notify(s.tstp, syscall.SIGTSTP)
+	go func() {
+		for {
+			select {
+			case <-s.tstp:
+				s.suspend()
+			case <-s.done:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// use sets how to get outside the lock of the store that is open; nil when none is.
+func (s *stopper) use(pause func(func())) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pause = pause
+}
+
+func (s *stopper) suspend() {
+	s.mu.Lock()
+	pause := s.pause
+	s.mu.Unlock()
+	if pause == nil {
+		stopSelf()
+		return
+	}
+	pause(stopSelf)
+}
+
+// stopSelf stops the process and returns when it goes on. kill may return
+// before the other threads stand still, so it is SIGCONT that ends the wait. The
+// timer is for where SIGSTOP is ignored: process 1 of a container.
+func stopSelf() {
+	cont := make(chan os.Signal, 1)
+	signal.Notify(cont, syscall.SIGCONT)
+	defer signal.Stop(cont)
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGSTOP); err != nil {
+		return
+	}
+	select {
+	case <-cont:
+	case <-time.After(250 * time.Millisecond):
+	}
+}
+
+func (s *stopper) release() {
+	signal.Stop(s.tstp)
+	close(s.done)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"hansard"
+	"hansard/filestore"
+)
+
+// access is what a command wants to do with the store.
+type access int
+
+const (
+	reading  access = iota // change nothing, not even the store's directory
+	writing                // the store must be there
+	creating               // make the store when it is not there
+)
+
+// errNoStore is returned when the store that was named does not exist.
+var errNoStore = errors.New("there is no store")
+
+// noStoreError names the store as the user gave it.
+type noStoreError struct{ spec, create string }
+
+func (e *noStoreError) Error() string        { return fmt.Sprintf("there is no store at %s", e.spec) }
+func (e *noStoreError) Is(target error) bool { return target == errNoStore }
+func (e *noStoreError) Hint() string         { return "the first session makes it: " + e.create }
+
+// withStore opens the store, runs fn and closes it. A close that fails is an
+// error of the command.
+func (a *app) withStore(want access, fn func(hansard.Store) error) (err error) {
+	s, err := a.open(want)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		a.stop.use(nil)
+		if closeErr := s.Close(); err == nil && closeErr != nil {
+			err = fmt.Errorf("closing the store: %w", closeErr)
+		}
+	}()
+	return fn(s)
+}
+
+// open opens the store of --store or the environment.
+func (a *app) open(want access) (hansard.Store, error) {
+	spec, err := a.storeSpec()
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStore(spec, &filestore.Options{
+		ReadOnly:     want == reading,
+		MustExist:    want != creating,
+		AllowNetwork: a.allowNetwork,
+	})
+	if errors.Is(err, errNoStore) {
+		id := a.session
+		if id == "" {
+			id = "ID"
+		}
+		return nil, &noStoreError{spec, a.again("new", id)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := s.(interface{ Pause(func()) }); ok {
+		a.stop.use(p.Pause)
+	}
+	return s, nil
+}
+
+// storeSpec is --store, else HANSARD_STORE, else the user's data directory.
+func (a *app) storeSpec() (string, error) {
+	if a.storeSet {
+		if a.store == "" {
+			return "", &usageError{"--store is empty", "give a directory, or leave the flag out for the default"}
+		}
+		return a.store, nil
+	}
+	if spec := os.Getenv("HANSARD_STORE"); spec != "" {
+		return spec, nil
+	}
+	// The XDG specification says to ignore relative paths.
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "hansard"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &usageError{"there is no home directory to keep the store in", "name the store with --store or HANSARD_STORE"}
+	}
+	return filepath.Join(home, ".local", "share", "hansard"), nil
+}
+
+// openStore opens the store a URL or a path names. The options are those of the
+// file engine; other engines take from them what they know.
+func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
+	scheme, rest := splitScheme(spec)
+	switch scheme {
+	case "", "file":
+		path, err := filePath(scheme, rest)
+		if err != nil {
+			return nil, err
+		}
+		return openFiles(path, o)
+	case "postgres", "postgresql", "http", "https":
+		// The rest may hold a password: it is not repeated.
+		return nil, &usageError{
+			fmt.Sprintf("%s:// stores are not yet in this version", scheme),
+			"use a directory: --store ./sessions",
+		}
+	default:
+		return nil, &usageError{
+			fmt.Sprintf("there is no kind of store called %q", scheme),
+			fmt.Sprintf("for a directory of that name write %s", shellQuote("./"+spec)),
+		}
+	}
+}
+
+// splitScheme splits a URL at its scheme; a path has none. A single letter is
+// the drive of a Windows path.
+func splitScheme(spec string) (scheme, rest string) {
+	scheme, rest, ok := strings.Cut(spec, ":")
+	if !ok || len(scheme) < 2 {
+		return "", spec
+	}
+	for i, r := range scheme {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		if !letter && (i == 0 || !strings.ContainsRune("0123456789+.-", r)) {
+			return "", spec
+		}
+	}
+	return strings.ToLower(scheme), rest
+}
+
+// filePath is the path of file:PATH, taken as it is, or of file:///PATH, where
+// %XX stands for a byte.
+func filePath(scheme, rest string) (string, error) {
+	if scheme == "" {
+		return rest, nil
+	}
+	if !strings.HasPrefix(rest, "//") {
+		if rest == "" {
+			return "", &usageError{"file: names no path", "write file:./sessions or file:///srv/sessions"}
+		}
+		return filepath.FromSlash(rest), nil
+	}
+	u, err := url.Parse("file:" + rest)
+	if err != nil || u.Host != "" && u.Host != "localhost" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", &usageError{
+			fmt.Sprintf("%q is not a file URL of this machine", "file:"+rest),
+			"write file:./sessions or file:///srv/sessions",
+		}
+	}
+	return filepath.FromSlash(u.Path), nil
+}
+
+// openFiles looks before it opens, so that the usual mistakes get an answer in
+// the user's words and nothing is made on the way.
+func openFiles(path string, o *filestore.Options) (hansard.Store, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if o.MustExist {
+			return nil, errNoStore
+		}
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("store %s: a part of the path is a file, not a directory", path)
+	case err != nil:
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("store %s is a file, not a directory", path)
+	}
+	s, err := filestore.Open(path, o)
+	if err != nil {
+		if o.MustExist && errors.Is(err, fs.ErrNotExist) {
+			return nil, errNoStore
+		}
+		return nil, err
+	}
+	return s, nil
+}

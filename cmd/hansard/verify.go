@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+)
+
+func newVerify(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify [ID]",
+		Short: "Examine a session, or the whole store, for damage",
+		Long: `Examine every line of one session, or of all of them and what protects them: the
+checksums, the chain from line to line, the journal, the names. It changes
+nothing and takes no lock, so it may run while others write.
+
+Damage is reported with its place (exit 6), and how many events before it are safe.
+People see what is wrong and a summary; --json prints one finding per line, also
+for what is sound, with level (ok, note, damage), session, file, offset, line,
+events and message.`,
+		Example: `  hansard verify
+  hansard verify demo
+  hansard verify --json | jq 'select(.level=="damage")'`,
+		Args:              arguments(0, "a session id"),
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var id hansard.SessionID
+			if len(args) > 0 {
+				id = hansard.SessionID(args[0])
+				a.session = args[0]
+				if err := hansard.CheckID(id); err != nil {
+					return err
+				}
+			}
+			return a.withChecker(reading, func(c hansard.Checker) error {
+				v := &verifyRun{app: a, single: id != "", progress: newProgress(a.stderr)}
+				defer v.progress.done()
+				for f, err := range c.Verify(cmd.Context(), id) {
+					if err != nil {
+						return err
+					}
+					if err := v.take(f); err != nil {
+						return err
+					}
+				}
+				return v.finish()
+			})
+		},
+	}
+}
+
+// withChecker is withStore for stores that can be examined.
+func (a *app) withChecker(want access, fn func(hansard.Checker) error) error {
+	return a.withStore(want, func(s hansard.Store) error {
+		c, ok := s.(hansard.Checker)
+		if !ok {
+			return &hinted{fmt.Errorf("this kind of store can't be examined: %w", hansard.ErrUnsupported), "examine it where it is kept"}
+		}
+		return fn(c)
+	})
+}
+
+// verifyRun is one verify under way.
+type verifyRun struct {
+	app                 *app
+	single              bool
+	progress            *progress
+	sound, notes, harms int
+	events              hansard.Seq
+	damaged             []hansard.SessionID
+}
+
+func (v *verifyRun) take(f hansard.Finding) error {
+	switch f.Level {
+	case hansard.LevelOK:
+		if f.Session != "" { // otherwise it is about what protects the sessions
+			v.sound++
+			v.events += f.Events
+		}
+	case hansard.LevelNote:
+		v.notes++
+	default:
+		v.harms++
+		if f.Session != "" && (len(v.damaged) == 0 || v.damaged[len(v.damaged)-1] != f.Session) {
+			v.damaged = append(v.damaged, f.Session)
+		}
+	}
+	v.progress.show(func() string {
+		return fmt.Sprintf("%s examined, %s", plural(v.sound+len(v.damaged), "session"), plural(v.events, "event"))
+	})
+	if v.app.json {
+		return v.app.out.jsonLine(f)
+	}
+	if f.Level == hansard.LevelOK && !v.single {
+		return nil
+	}
+	v.progress.done()
+	if err := v.print(f); err != nil {
+		return err
+	}
+	return v.app.out.Flush()
+}
+
+// print writes a finding for people: how bad, what, where, why.
+func (v *verifyRun) print(f hansard.Finding) error {
+	style := map[hansard.Level]string{hansard.LevelDamage: red, hansard.LevelNote: yellow}[f.Level]
+	name := string(f.Session)
+	if name == "" {
+		name = f.File
+	}
+	where := ""
+	if f.Level == hansard.LevelDamage {
+		where = fmt.Sprintf("  (%s", f.File)
+		if f.Line > 0 {
+			where += fmt.Sprintf(", line %d", f.Line)
+		}
+		where += fmt.Sprintf(", byte %d; %s safe)", f.Offset, plural(f.Events, "event"))
+	}
+	out := v.app.out
+	_, err := fmt.Fprintf(out, "%s  %s  %s%s\n", out.paint(style, fmt.Sprintf("%-6s", f.Level)), escapeLine(name), escapeLine(f.Message), escapeLine(where))
+	return err
+}
+
+func (v *verifyRun) finish() error {
+	v.progress.done()
+	if !v.app.json && !v.single {
+		text := fmt.Sprintf("%s sound, %s", plural(v.sound, "session"), plural(v.events, "event"))
+		if v.notes > 0 {
+			text += ", " + plural(v.notes, "note")
+		}
+		if _, err := fmt.Fprintln(v.app.out, text); err != nil {
+			return err
+		}
+	}
+	if v.harms == 0 {
+		return nil
+	}
+	// What was found belongs before the words about it.
+	if err := v.app.out.Flush(); err != nil {
+		return err
+	}
+	if len(v.damaged) == 0 {
+		return &hinted{&damageFound{v.harms, 0}, "the findings above say what and where"}
+	}
+	return &hinted{&damageFound{v.harms, len(v.damaged)},
+		v.app.again("repair", string(v.damaged[0])) + " makes a sound copy and keeps the old bytes"}
+}
+
+// damageFound is the error of a verify that found damage.
+type damageFound struct{ findings, sessions int }
+
+func (e *damageFound) Is(target error) bool { return target == hansard.ErrDamaged }
+func (e *damageFound) Error() string {
+	if e.sessions == 0 {
+		return fmt.Sprintf("damage found: %s", plural(e.findings, "finding"))
+	}
+	return fmt.Sprintf("damage found in %s", plural(e.sessions, "session"))
+}

@@ -1,0 +1,378 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// The simulation runs the real engine, several processes of it, on a simulated
+// disk, and kills, stops, cuts the power and injects errors at chosen
+// operations. What was acknowledged is kept outside of the store, in a ledger;
+// after each disaster the engine opens what is left and the two are compared.
+
+const simRing = 8 << 10
+
+// world is one simulated run.
+type world struct {
+	disk   *vfs.Disk
+	seed   uint64
+	ledger *ledger
+	config func(*config) // changes the config of every process
+	opened int
+}
+
+func newWorld(seed uint64) *world {
+	d := vfs.NewDisk(seed)
+	d.PageSize, d.SectorSize = 512, 128 // small pages: more ways to be torn
+	return &world{disk: d, seed: seed, ledger: newLedger()}
+}
+
+// open opens the store as a process.
+func (w *world) open(p *vfs.Proc) (*Store, error) {
+	w.opened++
+	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
+	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	cfg := config{ringSize: simRing, inline: true, random: rng.Uint64, now: func() time.Time {
+		clock = clock.Add(time.Millisecond)
+		return clock
+	}}
+	if w.config != nil {
+		w.config(&cfg)
+	}
+	return open(p, Options{LockWait: time.Hour}, cfg)
+}
+
+// ledger is what callers were told, kept outside of the store.
+type ledger struct {
+	acked   map[hansard.SessionID]map[hansard.Seq]string
+	open    map[string]hansard.SessionID // tags whose outcome was left open
+	refused map[string]hansard.SessionID // tags of batches that were refused
+	keys    map[string]string            // key → first tag of its batch, once acknowledged
+	created map[hansard.SessionID]bool
+	deleted map[hansard.SessionID]bool // for certain
+	maybe   map[hansard.SessionID]bool // perhaps deleted
+	seen    map[hansard.SessionID][]string
+	size    map[string]int // tag of the first event → events of the batch
+	acks    int
+}
+
+func newLedger() *ledger {
+	return &ledger{acked: map[hansard.SessionID]map[hansard.Seq]string{}, open: map[string]hansard.SessionID{},
+		refused: map[string]hansard.SessionID{}, keys: map[string]string{}, created: map[hansard.SessionID]bool{},
+		deleted: map[hansard.SessionID]bool{}, maybe: map[hansard.SessionID]bool{},
+		seen: map[hansard.SessionID][]string{}, size: map[string]int{}}
+}
+
+// worker is what one process does.
+type worker struct {
+	w    *world
+	p    *vfs.Proc
+	s    *Store
+	rng  *rand.Rand
+	tag  int
+	fail func(format string, args ...any)
+}
+
+var simSessions = []hansard.SessionID{"a", "b", "Big:1"}
+
+// run opens the store and does n random things.
+func (k *worker) run(n int) {
+	s, err := k.w.open(k.p)
+	if err != nil {
+		if !k.p.Dead() && !k.expected(err) {
+			k.fail("%s: open: %v", k.p.Name(), err)
+		}
+		return
+	}
+	k.s = s
+	for range n {
+		if k.p.Dead() {
+			return
+		}
+		k.step()
+	}
+	if err := s.Close(); err != nil && !k.p.Dead() && !k.expected(err) {
+		k.fail("%s: close: %v", k.p.Name(), err)
+	}
+}
+
+// expected are the errors that injected faults may cause.
+func (k *worker) expected(err error) bool {
+	var busy *hansard.BusyError
+	return faulty(err) || errors.As(err, &busy)
+}
+
+func (k *worker) step() {
+	ctx := context.Background()
+	id := simSessions[k.rng.IntN(len(simSessions))]
+	switch r := k.rng.IntN(100); {
+	case r < 70:
+		k.append(ctx, id)
+	case r < 76:
+		_, err := k.s.Create(ctx, id, hansard.Meta{Title: "made"})
+		if err == nil {
+			k.w.ledger.created[id] = true
+		}
+	case r < 79 && id == "b":
+		was := k.w.ledger.maybe[id]
+		k.w.ledger.maybe[id] = true // until we are told otherwise
+		err := k.s.Delete(ctx, id, "")
+		switch {
+		case err == nil:
+			k.w.ledger.deleted[id] = true
+		case !k.p.Dead() && !errors.Is(err, hansard.ErrUnknown):
+			k.w.ledger.maybe[id] = was
+		}
+	case r < 88:
+		if err := k.s.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
+			k.fail("%s: checkpoint: %v", k.p.Name(), err)
+		}
+	default:
+		k.read(ctx, id)
+	}
+}
+
+// append appends a batch of tagged events, settles an unknown outcome if it has
+// a key, and writes what it was told into the ledger.
+func (k *worker) append(ctx context.Context, id hansard.SessionID) {
+	l := k.w.ledger
+	var b hansard.Batch
+	n := 1 + k.rng.IntN(3)
+	var tags []string
+	for range n {
+		k.tag++
+		tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
+		tags = append(tags, tag)
+		pad := k.rng.IntN(120)
+		if k.rng.IntN(8) == 0 {
+			pad = 500
+		}
+		b.Events = append(b.Events, hansard.Event{Data: json.RawMessage(fmt.Sprintf(`"%s %s"`, tag, strings.Repeat("x", pad)))})
+	}
+	if k.rng.IntN(3) == 0 {
+		b.Key = "key " + tags[0]
+	}
+	if k.rng.IntN(6) == 0 {
+		title := tags[0]
+		b.Patch = &hansard.Patch{Title: &title}
+	}
+	b.Create = true
+	for try := 0; ; try++ {
+		for _, tag := range tags { // until we are told otherwise
+			l.open[tag] = id
+		}
+		l.size[tags[0]] = n
+		r, err := k.s.Append(ctx, id, b)
+		if err == nil {
+			if l.acked[id] == nil {
+				l.acked[id] = map[hansard.Seq]string{}
+			}
+			if int(r.Last-r.First) != n-1 {
+				k.fail("receipt %+v for %d events", r, n)
+			}
+			for i, tag := range tags {
+				delete(l.open, tag)
+				l.acked[id][r.First+hansard.Seq(i)] = tag
+			}
+			l.acks++
+			return
+		}
+		if k.p.Dead() {
+			return // open
+		}
+		if errors.Is(err, hansard.ErrUnknown) {
+			if b.Key != "" && try < 3 {
+				continue
+			}
+			return
+		}
+		if try == 0 {
+			for _, tag := range tags {
+				delete(l.open, tag)
+				l.refused[tag] = id
+			}
+		}
+		if !errors.Is(err, hansard.ErrDeleted) && !k.expected(err) {
+			k.fail("%s: append to %s: %v", k.p.Name(), id, err)
+		}
+		return
+	}
+}
+
+// read reads a session as a reader would, and remembers what it was shown.
+func (k *worker) read(ctx context.Context, id hansard.SessionID) {
+	var tags []string
+	for e, err := range k.s.Read(ctx, id, hansard.Range{}) {
+		if err != nil {
+			var damaged *hansard.DamagedError
+			if errors.As(err, &damaged) {
+				k.fail("%s: read %s: %v", k.p.Name(), id, err)
+			}
+			return // not found, deleted, or a fault
+		}
+		if int(e.Seq) != len(tags)+1 {
+			k.fail("%s: read %s: seq %d after %d events", k.p.Name(), id, e.Seq, len(tags))
+		}
+		tags = append(tags, tagOf(e.Data))
+	}
+	if len(tags) > len(k.w.ledger.seen[id]) {
+		k.w.ledger.seen[id] = tags
+	}
+}
+
+func tagOf(data json.RawMessage) string {
+	tag, _, _ := strings.Cut(strings.Trim(string(data), `"`), " ")
+	return tag
+}
+
+// check opens what is on a disk and compares it with the ledger.
+func (w *world) check(d *vfs.Disk, who string) error {
+	s, err := w.open(d.Process(who))
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	err = w.ledger.compare(s)
+	if err == nil && w.opened%4 == 0 {
+		err = w.alive(s)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// alive makes sure that the store takes writes.
+func (w *world) alive(s *Store) error {
+	ctx := context.Background()
+	for range 3 { // through the ring, and around
+		b := hansard.Batch{Create: true, Events: []hansard.Event{{Data: json.RawMessage(`"` + strings.Repeat("z", 400) + `"`)}}}
+		if _, err := s.Append(ctx, "alive", b); err != nil {
+			return fmt.Errorf("append after it all: %w", err)
+		}
+	}
+	return nil
+}
+
+// compare checks the invariants that can be seen from outside.
+func (l *ledger) compare(s *Store) error {
+	ctx := context.Background()
+	for f, err := range s.Verify(ctx, "") {
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if f.Level != hansard.LevelOK {
+			return fmt.Errorf("verify: %+v", f)
+		}
+	}
+	for _, id := range simSessions {
+		if err := l.compareSession(ctx, s, id); err != nil {
+			return fmt.Errorf("session %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.SessionID) error {
+	var tags []string
+	for e, err := range s.Read(ctx, id, hansard.Range{}) {
+		switch {
+		case errors.Is(err, hansard.ErrDeleted):
+			if !l.deleted[id] && !l.maybe[id] {
+				return errors.New("is deleted, and nobody did")
+			}
+			return nil
+		case errors.Is(err, hansard.ErrNotFound):
+			if l.created[id] || len(l.acked[id]) > 0 || l.deleted[id] {
+				return errors.New("acknowledged and not found")
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+		if int(e.Seq) != len(tags)+1 {
+			return fmt.Errorf("seq %d after %d events", e.Seq, len(tags))
+		}
+		tags = append(tags, tagOf(e.Data))
+	}
+	if l.deleted[id] {
+		return errors.New("was deleted, and is there")
+	}
+	return l.compareTags(id, tags)
+}
+
+// compareTags: every acknowledged event once at its seq, no refused one, open
+// ones as whole batches, and nothing a reader saw is gone.
+func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
+	at := map[string]int{}
+	for i, tag := range tags {
+		if j, double := at[tag]; double {
+			return fmt.Errorf("event %s is there twice, at seq %d and %d", tag, j+1, i+1)
+		}
+		at[tag] = i
+		if _, ok := l.refused[tag]; ok {
+			return fmt.Errorf("event %s was refused and is at seq %d", tag, i+1)
+		}
+	}
+	for seq, tag := range l.acked[id] {
+		if int(seq) > len(tags) || tags[seq-1] != tag {
+			return fmt.Errorf("event %s was acknowledged at seq %d and is not there (%d events)", tag, seq, len(tags))
+		}
+	}
+	for i, tag := range l.seen[id] {
+		if i >= len(tags) || tags[i] != tag {
+			return fmt.Errorf("a reader saw event %s at seq %d and it is gone", tag, i+1)
+		}
+	}
+	for first, n := range l.size {
+		i, there := at[first]
+		for j := 1; there && j < n; j++ {
+			next := nextTag(first, j)
+			if i+j >= len(tags) || tags[i+j] != next {
+				return fmt.Errorf("of the batch of %s only a part is there", first)
+			}
+		}
+	}
+	return nil
+}
+
+func nextTag(tag string, j int) string {
+	i := strings.LastIndexByte(tag, '.')
+	var n int
+	_, _ = fmt.Sscan(tag[i+1:], &n)
+	return fmt.Sprintf("%s.%d", tag[:i], n+j)
+}
+
+// trace is the end of what happened on a disk.
+func trace(d *vfs.Disk, n int) string {
+	ops := d.Trace()
+	if len(ops) > n {
+		ops = ops[len(ops)-n:]
+	}
+	return strings.Join(ops, "\n")
+}
+
+// play runs processes of random work until all have ended.
+func (w *world) play(t *testing.T, procs, steps int) {
+	t.Helper()
+	w.spawn(t, procs, steps)
+	if err := w.disk.Run(); err != nil {
+		t.Fatalf("seed %d: %v\n%s", w.seed, err, trace(w.disk, 60))
+	}
+}
+
+func (w *world) spawn(t *testing.T, procs, steps int) {
+	for i := range procs {
+		p := w.disk.Process(fmt.Sprintf("P%d", i))
+		k := &worker{w: w, p: p, rng: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
+		k.fail = func(format string, args ...any) {
+			t.Errorf("seed %d: %s\n%s", w.seed, fmt.Sprintf(format, args...), trace(w.disk, 60))
+		}
+		w.disk.Go(p, func() { k.run(steps) })
+	}
+}

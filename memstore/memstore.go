@@ -1,0 +1,407 @@
+// Package memstore is the smallest correct [hansard.Store]: the model.
+//
+// One mutex, maps and slices; nothing is clever, so that it can be checked by
+// reading. The suite in package storetest compares other engines with it step
+// by step. It keeps everything in memory and is gone when the program is: use it
+// in tests, and as the text that says what the contract means.
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"hansard"
+)
+
+// Store is a store in memory. Make one with [New].
+type Store struct {
+	done chan struct{} // closed by Close
+
+	mu       sync.Mutex // guards all below, and every session
+	closed   bool
+	sessions map[hansard.SessionID]*session
+}
+
+var _ hansard.Store = (*Store)(nil)
+
+type session struct {
+	meta    hansard.Meta
+	created time.Time
+	deleted bool
+	// events are never changed once they are here; event n is events[n-1].
+	events []hansard.Event
+	bytes  int64
+	keys   map[string]stored
+	// changed is closed, and replaced, whenever a waiter should look again.
+	changed chan struct{}
+}
+
+// stored is what a key remembers.
+type stored struct {
+	hash        string
+	first, last hansard.Seq
+}
+
+// New makes an empty store.
+func New() *Store {
+	return &Store{done: make(chan struct{}), sessions: make(map[hansard.SessionID]*session)}
+}
+
+func newSession(m hansard.Meta) *session {
+	return &session{meta: m, created: hansard.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
+}
+
+func (ses *session) last() hansard.Seq { return hansard.Seq(len(ses.events)) }
+
+func (ses *session) wake() {
+	close(ses.changed)
+	ses.changed = make(chan struct{})
+}
+
+// checkLocked is the beginning of every method: closed, then the id, then what
+// else was given, and only then whether anybody still waits for the answer.
+func (s *Store) checkLocked(ctx context.Context, id hansard.SessionID, given ...error) error {
+	if s.closed {
+		return hansard.ErrClosed
+	}
+	if err := hansard.CheckID(id); err != nil {
+		return err
+	}
+	for _, err := range given {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Store) findLocked(id hansard.SessionID) (*session, error) {
+	ses := s.sessions[id]
+	switch {
+	case ses == nil:
+		return nil, fmt.Errorf("%w: %s", hansard.ErrNotFound, id)
+	case ses.deleted:
+		return nil, fmt.Errorf("%w: %s", hansard.ErrDeleted, id)
+	}
+	return ses, nil
+}
+
+// Create implements [hansard.Store].
+func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id, hansard.CheckMeta(&m)); err != nil {
+		return hansard.Info{}, err
+	}
+	switch _, err := s.findLocked(id); {
+	case err == nil:
+		return hansard.Info{}, fmt.Errorf("%w: %s", hansard.ErrExists, id)
+	case !errors.Is(err, hansard.ErrNotFound):
+		return hansard.Info{}, err
+	}
+	ses := newSession(hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)})
+	s.sessions[id] = ses
+	return ses.info(id), nil
+}
+
+// Append implements [hansard.Store]. The order of its checks is part of the
+// contract: every engine gives the same answer to a batch that is wrong twice.
+func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id, hansard.CheckBatch(&b)); err != nil {
+		return hansard.Receipt{}, err
+	}
+	ses, err := s.findLocked(id)
+	if errors.Is(err, hansard.ErrNotFound) && b.Create {
+		// Not in the map yet: a batch that is refused creates nothing.
+		ses, err = newSession(hansard.Meta{}), nil
+	}
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	events := hansard.Normalize(&b)
+	hash := hansard.ContentHash(events)
+	// The key comes before the conditions: a retry of what was stored is
+	// answered although the session has moved on since.
+	if old, known := ses.keys[b.Key]; known {
+		if old.hash != hash {
+			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
+		}
+		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true}, nil
+	}
+	if b.Turn != "" {
+		return hansard.Receipt{}, fmt.Errorf("session %s, grant %s: %w", id, b.Turn, hansard.ErrFenced)
+	}
+	if b.Expect != nil && *b.Expect != ses.last() {
+		return hansard.Receipt{}, &hansard.ConflictError{Session: id, Expected: *b.Expect, Actual: ses.last()}
+	}
+	for i := range events {
+		events[i] = cloneEvent(events[i]) // the caller's memory stays the caller's
+	}
+	meta, err := hansard.ApplyPatch(ses.meta, events[len(events)-1].Patch)
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+
+	r := hansard.Receipt{Session: id, First: ses.last() + 1, Last: ses.last() + hansard.Seq(len(events))}
+	now := hansard.Now()
+	for i := range events {
+		events[i].Seq, events[i].Time = r.First+hansard.Seq(i), now
+		ses.bytes += int64(len(events[i].Data))
+	}
+	ses.events = append(ses.events, events...)
+	ses.meta = meta
+	if b.Key != "" {
+		ses.keys[b.Key] = stored{hash, r.First, r.Last}
+	}
+	s.sessions[id] = ses
+	ses.wake()
+	return r, nil
+}
+
+// Read implements [hansard.Store]. What it gives is chosen in one moment, when
+// the iteration begins, and given without the lock.
+func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		events, err := s.choose(ctx, id, r)
+		if err != nil {
+			yield(hansard.Event{}, err)
+			return
+		}
+		for _, e := range events {
+			// A reading cut short must not look like a whole one.
+			if err := ctx.Err(); err != nil {
+				yield(hansard.Event{}, err)
+				return
+			}
+			if !yield(cloneEvent(e), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Range) ([]hansard.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id, notNegative("limit", r.Limit), notNegative("last", r.Last)); err != nil {
+		return nil, err
+	}
+	ses, err := s.findLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	events := ses.events[min(r.After, ses.last()):]
+	if r.FromSummary {
+		for i, e := range slices.Backward(events) {
+			if e.Kind == hansard.KindSummary {
+				events = events[i:]
+				break
+			}
+		}
+	}
+	var out []hansard.Event
+	for _, e := range events {
+		if r.Wants(e.Kind) {
+			out = append(out, e)
+		}
+	}
+	if r.Last > 0 {
+		out = out[max(0, len(out)-r.Last):]
+	}
+	if r.Limit > 0 {
+		out = out[:min(r.Limit, len(out))]
+	}
+	return out, nil
+}
+
+// Wait implements [hansard.Store].
+func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	for {
+		changed, err := s.past(ctx, id, after)
+		if err != nil || changed == nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// past tells whether there is an event past after: nil if so, and otherwise what
+// to wait for before looking again. Looking and taking the channel are one
+// critical section, so no change can fall between them.
+func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq) (<-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id); err != nil {
+		return nil, err
+	}
+	ses, err := s.findLocked(id)
+	if err != nil || ses.last() > after {
+		return nil, err
+	}
+	return ses.changed, nil
+}
+
+// Stat implements [hansard.Store].
+func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id); err != nil {
+		return hansard.Info{}, err
+	}
+	ses, err := s.findLocked(id)
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	return ses.info(id), nil
+}
+
+// List implements [hansard.Store].
+func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) {
+		infos, err := s.wanted(ctx, q)
+		if err != nil {
+			yield(hansard.Info{}, err)
+			return
+		}
+		for _, info := range infos {
+			if err := ctx.Err(); err != nil {
+				yield(hansard.Info{}, err)
+				return
+			}
+			if !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, hansard.ErrClosed
+	}
+	if err := notNegative("limit", q.Limit); err != nil {
+		return nil, err
+	}
+	// A bad cursor is an error in an empty store too.
+	if _, err := q.Wants(&hansard.Info{}); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var out []hansard.Info
+	for id, ses := range s.sessions {
+		info := ses.info(id)
+		wanted, err := q.Wants(&info)
+		if err != nil {
+			return nil, err
+		}
+		if wanted && !ses.deleted {
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b hansard.Info) int {
+		if hansard.Newer(&a, &b) {
+			return -1
+		}
+		return 1 // never the same: ids differ
+	})
+	if q.Limit > 0 {
+		out = out[:min(q.Limit, len(out))]
+	}
+	return out, nil
+}
+
+// Delete implements [hansard.Store].
+func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(ctx, id); err != nil {
+		return err
+	}
+	ses, err := s.findLocked(id)
+	if err != nil {
+		return err
+	}
+	if turn != "" {
+		return fmt.Errorf("session %s, grant %s: %w", id, turn, hansard.ErrFenced)
+	}
+	ses.deleted = true
+	ses.wake()
+	return nil
+}
+
+// Close implements [hansard.Store]. Those who wait are released with ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.done)
+	}
+	return nil
+}
+
+func (ses *session) info(id hansard.SessionID) hansard.Info {
+	info := hansard.Info{
+		ID:      id,
+		Title:   ses.meta.Title,
+		Labels:  make(map[string]string, len(ses.meta.Labels)),
+		State:   bytes.Clone(ses.meta.State),
+		Created: ses.created,
+		Updated: ses.created,
+		LastSeq: ses.last(),
+		Bytes:   ses.bytes,
+	}
+	maps.Copy(info.Labels, ses.meta.Labels)
+	if len(info.State) == 0 {
+		info.State = []byte("null")
+	}
+	if n := len(ses.events); n > 0 {
+		info.Updated = ses.events[n-1].Time
+	}
+	return info
+}
+
+func notNegative(field string, n int) error {
+	if n < 0 {
+		return &hansard.InvalidError{Field: field, Reason: "it is negative"}
+	}
+	return nil
+}
+
+// cloneEvent copies what a caller could change behind the store's back.
+func cloneEvent(e hansard.Event) hansard.Event {
+	e.Data = bytes.Clone(e.Data)
+	if e.Patch != nil {
+		p := hansard.Patch{Labels: maps.Clone(e.Patch.Labels), State: bytes.Clone(e.Patch.State)}
+		if e.Patch.Title != nil {
+			title := *e.Patch.Title
+			p.Title = &title
+		}
+		for name, value := range p.Labels {
+			if value != nil {
+				v := *value
+				p.Labels[name] = &v
+			}
+		}
+		e.Patch = &p
+	}
+	return e
+}

@@ -1,0 +1,221 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// broken is a store of which single methods are replaced.
+type broken struct {
+	hansard.Store
+	create func(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error)
+	append func(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error)
+	read   func(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error]
+	wait   func(ctx context.Context, id hansard.SessionID, after hansard.Seq) error
+	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
+	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
+	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
+	close  func() error
+}
+
+func (s *broken) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	if s.create != nil {
+		return s.create(ctx, id, m)
+	}
+	return s.Store.Create(ctx, id, m)
+}
+
+func (s *broken) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	if s.append != nil {
+		return s.append(ctx, id, b)
+	}
+	return s.Store.Append(ctx, id, b)
+}
+
+func (s *broken) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	if s.read != nil {
+		return s.read(ctx, id, r)
+	}
+	return s.Store.Read(ctx, id, r)
+}
+
+func (s *broken) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	if s.wait != nil {
+		return s.wait(ctx, id, after)
+	}
+	return s.Store.Wait(ctx, id, after)
+}
+
+func (s *broken) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	if s.stat != nil {
+		return s.stat(ctx, id)
+	}
+	return s.Store.Stat(ctx, id)
+}
+
+func (s *broken) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	if s.list != nil {
+		return s.list(ctx, q)
+	}
+	return s.Store.List(ctx, q)
+}
+
+func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
+	if s.delete != nil {
+		return s.delete(ctx, id, turn)
+	}
+	return s.Store.Delete(ctx, id, turn)
+}
+
+func (s *broken) Close() error {
+	if s.close != nil {
+		return s.close()
+	}
+	return s.Store.Close()
+}
+
+// mutant is an engine that breaks one promise, and the cases that must notice.
+type mutant struct {
+	name   string
+	caught []string
+	plant  plant
+	// patience is short where the breach is that something never happens.
+	patience time.Duration
+}
+
+// inner breaks the store that all handles share.
+func inner(breakIt func(b *broken, s hansard.Store)) plant {
+	return plant{inner: func(s hansard.Store) hansard.Store {
+		b := &broken{Store: s}
+		breakIt(b, s)
+		return b
+	}}
+}
+
+// perHandle breaks each handle; n counts the handles opened on a store.
+func perHandle(breakIt func(b *broken, h, inner hansard.Store, n int)) plant {
+	var mu sync.Mutex // guards opened
+	opened := make(map[hansard.Store]int)
+	return plant{handle: func(h, inner hansard.Store) hansard.Store {
+		mu.Lock()
+		defer mu.Unlock()
+		opened[inner]++
+		b := &broken{Store: h}
+		breakIt(b, h, inner, opened[inner])
+		return b
+	}}
+}
+
+// dawdle widens the window between looking and acting, so that a race that is
+// planted is also lost.
+func dawdle() { time.Sleep(200 * time.Microsecond) }
+
+// eventsOf gives events, and then an error if there is one.
+func eventsOf(events []hansard.Event, err error) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		for _, e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(hansard.Event{}, err)
+		}
+	}
+}
+
+func infosOf(infos []hansard.Info, err error) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) {
+		for _, i := range infos {
+			if !yield(i, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(hansard.Info{}, err)
+		}
+	}
+}
+
+// recorder is a test that fails in silence.
+type recorder struct {
+	testing.TB // for what is not recorded: names and temporary directories
+
+	mu       sync.Mutex // guards all below
+	failed   bool
+	skipped  bool
+	said     []string
+	cleanups []func()
+}
+
+// record runs a test and tells how it went.
+func record(t testing.TB, f func(t testing.TB)) *recorder {
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer r.cleanUp()
+		defer func() {
+			if p := recover(); p != nil {
+				t.Errorf("a case panicked: %v", p) // it should fail instead
+				r.Fail()
+			}
+		}()
+		f(r)
+	}()
+	<-done
+	return r
+}
+
+func (r *recorder) cleanUp() {
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+}
+
+func (r *recorder) note(fail bool, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || fail
+	r.said = append(r.said, text)
+}
+
+func (r *recorder) Helper()                           {}
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Log(args ...any)                   { r.note(false, fmt.Sprintln(args...)) }
+func (r *recorder) Logf(format string, args ...any)   { r.note(false, fmt.Sprintf(format, args...)) }
+func (r *recorder) Error(args ...any)                 { r.note(true, fmt.Sprintln(args...)) }
+func (r *recorder) Errorf(format string, args ...any) { r.note(true, fmt.Sprintf(format, args...)) }
+func (r *recorder) Fatal(args ...any)                 { r.Error(args...); r.FailNow() }
+func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); r.FailNow() }
+func (r *recorder) Fail()                             { r.note(true, "failed") }
+func (r *recorder) FailNow()                          { r.Fail(); runtime.Goexit() }
+func (r *recorder) Skip(args ...any)                  { r.Log(args...); r.SkipNow() }
+func (r *recorder) Skipf(f string, args ...any)       { r.Logf(f, args...); r.SkipNow() }
+
+func (r *recorder) SkipNow() {
+	r.mu.Lock()
+	r.skipped = true
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Skipped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.skipped
+}

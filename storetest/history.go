@@ -1,0 +1,184 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"hansard"
+)
+
+var historyCases = []Case{
+	{Name: "history/linearizable", run: historyLinearizable,
+		Defends: "appends, readings and refusals of a session happen one after the other, each between its call and its return", Answers: "F1 F5 7 41"},
+}
+
+// op is one operation on a session as its caller saw it. The log itself is the
+// witness of the order: an operation either stands in it, or saw it up to a seq.
+type op struct {
+	begin, end time.Duration // on one monotonic clock
+	// first and last are the seqs of what was stored; for an operation that
+	// only looked, last is how far it saw and first is 0.
+	first, last hansard.Seq
+	sum         uint64 // of the events that were seen, 0 when they were not read
+	what        string
+}
+
+// before is the last seq that may have been there before the operation.
+func (o op) before() hansard.Seq {
+	if o.first > 0 {
+		return o.first - 1
+	}
+	return o.last
+}
+
+// checkHistory judges a history by the final log: what ended before another
+// began must come before it. That is enough: the log already is one order of all
+// that was stored, and a look has its place behind the last event it saw.
+func checkHistory(log []hansard.Event, ops []op) error {
+	sums := prefixSums(log)
+	taken := make([]string, len(log)+1)
+	for _, o := range ops {
+		if o.last > hansard.Seq(len(log)) {
+			return fmt.Errorf("%s saw seq %d, the log ends at %d", o.what, o.last, len(log))
+		}
+		if o.sum != 0 && o.sum != sums[o.last] {
+			return fmt.Errorf("%s saw other events up to seq %d than the log has", o.what, o.last)
+		}
+		for seq := o.first; o.first > 0 && seq <= o.last; seq++ {
+			if taken[seq] != "" {
+				return fmt.Errorf("seq %d was given to %s and to %s", seq, taken[seq], o.what)
+			}
+			taken[seq] = o.what
+		}
+	}
+	byBegin, byEnd := slices.Clone(ops), slices.Clone(ops)
+	slices.SortFunc(byBegin, func(a, b op) int { return cmp.Compare(a.begin, b.begin) })
+	slices.SortFunc(byEnd, func(a, b op) int { return cmp.Compare(a.end, b.end) })
+	var ended op // of those that ended before, the one that reached furthest
+	for _, o := range byBegin {
+		for len(byEnd) > 0 && byEnd[0].end < o.begin {
+			if byEnd[0].last >= ended.last {
+				ended = byEnd[0]
+			}
+			byEnd = byEnd[1:]
+		}
+		if ended.last > o.before() {
+			return fmt.Errorf("%s (%v to %v) reached seq %d, and then %s (%v to %v) began and came before that: seq %d",
+				ended.what, ended.begin, ended.end, ended.last, o.what, o.begin, o.end, o.before()+1)
+		}
+	}
+	return nil
+}
+
+// prefixSums identifies what a reading up to each seq must have seen.
+func prefixSums(log []hansard.Event) []uint64 {
+	h := fnv.New64a()
+	sums := []uint64{h.Sum64()}
+	for _, e := range log {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(e.Seq)))
+		h.Write(e.Data)
+		sums = append(sums, h.Sum64())
+	}
+	return sums
+}
+
+func historyLinearizable(x *env) {
+	handles := x.handles(4)
+	x.create("s")
+	var mu sync.Mutex // guards ops and stored
+	var ops []op
+	stored := 0
+	start := time.Now()
+	const agents, steps = 8, 60
+	seeds := make([]uint64, agents)
+	for i := range seeds {
+		seeds[i] = x.rng.Uint64()
+	}
+	x.each(agents, "agent", func(i int) error {
+		rng := rand.New(rand.NewPCG(seeds[i], 0))
+		known := hansard.Seq(0)
+		for n := range steps {
+			o := op{begin: time.Since(start), what: fmt.Sprintf("step %d of agent %d", n, i)}
+			err := act(x.ctx, handles[rng.IntN(len(handles))], rng, fmt.Sprint(i, " ", n), known, &o)
+			o.end = time.Since(start)
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.what, err)
+			}
+			known = o.last
+			mu.Lock()
+			ops = append(ops, o)
+			if o.first > 0 {
+				stored++
+			}
+			mu.Unlock()
+		}
+		return nil
+	})
+	log := x.all("s")
+	if err := checkHistory(log, ops); err != nil {
+		x.Error(err)
+	}
+	if stored < agents*steps/5 {
+		x.Errorf("only %d of %d operations stored something: too little to judge by", stored, len(ops))
+	}
+	// Every event belongs to somebody who was told so.
+	told := 0
+	for _, o := range ops {
+		if o.first > 0 {
+			told += int(o.last-o.first) + 1
+		}
+	}
+	if told != len(log) {
+		x.Errorf("the log has %d events, %d were acknowledged", len(log), told)
+	}
+}
+
+// act does one random thing and notes what it did or saw.
+func act(ctx context.Context, s hansard.Store, rng *rand.Rand, name string, known hansard.Seq, o *op) error {
+	switch rng.IntN(6) {
+	case 0, 1: // append
+		o.what += " (append)"
+		list := []string{name + "a", name + "b", name + "c"}
+		r, err := s.Append(ctx, "s", texts(list[:1+rng.IntN(3)]...))
+		o.first, o.last = r.First, r.Last
+		return err
+	case 2: // compare and swap; a conflict is a look
+		o.what += " (swap)"
+		b := texts(name)
+		b.Expect = hansard.At(known)
+		r, err := s.Append(ctx, "s", b)
+		o.first, o.last = r.First, r.Last
+		var conflict *hansard.ConflictError
+		if errors.As(err, &conflict) {
+			o.first, o.last = 0, conflict.Actual
+			return nil
+		}
+		return err
+	case 3:
+		o.what += " (stat)"
+		info, err := s.Stat(ctx, "s")
+		o.last = info.LastSeq
+		return err
+	case 4:
+		o.what += " (last)"
+		events, err := readRange(ctx, s, "s", hansard.Range{Last: 1})
+		if len(events) > 0 {
+			o.last = events[0].Seq
+		}
+		return err
+	default:
+		o.what += " (read)"
+		events, err := readRange(ctx, s, "s", hansard.Range{})
+		sums := prefixSums(events)
+		o.last, o.sum = hansard.Seq(len(events)), sums[len(events)]
+		return err
+	}
+}

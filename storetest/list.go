@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hansard"
+)
+
+var listCases = []Case{
+	{Name: "list/newest first", run: listNewestFirst,
+		Defends: "sessions are listed by their last event, newest first, and an append brings one to the front", Answers: "37"},
+	{Name: "list/filters", run: listFilters,
+		Defends: "labels, text and since select as they say, alone and together, and follow patches at once", Answers: "3"},
+	{Name: "list/pages", run: listPages,
+		Defends: "the pages of a list give each session once, in the order of the whole", Answers: "3 45"},
+	{Name: "list/invalid", run: listInvalid,
+		Defends: "a cursor that no list gave, or a negative limit, is refused, also by an empty store"},
+	{Name: "list/registrations", run: listRegistrations,
+		Defends: "N that register at once, by Create or by Append, give N entries", Answers: "F4 3 40 41 42"},
+	{Name: "list/complete", run: listComplete,
+		Defends: "a session is in every list from the moment it is made, while others are made and written to", Answers: "F4 3 43"},
+	{Name: "list/break", run: listBreak,
+		Defends: "a list may be left at any entry, and calls may be made from inside it"},
+	{Name: "list/reopened", run: listReopened,
+		Defends: "the list is the same after opening again: nothing vanishes, nothing comes back", Answers: "3 42 43 44", needs: needsReopen},
+}
+
+// touch appends to a session until it is the newest: clocks have grains.
+func (x *env) touch(id hansard.SessionID, newerThan hansard.Info) hansard.Info {
+	x.Helper()
+	for {
+		x.append(id, texts("touched"))
+		if info := x.stat(id); info.Updated.After(newerThan.Updated) {
+			return info
+		}
+	}
+}
+
+func listNewestFirst(x *env) {
+	var newest hansard.Info
+	want := []hansard.SessionID{}
+	for _, id := range []hansard.SessionID{"m", "b", "z", "a", "k"} {
+		x.create(id)
+		newest = x.touch(id, newest)
+		want = slices.Insert(want, 0, id)
+	}
+	check := func() {
+		x.Helper()
+		if got := ids(x.list(hansard.Query{})); !slices.Equal(got, want) {
+			x.Errorf("the list is %q, want %q", got, want)
+		}
+	}
+	check()
+	for _, id := range []hansard.SessionID{"z", "m", "m", "k"} {
+		newest = x.touch(id, newest)
+		want = slices.DeleteFunc(want, func(i hansard.SessionID) bool { return i == id })
+		want = slices.Insert(want, 0, id)
+		check()
+	}
+	x.create("empty")
+	list := x.list(hansard.Query{})
+	if !slices.IsSortedFunc(list, byNewer) {
+		x.Errorf("with an empty session the list is %q, not by time", ids(list))
+	}
+	x.reopen()
+	list = slices.DeleteFunc(x.list(hansard.Query{}), func(i hansard.Info) bool { return i.ID == "empty" })
+	if !slices.Equal(ids(list), want) {
+		x.Errorf("after opening again the list is %q, want %q", ids(list), want)
+	}
+}
+
+func byNewer(a, b hansard.Info) int {
+	switch {
+	case hansard.Newer(&a, &b):
+		return -1
+	case hansard.Newer(&b, &a):
+		return 1
+	}
+	return 0
+}
+
+func listFilters(x *env) {
+	x.createWith("alpha", hansard.Meta{Title: "Über das Haus", Labels: map[string]string{"team": "red", "env": "prod"}})
+	x.createWith("Beta-2", hansard.Meta{Title: "house rules 100%", Labels: map[string]string{"team": "blue", "env": "prod"}})
+	x.createWith("gamma", hansard.Meta{Labels: map[string]string{"team": "", "odd name\n": "odd\nvalue"}})
+	b := texts("the word house is in the log, not in the title")
+	b.Create = true
+	x.append("delta", b)
+	check := func(q hansard.Query, want ...hansard.SessionID) {
+		x.Helper()
+		got := ids(x.list(q))
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			x.Errorf("%+v gives %q, want %q", q, got, want)
+		}
+	}
+	label := func(list ...string) map[string]string {
+		out := make(map[string]string)
+		for i := 0; i < len(list); i += 2 {
+			out[list[i]] = list[i+1]
+		}
+		return out
+	}
+	check(hansard.Query{}, "alpha", "Beta-2", "gamma", "delta")
+	check(hansard.Query{Labels: label("team", "red")}, "alpha")
+	check(hansard.Query{Labels: label("env", "prod")}, "alpha", "Beta-2")
+	check(hansard.Query{Labels: label("env", "prod", "team", "blue")}, "Beta-2")
+	check(hansard.Query{Labels: label("env", "prod", "team", "green")})
+	check(hansard.Query{Labels: label("team", "")}, "gamma")
+	check(hansard.Query{Labels: label("nobody", "")})
+	check(hansard.Query{Labels: label("Team", "red")})
+	check(hansard.Query{Labels: label("odd name\n", "odd\nvalue")}, "gamma")
+	check(hansard.Query{Text: "BETA"}, "Beta-2")
+	check(hansard.Query{Text: "hAuS"}, "alpha")
+	check(hansard.Query{Text: "über"}, "alpha")
+	check(hansard.Query{Text: "ta"}, "Beta-2", "delta")
+	check(hansard.Query{Text: "%"}, "Beta-2")
+	check(hansard.Query{Text: "_"})
+	check(hansard.Query{Text: "house"}, "Beta-2")
+	check(hansard.Query{Text: "house", Labels: label("team", "red")})
+	check(hansard.Query{Text: "a", Labels: label("env", "prod")}, "alpha", "Beta-2")
+
+	x.append("alpha", hansard.Batch{Patch: &hansard.Patch{Title: ptr("Garten"), Labels: map[string]*string{"team": ptr("blue"), "env": nil}}})
+	check(hansard.Query{Labels: label("team", "blue")}, "alpha", "Beta-2")
+	check(hansard.Query{Labels: label("env", "prod")}, "Beta-2")
+	check(hansard.Query{Labels: label("env", "")})
+	check(hansard.Query{Text: "haus"})
+	check(hansard.Query{Text: "GARTEN"}, "alpha")
+
+	newest := x.list(hansard.Query{Limit: 1})[0]
+	now := x.touch("gamma", newest)
+	check(hansard.Query{Since: now.Updated}, "gamma")
+	check(hansard.Query{Since: now.Updated.Add(1)})
+	check(hansard.Query{Since: newest.Updated.Add(1)}, "gamma")
+	check(hansard.Query{Since: now.Updated, Labels: label("team", "blue")})
+	check(hansard.Query{Since: x.stat("delta").Created.Add(-1 << 40)}, "alpha", "Beta-2", "gamma", "delta")
+}
+
+func listPages(x *env) {
+	for i := range 23 {
+		x.createWith(hansard.SessionID(fmt.Sprint("s", i)), hansard.Meta{Labels: map[string]string{"odd": fmt.Sprint(i%2 == 1)}})
+	}
+	for range 10 {
+		x.append(hansard.SessionID(fmt.Sprint("s", x.rng.IntN(23))), texts("x"))
+	}
+	for _, q := range []hansard.Query{{}, {Labels: map[string]string{"odd": "true"}}, {Text: "2"}} {
+		whole := ids(x.list(q))
+		if len(whole) < 5 {
+			x.Fatalf("%+v gives only %q", q, whole)
+		}
+		for _, limit := range []int{1, 2, 5, len(whole), 100} {
+			got := ids(x.paged(q, limit))
+			if !slices.Equal(got, whole) {
+				x.Errorf("in pages of %d the list is %q, want %q", limit, got, whole)
+			}
+		}
+	}
+	// A page goes on behind its cursor, also when that session is gone.
+	list := x.list(hansard.Query{})
+	x.delete(list[4].ID)
+	rest := x.list(hansard.Query{Cursor: hansard.Cursor(list[4]), Limit: 3})
+	if want := ids(list[5:8]); !slices.Equal(ids(rest), want) {
+		x.Errorf("behind a deleted session come %q, want %q", ids(rest), want)
+	}
+}
+
+// paged lists page by page.
+func (x *env) paged(q hansard.Query, limit int) []hansard.Info {
+	x.Helper()
+	var out []hansard.Info
+	q.Limit = limit
+	for {
+		page := x.list(q)
+		if len(page) > limit {
+			x.Fatalf("a page of at most %d has %d sessions", limit, len(page))
+		}
+		out = append(out, page...)
+		if len(page) < limit {
+			return out
+		}
+		q.Cursor = hansard.Cursor(page[len(page)-1])
+		if len(out) > 10_000 {
+			x.Fatal("the pages do not end")
+		}
+	}
+}
+
+func listInvalid(x *env) {
+	check := func(when string) {
+		x.Helper()
+		for _, cursor := range []string{"nonsense", "AAAA", "%", "MTIz", " ", strings.Repeat("A", 10_000), "MTIzIC4uL3M"} {
+			_, err := listAll(x.ctx, x.store, hansard.Query{Cursor: cursor})
+			x.wantErr(fmt.Sprintf("%s: List with cursor %.20q", when, cursor), err, hansard.ErrInvalid)
+		}
+		_, err := listAll(x.ctx, x.store, hansard.Query{Limit: -1})
+		x.wantErr(when+": List with limit -1", err, hansard.ErrInvalid)
+	}
+	if list := x.list(hansard.Query{}); len(list) != 0 {
+		x.Errorf("an empty store lists %q", ids(list))
+	}
+	check("empty")
+	x.create("s")
+	check("with a session")
+}
+
+func listRegistrations(x *env) {
+	handles := x.handles(4)
+	for _, s := range handles {
+		if list, err := listAll(x.ctx, s, hansard.Query{}); err != nil || len(list) != 0 {
+			x.Fatalf("at first the list is %q, %v", ids(list), err)
+		}
+	}
+	const workers, each = 16, 12
+	x.each(workers, "registering", func(i int) error {
+		for n := range each {
+			s := handles[(i+n)%len(handles)]
+			id := hansard.SessionID(fmt.Sprintf("s%d-%d", i, n))
+			b := texts("hello")
+			b.Create = true
+			var err error
+			if n%2 == 0 {
+				_, err = s.Create(x.ctx, id, hansard.Meta{})
+			} else {
+				_, err = s.Append(x.ctx, id, b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, s := range handles {
+		list, err := listAll(x.ctx, s, hansard.Query{})
+		if err != nil {
+			x.Fatal(err)
+		}
+		got := ids(list)
+		slices.Sort(got)
+		if n := len(slices.Compact(got)); len(list) != workers*each || n != len(list) {
+			x.Errorf("%d registered, %d in the list, %d different", workers*each, len(list), n)
+		}
+	}
+}
+
+func listComplete(x *env) {
+	handles := x.handles(3)
+	const agents, each = 9, 8
+	x.each(agents, "agent", func(i int) error {
+		s := handles[i%len(handles)]
+		var mine []hansard.SessionID
+		for n := range each {
+			id := hansard.SessionID(fmt.Sprintf("a%d-%d", i, n))
+			if _, err := s.Create(x.ctx, id, hansard.Meta{}); err != nil {
+				return err
+			}
+			mine = append(mine, id)
+			if _, err := s.Append(x.ctx, mine[n/2], texts("x")); err != nil {
+				return err
+			}
+			// Through whichever handle: what I made is there.
+			list, err := listAll(x.ctx, handles[(i+n)%len(handles)], hansard.Query{})
+			if err != nil {
+				return err
+			}
+			got := ids(list)
+			for _, id := range mine {
+				if !slices.Contains(got, id) {
+					return fmt.Errorf("session %s is not in a list of %d", id, len(got))
+				}
+			}
+			slices.Sort(got)
+			if len(slices.Compact(got)) != len(list) {
+				return errors.New("a session is listed twice")
+			}
+		}
+		return nil
+	})
+	// And in the end all are there: an update that is lost may be another's.
+	if list := x.list(hansard.Query{}); len(list) != agents*each {
+		x.Errorf("%d sessions are listed, want %d", len(list), agents*each)
+	}
+}
+
+func listBreak(x *env) {
+	for i := range 6 {
+		x.create(hansard.SessionID(fmt.Sprint("s", i)))
+	}
+	inside := x.start("calls from inside a list", func() error {
+		n := 0
+		for info, err := range x.store.List(x.ctx, hansard.Query{}) {
+			if err != nil {
+				return err
+			}
+			if _, err := x.store.Append(x.ctx, info.ID, texts("x")); err != nil {
+				return err
+			}
+			if err := x.store.Delete(x.ctx, info.ID, ""); err != nil {
+				return err
+			}
+			if n++; n == 3 {
+				break
+			}
+		}
+		return nil
+	})
+	inside.finish()
+	if list := x.list(hansard.Query{}); len(list) != 3 {
+		x.Errorf("%d sessions are left, want 3", len(list))
+	}
+}
+
+func listReopened(x *env) {
+	for i := range 30 {
+		id := hansard.SessionID(fmt.Sprint("s", i))
+		x.createWith(id, hansard.Meta{Title: fmt.Sprint("title ", i), Labels: map[string]string{"n": fmt.Sprint(i % 3)}})
+		if i%2 == 0 {
+			x.append(id, texts("x"))
+		}
+		if i%5 == 0 {
+			x.delete(id)
+		}
+	}
+	before := x.list(hansard.Query{})
+	for range 2 {
+		x.reopen()
+		after := x.list(hansard.Query{})
+		if !slices.Equal(ids(after), ids(before)) {
+			x.Fatalf("the list was %q and is %q", ids(before), ids(after))
+		}
+		for i := range before {
+			if diff := diffInfo(after[i], before[i]); diff != "" {
+				x.Errorf("session %s: %s", before[i].ID, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"hansard"
+	"hansard/memstore"
+)
+
+var modelCases = []Case{
+	{Name: "model/random operations", run: modelRandom,
+		Defends: "any sequence of calls has the same answers as on the model, across handles and opening again", Answers: "9 34"},
+}
+
+// sentinels are the errors by which two answers are compared, the narrower first.
+var sentinels = []error{
+	hansard.ErrTooLarge, hansard.ErrInvalid, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
+	hansard.ErrKeyReused, hansard.ErrFenced, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
+}
+
+// answer is what a call said, in words that two engines can be compared by.
+func answer(v any, err error) string {
+	var conflict *hansard.ConflictError
+	var reused *hansard.KeyReusedError
+	switch {
+	case err == nil:
+		return fmt.Sprintf("%+v", v)
+	case errors.As(err, &conflict):
+		return fmt.Sprintf("conflict %+v", *conflict)
+	case errors.As(err, &reused):
+		return fmt.Sprintf("key reused %+v", *reused)
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s) {
+			return "error: " + s.Error()
+		}
+	}
+	return "an error outside the contract: " + err.Error()
+}
+
+func modelRandom(x *env) {
+	model := memstore.New()
+	defer model.Close()
+	handles := x.handles(2)
+	var done []string // what was asked so far, for the report
+	for step := range 1500 {
+		if step%300 == 299 && x.engine.Reopen != nil {
+			x.reopen()
+			handles[0] = x.store
+			done = append(done, "reopen")
+		}
+		s := handles[x.rng.IntN(len(handles))]
+		what, call := randomCall(x.rng)
+		done = append(done, what)
+		if got, want := call(x.ctx, s), call(x.ctx, model); got != want {
+			x.Fatalf("step %d: %s\n got: %s\nwant: %s\nbefore it:\n  %s", step, what, got, want,
+				strings.Join(done[max(0, len(done)-20):len(done)-1], "\n  "))
+		}
+	}
+	infos, err := snapshot(x.ctx, x.store)
+	if err != nil {
+		x.Fatal(err)
+	}
+	events := 0
+	for _, s := range infos {
+		events += len(s.events)
+	}
+	if events < 50 {
+		x.Errorf("the sequence stored only %d events: too little to judge by", events)
+	}
+}
+
+// randomCall draws one call. Ids, keys and contents come from small pools, so
+// that sessions exist, keys are met again and expectations sometimes hold.
+func randomCall(rng *rand.Rand) (string, func(ctx context.Context, s hansard.Store) string) {
+	id := hansard.SessionID([]string{"a", "A", "b", "c-1", "d", "e", "f", "g", "h", "../x"}[rng.IntN(10)])
+	switch n := rng.IntN(20); {
+	case n == 0:
+		m := hansard.Meta{Title: fmt.Sprint("title ", rng.IntN(3)), Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"a":1}`)}
+		return fmt.Sprintf("Create(%q)", id), func(ctx context.Context, s hansard.Store) string {
+			info, err := s.Create(ctx, id, m)
+			return answer(plain(info), err)
+		}
+	case n <= 9:
+		b := randomBatch(rng)
+		return fmt.Sprintf("Append(%q, %s)", id, showBatch(b)), func(ctx context.Context, s hansard.Store) string {
+			r, err := s.Append(ctx, id, b)
+			return answer(r, err)
+		}
+	case n <= 14:
+		r := randomRange(rng, 30)
+		if rng.IntN(10) == 0 {
+			r.Last = -1
+		}
+		return fmt.Sprintf("Read(%q, %+v)", id, r), func(ctx context.Context, s hansard.Store) string {
+			events, err := readRange(ctx, s, id, r)
+			return answer(plainEvents(events), err)
+		}
+	case n <= 16:
+		return fmt.Sprintf("Stat(%q)", id), func(ctx context.Context, s hansard.Store) string {
+			info, err := s.Stat(ctx, id)
+			return answer(plain(info), err)
+		}
+	case n <= 18:
+		q := randomQuery(rng)
+		return fmt.Sprintf("List(%+v)", q), func(ctx context.Context, s hansard.Store) string { return answerList(ctx, s, q) }
+	case rng.IntN(6) > 0:
+		after := hansard.Seq(rng.IntN(4))
+		// With a context that has ended: what the answer would be, never a wait.
+		return fmt.Sprintf("Wait(%q, %d)", id, after), func(ctx context.Context, s hansard.Store) string {
+			info, err := s.Stat(ctx, id)
+			if err != nil || info.LastSeq <= after {
+				ended, cancel := context.WithCancel(ctx)
+				cancel()
+				ctx = ended
+			}
+			return answer("", s.Wait(ctx, id, after))
+		}
+	default:
+		turn := hansard.Grant([]string{"", "", "1-00"}[rng.IntN(3)])
+		return fmt.Sprintf("Delete(%q, %q)", id, turn), func(ctx context.Context, s hansard.Store) string {
+			return answer("", s.Delete(ctx, id, turn))
+		}
+	}
+}
+
+func randomBatch(rng *rand.Rand) hansard.Batch {
+	var b hansard.Batch
+	for range rng.IntN(4) {
+		e := hansard.Event{Kind: kindsOf[rng.IntN(len(kindsOf))], Role: []string{"", "user"}[rng.IntN(2)], Data: fmt.Appendf(nil, `{"n": %d }`, rng.IntN(3))}
+		if rng.IntN(40) == 0 {
+			e.Data = []byte("{")
+		}
+		b.Events = append(b.Events, e)
+	}
+	if rng.IntN(3) == 0 {
+		b.Patch = &hansard.Patch{}
+		if rng.IntN(2) == 0 {
+			b.Patch.Title = ptr(fmt.Sprint("title ", rng.IntN(3)))
+		}
+		if rng.IntN(2) == 0 {
+			b.Patch.Labels = map[string]*string{"l": []*string{nil, ptr("0"), ptr("1")}[rng.IntN(3)]}
+		}
+		if rng.IntN(2) == 0 {
+			b.Patch.State = []byte([]string{`{"a":null,"b":{"c":1.50}}`, `{"b":{"c":null,"d":[1]}}`, `7`, `null`, `{"a":"\u2028"}`}[rng.IntN(5)])
+		}
+	}
+	if rng.IntN(3) == 0 {
+		b.Key = fmt.Sprint("key ", rng.IntN(6))
+		// Few contents, so that a key is met again with the same one.
+		b.Events, b.Patch = texts(fmt.Sprint(rng.IntN(2))).Events, nil
+	}
+	if rng.IntN(4) == 0 {
+		b.Expect = hansard.At(hansard.Seq(rng.IntN(20)))
+	}
+	if rng.IntN(25) == 0 {
+		b.Turn = "1-0123456789abcdef"
+	}
+	b.Create = rng.IntN(3) == 0
+	return b
+}
+
+func showBatch(b hansard.Batch) string {
+	if b.Expect != nil {
+		return fmt.Sprintf("expect %d %s", *b.Expect, show(b))
+	}
+	return show(b)
+}
+
+func randomQuery(rng *rand.Rand) hansard.Query {
+	var q hansard.Query
+	if rng.IntN(2) == 0 {
+		q.Labels = map[string]string{"l": fmt.Sprint(rng.IntN(2))}
+	}
+	if rng.IntN(3) == 0 {
+		q.Text = []string{"a", "A", "-1", "title 1", "no such"}[rng.IntN(5)]
+	}
+	q.Limit = rng.IntN(4)
+	if rng.IntN(15) == 0 {
+		q.Cursor = "nonsense"
+	}
+	return q
+}
+
+// answerList compares lists as sets: two stores have two clocks. That the order
+// is right by the store's own clock, and the pages make the whole, it checks.
+func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
+	whole := q
+	whole.Limit = 0
+	all, err := listAll(ctx, s, whole)
+	if err != nil {
+		return answer(nil, err)
+	}
+	if !slices.IsSortedFunc(all, byNewer) {
+		return fmt.Sprintf("not newest first: %q", ids(all))
+	}
+	var paged []hansard.Info
+	for q.Limit > 0 {
+		page, err := listAll(ctx, s, q)
+		if err != nil {
+			return answer(nil, err)
+		}
+		paged = append(paged, page...)
+		if len(page) < q.Limit {
+			break
+		}
+		q.Cursor = hansard.Cursor(page[len(page)-1])
+	}
+	if q.Limit > 0 && !slices.Equal(ids(paged), ids(all)) {
+		return fmt.Sprintf("in pages %q, whole %q", ids(paged), ids(all))
+	}
+	slices.SortFunc(all, func(a, b hansard.Info) int { return cmp.Compare(a.ID, b.ID) })
+	var out []string
+	for _, info := range all {
+		out = append(out, plain(info))
+	}
+	return strings.Join(out, "; ")
+}
+
+// plain writes down a description without what differs between stores.
+func plain(i hansard.Info) string {
+	return fmt.Sprintf("%s %q %q %s last %d turn %q damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, i.Turn, i.Damage)
+}
+
+func plainEvents(events []hansard.Event) string {
+	var out strings.Builder
+	for _, e := range events {
+		fmt.Fprintf(&out, "[%d %q %q %q %q %v %s", e.Seq, e.Kind, e.Role, e.Author, e.Turn, e.Inbox, e.Data)
+		if e.Patch != nil {
+			fmt.Fprintf(&out, " patch %s", canonical([]byte(show(e.Patch))))
+		}
+		out.WriteString("]")
+	}
+	return out.String()
+}

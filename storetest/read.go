@@ -1,0 +1,353 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"hansard"
+)
+
+var readCases = []Case{
+	{Name: "read/range", run: readRanges,
+		Defends: "Read gives what its range says: where it starts, which kinds, how many, oldest first", Answers: "55"},
+	{Name: "read/random ranges", run: readRandomRanges,
+		Defends: "every combination of a range's parts means the same on every engine"},
+	{Name: "read/invalid range", run: readInvalidRange,
+		Defends: "a negative limit is refused, not taken for none"},
+	{Name: "read/break", run: readBreak,
+		Defends: "a reading may be left at any event, and leaves nothing behind"},
+	{Name: "read/again", run: readAgain,
+		Defends: "what Read returned may be ranged over again, and reads again"},
+	{Name: "read/cancelled", run: readCancelled,
+		Defends: "a reading that its context cuts short ends with the error, never as if it were whole", Answers: "24 25"},
+	{Name: "read/no lock", run: readNoLock,
+		Defends: "a reader that stands still holds up nobody: not a writer, not another reader, not itself", Answers: "11 49"},
+	{Name: "read/changes nothing", run: readChangesNothing,
+		Defends: "looking at a session changes nothing about it", Answers: "50"},
+}
+
+// kindsOf are the kinds of a log to read from; a seq is an index and one more.
+var kindsOf = []string{"message", "tool_call", "tool_result", "message", "summary", "message", "message", "note", "summary", "message", "tool_call", "note"}
+
+func (x *env) createKinds(id hansard.SessionID, kinds []string) {
+	x.Helper()
+	x.create(id)
+	for i := 0; i < len(kinds); {
+		n := min(1+x.rng.IntN(3), len(kinds)-i)
+		var b hansard.Batch
+		for _, k := range kinds[i : i+n] {
+			b.Events = append(b.Events, hansard.Event{Kind: k, Data: fmt.Appendf(nil, `"%s %d"`, k, i)})
+		}
+		x.append(id, b)
+		i += n
+	}
+}
+
+func readRanges(x *env) {
+	x.createKinds("s", kindsOf)
+	none := []hansard.Seq{}
+	for _, c := range []struct {
+		r    hansard.Range
+		want []hansard.Seq
+	}{
+		{hansard.Range{}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		{hansard.Range{After: 9}, []hansard.Seq{10, 11, 12}},
+		{hansard.Range{After: 12}, none},
+		{hansard.Range{After: 13}, none},
+		{hansard.Range{After: math.MaxUint64}, none},
+		{hansard.Range{Limit: 3}, []hansard.Seq{1, 2, 3}},
+		{hansard.Range{Limit: 12}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		{hansard.Range{After: 2, Limit: 2}, []hansard.Seq{3, 4}},
+		{hansard.Range{After: 11, Limit: math.MaxInt}, []hansard.Seq{12}},
+		{hansard.Range{Last: 1}, []hansard.Seq{12}},
+		{hansard.Range{Last: 3}, []hansard.Seq{10, 11, 12}},
+		{hansard.Range{Last: 100}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		{hansard.Range{Last: math.MaxInt, After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{Last: 5, After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{Last: 2, After: 3}, []hansard.Seq{11, 12}},
+		{hansard.Range{Last: 5, Limit: 2}, []hansard.Seq{8, 9}},
+		{hansard.Range{Last: 2, Limit: 5}, []hansard.Seq{11, 12}},
+		{hansard.Range{Kinds: []string{"note"}}, []hansard.Seq{8, 12}},
+		{hansard.Range{Kinds: []string{"note", "tool_call", "note"}}, []hansard.Seq{2, 8, 11, 12}},
+		{hansard.Range{Kinds: []string{"nobody's"}}, none},
+		{hansard.Range{Kinds: []string{""}}, none},
+		{hansard.Range{Kinds: []string{}}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		{hansard.Range{Kinds: []string{"Message"}}, none},
+		{hansard.Range{Kinds: []string{"message"}, After: 4, Limit: 2}, []hansard.Seq{6, 7}},
+		{hansard.Range{Kinds: []string{"message"}, Last: 3}, []hansard.Seq{6, 7, 10}},
+		{hansard.Range{Kinds: []string{"message"}, Last: 3, Limit: 1}, []hansard.Seq{6}},
+		{hansard.Range{Kinds: []string{"message"}, Last: 3, After: 6}, []hansard.Seq{7, 10}},
+		{hansard.Range{FromSummary: true}, []hansard.Seq{9, 10, 11, 12}},
+		{hansard.Range{FromSummary: true, After: 8}, []hansard.Seq{9, 10, 11, 12}},
+		{hansard.Range{FromSummary: true, After: 9}, []hansard.Seq{10, 11, 12}},
+		{hansard.Range{FromSummary: true, After: 11}, []hansard.Seq{12}},
+		{hansard.Range{FromSummary: true, Limit: 2}, []hansard.Seq{9, 10}},
+		{hansard.Range{FromSummary: true, Last: 2}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromSummary: true, Last: 8}, []hansard.Seq{9, 10, 11, 12}},
+		{hansard.Range{FromSummary: true, Kinds: []string{"note"}}, []hansard.Seq{12}},
+		{hansard.Range{FromSummary: true, Kinds: []string{"message"}, Last: 5}, []hansard.Seq{10}},
+		{hansard.Range{FromSummary: true, Kinds: []string{"summary"}}, []hansard.Seq{9}},
+	} {
+		if got := seqs(x.read("s", c.r)); !slices.Equal(got, c.want) {
+			x.Errorf("%+v gives %d, want %d", c.r, got, c.want)
+		}
+	}
+	x.createKinds("without", []string{"message", "note", "message"})
+	if got := seqs(x.read("without", hansard.Range{FromSummary: true, After: 1})); !slices.Equal(got, []hansard.Seq{2, 3}) {
+		x.Errorf("from the summary that is not there: %d", got)
+	}
+}
+
+func seqs(events []hansard.Event) []hansard.Seq {
+	out := make([]hansard.Seq, 0, len(events))
+	for _, e := range events {
+		out = append(out, e.Seq)
+	}
+	return out
+}
+
+// chosen is what a range means, said once more and in another way than any
+// engine does it: which seqs of a log with these kinds it gives.
+func chosen(kinds []string, r hansard.Range) []hansard.Seq {
+	summary := hansard.Seq(0)
+	for i, k := range kinds {
+		if k == hansard.KindSummary {
+			summary = hansard.Seq(i + 1)
+		}
+	}
+	out := []hansard.Seq{}
+	for i, k := range kinds {
+		seq := hansard.Seq(i + 1)
+		early := seq <= r.After || r.FromSummary && summary > r.After && seq < summary
+		if !early && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, k)) {
+			out = append(out, seq)
+		}
+	}
+	for r.Last > 0 && len(out) > r.Last {
+		out = out[1:]
+	}
+	for r.Limit > 0 && len(out) > r.Limit {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+func randomRange(rng *rand.Rand, n int) hansard.Range {
+	var r hansard.Range
+	if rng.IntN(2) == 0 {
+		r.After = hansard.Seq(rng.IntN(n + 3))
+	}
+	if rng.IntN(3) == 0 {
+		r.Limit = rng.IntN(n + 3)
+	}
+	if rng.IntN(2) == 0 {
+		r.Last = rng.IntN(n + 3)
+	}
+	for range rng.IntN(3) {
+		r.Kinds = append(r.Kinds, kindsOf[rng.IntN(len(kindsOf))])
+	}
+	r.FromSummary = rng.IntN(3) == 0
+	return r
+}
+
+func readRandomRanges(x *env) {
+	for round := range 12 {
+		kinds := make([]string, x.rng.IntN(40))
+		for i := range kinds {
+			kinds[i] = kindsOf[x.rng.IntN(len(kindsOf))]
+		}
+		id := hansard.SessionID(fmt.Sprint("s", round))
+		x.createKinds(id, kinds)
+		if round%4 == 3 {
+			x.reopen()
+		}
+		for range 60 {
+			r := randomRange(x.rng, len(kinds))
+			if got, want := seqs(x.read(id, r)), chosen(kinds, r); !slices.Equal(got, want) {
+				x.Fatalf("%+v of %q gives %d, want %d", r, kinds, got, want)
+			}
+		}
+	}
+}
+
+func readInvalidRange(x *env) {
+	x.create("s")
+	for _, r := range []hansard.Range{{Limit: -1}, {Last: -1}, {Limit: math.MinInt, After: 1}, {Last: -5, Limit: 5}} {
+		_, err := readRange(x.ctx, x.store, "s", r)
+		x.wantErr(fmt.Sprintf("Read(%+v)", r), err, hansard.ErrInvalid)
+	}
+}
+
+func readBreak(x *env) {
+	x.createKinds("s", kindsOf)
+	for stop := range kindsOf {
+		n := 0
+		for e, err := range x.store.Read(x.ctx, "s", hansard.Range{}) {
+			if err != nil || e.Seq != hansard.Seq(n+1) {
+				x.Fatalf("seq %d: %v", e.Seq, err)
+			}
+			if n == stop {
+				break
+			}
+			n++
+		}
+	}
+	for range x.store.Read(x.ctx, "nowhere", hansard.Range{}) {
+		break
+	}
+	x.append("s", texts("still works"))
+	if n := len(x.all("s")); n != len(kindsOf)+1 {
+		x.Errorf("%d events, want %d", n, len(kindsOf)+1)
+	}
+}
+
+func readAgain(x *env) {
+	x.createKinds("s", kindsOf)
+	seq := x.store.Read(x.ctx, "s", hansard.Range{After: 10})
+	count := func() (n int) {
+		for _, err := range seq {
+			if err != nil {
+				x.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	if n := count(); n != 2 {
+		x.Errorf("first %d events, want 2", n)
+	}
+	x.append("s", texts("one more"))
+	if n := count(); n != 3 {
+		x.Errorf("then %d events, want 3", n)
+	}
+}
+
+func readCancelled(x *env) {
+	x.create("s")
+	for i := range 20 {
+		x.append("s", hansard.Batch{Events: Marked("w", i, 100, 100)})
+	}
+	const total = 2000
+	for _, after := range []int{1, 2, 100, 1999} {
+		ctx, cancel := context.WithCancel(x.ctx)
+		n, failed := 0, error(nil)
+		for _, err := range x.store.Read(ctx, "s", hansard.Range{}) {
+			if err != nil {
+				failed = err
+				continue
+			}
+			if n++; n == after {
+				cancel()
+			}
+		}
+		cancel()
+		if failed == nil && n != total || failed != nil && !errors.Is(failed, context.Canceled) {
+			x.Errorf("cancelled after %d events: %d of %d came, and then %v", after, n, total, failed)
+		}
+	}
+}
+
+func readNoLock(x *env) {
+	x.create("s")
+	for i := range 10 {
+		x.append("s", hansard.Batch{Events: Marked("w", i, 100, 100)})
+	}
+	// Everything that can be done is done in the middle of a reading.
+	inside := x.start("calls from inside a reading", func() error {
+		for e, err := range x.store.Read(x.ctx, "s", hansard.Range{}) {
+			if err != nil {
+				return err
+			}
+			if e.Seq != 500 {
+				continue
+			}
+			b := hansard.Batch{Events: Marked("inside", 1, 100, 100)}
+			if _, err := x.store.Append(x.ctx, "s", b); err != nil {
+				return err
+			}
+			if _, err := x.store.Create(x.ctx, "t", hansard.Meta{}); err != nil {
+				return err
+			}
+			if events, err := readRange(x.ctx, x.store, "s", hansard.Range{}); err != nil || len(events) != 1100 {
+				return fmt.Errorf("a reading inside a reading gave %d events: %w", len(events), err)
+			}
+			for _, err := range x.store.List(x.ctx, hansard.Query{}) {
+				if err != nil {
+					return err
+				}
+				if _, err := x.store.Stat(x.ctx, "s"); err != nil {
+					return err
+				}
+			}
+			if err := x.store.Wait(x.ctx, "s", 1050); err != nil {
+				return err
+			}
+			return x.store.Delete(x.ctx, "t", "")
+		}
+		return errors.New("the reading ended before the middle")
+	})
+	inside.finish()
+
+	// A reader stands still while writers go on.
+	standing, resume := make(chan struct{}), make(chan struct{})
+	slow := x.start("a slow reader", func() error {
+		var got []hansard.Event
+		for e, err := range x.store.Read(x.ctx, "s", hansard.Range{}) {
+			if err != nil {
+				return err
+			}
+			if got = append(got, e); len(got) == 1 {
+				close(standing)
+				<-resume
+			}
+		}
+		return CheckWhole(got)
+	})
+	x.within("a slow reader begins", standing)
+	x.each(4, "writer past a slow reader", func(i int) error {
+		w := writer{Name: fmt.Sprint("w", i), Sessions: []hansard.SessionID{"s"}, From: 1000, Batches: 25, Largest: 4}
+		return w.run(x.ctx, x.store, func(report) {})
+	})
+	close(resume)
+	slow.finish()
+}
+
+func readChangesNothing(x *env) {
+	x.createWith("s", richMeta)
+	x.createKinds("t", kindsOf)
+	before, err := snapshot(x.ctx, x.store)
+	if err != nil {
+		x.Fatal(err)
+	}
+	order := ids(x.list(hansard.Query{}))
+	for range 3 {
+		for _, id := range []hansard.SessionID{"s", "t"} {
+			x.all(id)
+			x.read(id, hansard.Range{Last: 2})
+			x.stat(id)
+		}
+		x.list(hansard.Query{Text: "s"})
+		if err := x.store.Wait(x.ctx, "t", 0); err != nil {
+			x.Error(err)
+		}
+	}
+	after, err := snapshot(x.ctx, x.store)
+	if err != nil {
+		x.Fatal(err)
+	}
+	for id := range before {
+		if diff := diffInfo(after[id].info, before[id].info); diff != "" {
+			x.Errorf("session %s after being looked at: %s", id, diff)
+		}
+		if after[id].info.Bytes != before[id].info.Bytes {
+			x.Errorf("session %s had %d bytes and has %d", id, before[id].info.Bytes, after[id].info.Bytes)
+		}
+	}
+	if got := ids(x.list(hansard.Query{})); !slices.Equal(got, order) {
+		x.Errorf("the list was %q and is %q", order, got)
+	}
+}

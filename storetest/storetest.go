@@ -1,0 +1,171 @@
+// Package storetest is the contract of [hansard.Store] as code: an engine is a
+// Store when it passes [Run]. Every case carries the sentence it defends.
+//
+// It is an ordinary package of the standard library only, for engines inside and
+// outside this module. Wiring one is this much:
+//
+//	func TestMain(m *testing.M) {
+//		storetest.Main(func(dir string) (hansard.Store, error) { return mystore.Open(dir) })
+//		os.Exit(m.Run())
+//	}
+//
+//	func engine() storetest.Engine {
+//		dirs := storetest.NewAddresses()
+//		open := func(t testing.TB, dir string) hansard.Store {
+//			s, err := mystore.Open(dir)
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			return dirs.Keep(s, dir)
+//		}
+//		return storetest.Engine{
+//			Name:    "mystore",
+//			Open:    func(t testing.TB) hansard.Store { return open(t, t.TempDir()) },
+//			Another: func(t testing.TB, s hansard.Store) hansard.Store { return open(t, dirs.Of(s)) },
+//			Reopen:  func(t testing.TB, s hansard.Store) hansard.Store { s.Close(); return open(t, dirs.Of(s)) },
+//			Address: dirs.Of,
+//		}
+//	}
+//
+//	func TestStore(t *testing.T)       { storetest.Run(t, engine()) }
+//	func BenchmarkStore(b *testing.B)  { storetest.Bench(b, engine()) }
+//
+// No case sleeps to let something happen. Every wait has a deadline of its own
+// ([Engine].Patience), so that a lost wake-up fails instead of hanging. What is
+// random is drawn from a seed that a failure prints; STORETEST_SEED replays it.
+//
+// The helpers that crash tests and tests through the wire share with the suite
+// are exported: [Marked] makes events that know their batch, [CheckWhole] and
+// [CheckLog] judge what was read by what was acknowledged.
+package storetest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// Engine tells the suite how to get at an engine. Only Open is required; what an
+// engine leaves nil is skipped, and the skip says so.
+type Engine struct {
+	Name string
+
+	// Open gives a fresh, empty store. The suite closes it.
+	Open func(t testing.TB) hansard.Store
+
+	// Reopen closes a store and opens the same data again. Nil: the engine
+	// keeps nothing.
+	Reopen func(t testing.TB, s hansard.Store) hansard.Store
+
+	// Another opens a second, independent handle on the data of a store, to
+	// be used at the same time. The suite closes it. Nil: there is only one.
+	Another func(t testing.TB, s hansard.Store) hansard.Store
+
+	// Address is what the function given to [Main] needs to open the data of
+	// a store in another process. Nil: one process only.
+	Address func(s hansard.Store) string
+
+	// Patience is how long something may take that must happen. 30 s when 0.
+	Patience time.Duration
+}
+
+// Case is one promise and the code that tries to break it.
+type Case struct {
+	Name string
+	// Defends is the promise, in a sentence.
+	Defends string
+	// Answers names the lines of the list of known failures that this case
+	// is about: "F1" to "F5" and "1" to "55".
+	Answers string
+
+	needs needs
+	run   func(x *env)
+}
+
+// needs is what of an engine a case can't do without.
+type needs uint8
+
+const (
+	needsReopen needs = 1 << iota
+	needsAnother
+	needsProcesses
+)
+
+// Cases lists the suite.
+func Cases() []Case {
+	return slices.Concat(createCases, appendCases, bytesCases, expectCases, keyCases, patchCases, readCases,
+		waitCases, listCases, deleteCases, closeCases, concurrentCases, historyCases, modelCases, processCases)
+}
+
+// Run runs the whole suite on an engine, one subtest a case.
+func Run(t *testing.T, e Engine) {
+	if os.Getenv(orderVariable) != "" {
+		// Without this a forgotten Main would start the suite again in every
+		// process that the suite starts.
+		t.Fatal("this process was started by the suite: call storetest.Main first in TestMain")
+	}
+	for _, c := range Cases() {
+		t.Run(c.Name, func(t *testing.T) { c.check(t, e) })
+	}
+}
+
+// check runs one case and then looks over everything the case left behind.
+func (c Case) check(t testing.TB, e Engine) {
+	if missing := c.needs.missing(e); missing != "" {
+		t.Skip("engine " + e.Name + " has no " + missing)
+	}
+	x := newEnv(t, e, c)
+	c.run(x)
+	if !t.Failed() {
+		x.audit()
+	}
+}
+
+func (n needs) missing(e Engine) string {
+	var out []string
+	if n&needsReopen != 0 && e.Reopen == nil {
+		out = append(out, "Reopen")
+	}
+	if n&needsAnother != 0 && e.Another == nil {
+		out = append(out, "Another")
+	}
+	if n&needsProcesses != 0 && e.Address == nil {
+		out = append(out, "Address")
+	}
+	return strings.Join(out, " and ")
+}
+
+// Addresses remembers where each open store lives, for engines whose Store does
+// not tell. It is a convenience for wiring an [Engine].
+type Addresses struct {
+	mu sync.Mutex
+	of map[hansard.Store]string
+}
+
+// NewAddresses makes an empty memory.
+func NewAddresses() *Addresses { return &Addresses{of: make(map[hansard.Store]string)} }
+
+// Keep notes the address of a store and returns the store.
+func (a *Addresses) Keep(s hansard.Store, address string) hansard.Store {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[s] = address
+	return s
+}
+
+// Of gives the address that was kept.
+func (a *Addresses) Of(s hansard.Store) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	address, ok := a.of[s]
+	if !ok {
+		panic(fmt.Sprintf("storetest: no address was kept for this %T", s))
+	}
+	return address
+}

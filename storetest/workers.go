@@ -1,0 +1,234 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"runtime"
+	"strconv"
+
+	"hansard"
+)
+
+// A worker is a piece of work that is the same in a goroutine, through another
+// handle and in another process. It reports as it goes: what is reported was
+// acknowledged, whatever happens to the worker afterwards.
+type worker interface {
+	run(ctx context.Context, s hansard.Store, report func(report)) error
+}
+
+// report is one line of what a worker has done or seen.
+type report struct {
+	Ack   *Ack `json:"ack,omitempty"`
+	Reads int  `json:"reads,omitempty"`
+	// Created is a session the worker made, Exists one that was there.
+	Created hansard.SessionID `json:"created,omitempty"`
+	Exists  hansard.SessionID `json:"exists,omitempty"`
+	// Deleted says that the session of the worker ended under its hands.
+	Deleted bool `json:"deleted,omitempty"`
+}
+
+// writer appends marked batches, going round its sessions.
+type writer struct {
+	Name     string
+	Sessions []hansard.SessionID
+	From     int // the first batch
+	Batches  int // 0: until the session or the context ends
+	Largest  int // events in a batch, at most
+	PadBytes int
+	Keys     bool // each batch has a key, the same for every writer of this name
+	Create   bool
+}
+
+// batch is the same whenever it is asked for, so that it can be retried.
+func (w *writer) batch(i int) (hansard.SessionID, hansard.Batch) {
+	h := fnv.New32a()
+	fmt.Fprint(h, w.Name, i)
+	events := 1 + int(h.Sum32())%max(1, w.Largest)
+	b := hansard.Batch{Events: Marked(w.Name, i, events, w.PadBytes), Create: w.Create}
+	if w.Keys {
+		b.Key = w.Name + "/" + strconv.Itoa(i)
+	}
+	return w.Sessions[i%len(w.Sessions)], b
+}
+
+func (w *writer) run(ctx context.Context, s hansard.Store, to func(report)) error {
+	for i := w.From; w.Batches == 0 || i < w.From+w.Batches; i++ {
+		id, b := w.batch(i)
+		r, err := s.Append(ctx, id, b)
+		if errors.Is(err, hansard.ErrDeleted) && w.Batches == 0 {
+			to(report{Deleted: true})
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("batch %d of %s to session %s: %w", i, w.Name, id, err)
+		}
+		if r.Session != id {
+			return fmt.Errorf("an append to session %s was answered for %s", id, r.Session)
+		}
+		to(report{Ack: &Ack{w.Name, i, r}})
+	}
+	return nil
+}
+
+// reader reads marked sessions again and again until its context ends: each
+// reading must be whole batches, and never less than the one before.
+type reader struct {
+	Sessions []hansard.SessionID
+	// Born says that the sessions are made by their first batch, so that none
+	// is ever seen without it.
+	Born bool
+}
+
+func (r *reader) run(ctx context.Context, s hansard.Store, to func(report)) error {
+	seen := make(map[hansard.SessionID]hansard.Seq)
+	reads := 0
+	defer func() { to(report{Reads: reads}) }()
+	for i := 0; ; i++ {
+		id := r.Sessions[i%len(r.Sessions)]
+		err := r.look(ctx, s, id, i/len(r.Sessions), seen)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("session %s: %w", id, err)
+		}
+		reads++
+	}
+}
+
+// look reads in one of the ways there are to read.
+func (r *reader) look(ctx context.Context, s hansard.Store, id hansard.SessionID, way int, seen map[hansard.SessionID]hansard.Seq) error {
+	if way%4 == 3 {
+		info, err := s.Stat(ctx, id)
+		return r.note(id, info.LastSeq, err, seen)
+	}
+	part := []hansard.Range{{}, {After: seen[id] / 2}, {Last: 7}}[way%4]
+	events, err := readRange(ctx, s, id, part)
+	if err == nil {
+		err = CheckWhole(events)
+	}
+	last := part.After // with no event past it, it is the end
+	if len(events) > 0 {
+		last = events[len(events)-1].Seq
+	}
+	return r.note(id, last, err, seen)
+}
+
+// note holds what was seen now against what was seen before: a session that was
+// there neither vanishes nor shrinks.
+func (r *reader) note(id hansard.SessionID, last hansard.Seq, err error, seen map[hansard.SessionID]hansard.Seq) error {
+	before, known := seen[id]
+	if errors.Is(err, hansard.ErrNotFound) && !known {
+		return nil // not made yet
+	}
+	if err != nil {
+		return err
+	}
+	if r.Born && last == 0 {
+		return errors.New("is there without the batch that made it")
+	}
+	if last < before {
+		return fmt.Errorf("was seen up to seq %d and then up to %d", before, last)
+	}
+	seen[id] = last
+	return nil
+}
+
+// follower follows a marked session up to a seq.
+type follower struct {
+	Session     hansard.SessionID
+	After, Upto hansard.Seq
+
+	began chan<- struct{} // closed, where it is given, at the first event
+}
+
+func (f *follower) run(ctx context.Context, s hansard.Store, to func(report)) error {
+	want := f.After + 1
+	var events []hansard.Event
+	for e, err := range hansard.Follow(ctx, s, f.Session, f.After) {
+		if err != nil {
+			return fmt.Errorf("following at seq %d: %w", want, err)
+		}
+		if e.Seq != want {
+			return fmt.Errorf("following: got seq %d, want %d", e.Seq, want)
+		}
+		if events = append(events, e); len(events) == 1 && f.began != nil {
+			close(f.began)
+		}
+		if want++; e.Seq == f.Upto {
+			break
+		}
+	}
+	if err := CheckWhole(events); err != nil {
+		return fmt.Errorf("following: %w", err)
+	}
+	to(report{Reads: len(events)})
+	return nil
+}
+
+// creator makes sessions that others may make as well.
+type creator struct {
+	Sessions []hansard.SessionID
+}
+
+func (c *creator) run(ctx context.Context, s hansard.Store, to func(report)) error {
+	for _, id := range c.Sessions {
+		_, err := s.Create(ctx, id, hansard.Meta{Title: "made by " + string(c.Sessions[0])})
+		switch {
+		case err == nil:
+			to(report{Created: id})
+		case errors.Is(err, hansard.ErrExists):
+			to(report{Exists: id})
+		default:
+			return fmt.Errorf("create %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// counter adds to a number in the state of a session, by compare-and-swap.
+type counter struct {
+	Session hansard.SessionID
+	Times   int
+}
+
+func (c *counter) run(ctx context.Context, s hansard.Store, to func(report)) error {
+	for range c.Times {
+		if err := c.add(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *counter) add(ctx context.Context, s hansard.Store) error {
+	for {
+		info, err := s.Stat(ctx, c.Session)
+		if err != nil {
+			return err
+		}
+		n, err := countIn(info)
+		if err != nil {
+			return err
+		}
+		runtime.Gosched() // between looking and acting is where others come in
+		_, err = s.Append(ctx, c.Session, hansard.Batch{
+			Patch:  &hansard.Patch{State: fmt.Appendf(nil, `{"count":%d}`, n+1)},
+			Expect: hansard.At(info.LastSeq),
+		})
+		if !errors.Is(err, hansard.ErrConflict) {
+			return err
+		}
+	}
+}
+
+func countIn(info hansard.Info) (int, error) {
+	var state struct{ Count int }
+	if err := json.Unmarshal(info.State, &state); err != nil {
+		return 0, fmt.Errorf("state %s: %w", info.State, err)
+	}
+	return state.Count, nil
+}
