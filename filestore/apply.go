@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
+	"syscall"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -55,14 +56,19 @@ func (s *Store) apply(firstOpen bool) error {
 func (s *Store) applyEntry(e *entry, firstOpen bool) error {
 	sess := s.cached(e.name)
 	aside, err := s.writeToLog(sess, e, firstOpen)
+	if err != nil {
+		// A bad spot of the disk must not keep every other session from
+		// going on; but what may be over in a moment is tried again.
+		if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
+			return fmt.Errorf("write the log of session %s: %w", sess.id, err)
+		}
+		aside = err.Error()
+	}
 	if aside != "" {
 		if err := s.setAside(e); err != nil {
 			return err
 		}
 		sess.forget()
-	}
-	if err != nil {
-		return fmt.Errorf("write the log of session %s: %w", sess.id, err)
 	}
 	if sess.waiting > 0 {
 		sess.waiting--
@@ -76,7 +82,7 @@ func (s *Store) applyEntry(e *entry, firstOpen bool) error {
 // writeToLog does the writing. A reason to set the entry aside is no error: the
 // log was changed by somebody else, and his bytes are not ours to overwrite.
 func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside string, err error) {
-	err = s.openLog(sess, e.off == 0)
+	size, err := s.openLog(sess, e.off == 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "the log is missing", nil
@@ -84,10 +90,6 @@ func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside strin
 		return "", err
 	case err != nil:
 		return err.Error(), nil
-	}
-	size, err := sess.f.Size()
-	if err != nil {
-		return "", err
 	}
 	if size > 0 && e.off > 0 {
 		if sess.fileUID == 0 {
@@ -105,8 +107,11 @@ func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside strin
 	if size == e.off {
 		if e.off > 0 {
 			crc, err := crcBefore(sess.f, e.off)
-			if err != nil || crc != e.lprev {
-				return "the line before is another one", err
+			if err != nil {
+				return "", err
+			}
+			if crc != e.lprev {
+				return "the line before is another one", nil
 			}
 		}
 		return "", writeLog(sess.f, e.bytes, e.off)

@@ -160,7 +160,7 @@ func (s *Store) noteDamage(name string, d *hansard.DamagedError) {
 }
 
 func (s *Store) noted(name string) bool {
-	_, err := s.fs.Inode(damageDir + "/" + name)
+	_, _, err := s.fs.Inode(damageDir + "/" + name)
 	return err == nil
 }
 

@@ -111,60 +111,88 @@ func (s *Store) beginCheckpoint() (*checkpointing, error) {
 	return c, nil
 }
 
-// syncLogs makes the logs durable, several at once: they share the file
-// system's own commits.
+// checkpointFiles is how many logs a checkpoint has open at once.
+const checkpointFiles = 128
+
+// syncLogs makes the logs durable.
 func (s *Store) syncLogs(c *checkpointing) error {
+	for names := c.names; len(names) > 0; {
+		n := min(len(names), checkpointFiles)
+		if err := s.syncSome(names[:n]); err != nil {
+			return err
+		}
+		names = names[n:]
+	}
+	return nil
+}
+
+// openedForSync is a log about to be made durable.
+type openedForSync struct {
+	name string
+	f    vfs.File
+}
+
+// syncSome makes some logs durable. The order matters: a descriptor that is
+// open before a failure is told of it, so open first, look for marks next.
+// Whoever marked a log and is not done may have been told of a failure that
+// nobody will tell us: then, and when our own sync fails, only a copy is safe.
+func (s *Store) syncSome(names []string) (err error) {
+	var logs []openedForSync
+	defer func() {
+		for _, l := range logs {
+			_ = l.f.Close() // opened for this only
+		}
+	}()
+	for _, name := range names {
+		f, err := s.fs.Open(logPath(name), 0)
+		if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
+			continue // somebody else's doing: its entries are or will be aside
+		}
+		if err != nil {
+			return err
+		}
+		logs = append(logs, openedForSync{name, f})
+	}
+	marks, err := s.marks(false)
+	if err != nil {
+		return err
+	}
 	if s.cfg.inline {
-		for _, name := range c.names {
-			if err := s.syncLog(0, name); err != nil {
+		for _, l := range logs {
+			if err := s.syncLog(0, l, marks); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+	// Several at once: they share the file system's own commits.
 	var wg sync.WaitGroup
-	work := make(chan string)
+	work := make(chan openedForSync)
 	errs := make([]error, markSlots)
 	for slot := range markSlots {
 		wg.Go(func() {
-			for name := range work {
+			for l := range work {
 				if errs[slot] == nil {
-					errs[slot] = s.syncLog(slot, name)
+					errs[slot] = s.syncLog(slot, l, marks)
 				}
 			}
 		})
 	}
-	for _, name := range c.names {
-		work <- name
+	for _, l := range logs {
+		work <- l
 	}
 	close(work)
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// syncLog makes one log durable. The order matters: a descriptor that is open
-// before a failure is told of it, so open first, look for marks next. Whoever
-// marked this log and is not done may have been told of a failure that nobody
-// will tell us: then, and when our own sync fails, only a copy is safe.
-func (s *Store) syncLog(slot int, name string) error {
-	f, err := s.fs.Open(logPath(name), 0)
-	if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
-		return nil // somebody else's doing: its entries are or will be aside
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	marks, err := s.marks(false)
-	if err != nil {
-		return err
-	}
-	mark := markOf(name)
+func (s *Store) syncLog(slot int, l openedForSync, marks map[uint64]bool) error {
+	mark := markOf(l.name)
 	if err := s.inst.mark(slot, mark); err != nil {
 		return err
 	}
-	if marks[mark] || f.Datasync() != nil {
-		if err := s.copyLogLocked(name); err != nil {
+	if marks[mark] || l.f.Datasync() != nil {
+		if err := s.copyLogLocked(l.name); err != nil {
 			return err // the mark stays
 		}
 	}
@@ -179,7 +207,7 @@ func (s *Store) copyLogLocked(name string) error {
 	}
 	defer s.unlockW()
 	sess := s.cached(name)
-	if err := s.openLog(sess, false); err != nil {
+	if _, err := s.openLog(sess, false); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

@@ -3,6 +3,7 @@ package filestore
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"hansard"
 )
@@ -149,10 +150,14 @@ func (s *Store) lockWithRoom() (limit int, err error) {
 
 // checkDisk refuses a group that the logs may have no room for.
 func (s *Store) checkDisk(need uint64) error {
-	free, err := s.fs.Free()
-	if err != nil {
-		return nil // unknown; the entry would wait in the ring
+	if now := time.Now(); s.cfg.inline || s.w.flags&wFlagNoSpace != 0 || now.Sub(s.freeAt) > freeFor || s.free < plentyFree {
+		free, err := s.fs.Free()
+		if err != nil {
+			return nil // unknown; the entry would wait in the ring
+		}
+		s.free, s.freeAt = free, now
 	}
+	free := s.free
 	for _, e := range s.pending {
 		need += uint64(len(e.bytes))
 	}
@@ -161,6 +166,13 @@ func (s *Store) checkDisk(need uint64) error {
 	}
 	return nil
 }
+
+// A disk with plenty of room is not asked again for a moment: if it fills up
+// that quickly, entries wait in the ring.
+const (
+	plentyFree = 1 << 30
+	freeFor    = 50 * time.Millisecond
+)
 
 // makeRoom gets the ring's entries into the logs, durably, so that their space
 // can be used again.

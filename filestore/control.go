@@ -75,6 +75,20 @@ func (c *control) read() (w wRecord, durable uint64, ok bool) {
 	if _, err := c.f.ReadAt(b[:], 0); err != nil {
 		return w, 0, false
 	}
+	return decodeControl(b[:])
+}
+
+// readAll reads who held write.lock last as well.
+func (c *control) readAll() (w wRecord, durable uint64, holder string, ok bool) {
+	var b [3 * recordBytes]byte
+	if _, err := c.f.ReadAt(b[:], 0); err != nil {
+		return w, 0, "", false
+	}
+	w, durable, ok = decodeControl(b[:])
+	return w, durable, string(b[2*recordBytes:]), ok
+}
+
+func decodeControl(b []byte) (w wRecord, durable uint64, ok bool) {
 	if !w.decode(b[:recordBytes]) {
 		return w, 0, false
 	}

@@ -103,6 +103,7 @@ type entry struct {
 
 	hcrc, pcrc uint32
 	keys       map[string]keySeen // in its lines; nil: not looked at yet
+	failed     int                // attempts to write it to its log
 }
 
 // length is what the entry takes of the ring.
@@ -225,27 +226,49 @@ func readSlots(f vfs.File) (slots [2]slot, valid [2]bool, best int, err error) {
 	return slots, valid, best, nil
 }
 
+// window is a piece of the ring in memory, so that a scan does not read entry by
+// entry. The bytes of entries are parts of it.
+type window struct {
+	r   *ring
+	pos uint64 // of buf[0]
+	buf []byte
+}
+
+// bytes gives n bytes at pos, which do not straddle the end of the ring. ahead
+// is how far the caller expects to go.
+func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
+	if pos < w.pos || pos+n > w.pos+uint64(len(w.buf)) {
+		size := min(max(n, ahead), w.r.size-pos%w.r.size, max(n, 1<<20))
+		w.pos, w.buf = pos, make([]byte, size)
+		if _, err := w.r.f.ReadAt(w.buf, w.r.at(pos)); err != nil {
+			w.buf = nil
+			return nil, fmt.Errorf("read journal: %w", err)
+		}
+	}
+	return w.buf[pos-w.pos:][:n:n], nil
+}
+
 // entryAt reads and checks the entry at pos, whose predecessor has this chain.
 // A nil entry is the end of what is valid. Entries of another lap, another ring
 // file, an older epoch or behind another entry are not valid.
-func (r *ring) entryAt(pos, chain, minEpoch uint64) (*entry, error) {
-	var h [entryHeader]byte
-	if _, err := r.f.ReadAt(h[:], r.at(pos)); err != nil {
-		return nil, fmt.Errorf("read journal: %w", err)
+func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*entry, error) {
+	h, err := w.bytes(pos, entryHeader, ahead)
+	if err != nil {
+		return nil, err
 	}
-	e, payload, ok := decodeEntry(h[:], r.salt, pos)
-	if !ok || e.prev != chain || e.epoch < minEpoch || entryHeader+payload > r.size-pos%r.size {
+	e, payload, ok := decodeEntry(h, w.r.salt, pos)
+	if !ok || e.prev != chain || e.epoch < minEpoch || entryHeader+payload > w.r.size-pos%w.r.size {
 		return nil, nil
 	}
 	if e.kind == kindPad {
 		return e, nil
 	}
-	if e.length() > r.maxEntry() || entryHeader+payload > r.maxEntry() {
+	if entryHeader+payload > w.r.maxEntry() {
 		return nil, nil
 	}
-	b := make([]byte, payload)
-	if _, err := r.f.ReadAt(b, r.at(pos)+entryHeader); err != nil {
-		return nil, fmt.Errorf("read journal: %w", err)
+	b, err := w.bytes(pos+entryHeader, payload, ahead)
+	if err != nil {
+		return nil, err
 	}
 	if checksum(b) != e.pcrc {
 		return nil, nil
@@ -255,14 +278,23 @@ func (r *ring) entryAt(pos, chain, minEpoch uint64) (*entry, error) {
 	return e, nil
 }
 
-// scan reads the valid entries from pos on, at most to limit. It returns them,
-// the position behind them and its chain.
-func (r *ring) scan(pos, chain, limit uint64) (entries []*entry, end, endChain uint64, err error) {
+// scan reads the valid entries from pos on. expect is where they are known to
+// end, or 0; what is valid behind it counts too. It returns them, the position
+// behind them and its chain.
+func (r *ring) scan(pos, chain, expect uint64) (entries []*entry, end, endChain uint64, err error) {
 	minEpoch := uint64(0)
 	begin := pos
-	for limit == 0 || pos < limit {
+	w := window{r: r}
+	for {
 		at := r.place(pos)
-		e, err := r.entryAt(at, chain, minEpoch)
+		ahead := uint64(64 << 10)
+		if expect > 0 {
+			ahead = entryHeader
+			if expect > at {
+				ahead += expect - at
+			}
+		}
+		e, err := w.entryAt(at, chain, minEpoch, ahead)
 		if err != nil {
 			return nil, 0, 0, err
 		}

@@ -80,7 +80,7 @@ func (s *Store) lockW() error {
 			return fmt.Errorf("lock: %w", err)
 		}
 		// Waiters of a lock file that was replaced hold a dead inode.
-		inode, err := s.fs.Inode(writeLockName)
+		inode, _, err := s.fs.Inode(writeLockName)
 		if err == nil && inode == s.files.writeInode {
 			break
 		}
@@ -102,9 +102,11 @@ func (s *Store) refresh() error {
 	if s.inst == nil {
 		return s.attach()
 	}
-	// For people who wait; a failure to tell them is no reason to stop.
-	_, _ = s.ctl.f.WriteAt(s.inst.holder, 2*recordBytes)
-	w, durable, ok := s.ctl.read()
+	w, durable, holder, ok := s.ctl.readAll()
+	if holder != string(s.inst.holder) {
+		// For people who wait; a failure to tell them is no reason to stop.
+		_, _ = s.ctl.f.WriteAt(s.inst.holder, 2*recordBytes)
+	}
 	if ok && w.epoch == s.ring.epoch && s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode) {
 		s.w = w
 		s.lim = max(durable, min(s.own.get(w.epoch), w.written))
@@ -114,7 +116,7 @@ func (s *Store) refresh() error {
 }
 
 func (s *Store) sameFile(name string, inode uint64) bool {
-	now, err := s.fs.Inode(name)
+	now, _, err := s.fs.Inode(name)
 	return err == nil && now == inode
 }
 
@@ -203,13 +205,6 @@ const syncPatience = 5 * time.Millisecond
 // syncTo makes the ring durable up to end. Nil means that it is, or that the
 // ring was replaced meanwhile, which confirm looks into.
 func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
-	covered := func() bool {
-		w, durable, ok := ctl.read()
-		return ok && (w.epoch != r.epoch || durable >= end)
-	}
-	if covered() {
-		return nil
-	}
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	gate := s.syncGate
@@ -218,11 +213,11 @@ func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
 	if locked {
 		defer gate.unlock()
 	}
-	if covered() {
-		return nil
-	}
 	upTo := end
-	if w, _, ok := ctl.read(); ok && w.epoch == r.epoch {
+	if w, durable, ok := ctl.read(); ok {
+		if w.epoch != r.epoch || durable >= end {
+			return nil // somebody else's sync was for us as well
+		}
 		upTo = max(end, w.written)
 	}
 	if err := r.f.Datasync(); err != nil {

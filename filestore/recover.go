@@ -285,7 +285,7 @@ func (s *Store) settle(entries []*entry, suspects map[uint64]bool) error {
 	}
 	for _, name := range names {
 		sess := s.cached(name)
-		if s.openLog(sess, false) != nil {
+		if _, err := s.openLog(sess, false); err != nil {
 			continue // removed by somebody else; its entries were set aside
 		}
 		if !suspects[markOf(name)] && s.rewriteAndSync(sess, byName[name]) == nil {
@@ -391,7 +391,7 @@ func (s *Store) catchup() error {
 		sl := slots[durableSlot(slots, best, &s.w)]
 		s.cursor, s.cursorChain, s.cold = sl.start, sl.startChain, false
 	}
-	entries, end, chain, err := s.ring.scan(s.cursor, s.cursorChain, 0)
+	entries, end, chain, err := s.ring.scan(s.cursor, s.cursorChain, s.w.written)
 	if err != nil {
 		return err
 	}

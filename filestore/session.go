@@ -98,19 +98,13 @@ func (s *Store) lookup(id hansard.SessionID, name string) (*session, error) {
 	if sess.known && sess.draft != nil {
 		return sess, nil // looked at a moment ago, under the same lock
 	}
-	if err := s.openLog(sess, false); err != nil {
+	size, err := s.openLog(sess, false)
+	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("open the log of session %s: %w", id, s.logError(id, err))
 		}
 		if sess.known && sess.exists && sess.inLog > 0 {
 			sess.forget() // its log was removed
-		}
-	}
-	size := int64(0)
-	if sess.f != nil {
-		var err error
-		if size, err = sess.f.Size(); err != nil {
-			return nil, fmt.Errorf("session %s: %w", id, err)
 		}
 	}
 	if sess.known && sess.inLog == size {
@@ -123,16 +117,17 @@ func (s *Store) lookup(id hansard.SessionID, name string) (*session, error) {
 	return sess, nil
 }
 
-// openLog makes sure that sess.f is the file its name leads to.
-func (s *Store) openLog(sess *session, create bool) error {
+// openLog makes sure that sess.f is the file its name leads to, and tells its
+// size.
+func (s *Store) openLog(sess *session, create bool) (size int64, err error) {
 	path := logPath(sess.name)
 	if sess.f != nil {
-		inode, err := s.fs.Inode(path)
+		inode, size, err := s.fs.Inode(path)
 		if err == nil && inode == sess.inode {
-			return nil
+			return size, nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return 0, err
 		}
 		sess.closeLog()
 		sess.forget()
@@ -147,15 +142,18 @@ func (s *Store) openLog(sess *session, create bool) error {
 		f, err = s.fs.Open(path, flags)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	inode, err := f.Inode()
+	if err == nil {
+		size, err = f.Size()
+	}
 	if err != nil {
 		_ = f.Close()
-		return err
+		return 0, err
 	}
 	sess.f, sess.inode, sess.fileUID = f, inode, 0
-	return nil
+	return size, nil
 }
 
 // load reads a session's state from its log and the entries that will follow.
@@ -246,7 +244,7 @@ func (s *Store) note(e *entry) {
 // inLog tells whether an entry's bytes stand in its log.
 func (s *Store) inLog(e *entry) bool {
 	sess := s.cached(e.name)
-	if s.openLog(sess, false) != nil {
+	if _, err := s.openLog(sess, false); err != nil {
 		return false
 	}
 	b := make([]byte, len(e.bytes))

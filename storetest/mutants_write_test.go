@@ -170,7 +170,7 @@ func writeMutants() []mutant {
 					return r, err
 				}
 			})},
-		{name: "the seq is taken outside the commit", caught: []string{"concurrent/one session", "history/linearizable", "processes/one session"},
+		{name: "the seq is taken outside the commit", caught: []string{"concurrent/one session", "history/linearizable"},
 			plant: inner(func(b *broken, s hansard.Store) {
 				b.append = func(c ctx, id hansard.SessionID, batch hansard.Batch) (hansard.Receipt, error) {
 					info, _ := s.Stat(c, id)

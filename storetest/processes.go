@@ -207,16 +207,17 @@ func processesKilled(x *env) {
 	for round := range rounds {
 		var writers []*writer
 		var children []*child
+		var written []<-chan struct{}
 		for i := range killed {
 			w := &writer{Name: fmt.Sprintf("w%d-%d", round, i), Sessions: sessions, Largest: 4, PadBytes: 1 << (6 + 3*i), Keys: true}
 			c := x.spawn("process of writer "+w.Name, order{Writer: w})
 			writers, children = append(writers, w), append(children, c)
-			there := c.said(10 + x.rng.IntN(30))
-			x.begin(c) // while the others write
-			x.within(w.Name+" has written", there)
+			written = append(written, c.said(10+x.rng.IntN(30)))
 		}
+		x.begin(children...)
 		for i, c := range children {
-			c.kill()
+			x.within(c.what+" has written", written[i])
+			c.kill() // while the others write
 			told := c.acks()
 			acks = append(acks, told...)
 			// It goes on only when it has said what it was told, so one

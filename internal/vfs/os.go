@@ -308,10 +308,17 @@ func (o *OS) Stat(name string) (Stat, error) {
 	return Stat{Inode: statInode(info, ino), Size: info.Size(), ModTime: info.ModTime(), Mode: info.Mode()}, nil
 }
 
-// Inode implements [FS]. For a link it is the link's own.
-func (o *OS) Inode(name string) (uint64, error) {
-	ino, _, err := o.look("inode", name)
-	return ino, err
+// Inode implements [FS]. For a link it is the link's own. A directory on the way
+// is not looked at: the number is only compared with that of an open file.
+func (o *OS) Inode(name string) (uint64, int64, error) {
+	if _, err := local("inode", name); err != nil {
+		return 0, 0, err
+	}
+	ino, size, err := o.identify(name)
+	if err != nil {
+		return 0, 0, &fs.PathError{Op: "inode", Path: name, Err: err}
+	}
+	return ino, size, nil
 }
 
 // SyncDir implements [FS].

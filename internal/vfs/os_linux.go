@@ -27,6 +27,19 @@ func (o *OS) lookEntry(name string) (ino uint64, k kind, err error) {
 	return ino, k, err
 }
 
+// identify is lookEntry with the size.
+func (o *OS) identify(name string) (ino uint64, size int64, err error) {
+	var st unix.Statx_t
+	err = withFD(o.dir, func(fd uintptr) error {
+		return unix.Statx(int(fd), name, unix.AT_SYMLINK_NOFOLLOW, statxMask|unix.STATX_SIZE, &st)
+	})
+	if err == unix.ENOSYS || err == unix.EPERM || err == unix.EINTR {
+		st, err := o.Stat(name) // an old kernel, or a sandbox that does not know the call
+		return st.Inode, st.Size, err
+	}
+	return st.Ino, int64(st.Size), err
+}
+
 func lookFile(f *os.File) (ino uint64, k kind, err error) {
 	err = withFD(f, func(fd uintptr) (err error) {
 		ino, k, err = statx(int(fd), "", unix.AT_EMPTY_PATH)

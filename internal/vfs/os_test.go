@@ -115,7 +115,7 @@ func TestOSNames(t *testing.T) {
 		if _, err := o.Open(name, Create); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("open %q: %v; want invalid", name, err)
 		}
-		if _, err := o.Inode(name); !errors.Is(err, fs.ErrInvalid) {
+		if _, _, err := o.Inode(name); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("inode %q: %v; want invalid", name, err)
 		}
 		if err := o.Rename("x", name); !errors.Is(err, fs.ErrInvalid) {
@@ -196,11 +196,11 @@ func TestOSRefusesLinks(t *testing.T) {
 	if err := o.Rename("real", "dirlink/real"); !errors.Is(err, errLink) {
 		t.Errorf("rename through a link: %v; want a refusal", err)
 	}
-	real, err := o.Inode("real")
+	real, _, err := o.Inode("real")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ino, err := o.Inode("inside"); err != nil || ino == real && runtime.GOOS != "windows" {
+	if ino, _, err := o.Inode("inside"); err != nil || ino == real && runtime.GOOS != "windows" {
 		t.Errorf("inode of a link is %d (%v), its target's: followed", ino, err)
 	}
 	entries, err := o.ReadDir(".")
@@ -222,7 +222,7 @@ func TestOSRefusesLinks(t *testing.T) {
 
 func TestOSRenameAndRemove(t *testing.T) {
 	o, _ := openTemp(t)
-	if _, err := o.Inode("a"); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := o.Inode("a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("inode of a missing name: %v; want not exist", err)
 	}
 	if _, err := o.Stat("a"); !errors.Is(err, fs.ErrNotExist) {
@@ -238,7 +238,7 @@ func TestOSRenameAndRemove(t *testing.T) {
 	if err := o.Rename("b", "a"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := o.Inode("a"); err != nil || got != ib {
+	if got, _, err := o.Inode("a"); err != nil || got != ib {
 		t.Fatalf("after the rename the name leads to %d, %v; want %d", got, err, ib)
 	}
 	if got, err := a.Inode(); err != nil || got != ia {

@@ -163,3 +163,9 @@ func (o *OS) FSType() (name string, network bool, err error) {
 	}
 	return windows.UTF16ToString(buf), windows.GetDriveType(vol) == windows.DRIVE_REMOTE, nil
 }
+
+// identify is lookEntry with the size.
+func (o *OS) identify(name string) (ino uint64, size int64, err error) {
+	st, err := o.Stat(name)
+	return st.Inode, st.Size, underlying(err)
+}

@@ -353,17 +353,17 @@ func (p *Proc) Stat(name string) (Stat, error) {
 }
 
 // Inode implements [FS].
-func (p *Proc) Inode(name string) (uint64, error) {
+func (p *Proc) Inode(name string) (uint64, int64, error) {
 	o := Op{Kind: OpInode, Name: name}
 	f, err := p.checked(&o)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	i, err := p.lookup(name)
 	if err := p.done(&o, f, err); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return i.num, nil
+	return i.num, i.size, nil
 }
 
 // SyncDir implements [FS].

@@ -566,7 +566,7 @@ func exercise(p *Proc, f File, kind Kind) error {
 	case OpStat:
 		_, err = p.Stat("f")
 	case OpInode:
-		_, err = p.Inode("f")
+		_, _, err = p.Inode("f")
 	case OpSyncDir:
 		err = p.SyncDir(".")
 	case OpFree:
@@ -785,7 +785,7 @@ func TestOnOpAndVersion(t *testing.T) {
 	d.OnOp(func(o Op) { ops = append(ops, o.String()) })
 	v := d.Version()
 	get(t, f)
-	_, err := p.Inode("none")
+	_, _, err := p.Inode("none")
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}

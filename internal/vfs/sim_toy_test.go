@@ -53,7 +53,7 @@ func (y toy) open(fsys FS) (File, error) {
 	if err := lock.Lock(LockExclusive); err != nil {
 		return nil, err
 	}
-	if _, err := fsys.Inode("ring"); err == nil {
+	if _, _, err := fsys.Inode("ring"); err == nil {
 		return y.open(fsys)
 	}
 	if !y.reuseTemp {

@@ -28,9 +28,9 @@ type FS interface {
 	ReadDir(name string) ([]Entry, error)
 	// Stat describes the file a name leads to.
 	Stat(name string) (Stat, error)
-	// Inode tells which file a name leads to, and nothing else: it is cheap
-	// and leaves no trace in the file's time stamps.
-	Inode(name string) (uint64, error)
+	// Inode tells which file a name leads to and how long it is, and nothing
+	// else: it is cheap and leaves no trace in the file's time stamps.
+	Inode(name string) (inode uint64, size int64, err error)
 	// SyncDir makes the entries of a directory durable.
 	SyncDir(name string) error
 	// Free is how many bytes can still be written.
