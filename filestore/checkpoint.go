@@ -29,12 +29,27 @@ func (s *Store) checkpointInBackground() {
 		case <-s.closing:
 			return
 		case <-s.kick:
+			if !s.halfFull() {
+				continue // another process, or the last kick, did it already
+			}
 		case <-tick.C:
 		}
 		// An error stays: the start does not move, the ring fills up, and
 		// the writer that finds no room gets it.
 		_ = s.checkpoint(false)
 	}
+}
+
+// halfFull tells whether the ring is worth a checkpoint.
+func (s *Store) halfFull() bool {
+	s.wmu.Lock()
+	ctl, r := s.ctl, s.ring
+	s.wmu.Unlock()
+	if ctl == nil {
+		return false
+	}
+	w, _, ok := ctl.read()
+	return ok && w.applied-w.start > r.size/3
 }
 
 func (s *Store) kickCheckpoint() {

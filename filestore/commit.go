@@ -211,7 +211,12 @@ func (s *Store) writeError(doing string, err error) error {
 func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 	pos, chain := s.w.written, s.w.tailChain
 	begin := pos
-	var buf []byte
+	buf := s.ringBuf[:0]
+	defer func() {
+		if cap(buf) <= 4<<20 {
+			s.ringBuf = buf // the next group writes into the same memory
+		}
+	}()
 	flush := func() error { // what is before the end of the ring
 		if len(buf) == 0 {
 			return nil
@@ -239,7 +244,7 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 				return nil, err
 			}
 			pos = roundUp(pos, s.ring.size)
-			begin, buf = pos, nil
+			begin, buf = pos, buf[:0]
 		}
 		put(e)
 		entries = append(entries, e)
@@ -264,7 +269,7 @@ func (s *Store) confirm(g *group) error {
 	}
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	if err := s.lockCaughtUp(); err != nil {
+	if err := s.lockCaughtUpAgain(true); err != nil {
 		return err
 	}
 	defer s.unlockW()

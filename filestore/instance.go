@@ -157,9 +157,40 @@ func (s *Store) leave() error {
 	if lockErr := s.lockW(); lockErr != nil {
 		return errors.Join(err, lockErr)
 	}
+	if err == nil {
+		err = s.leaveClean()
+	}
 	_ = s.fs.Remove(s.inst.name) // a leftover is taken for a dead process
 	s.unlockW()
 	return err
+}
+
+// leaveClean notes in the journal that nothing is in it, if this process is the
+// last, so that the next first open does not have to look. Under write.lock:
+// nobody can join, and whoever does next takes the note back before he writes.
+func (s *Store) leaveClean() error {
+	if s.w.flags != 0 || s.w.start != s.w.written {
+		return nil
+	}
+	_ = s.files.open.Unlock() // a failed upgrade would lose it as well
+	if alone, err := s.files.open.TryLock(vfs.LockExclusive); err != nil || !alone {
+		return err
+	}
+	slots, _, best, err := readSlots(s.ring.f)
+	if err != nil || best < 0 {
+		return err
+	}
+	// Over the slot that is not the durable one, as always.
+	keep := durableSlot(slots, best, &s.w)
+	sl := slots[keep]
+	if sl.start != s.w.start {
+		return nil
+	}
+	sl.hseq, sl.epoch, sl.clean = slots[best].hseq+1, s.w.epoch, true
+	if err := s.ring.writeSlot(1-keep, &sl); err != nil {
+		return err
+	}
+	return s.ring.f.Datasync()
 }
 
 // release closes what is open.

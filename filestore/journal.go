@@ -32,7 +32,7 @@ const (
 
 	// defaultRing is the size of the ring; a batch too large for it makes a
 	// larger one for as long as it is needed.
-	defaultRing = 16 << 20
+	defaultRing = 64 << 20
 )
 
 var (
@@ -51,6 +51,7 @@ type slot struct {
 	epoch      uint64 // counts recoveries and rotations
 	start      uint64 // what is before this position is in the logs, durably
 	startChain uint64 // chain of the entry that ends at start
+	clean      bool   // the last to leave wrote this: nothing is behind start
 }
 
 func (s *slot) encode() []byte {
@@ -61,6 +62,9 @@ func (s *slot) encode() []byte {
 	le.PutUint32(b[12:], s.incompat)
 	for i, v := range []uint64{s.store, s.salt, s.size, s.hseq, s.epoch, s.start, s.startChain} {
 		le.PutUint64(b[16+8*i:], v)
+	}
+	if s.clean {
+		b[72] = 1
 	}
 	le.PutUint32(b[slotUsed-4:], checksum(b[:slotUsed-4]))
 	return b
@@ -78,6 +82,7 @@ func decodeSlot(b []byte) (s slot, ok bool) {
 	for i, p := range []*uint64{&s.store, &s.salt, &s.size, &s.hseq, &s.epoch, &s.start, &s.startChain} {
 		*p = le.Uint64(b[16+8*i:])
 	}
+	s.clean = b[72] == 1
 	return s, s.size >= 4*entryHeader && s.size%entryAlign == 0
 }
 

@@ -69,7 +69,11 @@ func (s *Store) lockTest() error {
 
 // lockW takes write.lock, blocking, and makes sure that the lock, the control
 // file and the ring are still the ones the others use. The caller holds wmu.
-func (s *Store) lockW() error {
+func (s *Store) lockW() error { return s.lockAgain(false) }
+
+// lockAgain is lockW for one who had the lock a moment ago and writes nothing
+// to the ring: that nobody replaced the ring by hand meanwhile is not looked at.
+func (s *Store) lockAgain(again bool) error {
 	if s.files.write == nil {
 		if err := s.openLocks(); err != nil {
 			return err
@@ -90,7 +94,7 @@ func (s *Store) lockW() error {
 			return err
 		}
 	}
-	err := s.refresh()
+	err := s.refresh(!again)
 	if err != nil {
 		_ = s.files.write.Unlock()
 	}
@@ -98,7 +102,7 @@ func (s *Store) lockW() error {
 }
 
 // refresh reads what others changed since we last had write.lock.
-func (s *Store) refresh() error {
+func (s *Store) refresh(look bool) error {
 	if s.inst == nil {
 		return s.attach()
 	}
@@ -107,7 +111,7 @@ func (s *Store) refresh() error {
 		// For people who wait; a failure to tell them is no reason to stop.
 		_, _ = s.ctl.f.WriteAt(s.inst.holder, 2*recordBytes)
 	}
-	if ok && w.epoch == s.ring.epoch && s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode) {
+	if ok && w.epoch == s.ring.epoch && (!look || s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode)) {
 		s.w = w
 		s.lim = max(durable, min(s.own.get(w.epoch), w.written))
 		return nil
@@ -129,8 +133,10 @@ func (s *Store) unlockW() {
 }
 
 // lockCaughtUp takes write.lock and finishes what others left undone.
-func (s *Store) lockCaughtUp() error {
-	if err := s.lockW(); err != nil {
+func (s *Store) lockCaughtUp() error { return s.lockCaughtUpAgain(false) }
+
+func (s *Store) lockCaughtUpAgain(again bool) error {
+	if err := s.lockAgain(again); err != nil {
 		return err
 	}
 	if err := s.catchup(); err != nil {

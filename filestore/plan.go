@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"slices"
 	"time"
 
 	"hansard"
@@ -178,6 +179,9 @@ func (p *plan) append(sess *session, r *request) error {
 // line drafts one line at the end of a session.
 func (p *plan) line(sess *session, st *stamp, body []byte) {
 	d := p.draft(sess)
+	if room := len(body) + stampWidth + len(st.snap); cap(d.bytes)-len(d.bytes) < room {
+		d.bytes = slices.Grow(d.bytes, room) // doubles: many lines of one session
+	}
 	st.seq, st.time, st.metaAt, st.prev = sess.seq+1, p.stamp, sess.metaAt, sess.crc
 	n := len(d.bytes)
 	d.bytes = appendEvent(d.bytes, st, body)

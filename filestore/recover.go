@@ -187,12 +187,15 @@ func (s *Store) recover() error {
 	}
 	s.useRing(r)
 	sl := slots[best]
-	entries, end, chain, err := r.scan(sl.start, sl.startChain, 0)
-	if err != nil {
-		return err
-	}
-	if err := r.lostBehind(end, sl.start); err != nil {
-		return err
+	var entries []*entry
+	end, chain := sl.start, sl.startChain
+	if !sl.clean {
+		if entries, end, chain, err = r.scan(sl.start, sl.startChain, 0); err != nil {
+			return err
+		}
+		if err := r.lostBehind(end, sl.start); err != nil {
+			return err
+		}
 	}
 	// A sync that failed while nobody looked would be reported to nobody:
 	// write what counts once more, so that this sync speaks for it.

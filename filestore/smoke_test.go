@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,8 @@ func BenchmarkW(b *testing.B) {
 			}
 			b.ResetTimer()
 			start := time.Now()
+			var u0, u1 syscall.Rusage
+			_ = syscall.Getrusage(0, &u0)
 			var wg sync.WaitGroup
 			for g := range c.g {
 				wg.Go(func() {
@@ -88,6 +91,9 @@ func BenchmarkW(b *testing.B) {
 			}
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "ops/s")
+			_ = syscall.Getrusage(0, &u1)
+			b.ReportMetric(float64(u1.Utime.Nano()-u0.Utime.Nano())/1e3/float64(b.N), "user-µs/op")
+			b.ReportMetric(float64(u1.Stime.Nano()-u0.Stime.Nano())/1e3/float64(b.N), "sys-µs/op")
 		})
 	}
 }

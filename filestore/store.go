@@ -114,6 +114,8 @@ type Store struct {
 	sessions    map[string]*session
 	retired     []vfs.File // rings that were replaced; somebody may still sync one
 
+	ringBuf []byte
+
 	free   uint64 // bytes of the disk, when it was asked last
 	freeAt time.Time
 

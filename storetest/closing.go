@@ -55,7 +55,7 @@ func closeReleases(x *env) {
 		waiting = append(waiting, x.start("Wait on a store that is closed", func() error { return x.store.Wait(x.ctx, "s", 1) }))
 	}
 	seen := make(chan struct{})
-	waiting = append(waiting, x.start("Follow on a store that is closed", func() error {
+	following := x.start("Follow on a store that is closed", func() error {
 		for _, err := range hansard.Follow(x.ctx, x.store, "s", 0) {
 			if err != nil {
 				return err
@@ -63,11 +63,11 @@ func closeReleases(x *env) {
 			close(seen)
 		}
 		return errors.New("ended without an error")
-	}))
-	x.within("the follower is at the end", seen)
+	})
+	following.reaches("the end", seen)
 	letOthersRun()
 	x.start("Close", x.store.Close).finish()
-	for _, w := range waiting {
+	for _, w := range append(waiting, following) {
 		x.wantErr(w.what, w.result(), hansard.ErrClosed)
 	}
 }
@@ -77,7 +77,6 @@ func closeDuringAppends(x *env) {
 	var mu sync.Mutex // guards acks
 	var acks []Ack
 	enough := make(chan struct{})
-	closed := sync.OnceFunc(func() { close(enough) })
 	var writers []*task
 	for i := range 8 {
 		w := writer{Name: fmt.Sprint("w", i), Sessions: []hansard.SessionID{"s"}, Largest: 4, PadBytes: 100}
@@ -86,7 +85,7 @@ func closeDuringAppends(x *env) {
 				mu.Lock()
 				defer mu.Unlock()
 				if acks = append(acks, *r.Ack); len(acks) == 40 {
-					closed()
+					close(enough)
 				}
 			})
 		}))

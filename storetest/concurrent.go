@@ -83,9 +83,9 @@ func (x *env) wantAll(sessions []hansard.SessionID, acks []Ack) {
 func concurrentOneSession(x *env) {
 	x.create("s")
 	sessions := []hansard.SessionID{"s"}
-	c := crowd{readers: 4}
+	c := crowd{readers: 2}
 	for i := range 16 {
-		c.writers = append(c.writers, &writer{Name: fmt.Sprint("w", i), Sessions: sessions, Batches: 40, Largest: 1 + i%5, PadBytes: i * 20})
+		c.writers = append(c.writers, &writer{Name: fmt.Sprint("w", i), Sessions: sessions, Batches: 30, Largest: 1 + i%5, PadBytes: i * 20})
 	}
 	x.wantAll(sessions, x.work(x.handles(4), c, sessions))
 }
@@ -95,9 +95,9 @@ func concurrentManySessions(x *env) {
 	for i := range 40 {
 		sessions = append(sessions, hansard.SessionID(fmt.Sprint("s", i)))
 	}
-	c := crowd{readers: 3}
+	c := crowd{readers: 2}
 	for i := range 16 {
-		c.writers = append(c.writers, &writer{Name: fmt.Sprint("w", i), Sessions: sessions, From: i, Batches: 60, Largest: 3, Create: true})
+		c.writers = append(c.writers, &writer{Name: fmt.Sprint("w", i), Sessions: sessions, From: i, Batches: 50, Largest: 3, Create: true})
 	}
 	x.wantAll(sessions, x.work(x.handles(4), c, sessions))
 	if n := len(x.list(hansard.Query{})); n != len(sessions) {
@@ -108,12 +108,12 @@ func concurrentManySessions(x *env) {
 func concurrentLargeSmall(x *env) {
 	x.create("s")
 	sessions := []hansard.SessionID{"s"}
-	c := crowd{readers: 3, writers: []*writer{
-		{Name: "tiny", Sessions: sessions, Batches: 150, Largest: 1},
-		{Name: "small", Sessions: sessions, Batches: 100, Largest: 4, PadBytes: 200},
-		{Name: "long", Sessions: sessions, Batches: 3, Largest: 2000},
-		{Name: "large", Sessions: sessions, Batches: 3, Largest: 1, PadBytes: 2 << 20},
-		{Name: "both", Sessions: sessions, Batches: 3, Largest: 200, PadBytes: 10_000},
+	c := crowd{readers: 2, writers: []*writer{
+		{Name: "tiny", Sessions: sessions, Batches: 100, Largest: 1},
+		{Name: "small", Sessions: sessions, Batches: 60, Largest: 4, PadBytes: 200},
+		{Name: "long", Sessions: sessions, Batches: 2, Largest: 2000},
+		{Name: "large", Sessions: sessions, Batches: 2, Largest: 1, PadBytes: 2 << 20},
+		{Name: "both", Sessions: sessions, Batches: 3, Largest: 100, PadBytes: 10_000},
 	}}
 	x.wantAll(sessions, x.work(x.handles(3), c, sessions))
 }
@@ -124,7 +124,7 @@ func concurrentAppearing(x *env) {
 	for i := range 60 {
 		sessions = append(sessions, hansard.SessionID(fmt.Sprint("s", i)))
 	}
-	c := crowd{readers: 3}
+	c := crowd{readers: 2}
 	for i := range 3 {
 		c.writers = append(c.writers, &writer{Name: fmt.Sprint("w", i), Sessions: sessions, Batches: len(sessions), Largest: 50, Create: true})
 	}

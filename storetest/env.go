@@ -237,6 +237,26 @@ func (t *task) finish() {
 	}
 }
 
+// reaches waits for work to get to a point, of which the channel tells, and
+// fails with the error of work that ended on the way.
+func (t *task) reaches(what string, point <-chan struct{}) {
+	t.x.Helper()
+	either := make(chan struct{})
+	go func() {
+		defer close(either)
+		select {
+		case <-point:
+		case <-t.done:
+		}
+	}()
+	t.x.within(t.what+": "+what, either)
+	select {
+	case <-point:
+	default:
+		t.x.Fatalf("%s: %s: it ended before that: %v", t.what, what, t.err)
+	}
+}
+
 // within waits for a channel to be closed, or to give something, in time.
 func (x *env) within(what string, done <-chan struct{}) {
 	x.Helper()

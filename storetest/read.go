@@ -307,7 +307,7 @@ func readNoLock(x *env) {
 		}
 		return CheckWhole(got)
 	})
-	x.within("a slow reader begins", standing)
+	slow.reaches("the first event", standing)
 	x.each(4, "writer past a slow reader", func(i int) error {
 		w := writer{Name: fmt.Sprint("w", i), Sessions: []hansard.SessionID{"s"}, From: 1000, Batches: 25, Largest: 4}
 		return w.run(x.ctx, x.store, func(report) {})

@@ -173,11 +173,12 @@ func followEachOnce(x *env) {
 	for i := range 8 {
 		began := make(chan struct{})
 		f := follower{Session: "s", Upto: total, began: began}
-		followers = append(followers, x.start("follower", func() error {
+		following := x.start("follower", func() error {
 			return f.run(x.ctx, handles[i%len(handles)], func(report) {})
-		}))
+		})
 		// All follow before anything comes that only waiting brings.
-		x.within("a follower begins", began)
+		following.reaches("the first event", began)
+		followers = append(followers, following)
 	}
 	x.each(writers, "writer", func(i int) error {
 		return work[i].run(x.ctx, handles[i%len(handles)], func(report) {})
@@ -245,7 +246,7 @@ func followSlow(x *env) {
 		}
 		return errors.New("the following ended by itself")
 	})
-	x.within("a slow follower begins", standing)
+	slow.reaches("the first event", standing)
 	for i := range 3 {
 		writing := x.start("writer past a slow follower", func() error {
 			_, err := x.store.Append(x.ctx, "s", hansard.Batch{Events: Marked("w", i, 100, 1000)})
@@ -276,13 +277,13 @@ func followEnds(x *env) {
 	ctx, cancel := context.WithCancel(x.ctx)
 	seen := make(chan struct{})
 	following := x.start("a follower until cancelled", follow(ctx, seen))
-	x.within("the follower is at the end", seen)
+	following.reaches("the end", seen)
 	cancel()
 	x.wantErr("Follow", following.result(), context.Canceled)
 
 	seen = make(chan struct{})
 	following = x.start("a follower until the session is deleted", follow(x.ctx, seen))
-	x.within("the follower is at the end", seen)
+	following.reaches("the end", seen)
 	x.delete("s")
 	x.wantErr("Follow", following.result(), hansard.ErrDeleted)
 }

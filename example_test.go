@@ -1,0 +1,110 @@
+package hansard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"hansard"
+	"hansard/memstore"
+)
+
+// A session is created, appended to, read and followed. The code is the same on
+// every engine.
+func Example() {
+	ctx := context.Background()
+	store := memstore.New()
+	defer store.Close()
+
+	if _, err := store.Create(ctx, "trip", hansard.Meta{Title: "A trip to Rome"}); err != nil {
+		log.Fatal(err)
+	}
+
+	// A batch is stored whole or not at all; nil means it is durable.
+	receipt, err := store.Append(ctx, "trip", hansard.Batch{
+		Events: []hansard.Event{
+			{Role: "user", Author: "ann", Data: []byte(`"Find me a train"`)},
+			{Role: "assistant", Author: "bot", Kind: hansard.KindToolCall, Data: []byte(`{"tool":"trains"}`)},
+		},
+		Patch: &hansard.Patch{State: []byte(`{"step":"searching"}`)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("stored", receipt.First, "to", receipt.Last)
+
+	for e, err := range store.Read(ctx, "trip", hansard.Range{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Seq, e.Kind, e.Role, string(e.Data))
+	}
+
+	// Somebody else appends while we follow from where we have read to.
+	go store.Append(ctx, "trip", hansard.Batch{
+		Events: []hansard.Event{{Role: "assistant", Author: "bot", Data: []byte(`"There is one at 9:05"`)}},
+	})
+	for e, err := range hansard.Follow(ctx, store, "trip", receipt.Last) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Seq, e.Kind, e.Role, string(e.Data))
+		break
+	}
+
+	// Output:
+	// stored 1 to 2
+	// 1 message user "Find me a train"
+	// 2 tool_call assistant {"tool":"trains"}
+	// 3 message assistant "There is one at 9:05"
+}
+
+// Expect makes an append a compare-and-swap: it is stored only if nothing came
+// in between.
+func ExampleBatch_expect() {
+	ctx := context.Background()
+	store := memstore.New()
+	defer store.Close()
+	note := func(text string) []hansard.Event {
+		return []hansard.Event{{Role: "user", Data: fmt.Appendf(nil, "%q", text)}}
+	}
+
+	store.Append(ctx, "plan", hansard.Batch{Events: note("first"), Create: true})
+	store.Append(ctx, "plan", hansard.Batch{Events: note("from elsewhere")})
+
+	_, err := store.Append(ctx, "plan", hansard.Batch{Events: note("mine"), Expect: hansard.At(1)})
+	var conflict *hansard.ConflictError
+	if errors.As(err, &conflict) {
+		fmt.Println(err)
+		fmt.Println("hint:", hansard.Hint(err))
+		receipt, _ := store.Append(ctx, "plan", hansard.Batch{Events: note("mine"), Expect: hansard.At(conflict.Actual)})
+		fmt.Println("stored at", receipt.First)
+	}
+
+	// Output:
+	// conflict in session plan: expected last seq 1, it is 2
+	// hint: read what was appended meanwhile and try again with the new last seq
+	// stored at 3
+}
+
+// Key makes a retry harmless: the batch is stored once, however often it is sent.
+func ExampleBatch_key() {
+	ctx := context.Background()
+	store := memstore.New()
+	defer store.Close()
+
+	message := hansard.Batch{
+		Events: []hansard.Event{{Role: "user", Data: []byte(`"Book it"`)}},
+		Key:    "message-4711",
+		Create: true,
+	}
+	for range 2 {
+		receipt, err := store.Append(ctx, "trip", message)
+		fmt.Println(receipt.First, receipt.Replayed, err)
+	}
+
+	// Output:
+	// 1 false <nil>
+	// 1 true <nil>
+}

@@ -1,0 +1,266 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// What a call costs must not grow with the session, nor with the store. Time is
+// a poor witness of that on a shared machine; bytes read are a good one.
+
+// countFS counts what is read through it.
+type countFS struct {
+	vfs.FS
+	reads, bytes int64
+	files        map[string]int64 // bytes by name
+}
+
+func (c *countFS) reset() { c.reads, c.bytes, c.files = 0, 0, map[string]int64{} }
+
+func (c *countFS) Open(name string, flags vfs.Flag) (vfs.File, error) {
+	f, err := c.FS.Open(name, flags)
+	if err != nil {
+		return nil, err
+	}
+	return &countFile{f, name, c}, nil
+}
+
+type countFile struct {
+	vfs.File
+	name string
+	c    *countFS
+}
+
+func (f *countFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	f.c.reads++
+	f.c.bytes += int64(n)
+	if f.c.files != nil {
+		f.c.files[f.name] += int64(n)
+	}
+	return n, err
+}
+
+// buildLog makes the log of a session as the engine would, one event a batch.
+func buildLog(id hansard.SessionID, uid uint64, n int, event func(i int) (e hansard.Event, key string)) []byte {
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	log := appendHeader(nil, id, uid, now, 0, hansard.Meta{})
+	metaAt := int64(0)
+	for i := range n {
+		e, key := event(i)
+		b := hansard.Batch{Events: []hansard.Event{e}, Patch: e.Patch}
+		b.Events[0].Patch = nil
+		events := hansard.Normalize(&b)
+		hash := ""
+		if key != "" {
+			hash = hansard.ContentHash(events)
+		}
+		st := stamp{seq: hansard.Seq(i + 1), time: now.Add(time.Duration(i) * time.Millisecond).Format(timeLayout), metaAt: metaAt, prev: lineCRC(log)}
+		if b.Patch != nil {
+			metaAt = int64(len(log))
+		}
+		log = appendEvent(log, &st, encodeBody(nil, &events[0], key, hash))
+	}
+	return log
+}
+
+// largeDisk is a simulated disk for large files.
+func largeDisk(seed uint64) *vfs.Disk {
+	d := vfs.NewDisk(seed)
+	d.PageSize, d.SectorSize = 64<<10, 4096
+	return d
+}
+
+// withLogs makes a disk with a store of these logs.
+func withLogs(t testing.TB, seed uint64, logs map[hansard.SessionID][]byte) *vfs.Disk {
+	t.Helper()
+	d := largeDisk(seed)
+	s, err := openOn(d.Process("maker"), seed, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for id, log := range logs {
+		if err := putLog(d, id, log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// growthRing is small: the first to open a store reads all of it.
+const growthRing = 256 << 10
+
+// opened opens a store as a fresh process whose reads are counted.
+func opened(t testing.TB, d *vfs.Disk, seed uint64) (*Store, *countFS) {
+	t.Helper()
+	c := &countFS{FS: d.Process("fresh"), files: map[string]int64{}}
+	s, err := openOn(c, seed, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}
+
+func pad(i, n int) hansard.Event {
+	return hansard.Event{Data: json.RawMessage(fmt.Sprintf(`"%06d %s"`, i, strings.Repeat("x", n)))}
+}
+
+// lengths are logs from a few lines to far more than is checked whole.
+var lengths = []struct{ events, size int }{{10, 100}, {1000, 100}, {20_000, 300}, {900, 64 << 10}}
+
+// TestGrowthFirstAppend: the first append of a fresh process reads the end of
+// the log; a short log is checked whole besides, a long one is not.
+func TestGrowthFirstAppend(t *testing.T) {
+	ctx := context.Background()
+	for _, l := range lengths {
+		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) { return pad(i, l.size), "" })
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"long": log})
+		s, c := opened(t, d, 2)
+		r, err := s.Append(ctx, "long", hansard.Batch{Events: []hansard.Event{text("more")}})
+		if err != nil || int(r.First) != l.events+1 {
+			t.Fatalf("%d events: append: %+v, %v", l.events, r, err)
+		}
+		limit := int64(1 << 20)
+		if len(log) <= checkWhole {
+			limit += int64(len(log))
+		}
+		t.Logf("%d events, %d bytes: %d bytes in %d reads", l.events, len(log), c.bytes, c.reads)
+		if c.bytes > limit {
+			t.Errorf("%d events: the first append read %d bytes %v, want at most %d", l.events, c.bytes, c.files, limit)
+		}
+		c.reset()
+		for range 10 {
+			if _, err := s.Append(ctx, "long", hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.bytes > 64<<10 {
+			t.Errorf("%d events: ten more appends read %d bytes %v", l.events, c.bytes, c.files)
+		}
+	}
+}
+
+// TestGrowthReadLast: the last 50 events of a long session cost as much as
+// those of a short one.
+func TestGrowthReadLast(t *testing.T) {
+	for _, l := range lengths {
+		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) { return pad(i, l.size), "" })
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"long": log})
+		s, c := opened(t, d, 2)
+		n := 0
+		for e, err := range s.Read(context.Background(), "long", hansard.Range{Last: 50}) {
+			if n++; err != nil || int(e.Seq) != max(0, l.events-50)+n {
+				t.Fatalf("%d events: read: %+v, %v", l.events, e, err)
+			}
+		}
+		if n != min(50, l.events) {
+			t.Errorf("%d events: %d read", l.events, n)
+		}
+		limit := int64(1<<20 + 3*50*l.size)
+		if len(log) <= checkWhole {
+			limit += int64(len(log))
+		}
+		t.Logf("%d events, %d bytes: %d bytes in %d reads", l.events, len(log), c.bytes, c.reads)
+		if c.bytes > limit {
+			t.Errorf("%d events: the last 50 cost %d bytes %v, want at most %d", l.events, c.bytes, c.files, limit)
+		}
+	}
+}
+
+// TestGrowthSessions: neither opening a store nor the first append reads more
+// for 2,000 sessions than for 10.
+func TestGrowthSessions(t *testing.T) {
+	for _, n := range []int{10, 2000} {
+		logs := map[hansard.SessionID][]byte{}
+		for i := range n {
+			id := hansard.SessionID(fmt.Sprintf("s%d", i))
+			logs[id] = buildLog(id, uint64(i+1), 20, func(i int) (hansard.Event, string) { return pad(i, 50), "" })
+		}
+		d := withLogs(t, 1, logs)
+		s, c := opened(t, d, 2)
+		if _, err := s.Append(context.Background(), "s7", hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d sessions: %d bytes in %d reads", n, c.bytes, c.reads)
+		if c.bytes > 1<<20 || c.reads > 200 {
+			t.Errorf("%d sessions: open and append read %d bytes in %d reads: %v", n, c.bytes, c.reads, c.files)
+		}
+	}
+}
+
+// TestGrowthKeys: once the table of keys is there, a keyed append by a fresh
+// process reads the table and the end of the log, not the log.
+func TestGrowthKeys(t *testing.T) {
+	ctx := context.Background()
+	const events = 20_000
+	log := buildLog("keyed", 5, events, func(i int) (hansard.Event, string) { return pad(i, 500), fmt.Sprintf("key %d", i) })
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+	s, c := opened(t, d, 2)
+	if _, err := s.Append(ctx, "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("more")}}); err != nil {
+		t.Fatal(err)
+	}
+	if c.bytes < int64(len(log)) {
+		t.Errorf("the first keyed append read %d bytes of %d: it can't know", c.bytes, len(log))
+	}
+	for i := range 3 {
+		s, c := opened(t, d, uint64(10+i))
+		r, err := s.Append(ctx, "keyed", hansard.Batch{Key: "key 777", Events: []hansard.Event{pad(777, 500)}})
+		if err != nil || !r.Replayed || r.First != 778 {
+			t.Fatalf("append: %+v, %v", r, err)
+		}
+		t.Logf("%d bytes in %d reads: %v", c.bytes, c.reads, c.files)
+		if limit := int64(events*16 + 1<<20); c.bytes > limit {
+			t.Errorf("a keyed append read %d bytes %v, want at most %d", c.bytes, c.files, limit)
+		}
+	}
+}
+
+// TestGrowthStat: thousands of patches do not make Stat slow: a snapshot bounds
+// the walk back.
+func TestGrowthStat(t *testing.T) {
+	ctx := context.Background()
+	d := largeDisk(1)
+	s, _ := opened(t, d, 2)
+	if _, err := s.Create(ctx, "p", hansard.Meta{State: json.RawMessage(`{"big":"` + strings.Repeat("x", 20_000) + `"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	worst := int64(0)
+	for i := range 1500 {
+		b := hansard.Batch{Patch: &hansard.Patch{State: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))}}
+		if _, err := s.Append(ctx, "p", b); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 99 {
+			ro, c := readOnly(t, d)
+			if info, err := ro.Stat(ctx, "p"); err != nil || !strings.HasSuffix(string(info.State), fmt.Sprintf(`"n":%d}`, i)) {
+				t.Fatalf("stat: %+v, %v", info, err)
+			}
+			worst = max(worst, c.reads)
+		}
+	}
+	t.Logf("at most %d reads", worst)
+	if limit := int64(2 * snapshotEvery); worst > limit {
+		t.Errorf("stat took %d reads, want at most %d", worst, limit)
+	}
+}
+
+// readOnly opens a store for reading, its reads counted.
+func readOnly(t testing.TB, d *vfs.Disk) (*Store, *countFS) {
+	t.Helper()
+	c := &countFS{FS: d.Process("reader"), files: map[string]int64{}}
+	s, err := open(c, Options{ReadOnly: true}, config{inline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}

@@ -1,0 +1,244 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// The index of keys is derived from the log. Whatever happens to it, a key that
+// was used is known and one that was not is not.
+
+func keyedEvent(i int) (hansard.Event, string) { return pad(i, 10), fmt.Sprintf("key %d", i) }
+
+// askKeys retries some keys, with their content and with other content, and
+// uses some new ones.
+func askKeys(s *Store, id hansard.SessionID, keys int, rng *rand.Rand, times int) error {
+	ctx := context.Background()
+	for range times {
+		i := rng.IntN(keys)
+		e, key := keyedEvent(i)
+		r, err := s.Append(ctx, id, hansard.Batch{Key: key, Events: []hansard.Event{e}})
+		if err != nil || !r.Replayed || int(r.First) != i+1 || r.Last != r.First {
+			return fmt.Errorf("retry of %q: %+v, %v", key, r, err)
+		}
+		var reused *hansard.KeyReusedError
+		_, err = s.Append(ctx, id, hansard.Batch{Key: key, Events: []hansard.Event{text("other content")}})
+		if !errors.As(err, &reused) || int(reused.First) != i+1 || reused.Key != key {
+			return fmt.Errorf("other content for %q: %v, want ErrKeyReused at %d", key, err, i+1)
+		}
+		key = fmt.Sprintf("new %d", rng.Uint64())
+		b := hansard.Batch{Key: key, Events: []hansard.Event{text("a"), text("b")}}
+		first, err := s.Append(ctx, id, b)
+		if err != nil || first.Replayed {
+			return fmt.Errorf("new key %q: %+v, %v", key, first, err)
+		}
+		again, err := s.Append(ctx, id, b)
+		if err != nil || !again.Replayed || again.First != first.First || again.Last != first.Last {
+			return fmt.Errorf("retry of new key %q: %+v, %v, want %+v", key, again, err, first)
+		}
+	}
+	return nil
+}
+
+const manyKeys = 100_000
+
+// TestKeysMany: a hundred thousand keys, found by the process that indexed them
+// and by the next one, which reads the table instead of the log.
+func TestKeysMany(t *testing.T) {
+	const seed = 21
+	rng := rand.New(rand.NewPCG(seed, 0))
+	log := buildLog("keyed", 5, manyKeys, keyedEvent)
+	d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	if err := askKeys(s, "keyed", manyKeys, rng, 200); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	table, ok := d.CacheBytes(keysDir + "/keyed")
+	if want := keyTableHead + 16*manyKeys; !ok || len(table) < want {
+		t.Fatalf("the table has %d bytes, want %d at least", len(table), want)
+	}
+	s, c := opened(t, d, 2)
+	if err := askKeys(s, "keyed", manyKeys, rng, 200); err != nil {
+		t.Fatalf("seed %d: reopened: %v", seed, err)
+	}
+	if got := c.files[logPath("keyed")]; got > int64(len(log))/2 {
+		t.Errorf("with the table there the log is read all the same: %d bytes of %d", got, len(log))
+	}
+}
+
+// TestKeysTable: the table is deleted, damaged in every way, or of another
+// session: the answers are the same.
+func TestKeysTable(t *testing.T) {
+	const seed, keys = 22, 1500
+	rng := rand.New(rand.NewPCG(seed, 0))
+	log := buildLog("keyed", 5, keys, keyedEvent)
+	other := buildLog("other", 6, keys, func(i int) (hansard.Event, string) { return pad(i, 11), fmt.Sprintf("other key %d", i) })
+	shorter := buildLog("keyed", 5, 1100, keyedEvent)
+	base := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log, "other": other})
+	s, _ := opened(t, base, 1)
+	for _, id := range []hansard.SessionID{"keyed", "other"} { // so that there are tables
+		if _, err := s.Append(context.Background(), id, hansard.Batch{Key: "x", Events: []hansard.Event{text("x")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = s.Close()
+	table, _ := base.CacheBytes(keysDir + "/keyed")
+	foreign, _ := base.CacheBytes(keysDir + "/other")
+	old := tableOf(t, seed, shorter)
+	if len(table) == 0 || len(foreign) == 0 || len(old) == 0 {
+		t.Fatalf("tables of %d, %d and %d bytes", len(table), len(foreign), len(old))
+	}
+	tables := map[string][]byte{
+		"deleted": nil, "empty": {}, "as it was": table, "of another session": foreign, "old": old,
+		"without its last pair": table[:len(table)-16], "cut in a pair": table[:len(table)-5], "only a head": table[:keyTableHead],
+		"NULs": make([]byte, len(table)), "with a pair more": append(bytes.Clone(table), make([]byte, 16)...),
+		"its head on another's pairs": append(bytes.Clone(table[:keyTableHead]), foreign[keyTableHead:]...),
+	}
+	for i := range keyTableHead {
+		tables[fmt.Sprintf("head byte %d", i)] = changed(table, i, table[i]^0x10)
+	}
+	for range 40 {
+		i := keyTableHead + rng.IntN(len(table)-keyTableHead)
+		tables[fmt.Sprintf("byte %d", i)] = changed(table, i, table[i]^byte(1<<rng.IntN(8)))
+	}
+	for what, b := range tables {
+		d := base.Clone()
+		putFile(t, d, keysDir+"/keyed", b)
+		s, _ := opened(t, d, seed)
+		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 1)), 5); err != nil {
+			t.Errorf("seed %d: table %s: %v", seed, what, err)
+		}
+	}
+}
+
+// tableOf is the table that is made for a log.
+func tableOf(t *testing.T, seed uint64, log []byte) []byte {
+	t.Helper()
+	d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "key 1", Events: []hansard.Event{pad(1, 10)}}); err != nil {
+		t.Fatal(err)
+	}
+	table, _ := d.CacheBytes(keysDir + "/keyed")
+	return table
+}
+
+// putFile replaces a file behind everybody's back; nil removes it.
+func putFile(t testing.TB, d *vfs.Disk, name string, b []byte) {
+	t.Helper()
+	p := d.Observer("somebody")
+	if b == nil {
+		if err := p.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	f, err := p.Open(name, vfs.Create)
+	if err == nil {
+		_, werr := f.WriteAt(b, 0)
+		err = errors.Join(f.Truncate(int64(len(b))), werr, f.Datasync(), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeysCollide: keys whose hashes are equal are told apart by the line. Real
+// collisions of 64 bits are hard to find, so the table gets pairs that claim
+// some: every hash leads to three wrong lines and the right one.
+func TestKeysCollide(t *testing.T) {
+	const seed, keys = 23, 1200
+	log := buildLog("keyed", 5, keys, keyedEvent)
+	d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
+	var offs []uint64
+	at := 0
+	for _, l := range linesOf(log) {
+		offs = append(offs, uint64(at))
+		at += len(l)
+	}
+	k := &keyIndex{uid: 5, upTo: int64(len(log)), crc: lineCRC(log), tail: map[string]int64{}}
+	pair := func(key string, line int) {
+		k.table = binary.BigEndian.AppendUint64(k.table, keyHash(key))
+		k.table = binary.BigEndian.AppendUint64(k.table, offs[line])
+	}
+	for i := range keys {
+		_, key := keyedEvent(i)
+		for _, line := range []int{1 + i, 1 + (i+1)%keys, 1 + (i+keys/2)%keys, 1 + (i+keys-1)%keys} {
+			pair(key, line)
+		}
+	}
+	pair("never used", 7)
+	s, _ := opened(t, d, 1)
+	f, err := s.fs.Open(logPath("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.save(s, "keyed", f)
+	if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 50); err != nil {
+		t.Error(err)
+	}
+	r, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "never used", Events: []hansard.Event{text("x")}})
+	if err != nil || r.Replayed {
+		t.Errorf("a new key that collides: %+v, %v", r, err)
+	}
+}
+
+// TestKeysBehindDamage: a key that was used behind a damaged line of a long log
+// must not be taken for a new one.
+func TestKeysBehindDamage(t *testing.T) {
+	const keys = 12_000
+	log := buildLog("keyed", 5, keys, func(i int) (hansard.Event, string) { return pad(i, 400), fmt.Sprintf("key %d", i) })
+	if len(log) <= checkWhole {
+		t.Fatalf("a log of %d bytes is checked whole", len(log))
+	}
+	log[len(log)/2] ^= 1
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	r, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "key 11000", Events: []hansard.Event{pad(11_000, 400)}})
+	if err == nil && !r.Replayed {
+		t.Errorf("the retry was stored again: %+v", r)
+	}
+	if err != nil && !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("append: %v, want ErrDamaged", err)
+	}
+	if now, _ := d.CacheBytes(logPath("keyed")); !bytes.Equal(now, log) {
+		t.Error("the damaged log was written to")
+	}
+}
+
+// TestKeysAfterReplace: a log restored from a backup forgets the keys behind it
+// and keeps those before, although the index of the process knows better.
+func TestKeysAfterReplace(t *testing.T) {
+	ctx := context.Background()
+	log := buildLog("keyed", 5, 100, keyedEvent)
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	late := hansard.Batch{Key: "late", Events: []hansard.Event{text("late")}}
+	if _, err := s.Append(ctx, "keyed", late); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := putLog(d, "keyed", log); err != nil { // in place: the same inode
+		t.Fatal(err)
+	}
+	r, err := s.Append(ctx, "keyed", late)
+	if err != nil || r.Replayed || r.First != 101 {
+		t.Errorf("a key the restored log does not have: %+v, %v", r, err)
+	}
+	if err := askKeys(s, "keyed", 100, rand.New(rand.NewPCG(1, 1)), 20); err != nil {
+		t.Error(err)
+	}
+}
