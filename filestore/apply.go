@@ -33,14 +33,17 @@ func (s *Store) apply(firstOpen bool) error {
 			break
 		}
 		done++
+		s.w.applied = e.end()
 	}
 	s.pending = s.pending[done:]
-	// Behind the last entry there may be padding, which counts as applied: the
-	// position must be one whose chain is known, or a slot made of it would
-	// lead nowhere.
-	s.w.applied = s.cursor
+	// Padding behind it counts as applied, once it is durable: nothing that is
+	// not may be taken for it.
+	next := s.cursor
 	if len(s.pending) > 0 {
-		s.w.applied = s.pending[0].pos
+		next = s.pending[0].pos
+	}
+	if next <= s.lim {
+		s.w.applied = max(s.w.applied, next)
 	}
 	if isNoSpace(err) {
 		s.w.flags |= wFlagNoSpace
@@ -125,6 +128,9 @@ func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside strin
 	case bytes.Equal(there, e.bytes):
 		return "", nil
 	case bytes.Equal(there, e.bytes[:len(there)]):
+		if s.planted(plantAppendMode) {
+			return "", writeLog(sess.f, e.bytes, size)
+		}
 		return "", writeLog(sess.f, e.bytes[len(there):], e.off+int64(len(there)))
 	case firstOpen && onlyNULsDiffer(there, e.bytes):
 		// A power cut kept the file's length and lost pages of its content.
@@ -215,6 +221,9 @@ func (s *Store) cutTail(sess *session, tail *logTail, size int64) error {
 	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, s.cfg.random())
 	if err := s.keep(evidenceDir, name, torn); err != nil {
 		return err
+	}
+	if s.planted(plantCutMore) {
+		end = tail.lastAt
 	}
 	if err := sess.f.Truncate(end); err != nil {
 		return err

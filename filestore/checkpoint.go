@@ -78,8 +78,10 @@ func (s *Store) checkpoint(urgent bool) error {
 	if err := s.syncLogs(c); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	if err := s.fs.SyncDir(sessionsDir); err != nil {
-		return fmt.Errorf("checkpoint: sync sessions: %w", err)
+	if !s.planted(plantNoDirSync) {
+		if err := s.fs.SyncDir(sessionsDir); err != nil {
+			return fmt.Errorf("checkpoint: sync sessions: %w", err)
+		}
 	}
 	hseq, err := s.writeStart(c)
 	if err != nil || hseq == 0 {
@@ -112,8 +114,11 @@ func (s *Store) beginCheckpoint() (*checkpointing, error) {
 		return nil, nil
 	}
 	c := &checkpointing{ring: s.ring, upTo: s.w.applied, chain: s.w.tailChain}
-	if len(s.pending) > 0 {
-		c.chain = s.pending[0].prev
+	if c.upTo < s.w.written {
+		var err error
+		if c.chain, err = s.ring.chainAt(c.upTo); err != nil {
+			return nil, err
+		}
 	}
 	for name, end := range s.dirty {
 		if end > s.w.start {
@@ -206,7 +211,7 @@ func (s *Store) syncLog(slot int, l openedForSync, marks map[uint64]bool) error 
 	if err := s.inst.mark(slot, mark); err != nil {
 		return err
 	}
-	if marks[mark] || l.f.Datasync() != nil {
+	if failed := l.f.Datasync() != nil || marks[mark]; failed && !s.planted(plantNoCopy) {
 		if err := s.copyLogLocked(l.name); err != nil {
 			return err // the mark stays
 		}
@@ -327,6 +332,9 @@ func (s *Store) writeStart(c *checkpointing) (hseq uint64, err error) {
 	sl := slots[keep]
 	sl.epoch, sl.hseq = s.w.epoch, slots[best].hseq+1
 	sl.start, sl.startChain = c.upTo, c.chain
+	if s.planted(plantStartEarly) {
+		s.w.start = c.upTo
+	}
 	return sl.hseq, s.ring.writeSlot(1-keep, &sl)
 }
 

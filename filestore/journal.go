@@ -195,6 +195,7 @@ type ring struct {
 	salt  uint64
 	size  uint64
 	epoch uint64
+	lax   bool // plantNoChain
 }
 
 // at is the offset in the file of a position.
@@ -261,8 +262,15 @@ func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, payload, ok := decodeEntry(h, w.r.salt, pos)
-	if !ok || e.prev != chain || e.epoch < minEpoch || entryHeader+payload > w.r.size-pos%w.r.size {
+	want := pos
+	if w.r.lax && len(h) >= 24 && (binary.LittleEndian.Uint64(h[16:])-pos)%w.r.size == 0 {
+		want = binary.LittleEndian.Uint64(h[16:])
+	}
+	e, payload, ok := decodeEntry(h, w.r.salt, want)
+	if ok {
+		e.pos = pos
+	}
+	if !ok || !w.r.lax && (e.prev != chain || e.epoch < minEpoch) || entryHeader+payload > w.r.size-pos%w.r.size {
 		return nil, nil
 	}
 	if e.kind == kindPad {
@@ -312,6 +320,22 @@ func (r *ring) scan(pos, chain, expect uint64) (entries []*entry, end, endChain 
 		}
 	}
 	return entries, pos, chain, nil
+}
+
+// chainAt is the chain of the entry that ends at pos, told by the one behind it:
+// a slot with another chain would lead nowhere.
+func (r *ring) chainAt(pos uint64) (uint64, error) {
+	at := r.place(pos)
+	w := window{r: r}
+	h, err := w.bytes(at, entryHeader, 0)
+	if err != nil {
+		return 0, err
+	}
+	e, _, ok := decodeEntry(h, r.salt, at)
+	if !ok {
+		return 0, &errJournalDamaged{fmt.Sprintf("there is no entry at position %d", at)}
+	}
+	return e.prev, nil
 }
 
 // rewrite writes the bytes of [from, to) back to where they stand. They do not

@@ -80,8 +80,14 @@ func (s *Store) lockAgain(again bool) error {
 		}
 	}
 	for {
+		if s.planted(plantNoLock) && s.inst != nil {
+			break
+		}
 		if err := s.files.write.Lock(vfs.LockExclusive); err != nil {
 			return fmt.Errorf("lock: %w", err)
+		}
+		if s.planted(plantLostLockFile) {
+			break
 		}
 		// Waiters of a lock file that was replaced hold a dead inode.
 		inode, _, err := s.fs.Inode(writeLockName)
@@ -114,6 +120,9 @@ func (s *Store) refresh(look bool) error {
 	if ok && w.epoch == s.ring.epoch && (!look || s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode)) {
 		s.w = w
 		s.lim = max(durable, min(s.own.get(w.epoch), w.written))
+		if s.planted(plantLogBeforeSync) {
+			s.lim = w.written
+		}
 		return nil
 	}
 	return s.reload()
@@ -129,6 +138,9 @@ func (s *Store) unlockW() {
 	// The record is a hint: if it can't be written the next holder finds
 	// the same by looking at the ring.
 	_ = s.ctl.writeW(&s.w)
+	if s.planted(plantLostLockFile) {
+		_ = s.fs.Remove(writeLockName)
+	}
 	_ = s.files.write.Unlock()
 }
 
@@ -226,7 +238,8 @@ func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
 		}
 		upTo = max(end, w.written)
 	}
-	if err := r.f.Datasync(); err != nil {
+	err := s.datasync(r)
+	if err != nil {
 		// Final for this file: asking again would say OK of data that is gone.
 		return s.replaceRing(r, err)
 	}
@@ -235,6 +248,18 @@ func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
 		_ = ctl.writeY(r.epoch, upTo) // a hint
 	}
 	return nil
+}
+
+// datasync is the sync that everything rests on.
+func (s *Store) datasync(r *ring) error {
+	if s.planted(plantNoSync) {
+		return nil
+	}
+	err := r.f.Datasync()
+	if err != nil && s.planted(plantRetrySync) {
+		err = r.f.Datasync()
+	}
+	return err
 }
 
 // replaceRing puts a new journal in place of one whose sync failed.

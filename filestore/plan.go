@@ -131,6 +131,9 @@ func (p *plan) append(sess *session, r *request) error {
 				return &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.first, Last: seen.last}
 			}
 			r.receipt = hansard.Receipt{Session: r.id, First: seen.first, Last: seen.last, Replayed: true}
+			if p.store.planted(plantReplayEarly) {
+				r.dep = 0
+			}
 			return nil
 		}
 	}

@@ -139,7 +139,8 @@ func (s *Store) openRing() (r *ring, slots [2]slot, best int, err error) {
 		return nil, slots, -1, err
 	}
 	sl := slots[best]
-	return &ring{f: f, inode: inode, store: sl.store, salt: sl.salt, size: sl.size, epoch: sl.epoch}, slots, best, nil
+	r = &ring{f: f, inode: inode, store: sl.store, salt: sl.salt, size: sl.size, epoch: sl.epoch, lax: s.planted(plantNoChain)}
+	return r, slots, best, nil
 }
 
 // useRing makes an open ring the one we write to.
@@ -215,6 +216,11 @@ func (s *Store) recover() error {
 	}
 	s.w = wRecord{epoch: sl.epoch, written: end, tailChain: chain, applied: sl.start, start: sl.start, base: end}
 	s.lim, s.cursor, s.cursorChain, s.cold = end, end, chain, false
+	if s.planted(plantTrustControl) && s.openControl() == nil {
+		if w, _, ok := s.ctl.read(); ok && w.applied <= end && w.applied >= sl.start {
+			s.w.applied = w.applied
+		}
+	}
 	for _, e := range entries {
 		s.note(e)
 	}
@@ -350,9 +356,11 @@ func (s *Store) reload() error {
 		return s.rotate(r.size) // the ring is not what it was
 	}
 	s.w.written, s.w.tailChain = end, chain // complete entries of a dead writer are adopted
-	err = errors.Join(r.rewrite(max(durable, sl.start), end), r.rewriteSlot(0), r.rewriteSlot(1))
-	if err != nil {
-		return err
+	if !s.planted(plantNoRewrite) {
+		err = errors.Join(r.rewrite(max(durable, sl.start), end), r.rewriteSlot(0), r.rewriteSlot(1))
+		if err != nil {
+			return err
+		}
 	}
 	if !known {
 		// Nobody tells which slot and which entries are durable: make all so.
@@ -397,6 +405,12 @@ func (s *Store) catchup() error {
 	entries, end, chain, err := s.ring.scan(s.cursor, s.cursorChain, s.w.written)
 	if err != nil {
 		return err
+	}
+	if s.planted(plantNoAdopt) && s.w.written >= s.cursor {
+		for end > s.w.written && len(entries) > 0 {
+			last := entries[len(entries)-1]
+			end, chain, entries = last.pos, last.prev, entries[:len(entries)-1]
+		}
 	}
 	if end < s.w.written {
 		if err := s.rotate(s.ring.size); err != nil {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"testing"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -171,4 +173,273 @@ func (w *written) wantRepair(s *Store, d *vfs.Disk, log []byte, v verdict) error
 		return fmt.Errorf("stat after repair: %+v, %v", info, err)
 	}
 	return nil
+}
+
+// journaled is a store whose processes were killed with entries in the ring,
+// and what they had acknowledged.
+type journaled struct {
+	disk  *vfs.Disk
+	acked map[hansard.SessionID][]string // data, in order
+	last  map[hansard.SessionID]int      // how many of them are in entries before the last
+	end   int64                          // of what was ever written to the ring, in the file
+}
+
+// killed makes one; of many batches the ring was used, freed and used again.
+func killed(t testing.TB, seed uint64, batches int) *journaled {
+	t.Helper()
+	j := &journaled{disk: vfs.NewDisk(seed), acked: map[hansard.SessionID][]string{}, last: map[hansard.SessionID]int{}}
+	j.disk.OnOp(func(o vfs.Op) {
+		if o.Kind == vfs.OpWrite && o.Name == journalName {
+			j.end = max(j.end, o.Off+int64(o.Len))
+		}
+	})
+	s := openSim(t, j.disk.Process("old"), seed)
+	_ = s.Close() // so that there is a journal, left clean
+	j.end = 0
+	p := j.disk.Process("writer")
+	s = openSim(t, p, seed+1)
+	for i := range batches {
+		id := hansard.SessionID(fmt.Sprint("s", i%3))
+		j.last[id] = len(j.acked[id])
+		b := hansard.Batch{Create: true}
+		for k := range 1 + i%2 {
+			e := text("%d.%d %s", i, k, strings.Repeat("x", i*7%90))
+			b.Events = append(b.Events, e)
+			j.acked[id] = append(j.acked[id], string(e.Data))
+		}
+		if _, err := s.Append(context.Background(), id, b); err != nil {
+			t.Fatal(err)
+		}
+		if i < batches-1 {
+			for id := range j.acked {
+				j.last[id] = len(j.acked[id])
+			}
+		}
+	}
+	p.Kill()
+	return j
+}
+
+// lost tells what of the acknowledged is not there, or not what it was.
+func (j *journaled) lost(s *Store, want map[hansard.SessionID]int) error {
+	for id, acked := range j.acked {
+		i := 0
+		for e, err := range s.Read(context.Background(), id, hansard.Range{}) {
+			if errors.Is(err, hansard.ErrNotFound) && want[id] == 0 {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if i >= len(acked) || string(e.Data) != acked[i] {
+				return fmt.Errorf("session %s: event %d is not what was acknowledged", id, i+1)
+			}
+			i++
+		}
+		if i < want[id] {
+			return fmt.Errorf("session %s has %d events, %d were acknowledged", id, i, want[id])
+		}
+	}
+	return nil
+}
+
+func (j *journaled) all() map[hansard.SessionID]int {
+	n := map[hansard.SessionID]int{}
+	for id, acked := range j.acked {
+		n[id] = len(acked)
+	}
+	return n
+}
+
+// TestDamagedJournal flips bytes of the slots and of the ring under a store
+// whose processes were killed, and cuts the file. Either everything that was
+// acknowledged is there, or writes are refused for the damage and what the logs
+// have can be read. After a power cut, too: only the last entry of all can't be
+// told from one that was never finished.
+func TestDamagedJournal(t *testing.T) {
+	states := 0
+	for seed, batches := range []int{1, 5, 12, 60} {
+		j := killed(t, uint64(seed), batches)
+		ring, _ := j.disk.CacheBytes(journalName)
+		type damage struct {
+			what string
+			do   func(d *vfs.Disk)
+		}
+		var all []damage
+		flip := func(at int64, mask byte) {
+			all = append(all, damage{fmt.Sprintf("byte %d ^ %#x", at, mask), func(d *vfs.Disk) { d.Poke(journalName, at, []byte{ring[at] ^ mask}) }})
+		}
+		rng := rand.New(rand.NewPCG(uint64(seed), 51))
+		for slot := range int64(2) {
+			for at := range int64(slotUsed) {
+				flip(slot*slotBytes+at, 1<<rng.IntN(8))
+			}
+		}
+		for at := int64(ringAt); at < j.end; at += 1 + rng.Int64N(1+j.end/400) {
+			flip(at, 1<<rng.IntN(8))
+		}
+		for _, n := range []int{0, 10, slotBytes, ringAt - 1, ringAt, ringAt + 50, int(j.end) - 1, int(j.end), len(ring) - 1} {
+			all = append(all, damage{fmt.Sprintf("cut to %d bytes", n), func(d *vfs.Disk) { putFile(t, d, journalName, ring[:n]) }})
+		}
+		for _, power := range []bool{false, true} {
+			bad := 0
+			for _, dam := range all {
+				states++
+				d := j.disk.Clone()
+				want := j.all()
+				if power {
+					d.PowerCut(vfs.Cut{})
+					want = j.last
+				}
+				dam.do(d)
+				if err := j.judge(d, want, !power); err != nil {
+					t.Errorf("seed %d: %d batches, power cut %v, %s: %v", seed, batches, power, dam.what, err)
+					if bad++; bad > 3 {
+						break
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d states", states)
+}
+
+// judge opens a store with a damaged journal: it works and has everything, or
+// it refuses writes and can be read.
+func (j *journaled) judge(d *vfs.Disk, want map[hansard.SessionID]int, readable bool) error {
+	s, err := openOn(d.Process("next"), 77, simRing)
+	if err == nil {
+		if err := j.lost(s, want); err != nil {
+			return err
+		}
+		_, err = s.Append(context.Background(), "s0", hansard.Batch{Create: true, Events: []hansard.Event{text("more")}})
+		return err
+	}
+	if !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrVersion) || !strings.Contains(err.Error(), "journal") {
+		return fmt.Errorf("open: %w, want an error that tells of the journal's damage", err)
+	}
+	ro, err := open(d.Process("reader"), Options{ReadOnly: true}, config{inline: true})
+	if err != nil {
+		return fmt.Errorf("open to read: %w", err)
+	}
+	all, err := findings(ro, "")
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	told := false
+	for _, f := range all {
+		told = told || f.File == journalName && f.Level == hansard.LevelDamage
+	}
+	if !told {
+		return fmt.Errorf("verify says nothing of the journal: %+v", all)
+	}
+	if readable {
+		return j.lost(ro, want)
+	}
+	return nil
+}
+
+// TestDamagedControl: the control file is a hint. Deleted, empty, zeroed,
+// random, older or newer, under processes that live and for the next one: all is
+// as it would be without it (invariant 11).
+func TestDamagedControl(t *testing.T) {
+	const seed = 61
+	d := vfs.NewDisk(seed)
+	var past [][]byte // what control was at some time
+	d.OnOp(func(o vfs.Op) {
+		if b, ok := d.CacheBytes(controlName); ok && o.Kind == vfs.OpWrite && o.Name == controlName {
+			past = append(past, b)
+		}
+	})
+	j := &journaled{disk: d, acked: map[hansard.SessionID][]string{}}
+	p1 := d.Process("p1")
+	s1 := openSim(t, p1, seed)
+	add := func(s *Store, i int) error {
+		e := text("%d %s", i, strings.Repeat("y", i*13%200))
+		r, err := s.Append(context.Background(), "s", hansard.Batch{Create: true, Events: []hansard.Event{e}})
+		if err != nil {
+			return err
+		}
+		if int(r.First) != len(j.acked["s"])+1 {
+			return fmt.Errorf("append %d got seq %d", i, r.First)
+		}
+		j.acked["s"] = append(j.acked["s"], string(e.Data))
+		return nil
+	}
+	for i := range 40 { // some laps of the ring
+		if err := add(s1, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := make([]byte, 3*recordBytes)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for i := range random {
+		random[i] = byte(rng.Uint32())
+	}
+	controls := map[string][]byte{"deleted": nil, "empty": {}, "zeroed": make([]byte, 3*recordBytes), "random": random}
+	for i := range past {
+		controls[fmt.Sprintf("as it was after write %d of %d", i+1, len(past))] = past[i]
+	}
+	base, before := d.Clone(), len(j.acked["s"])
+	for what, b := range controls {
+		for _, live := range []bool{false, true} {
+			j.disk, j.acked["s"] = base.Clone(), j.acked["s"][:before]
+			if err := j.controlled(b, live, add); err != nil {
+				t.Errorf("seed %d: control %s, live %v: %v", seed, what, live, err)
+			}
+		}
+	}
+}
+
+// controlled goes on with another control file, then cuts the power.
+func (j *journaled) controlled(control []byte, live bool, add func(*Store, int) error) error {
+	d := j.disk
+	replace := func() error {
+		p := d.Observer("somebody")
+		if control == nil {
+			return p.Remove(controlName)
+		}
+		f, err := p.Open(controlName, vfs.Create)
+		if err != nil {
+			return err
+		}
+		_, werr := f.WriteAt(control, 0)
+		return errors.Join(f.Truncate(int64(len(control))), werr, f.Close())
+	}
+	var stores []*Store
+	if !live {
+		if err := replace(); err != nil {
+			return err
+		}
+	}
+	for i := range 2 {
+		s, err := openOn(d.Process(fmt.Sprint("p", i)), uint64(62+i), simRing)
+		if err != nil {
+			return err
+		}
+		stores = append(stores, s)
+	}
+	for i := range 12 {
+		if live && i%4 == 1 {
+			if err := replace(); err != nil {
+				return err
+			}
+			if i == 5 { // and somebody joins
+				s, err := openOn(d.Process("late"), 70, simRing)
+				if err != nil {
+					return fmt.Errorf("open: %w", err)
+				}
+				stores = append(stores, s)
+			}
+		}
+		if err := add(stores[i%len(stores)], 100+i); err != nil {
+			return err
+		}
+	}
+	d.PowerCut(vfs.Cut{})
+	s, err := openOn(d.Process("after"), 71, simRing)
+	if err != nil {
+		return fmt.Errorf("open after the power cut: %w", err)
+	}
+	return errors.Join(j.lost(s, j.all()), wantSound(s, "s"))
 }

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +13,6 @@ import (
 	"hansard"
 	"hansard/internal/vfs"
 )
-
-const cutWorlds = 16
 
 // faulty tells whether an error is one that injected faults cause.
 func faulty(err error) bool {
@@ -34,65 +33,76 @@ func scale(n int) int {
 	return n
 }
 
-// TestSimPlain: without any disaster everything is stored as it was told.
-func TestSimPlain(t *testing.T) {
-	for seed := range uint64(scale(40)) {
-		w := newWorld(seed)
-		w.play(t, 3, 25)
-		if w.ledger.acks < 20 {
-			t.Errorf("seed %d: only %d appends were acknowledged", seed, w.ledger.acks)
-		}
-		if err := w.check(w.disk, "check"); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, trace(w.disk, 40))
-		}
-	}
-}
-
-// TestSimPowerCut cuts the power after every operation that changes the disk,
-// with any part of what is not synced surviving, and again inside recovery.
-func TestSimPowerCut(t *testing.T) {
+// inWorlds runs fn for each seed, several at once, and wants so many states.
+func inWorlds(t *testing.T, worlds, want int, fn func(t *testing.T, seed uint64, states *atomic.Int64)) {
 	var states atomic.Int64
-	t.Run("worlds", func(t *testing.T) {
-		for seed := range uint64(scale(cutWorlds)) {
+	t.Run("seed", func(t *testing.T) {
+		for seed := range uint64(scale(worlds)) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(1000 + seed)
-				w.disk.Writeback = int(seed % 3 * 5)
-				failed, version := false, uint64(0)
-				w.disk.OnOp(func(op vfs.Op) {
-					if failed || w.disk.Version() == version {
-						return // it would leave the same
-					}
-					version = w.disk.Version()
-					for i, keep := range []int{0, 30, 70, 100} {
-						c := vfs.Cut{Keep: keep, Seed: uint64(op.N*4 + i)}
-						if err := w.cutAndCheck(c, op.N%7 == 0, &states); err != nil {
-							t.Errorf("seed %d: power cut after operation %d, %+v: %v\n%s", w.seed, op.N, c, err, trace(w.disk, 40))
-							failed = true
-							return
-						}
-					}
-				})
-				w.play(t, 3, 20)
+				fn(t, seed, &states)
 			})
 		}
 	})
 	t.Logf("%d states", states.Load())
-	if n := states.Load(); n < int64(scale(50_000)) && !t.Failed() {
-		t.Errorf("only %d power cuts were tried", n)
+	if n := states.Load(); n < int64(scale(want)) && !t.Failed() {
+		t.Errorf("only %d states were tried, want %d", n, scale(want))
 	}
 }
 
-// cutAndCheck looks at what a power cut now would leave, on a clone; twice: a
-// second cut may hit the recovery.
+// TestSimPlain: without any disaster everything is stored as it was told.
+func TestSimPlain(t *testing.T) {
+	inWorlds(t, 40, 800, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		w := newWorld(seed)
+		err := w.play(3, 25)
+		states.Add(int64(w.ledger.acks))
+		if err == nil {
+			err = w.check(w.disk, "check")
+		}
+		if err != nil {
+			t.Errorf("seed %d: %v\n%s", w.seed, err, trace(w.disk, 60))
+		}
+	})
+}
+
+// cutWorld plays a world and looks, after every operation that changes the disk,
+// at what a power cut would leave, with any part of what is not synced
+// surviving, and now and then at a second cut inside recovery.
+func cutWorld(seed uint64, plant plant, states *atomic.Int64) error {
+	w := newWorld(seed)
+	w.plant = plant
+	w.disk.Writeback = int(seed % 3 * 5)
+	var found error
+	version := uint64(0)
+	w.disk.OnOp(func(op vfs.Op) {
+		if found != nil || w.disk.Version() == version {
+			return // it would leave the same
+		}
+		version = w.disk.Version()
+		for i, keep := range []int{0, 30, 70, 100} {
+			c := vfs.Cut{Keep: keep, Seed: uint64(op.N*4 + i)}
+			if err := w.cutAndCheck(c, op.N%7 == 0, states); err != nil {
+				found = fmt.Errorf("seed %d: power cut after operation %d, %+v: %w\n%s", w.seed, op.N, c, err, trace(w.disk, 40))
+				return
+			}
+		}
+	})
+	err := w.play(3, 20)
+	if found != nil {
+		return found
+	}
+	return err
+}
+
+// cutAndCheck looks at what a power cut now would leave, on a clone; a second
+// cut may hit the recovery.
 func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 	d := w.disk.Clone()
 	d.PowerCut(c)
 	if again {
 		n := 1 + int(c.Seed*7919%60)
 		d.CutAt(vfs.Match{Kind: vfs.OpChange, N: n}, vfs.Cut{Keep: int(c.Seed * 31 % 101), Seed: c.Seed})
-		s, err := w.open(d.Process("first"))
-		if err == nil {
+		if s, err := w.open(d.Process("first")); err == nil {
 			_ = s.Close()
 		}
 		d.ClearRules()
@@ -102,74 +112,134 @@ func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 	return w.check(d, "check")
 }
 
-// TestSimKill kills a process before every operation, in the middle of writes
-// too; the others go on, a new one comes, and at the end the power is cut.
-func TestSimKill(t *testing.T) {
-	var states atomic.Int64
-	t.Run("worlds", func(t *testing.T) {
-		for seed := range uint64(scale(4)) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				probe := newWorld(2000 + seed)
-				probe.play(t, 3, 12)
-				for k := 1; k <= probe.disk.Ops() && !t.Failed(); k++ {
-					w := newWorld(2000 + seed)
-					w.disk.KillAt(vfs.Match{N: k}, -1)
-					w.play(t, 3, 12)
-					states.Add(1)
-					w.finish(t, fmt.Sprintf("killed before operation %d", k))
-				}
-			})
+// TestSimPowerCut defends: acknowledged, or shown to a reader, is there after a
+// power cut at any moment, also during recovery. (P2, P3, P6, P9)
+func TestSimPowerCut(t *testing.T) {
+	inWorlds(t, 14, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		if err := cutWorld(1000+seed, plantNone, states); err != nil {
+			t.Error(err)
 		}
 	})
-	t.Logf("%d kills", states.Load())
 }
 
-// finish compares a world as it is, and after a power cut of all that was not
-// synced.
-func (w *world) finish(t *testing.T, what string) {
-	t.Helper()
-	d := w.disk.Clone()
-	d.ClearRules()
-	d.PowerCut(vfs.Cut{})
-	if err := w.check(d, "after"); err != nil {
-		t.Fatalf("seed %d: %s, then a power cut: %v\n%s", w.seed, what, err, trace(w.disk, 80))
+// disaster plays a world in which something happens at operation k.
+func disaster(seed uint64, plant plant, procs, steps int, what func(*vfs.Disk)) error {
+	w := newWorld(seed)
+	w.plant = plant
+	what(w.disk)
+	err := w.play(procs, steps)
+	if err == nil {
+		err = w.finish()
 	}
-	w.disk.ClearRules()
-	if err := w.check(w.disk, "check"); err != nil {
-		t.Fatalf("seed %d: %s: %v\n%s", w.seed, what, err, trace(w.disk, 80))
+	if err != nil {
+		return fmt.Errorf("seed %d: %w\n%s", seed, err, trace(w.disk, 80))
 	}
+	return nil
 }
 
-// TestSimErrors has operations fail, once or from then on until the fault is
-// over; then everything must work again without a restart.
-func TestSimErrors(t *testing.T) {
-	faults := []vfs.Fault{
-		{Err: syscall.EIO}, {Err: syscall.EIO, Part: -1}, {Err: syscall.EIO, Keep: 50}, {Err: syscall.EIO, Done: true},
-		{Err: syscall.ENOSPC}, {Err: syscall.ENOSPC, Part: -1}, {Err: syscall.EINTR}, {Err: syscall.EMFILE},
-		{Err: syscall.EIO, Always: true}, {Err: syscall.ENOSPC, Always: true},
-	}
-	var states atomic.Int64
-	t.Run("worlds", func(t *testing.T) {
-		for seed := range uint64(scale(2)) {
-			for f, fault := range faults {
-				t.Run(fmt.Sprintf("%d/%d", seed, f), func(t *testing.T) {
-					t.Parallel()
-					probe := newWorld(3000 + seed)
-					probe.play(t, 2, 12)
-					for k := 1; k <= probe.disk.Ops() && !t.Failed(); k++ {
-						w := newWorld(3000 + seed)
-						w.disk.Inject(vfs.Match{N: k}, fault)
-						w.play(t, 2, 12)
-						states.Add(1)
-						w.finish(t, fmt.Sprintf("%+v at operation %d", fault, k))
-					}
-				})
+// opsOf is how many operations a world has without a disaster.
+func opsOf(seed uint64, procs, steps int) int {
+	w := newWorld(seed)
+	_ = w.play(procs, steps)
+	return w.disk.Ops()
+}
+
+// TestSimKill defends: a process killed before any operation, or in the middle
+// of a write, takes nothing with it that was acknowledged, and the others go on.
+// (P6)
+func TestSimKill(t *testing.T) {
+	inWorlds(t, 6, 3_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		seed += 2000
+		for k := 1 + int(seed%3); k <= opsOf(seed, 3, 10); k += 3 {
+			err := disaster(seed, plantNone, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
+			if states.Add(1); err != nil {
+				t.Fatalf("killed before operation %d: %v", k, err)
 			}
 		}
 	})
-	t.Logf("%d faults", states.Load())
-	if n := states.Load(); n < int64(scale(20_000)) && !t.Failed() {
-		t.Errorf("only %d faults were tried", n)
+}
+
+var simFaults = []vfs.Fault{
+	{Err: syscall.EIO}, {Err: syscall.EIO, Part: -1}, {Err: syscall.EIO, Keep: 50}, {Err: syscall.EIO, Done: true},
+	{Err: syscall.ENOSPC}, {Err: syscall.ENOSPC, Part: -1}, {Err: syscall.EINTR}, {Err: syscall.EMFILE},
+	{Err: syscall.EIO, Always: true}, {Err: syscall.ENOSPC, Always: true},
+}
+
+// TestSimErrors defends: whatever operation fails, once or until the fault is
+// over, callers get an error, nothing acknowledged is lost, and then everything
+// works again without a restart. (P7)
+func TestSimErrors(t *testing.T) {
+	inWorlds(t, 50, 20_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		fault := simFaults[seed%uint64(len(simFaults))]
+		seed = 3000 + seed/uint64(len(simFaults))
+		for k := 1; k <= opsOf(seed, 2, 5); k++ {
+			err := disaster(seed, plantNone, 2, 5, func(d *vfs.Disk) { d.Inject(vfs.Match{N: k}, fault) })
+			if states.Add(1); err != nil {
+				t.Fatalf("%+v at operation %d: %v", fault, k, err)
+			}
+		}
+	})
+}
+
+// TestSimStop defends: a process stopped at any operation holds up no reader,
+// and no writer unless it is inside write.lock. (invariant 19)
+func TestSimStop(t *testing.T) {
+	inWorlds(t, 6, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		seed += 4000
+		for k := 1 + int(seed%4); k <= opsOf(seed, 1, 8); k += 2 {
+			if err := stopped(seed, k); err != nil {
+				t.Fatalf("stopped before operation %d: %v", k, err)
+			}
+			states.Add(1)
+		}
+	})
+}
+
+// stopped has one process stop at its k-th operation while another works and a
+// third reads.
+func stopped(seed uint64, k int) error {
+	w := newWorld(seed)
+	inLock := false
+	w.disk.OnOp(func(op vfs.Op) {
+		if op.Proc == "P0" && op.Name == writeLockName && op.Err == nil {
+			switch op.Kind {
+			case vfs.OpLock:
+				inLock = true
+			case vfs.OpUnlock:
+				inLock = false
+			}
+		}
+	})
+	w.disk.StopAt(vfs.Match{Proc: "P0", N: k})
+	victim, other := w.spawn("P0", 8, 100), w.spawn("P1", 8, 101)
+	reader := &worker{w: w, p: w.disk.Process("reader")}
+	w.disk.Go(reader.p, func() {
+		s, err := open(reader.p, Options{ReadOnly: true}, config{inline: true})
+		for _, id := range simSessions {
+			if err == nil { // else there is no store yet
+				reader.s = s
+				reader.read(context.Background(), id)
+			}
+		}
+		reader.done = true
+	})
+	var held error
+	w.disk.OnIdle(func() bool {
+		if !victim.p.Stopped() {
+			return false
+		}
+		if !reader.done || !other.done && !inLock {
+			held = fmt.Errorf("it holds up others: reader done %v, writer done %v, in write.lock %v", reader.done, other.done, inLock)
+		}
+		victim.p.Continue()
+		return true
+	})
+	err := w.disk.Run()
+	if err = errors.Join(held, err, w.wrong); err == nil {
+		err = w.finish()
 	}
+	if err != nil {
+		return fmt.Errorf("seed %d: %w\n%s", seed, err, trace(w.disk, 60))
+	}
+	return nil
 }

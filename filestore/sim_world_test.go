@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"testing"
 	"time"
 
 	"hansard"
@@ -26,8 +25,9 @@ type world struct {
 	disk   *vfs.Disk
 	seed   uint64
 	ledger *ledger
-	config func(*config) // changes the config of every process
+	plant  plant
 	opened int
+	wrong  error // the first thing a worker found wrong
 }
 
 func newWorld(seed uint64) *world {
@@ -44,10 +44,7 @@ func (w *world) open(p *vfs.Proc) (*Store, error) {
 	cfg := config{ringSize: simRing, inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
-	}}
-	if w.config != nil {
-		w.config(&cfg)
-	}
+	}, plant: w.plant}
 	return open(p, Options{LockWait: time.Hour}, cfg)
 }
 
@@ -79,7 +76,14 @@ type worker struct {
 	s    *Store
 	rng  *rand.Rand
 	tag  int
-	fail func(format string, args ...any)
+	done bool
+}
+
+// fail notes what a worker found wrong.
+func (k *worker) fail(format string, args ...any) {
+	if k.w.wrong == nil {
+		k.w.wrong = fmt.Errorf(format, args...)
+	}
 }
 
 var simSessions = []hansard.SessionID{"a", "b", "Big:1"}
@@ -358,21 +362,35 @@ func trace(d *vfs.Disk, n int) string {
 }
 
 // play runs processes of random work until all have ended.
-func (w *world) play(t *testing.T, procs, steps int) {
-	t.Helper()
-	w.spawn(t, procs, steps)
-	if err := w.disk.Run(); err != nil {
-		t.Fatalf("seed %d: %v\n%s", w.seed, err, trace(w.disk, 60))
+func (w *world) play(procs, steps int) error {
+	for i := range procs {
+		w.spawn(fmt.Sprintf("P%d", i), steps, uint64(100+i))
 	}
+	if err := w.disk.Run(); err != nil {
+		return err
+	}
+	return w.wrong
 }
 
-func (w *world) spawn(t *testing.T, procs, steps int) {
-	for i := range procs {
-		p := w.disk.Process(fmt.Sprintf("P%d", i))
-		k := &worker{w: w, p: p, rng: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
-		k.fail = func(format string, args ...any) {
-			t.Errorf("seed %d: %s\n%s", w.seed, fmt.Sprintf(format, args...), trace(w.disk, 60))
-		}
-		w.disk.Go(p, func() { k.run(steps) })
+func (w *world) spawn(name string, steps int, seed uint64) *worker {
+	p := w.disk.Process(name)
+	k := &worker{w: w, p: p, rng: rand.New(rand.NewPCG(w.seed, seed))}
+	w.disk.Go(p, func() {
+		k.run(steps)
+		k.done = true
+	})
+	return k
+}
+
+// finish compares a world as it is, and after a power cut of all that was not
+// synced.
+func (w *world) finish() error {
+	d := w.disk.Clone()
+	d.ClearRules()
+	d.PowerCut(vfs.Cut{})
+	if err := w.check(d, "after"); err != nil {
+		return fmt.Errorf("then a power cut: %w", err)
 	}
+	w.disk.ClearRules()
+	return w.check(w.disk, "check")
 }

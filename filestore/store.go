@@ -56,6 +56,7 @@ type config struct {
 	inline bool
 	random func() uint64
 	now    func() time.Time
+	plant  plant
 }
 
 func defaultConfig() config {

@@ -1,0 +1,28 @@
+package filestore
+
+// plant is a bug put in on purpose, by tests only: the simulation must find
+// every one of them, or it is worth nothing.
+type plant int
+
+const (
+	plantNone          plant = iota
+	plantNoSync              // acknowledge without syncing the ring
+	plantNoDirSync           // checkpoint without syncing the directory of the logs
+	plantLogBeforeSync       // write the logs before the ring is durable
+	plantStartEarly          // free the ring's space before the slot is durable
+	plantNoChain             // take entries of another time for valid
+	plantReplayEarly         // answer a known key before its entry is durable
+	plantTrustControl        // believe the control file on first open
+	plantRetrySync           // call a failed sync again and believe it
+	plantNoRewrite           // believe a sync on a ring opened after somebody's failed
+	plantNoLock              // assign seqs outside the lock
+	plantHalfBatch           // read to the last line, not to the last batch
+	plantCutMore             // cut a good line with an unfinished one
+	plantAppendMode          // write entries at the end of a log, wherever they go
+	plantNoCopy              // go on with a log whose sync failed
+	plantNoAdopt             // write over what a dead writer left complete
+	plantLostLockFile        // remove the lock file after use
+	plantCount
+)
+
+func (s *Store) planted(p plant) bool { return s.cfg.plant == p }
