@@ -16,7 +16,7 @@ import (
 // The limits every engine keeps. Over one of them is [ErrTooLarge].
 const (
 	MaxIDBytes     = 128
-	MaxBatchBytes  = 16 << 20 // data, patch and names of one batch
+	MaxBatchBytes  = 16 << 20 // the data of all events of one batch
 	MaxBatchEvents = 10_000
 	MaxNameBytes   = 256 // kind, role, author
 	MaxKeyBytes    = 256
@@ -24,6 +24,7 @@ const (
 	MaxLabels      = 64
 	MaxLabelBytes  = 256     // each name and each value
 	MaxStateBytes  = 1 << 20 // the state document, and each patch to it
+	MaxStateDepth  = 1000    // of objects and arrays in it
 )
 
 func invalid(field, format string, args ...any) error {
@@ -80,13 +81,12 @@ func CheckBatch(b *Batch) error {
 			return err
 		}
 		e := &b.Events[i]
-		total += len(e.Data) + len(e.Kind) + len(e.Role) + len(e.Author)
+		total += len(e.Data)
 	}
 	if b.Patch != nil {
 		if err := checkPatch(b.Patch); err != nil {
 			return err
 		}
-		total += len(b.Patch.State)
 	}
 	if total > MaxBatchBytes {
 		return tooLarge("batch", total, MaxBatchBytes, "bytes")
@@ -184,7 +184,33 @@ func checkState(state json.RawMessage) error {
 	if len(state) > MaxStateBytes {
 		return tooLarge("state", len(state), MaxStateBytes, "bytes")
 	}
-	return checkJSON("state", state)
+	if err := checkJSON("state", state); err != nil {
+		return err
+	}
+	if n := depth(state); n > MaxStateDepth {
+		return tooLarge("state", n, MaxStateDepth, "levels")
+	}
+	return nil
+}
+
+// depth is how deep the objects and arrays of valid JSON are nested.
+func depth(data []byte) (deepest int) {
+	n, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\':
+			i++
+		case inString:
+		case c == '{' || c == '[':
+			n++
+			deepest = max(deepest, n)
+		case c == '}' || c == ']':
+			n--
+		}
+	}
+	return deepest
 }
 
 func checkText(field, s string, limit int) error {
@@ -302,7 +328,7 @@ func ApplyPatch(m Meta, p *Patch) (Meta, error) {
 		m.Labels = labels
 	}
 	if len(p.State) > 0 {
-		state, err := mergePatch(m.State, p.State, 0)
+		state, err := mergePatch(m.State, p.State)
 		if err != nil {
 			return m, err
 		}
@@ -314,44 +340,55 @@ func ApplyPatch(m Meta, p *Patch) (Meta, error) {
 	return m, nil
 }
 
-// mergePatch is RFC 7396 on raw values: what the patch does not touch keeps its
-// bytes, so numbers keep their digits.
-func mergePatch(target, patch json.RawMessage, depth int) (json.RawMessage, error) {
-	if depth > 1000 {
-		return nil, invalid("state", "it is nested deeper than 1000 levels")
+// mergePatch is RFC 7396. Numbers keep their digits; the members of objects come
+// out sorted, so that every engine gets the same bytes.
+func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
+	changes, err := decodeState(patch)
+	if err != nil {
+		return nil, err
 	}
-	patch = bytes.TrimSpace(patch)
-	if len(patch) == 0 || patch[0] != '{' {
-		return patch, nil
+	old, err := decodeState(target)
+	if err != nil {
+		return nil, err
 	}
-	var changes, members map[string]json.RawMessage
-	if err := json.Unmarshal(patch, &changes); err != nil {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(merge(old, changes)); err != nil {
 		return nil, invalid("state", "%v", err)
 	}
-	if t := bytes.TrimSpace(target); len(t) > 0 && t[0] == '{' {
-		if err := json.Unmarshal(t, &members); err != nil {
-			return nil, invalid("state", "%v", err)
-		}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+func decodeState(state json.RawMessage) (v any, err error) {
+	if len(state) == 0 {
+		return nil, nil
 	}
-	if members == nil {
-		members = make(map[string]json.RawMessage, len(changes))
+	dec := json.NewDecoder(bytes.NewReader(state))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, invalid("state", "%v", err)
+	}
+	return v, nil
+}
+
+func merge(target, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	members, ok := target.(map[string]any)
+	if !ok {
+		members = make(map[string]any, len(changes))
 	}
 	for k, v := range changes {
-		if string(bytes.TrimSpace(v)) == "null" {
+		if v == nil {
 			delete(members, k)
-			continue
+		} else {
+			members[k] = merge(members[k], v)
 		}
-		merged, err := mergePatch(members[k], v, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		members[k] = merged
 	}
-	out, err := json.Marshal(members) // keys sorted: every engine gets the same bytes
-	if err != nil {
-		return nil, invalid("state", "%v", err)
-	}
-	return out, nil
+	return members
 }
 
 // Wants tells whether a range selects an event of this kind.

@@ -218,14 +218,14 @@ func TestMergePatch(t *testing.T) {
 		{` {"n" : 10000000000000000000001.50} `, `{"m":1E400}`, `{"m":1E400,"n":10000000000000000000001.50}`},
 		{`{"a":1,"a":2}`, `{"b":1,"b":2}`, `{"a":2,"b":2}`},
 	} {
-		got, err := mergePatch([]byte(c.target), []byte(c.patch), 0)
+		got, err := mergePatch([]byte(c.target), []byte(c.patch))
 		if err != nil || string(got) != c.want {
 			t.Errorf("%s by %s is %s, %v; want %s", c.target, c.patch, got, err, c.want)
 		}
 	}
 	deep := strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)
-	if _, err := mergePatch(nil, []byte(deep), 0); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a patch 2000 deep: %v", err)
+	if err := CheckMeta(&Meta{State: []byte(deep)}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a state 2000 deep: %v", err)
 	}
 }
 
@@ -265,7 +265,7 @@ func FuzzMergePatch(f *testing.F) {
 		if checkState(target) != nil || len(patch) == 0 || checkState(patch) != nil {
 			t.Skip()
 		}
-		got, err := mergePatch(target, patch, 0)
+		got, err := mergePatch(target, patch)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%q by %q: %v", target, patch, err)
@@ -278,7 +278,7 @@ func FuzzMergePatch(f *testing.F) {
 		if want := naiveMerge(decode(target), decode(patch)); !reflect.DeepEqual(decode(got), want) {
 			t.Errorf("%q by %q is %q, want %v", target, patch, got, want)
 		}
-		again, err := mergePatch(got, patch, 0)
+		again, err := mergePatch(got, patch)
 		if err != nil || !reflect.DeepEqual(decode(again), decode(got)) {
 			t.Errorf("%q by %q twice is %q, %v; once it is %q", target, patch, again, err, got)
 		}

@@ -172,7 +172,15 @@ func crcBefore(f vfs.File, off int64) (uint32, error) {
 // setAside keeps bytes that can't go where they belong, durably, instead of
 // losing them. From then on the session is damaged.
 func (s *Store) setAside(e *entry) error {
-	return s.keep(asideDir, asideName(e.name, e.pos), e.bytes)
+	for pos := e.pos; ; pos++ {
+		// Another journal may have had an entry at the same position.
+		name := asideName(e.name, pos)
+		b, err := s.readAll(asideDir + "/" + name)
+		if err == nil && !bytes.HasPrefix(e.bytes, b) {
+			continue
+		}
+		return s.keep(asideDir, name, e.bytes)
+	}
 }
 
 func asideName(name string, pos uint64) string {
@@ -218,17 +226,36 @@ func (s *Store) cutTail(sess *session, tail *logTail, size int64) error {
 			return errors.New("an unfinished line waits for its journal entry") // disk full: later
 		}
 	}
+	if s.planted(plantCutMore) {
+		end = tail.lastAt
+	}
+	return s.cut(sess, torn, end)
+}
+
+// cut keeps bytes as evidence and cuts them off a log.
+func (s *Store) cut(sess *session, torn []byte, end int64) error {
 	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, s.cfg.random())
 	if err := s.keep(evidenceDir, name, torn); err != nil {
 		return err
-	}
-	if s.planted(plantCutMore) {
-		end = tail.lastAt
 	}
 	if err := sess.f.Truncate(end); err != nil {
 		return err
 	}
 	return sess.f.Datasync()
+}
+
+// cutStub empties a log that was cut off in its first batch, which is no
+// session, for a session that is about to be made.
+func (s *Store) cutStub(sess *session) error {
+	b, err := s.readAll(logPath(sess.name))
+	if err != nil {
+		return err
+	}
+	if err := s.cut(sess, b, 0); err != nil {
+		return err
+	}
+	sess.stub, sess.fileUID = false, 0
+	return nil
 }
 
 // isForeign tells whether an error of opening a log is somebody's doing and

@@ -35,6 +35,22 @@ type checkedLog struct {
 	damage *hansard.DamagedError
 }
 
+// sound tells whether no damage of a log was found in this process.
+func (c *checked) sound(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.m[name].damage == nil
+}
+
+func (c *checked) set(name string, l checkedLog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m == nil || len(c.m) > 16*maxSessions {
+		c.m = map[string]checkedLog{}
+	}
+	c.m[name] = l
+}
+
 func (c *checked) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,12 +78,7 @@ func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size in
 			s.noteDamage(name, d)
 		}
 	}
-	s.checked.mu.Lock()
-	defer s.checked.mu.Unlock()
-	if s.checked.m == nil || len(s.checked.m) > 16*maxSessions {
-		s.checked.m = map[string]checkedLog{}
-	}
-	s.checked.m[name] = checkedLog{inode, d}
+	s.checked.set(name, checkedLog{inode, d})
 	return d, nil
 }
 
@@ -105,12 +116,12 @@ func unfinished(c *chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 	if err != nil || size <= at {
 		return nil, err
 	}
-	rest := make([]byte, min(size-at, 4096))
+	rest := make([]byte, min(size-at, maxLineBytes))
 	n, err := f.ReadAt(rest, at)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if c.started && looksUnfinished(rest[:n]) || !c.started && strings.HasPrefix(`{"hansard":`, string(rest[:min(n, 11)])) {
+	if c.started && looksUnfinished(rest[:n]) || !c.started && looksBegun(rest[:n]) {
 		return nil, nil
 	}
 	c.lines++
@@ -147,6 +158,12 @@ func quickLine(b []byte) (*line, error) {
 		return nil, err
 	}
 	return &line{Seq: seq, Left: left, prev: prev, crc: crc}, nil
+}
+
+// foundDamage makes damage known to this process and the others.
+func (s *Store) foundDamage(name string, inode uint64, d *hansard.DamagedError) {
+	s.checked.set(name, checkedLog{inode, d})
+	s.noteDamage(name, d)
 }
 
 // noteDamage remembers damage for other processes. A cache: errors do not count.
@@ -200,6 +217,18 @@ func (s *Store) asideDamage(name string, id hansard.SessionID) *hansard.DamagedE
 	return nil
 }
 
+// allAsides are the names of the sessions of which something was set aside.
+func (s *Store) allAsides() map[string]bool {
+	names := map[string]bool{}
+	entries, _ := s.fs.ReadDir(asideDir)
+	for _, e := range entries {
+		if i := strings.LastIndexByte(e.Name, '.'); i > 0 {
+			names[e.Name[:i]] = true
+		}
+	}
+	return names
+}
+
 // asides are the files with what was set aside of a session.
 func (s *Store) asides(name string) (names []string) {
 	entries, err := s.fs.ReadDir(asideDir)
@@ -233,6 +262,27 @@ func (s *Store) knownDamage(sess *session) error {
 	return nil
 }
 
+// prepareLog looks at a log that is about to be written to.
+func (s *Store) prepareLog(f vfs.File, r *request) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if _, err := readHeader(f, r.id); err != nil {
+		if err == io.EOF {
+			return nil // not made yet
+		}
+		return err
+	}
+	if d, err := s.checkOnce(f, r.name, r.id, size); d != nil || err != nil {
+		if d != nil {
+			return d
+		}
+		return err
+	}
+	return nil
+}
+
 // prepare does what can take long before any lock is taken.
 func (s *Store) prepare(r *request) error {
 	s.checked.mu.Lock()
@@ -245,13 +295,7 @@ func (s *Store) prepare(r *request) error {
 	if err != nil {
 		return nil // no log yet, or the commit will say what is wrong
 	}
-	size, err := f.Size()
-	if err == nil {
-		var d *hansard.DamagedError
-		if d, err = s.checkOnce(f, r.name, r.id, size); d != nil {
-			err = d
-		}
-	}
+	err = s.prepareLog(f, r)
 	_ = f.Close()
 	if err != nil {
 		return err

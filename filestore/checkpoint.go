@@ -100,6 +100,7 @@ type checkpointing struct {
 	upTo  uint64
 	chain uint64
 	names []string
+	seen  map[uint64]bool // marks that were taken care of
 }
 
 // beginCheckpoint notes what has to be made durable; nil when nothing has.
@@ -113,7 +114,7 @@ func (s *Store) beginCheckpoint() (*checkpointing, error) {
 	if s.w.applied == s.w.start {
 		return nil, nil
 	}
-	c := &checkpointing{ring: s.ring, upTo: s.w.applied, chain: s.w.tailChain}
+	c := &checkpointing{ring: s.ring, upTo: s.w.applied, chain: s.w.tailChain, seen: map[uint64]bool{}}
 	if c.upTo < s.w.written {
 		var err error
 		if c.chain, err = s.ring.chainAt(c.upTo); err != nil {
@@ -138,7 +139,7 @@ const checkpointFiles = 128
 func (s *Store) syncLogs(c *checkpointing) error {
 	for names := c.names; len(names) > 0; {
 		n := min(len(names), checkpointFiles)
-		if err := s.syncSome(names[:n]); err != nil {
+		if err := s.syncSome(c, names[:n]); err != nil {
 			return err
 		}
 		names = names[n:]
@@ -156,7 +157,7 @@ type openedForSync struct {
 // open before a failure is told of it, so open first, look for marks next.
 // Whoever marked a log and is not done may have been told of a failure that
 // nobody will tell us: then, and when our own sync fails, only a copy is safe.
-func (s *Store) syncSome(names []string) (err error) {
+func (s *Store) syncSome(c *checkpointing, names []string) (err error) {
 	var logs []openedForSync
 	defer func() {
 		for _, l := range logs {
@@ -176,6 +177,11 @@ func (s *Store) syncSome(names []string) (err error) {
 	marks, err := s.marks(false)
 	if err != nil {
 		return err
+	}
+	for _, l := range logs {
+		if m := markOf(l.name); marks[m] {
+			c.seen[m] = true
+		}
 	}
 	if s.cfg.inline {
 		for _, l := range logs {
@@ -332,9 +338,6 @@ func (s *Store) writeStart(c *checkpointing) (hseq uint64, err error) {
 	sl := slots[keep]
 	sl.epoch, sl.hseq = s.w.epoch, slots[best].hseq+1
 	sl.start, sl.startChain = c.upTo, c.chain
-	if s.planted(plantStartEarly) {
-		s.w.start = c.upTo
-	}
 	return sl.hseq, s.ring.writeSlot(1-keep, &sl)
 }
 
@@ -363,5 +366,5 @@ func (s *Store) publishStart(c *checkpointing, hseq uint64) error {
 		return err // a later checkpoint overwrote it and will publish its own
 	}
 	s.w.start = max(s.w.start, c.upTo)
-	return nil
+	return s.removeDead(c.seen)
 }

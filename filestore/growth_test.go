@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -254,13 +256,64 @@ func TestGrowthStat(t *testing.T) {
 	}
 }
 
-// readOnly opens a store for reading, its reads counted.
+// readOnly opens a store for reading, its reads from then on counted.
 func readOnly(t testing.TB, d *vfs.Disk) (*Store, *countFS) {
 	t.Helper()
-	c := &countFS{FS: d.Process("reader"), files: map[string]int64{}}
-	s, err := open(c, Options{ReadOnly: true}, config{inline: true})
+	c := &countFS{FS: d.Process("reader")}
+	s, err := open(c, Options{ReadOnly: true, LockWait: time.Hour}, simConfig(uint64(d.Ops())+12345, growthRing))
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.reset()
 	return s, c
+}
+
+// benchAppend appends to a session of a store on the disk.
+func benchAppend(b *testing.B, dir string, id hansard.SessionID) {
+	s, err := Open(dir, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	batch := hansard.Batch{Events: []hansard.Event{pad(0, 1000)}}
+	if _, err := s.Append(context.Background(), id, batch); err != nil { // opens the log
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Append(context.Background(), id, batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+}
+
+// putLogs makes a store's directory with these logs in it.
+func putLogs(b *testing.B, n, events int) string {
+	b.Helper()
+	dir := b.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, sessionsDir), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		id := hansard.SessionID(fmt.Sprintf("s%d", i))
+		log := buildLog(id, uint64(i+1), events, func(i int) (hansard.Event, string) { return pad(i, 10), "" })
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(logPath(encodeName(id)))), log, 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// BenchmarkAppendByLength: the length of a session does not matter.
+func BenchmarkAppendByLength(b *testing.B) {
+	for _, events := range []int{10, 10_000, 1_000_000} {
+		b.Run(fmt.Sprint(events), func(b *testing.B) { benchAppend(b, putLogs(b, 1, events), "s0") })
+	}
+}
+
+// BenchmarkAppendBySessions: nor does the number of sessions.
+func BenchmarkAppendBySessions(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchAppend(b, putLogs(b, n, 1), "s7") })
+	}
 }

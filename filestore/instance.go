@@ -19,9 +19,8 @@ const (
 // own, locked by the kernel while it lives. Whoever can lock it knows that the
 // process is dead; its content then tells which logs it was syncing.
 type instance struct {
-	name   string
-	f      vfs.File
-	holder []byte
+	name string
+	f    vfs.File
 }
 
 // newInstance makes and locks this process's file, under write.lock.
@@ -41,7 +40,7 @@ func (s *Store) newInstance() (*instance, error) {
 		_ = s.fs.Remove(name)
 		return nil, fmt.Errorf("register: %w", err)
 	}
-	return &instance{name: name, f: f, holder: holderRecord()}, nil
+	return &instance{name: name, f: f}, nil
 }
 
 // markOf identifies a log in a mark.
@@ -110,26 +109,38 @@ func (s *Store) marks(onlyDead bool) (map[uint64]bool, error) {
 		if onlyDead && !dead(f) {
 			return nil
 		}
-		var b [8 * markSlots]byte
-		_, _ = f.ReadAt(b[:], 0) // a short file has fewer marks
-		for i := range markSlots {
-			if m := binary.LittleEndian.Uint64(b[8*i:]); m != 0 {
-				marks[m] = true
-			}
+		for _, m := range marksIn(f) {
+			marks[m] = true
 		}
 		return nil
 	})
 	return marks, err
 }
 
+func marksIn(f vfs.File) (marks []uint64) {
+	var b [8 * markSlots]byte
+	_, _ = f.ReadAt(b[:], 0) // a short file has fewer marks
+	for i := range markSlots {
+		if m := binary.LittleEndian.Uint64(b[8*i:]); m != 0 {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
 func (s *Store) deadMarks() (map[uint64]bool, error) { return s.marks(true) }
 
-// removeDead removes the files of dead instances, under write.lock and after
-// what they marked was taken care of.
-func (s *Store) removeDead() error {
+// removeDead removes the files of dead instances, under write.lock: those that
+// marked nothing but what was taken care of. Nil: everything was.
+func (s *Store) removeDead(done map[uint64]bool) error {
 	return s.eachOther(func(name string, f vfs.File) error {
 		if !dead(f) {
 			return nil
+		}
+		for _, m := range marksIn(f) {
+			if done != nil && !done[m] {
+				return nil
+			}
 		}
 		if err := s.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -224,7 +224,9 @@ func readSlots(f vfs.File) (slots [2]slot, valid [2]bool, best int, err error) {
 			}
 			return slots, valid, -1, fmt.Errorf("read journal slot: %w", err)
 		}
-		slots[i], valid[i] = decodeSlot(b)
+		if slots[i], valid[i] = decodeSlot(b); !valid[i] {
+			slots[i] = slot{}
+		}
 		if valid[i] && (best < 0 || slots[i].hseq > slots[best].hseq) {
 			best = i
 		}
@@ -248,6 +250,9 @@ func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
 		w.pos, w.buf = pos, make([]byte, size)
 		if _, err := w.r.f.ReadAt(w.buf, w.r.at(pos)); err != nil {
 			w.buf = nil
+			if err == io.EOF {
+				return nil, &errJournalDamaged{"it is cut off"}
+			}
 			return nil, fmt.Errorf("read journal: %w", err)
 		}
 	}
@@ -270,7 +275,7 @@ func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*entry, error) {
 	if ok {
 		e.pos = pos
 	}
-	if !ok || !w.r.lax && (e.prev != chain || e.epoch < minEpoch) || entryHeader+payload > w.r.size-pos%w.r.size {
+	if !ok || payload > w.r.size || !w.r.lax && (e.prev != chain || e.epoch < minEpoch) || entryHeader+payload > w.r.size-pos%w.r.size {
 		return nil, nil
 	}
 	if e.kind == kindPad {

@@ -173,7 +173,15 @@ func (k *keyIndex) advance(s *Store, name string, f vfs.File) error {
 		}
 		l, err := quickLine(b)
 		if err != nil {
-			return nil // damage: the session refuses writes for it elsewhere
+			// What is behind it can't be looked up: a key there would be
+			// stored a second time.
+			id, _ := decodeName(name)
+			_, d, readErr := checkLog(f, id, quickLine)
+			if d == nil {
+				return errors.Join(err, readErr)
+			}
+			s.foundDamage(name, inode, d)
+			return d
 		}
 		if l.Key != "" {
 			batch, offs = append(batch, l.Key), append(offs, at)

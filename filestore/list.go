@@ -57,9 +57,16 @@ func (s *Store) describe(ctx context.Context, id hansard.SessionID) (hansard.Inf
 		info.Updated = tail.last.Time
 	}
 	m, err := readMeta(l.f, tail)
-	if errors.As(err, &damaged) {
-		damaged.Session, damaged.SafeSeq = id, tail.last.Seq
-		info.Damage = damaged
+	if errors.As(err, &damaged) || errors.Is(err, errNoLine) {
+		_, found, err := checkLog(l.f, id, decodeLine)
+		if err != nil {
+			return hansard.Info{}, err
+		}
+		if found == nil {
+			found = damagedAt(id, tail.lastAt, "the metadata can't be found")
+			found.SafeSeq = tail.last.Seq
+		}
+		info.Damage, info.LastSeq = found, found.SafeSeq
 		return info, nil
 	}
 	if err != nil {
@@ -160,6 +167,7 @@ func (s *Store) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.loadCatalog()
+	aside := s.allAsides()
 	fresh := make(map[string]catalogEntry, len(entries))
 	infos := make([]hansard.Info, 0, len(entries))
 	changed := 0
@@ -175,13 +183,23 @@ func (s *Store) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 		if !ok {
 			continue // verify tells of it
 		}
-		entry, isNew := s.catalogEntry(ctx, name, id)
+		entry, isNew := s.catalogEntry(ctx, name, id, aside[name])
+		delete(aside, name)
 		if isNew {
 			changed++
 		}
 		fresh[name] = entry
 		if !entry.Gone {
 			infos = append(infos, entry.Info)
+		}
+	}
+	for name := range aside { // sessions whose log is missing
+		if id, ok := decodeName(name); ok {
+			info, err := s.describe(ctx, id)
+			if err != nil {
+				info = unreadable(id, err)
+			}
+			infos = append(infos, info)
 		}
 	}
 	changed += len(c.m) - len(fresh) + changed // removed files count too
@@ -193,7 +211,7 @@ func (s *Store) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 }
 
 // catalogEntry is the catalog's entry of a file, described anew if it changed.
-func (s *Store) catalogEntry(ctx context.Context, name string, id hansard.SessionID) (entry catalogEntry, isNew bool) {
+func (s *Store) catalogEntry(ctx context.Context, name string, id hansard.SessionID, aside bool) (entry catalogEntry, isNew bool) {
 	st, err := s.fs.Stat(logPath(name))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +220,7 @@ func (s *Store) catalogEntry(ctx context.Context, name string, id hansard.Sessio
 		return catalogEntry{Info: unreadable(id, err)}, false
 	}
 	old, ok := s.catalog.m[name]
-	if ok && old.Inode == st.Inode && old.Size == st.Size && old.ModTime.Equal(st.ModTime) && old.Info.Damage == nil {
+	if ok && old.Inode == st.Inode && old.Size == st.Size && old.ModTime.Equal(st.ModTime) && old.Info.Damage == nil && !aside && s.checked.sound(name) {
 		return old, false
 	}
 	entry = catalogEntry{Inode: st.Inode, Size: st.Size, ModTime: st.ModTime}

@@ -39,7 +39,10 @@ func (s *Store) openLocks() (err error) {
 	if s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName); err != nil {
 		return err
 	}
-	s.files.open, _, err = s.openLockFile(openLockName)
+	if s.files.open, _, err = s.openLockFile(openLockName); err != nil {
+		_ = s.files.write.Close() // both or none
+		s.files.write = nil
+	}
 	return err
 }
 
@@ -49,7 +52,11 @@ func (s *Store) openLockFile(name string) (vfs.File, uint64, error) {
 		return nil, 0, fmt.Errorf("open %s: %w", name, err)
 	}
 	inode, err := f.Inode()
-	return f, inode, err
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, err
+	}
+	return f, inode, nil
 }
 
 // lockTest makes sure that the kernel's locks exclude here at all: on some
@@ -113,9 +120,9 @@ func (s *Store) refresh(look bool) error {
 		return s.attach()
 	}
 	w, durable, holder, ok := s.ctl.readAll()
-	if holder != string(s.inst.holder) {
+	if holder != string(s.holder) {
 		// For people who wait; a failure to tell them is no reason to stop.
-		_, _ = s.ctl.f.WriteAt(s.inst.holder, 2*recordBytes)
+		_, _ = s.ctl.f.WriteAt(s.holder, 2*recordBytes)
 	}
 	if ok && w.epoch == s.ring.epoch && (!look || s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode)) {
 		s.w = w

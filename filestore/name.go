@@ -17,7 +17,7 @@ const (
 // kept as a bitmap behind an equals sign, which no id contains; ":" becomes "!",
 // and a name that some systems reserve for devices gets an equals sign in front.
 //
-//	demo-1  → demo-1        Demo → demo=g        a:b → a!b        con → =con
+//	demo-1  → demo-1        Demo → demo=g0       a:b → a!b        con → =con
 
 var caseBits = base32.HexEncoding.WithPadding(base32.NoPadding)
 

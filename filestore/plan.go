@@ -92,6 +92,11 @@ func (p *plan) create(sess *session, m hansard.Meta, left int) error {
 	if sess.exists {
 		return hansard.ErrExists
 	}
+	if sess.stub {
+		if err := p.store.cutStub(sess); err != nil {
+			return err
+		}
+	}
 	sess.exists = true
 	sess.uid = p.store.cfg.random()
 	d := p.draft(sess)

@@ -9,7 +9,6 @@ const (
 	plantNoSync              // acknowledge without syncing the ring
 	plantNoDirSync           // checkpoint without syncing the directory of the logs
 	plantLogBeforeSync       // write the logs before the ring is durable
-	plantStartEarly          // free the ring's space before the slot is durable
 	plantNoChain             // take entries of another time for valid
 	plantReplayEarly         // answer a known key before its entry is durable
 	plantTrustControl        // believe the control file on first open

@@ -1,6 +1,8 @@
 package filestore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"syscall"
@@ -11,7 +13,7 @@ import (
 
 var plantNames = map[plant]string{
 	plantNoSync: "no sync", plantNoDirSync: "no directory sync", plantLogBeforeSync: "log before sync",
-	plantStartEarly: "start before slot", plantNoChain: "no chain", plantReplayEarly: "replay before durable",
+	plantNoChain: "no chain", plantReplayEarly: "replay before durable",
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
 	plantAppendMode: "append mode", plantNoCopy: "log not copied", plantNoAdopt: "no adoption",
@@ -34,24 +36,84 @@ func TestSimPlanted(t *testing.T) {
 	}
 }
 
-// hunt tries one disaster after the other until something goes wrong.
+// hunt tries the disasters that a bug should show in, for seed after seed, until
+// something goes wrong.
 func hunt(p plant) error {
-	if p == plantCutMore {
+	var disasters []func(seed uint64, p plant) error
+	switch p {
+	case plantCutMore:
 		return tornCopy(p)
+	case plantNoRewrite:
+		disasters = append(disasters, huntLateComer)
+	case plantRetrySync, plantNoCopy:
+		disasters = append(disasters, huntSyncErrors)
+	case plantNoAdopt, plantAppendMode:
+		disasters = append(disasters, huntKills)
+	case plantNoLock, plantLostLockFile:
+		disasters = append(disasters, quietWorld)
+	case plantHalfBatch:
+		disasters = append(disasters, huntReaders)
+	case plantReplayEarly:
+		disasters = append(disasters, huntSharedKeys)
+	default:
+		var states atomic.Int64
+		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })
 	}
-	var states atomic.Int64
-	for seed := range uint64(12) {
-		if err := quietWorld(5000+seed, p); err != nil {
-			return err
+	first := uint64(5000)
+	switch p { // the seeds before do not come upon it
+	case plantReplayEarly:
+		first = 5050
+	case plantRetrySync:
+		first = 5016
+	}
+	for seed := range uint64(40) {
+		for _, d := range disasters {
+			if err := d(first+seed, p); err != nil {
+				return err
+			}
 		}
-		if err := huntKills(5000+seed, p); err != nil {
-			return err
-		}
-		if err := huntSyncErrors(5000+seed, p); err != nil {
-			return err
-		}
-		if err := cutWorld(5000+seed, p, &states); err != nil {
-			return err
+	}
+	return nil
+}
+
+// huntLateComer has a sync fail, the process that was told of it die, the other
+// one stop, and a third one join and write, before the power is cut: nobody
+// tells the third one that the ring lost what is before its entries.
+func huntLateComer(seed uint64, p plant) error {
+	for k := 4; k <= 30; k++ {
+		w := newWorld(seed)
+		w.plant = p
+		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journalName, N: k}, vfs.Fault{Err: syscall.EIO})
+		both := []*worker{w.spawn("P0", 10, 100), w.spawn("P1", 10, 101)}
+		var late *worker
+		w.disk.OnOp(func(op vfs.Op) {
+			if op.Kind != vfs.OpSync || op.Err == nil || late != nil {
+				return
+			}
+			w.disk.KillAt(vfs.Match{Proc: op.Proc}, 0)
+			for _, k := range both {
+				if k.p.Name() != op.Proc {
+					k.p.Stop()
+				}
+			}
+			late = w.spawn("late", 6, 102)
+		})
+		var found error
+		w.disk.OnIdle(func() bool {
+			if late != nil && late.done && found == nil {
+				d := w.disk.Clone()
+				d.PowerCut(vfs.Cut{})
+				found = w.check(d, "after")
+			}
+			stopped := false
+			for _, k := range both {
+				stopped = stopped || k.p.Stopped()
+				k.p.Continue()
+			}
+			return stopped
+		})
+		if err := errors.Join(w.disk.Run(), found, w.wrong); err != nil {
+			return fmt.Errorf("seed %d: sync %d fails, a third process joins: %w\n%s", seed, k, err, trace(w.disk, 60))
 		}
 	}
 	return nil
@@ -59,6 +121,96 @@ func hunt(p plant) error {
 
 func quietWorld(seed uint64, p plant) error {
 	return disaster(seed, p, 3, 20, func(*vfs.Disk) {})
+}
+
+// huntReaders has readers read all the time while writes happen in two steps.
+func huntReaders(seed uint64, p plant) error {
+	w := newWorld(seed)
+	w.plant = p
+	w.disk.Split = 100
+	w.spawn("P0", 12, 100)
+	for i := range 2 {
+		r := &worker{w: w, p: w.disk.Process(fmt.Sprintf("R%d", i))}
+		w.disk.Go(r.p, func() {
+			for range 60 {
+				s, err := w.openWith(r.p, Options{ReadOnly: true, MustExist: true})
+				if err != nil {
+					_ = r.p.Yield()
+					continue // no store yet
+				}
+				r.s = s
+				for _, id := range simSessions {
+					r.read(context.Background(), id)
+				}
+				_ = s.Close()
+			}
+		})
+	}
+	if err := errors.Join(w.disk.Run(), w.wrong); err != nil {
+		return fmt.Errorf("seed %d: %w\n%s", seed, err, trace(w.disk, 60))
+	}
+	return nil
+}
+
+// huntSharedKeys has all processes append under the same keys, and cuts the
+// power everywhere.
+func huntSharedKeys(seed uint64, p plant) error {
+	w := newWorld(seed)
+	w.plant = p
+	var states atomic.Int64
+	found := w.cutEverywhere(&states)
+	for i := range 3 {
+		w.spawn(fmt.Sprintf("P%d", i), 8, uint64(100+i)).shared = true
+	}
+	return errors.Join(w.disk.Run(), *found, w.wrong)
+}
+
+// huntStoppedCheckpoint stops a process that has written a slot and not synced
+// it, while another goes on, and cuts the power everywhere.
+func huntStoppedCheckpoint(seed uint64, p plant) error {
+	w := newWorld(seed)
+	w.plant = p
+	var states atomic.Int64
+	victim := w.spawn("P0", 30, 100)
+	w.spawn("P1", 30, 101)
+	var found *error
+	w.disk.OnOp(func(op vfs.Op) {
+		slot := op.Kind == vfs.OpWrite && op.Name == journalName && op.Off < ringAt && op.Len == slotUsed
+		if slot && op.Proc == "P0" && op.PN > 120 && found == nil {
+			victim.p.Stop()
+			found = w.cutEverywhere(&states)
+		}
+	})
+	w.disk.OnIdle(func() bool {
+		stopped := victim.p.Stopped()
+		victim.p.Continue()
+		return stopped
+	})
+	err := errors.Join(w.disk.Run(), w.wrong)
+	if found != nil {
+		err = errors.Join(*found, err)
+	}
+	return err
+}
+
+// TestSimHunts: the hunts find nothing where no bug was planted.
+func TestSimHunts(t *testing.T) {
+	for seed := range uint64(3) {
+		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntSyncErrors, huntKills} {
+			if err := hunt(5000+seed, plantNone); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestSimReaders: the same without the bug. (P4)
+func TestSimReaders(t *testing.T) {
+	for seed := range uint64(20) {
+		if err := huntReaders(5000+seed, plantNone); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func huntKills(seed uint64, p plant) error {
@@ -131,6 +283,15 @@ func tornCopy(p plant) error {
 		return fmt.Errorf("after the copy: %w", w.wrong)
 	}
 	return w.finish()
+}
+
+// TestSimLateComer: the same without the bug.
+func TestSimLateComer(t *testing.T) {
+	for seed := range uint64(6) {
+		if err := huntLateComer(5000+seed, plantNone); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestTornCopy: the same without the bug: nothing but what the copy lost is lost.

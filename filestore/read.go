@@ -55,7 +55,10 @@ func readUID(f vfs.File) (uint64, error) {
 func readHeader(f vfs.File, id hansard.SessionID) (*header, error) {
 	b, err := readLineAt(f, 0)
 	if errors.Is(err, errNoLine) {
-		return nil, io.EOF
+		if err := beingMade(f, id); err != nil {
+			return nil, err
+		}
+		b, err = readLineAt(f, 0) // it is there now
 	}
 	if err != nil {
 		return nil, err
@@ -83,6 +86,59 @@ func readHeader(f vfs.File, id hansard.SessionID) (*header, error) {
 		return &header{line: l, uid: uid, end: int64(len(b)) + 1}, nil
 	}
 	return nil, d
+}
+
+// beingMade tells whether a log without a line is one whose first line is being
+// written: io.EOF; anything else is damage. Nil: the line has come meanwhile.
+func beingMade(f vfs.File, id hansard.SessionID) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, min(size, maxLineBytes))
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if bytes.IndexByte(b[:n], '\n') >= 0 {
+		return nil
+	}
+	if looksBegun(b[:n]) {
+		return io.EOF
+	}
+	d := damagedAt(id, 0, "it has no line of a log")
+	d.Line = 1
+	return d
+}
+
+// looksBegun tells whether bytes are the beginning of a header.
+func looksBegun(b []byte) bool {
+	const begin = `{"hansard":`
+	n := min(len(b), len(begin))
+	return string(b[:n]) == begin[:n] && looksPartial(b)
+}
+
+// looksPartial tells whether bytes may be a part of a line: no control
+// characters, and not a whole line with something other than a newline behind.
+func looksPartial(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 {
+			return false
+		}
+	}
+	// Content may look like the end of a line, but not with its checksum; so a
+	// few looks are enough, and more would let content make this slow.
+	for at, looks := 0, 0; looks < 16; looks++ {
+		i := bytes.Index(b[at:], []byte(`,"crc":"`))
+		if i < 0 || len(b) <= at+i+crcWidth {
+			break
+		}
+		at += i + crcWidth
+		if _, _, err := checkFrame(b[:at]); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // headerVersion reads the version before anything else of the line is believed.
@@ -207,7 +263,7 @@ func looksUnfinished(b []byte) bool {
 		}
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
-			return bytes.IndexByte(b, 0) < 0
+			return looksPartial(b)
 		}
 		b = b[i+1:]
 	}
@@ -265,7 +321,19 @@ func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *op
 	if err != nil {
 		return nil, err
 	}
-	return l, s.openTail(l, name, id, size)
+	for range 5 {
+		if err := s.openTail(l, name, id, size); err != nil {
+			return nil, err
+		}
+		if l.tail != nil || l.damage != nil {
+			return l, nil
+		}
+		// What was not whole when we looked is whole now: look again.
+		if size, err = f.Size(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("session %s: the log changes as it is read", id)
 }
 
 // openTail reads the end of an opened log, and all of it where it is short.
@@ -280,15 +348,17 @@ func (s *Store) openTail(l *openedLog, name string, id hansard.SessionID, size i
 		if !wholeBatch(l.f) {
 			return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
 		}
-		_, l.damage, err = checkLog(l.f, id, quickLine)
+		_, l.damage, err = checkLog(l.f, id, decodeLine)
 	case errors.As(err, &damaged):
-		_, l.damage, err = checkLog(l.f, id, quickLine)
+		_, l.damage, err = checkLog(l.f, id, decodeLine)
 	case err != nil:
 		return err
 	case tail.last.Deleted:
 		return fmt.Errorf("session %s: %w", id, hansard.ErrDeleted)
 	default:
-		l.damage, err = s.checkOnce(l.f, name, id, tail.end)
+		if l.damage, err = s.checkOnce(l.f, name, id, tail.end); err == nil && l.damage == nil && tail.end < size {
+			l.damage, err = damagedEnd(l.f, id, tail, size)
+		}
 	}
 	if err != nil {
 		return err
@@ -301,6 +371,21 @@ func (s *Store) openTail(l *openedLog, name string, id hansard.SessionID, size i
 		}
 	}
 	return nil
+}
+
+// damagedEnd looks at what is behind the last whole batch.
+func damagedEnd(f vfs.File, id hansard.SessionID, tail *logTail, size int64) (*hansard.DamagedError, error) {
+	rest := make([]byte, min(size-tail.end, maxLineBytes))
+	n, err := f.ReadAt(rest, tail.end)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if looksUnfinished(rest[:n]) {
+		return nil, nil
+	}
+	d := damagedAt(id, tail.end, "what is behind the last batch is no line of a log")
+	d.SafeSeq = tail.last.Seq
+	return d, nil
 }
 
 // wholeBatch tells whether a log has one whole batch, however damaged the rest:
@@ -471,7 +556,7 @@ func (s *Store) scanEvents(ctx context.Context, l *openedLog, id hansard.Session
 			err = c.follow(e)
 		}
 		if err != nil {
-			return c.damage(at, err)
+			return s.damagedInScan(l.f, id, c.damage(at, err))
 		}
 		if e.Seq > after {
 			batch = append(batch, e)
@@ -489,6 +574,19 @@ func (s *Store) scanEvents(ctx context.Context, l *openedLog, id hansard.Session
 			return nil
 		}
 	}
+}
+
+// damagedInScan makes damage that a reader came upon known, and tells it with
+// what is safe of the whole log.
+func (s *Store) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) error {
+	_, whole, err := checkLog(f, id, decodeLine)
+	if err == nil && whole != nil {
+		d = whole
+	}
+	if inode, err := f.Inode(); err == nil {
+		s.foundDamage(encodeName(id), inode, d)
+	}
+	return d
 }
 
 // locate finds the line with a seq by bisection: lines are in the order of

@@ -20,7 +20,7 @@ func (e *errJournalDamaged) Error() string { return "the journal is damaged: " +
 func (e *errJournalDamaged) Is(target error) bool { return target == hansard.ErrDamaged }
 
 func (e *errJournalDamaged) Hint() string {
-	return "sessions can be read; run verify, then repair --journal, which keeps the old journal"
+	return "sessions can be read; to go on without what only the journal has, move the file journal into evidence"
 }
 
 // join makes the store's directory usable and takes part in it. Where taking
@@ -76,7 +76,7 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 			if waited || s.othersLive() {
 				return nil
 			}
-			timer.Reset(s.opt.LockWait)
+			timer.Reset(min(s.opt.LockWait, 2*time.Second))
 		}
 	}
 }
@@ -92,6 +92,9 @@ func (s *Store) attach() error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	s.dropCaches()
+	if err := s.openControl(); err == nil {
+		_, _ = s.ctl.f.WriteAt(s.holder, 2*recordBytes) // for people who wait
+	}
 	if alone {
 		err = s.recover()
 	} else {
@@ -118,12 +121,16 @@ func (s *Store) attach() error {
 }
 
 // openRing opens the journal file and reads its slots.
-func (s *Store) openRing() (r *ring, slots [2]slot, best int, err error) {
-	f, err := s.fs.Open(journalName, 0)
+func (s *Store) openRing(flags vfs.Flag) (r *ring, slots [2]slot, best int, err error) {
+	f, err := s.fs.Open(journalName, flags)
 	if err != nil {
 		return nil, slots, -1, fmt.Errorf("open journal: %w", err)
 	}
+	var size int64
 	inode, err := f.Inode()
+	if err == nil {
+		size, err = f.Size()
+	}
 	if err == nil {
 		slots, _, best, err = readSlots(f)
 	}
@@ -133,6 +140,8 @@ func (s *Store) openRing() (r *ring, slots [2]slot, best int, err error) {
 		err = &errJournalDamaged{"neither of its two slots is valid"}
 	case slots[best].incompat != 0:
 		err = fmt.Errorf("journal: %w", hansard.ErrVersion)
+	case uint64(size) < ringAt+slots[best].size:
+		err = &errJournalDamaged{fmt.Sprintf("it has %d bytes of %d", size, ringAt+slots[best].size)}
 	}
 	if err != nil {
 		_ = f.Close()
@@ -141,6 +150,12 @@ func (s *Store) openRing() (r *ring, slots [2]slot, best int, err error) {
 	sl := slots[best]
 	r = &ring{f: f, inode: inode, store: sl.store, salt: sl.salt, size: sl.size, epoch: sl.epoch, lax: s.planted(plantNoChain)}
 	return r, slots, best, nil
+}
+
+// leftClean tells whether the last to leave said that the ring is empty. The
+// other slot must be valid: else this one may not be the newest.
+func leftClean(slots [2]slot, best int) bool {
+	return slots[best].clean && slots[1-best].hseq > 0 && slots[1-best].hseq < slots[best].hseq
 }
 
 // useRing makes an open ring the one we write to.
@@ -176,12 +191,12 @@ func (s *Store) openControl() error {
 // page cache and the control file say may be older than the disk, or newer.
 func (s *Store) recover() error {
 	s.sweep()
-	r, slots, best, err := s.openRing()
+	r, slots, best, err := s.openRing(0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.newJournal(); err != nil {
 			return err
 		}
-		r, slots, best, err = s.openRing()
+		r, slots, best, err = s.openRing(0)
 	}
 	if err != nil {
 		return err
@@ -190,7 +205,7 @@ func (s *Store) recover() error {
 	sl := slots[best]
 	var entries []*entry
 	end, chain := sl.start, sl.startChain
-	if !sl.clean {
+	if !leftClean(slots, best) {
 		if entries, end, chain, err = r.scan(sl.start, sl.startChain, 0); err != nil {
 			return err
 		}
@@ -247,7 +262,7 @@ func (s *Store) recover() error {
 	if err := s.openControl(); err != nil {
 		return err
 	}
-	if err := s.removeDead(); err != nil {
+	if err := s.removeDead(nil); err != nil {
 		return err
 	}
 	return errors.Join(s.ctl.writeW(&s.w), s.ctl.writeY(s.w.epoch, end))
@@ -325,7 +340,7 @@ func (s *Store) rewriteAndSync(sess *session, entries []*entry) error {
 // joining them, when somebody replaced it, or when the control file is gone.
 // Whoever opens a ring first makes sure that its sync may be believed (rule A).
 func (s *Store) reload() error {
-	r, slots, best, err := s.openRing()
+	r, slots, best, err := s.openRing(0)
 	if err != nil {
 		return err
 	}
@@ -507,7 +522,7 @@ func (s *Store) rotate(size uint64) (err error) {
 	if size != s.ring.size {
 		s.w.applied = fresh.start
 	}
-	r, _, _, err := s.openRing()
+	r, _, _, err := s.openRing(0)
 	if err != nil {
 		return err
 	}

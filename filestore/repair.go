@@ -82,6 +82,11 @@ func (s *Store) repairLocked(id hansard.SessionID, name string) (hansard.Repaire
 			return done, err
 		}
 	}
+	if len(asides) > 0 {
+		if err := s.fs.SyncDir(asideDir); err != nil {
+			return done, err
+		}
+	}
 	s.checked.forget(name)
 	if sess := s.sessions[name]; sess != nil {
 		sess.closeLog()
@@ -111,7 +116,10 @@ func (r *rebuild) safePart(old vfs.File) error {
 	if r.size, err = old.Size(); err != nil {
 		return err
 	}
-	if _, err := readHeader(old, r.id); errors.Is(err, hansard.ErrVersion) {
+	var damaged *hansard.DamagedError
+	if _, err := readHeader(old, r.id); errors.As(err, &damaged) {
+		return nil // nothing is safe
+	} else if err != nil && err != io.EOF {
 		return err
 	}
 	c, d, err := checkLog(old, r.id, decodeLine)

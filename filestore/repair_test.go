@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -318,7 +321,9 @@ func (j *journaled) judge(d *vfs.Disk, want map[hansard.SessionID]int, readable 
 	if !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrVersion) || !strings.Contains(err.Error(), "journal") {
 		return fmt.Errorf("open: %w, want an error that tells of the journal's damage", err)
 	}
-	ro, err := open(d.Process("reader"), Options{ReadOnly: true}, config{inline: true})
+	cfg := simConfig(78, simRing)
+	cfg.inline = false // as programs do: what is wrong is told by the first write
+	ro, err := open(d.Process("reader"), Options{ReadOnly: true, LockWait: time.Hour}, cfg)
 	if err != nil {
 		return fmt.Errorf("open to read: %w", err)
 	}
@@ -442,4 +447,154 @@ func (j *journaled) controlled(control []byte, live bool, add func(*Store, int) 
 		return fmt.Errorf("open after the power cut: %w", err)
 	}
 	return errors.Join(j.lost(s, j.all()), wantSound(s, "s"))
+}
+
+// TestRepairFromAside: what could not go to its log because somebody changed it
+// is set aside, durable, and comes back with the repair where it follows what is
+// safe.
+func TestRepairFromAside(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		what string
+		do   func(d *vfs.Disk, log []byte) // to the log, while the entry of "three" is only in the ring
+		want []string
+	}{
+		{"removed", func(d *vfs.Disk, _ []byte) { putFile(t, d, logPath("s"), nil) }, []string{"one", "two", "three"}},
+		{"garbage", func(d *vfs.Disk, _ []byte) { putFile(t, d, logPath("s"), []byte("garbage\n")) }, []string{"one", "two", "three"}},
+		{"emptied", func(d *vfs.Disk, _ []byte) { putFile(t, d, logPath("s"), []byte{}) }, []string{"one", "two", "three"}},
+		{"a line more", func(d *vfs.Disk, log []byte) { putFile(t, d, logPath("s"), append(log, "more\n"...)) }, []string{"one", "two", "three"}},
+		{"shorter", func(d *vfs.Disk, log []byte) {
+			putFile(t, d, logPath("s"), log[:len(log)-len(linesOf(log)[2])])
+		}, []string{"one", "two", "three"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			s := openSim(t, d.Process("a"), 1)
+			say(t, s, "s", nil, "one")
+			say(t, s, "s", nil, "two")
+			log, _ := d.CacheBytes(logPath("s"))
+			d.KillAt(vfs.Match{Kind: vfs.OpWrite, Name: logPath("s")}, 0)
+			say(t, s, "s", errAny, "three")
+			d.ClearRules()
+			c.do(d, log)
+			b := openSim(t, d.Process("b"), 2)
+			if info, err := b.Stat(ctx, "s"); err != nil || info.Damage != nil { // else the ring had all of it
+				say(t, b, "s", hansard.ErrDamaged, "four")
+				if _, err := b.Repair(ctx, "s"); err != nil {
+					t.Errorf("repair: %v", err)
+				}
+			}
+			hears(t, b, "s", c.want...)
+			say(t, b, "s", nil, "four")
+			d.PowerCut(vfs.Cut{})
+			hears(t, openSim(t, d.Process("c"), 3), "s", append(c.want, "four")...)
+		})
+	}
+}
+
+// TestDamagedLongLog: a log too long to be checked whole at first touch. Its end
+// is looked at by everybody; damage in the middle is known to all as soon as a
+// reader or verify found it.
+func TestDamagedLongLog(t *testing.T) {
+	ctx := context.Background()
+	log := buildLog("long", 5, 12_000, func(i int) (hansard.Event, string) { return pad(i, 400), "" })
+	if len(log) <= checkWhole {
+		t.Fatalf("a log of %d bytes is checked whole", len(log))
+	}
+	middle := bytes.LastIndexByte(log[:len(log)/2], '\n') + 1
+	flipped := changed(log, middle+100, log[middle+100]^1)
+	for _, c := range []struct {
+		what string
+		log  []byte
+		at   int
+		find func(*Store) // finds it, where nobody is asked to know before
+	}{
+		{"garbage behind it", append(bytes.Clone(log), "garbage"...), len(log), nil},
+		{"NULs behind it", append(bytes.Clone(log), make([]byte, 5000)...), len(log), nil},
+		{"an unfinished line with NULs", append(bytes.Clone(log), []byte(`{"seq":9`+strings.Repeat("x", 6000)+"\x00\x00")...), len(log), nil},
+		{"the last line damaged", changed(log, len(log)-50, 'X'), bytes.LastIndexByte(log[:len(log)-1], '\n') + 1, nil},
+		{"found by a reader", flipped, middle, func(s *Store) {
+			for range s.Read(ctx, "long", hansard.Range{}) {
+			}
+		}},
+		{"found by verify", flipped, middle, func(s *Store) { _, _ = findings(s, "") }},
+	} {
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"long": c.log})
+		s, _ := opened(t, d, 1)
+		if info, err := s.Stat(ctx, "long"); err != nil || c.find == nil && info.Damage == nil {
+			t.Errorf("%s: stat: %+v, %v", c.what, info, err)
+		}
+		if c.find != nil {
+			c.find(s)
+		}
+		later, _ := opened(t, d, 2)
+		for who, s := range map[string]*Store{"who found it": s, "another process": later} {
+			info, err := s.Stat(ctx, "long")
+			if err != nil || info.Damage == nil || info.Damage.Offset != int64(c.at) {
+				t.Errorf("%s: %s: stat: damage %v, %v, want it at %d", c.what, who, info.Damage, err, c.at)
+			}
+			if infos, err := listed(s, hansard.Query{}); err != nil || len(infos) != 1 || !infos[0].Damaged() {
+				t.Errorf("%s: %s: list: %+v, %v, want damage", c.what, who, infos, err)
+			}
+			if _, err := s.Append(ctx, "long", hansard.Batch{Events: []hansard.Event{text("x")}}); !errors.Is(err, hansard.ErrDamaged) {
+				t.Errorf("%s: %s: append: %v, want ErrDamaged", c.what, who, err)
+			}
+			if err := s.Delete(ctx, "long", ""); !errors.Is(err, hansard.ErrDamaged) {
+				t.Errorf("%s: %s: delete: %v, want ErrDamaged", c.what, who, err)
+			}
+		}
+		if now, _ := d.CacheBytes(logPath("long")); !bytes.Equal(now, c.log) {
+			t.Errorf("%s: the log was changed", c.what)
+		}
+	}
+}
+
+// TestDamagedOnDisk: the same on a real file system, a few of each kind.
+func TestDamagedOnDisk(t *testing.T) {
+	sm := makeSample(t, 12)
+	w := sm.logs["small"]
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	path := filepath.Join(dir, filepath.FromSlash(logPath("small")))
+	n := 0
+	for _, c := range damages[:7] {
+		try := 0
+		c.corrupt(w, sm, func(what string, log []byte) {
+			if try++; try%97 != 0 || bytes.Equal(log, w.log) {
+				return
+			}
+			n++
+			_ = os.Remove(path)
+			if err := os.WriteFile(path, log, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			v := w.oracle(log)
+			if err := errors.Join(w.wantRead(s, v), w.wantStat(s, v), w.wantFindings(s, v, int64(len(log)))); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if v.damage == sound || v.version {
+				return
+			}
+			done, err := s.Repair(context.Background(), w.id)
+			if err != nil || done.Events != v.safe {
+				t.Errorf("%s: repair: %+v, %v", what, done, err)
+			}
+			if old, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(done.Kept))); err != nil || !bytes.Equal(old, log) {
+				t.Errorf("%s: repair kept %d bytes of %d, %v", what, len(old), len(log), err)
+			}
+			if _, err := s.Append(context.Background(), w.id, hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil {
+				t.Errorf("%s: append after repair: %v", what, err)
+			} else if err := w.wantMore(s, v.safe); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := s.checkpoint(true); err != nil { // nothing of it is left in the journal
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("%d states", n)
 }

@@ -21,6 +21,7 @@ type session struct {
 	fileUID uint64 // the uid in its header; 0: not looked at yet
 
 	known   bool // what follows is the state of the session
+	stub    bool // there is a log, cut off in its first batch: no session
 	exists  bool
 	deleted bool
 	damage  error // why writes are refused
@@ -182,11 +183,25 @@ func (s *Store) load(sess *session, size int64) error {
 // loadLog reads the last line of a log and what is needed to write behind it.
 func (s *Store) loadLog(sess *session, size int64) error {
 	h, err := readHeader(sess.f, sess.id)
+	if err == io.EOF {
+		sess.stub = true
+		return nil
+	}
 	if err != nil {
 		return s.becomeDamaged(sess, err)
 	}
 	tail, err := readTail(sess.f, size)
 	if err != nil {
+		c, d, readErr := checkLog(sess.f, sess.id, decodeLine)
+		switch {
+		case readErr != nil:
+			return readErr
+		case d != nil:
+			return s.becomeDamaged(sess, d)
+		case c.safe == 0 && c.left > 0:
+			sess.stub = true
+			return nil
+		}
 		return s.becomeDamaged(sess, err)
 	}
 	if tail.end < size {
@@ -259,6 +274,8 @@ func (s *Store) logError(id hansard.SessionID, err error) error {
 		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
+	case isForeign(err):
+		return damagedAt(id, 0, "the log can't be opened: %v", err)
 	}
 	return err
 }

@@ -72,26 +72,30 @@ func cutWorld(seed uint64, plant plant, states *atomic.Int64) error {
 	w := newWorld(seed)
 	w.plant = plant
 	w.disk.Writeback = int(seed % 3 * 5)
-	var found error
+	found := w.cutEverywhere(states)
+	err := w.play(3, 20)
+	return errors.Join(*found, err)
+}
+
+// cutEverywhere has every state that follows looked at as a power cut would
+// leave it. The first thing wrong is in the result.
+func (w *world) cutEverywhere(states *atomic.Int64) *error {
+	found := new(error)
 	version := uint64(0)
 	w.disk.OnOp(func(op vfs.Op) {
-		if found != nil || w.disk.Version() == version {
+		if *found != nil || w.disk.Version() == version {
 			return // it would leave the same
 		}
 		version = w.disk.Version()
 		for i, keep := range []int{0, 30, 70, 100} {
 			c := vfs.Cut{Keep: keep, Seed: uint64(op.N*4 + i)}
 			if err := w.cutAndCheck(c, op.N%7 == 0, states); err != nil {
-				found = fmt.Errorf("seed %d: power cut after operation %d, %+v: %w\n%s", w.seed, op.N, c, err, trace(w.disk, 40))
+				*found = fmt.Errorf("seed %d: power cut after operation %d, %+v: %w\n%s", w.seed, op.N, c, err, trace(w.disk, 40))
 				return
 			}
 		}
 	})
-	err := w.play(3, 20)
-	if found != nil {
-		return found
-	}
-	return err
+	return found
 }
 
 // cutAndCheck looks at what a power cut now would leave, on a clone; a second
@@ -214,7 +218,7 @@ func stopped(seed uint64, k int) error {
 	victim, other := w.spawn("P0", 8, 100), w.spawn("P1", 8, 101)
 	reader := &worker{w: w, p: w.disk.Process("reader")}
 	w.disk.Go(reader.p, func() {
-		s, err := open(reader.p, Options{ReadOnly: true}, config{inline: true})
+		s, err := w.openWith(reader.p, Options{ReadOnly: true, MustExist: true})
 		for _, id := range simSessions {
 			if err == nil { // else there is no store yet
 				reader.s = s

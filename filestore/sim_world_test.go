@@ -38,6 +38,10 @@ func newWorld(seed uint64) *world {
 
 // open opens the store as a process.
 func (w *world) open(p *vfs.Proc) (*Store, error) {
+	return w.openWith(p, Options{LockWait: time.Hour})
+}
+
+func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	w.opened++
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -45,7 +49,7 @@ func (w *world) open(p *vfs.Proc) (*Store, error) {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}, plant: w.plant}
-	return open(p, Options{LockWait: time.Hour}, cfg)
+	return open(p, opt, cfg)
 }
 
 // ledger is what callers were told, kept outside of the store.
@@ -53,7 +57,7 @@ type ledger struct {
 	acked   map[hansard.SessionID]map[hansard.Seq]string
 	open    map[string]hansard.SessionID // tags whose outcome was left open
 	refused map[string]hansard.SessionID // tags of batches that were refused
-	keys    map[string]string            // key → first tag of its batch, once acknowledged
+	keys    map[string]hansard.Seq       // where the batches of shared keys are
 	created map[hansard.SessionID]bool
 	deleted map[hansard.SessionID]bool // for certain
 	maybe   map[hansard.SessionID]bool // perhaps deleted
@@ -64,19 +68,20 @@ type ledger struct {
 
 func newLedger() *ledger {
 	return &ledger{acked: map[hansard.SessionID]map[hansard.Seq]string{}, open: map[string]hansard.SessionID{},
-		refused: map[string]hansard.SessionID{}, keys: map[string]string{}, created: map[hansard.SessionID]bool{},
+		refused: map[string]hansard.SessionID{}, keys: map[string]hansard.Seq{}, created: map[hansard.SessionID]bool{},
 		deleted: map[hansard.SessionID]bool{}, maybe: map[hansard.SessionID]bool{},
 		seen: map[hansard.SessionID][]string{}, size: map[string]int{}}
 }
 
 // worker is what one process does.
 type worker struct {
-	w    *world
-	p    *vfs.Proc
-	s    *Store
-	rng  *rand.Rand
-	tag  int
-	done bool
+	w      *world
+	p      *vfs.Proc
+	s      *Store
+	rng    *rand.Rand
+	tag    int
+	done   bool
+	shared bool // do nothing but append under shared keys
 }
 
 // fail notes what a worker found wrong.
@@ -98,11 +103,15 @@ func (k *worker) run(n int) {
 		return
 	}
 	k.s = s
-	for range n {
+	for i := range n {
 		if k.p.Dead() {
 			return
 		}
-		k.step()
+		if k.shared {
+			k.appendShared(context.Background(), i)
+		} else {
+			k.step()
+		}
 	}
 	if err := s.Close(); err != nil && !k.p.Dead() && !k.expected(err) {
 		k.fail("%s: close: %v", k.p.Name(), err)
@@ -119,8 +128,10 @@ func (k *worker) step() {
 	ctx := context.Background()
 	id := simSessions[k.rng.IntN(len(simSessions))]
 	switch r := k.rng.IntN(100); {
-	case r < 70:
+	case r < 60:
 		k.append(ctx, id)
+	case r < 70:
+		k.appendShared(ctx, k.rng.IntN(4))
 	case r < 76:
 		_, err := k.s.Create(ctx, id, hansard.Meta{Title: "made"})
 		if err == nil {
@@ -156,10 +167,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID) {
 		k.tag++
 		tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
 		tags = append(tags, tag)
-		pad := k.rng.IntN(120)
-		if k.rng.IntN(8) == 0 {
-			pad = 500
-		}
+		pad := []int{0, 40, 40, 40, k.rng.IntN(120), 500}[k.rng.IntN(6)]
 		b.Events = append(b.Events, hansard.Event{Data: json.RawMessage(fmt.Sprintf(`"%s %s"`, tag, strings.Repeat("x", pad)))})
 	}
 	if k.rng.IntN(3) == 0 {
@@ -212,6 +220,29 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
+// appendShared appends, under a key, what other processes append under the same
+// key: it is stored once, and all are told where.
+func (k *worker) appendShared(ctx context.Context, n int) {
+	l, id := k.w.ledger, hansard.SessionID("a")
+	key := fmt.Sprintf("shared%d", n)
+	b := hansard.Batch{Create: true, Key: key, Events: []hansard.Event{{Data: json.RawMessage(`"` + key + `"`)}}}
+	r, err := k.s.Append(ctx, id, b)
+	if err != nil {
+		if !k.p.Dead() && !k.expected(err) {
+			k.fail("%s: append %s: %v", k.p.Name(), key, err)
+		}
+		return
+	}
+	if l.acked[id] == nil {
+		l.acked[id] = map[hansard.Seq]string{}
+	}
+	if at, told := l.keys[key]; told && at != r.First {
+		k.fail("%s was stored at seq %d and at %d", key, at, r.First)
+	}
+	l.keys[key] = r.First
+	l.acked[id][r.First] = key
+}
+
 // read reads a session as a reader would, and remembers what it was shown.
 func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	var tags []string
@@ -227,6 +258,9 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 			k.fail("%s: read %s: seq %d after %d events", k.p.Name(), id, e.Seq, len(tags))
 		}
 		tags = append(tags, tagOf(e.Data))
+	}
+	if err := k.w.ledger.whole(tags); err != nil {
+		k.fail("%s: read %s: %v", k.p.Name(), id, err)
 	}
 	if len(tags) > len(k.w.ledger.seen[id]) {
 		k.w.ledger.seen[id] = tags
@@ -333,12 +367,15 @@ func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
 			return fmt.Errorf("a reader saw event %s at seq %d and it is gone", tag, i+1)
 		}
 	}
-	for first, n := range l.size {
-		i, there := at[first]
-		for j := 1; there && j < n; j++ {
-			next := nextTag(first, j)
-			if i+j >= len(tags) || tags[i+j] != next {
-				return fmt.Errorf("of the batch of %s only a part is there", first)
+	return l.whole(tags)
+}
+
+// whole checks that no batch is there in part.
+func (l *ledger) whole(tags []string) error {
+	for i, tag := range tags {
+		for j := 1; j < l.size[tag]; j++ {
+			if i+j >= len(tags) || tags[i+j] != nextTag(tag, j) {
+				return fmt.Errorf("of the batch of %s only a part is there", tag)
 			}
 		}
 	}

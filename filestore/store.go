@@ -35,7 +35,9 @@ import (
 
 // Options says how to open a store. The zero value is safe and durable.
 type Options struct {
-	// ReadOnly refuses writes and touches nothing.
+	// ReadOnly refuses writes. It touches nothing, except that it finishes
+	// what a crash left if nobody else did: else readers would miss events
+	// that are durable only in the journal.
 	ReadOnly bool
 	// AllowNetwork opens the store on a file system whose locks can't be
 	// relied on between machines. Use it only where one machine has it mounted.
@@ -116,6 +118,7 @@ type Store struct {
 	retired     []vfs.File // rings that were replaced; somebody may still sync one
 
 	ringBuf []byte
+	holder  []byte // what people are told who wait for this process
 
 	free   uint64 // bytes of the disk, when it was asked last
 	freeAt time.Time
@@ -184,7 +187,7 @@ func Open(dir string, o *Options) (*Store, error) {
 
 // open is Open on any file system.
 func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
-	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1)}
+	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
 	if _, err := fsys.Stat(journalName); err != nil {
 		// Nothing to read yet, or only logs that were copied here.
 		_, noSessions := fsys.ReadDir(sessionsDir)
@@ -192,7 +195,7 @@ func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 			return nil, fmt.Errorf("there is no store here: %w", fs.ErrNotExist)
 		}
 	}
-	if opt.ReadOnly {
+	if opt.ReadOnly && s.recovered() {
 		return s, nil
 	}
 	if err := s.join(); isReadOnly(err) {
@@ -201,11 +204,23 @@ func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 		s.release()
 		return nil, err
 	}
-	if !cfg.inline && !s.opt.ReadOnly {
+	if !cfg.inline && !opt.ReadOnly && !s.opt.ReadOnly {
 		s.workers.Add(1)
 		go s.checkpointInBackground()
 	}
 	return s, nil
+}
+
+// recovered tells whether the logs have all that is durable: the last to leave
+// left nothing, or somebody is here who has seen to it.
+func (s *Store) recovered() bool {
+	f, err := s.fs.Open(journalName, vfs.ReadOnly)
+	if err != nil {
+		return true // nothing to recover from
+	}
+	defer f.Close()
+	slots, _, best, err := readSlots(f)
+	return err != nil || best < 0 || leftClean(slots, best) || s.othersLive()
 }
 
 // unsupportedFS refuses a file system whose locks can't be relied on.
@@ -229,6 +244,9 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	}
 	r := &request{op: opCreate, id: id, name: encodeName(id), meta: m}
 	r.size = entryHeader + 2*len(r.name) + 2*stampWidth + len(marshal(m))
+	if err := s.prepare(r); err != nil {
+		return hansard.Info{}, err
+	}
 	if _, err := s.submit(ctx, r); err != nil {
 		return hansard.Info{}, err
 	}
@@ -255,7 +273,12 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	if err := s.usable(ctx, id); err != nil {
 		return err
 	}
-	_, err := s.submit(ctx, &request{op: opDelete, id: id, name: encodeName(id), turn: turn, size: 2 * stampWidth})
+	r := &request{op: opDelete, id: id, name: encodeName(id), turn: turn}
+	r.size = entryHeader + 2*len(r.name) + 2*stampWidth
+	if err := s.prepare(r); err != nil {
+		return err
+	}
+	_, err := s.submit(ctx, r)
 	return err
 }
 
@@ -291,7 +314,7 @@ func (s *Store) Close() error {
 		s.waiters.wakeAll()
 		done := make(chan struct{})
 		go func() { s.workers.Wait(); close(done) }()
-		timer := time.NewTimer(s.opt.LockWait + time.Second)
+		timer := time.NewTimer(max(s.opt.LockWait/10, time.Second))
 		defer timer.Stop()
 		select {
 		case <-done:

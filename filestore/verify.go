@@ -116,8 +116,8 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be read: "+err.Error()
 		return v.say(finding)
 	}
-	if d != nil {
-		v.s.noteDamage(name, d)
+	if inode, err := f.Inode(); d != nil && err == nil {
+		v.s.foundDamage(name, inode, d)
 	}
 	if d == nil {
 		d = v.behindJournal(f, name, &c)
@@ -216,7 +216,7 @@ func (v *verifier) examineJournal() error {
 }
 
 func (v *verifier) readJournal() error {
-	r, slots, best, err := v.s.openRing()
+	r, slots, best, err := v.s.openRing(vfs.ReadOnly)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func randomCall(rng *rand.Rand, epoch int) (string, func(ctx context.Context, s 
 			return answer(r, err)
 		}
 	case n <= 14:
-		r := randomRange(rng, 30)
+		r := randomRange(rng, 10) // about as long as the logs get
 		if rng.IntN(10) == 0 {
 			r.Last = -1
 		}

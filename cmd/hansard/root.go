@@ -22,6 +22,7 @@ type app struct {
 	storeSet     bool
 	json         bool // --json
 	allowNetwork bool // --allow-network-fs
+	lockWait     time.Duration
 
 	session string // the session the command is about, for hints
 	started bool   // the arguments were fine: what fails now is not the usage
@@ -100,6 +101,7 @@ SIGTERM. With --json an error ends with one line on stderr:
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, file:./sessions, file:///srv/sessions")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line, for programs")
+	flags.DurationVar(&a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
 	root.AddCommand(

@@ -5,6 +5,6 @@ package main
 // stopper handles Ctrl-Z, which does not exist here.
 type stopper struct{}
 
-func catchStop() *stopper           { return &stopper{} }
-func (s *stopper) use(func(func())) {}
-func (s *stopper) release()         {}
+func catchStop() *stopper                 { return &stopper{} }
+func (*stopper) hold() func(func(func())) { return func(func(func())) {} }
+func (s *stopper) release()               {}

@@ -14,7 +14,7 @@ import (
 // write lock blocks every writer on the machine, so the command leaves the lock
 // first and stops then.
 type stopper struct {
-	mu    sync.Mutex   // guards pause
+	mu    sync.Mutex   // guards pause; held while a store is opened or closed
 	pause func(func()) // runs a function outside the write lock
 	tstp  chan os.Signal
 	done  chan struct{}
@@ -39,22 +39,25 @@ func catchStop() *stopper {
 	return s
 }
 
-// use sets how to get outside the lock of the store that is open; nil when none is.
-func (s *stopper) use(pause func(func())) {
+// hold puts stopping off until it is let go: opening and closing a store take
+// its write lock, and there is no way yet, or no more, to get outside of it.
+// letGo says how to get outside the lock from then on; nil when no store is open.
+func (s *stopper) hold() (letGo func(pause func(func()))) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pause = pause
+	return func(pause func(func())) {
+		s.pause = pause
+		s.mu.Unlock()
+	}
 }
 
 func (s *stopper) suspend() {
 	s.mu.Lock()
-	pause := s.pause
-	s.mu.Unlock()
-	if pause == nil {
+	defer s.mu.Unlock()
+	if s.pause == nil {
 		stopSelf()
 		return
 	}
-	pause(stopSelf)
+	s.pause(stopSelf)
 }
 
 // stopSelf stops the process and returns when it goes on. kill may return

@@ -41,8 +41,10 @@ func (a *app) withStore(want access, fn func(hansard.Store) error) (err error) {
 		return err
 	}
 	defer func() {
-		a.stop.use(nil)
-		if closeErr := s.Close(); err == nil && closeErr != nil {
+		letGo := a.stop.hold()
+		closeErr := s.Close()
+		letGo(nil)
+		if err == nil && closeErr != nil {
 			err = fmt.Errorf("closing the store: %w", closeErr)
 		}
 	}()
@@ -55,10 +57,14 @@ func (a *app) open(want access) (hansard.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	var pause func(func())
+	letGo := a.stop.hold()
+	defer func() { letGo(pause) }()
 	s, err := openStore(spec, &filestore.Options{
 		ReadOnly:     want == reading,
 		MustExist:    want != creating,
 		AllowNetwork: a.allowNetwork,
+		LockWait:     a.lockWait,
 	})
 	if errors.Is(err, errNoStore) {
 		id := a.session
@@ -71,7 +77,7 @@ func (a *app) open(want access) (hansard.Store, error) {
 		return nil, err
 	}
 	if p, ok := s.(interface{ Pause(func()) }); ok {
-		a.stop.use(p.Pause)
+		pause = p.Pause
 	}
 	return s, nil
 }
