@@ -47,7 +47,7 @@ func hunt(p plant) error {
 		disasters = append(disasters, huntLateComer)
 	case plantRetrySync, plantNoCopy:
 		disasters = append(disasters, huntSyncErrors)
-	case plantNoAdopt, plantAppendMode:
+	case plantAppendMode:
 		disasters = append(disasters, huntKills)
 	case plantNoLock, plantLostLockFile:
 		disasters = append(disasters, quietWorld)

@@ -119,7 +119,7 @@ func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 // TestSimPowerCut defends: acknowledged, or shown to a reader, is there after a
 // power cut at any moment, also during recovery. (P2, P3, P6, P9)
 func TestSimPowerCut(t *testing.T) {
-	inWorlds(t, 14, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 19, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := cutWorld(1000+seed, plantNone, states); err != nil {
 			t.Error(err)
 		}
@@ -152,7 +152,7 @@ func opsOf(seed uint64, procs, steps int) int {
 // of a write, takes nothing with it that was acknowledged, and the others go on.
 // (P6)
 func TestSimKill(t *testing.T) {
-	inWorlds(t, 6, 3_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 5, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 2000
 		for k := 1 + int(seed%3); k <= opsOf(seed, 3, 10); k += 3 {
 			err := disaster(seed, plantNone, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
@@ -188,7 +188,7 @@ func TestSimErrors(t *testing.T) {
 // TestSimStop defends: a process stopped at any operation holds up no reader,
 // and no writer unless it is inside write.lock. (invariant 19)
 func TestSimStop(t *testing.T) {
-	inWorlds(t, 6, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 6, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 4000
 		for k := 1 + int(seed%4); k <= opsOf(seed, 1, 8); k += 2 {
 			if err := stopped(seed, k); err != nil {

@@ -278,7 +278,7 @@ func (w *world) check(d *vfs.Disk, who string) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	err = w.ledger.compare(s)
+	err = w.ledger.compare(s, w.opened%4 == 1)
 	if err == nil && w.opened%4 == 0 {
 		err = w.alive(s)
 	}
@@ -298,9 +298,12 @@ func (w *world) alive(s *Store) error {
 }
 
 // compare checks the invariants that can be seen from outside.
-func (l *ledger) compare(s *Store) error {
+func (l *ledger) compare(s *Store, verify bool) error {
 	ctx := context.Background()
 	for f, err := range s.Verify(ctx, "") {
+		if !verify {
+			break // reading finds as much, but for the journal and the names
+		}
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}

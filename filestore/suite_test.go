@@ -2,6 +2,7 @@ package filestore_test
 
 import (
 	"os"
+	"runtime/debug"
 	"testing"
 
 	"hansard"
@@ -10,6 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // the simulation makes much garbage of little
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
 	os.Exit(m.Run())
 }

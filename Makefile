@@ -1,0 +1,50 @@
+# Everything a person or CI does to this project. `make help` lists it.
+
+GO ?= go
+BIN := $(CURDIR)/dist/hansard
+
+.PHONY: help build try test check unit race torture cross lint bench fuzz packages clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+build: ## build the command into dist/
+	$(GO) build -o $(BIN) ./cmd/hansard
+
+try: build ## make a store in a temporary directory and use it
+	@scripts/try $(BIN)
+
+test: packages check cross unit race ## everything: what CI runs
+	@scripts/summary
+
+packages: ## install what the tests need (Debian)
+	@scripts/packages
+
+check: ## formatting and vet
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+
+cross: ## build and vet for the other systems
+	GOOS=darwin $(GO) vet ./...
+	GOOS=windows $(GO) vet ./...
+
+unit: ## all tests
+	@scripts/gotest -timeout 40m ./...
+
+race: ## the contract under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./memstore . && CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
+
+torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
+	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...
+
+lint: ## golangci-lint, where it is installed
+	golangci-lint run ./...
+
+bench: build ## what this disk can do and what hansard makes of it
+	$(BIN) bench
+
+fuzz: ## each fuzz target for FUZZTIME (15s)
+	@scripts/fuzz $${FUZZTIME:-15s}
+
+clean:
+	rm -rf dist
