@@ -22,14 +22,14 @@ const (
 // before it writes, so that doing it again, or finishing what a killed process
 // began, changes nothing. It stops, without losing anything, where the disk is
 // full or a file can't be opened just now.
-func (s *Store) apply(firstOpen bool) error {
+func (s *Store) apply() error {
 	done := 0
 	var err error
 	for _, e := range s.pending {
 		if e.end() > s.lim {
 			break
 		}
-		if err = s.applyEntry(e, firstOpen); err != nil {
+		if err = s.applyEntry(e); err != nil {
 			break
 		}
 		done++
@@ -56,9 +56,9 @@ func (s *Store) apply(firstOpen bool) error {
 }
 
 // applyEntry writes one entry's bytes to where they go in its log.
-func (s *Store) applyEntry(e *entry, firstOpen bool) error {
+func (s *Store) applyEntry(e *entry) error {
 	sess := s.cached(e.name)
-	aside, err := s.writeToLog(sess, e, firstOpen)
+	aside, err := s.writeToLog(sess, e)
 	if err != nil {
 		// A bad spot of the disk must not keep every other session from
 		// going on; but what may be over in a moment is tried again.
@@ -84,7 +84,7 @@ func (s *Store) applyEntry(e *entry, firstOpen bool) error {
 
 // writeToLog does the writing. A reason to set the entry aside is no error: the
 // log was changed by somebody else, and his bytes are not ours to overwrite.
-func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside string, err error) {
+func (s *Store) writeToLog(sess *session, e *entry) (aside string, err error) {
 	size, err := s.openLog(sess, e.off == 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -132,8 +132,9 @@ func (s *Store) writeToLog(sess *session, e *entry, firstOpen bool) (aside strin
 			return "", writeLog(sess.f, e.bytes, size)
 		}
 		return "", writeLog(sess.f, e.bytes[len(there):], e.off+int64(len(there)))
-	case firstOpen && onlyNULsDiffer(there, e.bytes):
-		// A power cut kept the file's length and lost pages of its content.
+	case onlyNULsDiffer(there, e.bytes):
+		// A power cut kept the file's length and lost pages of its content, or
+		// pages whose writing failed were dropped.
 		return "", writeLog(sess.f, e.bytes, e.off)
 	}
 	return "the log has other content there", nil

@@ -137,6 +137,17 @@ const checkpointFiles = 128
 
 // syncLogs makes the logs durable.
 func (s *Store) syncLogs(c *checkpointing) error {
+	for slot, name := range s.suspects {
+		// An earlier sync failed, and the copy as well: nothing but a copy
+		// may be believed, and nobody else is told.
+		if err := s.copyLogLocked(name); err != nil {
+			return err
+		}
+		delete(s.suspects, slot)
+		if err := s.inst.mark(slot, 0); err != nil {
+			return err
+		}
+	}
 	for names := c.names; len(names) > 0; {
 		n := min(len(names), checkpointFiles)
 		if err := s.syncSome(c, names[:n]); err != nil {
@@ -219,10 +230,21 @@ func (s *Store) syncLog(slot int, l openedForSync, marks map[uint64]bool) error 
 	}
 	if failed := l.f.Datasync() != nil || marks[mark]; failed && !s.planted(plantNoCopy) {
 		if err := s.copyLogLocked(l.name); err != nil {
+			s.suspect(slot, l.name)
 			return err // the mark stays
 		}
 	}
 	return s.inst.mark(slot, 0)
+}
+
+// suspect remembers a log that must be copied before anything else.
+func (s *Store) suspect(slot int, name string) {
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	if s.suspects == nil {
+		s.suspects = map[int]string{}
+	}
+	s.suspects[slot] = name
 }
 
 func (s *Store) copyLogLocked(name string) error {
@@ -344,7 +366,7 @@ func (s *Store) writeStart(c *checkpointing) (hseq uint64, err error) {
 func (s *Store) syncRing(r *ring) error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
-	if err := r.f.Datasync(); err != nil {
+	if err := s.datasync(r); err != nil {
 		return errors.Join(err, s.replaceRing(r, err))
 	}
 	return nil

@@ -154,7 +154,7 @@ func (s *Store) removeDead(done map[uint64]bool) error {
 func (s *Store) leave() error {
 	defer s.release()
 	s.wmu.Lock()
-	attached := s.inst != nil
+	attached := s.attached
 	s.wmu.Unlock()
 	if !attached {
 		return nil

@@ -196,6 +196,7 @@ type ring struct {
 	size  uint64
 	epoch uint64
 	lax   bool // plantNoChain
+	bad   bool // a sync failed: no later one may be believed; guarded by Store.syncMu
 }
 
 // at is the offset in the file of a position.

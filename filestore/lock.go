@@ -87,7 +87,7 @@ func (s *Store) lockAgain(again bool) error {
 		}
 	}
 	for {
-		if s.planted(plantNoLock) && s.inst != nil {
+		if s.planted(plantNoLock) && s.attached {
 			break
 		}
 		if err := s.files.write.Lock(vfs.LockExclusive); err != nil {
@@ -116,7 +116,7 @@ func (s *Store) lockAgain(again bool) error {
 
 // refresh reads what others changed since we last had write.lock.
 func (s *Store) refresh(look bool) error {
-	if s.inst == nil {
+	if !s.attached {
 		return s.attach()
 	}
 	w, durable, holder, ok := s.ctl.readAll()
@@ -262,10 +262,15 @@ func (s *Store) datasync(r *ring) error {
 	if s.planted(plantNoSync) {
 		return nil
 	}
+	if r.bad {
+		// Somebody's sync failed before the ring could be replaced.
+		return errors.New("an earlier sync of the journal failed")
+	}
 	err := r.f.Datasync()
 	if err != nil && s.planted(plantRetrySync) {
-		err = r.f.Datasync()
+		return r.f.Datasync()
 	}
+	r.bad = err != nil
 	return err
 }
 

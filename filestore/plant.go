@@ -19,7 +19,6 @@ const (
 	plantCutMore             // cut a good line with an unfinished one
 	plantAppendMode          // write entries at the end of a log, wherever they go
 	plantNoCopy              // go on with a log whose sync failed
-	plantNoAdopt             // write over what a dead writer left complete
 	plantLostLockFile        // remove the lock file after use
 	plantCount
 )

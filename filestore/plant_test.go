@@ -16,7 +16,7 @@ var plantNames = map[plant]string{
 	plantNoChain: "no chain", plantReplayEarly: "replay before durable",
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
-	plantAppendMode: "append mode", plantNoCopy: "log not copied", plantNoAdopt: "no adoption",
+	plantAppendMode: "append mode", plantNoCopy: "log not copied",
 	plantLostLockFile: "lock file removed",
 }
 
@@ -45,8 +45,10 @@ func hunt(p plant) error {
 		return tornCopy(p)
 	case plantNoRewrite:
 		disasters = append(disasters, huntLateComer)
-	case plantRetrySync, plantNoCopy:
+	case plantNoCopy:
 		disasters = append(disasters, huntSyncErrors)
+	case plantRetrySync:
+		disasters = append(disasters, huntCutAfterSyncError)
 	case plantAppendMode:
 		disasters = append(disasters, huntKills)
 	case plantNoLock, plantLostLockFile:
@@ -59,18 +61,36 @@ func hunt(p plant) error {
 		var states atomic.Int64
 		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })
 	}
-	first := uint64(5000)
-	switch p { // the seeds before do not come upon it
-	case plantReplayEarly:
-		first = 5050
-	case plantRetrySync:
-		first = 5016
-	}
 	for seed := range uint64(40) {
 		for _, d := range disasters {
-			if err := d(first+seed, p); err != nil {
+			if err := d(5000+seed, p); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// huntCutAfterSyncError has a sync of the ring fail, and cuts the power
+// everywhere after it.
+func huntCutAfterSyncError(seed uint64, p plant) error {
+	for k := 4; k <= 12; k++ {
+		w := newWorld(seed)
+		w.plant = p
+		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journalName, N: k}, vfs.Fault{Err: syscall.EIO})
+		var states atomic.Int64
+		var found *error
+		w.disk.OnOp(func(op vfs.Op) {
+			if op.Kind == vfs.OpSync && op.Err != nil && found == nil {
+				found = w.cutEverywhere(&states)
+			}
+		})
+		err := w.play(2, 6)
+		if found != nil {
+			err = errors.Join(*found, err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -196,7 +216,7 @@ func huntStoppedCheckpoint(seed uint64, p plant) error {
 // TestSimHunts: the hunts find nothing where no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntSyncErrors, huntKills} {
+		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills} {
 			if err := hunt(5000+seed, plantNone); err != nil {
 				t.Fatal(err)
 			}

@@ -92,6 +92,14 @@ func (s *Store) attach() error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	s.dropCaches()
+	if s.inst == nil {
+		inst, err := s.newInstance() // recovery leaves marks in it
+		if err != nil {
+			_ = s.files.open.Unlock()
+			return err
+		}
+		s.inst = inst
+	}
 	if err := s.openControl(); err == nil {
 		_, _ = s.ctl.f.WriteAt(s.holder, 2*recordBytes) // for people who wait
 	}
@@ -111,12 +119,7 @@ func (s *Store) attach() error {
 	if got, err := s.files.open.TryLock(vfs.LockShared); err != nil || !got {
 		return errors.Join(errors.New("lock: open.lock is held exclusively outside write.lock"), err)
 	}
-	inst, err := s.newInstance()
-	if err != nil {
-		_ = s.files.open.Unlock()
-		return err
-	}
-	s.inst = inst
+	s.attached = true
 	return nil
 }
 
@@ -205,21 +208,33 @@ func (s *Store) recover() error {
 	sl := slots[best]
 	var entries []*entry
 	end, chain := sl.start, sl.startChain
-	if !leftClean(slots, best) {
-		if entries, end, chain, err = r.scan(sl.start, sl.startChain, 0); err != nil {
+	for clean, settled := leftClean(slots, best), false; !settled; {
+		if !clean {
+			if entries, end, chain, err = r.scan(sl.start, sl.startChain, 0); err != nil {
+				return err
+			}
+			if err := r.lostBehind(end, sl.start); err != nil {
+				return err
+			}
+		}
+		// A sync that failed while nobody looked would be reported to nobody:
+		// write what counts once more, so that this sync speaks for it.
+		if err := errors.Join(r.rewrite(sl.start, end), r.rewriteSlot(best)); err != nil {
 			return err
 		}
-		if err := r.lostBehind(end, sl.start); err != nil {
-			return err
+		if err := r.f.Datasync(); err != nil {
+			return fmt.Errorf("sync journal: %w", err)
 		}
-	}
-	// A sync that failed while nobody looked would be reported to nobody:
-	// write what counts once more, so that this sync speaks for it.
-	if err := errors.Join(r.rewrite(sl.start, end), r.rewriteSlot(best)); err != nil {
-		return err
-	}
-	if err := r.f.Datasync(); err != nil {
-		return fmt.Errorf("sync journal: %w", err)
+		// A page that was lost between the scan and the rewriting was written
+		// back as it is on the disk: then that is what counts.
+		settled = true
+		if !clean {
+			_, again, againChain, err := r.scan(sl.start, sl.startChain, 0)
+			if err != nil {
+				return err
+			}
+			settled = again == end && againChain == chain
+		}
 	}
 	// The journal may have been renamed into place by a process that died.
 	if err := s.fs.SyncDir("."); err != nil {
@@ -239,7 +254,7 @@ func (s *Store) recover() error {
 	for _, e := range entries {
 		s.note(e)
 	}
-	if err := s.apply(true); err != nil {
+	if err := s.apply(); err != nil {
 		return err
 	}
 	if s.w.applied < end {
@@ -312,10 +327,17 @@ func (s *Store) settle(entries []*entry, suspects map[uint64]bool) error {
 		if _, err := s.openLog(sess, false); err != nil {
 			continue // removed by somebody else; its entries were set aside
 		}
-		if !suspects[markOf(name)] && s.rewriteAndSync(sess, byName[name]) == nil {
-			continue
+		// If this process dies between a failed sync and the copy, its mark
+		// tells the next one.
+		if err := s.inst.mark(0, markOf(name)); err != nil {
+			return err
 		}
-		if err := s.copyLog(sess); err != nil {
+		if suspects[markOf(name)] || s.rewriteAndSync(sess, byName[name]) != nil {
+			if err := s.copyLog(sess); err != nil {
+				return err
+			}
+		}
+		if err := s.inst.mark(0, 0); err != nil {
 			return err
 		}
 	}
@@ -376,6 +398,10 @@ func (s *Store) reload() error {
 		if err != nil {
 			return err
 		}
+		// A page that was lost between the scan and the rewriting: see recover.
+		if _, again, againChain, err := r.scan(sl.start, sl.startChain, end); err != nil || again != end || againChain != chain {
+			return errors.Join(err, s.rotate(r.size))
+		}
 	}
 	if !known {
 		// Nobody tells which slot and which entries are durable: make all so.
@@ -421,12 +447,6 @@ func (s *Store) catchup() error {
 	if err != nil {
 		return err
 	}
-	if s.planted(plantNoAdopt) && s.w.written >= s.cursor {
-		for end > s.w.written && len(entries) > 0 {
-			last := entries[len(entries)-1]
-			end, chain, entries = last.pos, last.prev, entries[:len(entries)-1]
-		}
-	}
 	if end < s.w.written {
 		if err := s.rotate(s.ring.size); err != nil {
 			return err
@@ -451,7 +471,7 @@ func (s *Store) catchup() error {
 		}
 	}
 	s.dropApplied()
-	return s.apply(false)
+	return s.apply()
 }
 
 // dropApplied forgets pending entries that others have put into the logs.

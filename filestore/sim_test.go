@@ -81,12 +81,12 @@ func cutWorld(seed uint64, plant plant, states *atomic.Int64) error {
 // leave it. The first thing wrong is in the result.
 func (w *world) cutEverywhere(states *atomic.Int64) *error {
 	found := new(error)
-	version := uint64(0)
+	version, acks := uint64(0), 0
 	w.disk.OnOp(func(op vfs.Op) {
-		if *found != nil || w.disk.Version() == version {
-			return // it would leave the same
+		if *found != nil || w.disk.Version() == version && w.ledger.acks == acks {
+			return // it would leave the same, and nobody was told more
 		}
-		version = w.disk.Version()
+		version, acks = w.disk.Version(), w.ledger.acks
 		for i, keep := range []int{0, 30, 70, 100} {
 			c := vfs.Cut{Keep: keep, Seed: uint64(op.N*4 + i)}
 			if err := w.cutAndCheck(c, op.N%7 == 0, states); err != nil {

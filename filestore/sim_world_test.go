@@ -239,6 +239,7 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 	if at, told := l.keys[key]; told && at != r.First {
 		k.fail("%s was stored at seq %d and at %d", key, at, r.First)
 	}
+	l.acks++
 	l.keys[key] = r.First
 	l.acked[id][r.First] = key
 }

@@ -89,6 +89,8 @@ type Store struct {
 	workers   sync.WaitGroup // the leader and the background checkpoint
 	kick      chan struct{}  // wakes the background checkpoint
 	ckMu      sync.Mutex     // one checkpoint at a time in this process
+	suspectMu sync.Mutex
+	suspects  map[int]string // logs whose sync and copy failed, by the slot of their mark; written under both, read under ckMu
 
 	// syncMu admits one fdatasync at a time on this process's ring: two at
 	// once on one descriptor could each take the other's error report.
@@ -100,10 +102,13 @@ type Store struct {
 	// or waits for it. It guards all below.
 	wmu   sync.Mutex
 	files lockFiles
-	inst  *instance // nil until this process takes part in writing
-	ctl   *control
-	ring  *ring
-	w     wRecord // as it was when write.lock was taken, plus our changes
+	inst  *instance // this process among the others; nil: not registered yet
+	// attached: this process takes part in writing. suspects are logs whose
+	// sync failed and that could not be copied, by the slot of their mark.
+	attached bool
+	ctl      *control
+	ring     *ring
+	w        wRecord // as it was when write.lock was taken, plus our changes
 	// lim is how far the ring is known to be durable.
 	lim uint64
 	// cursor is how far the caches know the ring. pending are the entries
