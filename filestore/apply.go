@@ -76,8 +76,11 @@ func (s *Store) applyEntry(e *entry) error {
 	if sess.waiting > 0 {
 		sess.waiting--
 	}
-	if aside == "" && sess.known {
-		sess.inLog = e.off + int64(len(e.bytes))
+	if aside == "" {
+		s.noteApplied(e)
+		if sess.known {
+			sess.inLog = e.off + int64(len(e.bytes))
+		}
 	}
 	return nil
 }

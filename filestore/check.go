@@ -269,8 +269,8 @@ func (s *Store) prepareLog(f vfs.File, r *request) error {
 		return err
 	}
 	if _, err := readHeader(f, r.id); err != nil {
-		if err == io.EOF {
-			return nil // not made yet
+		if err == io.EOF || err == errEmptyLog {
+			return nil // not made yet, or the commit says what is wrong
 		}
 		return err
 	}

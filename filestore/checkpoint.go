@@ -121,8 +121,8 @@ func (s *Store) beginCheckpoint() (*checkpointing, error) {
 			return nil, err
 		}
 	}
-	for name, end := range s.dirty {
-		if end > s.w.start {
+	for name, d := range s.dirty {
+		if d.end > s.w.start {
 			c.names = append(c.names, name)
 		} else {
 			delete(s.dirty, name)

@@ -49,7 +49,7 @@ func (s *Store) writeGroup() *group {
 	defer s.wmu.Unlock()
 	limit, err := s.lockWithRoom()
 	if err != nil {
-		s.queue.fail(err)
+		s.queue.fail(s.writeError("write", err))
 		return nil
 	}
 	defer s.unlockW()
@@ -105,6 +105,12 @@ func (s *Store) lockWithRoom() (limit int, err error) {
 			if err := s.rotate(s.ring.size); err != nil {
 				s.unlockW()
 				return 0, fmt.Errorf("%w: %w", hansard.ErrFailed, err)
+			}
+			// The caches went with the old ring: without this its entries
+			// would not be seen, and their seqs given again.
+			if err := s.catchup(); err != nil {
+				s.unlockW()
+				return 0, err
 			}
 		}
 		limit = int(s.ring.size / 8)
@@ -198,10 +204,10 @@ func (s *Store) makeRoom(r *ring, ctl *control, end uint64) error {
 // writeError types an error for a caller of whom nothing was stored.
 func (s *Store) writeError(doing string, err error) error {
 	switch {
+	case errors.Is(err, hansard.ErrClosed), errors.Is(err, hansard.ErrBusy), errors.Is(err, hansard.ErrNoSpace):
+		return err
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %s: %w", hansard.ErrNoSpace, doing, err)
-	case errors.Is(err, hansard.ErrClosed), errors.Is(err, hansard.ErrBusy):
-		return err
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

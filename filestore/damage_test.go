@@ -181,6 +181,9 @@ func (w *written) oracle(log []byte) verdict {
 	if n < len(log) && !beginsLine(log[bad:], bad == 0) {
 		v.damage = bad
 	}
+	if len(log) == 0 {
+		v.damage = 0 // nothing is on its way to it: somebody emptied it
+	}
 	v.version = headerVersion(log) > formatVersion && bytes.IndexByte(log, '\n') > 0
 	v.missing = v.safeEnd == 0 && v.damage == sound
 	return v

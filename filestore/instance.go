@@ -187,6 +187,7 @@ func (s *Store) leaveClean() error {
 	if alone, err := s.files.open.TryLock(vfs.LockExclusive); err != nil || !alone {
 		return err
 	}
+	defer func() { _ = s.files.open.Unlock() }() // before write.lock is given back
 	slots, _, best, err := readSlots(s.ring.f)
 	if err != nil || best < 0 {
 		return err

@@ -369,7 +369,7 @@ func TestListOddFiles(t *testing.T) {
 	if b, _ := os.ReadFile(target); len(linesOf(b)) != 4 {
 		t.Error("a link was followed")
 	}
-	if _, err := s.Append(ctx, "empty", hansard.Batch{Create: true, Events: []hansard.Event{text("x")}}); err != nil {
-		t.Errorf("append to a session whose file is empty: %v", err)
+	if _, err := s.Append(ctx, "empty", hansard.Batch{Create: true, Events: []hansard.Event{text("x")}}); !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("append to a session whose file is empty: %v, want ErrDamaged: corrupt never means new", err)
 	}
 }

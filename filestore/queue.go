@@ -137,6 +137,9 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 
 // busy names the process that has the write lock.
 func (s *Store) busy() error {
+	if pid := lockHolder(s.fs); pid > 0 {
+		return &hansard.BusyError{Holder: fmt.Sprintf("process %d", pid)}
+	}
 	f, err := s.fs.Open(controlName, readOnlyFlag)
 	if err != nil {
 		return &hansard.BusyError{}

@@ -103,13 +103,19 @@ func beingMade(f vfs.File, id hansard.SessionID) error {
 	if bytes.IndexByte(b[:n], '\n') >= 0 {
 		return nil
 	}
-	if looksBegun(b[:n]) {
+	if looksBegun(b[:n]) && n > 0 {
 		return io.EOF
+	}
+	if n == 0 {
+		return errEmptyLog
 	}
 	d := damagedAt(id, 0, "it has no line of a log")
 	d.Line = 1
 	return d
 }
+
+// errEmptyLog is a log of no bytes: being made, or emptied by somebody else.
+var errEmptyLog = errors.New("the log is empty")
 
 // looksBegun tells whether bytes are the beginning of a header.
 func looksBegun(b []byte) bool {
@@ -232,6 +238,15 @@ func readTail(f vfs.File, size int64) (*logTail, error) {
 		if err != nil {
 			return nil, damagedAt("", at, "%v", err)
 		}
+		if at > 0 {
+			// A line that does not follow the one before was put there.
+			if crc, err := crcBefore(f, at); err != nil || crc != l.prev {
+				if err == nil {
+					err = damagedAt("", at, "the line does not follow the one before it")
+				}
+				return nil, err
+			}
+		}
 		if l.Left == 0 {
 			return &logTail{last: l, lastAt: at, end: end}, nil
 		}
@@ -309,6 +324,9 @@ func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *op
 		return nil, err
 	}
 	l.header, err = readHeader(f, id)
+	if err == errEmptyLog {
+		err = s.emptied(f, id)
+	}
 	if err == io.EOF {
 		// It is being made: its first batch is not there yet.
 		return nil, fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
@@ -334,6 +352,22 @@ func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *op
 		}
 	}
 	return nil, fmt.Errorf("session %s: the log changes as it is read", id)
+}
+
+// emptied tells whether an empty log is one that is being made, io.EOF, or was
+// emptied: nothing of the ring is on its way to the logs, and it is still empty.
+func (s *Store) emptied(f vfs.File, id hansard.SessionID) error {
+	c, err := s.fs.Open(controlName, vfs.ReadOnly)
+	if err != nil {
+		return io.EOF
+	}
+	defer c.Close()
+	w, _, ok := (&control{f: c}).read()
+	size, err := f.Size()
+	if err != nil || !ok || w.applied < w.written || size > 0 {
+		return io.EOF
+	}
+	return damagedAt(id, 0, "the log is empty")
 }
 
 // openTail reads the end of an opened log, and all of it where it is short.

@@ -273,7 +273,7 @@ func (s *Store) recover() error {
 	if err := r.f.Datasync(); err != nil {
 		return fmt.Errorf("sync journal: %w", err)
 	}
-	s.dirty = map[string]uint64{}
+	s.dirty = map[string]dirtyLog{}
 	if err := s.openControl(); err != nil {
 		return err
 	}
@@ -482,6 +482,7 @@ func (s *Store) dropApplied() {
 			break
 		}
 		n++
+		s.noteApplied(e)
 		if sess := s.sessions[e.name]; sess != nil {
 			if sess.waiting > 0 {
 				sess.waiting--

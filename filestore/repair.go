@@ -44,7 +44,7 @@ func (s *Store) repairLocked(id hansard.SessionID, name string) (hansard.Repaire
 		return done, err
 	}
 	defer s.unlockW()
-	if s.dirty[name] > s.w.start {
+	if s.dirty[name].end > s.w.start {
 		return done, errInJournal
 	}
 	old, err := s.fs.Open(logPath(name), vfs.ReadOnly)
@@ -119,6 +119,8 @@ func (r *rebuild) safePart(old vfs.File) error {
 	var damaged *hansard.DamagedError
 	if _, err := readHeader(old, r.id); errors.As(err, &damaged) {
 		return nil // nothing is safe
+	} else if err == errEmptyLog {
+		return nil
 	} else if err != nil && err != io.EOF {
 		return err
 	}

@@ -88,7 +88,7 @@ func (s *Store) dropCaches() {
 		sess.closeLog()
 	}
 	s.sessions = map[string]*session{}
-	s.pending, s.dirty = nil, map[string]uint64{}
+	s.pending, s.dirty = nil, map[string]dirtyLog{}
 	s.cold = true
 }
 
@@ -111,9 +111,22 @@ func (s *Store) lookup(id hansard.SessionID, name string) (*session, error) {
 	if sess.known && sess.inLog == size {
 		return sess, nil
 	}
+	changed := sess.known && sess.exists && sess.f != nil && sess.damage == nil
 	sess.forget()
 	if err := s.load(sess, size); err != nil {
 		return nil, err
+	}
+	if changed && sess.damage == nil && size <= checkWhole {
+		// Somebody else was at it: what he left is looked at in full.
+		_, d, err := checkLog(sess.f, id, quickLine)
+		if err != nil {
+			sess.known = false
+			return nil, err
+		}
+		if d != nil {
+			sess.damage = d
+			s.foundDamage(name, sess.inode, d)
+		}
 	}
 	return sess, nil
 }
@@ -169,6 +182,17 @@ func (s *Store) load(sess *session, size int64) error {
 	if err := s.knownDamage(sess); err != nil && sess.damage == nil {
 		sess.damage = err
 	}
+	if was := s.dirty[sess.name]; was.end > s.w.start && sess.end < was.logEnd && sess.damage == nil {
+		d := damagedAt(sess.id, sess.end, "the log is shorter than what was written to it: it had %d bytes", was.logEnd)
+		if sess.f == nil {
+			d.Reason = "the log is missing"
+		}
+		d.SafeSeq = sess.seq
+		sess.exists, sess.damage = true, d
+	}
+	if sess.f != nil && size == 0 && sess.damage == nil && !s.isPending(sess.name) {
+		sess.exists, sess.damage = true, damagedAt(sess.id, 0, "the log is empty")
+	}
 	sess.inLog, sess.waiting = sess.end, 0
 	for _, e := range s.pending {
 		if e.name == sess.name {
@@ -180,10 +204,20 @@ func (s *Store) load(sess *session, size int64) error {
 	return nil
 }
 
+// isPending tells whether the ring has entries that are to go to a log.
+func (s *Store) isPending(name string) bool {
+	for _, e := range s.pending {
+		if e.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // loadLog reads the last line of a log and what is needed to write behind it.
 func (s *Store) loadLog(sess *session, size int64) error {
 	h, err := readHeader(sess.f, sess.id)
-	if err == io.EOF {
+	if err == io.EOF || err == errEmptyLog {
 		sess.stub = true
 		return nil
 	}
@@ -250,10 +284,21 @@ func (sess *session) follow(e *entry) {
 
 // note keeps track of an entry that is in the ring.
 func (s *Store) note(e *entry) {
-	s.dirty[e.name] = e.end()
+	d := s.dirty[e.name]
+	d.end = e.end()
+	s.dirty[e.name] = d
 	if e.end() > s.w.applied {
 		s.pending = append(s.pending, e)
+	} else {
+		s.noteApplied(e)
 	}
+}
+
+// noteApplied keeps how long a log is at least, now that an entry is in it.
+func (s *Store) noteApplied(e *entry) {
+	d := s.dirty[e.name]
+	d.logEnd = e.off + int64(len(e.bytes))
+	s.dirty[e.name] = d
 }
 
 // inLog tells whether an entry's bytes stand in its log.

@@ -177,7 +177,16 @@ func TestSimErrors(t *testing.T) {
 		fault := simFaults[seed%uint64(len(simFaults))]
 		seed = 3000 + seed/uint64(len(simFaults))
 		for k := 1; k <= opsOf(seed, 2, 5); k++ {
-			err := disaster(seed, plantNone, 2, 5, func(d *vfs.Disk) { d.Inject(vfs.Match{N: k}, fault) })
+			err := disaster(seed, plantNone, 2, 5, func(d *vfs.Disk) {
+				d.Inject(vfs.Match{N: k}, fault)
+				if fault.Always && k%2 == 0 {
+					d.OnOp(func(op vfs.Op) { // the fault is over in the middle of the work
+						if op.N == k+5+k%40 {
+							d.ClearRules()
+						}
+					})
+				}
+			})
 			if states.Add(1); err != nil {
 				t.Fatalf("%+v at operation %d: %v", fault, k, err)
 			}

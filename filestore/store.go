@@ -118,7 +118,7 @@ type Store struct {
 	cursor      uint64
 	cursorChain uint64
 	pending     []*entry
-	dirty       map[string]uint64
+	dirty       map[string]dirtyLog
 	sessions    map[string]*session
 	retired     []vfs.File // rings that were replaced; somebody may still sync one
 
@@ -129,6 +129,12 @@ type Store struct {
 	freeAt time.Time
 
 	own ownDurable
+}
+
+// dirtyLog is a log that entries since the ring's start went to.
+type dirtyLog struct {
+	end    uint64 // of the last entry
+	logEnd int64  // how long its log is, at least: entries up to there were applied
 }
 
 // ownDurable is how far this process has synced the ring itself without telling
@@ -327,7 +333,10 @@ func (s *Store) Close() error {
 		case <-timer.C:
 			// The leader waits for a lock whose holder is stopped. Nobody
 			// waits for it any more, and what it holds ends with the process.
-			s.closeErr = &hansard.BusyError{}
+			// A reader wanted nothing of it.
+			if !s.opt.ReadOnly {
+				s.closeErr = s.busy()
+			}
 		}
 	})
 	return s.closeErr
@@ -338,6 +347,9 @@ func (s *Store) Close() error {
 func (s *Store) Pause(fn func()) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
+	if s.files.write != nil {
+		_ = s.files.write.Unlock() // lockIsFree may have taken it ahead
+	}
 	fn()
 }
 

@@ -64,7 +64,7 @@ func (v *verifier) all(ctx context.Context) error {
 		}
 		name, ok := strings.CutSuffix(e.Name, logSuffix)
 		id, valid := decodeName(name)
-		if !ok || !valid || !e.Regular {
+		if !ok || !valid {
 			f := hansard.Finding{Level: hansard.LevelNote, File: sessionsDir + "/" + e.Name,
 				Message: "not a session: no session has this file name; it is left alone"}
 			if err := v.say(f); err != nil {
@@ -155,6 +155,10 @@ func (v *verifier) log(f vfs.File, id hansard.SessionID) (*hansard.DamagedError,
 		return damaged, chain{}, nil
 	case errors.Is(err, hansard.ErrVersion):
 		return damagedAt(id, 0, "%v", err), chain{}, nil
+	case err == errEmptyLog:
+		if v.s.emptied(f, id) != io.EOF {
+			return damagedAt(id, 0, "the log is empty"), chain{}, nil
+		}
 	case err != nil && err != io.EOF:
 		return nil, chain{}, err
 	}

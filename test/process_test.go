@@ -1,0 +1,295 @@
+//go:build unix
+
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a program running beside the test, in a process group of its own.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	out    *queue // its lines of output
+	stderr *buffer
+	ended  chan struct{} // closed when it was waited for
+}
+
+// buffer may be read while the process still writes to it.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// queue holds lines until somebody takes them: a test that does not read must
+// not stop the program that writes.
+type queue struct {
+	mu    sync.Mutex
+	lines []string
+	ended bool
+	more  chan struct{} // has room for one wake-up
+	each  func(string)  // takes the lines instead, if it is set
+}
+
+func (q *queue) put(line string) {
+	if q.each != nil {
+		q.each(line)
+		return
+	}
+	q.mu.Lock()
+	q.lines = append(q.lines, line)
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *queue) end() {
+	q.mu.Lock()
+	q.ended = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *queue) wake() {
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for the next line; false is the end.
+func (q *queue) take(t *testing.T) (string, bool) {
+	t.Helper()
+	deadline := time.NewTimer(waitMax)
+	defer deadline.Stop()
+	for {
+		q.mu.Lock()
+		if len(q.lines) > 0 {
+			line := q.lines[0]
+			q.lines = q.lines[1:]
+			q.mu.Unlock()
+			return line, true
+		}
+		ended := q.ended
+		q.mu.Unlock()
+		if ended {
+			return "", false
+		}
+		select {
+		case <-q.more:
+		case <-deadline.C:
+			t.Fatal("no line of output came")
+		}
+	}
+}
+
+// start starts a program. Each line of its output goes to each, or if that is
+// nil to line. It is killed at the end of the test.
+func start(t *testing.T, cmd *exec.Cmd, each func(string)) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, stderr: new(buffer), ended: make(chan struct{})}
+	p.out = &queue{more: make(chan struct{}, 1), each: each}
+	cmd.Stderr = p.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	go func() {
+		defer close(p.ended)
+		for lines := bufio.NewReader(stdout); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				break // half a line is no acknowledgement
+			}
+			p.out.put(strings.TrimSuffix(line, "\n"))
+		}
+		p.out.end()
+		_ = cmd.Wait() // ProcessState says it all
+	}()
+	return p
+}
+
+// line waits for the next line of output.
+func (p *process) line() string {
+	p.t.Helper()
+	line, ok := p.out.take(p.t)
+	if !ok {
+		p.t.Fatalf("%s: the output ended; stderr: %s", p.cmd, p.stderr)
+	}
+	return line
+}
+
+func (p *process) send(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		p.t.Fatalf("%s: %v; stderr: %s", p.cmd, err, p.stderr)
+	}
+}
+
+// ask sends a line to a worker and gives its answer.
+func (p *process) ask(line string) string {
+	p.t.Helper()
+	p.send(line)
+	return p.line()
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%s: %v: %v", p.cmd, sig, err)
+	}
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends it and what it started, and waits until it is gone.
+func (p *process) kill() {
+	if !p.running() {
+		return
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.ended:
+	case <-time.After(waitMax):
+		p.t.Errorf("%s: it can't be killed", p.cmd)
+	}
+}
+
+// exit waits for the end and gives the exit code, -1 after a signal.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(waitMax):
+		p.kill()
+		p.t.Fatalf("%s: it did not end; stderr: %s", p.cmd, p.stderr)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// finish closes the input and expects a good end.
+func (p *process) finish() {
+	p.t.Helper()
+	p.stdin.Close()
+	if code := p.exit(); code != 0 {
+		p.t.Fatalf("%s: exit code %d, stderr %s", p.cmd, code, p.stderr)
+	}
+}
+
+// result is what a program that ran to its end left behind.
+type result struct {
+	stdout, stderr string
+	code           int // -1 after a signal
+	signal         syscall.Signal
+}
+
+// failure is the code word of the error that the command reported with --json.
+func (r result) failure() (code, message string) {
+	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+	var e struct{ Code, Error string }
+	if json.Unmarshal([]byte(lines[len(lines)-1]), &e) != nil {
+		return "", ""
+	}
+	return e.Code, e.Error
+}
+
+// run runs a program to its end.
+func run(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	r, err := execute(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// execute is run for goroutines, which can't end a test. An error is that there
+// is no result.
+func execute(ctx context.Context, cmd *exec.Cmd) (result, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ctx, cancel := context.WithTimeout(ctx, waitMax)
+	defer cancel()
+	if err := cmd.Start(); err != nil {
+		return result{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	_ = cmd.Wait() // ProcessState says it all
+	if !stop() {
+		return result{}, fmt.Errorf("%s: it did not end; stderr %s", cmd, stderr.String())
+	}
+	r := result{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		r.signal = ws.Signal()
+	}
+	return r, nil
+}
+
+// command is the command on a store.
+func command(store string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "HANSARD_STORE="+store)
+	return cmd
+}
+
+// ok runs the command, which must succeed, and gives its output.
+func ok(t *testing.T, store string, args ...string) string {
+	t.Helper()
+	r := run(t, command(store, args...))
+	if r.code != 0 {
+		t.Fatalf("hansard %s: exit code %d (%v)\n%s", strings.Join(args, " "), r.code, r.signal, r.stderr)
+	}
+	return r.stdout
+}
+
+// eventually polls a condition until it holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitMax); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came true: %s", what)
+		}
+	}
+}
