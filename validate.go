@@ -236,7 +236,7 @@ func checkJSON(field string, data []byte) error {
 	if !utf8.Valid(data) {
 		return invalid(field, "it is not valid UTF-8 (at byte %d)", firstInvalidUTF8(data))
 	}
-	if json.Valid(data) {
+	if plainString(data) || json.Valid(data) {
 		return nil
 	}
 	// json.Valid is quick and says nothing; Unmarshal says where.
@@ -246,6 +246,21 @@ func checkJSON(field string, data []byte) error {
 		return invalid(field, "it is not JSON: %v (at byte %d)", err, syntax.Offset)
 	}
 	return invalid(field, "it is not JSON: %v", err)
+}
+
+// plainString tells whether data is a JSON string without escapes, the most
+// common data there is; json.Valid takes ten times as long to say so.
+func plainString(data []byte) bool {
+	n := len(data)
+	if n < 2 || data[0] != '"' || data[n-1] != '"' {
+		return false
+	}
+	for _, c := range data[1 : n-1] {
+		if c < 0x20 || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func firstInvalidUTF8(data []byte) int {

@@ -21,14 +21,14 @@ type group struct {
 // the seqs and one write to the ring; then one sync; then the logs; and only
 // then the answers. Every other order shows or promises what a power cut can
 // take back.
-func (s *Store) commitGroup() {
+func (s *Store) commitGroup() (answered int) {
 	g := s.writeGroup()
 	if g == nil {
-		return
+		return 0
 	}
-	err := s.syncTo(g.ring, g.ctl, g.end)
+	covered, err := s.syncTo(g.ring, g.ctl, g.end)
 	if err == nil {
-		err = s.confirm(g)
+		err = s.confirm(g, covered)
 	}
 	for _, e := range g.entries {
 		s.waiters.wake(e.name)
@@ -40,6 +40,7 @@ func (s *Store) commitGroup() {
 			r.answer(r.receipt, r.err)
 		}
 	}
+	return len(g.requests)
 }
 
 // writeGroup writes the next group to the ring and answers those whose outcome
@@ -58,7 +59,7 @@ func (s *Store) writeGroup() *group {
 		return nil
 	}
 	g := &group{ring: s.ring, ctl: s.ctl}
-	p := plan{store: s, now: s.cfg.now(), snapBytes: int(s.ring.size / 8)}
+	p := plan{store: s, now: s.cfg.now(), snapBytes: int(s.ring.share())}
 	p.stamp = p.now.Format(timeLayout)
 	for _, r := range requests {
 		p.add(r)
@@ -113,18 +114,18 @@ func (s *Store) lockWithRoom() (limit int, err error) {
 				return 0, err
 			}
 		}
-		limit = int(s.ring.size / 8)
+		limit = int(s.ring.share())
 		need := uint64(s.queue.need(limit))
 		if err := s.checkDisk(need); err != nil {
 			s.unlockW()
 			return 0, err
 		}
 		// Twice, because an entry that does not fit before the end of the
-		// ring leaves as much unused; snapshots; and an eighth stays free.
-		worst := 2*(need+s.ring.size/8) + s.ring.size/8
+		// ring leaves as much unused; snapshots; and a share stays free.
+		worst := 2*(need+s.ring.share()) + s.ring.share()
 		switch {
 		case s.w.written-s.w.start+worst <= s.ring.size:
-			if s.w.written-s.w.start > s.ring.size/2 {
+			if s.w.written-s.w.start > s.ring.size*5/8 {
 				s.kickCheckpoint()
 			}
 			return limit, nil
@@ -180,10 +181,15 @@ const (
 	freeFor    = 50 * time.Millisecond
 )
 
+const (
+	confirmTries = 8
+	confirmPause = 60 * time.Microsecond
+)
+
 // makeRoom gets the ring's entries into the logs, durably, so that their space
 // can be used again.
 func (s *Store) makeRoom(r *ring, ctl *control, end uint64) error {
-	if err := s.syncTo(r, ctl, end); err != nil {
+	if _, err := s.syncTo(r, ctl, end); err != nil {
 		return s.writeError("make room in the journal", err)
 	}
 	s.wmu.Lock()
@@ -268,10 +274,18 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 	return entries, nil
 }
 
-// confirm makes sure that a synced group is in the logs.
-func (s *Store) confirm(g *group) error {
-	if w, _, ok := g.ctl.read(); ok && w.epoch == g.ring.epoch && w.applied >= g.end {
-		return nil // another process did it for us
+// confirm makes sure that a synced group is in the logs. If another process's
+// sync covered it, that one is about to see to it: all of them queueing up for
+// the lock to find it done would cost more than a moment's patience.
+func (s *Store) confirm(g *group, covered bool) error {
+	for try := 0; ; try++ {
+		if w, _, ok := g.ctl.read(); ok && w.epoch == g.ring.epoch && w.applied >= g.end {
+			return nil // another process did it for us
+		}
+		if !covered || s.cfg.inline || try == confirmTries {
+			break
+		}
+		time.Sleep(confirmPause)
 	}
 	s.wmu.Lock()
 	defer s.wmu.Unlock()

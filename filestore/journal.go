@@ -214,6 +214,10 @@ func (r *ring) place(pos uint64) uint64 {
 // maxEntry is the largest entry this ring takes.
 func (r *ring) maxEntry() uint64 { return r.size / 2 }
 
+// share is what a group may take of the ring, what snapshots may add to it, and
+// what always stays free.
+func (r *ring) share() uint64 { return min(r.size/8, 2<<20) }
+
 // readSlots reads both slots and tells which counts, -1 when none is valid.
 func readSlots(f vfs.File) (slots [2]slot, valid [2]bool, best int, err error) {
 	best = -1

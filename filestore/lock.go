@@ -172,32 +172,54 @@ type gate struct {
 	inline bool
 
 	mu      sync.Mutex
-	waiting chan error // of the goroutine that waits in flock; nil: none does
+	blocked bool       // a goroutine waits in flock
+	wanted  chan error // where it tells; nil: nobody waits for it any more
 }
 
-// lock tells whether it got the lock within the time.
+// lock tells whether it got the lock within the time. One caller at a time.
 func (g *gate) lock(patience time.Duration) bool {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.waiting == nil {
+	if !g.blocked {
 		if got, err := g.f.TryLock(vfs.LockExclusive); err != nil || got || g.inline {
+			g.mu.Unlock()
 			return got && err == nil
 		}
-		ch := make(chan error, 1)
-		g.waiting = ch
-		go func() { ch <- g.f.Lock(vfs.LockExclusive) }()
+		g.blocked = true
+		go g.block()
 	}
+	told := make(chan error, 1)
+	g.wanted = told
+	g.mu.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case err := <-g.waiting:
-		g.waiting = nil
+	case err := <-told:
 		return err == nil
 	case <-timer.C:
-		// The goroutine goes on waiting; the next who wants the lock joins
-		// it. If it gets the lock meanwhile it holds it until then, which
-		// costs others their patience and nothing else.
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wanted = nil // who gets the lock now gives it back at once
+	select {
+	case err := <-told:
+		return err == nil
+	default:
 		return false
+	}
+}
+
+// block waits for the lock on behalf of whoever wants it when it comes.
+func (g *gate) block() {
+	err := g.f.Lock(vfs.LockExclusive)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.blocked = false
+	switch {
+	case g.wanted != nil:
+		g.wanted <- err
+		g.wanted = nil
+	case err == nil:
+		_ = g.f.Unlock()
 	}
 }
 
@@ -207,33 +229,16 @@ func (g *gate) unlock() {
 	_ = g.f.Unlock()
 }
 
-// drain gives back a lock that arrived after its patience ended.
-func (g *gate) drain() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.waiting == nil {
-		return
-	}
-	select {
-	case err := <-g.waiting:
-		g.waiting = nil
-		if err == nil {
-			_ = g.f.Unlock()
-		}
-	default:
-	}
-}
-
 // syncPatience is how long a sync waits for another process's: a few syncs.
 const syncPatience = 5 * time.Millisecond
 
 // syncTo makes the ring durable up to end. Nil means that it is, or that the
-// ring was replaced meanwhile, which confirm looks into.
-func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
+// ring was replaced meanwhile, which confirm looks into. covered: another
+// process did it, and is about to write the logs as well.
+func (s *Store) syncTo(r *ring, ctl *control, end uint64) (covered bool, err error) {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	gate := s.syncGate
-	defer gate.drain()
 	locked := gate.lock(syncPatience)
 	if locked {
 		defer gate.unlock()
@@ -241,20 +246,19 @@ func (s *Store) syncTo(r *ring, ctl *control, end uint64) error {
 	upTo := end
 	if w, durable, ok := ctl.read(); ok {
 		if w.epoch != r.epoch || durable >= end {
-			return nil // somebody else's sync was for us as well
+			return true, nil // somebody else's sync was for us as well
 		}
 		upTo = max(end, w.written)
 	}
-	err := s.datasync(r)
-	if err != nil {
+	if err := s.datasync(r); err != nil {
 		// Final for this file: asking again would say OK of data that is gone.
-		return s.replaceRing(r, err)
+		return false, s.replaceRing(r, err)
 	}
 	s.own.set(r.epoch, upTo)
 	if locked {
 		_ = ctl.writeY(r.epoch, upTo) // a hint
 	}
-	return nil
+	return false, nil
 }
 
 // datasync is the sync that everything rests on.

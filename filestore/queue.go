@@ -153,10 +153,28 @@ func (s *Store) busy() error {
 func (s *Store) lead() {
 	defer s.workers.Done()
 	for s.queue.anyLeft() {
-		s.commitGroup()
-		if !s.cfg.inline {
-			// Those who were just answered get a chance to join the next group.
-			runtime.Gosched()
+		n := s.commitGroup()
+		if !s.cfg.inline && n > 1 {
+			s.queue.letJoin(n)
+		}
+	}
+}
+
+// letJoin gives those who were just answered the chance to be in the next group
+// too: most of them come back with their next event. It waits as long as more
+// come, a few microseconds each, and never for a lone writer.
+func (q *queue) letJoin(n int) {
+	const quiet = 20 * time.Microsecond
+	last := time.Now()
+	for have := 0; have < n; {
+		runtime.Gosched()
+		q.mu.Lock()
+		now := len(q.waiting)
+		q.mu.Unlock()
+		if now > have {
+			have, last = now, time.Now()
+		} else if time.Since(last) > quiet {
+			return
 		}
 	}
 }

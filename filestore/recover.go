@@ -488,7 +488,7 @@ func (s *Store) dropApplied() {
 				sess.waiting--
 			}
 			if sess.known {
-				sess.inLog = e.off + int64(len(e.bytes))
+				sess.inLog = max(sess.inLog, e.off+int64(len(e.bytes)))
 			}
 		}
 		s.waiters.wake(e.name)
