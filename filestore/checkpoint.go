@@ -367,7 +367,8 @@ func (s *Store) syncRing(r *ring) error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	if err := s.datasync(r); err != nil {
-		return errors.Join(err, s.replaceRing(r, err))
+		// With a new ring nothing is wrong, and nothing is freed yet.
+		return s.replaceRing(r, err)
 	}
 	return nil
 }

@@ -268,7 +268,7 @@ func (s *Store) datasync(r *ring) error {
 	}
 	if r.bad {
 		// Somebody's sync failed before the ring could be replaced.
-		return errors.New("an earlier sync of the journal failed")
+		return fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
 	}
 	err := r.f.Datasync()
 	if err != nil && s.planted(plantRetrySync) {

@@ -179,9 +179,29 @@ func huntSharedKeys(seed uint64, p plant) error {
 	w.plant = p
 	var states atomic.Int64
 	found := w.cutEverywhere(&states)
+	var all []*worker
 	for i := range 3 {
-		w.spawn(fmt.Sprintf("P%d", i), 8, uint64(100+i)).shared = true
+		k := w.spawn(fmt.Sprintf("P%d", i), 8, uint64(100+i))
+		k.shared = true
+		all = append(all, k)
 	}
+	// The first one stops between each of its writes and the sync of it.
+	wrote := false
+	w.disk.OnOp(func(op vfs.Op) {
+		switch {
+		case op.Proc != "P0":
+		case op.Kind == vfs.OpWrite && op.Name == journalName && op.Off >= ringAt:
+			wrote = true
+		case op.Kind == vfs.OpUnlock && op.Name == writeLockName && wrote:
+			wrote = false
+			all[0].p.Stop()
+		}
+	})
+	w.disk.OnIdle(func() bool {
+		stopped := all[0].p.Stopped()
+		all[0].p.Continue()
+		return stopped
+	})
 	return errors.Join(w.disk.Run(), *found, w.wrong)
 }
 

@@ -35,7 +35,7 @@ func refused(t *testing.T, store, words string, args ...string) {
 // TestFullDisk: a full disk is a clear error, nothing acknowledged is lost, and
 // it works again when there is space.
 func TestFullDisk(t *testing.T) {
-	dir := mountTmpfs(t, "40m")
+	dir := mountTmpfs(t, "96m")
 	store := filepath.Join(dir, "store")
 	hansardOK(t, store, "append", "demo", "one", "--create")
 	fill := filepath.Join(dir, "fill")
@@ -71,7 +71,7 @@ func TestFullDiskNew(t *testing.T) {
 // TestReadOnly: a store on a read-only file system can be read; writes are
 // refused and change nothing.
 func TestReadOnly(t *testing.T) {
-	dir := mountTmpfs(t, "64m")
+	dir := mountTmpfs(t, "128m")
 	store := filepath.Join(dir, "store")
 	hansardOK(t, store, "append", "demo", "one", "--create")
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {

@@ -209,7 +209,9 @@ func TestTailDeleted(t *testing.T) {
 func TestStopped(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	p := start(t, store, "append", "demo", "--create", "--jsonl", "-", "--each", "--json")
-	seq := 0
+	p.send("1\n")
+	p.line() // it is up: a signal before would do what signals do by default
+	seq := 1
 	for range 20 {
 		// The signal comes while an append is under way, or just before or after.
 		p.send("1\n")

@@ -125,7 +125,7 @@ func TestCheck(t *testing.T) {
 		want   map[string]string // per candidate; "" is fine
 	}{
 		{"good", func(a []ack) []ack { return a }, map[string]string{"plain": "", "hansard": ""}},
-		{"acknowledged but not there", func(a []ack) []ack { return append(a, ack{0, uint64(len(a) + 1), 77}) },
+		{"acknowledged but not there", func(a []ack) []ack { return append(a, ack{0, uint64(len(a) + 1), 1 << 30}) },
 			map[string]string{"plain": "lost", "hansard": "lost"}},
 		{"there but not acknowledged", func(a []ack) []ack { return a[:len(a)-1] },
 			map[string]string{"plain": "not acknowledged", "hansard": "was expected"}},
