@@ -3,6 +3,7 @@ package hansard
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The errors of the contract. Compare with errors.Is; [Hint] tells what to do
@@ -24,7 +25,8 @@ var (
 	ErrKeyReused = errors.New("idempotency key reused with other content")
 	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
-	// ErrFenced is returned for a write under a grant that is not the current one.
+	// ErrFenced is returned for a write, a renewal or a release under a grant
+	// that is not the current one: see [FencedError].
 	ErrFenced = errors.New("fenced: this turn is no longer held")
 	// ErrUnknown is returned when the outcome of a write is open: it may or
 	// may not be stored.
@@ -131,16 +133,37 @@ func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
 // HeldError tells who holds the turn.
 type HeldError struct {
 	Session SessionID
-	Grant   Grant
-	Holder  string // for people: label, host, pid
+	Turn    Turn
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("turn of session %s is held by %s", e.Session, e.Holder)
+	how := ""
+	if e.Turn.Exclusive {
+		how = " exclusively"
+	}
+	return fmt.Sprintf("turn of session %s is held%s by %s since %s", e.Session, how, e.Turn.Holder, e.Turn.Since.Format(time.RFC3339))
 }
 
 // Is makes a HeldError match ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// FencedError tells which grant was refused, and who has the turn now.
+type FencedError struct {
+	Session SessionID
+	Grant   Grant
+	Current *Turn // nil when nobody holds it
+}
+
+func (e *FencedError) Error() string {
+	now := "nobody holds it now"
+	if e.Current != nil {
+		now = fmt.Sprintf("it is held by %s under %s", e.Current.Holder, e.Current.Grant)
+	}
+	return fmt.Sprintf("fenced: grant %s of session %s is no longer valid; %s", e.Grant, e.Session, now)
+}
+
+// Is makes a FencedError match ErrFenced.
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
 // DamagedError tells what is wrong with a session's log, where, and what is safe.
 type DamagedError struct {

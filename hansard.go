@@ -39,7 +39,8 @@ type Seq uint64
 
 // Grant identifies one grant of a session's turn, written "7-9f86d081884c7d65":
 // a number that grows by one per grant and a random nonce. Grants are compared
-// for equality only. The empty Grant is no turn.
+// for equality only; a grant is void once it is released or superseded. The empty
+// Grant is no turn.
 type Grant string
 
 // The kinds the store and its tools know. Any other kind is the user's own.
@@ -63,8 +64,10 @@ type Event struct {
 	Author string    `json:"author"`
 	// Turn is the grant the event was written under, empty when it was
 	// written by somebody who did not hold the turn.
-	Turn  Grant `json:"turn"`
-	Inbox bool  `json:"inbox,omitempty"`
+	Turn Grant `json:"turn"`
+	// Inbox marks what is left to the holder of the turn to take up. It is
+	// accepted even while an exclusive turn is held.
+	Inbox bool `json:"inbox,omitempty"`
 	// Patch is the change of metadata and state that was committed with this
 	// event. In a Batch it must be nil: the patch of a batch is Batch.Patch.
 	Patch *Patch `json:"patch,omitempty"`
@@ -100,7 +103,9 @@ type Batch struct {
 	// any other value is a [ConflictError]. Nil expects nothing. See [At].
 	Expect *Seq
 	// Turn is the grant of the turn under which the batch is written; if it
-	// is not the session's current one the answer is [ErrFenced].
+	// is not the session's current one the answer is [ErrFenced]. Without it
+	// the batch is [ErrHeld] while an exclusive turn is held, unless all its
+	// events are marked Inbox and it changes no metadata.
 	Turn Grant
 	// Key makes a retry harmless for the life of the session. The same key
 	// with the same content (events and patch) answers the first receipt
@@ -136,8 +141,9 @@ type Info struct {
 	Updated time.Time `json:"updated"`
 	LastSeq Seq       `json:"last_seq"`
 	Bytes   int64     `json:"bytes"`
-	// Turn is the current grant of the session's turn, if it is held.
-	Turn Grant `json:"turn,omitempty"`
+	// Turn is the session's turn, if it is held as far as its log tells; whether
+	// the holder still lives is a question for [Store.Turn].
+	Turn *Turn `json:"turn,omitempty"`
 	// Damage says what is wrong with the session's log and what is safe. A
 	// damaged session can be read up to the damage and refuses appends.
 	Damage *DamagedError `json:"damage,omitempty"`
@@ -211,8 +217,28 @@ type Store interface {
 
 	// Delete ends a session for ever: its id answers [ErrDeleted] from then
 	// on, and nothing brings it back. The turn is the grant under which it is
-	// deleted, empty without one.
+	// deleted, empty without one; an exclusive turn keeps others from it.
 	Delete(ctx context.Context, id SessionID, turn Grant) error
+
+	// Acquire takes the session's turn: the right to run the agent loop in it.
+	// At most one grant is valid at a time, and it is durable before it is
+	// answered. While somebody holds the turn Acquire waits as the claim says,
+	// first come first served, and then answers [ErrHeld] with the holder; a
+	// holder that is dead, silent for its TTL or past its MaxHold loses it. No
+	// write ever waits for a turn. [Take] keeps a turn alive by itself.
+	Acquire(ctx context.Context, id SessionID, c Claim) (Turn, error)
+
+	// Renew is the holder's sign of life, due within every TTL. [ErrFenced]
+	// says that the turn is lost, or was held for its whole MaxHold.
+	Renew(ctx context.Context, id SessionID, g Grant) error
+
+	// Release gives up exactly this grant. [ErrFenced] says that it was not the
+	// current one: released before, or lost; nobody else is touched.
+	Release(ctx context.Context, id SessionID, g Grant) error
+
+	// Turn describes the turn that is held, nil when it is free: never granted,
+	// released, or held by somebody who is known to be dead.
+	Turn(ctx context.Context, id SessionID) (*Turn, error)
 
 	// Close refuses new work, waits for what is under way and gives up what
 	// the store holds. Closing twice is harmless.

@@ -105,6 +105,9 @@ func checkEvent(e *Event) error {
 	case e.Patch != nil:
 		return invalid("patch", "the patch of a batch is Batch.Patch")
 	}
+	if e.Kind == KindTurn {
+		return invalid("kind", "%q is the store's own: acquire and release the turn instead", KindTurn)
+	}
 	if err := checkText("kind", e.Kind, MaxNameBytes); err != nil {
 		return err
 	}

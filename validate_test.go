@@ -347,7 +347,7 @@ func TestNow(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, c := range []struct{ err, is error }{
 		{&InvalidError{}, ErrInvalid}, {&InvalidError{TooLarge: true}, ErrTooLarge}, {&ConflictError{}, ErrConflict}, {&KeyReusedError{}, ErrKeyReused},
-		{&HeldError{}, ErrHeld}, {&DamagedError{}, ErrDamaged}, {&BusyError{}, ErrBusy},
+		{&HeldError{}, ErrHeld}, {&FencedError{}, ErrFenced}, {&DamagedError{}, ErrDamaged}, {&BusyError{}, ErrBusy},
 	} {
 		if wrapped := fmt.Errorf("append: %w", c.err); !errors.Is(wrapped, c.is) {
 			t.Errorf("%T is not %v", c.err, c.is)

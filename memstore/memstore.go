@@ -39,6 +39,7 @@ type session struct {
 	events []hansard.Event
 	bytes  int64
 	keys   map[string]stored
+	turnState
 	// changed is closed, and replaced, whenever a waiter should look again.
 	changed chan struct{}
 }
@@ -137,8 +138,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		}
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true}, nil
 	}
-	if b.Turn != "" {
-		return hansard.Receipt{}, fmt.Errorf("session %s, grant %s: %w", id, b.Turn, hansard.ErrFenced)
+	if err := hansard.Fence(id, ses.turn, b.Turn, b.InboxOnly()); err != nil {
+		return hansard.Receipt{}, err
 	}
 	if b.Expect != nil && *b.Expect != ses.last() {
 		return hansard.Receipt{}, &hansard.ConflictError{Session: id, Expected: *b.Expect, Actual: ses.last()}
@@ -152,12 +153,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	}
 
 	r := hansard.Receipt{Session: id, First: ses.last() + 1, Last: ses.last() + hansard.Seq(len(events))}
-	now := hansard.Now()
-	for i := range events {
-		events[i].Seq, events[i].Time = r.First+hansard.Seq(i), now
-		ses.bytes += int64(len(events[i].Data))
-	}
-	ses.events = append(ses.events, events...)
+	ses.add(events, b.Turn)
 	ses.meta = meta
 	if b.Key != "" {
 		ses.keys[b.Key] = stored{hash, r.First, r.Last}
@@ -165,6 +161,16 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	s.sessions[id] = ses
 	ses.wake()
 	return r, nil
+}
+
+// add puts events behind the last one.
+func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
+	now := hansard.Now()
+	for i := range events {
+		events[i].Seq, events[i].Time, events[i].Turn = ses.last()+hansard.Seq(i)+1, now, turn
+		ses.bytes += int64(len(events[i].Data))
+	}
+	ses.events = append(ses.events, events...)
 }
 
 // Read implements [hansard.Store]. What it gives is chosen in one moment, when
@@ -339,8 +345,8 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	if err != nil {
 		return err
 	}
-	if turn != "" {
-		return fmt.Errorf("session %s, grant %s: %w", id, turn, hansard.ErrFenced)
+	if err := hansard.Fence(id, ses.turn, turn, false); err != nil {
+		return err
 	}
 	ses.deleted = true
 	ses.wake()
@@ -372,6 +378,10 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 	maps.Copy(info.Labels, ses.meta.Labels)
 	if len(info.State) == 0 {
 		info.State = []byte("null")
+	}
+	if ses.turn != nil {
+		t := *ses.turn
+		info.Turn = &t
 	}
 	if n := len(ses.events); n > 0 {
 		info.Updated = ses.events[n-1].Time

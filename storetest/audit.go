@@ -193,8 +193,8 @@ func diffContent(got, want hansard.Info) string {
 		return fmt.Sprintf("state %.200s, want %.200s", got.State, want.State)
 	case got.LastSeq != want.LastSeq:
 		return fmt.Sprintf("last seq %d, want %d", got.LastSeq, want.LastSeq)
-	case got.Turn != want.Turn:
-		return fmt.Sprintf("turn %q, want %q", got.Turn, want.Turn)
+	case turnOf(got) != turnOf(want):
+		return fmt.Sprintf("turn %s, want %s", turnOf(got), turnOf(want))
 	case got.Damaged() != want.Damaged():
 		return fmt.Sprintf("damage %v, want %v", got.Damage, want.Damage)
 	}

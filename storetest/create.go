@@ -75,7 +75,7 @@ func createPlain(x *env) {
 	if string(info.State) != "null" {
 		x.Errorf("state %q, want null", info.State)
 	}
-	if info.Title != "" || info.LastSeq != 0 || info.Turn != "" || info.Damaged() {
+	if info.Title != "" || info.LastSeq != 0 || info.Turn != nil || info.Damaged() {
 		x.Errorf("a fresh session is %+v", info)
 	}
 	if got := x.all("s"); len(got) != 0 {

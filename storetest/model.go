@@ -21,7 +21,7 @@ var modelCases = []Case{
 // sentinels are the errors by which two answers are compared, the narrower first.
 var sentinels = []error{
 	hansard.ErrTooLarge, hansard.ErrInvalid, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
-	hansard.ErrKeyReused, hansard.ErrFenced, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
+	hansard.ErrKeyReused, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
 }
 
 // answer is what a call said, in words that two engines can be compared by.
@@ -223,7 +223,7 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 
 // plain writes down a description without what differs between stores.
 func plain(i hansard.Info) string {
-	return fmt.Sprintf("%s %q %q %s last %d turn %q damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, i.Turn, i.Damage)
+	return fmt.Sprintf("%s %q %q %s last %d turn %v damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, turnOf(i), i.Damage)
 }
 
 func plainEvents(events []hansard.Event) string {
@@ -236,4 +236,12 @@ func plainEvents(events []hansard.Event) string {
 		out.WriteString("]")
 	}
 	return out.String()
+}
+
+// turnOf is what of a session's turn two engines agree on.
+func turnOf(i hansard.Info) string {
+	if i.Turn == nil {
+		return "free"
+	}
+	return fmt.Sprintf("%d %s %v", i.Turn.Grant.Number(), i.Turn.Holder.Label, i.Turn.Exclusive)
 }

@@ -30,6 +30,7 @@ type request struct {
 	After  hansard.Seq
 	Query  hansard.Query
 	Turn   hansard.Grant
+	Claim  hansard.Claim
 }
 
 type response struct {
@@ -37,6 +38,7 @@ type response struct {
 	Info    hansard.Info
 	Infos   []hansard.Info
 	Events  []wireEvent
+	Turn    *hansard.Turn
 	Err     *wireError
 }
 
@@ -51,6 +53,7 @@ type wireError struct {
 	Sentinel int // an index of sentinels
 	Conflict *hansard.ConflictError
 	Reused   *hansard.KeyReusedError
+	Held     *hansard.HeldError
 }
 
 func (e *wireError) Error() string { return e.Text }
@@ -61,6 +64,8 @@ func (e *wireError) Unwrap() error {
 		return e.Conflict
 	case e.Reused != nil:
 		return e.Reused
+	case e.Held != nil:
+		return e.Held
 	case e.Sentinel >= 0:
 		return sentinels[e.Sentinel]
 	}
@@ -74,6 +79,7 @@ func toWire(err error) *wireError {
 	w := &wireError{Text: err.Error(), Sentinel: -1}
 	errors.As(err, &w.Conflict)
 	errors.As(err, &w.Reused)
+	errors.As(err, &w.Held)
 	for i, s := range sentinels {
 		if w.Sentinel < 0 && errors.Is(err, s) {
 			w.Sentinel = i
@@ -132,6 +138,16 @@ func answerRequest(ctx context.Context, s hansard.Store, q request) (a response)
 		a.Infos, err = listAll(ctx, s, q.Query)
 	case "delete":
 		err = s.Delete(ctx, q.ID, q.Turn)
+	case "acquire":
+		var t hansard.Turn
+		t, err = s.Acquire(ctx, q.ID, q.Claim)
+		a.Turn = &t
+	case "renew":
+		err = s.Renew(ctx, q.ID, q.Turn)
+	case "release":
+		err = s.Release(ctx, q.ID, q.Turn)
+	case "turn":
+		a.Turn, err = s.Turn(ctx, q.ID)
 	default:
 		err = errors.New("no such operation")
 	}
@@ -241,6 +257,29 @@ func (r *remote) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 func (r *remote) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
 	_, err := r.call(ctx, request{Op: "delete", ID: id, Turn: turn})
 	return err
+}
+
+func (r *remote) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	a, err := r.call(ctx, request{Op: "acquire", ID: id, Claim: c})
+	if err != nil {
+		return hansard.Turn{}, err
+	}
+	return *a.Turn, nil
+}
+
+func (r *remote) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	_, err := r.call(ctx, request{Op: "renew", ID: id, Turn: g})
+	return err
+}
+
+func (r *remote) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	_, err := r.call(ctx, request{Op: "release", ID: id, Turn: g})
+	return err
+}
+
+func (r *remote) Turn(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error) {
+	a, err := r.call(ctx, request{Op: "turn", ID: id})
+	return a.Turn, err
 }
 
 func (r *remote) Close() error {

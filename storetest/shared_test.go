@@ -157,6 +157,47 @@ func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 	return h.inner.Delete(ctx, id, turn)
 }
 
+func (h *handle) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-h.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := h.closed(); err != nil {
+		return hansard.Turn{}, err
+	}
+	t, err := h.inner.Acquire(ctx, id, c)
+	if err != nil && h.closed() != nil {
+		return t, hansard.ErrClosed
+	}
+	return t, err
+}
+
+func (h *handle) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if err := h.closed(); err != nil {
+		return err
+	}
+	return h.inner.Renew(ctx, id, g)
+}
+
+func (h *handle) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if err := h.closed(); err != nil {
+		return err
+	}
+	return h.inner.Release(ctx, id, g)
+}
+
+func (h *handle) Turn(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error) {
+	if err := h.closed(); err != nil {
+		return nil, err
+	}
+	return h.inner.Turn(ctx, id)
+}
+
 func (h *handle) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil

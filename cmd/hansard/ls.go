@@ -114,7 +114,7 @@ func (a *app) listTable(cmd *cobra.Command, s hansard.Store, q hansard.Query) er
 		}
 		last = info
 		style, marks := "", ""
-		if info.Turn != "" {
+		if info.Turn != nil {
 			style, marks = yellow, "held"
 		}
 		if info.Damaged() {

@@ -64,7 +64,7 @@ func (o *output) jsonLine(v any) error {
 // infoJSON is a session in the output of stat, new and ls.
 type infoJSON struct {
 	hansard.Info
-	Turn    hansard.Grant         `json:"turn"`
+	Turn    *hansard.Turn         `json:"turn"` // null when it is free
 	Damaged bool                  `json:"damaged"`
 	Damage  *hansard.DamagedError `json:"damage,omitempty"`
 	Cursor  string                `json:"cursor,omitempty"` // ls: continues behind this session

@@ -55,7 +55,9 @@ func (a *app) printInfo(i hansard.Info) error {
 	line("size", humanBytes(i.Bytes))
 	line("created", fmt.Sprintf("%s (%s)", i.Created.Local().Format("2006-01-02 15:04:05"), humanAgo(a.now(), i.Created)))
 	line("updated", fmt.Sprintf("%s (%s)", i.Updated.Local().Format("2006-01-02 15:04:05"), humanAgo(a.now(), i.Updated)))
-	line("turn", escapeLine(string(i.Turn)))
+	if i.Turn != nil {
+		line("turn", escapeLine(fmt.Sprintf("%s, held by %s since %s", i.Turn.Grant, i.Turn.Holder, humanAgo(a.now(), i.Turn.Since))))
+	}
 	if len(i.State) > 0 && string(i.State) != "null" {
 		line("state", escapeText(dataText(i.State)))
 	}

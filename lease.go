@@ -1,0 +1,142 @@
+package hansard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lease is a turn that renews itself while the program lives. Make one with
+// [Take].
+type Lease struct {
+	store   Store
+	session SessionID
+	turn    Turn
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	stopped chan struct{}
+	once    sync.Once
+}
+
+// Take acquires a session's turn and keeps it alive until it is released, lost,
+// or ctx ends, which is also the end of the lease's context. It is Acquire, Renew
+// and Release, once for all engines.
+//
+//	turn, err := hansard.Take(ctx, store, id, hansard.Claim{Wait: time.Minute, Label: "planner"})
+//	if err != nil { … }
+//	defer turn.Release()
+//	for … {
+//		answer, err := model.Call(turn.Context(), …)
+//		_, err = store.Append(ctx, id, hansard.Batch{Events: …, Turn: turn.Grant()})
+//	}
+func Take(ctx context.Context, s Store, id SessionID, c Claim) (*Lease, error) {
+	t, err := s.Acquire(ctx, id, c)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lease{store: s, session: id, turn: t, stopped: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	go l.keep(time.Now())
+	return l, nil
+}
+
+// Grant is what a batch carries to be written under this turn.
+func (l *Lease) Grant() Grant { return l.turn.Grant }
+
+// Turn describes the turn as it was granted.
+func (l *Lease) Turn() Turn { return l.turn }
+
+// Context ends when the turn is lost or released; context.Cause tells why. What
+// the turn is held for should run under it.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// errReleased ends the context of a lease that was given up.
+var errReleased = errors.New("the turn was released")
+
+// Release gives the turn up. Releasing twice, or after it was lost, is an
+// [ErrFenced] and touches nobody else's turn.
+func (l *Lease) Release() error {
+	l.once.Do(func() { l.cancel(errReleased) })
+	<-l.stopped
+	// What ended the lease's context must not keep others from the turn.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.turn.TTL)
+	defer cancel()
+	return l.store.Release(ctx, l.session, l.turn.Grant)
+}
+
+// notice is how often at most a lease looks at its turn because the session
+// changed.
+const notice = 100 * time.Millisecond
+
+// keep renews until the lease ends. The session's own events wake it, so that a
+// turn that was stolen is known at once and not at the next renewal.
+func (l *Lease) keep(renewed time.Time) {
+	defer close(l.stopped)
+	every, began, seen := l.turn.TTL/3, renewed, l.turn.Seq
+	for l.ctx.Err() == nil {
+		next := time.Until(renewed.Add(every))
+		if l.turn.MaxHold > 0 {
+			next = min(next, time.Until(began.Add(l.turn.MaxHold)))
+		}
+		changed := l.pause(next, seen)
+		if l.ctx.Err() != nil {
+			return
+		}
+		if l.turn.MaxHold > 0 && time.Since(began) >= l.turn.MaxHold {
+			l.cancel(fmt.Errorf("%w: it was held for its whole %v", ErrFenced, l.turn.MaxHold))
+			return
+		}
+		if changed {
+			if info, err := l.store.Stat(l.ctx, l.session); err == nil {
+				seen = info.LastSeq
+				if info.Turn == nil || info.Turn.Grant != l.turn.Grant {
+					l.cancel(&FencedError{Session: l.session, Grant: l.turn.Grant, Current: info.Turn})
+					return
+				}
+			}
+		}
+		asked := time.Now()
+		if asked.Sub(renewed) < every {
+			continue
+		}
+		err := l.store.Renew(l.ctx, l.session, l.turn.Grant)
+		switch {
+		case err == nil:
+			renewed = asked
+		case l.ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrFenced) || errors.Is(err, ErrDeleted) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed):
+			l.cancel(err)
+			return
+		case asked.Sub(renewed) >= l.turn.TTL:
+			// Others may have been told that we are gone.
+			l.cancel(fmt.Errorf("%w: it could not be renewed for %v: %w", ErrFenced, l.turn.TTL, err))
+			return
+		default:
+			_ = l.pause(min(every/4, time.Second), 0) // and try again
+		}
+	}
+}
+
+// pause waits for a time, or, with a seq, for the session to change. It never
+// returns sooner than notice unless the time or the lease is over.
+func (l *Lease) pause(d time.Duration, seen Seq) (changed bool) {
+	ctx, cancel := context.WithTimeout(l.ctx, d)
+	defer cancel()
+	if seen > 0 && d > notice {
+		rest := time.NewTimer(notice)
+		defer rest.Stop()
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			return false
+		}
+		if l.store.Wait(ctx, l.session, seen) == nil {
+			return true
+		}
+	}
+	<-ctx.Done()
+	return false
+}

@@ -1,0 +1,109 @@
+package hansard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/memstore"
+)
+
+func TestGrantNumbers(t *testing.T) {
+	first := hansard.NextGrant("", 0x9f86d081884c7d65)
+	if first != "1-9f86d081884c7d65" || hansard.NextGrant(first, 1) != "2-0000000000000001" {
+		t.Errorf("grants are %s and %s", first, hansard.NextGrant(first, 1))
+	}
+	for _, bad := range []hansard.Grant{"", "7", "7-", "-7", "0-9f86d081884c7d65", "07-9f86d081884c7d65", "+7-9f86d081884c7d65",
+		"7-9F86D081884C7D65", "7-9f86d081884c7d6", "7-9f86d081884c7d65a", "7-9f86d081884c7d6x", "99999999999999999999-9f86d081884c7d65"} {
+		if n := bad.Number(); n != 0 {
+			t.Errorf("%q has number %d", bad, n)
+		}
+	}
+}
+
+func TestTurnJSON(t *testing.T) {
+	want := hansard.Turn{Grant: "3-9f86d081884c7d65", Holder: hansard.Holder{Label: "a", Host: "h", PID: 7}, Seq: 4,
+		Since: hansard.Now(), TTL: 1500 * time.Millisecond, MaxHold: time.Minute, Exclusive: true, Reason: "stuck"}
+	data, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got hansard.Turn
+	if err := json.Unmarshal(data, &got); err != nil || got != want {
+		t.Errorf("%s became %+v, %v", data, got, err)
+	}
+}
+
+func TestLeaseRenewsItself(t *testing.T) {
+	s := memstore.New()
+	defer s.Close()
+	ctx := t.Context()
+	if _, err := s.Create(ctx, "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	// Longer than the TTL: another may only get it by the release.
+	lease, err := hansard.Take(ctx, s, "s", hansard.Claim{TTL: 200 * time.Millisecond, Label: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Acquire(ctx, "s", hansard.Claim{Wait: time.Second})
+	var held *hansard.HeldError
+	if !errors.As(err, &held) || held.Turn.Grant != lease.Grant() {
+		t.Fatalf("while it is renewed: %v", err)
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Fatal("the lease ended:", context.Cause(lease.Context()))
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if lease.Context().Err() == nil {
+		t.Error("the context goes on after the release")
+	}
+	if err := lease.Release(); !errors.Is(err, hansard.ErrFenced) {
+		t.Errorf("a second release: %v", err)
+	}
+}
+
+func TestLeaseLearnsOfTheft(t *testing.T) {
+	s := memstore.New()
+	defer s.Close()
+	ctx := t.Context()
+	if _, err := s.Create(ctx, "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := hansard.Take(ctx, s, "s", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief, err := s.Acquire(ctx, "s", hansard.Claim{Steal: "it is stuck"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done() // not after a third of an hour
+	var fenced *hansard.FencedError
+	if cause := context.Cause(lease.Context()); !errors.As(cause, &fenced) || fenced.Current.Grant != thief.Grant {
+		t.Errorf("the lease ended with %v", cause)
+	}
+	if err := lease.Release(); !errors.Is(err, hansard.ErrFenced) {
+		t.Errorf("release after loss: %v", err)
+	}
+	if now, err := s.Turn(ctx, "s"); err != nil || now == nil || now.Grant != thief.Grant {
+		t.Errorf("the thief's turn is %+v, %v", now, err)
+	}
+	var g hansard.Grants
+	for e, err := range s.Read(ctx, "s", hansard.Range{}) {
+		if err == nil {
+			err = g.Next(&e)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if g.Current == nil || g.Current.Reason != "it is stuck" {
+		t.Errorf("the record says %+v", g.Current)
+	}
+}
