@@ -244,7 +244,7 @@ func (s *Store) loadLog(sess *session, size int64) error {
 		}
 	}
 	last := tail.last
-	sess.exists, sess.uid = true, h.uid
+	sess.exists, sess.uid, sess.fileUID = true, h.uid, h.uid
 	sess.end, sess.seq, sess.crc = tail.end, last.Seq, last.crc
 	sess.deleted = last.Deleted
 	sess.metaAt = last.metaAt(tail.lastAt)
