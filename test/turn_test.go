@@ -140,7 +140,7 @@ func TestTurnStolen(t *testing.T) {
 	if out := ok(t, store, "show", demo); !strings.Contains(out, "stolen from turn 1") || !strings.Contains(out, "it hangs") {
 		t.Errorf("the record: %s", out)
 	}
-	stuck := startAgent(t, store, "--ttl", longTTL, "--max-hold", "300ms").up()
+	stuck := startAgent(t, store, "--ttl", longTTL, "--max-hold", "2s").up()
 	next := startAgent(t, store, "--wait", "forever").up()
 	if code := stuck.exit(); code != 5 {
 		t.Errorf("exit code %d, stderr %s", code, stuck.stderr)
