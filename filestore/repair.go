@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -191,22 +192,28 @@ func (r *rebuild) follow(asides []string) error {
 		if err != nil {
 			return err
 		}
-		c := r.chain
-		whole := len(b) > 0 && b[len(b)-1] == '\n'
-		for rest := b; whole && len(rest) > 0; {
-			i := strings.IndexByte(string(rest), '\n')
-			l, err := decodeLine(rest[:i])
-			if err != nil || c.follow(l) != nil {
-				whole = false
-			}
-			rest = rest[i+1:]
-		}
-		if whole && c.left == 0 {
-			r.chain = c
-			r.more = append(r.more, b...)
-		}
+		r.followLines(b)
 	}
 	return nil
+}
+
+// followLines appends the whole batches at the beginning of b, if they follow.
+func (r *rebuild) followLines(b []byte) {
+	c, whole := r.chain, 0
+	for at := 0; ; {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			break
+		}
+		l, err := decodeLine(b[at : at+i])
+		if err != nil || c.follow(l) != nil {
+			break
+		}
+		if at += i + 1; c.left == 0 {
+			r.chain, whole = c, at
+		}
+	}
+	r.more = append(r.more, b[:whole]...)
 }
 
 func asidePos(name string) uint64 {

@@ -313,8 +313,8 @@ func (s *Store) inLog(e *entry) bool {
 		return false
 	}
 	b := make([]byte, len(e.bytes))
-	_, err := sess.f.ReadAt(b, e.off)
-	return (err == nil || err == io.EOF) && string(b) == string(e.bytes)
+	n, err := sess.f.ReadAt(b, e.off)
+	return (err == nil || err == io.EOF) && n == len(b) && string(b) == string(e.bytes)
 }
 
 // logError types what can be wrong with a log that can't be opened.

@@ -214,6 +214,9 @@ func (v *verifier) examineJournal() error {
 		}
 		if try == 4 {
 			finding.Level, finding.Message = hansard.LevelDamage, err.Error()
+			if hint := hansard.Hint(err); hint != "" {
+				finding.Message += "; " + hint
+			}
 			return v.say(finding)
 		}
 	}
