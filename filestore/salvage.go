@@ -87,7 +87,7 @@ func (v *salvage) fragments() (found []fragment) {
 		f := fragment{entry: e, at: at, size: size, header: true, whole: e.kind == kindPad}
 		if b := v.payload(&f); e.kind == kindData {
 			f.whole = uint64(len(b)) == size && checksum(b) == e.pcrc
-			n := int(le.Uint16(h[96:]))
+			n := nameLength(h)
 			f.lines = int64(size) - int64(n)
 			n = min(n, len(b))
 			f.name, f.bytes = string(b[:n]), b[n:]
