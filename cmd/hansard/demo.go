@@ -12,6 +12,7 @@ import (
 
 	"hansard"
 	"hansard/cmd/hansard/internal/demo"
+	"hansard/internal/wire"
 )
 
 func newDemo(a *app) *cobra.Command {
@@ -80,7 +81,7 @@ func (a *app) demo(ctx context.Context, s hansard.Store, o demo.Options, lasts t
 		mu.Lock()
 		defer mu.Unlock()
 		if a.json {
-			_ = a.out.jsonLine(asJSON(info)) // the first error sticks, and Flush tells it
+			_ = a.out.jsonLine(wire.NewSession(info)) // the first error sticks, and Flush tells it
 		} else {
 			fmt.Fprintf(a.out, "%s  %s\n", info.ID, info.Title)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 func newStat(a *app) *cobra.Command {
@@ -34,7 +35,7 @@ damaged; damage, with what is wrong and where, is there only when it is.`,
 					return err
 				}
 				if a.json {
-					return a.out.jsonLine(asJSON(info))
+					return a.out.jsonLine(wire.NewSession(info))
 				}
 				return a.printInfo(info)
 			})

@@ -1,4 +1,4 @@
-import { api, parse, serverSent, ServerError } from "./api.js";
+import { api, auth, parse, serverSent, ServerError } from "./api.js";
 
 // Follower gives the events of a session past a seq as they arrive, each once and
 // in order, across lost connections: it always asks for what comes behind the
@@ -88,6 +88,7 @@ export class Follower {
       if (value?.status === undefined && value?.detail === undefined) return; // something we do not know
       const error = new ServerError(value.status ?? 0, value);
       error.final = [401, 403, 404, 410].includes(error.status);
+      if (error.status === 401) auth.refused(error); // the token was withdrawn
       throw error;
     }
     const seq = Number(value.seq);

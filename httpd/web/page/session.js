@@ -105,6 +105,8 @@ export class SessionView {
       h("p", null, damage.safe_seq > 0 ? `Events up to ${damage.safe_seq} are safe and shown here. ` : "No event before the damage can be read. ", "Nothing can be added to it, and nothing was deleted. Look at it, then make a sound copy; the old bytes are kept:"),
       h("p.commands", null, command(`hansard verify ${this.#id}`), command(`hansard repair ${this.#id}`))));
     this.#composer.refuse("A damaged session takes no messages");
+    this.#transcript.endsAt(damage.safe_seq);
+    this.#follower?.stop();
     this.#connection({ name: "damaged" });
   }
 

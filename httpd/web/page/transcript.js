@@ -41,7 +41,6 @@ export class Transcript {
   // open shows the session at a seq, or at its end. The info is the session's.
   async open(info, seq) {
     this.#last = info.last_seq;
-    this.#end = info.damage ? info.damage.safe_seq : Infinity;
     this.#readTo = this.#last;
     await this.jump(seq || this.#readable());
     if (!seq) this.#follow(true);
@@ -110,10 +109,8 @@ export class Transcript {
     else requestAnimationFrame(() => this.#flush());
   }
 
-  // catchUp tells the last seq, where the stream has not told yet.
-  catchUp(last) {
-    if (last > this.#last && this.#end === Infinity) this.#last = last;
-  }
+  // endsAt tells that nothing behind a seq can be read.
+  endsAt(seq) { this.#end = seq; }
 
   #readable() { return Math.min(this.#last, this.#end); }
 

@@ -21,9 +21,10 @@ export function tokenPage(error, done) {
       input, h("button.primary", { type: "submit" }, "Open")),
     h("h2", null, "Where is it?"),
     h("ul", null,
-      h("li", null, h("code", null, "hansard serve"), " printed a ready-to-open address when it made the token; open that, or paste it here."),
-      h("li", null, "It is the one the programs on this machine use: ", h("code", null, "echo $HANSARD_TOKEN"), "."),
-      h("li", null, "Otherwise ask whoever runs the server for one of your own."))));
+      h("li", null, h("code", null, "hansard serve"), " printed it at its first start, as an address to open: open that, or paste it here."),
+      h("li", null, "Programs on this machine have it too: ", h("code", null, "echo $HANSARD_TOKEN"), "."),
+      h("li", null, "It is shown only once. Where the store is, this makes another:", command("hansard token add browser --rights read,append")),
+      h("li", null, "Or ask whoever runs the server."))));
   requestAnimationFrame(() => input.focus());
   return page;
 }
