@@ -17,7 +17,7 @@ export class Composer {
     this.#id = id;
     this.#hooks = hooks;
     this.#text = h("textarea", { rows: "1", placeholder: "Write a message…", "aria-label": "Message", enterkeyhint: "enter" });
-    this.#author = h("input.author", { type: "text", placeholder: "your name", "aria-label": "Your name, the author of what you write", maxlength: "100", autocomplete: "nickname" });
+    this.#author = h("input.author", { type: "text", placeholder: "anonymous", "aria-label": "Your name, the author of what you write", maxlength: "100", autocomplete: "nickname" });
     this.#author.value = savedAuthor();
     this.#inbox = h("input", { type: "checkbox" });
     this.#send = h("button.send", { type: "submit", title: "Send (Ctrl+Enter)" }, icon("up"), h("span.unseen", null, "Send"));

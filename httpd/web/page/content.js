@@ -49,7 +49,7 @@ export function preview(value, length = 120) {
   let line;
   if (typeof value === "string") line = value;
   else if (isObject(value) && Object.keys(value).length <= 6) {
-    line = Object.entries(value).map(([k, v]) => `${k}: ${typeof v === "string" ? v.slice(0, length) : stringify(v)}`).join("  ");
+    line = Object.entries(value).map(([k, v]) => `${k}: ${typeof v === "string" ? v.slice(0, length) : stringify(v)}`).join(", ");
   } else line = value === undefined ? "" : stringify(value);
   line = line.slice(0, length * 4).replace(/\s+/g, " ").trim();
   return line.length > length ? line.slice(0, length) + "…" : line;

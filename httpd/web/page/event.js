@@ -26,18 +26,21 @@ export function eventRow(event, context) {
   return row;
 }
 
-// place sets what depends on the event before it: the day, and whether the speaker
-// goes on.
-export function place(row, event, before) {
+// place sets what depends on the events before it: the day, and whether the speaker
+// goes on. spoke is the last one that was not the result of a tool.
+export function place(row, event, before, spoke) {
   const today = day(event.time);
   const marked = row.querySelector(":scope > .day");
   const newDay = today && (!before || day(before.time) !== today);
   if (newDay && !marked) row.prepend(h("div.day", null, h("span", null, today)));
   if (!newDay && marked) marked.remove();
-  const goesOn = !newDay && before && speech(event) && speech(before) && speaker(event) === speaker(before)
-    && Math.abs(new Date(event.time) - new Date(before.time)) < 300_000 && !event.inbox;
+  const goesOn = !newDay && spoke && speech(event) && speech(spoke) && speaker(event) === speaker(spoke)
+    && Math.abs(new Date(event.time) - new Date(spoke.time)) < 300_000 && !event.inbox;
   row.classList.toggle("continued", Boolean(goesOn));
 }
+
+// answers tells whether an event is only what a tool gave back.
+export const answers = (event) => event.kind === "tool_result" || voice(event.role || roleOf(event.data)) === "tool";
 
 const speech = (event) => !["turn", "meta", "summary"].includes(event.kind);
 export const speaker = (event) => event.author || event.role || roleOf(event.data) || event.kind;
@@ -85,7 +88,10 @@ const kinds = new Map(Object.entries({
 }));
 
 function speechRow(event, context, role) {
-  return h("div.speech", null, head(event, role), h("div.body", null, parts(event.data, event.kind).map((p) => show(p, event, context))));
+  const content = parts(event.data, event.kind);
+  // Results say who gave them on their own line: a tool is no speaker.
+  const bare = content.length > 0 && content.every((p) => p.is === "result");
+  return h("div.speech", null, !bare && head(event, role), h("div.body", null, content.map((p) => show(p, event, context))));
 }
 
 // aside is a line between the speeches.
@@ -191,7 +197,8 @@ function resultBox(part, event, context) {
   const name = h("bdi.tool-name", null, part.name || "result");
   const about = part.parts.find((p) => p.is === "text")?.text ?? part.parts.find((p) => p.is === "json")?.value ?? "";
   const box = lazy("details.tool.result" + (part.failed ? ".failed" : ""),
-    [icon("result"), name, part.failed && h("span.badge.bad", null, "failed"), h("span.preview", null, preview(about))],
+    [icon("result"), name, part.failed && h("span.badge.bad", null, "failed"), h("span.preview", null, preview(about)),
+      h("span.by", null, event.author && h("bdi", null, event.author), h("time", { datetime: event.time, title: exactTime(event.time) }, clockTime(event.time)))],
     () => h("div.tool-body", null, part.parts.map((p) => show(p, event, {}))));
   const pictures = part.parts.filter((p) => p.is === "image");
   if (pictures.length) box.open = true; // an image says nothing while it is folded

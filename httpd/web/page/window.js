@@ -4,7 +4,7 @@
 // does not move when rows are added or taken away above it.
 
 import { h } from "./dom.js";
-import { eventRow, place } from "./event.js";
+import { answers, eventRow, place } from "./event.js";
 import { Pairs } from "./pairs.js";
 
 export const rowsMax = 240;
@@ -91,7 +91,11 @@ export class EventWindow {
   }
 
   #place(from, to) {
-    for (let i = from; i < to && i < this.#rows.length; i++) place(this.#rows[i].el, this.#rows[i].event, this.#rows[i - 1]?.event);
+    for (let i = from; i < to && i < this.#rows.length; i++) {
+      let spoke = i - 1;
+      while (spoke > 0 && i - spoke < 20 && answers(this.#rows[spoke].event)) spoke--;
+      place(this.#rows[i].el, this.#rows[i].event, this.#rows[i - 1]?.event, this.#rows[spoke]?.event);
+    }
   }
 
   // firstBelow finds the first row that reaches below a line.
