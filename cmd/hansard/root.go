@@ -107,7 +107,7 @@ SIGTERM. With --json an error ends with one line on stderr:
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a),
-		newServe(a), newToken(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
+		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
 	)
 	return root
 }

@@ -17,6 +17,7 @@ import (
 
 	"hansard"
 	"hansard/httpd"
+	"hansard/httpd/web"
 )
 
 // drainMax is how long a server that was told to stop waits for what is under way.
@@ -158,7 +159,7 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 }
 
 // page is what the browser gets.
-func page() http.Handler { return nil }
+func page() http.Handler { return web.Handler() }
 
 func (o *serveOptions) hostNames() []string {
 	var names []string
