@@ -36,7 +36,7 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &b); err != nil {
 		return err
 	}
-	receipt, err := s.append(r, sessionID(r), b)
+	receipt, err := s.append(writing(r), sessionID(r), b)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // append stores a batch and counts what became of it.
-func (s *Server) append(r *http.Request, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
-	receipt, err := s.store.Append(writing(r), id, b)
+func (s *Server) append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	receipt, err := s.store.Append(ctx, id, b)
 	s.metrics.append(&b, receipt, err)
 	return receipt, malformedData(&b, err)
 }

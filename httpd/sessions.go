@@ -167,7 +167,7 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &b); err != nil {
 		return err
 	}
-	receipt, err := s.append(r, id, b)
+	receipt, err := s.append(writing(r), id, b)
 	if err != nil {
 		return err
 	}
