@@ -21,6 +21,10 @@ const (
 	plantNoCopy              // go on with a log whose sync failed
 	plantLostLockFile        // remove the lock file after use
 	plantCount
+	plantNoFence       // let a write in whatever its grant is
+	plantFenceByNumber // compare grants by their number, with >=
+	plantErrorIsDead   // take an error of looking at a holder for his death
+	plantGrantEarly    // answer a grant before it is durable
 )
 
 func (s *Store) planted(p plant) bool { return s.cfg.plant == p }

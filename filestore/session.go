@@ -31,6 +31,8 @@ type session struct {
 	crc     uint32     // of the last line
 	metaAt  int64      // where the line with the newest metadata begins; 0: the header
 	meta    *metaState // nil when it is not loaded
+	turnAt  int64      // where the newest line about the turn begins; 0: none
+	turn    *turnState // nil when it is not loaded
 
 	inLog   int64  // how much of it is in the log: the file's expected size
 	waiting int    // entries that are in the ring only
@@ -247,7 +249,7 @@ func (s *Store) loadLog(sess *session, size int64) error {
 	sess.exists, sess.uid = true, h.uid
 	sess.end, sess.seq, sess.crc = tail.end, last.Seq, last.crc
 	sess.deleted = last.Deleted
-	sess.metaAt = last.metaAt(tail.lastAt)
+	sess.metaAt, sess.turnAt = last.metaAt(tail.lastAt), last.turnAt(tail.lastAt)
 	return nil
 }
 
@@ -279,6 +281,9 @@ func (sess *session) follow(e *entry) {
 	sess.end, sess.seq, sess.crc = e.off+int64(len(e.bytes)), hansard.Seq(e.last), e.lcrc
 	if sess.metaAt != e.metaAt {
 		sess.metaAt, sess.meta = e.metaAt, nil
+	}
+	if sess.turnAt != e.turnAt {
+		sess.turnAt, sess.turn = e.turnAt, nil
 	}
 }
 

@@ -212,11 +212,16 @@ func (p *params) number(name string, otherwise uint64) uint64 {
 	if !p.has(name) {
 		return otherwise
 	}
-	n, err := strconv.ParseUint(p.text(name), 10, 63)
+	n, err := strconv.ParseUint(p.text(name), 10, 64)
 	if err != nil {
 		p.fail(name, "it is not a number from 0 up")
 	}
 	return n
+}
+
+// count is a number of things.
+func (p *params) count(name string, otherwise, most int) int {
+	return int(min(p.number(name, uint64(otherwise)), uint64(most)))
 }
 
 func (p *params) flag(name string) bool {

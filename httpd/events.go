@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -35,7 +36,7 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &b); err != nil {
 		return err
 	}
-	receipt, err := s.append(r, sessionID(r), b)
+	receipt, err := s.append(writing(r), sessionID(r), b)
 	if err != nil {
 		return err
 	}
@@ -44,8 +45,8 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // append stores a batch and counts what became of it.
-func (s *Server) append(r *http.Request, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
-	receipt, err := s.store.Append(writing(r), id, b)
+func (s *Server) append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	receipt, err := s.store.Append(ctx, id, b)
 	s.metrics.append(&b, receipt, err)
 	return receipt, malformedData(&b, err)
 }
@@ -71,14 +72,14 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after", "limit", "last", "kind", "from_summary", "wait_ms")
 	rng := hansard.Range{
 		After:       hansard.Seq(p.number("after", 0)),
-		Last:        int(p.number("last", 0)),
+		Last:        p.count("last", 0, math.MaxInt32),
 		Kinds:       p.values["kind"],
 		FromSummary: p.flag("from_summary"),
 	}
 	lines := wantsLines(r)
-	limit := int(p.number("limit", 0))
+	limit := p.count("limit", 0, math.MaxInt32)
 	if !lines {
-		limit = int(min(p.number("limit", maxPageEvents), maxPageEvents))
+		limit = p.count("limit", maxPageEvents, maxPageEvents)
 	}
 	wait := time.Duration(min(p.number("wait_ms", 0), uint64(pollMax.Milliseconds()))) * time.Millisecond
 	if p.has("last") && rng.Last == 0 {
@@ -157,45 +158,20 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
-// linesChunk is how much of the lines is written at once.
-const linesChunk = 64 << 10
-
 // writeLines answers with all events of a range, one a line, in bounded memory.
-// An error on the way is the last line: {"problem":{…}}.
 func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range) error {
-	control := http.NewResponseController(w)
-	chunk := make([]byte, 0, linesChunk+4<<10)
-	begun := false
-	flush := func() error {
-		if !begun {
-			w.Header().Set("Content-Type", "application/x-ndjson")
-			w.WriteHeader(http.StatusOK)
-			begun = true
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(stallMax))
-		_, err := w.Write(chunk)
-		chunk = chunk[:0]
-		return err
-	}
+	out := newLines(w)
 	for e, err := range s.store.Read(r.Context(), sessionID(r), rng) {
-		if err != nil && !begun && len(chunk) == 0 {
-			return err
-		}
 		if err != nil {
-			if r.Context().Err() != nil {
+			if err := s.endLines(out, r, err); err != nil {
 				return err
 			}
-			p := wire.ProblemOf(err)
-			s.metrics.problem(p.Type)
-			chunk = append(append(append(chunk, `{"problem":`...), wire.Marshal(p)...), '}', '\n')
 			break
 		}
-		chunk = append(wire.AppendExactLine(chunk, &e), '\n')
-		if len(chunk) >= linesChunk {
-			if err := flush(); err != nil {
-				return err
-			}
+		out.chunk = append(wire.AppendExactLine(out.chunk, &e), '\n')
+		if err := out.grown(); err != nil {
+			return err
 		}
 	}
-	return flush()
+	return out.flush()
 }

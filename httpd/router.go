@@ -43,6 +43,7 @@ func (s *Server) routes() map[string]map[string]action {
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
+		"/v1/ws":        {"GET": {Read | Append, false, s.socket}},
 		"/healthz":      {"GET": {0, false, s.healthz}},
 		"/readyz":       {"GET": {Read | Append, false, s.readyz}},
 		"/metrics":      {"GET": {Read, false, s.serveMetrics}},

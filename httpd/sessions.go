@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func describe(i hansard.Info) wire.Session {
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "limit", "cursor", "label", "q", "since")
 	q := hansard.Query{Cursor: p.text("cursor"), Text: p.text("q"), Labels: map[string]string{}}
-	limit := int(min(p.number("limit", defaultPageLength), maxPageSessions))
+	limit := p.count("limit", defaultPageLength, maxPageSessions)
 	for _, pair := range p.values["label"] {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
@@ -42,6 +43,10 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	if p.err != nil {
 		return p.err
+	}
+	if wantsLines(r) {
+		q.Limit = p.count("limit", 0, math.MaxInt32)
+		return s.listLines(w, r, q)
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
 	page := struct {
@@ -61,11 +66,45 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 			}
 			break
 		}
-		session := describe(info)
-		session.Cursor = hansard.Cursor(info)
-		page.Sessions = append(page.Sessions, session)
+		page.Sessions = append(page.Sessions, listed(info))
 	}
 	return writeJSON(w, http.StatusOK, page)
+}
+
+// listed is a session of a list.
+func listed(info hansard.Info) wire.Session {
+	session := describe(info)
+	session.Cursor = hansard.Cursor(info)
+	return session
+}
+
+// listLines gives a whole list, one session a line: what is updated meanwhile
+// can't slip from one page to another that was read before.
+func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
+	limit := q.Limit
+	if limit > 0 {
+		q.Limit++ // one may be ours
+	}
+	out := newLines(w)
+	n := 0
+	for info, err := range s.store.List(r.Context(), q) {
+		if err != nil {
+			if err := s.endLines(out, r, err); err != nil {
+				return err
+			}
+			break
+		}
+		if info.ID == ReadySession {
+			continue
+		}
+		if n++; limit > 0 && n > limit {
+			break
+		}
+		if err := out.line(wire.Marshal(listed(info))); err != nil {
+			return err
+		}
+	}
+	return out.flush()
 }
 
 // createSession makes a session, with an id of ours when none is given.
@@ -128,7 +167,7 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &b); err != nil {
 		return err
 	}
-	receipt, err := s.append(r, id, b)
+	receipt, err := s.append(writing(r), id, b)
 	if err != nil {
 		return err
 	}

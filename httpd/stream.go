@@ -17,7 +17,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after")
 	after := hansard.Seq(p.number("after", 0))
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		n, err := strconv.ParseUint(id, 10, 63)
+		n, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {
 			p.fail("Last-Event-ID", "it is not the seq of an event")
 		}

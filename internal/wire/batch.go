@@ -79,17 +79,17 @@ func ParseBatch(object []byte) (hansard.Batch, error) {
 				return err
 			})
 		case "patch":
-			return member(name, value, &b.Patch)
+			return Member(name, value, &b.Patch)
 		case "expect":
-			return member(name, value, &b.Expect)
+			return Member(name, value, &b.Expect)
 		case "turn":
-			return member(name, value, &b.Turn)
+			return Member(name, value, &b.Turn)
 		case "key":
-			return member(name, value, &b.Key)
+			return Member(name, value, &b.Key)
 		case "create":
-			return member(name, value, &b.Create)
+			return Member(name, value, &b.Create)
 		case "inbox":
-			return member(name, value, &inbox)
+			return Member(name, value, &inbox)
 		}
 		return &hansard.InvalidError{Field: name, Reason: "an append has no such member"}
 	})

@@ -83,26 +83,26 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 	err := EachMember(object, func(name string, value []byte) error {
 		switch name {
 		case "seq":
-			return member(name, value, &e.Seq)
+			return Member(name, value, &e.Seq)
 		case "time":
-			return member(name, value, &e.Time)
+			return Member(name, value, &e.Time)
 		case "kind":
-			return member(name, value, &e.Kind)
+			return Member(name, value, &e.Kind)
 		case "role":
-			return member(name, value, &e.Role)
+			return Member(name, value, &e.Role)
 		case "author":
-			return member(name, value, &e.Author)
+			return Member(name, value, &e.Author)
 		case "turn":
-			return member(name, value, &e.Turn)
+			return Member(name, value, &e.Turn)
 		case "inbox":
-			return member(name, value, &e.Inbox)
+			return Member(name, value, &e.Inbox)
 		case "patch":
-			return member(name, value, &e.Patch)
+			return Member(name, value, &e.Patch)
 		case "data":
 			e.Data = value
 			return nil
 		case "raw":
-			return member(name, value, &raw)
+			return Member(name, value, &raw)
 		}
 		return &hansard.InvalidError{Field: name, Reason: `an event has no such member; what is stored goes into "data"`}
 	})

@@ -173,8 +173,8 @@ func (s *scanner) plain(begin int) ([]byte, error) {
 	return value, nil
 }
 
-// member decodes the value of a member, and says which one is wrong.
-func member(name string, value []byte, into any) error {
+// Member decodes the value of a member, and says which one is wrong.
+func Member(name string, value []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
