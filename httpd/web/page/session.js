@@ -64,8 +64,8 @@ export class SessionView {
     await this.#transcript.open(info, 0);
     if (seq) await this.#transcript.jump(seq, true);
     if (this.#stop.signal.aborted) return;
-    this.#turn.look();
     if (info.damage) return;
+    this.#turn.look();
     this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
   }
 

@@ -62,7 +62,7 @@ export class TurnPanel {
       h("span.quiet", null, " · ", ticking(h("span"), () => span(Date.now() - new Date(turn.since)))));
     const fact = (name, ...value) => [h("dt", null, name), h("dd", null, ...value)];
     list.replaceChildren(
-      ...fact("Holder", h("bdi", null, [turn.holder?.label, turn.holder?.pid && `pid ${turn.holder.pid}`, turn.holder?.host && `on ${turn.holder.host}`].filter(Boolean).join(" ") || "somebody unnamed")),
+      ...fact("Holder", h("bdi", null, [turn.holder?.label, turn.holder?.pid && `pid ${turn.holder.pid}`, turn.holder?.host && `on ${turn.holder.host}`].filter(Boolean).join(" · ") || "somebody unnamed")),
       ...fact("Since", exactTime(turn.since), " · ", h("a", { href: `#/s/${encodeURIComponent(this.#id)}/${turn.seq}` }, `event ${turn.seq}`)),
       ...(turn.renewed ? fact("Last sign of life", ticking(h("span"), () => (ago(turn.renewed) === "now" ? "just now" : `${ago(turn.renewed)} ago`))) : []),
       ...fact("Lost when silent for", span(turn.ttl_ms)),
