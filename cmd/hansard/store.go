@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"hansard"
+	"hansard/client"
 	"hansard/filestore"
 )
 
@@ -115,7 +116,9 @@ func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 			return nil, err
 		}
 		return openFiles(path, o)
-	case "postgres", "postgresql", "http", "https":
+	case "http", "https", "unix":
+		return client.New(spec, &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
+	case "postgres", "postgresql":
 		// The rest may hold a password: it is not repeated.
 		return nil, &usageError{
 			fmt.Sprintf("%s:// stores are not yet in this version", scheme),
