@@ -60,11 +60,13 @@ type handler struct {
 	store hansard.Store
 	log   *slog.Logger
 	index *index
+	// pageBytes ends a list early, with has_more, when its items are large.
+	pageBytes int
 }
 
 // New makes the handler of a store. It does not close the store.
 func New(store hansard.Store, o *Options) http.Handler {
-	h := &handler{store: store, log: slog.Default(), index: newIndex(store, maxKnown)}
+	h := &handler{store: store, log: slog.Default(), index: newIndex(store, maxKnown), pageBytes: maxPageBytes}
 	if o != nil && o.Log != nil {
 		h.log = o.Log
 	}

@@ -70,8 +70,8 @@ func shapeOf(e *hansard.Event) (*shape, bool) {
 	if len(data) > 0 && data[0] == '"' {
 		return textShape(e, data)
 	}
-	o, err := parseObject(data)
-	if err != nil {
+	o, ok := objectOf(data)
+	if !ok {
 		return nil, false
 	}
 	if text := o.value("text"); e.Kind == hansard.KindMessage && !o.given("type") && !o.given("content") {
@@ -86,7 +86,7 @@ func shapeOf(e *hansard.Event) (*shape, bool) {
 
 // textShape is a message that somebody wrote as plain text.
 func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
-	if _, ok := stringOf(text); !ok || e.Kind != hansard.KindMessage {
+	if len(text) == 0 || text[0] != '"' || e.Kind != hansard.KindMessage {
 		return nil, false
 	}
 	// SDKs stop at roles they do not know, so there are these four.
@@ -175,8 +175,8 @@ func (s *shape) checkMessage() *apiError {
 	}
 	for i, part := range parts {
 		name := fmt.Sprintf("content[%d]", i)
-		p, err := parseObject(part)
-		if err != nil {
+		p, ok := objectOf(part)
+		if !ok {
 			return wrongType(name, "an object", part)
 		}
 		if _, ok := p.text("type"); !ok {

@@ -33,8 +33,8 @@ func (r *request) parseItems(needed bool) ([]*shape, error) {
 	shapes := make([]*shape, len(list))
 	seen := make(map[string]bool)
 	for i, raw := range list {
-		o, err := parseObject(raw)
-		if err != nil {
+		o, ok := objectOf(raw)
+		if !ok {
 			return nil, wrongType(fmt.Sprintf("items[%d]", i), "an object", raw)
 		}
 		s, problem := shapeOfObject(o)

@@ -68,8 +68,8 @@ func parseMetadata(body *object) (metadata, error) {
 	if !body.given("metadata") {
 		return m, nil
 	}
-	o, err := parseObject(body.value("metadata"))
-	if err != nil {
+	o, ok := objectOf(body.value("metadata"))
+	if !ok {
 		return nil, wrongType("metadata", "an object", body.value("metadata"))
 	}
 	if len(o.names) > maxPairs {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -27,44 +26,100 @@ type span struct{ begin, end int }
 
 var errNotObject = errors.New("it is not an object")
 
-// parseObject finds the members of a JSON object. What follows the object but
-// white space is an error.
+// parseObject finds the members of a JSON object that a client sent. What
+// follows the object but white space is an error.
 func parseObject(raw []byte) (*object, error) {
 	raw = trim(raw)
-	if len(raw) == 0 || raw[0] != '{' {
-		if !json.Valid(raw) {
-			return nil, fmt.Errorf("it is not JSON: %w", syntaxError(raw))
-		}
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("it is not JSON: %w", syntaxError(raw))
+	}
+	if raw[0] != '{' {
 		return nil, errNotObject
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
+	return scanObject(raw), nil
+}
+
+// scanObject finds the members of an object that is known to be valid JSON: it
+// was checked when it came, or is in a store, which has nothing else.
+func scanObject(raw []byte) *object {
 	o := &object{raw: raw, members: make(map[string]span)}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
+	for at := skipSpace(raw, 1); raw[at] != '}'; {
+		end := skipValue(raw, at)
+		name, _ := stringOf(raw[at:end])
+		at = skipSpace(raw, skipSpace(raw, end)+1) // behind the colon
+		end = skipValue(raw, at)
+		if _, twice := o.members[name]; !twice {
+			o.names = append(o.names, name)
 		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return nil, fmt.Errorf("it is not JSON: %w", err)
+		o.members[name] = span{at, end}
+		at = skipComma(raw, end)
+	}
+	return o
+}
+
+// scanArray finds the elements of an array that is known to be valid JSON.
+func scanArray(raw []byte) (elements []json.RawMessage) {
+	for at := skipSpace(raw, 1); raw[at] != ']'; {
+		end := skipValue(raw, at)
+		elements = append(elements, raw[at:end])
+		at = skipComma(raw, end)
+	}
+	return elements
+}
+
+func skipSpace(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\r' || raw[at] == '\n' {
+		at++
+	}
+	return at
+}
+
+// skipComma goes to the next element or the closing bracket.
+func skipComma(raw []byte, at int) int {
+	at = skipSpace(raw, at)
+	if raw[at] == ',' {
+		at = skipSpace(raw, at+1)
+	}
+	return at
+}
+
+// skipValue is where the value that begins at a place ends.
+func skipValue(raw []byte, at int) int {
+	switch raw[at] {
+	case '"':
+		return skipString(raw, at)
+	case '{', '[':
+		for depth := 0; ; at++ {
+			switch raw[at] {
+			case '"':
+				at = skipString(raw, at) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return at + 1
+				}
+			}
 		}
-		end := int(dec.InputOffset())
-		key := name.(string) // the decoder gives nothing else here
-		if _, twice := o.members[key]; !twice {
-			o.names = append(o.names, key)
+	}
+	if n := bytes.IndexAny(raw[at:], ",]} \t\r\n"); n >= 0 {
+		return at + n
+	}
+	return len(raw)
+}
+
+func skipString(raw []byte, at int) int {
+	for at++; ; {
+		at += bytes.IndexByte(raw[at:], '"') + 1
+		// A quote behind an odd number of backslashes is part of the string.
+		back := at - 2
+		for raw[back] == '\\' {
+			back--
 		}
-		o.members[key] = span{end - len(value), end}
+		if (at-2-back)%2 == 0 {
+			return at
+		}
 	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("it is not JSON: there is something behind the object")
-	}
-	return o, nil
 }
 
 // trim takes off the white space that JSON allows around a value.
@@ -114,14 +169,26 @@ func stringOf(v json.RawMessage) (s string, ok bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
 	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), true
+	}
 	return s, json.Unmarshal(v, &s) == nil
+}
+
+// The values these look into are parts of what is known to be valid JSON.
+
+func objectOf(v json.RawMessage) (*object, bool) {
+	if len(v) == 0 || v[0] != '{' {
+		return nil, false
+	}
+	return scanObject(v), true
 }
 
 func arrayOf(v json.RawMessage) (list []json.RawMessage, ok bool) {
 	if len(v) == 0 || v[0] != '[' {
 		return nil, false
 	}
-	return list, json.Unmarshal(v, &list) == nil
+	return scanArray(v), true
 }
 
 // typeName is what a JSON value is, for error messages.

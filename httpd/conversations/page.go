@@ -12,14 +12,14 @@ import (
 const (
 	defaultLimit = 20
 	maxLimit     = 100
-	// maxPageBytes ends a page early, with has_more, when its items are large.
 	maxPageBytes = 8 << 20
 )
 
 // page is a list of items as it grows.
 type page struct {
 	items []item
-	limit int
+	limit int // items
+	room  int // bytes
 	bytes int
 	// more: there are further items, which did not fit.
 	more bool
@@ -27,7 +27,7 @@ type page struct {
 
 // full tells whether another item of this size is for the next page.
 func (p *page) full(size int) bool {
-	return len(p.items) == p.limit || len(p.items) > 0 && p.bytes+size > maxPageBytes
+	return len(p.items) == p.limit || len(p.items) > 0 && p.bytes+size > p.room
 }
 
 func (p *page) add(it item) {
@@ -36,7 +36,7 @@ func (p *page) add(it item) {
 }
 
 func (h *handler) listItems(ctx context.Context, r *request) ([]byte, error) {
-	p := &page{limit: defaultLimit}
+	p := &page{limit: defaultLimit, room: h.pageBytes}
 	if err := p.parseLimit(r.query.Get("limit")); err != nil {
 		return nil, err
 	}
@@ -61,10 +61,11 @@ func (h *handler) listItems(ctx context.Context, r *request) ([]byte, error) {
 			return nil, err
 		}
 	}
+	most := p.pieceMax(&info)
 	if order == "asc" {
-		err = h.forward(ctx, r.id, k, after, p)
+		err = h.forward(ctx, r.id, k, after, most, p)
 	} else {
-		err = h.backward(ctx, r.id, k, after, p)
+		err = h.backward(ctx, r.id, k, after, most, p)
 	}
 	return listOf(p.items, p.more), err
 }
@@ -84,6 +85,13 @@ func (p *page) parseLimit(s string) error {
 	}
 	p.limit = n
 	return nil
+}
+
+// pieceMax is how many events to read at once: about twice what a page has room
+// for, so that large ones are not read in vain.
+func (p *page) pieceMax(info *hansard.Info) int {
+	average := int(info.Bytes/int64(info.LastSeq+1)) + 1
+	return min(max(2*p.room/average, 8), knownChunk)
 }
 
 // position is the seq of the item a list goes on behind. One that was deleted
@@ -107,36 +115,44 @@ func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, 
 	return it.seq, nil
 }
 
-// forward fills a page with the items behind a seq.
-func (h *handler) forward(ctx context.Context, id hansard.SessionID, k *known, after hansard.Seq, p *page) error {
+// forward fills a page with the items behind a seq. It reads in pieces, so that
+// a store far away does not send what no page has room for.
+func (h *handler) forward(ctx context.Context, id hansard.SessionID, k *known, after hansard.Seq, most int, p *page) error {
 	if err := k.cover(ctx, after); err != nil {
 		return err
 	}
-	for e, err := range h.store.Read(ctx, id, hansard.Range{After: after}) {
-		if err != nil {
-			return err
+	for size := min(p.limit+1, most); ; size = min(4*size, most) {
+		got := 0
+		for e, err := range h.store.Read(ctx, id, hansard.Range{After: after, Limit: size}) {
+			if err != nil {
+				return err
+			}
+			got++
+			after = e.Seq
+			s, ok := shapeOf(&e)
+			if !ok || k.isDeleted(e.Seq) {
+				continue
+			}
+			it := s.at(id, e.Seq)
+			if p.full(len(it.body)) {
+				p.more = true
+				return nil
+			}
+			p.add(it)
 		}
-		s, ok := shapeOf(&e)
-		if !ok || k.isDeleted(e.Seq) {
-			continue
-		}
-		it := s.at(id, e.Seq)
-		if p.full(len(it.body)) {
-			p.more = true
+		if got < size {
 			return nil
 		}
-		p.add(it)
 	}
-	return nil
 }
 
 // backward fills a page with the items before a seq, the newest first. A store
 // reads forward, so it goes back in pieces, ever larger ones where there is
 // little to find; of each piece no more is kept than fits the page.
-func (h *handler) backward(ctx context.Context, id hansard.SessionID, k *known, before hansard.Seq, p *page) error {
-	for size := hansard.Seq(2 * p.limit); before > 1 && !p.more; size = min(4*size, knownChunk) {
+func (h *handler) backward(ctx context.Context, id hansard.SessionID, k *known, before hansard.Seq, most int, p *page) error {
+	for size := min(2*p.limit, most); before > 1 && !p.more; size = min(4*size, most) {
 		last := before - 1
-		begin := last - min(last, size)
+		begin := last - min(last, hansard.Seq(size))
 		if err := k.cover(ctx, begin); err != nil {
 			return err
 		}
@@ -174,7 +190,7 @@ func (h *handler) newest(ctx context.Context, id hansard.SessionID, k *known, be
 		held += len(it.body)
 		// What is behind the first two alone overflows the page: the second is
 		// the one that tells that there are more.
-		for len(piece) > p.limit-len(p.items)+1 || len(piece) > 2 && held-len(piece[0].body)-len(piece[1].body) > maxPageBytes {
+		for len(piece) > p.limit-len(p.items)+1 || len(piece) > 2 && held-len(piece[0].body)-len(piece[1].body) > p.room {
 			held -= len(piece[0].body)
 			piece = piece[1:]
 		}
