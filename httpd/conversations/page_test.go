@@ -62,6 +62,7 @@ func TestPagesAgainstModel(t *testing.T) {
 			id := s.create(`{}`)
 			servers := []*server{newServer(t, s.store), newServer(t, s.store)}
 			servers[1].h.(*handler).index.max = 40 // forgets all the time
+			servers[0].h.(*handler).pageBytes = 100 + rnd.IntN(4000)
 			var model []string
 			given := 0
 			check := func() {
