@@ -148,6 +148,17 @@ func param(field string) string {
 	return field
 }
 
+// Refuse answers in the API's shape, for the server around the handler: a request
+// without a token (401) or without the right (403) is to look to an SDK like any
+// other that was refused. The code is for programs, the message for people.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	e := &apiError{status: status, kind: kindRequest, code: code, message: message}
+	if status >= 500 {
+		e.kind = kindServer
+	}
+	writeError(w, e)
+}
+
 func writeError(w http.ResponseWriter, e *apiError) {
 	orNull := func(s string) *string {
 		if s == "" {

@@ -163,6 +163,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What the server around the handler refuses has the same shape.
+func TestRefuse(t *testing.T) {
+	s := newServer(t, memstore.New())
+	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Refuse(w, 401, "invalid_api_key", "No token was given.") })
+	a := s.fails(401, "invalid_api_key", "null", "GET", "/x", "")
+	same(t, "body", a.body, `{"error":{"code":"invalid_api_key","message":"No token was given.","param":null,"type":"invalid_request_error"}}`)
+}
+
 // brokenStore answers everything with one error.
 type brokenStore struct {
 	hansard.Store

@@ -226,16 +226,25 @@ func (h *handler) find(ctx context.Context, id hansard.SessionID, k *known, item
 	}
 }
 
-func (h *handler) retrieveItem(ctx context.Context, r *request) ([]byte, error) {
+// wanted is the item that a request is about.
+func (h *handler) wanted(ctx context.Context, r *request) (it *item, deleted bool, err error) {
 	k, _, err := h.index.open(ctx, r.id)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	it, deleted, err := h.find(ctx, r.id, k, r.itemID)
+	it, deleted, err = h.find(ctx, r.id, k, r.itemID)
+	if err == nil && it == nil {
+		err = noItem(r.id, r.itemID)
+	}
+	return it, deleted, err
+}
+
+func (h *handler) retrieveItem(ctx context.Context, r *request) ([]byte, error) {
+	it, deleted, err := h.wanted(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if it == nil || deleted {
+	if deleted {
 		return nil, noItem(r.id, r.itemID)
 	}
 	return it.body, nil
@@ -247,15 +256,11 @@ func (h *handler) retrieveItem(ctx context.Context, r *request) ([]byte, error) 
 const deleteKey = "openai:delete:"
 
 func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
-	k, _, err := h.index.open(ctx, r.id)
+	it, deleted, err := h.wanted(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	it, deleted, err := h.find(ctx, r.id, k, r.itemID)
-	if err != nil {
-		return nil, err
-	}
-	if it == nil || deleted && r.key == "" {
+	if deleted && r.key == "" {
 		return nil, noItem(r.id, r.itemID)
 	}
 	data, _ := json.Marshal(tombstone{Seq: it.seq, ID: it.id, Key: r.key}) // numbers and strings: can't fail
