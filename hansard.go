@@ -223,9 +223,12 @@ type Store interface {
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is
 	// answered. While somebody holds the turn Acquire waits as the claim says,
-	// first come first served, and then answers [ErrHeld] with the holder; a
-	// holder that is dead, silent for its TTL or past its MaxHold loses it. No
-	// write ever waits for a turn. [Take] keeps a turn alive by itself.
+	// first come first served, and then answers [ErrHeld] with the holder; if it
+	// was the context that ended, the error is the context's as well. Who gives
+	// up waiting leaves no grant behind that nobody knows of. A holder that is
+	// dead, silent for its TTL or past its MaxHold loses the turn to the next
+	// who wants it. No write ever waits for a turn. [Take] keeps a turn alive by
+	// itself.
 	Acquire(ctx context.Context, id SessionID, c Claim) (Turn, error)
 
 	// Renew is the holder's sign of life, due within every TTL. [ErrFenced]

@@ -61,7 +61,7 @@ func (l *Lease) Release() error {
 	l.once.Do(func() { l.cancel(errReleased) })
 	<-l.stopped
 	// What ended the lease's context must not keep others from the turn.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.turn.TTL)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), DefaultTTL)
 	defer cancel()
 	return l.store.Release(ctx, l.session, l.turn.Grant)
 }
@@ -88,29 +88,28 @@ func (l *Lease) keep(renewed time.Time) {
 			l.cancel(fmt.Errorf("%w: it was held for its whole %v", ErrFenced, l.turn.MaxHold))
 			return
 		}
+		// A store that does not answer may not keep a holder in the belief
+		// that it still has the turn.
+		alive, stop := context.WithDeadline(l.ctx, renewed.Add(l.turn.TTL))
+		var err error
 		if changed {
-			if info, err := l.store.Stat(l.ctx, l.session); err == nil {
-				seen = info.LastSeq
-				if info.Turn == nil || info.Turn.Grant != l.turn.Grant {
-					l.cancel(&FencedError{Session: l.session, Grant: l.turn.Grant, Current: info.Turn})
-					return
-				}
-			}
+			seen, err = l.look(alive, seen)
 		}
 		asked := time.Now()
-		if asked.Sub(renewed) < every {
-			continue
+		if due := asked.Sub(renewed) >= every; due && !lost(err) {
+			if err = l.store.Renew(alive, l.session, l.turn.Grant); err == nil {
+				renewed = asked
+			}
 		}
-		err := l.store.Renew(l.ctx, l.session, l.turn.Grant)
+		stop()
 		switch {
 		case err == nil:
-			renewed = asked
 		case l.ctx.Err() != nil:
 			return
-		case errors.Is(err, ErrFenced) || errors.Is(err, ErrDeleted) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed):
+		case lost(err):
 			l.cancel(err)
 			return
-		case asked.Sub(renewed) >= l.turn.TTL:
+		case time.Since(renewed) >= l.turn.TTL:
 			// Others may have been told that we are gone.
 			l.cancel(fmt.Errorf("%w: it could not be renewed for %v: %w", ErrFenced, l.turn.TTL, err))
 			return
@@ -120,8 +119,26 @@ func (l *Lease) keep(renewed time.Time) {
 	}
 }
 
-// pause waits for a time, or, with a seq, for the session to change. It never
-// returns sooner than notice unless the time or the lease is over.
+// lost tells whether an error is the end of a turn, and not one that passes.
+func lost(err error) bool {
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrDeleted) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed)
+}
+
+// look tells how far the session has come, and whether the turn was lost on the
+// way.
+func (l *Lease) look(ctx context.Context, seen Seq) (Seq, error) {
+	info, err := l.store.Stat(ctx, l.session)
+	if err != nil {
+		return seen, err
+	}
+	if info.Turn == nil || info.Turn.Grant != l.turn.Grant {
+		return seen, &FencedError{Session: l.session, Grant: l.turn.Grant, Current: info.Turn}
+	}
+	return info.LastSeq, nil
+}
+
+// pause waits for a time, or, with a seq, for the session to change or to be gone.
+// It never returns sooner than notice unless the time or the lease is over.
 func (l *Lease) pause(d time.Duration, seen Seq) (changed bool) {
 	ctx, cancel := context.WithTimeout(l.ctx, d)
 	defer cancel()
@@ -133,9 +150,10 @@ func (l *Lease) pause(d time.Duration, seen Seq) (changed bool) {
 		case <-ctx.Done():
 			return false
 		}
-		if l.store.Wait(ctx, l.session, seen) == nil {
-			return true
-		}
+		// An error that is not the end of the pause is news too: the session
+		// was deleted, the store closed.
+		_ = l.store.Wait(ctx, l.session, seen)
+		return ctx.Err() == nil
 	}
 	<-ctx.Done()
 	return false

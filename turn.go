@@ -168,12 +168,13 @@ func (r *TurnRecord) Event() Event {
 // empty when the turn was free.
 func NewTurnRecord(c *Claim, from Grant, why string) TurnRecord {
 	r := TurnRecord{Change: TurnGranted, Holder: Me(c.Label), TTL: c.TTL.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
-		Exclusive: c.Exclusive, From: from, Reason: c.Steal}
-	if from != "" {
+		Exclusive: c.Exclusive, From: from}
+	switch {
+	case from == "": // a claim that would have stolen found the turn free
+	case why == TurnStolen:
+		r.Change, r.Why, r.Reason = TurnStolen, why, c.Steal
+	default:
 		r.Change, r.Why = TurnTaken, why
-		if why == TurnStolen {
-			r.Change = TurnStolen
-		}
 	}
 	return r
 }
@@ -236,8 +237,12 @@ func CheckGrant(g Grant) error {
 // without may be kept out by an exclusive turn.
 func Fence(id SessionID, cur *Turn, under Grant, inboxOnly bool) error {
 	if under != "" {
-		if cur == nil || cur.Grant != under {
-			return &FencedError{Session: id, Grant: under, Current: cur}
+		if cur == nil {
+			return &FencedError{Session: id, Grant: under}
+		}
+		if cur.Grant != under {
+			now := *cur // the engine's own stays its own
+			return &FencedError{Session: id, Grant: under, Current: &now}
 		}
 		return nil
 	}
