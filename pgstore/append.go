@@ -103,7 +103,7 @@ var appendPlain = `WITH head AS (
 	` + insertColumns + ` SELECT $1, head.last - $13 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 ), shelved AS (
 	UPDATE hansard_listing l SET listed = head.updated FROM head
-	WHERE l.id = $1 AND (l.listed > head.updated OR l.listed <= head.updated - interval '1 second')
+	WHERE l.id = $1 AND (l.listed > head.updated OR l.listed <= head.updated - interval '100 milliseconds')
 )
 SELECT last FROM head`
 

@@ -81,15 +81,20 @@ func (s *Store) describe(ctx context.Context, ids []string) (infos []hansard.Inf
 
 // span is by how much the time of a session's last event may be past the time it
 // is listed under: see the schema.
-const span = time.Second
+const span = 100 * time.Millisecond
 
-// walkSome goes down the list. The index has the order and the label.
-const walkSome = `SELECT l.id, l.listed, h.updated, s.title
-	FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id JOIN hansard_sessions s ON s.id = l.id
+// walkIDs goes down the list, walkTitles does it with the titles. The index has the
+// order and the label.
+const (
+	walkIDs    = `SELECT l.id, l.listed, h.updated, '' FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id` + walkSome
+	walkTitles = `SELECT l.id, l.listed, h.updated, s.title FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id
+		JOIN hansard_sessions s ON s.id = l.id` + walkSome
+	walkSome = `
 	WHERE l.label = $1 AND (l.listed, l.id) < ($2::timestamptz, $3::text)
 		AND NOT EXISTS (SELECT 1 FROM unnest($4::text[]) AS o(label)
 			WHERE NOT EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label))
 	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
+)
 
 // endOfTime is later than anything is listed under.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -116,9 +121,13 @@ func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, er
 	if query.Limit > 0 {
 		n = min(n, query.Limit+20)
 	}
+	sql := walkIDs
+	if query.Text != "" {
+		sql = walkTitles
+	}
 	var pending []hansard.Info
 	for {
-		rows, err := q.Query(ctx, walkSome, label, from, fromID, others, n)
+		rows, err := q.Query(ctx, sql, label, from, fromID, others, n)
 		if err != nil {
 			return nil, err
 		}

@@ -304,7 +304,7 @@ const (
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
 	// shelve keeps a session's place in the list: see the schema. The condition
 	// is on the listing itself, so a session listed a moment ago costs a look.
-	shelve      = `UPDATE hansard_listing SET listed = $2 WHERE id = $1 AND (listed > $2 OR listed <= $2::timestamptz - interval '1 second')`
+	shelve      = `UPDATE hansard_listing SET listed = $2 WHERE id = $1 AND (listed > $2 OR listed <= $2::timestamptz - interval '100 milliseconds')`
 	updateMeta  = `UPDATE hansard_sessions SET title = $2, labels = $3, state = $4 WHERE id = $1`
 	dropLabels  = `DELETE FROM hansard_listing WHERE id = $1 AND label <> ALL($2::text[])`
 	moveListing = `UPDATE hansard_listing SET listed = $2 WHERE id = $1`

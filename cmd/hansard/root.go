@@ -99,14 +99,14 @@ SIGTERM. With --json an error ends with one line on stderr:
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("hansard {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, file:./sessions, file:///srv/sessions")
+	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, file:///srv/sessions, postgres://user@host/database")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line, for programs")
 	flags.DurationVar(&a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a),
-		newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
+		newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a),
 	)
 	return root
 }

@@ -71,7 +71,7 @@ func (a *app) open(want access) (hansard.Store, error) {
 		if id == "" {
 			id = "ID"
 		}
-		return nil, &noStoreError{spec, a.again("new", id)}
+		return nil, &noStoreError{shownStore(spec), a.again("new", id)}
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +115,9 @@ func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 			return nil, err
 		}
 		return openFiles(path, o)
-	case "postgres", "postgresql", "http", "https":
+	case "postgres", "postgresql":
+		return openPostgres(spec, o)
+	case "http", "https":
 		// The rest may hold a password: it is not repeated.
 		return nil, &usageError{
 			fmt.Sprintf("%s:// stores are not yet in this version", scheme),

@@ -30,7 +30,8 @@ CREATE TABLE hansard_sessions (
 
 -- What is listed: a row for each session with the empty label, and one for each of
 -- its labels, "name=value". listed is at most the time of the session's last event,
--- and less than a second before it: so it changes once a second at most.
+-- and less than a tenth of a second before it: so it changes ten times a second at
+-- most, however often the session is appended to.
 CREATE TABLE hansard_listing (
     id     text COLLATE "C" NOT NULL,
     label  text COLLATE "C" NOT NULL,
