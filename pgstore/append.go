@@ -114,13 +114,26 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	// open for all of them.
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
 	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return 0, &unsent{err}
+	}
+	defer conn.Release()
 	var n int64
-	err = s.pool.QueryRow(ctx, appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys)...).Scan(&n)
+	err = conn.QueryRow(ctx, appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys)...).Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
+	if err == nil {
+		err = doubt(conn.Conn().PgConn())
+	}
 	return hansard.Seq(n), err
 }
+
+// unsent is an error that came up before there was a connection.
+type unsent struct{ error }
+
+func (u *unsent) Unwrap() error { return u.error }
 
 // answer tells a group that was stored from first on.
 func (p *plain) answer(id hansard.SessionID, first hansard.Seq) {

@@ -20,6 +20,8 @@ const (
 	tooManyConns    = "53300"
 	commitUnknown   = "40003" // said by distributed relatives of PostgreSQL
 	queryCanceled   = "57014"
+	noLock          = "55P03"
+	plainWarning    = "01000"
 )
 
 // UnavailableError says that the database could not be reached, or not in time.
@@ -66,7 +68,7 @@ func isDown(err error) bool {
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+	return errors.Is(err, errDoubt) || errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isClosedConn(err)
 }
 
@@ -76,7 +78,7 @@ func isClosedConn(err error) bool { return err != nil && err.Error() == "conn cl
 // neverSent tells whether an error came up before the server could do anything.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+	return errors.Is(err, errDoubt) || errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
 }
 
 // isRace tells whether a statement lost against another one and was undone: it can
@@ -96,8 +98,34 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
 	case c == noRight:
 		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
-	case isDown(err):
+	case isDown(err), c == queryCanceled, c == noLock:
 		return &UnavailableError{err}
 	}
 	return err
+}
+
+// errDoubt is what becomes of a commit that PostgreSQL calls done although it gave
+// up waiting for the standby that has to have it: somebody cancelled the statement,
+// or it took too long. It says so in a warning, of which there are no others in our
+// statements.
+var errDoubt = errors.New("the commit did not wait for the synchronous standby")
+
+const doubtful = "hansard.doubt"
+
+// noticeDoubt notes the warning on the connection it came from. It is called by who
+// uses the connection, in the middle of that.
+func noticeDoubt(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Code == plainWarning {
+		c.CustomData()[doubtful] = true
+	}
+}
+
+// doubt is errDoubt if there was a warning since the last time.
+func doubt(c *pgconn.PgConn) error {
+	data := c.CustomData()
+	if data[doubtful] == nil {
+		return nil
+	}
+	delete(data, doubtful)
+	return errDoubt
 }

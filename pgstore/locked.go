@@ -281,6 +281,9 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, l *locked, j *job, c
 	b.Queue("COMMIT")
 	err := conn.SendBatch(ctx, b).Close()
 	if err == nil {
+		err = doubt(conn.PgConn())
+	}
+	if err == nil {
 		j.sent = false
 		return answer(verdict)
 	}

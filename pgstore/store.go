@@ -119,6 +119,7 @@ func config(url string) (*pgxpool.Config, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "hansard"
 	}
+	cfg.ConnConfig.OnNotice = noticeDoubt
 	_, chosen := cfg.ConnConfig.RuntimeParams["synchronous_commit"]
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error { return settle(ctx, c, chosen) }
 	return cfg, nil

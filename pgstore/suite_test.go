@@ -2,6 +2,8 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 	"os"
 	"testing"
 
@@ -12,6 +14,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(workerVariable); text != "" {
+		if err := runWorker(text); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	storetest.Main(func(url string) (hansard.Store, error) { return pgstore.Open(context.Background(), url, nil) })
 	os.Exit(pgtest.Main(m))
 }
@@ -49,3 +58,12 @@ func engine() storetest.Engine {
 func TestContract(t *testing.T) { storetest.Run(t, engine()) }
 
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, engine()) }
+
+// schemaOf is the schema a URL names.
+func schemaOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		panic(err)
+	}
+	return u.Query().Get("search_path")
+}
