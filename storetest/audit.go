@@ -65,6 +65,9 @@ func (x *env) audit() {
 	if errors.Is(err, hansard.ErrClosed) {
 		return // the case was about closing
 	}
+	if err == nil && x.releaseAll(before) {
+		before, err = snapshot(x.ctx, x.store)
+	}
 	if err != nil {
 		x.Fatalf("audit: %v", err)
 	}
@@ -106,6 +109,20 @@ func (x *env) audit() {
 			x.Errorf("audit: session %q came out of nowhere when opening again", id)
 		}
 	}
+}
+
+// releaseAll gives up the turns that a case has left behind, and tells whether
+// there were any: what becomes of them when their handle is closed is up to the
+// engine.
+func (x *env) releaseAll(sessions map[hansard.SessionID]session) (any bool) {
+	x.Helper()
+	for id, s := range sessions {
+		if t := s.info.Turn; t != nil {
+			x.release(x.store, id, t.Grant)
+			any = true
+		}
+	}
+	return any
 }
 
 type session struct {

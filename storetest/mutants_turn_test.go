@@ -80,7 +80,7 @@ func turnMutants() []mutant {
 		}, "turn/stolen", "turn/shown"),
 		claiming("nothing is ever stolen", func(c *hansard.Claim) { c.Steal = "" }, "turn/stolen", "turn/numbers", "turn/wait and theft", "turn/contended with thieves"),
 		claiming("every claim steals", func(c *hansard.Claim) { c.Steal = "mine" },
-			"turn/held", "turn/wait bounded", "lease/refused", "turn/contended", "processes/turn"),
+			"turn/held", "turn/wait bounded", "lease/refused", "turn/contended", "processes/turn", "model/random operations"),
 		claiming("a turn lasts a day", func(c *hansard.Claim) { c.TTL = hansard.MaxTTL }, "turn/silent holder", "turn/granted", "exclusive/ends", "processes/turn of the dead"),
 		claiming("MaxHold is ignored", func(c *hansard.Claim) { c.MaxHold = 0 }, "turn/max hold", "lease/max hold"),
 		granting("a turn is said to be on record a seq before it is", func(_ hansard.Store, _ hansard.SessionID, t *hansard.Turn) { t.Seq-- },
@@ -99,7 +99,7 @@ func turnMutants() []mutant {
 				return t, err
 			}
 		})},
-		{name: "who holds the turn may acquire it again", caught: []string{"turn/held"}, plant: inner(func(b *broken, s hansard.Store) {
+		{name: "who holds the turn may acquire it again", caught: []string{"turn/held", "model/random operations"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
 				t, err := s.Acquire(c, id, claim)
 				var held *hansard.HeldError
@@ -206,7 +206,7 @@ func turnMutants() []mutant {
 				return s.Acquire(c, id, claim)
 			}
 		})},
-		describing("Stat does not show turns", free, as, "turn/shown", "turn/stolen"),
+		describing("Stat does not show turns", free, as, "turn/shown", "turn/others write", "model/random operations"),
 		describing("List does not show turns", as, free, "turn/shown"),
 		{name: "Turn does not look", caught: []string{"turn/granted", "turn/shown", "lease/context"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.turn = func(c ctx, id hansard.SessionID) (*hansard.Turn, error) {
@@ -259,7 +259,7 @@ func fenceMutants() []mutant {
 	}
 	return []mutant{
 		lenient("appends are not fenced", func(ctx, hansard.Store, hansard.SessionID, *hansard.Batch) bool { return true },
-			"turn/fenced", "turn/silent holder", "turn/sessions apart", "turn/contended with thieves", "lease/stolen", "lease/released"),
+			"turn/fenced", "turn/silent holder", "turn/sessions apart", "turn/contended with thieves", "lease/stolen", "lease/released", "model/random operations"),
 		lenient("patches are not fenced", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) bool { return len(b.Events) == 0 },
 			"turn/fenced", "turn/stolen", "turn/max hold"),
 		lenient("the inbox is not fenced", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) bool { return b.InboxOnly() }, "turn/fenced"),
@@ -286,7 +286,7 @@ func fenceMutants() []mutant {
 				return s.Append(c, id, batch)
 			}
 		})},
-		{name: "a fenced holder is not told who has the turn", caught: []string{"turn/fenced"}, plant: inner(func(b *broken, s hansard.Store) {
+		{name: "a fenced holder is not told who has the turn", caught: []string{"turn/fenced", "model/random operations"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.append = func(c ctx, id hansard.SessionID, batch hansard.Batch) (hansard.Receipt, error) {
 				r, err := s.Append(c, id, batch)
 				if errors.Is(err, hansard.ErrFenced) {
@@ -339,7 +339,7 @@ func fenceMutants() []mutant {
 				return nil
 			}
 		})},
-		{name: "a renewal is a line in the log", caught: []string{"lease/renews itself"}, plant: inner(func(b *broken, s hansard.Store) {
+		{name: "a renewal is a line in the log", caught: []string{"lease/renews itself", "model/random operations"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.renew = func(c ctx, id hansard.SessionID, g hansard.Grant) error {
 				err := s.Renew(c, id, g)
 				if err == nil {
