@@ -144,7 +144,7 @@ func TestTerminalTurn(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
 	t.Run("Ctrl-C", func(t *testing.T) {
-		script := `set -m; hansard turn demo -- sh -c 'trap "echo told; exit 3" INT; echo up; while :; do sleep 0.05; done'; echo code=$?; read x; echo "shell has $x"`
+		script := `hansard turn demo -- sh -c 'trap "echo told; exit 3" INT; echo up; while :; do sleep 0.05; done'; echo code=$?; read x; echo "shell has $x"`
 		screen, _ := converse(t, store, []exchange{{"up", "\x03"}, {"code=3", "it\n"}}, nil, "sh", "-c", script)
 		if strings.Count(screen, "told") != 1 || !strings.Contains(screen, "shell has it") {
 			t.Errorf("screen %q", screen)
