@@ -36,7 +36,6 @@ func converse(t *testing.T, store string, talk []exchange, env []string, args ..
 	if err != nil {
 		t.Skipf("SKIPPED, no pseudo terminals here: %v", err)
 	}
-	defer master.Close()
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
@@ -59,14 +58,29 @@ func converse(t *testing.T, store string, talk []exchange, env []string, args ..
 		t.Fatal(err)
 	}
 	slave.Close()
-	timer := time.AfterFunc(waitMax, func() { cmd.Process.Kill(); master.Close() })
-	defer timer.Stop()
+	shown := make(chan string)
+	go func() {
+		defer close(shown)
+		for buf := make([]byte, 4096); ; {
+			n, err := master.Read(buf)
+			shown <- string(buf[:n])
+			if err != nil { // EIO: the other side is closed
+				return
+			}
+		}
+	}()
 	var screen strings.Builder
 	seen := 0 // how far the screen was looked at
-	buf := make([]byte, 4096)
-	for {
-		n, err := master.Read(buf)
-		screen.Write(buf[:n])
+	deadline := time.After(waitMax)
+	for open := true; open; {
+		var text string
+		select {
+		case text, open = <-shown:
+		case <-deadline:
+			cmd.Process.Kill()
+			t.Fatalf("it did not end; the terminal shows %q", screen.String())
+		}
+		screen.WriteString(text)
 		for len(talk) > 0 {
 			at := strings.Index(screen.String()[seen:], talk[0].shown)
 			if at < 0 {
@@ -76,11 +90,9 @@ func converse(t *testing.T, store string, talk []exchange, env []string, args ..
 			io.WriteString(master, talk[0].typed)
 			talk = talk[1:]
 		}
-		if err != nil { // EIO: the other side is closed
-			break
-		}
 	}
 	cmd.Wait()
+	master.Close()
 	if len(talk) > 0 {
 		t.Errorf("the terminal never showed %q", talk[0].shown)
 	}
