@@ -239,6 +239,9 @@ func (r *rebuild) install(old vfs.File) (err error) {
 	if _, err := f.WriteAt(r.more, at); err != nil {
 		return err
 	}
+	if err := r.endTurn(f, at+int64(len(r.more))); err != nil {
+		return err
+	}
 	if err := f.Datasync(); err != nil {
 		return err
 	}
@@ -246,6 +249,25 @@ func (r *rebuild) install(old vfs.File) (err error) {
 		return err
 	}
 	return r.s.fs.SyncDir(sessionsDir)
+}
+
+// endTurn ends the turn that the new log says is held: what was lost may have given
+// it to another, and the grants that are in the past must not come back with it.
+func (r *rebuild) endTurn(f vfs.File, size int64) error {
+	tail, err := readTail(f, size)
+	if err != nil || tail.last.Deleted {
+		return err
+	}
+	t, err := turnIn(&openedLog{f: f}, tail)
+	if err != nil || t.held == nil {
+		return err
+	}
+	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: "repaired"}
+	e := record.Event()
+	st := stamp{seq: tail.last.Seq + 1, time: r.s.cfg.now().Format(timeLayout), turn: t.held.Grant, prev: tail.last.crc,
+		metaAt: tail.last.metaAt(tail.lastAt), turnAt: tail.last.turnAt(tail.lastAt)}
+	r.chain.safe++
+	return writeLog(f, appendEvent(nil, &st, encodeBody(nil, &e, "", "")), size)
 }
 
 // readAll reads a whole file.
