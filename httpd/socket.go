@@ -136,7 +136,7 @@ func (k *socket) giveUp() {
 
 // beat finds connections whose other end is gone, and tokens that were withdrawn.
 func (k *socket) beat() {
-	tick := time.NewTicker(heartbeat)
+	tick := time.NewTicker(k.server.timing.beat)
 	defer tick.Stop()
 	for {
 		select {
@@ -144,7 +144,7 @@ func (k *socket) beat() {
 		case <-k.ctx.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(k.ctx, stallMax)
+		ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
 		err := k.conn.Ping(ctx)
 		cancel()
 		if err != nil {
@@ -311,7 +311,7 @@ func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
 // write sends a message. A client that does not take it in time is dropped: it
 // knows the last seq it has, and comes back with it.
 func (k *socket) write(message []byte) error {
-	ctx, cancel := context.WithTimeout(k.ctx, stallMax)
+	ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
 	defer cancel()
 	err := k.conn.Write(ctx, websocket.MessageText, message)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -72,7 +71,7 @@ func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.S
 	p, leave := st.server.hub.join(id)
 	defer leave()
 	for {
-		wait, cancel := context.WithTimeout(ctx, heartbeat)
+		wait, cancel := context.WithTimeout(ctx, st.server.timing.beat)
 		frames, err := st.server.hub.next(wait, p, st.last)
 		cancel()
 		switch {
@@ -119,7 +118,6 @@ func (st *sse) end(err error) error {
 }
 
 func (st *sse) write(b []byte) error {
-	_ = st.control.SetWriteDeadline(time.Now().Add(stallMax))
 	if _, err := st.w.Write(b); err != nil {
 		return err
 	}
