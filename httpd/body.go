@@ -39,24 +39,20 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	if size < 0 {
 		size = limit // unknown: it may be as large as that
 	}
-	free, err = s.bodies.take(r.Context(), size)
+	release, err := s.bodies.take(r.Context(), size)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			free()
+			release()
 		}
 	}()
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(s.timing.body)) // not every writer has one
 	var buf bytes.Buffer
 	if r.ContentLength > 0 {
 		buf.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
 	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	// The deadline must not end a request that waits for something.
-	_ = control.SetReadDeadline(time.Time{})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
@@ -66,7 +62,9 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	case err != nil:
 		return nil, nil, wire.NewProblem("malformed", "the body is not as long as it was said to be", "send it again")
 	}
-	return buf.Bytes(), free, nil
+	// The deadline of the body must not end a request that waits for something.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return buf.Bytes(), release, nil
 }
 
 func tooLarge(limit int64) error {

@@ -27,6 +27,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall}
 		// That of the last request on this connection is not for this one.
 		_ = rec.control.SetWriteDeadline(time.Time{})
+		if r.ContentLength != 0 {
+			// Whether or not anybody reads the body: net/http waits for what
+			// is left of one that was not.
+			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
+		}
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler {

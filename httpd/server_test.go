@@ -227,3 +227,5 @@ func (v *served) tryContext(ctx context.Context, method, path, body string) (rep
 	text, err := io.ReadAll(res.Body)
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
+
+func textLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 
 	"hansard"
@@ -40,7 +41,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	stream := &sse{server: s, w: w, control: http.NewResponseController(w), caller: callerOf(r.Context())}
-	if err := stream.follow(r.Context(), info.ID, after); err != nil && r.Context().Err() == nil {
+	if err := stream.follow(r.Context(), info.ID, after); errors.Is(err, os.ErrDeadlineExceeded) {
 		s.dropped(err, "sse", stream.last)
 	}
 	return nil
