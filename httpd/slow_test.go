@@ -98,9 +98,6 @@ func TestFailure49_SlowFollower(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := io.WriteString(conn, begin); err != nil {
 			t.Fatal(err)
 		}
@@ -114,11 +111,6 @@ func TestFailure49_SlowFollower(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	defer func() {
-		if t.Failed() {
-			t.Log(log)
-		}
-	}()
 	eventually(t, "both are dropped", func() bool {
 		return strings.Count(log.String(), "follower dropped") == len(slow)
 	})

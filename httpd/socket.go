@@ -48,6 +48,8 @@ const (
 	maxFollows = 10_000
 	maxHeld    = 1000
 	maxWaiting = 1000
+	// goodbyeMax is how long a server that stops waits for a client to hear it.
+	goodbyeMax = time.Second
 	// smallMessage is read without asking how much of others is in memory.
 	smallMessage = 64 << 10
 )
@@ -110,7 +112,9 @@ type following struct {
 func (k *socket) serve() {
 	k.work.Go(k.beat)
 	stop := context.AfterFunc(k.server.closing, func() {
-		// It says so, which takes a moment, and ends the reading.
+		// It says so, and waits a moment for a client that listens.
+		late := time.AfterFunc(goodbyeMax, func() { k.cancel(hansard.ErrClosed) })
+		defer late.Stop()
 		_ = k.conn.Close(websocket.StatusGoingAway, "the server is shutting down")
 		k.cancel(hansard.ErrClosed)
 	})
