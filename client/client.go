@@ -49,7 +49,7 @@ type Store struct {
 	patience time.Duration
 	http     *http.Client
 
-	reached atomic.Bool     // the server has answered
+	reached atomic.Bool     // somebody took a request at the address
 	closing context.Context // ends with Close
 	letGo   context.CancelFunc
 

@@ -102,6 +102,9 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 		if errors.As(err, &failed) {
 			err = failed.Err // its text repeats the request
 		}
+		if wrote.Load() {
+			s.reached.Store(true) // there is somebody
+		}
 		return nil, wrote.Load(), &UnreachableError{s.name, err}
 	}
 	s.reached.Store(true)

@@ -39,34 +39,32 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	if size < 0 {
 		size = limit // unknown: it may be as large as that
 	}
-	free, err = s.bodies.take(r.Context(), size)
+	release, err := s.bodies.take(r.Context(), size)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
-			free()
+			release()
 		}
 	}()
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // not every writer has one
 	var buf bytes.Buffer
 	if r.ContentLength > 0 {
 		buf.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
 	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	// The deadline must not end a request that waits for something.
-	_ = control.SetReadDeadline(time.Time{})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
 		return nil, nil, tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, nil, wire.NewProblem("timeout", fmt.Sprintf("the body did not arrive within %v", bodyTimeout), "send it again")
+		return nil, nil, wire.NewProblem("timeout", fmt.Sprintf("the body did not arrive within %v", s.timing.body), "send it again")
 	case err != nil:
 		return nil, nil, wire.NewProblem("malformed", "the body is not as long as it was said to be", "send it again")
 	}
-	return buf.Bytes(), free, nil
+	// The deadline of the body must not end a request that waits for something.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return buf.Bytes(), release, nil
 }
 
 func tooLarge(limit int64) error {
@@ -105,7 +103,9 @@ func decodeJSON(body []byte, into any) error {
 
 // budget bounds how much of the bodies of all requests is in memory.
 type budget struct {
-	mu      sync.Mutex
+	patience time.Duration
+
+	mu      sync.Mutex // guards all below
 	left    int64
 	waiting []*wanting
 }
@@ -115,7 +115,9 @@ type wanting struct {
 	got  chan struct{}
 }
 
-func newBudget(size int64) *budget { return &budget{left: size} }
+func newBudget(size int64, patience time.Duration) *budget {
+	return &budget{left: size, patience: patience}
+}
 
 // take waits until there is room for so many bytes.
 func (b *budget) take(ctx context.Context, size int64) (free func(), err error) {
@@ -128,7 +130,7 @@ func (b *budget) take(ctx context.Context, size int64) (free func(), err error) 
 	w := &wanting{size, make(chan struct{})}
 	b.waiting = append(b.waiting, w)
 	b.mu.Unlock()
-	timer := time.NewTimer(bodyTimeout)
+	timer := time.NewTimer(b.patience)
 	defer timer.Stop()
 	select {
 	case <-w.got:
@@ -249,7 +251,6 @@ func writeBytes(w http.ResponseWriter, status int, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stallMax + time.Duration(len(body)>>10)*time.Millisecond))
 	_, err := w.Write(body)
 	return err
 }

@@ -24,7 +24,14 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		began := time.Now()
 		id := uuid.NewString()
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall}
+		// That of the last request on this connection is not for this one.
+		_ = rec.control.SetWriteDeadline(time.Time{})
+		if r.ContentLength != 0 {
+			// Whether or not anybody reads the body: net/http waits for what
+			// is left of one that was not.
+			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
+		}
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler {
@@ -129,26 +136,41 @@ func isAPI(path string) bool {
 	return path == "/v1" || strings.HasPrefix(path, "/v1/") || path == "/metrics" || path == "/readyz"
 }
 
-// recorder notes what became of a request.
+// recorder notes what became of a request, and gives every write its deadline: a
+// client that takes nothing for so long is gone, one that takes little is not.
 type recorder struct {
 	http.ResponseWriter
-	status int
-	route  string
-	token  string
+	control *http.ResponseController
+	stall   time.Duration
+	status  int
+	route   string
+	token   string
 }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
+	w.extend()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *recorder) Write(b []byte) (int, error) {
+func (w *recorder) extend() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // not every writer has one
+}
+
+func (w *recorder) Write(b []byte) (n int, err error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	for {
+		part := b[n:min(len(b), n+linesChunk)]
+		w.extend()
+		wrote, err := w.ResponseWriter.Write(part)
+		if n += wrote; err != nil || n == len(b) {
+			return n, err
+		}
+	}
 }
 
 // Unwrap lets http.ResponseController find what is below.

@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"net/http"
-	"time"
 
 	"hansard/internal/wire"
 )
@@ -12,14 +11,13 @@ const linesChunk = 64 << 10
 
 // lines is an answer of lines under way.
 type lines struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	chunk   []byte // what is not written yet
-	begun   bool
+	w     http.ResponseWriter
+	chunk []byte // what is not written yet
+	begun bool
 }
 
 func newLines(w http.ResponseWriter) *lines {
-	return &lines{w: w, control: http.NewResponseController(w), chunk: make([]byte, 0, 4<<10)}
+	return &lines{w: w, chunk: make([]byte, 0, 4<<10)}
 }
 
 func (l *lines) line(b []byte) error {
@@ -41,7 +39,6 @@ func (l *lines) flush() error {
 		l.w.WriteHeader(http.StatusOK)
 		l.begun = true
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(stallMax))
 	_, err := l.w.Write(l.chunk)
 	l.chunk = l.chunk[:0]
 	return err

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -119,7 +120,7 @@ func readOnly() error {
 
 // fail answers with an error, unless there was an answer already.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if w.(*recorder).status != 0 || r.Context().Err() != nil {
+	if w.(*recorder).status != 0 || errors.Is(err, context.Canceled) {
 		// The client is gone, or has part of an answer: a cut connection is
 		// how it learns that the rest is missing.
 		panic(http.ErrAbortHandler)

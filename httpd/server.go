@@ -44,16 +44,20 @@ const (
 	maxPageSessions   = 1000
 	defaultPageLength = 100 // sessions
 
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = 60 * time.Second
-	idleTimeout   = 2 * time.Minute
-	// stallMax is how long a client may take no byte of what is written to
-	// it. Then it is dropped; it comes back with the last seq it has.
-	stallMax = 30 * time.Second
 	// pollMax is the longest that a request for events waits for one.
-	pollMax   = 60 * time.Second
-	heartbeat = 15 * time.Second
+	pollMax = 60 * time.Second
 )
+
+// timing is how long things may take. Only tests have another than the default.
+type timing struct {
+	header, body, idle time.Duration // for a request to arrive, and for the next one
+	// stall is how long a client may take nothing of what is written to it.
+	// Then it is dropped; it comes back with the last seq it has.
+	stall time.Duration
+	beat  time.Duration // between signs of life on a stream
+}
+
+var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, beat: 15 * time.Second}
 
 // Options say what a server is to do besides serving the store.
 type Options struct {
@@ -80,6 +84,7 @@ type Options struct {
 type Server struct {
 	store   hansard.Store
 	opt     Options
+	timing  timing
 	log     *slog.Logger
 	hub     *hub
 	bodies  *budget
@@ -96,8 +101,10 @@ type Server struct {
 
 // New makes a server for a store. The store stays the caller's to close, after
 // Shutdown.
-func New(store hansard.Store, opt Options) *Server {
-	s := &Server{store: store, opt: opt, log: opt.Log, bodies: newBudget(maxBodiesBytes)}
+func New(store hansard.Store, opt Options) *Server { return newTimed(store, opt, defaultTiming) }
+
+func newTimed(store hansard.Store, opt Options, t timing) *Server {
+	s := &Server{store: store, opt: opt, timing: t, log: opt.Log, bodies: newBudget(maxBodiesBytes, t.body)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -110,8 +117,8 @@ func New(store hansard.Store, opt Options) *Server {
 	s.handler = s.guard(s.router())
 	s.http = &http.Server{
 		Handler:           s.handler,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: t.header,
+		IdleTimeout:       t.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // broken handshakes and the like
 		// No WriteTimeout: streams last. Every write has a deadline of its own.

@@ -212,3 +212,20 @@ func mustRead(t testing.TB, path string) string {
 	}
 	return string(content)
 }
+
+func (v *served) tryContext(ctx context.Context, method, path, body string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, v.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+v.tokens["admin"])
+	res, err := plain.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, res.Header, string(text)}, err
+}
+
+func textLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }

@@ -48,6 +48,8 @@ const (
 	maxFollows = 10_000
 	maxHeld    = 1000
 	maxWaiting = 1000
+	// goodbyeMax is how long a server that stops waits for a client to hear it.
+	goodbyeMax = time.Second
 	// smallMessage is read without asking how much of others is in memory.
 	smallMessage = 64 << 10
 )
@@ -110,7 +112,9 @@ type following struct {
 func (k *socket) serve() {
 	k.work.Go(k.beat)
 	stop := context.AfterFunc(k.server.closing, func() {
-		// It says so, which takes a moment, and ends the reading.
+		// It says so, and waits a moment for a client that listens.
+		late := time.AfterFunc(goodbyeMax, func() { k.cancel(hansard.ErrClosed) })
+		defer late.Stop()
 		_ = k.conn.Close(websocket.StatusGoingAway, "the server is shutting down")
 		k.cancel(hansard.ErrClosed)
 	})
@@ -136,7 +140,7 @@ func (k *socket) giveUp() {
 
 // beat finds connections whose other end is gone, and tokens that were withdrawn.
 func (k *socket) beat() {
-	tick := time.NewTicker(heartbeat)
+	tick := time.NewTicker(k.server.timing.beat)
 	defer tick.Stop()
 	for {
 		select {
@@ -144,7 +148,7 @@ func (k *socket) beat() {
 		case <-k.ctx.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(k.ctx, stallMax)
+		ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
 		err := k.conn.Ping(ctx)
 		cancel()
 		if err != nil {
@@ -311,7 +315,7 @@ func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
 // write sends a message. A client that does not take it in time is dropped: it
 // knows the last seq it has, and comes back with it.
 func (k *socket) write(message []byte) error {
-	ctx, cancel := context.WithTimeout(k.ctx, stallMax)
+	ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
 	defer cancel()
 	err := k.conn.Write(ctx, websocket.MessageText, message)
 	if err != nil {

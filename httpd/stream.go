@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
-	"time"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -41,7 +41,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	stream := &sse{server: s, w: w, control: http.NewResponseController(w), caller: callerOf(r.Context())}
-	if err := stream.follow(r.Context(), info.ID, after); err != nil && r.Context().Err() == nil {
+	if err := stream.follow(r.Context(), info.ID, after); errors.Is(err, os.ErrDeadlineExceeded) {
 		s.dropped(err, "sse", stream.last)
 	}
 	return nil
@@ -72,7 +72,7 @@ func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.S
 	p, leave := st.server.hub.join(id)
 	defer leave()
 	for {
-		wait, cancel := context.WithTimeout(ctx, heartbeat)
+		wait, cancel := context.WithTimeout(ctx, st.server.timing.beat)
 		frames, err := st.server.hub.next(wait, p, st.last)
 		cancel()
 		switch {
@@ -119,7 +119,6 @@ func (st *sse) end(err error) error {
 }
 
 func (st *sse) write(b []byte) error {
-	_ = st.control.SetWriteDeadline(time.Now().Add(stallMax))
 	if _, err := st.w.Write(b); err != nil {
 		return err
 	}
