@@ -96,7 +96,7 @@ func TestInjection(t *testing.T) {
 		b := hansard.Batch{Patch: &hansard.Patch{Title: &title, State: json.RawMessage(`{"x":` + quoted(attack) + `}`)}}
 		for _, kind := range []string{"message", "tool_call", "tool_result", "summary", clip(attack), "constructor", "__proto__"} {
 			for n, data := range shapes(attack) {
-				if kind != "message" && n%5 != 0 && n != 9 {
+				if kind != "message" && n != 0 && n != 9 {
 					continue // each kind, each shape, but not all of both
 				}
 				e := says(clip(attack), clip(attack), data)
@@ -126,7 +126,7 @@ func TestInjection(t *testing.T) {
 		eval[bool](p, `(document.querySelectorAll("details").forEach((d) => { d.open = true; }), document.querySelectorAll("button.raw, button.more").forEach((b) => b.click()), true)`)
 		p.until(`document.querySelectorAll(".raw-box").length > 20`)
 		p.until(`document.querySelectorAll(".tool[open] .code").length > 0`)
-		eval[bool](p, `(document.querySelectorAll("main *").forEach((e) => e.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }))), true)`)
+		eval[bool](p, `(document.querySelectorAll("main a, main img, main span").forEach((e) => e.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }))), true)`)
 		if bad := eval[[]string](p, badNodes); len(bad) > 0 {
 			t.Errorf("attack %d, %q, became %q", i, attacks[i], bad)
 		}

@@ -68,7 +68,8 @@ export function parse(text) {
 // markNumbers makes strings of the numbers that would not come out as they are.
 function markNumbers(text, mark) {
   const next = /["\d-]/g, number = /-?\d[\d.eE+-]*/y;
-  let out = "", copied = 0;
+  const out = [];
+  let copied = 0;
   for (let m; (m = next.exec(text));) {
     if (m[0] === '"') {
       next.lastIndex = stringEnd(text, m.index + 1);
@@ -78,10 +79,10 @@ function markNumbers(text, mark) {
     const found = number.exec(text)?.[0] ?? m[0];
     next.lastIndex = m.index + found.length;
     if (String(Number(found)) === found) continue;
-    out += `${text.slice(copied, m.index)}"${mark}${found}"`;
+    out.push(text.slice(copied, m.index), '"', mark, found, '"');
     copied = next.lastIndex;
   }
-  return copied === 0 ? text : out + text.slice(copied);
+  return copied === 0 ? text : out.join("") + text.slice(copied);
 }
 
 // stringEnd is behind the quote that ends the string that i is in.
