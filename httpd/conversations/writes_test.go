@@ -238,6 +238,11 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 	}
 	s.fails(409, "conversation_busy", "null", "POST", "", `{"items":[`+message("x")+`]}`, keyHeader, "k5")
 
+	// An id that only the server makes is not let in by a key, not even first.
+	empty := s.create(`{}`)
+	own := makeItemID(hansard.SessionID(empty), "reasoning", 1)
+	s.fails(400, "invalid_value", "items[0].id", "POST", "/"+empty+"/items", `{"items":[{"type":"reasoning","id":"`+own+`"}]}`, keyHeader, "k6")
+
 	// A session where others are faster every time.
 	store.other = nil
 	always := &alwaysFaster{Store: other.store}
