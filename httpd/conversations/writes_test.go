@@ -38,6 +38,7 @@ func TestIdempotencyKey(t *testing.T) {
 		items := "/" + id + "/items"
 		twice("items", "POST", items, `{"items":[`+message("a")+`,`+message("b")+`]}`, "k3")
 		s.fails(422, "idempotency_key_reused", keyHeader, "POST", items, `{"items":[`+message("c")+`]}`, keyHeader, "k3")
+		s.fails(422, "idempotency_key_reused", keyHeader, "POST", items, `{"items":[`+message("c")+`]}`, keyHeader, `"k3"`)
 		given := `{"items":[{"type":"reasoning","id":"rs_1"}]}`
 		twice("items with ids of their own", "POST", items, given, "k4")
 		s.fails(400, "duplicate_item_id", "items[0].id", "POST", items, given, keyHeader, "k5")
