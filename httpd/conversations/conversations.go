@@ -224,7 +224,13 @@ func (r *request) parseQuery(known []string) error {
 }
 
 func (r *request) parseHeaders() error {
-	r.key, r.turn = r.Header.Get(keyHeader), hansard.Grant(r.Header.Get(turnHeader))
+	r.turn = hansard.Grant(r.Header.Get(turnHeader))
+	if keys := r.Header.Values(keyHeader); len(keys) > 0 {
+		var ok bool
+		if r.key, ok = unquoteKey(keys[0]); !ok || r.key == "" || len(keys) > 1 {
+			return badRequest(keyHeader, "invalid_value", "Invalid '%s': it is one string, not empty, in quotes or without.", keyHeader)
+		}
+	}
 	if strings.HasPrefix(r.key, deleteKey) {
 		return badRequest(keyHeader, "invalid_value", "Invalid '%s': keys that begin with %q are the server's own.", keyHeader, deleteKey)
 	}
@@ -236,6 +242,31 @@ func (r *request) parseHeaders() error {
 		return badRequest(inboxHeader, "invalid_value", "Invalid '%s': it is neither true nor false.", inboxHeader)
 	}
 	return nil
+}
+
+// unquoteKey reads a key that is written as a string of a structured field, in
+// quotes with backslashes; most clients leave them out.
+func unquoteKey(key string) (string, bool) {
+	key = strings.TrimSpace(key)
+	rest, quoted := strings.CutPrefix(key, `"`)
+	if !quoted {
+		return key, true
+	}
+	var out strings.Builder
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '"':
+			return out.String(), i == len(rest)-1
+		case c == '\\':
+			if i++; i == len(rest) || rest[i] != '"' && rest[i] != '\\' {
+				return "", false
+			}
+			fallthrough
+		default:
+			out.WriteByte(rest[i])
+		}
+	}
+	return "", false // not closed
 }
 
 func (r *request) parseBody(w http.ResponseWriter, known []string) error {

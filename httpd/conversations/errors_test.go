@@ -154,6 +154,9 @@ func TestRefusals(t *testing.T) {
 	s.fails(415, "unsupported_media_type", "null", "POST", "", `{}`, "Content-Type", "text/plain")
 	s.fails(400, "invalid_value", keyHeader, "POST", "", `{}`, keyHeader, "openai:delete:1")
 	s.fails(413, "request_too_large", keyHeader, "POST", items, one(message("x")), keyHeader, strings.Repeat("k", 257))
+	for _, key := range []string{"", " ", `"`, `"a`, `"a"b"`, `""`, `"a\x"`, `"a\`, `"openai:delete:1"`} {
+		s.fails(400, "invalid_value", keyHeader, "POST", items, one(message("x")), keyHeader, key)
+	}
 	s.fails(400, "invalid_value", inboxHeader, "POST", items, one(message("x")), inboxHeader, "maybe")
 	s.fails(413, "request_too_large", "null", "POST", "", strings.Repeat(" ", maxBodyBytes+1))
 	half := `{"role":"user","content":"` + strings.Repeat("x", hansard.MaxBatchBytes/2) + `"}`

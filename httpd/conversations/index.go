@@ -71,6 +71,9 @@ func (x *index) open(ctx context.Context, id hansard.SessionID) (*known, hansard
 	}
 	for range 2 {
 		k := x.get(id, &info)
+		if _, to, toTime := k.span(); to == info.LastSeq && toTime.Equal(info.Updated) {
+			return k, info, nil // without waiting for those who look further back
+		}
 		if err := k.lock(ctx); err != nil {
 			return nil, info, err
 		}
@@ -199,32 +202,38 @@ func (k *known) forward(ctx context.Context, info *hansard.Info) (same bool, err
 
 // cover makes known what the events behind after say.
 func (k *known) cover(ctx context.Context, after hansard.Seq) error {
-	if from, _, _ := k.span(); from <= after {
-		return nil
+	for {
+		if from, _, _ := k.span(); from <= after {
+			return nil
+		}
+		if err := k.back(ctx, after); err != nil {
+			return err
+		}
 	}
+}
+
+// back looks at one more piece before what is known, not past after. Others get
+// their chance between the pieces.
+func (k *known) back(ctx context.Context, after hansard.Seq) error {
 	if err := k.lock(ctx); err != nil {
 		return err
 	}
 	defer k.unlock()
-	for {
-		from, _, _ := k.span()
-		if from <= after {
-			return nil
-		}
-		begin := after
-		if from > after+knownChunk {
-			begin = from - knownChunk
-		}
-		for e, err := range k.index.store.Read(ctx, k.id, hansard.Range{After: begin, Limit: int(from - begin)}) {
-			if err != nil {
-				return err
-			}
-			k.add(&e)
-		}
-		k.mu.Lock()
-		k.from = begin
-		k.mu.Unlock()
+	from, _, _ := k.span()
+	if from <= after {
+		return nil
 	}
+	begin := max(after, from-min(from, knownChunk))
+	for e, err := range k.index.store.Read(ctx, k.id, hansard.Range{After: begin, Limit: int(from - begin)}) {
+		if err != nil {
+			return err
+		}
+		k.add(&e)
+	}
+	k.mu.Lock()
+	k.from = begin
+	k.mu.Unlock()
+	return nil
 }
 
 func (k *known) span() (from, to hansard.Seq, toTime time.Time) {

@@ -13,6 +13,10 @@ import (
 // maxItems is how many items one request may add: the API's limit.
 const maxItems = 20
 
+// never is a last seq that no session has: an append that expects it can only be
+// a replay.
+const never = hansard.Seq(1) << 62
+
 // parseItems checks the items of a request.
 func (r *request) parseItems(needed bool) ([]*shape, error) {
 	value := r.body.value("items")
@@ -112,12 +116,15 @@ func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) 
 		if err != nil {
 			return hansard.Receipt{}, err
 		}
+		if problem != nil && r.key == "" {
+			return hansard.Receipt{}, problem
+		}
 		if problem != nil {
 			// Unless this is a retry, and the items are its own: then the key
-			// is known, which counts before the condition that can't be met.
-			b.Expect = hansard.At(0)
+			// is known, which counts before the condition that is never met.
+			b.Expect = hansard.At(never)
 			receipt, err := h.store.Append(ctx, r.id, b)
-			if r.key == "" || errors.Is(err, hansard.ErrConflict) {
+			if errors.Is(err, hansard.ErrConflict) {
 				err = problem
 			}
 			return receipt, err
@@ -271,7 +278,7 @@ func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
 	}
 	if deleted {
 		// Only a retry of the request that deleted it is answered again.
-		b.Expect = hansard.At(0)
+		b.Expect = hansard.At(never)
 	}
 	receipt, err := h.store.Append(ctx, r.id, b)
 	switch {

@@ -144,7 +144,7 @@ func TestForeignEvents(t *testing.T) {
 			{"log", "", `"just text of another kind"`, out},
 			{"summary", "", `"what happened so far"`, out},
 			{"summary", "", `{"type":"summary","text":"x"}`, out},
-			{"item_deleted", "", `{"seq":99}`, out},
+			{"item_deleted", "", `{"seq":16}`, out}, // which comes later, and is not meant
 			{"item_deleted", "", `"nonsense"`, out},
 			{"tool_call", "", `{"type":"function_call","call_id":"c","name":"f","arguments":""}`,
 				`{"id":"` + makeItemID(id, "function_call", 16) + `","status":"completed","type":"function_call","call_id":"c","name":"f","arguments":""}`},

@@ -38,6 +38,7 @@ func TestIdempotencyKey(t *testing.T) {
 		items := "/" + id + "/items"
 		twice("items", "POST", items, `{"items":[`+message("a")+`,`+message("b")+`]}`, "k3")
 		s.fails(422, "idempotency_key_reused", keyHeader, "POST", items, `{"items":[`+message("c")+`]}`, keyHeader, "k3")
+		s.fails(422, "idempotency_key_reused", keyHeader, "POST", items, `{"items":[`+message("c")+`]}`, keyHeader, `"k3"`)
 		given := `{"items":[{"type":"reasoning","id":"rs_1"}]}`
 		twice("items with ids of their own", "POST", items, given, "k4")
 		s.fails(400, "duplicate_item_id", "items[0].id", "POST", items, given, keyHeader, "k5")
@@ -180,6 +181,88 @@ func TestUpdateIsWhole(t *testing.T) {
 	if len(m) != 2 || m["k"+m["who"]] != "x" {
 		t.Errorf("got %v", m)
 	}
+}
+
+// meanwhile lets somebody else write right before the next append.
+type meanwhile struct {
+	hansard.Store
+	other func()
+}
+
+func (m *meanwhile) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	if other := m.other; other != nil {
+		m.other = nil
+		other()
+	}
+	return m.Store.Append(ctx, id, b)
+}
+
+// What a write rests on may change between looking and writing.
+func TestSomebodyElseIsFaster(t *testing.T) {
+	other := newServer(t, memstore.New())
+	store := &meanwhile{Store: other.store}
+	s := newServer(t, store)
+	id := s.create(`{"metadata":{"a":"1"}}`)
+
+	// An update replaces what the other has set.
+	store.other = func() { other.ok("POST", "/"+id, `{"metadata":{"b":"2"}}`) }
+	same(t, "metadata", string(field[json.RawMessage](t, s.ok("POST", "/"+id, `{"metadata":{"c":"3"}}`), "metadata")), `{"c":"3"}`)
+
+	// An id that the other gave is taken.
+	given := `{"items":[{"type":"reasoning","id":"rs_1"}]}`
+	store.other = func() { other.ok("POST", "/"+id+"/items", given) }
+	s.fails(400, "duplicate_item_id", "items[0].id", "POST", "/"+id+"/items", given)
+	// Something else does not matter.
+	store.other = func() { other.ok("POST", "/"+id+"/items", `{"items":[`+message("x")+`]}`) }
+	s.ok("POST", "/"+id+"/items", `{"items":[{"type":"reasoning","id":"rs_2"}]}`)
+
+	// What the other deleted is not deleted again; with or without keys.
+	for i, keys := range [][]string{{"", ""}, {"", "k1"}, {"k2", ""}, {"k3", "k4"}} {
+		itemID := field[string](t, s.ok("POST", "/"+id+"/items", `{"items":[`+message("x")+`]}`), "first_id")
+		headers := func(key string) []string {
+			if key == "" {
+				return nil
+			}
+			return []string{keyHeader, key}
+		}
+		store.other = func() { other.ok("DELETE", "/"+id+"/items/"+itemID, "", headers(keys[0])...) }
+		a := s.do("DELETE", "/"+id+"/items/"+itemID, "", headers(keys[1])...)
+		if a.status != http.StatusNotFound {
+			t.Errorf("%d: a second deletion: %d", i, a.status)
+		}
+	}
+
+	// A key that leads to a session somebody made by hand.
+	taken := string(newConversationID("k5"))
+	if _, err := other.store.Append(context.Background(), hansard.SessionID(taken), hansard.Batch{Create: true, Patch: &hansard.Patch{}}); err != nil {
+		t.Fatal(err)
+	}
+	s.fails(409, "conversation_busy", "null", "POST", "", `{"items":[`+message("x")+`]}`, keyHeader, "k5")
+
+	// An id that only the server makes is not let in by a key, not even first.
+	empty := s.create(`{}`)
+	own := makeItemID(hansard.SessionID(empty), "reasoning", 1)
+	s.fails(400, "invalid_value", "items[0].id", "POST", "/"+empty+"/items", `{"items":[{"type":"reasoning","id":"`+own+`"}]}`, keyHeader, "k6")
+
+	// A session where others are faster every time.
+	store.other = nil
+	always := &alwaysFaster{Store: other.store}
+	s = newServer(t, always)
+	a := s.fails(409, "conversation_busy", "null", "POST", "/"+id, `{"metadata":{"d":"4"}}`)
+	if a.header.Get("X-Should-Retry") != "true" {
+		t.Error("an SDK would not try again")
+	}
+	s.fails(409, "conversation_busy", "null", "POST", "/"+id+"/items", `{"items":[{"type":"reasoning","id":"rs_9"}]}`)
+	s.ok("POST", "/"+id+"/items", `{"items":[`+message("x")+`]}`)
+}
+
+type alwaysFaster struct{ hansard.Store }
+
+func (a *alwaysFaster) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	if _, err := a.Store.Append(ctx, id, hansard.Batch{Events: []hansard.Event{{Kind: "log", Data: json.RawMessage("1")}}}); err != nil {
+		return hansard.Receipt{}, err
+	}
+	return a.Store.Append(ctx, id, b)
 }
 
 // An exclusive turn keeps others out, in the API's words; its holder and the
