@@ -20,6 +20,7 @@ const (
 	plantAppendMode          // write entries at the end of a log, wherever they go
 	plantNoCopy              // go on with a log whose sync failed
 	plantLostLockFile        // remove the lock file after use
+	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantCount
 )
 

@@ -17,7 +17,7 @@ var plantNames = map[plant]string{
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
 	plantAppendMode: "append mode", plantNoCopy: "log not copied",
-	plantLostLockFile: "lock file removed",
+	plantLostLockFile: "lock file removed", plantNoCatchup: "late rotation not caught up with",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
@@ -55,6 +55,8 @@ func hunt(p plant) error {
 		disasters = append(disasters, quietWorld)
 	case plantHalfBatch:
 		disasters = append(disasters, huntReaders)
+	case plantNoCatchup:
+		disasters = append(disasters, huntPairs)
 	case plantReplayEarly:
 		disasters = append(disasters, huntSharedKeys)
 	default:
@@ -236,7 +238,7 @@ func huntStoppedCheckpoint(seed uint64, p plant) error {
 // TestSimHunts: the hunts find nothing where no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills} {
+		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
 			if err := hunt(5000+seed, plantNone); err != nil {
 				t.Fatal(err)
 			}
