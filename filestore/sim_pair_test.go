@@ -1,9 +1,11 @@
 package filestore
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"hansard/internal/vfs"
@@ -99,4 +101,35 @@ func TestSimPairs(t *testing.T) {
 		}
 		states.Add(150)
 	})
+}
+
+// TestSuspectOutlives: a process whose sync of a log failed, and the copying of it
+// as well, leaves. Its mark stays: the next one's sync of that log is told nothing.
+// (Found by TestSimPairs.)
+func TestSuspectOutlives(t *testing.T) {
+	w := newWorld(1)
+	a, err := w.open(w.disk.Process("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.open(w.disk.Process("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, a, "s", nil, "one")
+	w.disk.Inject(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: logPath("s")}, vfs.Fault{Err: syscall.EIO})
+	w.disk.Inject(vfs.Match{Proc: "a", Kind: vfs.OpOpen, Name: "log.*.tmp"}, vfs.Fault{Err: syscall.EIO})
+	if err := a.checkpoint(true); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("checkpoint: %v, want EIO", err)
+	}
+	w.disk.ClearRules()
+	if err := errors.Join(a.Close(), b.checkpoint(true)); err != nil {
+		t.Fatal(err)
+	}
+	w.disk.PowerCut(vfs.Cut{})
+	c, err := w.open(w.disk.Process("c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears(t, c, "s", "one")
 }
