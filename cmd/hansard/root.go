@@ -106,7 +106,7 @@ SIGTERM. With --json an error ends with one line on stderr:
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a),
-		newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a),
+		newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a), newCopy(a),
 	)
 	return root
 }
