@@ -142,6 +142,10 @@ type TurnRecord struct {
 	// Instance is the engine's own name for the process that keeps the grant
 	// alive, where it needs one.
 	Instance string `json:"instance,omitempty"`
+	// Granted and Since, in a record of a turn that moved, are the event that
+	// recorded the grant and its time: such a record stands for that one.
+	Granted Seq       `json:"granted,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // Grants tells whether the record is the beginning of a grant.
@@ -152,8 +156,11 @@ func (r *TurnRecord) Grants() bool {
 // Ends tells whether the record leaves the turn free.
 func (r *TurnRecord) Ends() bool { return r.Change == TurnReleased || r.Change == TurnEnded }
 
-// Turn is the turn that a granting record describes.
+// Turn is the turn that a granting record, or one that moved it, describes.
 func (r *TurnRecord) Turn(g Grant, seq Seq, at time.Time) Turn {
+	if r.Change == TurnMoved {
+		seq, at = r.Granted, r.Since
+	}
 	return Turn{Grant: g, Holder: r.Holder, Seq: seq, Since: at, Exclusive: r.Exclusive, Reason: r.Reason,
 		TTL: time.Duration(r.TTL) * time.Millisecond, MaxHold: time.Duration(r.MaxHold) * time.Millisecond}
 }

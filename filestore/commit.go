@@ -246,7 +246,7 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 	for _, sess := range touched {
 		d := sess.draft
 		e := &entry{kind: kindData, uid: sess.uid, off: d.off, lprev: d.lprev, lcrc: sess.crc,
-			last: uint64(sess.seq), metaAt: sess.metaAt, del: sess.deleted, name: sess.name, bytes: d.bytes}
+			last: uint64(sess.seq), metaAt: sess.metaAt, turnAt: sess.turnAt, del: sess.deleted, name: sess.name, bytes: d.bytes}
 		left := s.ring.size - pos%s.ring.size
 		if left < e.length() {
 			if left >= entryHeader {

@@ -228,8 +228,8 @@ func resum(file []byte) {
 		if !bytes.HasPrefix(h, entryMagic[:]) {
 			continue
 		}
-		if n := le.Uint64(h[8+8*9:]); n < uint64(len(h)-entryHeader) && h[98] == kindData {
-			le.PutUint32(h[104:], checksum(h[entryHeader:entryHeader+n]))
+		if n := le.Uint64(h[8+8*10:]); n < uint64(len(h)-entryHeader) && h[106] == kindData {
+			le.PutUint32(h[112:], checksum(h[entryHeader:entryHeader+n]))
 		}
 		le.PutUint32(h[4:], checksum(h[8:entryHeader]))
 	}

@@ -17,7 +17,8 @@ const (
 
 // instance is this process among those that have the store open: a file of its
 // own, locked by the kernel while it lives. Whoever can lock it knows that the
-// process is dead; its content then tells which logs it was syncing.
+// process is dead; its content then tells which logs it was syncing. Behind that
+// is the table of the turns it keeps alive: see lease.go.
 type instance struct {
 	name string
 	f    vfs.File
@@ -35,13 +36,20 @@ func (s *Store) newInstance() (*instance, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("register: %w", err)
 	}
-	if _, err := f.WriteAt(make([]byte, 8*markSlots), 0); err != nil {
+	if _, err := f.WriteAt(make([]byte, tableAt+tableStart*recordWidth), 0); err != nil {
 		_ = f.Close()
 		_ = s.fs.Remove(name)
 		return nil, fmt.Errorf("register: %w", err)
 	}
-	return &instance{name: name, f: f}, nil
+	inst := &instance{name: name, f: f}
+	s.leases.mu.Lock()
+	s.leases.inst = inst
+	s.leases.mu.Unlock()
+	return inst, nil
 }
+
+// base is the name by which a turn's record calls an instance.
+func (i *instance) base() string { return i.name[len(instancesDir)+1:] }
 
 // markOf identifies a log in a mark.
 func markOf(name string) uint64 {
@@ -89,9 +97,12 @@ func (s *Store) eachOther(fn func(name string, f vfs.File) error) error {
 // dead tells whether an instance's process is. Shared, so that two who look at
 // once do not take each other for the living.
 func dead(f vfs.File) bool {
-	got, err := f.TryLock(vfs.LockShared)
-	return err == nil && got
+	gone, err := isDead(f)
+	return err == nil && gone
 }
+
+// isDead is dead for who must not take an error for an answer.
+func isDead(f vfs.File) (bool, error) { return f.TryLock(vfs.LockShared) }
 
 // othersLive tells whether another process has the store open.
 func (s *Store) othersLive() (live bool) {

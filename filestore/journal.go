@@ -24,7 +24,7 @@ const (
 	slotBytes     = 4096
 	slotUsed      = 96
 	ringAt        = 2 * slotBytes
-	entryHeader   = 112
+	entryHeader   = 120
 	entryAlign    = 8
 	kindData      = 1
 	kindPad       = 2
@@ -97,11 +97,13 @@ type entry struct {
 	kind  byte
 	del   bool // the last line is a tombstone
 	// lprev and lcrc are the crc of the line before and of the last line,
-	// last is the last seq and metaAt the line with the newest metadata:
-	// enough to append behind it without reading a line.
+	// last is the last seq, metaAt the line with the newest metadata, turnAt
+	// the newest about the turn: enough to append behind it without reading
+	// a line, but for the turn's own.
 	lprev, lcrc uint32
 	last        uint64
 	metaAt      int64
+	turnAt      int64
 	name        string
 	bytes       []byte // the lines; of a PAD, nil
 	padded      uint64 // length of a PAD's filling
@@ -109,6 +111,7 @@ type entry struct {
 	hcrc, pcrc uint32
 	keys       map[string]keySeen // in its lines; nil: not looked at yet
 	failed     int                // attempts to write it to its log
+	written    bool               // its bytes were just written there
 }
 
 // length is what the entry takes of the ring.
@@ -140,17 +143,17 @@ func (e *entry) appendTo(dst []byte, salt uint64) []byte {
 		e.pcrc = checksum(dst[begin+entryHeader:])
 	}
 	copy(h, entryMagic[:])
-	for i, v := range []uint64{salt, e.pos, e.prev, e.dhint, e.epoch, e.uid, uint64(e.off), e.last, uint64(e.metaAt), payload} {
+	for i, v := range []uint64{salt, e.pos, e.prev, e.dhint, e.epoch, e.uid, uint64(e.off), e.last, uint64(e.metaAt), uint64(e.turnAt), payload} {
 		le.PutUint64(h[8+8*i:], v)
 	}
-	le.PutUint32(h[88:], e.lprev)
-	le.PutUint32(h[92:], e.lcrc)
-	le.PutUint16(h[96:], uint16(len(e.name)))
-	h[98] = e.kind
+	le.PutUint32(h[96:], e.lprev)
+	le.PutUint32(h[100:], e.lcrc)
+	le.PutUint16(h[104:], uint16(len(e.name)))
+	h[106] = e.kind
 	if e.del {
-		h[99] = 1
+		h[107] = 1
 	}
-	le.PutUint32(h[104:], e.pcrc)
+	le.PutUint32(h[112:], e.pcrc)
 	e.hcrc = checksum(h[8:])
 	le.PutUint32(h[4:], e.hcrc)
 	if e.kind == kindPad {
@@ -170,18 +173,18 @@ func decodeEntry(h []byte, salt, pos uint64) (e *entry, payload uint64, ok bool)
 	if checksum(h[8:entryHeader]) != e.hcrc {
 		return nil, 0, false
 	}
-	var off, metaAt uint64
-	for i, p := range []*uint64{&e.pos, &e.prev, &e.dhint, &e.epoch, &e.uid, &off, &e.last, &metaAt, &payload} {
+	var off, metaAt, turnAt uint64
+	for i, p := range []*uint64{&e.pos, &e.prev, &e.dhint, &e.epoch, &e.uid, &off, &e.last, &metaAt, &turnAt, &payload} {
 		*p = le.Uint64(h[16+8*i:])
 	}
-	e.off, e.metaAt = int64(off), int64(metaAt)
-	e.lprev, e.lcrc = le.Uint32(h[88:]), le.Uint32(h[92:])
-	e.kind, e.del = h[98], h[99] == 1
-	e.pcrc = le.Uint32(h[104:])
+	e.off, e.metaAt, e.turnAt = int64(off), int64(metaAt), int64(turnAt)
+	e.lprev, e.lcrc = le.Uint32(h[96:]), le.Uint32(h[100:])
+	e.kind, e.del = h[106], h[107] == 1
+	e.pcrc = le.Uint32(h[112:])
 	if e.kind == kindPad {
 		e.padded = payload
 	}
-	nameLen := uint64(le.Uint16(h[96:]))
+	nameLen := uint64(le.Uint16(h[104:]))
 	return e, payload, (e.kind == kindData && nameLen > 0 && nameLen <= payload) || e.kind == kindPad
 }
 
@@ -296,7 +299,7 @@ func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*entry, error) {
 	if checksum(b) != e.pcrc {
 		return nil, nil
 	}
-	nameLen := binary.LittleEndian.Uint16(h[96:])
+	nameLen := binary.LittleEndian.Uint16(h[104:])
 	e.name, e.bytes = string(b[:nameLen]), b[nameLen:]
 	return e, nil
 }

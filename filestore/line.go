@@ -64,6 +64,10 @@ type line struct {
 	MetaAt int64          `json:"meta"`
 	Snap   *hansard.Meta  `json:"snap"`
 
+	// TurnAt is where the newest line about the turn before this one begins;
+	// 0: there is none. So the turn is found from the last line, too.
+	TurnAt int64 `json:"turned"`
+
 	Data json.RawMessage `json:"data"`
 	Raw  *string         `json:"raw"` // data whose bytes would not stay on one line
 
@@ -90,6 +94,7 @@ type stamp struct {
 	left   int
 	turn   hansard.Grant
 	metaAt int64
+	turnAt int64
 	snap   []byte // marshalled metadata, usually none
 	prev   uint32
 }
@@ -112,6 +117,10 @@ func appendEvent(dst []byte, st *stamp, body []byte) []byte {
 	if st.metaAt != 0 {
 		dst = append(dst, `,"meta":`...)
 		dst = strconv.AppendInt(dst, st.metaAt, 10)
+	}
+	if st.turnAt != 0 {
+		dst = append(dst, `,"turned":`...)
+		dst = strconv.AppendInt(dst, st.turnAt, 10)
 	}
 	if st.snap != nil {
 		dst = append(dst, `,"snap":`...)

@@ -57,13 +57,17 @@ func (s *Store) describe(ctx context.Context, id hansard.SessionID) (hansard.Inf
 		info.Updated = tail.last.Time
 	}
 	m, err := readMeta(l.f, tail)
+	var t *turnState
+	if err == nil {
+		t, err = turnIn(l, tail)
+	}
 	if errors.As(err, &damaged) || errors.Is(err, errNoLine) {
 		_, found, err := checkLog(l.f, id, decodeLine)
 		if err != nil {
 			return hansard.Info{}, err
 		}
 		if found == nil {
-			found = damagedAt(id, tail.lastAt, "the metadata can't be found")
+			found = damagedAt(id, tail.lastAt, "the metadata or the turn can't be found")
 			found.SafeSeq = tail.last.Seq
 		}
 		info.Damage, info.LastSeq = found, found.SafeSeq
@@ -79,6 +83,7 @@ func (s *Store) describe(ctx context.Context, id hansard.SessionID) (hansard.Inf
 	if len(m.meta.State) > 0 {
 		info.State = m.meta.State
 	}
+	info.Turn = t.held
 	return info, nil
 }
 

@@ -14,7 +14,7 @@ const restsOnGroup = ^uint64(0)
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	events := hansard.Normalize(b)
 	r := &request{op: opAppend, id: id, name: encodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, patch: b.Patch}
+		key: b.Key, create: b.Create, patch: b.Patch, inbox: b.InboxOnly()}
 	if b.Key != "" {
 		r.hash = hansard.ContentHash(events)
 	}
@@ -30,7 +30,7 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 		r.bodies[i] = encodeBody(buf, e, key, r.hash)
 		r.size += len(r.bodies[i]) + stampWidth
 	}
-	r.size += entryHeader + 2*len(r.name) + 2*stampWidth
+	r.size += entryHeader + 2*len(r.name) + 2*stampWidth + endedWidth
 	return r
 }
 
@@ -78,6 +78,12 @@ func (p *plan) add(r *request) {
 		}
 	case opDelete:
 		err = p.delete(sess, r)
+	case opAcquire:
+		err = p.acquire(sess, r)
+	case opRenew:
+		err = p.renew(sess, r)
+	case opRelease:
+		err = p.release(sess, r)
 	default:
 		err = p.append(sess, r)
 	}
@@ -111,10 +117,14 @@ func (p *plan) delete(sess *session, r *request) error {
 	if err := sess.writable(); err != nil {
 		return err
 	}
-	if r.turn != "" {
-		return hansard.ErrFenced
+	corpse, err := p.fence(sess, r)
+	if err != nil {
+		return err
 	}
-	p.line(sess, &stamp{}, []byte(tombstone))
+	if corpse != "" {
+		p.turnEnds(sess, corpse)
+	}
+	p.line(sess, &stamp{turn: r.turn}, []byte(tombstone))
 	sess.deleted = true
 	r.dep = restsOnGroup
 	return nil
@@ -142,15 +152,15 @@ func (p *plan) append(sess *session, r *request) error {
 			return nil
 		}
 	}
-	if r.turn != "" {
-		return hansard.ErrFenced
+	corpse, err := p.fence(sess, r)
+	if err != nil {
+		return err
 	}
 	if r.expect != nil && *r.expect != sess.seq {
 		return &hansard.ConflictError{Session: r.id, Expected: *r.expect, Actual: sess.seq}
 	}
 	var meta *metaState
 	if r.patch != nil {
-		var err error
 		if meta, err = p.store.patched(sess, r.patch); err != nil {
 			return err
 		}
@@ -161,9 +171,12 @@ func (p *plan) append(sess *session, r *request) error {
 			return err
 		}
 	}
+	if corpse != "" {
+		p.turnEnds(sess, corpse)
+	}
 	first := sess.seq + 1
 	for i, body := range r.bodies {
-		st := stamp{left: len(r.bodies) - 1 - i}
+		st := stamp{left: len(r.bodies) - 1 - i, turn: r.turn}
 		if st.left == 0 && meta != nil {
 			st.snap = meta.snapshotIfDue(len(body), p.snapBytes)
 			p.snapBytes -= len(st.snap)
@@ -190,7 +203,7 @@ func (p *plan) line(sess *session, st *stamp, body []byte) {
 	if room := len(body) + stampWidth + len(st.snap); cap(d.bytes)-len(d.bytes) < room {
 		d.bytes = slices.Grow(d.bytes, room) // doubles: many lines of one session
 	}
-	st.seq, st.time, st.metaAt, st.prev = sess.seq+1, p.stamp, sess.metaAt, sess.crc
+	st.seq, st.time, st.metaAt, st.turnAt, st.prev = sess.seq+1, p.stamp, sess.metaAt, sess.turnAt, sess.crc
 	n := len(d.bytes)
 	d.bytes = appendEvent(d.bytes, st, body)
 	sess.seq++

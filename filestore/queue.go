@@ -19,6 +19,9 @@ const (
 	opAppend op = iota
 	opCreate
 	opDelete
+	opAcquire
+	opRenew
+	opRelease
 )
 
 // request is one write on its way through the commit.
@@ -34,7 +37,9 @@ type request struct {
 	create bool
 	patch  *hansard.Patch
 	bodies [][]byte // the events' lines, but for what the commit adds
-	size   int      // more than its lines take
+	inbox  bool     // an exclusive turn lets it in
+	claim  *hansard.Claim
+	size   int // more than its lines take
 
 	state atomic.Int32
 	done  chan struct{} // closed when receipt and err are set
@@ -42,6 +47,7 @@ type request struct {
 	// The outcome, and the ring position it rests on: nobody is told before
 	// that is durable and in the logs.
 	receipt hansard.Receipt
+	granted hansard.Turn // of opAcquire
 	err     error
 	dep     uint64
 }
@@ -65,14 +71,34 @@ type queue struct {
 
 // submit hands a request to the commit and waits for its outcome.
 func (s *Store) submit(ctx context.Context, r *request) (hansard.Receipt, error) {
-	r.done = make(chan struct{})
+	if err := s.enqueue(ctx, r); err != nil {
+		return hansard.Receipt{}, err
+	}
+	return r.wait(ctx, s)
+}
+
+// submitAll hands requests to the commit as one group, and waits for them.
+func (s *Store) submitAll(ctx context.Context, all []*request) {
+	if s.enqueue(ctx, all...) != nil {
+		return
+	}
+	for _, r := range all {
+		_, _ = r.wait(ctx, s)
+	}
+}
+
+// enqueue puts requests into the queue and sees to it that somebody leads.
+func (s *Store) enqueue(ctx context.Context, all ...*request) error {
 	q := &s.queue
 	q.mu.Lock()
 	if q.refused != nil {
 		q.mu.Unlock()
-		return hansard.Receipt{}, q.refused
+		return q.refused
 	}
-	q.waiting = append(q.waiting, r)
+	for _, r := range all {
+		r.done = make(chan struct{})
+		q.waiting = append(q.waiting, r)
+	}
 	lead := !q.leading
 	q.leading = true
 	if lead {
@@ -92,7 +118,7 @@ func (s *Store) submit(ctx context.Context, r *request) (hansard.Receipt, error)
 			go s.lead()
 		}
 	}
-	return r.wait(ctx, s)
+	return nil
 }
 
 // lockIsFree takes write.lock if nobody has it. lockW, on the same descriptor,
@@ -124,6 +150,11 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 		case <-ctx.Done():
 			if r.state.CompareAndSwap(queued, withdrawn) {
 				return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
+			}
+			if r.op == opAcquire {
+				// A turn that is granted to nobody would be in everybody's way.
+				<-r.done
+				return r.receipt, r.err
 			}
 			return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
 		case <-timer.C:

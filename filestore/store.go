@@ -58,7 +58,11 @@ type config struct {
 	inline bool
 	random func() uint64
 	now    func() time.Time
-	plant  plant
+	// mono is this process's own clock, which nobody else's is compared with;
+	// sleep lets its time pass, in the simulation.
+	mono  func() time.Duration
+	sleep func(time.Duration)
+	plant plant
 }
 
 func defaultConfig() config {
@@ -83,6 +87,8 @@ type Store struct {
 	closeErr  error
 	queue     queue
 	waiters   waiters
+	leases    leases // the turns this process keeps alive
+	inLine    waitingLine
 	checked   checked
 	keys      keyIndexes
 	catalog   catalog
@@ -196,9 +202,16 @@ func Open(dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
+func newStore(fsys vfs.FS, opt Options, cfg config) *Store {
+	if began := time.Now(); cfg.mono == nil {
+		cfg.mono = func() time.Duration { return time.Since(began) }
+	}
+	return &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
+}
+
 // open is Open on any file system.
 func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
-	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
+	s := newStore(fsys, opt, cfg)
 	if _, err := fsys.Stat(journalName); err != nil {
 		// Nothing to read yet, or only logs that were copied here.
 		_, noSessions := fsys.ReadDir(sessionsDir)
@@ -285,7 +298,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		return err
 	}
 	r := &request{op: opDelete, id: id, name: encodeName(id), turn: turn}
-	r.size = entryHeader + 2*len(r.name) + 2*stampWidth
+	r.size = entryHeader + 2*len(r.name) + 2*stampWidth + endedWidth
 	if err := s.prepare(r); err != nil {
 		return err
 	}
@@ -321,11 +334,13 @@ func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.closed.Store(true)
 		close(s.closing)
-		s.queue.refuse(hansard.ErrClosed)
 		s.waiters.wakeAll()
+		patience := max(s.opt.LockWait/10, time.Second)
+		s.releaseAll(patience)
+		s.queue.refuse(hansard.ErrClosed)
 		done := make(chan struct{})
 		go func() { s.workers.Wait(); close(done) }()
-		timer := time.NewTimer(max(s.opt.LockWait/10, time.Second))
+		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		select {
 		case <-done:
@@ -356,4 +371,6 @@ func (s *Store) Pause(fn func()) {
 var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
+
+	_ hansard.JournalRepairer = (*Store)(nil)
 )

@@ -1,0 +1,138 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// What became of the holder of a turn, as found by who wants it. It goes on
+// record as the reason of a take-over.
+const (
+	holderLives   = ""
+	holderDead    = "dead"    // the kernel says so, or it has given the grant up
+	holderSilent  = "silent"  // it did not renew for its TTL, on the clock of who watched
+	holderOverdue = "overdue" // it says itself that it held the turn for its whole MaxHold
+)
+
+// sighting is what a look at the holder of a turn showed.
+type sighting struct {
+	state   string
+	renewed time.Time     // for people
+	held    time.Duration // when it was last renewed, on its own clock
+}
+
+// watched is a lease of another process, and since when its count stood still.
+type watched struct {
+	grant    hansard.Grant
+	instance string
+	count    uint64
+	since    time.Duration // of our own clock
+}
+
+// look tells what became of the holder of a turn. No clock but this process's own
+// counts. That the holder's state can't be read is an error: it never means that
+// there is none.
+func (s *Store) look(name string, t *turnState) (sighting, error) {
+	if seen, own := s.lookOwn(name, t); own {
+		return seen, nil
+	}
+	began := s.cfg.mono() // before the look: a pause behind it is not silence
+	r, live, err := s.lookForeign(t)
+	if err != nil && s.planted(plantErrorIsDead) {
+		return sighting{state: holderDead}, nil
+	}
+	if err != nil {
+		return sighting{}, fmt.Errorf("look for the holder of the turn: %w", err)
+	}
+	seen := sighting{renewed: r.wall, held: r.held}
+	switch {
+	case !live:
+		seen.state = holderDead
+	case r.flags&flagOverdue != 0:
+		seen.state = holderOverdue
+	case s.stoodStill(name, t, r.value, began):
+		seen.state = holderSilent
+	}
+	return seen, nil
+}
+
+// lookOwn is look where this process keeps the grant alive itself.
+func (s *Store) lookOwn(name string, t *turnState) (seen sighting, own bool) {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inst == nil || l.inst.base() != t.instance {
+		return seen, false
+	}
+	h := l.held[grantOf{name, t.held.Grant}]
+	if h == nil {
+		return sighting{state: holderDead}, true
+	}
+	seen = sighting{renewed: h.record.wall, held: s.cfg.mono() - h.began}
+	switch {
+	case s.overdue(h):
+		seen.state = holderOverdue
+	case s.cfg.mono()-h.renewed >= h.ttl:
+		seen.state = holderSilent
+	}
+	return seen, true
+}
+
+// lookForeign reads the record of a grant that another process keeps alive. It
+// lives if the process does and its table has the grant.
+func (s *Store) lookForeign(t *turnState) (r tableRecord, live bool, err error) {
+	if !isInstance(t.instance) {
+		return r, false, nil // the record of another kind of store: nobody here
+	}
+	f, err := s.fs.Open(instancesDir+"/"+t.instance, vfs.ReadOnly)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, err
+	}
+	defer f.Close() // and so gives back the lock
+	if gone, err := isDead(f); err != nil || gone {
+		return r, false, err
+	}
+	records, err := readTable(f)
+	if err != nil {
+		return r, false, err
+	}
+	nonce := nonceOf(t.held.Grant)
+	for _, r := range records {
+		if r.kind == kindLease && r.key == nonce {
+			return r, true, nil
+		}
+	}
+	return r, false, nil
+}
+
+func isInstance(name string) bool {
+	return len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// stoodStill tells whether the count of a lease has not changed for its TTL,
+// from when this process first saw it to a moment before this look began. What
+// was seen is kept, so that who tries now and then gets there as well.
+func (s *Store) stoodStill(name string, t *turnState, count uint64, began time.Duration) bool {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.watched[name]
+	if w != nil && w.grant == t.held.Grant && w.instance == t.instance && w.count == count {
+		return began-w.since >= t.held.TTL
+	}
+	if l.watched == nil || len(l.watched) > maxSessions {
+		l.watched = map[string]*watched{}
+	}
+	// Behind the look: a pause before it is not silence either.
+	l.watched[name] = &watched{grant: t.held.Grant, instance: t.instance, count: count, since: s.cfg.mono()}
+	return false
+}

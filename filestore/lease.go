@@ -1,0 +1,317 @@
+package filestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// A process tells the others which turns it keeps alive, and which it waits for,
+// in its instance file: a table behind the marks, never synced. What it says is
+// worth nothing once the process is dead, which the kernel tells.
+//
+//	record  key u64 | value u64 | held u64 | wall u64 | kind u8 | flags u8 | 2 zeros | crc u32
+//
+// A lease has the nonce of its grant as its key, the count of its renewals as its
+// value, how many milliseconds it was held when it was last renewed, and when that
+// was, for people. A waiter has the mark of its session and its ticket.
+
+const (
+	tableAt     = 8 * markSlots
+	recordWidth = 40
+	tableStart  = 8 // records a new instance file has room for
+
+	kindFree   = 0
+	kindLease  = 1
+	kindWaiter = 2
+
+	flagOverdue = 1 // held for its whole MaxHold
+)
+
+// tableRecord is one record of the table.
+type tableRecord struct {
+	key, value uint64
+	held       time.Duration
+	wall       time.Time
+	kind       byte
+	flags      byte
+}
+
+func (r *tableRecord) encode() []byte {
+	b := make([]byte, recordWidth)
+	if r.kind == kindFree {
+		return b
+	}
+	le := binary.LittleEndian
+	le.PutUint64(b, r.key)
+	le.PutUint64(b[8:], r.value)
+	le.PutUint64(b[16:], uint64(r.held.Milliseconds()))
+	if !r.wall.IsZero() {
+		le.PutUint64(b[24:], uint64(r.wall.UnixMicro()))
+	}
+	b[32], b[33] = r.kind, r.flags
+	le.PutUint32(b[36:], checksum(b[:36]))
+	return b
+}
+
+func decodeRecord(b []byte) (r tableRecord, ok bool) {
+	le := binary.LittleEndian
+	if b[32] == kindFree && le.Uint32(b[36:]) == 0 {
+		return r, true
+	}
+	r = tableRecord{key: le.Uint64(b), value: le.Uint64(b[8:]), held: time.Duration(le.Uint64(b[16:])) * time.Millisecond,
+		kind: b[32], flags: b[33]}
+	if wall := le.Uint64(b[24:]); wall != 0 {
+		r.wall = time.UnixMicro(int64(wall)).UTC()
+	}
+	return r, le.Uint32(b[36:]) == checksum(b[:36])
+}
+
+// readTable reads the table of an instance file. A record that is being written
+// is read again; one that stays unreadable is an error, and no sign of death.
+func readTable(f vfs.File) ([]tableRecord, error) {
+	for try := 0; ; try++ {
+		records, whole, err := readTableOnce(f)
+		if err != nil || whole {
+			return records, err
+		}
+		if try == 20 {
+			return nil, errors.New("a record of the instance file is not valid")
+		}
+	}
+}
+
+func readTableOnce(f vfs.File) (records []tableRecord, whole bool, err error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, false, err
+	}
+	b := make([]byte, max(0, size-tableAt))
+	n, err := f.ReadAt(b, tableAt)
+	if err != nil && err != io.EOF {
+		return nil, false, err
+	}
+	// A part of a record at the end is new: nobody can be looking for it.
+	for b = b[:n]; len(b) >= recordWidth; b = b[recordWidth:] {
+		r, ok := decodeRecord(b)
+		if !ok {
+			return nil, false, nil
+		}
+		records = append(records, r)
+	}
+	return records, true, nil
+}
+
+// grantOf is a grant of one session.
+type grantOf struct {
+	name  string
+	grant hansard.Grant
+}
+
+// lease is a turn that this process keeps alive. Times are of its own clock.
+type lease struct {
+	slot    int
+	record  tableRecord
+	ttl     time.Duration
+	maxHold time.Duration
+	began   time.Duration
+	renewed time.Duration
+	lapse   *time.Timer // sets the flag when MaxHold is over; nil: no bound
+}
+
+// leases are what this process has in the table of its instance file, and what it
+// saw in others'.
+type leases struct {
+	mu      sync.Mutex
+	inst    *instance // whose table it is; nil: not registered yet
+	used    []bool    // slots of the table
+	held    map[grantOf]*lease
+	waiting map[string]int      // slots of announced waiters, by session
+	watched map[string]*watched // by session
+}
+
+// nonceOf is the random part of a grant, which no two grants share.
+func nonceOf(g hansard.Grant) uint64 {
+	_, hex, _ := strings.Cut(string(g), "-")
+	nonce, _ := strconv.ParseUint(hex, 16, 64)
+	return nonce
+}
+
+// put writes a record into a free slot.
+func (l *leases) put(r *tableRecord) (slot int, err error) {
+	if l.inst == nil {
+		return 0, errors.New("this process is not registered in the store")
+	}
+	for slot = 0; slot < len(l.used) && l.used[slot]; slot++ {
+	}
+	if err := l.write(slot, r); err != nil {
+		return 0, err
+	}
+	for len(l.used) <= slot {
+		l.used = append(l.used, false)
+	}
+	l.used[slot] = true
+	return slot, nil
+}
+
+func (l *leases) write(slot int, r *tableRecord) error {
+	if _, err := l.inst.f.WriteAt(r.encode(), int64(tableAt+slot*recordWidth)); err != nil {
+		return fmt.Errorf("write the instance file: %w", err)
+	}
+	return nil
+}
+
+// free empties a slot. If that fails the record stays, and what it stands for
+// ends when it has not been renewed for its time.
+func (l *leases) free(slot int) {
+	if l.write(slot, &tableRecord{}) == nil {
+		l.used[slot] = false
+	}
+}
+
+// keepAlive begins to keep a grant alive, before it can be seen in the ring: a grant
+// whose nonce is not in the table of its instance counts as given up. already is
+// how long it was held before, by another process.
+func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) error {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) > 0 && len(l.held)&(len(l.held)-1) == 0 {
+		s.dropSilent()
+	}
+	now := s.cfg.mono()
+	h := &lease{ttl: t.TTL, maxHold: t.MaxHold, began: now - already, renewed: now}
+	h.record = tableRecord{kind: kindLease, key: nonceOf(t.Grant), value: 1, held: already, wall: hansard.Now()}
+	g := grantOf{name, t.Grant}
+	var err error
+	if old := l.held[g]; old != nil {
+		// It moved away and comes back: two records of one grant would be
+		// one that is renewed and one that stands still.
+		h.slot, h.record.value = old.slot, old.record.value+1
+		err = l.write(h.slot, &h.record)
+		old.stop()
+	} else {
+		h.slot, err = l.put(&h.record)
+	}
+	if err != nil {
+		return err
+	}
+	if l.held == nil {
+		l.held = map[grantOf]*lease{}
+	}
+	l.held[g] = h
+	if h.maxHold > 0 && !s.cfg.inline {
+		h.lapse = time.AfterFunc(h.maxHold-already, func() { s.lapsed(g) })
+	}
+	return nil
+}
+
+// dropSilent forgets leases that nobody has renewed for long: moved to another
+// process, or superseded while their holder slept. The caller holds l.mu.
+func (s *Store) dropSilent() {
+	now := s.cfg.mono()
+	for g, h := range s.leases.held {
+		if now-h.renewed > 4*h.ttl {
+			s.leases.drop(g, h)
+		}
+	}
+}
+
+func (l *leases) drop(g grantOf, h *lease) {
+	h.stop()
+	delete(l.held, g)
+	l.free(h.slot)
+}
+
+func (h *lease) stop() {
+	if h.lapse != nil {
+		h.lapse.Stop()
+	}
+}
+
+// giveUp ends the keeping of a grant, if this process does it.
+func (s *Store) giveUp(name string, grant hansard.Grant) {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := grantOf{name, grant}
+	if h := l.held[g]; h != nil {
+		l.drop(g, h)
+	}
+}
+
+// lapsed notes, for others to see, that a turn was held for its whole MaxHold.
+func (s *Store) lapsed(g grantOf) {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[g]; h != nil {
+		_ = s.overdue(h) // who wants the turn finds it silent, then
+	}
+}
+
+// overdue tells whether a lease was held for its whole MaxHold, and notes it. The
+// caller holds l.mu.
+func (s *Store) overdue(h *lease) bool {
+	if h.maxHold == 0 || s.cfg.mono()-h.began < h.maxHold {
+		return false
+	}
+	if h.record.flags&flagOverdue == 0 {
+		h.record.flags |= flagOverdue
+		_ = s.leases.write(h.slot, &h.record) // it counts here in any case
+	}
+	return true
+}
+
+// renewOwn counts up the renewals of a lease of this process; not ok: there is
+// no such lease here.
+func (s *Store) renewOwn(name string, id hansard.SessionID, grant hansard.Grant) (ok bool, err error) {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.held[grantOf{name, grant}]
+	if h == nil {
+		return false, nil
+	}
+	if s.overdue(h) {
+		return true, overdueError(id, grant, h.maxHold)
+	}
+	now := s.cfg.mono()
+	h.record.value++
+	h.record.held, h.record.wall = now-h.began, hansard.Now()
+	if err := l.write(h.slot, &h.record); err != nil {
+		return true, err
+	}
+	h.renewed = now
+	return true, nil
+}
+
+func overdueError(id hansard.SessionID, g hansard.Grant, maxHold time.Duration) error {
+	return fmt.Errorf("%w: session %s, grant %s: it was held for its whole %v", hansard.ErrFenced, id, g, maxHold)
+}
+
+// kept are the grants this process keeps alive.
+func (l *leases) kept() (grants []grantOf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for g := range l.held {
+		grants = append(grants, g)
+	}
+	return grants
+}
+
+// keeps tells whether an instance is this process's.
+func (s *Store) keeps(instance string) bool {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inst != nil && l.inst.base() == instance
+}

@@ -1,0 +1,254 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// take acquires a turn that must be had at once.
+func take(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim) hansard.Turn {
+	t.Helper()
+	turn, err := s.Acquire(context.Background(), id, c)
+	if err != nil {
+		t.Fatalf("acquire the turn of %s: %v", id, err)
+	}
+	return turn
+}
+
+// want tells of an error that is not the expected one.
+func want(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if want == nil && err != nil || want != nil && !errors.Is(err, want) {
+		t.Fatalf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// sayUnder appends one event under a grant and wants an outcome.
+func sayUnder(t testing.TB, s *Store, id hansard.SessionID, g hansard.Grant, wanted error, what string) {
+	t.Helper()
+	_, err := s.Append(context.Background(), id, hansard.Batch{Turn: g, Events: []hansard.Event{text("%s", what)}})
+	want(t, fmt.Sprintf("append %q under %s", what, g), err, wanted)
+}
+
+// changes are the records of a session's turn, in short.
+func changes(t testing.TB, s *Store, id hansard.SessionID) (all []string) {
+	t.Helper()
+	grants := hansard.Grants{}
+	for e, err := range s.Read(context.Background(), id, hansard.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := grants.Next(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != hansard.KindTurn {
+			continue
+		}
+		l := line{Kind: e.Kind, Data: e.Data, Turn: e.Turn, Seq: e.Seq}
+		if _, err := l.turnState(); err != nil {
+			t.Fatal(err)
+		}
+		var r hansard.TurnRecord
+		if err := json.Unmarshal(e.Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Turn.Number(), r.Change, r.Why)))
+	}
+	if err := wantSound(s, id); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func wantChanges(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
+	t.Helper()
+	if got := changes(t, s, id); strings.Join(got, "; ") != strings.Join(want, "; ") {
+		t.Fatalf("the turn of %s went %q, want %q", id, got, want)
+	}
+}
+
+// TestTurnAcrossProcesses: one process's grant counts in every other.
+func TestTurnAcrossProcesses(t *testing.T) {
+	ctx := context.Background()
+	a, b := twoOn(t, vfs.NewDisk(1))
+	say(t, a, "s", nil, "hello")
+	_, err := a.Acquire(ctx, "none", hansard.Claim{})
+	want(t, "acquire", err, hansard.ErrNotFound)
+
+	one := take(t, a, "s", hansard.Claim{Label: "planner", MaxHold: time.Hour})
+	if one.Grant.Number() != 1 || one.Holder.Label != "planner" || one.Seq != 2 {
+		t.Errorf("granted %+v", one)
+	}
+	_, err = b.Acquire(ctx, "s", hansard.Claim{})
+	var held *hansard.HeldError
+	if !errors.As(err, &held) || held.Turn.Grant != one.Grant || held.Turn.Renewed.IsZero() {
+		t.Errorf("acquire of another process: %v", err)
+	}
+	for _, s := range []*Store{a, b} {
+		seen, err := s.Turn(ctx, "s")
+		if err != nil || seen == nil || seen.Grant != one.Grant || seen.TTL != hansard.DefaultTTL || seen.MaxHold != time.Hour || !seen.Since.Equal(one.Since) {
+			t.Errorf("turn: %+v, %v", seen, err)
+		}
+		info, err := s.Stat(ctx, "s")
+		if err != nil || info.Turn == nil || info.Turn.Grant != one.Grant {
+			t.Errorf("stat: %+v, %v", info, err)
+		}
+	}
+	sayUnder(t, a, "s", one.Grant, nil, "under it")
+	say(t, b, "s", nil, "beside it")
+	sayUnder(t, b, "s", "1-0000000000000000", hansard.ErrFenced, "another nonce")
+	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
+	want(t, "release of another", b.Release(ctx, "s", "1-0000000000000000"), hansard.ErrFenced)
+	want(t, "release", b.Release(ctx, "s", one.Grant), nil) // equality is all that counts
+	want(t, "second release", a.Release(ctx, "s", one.Grant), hansard.ErrFenced)
+	want(t, "renew after release", a.Renew(ctx, "s", one.Grant), hansard.ErrFenced)
+	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "after release")
+	if n := len(a.leases.held); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+
+	two := take(t, b, "s", hansard.Claim{})
+	three := take(t, a, "s", hansard.Claim{Steal: "stuck"})
+	sayUnder(t, b, "s", two.Grant, hansard.ErrFenced, "robbed")
+	sayUnder(t, a, "s", three.Grant, nil, "mine")
+	if three.Reason != "stuck" {
+		t.Errorf("stolen: %+v", three)
+	}
+	want(t, "close", a.Close(), nil)
+	wantChanges(t, b, "s", "1 granted", "1 released", "2 granted", "3 stolen stolen", "3 released")
+	turn, err := b.Turn(ctx, "s")
+	if turn != nil || err != nil {
+		t.Errorf("after close: %+v, %v", turn, err)
+	}
+}
+
+// TestTurnExclusive: an exclusive turn keeps others' writes out, but for the
+// inbox, and a dead holder's keeps out nobody.
+func TestTurnExclusive(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	holder := d.Process("holder")
+	a, b := openSim(t, holder, 1), openSim(t, d.Process("b"), 2)
+	say(t, a, "s", nil, "hello")
+	say(t, a, "gone", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{Exclusive: true})
+	take(t, a, "gone", hansard.Claim{Exclusive: true})
+	say(t, b, "s", hansard.ErrHeld, "kept out")
+	title := "x"
+	_, err := b.Append(ctx, "s", hansard.Batch{Patch: &hansard.Patch{Title: &title}})
+	want(t, "patch", err, hansard.ErrHeld)
+	want(t, "delete", b.Delete(ctx, "s", ""), hansard.ErrHeld)
+	letter := text("letter")
+	letter.Inbox = true
+	_, err = b.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{letter}})
+	want(t, "inbox", err, nil)
+	sayUnder(t, a, "s", turn.Grant, nil, "holder")
+
+	holder.Kill()
+	if seen, err := b.Turn(ctx, "s"); seen != nil || err != nil {
+		t.Errorf("the turn of a dead holder: %+v, %v", seen, err)
+	}
+	r, err := b.Append(ctx, "s", hansard.Batch{Key: "k", Expect: hansard.At(4), Events: []hansard.Event{text("in")}})
+	if err != nil || r.First != 6 || r.Last != 6 {
+		t.Errorf("append past a corpse: %+v, %v", r, err)
+	}
+	again, err := b.Append(ctx, "s", hansard.Batch{Key: "k", Expect: hansard.At(4), Events: []hansard.Event{text("in")}})
+	if err != nil || again.First != 6 || !again.Replayed {
+		t.Errorf("replay: %+v, %v", again, err)
+	}
+	sayUnder(t, b, "s", turn.Grant, hansard.ErrFenced, "stale")
+	wantChanges(t, b, "s", "1 granted", "1 ended dead")
+	want(t, "delete past a corpse", b.Delete(ctx, "gone", ""), nil)
+	want(t, "acquire of a deleted session", func() error { _, err := b.Acquire(ctx, "gone", hansard.Claim{}); return err }(), hansard.ErrDeleted)
+}
+
+// TestTurnMoves: a grant is renewed by another process than the one that has its
+// lease, as two servers on one store do.
+func TestTurnMoves(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	holder := d.Process("a")
+	a, b := openSim(t, holder, 1), openSim(t, d.Process("b"), 2)
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{Exclusive: true, Label: "client", MaxHold: time.Hour})
+	want(t, "renew elsewhere", b.Renew(ctx, "s", turn.Grant), nil)
+	want(t, "renew elsewhere again", b.Renew(ctx, "s", turn.Grant), nil)
+	wantChanges(t, a, "s", "1 granted", "1 moved")
+	holder.Kill() // it does not matter any more
+	seen, err := b.Turn(ctx, "s")
+	if err != nil || seen == nil || seen.Seq != turn.Seq || !seen.Since.Equal(turn.Since) || seen.Holder != turn.Holder || !seen.Exclusive || seen.MaxHold != time.Hour {
+		t.Errorf("after the move: %+v, %v, want %+v", seen, err, turn)
+	}
+	sayUnder(t, b, "s", turn.Grant, nil, "on")
+	c := openSim(t, d.Process("c"), 3)
+	_, err = c.Acquire(ctx, "s", hansard.Claim{})
+	want(t, "acquire", err, hansard.ErrHeld)
+	want(t, "release", c.Release(ctx, "s", turn.Grant), nil)
+	want(t, "renew after release", b.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
+}
+
+// TestTurnWaits: waiters in one process are served in order, with processes of the
+// operating system's clock.
+func TestTurnWaits(t *testing.T) {
+	ctx := context.Background()
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	say(t, s, "s", nil, "hello")
+	first := take(t, s, "s", hansard.Claim{})
+	var wg sync.WaitGroup
+	const n = 8
+	for i := range n {
+		wg.Go(func() {
+			turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute, Label: fmt.Sprint(i)})
+			if err == nil {
+				err = s.Release(ctx, "s", turn.Grant)
+			}
+			if err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+		for s.inLine.count("s") < i+1 { // in line before the next comes
+			time.Sleep(time.Millisecond)
+		}
+	}
+	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
+	wg.Wait()
+	var order []string
+	for e, err := range s.Read(ctx, "s", hansard.Range{}) {
+		var r hansard.TurnRecord
+		if err == nil && e.Kind == hansard.KindTurn && json.Unmarshal(e.Data, &r) == nil && r.Grants() {
+			order = append(order, r.Holder.Label)
+		}
+	}
+	if got := strings.Join(order, ""); got != "01234567" {
+		t.Errorf("served in the order %q", got)
+	}
+	files, _ := filepath.Glob(filepath.Join(s.path, instancesDir, "*"))
+	if len(files) != 1 {
+		t.Fatalf("instances: %v", files)
+	}
+	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b), "\x00") != "" {
+		t.Errorf("the instance file has something left: %q, %v", b, err)
+	}
+}
+
+// count is how many wait for a session's turn.
+func (l *waitingLine) count(name string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.m[name])
+}
