@@ -41,6 +41,7 @@ const (
 	staleTicket = 3 * time.Second
 	showTicket  = time.Second
 	askEvery    = 5 * time.Millisecond
+	lastMoment  = 5 * time.Second
 
 	findAhead = `SELECT EXISTS (SELECT 1 FROM hansard_waiting w WHERE w.id = $1 AND w.ticket <> $2
 		AND w.seen > clock_timestamp() - make_interval(secs => $3)
@@ -180,39 +181,44 @@ func (s *Store) dequeue(c *claim) {
 	}
 }
 
-// tryClaim asks the database for the turn, once. A grant that comes when the
-// caller is gone is given back.
+// tryClaim asks the database for the turn, once. A caller whose context ends
+// meanwhile still waits for the answer a little: what he is granted in the last
+// moment is his. A grant that comes when he is gone is given back.
 func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 	found := *c // the attempt's own: the caller may be gone before it ends
 	found.listed = false
-	j := &job{id: c.id, ticket: c.ticket, decide: found.decide}
-	done := make(chan error, 1)
+	done, gone := make(chan error), make(chan struct{})
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
-		err := s.decide(ctx, j)
-		done <- err
-		if err == nil && ctx.Err() != nil {
-			select {
-			case <-done: // nobody took the answer
+		err := s.decide(ctx, &job{id: c.id, ticket: c.ticket, decide: found.decide})
+		select {
+		case <-gone:
+			if err == nil {
 				s.decide(ctx, s.releasing(c.id, found.turn.Grant)) // or it falls silent
 				s.hub.changed(c.id, 0)
-			default:
 			}
+		case done <- err:
 		}
 	}()
-	select {
-	case err := <-done:
-		listed := c.listed || found.listed
-		*c = found
-		c.listed = listed && err != nil // a grant has removed the ticket
-		if err == nil {
-			s.hub.changed(c.id, c.turn.Seq)
+	var enough <-chan time.Time
+	for ended := ctx.Done(); ; {
+		select {
+		case err := <-done:
+			listed := c.listed || found.listed
+			*c = found
+			c.listed = listed && err != nil // a grant has removed the ticket
+			if err == nil {
+				s.hub.changed(c.id, c.turn.Seq)
+			}
+			return err
+		case <-ended:
+			ended, enough = nil, time.After(lastMoment)
+		case <-enough:
+			close(gone)
+			c.listed = c.ticket != ""
+			return ctx.Err()
 		}
-		return err
-	case <-ctx.Done():
-		c.listed = c.ticket != ""
-		return ctx.Err()
 	}
 }
 

@@ -117,7 +117,7 @@ SIGTERM; turn has its program's. With --json an error ends with one line on stde
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a), newTurn(a), newTurnGuard(a),
-		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a),
+		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a), newCopy(a),
 	)
 	return root
 }
