@@ -56,11 +56,6 @@ type harm struct {
 	do   func(b []byte) []byte
 }
 
-// headerFields are where the fields of an entry's header begin.
-var headerFields = map[string]int{"magic": 0, "hcrc": 4, "salt": 8, "pos": 16, "prev": 24, "dhint": 32, "epoch": 40, "uid": 48,
-	"off": 56, "last": 64, "meta": 72, "turn": 80, "length": 88, "lprev": 96, "lcrc": 100, "name length": 104, "kind": 106, "deleted": 107,
-	"reserved": 108, "pcrc": 112, "end": 116}
-
 func zeroed(from, to int) func([]byte) []byte {
 	return func(b []byte) []byte { clear(b[min(from, len(b)):min(to, len(b))]); return b }
 }
@@ -77,8 +72,8 @@ func harms(found []fragment, size int, rng *rand.Rand) (all []harm) {
 	begin := func(i int) int { return ringAt + found[i].at }
 	end := func(i int) int { return ringAt + found[i].at + int(found[i].length()) }
 	for i := range found {
-		for name, at := range headerFields {
-			add([]int{i}, flip(begin(i)+at), "%s of entry %d flipped", name, i)
+		for at := 0; at < entryHeader; at += 2 { // every field
+			add([]int{i}, flip(begin(i)+at), "byte %d of the header of entry %d flipped", at, i)
 		}
 		payload := begin(i) + entryHeader
 		add([]int{i}, flip(payload), "name of entry %d flipped", i)
