@@ -206,7 +206,7 @@ func turnMutants() []mutant {
 				return s.Acquire(c, id, claim)
 			}
 		})},
-		describing("Stat does not show turns", free, as, "turn/shown", "turn/others write", "model/random operations"),
+		describing("Stat does not show turns", free, as, "turn/shown", "lease/stolen", "model/random operations"),
 		describing("List does not show turns", as, free, "turn/shown"),
 		{name: "Turn does not look", caught: []string{"turn/granted", "turn/shown", "lease/context"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.turn = func(c ctx, id hansard.SessionID) (*hansard.Turn, error) {
