@@ -87,16 +87,13 @@ func TestTurnBeside(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
 	holder := startAgent(t, store, "--ttl", longTTL).up()
-	other := start(t, command(store, "append", demo, "--jsonl", "-", "--each"), nil)
-	go func() {
-		for err := error(nil); err == nil; { // until it is closed
-			_, err = fmt.Fprintln(other.stdin, `"beside"`)
-		}
-	}()
+	other := start(t, command(store, "append", demo, "--jsonl", "-", "--each", "--json"), nil)
 	for range 20 {
+		other.send(`"beside"`) // and while that is stored:
 		if code := holder.appends("mine"); code != 0 {
 			t.Errorf("the holder beside others: exit code %d", code)
 		}
+		other.line()
 	}
 	other.finish()
 	holder.finish()
@@ -107,7 +104,7 @@ func TestTurnBeside(t *testing.T) {
 			counts[fmt.Sprint(string(e.Data), " under turn ", e.Turn.Number())]++
 		}
 	}
-	if counts[`"mine" under turn 1`] != 20 || counts[`"beside" under turn 0`] == 0 || len(counts) != 2 {
+	if counts[`"mine" under turn 1`] != 20 || counts[`"beside" under turn 0`] != 20 || len(counts) != 2 {
 		t.Errorf("the session has %v", counts)
 	}
 	withoutRemains(t, store)
