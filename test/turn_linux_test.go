@@ -76,7 +76,7 @@ func TestTurnInheritsNothing(t *testing.T) {
 	needs(t, "setsid")
 	store := newStore(t)
 	ok(t, store, "new", demo)
-	p := start(t, turnOn(store, []string{"--ttl", longTTL}, "sh", "-c", "setsid sleep 600 & echo $!; wait"), nil)
+	p := start(t, turnOn(store, []string{"--ttl", longTTL}, "sh", "-c", "setsid sh -c 'echo $$; exec sleep 600' & wait"), nil)
 	child, err := strconv.Atoi(p.line())
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })

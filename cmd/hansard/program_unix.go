@@ -108,12 +108,19 @@ func orphaned() bool {
 // come from any goroutine between start and finish.
 func (p *program) stop() { _ = syscall.Kill(-p.group, syscall.SIGTSTP) }
 
-// forward passes a signal on. SIGCONT says that a shell continued us, perhaps in
-// the foreground.
+// forward passes a signal on: what the terminal would send, to all that would get
+// it from there; what only a program knows to take, to the program alone. SIGCONT
+// says that a shell continued us, perhaps in the foreground.
 func (p *program) forward(sig os.Signal) {
 	number := sig.(syscall.Signal)
-	if number == syscall.SIGCONT && p.tty.ours() {
-		p.tty.give(p.group)
+	switch number {
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		_ = syscall.Kill(p.cmd.Process.Pid, number) // not reaped yet: it is nobody else's
+		return
+	case syscall.SIGCONT:
+		if p.tty.ours() {
+			p.tty.give(p.group)
+		}
 	}
 	p.signal(number)
 }
