@@ -22,6 +22,8 @@ func TestByteForByte(t *testing.T) {
 			`{"id":ID,"status":"completed","z":1,"content":[{"text":"<&>\u2028","type":"input_text"}],"role":"user","a":{"b":[1,{"id":"x"}]},"type":"message"}`},
 		{"null is not given", `{"id":null,"type":"message","status": null,"role":"user","content":[]}`,
 			`{"id":ID,"type":"message","status": "completed","role":"user","content":[]}`},
+		{"null in any order", `{"content":"x","status":null, "role":"user","type":null,"id":null}`,
+			`{"content":[{"type":"input_text","text":"x"}],"status":"completed", "role":"user","type":"message","id":ID}`},
 		{"null type", `{"type":null,"role":"user","content":[]}`, `{"id":ID,"status":"completed","type":"message","role":"user","content":[]}`},
 		{"text of a user", `{"role":"user","content":"a\u0041\"<"}`,
 			`{"id":ID,"type":"message","status":"completed","role":"user","content":[{"type":"input_text","text":"a\u0041\"<"}]}`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/memstore"
 )
 
 func TestConversationShapes(t *testing.T) {
@@ -71,6 +73,21 @@ func TestItemShapes(t *testing.T) {
 			`{"object":"list","data":[`+one+`],"first_id":"msg_`+mark+`0000000000000001","last_id":"msg_`+mark+`0000000000000001","has_more":false}`)
 		same(t, "no items", s.ok("POST", "/"+id+"/items", `{"items":[]}`), `{"object":"list","data":[],"first_id":null,"last_id":null,"has_more":false}`)
 	})
+}
+
+// An id may have anything in it that can be printed; in a path it is escaped.
+func TestOddItemIDs(t *testing.T) {
+	s := newServer(t, memstore.New())
+	id := s.create(`{}`)
+	for _, itemID := range []string{"a/b", "../x", "a b", "100%", "é?#&", "rs_" + strings.Repeat("x", 400), "items"} {
+		it := fmt.Sprintf(`{"type":"reasoning","id":%q}`, itemID)
+		s.ok("POST", "/"+id+"/items", `{"items":[`+it+`,`+message("x")+`]}`)
+		same(t, "retrieve", s.ok("GET", "/"+id+"/items/"+url.PathEscape(itemID), ""), it)
+		if got := len(s.list(id, "?order=asc&after="+url.QueryEscape(itemID)).Data); got != 1 {
+			t.Errorf("%d items behind %q", got, itemID)
+		}
+		s.ok("DELETE", "/"+id+"/items/"+url.PathEscape(itemID), "")
+	}
 }
 
 // Items are events of the session like all others: a kind and a role by their

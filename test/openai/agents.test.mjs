@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import { Agent, OpenAIConversationsSession, Runner, startOpenAIConversationsSession } from '@openai/agents';
 
-const url = process.env.HANSARD_URL;
-const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'test', maxRetries: 0 });
+const others = process.env.OTHERS_URL; // other programs that use the same store
+const client = new OpenAI({ baseURL: `${process.env.HANSARD_URL}/v1`, apiKey: process.env.HANSARD_TOKEN, maxRetries: 0 });
 const newSession = () => new OpenAIConversationsSession({ client });
 const text = (item) => (typeof item.content === 'string' ? item.content : item.content[0].text);
 
@@ -80,7 +80,7 @@ test('a conversation is resumed by its id, and a session of other programs is on
   const conversationId = await startOpenAIConversationsSession(client);
   await new OpenAIConversationsSession({ client, conversationId }).addItems([{ role: 'user', content: 'first' }]);
   const resumed = new OpenAIConversationsSession({ client, conversationId });
-  assert.equal((await fetch(`${url}/append/${conversationId}?role=agent`, { method: 'POST', body: '"by another program"' })).status, 200);
+  assert.equal((await fetch(`${others}/append/${conversationId}?role=agent`, { method: 'POST', body: '"by another program"' })).status, 200);
   assert.deepEqual((await resumed.getItems()).map(text), ['first', 'by another program']);
 });
 

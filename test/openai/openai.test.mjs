@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 
-const url = process.env.HANSARD_URL;
-const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'test', maxRetries: 0 });
+const others = process.env.OTHERS_URL; // other programs that use the same store
+const client = new OpenAI({ baseURL: `${process.env.HANSARD_URL}/v1`, apiKey: process.env.HANSARD_TOKEN, maxRetries: 0 });
 const { conversations } = client;
 const user = (text) => ({ type: 'message', role: 'user', content: [{ type: 'input_text', text }] });
 const texts = (items) => items.map((item) => item.content[0].text);
@@ -131,7 +131,7 @@ test('items come back byte for byte', async () => {
   assert.match(raw, /^\{"zeta":12345678901234567890\.000,"encrypted_content":"gA\\u003d\\u00e9/);
   const created = await conversations.items.create(id, { items: [item] }).asResponse();
   assert.ok((await created.text()).includes(raw));
-  assert.equal(await (await fetch(`${url}/last/${id}`)).text(), raw);
+  assert.equal(await (await fetch(`${others}/last/${id}`)).text(), raw);
   const got = await conversations.items.retrieve('rs_bytes', { conversation_id: id }).asResponse();
   assert.equal(await got.text(), raw);
   const listed = await conversations.items.list(id).asResponse();
@@ -140,7 +140,7 @@ test('items come back byte for byte', async () => {
   const message = { role: 'user', content: [{ text: JSON.rawJSON('"\\u0041"'), type: 'input_text' }], n: JSON.rawJSON('10000000000000000001') };
   const bare = JSON.stringify(message);
   const one = (await conversations.items.create(id, { items: [message] })).first_id;
-  assert.equal(await (await fetch(`${url}/last/${id}`)).text(), bare);
+  assert.equal(await (await fetch(`${others}/last/${id}`)).text(), bare);
   const text = await (await conversations.items.retrieve(one, { conversation_id: id }).asResponse()).text();
   assert.equal(text, `{"id":"${one}","type":"message","status":"completed",${bare.slice(1)}`);
 });
@@ -193,7 +193,7 @@ test('many clients at once', async () => {
 
 test('a session that other programs write is a conversation', async () => {
   const id = `shared:session-${process.pid}.${Date.now()}`;
-  const append = async (query, data) => assert.ok((await fetch(`${url}/append/${id}?${query}`, { method: 'POST', body: data })).ok);
+  const append = async (query, data) => assert.ok((await fetch(`${others}/append/${id}?${query}`, { method: 'POST', body: data })).ok);
   await append('role=user', '"What is the capital of Peru?"');
   await append('kind=progress', '{"percent":50}');
   await append('role=agent', '"Lima."');
@@ -206,7 +206,7 @@ test('a session that other programs write is a conversation', async () => {
 
 test('an exclusive turn is a ConflictError, and its holder gets in', async (t) => {
   const { id } = await conversations.create({ items: [user('x')] });
-  const held = await fetch(`${url}/hold/${id}`, { method: 'POST' });
+  const held = await fetch(`${others}/hold/${id}`, { method: 'POST' });
   if (held.status === 501) return t.skip('the store has no turns');
   assert.equal(held.status, 200);
   const { ConflictError } = OpenAI;

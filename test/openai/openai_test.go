@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -24,19 +26,9 @@ import (
 // found, or ends early, is not taken for success.
 const leastTests = 27
 
+// The SDKs against the handler, on the model and on files.
 func TestSDKs(t *testing.T) {
-	node, err := install()
-	if err != nil && !errors.Is(err, errOffline) {
-		t.Fatal(err)
-	}
-	if err != nil {
-		line := fmt.Sprintf("SKIPPED: %s: the SDKs can't be installed: %v", t.Name(), err)
-		if os.Getenv("HANSARD_NO_SKIP") == "1" {
-			t.Fatal(line)
-		}
-		fmt.Println(line)
-		t.Skip(line)
-	}
+	node := needSDKs(t)
 	files, err := filestore.Open(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -44,20 +36,112 @@ func TestSDKs(t *testing.T) {
 	defer files.Close()
 	for name, store := range map[string]hansard.Store{"memstore": memstore.New(), "filestore": files} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(serve(store))
-			defer server.Close()
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=tap", "openai.test.mjs", "agents.test.mjs")
-			cmd.Env = append(os.Environ(), "HANSARD_URL="+server.URL, "OPENAI_AGENTS_DISABLE_TRACING=1")
-			out, err := cmd.CombinedOutput()
-			passed := count(out, "pass")
-			if err != nil || passed < leastTests || count(out, "fail") != 0 {
-				t.Fatalf("%v, %d passed, at least %d have to:\n%s", err, passed, leastTests, out)
-			}
-			t.Logf("%d tests passed, %d skipped", passed, count(out, "skipped"))
+			api := httptest.NewServer(conversations.New(store, nil))
+			defer api.Close()
+			runSDKs(t, node, api.URL, "any token", store)
 		})
 	}
+}
+
+// The SDKs against the program, with its checks of hosts and tokens, while this
+// process works on the same store.
+func TestSDKsWithTheProgram(t *testing.T) {
+	node := needSDKs(t)
+	dir := t.TempDir()
+	program := filepath.Join(dir, "hansard")
+	if out, err := exec.Command("go", "build", "-o", program, "hansard/cmd/hansard").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if help, err := exec.Command(program, "serve", "--help").Output(); err != nil || !bytes.Contains(help, []byte("--listen")) {
+		skip(t, "the program has no server")
+	}
+	const token = "a-token-of-this-test-0123456789abcdef"
+	serve := exec.Command(program, "serve", "--store", filepath.Join(dir, "store"), "--listen", "127.0.0.1:0", "--token", token)
+	out := &lines{seen: make(chan string, 100)}
+	serve.Stdout, serve.Stderr = out, out
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = serve.Process.Kill()
+		_ = serve.Wait()
+	}()
+	api := ""
+	for deadline := time.After(time.Minute); api == ""; {
+		select {
+		case line := <-out.seen:
+			api = regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(line)
+		case <-deadline:
+			t.Fatal("the server does not say where it listens")
+		}
+	}
+	store, err := filestore.Open(filepath.Join(dir, "store"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	runSDKs(t, node, api, token, store)
+}
+
+// lines takes what a program prints apart; what nobody reads is let go.
+type lines struct {
+	rest []byte
+	seen chan string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		select {
+		case l.seen <- string(line):
+		default:
+		}
+		l.rest = rest
+	}
+}
+
+func needSDKs(t *testing.T) (node string) {
+	t.Helper()
+	node, err := install()
+	if errors.Is(err, errOffline) {
+		skip(t, "the SDKs can't be installed: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// skip leaves a test out, loudly, or fails where nothing may be left out.
+func skip(t *testing.T, format string, args ...any) {
+	t.Helper()
+	line := fmt.Sprintf("SKIPPED: %s: %s", t.Name(), fmt.Sprintf(format, args...))
+	if os.Getenv("HANSARD_NO_SKIP") == "1" {
+		t.Fatal(line)
+	}
+	fmt.Println(line)
+	t.Skip(line)
+}
+
+// runSDKs runs the tests in JavaScript against an API that serves a store.
+func runSDKs(t *testing.T, node, api, token string, store hansard.Store) {
+	t.Helper()
+	others := httptest.NewServer(others(store))
+	defer others.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=tap", "openai.test.mjs", "agents.test.mjs")
+	cmd.Env = append(os.Environ(), "HANSARD_URL="+api, "HANSARD_TOKEN="+token, "OTHERS_URL="+others.URL, "OPENAI_AGENTS_DISABLE_TRACING=1")
+	out, err := cmd.CombinedOutput()
+	passed := count(out, "pass")
+	if err != nil || passed < leastTests || count(out, "fail") != 0 {
+		t.Fatalf("%v, %d passed, at least %d have to:\n%s", err, passed, leastTests, out)
+	}
+	t.Logf("%d tests passed, %d skipped", passed, count(out, "skipped"))
 }
 
 // count reads a number of the summary that node prints.
@@ -70,13 +154,9 @@ func count(out []byte, what string) int {
 	return n
 }
 
-// serve is a server as an SDK sees it, and beside it what the tests need to do
-// to a session that no SDK can.
-func serve(store hansard.Store) http.Handler {
+// others does to the store what no SDK can: it is the other programs there are.
+func others(store hansard.Store) http.Handler {
 	mux := http.NewServeMux()
-	api := conversations.New(store, nil)
-	mux.Handle(conversations.Prefix, api)
-	mux.Handle(conversations.Prefix+"/", api)
 	fail := func(w http.ResponseWriter, err error) {
 		status := http.StatusInternalServerError
 		if errors.Is(err, hansard.ErrUnsupported) {
