@@ -16,10 +16,11 @@ import (
 // shownSeqs are the seqs of the rows, in the order of the page.
 const shownSeqs = `[...document.querySelectorAll(".event")].map((e) => Number(e.dataset.seq))`
 
-// live waits until a session is open and followed.
+// live waits until the session of the address is open and followed.
 func (p *tab) live() {
 	p.Helper()
-	p.until(`document.querySelector(".state-chip")?.dataset.state == "live"`)
+	p.until(`document.querySelector(".session")?.getAttribute("aria-label") == "Session " + decodeURIComponent(location.hash.split("/")[2])
+		&& document.querySelector(".state-chip").dataset.state == "live"`)
 }
 
 // TestLive: what another process appends appears, in order, without a reload; and

@@ -53,7 +53,7 @@ export class TurnPanel {
     const [summary, list] = this.el.children;
     if (!turn) {
       summary.replaceChildren(h("span.dot"), h("span", null, "The turn is free"));
-      list.replaceChildren(h("dt", null, "The turn"), h("dd", null, "is the right to run the agent loop here. Nobody holds it: whoever wants it may take it."));
+      list.replaceChildren(h("dt", null, "Nobody holds it"), h("dd", null, "It is the right to run the agent loop here; whoever wants it may take it."));
       return;
     }
     summary.replaceChildren(
