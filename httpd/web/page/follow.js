@@ -12,7 +12,7 @@ const silenceMax = 60_000;
 const unseenMax = 30_000; // how long a hidden page stays connected
 
 export class Follower {
-  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = null; #rest; #connecting;
+  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = () => {}; #rest; #connecting;
 
   // onState is told { name: "connecting" | "live" | "waiting" | "resting" | "ended", … }.
   constructor(id, last, onEvent, onState) {
@@ -22,6 +22,7 @@ export class Follower {
     this.#onState = onState;
     addEventListener("online", () => this.retryNow(), { signal: this.#stop.signal });
     document.addEventListener("visibilitychange", () => this.#seen(), { signal: this.#stop.signal });
+    this.#seen();
     this.#run();
   }
 
@@ -39,7 +40,7 @@ export class Follower {
   }
 
   // retryNow ends the pause before the next attempt.
-  retryNow() { this.#hurry?.(); }
+  retryNow() { this.#hurry(); }
 
   async #run() {
     const stopped = this.#stop.signal;
@@ -69,9 +70,14 @@ export class Follower {
 
   #pause(ms) {
     return new Promise((done) => {
-      const timer = setTimeout(done, ms);
-      this.#hurry = () => { clearTimeout(timer); done(); };
-      this.#stop.signal.addEventListener("abort", this.#hurry, { once: true });
+      const timer = setTimeout(() => this.#hurry(), ms);
+      this.#hurry = () => {
+        clearTimeout(timer);
+        this.#stop.signal.removeEventListener("abort", this.#hurry);
+        this.#hurry = () => {};
+        done();
+      };
+      this.#stop.signal.addEventListener("abort", this.#hurry);
     });
   }
 

@@ -103,7 +103,10 @@ export class SessionView {
       try {
         const info = await api.session(this.#id, this.#stop.signal);
         if (!this.#stop.signal.aborted) this.#describe(info);
-      } catch { /* the stream tells */ }
+      } catch (error) {
+        // When the server or the session is gone the stream tells.
+        if (!this.#stop.signal.aborted && ![0, 401, 404, 410].includes(error.status)) notice(error);
+      }
     }, 150);
   }
 
