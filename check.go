@@ -54,3 +54,46 @@ type Repaired struct {
 	// DroppedBytes is how many bytes of the old log are only there.
 	DroppedBytes int64 `json:"dropped_bytes,omitempty"`
 }
+
+// JournalRepairer is implemented by stores that protect their logs with a journal.
+type JournalRepairer interface {
+	// RepairJournal makes a sound journal out of a damaged one, and keeps the
+	// old file. What was only in the journal goes to the sessions it belongs
+	// to; where something before it is lost, it is set aside and the session
+	// is damaged until Repair. A sound journal is left alone. Nobody else may
+	// have the store open: else ErrBusy. It may be called again after a
+	// failure.
+	RepairJournal(ctx context.Context) (JournalRepaired, error)
+}
+
+// JournalRepaired tells what RepairJournal did.
+type JournalRepaired struct {
+	// Changed is false when the journal was sound.
+	Changed bool `json:"changed"`
+	// Reason is what was wrong with it.
+	Reason string `json:"reason,omitempty"`
+	// Kept names the file, relative to the store, with the old journal.
+	Kept string `json:"kept,omitempty"`
+	// Sessions are those that got something back or may have lost something.
+	Sessions []SalvagedSession `json:"sessions,omitempty"`
+	// UnreadableBytes is how much of the journal was lost and no longer tells
+	// which sessions it was for. If their logs had it already nothing is
+	// missing; else those sessions end earlier than they did.
+	UnreadableBytes int64 `json:"unreadable_bytes,omitempty"`
+}
+
+// SalvagedSession is a session of which a damaged journal had something.
+type SalvagedSession struct {
+	Session SessionID `json:"session"`
+	// Events is how many events the session has now.
+	Events Seq `json:"events"`
+	// Restored is how many of them only the journal had.
+	Restored int `json:"restored,omitempty"`
+	// Aside names the files, relative to the store, with what could not follow
+	// them. The session is damaged until it is repaired.
+	Aside []string `json:"aside,omitempty"`
+	// MissingFirst to MissingLast are the seqs that are neither in the session
+	// nor, all of them, readable in those files; 0 when none is.
+	MissingFirst Seq `json:"missing_first,omitempty"`
+	MissingLast  Seq `json:"missing_last,omitempty"`
+}

@@ -244,6 +244,7 @@ type Store interface {
 	Turn(ctx context.Context, id SessionID) (*Turn, error)
 
 	// Close refuses new work, waits for what is under way and gives up what
-	// the store holds. Closing twice is harmless.
+	// the store holds; turns that were acquired through it may be released by
+	// that, or are left to their TTL. Closing twice is harmless.
 	Close() error
 }

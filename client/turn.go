@@ -3,8 +3,11 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/google/uuid"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -20,6 +23,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	defer leave()
 	asking, cancel := s.until(ctx)
 	defer cancel()
+	name := uuid.NewString()
 	body := wire.Marshal(struct {
 		Wait      int64  `json:"wait_ms"`
 		TTL       int64  `json:"ttl_ms"`
@@ -27,17 +31,38 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 		Exclusive bool   `json:"exclusive"`
 		Label     string `json:"label"`
 		Steal     string `json:"steal"`
-	}{waitFor(c.Wait), c.TTL.Milliseconds(), c.MaxHold.Milliseconds(), c.Exclusive, c.Label, c.Steal})
+		Name      string `json:"claim"`
+	}{waitFor(c.Wait), c.TTL.Milliseconds(), c.MaxHold.Milliseconds(), c.Exclusive, c.Label, c.Steal, name})
 	var t hansard.Turn
 	uncertain, err := s.answer(asking, &request{method: http.MethodPost, path: sessionPath(id, "/turn"), body: body}, &t)
-	if err != nil {
-		// A server whose client is gone gives back what it was granted.
-		if ended := s.ended(ctx, err); ended != err || ctx.Err() != nil {
-			return hansard.Turn{}, ended
+	switch {
+	case err == nil:
+		return t, nil
+	case asking.Err() != nil:
+		err = s.ended(ctx, err)
+		if held := s.withdraw(id, name); held != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, &hansard.HeldError{Session: id, Turn: *held})
 		}
-		return hansard.Turn{}, open(uncertain, err)
+		return hansard.Turn{}, err
 	}
-	return t, nil
+	return hansard.Turn{}, open(uncertain, err)
+}
+
+// withdrawMax is how long giving up a claim may take. What is not heard in time
+// is left to the claim's TTL.
+const withdrawMax = 2 * time.Second
+
+// withdraw gives up a claim, and what it may have been granted in the same
+// moment, and tells who holds the turn.
+func (s *Store) withdraw(id hansard.SessionID, name string) (held *hansard.Turn) {
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
+	defer cancel()
+	var found struct{ Turn *hansard.Turn }
+	body := wire.Marshal(map[string]string{"claim": name})
+	if _, err := s.answer(ctx, &request{method: http.MethodDelete, path: sessionPath(id, "/turn"), body: body}, &found); err != nil {
+		return nil
+	}
+	return found.Turn
 }
 
 // waitFor is a wait in milliseconds: none, a bit, or -1 for as long as it takes.

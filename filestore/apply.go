@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"hansard"
@@ -23,17 +24,13 @@ const (
 // began, changes nothing. It stops, without losing anything, where the disk is
 // full or a file can't be opened just now.
 func (s *Store) apply() error {
-	done := 0
-	var err error
-	for _, e := range s.pending {
-		if e.end() > s.lim {
-			break
-		}
-		if err = s.applyEntry(e); err != nil {
-			break
-		}
-		done++
-		s.w.applied = e.end()
+	n := 0
+	for n < len(s.pending) && s.pending[n].end() <= s.lim {
+		n++
+	}
+	done, err := s.applyEntries(s.pending[:n])
+	if done > 0 {
+		s.w.applied = s.pending[done-1].end()
 	}
 	s.pending = s.pending[done:]
 	// Padding behind it counts as applied, once it is durable: nothing that is
@@ -55,17 +52,82 @@ func (s *Store) apply() error {
 	return err
 }
 
+// manyEntries is from how many on it pays to write logs side by side.
+const manyEntries = 16
+
+// applyEntries writes entries to their logs and tells how many of the first of
+// them are there. What is behind those, though some of it may be written too, is
+// found equal the next time.
+func (s *Store) applyEntries(entries []*entry) (done int, err error) {
+	if len(entries) >= manyEntries && !s.cfg.inline {
+		s.writeSideBySide(entries)
+	}
+	for _, e := range entries {
+		if err = s.applyEntry(e); err != nil {
+			break
+		}
+		done++
+	}
+	for _, e := range entries[done:] {
+		e.written = false // by the next time somebody may have changed the log
+	}
+	return done, err
+}
+
+// writeSideBySide lets two goroutines write the entries of logs that are open, each
+// log's by one of them, in order. What could not be done, or needs more than
+// writing, is left to applyEntry.
+func (s *Store) writeSideBySide(entries []*entry) {
+	logs := make([]*session, len(entries))
+	side := map[*session]int{}
+	for i, e := range entries {
+		if sess := s.sessions[e.name]; sess != nil && sess.f != nil {
+			if _, ok := side[sess]; !ok {
+				side[sess] = len(side) % 2
+			}
+			logs[i] = sess
+		}
+	}
+	write := func(mine int) {
+		stuck := map[*session]bool{}
+		for i, e := range entries {
+			if sess := logs[i]; sess != nil && side[sess] == mine && !stuck[sess] {
+				e.written = s.writeInPlace(sess, e)
+				stuck[sess] = !e.written
+			}
+		}
+	}
+	var other sync.WaitGroup
+	other.Go(func() { write(1) })
+	write(0)
+	other.Wait()
+}
+
+// writeInPlace writes an entry behind the line it was made for, if its log is open
+// and just as long as it should be.
+func (s *Store) writeInPlace(sess *session, e *entry) bool {
+	inode, size, err := s.fs.Inode(logPath(sess.name))
+	if err != nil || inode != sess.inode || size != e.off || e.off == 0 || sess.fileUID != e.uid {
+		return false
+	}
+	crc, err := crcBefore(sess.f, e.off)
+	return err == nil && crc == e.lprev && writeLog(sess.f, e.bytes, e.off) == nil
+}
+
 // applyEntry writes one entry's bytes to where they go in its log.
 func (s *Store) applyEntry(e *entry) error {
 	sess := s.cached(e.name)
-	aside, err := s.writeToLog(sess, e)
-	if err != nil {
-		// A bad spot of the disk must not keep every other session from
-		// going on; but what may be over in a moment is tried again.
-		if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
-			return fmt.Errorf("write the log of session %s: %w", sess.id, err)
+	aside := ""
+	if !e.written {
+		var err error
+		if aside, err = s.writeToLog(sess, e); err != nil {
+			// A bad spot of the disk must not keep every other session from
+			// going on; but what may be over in a moment is tried again.
+			if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
+				return fmt.Errorf("write the log of session %s: %w", sess.id, err)
+			}
+			aside = err.Error()
 		}
-		aside = err.Error()
 	}
 	if aside != "" {
 		if err := s.setAside(e); err != nil {

@@ -267,7 +267,21 @@ func (s *Store) copyLogLocked(name string) error {
 // copyLog replaces a log by a copy, under write.lock: after a failed sync the
 // old file's pages can't be believed, and writing them again was not enough on
 // every file system. What the ring has is taken from the ring.
-func (s *Store) copyLog(sess *session) (err error) {
+func (s *Store) copyLog(sess *session) error {
+	slots, _, best, err := readSlots(s.ring.f)
+	if err != nil || best < 0 {
+		return errors.Join(err, errors.New("copy log: the journal has no valid slot"))
+	}
+	sl := slots[durableSlot(slots, best, &s.w)]
+	entries, _, _, err := s.ring.scan(sl.start, sl.startChain, s.w.applied)
+	if err != nil {
+		return err
+	}
+	return s.replaceByCopy(sess, entries)
+}
+
+// replaceByCopy does the copying.
+func (s *Store) replaceByCopy(sess *session, entries []*entry) (err error) {
 	size, err := sess.f.Size()
 	if err != nil {
 		return err
@@ -284,15 +298,6 @@ func (s *Store) copyLog(sess *session) (err error) {
 		}
 	}()
 	if err := copyBytes(f, sess.f, size); err != nil {
-		return err
-	}
-	slots, _, best, err := readSlots(s.ring.f)
-	if err != nil || best < 0 {
-		return errors.Join(err, errors.New("copy log: the journal has no valid slot"))
-	}
-	sl := slots[durableSlot(slots, best, &s.w)]
-	entries, _, _, err := s.ring.scan(sl.start, sl.startChain, s.w.applied)
-	if err != nil {
 		return err
 	}
 	for _, e := range entries {

@@ -19,11 +19,13 @@ import (
 // who finds a turn free lets older waiters go first, for a moment. Nothing but
 // fairness depends on it: who gets the turn is decided in the commit.
 
-// courtesyMax is how long a claimant lets others go first: a waiter that is
-// stopped costs no more than this.
 const (
-	courtesyMax  = 100 * time.Millisecond
-	courtesyPoll = 2 * time.Millisecond
+	// courtesyMax is how long a claimant lets others go first: a waiter that
+	// is stopped costs no more than this.
+	courtesyMax = 100 * time.Millisecond
+	// courtesyPoll is how long it waits for each of them before it looks
+	// again, if nothing happens.
+	courtesyPoll = 4 * time.Millisecond
 )
 
 // claimant is one Acquire that waits.
@@ -38,8 +40,10 @@ type claimant struct {
 	// lower one waits for longer. announced: others can see it.
 	ticket    uint64
 	announced bool
-	// courteous is since when it lets others go first, 0: it does not.
+	// courteous is since when it lets others go first, 0: it does not, and
+	// ahead how many they are.
 	courteous time.Duration
+	ahead     int
 	point     *waitPoint
 	woken     <-chan struct{}
 }
@@ -121,8 +125,8 @@ func (s *Store) othersFirst(w *claimant) (bool, error) {
 	if w.courteous != 0 && now-w.courteous >= courtesyMax {
 		return false, nil
 	}
-	older, err := s.olderWaiter(w)
-	if err != nil || !older {
+	var err error
+	if w.ahead, err = s.olderWaiters(w); err != nil || w.ahead == 0 {
 		return false, err
 	}
 	if w.courteous == 0 {
@@ -131,14 +135,11 @@ func (s *Store) othersFirst(w *claimant) (bool, error) {
 	return true, nil
 }
 
-// olderWaiter tells whether a living process waits for the session since before
+// olderWaiters counts the living processes that wait for the session since before
 // the claimant.
-func (s *Store) olderWaiter(w *claimant) (older bool, err error) {
+func (s *Store) olderWaiters(w *claimant) (n int, err error) {
 	mark := markOf(w.name)
-	return older, s.eachInstance(func(f vfs.File) error {
-		if older {
-			return nil
-		}
+	err = s.eachInstance(func(f vfs.File) error {
 		records, err := readTable(f)
 		if err != nil {
 			return nil // unreadable: no reason to wait
@@ -149,11 +150,15 @@ func (s *Store) olderWaiter(w *claimant) (older bool, err error) {
 				if err != nil {
 					return err
 				}
-				older = older || !gone
+				if !gone {
+					n++
+				}
+				return nil
 			}
 		}
 		return nil
 	})
+	return n, err
 }
 
 // eachInstance calls fn with every other instance's file, opened for reading.
@@ -221,7 +226,7 @@ func (s *Store) await(ctx context.Context, w *claimant, held *hansard.Turn) erro
 	s.announce(w)
 	pause := turnPoll
 	if held == nil {
-		pause = courtesyPoll
+		pause = min(pause, courtesyPoll*time.Duration(1+w.ahead))
 	}
 	if left := w.claim.Wait - (s.cfg.mono() - w.began); held != nil && w.claim.Wait < hansard.Forever {
 		pause = min(pause, max(left, 0))

@@ -111,6 +111,7 @@ type entry struct {
 	hcrc, pcrc uint32
 	keys       map[string]keySeen // in its lines; nil: not looked at yet
 	failed     int                // attempts to write it to its log
+	written    bool               // its bytes were just written there
 }
 
 // length is what the entry takes of the ring.

@@ -190,15 +190,23 @@ func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) e
 	now := s.cfg.mono()
 	h := &lease{ttl: t.TTL, maxHold: t.MaxHold, began: now - already, renewed: now}
 	h.record = tableRecord{kind: kindLease, key: nonceOf(t.Grant), value: 1, held: already, wall: hansard.Now()}
-	slot, err := l.put(&h.record)
+	g := grantOf{name, t.Grant}
+	var err error
+	if old := l.held[g]; old != nil {
+		// It moved away and comes back: two records of one grant would be
+		// one that is renewed and one that stands still.
+		h.slot, h.record.value = old.slot, old.record.value+1
+		err = l.write(h.slot, &h.record)
+		old.stop()
+	} else {
+		h.slot, err = l.put(&h.record)
+	}
 	if err != nil {
 		return err
 	}
-	h.slot = slot
 	if l.held == nil {
 		l.held = map[grantOf]*lease{}
 	}
-	g := grantOf{name, t.Grant}
 	l.held[g] = h
 	if h.maxHold > 0 && !s.cfg.inline {
 		h.lapse = time.AfterFunc(h.maxHold-already, func() { s.lapsed(g) })
@@ -218,11 +226,15 @@ func (s *Store) dropSilent() {
 }
 
 func (l *leases) drop(g grantOf, h *lease) {
+	h.stop()
+	delete(l.held, g)
+	l.free(h.slot)
+}
+
+func (h *lease) stop() {
 	if h.lapse != nil {
 		h.lapse.Stop()
 	}
-	delete(l.held, g)
-	l.free(h.slot)
 }
 
 // giveUp ends the keeping of a grant, if this process does it.

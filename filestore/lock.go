@@ -81,6 +81,18 @@ func (s *Store) lockW() error { return s.lockAgain(false) }
 // lockAgain is lockW for one who had the lock a moment ago and writes nothing
 // to the ring: that nobody replaced the ring by hand meanwhile is not looked at.
 func (s *Store) lockAgain(again bool) error {
+	if err := s.takeWriteLock(); err != nil {
+		return err
+	}
+	err := s.refresh(!again)
+	if err != nil {
+		_ = s.files.write.Unlock()
+	}
+	return err
+}
+
+// takeWriteLock takes the lock itself.
+func (s *Store) takeWriteLock() error {
 	if s.files.write == nil {
 		if err := s.openLocks(); err != nil {
 			return err
@@ -107,11 +119,7 @@ func (s *Store) lockAgain(again bool) error {
 			return err
 		}
 	}
-	err := s.refresh(!again)
-	if err != nil {
-		_ = s.files.write.Unlock()
-	}
-	return err
+	return nil
 }
 
 // refresh reads what others changed since we last had write.lock.

@@ -20,11 +20,12 @@ const (
 	plantAppendMode          // write entries at the end of a log, wherever they go
 	plantNoCopy              // go on with a log whose sync failed
 	plantLostLockFile        // remove the lock file after use
+	plantNoFence             // let a write in whatever its grant is
+	plantFenceByNumber       // compare grants by their number, with >=
+	plantErrorIsDead         // take an error of looking at a holder for his death
+	plantGrantEarly          // answer a grant before it is durable
+	plantLeaseLate           // write a lease after its grant
 	plantCount
-	plantNoFence       // let a write in whatever its grant is
-	plantFenceByNumber // compare grants by their number, with >=
-	plantErrorIsDead   // take an error of looking at a holder for his death
-	plantGrantEarly    // answer a grant before it is durable
 )
 
 func (s *Store) planted(p plant) bool { return s.cfg.plant == p }

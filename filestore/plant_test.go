@@ -18,6 +18,8 @@ var plantNames = map[plant]string{
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
 	plantAppendMode: "append mode", plantNoCopy: "log not copied",
 	plantLostLockFile: "lock file removed",
+	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
+	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
@@ -43,6 +45,10 @@ func hunt(p plant) error {
 	switch p {
 	case plantCutMore:
 		return tornCopy(p)
+	case plantFenceByNumber:
+		return restoredLog(p)
+	case plantNoFence, plantErrorIsDead, plantLeaseLate:
+		disasters = append(disasters, huntTurns)
 	case plantNoRewrite:
 		disasters = append(disasters, huntLateComer)
 	case plantNoCopy:

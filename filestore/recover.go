@@ -20,7 +20,7 @@ func (e *errJournalDamaged) Error() string { return "the journal is damaged: " +
 func (e *errJournalDamaged) Is(target error) bool { return target == hansard.ErrDamaged }
 
 func (e *errJournalDamaged) Hint() string {
-	return "sessions can be read; to go on without what only the journal has, move the file journal into evidence"
+	return "sessions can be read; with nobody else at the store, hansard repair --journal makes a sound journal and keeps the old one"
 }
 
 // join makes the store's directory usable and takes part in it. Where taking

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -191,22 +192,28 @@ func (r *rebuild) follow(asides []string) error {
 		if err != nil {
 			return err
 		}
-		c := r.chain
-		whole := len(b) > 0 && b[len(b)-1] == '\n'
-		for rest := b; whole && len(rest) > 0; {
-			i := strings.IndexByte(string(rest), '\n')
-			l, err := decodeLine(rest[:i])
-			if err != nil || c.follow(l) != nil {
-				whole = false
-			}
-			rest = rest[i+1:]
-		}
-		if whole && c.left == 0 {
-			r.chain = c
-			r.more = append(r.more, b...)
-		}
+		r.followLines(b)
 	}
 	return nil
+}
+
+// followLines appends the whole batches at the beginning of b, if they follow.
+func (r *rebuild) followLines(b []byte) {
+	c, whole := r.chain, 0
+	for at := 0; ; {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			break
+		}
+		l, err := decodeLine(b[at : at+i])
+		if err != nil || c.follow(l) != nil {
+			break
+		}
+		if at += i + 1; c.left == 0 {
+			r.chain, whole = c, at
+		}
+	}
+	r.more = append(r.more, b[:whole]...)
 }
 
 func asidePos(name string) uint64 {
@@ -239,6 +246,9 @@ func (r *rebuild) install(old vfs.File) (err error) {
 	if _, err := f.WriteAt(r.more, at); err != nil {
 		return err
 	}
+	if err := r.endTurn(f, at+int64(len(r.more))); err != nil {
+		return err
+	}
 	if err := f.Datasync(); err != nil {
 		return err
 	}
@@ -246,6 +256,25 @@ func (r *rebuild) install(old vfs.File) (err error) {
 		return err
 	}
 	return r.s.fs.SyncDir(sessionsDir)
+}
+
+// endTurn ends the turn that the new log says is held: what was lost may have given
+// it to another, and the grants that are in the past must not come back with it.
+func (r *rebuild) endTurn(f vfs.File, size int64) error {
+	tail, err := readTail(f, size)
+	if err != nil || tail.last.Deleted {
+		return err
+	}
+	t, err := turnIn(&openedLog{f: f}, tail)
+	if err != nil || t.held == nil {
+		return err
+	}
+	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: "repaired"}
+	e := record.Event()
+	st := stamp{seq: tail.last.Seq + 1, time: r.s.cfg.now().Format(timeLayout), turn: t.held.Grant, prev: tail.last.crc,
+		metaAt: tail.last.metaAt(tail.lastAt), turnAt: tail.last.turnAt(tail.lastAt)}
+	r.chain.safe++
+	return writeLog(f, appendEvent(nil, &st, encodeBody(nil, &e, "", "")), size)
 }
 
 // readAll reads a whole file.

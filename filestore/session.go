@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -175,8 +176,13 @@ func (s *Store) openLog(sess *session, create bool) (size int64, err error) {
 // load reads a session's state from its log and the entries that will follow.
 func (s *Store) load(sess *session, size int64) error {
 	sess.known = true
-	if sess.f != nil && size > 0 {
-		if err := s.loadLog(sess, size); err != nil {
+	settled, err := s.settled(sess, size)
+	if err != nil {
+		sess.known = false
+		return err
+	}
+	if settled > 0 {
+		if err := s.loadLog(sess, settled); err != nil {
 			sess.known = false
 			return err
 		}
@@ -196,6 +202,9 @@ func (s *Store) load(sess *session, size int64) error {
 		sess.exists, sess.damage = true, damagedAt(sess.id, 0, "the log is empty")
 	}
 	sess.inLog, sess.waiting = sess.end, 0
+	if settled < size && sess.damage == nil {
+		sess.inLog = size
+	}
 	for _, e := range s.pending {
 		if e.name == sess.name {
 			sess.follow(e)
@@ -204,6 +213,37 @@ func (s *Store) load(sess *session, size int64) error {
 		}
 	}
 	return nil
+}
+
+// settled is how much of a log is there without the entries that are pending. One
+// that died may have written them, or a part, and told nobody that they are
+// durable: what they lead to is known from the ring, not from the log.
+func (s *Store) settled(sess *session, size int64) (int64, error) {
+	if sess.f == nil {
+		return 0, nil
+	}
+	begin, end := size, size
+	for _, e := range s.pending {
+		switch {
+		case e.name != sess.name:
+			continue
+		case begin == size && e.off < size:
+			begin, end = e.off, e.off
+		case e.off != end:
+			return size, nil // it does not belong there: follow tells
+		}
+		there := make([]byte, min(size-end, int64(len(e.bytes))))
+		if _, err := sess.f.ReadAt(there, end); err != nil && err != io.EOF {
+			return 0, err
+		}
+		if !bytes.Equal(there, e.bytes[:len(there)]) {
+			return size, nil // somebody else's doing
+		}
+		if end += int64(len(there)); end == size {
+			return begin, nil
+		}
+	}
+	return size, nil
 }
 
 // isPending tells whether the ring has entries that are to go to a log.
@@ -246,7 +286,7 @@ func (s *Store) loadLog(sess *session, size int64) error {
 		}
 	}
 	last := tail.last
-	sess.exists, sess.uid = true, h.uid
+	sess.exists, sess.uid, sess.fileUID = true, h.uid, h.uid
 	sess.end, sess.seq, sess.crc = tail.end, last.Seq, last.crc
 	sess.deleted = last.Deleted
 	sess.metaAt, sess.turnAt = last.metaAt(tail.lastAt), last.turnAt(tail.lastAt)
@@ -313,8 +353,8 @@ func (s *Store) inLog(e *entry) bool {
 		return false
 	}
 	b := make([]byte, len(e.bytes))
-	_, err := sess.f.ReadAt(b, e.off)
-	return (err == nil || err == io.EOF) && string(b) == string(e.bytes)
+	n, err := sess.f.ReadAt(b, e.off)
+	return (err == nil || err == io.EOF) && n == len(b) && string(b) == string(e.bytes)
 }
 
 // logError types what can be wrong with a log that can't be opened.

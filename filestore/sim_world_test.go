@@ -80,6 +80,7 @@ type worker struct {
 	s      *Store
 	rng    *rand.Rand
 	tag    int
+	turns  map[hansard.SessionID]hansard.Grant // that it holds
 	done   bool
 	shared bool // do nothing but append under shared keys
 }
@@ -128,8 +129,10 @@ func (k *worker) step() {
 	ctx := context.Background()
 	id := simSessions[k.rng.IntN(len(simSessions))]
 	switch r := k.rng.IntN(100); {
+	case r < 12:
+		k.turn(ctx, id)
 	case r < 60:
-		k.append(ctx, id)
+		k.append(ctx, id, "")
 	case r < 70:
 		k.appendShared(ctx, k.rng.IntN(4))
 	case r < 76:
@@ -145,7 +148,7 @@ func (k *worker) step() {
 		case err == nil:
 			k.w.ledger.deleted[id] = true
 		case !k.p.Dead() && !errors.Is(err, hansard.ErrUnknown):
-			k.w.ledger.maybe[id] = was
+			k.w.ledger.maybe[id] = was // an exclusive turn keeps it out, for example
 		}
 	case r < 88:
 		if err := k.s.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
@@ -156,11 +159,44 @@ func (k *worker) step() {
 	}
 }
 
+// turn acquires the turn of a session; if it has it, it writes under it or gives it
+// back.
+func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
+	g := k.turns[id]
+	switch {
+	case g == "":
+		t, err := k.s.Acquire(ctx, id, hansard.Claim{Exclusive: k.rng.IntN(4) == 0})
+		if err != nil {
+			k.unless("acquire", err, hansard.ErrHeld, hansard.ErrNotFound, hansard.ErrDeleted)
+			return
+		}
+		k.turns[id] = t.Grant
+		k.w.ledger.ack(id, t.Seq, turnTag(t.Grant, t.Seq))
+	case k.rng.IntN(2) == 0:
+		k.append(ctx, id, g)
+	default:
+		delete(k.turns, id)
+		k.unless("release", k.s.Release(ctx, id, g), hansard.ErrDeleted)
+	}
+}
+
+// unless tells of an error that is neither one of those nor a fault's.
+func (k *worker) unless(what string, err error, may ...error) {
+	for _, e := range may {
+		if errors.Is(err, e) {
+			return
+		}
+	}
+	if err != nil && !k.p.Dead() && !k.expected(err) {
+		k.fail("%s: %s: %v", k.p.Name(), what, err)
+	}
+}
+
 // append appends a batch of tagged events, settles an unknown outcome if it has
 // a key, and writes what it was told into the ledger.
-func (k *worker) append(ctx context.Context, id hansard.SessionID) {
+func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
 	l := k.w.ledger
-	var b hansard.Batch
+	b := hansard.Batch{Turn: g}
 	n := 1 + k.rng.IntN(3)
 	var tags []string
 	for range n {
@@ -185,17 +221,13 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID) {
 		l.size[tags[0]] = n
 		r, err := k.s.Append(ctx, id, b)
 		if err == nil {
-			if l.acked[id] == nil {
-				l.acked[id] = map[hansard.Seq]string{}
-			}
 			if int(r.Last-r.First) != n-1 {
 				k.fail("receipt %+v for %d events", r, n)
 			}
 			for i, tag := range tags {
 				delete(l.open, tag)
-				l.acked[id][r.First+hansard.Seq(i)] = tag
+				l.ack(id, r.First+hansard.Seq(i), tag)
 			}
-			l.acks++
 			return
 		}
 		if k.p.Dead() {
@@ -213,9 +245,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID) {
 				l.refused[tag] = id
 			}
 		}
-		if !errors.Is(err, hansard.ErrDeleted) && !k.expected(err) {
-			k.fail("%s: append to %s: %v", k.p.Name(), id, err)
-		}
+		k.unless("append to "+string(id), err, hansard.ErrDeleted, hansard.ErrHeld)
 		return
 	}
 }
@@ -228,25 +258,29 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 	b := hansard.Batch{Create: true, Key: key, Events: []hansard.Event{{Data: json.RawMessage(`"` + key + `"`)}}}
 	r, err := k.s.Append(ctx, id, b)
 	if err != nil {
-		if !k.p.Dead() && !k.expected(err) {
-			k.fail("%s: append %s: %v", k.p.Name(), key, err)
-		}
+		k.unless("append "+key, err, hansard.ErrHeld)
 		return
-	}
-	if l.acked[id] == nil {
-		l.acked[id] = map[hansard.Seq]string{}
 	}
 	if at, told := l.keys[key]; told && at != r.First {
 		k.fail("%s was stored at seq %d and at %d", key, at, r.First)
 	}
-	l.acks++
 	l.keys[key] = r.First
-	l.acked[id][r.First] = key
+	l.ack(id, r.First, key)
+}
+
+// ack notes an event that was acknowledged.
+func (l *ledger) ack(id hansard.SessionID, seq hansard.Seq, tag string) {
+	if l.acked[id] == nil {
+		l.acked[id] = map[hansard.Seq]string{}
+	}
+	l.acked[id][seq] = tag
+	l.acks++
 }
 
 // read reads a session as a reader would, and remembers what it was shown.
 func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	var tags []string
+	var grants hansard.Grants
 	for e, err := range k.s.Read(ctx, id, hansard.Range{}) {
 		if err != nil {
 			var damaged *hansard.DamagedError
@@ -258,7 +292,10 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 		if int(e.Seq) != len(tags)+1 {
 			k.fail("%s: read %s: seq %d after %d events", k.p.Name(), id, e.Seq, len(tags))
 		}
-		tags = append(tags, tagOf(e.Data))
+		if err := grants.Next(&e); err != nil {
+			k.fail("%s: read %s: %v", k.p.Name(), id, err)
+		}
+		tags = append(tags, tagOf(&e))
 	}
 	if err := k.w.ledger.whole(tags); err != nil {
 		k.fail("%s: read %s: %v", k.p.Name(), id, err)
@@ -268,10 +305,15 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-func tagOf(data json.RawMessage) string {
-	tag, _, _ := strings.Cut(strings.Trim(string(data), `"`), " ")
+func tagOf(e *hansard.Event) string {
+	if e.Kind == hansard.KindTurn {
+		return turnTag(e.Turn, e.Seq)
+	}
+	tag, _, _ := strings.Cut(strings.Trim(string(e.Data), `"`), " ")
 	return tag
 }
+
+func turnTag(g hansard.Grant, seq hansard.Seq) string { return fmt.Sprintf("turn %s at %d", g, seq) }
 
 // check opens what is on a disk and compares it with the ledger.
 func (w *world) check(d *vfs.Disk, who string) error {
@@ -322,6 +364,7 @@ func (l *ledger) compare(s *Store, verify bool) error {
 
 func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.SessionID) error {
 	var tags []string
+	var grants hansard.Grants // one at a time, and no line of one behind the next
 	for e, err := range s.Read(ctx, id, hansard.Range{}) {
 		switch {
 		case errors.Is(err, hansard.ErrDeleted):
@@ -340,7 +383,10 @@ func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.Sessio
 		if int(e.Seq) != len(tags)+1 {
 			return fmt.Errorf("seq %d after %d events", e.Seq, len(tags))
 		}
-		tags = append(tags, tagOf(e.Data))
+		if err := grants.Next(&e); err != nil {
+			return err
+		}
+		tags = append(tags, tagOf(&e))
 	}
 	if l.deleted[id] {
 		return errors.New("was deleted, and is there")
@@ -415,7 +461,7 @@ func (w *world) play(procs, steps int) error {
 
 func (w *world) spawn(name string, steps int, seed uint64) *worker {
 	p := w.disk.Process(name)
-	k := &worker{w: w, p: p, rng: rand.New(rand.NewPCG(w.seed, seed))}
+	k := &worker{w: w, p: p, rng: rand.New(rand.NewPCG(w.seed, seed)), turns: map[hansard.SessionID]hansard.Grant{}}
 	w.disk.Go(p, func() {
 		k.run(steps)
 		k.done = true

@@ -202,12 +202,16 @@ func Open(dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// open is Open on any file system.
-func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
+func newStore(fsys vfs.FS, opt Options, cfg config) *Store {
 	if began := time.Now(); cfg.mono == nil {
 		cfg.mono = func() time.Duration { return time.Since(began) }
 	}
-	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
+	return &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
+}
+
+// open is Open on any file system.
+func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
+	s := newStore(fsys, opt, cfg)
 	if _, err := fsys.Stat(journalName); err != nil {
 		// Nothing to read yet, or only logs that were copied here.
 		_, noSessions := fsys.ReadDir(sessionsDir)
@@ -367,4 +371,6 @@ func (s *Store) Pause(fn func()) {
 var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
+
+	_ hansard.JournalRepairer = (*Store)(nil)
 )

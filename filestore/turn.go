@@ -87,6 +87,9 @@ func (s *Store) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 		s.giveUp(w.name, r.granted.Grant)
 		return hansard.Turn{}, err
 	}
+	if s.planted(plantLeaseLate) {
+		return r.granted, s.keepAlive(w.name, &r.granted, 0)
+	}
 	return r.granted, nil
 }
 

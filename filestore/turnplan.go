@@ -95,7 +95,7 @@ func (p *plan) fence(sess *session, r *request) (corpse string, err error) {
 	switch {
 	case p.store.planted(plantNoFence):
 		return "", nil
-	case p.store.planted(plantFenceByNumber) && r.turn != "" && r.turn.Number() >= t.last.Number():
+	case p.store.planted(plantFenceByNumber) && t.held != nil && r.turn.Number() >= t.held.Grant.Number():
 		return "", nil
 	}
 	err = hansard.Fence(r.id, t.held, r.turn, r.inbox)
@@ -143,8 +143,10 @@ func (p *plan) acquire(sess *session, r *request) error {
 	record.Instance = p.store.inst.base()
 	g := hansard.NextGrant(t.last, p.store.cfg.random())
 	granted := record.Turn(g, sess.seq+1, p.now)
-	if err := p.store.keepAlive(sess.name, &granted, 0); err != nil {
-		return fmt.Errorf("acquire the turn: %w", err)
+	if !p.store.planted(plantLeaseLate) {
+		if err := p.store.keepAlive(sess.name, &granted, 0); err != nil {
+			return fmt.Errorf("acquire the turn: %w", err)
+		}
 	}
 	p.turnLine(sess, &record, g)
 	granted.Renewed = p.now

@@ -92,6 +92,7 @@ type Server struct {
 	handler http.Handler
 	http    *http.Server
 	ready   readiness
+	claims  claims
 
 	// closing ends with Shutdown: it lets go of those who wait or follow.
 	closing   context.Context

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -16,11 +17,16 @@ type claim struct {
 	Exclusive bool   `json:"exclusive"`
 	Label     string `json:"label"`
 	Steal     string `json:"steal"`
+	// Name is the client's own for this claim: see claims.
+	Name string `json:"claim"`
 }
 
 func (c *claim) parse() (hansard.Claim, error) {
 	out := hansard.Claim{Exclusive: c.Exclusive, Label: c.Label, Steal: c.Steal}
 	var err error
+	if len(c.Name) > maxClaimKey {
+		err = &hansard.InvalidError{Field: "claim", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxClaimKey)}
+	}
 	set := func(name string, ms int64, into *time.Duration) {
 		const most = int64(1<<63-1) / int64(time.Millisecond)
 		if ms > most || ms < -most {
@@ -53,7 +59,12 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	id := sessionID(r)
-	t, err := s.acquire(ctx, id, c)
+	var t hansard.Turn
+	if given.Name == "" {
+		t, err = s.acquire(ctx, id, c)
+	} else {
+		t, err = s.acquireNamed(ctx, claimName{callerOf(ctx).name, string(id), given.Name}, c)
+	}
 	if err != nil {
 		if s.closing.Err() != nil && r.Context().Err() == nil {
 			return hansard.ErrClosed
@@ -66,7 +77,11 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	// Nobody knows of the grant: let the next one have it.
-	s.giveBack(id, t.Grant)
+	if given.Name == "" {
+		s.giveBack(id, t.Grant)
+	} else if err := s.withdraw(writing(r), claimName{callerOf(ctx).name, string(id), given.Name}); err != nil {
+		return err
+	}
 	return r.Context().Err()
 }
 
@@ -85,29 +100,29 @@ func (s *Server) giveBack(id hansard.SessionID, g hansard.Grant) {
 	_ = s.store.Release(ctx, id, g)
 }
 
+// named is what a request names: a grant, or a claim.
+type named struct {
+	Grant hansard.Grant `json:"grant"`
+	Claim string        `json:"claim"`
+}
+
 // grantOf is the grant that a request is about, of its body or its query.
-func (s *Server) grantOf(w http.ResponseWriter, r *http.Request) (hansard.Grant, error) {
+func (s *Server) grantOf(w http.ResponseWriter, r *http.Request) (n named, err error) {
 	p := paramsOf(r, "grant")
-	g := hansard.Grant(p.text("grant"))
-	if p.err != nil {
-		return "", p.err
+	n.Grant = hansard.Grant(p.text("grant"))
+	if p.err != nil || p.has("grant") {
+		return n, p.err
 	}
-	if p.has("grant") {
-		return g, nil
-	}
-	var given struct {
-		Grant hansard.Grant `json:"grant"`
-	}
-	err := s.decode(w, r, &given)
-	return given.Grant, err
+	err = s.decode(w, r, &n)
+	return n, err
 }
 
 func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.grantOf(w, r)
+	n, err := s.grantOf(w, r)
 	if err != nil {
 		return err
 	}
-	if err := s.store.Renew(writing(r), sessionID(r), g); err != nil {
+	if err := s.store.Renew(writing(r), sessionID(r), n.Grant); err != nil {
 		s.metrics.turnError(err)
 		return err
 	}
@@ -117,11 +132,17 @@ func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) releaseTurn(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.grantOf(w, r)
+	n, err := s.grantOf(w, r)
 	if err != nil {
 		return err
 	}
-	if err := s.store.Release(writing(r), sessionID(r), g); err != nil {
+	if n.Claim != "" && n.Grant == "" {
+		if err := s.withdraw(writing(r), claimName{callerOf(r.Context()).name, string(sessionID(r)), n.Claim}); err != nil {
+			return err
+		}
+		return s.getTurn(w, r)
+	}
+	if err := s.store.Release(writing(r), sessionID(r), n.Grant); err != nil {
 		s.metrics.turnError(err)
 		return err
 	}

@@ -65,6 +65,9 @@ func (x *env) audit() {
 	if errors.Is(err, hansard.ErrClosed) {
 		return // the case was about closing
 	}
+	if err == nil && x.releaseAll(before) {
+		before, err = snapshot(x.ctx, x.store)
+	}
 	if err != nil {
 		x.Fatalf("audit: %v", err)
 	}
@@ -106,6 +109,20 @@ func (x *env) audit() {
 			x.Errorf("audit: session %q came out of nowhere when opening again", id)
 		}
 	}
+}
+
+// releaseAll gives up the turns that a case has left behind, and tells whether
+// there were any: what becomes of them when their handle is closed is up to the
+// engine.
+func (x *env) releaseAll(sessions map[hansard.SessionID]session) (any bool) {
+	x.Helper()
+	for id, s := range sessions {
+		if t := s.info.Turn; t != nil {
+			x.release(x.store, id, t.Grant)
+			any = true
+		}
+	}
+	return any
 }
 
 type session struct {
@@ -155,7 +172,15 @@ func agree(info hansard.Info, events []hansard.Event) error {
 	if n := len(events); n > 0 {
 		updated = events[n-1].Time
 	}
+	turn, err := checkGrants(events)
+	if err != nil {
+		return err
+	}
 	switch {
+	case (info.Turn == nil) != (turn == nil):
+		return fmt.Errorf("the turn is said to be %+v, the log says %+v", info.Turn, turn)
+	case turn != nil && diffTurn(*info.Turn, *turn) != "":
+		return fmt.Errorf("the turn is not what the log says: %s", diffTurn(*info.Turn, *turn))
 	case info.LastSeq != hansard.Seq(len(events)):
 		return fmt.Errorf("the last seq is said to be %d, the log has %d events", info.LastSeq, len(events))
 	case !info.Updated.Equal(updated):
@@ -170,6 +195,42 @@ func agree(info hansard.Info, events []hansard.Event) error {
 		return fmt.Errorf("it has %d bytes", info.Bytes)
 	}
 	return nil
+}
+
+// checkGrants proves from a log alone that nobody ever wrote under a grant that
+// was not the current one, and gives the turn that is held at its end. On the way
+// it sees that the records tell the whole story.
+func checkGrants(events []hansard.Event) (*hansard.Turn, error) {
+	var grants hansard.Grants
+	given := make(map[hansard.Grant]bool)
+	for _, e := range events {
+		was := grants.Current
+		if err := grants.Next(&e); err != nil {
+			return nil, err
+		}
+		if e.Kind != hansard.KindTurn {
+			continue
+		}
+		r, err := recordOf(e)
+		if err != nil {
+			return nil, err
+		}
+		if !r.Grants() {
+			continue
+		}
+		switch {
+		case given[e.Turn]:
+			return nil, fmt.Errorf("seq %d gives grant %s again", e.Seq, e.Turn)
+		case (r.From == "") != (was == nil) || was != nil && r.From != was.Grant:
+			return nil, fmt.Errorf("seq %d says it supersedes %q, and %+v was held", e.Seq, r.From, was)
+		case (r.Change == hansard.TurnGranted) != (was == nil) || (r.Why == "") != (was == nil):
+			return nil, fmt.Errorf("seq %d says the turn was %s (%q), and %+v was held", e.Seq, r.Change, r.Why, was)
+		case (r.Change == hansard.TurnStolen) != (r.Reason != ""):
+			return nil, fmt.Errorf("seq %d says the turn was %s for the reason %q", e.Seq, r.Change, r.Reason)
+		}
+		given[e.Turn] = true
+	}
+	return grants.Current, nil
 }
 
 // diffInfo tells the first difference of two descriptions, all but their size.

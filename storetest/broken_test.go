@@ -24,6 +24,11 @@ type broken struct {
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	close  func() error
+
+	acquire func(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error)
+	renew   func(ctx context.Context, id hansard.SessionID, g hansard.Grant) error
+	release func(ctx context.Context, id hansard.SessionID, g hansard.Grant) error
+	turn    func(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error)
 }
 
 func (s *broken) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
@@ -73,6 +78,34 @@ func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 		return s.delete(ctx, id, turn)
 	}
 	return s.Store.Delete(ctx, id, turn)
+}
+
+func (s *broken) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	if s.acquire != nil {
+		return s.acquire(ctx, id, c)
+	}
+	return s.Store.Acquire(ctx, id, c)
+}
+
+func (s *broken) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if s.renew != nil {
+		return s.renew(ctx, id, g)
+	}
+	return s.Store.Renew(ctx, id, g)
+}
+
+func (s *broken) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if s.release != nil {
+		return s.release(ctx, id, g)
+	}
+	return s.Store.Release(ctx, id, g)
+}
+
+func (s *broken) Turn(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error) {
+	if s.turn != nil {
+		return s.turn(ctx, id)
+	}
+	return s.Store.Turn(ctx, id)
 }
 
 func (s *broken) Close() error {

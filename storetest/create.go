@@ -153,6 +153,12 @@ func calls(ctx context.Context, s hansard.Store, id hansard.SessionID) []call {
 			}
 			return nil
 		}},
+		{"Acquire", func() error { _, err := s.Acquire(ctx, id, hansard.Claim{}); return err }},
+		{"Acquire with a wait", func() error { _, err := s.Acquire(ctx, id, hansard.Claim{Wait: hansard.Forever}); return err }},
+		{"Acquire by theft", func() error { _, err := s.Acquire(ctx, id, hansard.Claim{Steal: "x"}); return err }},
+		{"Renew", func() error { return s.Renew(ctx, id, "1-0123456789abcdef") }},
+		{"Release", func() error { return s.Release(ctx, id, "1-0123456789abcdef") }},
+		{"Turn", func() error { _, err := s.Turn(ctx, id); return err }},
 		{"Delete", func() error { return s.Delete(ctx, id, "") }},
 	}
 }

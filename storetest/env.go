@@ -297,3 +297,23 @@ func letOthersRun() {
 		runtime.Gosched()
 	}
 }
+
+// unless gives an error that is not the one it may be.
+func unless(err, allowed error) error {
+	if errors.Is(err, allowed) {
+		return nil
+	}
+	return err
+}
+
+// pause is the rest between two looks at something that takes its time.
+func pause(ctx context.Context) error {
+	rest := time.NewTimer(2 * time.Millisecond)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

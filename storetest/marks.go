@@ -132,8 +132,12 @@ func name(m Mark) batchName { return batchName{m.Writer, m.Batch} }
 func (n batchName) String() string { return fmt.Sprintf("batch %d of %s", n.batch, n.writer) }
 
 // markOf reads the mark of an event and sees that its padding is whole. It does
-// not decode the padding: readers do this for megabytes, again and again.
+// not decode the padding: readers do this for megabytes, again and again. The
+// record of a turn is a batch of its own.
 func markOf(e hansard.Event) (Mark, error) {
+	if e.Kind == hansard.KindTurn {
+		return Mark{Writer: "the store", Batch: int(e.Seq), Part: 1, Of: 1}, nil
+	}
 	var m Mark
 	data, padding, padded := bytes.Cut(e.Data, []byte(`,"pad":"`))
 	whole := true

@@ -34,6 +34,9 @@ type order struct {
 	Follower *follower `json:",omitempty"`
 	Creator  *creator  `json:",omitempty"`
 	Counter  *counter  `json:",omitempty"`
+	Agent    *agent    `json:",omitempty"`
+	// Linger says that the child lives on, with its store open, after its work.
+	Linger bool `json:",omitempty"`
 }
 
 func (o *order) worker() (worker, error) {
@@ -48,6 +51,8 @@ func (o *order) worker() (worker, error) {
 		return o.Creator, nil
 	case o.Counter != nil:
 		return o.Counter, nil
+	case o.Agent != nil:
+		return o.Agent, nil
 	}
 	return nil, errors.New("an order without work")
 }
@@ -105,6 +110,9 @@ func obey(text string, open func(string) (hansard.Store, error), stdin io.Reader
 		cancel()
 	}()
 	err = work.run(ctx, s, func(r report) { out.Encode(line{Report: &r}) })
+	if err == nil && o.Linger {
+		<-ctx.Done()
+	}
 	return errors.Join(err, s.Close())
 }
 

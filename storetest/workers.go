@@ -28,6 +28,8 @@ type report struct {
 	Exists  hansard.SessionID `json:"exists,omitempty"`
 	// Deleted says that the session of the worker ended under its hands.
 	Deleted bool `json:"deleted,omitempty"`
+	// Stint is a turn that the worker had.
+	Stint *stint `json:"stint,omitempty"`
 }
 
 // writer appends marked batches, going round its sessions.

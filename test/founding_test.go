@@ -101,8 +101,8 @@ func (l lockFile) create() bool {
 	return err == nil
 }
 
-// TestFoundingF2: a release that destroys the next owner's lock. Turns, which
-// this report is about, come later; what excludes today is the store's own lock.
+// TestFoundingF2: a release that destroys the next owner's lock: the store's own,
+// and the turn, which the report is about.
 func TestFoundingF2(t *testing.T) {
 	t.Run("naive", func(t *testing.T) {
 		lock := lockFile(filepath.Join(t.TempDir(), "session.lock"))
@@ -141,10 +141,12 @@ func TestFoundingF2(t *testing.T) {
 		must(t, second.Close())
 		l.check(t, store)
 	})
+	t.Run("our turns", turnsF2)
 }
 
-// TestFoundingF3: two take over one stale lock. See TestFoundingF2 about turns.
+// TestFoundingF3: two take over one stale lock, judged by a PID or its age.
 func TestFoundingF3(t *testing.T) {
+	t.Run("naive, with an owner", naiveOwners)
 	t.Run("naive, delete and create", func(t *testing.T) {
 		lock := lockFile(filepath.Join(t.TempDir(), "session.lock"))
 		lock.create()                    // its owner died: both A and B judge it stale
@@ -206,6 +208,10 @@ func TestFoundingF3(t *testing.T) {
 		}
 		l.check(t, store)
 	})
+	t.Run("our turns, the holder dies", turnsF3)
+	t.Run("our turns, restarted in place", turnsInPlace) // containers: TestTurnNamespaces
+	t.Run("our turns, slow", turnsSlow)
+	t.Run("our turns, among rubbish", turnsAmongRubbish)
 }
 
 // TestFoundingF4: one shared index that everybody reads, changes and writes.

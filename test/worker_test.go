@@ -26,10 +26,14 @@ const workerEnv = "HANSARD_TEST_WORKER"
 // workers are the small programs this test binary can be. All end when their
 // standard input does, so that none outlives the test.
 var workers = map[string]func(args []string) error{
-	"serve": serveWorker,
-	"load":  loadWorker,
-	"naive": naiveWorker,
-	"hold":  holdWorker,
+	"serve":   serveWorker,
+	"load":    loadWorker,
+	"naive":   naiveWorker,
+	"hold":    holdWorker,
+	"agent":   agentWorker,
+	"contend": contendWorker,
+	"witness": witnessWorker,
+	"restart": restartWorker,
 }
 
 func runWorker(name string, args []string) int {

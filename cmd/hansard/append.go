@@ -20,6 +20,9 @@ type appendOptions struct {
 	kind, role, author string
 	key                string
 	expect             uint64
+	inbox              bool
+	turn               turnFlag
+	grant              hansard.Grant // what turn comes to
 	hasData, expectSet bool
 	text               *string // the TEXT argument
 }
@@ -54,7 +57,13 @@ much that is.
 and the second time answers the first receipt. With --each the key of line 7 is
 K:7, so a run that broke off can simply be repeated. --expect N appends only if
 the session's last seq is N (exit 4 otherwise); with --each that is for the first
-line, and each of the others expects to follow the one before.`,
+line, and each of the others expects to follow the one before.
+
+In a program that hansard turn runs, what is appended to its session is written
+under its turn: once that is lost, nothing is stored any more (exit 5). --turn G
+names a grant, --turn "" writes without. --inbox marks what is left to whoever
+holds the turn to take up; it is accepted also while an exclusive turn keeps
+everything else out.`,
 		Example: `  hansard append demo "What is the capital of France?" --role user
   hansard append demo --kind tool_call --data '{"name":"search","q":"Paris"}'
   hansard append demo --create --jsonl events.jsonl --key import-2024-06-01
@@ -68,6 +77,10 @@ line, and each of the others expects to follow the one before.`,
 				o.text = &args[1]
 			}
 			o.hasData, o.expectSet = cmd.Flags().Changed("data"), cmd.Flags().Changed("expect")
+			var err error
+			if o.grant, err = o.turn.of(a, hansard.SessionID(args[0])); err != nil {
+				return err
+			}
 			return a.append(cmd, hansard.SessionID(args[0]), &o)
 		},
 	}
@@ -81,6 +94,8 @@ line, and each of the others expects to follow the one before.`,
 	flags.StringVar(&o.author, "author", "", "who or what wrote it")
 	flags.StringVar(&o.key, "key", "", "an idempotency `KEY`: the same append is stored once")
 	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
+	flags.BoolVar(&o.inbox, "inbox", false, "leave it to the holder of the turn to take up")
+	o.turn.add(a, cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &usageError{err.Error(), "text that begins with a dash goes behind --: hansard append ID -- TEXT"}
 	})
@@ -132,7 +147,7 @@ func (o *appendOptions) checkSource() error {
 }
 
 func (o *appendOptions) defaults() hansard.Event {
-	return hansard.Event{Kind: o.kind, Role: o.role, Author: o.author}
+	return hansard.Event{Kind: o.kind, Role: o.role, Author: o.author, Inbox: o.inbox}
 }
 
 // single is the event of TEXT or --data.
@@ -156,7 +171,7 @@ func (o *appendOptions) single() (hansard.Event, error) {
 }
 
 func (o *appendOptions) batch(events []hansard.Event, patch *hansard.Patch) hansard.Batch {
-	b := hansard.Batch{Events: events, Patch: patch, Key: o.key, Create: o.create}
+	b := hansard.Batch{Events: events, Patch: patch, Key: o.key, Create: o.create, Turn: o.grant}
 	if o.expectSet {
 		b.Expect = hansard.At(hansard.Seq(o.expect))
 	}

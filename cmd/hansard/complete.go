@@ -47,6 +47,32 @@ func (a *app) completeIDs(cmd *cobra.Command, args []string, prefix string) ([]s
 	return ids, directive
 }
 
+// completeTurn offers ids, and behind them what a shell offers for a program and
+// its arguments.
+func (a *app) completeTurn(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.completeIDs(cmd, args, prefix)
+}
+
+// completeGrant offers the grant of the turn that is held.
+func (a *app) completeGrant(cmd *cobra.Command, args []string, _ string) (grants []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		a.storeSet = cmd.Flags().Changed("store")
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
+		defer cancel()
+		_ = a.withStore(reading, func(s hansard.Store) error { // not worth a message here
+			held, err := s.Turn(ctx, hansard.SessionID(args[0]))
+			if err == nil && held != nil {
+				grants = append(grants, string(held.Grant)+"\t"+escapeLine(held.Holder.String()))
+			}
+			return nil
+		})
+	}
+	return grants, cobra.ShellCompDirectiveNoFileComp
+}
+
 // completion is an id and, behind a tab, what the shell may show beside it.
 func completion(i hansard.Info) string {
 	title := strings.ReplaceAll(escapeLine(i.Title), `\n`, " ")

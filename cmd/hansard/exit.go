@@ -74,6 +74,10 @@ func outcome(ctx context.Context, err error) (exit int, code string) {
 	if errors.As(err, &usage) {
 		return exitUsage, "usage"
 	}
+	var program *programError
+	if errors.As(err, &program) {
+		return program.exit, "program"
+	}
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
 			return o.exit, o.code
@@ -128,7 +132,8 @@ func (a *app) report(ctx context.Context, err error) int {
 	}
 	exit, code := outcome(ctx, err)
 	var quiet *quietError
-	if errors.As(err, &quiet) {
+	var program *programError
+	if errors.As(err, &quiet) || errors.As(err, &program) && program.err == nil {
 		return exit
 	}
 	// Names and reasons may come from a file that somebody tampered with.
@@ -143,10 +148,25 @@ func (a *app) report(ctx context.Context, err error) int {
 			Code  string `json:"code"`
 			Exit  int    `json:"exit"`
 			Hint  string `json:"hint"`
-		}{message, code, exit, hint})
+			// Turn is who has the turn, when that is why.
+			Turn *hansard.Turn `json:"turn,omitempty"`
+		}{message, code, exit, hint, turnOf(err)})
 		fmt.Fprintf(a.stderr, "%s\n", line)
 	}
 	return exit
+}
+
+// turnOf is the turn that an error is about.
+func turnOf(err error) *hansard.Turn {
+	var held *hansard.HeldError
+	var fenced *hansard.FencedError
+	switch {
+	case errors.As(err, &held):
+		return &held.Turn
+	case errors.As(err, &fenced):
+		return fenced.Current
+	}
+	return nil
 }
 
 // message names the session when the error does not.
@@ -184,6 +204,11 @@ func (a *app) hint(err error) string {
 		return fmt.Sprintf("use another id, or add to it with: %s", a.again("append", id, "TEXT"))
 	case errors.Is(err, hansard.ErrConflict):
 		return fmt.Sprintf("see what was appended meanwhile with: %s", a.again("tail", id))
+	case errors.Is(err, hansard.ErrHeld):
+		return fmt.Sprintf("append --inbox is always accepted; or wait for the turn: hansard turn %s --wait 5m -- …; %s tells who has it",
+			id, a.again("turn", id, "--show"))
+	case errors.Is(err, hansard.ErrFenced):
+		return fmt.Sprintf("stop: nothing can be written under a lost turn; %s tells who has it now", a.again("turn", id, "--show"))
 	case errors.Is(err, hansard.ErrDamaged):
 		return fmt.Sprintf("%s reports what is wrong; %s makes a sound copy and keeps the old bytes", a.again("verify", id), a.again("repair", id))
 	case errors.Is(err, hansard.ErrUnsupported):

@@ -26,7 +26,8 @@ func newLs(a *app) *cobra.Command {
 changed since a time: 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z.
 
 With --limit the rest can be had with --cursor; the command says with which. A
-damaged session is in the list, marked, and never hides another (exit 0).
+session whose turn is held is marked with its holder. A damaged session is in the
+list, marked, and never hides another (exit 0).
 
 --json prints one object per line with the members of stat, and cursor, which
 continues the list behind that session.`,
@@ -76,7 +77,7 @@ func (a *app) listJSON(cmd *cobra.Command, s hansard.Store, q hansard.Query) err
 			first = orFirst(first, err)
 			continue
 		}
-		line := wire.NewSession(info)
+		line := wire.NewSession(liveTurn(cmd.Context(), s, info))
 		line.Cursor = hansard.Cursor(info)
 		if err := a.out.jsonLine(line); err != nil {
 			return err
@@ -95,7 +96,7 @@ func orFirst(first, err error) error {
 func (a *app) listTable(cmd *cobra.Command, s hansard.Store, q hansard.Query) error {
 	t := &table{columns: []column{
 		{name: "ID"}, {name: "TITLE", shrink: 12}, {name: "EVENTS", right: true}, {name: "UPDATED"},
-		{name: "SIZE", right: true}, {name: "MARKS"}, {name: "LABELS", shrink: 8},
+		{name: "SIZE", right: true}, {name: "MARKS", shrink: 12}, {name: "LABELS", shrink: 8},
 	}}
 	limit := q.Limit
 	if limit > 0 {
@@ -114,12 +115,13 @@ func (a *app) listTable(cmd *cobra.Command, s hansard.Store, q hansard.Query) er
 			break
 		}
 		last = info
+		info = liveTurn(cmd.Context(), s, info)
 		style, marks := "", ""
 		if info.Turn != nil {
-			style, marks = yellow, "held"
+			style, marks = yellow, "held by "+shortHolder(info.Turn.Holder)
 		}
 		if info.Damaged() {
-			style, marks = red, strings.TrimSpace(marks+" damaged")
+			style, marks = red, strings.TrimPrefix(marks+", damaged", ", ")
 		}
 		t.add(style, string(info.ID), escapeLine(info.Title), humanCount(info.LastSeq), humanAgo(a.now(), info.Updated),
 			humanBytes(info.Bytes), marks, humanLabels(info.Labels))
@@ -133,6 +135,14 @@ func (a *app) listTable(cmd *cobra.Command, s hansard.Store, q hansard.Query) er
 		fmt.Fprintf(a.stderr, "there are more: %s\n", a.again("ls", "--limit", strconv.Itoa(limit), "--cursor", hansard.Cursor(last)))
 	}
 	return first
+}
+
+// shortHolder is who holds a turn, in a word if there is one.
+func shortHolder(h hansard.Holder) string {
+	if h.Label != "" {
+		return escapeLine(h.Label)
+	}
+	return escapeLine(h.String())
 }
 
 // parseSince reads a time or how long ago it was.

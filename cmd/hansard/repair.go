@@ -9,38 +9,63 @@ import (
 )
 
 func newRepair(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "repair ID",
-		Short: "Make a sound copy of a damaged session",
+	var journal bool
+	cmd := &cobra.Command{
+		Use:   "repair ID | repair --journal",
+		Short: "Make a sound copy of a damaged session, or of a damaged journal",
 		Long: `Make a sound copy of a damaged session out of what is safe, in its place, so that it
 can be appended to again. Nothing is deleted: the old bytes are kept in the store,
 and the command says where. A session that is sound is left alone.
 
+With --journal it repairs what protects all sessions: when the journal itself is
+damaged the store can only be read. What is still whole in it is written to the
+sessions it belongs to, where it is not there already; what can't follow because
+something before it is lost is set aside, and that session is reported (exit 6) to
+be repaired next. Nobody else may have the store open.
+
 Look first with verify: it says what is damaged and how much is safe.`,
 		Example: `  hansard verify demo
-  hansard repair demo`,
-		Args:              arguments(1, "a session id"),
+  hansard repair demo
+  hansard repair --journal`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if journal {
+				if len(args) > 0 {
+					return &usageError{"repair takes a session or --journal, not both", "repair the journal first"}
+				}
+				return nil
+			}
+			return arguments(1, "a session id, or --journal")(cmd, args)
+		},
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id := hansard.SessionID(args[0])
-			a.session = args[0]
-			if err := hansard.CheckID(id); err != nil {
-				return err
+			if journal {
+				return a.repairJournal(cmd)
 			}
-			return a.withChecker(writing, func(c hansard.Checker) error {
-				ctx, cancel := forWrite(cmd.Context())
-				defer cancel()
-				r, err := c.Repair(ctx, id)
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return a.out.jsonLine(r)
-				}
-				return a.printRepaired(r)
-			})
+			return a.repairSession(cmd, args[0])
 		},
 	}
+	cmd.Flags().BoolVar(&journal, "journal", false, "repair the store's journal")
+	return cmd
+}
+
+func (a *app) repairSession(cmd *cobra.Command, arg string) error {
+	id := hansard.SessionID(arg)
+	a.session = arg
+	if err := hansard.CheckID(id); err != nil {
+		return err
+	}
+	return a.withChecker(writing, func(c hansard.Checker) error {
+		ctx, cancel := forWrite(cmd.Context())
+		defer cancel()
+		r, err := c.Repair(ctx, id)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.out.jsonLine(r)
+		}
+		return a.printRepaired(r)
+	})
 }
 
 func (a *app) printRepaired(r hansard.Repaired) error {
@@ -51,4 +76,72 @@ func (a *app) printRepaired(r hansard.Repaired) error {
 	_, err := fmt.Fprintf(a.out, "%s has %s again; the old log is kept in %s of the store, %s of it only there\n",
 		r.Session, plural(r.Events, "event"), escapeLine(r.Kept), humanBytes(r.DroppedBytes))
 	return err
+}
+
+func (a *app) repairJournal(cmd *cobra.Command) error {
+	return a.withStore(writing, func(s hansard.Store) error {
+		j, ok := s.(hansard.JournalRepairer)
+		if !ok {
+			return &hinted{fmt.Errorf("this kind of store has no journal to repair: %w", hansard.ErrUnsupported), "repair it where it is kept"}
+		}
+		ctx, cancel := forWrite(cmd.Context())
+		defer cancel()
+		r, err := j.RepairJournal(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = a.out.jsonLine(r)
+		} else {
+			err = a.printJournalRepaired(r)
+		}
+		if err != nil {
+			return err
+		}
+		return a.stillDamaged(r)
+	})
+}
+
+func (a *app) printJournalRepaired(r hansard.JournalRepaired) error {
+	if !r.Changed {
+		_, err := fmt.Fprintln(a.out, "the journal is sound; nothing was changed")
+		return err
+	}
+	fmt.Fprintf(a.out, "the journal was damaged: %s\nit is sound again; the old one is kept in %s of the store\n", escapeLine(r.Reason), escapeLine(r.Kept))
+	for _, s := range r.Sessions {
+		fmt.Fprintf(a.out, "%s  %s", s.Session, plural(s.Events, "event"))
+		if s.Restored > 0 {
+			fmt.Fprintf(a.out, ", %d of them restored from the journal", s.Restored)
+		}
+		for _, name := range s.Aside {
+			fmt.Fprintf(a.out, ", set aside: %s", escapeLine(name))
+		}
+		if s.MissingFirst > 0 {
+			fmt.Fprintf(a.out, ", missing: seq %d to %d", s.MissingFirst, s.MissingLast)
+		}
+		fmt.Fprintln(a.out)
+	}
+	if r.UnreadableBytes > 0 {
+		fmt.Fprintf(a.out, "%s of the old journal no longer tell which sessions they were for; what their logs had already is not lost\n",
+			humanBytes(r.UnreadableBytes))
+	}
+	return a.out.Flush()
+}
+
+// stillDamaged is the error of a repair that leaves sessions to be repaired.
+func (a *app) stillDamaged(r hansard.JournalRepaired) error {
+	var damaged []hansard.SessionID
+	for _, s := range r.Sessions {
+		if len(s.Aside) > 0 {
+			damaged = append(damaged, s.Session)
+		}
+	}
+	if len(damaged) == 0 {
+		return nil
+	}
+	if err := a.out.Flush(); err != nil {
+		return err
+	}
+	return &hinted{&damageFound{len(damaged), len(damaged)},
+		a.again("repair", string(damaged[0])) + " takes back what was set aside, as far as it follows"}
 }

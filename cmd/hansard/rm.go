@@ -14,6 +14,7 @@ import (
 
 func newRm(a *app) *cobra.Command {
 	var yes bool
+	var turn turnFlag
 	cmd := &cobra.Command{
 		Use:   "rm ID",
 		Short: "Delete a session for ever",
@@ -21,7 +22,10 @@ func newRm(a *app) *cobra.Command {
 it back by accident: not a late append, not append --create, not new.
 
 The id has to be exact; a prefix never stands for a session. On a terminal the
-command asks first, unless --yes is given.`,
+command asks first, unless --yes is given.
+
+An exclusive turn of somebody else keeps the session from being deleted (exit 5).
+In a program that hansard turn runs it is deleted under the turn, as with append.`,
 		Example: `  hansard rm demo
   hansard rm demo --yes`,
 		Args:              arguments(1, "a session id"),
@@ -32,6 +36,10 @@ command asks first, unless --yes is given.`,
 			if err := hansard.CheckID(id); err != nil {
 				return err
 			}
+			grant, err := turn.of(a, id)
+			if err != nil {
+				return err
+			}
 			return a.withStore(writing, func(s hansard.Store) error {
 				if !yes && isTerminal(a.stdin) && isTerminal(a.stderr) {
 					if err := a.confirmDelete(cmd.Context(), s, id); err != nil {
@@ -40,7 +48,7 @@ command asks first, unless --yes is given.`,
 				}
 				ctx, cancel := forWrite(cmd.Context())
 				defer cancel()
-				if err := s.Delete(ctx, id, ""); err != nil {
+				if err := s.Delete(ctx, id, grant); err != nil {
 					return orInterrupted(err, "nothing was deleted")
 				}
 				if a.json {
@@ -52,6 +60,7 @@ command asks first, unless --yes is given.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	turn.add(a, cmd)
 	return cmd
 }
 

@@ -8,15 +8,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"hansard"
+	"hansard/filestore"
 )
 
 // app is what the commands share: the streams, the global flags, and what is
 // known so far about the run for the message of an error.
 type app struct {
 	stdin  io.Reader
+	stdout io.Writer // without the buffer of out: for the programs we run
 	out    *output
 	stderr io.Writer
 	now    func() time.Time
+	opener func(spec string, o *filestore.Options) (hansard.Store, error)
 
 	store        string // --store
 	storeSet     bool
@@ -31,15 +36,20 @@ type app struct {
 
 // run is the whole program: it runs one command and returns its exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, out: newOutput(stdout), stderr: stderr, now: time.Now, opener: openStore}
+	return a.run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
 	ctx, release := catchSignals(ctx)
 	defer release()
-	a := &app{stdin: stdin, out: newOutput(stdout), stderr: stderr, now: time.Now, stop: catchStop()}
+	a.stop = catchStop()
 	defer a.stop.release()
 
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...))
 	root.SetOut(a.out)
-	root.SetErr(stderr)
+	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
 		err = asUsage(err)
@@ -81,8 +91,8 @@ or the address of a server, http://HOST:PORT, with the token in $HANSARD_TOKEN.
 
 Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 conflict (expected seq, key
 reused, exists), 5 held or fenced, 6 damaged; 130 and 143 after Ctrl-C and
-SIGTERM. With --json an error ends with one line on stderr:
-{"error":…,"code":…,"exit":…,"hint":…}.`,
+SIGTERM; turn has its program's. With --json an error ends with one line on stderr:
+{"error":…,"code":…,"exit":…,"hint":…}, and "turn", who holds it, where that is why.`,
 		Example: `  hansard new demo --title "First try"
   hansard append demo "Hello" --role user
   hansard show demo
@@ -106,7 +116,7 @@ SIGTERM. With --json an error ends with one line on stderr:
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
 	root.AddCommand(
-		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a),
+		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a), newTurn(a), newTurnGuard(a),
 		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
 	)
 	return root

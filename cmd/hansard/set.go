@@ -16,6 +16,7 @@ type setOptions struct {
 	unlabels []string
 	state    string
 	expect   uint64
+	turn     turnFlag
 }
 
 func newSet(a *app) *cobra.Command {
@@ -30,7 +31,10 @@ kind "meta".
 --state is a JSON merge patch (RFC 7396): members are merged, null removes one, and
 anything but an object replaces the whole. --label k= sets an empty value,
 --unlabel k removes the label, --title "" clears the title. --expect N changes it
-only if the session's last seq is N (exit 4 otherwise).`,
+only if the session's last seq is N (exit 4 otherwise).
+
+In a program that hansard turn runs it is written under the turn, as with append;
+an exclusive turn of somebody else keeps it out (exit 5).`,
 		Example: `  hansard set demo --title "Capitals of Europe" --label owner=ada
   hansard set demo --unlabel owner
   hansard set demo --state '{"step":3,"draft":null}' --expect 12`,
@@ -47,6 +51,9 @@ only if the session's last seq is N (exit 4 otherwise).`,
 				return err
 			}
 			batch := hansard.Batch{Patch: patch}
+			if batch.Turn, err = o.turn.of(a, id); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("expect") {
 				batch.Expect = hansard.At(hansard.Seq(o.expect))
 			}
@@ -59,6 +66,7 @@ only if the session's last seq is N (exit 4 otherwise).`,
 	flags.StringArrayVar(&o.unlabels, "unlabel", nil, "remove the label `k`; may be repeated")
 	flags.StringVar(&o.state, "state", "", "a `JSON` merge patch for the state document")
 	flags.Uint64Var(&o.expect, "expect", 0, "change it only if the last seq is `N`")
+	o.turn.add(a, cmd)
 	return cmd
 }
 

@@ -21,8 +21,9 @@ func (e signalError) Error() string { return "interrupted" }
 // SIGHUP. The second one does what it does by default: it ends the program.
 func catchSignals(ctx context.Context) (_ context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	// A broken pipe is the error of a write, not a reason to die inside one.
-	signal.Ignore(syscall.SIGPIPE)
+	// A broken pipe is the error of a write, not a reason to die inside one. It is
+	// not ignored, which the programs that turn runs would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ch := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // nohup, background jobs of scripts

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +15,9 @@ func newStat(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stat ID",
 		Short: "Describe a session",
-		Long: `Describe a session: title, labels, state, times, last seq, size, and whether it is
-damaged. A damaged session is described as far as it is safe; that is an answer
-and not an error (exit 0).
+		Long: `Describe a session: title, labels, state, times, last seq, size, who holds its turn,
+and whether it is damaged. A damaged session is described as far as it is safe; that
+is an answer and not an error (exit 0).
 
 --json prints id, title, labels, state, created, updated, last_seq, bytes, turn and
 damaged; damage, with what is wrong and where, is there only when it is.`,
@@ -34,6 +36,7 @@ damaged; damage, with what is wrong and where, is there only when it is.`,
 				if err != nil {
 					return err
 				}
+				info = liveTurn(cmd.Context(), s, info)
 				if a.json {
 					return a.out.jsonLine(wire.NewSession(info))
 				}
@@ -43,28 +46,60 @@ damaged; damage, with what is wrong and where, is there only when it is.`,
 	}
 }
 
-func (a *app) printInfo(i hansard.Info) error {
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(a.out, "%s %s\n", a.out.paint(dim, fmt.Sprintf("%-8s", name)), value)
+// infoRow is one line of what describes a session; without a value it is left out.
+type infoRow struct{ name, value string }
+
+func (a *app) printRows(rows []infoRow) error {
+	for _, r := range rows {
+		if r.value != "" {
+			fmt.Fprintf(a.out, "%s %s\n", a.out.paint(dim, fmt.Sprintf("%-8s", r.name)), r.value)
 		}
-	}
-	line("id", string(i.ID))
-	line("title", escapeLine(i.Title))
-	line("labels", humanLabels(i.Labels))
-	line("events", humanCount(i.LastSeq))
-	line("size", humanBytes(i.Bytes))
-	line("created", fmt.Sprintf("%s (%s)", i.Created.Local().Format("2006-01-02 15:04:05"), humanAgo(a.now(), i.Created)))
-	line("updated", fmt.Sprintf("%s (%s)", i.Updated.Local().Format("2006-01-02 15:04:05"), humanAgo(a.now(), i.Updated)))
-	if i.Turn != nil {
-		line("turn", escapeLine(fmt.Sprintf("%s, held by %s since %s", i.Turn.Grant, i.Turn.Holder, humanAgo(a.now(), i.Turn.Since))))
-	}
-	if len(i.State) > 0 && string(i.State) != "null" {
-		line("state", escapeText(dataText(i.State)))
-	}
-	if i.Damage != nil {
-		line("damaged", a.out.paint(red, escapeLine(i.Damage.Error())))
 	}
 	_, err := a.out.WriteString("")
 	return err
+}
+
+func (a *app) printInfo(i hansard.Info) error {
+	rows := []infoRow{
+		{"id", string(i.ID)},
+		{"title", escapeLine(i.Title)},
+		{"labels", humanLabels(i.Labels)},
+		{"events", humanCount(i.LastSeq)},
+		{"size", humanBytes(i.Bytes)},
+		{"created", a.when(i.Created)},
+		{"updated", a.when(i.Updated)},
+	}
+	if t := i.Turn; t != nil {
+		how := ""
+		if t.Exclusive {
+			how = ", exclusive"
+		}
+		rows = append(rows, infoRow{"turn", escapeLine(fmt.Sprintf("%s, held by %s since %s%s", t.Grant, t.Holder, humanTime(a.now(), t.Since), how))})
+	}
+	if len(i.State) > 0 && string(i.State) != "null" {
+		rows = append(rows, infoRow{"state", escapeText(dataText(i.State))})
+	}
+	if i.Damage != nil {
+		rows = append(rows, infoRow{"damaged", a.out.paint(red, escapeLine(i.Damage.Error()))})
+	}
+	return a.printRows(rows)
+}
+
+// stamp is a local time, when is one with how long ago it was.
+func (a *app) stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+func (a *app) when(t time.Time) string {
+	return fmt.Sprintf("%s (%s)", a.stamp(t), humanAgo(a.now(), t))
+}
+
+// liveTurn leaves out the turn of a holder that is known to be dead, which the
+// log alone does not tell.
+func liveTurn(ctx context.Context, s hansard.Store, i hansard.Info) hansard.Info {
+	if i.Turn == nil {
+		return i
+	}
+	if held, err := s.Turn(ctx, i.ID); err == nil { // else what the log says
+		i.Turn = held
+	}
+	return i
 }

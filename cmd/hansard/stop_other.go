@@ -7,4 +7,5 @@ type stopper struct{}
 
 func catchStop() *stopper                 { return &stopper{} }
 func (*stopper) hold() func(func(func())) { return func(func(func())) {} }
+func (*stopper) with(func())              {}
 func (s *stopper) release()               {}

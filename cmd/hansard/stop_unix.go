@@ -14,8 +14,9 @@ import (
 // write lock blocks every writer on the machine, so the command leaves the lock
 // first and stops then.
 type stopper struct {
-	mu    sync.Mutex   // guards pause; held while a store is opened or closed
+	mu    sync.Mutex   // guards pause and also; held while a store is opened or closed
 	pause func(func()) // runs a function outside the write lock
+	also  func()       // stops what has to stop with this process
 	tstp  chan os.Signal
 	done  chan struct{}
 }
@@ -50,9 +51,19 @@ func (s *stopper) hold() (letGo func(pause func(func()))) {
 	}
 }
 
+// with names what else has to stop, before this process does; nil for nothing.
+func (s *stopper) with(also func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.also = also
+}
+
 func (s *stopper) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.also != nil {
+		s.also()
+	}
 	if s.pause == nil {
 		stopSelf()
 		return

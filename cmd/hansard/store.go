@@ -61,7 +61,7 @@ func (a *app) open(want access) (hansard.Store, error) {
 	var pause func(func())
 	letGo := a.stop.hold()
 	defer func() { letGo(pause) }()
-	s, err := openStore(spec, &filestore.Options{
+	s, err := a.opener(spec, &filestore.Options{
 		ReadOnly:     want == reading,
 		MustExist:    want != creating,
 		AllowNetwork: a.allowNetwork,

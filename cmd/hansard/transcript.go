@@ -22,12 +22,17 @@ const transcriptIndent = "      "
 
 func (t *transcript) print(e hansard.Event) error {
 	o := t.out
-	head := o.paint(dim, fmt.Sprintf("%4d  %s  ", e.Seq, humanTime(t.now(), e.Time))) + o.paint(bold, title(e))
+	head := o.paint(dim, fmt.Sprintf("%4d  %s  ", e.Seq, humanTime(t.now(), e.Time)))
+	if text, known := turnText(e); known {
+		_, err := fmt.Fprintln(o, head+o.paint(yellow, "── "+text+" ──"))
+		return err
+	}
+	head += o.paint(bold, title(e))
 	if e.Inbox {
 		head += o.paint(yellow, "  inbox")
 	}
 	if e.Turn != "" {
-		head += o.paint(dim, "  turn "+escapeLine(string(e.Turn)))
+		head += o.paint(dim, "  turn "+turnName(e.Turn))
 	}
 	fmt.Fprintln(o, head)
 	for _, text := range body(e) {

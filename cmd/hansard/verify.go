@@ -70,6 +70,7 @@ type verifyRun struct {
 	sound, notes, harms int
 	events              hansard.Seq
 	damaged             []hansard.SessionID
+	journal             bool // is damaged, and goes before the sessions
 }
 
 func (v *verifyRun) take(f hansard.Finding) error {
@@ -83,6 +84,7 @@ func (v *verifyRun) take(f hansard.Finding) error {
 		v.notes++
 	default:
 		v.harms++
+		v.journal = v.journal || f.Session == ""
 		if f.Session != "" && (len(v.damaged) == 0 || v.damaged[len(v.damaged)-1] != f.Session) {
 			v.damaged = append(v.damaged, f.Session)
 		}
@@ -141,8 +143,9 @@ func (v *verifyRun) finish() error {
 	if err := v.app.out.Flush(); err != nil {
 		return err
 	}
-	if len(v.damaged) == 0 {
-		return &hinted{&damageFound{v.harms, 0}, "the findings above say what and where"}
+	if v.journal {
+		return &hinted{&damageFound{v.harms, len(v.damaged)},
+			v.app.again("repair", "--journal") + " makes a sound journal and keeps the old one; nobody else may have the store open"}
 	}
 	return &hinted{&damageFound{v.harms, len(v.damaged)},
 		v.app.again("repair", string(v.damaged[0])) + " makes a sound copy and keeps the old bytes"}

@@ -66,7 +66,7 @@ func (d *Disk) Schedule(c *Chooser) { d.run.chooser = c }
 
 // OnIdle has fn called when nobody can run: all wait for locks or are stopped.
 // It may continue or kill processes, or start new ones, and says whether to go
-// on.
+// on; if still nobody can run it is called again.
 func (d *Disk) OnIdle(fn func() bool) { d.run.onIdle = fn }
 
 // Run runs what was given to Go until all of it has ended. Exactly one task runs
@@ -171,7 +171,7 @@ func (s *scheduler) pick(t *task, last bool) *task {
 	if len(s.tasks) == 0 {
 		return nil
 	}
-	if s.onIdle != nil && s.onIdle() {
+	for s.onIdle != nil && s.onIdle() {
 		if l := s.runnable(t, last); len(l) > 0 {
 			return s.choose(t, l)
 		}

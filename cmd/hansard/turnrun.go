@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"hansard"
+)
+
+// sayAfter is how long the command waits for a turn before it says so.
+const sayAfter = time.Second
+
+// The exit codes of a program that could not be run, as shells have them.
+const (
+	exitNotRunnable = 126
+	exitNoProgram   = 127
+)
+
+// programError is the end of a program that was run, or that it could not be.
+type programError struct {
+	exit int
+	err  error // nil: it was run, and has spoken for itself
+}
+
+func (e *programError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("the program ended with %d", e.exit)
+	}
+	return e.err.Error()
+}
+
+func (e *programError) Unwrap() error { return e.err }
+
+func programLabel(program string) string { return filepath.Base(program) }
+
+// findProgram finds the program before anything is done for it.
+func findProgram(name string) error {
+	_, err := exec.LookPath(name)
+	switch {
+	case err == nil || errors.Is(err, exec.ErrDot): // named by a path, or started as it is
+		return nil
+	case errors.Is(err, os.ErrPermission):
+		return &programError{exitNotRunnable, err}
+	}
+	return &programError{exitNoProgram, err}
+}
+
+// runInTurn takes the turn, runs the program, and releases the turn.
+func (a *app) runInTurn(ctx context.Context, id hansard.SessionID, o *turnOptions) error {
+	if err := findProgram(o.program[0]); err != nil {
+		return err
+	}
+	// The kernel ends the program with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return a.withStore(writing, func(s hansard.Store) error {
+		if err := a.notInTurn(ctx, s, id); err != nil {
+			return err
+		}
+		signals := make(chan os.Signal, 16)
+		defer signal.Stop(signals)
+		lease, err := a.takeTurn(ctx, s, id, o.claim(), signals)
+		if err != nil {
+			return err
+		}
+		status, lost, err := a.runProgram(lease, id, o, signals)
+		return turnEnd(lease, status, lost, err)
+	})
+}
+
+// notInTurn refuses to wait for a turn inside of it: it would never come.
+func (a *app) notInTurn(ctx context.Context, s hansard.Store, id hansard.SessionID) error {
+	mine, err := a.turnHeld(id)
+	if err != nil || mine == "" {
+		return err
+	}
+	held, err := s.Turn(ctx, id)
+	if err != nil || held == nil || held.Grant != mine {
+		return err // it was lost: who wants it again may wait for it
+	}
+	return &hinted{&hansard.HeldError{Session: id, Turn: *held},
+		"this program runs in that turn already (HANSARD_TURN): run the other one without hansard turn"}
+}
+
+// takeTurn acquires the turn. A signal ends the waiting; from then on signals are
+// the program's.
+func (a *app) takeTurn(ctx context.Context, s hansard.Store, id hansard.SessionID, c hansard.Claim, signals chan os.Signal) (*hansard.Lease, error) {
+	patient, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { giveUp(ctx.Err()) })
+	waiting := time.AfterFunc(sayAfter, func() { a.sayWaiting(patient, s, id, c.Wait) })
+	lease, err := hansard.Take(patient, s, id, c)
+	waiting.Stop()
+	if err != nil {
+		giveUp(nil)
+		if ctx.Err() != nil {
+			return nil, orInterrupted(err, "the turn was not taken")
+		}
+		return nil, a.heldHint(err, id)
+	}
+	notifyForwarded(signals)
+	if !unhook() { // a signal came in the last moment
+		giveUp(nil)
+		_ = lease.Release() // nothing was done under it
+		return nil, &interrupted{"nothing was run"}
+	}
+	return lease, nil
+}
+
+// sayWaiting tells people whom the command is waiting for.
+func (a *app) sayWaiting(ctx context.Context, s hansard.Store, id hansard.SessionID, wait time.Duration) {
+	held, err := s.Turn(ctx, id)
+	if err != nil || held == nil || a.json {
+		return
+	}
+	limit := ""
+	if wait < hansard.Forever {
+		limit = fmt.Sprintf(", for at most %v", wait)
+	}
+	fmt.Fprintf(a.stderr, "hansard: waiting%s: the turn of %s is held by %s since %s\n",
+		limit, id, escapeLine(held.Holder.String()), humanTime(a.now(), held.Since))
+}
+
+func (a *app) heldHint(err error, id hansard.SessionID) error {
+	if !errors.Is(err, hansard.ErrHeld) {
+		return err
+	}
+	return &hinted{err, fmt.Sprintf("wait longer with --wait; %s tells more; --steal --reason TEXT takes it from a holder that lives",
+		a.again("turn", string(id), "--show"))}
+}
+
+// runProgram runs the program for as long as the turn is held. It tells why the
+// turn was lost, if it was.
+func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOptions, signals <-chan os.Signal) (status int, lost, err error) {
+	env, err := a.turnEnv(id, lease.Grant())
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.Command(o.program[0], o.program[1:]...)
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	p, err := startProgram(cmd)
+	if err != nil {
+		return 0, nil, &programError{exitNotRunnable, err}
+	}
+	a.stop.with(p.stop)
+	defer func() {
+		a.stop.with(nil)
+		p.finish()
+	}()
+	gone := lease.Context().Done()
+	var enough <-chan time.Time
+	for {
+		select {
+		case <-p.changed:
+			if status, ended := p.look(); ended {
+				return status, lost, nil
+			}
+		case sig := <-signals:
+			p.forward(sig)
+		case <-gone:
+			gone, lost = nil, context.Cause(lease.Context())
+			fmt.Fprintf(a.stderr, "hansard: the turn of %s was lost; ending the program\n", id)
+			p.end()
+			enough = time.After(o.grace)
+		case <-enough:
+			p.kill()
+		}
+	}
+}
+
+// turnEnd releases the turn and says how it all ended. A turn that was lost comes
+// before what the program said: it was not alone all the time.
+func turnEnd(lease *hansard.Lease, status int, lost, err error) error {
+	released := lease.Release()
+	switch {
+	case lost != nil:
+		return fmt.Errorf("the turn was lost and the program ended: %w", lost)
+	case errors.Is(released, hansard.ErrFenced):
+		return fmt.Errorf("the turn was lost before the program ended: %w", released)
+	case err != nil:
+		return err
+	case released != nil && status == 0:
+		return fmt.Errorf("the program ended well, but the turn could not be released: %w", released)
+	case status != 0:
+		return &programError{exit: status}
+	}
+	return nil
+}

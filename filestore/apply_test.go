@@ -1,0 +1,77 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"hansard"
+)
+
+// TestApplySideBySide: logs written side by side get what they would one by one,
+// and a log that somebody else changed is still noticed and left alone.
+func TestApplySideBySide(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const sessions = 3 * manyEntries
+	id := func(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprint("s", i)) }
+	text := hansard.Batch{Create: true, Events: []hansard.Event{{Data: []byte(`"one"`)}}}
+	for i := range 2 * sessions { // the second knows the log that the first made
+		if _, err := s.Append(t.Context(), id(i%sessions), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// All of them in one group: the leader waits for wmu until they are there.
+	s.wmu.Lock()
+	errs := make([]error, sessions)
+	var all sync.WaitGroup
+	for i := range sessions {
+		all.Go(func() { _, errs[i] = s.Append(t.Context(), id(i), text) })
+	}
+	for waiting := 0; waiting < sessions; runtime.Gosched() {
+		s.queue.mu.Lock()
+		waiting = len(s.queue.waiting)
+		s.queue.mu.Unlock()
+	}
+	// The last line's checksum, so that neither length nor place tell.
+	edited := filepath.Join(dir, filepath.FromSlash(logPath(encodeName(id(7)))))
+	b, err := os.ReadFile(edited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-4] ^= 1
+	if err := os.WriteFile(edited, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.wmu.Unlock()
+	all.Wait()
+	for i := range sessions {
+		var got []string
+		var readErr error
+		for e, err := range s.Read(t.Context(), id(i), hansard.Range{}) {
+			if err != nil {
+				readErr = err
+				break
+			}
+			got = append(got, string(e.Data))
+		}
+		if i == 7 {
+			if now, err := os.ReadFile(edited); err != nil || string(now) != string(b) {
+				t.Errorf("the edited log was written to: %q, %v", now[len(b):], err)
+			}
+			if !errors.Is(readErr, hansard.ErrDamaged) {
+				t.Errorf("the edited session reads as %q, %v", got, readErr)
+			}
+		} else if errs[i] != nil || readErr != nil || len(got) != 3 {
+			t.Errorf("session %d: %v, reads as %q, %v", i, errs[i], got, readErr)
+		}
+	}
+}

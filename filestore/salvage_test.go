@@ -1,0 +1,443 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// A journal is damaged in every way we know, and repaired; what callers had been
+// told is compared with what is there then. Two worlds: the processes were
+// killed (the logs have everything that was acknowledged), and the power was cut
+// (much of it is only in the journal).
+
+// joined is a store as programs get it: opened, whatever is wrong with the journal.
+func joined(fsys vfs.FS, seed uint64) (*Store, error) {
+	s := newStore(fsys, Options{LockWait: time.Hour}, simConfig(seed, simRing))
+	return s, s.join()
+}
+
+// entriesOf are the entries from the start of a sound journal on.
+func entriesOf(t testing.TB, file []byte) []fragment {
+	t.Helper()
+	d := vfs.NewDisk(1)
+	putFile(t, d, journalName, file)
+	f, err := d.Process("look").Open(journalName, vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, valid, best, err := readSlots(f)
+	if err != nil || best < 0 {
+		t.Fatalf("slots of a sound journal: %d, %v", best, err)
+	}
+	v := salvageFrom(file, slots, valid, best, simRing)
+	if v.unreadable > 0 {
+		t.Fatalf("%d bytes of a sound journal are unreadable", v.unreadable)
+	}
+	return v.found
+}
+
+// harm is one way to damage a journal.
+type harm struct {
+	what string
+	hit  []int // the entries that are not what they were; nil: who knows
+	do   func(b []byte) []byte
+}
+
+// headerFields are where the fields of an entry's header begin.
+var headerFields = map[string]int{"magic": 0, "hcrc": 4, "salt": 8, "pos": 16, "prev": 24, "dhint": 32, "epoch": 40, "uid": 48,
+	"off": 56, "last": 64, "meta": 72, "length": 80, "lprev": 88, "lcrc": 92, "name length": 96, "kind": 98, "deleted": 99, "reserved": 100, "pcrc": 104, "end": 108}
+
+func zeroed(from, to int) func([]byte) []byte {
+	return func(b []byte) []byte { clear(b[min(from, len(b)):min(to, len(b))]); return b }
+}
+
+// harms makes the damages of a journal with these entries.
+func harms(found []fragment, size int, rng *rand.Rand) (all []harm) {
+	add := func(hit []int, do func([]byte) []byte, format string, args ...any) {
+		all = append(all, harm{fmt.Sprintf(format, args...), hit, do})
+	}
+	flip := func(at int) func([]byte) []byte {
+		mask := byte(1) << rng.IntN(8)
+		return func(b []byte) []byte { b[at] ^= mask; return b }
+	}
+	begin := func(i int) int { return ringAt + found[i].at }
+	end := func(i int) int { return ringAt + found[i].at + int(found[i].length()) }
+	for i := range found {
+		for name, at := range headerFields {
+			add([]int{i}, flip(begin(i)+at), "%s of entry %d flipped", name, i)
+		}
+		payload := begin(i) + entryHeader
+		add([]int{i}, flip(payload), "name of entry %d flipped", i)
+		for range 3 {
+			add([]int{i}, flip(payload+rng.IntN(int(found[i].size))), "payload of entry %d flipped", i)
+		}
+		add([]int{i}, zeroed(begin(i), end(i)), "entry %d zeroed", i)
+		add([]int{i}, zeroed(begin(i), begin(i)+entryHeader), "header of entry %d zeroed", i)
+		add([]int{i}, zeroed(payload, end(i)), "payload of entry %d zeroed", i)
+		if i+1 < len(found) && found[i+1].at > found[i].at {
+			add([]int{i, i + 1}, zeroed(begin(i), end(i+1)), "entries %d and %d zeroed", i, i+1)
+			mask := flip(payload + 1)
+			add([]int{i, i + 1}, func(b []byte) []byte { return mask(flip(begin(i + 1))(b)) }, "entries %d and %d flipped", i, i+1)
+		}
+		add(nil, func(b []byte) []byte { return zeroed(begin(i), end(i))(zeroed(0, ringAt)(b)) }, "slots and entry %d zeroed", i)
+		add(nil, func(b []byte) []byte { return b[:begin(i)+entryHeader/2] }, "cut in the header of entry %d", i)
+		add(nil, func(b []byte) []byte { return b[:payload+int(found[i].size)/2] }, "cut in the payload of entry %d", i)
+	}
+	for at := 0; at < size; at += 512 {
+		add(nil, zeroed(at, at+512), "page at %d zeroed", at)
+	}
+	for slot := range 2 {
+		for at := range slotUsed {
+			add(nil, flip(slot*slotBytes+at), "byte %d of slot %d flipped", at, slot)
+		}
+	}
+	add(nil, zeroed(0, ringAt), "both slots zeroed")
+	add(nil, func(b []byte) []byte { return b[:0] }, "emptied")
+	add(nil, func(b []byte) []byte { return b[:slotBytes] }, "cut behind the first slot")
+	add(nil, func(b []byte) []byte { return b[:ringAt] }, "cut behind the slots")
+	add(nil, func(b []byte) []byte { return b[:len(b)-1] }, "cut by a byte")
+	add(nil, func(b []byte) []byte { return zeroed(0, ringAt)(b[:len(b)-512]) }, "slots zeroed and cut by a page")
+	return all
+}
+
+// TestRepairJournal defends: whatever happened to the journal, the repair brings
+// back all that is still in it; nothing acknowledged is dropped without a word;
+// sessions that were not hit lose nothing; and the store works again.
+func TestRepairJournal(t *testing.T) {
+	repaired, sessions := 0, 0
+	for seed, batches := range []int{1, 5, 12, 25, 60, 90} {
+		j := killed(t, uint64(seed), batches)
+		for _, power := range []bool{false, true} {
+			base := j.disk.Clone()
+			if power {
+				base.PowerCut(vfs.Cut{})
+			}
+			file, _ := base.CacheBytes(journalName)
+			found := entriesOf(t, file)
+			for _, h := range harms(found, len(file), rand.New(rand.NewPCG(uint64(seed), 7))) {
+				d := base.Clone()
+				broken := h.do(bytes.Clone(file))
+				putFile(t, d, journalName, broken)
+				done, err := j.repairedOn(d, power, broken)
+				if err == nil && !power && !strings.HasPrefix(h.what, "page") {
+					// The logs have it all, and it can be seen that they do.
+					for _, told := range done.Sessions {
+						err = errors.Join(err, fmt.Errorf("the report has %+v", told))
+					}
+				}
+				if err == nil && done.Changed {
+					repaired++
+					sessions += len(done.Sessions)
+					err = j.hurtOnly(d, h, found)
+				}
+				if err != nil {
+					t.Errorf("seed %d: %d batches, power cut %v, %s: %v\n%+v", seed, batches, power, h.what, err, done)
+				}
+				if t.Failed() && repaired > 0 {
+					t.FailNow()
+				}
+			}
+		}
+	}
+	t.Logf("%d journals repaired, %d times a session had something to tell", repaired, sessions)
+	if repaired < 1000 || sessions < 200 {
+		t.Errorf("too little of it was damaged: %d, %d", repaired, sessions)
+	}
+}
+
+// repairedOn repairs the journal of a disk and compares what is there then with
+// what was acknowledged. Everything is looked at after one more power cut, too.
+func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done hansard.JournalRepaired, err error) {
+	ctx := context.Background()
+	s, damage := joined(d.Process("repair"), 81)
+	if damage != nil && !errors.Is(damage, hansard.ErrDamaged) {
+		return done, damage
+	}
+	if done, err = s.RepairJournal(ctx); err != nil {
+		return done, fmt.Errorf("repair: %w", err)
+	}
+	if done.Changed != (damage != nil) {
+		return done, fmt.Errorf("repair of a journal with %v", damage)
+	}
+	if !done.Changed {
+		return done, nil // TestDamagedJournal looks at what is there then
+	}
+	if !strings.Contains(damage.Error(), done.Reason) || !strings.Contains(hansard.Hint(damage), "repair --journal") {
+		return done, fmt.Errorf("the reason is %q, and the hint %q", damage, hansard.Hint(damage))
+	}
+	if again, err := s.RepairJournal(ctx); err != nil || again.Changed {
+		return done, fmt.Errorf("the second repair: %+v, %v", again, err)
+	}
+	if err := j.told(s, done, power); err != nil {
+		return done, err
+	}
+	d.PowerCut(vfs.Cut{})
+	if old, _ := d.CacheBytes(done.Kept); !bytes.Equal(old, broken) {
+		return done, fmt.Errorf("%s has %d bytes, the old journal had %d", done.Kept, len(old), len(broken))
+	}
+	s, err = openOn(d.Process("after"), 82, simRing)
+	if err != nil {
+		return done, fmt.Errorf("open after the repair: %w", err)
+	}
+	if err := j.told(s, done, power); err != nil {
+		return done, fmt.Errorf("after a power cut: %w", err)
+	}
+	return done, nil
+}
+
+// told compares the sessions with what was acknowledged and with the report: every
+// event is there at its seq, or its session is damaged and was reported, or the
+// journal says that it lost something and not what.
+func (j *journaled) told(s *Store, done hansard.JournalRepaired, power bool) error {
+	ctx := context.Background()
+	all, err := findings(s, "")
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	for _, f := range all {
+		if f.File == journalName && f.Level == hansard.LevelDamage {
+			return fmt.Errorf("verify: %+v", f)
+		}
+	}
+	for id, acked := range j.acked {
+		i := slices.IndexFunc(done.Sessions, func(t hansard.SalvagedSession) bool { return t.Session == id })
+		damaged := i >= 0 && len(done.Sessions[i].Aside) > 0
+		n, end := 0, error(nil)
+		for e, err := range s.Read(ctx, id, hansard.Range{}) {
+			if end = err; err != nil {
+				break
+			}
+			if n >= len(acked) || string(e.Data) != acked[n] {
+				return fmt.Errorf("session %s: event %d is not what was acknowledged", id, n+1)
+			}
+			n++
+		}
+		info, err := s.Stat(ctx, id)
+		isDamaged := err == nil && info.Damaged() || errors.Is(err, hansard.ErrDamaged)
+		switch {
+		case isDamaged != damaged:
+			return fmt.Errorf("session %s: stat %+v, %v; read ends with %v; the report says %v", id, info, err, end, damaged)
+		case n == len(acked), damaged:
+		case !power:
+			return fmt.Errorf("session %s has %d events, %d were acknowledged, and the logs were not touched", id, n, len(acked))
+		case done.UnreadableBytes == 0 && n < j.last[id]:
+			return fmt.Errorf("session %s has %d events, %d were acknowledged, and nothing is said of it", id, n, len(acked))
+		}
+		if i >= 0 && done.Sessions[i].Events != hansard.Seq(n) {
+			return fmt.Errorf("session %s has %d events, told was %+v", id, n, done.Sessions[i])
+		}
+	}
+	return nil
+}
+
+// hurtOnly makes sure that a damage to some entries touched their sessions only,
+// and of those only what was in these entries and behind; that repairing the
+// sessions brings back what was set aside and follows; and that all take writes.
+func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []fragment) error {
+	ctx := context.Background()
+	s, err := openOn(d.Process("repair sessions"), 83, simRing)
+	if err != nil {
+		return err
+	}
+	for id, acked := range j.acked {
+		name := encodeName(id)
+		whole, safe := true, hansard.Seq(0)
+		for i, f := range found {
+			if f.name == name {
+				hit := slices.Contains(h.hit, i)
+				if whole = whole && !hit; whole {
+					safe = hansard.Seq(f.last)
+				}
+			}
+		}
+		info, err := s.Stat(ctx, id)
+		if h.hit != nil && whole && (err != nil || info.Damaged() || int(info.LastSeq) != len(acked)) {
+			return fmt.Errorf("session %s was not hit and has %d of %d events: %+v, %v", id, info.LastSeq, len(acked), info.Damage, err)
+		}
+		if h.hit != nil && err == nil && info.LastSeq < safe {
+			return fmt.Errorf("session %s has %d events, %d were before what was hit", id, info.LastSeq, safe)
+		}
+		if errors.Is(err, hansard.ErrDamaged) || err == nil && info.Damaged() {
+			if _, err := s.Repair(ctx, id); err != nil {
+				return fmt.Errorf("repair %s: %w", id, err)
+			}
+			was := info.LastSeq
+			if info, err = s.Stat(ctx, id); err != nil || info.Damaged() || info.LastSeq < was {
+				return fmt.Errorf("session %s after its repair: %+v, %v", id, info, err)
+			}
+		}
+		// A header that is lost takes no line with it.
+		if strings.HasPrefix(h.what, "header of") || strings.Contains(h.what, "flipped") && len(h.hit) == 1 && !strings.Contains(h.what, "name") && !strings.Contains(h.what, "payload") {
+			if int(info.LastSeq) < j.last[id] {
+				return fmt.Errorf("session %s has %d of %d events after its repair", id, info.LastSeq, len(acked))
+			}
+		}
+		r, err := s.Append(ctx, id, hansard.Batch{Create: true, Events: []hansard.Event{text("more")}})
+		if err != nil || r.First != info.LastSeq+1 {
+			return fmt.Errorf("append to %s: %+v, %v", id, r, err)
+		}
+		if err := wantSound(s, id); err != nil {
+			return err
+		}
+	}
+	return s.Close()
+}
+
+// TestRepairJournalCut cuts the power before every operation of the repair, and
+// repairs again.
+func TestRepairJournalCut(t *testing.T) {
+	states := 0
+	j := killed(t, 3, 12)
+	base := j.disk.Clone()
+	base.PowerCut(vfs.Cut{})
+	file, _ := base.CacheBytes(journalName)
+	found := entriesOf(t, file)
+	rng := rand.New(rand.NewPCG(3, 8))
+	all := harms(found, len(file), rng)
+	for range 12 {
+		h := all[rng.IntN(len(all))]
+		broken := h.do(bytes.Clone(file))
+		for n := 1; ; n++ {
+			d := base.Clone()
+			putFile(t, d, journalName, broken)
+			s, damage := joined(d.Process("first"), 84)
+			if damage == nil {
+				break // it did no harm
+			}
+			c := vfs.Cut{Keep: n * 37 % 101, Seed: uint64(n)}
+			d.CutAt(vfs.Match{Kind: vfs.OpChange, N: n}, c)
+			first, err := s.RepairJournal(context.Background())
+			if err == nil {
+				break // as many operations as it has
+			}
+			states++
+			d.ClearRules()
+			if err := j.again(d, first, broken); err != nil {
+				t.Fatalf("%s, power cut before operation %d, %+v: %v\n%s", h.what, n, c, err, trace(d, 40))
+			}
+		}
+	}
+	if t.Logf("%d states", states); states < 300 {
+		t.Errorf("only %d states", states)
+	}
+}
+
+// again repairs what a power cut in the middle of a repair left.
+func (j *journaled) again(d *vfs.Disk, first hansard.JournalRepaired, broken []byte) error {
+	now, _ := d.CacheBytes(journalName)
+	if bytes.Equal(now, broken) { // the cut was before the rename
+		done, err := j.repairedOn(d, true, broken)
+		if err == nil && !done.Changed {
+			err = errors.New("a damaged journal was left alone")
+		}
+		if err != nil {
+			err = fmt.Errorf("%w\n%+v", err, done)
+		}
+		return err
+	}
+	// What the first repair had to tell is on the disk: damaged sessions are.
+	s, err := openOn(d.Process("second"), 85, simRing)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	done, err := s.RepairJournal(context.Background())
+	if err != nil || done.Changed {
+		return fmt.Errorf("second repair: %+v, %v", done, err)
+	}
+	for id := range j.acked {
+		info, err := s.Stat(context.Background(), id)
+		if errors.Is(err, hansard.ErrDamaged) || err == nil && info.Damaged() {
+			first.Sessions = append(first.Sessions, hansard.SalvagedSession{Session: id, Events: info.LastSeq, Aside: []string{"some"}})
+		}
+	}
+	return j.told(s, first, true)
+}
+
+// TestRepairJournalAlone: the journal is not taken from under those who use it.
+func TestRepairJournalAlone(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	say(t, a, "s", nil, "one")
+	if _, err := a.RepairJournal(ctx); !errors.Is(err, hansard.ErrBusy) || !strings.Contains(hansard.Hint(err), "end every program") {
+		t.Errorf("with somebody else there: %v (%s), want ErrBusy", err, hansard.Hint(err))
+	}
+	say(t, a, "s", nil, "two") // it still takes part
+	say(t, b, "s", nil, "three")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := a.RepairJournal(ctx); err != nil || done.Changed {
+		t.Errorf("of a sound journal: %+v, %v", done, err)
+	}
+	say(t, a, "s", nil, "four")
+	// Damaged under the only one who has it open, who repairs it himself.
+	d.Poke(journalName, 0, make([]byte, ringAt))
+	if done, err := a.RepairJournal(ctx); err != nil || !done.Changed {
+		t.Errorf("of a journal without slots: %+v, %v", done, err)
+	}
+	say(t, a, "s", nil, "five")
+	d.PowerCut(vfs.Cut{})
+	hears(t, openSim(t, d.Process("c"), 3), "s", "one", "two", "three", "four", "five")
+}
+
+// TestRepairJournalOnDisk: the same on a real file system, with a journal of its
+// real size.
+func TestRepairJournalOnDisk(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "one")
+	say(t, s, "other", nil, "two")
+	say(t, s, "s", nil, "three")
+	if err := s.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "four")
+	path := filepath.Join(dir, journalName)
+	live, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, filepath.FromSlash(logPath("s")))
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if the power had been cut: "four" is in the journal only, whose slots are gone.
+	lines := linesOf(b)
+	clear(live[:ringAt])
+	if err := errors.Join(os.WriteFile(log, bytes.Join(lines[:3], nil), 0o600), os.WriteFile(path, live, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	say(t, s, "s", hansard.ErrDamaged, "refused")
+	done, err := s.RepairJournal(ctx)
+	if err != nil || !done.Changed || len(done.Sessions) != 1 || done.Sessions[0].Restored != 1 || done.Sessions[0].Aside != nil {
+		t.Fatalf("repair: %+v, %v", done, err)
+	}
+	hears(t, s, "s", "one", "three", "four")
+	hears(t, s, "other", "two")
+	say(t, s, "s", nil, "five")
+}

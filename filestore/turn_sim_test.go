@@ -1,0 +1,102 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"hansard"
+)
+
+// TestTurnSchedules defends: at most one grant is valid at any time, no write under
+// another is accepted, a dead holder's turn is had at once, and no holder that
+// lives and renews is robbed; whoever is stopped, killed, restarted in place or
+// has a clock that jumps. (P5)
+func TestTurnSchedules(t *testing.T) {
+	var all turnCounts
+	const each = 100
+	inWorlds(t, 56, 5_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		for i := range uint64(each) {
+			chaos := turnChaos{stop: 4, kill: 3}
+			switch i % 4 {
+			case 1:
+				chaos.jump = 200
+			case 2:
+				chaos = turnChaos{stop: 2, kill: 1, fault: 200}
+			case 3:
+				chaos = turnChaos{kill: 6}
+			}
+			w := newTurnWorld(seed*each+i, chaos)
+			if err := w.play(3, 8); err != nil {
+				t.Fatal(err)
+			}
+			states.Add(1)
+			all.add(&w.counts)
+		}
+	})
+	t.Logf("%d grants, %d taken of which %d stolen, %d moved, %d fenced, %d held; %d stops, %d kills", all.grants.Load(), all.taken.Load(),
+		all.stolen.Load(), all.moved.Load(), all.fenced.Load(), all.held.Load(), all.stops.Load(), all.kills.Load())
+	for what, n := range map[string]*atomic.Int64{"grant": &all.grants, "take-over": &all.taken, "move": &all.moved, "fenced write": &all.fenced,
+		"refusal": &all.held, "stop": &all.stops, "kill": &all.kills} {
+		if n.Load() < 100 {
+			t.Errorf("only %d times there was a %s", n.Load(), what)
+		}
+	}
+}
+
+// huntTurns plays schedules of every kind.
+func huntTurns(seed uint64, p plant) error {
+	for i := range uint64(8) {
+		w := newTurnWorld(seed*8+i, turnChaos{stop: 4, kill: 1 + int(i%2), fault: 300 * int(i%2)})
+		w.plant = p
+		if err := w.play(3, 8); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restoredLog puts an older log back in place, from before a grant: the next grant
+// has the same number, and must not let in who has the first one.
+func restoredLog(p plant) error {
+	ctx := context.Background()
+	w := newWorld(1)
+	w.plant = p
+	s, err := w.open(w.disk.Process("before"))
+	if err != nil {
+		return err
+	}
+	one := hansard.Batch{Create: true, Events: []hansard.Event{text("one")}}
+	if _, err := s.Append(ctx, "a", one); err != nil {
+		return err
+	}
+	backup, _ := w.disk.CacheBytes(logPath(encodeName("a")))
+	old, err := s.Acquire(ctx, "a", hansard.Claim{})
+	if err = errors.Join(err, s.Close(), putLog(w.disk, "a", backup)); err != nil {
+		return err
+	}
+	if s, err = w.open(w.disk.Process("after")); err != nil {
+		return err
+	}
+	now, err := s.Acquire(ctx, "a", hansard.Claim{})
+	if err != nil {
+		return err
+	}
+	if now.Grant == old.Grant || now.Grant.Number() != old.Grant.Number() {
+		return fmt.Errorf("grant %s follows the restored log, %s was before", now.Grant, old.Grant)
+	}
+	stale := hansard.Batch{Turn: old.Grant, Events: []hansard.Event{text("stale")}}
+	if _, err := s.Append(ctx, "a", stale); !errors.Is(err, hansard.ErrFenced) {
+		return fmt.Errorf("a write under %s, of another time, was answered %v while %s was held", old.Grant, err, now.Grant)
+	}
+	return s.Close()
+}
+
+// TestTurnRestoredLog: the same without the bug.
+func TestTurnRestoredLog(t *testing.T) {
+	if err := restoredLog(plantNone); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,542 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// The turns are played in virtual time: several processes of the real engine on a
+// simulated disk, whose clocks move only when all of them wait. They are stopped
+// and continued, killed and started again in place, and their clocks jump, at
+// moments chosen by a seed. What they were told is kept outside of the store.
+
+// turnWorld is one schedule.
+type turnWorld struct {
+	disk   *vfs.Disk
+	seed   uint64
+	rng    *rand.Rand
+	plant  plant
+	chaos  turnChaos
+	clock  time.Duration // of the world; each process adds a jump of its own
+	procs  []*turnProc
+	grants map[hansard.Grant]*grantSeen
+	order  []*grantSeen // the grants, as they were answered
+	newest uint64       // number of the newest grant that was answered
+	acked  map[hansard.Seq]hansard.Event
+	wrong  error
+	counts turnCounts
+}
+
+// turnChaos says what may happen in a world, in per mille of operations.
+type turnChaos struct{ stop, kill, fault, jump int }
+
+// turnCounts is what happened in a world, to see that it was not nothing.
+type turnCounts struct{ grants, fenced, taken, stolen, moved, stops, kills, held atomic.Int64 }
+
+func (c *turnCounts) add(o *turnCounts) {
+	for _, p := range [][2]*atomic.Int64{{&c.grants, &o.grants}, {&c.fenced, &o.fenced}, {&c.taken, &o.taken}, {&c.stolen, &o.stolen},
+		{&c.moved, &o.moved}, {&c.stops, &o.stops}, {&c.kills, &o.kills}, {&c.held, &o.held}} {
+		p[0].Add(p[1].Load())
+	}
+}
+
+// grantSeen is what was told about a grant.
+type grantSeen struct {
+	turn    hansard.Turn
+	keeper  *turnProc     // nil: it is not certain who
+	crowd   int           // processes that are renewing it; with two at once it is not certain any more
+	asked   time.Duration // when the acquire that gave it was invoked
+	renewed time.Duration // when the last renewal that succeeded was invoked
+	moved   bool          // another process than the one that was granted it renewed it, or tried
+
+	answered time.Duration
+	void     bool // somebody was told that it is over
+	givenUp  bool // its holder began to give it up
+}
+
+// turnProc is a process of a turnWorld.
+type turnProc struct {
+	w      *turnWorld
+	index  int
+	p      *vfs.Proc
+	s      *Store
+	rng    *rand.Rand
+	jump   time.Duration
+	until  time.Duration // it sleeps; 0: it does not
+	resume time.Duration // it is stopped
+	died   time.Duration
+	gone   bool
+	tag    int
+	steps  int
+}
+
+const turnSession = hansard.SessionID("s")
+
+func newTurnWorld(seed uint64, chaos turnChaos) *turnWorld {
+	d := vfs.NewDisk(seed)
+	d.PageSize, d.SectorSize = 512, 128
+	w := &turnWorld{disk: d, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), chaos: chaos,
+		grants: map[hansard.Grant]*grantSeen{}, acked: map[hansard.Seq]hansard.Event{}}
+	d.OnIdle(w.passTime)
+	return w
+}
+
+// passTime moves the clock to when the next process wakes up or is continued.
+func (w *turnWorld) passTime() bool {
+	next := time.Duration(-1)
+	for _, k := range w.procs {
+		at := k.until
+		if k.p.Stopped() {
+			at = k.resume
+		}
+		if !k.gone && at > 0 && (next < 0 || at < next) {
+			next = at
+		}
+	}
+	if next < 0 {
+		return false
+	}
+	w.clock = max(w.clock, next)
+	for _, k := range w.procs {
+		if k.p.Stopped() && k.resume <= w.clock {
+			k.p.Continue()
+		}
+	}
+	return true
+}
+
+// start has a process of this name do some steps.
+func (w *turnWorld) start(name string, steps int) *turnProc {
+	k := &turnProc{w: w, index: len(w.procs), p: w.disk.Process(name), rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.procs)+10))), steps: steps}
+	w.procs = append(w.procs, k)
+	w.disk.Go(k.p, func() {
+		k.run()
+		k.end()
+	})
+	return k
+}
+
+func (k *turnProc) end() {
+	if !k.gone {
+		k.p.Kill() // the end of a process, whatever it left open
+		k.gone, k.died = true, k.w.clock
+	}
+}
+
+// disturb stops, kills or restarts the process that has just done an operation.
+func (w *turnWorld) disturb(op vfs.Op) {
+	var k *turnProc
+	for _, o := range w.procs {
+		if o.p.Name() == op.Proc && !o.gone {
+			k = o
+		}
+	}
+	if k == nil || k.s == nil {
+		return
+	}
+	switch r := w.rng.IntN(1000); {
+	case r < w.chaos.stop:
+		k.p.Stop()
+		k.resume = w.clock + time.Duration(w.rng.IntN(800))*time.Millisecond
+		w.counts.stops.Add(1)
+	case r < w.chaos.stop+w.chaos.kill:
+		k.end()
+		w.counts.kills.Add(1)
+		w.start(op.Proc, k.steps) // in place, by the same name
+	}
+}
+
+func (w *turnWorld) config(k *turnProc, seed uint64) config {
+	rng := rand.New(rand.NewPCG(w.seed, seed))
+	return config{ringSize: simRing, inline: true, random: rng.Uint64, plant: w.plant,
+		now: func() time.Time { // a wall clock that nobody should believe
+			return time.Date(2026, 1, 1, rng.IntN(48), 0, 0, rng.IntN(1e9), time.UTC).Truncate(time.Microsecond)
+		},
+		mono: func() time.Duration { return w.clock + k.jump },
+		sleep: func(d time.Duration) {
+			k.until = w.clock + max(d, time.Millisecond)
+			_ = k.p.Await("time", func() bool { return w.clock >= k.until })
+			k.until = 0
+		}}
+}
+
+func (k *turnProc) fail(format string, args ...any) {
+	if k.w.wrong == nil {
+		k.w.wrong = fmt.Errorf("%s at %v: %w\n%s", k.p.Name(), k.w.clock, fmt.Errorf(format, args...), trace(k.w.disk, 80))
+	}
+}
+
+func (k *turnProc) run() {
+	s, err := open(k.p, Options{LockWait: time.Hour}, k.w.config(k, uint64(1000+k.index)))
+	if err != nil {
+		if !k.p.Dead() && !faulty(err) {
+			k.fail("open: %v", err)
+		}
+		return
+	}
+	k.s = s
+	_, err = s.Create(context.Background(), turnSession, hansard.Meta{})
+	k.unexpected("create", err, hansard.ErrExists)
+	for ; k.steps > 0 && !k.p.Dead(); k.steps-- {
+		k.step()
+	}
+	if k.rng.IntN(2) == 0 && !k.p.Dead() {
+		for g := range k.w.grants {
+			if k.w.grants[g].keeper == k {
+				k.w.grants[g].givenUp = true
+			}
+		}
+		k.unexpected("close", s.Close())
+	}
+}
+
+// unexpected tells of an error that is none of those that may be.
+func (k *turnProc) unexpected(what string, err error, may ...error) {
+	if err == nil || k.p.Dead() || k.w.chaos.fault > 0 && faulty(err) {
+		return
+	}
+	for _, e := range may {
+		if errors.Is(err, e) {
+			return
+		}
+	}
+	k.fail("%s: %v", what, err)
+}
+
+func (k *turnProc) step() {
+	if k.rng.IntN(1000) < k.w.chaos.jump {
+		k.jump += time.Duration(k.rng.IntN(5000)) * time.Millisecond
+	}
+	if k.w.chaos.fault > 0 && k.rng.IntN(1000) < k.w.chaos.fault {
+		for n := range 6 { // more than one: a claim looks before the lock and under it
+			if k.rng.IntN(2) == 0 {
+				m := vfs.Match{Proc: k.p.Name(), Name: "instances/*", Kind: vfs.OpOpen | vfs.OpTryLock | vfs.OpRead, N: 1 + n}
+				k.w.disk.Inject(m, vfs.Fault{Err: syscall.EMFILE})
+			}
+		}
+	}
+	switch r := k.rng.IntN(100); {
+	case r < 45:
+		k.holdTurn()
+	case r < 60:
+		k.plain()
+	case r < 75:
+		k.useOld()
+	case r < 82:
+		k.renewOther()
+	default:
+		k.s.cfg.sleep(time.Duration(k.rng.IntN(200)) * time.Millisecond)
+	}
+}
+
+// holdTurn acquires the turn, works under it, and leaves it somehow.
+func (k *turnProc) holdTurn() {
+	c := hansard.Claim{TTL: time.Duration(50+k.rng.IntN(400)) * time.Millisecond, Exclusive: k.rng.IntN(3) == 0}
+	c.Wait = []time.Duration{0, 100 * time.Millisecond, 3 * time.Second}[k.rng.IntN(3)]
+	if k.rng.IntN(5) == 0 {
+		c.MaxHold = time.Duration(50+k.rng.IntN(300)) * time.Millisecond
+	}
+	if k.rng.IntN(8) == 0 {
+		c.Steal = "for the test"
+	}
+	g := k.acquire(c)
+	if g == nil {
+		return
+	}
+	for range k.rng.IntN(6) {
+		if k.p.Dead() || !k.append(g.turn.Grant, false) {
+			return
+		}
+		k.s.cfg.sleep(time.Duration(k.rng.Int64N(int64(c.TTL) * 2 / 3)))
+		if k.rng.IntN(4) > 0 && !k.renew(g) {
+			return
+		}
+	}
+	if k.rng.IntN(5) > 0 { // else it walks away
+		k.release(g)
+	}
+}
+
+// acquire claims the turn and checks what it was told.
+func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
+	w := k.w
+	asked, newest := w.clock, w.newest
+	t, err := k.s.Acquire(context.Background(), turnSession, c)
+	var held *hansard.HeldError
+	if errors.As(err, &held) && !k.p.Dead() {
+		w.counts.held.Add(1)
+		k.corpseHolds(held.Turn.Grant, asked, c.Wait)
+		return nil
+	}
+	if err != nil {
+		k.unexpected("acquire", err)
+		return nil
+	}
+	w.counts.grants.Add(1)
+	if w.grants[t.Grant] != nil || t.Grant.Number() <= newest {
+		k.fail("grant %s was given, though %d was before", t.Grant, newest)
+	}
+	g := &grantSeen{turn: t, keeper: k, asked: asked, renewed: asked, answered: w.clock}
+	k.tookWell(g, c)
+	for old, seen := range w.grants {
+		if old.Number() < t.Grant.Number() {
+			seen.void = true
+		} else {
+			g.void = true // this answer came late
+		}
+	}
+	w.grants[t.Grant], w.order = g, append(w.order, g)
+	w.newest = max(w.newest, t.Grant.Number())
+	return g
+}
+
+// corpseHolds tells of a claim that was kept waiting by the dead.
+func (k *turnProc) corpseHolds(g hansard.Grant, asked, wait time.Duration) {
+	seen := k.w.grants[g]
+	if seen == nil || seen.keeper == nil || !seen.keeper.gone {
+		return
+	}
+	dead := seen.keeper.died
+	if wait == 0 && dead < asked || k.w.clock-dead > 300*time.Millisecond && wait > 300*time.Millisecond && k.resume < dead {
+		k.fail("the turn is held by %s, whose process is dead since %v (asked at %v)", g, dead, asked)
+	}
+}
+
+// tookWell checks, against what is known outside of the store, why a turn was
+// taken from its holder.
+func (k *turnProc) tookWell(g *grantSeen, c hansard.Claim) {
+	var r hansard.TurnRecord
+	for e, err := range k.s.Read(context.Background(), turnSession, hansard.Range{After: g.turn.Seq - 1, Limit: 1}) {
+		if err != nil {
+			k.unexpected("read", err, hansard.ErrDamaged)
+			return
+		}
+		if e.Turn != g.turn.Grant || json.Unmarshal(e.Data, &r) != nil || !r.Grants() {
+			k.fail("seq %d does not record grant %s: %s", g.turn.Seq, g.turn.Grant, e.Data)
+		}
+	}
+	from, w := k.w.grants[r.From], k.w
+	if r.Why != "" {
+		w.counts.taken.Add(1)
+	}
+	if r.Why == hansard.TurnStolen {
+		w.counts.stolen.Add(1)
+	}
+	if from == nil || w.chaos.jump > 0 {
+		return
+	}
+	switch r.Why {
+	case holderDead:
+		if from.keeper != nil && !from.keeper.gone && !from.givenUp {
+			k.fail("%s was taken from a holder that lives and was called dead", r.From)
+		}
+	case holderSilent:
+		// A renewal may have crossed the look that found silence.
+		crossed := w.chaos.stop > 0 || from.renewed == w.clock
+		if w.clock-from.renewed < from.turn.TTL && !crossed {
+			k.fail("%s was called silent %v after its renewal, its TTL is %v", r.From, w.clock-from.renewed, from.turn.TTL)
+		}
+	case holderOverdue:
+		if w.clock-from.asked < from.turn.MaxHold {
+			k.fail("%s was called overdue after %v of %v", r.From, w.clock-from.asked, from.turn.MaxHold)
+		}
+	}
+}
+
+// append writes under a grant, or without one, and checks what it was told.
+func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
+	k.tag++
+	e := text("%s.%d", k.p.Name(), k.tag)
+	e.Inbox = inbox
+	seen := k.w.grants[g]
+	void, asked := seen != nil && seen.void, k.w.clock
+	r, err := k.s.Append(context.Background(), turnSession, hansard.Batch{Turn: g, Events: []hansard.Event{e}})
+	var held *hansard.HeldError
+	switch {
+	case err == nil && void:
+		k.fail("a write under %s was accepted at seq %d, though it was over", g, r.First)
+	case err == nil:
+		e.Turn = g
+		k.w.acked[r.First] = e
+	case errors.Is(err, hansard.ErrFenced) && g != "":
+		k.w.counts.fenced.Add(1)
+		if seen != nil {
+			seen.void = true
+		}
+	case errors.As(err, &held) && g == "" && !inbox && held.Turn.Exclusive:
+		k.corpseHolds(held.Turn.Grant, asked, 0)
+	default:
+		k.unexpected("append", err)
+	}
+	return err == nil
+}
+
+func (k *turnProc) plain() { k.append("", k.rng.IntN(2) == 0) }
+
+// useOld writes under a grant of any time, or releases it.
+func (k *turnProc) useOld() {
+	for _, seen := range k.w.order {
+		if g := seen.turn.Grant; seen.void && k.rng.IntN(3) == 0 {
+			k.append(g, false)
+			err := k.s.Release(context.Background(), turnSession, g)
+			if err == nil {
+				k.fail("%s was released, though it was over", g)
+			}
+			k.unexpected("release of an old grant", err, hansard.ErrFenced)
+			return
+		}
+	}
+}
+
+// renew renews a grant and says whether it is still held.
+func (k *turnProc) renew(g *grantSeen) bool {
+	void, asked := g.void, k.w.clock
+	if g.keeper != k {
+		g.keeper, g.moved = nil, true // until we know
+	}
+	if g.crowd++; g.crowd > 1 {
+		g.crowd = 100
+	}
+	err := k.s.Renew(context.Background(), turnSession, g.turn.Grant)
+	switch {
+	case err == nil && void:
+		k.fail("%s was renewed, though it was over", g.turn.Grant)
+	case err == nil:
+		if g.keeper != k {
+			k.w.counts.moved.Add(1)
+		}
+		if g.keeper, g.renewed = k, asked; g.crowd > 1 {
+			g.keeper = nil
+		}
+	default:
+		k.unexpected("renew", err, hansard.ErrFenced)
+	}
+	if !k.p.Dead() {
+		g.crowd--
+	}
+	return err == nil
+}
+
+// renewOther renews a grant that another process keeps alive.
+func (k *turnProc) renewOther() {
+	for _, g := range k.w.order {
+		if !g.void && !g.givenUp && g.turn.Grant.Number() == k.w.newest {
+			k.renew(g)
+			return
+		}
+	}
+}
+
+func (k *turnProc) release(g *grantSeen) {
+	void := g.void
+	g.givenUp = true
+	err := k.s.Release(context.Background(), turnSession, g.turn.Grant)
+	switch {
+	case err == nil && void:
+		k.fail("%s was released, though it was over", g.turn.Grant)
+	case err == nil || errors.Is(err, hansard.ErrFenced):
+		g.void = true
+	default:
+		k.unexpected("release", err)
+	}
+}
+
+// play runs a schedule and examines what it left.
+func (w *turnWorld) play(procs, steps int) error {
+	first := w.start("P0", steps)
+	w.disk.OnOp(func(op vfs.Op) {
+		if first.s != nil { // there is a store
+			w.disturb(op)
+		}
+	})
+	for i := 1; i < procs; i++ {
+		w.start(fmt.Sprintf("P%d", i), steps)
+	}
+	err := w.disk.Run()
+	if err = errors.Join(err, w.wrong); err == nil {
+		w.disk.ClearRules()
+		err = w.examine()
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", w.seed, err)
+	}
+	return nil
+}
+
+// examine compares the log with what callers were told, and takes the turn, which
+// nobody can hold any more.
+func (w *turnWorld) examine() error {
+	ctx := context.Background()
+	s, err := openOn(w.disk.Process("after"), w.seed+77, simRing)
+	if err != nil {
+		return err
+	}
+	var grants hansard.Grants
+	records := map[hansard.Seq]hansard.Grant{}
+	for e, err := range s.Read(ctx, turnSession, hansard.Range{}) {
+		if errors.Is(err, hansard.ErrNotFound) && len(w.grants) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := grants.Next(&e); err != nil {
+			return err
+		}
+		if told, ok := w.acked[e.Seq]; ok && (string(told.Data) != string(e.Data) || told.Turn != e.Turn) {
+			return fmt.Errorf("seq %d is %s under %q, %s under %q was acknowledged", e.Seq, e.Data, e.Turn, told.Data, told.Turn)
+		}
+		delete(w.acked, e.Seq)
+		records[e.Seq] = e.Turn
+		if err := w.diedBefore(&e); err != nil {
+			return err
+		}
+	}
+	for seq := range w.acked {
+		return fmt.Errorf("seq %d was acknowledged and is not there", seq)
+	}
+	for g, seen := range w.grants {
+		if records[seen.turn.Seq] != g {
+			return fmt.Errorf("grant %s was answered and is not at seq %d", g, seen.turn.Seq)
+		}
+	}
+	for f, err := range s.Verify(ctx, turnSession) {
+		if err != nil || f.Level == hansard.LevelDamage {
+			return fmt.Errorf("verify: %+v, %v", f, err)
+		}
+	}
+	t, err := s.Acquire(ctx, turnSession, hansard.Claim{})
+	if err != nil {
+		return fmt.Errorf("acquire after it all: %w", err)
+	}
+	if t.Grant.Number() != grants.Last.Number()+1 {
+		return fmt.Errorf("grant %s follows %s", t.Grant, grants.Last)
+	}
+	return s.Close()
+}
+
+// diedBefore checks that a holder that was called dead was so, when the one who
+// said it was answered at the latest.
+func (w *turnWorld) diedBefore(e *hansard.Event) error {
+	var r hansard.TurnRecord
+	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || r.Why != holderDead {
+		return nil
+	}
+	from, next := w.grants[r.From], w.grants[e.Turn]
+	if from == nil || next == nil || from.keeper == nil || from.givenUp || from.moved {
+		return nil
+	}
+	if !from.keeper.gone || from.keeper.died > next.answered {
+		return fmt.Errorf("%s was taken from a holder that lived and was called dead", r.From)
+	}
+	return nil
+}

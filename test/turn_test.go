@@ -1,0 +1,371 @@
+//go:build unix
+
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// TestTurnKill9: the holder is killed, and who waits in another process gets the
+// turn at once, not after the TTL. The holder's program, and what that had started,
+// die with it. (Failures 1, 4 and 19.)
+func TestTurnKill9(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	slowest := time.Duration(0)
+	holder := startAgent(t, store, "--ttl", longTTL).up()
+	for range scale(5) {
+		next := startAgent(t, store, "--ttl", longTTL, "--wait", "forever").waiting()
+		began := time.Now()
+		must(t, holder.cmd.Process.Kill())
+		next.up()
+		slowest = max(slowest, time.Since(began))
+		gone(t, holder.pid)
+		if want := holder.grant.Number() + 1; next.grant.Number() != want {
+			t.Errorf("the next grant is %s, behind %s", next.grant, holder.grant)
+		}
+		if code := next.appends("mine"); code != 0 {
+			t.Errorf("the next holder's append: exit code %d", code)
+		}
+		holder = next
+	}
+	holder.finish()
+	t.Logf("the slowest take-over took %v", slowest)
+	if slowest > 10*time.Second {
+		t.Errorf("a take-over took %v: that is no notice of a death", slowest)
+	}
+	withoutRemains(t, store)
+}
+
+// TestTurnKillTakesAllDown: with the command die its program and the children of
+// that, also where the program is a shell that could not end them.
+func TestTurnKillTakesAllDown(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	p := start(t, turnOn(store, nil, "sh", "-c", "trap '' TERM HUP; sleep 600 & echo $$ $!; wait"), nil)
+	var shell, child int
+	if _, err := fmt.Sscan(p.line(), &shell, &child); err != nil {
+		t.Fatal(err)
+	}
+	must(t, p.cmd.Process.Kill())
+	gone(t, shell)
+	gone(t, child)
+	withoutRemains(t, store)
+}
+
+// TestTurnKillAnywhere: the command is killed at random moments, while it opens
+// the store, takes the turn, runs, releases. The next one gets the turn at once,
+// every time. (Failures 3 and 18.)
+func TestTurnKillAnywhere(t *testing.T) {
+	rng, store := seeded(t), newStore(t)
+	ok(t, store, "new", demo)
+	held := 0
+	for range scale(40) {
+		p := start(t, turnOn(store, []string{"--ttl", longTTL, "--exclusive"}, "true"), nil)
+		time.Sleep(time.Duration(rng.IntN(40_000)) * time.Microsecond) // the random moment
+		_ = p.cmd.Process.Kill()                                       // it may have ended
+		p.exit()
+		if _, g := proveTurns(t, store); g.Current != nil {
+			held++
+		}
+		if r := run(t, turnOn(store, []string{"--ttl", longTTL}, "true")); r.code != 0 {
+			t.Fatalf("the next turn: exit code %d, stderr %s", r.code, r.stderr)
+		}
+	}
+	t.Logf("%d of %d were killed while they had the turn", held, scale(40))
+	withoutRemains(t, store)
+}
+
+// TestTurnStopped: the holder is stopped for longer than its TTL, and another
+// takes over. What the old one's program still writes is refused, and when the
+// holder goes on the program is told. (Failures 7 and 20.)
+func TestTurnStopped(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	old := startAgent(t, store, "--ttl", "300ms", "--label", "sleeper").up()
+	if code := old.appends("before"); code != 0 {
+		t.Errorf("an append of the holder: exit code %d", code)
+	}
+	old.signal(syscall.SIGSTOP) // the command alone: its program goes on
+	next := startAgent(t, store, "--ttl", longTTL, "--wait", "forever", "--label", "successor").up()
+	if code := old.appends("stale"); code != 5 {
+		t.Errorf("the old holder's append: exit code %d, want 5", code)
+	}
+	if code := next.appends("fresh"); code != 0 {
+		t.Errorf("the new holder's append: exit code %d", code)
+	}
+	old.signal(syscall.SIGCONT)
+	if line := old.line(); line != "told" {
+		t.Errorf("the program that lost its turn: %q", line)
+	}
+	if code := old.exit(); code != 5 || !strings.Contains(old.stderr.String(), "successor") {
+		t.Errorf("exit code %d, stderr %s", code, old.stderr)
+	}
+	if code := next.appends("still mine"); code != 0 {
+		t.Errorf("the new holder, after the old one left: exit code %d", code)
+	}
+	next.finish()
+	events, _ := proveTurns(t, store)
+	for _, e := range events {
+		if string(e.Data) == `"stale"` {
+			t.Errorf("seq %d was written by a holder that had lost its turn", e.Seq)
+		}
+	}
+	withoutRemains(t, store)
+}
+
+// TestTurnStolen: a holder that lives is told within moments, and the reason is on
+// record. MaxHold ends a turn whose program is stuck. (Failure 8.)
+func TestTurnStolen(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	old := startAgent(t, store, "--ttl", longTTL).up()
+	ok(t, store, "turn", demo, "--steal", "--reason", "it hangs")
+	if line := old.line(); line != "told" {
+		t.Errorf("the program that was robbed: %q", line)
+	}
+	if code := old.exit(); code != 5 {
+		t.Errorf("exit code %d, stderr %s", code, old.stderr)
+	}
+	if out := ok(t, store, "show", demo); !strings.Contains(out, "stolen from turn 1") || !strings.Contains(out, "it hangs") {
+		t.Errorf("the record: %s", out)
+	}
+	stuck := startAgent(t, store, "--ttl", longTTL, "--max-hold", "2s").up()
+	next := startAgent(t, store, "--wait", "forever").up()
+	if code := stuck.exit(); code != 5 {
+		t.Errorf("exit code %d, stderr %s", code, stuck.stderr)
+	}
+	next.finish()
+	withoutRemains(t, store)
+}
+
+// TestTurnContention: 16 processes want one turn for 20 s. There are never two
+// holders, by a witness that knows nothing of turns and by the log; and nobody
+// gets less than a quarter of his share.
+func TestTurnContention(t *testing.T) {
+	const processes, seconds = 16, 20
+	store, witness := newStore(t), filepath.Join(t.TempDir(), "witness")
+	ok(t, store, "new", demo)
+	var contenders []*process
+	for i := range processes {
+		contenders = append(contenders, start(t, worker(t, "contend", store, witness, fmt.Sprint("c", i), scale(seconds)), nil))
+	}
+	counts, total := make([]int, processes), 0
+	for i, p := range contenders {
+		if code := p.exit(); code != 0 {
+			t.Fatalf("contender %d: exit code %d, stderr %s", i, code, p.stderr)
+		}
+		if _, err := fmt.Sscanf(p.line(), "turns %d", &counts[i]); err != nil {
+			t.Fatal(err)
+		}
+		total += counts[i]
+	}
+	share := float64(total) / processes
+	for i, n := range counts {
+		if float64(n) < share/4 {
+			t.Errorf("contender %d had %d turns, a fair share is %.0f", i, n, share)
+		}
+	}
+	events, g := proveTurns(t, store)
+	if got := int(g.Last.Number()); got < total || total < 10*processes {
+		t.Errorf("%d grants in the log, %d turns were had: too few", got, total)
+	}
+	t.Logf("%d turns in %d s, each process %v; %d events", total, scale(seconds), counts, len(events))
+	withoutRemains(t, store)
+}
+
+// TestTurnCommands: the same with the command, whose program is the witness.
+func TestTurnCommands(t *testing.T) {
+	const processes = 16
+	store, witness := newStore(t), filepath.Join(t.TempDir(), "witness")
+	ok(t, store, "new", demo)
+	var all []*process
+	for range processes {
+		cmd := turnOn(store, []string{"--wait", "forever", "--ttl", longTTL}, os.Args[0], store, witness)
+		cmd.Env = append(cmd.Env, workerEnv+"=witness")
+		all = append(all, start(t, cmd, nil))
+	}
+	for _, p := range all {
+		if code := p.exit(); code != 0 {
+			t.Errorf("exit code %d, stderr %s", code, p.stderr)
+		}
+	}
+	if _, g := proveTurns(t, store); g.Last.Number() != processes {
+		t.Errorf("the last grant is %s, want number %d", g.Last, processes)
+	}
+	withoutRemains(t, store)
+}
+
+// TestTurnNobodyWaits: one process holds the turn from beginning to end, following
+// the session, while 8 others append 1,000 messages: all are stored, and the
+// holder's program sees each of them. (Failures 10 and 12.)
+func TestTurnNobodyWaits(t *testing.T) {
+	const writers, each = 8, 125
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	for _, mode := range []string{"", "--exclusive"} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			flags, inbox := []string{"--ttl", longTTL, "--label", "reader"}, ""
+			if mode != "" {
+				flags, inbox = append(flags, mode), `,"inbox":true`
+			}
+			seen := make(chan hansard.Event, 2*writers*each)
+			holder := start(t, turnOn(store, flags, program, "tail", "-f", demo, "-n", "1", "--json"), func(line string) {
+				var e hansard.Event
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Error(err)
+				}
+				seen <- e
+			})
+			first := <-seen // the grant: it is up
+			if mode != "" {
+				refused(t, store)
+			}
+			var feeders []*process
+			for w := range writers {
+				p := start(t, command(store, "append", demo, "--jsonl", "-", "--each", "--json"), nil)
+				go func() {
+					for i := range each {
+						fmt.Fprintf(p.stdin, `{"data":"%d.%d"%s}`+"\n", w, i, inbox)
+					}
+					p.stdin.Close()
+				}()
+				feeders = append(feeders, p)
+			}
+			for _, p := range feeders {
+				if code := p.exit(); code != 0 {
+					t.Errorf("a writer: exit code %d, stderr %s", code, p.stderr)
+				}
+			}
+			got := map[string]bool{}
+			for last := first.Seq; len(got) < writers*each; {
+				select {
+				case e := <-seen:
+					if last++; e.Seq != last || e.Turn != "" || e.Inbox != (mode != "") || got[string(e.Data)] {
+						t.Fatalf("the holder saw %+v, want a new one, seq %d", e, last)
+					}
+					got[string(e.Data)] = true
+				case <-time.After(waitMax):
+					t.Fatalf("the holder saw %d of %d", len(got), writers*each)
+				}
+			}
+			if out := ok(t, store, "turn", demo, "--show", "--json"); !strings.Contains(out, string(first.Turn)) {
+				t.Errorf("it was not held all the time: %s", out)
+			}
+			holder.signal(syscall.SIGINT)
+			if code := holder.exit(); code != 130 {
+				t.Errorf("the holder: exit code %d, stderr %s", code, holder.stderr)
+			}
+		})
+	}
+	withoutRemains(t, store)
+}
+
+// refused checks that an exclusive turn keeps out what is not for the inbox, and
+// that whoever is kept out learns by whom. (Failure 13: it is not any failure.)
+func refused(t *testing.T, store string) {
+	t.Helper()
+	for _, args := range [][]string{{"append", demo, "x"}, {"set", demo, "--title", "x"}, {"rm", demo, "--yes"}, {"turn", demo, "--", "true"}} {
+		r := run(t, command(store, append(append([]string{args[0], args[1]}, "--json"), args[2:]...)...))
+		if code, message := r.failure(); r.code != 5 || code != "held" || !strings.Contains(message, "by reader pid ") {
+			t.Errorf("%v beside an exclusive turn: exit code %d, %s", args, r.code, r.stderr)
+		}
+	}
+}
+
+// TestTurnSpellings: two names of one store are one store. (Failure 15.)
+func TestTurnSpellings(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(store, link))
+	holder := startAgent(t, store, "--ttl", longTTL).up()
+	for _, other := range []string{link, store + "/../" + filepath.Base(store), "file:" + link} {
+		if r := run(t, turnOn(other, nil, "true")); r.code != 5 {
+			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
+		}
+		// The program knows its turn by any of them.
+		if r := run(t, command(other, "append", demo, "x", "--turn", string(holder.grant))); r.code != 0 {
+			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
+		}
+	}
+	holder.finish()
+	withoutRemains(t, store)
+}
+
+// TestTurnHandles: what a program can do wrong with a turn is answered, and hurts
+// nobody else: releasing twice, releasing after loss, using after release, acquiring
+// twice in one process. (Failures 9 and 11.)
+func TestTurnHandles(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	s, ctx := open(t, store), t.Context()
+	write := func(g hansard.Grant) error {
+		_, err := s.Append(ctx, demo, hansard.Batch{Turn: g, Events: []hansard.Event{{Data: []byte("1")}}})
+		return err
+	}
+	fenced := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, hansard.ErrFenced) {
+			t.Errorf("%s: %v, want fenced", what, err)
+		}
+	}
+	first, err := hansard.Take(ctx, s, demo, hansard.Claim{TTL: 10 * time.Minute, Label: "first"})
+	must(t, err)
+	// Twice in one process: it is held, by name, and waiting does not deadlock.
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
+		var held *hansard.HeldError
+		if _, err := hansard.Take(ctx, s, demo, hansard.Claim{Wait: wait}); !errors.As(err, &held) || held.Turn.Holder.Label != "first" {
+			t.Errorf("a second turn in one process: %v", err)
+		}
+	}
+	must(t, write(first.Grant()))
+	must(t, first.Release())
+	other := startAgent(t, store, "--ttl", longTTL).up()
+	fenced("a second release", first.Release())
+	fenced("a write after the release", write(first.Grant()))
+	fenced("a renewal after the release", s.Renew(ctx, demo, first.Grant()))
+	if code := other.appends("mine"); code != 0 {
+		t.Errorf("the holder after all that: exit code %d", code)
+	}
+	other.finish()
+
+	second, err := hansard.Take(ctx, s, demo, hansard.Claim{TTL: 10 * time.Minute})
+	must(t, err)
+	thief := startAgent(t, store, "--ttl", longTTL, "--steal", "--reason", "test").up()
+	select {
+	case <-second.Context().Done():
+	case <-time.After(waitMax):
+		t.Error("the context of a stolen turn goes on")
+	}
+	fenced("a release after the loss", second.Release())
+	fenced("a write after the loss", write(second.Grant()))
+	if code := thief.appends("mine"); code != 0 {
+		t.Errorf("the thief after all that: exit code %d", code)
+	}
+	thief.finish()
+	must(t, s.Close())
+	withoutRemains(t, store)
+}
+
+// TestTurnNested: a turn inside of itself is refused at once, however long it
+// would wait. (Failure 11.)
+func TestTurnNested(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	r := run(t, turnOn(store, nil, program, "turn", demo, "--wait", "forever", "--", "true"))
+	if r.code != 5 || !strings.Contains(r.stderr, "runs in that turn already") {
+		t.Errorf("exit code %d, stderr %s", r.code, r.stderr)
+	}
+	withoutRemains(t, store)
+}
