@@ -22,6 +22,7 @@ const (
 	opAcquire
 	opRenew
 	opRelease
+	opImport
 )
 
 // request is one write on its way through the commit.
@@ -39,7 +40,9 @@ type request struct {
 	bodies [][]byte // the events' lines, but for what the commit adds
 	inbox  bool     // an exclusive turn lets it in
 	claim  *hansard.Claim
-	size   int // more than its lines take
+	part   *hansard.Part // of opImport
+	left   []int         // and how many lines of their batches follow its lines
+	size   int           // more than its lines take
 
 	state atomic.Int32
 	done  chan struct{} // closed when receipt and err are set
