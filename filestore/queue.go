@@ -154,11 +154,6 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 			if r.state.CompareAndSwap(queued, withdrawn) {
 				return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
 			}
-			if r.op == opAcquire {
-				// A turn that is granted to nobody would be in everybody's way.
-				<-r.done
-				return r.receipt, r.err
-			}
 			return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
 		case <-timer.C:
 			if r.state.CompareAndSwap(queued, withdrawn) {

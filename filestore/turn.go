@@ -83,14 +83,30 @@ func (s *Store) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 		return hansard.Turn{}, err
 	}
 	if _, err := s.submit(ctx, r); err != nil {
-		// If it is in the log nevertheless, it is so as one given up.
-		s.giveUp(w.name, r.granted.Grant)
+		s.abandon(r)
 		return hansard.Turn{}, err
 	}
 	if s.planted(plantLeaseLate) {
 		return r.granted, s.keepAlive(w.name, &r.granted, 0)
 	}
 	return r.granted, nil
+}
+
+// abandon sees to it that a grant whose claimant did not wait for it is in nobody's
+// way: if it is in the log, or gets there, it is so as one given up.
+func (s *Store) abandon(r *request) {
+	select {
+	case <-r.done:
+		s.giveUp(r.name, r.granted.Grant)
+		return
+	default:
+	}
+	if r.state.Load() == taken {
+		go func() {
+			<-r.done // however slow the disk
+			s.giveUp(r.name, r.granted.Grant)
+		}()
+	}
 }
 
 // turnSize is more than a line about the turn takes, but for what a claim brings.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -251,4 +252,42 @@ func (l *waitingLine) count(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.m[name])
+}
+
+// TestAcquireGivenUpInTheCommit: who stops waiting for a turn while it is being
+// granted is let go, and the grant is in nobody's way.
+func TestAcquireGivenUpInTheCommit(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	s.syncMu.Lock() // a disk that does not answer
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
+		answered <- err
+	}()
+	for {
+		s.queue.mu.Lock()
+		taken := s.queue.leading && len(s.queue.waiting) == 0
+		s.queue.mu.Unlock()
+		if taken {
+			break
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-answered; !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("who stopped waiting is told %v", err)
+	}
+	s.syncMu.Unlock()
+	next, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Minute, TTL: time.Hour})
+	if err != nil || next.Grant.Number() != 2 {
+		t.Errorf("the next one gets %+v, %v", next, err)
+	}
 }
