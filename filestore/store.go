@@ -11,7 +11,8 @@
 //
 // The files follow the data down: store → queue → commit → session → line →
 // journal → apply; recover and checkpoint beside them; read, wait, list, verify
-// and repair on the other side. ARCHITECTURE.md tells the life of one append,
+// and repair on the other side. A turn is decided in turnplan, asked for in turn,
+// kept alive in lease, watched in holder and waited for in courtesy. ARCHITECTURE.md tells the life of one append,
 // FORMAT.md the bytes.
 //
 // Caveats: one machine. File systems on which flock does not reach all

@@ -249,6 +249,39 @@ func TestTurnWaits(t *testing.T) {
 	}
 }
 
+// TestTurnInstanceRemoved: somebody who cleans up instances/ makes others take the
+// holder for dead, until it says that it lives.
+func TestTurnInstanceRemoved(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, b := twoOn(t, d)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{})
+	clean := func() {
+		for _, name := range d.Names() {
+			if strings.HasPrefix(name, instancesDir+"/") {
+				putFile(t, d, name, nil)
+			}
+		}
+	}
+	clean()
+	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
+	clean()
+	putFile(t, d, a.inst.name, []byte("a copy of somebody's"))
+	two := take(t, b, "s", hansard.Claim{})
+	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "robbed, and told so")
+	want(t, "release", b.Release(ctx, "s", two.Grant), nil)
+	three := take(t, a, "s", hansard.Claim{})
+	wantHeld(t, b, "s", hansard.Claim{}, three.Grant)
+	want(t, "close", errors.Join(a.checkpoint(true), a.Close(), b.Close()), nil)
+	for _, name := range d.Names() {
+		if strings.HasPrefix(name, instancesDir+"/") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
 // TestTurnMaxHoldLapses: the holder's process itself says when MaxHold is over,
 // while its caller sleeps.
 func TestTurnMaxHoldLapses(t *testing.T) {

@@ -139,6 +139,9 @@ func (p *plan) acquire(sess *session, r *request) error {
 		}
 		from, why = t.held.Grant, seen.state
 	}
+	if err := p.store.inst.renew(p.store.fs); err != nil {
+		return fmt.Errorf("acquire the turn: %w", err)
+	}
 	record := hansard.NewTurnRecord(r.claim, from, why)
 	record.Instance = p.store.inst.base()
 	g := hansard.NextGrant(t.last, p.store.cfg.random())
@@ -167,6 +170,9 @@ func (p *plan) renew(sess *session, r *request) error {
 		return err
 	}
 	if err := hansard.Fence(r.id, t.held, r.turn, false); err != nil {
+		return err
+	}
+	if err := p.store.inst.renew(p.store.fs); err != nil {
 		return err
 	}
 	if ours := t.instance == p.store.inst.base(); ours {
