@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -287,6 +288,30 @@ func TestTurnInstanceRemoved(t *testing.T) {
 	for _, name := range d.Names() {
 		if strings.HasPrefix(name, instancesDir+"/") {
 			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// TestTurnUnknownGrant: a grant whose outcome is open is in nobody's way, whether
+// it is in the log or not.
+func TestTurnUnknownGrant(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []vfs.Kind{vfs.OpSync, vfs.OpWrite} {
+		for _, name := range []string{journalName, logPath("s"), "instances/*"} {
+			d := vfs.NewDisk(1)
+			a, b := twoOn(t, d)
+			say(t, a, "s", nil, "hello")
+			d.Inject(vfs.Match{Proc: "a", Kind: kind, Name: name}, vfs.Fault{Err: syscall.EIO, Always: true})
+			_, err := a.Acquire(ctx, "s", hansard.Claim{Exclusive: true})
+			d.ClearRules()
+			if err == nil {
+				continue // what failed is not needed for a grant, or was worked around
+			}
+			say(t, b, "s", nil, "past it")
+			take(t, b, "s", hansard.Claim{})
+			if len(a.leases.held) > 0 {
+				t.Errorf("%v of %s fails: a lease is left", kind, name)
+			}
 		}
 	}
 }
