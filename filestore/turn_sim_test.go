@@ -100,3 +100,13 @@ func TestTurnRestoredLog(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestTurnTold: who is refused because of a holder was told what stays true,
+// wherever the power fails.
+func TestTurnTold(t *testing.T) {
+	for seed := range uint64(3) {
+		if err := huntTold(5000+seed, plantNone); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
