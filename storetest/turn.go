@@ -237,6 +237,17 @@ func turnClaims(x *env) {
 		x.wantTurn("with a hard label", x.store, "s", &turn)
 		x.release(x.store, "s", turn.Grant)
 	}
+	// What is as long as it may be, and longer when it is written down.
+	longest := hold(strings.Repeat("\x01", hansard.MaxNameBytes))
+	longest.Steal = strings.Repeat("\x02", hansard.MaxTitleBytes)
+	for range 3 {
+		turn := x.acquire(x.store, "s", longest)
+		x.wantTurn("with the longest label", x.store, "s", &turn)
+		if err := x.store.Renew(x.ctx, "s", turn.Grant); err != nil {
+			x.Errorf("Renew: %v", err)
+		}
+		longest.Exclusive = !longest.Exclusive
+	}
 }
 
 func turnShown(x *env) {
