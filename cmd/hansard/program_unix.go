@@ -66,13 +66,19 @@ func startProgram(cmd *exec.Cmd) (*program, error) {
 // was stopped from the terminal stops this process too, so that the shell gets
 // its prompt.
 func (p *program) look() (status int, ended bool) {
+	child := p.cmd.Process.Pid
+	whose := child
+	if os.Getpid() == 1 {
+		whose = -1 // in a container orphans become our children, and nobody else waits for them
+	}
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(p.cmd.Process.Pid, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(whose, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil || pid == 0: // no child is not possible: only this reaps it
 			return 0, false
+		case pid != child:
 		case ws.Stopped():
 			p.stopped()
 		case ws.Signaled():
