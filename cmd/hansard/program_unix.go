@@ -80,7 +80,7 @@ func (p *program) look() (status int, ended bool) {
 			return 0, false
 		case pid != child:
 		case ws.Stopped():
-			p.stopped()
+			p.stopped(ws.StopSignal())
 		case ws.Signaled():
 			return exitSignal + int(ws.Signal()), true
 		case ws.Exited():
@@ -91,11 +91,11 @@ func (p *program) look() (status int, ended bool) {
 
 // stopped does to our own process group what was done to the program's. Without
 // a terminal, or without a shell that could continue us, it is not ours to follow.
-func (p *program) stopped() {
-	if p.tty == nil {
+func (p *program) stopped(by syscall.Signal) {
+	switch {
+	case p.tty == nil || orphaned() && by != syscall.SIGTSTP:
 		return
-	}
-	if orphaned() {
+	case orphaned():
 		p.signal(syscall.SIGCONT)
 		return
 	}
