@@ -1,14 +1,17 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,6 +247,151 @@ func TestTurnWaits(t *testing.T) {
 	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b), "\x00") != "" {
 		t.Errorf("the instance file has something left: %q, %v", b, err)
 	}
+}
+
+// TestTurnMaxHoldLapses: the holder's process itself says when MaxHold is over,
+// while its caller sleeps.
+func TestTurnMaxHoldLapses(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	var stores [2]*Store
+	for i := range stores {
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores[i] = s
+	}
+	say(t, stores[0], "s", nil, "hello")
+	take(t, stores[0], "s", hansard.Claim{TTL: time.Hour, MaxHold: 50 * time.Millisecond})
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	two, err := stores[1].Acquire(bounded, "s", hansard.Claim{Wait: hansard.Forever})
+	if err != nil || two.Grant.Number() != 2 {
+		t.Fatalf("acquire past MaxHold: %+v, %v", two, err)
+	}
+	wantChanges(t, stores[0], "s", "1 granted", "2 taken overdue")
+}
+
+// TestTurnCourtesy: processes that contend for a turn get it equally often, though
+// each asks again as soon as it has given it back.
+func TestTurnCourtesy(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	const procs, rounds = 6, 120
+	var stores [procs]*Store
+	for i := range stores {
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores[i] = s
+	}
+	say(t, stores[0], "s", nil, "hello")
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	var shares [procs]int64
+	for i, s := range stores {
+		wg.Go(func() {
+			for total.Add(1) <= rounds {
+				turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+				if err == nil {
+					shares[i]++
+					_, err = s.Append(ctx, "s", hansard.Batch{Turn: turn.Grant, Events: []hansard.Event{text("%d", i)}})
+				}
+				if err = errors.Join(err, s.Release(ctx, "s", turn.Grant)); err != nil {
+					t.Errorf("process %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("shares %v", shares)
+	for i, n := range shares {
+		if n < rounds/procs/4 {
+			t.Errorf("process %d had the turn %d times of %d", i, n, rounds)
+		}
+	}
+	changes(t, stores[0], "s")
+}
+
+// TestTurnVerify: a write under a grant that was over, and one past an exclusive
+// turn, are found in the log by who was not there.
+func TestTurnVerify(t *testing.T) {
+	ctx := context.Background()
+	for _, exclusive := range []bool{false, true} {
+		d := vfs.NewDisk(1)
+		cfg := simConfig(1, simRing)
+		cfg.plant = plantNoFence
+		a, err := open(d.Process("a"), Options{LockWait: time.Hour}, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(t, a, "s", nil, "hello")
+		one := take(t, a, "s", hansard.Claim{Exclusive: exclusive})
+		sayUnder(t, a, "s", one.Grant, nil, "mine")
+		if exclusive {
+			say(t, a, "s", nil, "past it")
+		} else {
+			want(t, "release", a.Release(ctx, "s", one.Grant), nil)
+			sayUnder(t, a, "s", one.Grant, nil, "stale")
+		}
+		b := openSim(t, d.Process("b"), 2)
+		found := ""
+		for f, err := range b.Verify(ctx, "s") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Level == hansard.LevelDamage {
+				found = fmt.Sprintf("line %d: %s", f.Line, f.Message)
+			}
+		}
+		if !strings.Contains(found, "line 5: seq 4") && !strings.Contains(found, "line 6: seq 5") {
+			t.Errorf("exclusive %v: verify found %q", exclusive, found)
+		}
+		if !exclusive {
+			say(t, b, "s", nil, "the session goes on")
+		}
+	}
+}
+
+// TestTurnRepair: a repair that lost lines ends the turn, whose holder may have
+// lost it in them; the next grant is another one.
+func TestTurnRepair(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{})
+	sayUnder(t, a, "s", one.Grant, nil, "mine")
+	two := take(t, a, "s", hansard.Claim{Steal: "now"})
+	sayUnder(t, a, "s", two.Grant, nil, "mine too")
+	want(t, "checkpoint", a.checkpoint(true), nil)
+	log, _ := d.CacheBytes(logPath("s"))
+	lines := bytes.SplitAfter(log, []byte("\n"))
+	broken := slices.Concat(lines[:4]...)
+	broken = append(broken, changed(lines[4], 30, 'X')...)
+	if err := putLog(d, "s", append(broken, lines[5]...)); err != nil {
+		t.Fatal(err)
+	}
+	b := openSim(t, d.Process("b"), 2)
+	r, err := b.Repair(ctx, "s")
+	if err != nil || !r.Changed || r.Events != 4 {
+		t.Fatalf("repair: %+v, %v", r, err)
+	}
+	wantChanges(t, b, "s", "1 granted", "1 ended repaired")
+	for _, g := range []hansard.Grant{one.Grant, two.Grant} {
+		sayUnder(t, b, "s", g, hansard.ErrFenced, "of a time that is lost")
+	}
+	three := take(t, b, "s", hansard.Claim{})
+	if three.Grant == two.Grant {
+		t.Errorf("grant %s was given twice", two.Grant)
+	}
+	sayUnder(t, b, "s", three.Grant, nil, "on")
+	wantChanges(t, b, "s", "1 granted", "1 ended repaired", "2 granted")
 }
 
 // count is how many wait for a session's turn.
