@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -88,6 +89,9 @@ func (p *plan) add(r *request) {
 		err = p.append(sess, r)
 	}
 	r.err = err
+	if errors.Is(err, hansard.ErrHeld) && p.store.planted(plantHeldEarly) {
+		r.dep = 0
+	}
 }
 
 // create drafts the header of a new session.

@@ -25,6 +25,7 @@ const (
 	plantErrorIsDead         // take an error of looking at a holder for his death
 	plantGrantEarly          // answer a grant before it is durable
 	plantLeaseLate           // write a lease after its grant
+	plantHeldEarly           // tell of a holder before his grant is durable
 	plantCount
 )
 

@@ -20,6 +20,7 @@ var plantNames = map[plant]string{
 	plantLostLockFile: "lock file removed",
 	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
 	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
+	plantHeldEarly: "holder told before his grant is durable",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
@@ -63,6 +64,8 @@ func hunt(p plant) error {
 		disasters = append(disasters, huntReaders)
 	case plantReplayEarly:
 		disasters = append(disasters, huntSharedKeys)
+	case plantHeldEarly:
+		disasters = append(disasters, huntTold)
 	default:
 		var states atomic.Int64
 		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })
@@ -181,6 +184,17 @@ func huntReaders(seed uint64, p plant) error {
 // huntSharedKeys has all processes append under the same keys, and cuts the
 // power everywhere.
 func huntSharedKeys(seed uint64, p plant) error {
+	return huntStopped(seed, p, func(k *worker) { k.shared = true })
+}
+
+// huntTold does the same with processes that want the same turns.
+func huntTold(seed uint64, p plant) error {
+	return huntStopped(seed, p, func(k *worker) { k.taking = true })
+}
+
+// huntStopped stops one process between its writes and their syncs while others
+// do the same as it, and cuts the power everywhere.
+func huntStopped(seed uint64, p plant, work func(*worker)) error {
 	w := newWorld(seed)
 	w.plant = p
 	var states atomic.Int64
@@ -188,7 +202,7 @@ func huntSharedKeys(seed uint64, p plant) error {
 	var all []*worker
 	for i := range 3 {
 		k := w.spawn(fmt.Sprintf("P%d", i), 8, uint64(100+i))
-		k.shared = true
+		work(k)
 		all = append(all, k)
 	}
 	// The first one stops between each of its writes and the sync of it.
@@ -242,7 +256,7 @@ func huntStoppedCheckpoint(seed uint64, p plant) error {
 // TestSimHunts: the hunts find nothing where no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills} {
+		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntTold, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills} {
 			if err := hunt(5000+seed, plantNone); err != nil {
 				t.Fatal(err)
 			}

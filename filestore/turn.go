@@ -106,14 +106,18 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	}
 	name := encodeName(id)
 	t, err := s.readTurn(ctx, id)
+	if err == nil {
+		err = hansard.Fence(id, t.held, g, false)
+	}
+	if errors.Is(err, hansard.ErrFenced) || errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrNotFound) {
+		s.giveUp(name, g)
+	}
 	if err != nil {
 		return err
 	}
-	if err := hansard.Fence(id, t.held, g, false); err != nil {
-		s.giveUp(name, g)
+	if ours, err := s.keeps(t.instance); err != nil {
 		return err
-	}
-	if s.keeps(t.instance) {
+	} else if ours {
 		if ok, err := s.renewOwn(name, id, g); ok {
 			return err
 		}
@@ -168,6 +172,7 @@ func (s *Store) releaseAll(patience time.Duration) {
 	if len(all) > 0 {
 		s.submitAll(ctx, all)
 	}
+	s.leases.stopAll()
 }
 
 // Turn implements [hansard.Store].

@@ -295,11 +295,7 @@ func TestFailure10_WaitShorterThanTheHoldLosesTheMessage(t *testing.T) {
 
 func TestFailure11_NestedAcquire(t *testing.T) {
 	ctx := context.Background()
-	s, err := Open(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
 	one := take(t, s, "s", hansard.Claim{})
 	// Neither a deadlock nor a second owner.
@@ -307,7 +303,7 @@ func TestFailure11_NestedAcquire(t *testing.T) {
 	wantHeld(t, s, "s", hansard.Claim{Wait: 20 * time.Millisecond}, one.Grant)
 	bounded, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	_, err = s.Acquire(bounded, "s", hansard.Claim{Wait: hansard.Forever})
+	_, err := s.Acquire(bounded, "s", hansard.Claim{Wait: hansard.Forever})
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, hansard.ErrHeld) {
 		t.Errorf("acquire until the context ends: %v", err)
 	}
