@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"hansard"
@@ -50,7 +53,7 @@ func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncerta
 		if ctx.Err() != nil {
 			return nil, uncertain, ctx.Err()
 		}
-		if !passing(err) || !s.reached.Load() || time.Since(began) > s.patience || s.closing.Err() != nil {
+		if !passing(err) || !s.reached.Load() && nobodyThere(err) || time.Since(began) > s.patience || s.closing.Err() != nil {
 			return nil, uncertain, err
 		}
 		select {
@@ -71,6 +74,12 @@ func passing(err error) bool {
 	}
 	var p *wire.Problem
 	return errors.As(err, &p) && p.Type == wire.ProblemType("closing")
+}
+
+// nobodyThere tells whether an address leads nowhere, as far as that can be told.
+func nobodyThere(err error) bool {
+	var unknown *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) || errors.As(err, &unknown) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
 // once sends a request once. sent says that the server may have acted on it
@@ -160,6 +169,17 @@ func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain boo
 		}
 		uncertain = true // the answer broke off
 	}
+}
+
+// Probe tells whether the server's store takes writes.
+func (s *Store) Probe(ctx context.Context) error {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = s.answer(ctx, &request{method: http.MethodGet, path: "/readyz"}, nil)
+	return err
 }
 
 func sessionPath(id hansard.SessionID, more string) string {

@@ -102,9 +102,11 @@ func (s *Store) takeWriteLock() error {
 		if s.planted(plantNoLock) && s.attached {
 			break
 		}
+		began := time.Now()
 		if err := s.files.write.Lock(vfs.LockExclusive); err != nil {
 			return fmt.Errorf("lock: %w", err)
 		}
+		since(&s.measures.locks, &s.measures.lockNanos, began)
 		if s.planted(plantLostLockFile) {
 			break
 		}
@@ -278,7 +280,9 @@ func (s *Store) datasync(r *ring) error {
 		// Somebody's sync failed before the ring could be replaced.
 		return fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
 	}
+	began := time.Now()
 	err := r.f.Datasync()
+	since(&s.measures.syncs, &s.measures.syncNanos, began)
 	if err != nil && s.planted(plantRetrySync) {
 		return r.f.Datasync()
 	}

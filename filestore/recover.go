@@ -236,6 +236,9 @@ func (s *Store) recover() error {
 			settled = again == end && againChain == chain
 		}
 	}
+	if end > sl.start {
+		s.measures.recoveries.Add(1) // the last to leave did not empty it
+	}
 	// The journal may have been renamed into place by a process that died.
 	if err := s.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
@@ -500,6 +503,7 @@ func (s *Store) dropApplied() {
 // or by an empty one of another size. It is what follows a failed sync: the old
 // file can't be believed any more. On failure writes are refused until it works.
 func (s *Store) rotate(size uint64) (err error) {
+	s.measures.rotations.Add(1)
 	defer func() {
 		if err != nil {
 			s.w.flags |= wFlagFailed

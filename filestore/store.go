@@ -92,6 +92,7 @@ type Store struct {
 	checked   checked
 	keys      keyIndexes
 	catalog   catalog
+	measures  measures
 	workers   sync.WaitGroup // the leader and the background checkpoint
 	kick      chan struct{}  // wakes the background checkpoint
 	ckMu      sync.Mutex     // one checkpoint at a time in this process

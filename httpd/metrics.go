@@ -59,10 +59,27 @@ func newMetrics(store hansard.Store) *metrics {
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.problems, m.appends, m.events, m.bytes, m.turns, m.turnWait,
 		m.followers, m.sockets, m.droppedFollowers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if c, ok := store.(prometheus.Collector); ok {
-		m.registry.MustRegister(c)
+	if c, ok := store.(measured); ok {
+		m.registry.MustRegister(storeMeasures{c})
 	}
 	return m
+}
+
+// measured is a store that counts what it does: syncs, waits for locks, recoveries.
+type measured interface {
+	Measures() map[string]float64
+}
+
+// storeMeasures tells them to Prometheus.
+type storeMeasures struct{ store measured }
+
+func (storeMeasures) Describe(chan<- *prometheus.Desc) {} // whatever the engine has
+
+func (c storeMeasures) Collect(to chan<- prometheus.Metric) {
+	for name, value := range c.store.Measures() {
+		desc := prometheus.NewDesc("hansard_store_"+name, "Of the store's engine, since this server opened it.", nil, nil)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value)
+	}
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {

@@ -1,0 +1,316 @@
+//go:build unix
+
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/client"
+)
+
+const serverToken = "a-token-for-the-servers-of-tests"
+
+// server is the command serving a store, at an address that it keeps when it is
+// killed and started again.
+type server struct {
+	t              *testing.T
+	store, address string
+	mu             sync.Mutex
+	*process
+}
+
+func startServer(t *testing.T, store string) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, store: store, address: l.Addr().String()}
+	l.Close()
+	s.begin()
+	return s
+}
+
+// begin starts the server and waits until it listens.
+func (s *server) begin() {
+	s.t.Helper()
+	s.process = start(s.t, command(s.store, "serve", "--listen", s.address, "--token", serverToken, "--json"), nil)
+	if line := s.process.line(); !strings.Contains(line, s.address) {
+		s.t.Fatalf("serve says %s", line)
+	}
+}
+
+// remoteClient is a client that appends and follows, come what may.
+type remoteClient struct {
+	name    string
+	servers []*server
+	l       *ledger
+	stop    <-chan struct{} // ends the appending
+	target  *atomic.Int64   // the last seq there will be, once it is known
+	pace    time.Duration
+	got     []stored // what it saw
+}
+
+const remoteSession = "demo"
+
+// batch is the n-th batch of a client: the same each time it is asked for.
+func (c *remoteClient) batch(n int) (name string, b hansard.Batch) {
+	name = fmt.Sprintf("%s-%d", c.name, n)
+	size := 1 + n%3
+	for i := range size {
+		b.Events = append(b.Events, hansard.Event{Data: newMark(name, i, size, 10+n%200).encode()})
+	}
+	return name, b
+}
+
+func (c *remoteClient) ack(name string, r hansard.Receipt) {
+	c.l.ack(name, place{remoteSession, uint64(r.First), uint64(r.Last)})
+}
+
+// see takes an event, which must be the next one.
+func (c *remoteClient) see(e hansard.Event) error {
+	if want := hansard.Seq(len(c.got) + 1); e.Seq != want {
+		return fmt.Errorf("%s: saw seq %d, want %d", c.name, e.Seq, want)
+	}
+	var m mark
+	if err := json.Unmarshal(e.Data, &m); err != nil {
+		return err
+	}
+	c.got = append(c.got, stored{uint64(e.Seq), m})
+	return nil
+}
+
+// saw tells whether it saw all there will be.
+func (c *remoteClient) saw() bool {
+	target := c.target.Load()
+	return target > 0 && int64(len(c.got)) >= target
+}
+
+// stopped tells whether the appending is over.
+func (c *remoteClient) stopped() bool {
+	select {
+	case <-c.stop:
+		return true
+	case <-time.After(c.pace):
+		return false
+	}
+}
+
+// overHTTP appends with package client and follows: by itself, or by a stream of
+// server-sent events.
+func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
+	s, err := client.New("http://"+c.servers[0].address, &client.Options{Token: serverToken, Patience: waitMax})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	// A server that was never reached is no reason for patience, so it is
+	// reached before it is killed.
+	for _, err := s.Stat(ctx, remoteSession); err != nil; _, err = s.Stat(ctx, remoteSession) {
+		if ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	following := make(chan error, 1)
+	go func() {
+		if stream {
+			following <- c.followStream(ctx)
+		} else {
+			following <- c.followClient(ctx, s)
+		}
+	}()
+	for n := 0; !c.stopped(); n++ {
+		name, b := c.batch(n)
+		r, err := s.Append(ctx, remoteSession, b)
+		if err != nil {
+			return fmt.Errorf("%s: append: %w", c.name, err)
+		}
+		c.ack(name, r)
+	}
+	return <-following
+}
+
+func (c *remoteClient) followClient(ctx context.Context, s hansard.Store) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // the last event may come before anybody knows that it is the last
+		<-c.stop
+		for c.target.Load() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	for e, err := range hansard.Follow(ctx, s, remoteSession, 0) {
+		if err != nil {
+			return fmt.Errorf("%s: follow: %w", c.name, err)
+		}
+		if err := c.see(e); err != nil || c.saw() {
+			return err
+		}
+	}
+	return nil
+}
+
+// followStream follows by server-sent events, and comes back with the last seq.
+func (c *remoteClient) followStream(ctx context.Context) error {
+	for try := 0; !c.saw(); try++ {
+		err := c.streamOnce(ctx, c.servers[try%len(c.servers)].address)
+		if err != nil && !errors.Is(err, errCut) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: it saw %d events: %w", c.name, len(c.got), ctx.Err())
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // the server may be away
+		}
+	}
+	return nil
+}
+
+// errCut is a connection that was lost, as happens to servers that are killed.
+var errCut = errors.New("the connection was lost")
+
+func (c *remoteClient) streamOnce(ctx context.Context, address string) error {
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+"/v1/sessions/"+remoteSession+"/events/stream", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+serverToken)
+	req.Header.Set("Last-Event-ID", fmt.Sprint(len(c.got)))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return errCut
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("%s: stream: %s %s", c.name, res.Status, text)
+	}
+	lines := bufio.NewReader(res.Body)
+	for !c.saw() {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return errCut
+		}
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		var e hansard.Event
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			return fmt.Errorf("%s: %w: %s", c.name, err, line)
+		}
+		if err := c.see(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overWebSocket appends and follows on one connection after the other. A batch
+// whose receipt did not come is sent again on the next, with its key.
+func (c *remoteClient) overWebSocket(ctx context.Context) error {
+	n := 0 // the batch that is not acknowledged yet
+	for try := 0; ; try++ {
+		err := c.socketOnce(ctx, c.servers[try%len(c.servers)].address, &n)
+		if err == nil || !errors.Is(err, errCut) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: it saw %d events: %w", c.name, len(c.got), ctx.Err())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// socketMessage is what the server says.
+type socketMessage struct {
+	Op      string
+	Events  []hansard.Event
+	Receipt hansard.Receipt
+	Problem *struct{ Type, Detail string }
+}
+
+func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) error {
+	conn, _, err := websocket.Dial(ctx, "ws://"+address+"/v1/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + serverToken}}})
+	if err != nil {
+		return errCut
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(64 << 20)
+	send := func(v any) error {
+		text, err := json.Marshal(v)
+		if err == nil && conn.Write(ctx, websocket.MessageText, text) != nil {
+			err = errCut
+		}
+		return err
+	}
+	type order map[string]any
+	if err := send(order{"op": "follow", "session": remoteSession, "after": len(c.got)}); err != nil {
+		return err
+	}
+	sendBatch := func() error {
+		name, b := c.batch(*n)
+		return send(order{"op": "append", "session": remoteSession, "batch": order{"events": given(b.Events), "key": name}})
+	}
+	appending := !c.stopped()
+	if appending {
+		if err := sendBatch(); err != nil {
+			return err
+		}
+	}
+	for appending || !c.saw() {
+		_, text, err := conn.Read(ctx)
+		if err != nil {
+			return errCut
+		}
+		var m socketMessage
+		if err := json.Unmarshal(text, &m); err != nil {
+			return err
+		}
+		for _, e := range m.Events {
+			if err := c.see(e); err != nil {
+				return err
+			}
+		}
+		switch m.Op {
+		case "stored":
+			name, _ := c.batch(*n)
+			c.ack(name, m.Receipt)
+			*n++
+			if appending = !c.stopped(); appending {
+				if err := sendBatch(); err != nil {
+					return err
+				}
+			}
+		case "problem", "ended":
+			return fmt.Errorf("%s: %s", c.name, text)
+		}
+	}
+	return nil
+}
+
+// given is events as they are sent.
+func given(events []hansard.Event) (out []map[string]json.RawMessage) {
+	for _, e := range events {
+		out = append(out, map[string]json.RawMessage{"data": e.Data})
+	}
+	return out
+}
