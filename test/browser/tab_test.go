@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long anything in the page may take before a test gives up.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // tab is a tab of the browser with storage of its own. It notes whatever the page
 // should not do, and fails the test for it at the end.
@@ -194,7 +194,7 @@ func (p *tab) press(key string) {
 	params.Key = key
 	switch {
 	case key == "Enter":
-		params.Text, params.WindowsVirtualKeyCode, params.Code = "", 13, "Enter"
+		params.Text, params.WindowsVirtualKeyCode, params.Code = "\r", 13, "Enter"
 	case key == "Escape":
 		params.WindowsVirtualKeyCode, params.Code = 27, "Escape"
 	case len(key) == 1:

@@ -214,6 +214,6 @@ function rawButton(row, event) {
   return h("button.raw", { type: "button", title: "Show the event as JSON", "aria-label": `Show event ${event.seq} as JSON`, onclick: () => {
     const shown = row.querySelector(":scope > .raw-box");
     if (shown) shown.remove();
-    else row.append(h("div.raw-box", null, codeBox(stringify(event, 2), `event ${event.seq}`)));
+    else row.append(h("div.raw-box", null, codeBox(stringify(event, 2), "json")));
   } }, icon("braces"));
 }

@@ -119,7 +119,7 @@ export class SessionView {
       ...Object.entries(info.labels ?? {}).map(([k, v]) => h("button.label", { type: "button", title: `Sessions with ${k}=${v}`, onclick: () => this.#hooks.label(`${k}=${v}`) }, h("bdi", null, `${k}=${v}`))),
       ...(info.state === null || info.state === undefined ? [] : [this.#stateButton()]),
       h("span.quiet", { title: `created ${exactTime(info.created)}` }, size(info.bytes)));
-    this.#document.replaceChildren(codeBox(stringify(info.state ?? null, 2), "state"));
+    this.#document.replaceChildren(codeBox(stringify(info.state ?? null, 2), "json"));
     if (info.damage) this.#damaged(info.damage);
   }
 
