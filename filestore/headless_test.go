@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,9 @@ func (w *written) wantHeadless(s *Store, d *vfs.Disk, log []byte, done hansard.R
 	}
 	if got != done.Events {
 		return fmt.Errorf("%d events, told were %d", got, done.Events)
+	}
+	if !slices.ContainsFunc(w.ends, func(e batchEnd) bool { return e.seq == done.Lost }) {
+		return fmt.Errorf("%d events are lost, and a half of a batch is kept", done.Lost)
 	}
 	if one, all := w.damagedAt(log); all {
 		lost, last := w.behind(log)
@@ -147,6 +151,11 @@ func TestRepairHeader(t *testing.T) {
 		{"something in front", func(log []byte) []byte { return append([]byte("x\n"), log...) }, "given", `{"a":1,"b":2}`, 0},
 		{"all of it", func(log []byte) []byte { clear(log[:bytes.IndexByte(log, '\n')]); return log }, "", `{"b":2}`, 0},
 		{"its line removed", func(log []byte) []byte { return log[bytes.IndexByte(log, '\n')+1:] }, "", `{"b":2}`, 0},
+		{"another event instead", func(log []byte) []byte {
+			e := text("foreign")
+			st := stamp{seq: 1, time: "2026-02-01T00:00:00.000000Z", prev: 77}
+			return append(appendEvent(nil, &st, encodeBody(nil, &e, "", "")), log[bytes.IndexByte(log, '\n')+1:]...)
+		}, "", `{"b":2}`, 0},
 		{"the first event, too", func(log []byte) []byte { clear(log[:len(linesOf(log)[0])+50]); return log }, "", `{"b":2}`, 1},
 		{"the patch, too", func(log []byte) []byte { clear(log[:len(log)-len(linesOf(log)[3])-20]); return log }, "", "", 2},
 	} {
@@ -179,8 +188,8 @@ func TestRepairHeader(t *testing.T) {
 				t.Fatalf("repair: %+v, %v", done, err)
 			}
 			info, err := s.Stat(ctx, "s")
-			if err != nil || info.Title != c.title || strings.Trim(string(info.State), " ") != c.state && !(c.state == "" && string(info.State) == "null") {
-				t.Errorf("title %q, state %s, %v; want %q, %s", info.Title, info.State, err, c.title, c.state)
+			if err != nil || info.Damaged() || info.Title != c.title || strings.Trim(string(info.State), " ") != c.state && !(c.state == "" && string(info.State) == "null") {
+				t.Errorf("title %q, state %s, %v, %v; want %q, %s", info.Title, info.State, info.Damage, err, c.title, c.state)
 			}
 			if r := add(3, hansard.Batch{}); !r.Replayed || r.First != 3 {
 				t.Errorf("key 3 again: %+v", r)
