@@ -38,6 +38,9 @@ func TestLive(t *testing.T) {
 	p.live()
 	s.hansard("", "append", "talk", "--role", "assistant", "--author", "planner", "Yes, **me**.")
 	p.sees("Yes, me.")
+	// One that comes in many pieces.
+	s.hansard(fmt.Sprintf("%q\n", strings.Repeat("many pieces ", 400_000)+"the last one"), "append", "talk", "--jsonl", "-")
+	p.until(`document.querySelector('.event[data-seq="3"] .more')`)
 	s.hansard("", "set", "talk", "--title", "A talk with a planner")
 	p.until(`document.querySelector("h2.title").textContent == "A talk with a planner"`)
 	s.hansard("", "set", "talk", "--state", `{"step":"third"}`)
@@ -60,7 +63,7 @@ func TestLive(t *testing.T) {
 		s.hansard("", "append", "talk", fmt.Sprintf("and after: %d", round))
 		p.sees(fmt.Sprintf("and after: %d", round))
 	}
-	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"; got != want {
+	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"; got != want {
 		t.Errorf("the page shows events %s, want %s", got, want)
 	}
 	p.until("document.querySelectorAll('.notice').length == 0") // what was said about it is gone

@@ -171,6 +171,10 @@ export async function* serverSent(response, alive) {
       const { done, value } = await reader.read();
       if (done) return;
       alive();
+      if (!/[\r\n]/.test(value)) { // the middle of a large event: splitting it each time would be slow
+        rest += value;
+        continue;
+      }
       const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
       rest = lines.pop();
       for (const line of lines) {

@@ -86,7 +86,9 @@ export class Composer {
 
   #fit() {
     this.#text.style.height = "auto";
-    this.#text.style.height = `${Math.min(this.#text.scrollHeight, innerHeight * 0.4)}px`;
+    const needs = this.#text.scrollHeight, most = innerHeight * 0.4;
+    this.#text.style.height = `${Math.min(needs, most)}px`;
+    this.#text.style.overflowY = needs > most ? "auto" : "hidden";
   }
 
   async send(inbox = this.#inbox.checked) {
