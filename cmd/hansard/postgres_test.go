@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +27,10 @@ func TestPostgres(t *testing.T) {
 		}
 		return stdout.String() + stderr.String()
 	}
-	on := func(want int, args ...string) string { t.Helper(); return hansard(want, append(args, "--store", store)...) }
+	on := func(want int, args ...string) string {
+		t.Helper()
+		return hansard(want, append(args, "--store", store)...)
+	}
 
 	if out := on(exitNotFound, "ls"); !strings.Contains(out, "there is no store") {
 		t.Errorf("ls of an empty database: %s", out)
@@ -71,5 +77,34 @@ func TestPostgres(t *testing.T) {
 	hansard(exitOK, "append", "demo", "more", "--store", files)
 	if out := hansard(exitOther, "copy", store, files); !strings.Contains(out, "NOT THE SAME") {
 		t.Errorf("copy over a session that went on: %s", out)
+	}
+}
+
+// TestServeWarnsOfSettings: who serves a database that is set up to lose what it
+// acknowledged is told so when the server starts.
+func TestServeWarnsOfSettings(t *testing.T) {
+	server := pgtest.New(t)
+	for _, c := range []struct {
+		setting string
+		warned  bool
+	}{{"synchronous_commit=on", false}, {"synchronous_commit=off", true}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		out, stdout := io.Pipe()
+		var stderr bytes.Buffer
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--token-file", filepath.Join(t.TempDir(), "tokens"),
+				"--store", server.Schema(t) + "&" + c.setting}, strings.NewReader(""), stdout, &stderr)
+			stdout.Close()
+		}()
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "serving") {
+			t.Errorf("%s: serve says %q, %v", c.setting, line, err)
+		}
+		go io.Copy(io.Discard, out)
+		cancel()
+		<-ended
+		if warned := strings.Contains(stderr.String(), "warning: synchronous_commit is off: "); warned != c.warned {
+			t.Errorf("%s: warned %v\n%s", c.setting, warned, &stderr)
+		}
 	}
 }
