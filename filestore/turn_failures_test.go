@@ -338,7 +338,7 @@ func TestFailure13_BusyLooksLikeAnyFailure(t *testing.T) {
 	r := say(t, b, "s", hansard.ErrHeld, "kept out")
 	_, err := b.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("kept out")}})
 	var held *hansard.HeldError
-	if !errors.As(err, &held) || held.Turn.Grant != turn.Grant || !strings.Contains(err.Error(), "planner") || hansard.Hint(err) == "" || r.Last != 0 {
+	if !errors.As(err, &held) || held.Turn.Grant != turn.Grant || !strings.Contains(err.Error(), "planner") || hansard.Hint(err) == "" || r.Last != 0 || held.Turn.Renewed.IsZero() {
 		t.Errorf("%v (%s)", err, hansard.Hint(err))
 	}
 }

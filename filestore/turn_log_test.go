@@ -88,3 +88,35 @@ func TestTurnRepair(t *testing.T) {
 	sayUnder(t, b, "s", three.Grant, nil, "on")
 	wantChanges(t, b, "s", "1 granted", "1 ended repaired", "2 granted")
 }
+
+// TestTurnClonedStore: a store that was copied while a turn was held, and a machine
+// that was restarted, give grants that were never given before.
+func TestTurnClonedStore(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{Exclusive: true})
+	clone, restarted := d.Clone(), d.Clone()
+	restarted.PowerCut(vfs.Cut{})
+	next := hansard.Claim{Steal: "to have a second one here, too"}
+	grants := []hansard.Grant{one.Grant, take(t, a, "s", next).Grant}
+	for i, other := range []*vfs.Disk{clone, restarted} {
+		if i == 0 { // where its holder has never been
+			other.PowerCut(vfs.Cut{Keep: 100})
+		}
+		s := openSim(t, other.Process("b"), uint64(10+i))
+		turn := take(t, s, "s", hansard.Claim{})
+		if turn.Grant.Number() != 2 || slices.Contains(grants, turn.Grant) {
+			t.Errorf("grant %s, after %v elsewhere", turn.Grant, grants)
+		}
+		for _, g := range grants {
+			sayUnder(t, s, "s", g, hansard.ErrFenced, "of the other store")
+		}
+		grants = append(grants, turn.Grant)
+		wantChanges(t, s, "s", "1 granted", "2 taken dead")
+	}
+	for _, g := range grants[2:] {
+		sayUnder(t, a, "s", g, hansard.ErrFenced, "of a clone")
+	}
+	sayUnder(t, a, "s", grants[1], nil, "mine")
+}

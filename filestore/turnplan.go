@@ -99,17 +99,19 @@ func (p *plan) fence(sess *session, r *request) (corpse string, err error) {
 		return "", nil
 	}
 	err = hansard.Fence(r.id, t.held, r.turn, r.inbox)
-	if !errors.Is(err, hansard.ErrHeld) {
+	var held *hansard.HeldError
+	if !errors.As(err, &held) {
 		return "", err
 	}
-	seen, lookErr := p.store.look(sess.name, t)
+	seen, err := p.store.look(sess.name, t)
 	switch {
-	case lookErr != nil:
-		return "", lookErr
+	case err != nil:
+		return "", err
 	case seen.state == holderDead:
 		return holderDead, nil
 	}
-	return "", err
+	held.Turn.Renewed = seen.renewed
+	return "", held
 }
 
 // acquire grants the turn, if it is free, its holder is gone, or it is stolen.
