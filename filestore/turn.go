@@ -13,10 +13,6 @@ import (
 // has its lease: see turnplan.go for the first and lease.go for the second. Here
 // is the way to it, and the waiting.
 
-// turnPoll is how often a claimant looks whether the holder still lives: a death
-// wakes nobody.
-const turnPoll = 50 * time.Millisecond
-
 // Acquire implements [hansard.Store].
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
 	if err := s.usable(ctx, id); err != nil {
@@ -48,7 +44,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 // tryTurn looks at the turn and claims it if it is to be had and this claimant is
 // next. Else held is who has it, or nil when it is free for somebody else.
 func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn, held *hansard.Turn, err error) {
-	w.woken = nil
+	w.woken, w.looked = nil, s.cfg.mono()
 	if w.point != nil {
 		w.woken = s.waiters.channel(w.point) // before the look, or a wake between is lost
 	}
@@ -63,7 +59,7 @@ func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn,
 		granted, err = s.claim(ctx, w)
 		var heldErr *hansard.HeldError
 		if errors.As(err, &heldErr) {
-			w.courteous = 0
+			w.courteous, w.poll = 0, 0
 			return hansard.Turn{}, &heldErr.Turn, nil
 		}
 		return granted, nil, err

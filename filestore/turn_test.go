@@ -259,6 +259,35 @@ func TestTurnWaits(t *testing.T) {
 	}
 }
 
+// TestTurnNoJump: who asks once does not get ahead of who waits.
+func TestTurnNoJump(t *testing.T) {
+	ctx := context.Background()
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	for range 20 {
+		turn := take(t, s, "s", hansard.Claim{})
+		waiter := make(chan hansard.Turn)
+		go func() {
+			turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			waiter <- turn
+		}()
+		for s.inLine.count("s") < 1 {
+			time.Sleep(time.Millisecond)
+		}
+		want(t, "release", s.Release(ctx, "s", turn.Grant), nil)
+		_, err := s.Acquire(ctx, "s", hansard.Claim{})
+		next := <-waiter
+		var held *hansard.HeldError
+		if !errors.As(err, &held) || held.Turn.Grant != next.Grant {
+			t.Fatalf("acquire at once: %v, while %s waited", err, next.Grant)
+		}
+		want(t, "release", s.Release(ctx, "s", next.Grant), nil)
+	}
+}
+
 // TestTurnInstanceRemoved: somebody who cleans up instances/ makes others take the
 // holder for dead, until it says that it lives.
 func TestTurnInstanceRemoved(t *testing.T) {

@@ -115,10 +115,17 @@ func (w *turnWorld) passTime() bool {
 
 // start has a process of this name do some steps.
 func (w *turnWorld) start(name string, steps int) *turnProc {
-	k := &turnProc{w: w, index: len(w.procs), p: w.disk.Process(name), rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.procs)+10))), steps: steps}
+	k := w.process(name, (*turnProc).run)
+	k.steps = steps
+	return k
+}
+
+// process has a process of this name do something.
+func (w *turnWorld) process(name string, do func(*turnProc)) *turnProc {
+	k := &turnProc{w: w, index: len(w.procs), p: w.disk.Process(name), rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.procs)+10)))}
 	w.procs = append(w.procs, k)
 	w.disk.Go(k.p, func() {
-		k.run()
+		do(k)
 		k.end()
 	})
 	return k
