@@ -147,13 +147,18 @@ func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOpti
 	cmd := exec.Command(o.program[0], o.program[1:]...)
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	p, err := startProgram(cmd)
+	var p *program
+	a.stop.with(func() (also func()) {
+		if p, err = startProgram(cmd); err != nil {
+			return nil
+		}
+		return p.stop
+	})
 	if err != nil {
 		return 0, nil, &programError{exitNotRunnable, err}
 	}
-	a.stop.with(p.stop)
 	defer func() {
-		a.stop.with(nil)
+		a.stop.with(func() func() { return nil })
 		p.finish()
 	}()
 	gone := lease.Context().Done()
