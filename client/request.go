@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,6 +70,9 @@ func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncerta
 // passing tells whether trying again may help.
 func passing(err error) bool {
 	var away *UnreachableError
+	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
+		return false
+	}
 	if errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown) {
 		return true
 	}

@@ -22,3 +22,10 @@ func (s *Server) Routes() map[string][]string {
 	}
 	return out
 }
+
+// TakeApart is what becomes of a WebSocket message before anything is done.
+func TakeApart(message []byte) {
+	if q, err := parseRequest(message); err == nil {
+		_, _ = q.id()
+	}
+}
