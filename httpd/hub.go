@@ -2,7 +2,9 @@ package httpd
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -14,11 +16,19 @@ import (
 // follower takes from those at its own pace. One that falls behind them reads the
 // store by itself until it has caught up; so a slow follower costs nobody anything,
 // and nothing is ever queued for it.
+//
+// A thousand followers are a thousand times the work of an append. It must not be
+// in the way of the next append: only a few followers are served at a time, so
+// that a writer never stands in line behind all of them, and when there is more to
+// do than can be done it is the followers who are late.
 
 const (
-	// keepBytes and keepEvents bound the newest events a pump keeps.
-	keepBytes  = 1 << 20
-	keepEvents = 1024
+	// keepMin and keepMax bound the newest events a pump keeps, keepEach is
+	// how much more it keeps for each follower: the more there are, the more
+	// it costs when they have to read the store.
+	keepMin  = 1 << 20
+	keepMax  = 64 << 20
+	keepEach = 64 << 10
 	// takeEvents and takeBytes bound what a follower takes at once.
 	takeEvents = 256
 	takeBytes  = 1 << 20
@@ -41,12 +51,47 @@ type hub struct {
 	store   hansard.Store
 	metrics *metrics
 
+	serving chan struct{} // has room for those who are served at a time
+	waiting atomic.Int64  // those who wait for that
+	worked  atomic.Int64  // ns, since the last rest
+
 	mu    sync.Mutex // guards pumps, and the refs of each
 	pumps map[hansard.SessionID]*pump
 }
 
 func newHub(ctx context.Context, store hansard.Store, m *metrics) *hub {
-	return &hub{ctx: ctx, store: store, metrics: m, pumps: map[hansard.SessionID]*pump{}}
+	return &hub{ctx: ctx, store: store, metrics: m, pumps: map[hansard.SessionID]*pump{},
+		serving: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+}
+
+const (
+	// serveMax is how long one follower is served before the next one is:
+	// longer is not work but waiting, for a client that takes nothing.
+	serveMax = 5 * time.Millisecond
+	// When more than crowd wait to be served, there is a rest after every
+	// workMax of work, restFor times as long: that is for the others.
+	crowd   = 16
+	workMax = time.Millisecond
+	restFor = 3
+)
+
+// serve waits for the caller's turn to be served. It must call done.
+func (h *hub) serve() (done func()) {
+	h.waiting.Add(1)
+	h.serving <- struct{}{}
+	crowded := h.waiting.Add(-1) > crowd
+	began := time.Now()
+	leave := sync.OnceFunc(func() { <-h.serving })
+	late := time.AfterFunc(serveMax, leave)
+	return func() {
+		late.Stop()
+		if worked := h.worked.Add(int64(time.Since(began))); crowded && worked > int64(workMax) {
+			h.worked.Store(0)
+			time.AfterFunc(min(restFor*time.Duration(worked), restFor*serveMax), leave)
+			return
+		}
+		leave()
+	}
 }
 
 // pump reads one session for all its followers.
@@ -58,6 +103,7 @@ type pump struct {
 	mu      sync.Mutex // guards all below
 	frames  []frame    // the newest, in order, without a gap
 	bytes   int
+	most    int           // bytes to keep
 	last    hansard.Seq   // how far the session was read
 	err     error         // the end of it
 	changed chan struct{} // closed, and replaced, when any of that changes
@@ -122,8 +168,14 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 			return err
 		}
 		last = frames[len(frames)-1].seq
-		p.update(func() { p.keep(frames) })
-		h.gather(ctx, p)
+		h.mu.Lock()
+		refs := p.refs
+		h.mu.Unlock()
+		p.update(func() {
+			p.most = min(keepMax, keepMin+refs*keepEach)
+			p.keep(frames)
+		})
+		gather(ctx, refs)
 	}
 }
 
@@ -155,10 +207,8 @@ func (h *hub) read(ctx context.Context, id hansard.SessionID, after hansard.Seq)
 var errNothing = wire.NewProblem("internal", "", "connect again")
 
 // gather lets events come together when there are many to tell of them.
-func (h *hub) gather(ctx context.Context, p *pump) {
-	h.mu.Lock()
-	pause := min(time.Duration(p.refs)*gatherEach, gatherMax)
-	h.mu.Unlock()
+func gather(ctx context.Context, followers int) {
+	pause := min(time.Duration(followers)*gatherEach, gatherMax)
 	if pause < time.Millisecond {
 		return
 	}
@@ -176,16 +226,19 @@ func (p *pump) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
+// frameBytes is what a frame takes besides its line.
+const frameBytes = 64
+
 // keep adds frames and drops the oldest. A follower may still hold a part of the
 // old list: it is not changed in place.
 func (p *pump) keep(frames []frame) {
 	all := append(p.frames[:len(p.frames):len(p.frames)], frames...)
 	for _, f := range frames {
-		p.bytes += len(f.line)
+		p.bytes += len(f.line) + frameBytes
 	}
 	drop := 0
-	for len(all)-drop > 1 && (p.bytes > keepBytes || len(all)-drop > keepEvents) {
-		p.bytes -= len(all[drop].line)
+	for len(all)-drop > 1 && p.bytes > p.most {
+		p.bytes -= len(all[drop].line) + frameBytes
 		drop++
 	}
 	p.frames, p.last = all[drop:], frames[len(frames)-1].seq
@@ -198,14 +251,24 @@ func (p *pump) take(after hansard.Seq) (frames []frame, behind bool, changed <-c
 	defer p.mu.Unlock()
 	switch {
 	case p.last > after && len(p.frames) > 0 && p.frames[0].seq <= after+1:
-		frames = p.frames[after+1-p.frames[0].seq:]
-		return frames[:min(len(frames), takeEvents)], false, nil, nil
+		return some(p.frames[after+1-p.frames[0].seq:]), false, nil, nil
 	case p.last > after:
 		return nil, true, nil, nil
 	case p.err != nil:
 		return nil, false, nil, p.err
 	}
 	return nil, false, p.changed, nil
+}
+
+// some is as many frames as are taken at once.
+func some(frames []frame) []frame {
+	size := 0
+	for i, f := range frames[:min(len(frames), takeEvents)] {
+		if size += len(f.line); size > takeBytes && i > 0 {
+			return frames[:i]
+		}
+	}
+	return frames[:min(len(frames), takeEvents)]
 }
 
 // next waits for events past a seq and gives some of them.
@@ -216,6 +279,7 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) ([]frame, er
 		case err != nil || frames != nil:
 			return frames, err
 		case behind:
+			defer h.serve()()
 			return h.read(ctx, p.id, after)
 		}
 		select {

@@ -76,7 +76,7 @@ type Options struct {
 	// for anybody. Nil is a page of text that says what to do.
 	Page http.Handler
 	// Conversations serves /v1/conversations behind the same checks: reading
-	// needs the right to read, deleting to administrate, the rest to append.
+	// needs the right to read, deleting one to administrate, the rest to append.
 	Conversations http.Handler
 }
 

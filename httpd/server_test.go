@@ -27,6 +27,7 @@ import (
 const waitMax = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	beCrowd()
 	goleak.VerifyTestMain(m)
 }
 

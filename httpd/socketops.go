@@ -91,20 +91,28 @@ func (k *socket) pass(ctx context.Context, id hansard.SessionID, f *following) {
 			}
 			return
 		}
-		message := head[:len(head):len(head)]
-		for i, e := range frames {
-			if i > 0 {
-				message = append(message, ',')
-			}
-			message = append(message, e.line...)
-		}
-		if k.write(append(message, ']', '}')) != nil {
+		if k.events(head, frames) != nil {
 			return
 		}
 		k.mu.Lock()
 		f.last = frames[len(frames)-1].seq
 		k.mu.Unlock()
 	}
+}
+
+func (k *socket) events(head []byte, frames []frame) error {
+	defer k.server.hub.serve()()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	message := append((*buf)[:0], head...)
+	for i, e := range frames {
+		if i > 0 {
+			message = append(message, ',')
+		}
+		message = append(message, e.line...)
+	}
+	*buf = append(message, ']', '}')
+	return k.write(*buf)
 }
 
 // ended tells that there will be no more events of a session, and why.

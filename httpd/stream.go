@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -97,7 +98,10 @@ func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.S
 }
 
 func (st *sse) events(frames []frame) error {
-	var out []byte
+	defer st.server.hub.serve()()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	out := (*buf)[:0]
 	for _, f := range frames {
 		out = append(out, "id: "...)
 		out = strconv.AppendUint(out, uint64(f.seq), 10)
@@ -105,12 +109,16 @@ func (st *sse) events(frames []frame) error {
 		out = append(out, f.line...)
 		out = append(out, "\n\n"...)
 	}
+	*buf = out
 	if err := st.write(out); err != nil {
 		return err
 	}
 	st.last = frames[len(frames)-1].seq
 	return nil
 }
+
+// buffers are for what is being written to followers.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // end tells the client why there is no more.
 func (st *sse) end(err error) error {

@@ -17,6 +17,7 @@ import (
 
 	"hansard"
 	"hansard/httpd"
+	"hansard/httpd/conversations"
 	"hansard/httpd/web"
 )
 
@@ -121,13 +122,15 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 	if o.verbose {
 		level = slog.LevelDebug
 	}
+	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
 	server := httpd.New(store, httpd.Options{
-		Access:   access,
-		Hosts:    o.hostNames(),
-		ReadOnly: o.readOnly,
-		Log:      slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})),
-		Version:  buildVersion(),
-		Page:     page(),
+		Access:        access,
+		Hosts:         o.hostNames(),
+		ReadOnly:      o.readOnly,
+		Log:           log,
+		Version:       buildVersion(),
+		Page:          page(),
+		Conversations: conversations.New(store, &conversations.Options{Log: log}),
 	})
 	listeners, err := o.listenAll()
 	if err != nil {

@@ -1,0 +1,224 @@
+package httpd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/filestore"
+)
+
+// serveFiles serves a store of files with one session.
+func serveFiles(b *testing.B) *served {
+	b.Helper()
+	store, err := filestore.Open(b.TempDir(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	v := serve(b, store)
+	if _, err := store.Create(b.Context(), "s", hansard.Meta{}); err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+var kibibyte = []byte(`"` + strings.Repeat("m", 1022) + `"`)
+
+// BenchmarkWire: 64 clients that append 1 KiB events to one session, through the
+// library, over HTTP and over WebSocket, on the same engine. Compare the three.
+func BenchmarkWire(b *testing.B) {
+	const clients = 64
+	body := append(append([]byte(`{"events":[{"role":"assistant","data":`), kibibyte...), "}]}"...)
+	for _, way := range []struct {
+		name   string
+		client func(b *testing.B, v *served) (appendOne func() error, done func())
+	}{
+		{"library", func(b *testing.B, v *served) (func() error, func()) {
+			batch := hansard.Batch{Events: []hansard.Event{{Role: "assistant", Data: kibibyte}}}
+			return func() error { _, err := v.store.Append(context.Background(), "s", batch); return err }, func() {}
+		}},
+		{"http", func(b *testing.B, v *served) (func() error, func()) {
+			transport := &http.Transport{}
+			c := &http.Client{Transport: transport}
+			return func() error {
+				req, err := http.NewRequest("POST", v.url+"/v1/sessions/s/events", bytes.NewReader(body))
+				if err != nil {
+					return err
+				}
+				req.Header.Set("Authorization", "Bearer "+v.tokens["admin"])
+				res, err := c.Do(req)
+				if err != nil {
+					return err
+				}
+				defer res.Body.Close()
+				if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 201 {
+					return fmt.Errorf("%s %w", res.Status, err)
+				}
+				return nil
+			}, transport.CloseIdleConnections
+		}},
+		{"websocket", func(b *testing.B, v *served) (func() error, func()) {
+			c := v.socket("admin")
+			message := append(append([]byte(`{"op":"append","session":"s","batch":`), body...), '}')
+			return func() error {
+				if err := c.Write(c.ctx, websocket.MessageText, message); err != nil {
+					return err
+				}
+				_, text, err := c.Conn.Read(c.ctx)
+				if err == nil && !bytes.Contains(text, []byte(`"stored"`)) {
+					err = fmt.Errorf("%s", text)
+				}
+				return err
+			}, func() { c.CloseNow() }
+		}},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			v := serveFiles(b)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			took := make([][]time.Duration, clients)
+			var wg sync.WaitGroup
+			gate := make(chan struct{})
+			for i := range clients {
+				appendOne, done := way.client(b, v)
+				defer done()
+				wg.Go(func() {
+					<-gate
+					for left.Add(-1) >= 0 {
+						began := time.Now()
+						if err := appendOne(); err != nil {
+							b.Error(err)
+							return
+						}
+						took[i] = append(took[i], time.Since(began))
+					}
+				})
+			}
+			b.ResetTimer()
+			close(gate)
+			wg.Wait()
+			b.StopTimer()
+			all := slices.Sorted(slices.Values(slices.Concat(took...)))
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
+
+// BenchmarkFollowers: one appender of 1 KiB events, with nobody following and with
+// a thousand followers of the same session, in a process of their own, who all get
+// every event. Compare the two: the followers must not slow the appender down.
+func BenchmarkFollowers(b *testing.B) {
+	for _, n := range []int{0, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			v := serveFiles(b)
+			var crowd *exec.Cmd
+			if n > 0 {
+				crowd = startCrowd(b, v, n)
+			}
+			batch := hansard.Batch{Events: []hansard.Event{{Role: "assistant", Data: kibibyte}}}
+			b.ResetTimer()
+			for range b.N {
+				if _, err := v.store.Append(b.Context(), "s", batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			if crowd == nil {
+				return
+			}
+			// They all get there, and say so by ending well.
+			if _, err := v.store.Append(b.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte(`"the end"`)}}}); err != nil {
+				b.Fatal(err)
+			}
+			if err := crowd.Wait(); err != nil {
+				b.Errorf("the followers: %v", err)
+			}
+		})
+	}
+}
+
+// crowdVariable makes this program a crowd of followers: ADDRESS TOKEN N.
+const crowdVariable = "HANSARD_TEST_CROWD"
+
+// startCrowd starts followers and waits until all of them follow.
+func startCrowd(b *testing.B, v *served, n int) *exec.Cmd {
+	b.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", crowdVariable, strings.TrimPrefix(v.url, "http://"), v.tokens["reader"], n))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { cmd.Process.Kill() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "following\n" {
+		b.Fatalf("the followers say %q, %v", line, err)
+	}
+	return cmd
+}
+
+// beCrowd follows until the end, if this process was started for it: each of the
+// followers must have got every event in order, to the last.
+func beCrowd() {
+	order := os.Getenv(crowdVariable)
+	if order == "" {
+		return
+	}
+	var address, token string
+	var n int
+	if _, err := fmt.Sscan(order, &address, &token, &n); err != nil {
+		panic(err)
+	}
+	var wg sync.WaitGroup
+	for range n {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(conn, "GET /v1/sessions/s/events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", token)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != 200 {
+			panic(fmt.Sprint(res, err))
+		}
+		wg.Go(func() {
+			seq, lines := 0, bufio.NewReaderSize(res.Body, 64<<10)
+			for {
+				line, err := lines.ReadSlice('\n')
+				if err != nil {
+					panic(fmt.Sprintf("after seq %d: %v", seq, err))
+				}
+				if id, ok := bytes.CutPrefix(line, []byte("id: ")); ok {
+					if seq++; string(bytes.TrimSpace(id)) != strconv.Itoa(seq) {
+						panic(fmt.Sprintf("got %s, want %d", id, seq))
+					}
+				}
+				if bytes.Contains(line, []byte(`"the end"`)) {
+					return
+				}
+			}
+		})
+	}
+	fmt.Println("following")
+	wg.Wait()
+	os.Exit(0)
+}
