@@ -205,9 +205,11 @@ func (p *tab) press(key string) {
 	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
 }
 
+// click clicks an element as soon as a click reaches it.
 func (p *tab) click(selector string) {
 	p.Helper()
-	p.until("document.querySelector(%q)", selector)
+	// It may be there and not painted yet, or something may still lie above it.
+	p.until(`((e) => { if (!e) return false; e.scrollIntoView({ block: "nearest" }); const r = e.getBoundingClientRect(); return e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2)); })(document.querySelector(%q))`, selector)
 	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
