@@ -13,6 +13,7 @@ const (
 	plantReplayEarly         // answer a known key before its entry is durable
 	plantTrustControl        // believe the control file on first open
 	plantRetrySync           // call a failed sync again and believe it
+	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantNoRewrite           // believe a sync on a ring opened after somebody's failed
 	plantNoLock              // assign seqs outside the lock
 	plantHalfBatch           // read to the last line, not to the last batch
@@ -20,7 +21,6 @@ const (
 	plantAppendMode          // write entries at the end of a log, wherever they go
 	plantNoCopy              // go on with a log whose sync failed
 	plantLostLockFile        // remove the lock file after use
-	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantCount
 )
 

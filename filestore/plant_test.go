@@ -13,11 +13,11 @@ import (
 
 var plantNames = map[plant]string{
 	plantNoSync: "no sync", plantNoDirSync: "no directory sync", plantLogBeforeSync: "log before sync",
-	plantNoChain: "no chain", plantReplayEarly: "replay before durable",
+	plantNoChain: "no chain", plantReplayEarly: "replay before durable", plantNoCatchup: "late rotation not caught up with",
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
 	plantAppendMode: "append mode", plantNoCopy: "log not copied",
-	plantLostLockFile: "lock file removed", plantNoCatchup: "late rotation not caught up with",
+	plantLostLockFile: "lock file removed",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
