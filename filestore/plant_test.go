@@ -13,10 +13,10 @@ import (
 
 var plantNames = map[plant]string{
 	plantNoSync: "no sync", plantNoDirSync: "no directory sync", plantLogBeforeSync: "log before sync",
-	plantNoChain: "no chain", plantReplayEarly: "replay before durable", plantNoCatchup: "late rotation not caught up with",
+	plantNoChain: "no chain", plantReplayEarly: "replay before durable",
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
-	plantAppendMode: "append mode", plantNoCopy: "log not copied",
+	plantAppendMode: "append mode", plantNoCopy: "log not copied", plantNoCatchup: "late rotation not caught up with",
 	plantLostLockFile: "lock file removed",
 }
 
