@@ -14,6 +14,7 @@ const (
 	plantHeldEarly           // tell of a holder before his grant is durable
 	plantTrustControl        // believe the control file on first open
 	plantRetrySync           // call a failed sync again and believe it
+	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantNoRewrite           // believe a sync on a ring opened after somebody's failed
 	plantNoLock              // assign seqs outside the lock
 	plantHalfBatch           // read to the last line, not to the last batch
@@ -26,7 +27,6 @@ const (
 	plantErrorIsDead         // take an error of looking at a holder for his death
 	plantGrantEarly          // answer a grant before it is durable
 	plantLeaseLate           // write a lease after its grant
-	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantCount
 )
 

@@ -23,8 +23,13 @@ import (
 
 // joined is a store as programs get it: opened, whatever is wrong with the journal.
 func joined(fsys vfs.FS, seed uint64) (*Store, error) {
-	s := newStore(fsys, Options{LockWait: time.Hour}, simConfig(seed, simRing))
-	return s, s.join()
+	cfg := simConfig(seed, simRing)
+	cfg.anyway = true
+	s, err := open(fsys, Options{LockWait: time.Hour}, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.joinLocked()
 }
 
 // entriesOf are the entries from the start of a sound journal on.

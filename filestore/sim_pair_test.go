@@ -44,7 +44,7 @@ func pairOf(rng *rand.Rand, ops int) [2]mishap {
 		f := simFaults[rng.IntN(len(simFaults))]
 		return &f
 	}
-	kinds := []vfs.Kind{0, 0, vfs.OpChange, vfs.OpSync}
+	kinds := []vfs.Kind{0, vfs.OpChange, vfs.OpSync, vfs.OpSync} // a failed sync has most to be dealt with
 	first := mishap{at: vfs.Match{Kind: kinds[rng.IntN(len(kinds))]}, fault: fault()}
 	first.at.N = 1 + rng.IntN(ops)
 	switch first.at.Kind { // about as many as there are

@@ -57,6 +57,8 @@ type config struct {
 	ringSize uint64
 	// inline runs everything in the caller's goroutine, for the simulation.
 	inline bool
+	// anyway opens a store that can't be joined, as it is without inline.
+	anyway bool
 	random func() uint64
 	now    func() time.Time
 	// mono is this process's own clock, which nobody else's is compared with;
@@ -204,16 +206,12 @@ func Open(dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-func newStore(fsys vfs.FS, opt Options, cfg config) *Store {
+// open is Open on any file system.
+func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 	if began := time.Now(); cfg.mono == nil {
 		cfg.mono = func() time.Duration { return time.Since(began) }
 	}
-	return &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
-}
-
-// open is Open on any file system.
-func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
-	s := newStore(fsys, opt, cfg)
+	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
 	if _, err := fsys.Stat(journalName); err != nil {
 		// Nothing to read yet, or only logs that were copied here.
 		_, noSessions := fsys.ReadDir(sessionsDir)
@@ -226,7 +224,7 @@ func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 	}
 	if err := s.join(); isReadOnly(err) {
 		s.opt.ReadOnly = true
-	} else if err != nil {
+	} else if err != nil && !cfg.anyway {
 		s.release()
 		return nil, err
 	}
