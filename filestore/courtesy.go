@@ -2,9 +2,7 @@ package filestore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"sync"
@@ -126,63 +124,32 @@ func (s *Store) ticket() uint64 {
 
 // othersFirst tells whether a turn that is to be had is left to somebody else:
 // who came before in this process, or for a moment who waits in another.
-func (s *Store) othersFirst(w *claimant) (bool, error) {
+func (s *Store) othersFirst(w *claimant) bool {
 	if !w.isFirst() {
-		return true, nil
+		return true
 	}
 	now := s.cfg.mono()
 	if w.courteous != 0 && now-w.courteous >= courtesyMax {
-		return false, nil
+		return false
 	}
 	if w.courteous == 0 && w.ahead > 1 {
 		// One of those who were ahead had the turn meanwhile, the others are
 		// still: not all have to look again at once.
 		w.ahead--
 		w.courteous = max(now, 1)
-		return true, nil
+		return true
 	}
-	var err error
-	if w.ahead, err = s.olderWaiters(w); err != nil || w.ahead == 0 {
-		return false, err
-	}
-	if w.courteous == 0 {
+	w.ahead = s.olderWaiters(w)
+	if w.ahead > 0 && w.courteous == 0 {
 		w.courteous = max(now, 1)
 	}
-	return true, nil
+	return w.ahead > 0
 }
 
 // olderWaiters counts the living processes that wait for the session since before
-// the claimant.
-func (s *Store) olderWaiters(w *claimant) (n int, err error) {
-	mark := markOf(w.name)
-	err = s.eachInstance(func(f vfs.File) error {
-		records, err := readTable(f)
-		if err != nil {
-			return nil // unreadable: no reason to wait
-		}
-		for _, r := range records {
-			if r.kind == kindWaiter && r.key == mark && r.value < w.ticket {
-				gone, err := isDead(f)
-				if err != nil {
-					return err
-				}
-				if !gone {
-					n++
-				}
-				return nil
-			}
-		}
-		return nil
-	})
-	return n, err
-}
-
-// eachInstance calls fn with every other instance's file, opened for reading.
-func (s *Store) eachInstance(fn func(vfs.File) error) error {
-	entries, err := s.fs.ReadDir(instancesDir)
-	if err != nil {
-		return err
-	}
+// the claimant. Who can't be read is not waited for.
+func (s *Store) olderWaiters(w *claimant) (n int) {
+	entries, _ := s.fs.ReadDir(instancesDir)
 	s.leases.mu.Lock()
 	own := s.leases.inst
 	s.leases.mu.Unlock()
@@ -191,19 +158,23 @@ func (s *Store) eachInstance(fn func(vfs.File) error) error {
 			continue
 		}
 		f, err := s.fs.Open(instancesDir+"/"+e.Name, vfs.ReadOnly)
-		if errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			continue // it left
 		}
-		if err != nil {
-			return err
+		if waits(f, markOf(w.name), w.ticket) && !dead(f) {
+			n++
 		}
-		err = fn(f)
-		_ = f.Close()
-		if err != nil {
-			return err
-		}
+		_ = f.Close() // and so gives back the lock
 	}
-	return nil
+	return n
+}
+
+// waits tells whether an instance waits for a session with a lower ticket.
+func waits(f vfs.File, mark, ticket uint64) bool {
+	records, _ := readTable(f)
+	return slices.ContainsFunc(records, func(r tableRecord) bool {
+		return r.kind == kindWaiter && r.key == mark && r.value < ticket
+	})
 }
 
 // announce tells other processes that this one waits for a session's turn. If it

@@ -124,7 +124,7 @@ type lease struct {
 	maxHold time.Duration
 	began   time.Duration
 	renewed time.Duration
-	lapse   *time.Timer // sets the flag when MaxHold is over; nil: no bound
+	lapse   *time.Timer // tells others how MaxHold goes by; nil: no bound
 }
 
 // leases are what this process has in the table of its instance file, and what it
@@ -209,7 +209,7 @@ func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) e
 	}
 	l.held[g] = h
 	if h.maxHold > 0 && !s.cfg.inline {
-		h.lapse = time.AfterFunc(h.maxHold-already, func() { s.lapsed(g) })
+		h.lapse = time.AfterFunc(s.nextLapse(h), func() { s.lapsed(g) })
 	}
 	return nil
 }
@@ -248,14 +248,27 @@ func (s *Store) giveUp(name string, grant hansard.Grant) {
 	}
 }
 
-// lapsed notes, for others to see, that a turn was held for its whole MaxHold.
+// lapsed notes, for others to see, for how long a turn was held: who waits sees when
+// its MaxHold is over, and a process that it moves to goes on counting from there.
 func (s *Store) lapsed(g grantOf) {
 	l := &s.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.held[g]; h != nil {
-		_ = s.overdue(h) // who wants the turn finds it silent, then
+	h := l.held[g]
+	if h == nil || s.overdue(h) {
+		return
 	}
+	h.record.held = s.cfg.mono() - h.began
+	_ = l.write(h.slot, &h.record) // the next one may
+	if h.lapse != nil {
+		h.lapse.Reset(s.nextLapse(h))
+	}
+}
+
+// nextLapse is when lapsed is due: often enough that little is lost if the grant
+// moves, and when MaxHold is over.
+func (s *Store) nextLapse(h *lease) time.Duration {
+	return max(time.Millisecond, min(h.ttl/16, 5*time.Second, h.maxHold-(s.cfg.mono()-h.began)))
 }
 
 // overdue tells whether a lease was held for its whole MaxHold, and notes it. The

@@ -53,8 +53,8 @@ func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn,
 		return granted, nil, err
 	}
 	if t.held == nil || seen.state != holderLives {
-		if wait, err := s.othersFirst(w); wait || err != nil {
-			return granted, nil, err
+		if s.othersFirst(w) {
+			return granted, nil, nil
 		}
 		granted, err = s.claim(ctx, w)
 		var heldErr *hansard.HeldError

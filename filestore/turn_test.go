@@ -216,6 +216,32 @@ func TestTurnMoves(t *testing.T) {
 	want(t, "renew after release", b.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
 }
 
+// TestTurnMovesBack: a grant that moved away and back is renewed in one place.
+func TestTurnMovesBack(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	var clock time.Duration
+	a, b := openAt(t, d.Process("a"), 1, &clock), openAt(t, d.Process("b"), 2, &clock)
+	c := openAt(t, d.Process("c"), 3, &clock)
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{TTL: time.Minute, MaxHold: 5 * time.Minute})
+	for _, s := range []*Store{b, a, b, a} {
+		want(t, "renew", s.Renew(ctx, "s", turn.Grant), nil)
+		clock += 40 * time.Second
+		wantHeld(t, c, "s", hansard.Claim{}, turn.Grant)
+		s.lapsed(grantOf{"s", turn.Grant}) // its timer does
+	}
+	for range 3 {
+		want(t, "renew", a.Renew(ctx, "s", turn.Grant), nil)
+		clock += 40 * time.Second
+		wantHeld(t, c, "s", hansard.Claim{}, turn.Grant)
+	}
+	// Its MaxHold went with it.
+	clock += 20 * time.Second
+	want(t, "renew past MaxHold", a.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
+	want(t, "renew past MaxHold elsewhere", b.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
+}
+
 // TestTurnWaits: waiters in one process are served in order, with processes of the
 // operating system's clock.
 func TestTurnWaits(t *testing.T) {
@@ -235,9 +261,7 @@ func TestTurnWaits(t *testing.T) {
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		for s.inLine.count("s") < i+1 { // in line before the next comes
-			time.Sleep(time.Millisecond)
-		}
+		s.inLine.until(t, "s", i+1) // in line before the next comes
 	}
 	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
 	wg.Wait()
@@ -275,9 +299,7 @@ func TestTurnNoJump(t *testing.T) {
 			}
 			waiter <- turn
 		}()
-		for s.inLine.count("s") < 1 {
-			time.Sleep(time.Millisecond)
-		}
+		s.inLine.until(t, "s", 1)
 		want(t, "release", s.Release(ctx, "s", turn.Grant), nil)
 		_, err := s.Acquire(ctx, "s", hansard.Claim{})
 		next := <-waiter
@@ -397,11 +419,20 @@ func TestTurnCourtesy(t *testing.T) {
 	changes(t, stores[0], "s")
 }
 
-// count is how many wait for a session's turn.
-func (l *waitingLine) count(name string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.m[name])
+// until waits until so many wait for a session's turn.
+func (l *waitingLine) until(t testing.TB, name string, n int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		now := len(l.m[name])
+		l.mu.Unlock()
+		if now >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait for the turn of %s, want %d", now, name, n)
+		}
+	}
 }
 
 // TestAcquireGivenUpInTheCommit: who stops waiting for a turn while it is being
