@@ -124,6 +124,7 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
+	leaveStandby(conn.Conn(), err)
 	if err == nil {
 		err = doubt(conn.Conn().PgConn())
 	}

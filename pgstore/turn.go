@@ -49,6 +49,7 @@ const (
 	putTicket = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ($1, $2, $3, $3)
 		ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen`
 	dropTicket = `DELETE FROM hansard_waiting WHERE id = $1 AND ticket = $2`
+	dropStale  = `DELETE FROM hansard_waiting WHERE id = $1 AND (ticket = $2 OR seen < $3::timestamptz - interval '1 minute')`
 )
 
 // errWaiting is the answer of an attempt to a claim that has to wait.
@@ -260,9 +261,7 @@ func (c *claim) decide(l *locked) (*change, error) {
 	c.turn.Renewed = l.now
 	turn := c.turn
 	ch.head.turn, ch.head.newest = &turn, grant
-	if c.ticket != "" {
-		ch.more = func(b *pgx.Batch) { b.Queue(dropTicket, string(l.id), c.ticket) }
-	}
+	ch.more = func(b *pgx.Batch) { b.Queue(dropStale, string(l.id), c.ticket, l.now) }
 	return ch, nil
 }
 
