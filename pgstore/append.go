@@ -234,7 +234,7 @@ func (d *decision) append(r *request) error {
 			return nil
 		}
 	}
-	if err := hansard.Fence(d.id, h.held(), r.turn, r.inbox); err != nil {
+	if err := hansard.Fence(d.id, h.turn, r.turn, r.inbox); err != nil {
 		return err
 	}
 	if r.expect != nil && *r.expect != h.last {

@@ -305,7 +305,7 @@ func holding(l *locked, g hansard.Grant) error {
 	if err := l.head.find(l.id); err != nil {
 		return err
 	}
-	return hansard.Fence(l.id, l.head.held(), g, false)
+	return hansard.Fence(l.id, l.head.turn, g, false)
 }
 
 // Release implements [hansard.Store].
