@@ -36,10 +36,15 @@ func Take(ctx context.Context, s Store, id SessionID, c Claim) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Keep(ctx, s, id, t), nil
+}
+
+// Keep is Take for a turn that is held already: it goes on to renew it.
+func Keep(ctx context.Context, s Store, id SessionID, t Turn) *Lease {
 	l := &Lease{store: s, session: id, turn: t, stopped: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	go l.keep(time.Now())
-	return l, nil
+	return l
 }
 
 // Grant is what a batch carries to be written under this turn.
@@ -96,7 +101,7 @@ func (l *Lease) keep(renewed time.Time) {
 			seen, err = l.look(alive, seen)
 		}
 		asked := time.Now()
-		if due := asked.Sub(renewed) >= every; due && !lost(err) {
+		if due := asked.Sub(renewed) >= every; due && err == nil {
 			if err = l.store.Renew(alive, l.session, l.turn.Grant); err == nil {
 				renewed = asked
 			}

@@ -36,6 +36,9 @@ func answer(v any, err error) string {
 	case errors.As(err, &reused):
 		return fmt.Sprintf("key reused %+v", *reused)
 	}
+	if text, ok := answerTurn(err); ok {
+		return text
+	}
 	for _, s := range sentinels {
 		if errors.Is(err, s) {
 			return "error: " + s.Error()
@@ -45,20 +48,25 @@ func answer(v any, err error) string {
 }
 
 func modelRandom(x *env) {
-	model := memstore.New()
-	defer model.Close()
+	inMemory := memstore.New()
+	defer inMemory.Close()
+	model, grants := &side{inMemory, newGrantsGiven()}, newGrantsGiven()
 	handles := x.handles(2)
 	var done []string // what was asked so far, for the report
 	stored := 0
-	for step := range 1500 {
-		if step%300 == 299 && x.engine.Reopen != nil {
+	for step := range 2000 {
+		if step%400 == 399 && x.engine.Reopen != nil {
+			// What becomes of a turn whose handle is closed is up to the engine.
+			if got, want := releaseAllOn(x.ctx, &side{x.store, grants}), releaseAllOn(x.ctx, model); !slices.Equal(got, want) {
+				x.Fatalf("step %d: releasing all turns:\n got: %q\nwant: %q", step, got, want)
+			}
 			x.reopen()
 			handles[0] = x.store
 			done = append(done, "reopen")
 		}
-		s := handles[x.rng.IntN(len(handles))]
+		s := &side{handles[x.rng.IntN(len(handles))], grants}
 		// Deletion is for ever, so now and then there are new sessions.
-		what, call := randomCall(x.rng, step/300)
+		what, call := randomCall(x.rng, step/400)
 		done = append(done, what)
 		got, want := call(x.ctx, s), call(x.ctx, model)
 		if got != want {
@@ -74,20 +82,28 @@ func modelRandom(x *env) {
 	}
 }
 
+// modelCall makes one call and puts its answer into words.
+type modelCall func(ctx context.Context, s *side) string
+
 // randomCall draws one call. Ids, keys and contents come from small pools, so
 // that sessions exist, keys are met again and expectations sometimes hold.
-func randomCall(rng *rand.Rand, epoch int) (string, func(ctx context.Context, s hansard.Store) string) {
+func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "../x"}[rng.IntN(8)], max(0, epoch-rng.IntN(2))))
-	switch n := rng.IntN(20); {
+	switch n := rng.IntN(26); {
 	case n == 0:
 		m := hansard.Meta{Title: fmt.Sprint("title ", rng.IntN(3)), Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"a":1}`)}
-		return fmt.Sprintf("Create(%q)", id), func(ctx context.Context, s hansard.Store) string {
+		return fmt.Sprintf("Create(%q)", id), func(ctx context.Context, s *side) string {
 			info, err := s.Create(ctx, id, m)
 			return answer(plain(info), err)
 		}
 	case n <= 9:
 		b := randomBatch(rng)
-		return fmt.Sprintf("Append(%q, %s)", id, showBatch(b)), func(ctx context.Context, s hansard.Store) string {
+		before := rng.IntN(6) - 4 // under the last grant, the one before it, or none
+		return fmt.Sprintf("Append(%q, %s, %d before the last)", id, showBatch(b), before), func(ctx context.Context, s *side) string {
+			b := b
+			if before >= 0 {
+				b.Turn = s.given(id, before)
+			}
 			r, err := s.Append(ctx, id, b)
 			return answer(r, err)
 		}
@@ -96,22 +112,24 @@ func randomCall(rng *rand.Rand, epoch int) (string, func(ctx context.Context, s 
 		if rng.IntN(10) == 0 {
 			r.Last = -1
 		}
-		return fmt.Sprintf("Read(%q, %+v)", id, r), func(ctx context.Context, s hansard.Store) string {
+		return fmt.Sprintf("Read(%q, %+v)", id, r), func(ctx context.Context, s *side) string {
 			events, err := readRange(ctx, s, id, r)
 			return answer(plainEvents(events), err)
 		}
 	case n <= 16:
-		return fmt.Sprintf("Stat(%q)", id), func(ctx context.Context, s hansard.Store) string {
+		return fmt.Sprintf("Stat(%q)", id), func(ctx context.Context, s *side) string {
 			info, err := s.Stat(ctx, id)
 			return answer(plain(info), err)
 		}
 	case n <= 18:
 		q := randomQuery(rng)
-		return fmt.Sprintf("List(%+v)", q), func(ctx context.Context, s hansard.Store) string { return answerList(ctx, s, q) }
+		return fmt.Sprintf("List(%+v)", q), func(ctx context.Context, s *side) string { return answerList(ctx, s, q) }
+	case n > 19:
+		return randomTurnCall(rng, id)
 	case rng.IntN(6) > 0:
 		after := hansard.Seq(rng.IntN(4))
 		// With a context that has ended: what the answer would be, never a wait.
-		return fmt.Sprintf("Wait(%q, %d)", id, after), func(ctx context.Context, s hansard.Store) string {
+		return fmt.Sprintf("Wait(%q, %d)", id, after), func(ctx context.Context, s *side) string {
 			info, err := s.Stat(ctx, id)
 			if err != nil || info.LastSeq <= after {
 				ended, cancel := context.WithCancel(ctx)
@@ -121,8 +139,12 @@ func randomCall(rng *rand.Rand, epoch int) (string, func(ctx context.Context, s 
 			return answer("", s.Wait(ctx, id, after))
 		}
 	default:
-		turn := hansard.Grant([]string{"", "", "1-00"}[rng.IntN(3)])
-		return fmt.Sprintf("Delete(%q, %q)", id, turn), func(ctx context.Context, s hansard.Store) string {
+		turn, before := hansard.Grant([]string{"", "", "1-00"}[rng.IntN(3)]), rng.IntN(4)-2
+		return fmt.Sprintf("Delete(%q, %q, %d before the last)", id, turn, before), func(ctx context.Context, s *side) string {
+			turn := turn
+			if before >= 0 {
+				turn = s.given(id, before)
+			}
 			return answer("", s.Delete(ctx, id, turn))
 		}
 	}
@@ -159,6 +181,9 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 	}
 	if rng.IntN(25) == 0 {
 		b.Turn = "1-0123456789abcdef"
+	}
+	if rng.IntN(5) == 0 {
+		b = inboxed(b)
 	}
 	b.Create = rng.IntN(3) == 0
 	return b
@@ -229,7 +254,7 @@ func plain(i hansard.Info) string {
 func plainEvents(events []hansard.Event) string {
 	var out strings.Builder
 	for _, e := range events {
-		fmt.Fprintf(&out, "[%d %q %q %q %q %v %s", e.Seq, e.Kind, e.Role, e.Author, e.Turn, e.Inbox, e.Data)
+		fmt.Fprintf(&out, "[%d %q %q %q %d %v %s", e.Seq, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
 		if e.Patch != nil {
 			fmt.Fprintf(&out, " patch %s", canonical([]byte(show(e.Patch))))
 		}
@@ -239,9 +264,4 @@ func plainEvents(events []hansard.Event) string {
 }
 
 // turnOf is what of a session's turn two engines agree on.
-func turnOf(i hansard.Info) string {
-	if i.Turn == nil {
-		return "free"
-	}
-	return fmt.Sprintf("%d %s %v", i.Turn.Grant.Number(), i.Turn.Holder.Label, i.Turn.Exclusive)
-}
+func turnOf(i hansard.Info) string { return plainTurn(i.Turn) }

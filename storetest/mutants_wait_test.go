@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -97,6 +98,19 @@ func turnWaitMutants() []mutant {
 			}
 			return s.Acquire(c, id, claim)
 		}, "turn/wait context"),
+		{name: "a holder is seen after its release", caught: []string{"history/linearizable", "model/random operations"}, plant: inner(func(b *broken, s hansard.Store) {
+			var before atomic.Pointer[hansard.HeldError]
+			b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
+				t, err := s.Acquire(c, id, claim)
+				var held *hansard.HeldError
+				if errors.As(err, &held) {
+					if old := before.Swap(held); old != nil {
+						return t, old
+					}
+				}
+				return t, err
+			}
+		})},
 		{name: "closing leaves those who wait for a turn", caught: []string{"turn/wait closed", "close/refuses"}, patience: short,
 			plant: perHandle(func(b *broken, _, s hansard.Store, _ int) { b.acquire = s.Acquire })},
 		{name: "a write waits for the turn", caught: []string{"turn/others write", "processes/beside a turn"}, patience: short, plant: inner(func(b *broken, s hansard.Store) {
@@ -140,7 +154,7 @@ func exclusiveMutants() []mutant {
 		claiming("no turn is exclusive", func(c *hansard.Claim) { c.Exclusive = false }, "exclusive/refuses", "exclusive/ends", "turn/granted"),
 		claiming("every turn is exclusive", func(c *hansard.Claim) { c.Exclusive = true },
 			"turn/others write", "turn/on events", "turn/deleted", "exclusive/ends", "lease/deleted", "processes/beside a turn"),
-		open("an exclusive turn lets appends in", func(b *hansard.Batch) bool { return b.Patch == nil }, "exclusive/refuses", "exclusive/ends"),
+		open("an exclusive turn lets appends in", func(b *hansard.Batch) bool { return b.Patch == nil }, "exclusive/refuses", "exclusive/ends", "model/random operations"),
 		open("an exclusive turn lets patches in", func(b *hansard.Batch) bool { return len(b.Events) == 0 }, "exclusive/refuses"),
 		open("the inbox lets patches in", func(b *hansard.Batch) bool {
 			events := *b
@@ -149,7 +163,7 @@ func exclusiveMutants() []mutant {
 		}, "exclusive/refuses"),
 		open("one event for the inbox lets the batch in", func(b *hansard.Batch) bool { return len(b.Events) > 0 && b.Events[0].Inbox && b.Patch == nil }, "exclusive/refuses"),
 		shut("the inbox is shut", func(t *hansard.Turn, b *hansard.Batch) bool { return t.Exclusive && b.Turn == "" && b.InboxOnly() },
-			"exclusive/inbox", "exclusive/inbox crowd"),
+			"exclusive/inbox", "exclusive/inbox crowd", "model/random operations"),
 		shut("the holder may not change metadata", func(t *hansard.Turn, b *hansard.Batch) bool { return t.Exclusive && b.Patch != nil }, "exclusive/holder"),
 		{name: "an exclusive turn lets deletions in", caught: []string{"exclusive/refuses"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.delete = func(c ctx, id hansard.SessionID, g hansard.Grant) error {

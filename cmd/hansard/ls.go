@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 func newLs(a *app) *cobra.Command {
@@ -76,7 +77,7 @@ func (a *app) listJSON(cmd *cobra.Command, s hansard.Store, q hansard.Query) err
 			first = orFirst(first, err)
 			continue
 		}
-		line := asJSON(liveTurn(cmd.Context(), s, info))
+		line := wire.NewSession(liveTurn(cmd.Context(), s, info))
 		line.Cursor = hansard.Cursor(info)
 		if err := a.out.jsonLine(line); err != nil {
 			return err

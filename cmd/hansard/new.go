@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 func newNew(a *app) *cobra.Command {
@@ -50,7 +51,7 @@ given again (exit 3).`,
 					return err
 				}
 				if a.json {
-					return a.out.jsonLine(asJSON(info))
+					return a.out.jsonLine(wire.NewSession(info))
 				}
 				_, err = fmt.Fprintln(a.out, info.ID)
 				return err

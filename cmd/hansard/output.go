@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // output is the standard output: buffered, its first error sticks, and it knows
@@ -61,46 +61,9 @@ func (o *output) jsonLine(v any) error {
 	return enc.Encode(v)
 }
 
-// infoJSON is a session in the output of stat, new and ls.
-type infoJSON struct {
-	hansard.Info
-	Turn    *hansard.Turn         `json:"turn"` // null when it is free
-	Damaged bool                  `json:"damaged"`
-	Damage  *hansard.DamagedError `json:"damage,omitempty"`
-	Cursor  string                `json:"cursor,omitempty"` // ls: continues behind this session
-}
-
-func asJSON(i hansard.Info) infoJSON {
-	if i.Labels == nil {
-		i.Labels = map[string]string{}
-	}
-	if len(i.State) == 0 {
-		i.State = json.RawMessage("null")
-	}
-	return infoJSON{Info: i, Turn: i.Turn, Damaged: i.Damaged(), Damage: i.Damage}
-}
-
 // eventJSON writes an event as one line. The data keeps its bytes, except that
 // data with line breaks in it is compacted: a line stays a line.
 func (o *output) eventJSON(e hansard.Event) error {
-	data := []byte(e.Data)
-	if bytes.ContainsAny(data, "\r\n") {
-		var flat bytes.Buffer
-		if err := json.Compact(&flat, data); err != nil {
-			return err
-		}
-		data = flat.Bytes()
-	}
-	// encoding/json would compact and escape the data: it is spliced in.
-	e.Data = nil
-	var head bytes.Buffer
-	enc := json.NewEncoder(&head)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(e); err != nil {
-		return err
-	}
-	o.Write(bytes.TrimSuffix(head.Bytes(), []byte("null}\n")))
-	o.Write(data)
-	_, err := o.WriteString("}\n")
+	_, err := o.Write(append(wire.AppendLine(nil, &e), '\n'))
 	return err
 }

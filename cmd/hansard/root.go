@@ -86,7 +86,8 @@ has acknowledged survives a power cut. Any number of processes may use one
 store at once; there is no daemon to start.
 
 The store is --store, else $HANSARD_STORE, else $XDG_DATA_HOME/hansard, else
-~/.local/share/hansard: a directory, which "hansard new" makes when it is not there.
+~/.local/share/hansard: a directory, which "hansard new" makes when it is not there,
+or the address of a server, http://HOST:PORT, with the token in $HANSARD_TOKEN.
 
 Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 conflict (expected seq, key
 reused, exists), 5 held or fenced, 6 damaged; 130 and 143 after Ctrl-C and
@@ -109,15 +110,14 @@ SIGTERM; turn has its program's. With --json an error ends with one line on stde
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("hansard {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, file:///srv/sessions, postgres://user@host/database")
+	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, http://127.0.0.1:4267, postgres://user@host/database")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line, for programs")
 	flags.DurationVar(&a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a), newTurn(a), newTurnGuard(a),
-		newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
-		newMigrate(a), newCopy(a),
+		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a), newCopy(a),
 	)
 	return root
 }

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -44,6 +46,7 @@ func TestScripts(t *testing.T) {
 			"bigstring": cmdBigString,
 			"bytes":     cmdBytes,
 			"corrupt":   cmdCorrupt,
+			"listening": cmdListening,
 		},
 		RequireExplicitExec: true,
 	})
@@ -127,4 +130,17 @@ func cmdCorrupt(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("%s does not contain %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(path, bytes.Replace(content, []byte(args[1]), []byte(args[2]), 1), 0o600))
+}
+
+// listening SOCKET waits until a server listens on a Unix socket.
+func cmdListening(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if c, err := net.Dial("unix", ts.MkAbs(args[0])); err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("nobody listens on %s", args[0])
+		}
+	}
 }

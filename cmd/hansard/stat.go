@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 func newStat(a *app) *cobra.Command {
@@ -37,7 +38,7 @@ damaged; damage, with what is wrong and where, is there only when it is.`,
 				}
 				info = liveTurn(cmd.Context(), s, info)
 				if a.json {
-					return a.out.jsonLine(asJSON(info))
+					return a.out.jsonLine(wire.NewSession(info))
 				}
 				return a.printInfo(info)
 			})

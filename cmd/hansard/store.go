@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"hansard"
+	"hansard/client"
 	"hansard/filestore"
 )
 
@@ -115,14 +116,10 @@ func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 			return nil, err
 		}
 		return openFiles(path, o)
+	case "http", "https", "unix":
+		return client.New(spec, &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
 	case "postgres", "postgresql":
 		return openPostgres(spec, o)
-	case "http", "https":
-		// The rest may hold a password: it is not repeated.
-		return nil, &usageError{
-			fmt.Sprintf("%s:// stores are not yet in this version", scheme),
-			"use a directory: --store ./sessions",
-		}
 	default:
 		return nil, &usageError{
 			fmt.Sprintf("there is no kind of store called %q", scheme),

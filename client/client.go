@@ -1,0 +1,188 @@
+// Package client is a [hansard.Store] that lives on a server: the same interface,
+// over HTTP.
+//
+//	store, err := client.New("http://127.0.0.1:4267", &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
+//
+// It tries again by itself where that is safe: readings go on behind the last
+// event they gave, and an append always has an idempotency key, the caller's or
+// one of its own, so that it is stored once however often it is sent. When the
+// outcome of a write stays open the error is [hansard.ErrUnknown].
+//
+// A server that was never reached is an [UnreachableError] at once; one that was,
+// and is away, is waited for as long as [Options].Patience says.
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hansard"
+)
+
+// Options say how to reach a server. The zero value is fine for one that needs no
+// token, which is none of ours.
+type Options struct {
+	// Token is what the server knows the caller by.
+	Token string
+	// Patience is how long a server that was reached before is waited for
+	// when it is away; 0 is 15 seconds, less than 0 does not wait.
+	Patience time.Duration
+	// TLS is for servers whose certificate the system does not know.
+	TLS *tls.Config
+}
+
+// Store is a store on a server. Make one with [New].
+type Store struct {
+	base     string // without a slash at its end
+	name     string // of the server, for people
+	token    string
+	patience time.Duration
+	http     *http.Client
+
+	reached atomic.Bool     // somebody took a request at the address
+	closing context.Context // ends with Close
+	letGo   context.CancelFunc
+
+	mu     sync.Mutex // guards closed, and that nothing is added to active after it
+	closed bool
+	active sync.WaitGroup // calls under way
+}
+
+var _ hansard.Store = (*Store)(nil)
+
+// New makes a store of the address of a server: http://HOST:PORT, https://HOST,
+// or unix:PATH. The token may also be in the address, as it is in the one that the
+// server prints: http://HOST:PORT/#token=TOKEN. Nothing is asked of the server yet.
+func New(address string, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Store{token: o.Token, patience: cmp.Or(o.Patience, 15*time.Second)}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     o.TLS,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 256,
+		IdleConnTimeout:     60 * time.Second,
+		DisableCompression:  true,
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if path == "" {
+			return nil, invalid("it names no socket")
+		}
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+		s.base, s.name = "http://localhost", "unix:"+path
+	} else if err := s.parse(address); err != nil {
+		return nil, err
+	}
+	s.http = &http.Client{
+		Transport: transport,
+		// A token is for the server it was given to.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	s.closing, s.letGo = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func (s *Store) parse(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return invalid("it is not a URL") // what is in it may be a secret
+	case u.Scheme != "http" && u.Scheme != "https":
+		return invalid("it begins neither with http:// nor with https://")
+	case u.Host == "":
+		return invalid("it names no host")
+	case u.User != nil:
+		return invalid("it has a user or a password; a token is what a server wants")
+	case u.RawQuery != "":
+		return invalid("it has a query")
+	}
+	if token, ok := strings.CutPrefix(u.Fragment, "token="); ok && s.token == "" {
+		s.token = token
+	}
+	s.base = u.Scheme + "://" + u.Host + strings.TrimRight(u.Path, "/")
+	s.name = s.base
+	return nil
+}
+
+func invalid(reason string) error {
+	return &hansard.InvalidError{Field: "address", Reason: reason}
+}
+
+// enter is the beginning of every call: closed, then the id, then what else was
+// given, and only then whether anybody still waits for the answer.
+func (s *Store) enter(ctx context.Context, given ...error) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, hansard.ErrClosed
+	}
+	for _, err := range append(given, ctx.Err()) {
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.active.Add(1)
+	return s.active.Done, nil
+}
+
+// Close implements [hansard.Store]. Writes under way are finished; those who wait
+// or read are let go.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.letGo()
+	s.active.Wait()
+	s.http.CloseIdleConnections()
+	return nil
+}
+
+// until gives a context for a call that Close lets go.
+func (s *Store) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.closing, cancel)
+	return out, func() { stop(); cancel() }
+}
+
+// ended says why a call that was let go ended: the caller's context comes first.
+func (s *Store) ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil && s.closing.Err() != nil && errors.Is(err, context.Canceled) {
+		return hansard.ErrClosed
+	}
+	return err
+}
+
+// UnreachableError is returned when there was no answer of the server.
+type UnreachableError struct {
+	Server string
+	Err    error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("the server at %s can't be reached: %v", e.Server, e.Err)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Hint says what to look at.
+func (e *UnreachableError) Hint() string {
+	return "see whether hansard serve runs there, and whether the address is right"
+}

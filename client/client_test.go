@@ -1,0 +1,355 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/client"
+	"hansard/httpd"
+	"hansard/memstore"
+	"hansard/storetest"
+)
+
+// cutter is a wire that breaks: it passes bytes on and cuts connections in the
+// middle of requests and of answers.
+type cutter struct {
+	net.Listener
+	target string
+
+	mu    sync.Mutex // guards all below
+	rng   *rand.Rand
+	every int // one connection in so many is cut; 0 cuts none
+	cuts  int
+}
+
+func newCutter(t *testing.T, target string, every int) *cutter {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	c := &cutter{Listener: l, target: strings.TrimPrefix(target, "http://"), every: every, rng: rand.New(rand.NewPCG(seed, 0))}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.pass(conn)
+		}
+	}()
+	t.Cleanup(func() { l.Close() })
+	return c
+}
+
+func (c *cutter) url() string { return "http://" + c.Addr().String() }
+
+// pass connects two ends until one is done, or the bytes that it may carry one
+// way or the other are used up.
+func (c *cutter) pass(in net.Conn) {
+	defer in.Close()
+	out, err := net.Dial("tcp", c.target)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	c.mu.Lock()
+	there, back := int64(1<<40), int64(1<<40)
+	if c.every > 0 && c.rng.IntN(c.every) == 0 {
+		c.cuts++
+		if c.rng.IntN(2) == 0 {
+			there = c.rng.Int64N(2000)
+		} else {
+			back = c.rng.Int64N(2000)
+		}
+	}
+	c.mu.Unlock()
+	done := make(chan struct{}, 2)
+	go func() { io.CopyN(out, in, there); done <- struct{}{} }()
+	go func() { io.CopyN(in, out, back); done <- struct{}{} }()
+	<-done
+}
+
+// TestCutConnections: over a wire that breaks in the middle of requests and of
+// answers, every append is stored once, and every reading is whole.
+func TestCutConnections(t *testing.T) {
+	store := memstore.New()
+	wire := newCutter(t, serve(t, store), 3)
+	const writers, each = 8, 40
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var acks []storetest.Ack
+	for w := range writers {
+		wg.Go(func() {
+			// Each of its own, and none of them keeps a connection for long.
+			s, err := dial(wire.url())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			name := fmt.Sprint("w", w)
+			for i := range each {
+				r, err := retryFirst(func() (hansard.Receipt, error) {
+					return s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: storetest.Marked(name, i, 1+i%3, 50*w)})
+				})
+				if err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+				if r.Replayed {
+					t.Errorf("a batch without a key was answered as a replay: %+v", r)
+				}
+				mu.Lock()
+				acks = append(acks, storetest.Ack{Writer: name, Batch: i, Receipt: r})
+				mu.Unlock()
+				if i%10 == 0 {
+					s.Close()
+					if s, err = dial(wire.url()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	log := storetest.ReadAll(t, store, "s")
+	if err := storetest.CheckLog(log, acks); err != nil {
+		t.Error(err)
+	}
+	s, err := dial(wire.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 20 {
+		var got []hansard.Event
+		for e, err := range s.Read(t.Context(), "s", hansard.Range{}) {
+			if err != nil {
+				if len(got) == 0 && errors.As(err, new(*client.UnreachableError)) {
+					break // never reached: that is told at once
+				}
+				t.Fatalf("after %d of %d events: %v", len(got), len(log), err)
+			}
+			got = append(got, e)
+		}
+		if len(got) != 0 && len(got) != len(log) {
+			t.Errorf("%d events, want %d", len(got), len(log))
+		}
+	}
+	wire.mu.Lock()
+	defer wire.mu.Unlock()
+	if wire.cuts < 5 {
+		t.Errorf("only %d connections were cut: that shows nothing", wire.cuts)
+	}
+	t.Logf("%d connections cut, %d events", wire.cuts, len(log))
+}
+
+// retryFirst does again what did not even reach the server.
+func retryFirst(f func() (hansard.Receipt, error)) (r hansard.Receipt, err error) {
+	for range 50 {
+		r, err = f()
+		if !errors.As(err, new(*client.UnreachableError)) || errors.Is(err, hansard.ErrUnknown) {
+			return r, err
+		}
+	}
+	return r, err
+}
+
+// TestUnreachable: a server that is not there is told at once, in words that help,
+// and nothing is said to be unknown that was never sent.
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "http://" + l.Addr().String()
+	l.Close()
+	s, err := dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+	var away *client.UnreachableError
+	if !errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown) || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("append: %v", err)
+	}
+	if hansard.Hint(err) == "" {
+		t.Error("there is no hint")
+	}
+}
+
+// TestUnknown: an append whose answer never comes is unknown, and a retry with
+// its key settles it.
+func TestUnknown(t *testing.T) {
+	store := memstore.New()
+	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
+	var mu sync.Mutex
+	lose := true
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		lost := lose && r.Method == http.MethodPost
+		mu.Unlock()
+		if !lost {
+			server.ServeHTTP(w, r)
+			return
+		}
+		// It is stored, and the answer is lost.
+		server.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}))
+	defer front.Close()
+	s, err := client.New(front.URL, &client.Options{Token: token, Patience: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stat(t.Context(), "s"); err != nil { // it is reached
+		t.Fatal(err)
+	}
+	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k"}
+	if _, err := s.Append(t.Context(), "s", b); !errors.Is(err, hansard.ErrUnknown) {
+		t.Errorf("append: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("2")}}, Key: "l"}); !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("append until its context ends: %v", err)
+	}
+	if _, err := s.Create(t.Context(), "made", hansard.Meta{}); !errors.Is(err, hansard.ErrUnknown) {
+		t.Errorf("create: %v", err) // that it exists may be its own doing
+	}
+	mu.Lock()
+	lose = false
+	mu.Unlock()
+	if r, err := s.Append(t.Context(), "s", b); err != nil || !r.Replayed || r.First != 1 {
+		t.Errorf("the retry: %+v, %v", r, err)
+	}
+	if events := storetest.ReadAll(t, store, "s"); len(events) != 2 {
+		t.Errorf("%d events, want 2", len(events))
+	}
+}
+
+// TestNew: addresses that are none, and the one that the server prints.
+func TestNew(t *testing.T) {
+	for _, bad := range []string{"", "localhost:80", "ftp://x", "http://", "http://user:secret@x", "http://x?y", "unix:", "http://%zz"} {
+		s, err := client.New(bad, nil)
+		if !errors.Is(err, hansard.ErrInvalid) {
+			t.Errorf("%q: %v, %v", bad, s, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the password is repeated: %v", bad, err)
+		}
+	}
+	address := serve(t, memstore.New())
+	s, err := client.New(address+"/#token="+token, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Errorf("with the token in the address: %v", err)
+	}
+	wrong, err := client.New(address, &client.Options{Token: "wrong"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wrong.Close()
+	if _, err := wrong.Stat(t.Context(), "s"); err == nil || !strings.Contains(err.Error(), "not one of this server's") || hansard.Hint(err) == "" {
+		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+// TestNotHansard: something else that answers HTTP is told apart from a store.
+func TestNotHansard(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/sessions/redirect" {
+			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer other.Close()
+	s, err := dial(other.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, id := range []hansard.SessionID{"s", "redirect"} {
+		if _, err := s.Stat(t.Context(), id); err == nil || errors.Is(err, hansard.ErrNotFound) || !strings.Contains(err.Error(), "not like a Hansard server") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
+// TestSocketFile: the same through a Unix socket.
+func TestSocketFile(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hansard") // t.TempDir is too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpd.New(memstore.New(), httpd.Options{Access: httpd.Single(token)})
+	go server.Serve(l)
+	defer server.Shutdown(context.Background())
+	s, err := dial("unix:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLease: a turn kept through the wire is kept; a server that is away for a
+// moment does not lose it.
+func TestLease(t *testing.T) {
+	store := memstore.New()
+	s, err := dial(serve(t, store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := hansard.Take(t.Context(), s, "s", hansard.Claim{TTL: 200 * time.Millisecond, Label: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Second}); !errors.Is(err, hansard.ErrHeld) {
+		t.Errorf("acquire of another: %v", err)
+	}
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Turn: lease.Grant(), Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,262 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// maxLineBytes is the longest line an event can be: its data twice, as it is and
+// as a string, every byte of which is escaped, and its frame.
+const maxLineBytes = 4*hansard.MaxBatchBytes + 4*hansard.MaxStateBytes
+
+// Stat implements [hansard.Store].
+func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	leave, err := s.enter(ctx, hansard.CheckID(id))
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	defer leave()
+	asking, cancel := s.until(ctx)
+	defer cancel()
+	var found wire.Session
+	_, err = s.answer(asking, &request{method: http.MethodGet, path: sessionPath(id, "")}, &found)
+	return found.Describe(), s.ended(ctx, err)
+}
+
+// pollFor is how long the server is asked to wait at once.
+const pollFor = 25 * time.Second
+
+// Wait implements [hansard.Store].
+func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	leave, err := s.enter(ctx, hansard.CheckID(id))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	asking, cancel := s.until(ctx)
+	defer cancel()
+	q := &request{method: http.MethodGet, path: sessionPath(id, "/events"), query: url.Values{
+		"after": {number(uint64(after))}, "limit": {"0"}, "wait_ms": {number(uint64(pollFor.Milliseconds()))}}}
+	for {
+		var page struct {
+			LastSeq hansard.Seq `json:"last_seq"`
+		}
+		if _, err := s.answer(asking, q, &page); err != nil || page.LastSeq > after {
+			return s.ended(ctx, err)
+		}
+	}
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// Read implements [hansard.Store]. The events come as they are read, so that
+// memory is bounded; a connection that breaks is made again behind the last one.
+func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckRange(&r))
+		if err != nil {
+			yield(hansard.Event{}, err)
+			return
+		}
+		defer leave()
+		reading, cancel := s.until(ctx)
+		defer cancel()
+		r := r // each ranging reads from the beginning
+		line := func(object []byte) (bool, error) {
+			e, err := wire.ParseEvent(object)
+			if err != nil {
+				return false, fmt.Errorf("%s sends an event that can't be read: %w", s.name, err)
+			}
+			if err := reading.Err(); err != nil {
+				return false, err // a reading cut short must not look like a whole one
+			}
+			// From here on only what is behind it is wanted.
+			r = hansard.Range{After: e.Seq, Limit: r.Limit, Kinds: r.Kinds}
+			if r.Limit > 0 {
+				r.Limit--
+				if r.Limit == 0 {
+					r.Limit = -1
+				}
+			}
+			return yield(e, nil), nil
+		}
+		err = s.lines(reading, func() *request {
+			if r.Limit < 0 {
+				return nil
+			}
+			return &request{method: http.MethodGet, path: sessionPath(id, "/events"), query: rangeQuery(r), lines: true}
+		}, line)
+		if r.Limit < 0 && errors.As(err, new(*brokenOff)) {
+			err = nil // all of it had come
+		}
+		if err != nil {
+			yield(hansard.Event{}, s.ended(ctx, err))
+		}
+	}
+}
+
+func rangeQuery(r hansard.Range) url.Values {
+	q := url.Values{}
+	if r.After > 0 {
+		q.Set("after", number(uint64(r.After)))
+	}
+	if r.Limit > 0 {
+		q.Set("limit", strconv.Itoa(r.Limit))
+	}
+	if r.Last > 0 {
+		q.Set("last", strconv.Itoa(r.Last))
+	}
+	if r.FromSummary {
+		q.Set("from_summary", "true")
+	}
+	if len(r.Kinds) > 0 {
+		q["kind"] = r.Kinds
+	}
+	return q
+}
+
+// List implements [hansard.Store].
+func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) {
+		leave, err := s.enter(ctx, hansard.CheckQuery(&q))
+		if err != nil {
+			yield(hansard.Info{}, err)
+			return
+		}
+		defer leave()
+		listing, cancel := s.until(ctx)
+		defer cancel()
+		given := false
+		err = s.lines(listing, func() *request {
+			if given {
+				return nil // the rest of a list that broke off may have changed
+			}
+			return &request{method: http.MethodGet, path: "/v1/sessions", query: listQuery(q), lines: true}
+		}, func(object []byte) (bool, error) {
+			given = true
+			var session wire.Session
+			if err := json.Unmarshal(object, &session); err != nil {
+				return false, fmt.Errorf("%s sends a session that can't be read: %w", s.name, err)
+			}
+			if err := listing.Err(); err != nil {
+				return false, err
+			}
+			return yield(session.Describe(), nil), nil
+		})
+		if err != nil {
+			yield(hansard.Info{}, s.ended(ctx, err))
+		}
+	}
+}
+
+func listQuery(q hansard.Query) url.Values {
+	out := url.Values{}
+	if q.Limit > 0 {
+		out.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.Cursor != "" {
+		out.Set("cursor", q.Cursor)
+	}
+	if q.Text != "" {
+		out.Set("q", q.Text)
+	}
+	if !q.Since.IsZero() {
+		out.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	for name, value := range q.Labels {
+		out.Add("label", name+"="+value)
+	}
+	return out
+}
+
+// lines asks for lines and gives each of them, until take has enough. When the
+// connection breaks it asks again; next says for what, or nil that it can't.
+func (s *Store) lines(ctx context.Context, next func() *request, take func(object []byte) (more bool, err error)) error {
+	began := time.Now()
+	for {
+		res, _, err := s.do(ctx, next())
+		if err != nil {
+			return err
+		}
+		before := began
+		err = eachLine(res.Body, func(line []byte) (bool, error) {
+			began = time.Now()
+			if p := problemLine(line); p != nil {
+				return false, p.Err()
+			}
+			return take(line)
+		})
+		res.Body.Close()
+		var broken *brokenOff
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.As(err, &broken):
+			return err
+		case next() == nil || before == began && time.Since(began) > s.patience:
+			return &UnreachableError{s.name, err}
+		}
+	}
+}
+
+// problemLine is the problem that the last line of an answer may be.
+func problemLine(line []byte) *wire.Problem {
+	if len(line) < 11 || string(line[:11]) != `{"problem":` {
+		return nil
+	}
+	var last struct{ Problem *wire.Problem }
+	if json.Unmarshal(line, &last) != nil {
+		return nil
+	}
+	return last.Problem
+}
+
+// brokenOff is an answer whose end never came.
+type brokenOff struct{ err error }
+
+func (e *brokenOff) Error() string { return "the answer broke off: " + e.err.Error() }
+func (e *brokenOff) Unwrap() error { return e.err }
+
+// eachLine gives the lines of an answer, each in memory of its own.
+func eachLine(body io.Reader, take func([]byte) (bool, error)) error {
+	in := bufio.NewReaderSize(body, 64<<10)
+	for {
+		var line []byte
+		for {
+			part, err := in.ReadSlice('\n')
+			line = append(line, part...)
+			if err == io.EOF && len(line) == 0 {
+				return nil
+			}
+			if err == nil {
+				break
+			}
+			if err != bufio.ErrBufferFull {
+				if err == io.EOF {
+					err = io.ErrUnexpectedEOF
+				}
+				return &brokenOff{err}
+			}
+			if len(line) > maxLineBytes {
+				return errors.New("the server sends a line longer than any event")
+			}
+		}
+		if more, err := take(line[:len(line)-1]); err != nil || !more {
+			return err
+		}
+	}
+}

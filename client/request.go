@@ -1,0 +1,167 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// request is one that can be sent again.
+type request struct {
+	method string
+	path   string
+	query  url.Values
+	body   []byte
+	lines  bool // asks for one JSON object a line
+}
+
+const (
+	pauseMin = 20 * time.Millisecond
+	pauseMax = time.Second
+	// maxAnswer bounds an answer that is read whole.
+	maxAnswer = 64 << 20
+)
+
+// do sends a request until it is answered, as far as that helps. An answer that
+// is a problem is its error. uncertain says that a request may have been carried
+// out of which the answer was never seen.
+func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncertain bool, err error) {
+	began, pause := time.Now(), pauseMin
+	for {
+		var sent bool
+		res, sent, err = s.once(ctx, q)
+		if err == nil {
+			return res, uncertain, nil
+		}
+		uncertain = uncertain || sent
+		if ctx.Err() != nil {
+			return nil, uncertain, ctx.Err()
+		}
+		if !passing(err) || !s.reached.Load() || time.Since(began) > s.patience || s.closing.Err() != nil {
+			return nil, uncertain, err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return nil, uncertain, ctx.Err()
+		case <-s.closing.Done():
+		}
+		pause = min(2*pause, pauseMax)
+	}
+}
+
+// passing tells whether trying again may help.
+func passing(err error) bool {
+	var away *UnreachableError
+	if errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown) {
+		return true
+	}
+	var p *wire.Problem
+	return errors.As(err, &p) && p.Type == wire.ProblemType("closing")
+}
+
+// once sends a request once. sent says that the server may have acted on it
+// although there is an error.
+func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent bool, err error) {
+	var wrote atomic.Bool
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }}
+	address := s.base + q.path
+	if len(q.query) > 0 {
+		address += "?" + q.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), q.method, address, bytes.NewReader(q.body))
+	if err != nil {
+		return nil, false, err
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	if q.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	if q.lines {
+		req.Header.Set("Accept", "application/x-ndjson")
+	}
+	res, err = s.http.Do(req)
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err // its text repeats the request
+		}
+		if wrote.Load() {
+			s.reached.Store(true) // there is somebody
+		}
+		return nil, wrote.Load(), &UnreachableError{s.name, err}
+	}
+	s.reached.Store(true)
+	if res.StatusCode < 300 {
+		return res, false, nil
+	}
+	defer res.Body.Close()
+	err = s.refusal(res)
+	var away *UnreachableError
+	return nil, errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown), err
+}
+
+// refusal is the error that an answer is.
+func (s *Store) refusal(res *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return &UnreachableError{s.name, err}
+	}
+	var p wire.Problem
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if kind == "application/problem+json" && json.Unmarshal(body, &p) == nil && p.Type != "" {
+		return p.Err()
+	}
+	if res.StatusCode == http.StatusBadGateway || res.StatusCode == http.StatusServiceUnavailable || res.StatusCode == http.StatusGatewayTimeout {
+		return &UnreachableError{s.name, errors.New("something before it answers " + res.Status)}
+	}
+	return &wire.Problem{Type: "about:blank", Status: res.StatusCode, Title: res.Status,
+		Detail: fmt.Sprintf("%s answers %s, and not like a Hansard server", s.name, res.Status), Advice: "check the address"}
+}
+
+// answer sends a request and reads its answer into a value.
+func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain bool, err error) {
+	for began := time.Now(); ; {
+		res, unclear, err := s.do(ctx, q)
+		uncertain = uncertain || unclear
+		if err != nil {
+			return uncertain, err
+		}
+		body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+		res.Body.Close()
+		switch {
+		case err == nil && into == nil:
+			return uncertain, nil
+		case err == nil:
+			if err := json.Unmarshal(body, into); err != nil {
+				return true, fmt.Errorf("%s answers %s with something else than its API says: %w", s.name, q.path, err)
+			}
+			return uncertain, nil
+		case ctx.Err() != nil:
+			return true, ctx.Err()
+		case time.Since(began) > s.patience:
+			return true, &UnreachableError{s.name, err}
+		}
+		uncertain = true // the answer broke off
+	}
+}
+
+func sessionPath(id hansard.SessionID, more string) string {
+	return "/v1/sessions/" + url.PathEscape(string(id)) + more
+}

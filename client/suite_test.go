@@ -1,0 +1,109 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/client"
+	"hansard/filestore"
+	"hansard/httpd"
+	"hansard/memstore"
+	"hansard/storetest"
+)
+
+const token = "a-token-for-the-tests"
+
+func TestMain(m *testing.M) {
+	storetest.Main(dial)
+	os.Exit(m.Run())
+}
+
+func dial(address string) (hansard.Store, error) {
+	return client.New(address, &client.Options{Token: token})
+}
+
+// serve serves a store on the loopback until the test ends, and gives its address.
+func serve(t testing.TB, store hansard.Store) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		if err := store.Close(); err != nil {
+			t.Errorf("Close of the served store: %v", err)
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// engine is a client of a server of a store. A second handle is a client of a
+// second server where the store's data has one to offer.
+func engine(name string, open func(t testing.TB) (serve string), another func(t testing.TB, address string) string) storetest.Engine {
+	where := storetest.NewAddresses()
+	connect := func(t testing.TB, address string) hansard.Store {
+		s, err := dial(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return where.Keep(s, address)
+	}
+	return storetest.Engine{
+		Name: name,
+		Open: func(t testing.TB) hansard.Store { return connect(t, open(t)) },
+		Another: func(t testing.TB, s hansard.Store) hansard.Store {
+			return connect(t, another(t, where.Of(s)))
+		},
+		Reopen: func(t testing.TB, s hansard.Store) hansard.Store {
+			if err := s.Close(); err != nil {
+				t.Fatalf("close: %v", err)
+			}
+			return connect(t, where.Of(s))
+		},
+		Address: where.Of,
+	}
+}
+
+// TestMemstore: the contract through the wire, on the model.
+func TestMemstore(t *testing.T) {
+	storetest.Run(t, engine("memstore through the wire",
+		func(t testing.TB) string { return serve(t, memstore.New()) },
+		func(_ testing.TB, address string) string { return address }))
+}
+
+// TestFilestore: the contract through the wire, on files; every other handle goes
+// through a server of its own.
+func TestFilestore(t *testing.T) { storetest.Run(t, fileEngine()) }
+
+func fileEngine() storetest.Engine {
+	dirs := map[string]string{} // by address
+	open := func(t testing.TB, dir string) string {
+		store, err := filestore.Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := serve(t, store)
+		dirs[address] = dir
+		return address
+	}
+	return engine("filestore through the wire",
+		func(t testing.TB) string { return open(t, t.TempDir()) },
+		func(t testing.TB, address string) string { return open(t, dirs[address]) })
+}
+
+func BenchmarkFilestore(b *testing.B) { storetest.Bench(b, fileEngine()) }

@@ -1,0 +1,96 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// Create implements [hansard.Store].
+func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckMeta(&m))
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	defer leave()
+	body := wire.Marshal(struct {
+		ID hansard.SessionID `json:"id"`
+		hansard.Meta
+	}{id, m})
+	var made wire.Session
+	uncertain, err := s.answer(ctx, &request{method: http.MethodPost, path: "/v1/sessions", body: body}, &made)
+	if err != nil {
+		// That it exists may be our own doing.
+		return hansard.Info{}, open(uncertain, err, hansard.ErrExists)
+	}
+	return made.Describe(), nil
+}
+
+// open makes an error that leaves the outcome open what it is: one after which
+// the request may have been, or may yet be, carried out. That is so whenever no
+// answer was seen, and for these refusals of a second try, which say nothing of
+// the first.
+func open(uncertain bool, err error, refusals ...error) error {
+	if !uncertain || errors.Is(err, hansard.ErrUnknown) {
+		return err
+	}
+	var away *UnreachableError
+	var p *wire.Problem
+	unclear := errors.As(err, &away) || errors.As(err, &p) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	for _, refusal := range refusals {
+		unclear = unclear || errors.Is(err, refusal)
+	}
+	if !unclear {
+		return err
+	}
+	return fmt.Errorf("%w: %w", hansard.ErrUnknown, err)
+}
+
+// Append implements [hansard.Store]. A batch without a key gets one here: it can
+// be sent again, and is stored once.
+func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckBatch(&b))
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	defer leave()
+	own := b.Key == ""
+	if own {
+		b.Key = "auto-" + uuid.NewString()
+	}
+	var receipt hansard.Receipt
+	q := &request{method: http.MethodPost, path: sessionPath(id, "/events"), body: wire.AppendBatch(nil, &b)}
+	uncertain, err := s.answer(ctx, q, &receipt)
+	if err != nil {
+		return hansard.Receipt{}, open(uncertain, err, hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrNotFound, hansard.ErrFailed)
+	}
+	if own {
+		receipt.Replayed = false // the caller knows of one append only
+	}
+	return receipt, nil
+}
+
+// Delete implements [hansard.Store].
+func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
+	leave, err := s.enter(ctx, hansard.CheckID(id))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	q := &request{method: http.MethodDelete, path: sessionPath(id, "")}
+	if turn != "" {
+		q.query = url.Values{"turn": {string(turn)}}
+	}
+	uncertain, err := s.answer(ctx, q, nil)
+	if uncertain && errors.Is(err, hansard.ErrDeleted) {
+		return nil // by the try whose answer was lost, or by another: it is
+	}
+	return open(uncertain, err)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+	"hansard/cmd/hansard/internal/demo"
+	"hansard/internal/wire"
+)
+
+func newDemo(a *app) *cobra.Command {
+	o := demo.Options{}
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Fill the store with live agents talking, to have something to see",
+		Long: `Fill the store with agents talking: people ask, agents take turns, call tools, send
+images, summarise and are interrupted, in several sessions at once. Watch them on the
+page of "hansard serve", or with ls and tail -f in another terminal.
+
+What they say is made up; the sessions are as real as any others. They carry the
+label source=demo, and their ids begin with demo-. It goes on until Ctrl-C, for
+the time of --for, or until --sessions of them are told to the end.`,
+		Example: `  hansard demo
+  hansard demo --store http://127.0.0.1:4267
+  hansard demo --for 30s --at-once 8
+  hansard demo --sessions 5 --pause 0s
+  hansard ls --label source=demo --json | jq -r .id | xargs -n 1 hansard rm`,
+		Args:              arguments(0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDemo(&o, lasts, cmd.Flags().Changed("for")); err != nil {
+				return err
+			}
+			return a.withStore(creating, func(s hansard.Store) error { return a.demo(cmd.Context(), s, o, lasts) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&lasts, "for", 0, "stop after this `TIME`; 30s, 10m")
+	flags.IntVar(&o.Sessions, "sessions", 0, "stop after `N` sessions")
+	flags.IntVar(&o.AtOnce, "at-once", 4, "how many sessions are under way at the same time")
+	flags.DurationVar(&o.Pause, "pause", 1500*time.Millisecond, "how long somebody takes to say something, about; 0s does not wait")
+	flags.Uint64Var(&o.Seed, "seed", 0, "let the same things be said as with this `SEED` before (in another store)")
+	return cmd
+}
+
+func checkDemo(o *demo.Options, lasts time.Duration, limited bool) error {
+	switch {
+	case limited && lasts <= 0:
+		return &usageError{fmt.Sprintf("--for %v is no time", lasts), "write --for 30s"}
+	case o.Sessions < 0:
+		return &usageError{fmt.Sprintf("--sessions %d is negative", o.Sessions), "0 goes on until Ctrl-C"}
+	case o.AtOnce < 1 || o.AtOnce > 1000:
+		return &usageError{fmt.Sprintf("--at-once %d is not between 1 and 1000", o.AtOnce), ""}
+	case o.Pause < 0:
+		return &usageError{fmt.Sprintf("--pause %v is negative", o.Pause), "0s does not wait"}
+	}
+	return nil
+}
+
+// demo plays, tells about each session as it begins, and at the end how much it was.
+func (a *app) demo(ctx context.Context, s hansard.Store, o demo.Options, lasts time.Duration) error {
+	inner := ctx
+	if lasts > 0 {
+		var cancel context.CancelFunc
+		inner, cancel = context.WithTimeout(ctx, lasts)
+		defer cancel()
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	var mu sync.Mutex // several sessions begin at once
+	o.Began = func(info hansard.Info) {
+		mu.Lock()
+		defer mu.Unlock()
+		if a.json {
+			_ = a.out.jsonLine(wire.NewSession(info)) // the first error sticks, and Flush tells it
+		} else {
+			fmt.Fprintf(a.out, "%s  %s\n", info.ID, info.Title)
+		}
+		_ = a.out.Flush()
+	}
+	played, err := demo.Run(inner, s, o)
+	if err != nil {
+		return fmt.Errorf("the demo stopped: %w", err)
+	}
+	if !a.json {
+		fmt.Fprintf(a.out, "%s, %s\n", plural(int(played.Sessions.Load()), "session"), plural(int(played.Events.Load()), "event"))
+	}
+	if _, stopped := stoppedBy(ctx); stopped {
+		return &quietError{context.Canceled} // Ctrl-C is its normal end
+	}
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package httpd
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"hansard/internal/wire"
+)
+
+// Right is something a token may allow.
+type Right uint8
+
+// The rights. Admin includes the others.
+const (
+	Read   Right = 1 << iota // list, read and follow
+	Append                   // create, append, change metadata, take turns
+	Admin                    // delete, and all of the above
+)
+
+// allows tells whether these rights include another.
+func (r Right) allows(want Right) bool { return r&want != 0 || r&Admin != 0 }
+
+var rightNames = []struct {
+	right Right
+	name  string
+}{{Read, "read"}, {Append, "append"}, {Admin, "admin"}}
+
+func (r Right) String() string {
+	var names []string
+	for _, n := range rightNames {
+		if r&n.right != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseRights reads what String writes.
+func ParseRights(names string) (Right, error) {
+	var out Right
+	for _, name := range strings.Split(names, ",") {
+		known := false
+		for _, n := range rightNames {
+			if strings.TrimSpace(name) == n.name {
+				out, known = out|n.right, true
+			}
+		}
+		if !known {
+			return 0, fmt.Errorf("there is no right called %q: read, append and admin are", name)
+		}
+	}
+	return out, nil
+}
+
+// Access tells whose token something is.
+type Access interface {
+	// Who gives the name and the rights of a token, and false for one that
+	// is not known. It takes as long for a wrong token as for a right one.
+	Who(token string) (name string, rights Right, ok bool)
+}
+
+type nobody struct{}
+
+func (nobody) Who(string) (string, Right, bool) { return "", 0, false }
+
+// hashed is a token as it is kept: who finds it can't use it. The tokens that
+// are made here have 256 random bits, so a plain hash is enough.
+type hashed [sha256.Size]byte
+
+func hashToken(token string) hashed { return sha256.Sum256([]byte(token)) }
+
+// Single is the Access of one token that may do everything.
+func Single(token string) Access { return single{hashToken(token)} }
+
+type single struct{ hash hashed }
+
+func (s single) Who(token string) (string, Right, bool) {
+	hash := hashToken(token)
+	return "given", Admin, subtle.ConstantTimeCompare(hash[:], s.hash[:]) == 1
+}
+
+// Either is the Access of several: the first that knows a token tells.
+func Either(list ...Access) Access { return either(list) }
+
+type either []Access
+
+func (e either) Who(token string) (name string, rights Right, ok bool) {
+	for _, a := range e {
+		if n, r, known := a.Who(token); known && !ok {
+			name, rights, ok = n, r, true
+		}
+	}
+	return name, rights, ok
+}
+
+// caller is who asks.
+type caller struct {
+	name   string
+	rights Right
+	token  string
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// authenticate finds out who asks.
+func (s *Server) authenticate(r *http.Request) (caller, error) {
+	token, problem := bearer(r)
+	if problem != "" {
+		return caller{}, unauthorized(problem)
+	}
+	name, rights, ok := s.opt.Access.Who(token)
+	if !ok {
+		return caller{}, unauthorized("the token is not one of this server's")
+	}
+	return caller{name, rights, token}, nil
+}
+
+func unauthorized(detail string) error {
+	return wire.NewProblem("unauthorized", detail, "send Authorization: Bearer TOKEN; hansard token add makes one")
+}
+
+// tokenProtocol is how a browser gives its token when it opens a WebSocket: it
+// can't set headers there.
+const tokenProtocol = "hansard.token."
+
+// bearer is the token of a request.
+func bearer(r *http.Request) (token, problem string) {
+	headers := r.Header.Values("Authorization")
+	switch {
+	case len(headers) > 1:
+		return "", "there are several Authorization headers"
+	case len(headers) == 1:
+		scheme, token, ok := strings.Cut(headers[0], " ")
+		if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " ,\t") {
+			return "", "the Authorization header is not Bearer TOKEN"
+		}
+		return token, ""
+	}
+	if isUpgrade(r) {
+		for _, p := range protocols(r) {
+			if token, ok := strings.CutPrefix(p, tokenProtocol); ok && token != "" {
+				return token, ""
+			}
+		}
+	}
+	return "", "there is no token"
+}
+
+func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
+
+// protocols are the WebSocket subprotocols a client offers.
+func protocols(r *http.Request) []string {
+	var out []string
+	for _, header := range r.Header.Values("Sec-Websocket-Protocol") {
+		for _, p := range strings.Split(header, ",") {
+			out = append(out, strings.TrimSpace(p))
+		}
+	}
+	return out
+}

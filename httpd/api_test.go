@@ -1,0 +1,355 @@
+package httpd_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/httpd"
+	"hansard/internal/wire"
+	"hansard/memstore"
+)
+
+// TestSessions: made, listed, described, changed, deleted.
+func TestSessions(t *testing.T) {
+	v := serveMemory(t)
+	made := v.must(201, "POST", "/v1/sessions", `{"id":"a","title":"A <b>","labels":{"team":"red"},"state":{"n": 1.50}}`)
+	if made.header.Get("Location") != "/v1/sessions/a" || made.header.Get("ETag") != `"0"` {
+		t.Errorf("headers %v", made.header)
+	}
+	var s map[string]any
+	made.into(t, &s)
+	if s["id"] != "a" || s["title"] != "A <b>" || s["damaged"] != false || s["turn"] != nil || s["last_seq"] != 0.0 {
+		t.Errorf("made %s", made.body)
+	}
+	if !strings.Contains(made.body, `"state":{"n":1.50}`) {
+		t.Errorf("the state lost its digits: %s", made.body)
+	}
+	fresh := v.must(201, "POST", "/v1/sessions", `{}`)
+	fresh.into(t, &s)
+	if id, _ := s["id"].(string); len(id) != 36 {
+		t.Errorf("an id of ours: %s", fresh.body)
+	}
+	if got := v.ask("POST", "/v1/sessions", `{"id":"a"}`); got.status != 409 || got.problem() != "exists" {
+		t.Errorf("again: %d %s", got.status, got.body)
+	}
+	changed := v.must(200, "PATCH", "/v1/sessions/a", `{"title":"B","labels":{"team":null,"x":"y"},"state":{"m":2}}`, "If-Match", `"0"`)
+	if changed.header.Get("ETag") != `"1"` || !strings.Contains(changed.body, `"labels":{"x":"y"},"state":{"m":2,"n":1.50}`) {
+		t.Errorf("changed: %v %s", changed.header, changed.body)
+	}
+	if got := v.ask("PATCH", "/v1/sessions/a", `{"title":"C"}`, "If-Match", `"0"`); got.status != 412 || got.header.Get("ETag") != `"1"` {
+		t.Errorf("changed on a wrong condition: %d %v", got.status, got.header)
+	}
+	v.must(204, "DELETE", "/v1/sessions/a", "")
+	if got := v.ask("GET", "/v1/sessions/a", ""); got.status != 410 || got.problem() != "deleted" {
+		t.Errorf("deleted: %d %s", got.status, got.problem())
+	}
+	if got := v.ask("POST", "/v1/sessions", `{"id":"a"}`); got.status != 410 {
+		t.Errorf("made again: %d", got.status)
+	}
+	if got := v.ask("POST", "/v1/sessions/a/events", `{"events":[{"data":1}],"create":true}`); got.status != 410 {
+		t.Errorf("appended to: %d", got.status)
+	}
+}
+
+// TestList: pages, newest first, by label, text and time; the readiness probe is
+// not in it.
+func TestList(t *testing.T) {
+	v := serveMemory(t)
+	v.must(200, "GET", "/readyz", "")
+	for i := range 7 {
+		v.must(201, "POST", "/v1/sessions", fmt.Sprintf(`{"id":"s%d","title":"Title %d","labels":{"odd":"%v"}}`, i, i, i%2 == 1))
+	}
+	type page struct {
+		Sessions []struct{ ID, Cursor string }
+		Next     string
+	}
+	get := func(query string) (ids string, p page) {
+		v.must(200, "GET", "/v1/sessions?"+query, "").into(t, &p)
+		for _, s := range p.Sessions {
+			ids += s.ID + " "
+		}
+		return strings.TrimSpace(ids), p
+	}
+	if ids, p := get(""); ids != "s6 s5 s4 s3 s2 s1 s0" || p.Next != "" {
+		t.Errorf("all: %s, next %q", ids, p.Next)
+	}
+	ids, p := get("limit=3")
+	if ids != "s6 s5 s4" || p.Next == "" {
+		t.Errorf("the first page: %s", ids)
+	}
+	ids, p = get("limit=4&cursor=" + p.Next)
+	if ids != "s3 s2 s1 s0" || p.Next != "" {
+		t.Errorf("the last page: %s, next %q", ids, p.Next)
+	}
+	if ids, _ := get("label=odd=true&q=TITLE"); ids != "s5 s3 s1" {
+		t.Errorf("by label: %s", ids)
+	}
+	if ids, _ := get("q=nothing"); ids != "" {
+		t.Errorf("by text: %s", ids)
+	}
+	if ids, _ := get("since=2999-01-01T00:00:00Z"); ids != "" {
+		t.Errorf("since: %s", ids)
+	}
+	if ids, p := get("limit=0"); ids != "" || p.Next != "" {
+		t.Errorf("none: %s", ids)
+	}
+	lines := v.must(200, "GET", "/v1/sessions?limit=2", "", "Accept", "application/x-ndjson")
+	if n := strings.Count(lines.body, "\n"); n != 2 || lines.header.Get("Content-Type") != "application/x-ndjson" {
+		t.Errorf("%d lines: %s", n, lines.body)
+	}
+}
+
+// TestAppend: receipts, conditions, keys, patches, the inbox mark.
+func TestAppend(t *testing.T) {
+	v := serveMemory(t)
+	path := "/v1/sessions/s/events"
+	if got := v.ask("POST", path, oneEvent); got.status != 404 {
+		t.Errorf("a session that is not there: %d", got.status)
+	}
+	data := `{"z" :1, "a":"\u00e9é<>&", "n":1.0e+2}`
+	got := v.must(201, "POST", path, `{"events":[{"kind":"k","role":"r","author":"a","inbox":true,"data":`+data+`},{"data":null}],"create":true,"patch":{"title":"T"}}`,
+		"Idempotency-Key", "abc")
+	if got.body != `{"session":"s","first":1,"last":2,"replayed":false}`+"\n" || got.header.Get("ETag") != `"2"` {
+		t.Errorf("receipt %s", got.body)
+	}
+	got = v.must(201, "POST", path, `{"events":[{"kind":"k","role":"r","author":"a","inbox":true,"data":`+data+`},{"data":null}],"patch":{"title":"T"}}`,
+		"Idempotency-Key", `"abc"`, "If-Match", `"77"`)
+	if !strings.Contains(got.body, `"replayed":true`) {
+		t.Errorf("a retry: %s", got.body)
+	}
+	got = v.ask("POST", path, oneEvent, "Idempotency-Key", "abc")
+	var p wire.Problem
+	got.into(t, &p)
+	if got.status != 422 || got.problem() != "key-reused" || p.First != 1 || p.Last != 2 || p.Key != "abc" || p.Hint() == "" {
+		t.Errorf("a key for something else: %d %s", got.status, got.body)
+	}
+	got = v.ask("POST", path, `{"events":[{"data":1}],"expect":1}`)
+	got.into(t, &p)
+	if got.status != 412 || p.LastSeq == nil || *p.LastSeq != 2 || *p.Expected != 1 {
+		t.Errorf("a wrong expectation: %d %s", got.status, got.body)
+	}
+	v.must(201, "POST", path, `{"events":[{"data":1}],"expect":2,"inbox":true}`)
+	events := v.must(200, "GET", path, "")
+	if !strings.Contains(events.body, `"inbox":true,"data":`+data) || !strings.Contains(events.body, `"patch":{"title":"T"}`) {
+		t.Errorf("the data is not as it was: %s", events.body)
+	}
+	var page struct {
+		Events  []hansard.Event
+		LastSeq int `json:"last_seq"`
+		More    bool
+	}
+	events.into(t, &page)
+	if len(page.Events) != 3 || page.LastSeq != 3 || page.More || !page.Events[2].Inbox || events.header.Get("ETag") != `"3"` {
+		t.Errorf("page %s", events.body)
+	}
+	v.must(200, "GET", path+"?after=1&limit=1", "").into(t, &page)
+	if len(page.Events) != 1 || page.Events[0].Seq != 2 || !page.More || page.LastSeq != 3 {
+		t.Errorf("a page in the middle: %+v", page)
+	}
+	v.must(200, "GET", path+"?last=2&kind=k&kind=message", "").into(t, &page)
+	if len(page.Events) != 2 || page.Events[0].Seq != 2 {
+		t.Errorf("the last: %+v", page)
+	}
+	v.must(200, "GET", path+"?limit=0&after=2", "").into(t, &page)
+	if len(page.Events) != 0 || !page.More {
+		t.Errorf("none: %+v", page)
+	}
+}
+
+// TestLongPoll: a request for events waits for one, and not for ever.
+func TestLongPoll(t *testing.T) {
+	v := serveMemory(t)
+	v.say("s", "one")
+	if got := v.must(200, "GET", "/v1/sessions/s/events?after=1&wait_ms=20", ""); !strings.Contains(got.body, `"events":[]`) {
+		t.Errorf("nothing came: %s", got.body)
+	}
+	answered := make(chan reply)
+	go func() {
+		got, _ := v.try("GET", "/v1/sessions/s/events?after=1&wait_ms=50000", "")
+		answered <- got
+	}()
+	eventually(t, "somebody waits", func() bool {
+		return strings.Contains(v.must(200, "GET", "/metrics", "").body, "hansard_followers 1")
+	})
+	v.say("s", "two")
+	if got := <-answered; got.status != 200 || !strings.Contains(got.body, `"seq":2`) {
+		t.Errorf("what came: %d %s", got.status, got.body)
+	}
+	if got := v.ask("GET", "/v1/sessions/nowhere/events?wait_ms=50000", ""); got.status != 404 {
+		t.Errorf("nowhere: %d", got.status)
+	}
+}
+
+// TestTurnRoutes: acquire, inspect, renew, release; held and fenced say by whom.
+func TestTurnRoutes(t *testing.T) {
+	v := serveMemory(t)
+	v.say("s", "one")
+	path := "/v1/sessions/s/turn"
+	if got := v.must(200, "GET", path, ""); got.body != `{"turn":null}`+"\n" {
+		t.Errorf("free: %s", got.body)
+	}
+	var turn hansard.Turn
+	v.must(201, "POST", path, `{"ttl_ms":60000,"label":"planner","exclusive":true}`).into(t, &turn)
+	if turn.TTL != time.Minute || !turn.Exclusive || turn.Holder.Label != "planner" {
+		t.Errorf("granted %+v", turn)
+	}
+	var p wire.Problem
+	held := v.ask("POST", path, `{"wait_ms":30}`)
+	held.into(t, &p)
+	if held.status != 423 || p.Holder == nil || p.Holder.Grant != turn.Grant || p.RetryAfter == 0 || held.header.Get("Retry-After") == "" {
+		t.Errorf("held: %d %s", held.status, held.body)
+	}
+	if got := v.ask("POST", "/v1/sessions/s/events", oneEvent); got.status != 423 {
+		t.Errorf("an append of another: %d", got.status)
+	}
+	v.must(201, "POST", "/v1/sessions/s/events", `{"events":[{"data":1}],"inbox":true}`)
+	v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant))
+	if got := v.ask("DELETE", "/v1/sessions/s", ""); got.status != 423 {
+		t.Errorf("a deletion by another: %d", got.status)
+	}
+	v.must(200, "PUT", path, fmt.Sprintf(`{"grant":%q}`, turn.Grant))
+	if got := v.must(200, "GET", "/v1/sessions/s", ""); !strings.Contains(got.body, string(turn.Grant)) {
+		t.Errorf("the session does not tell of its turn: %s", got.body)
+	}
+	v.must(204, "DELETE", path+"?grant="+string(turn.Grant), "")
+	got := v.ask("DELETE", path, fmt.Sprintf(`{"grant":%q}`, turn.Grant))
+	p = wire.Problem{}
+	got.into(t, &p)
+	if got.status != 409 || got.problem() != "fenced" || p.Grant != turn.Grant || p.Holder != nil {
+		t.Errorf("released twice: %d %s", got.status, got.body)
+	}
+	// A claimant that goes away leaves nothing behind.
+	v.must(201, "POST", path, `{}`).into(t, &turn)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	gone := make(chan error)
+	go func() {
+		_, err := v.tryContext(ctx, "POST", path, `{"wait_ms":-1}`)
+		gone <- err
+	}()
+	if err := <-gone; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the claimant: %v", err)
+	}
+	v.must(204, "DELETE", path+"?grant="+string(turn.Grant), "")
+	eventually(t, "the turn is free", func() bool {
+		return v.must(200, "GET", path, "").body == `{"turn":null}`+"\n"
+	})
+}
+
+// broken is a store whose writes and readings fail.
+type broken struct {
+	hansard.Store
+	err error
+}
+
+func (b *broken) Append(context.Context, hansard.SessionID, hansard.Batch) (hansard.Receipt, error) {
+	return hansard.Receipt{}, b.err
+}
+
+func (b *broken) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	return hansard.Info{}, b.err
+}
+
+func (b *broken) List(context.Context, hansard.Query) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) { yield(hansard.Info{}, b.err) }
+}
+
+// TestProblems: every error has a status and a type of its own, comes back as
+// itself, and tells nothing of the machine.
+func TestProblems(t *testing.T) {
+	turn := hansard.Turn{Grant: "7-9f86d081884c7d65", Holder: hansard.Holder{Label: "x"}, Since: time.Now().UTC().Truncate(time.Second), TTL: time.Second}
+	for _, c := range []struct {
+		err    error
+		status int
+		kind   string
+	}{
+		{&hansard.InvalidError{Field: "f", Reason: "r"}, 422, "invalid"},
+		{&hansard.InvalidError{Field: "f", Reason: "r", TooLarge: true}, 413, "too-large"},
+		{hansard.ErrNotFound, 404, "not-found"},
+		{hansard.ErrDeleted, 410, "deleted"},
+		{hansard.ErrExists, 409, "exists"},
+		{&hansard.ConflictError{Session: "s", Expected: 1, Actual: 2}, 412, "conflict"},
+		{&hansard.KeyReusedError{Session: "s", Key: "k", First: 1, Last: 2}, 422, "key-reused"},
+		{&hansard.HeldError{Session: "s", Turn: turn}, 423, "held"},
+		{&hansard.FencedError{Session: "s", Grant: "1-0", Current: &turn}, 409, "fenced"},
+		{fmt.Errorf("%w: it was held for its whole time", hansard.ErrFenced), 409, "fenced"},
+		{&hansard.DamagedError{Session: "s", SafeSeq: 3, Offset: 77, Line: 2, Reason: "a checksum does not fit"}, 503, "damaged"},
+		{&hansard.BusyError{Holder: "pid 7"}, 503, "busy"},
+		{fmt.Errorf("write: %w", hansard.ErrNoSpace), 507, "no-space"},
+		{hansard.ErrReadOnly, 403, "read-only"},
+		{hansard.ErrFailed, 500, "store-failed"},
+		{hansard.ErrUnknown, 504, "outcome-unknown"},
+		{fmt.Errorf("%w: %w", hansard.ErrUnknown, hansard.ErrBusy), 504, "outcome-unknown"},
+		{hansard.ErrVersion, 500, "newer-version"},
+		{hansard.ErrUnsupported, 501, "unsupported"},
+		{hansard.ErrClosed, 503, "closing"},
+		{&fs.PathError{Op: "open", Path: "/home/ada/secret/s.jsonl", Err: errors.New("no")}, 500, "internal"},
+		{fmt.Errorf("disk: %w", fmt.Errorf("%w: write /home/ada/secret/s.jsonl: no room", hansard.ErrNoSpace)), 507, "no-space"},
+		{&hansard.DamagedError{Session: "s", Reason: "open /home/ada/secret/s.jsonl: permission denied"}, 503, "damaged"},
+	} {
+		v := serve(t, &broken{memstore.New(), c.err})
+		for _, got := range []reply{
+			v.ask("POST", "/v1/sessions/s/events", oneEvent), v.ask("GET", "/v1/sessions/s", ""), v.ask("GET", "/v1/sessions", ""),
+			v.ask("GET", "/v1/sessions/s/events", ""), v.ask("GET", "/v1/sessions/s/events/stream", ""), v.ask("GET", "/v1/sessions", "", "Accept", "application/x-ndjson"),
+		} {
+			if got.status != c.status || got.problem() != c.kind {
+				t.Errorf("%v: %d %s, want %d %s", c.err, got.status, got.problem(), c.status, c.kind)
+			}
+			if strings.Contains(got.body, "secret") || strings.Contains(got.body, "ada") || strings.Contains(v.log.String(), "secret") {
+				t.Errorf("%v: a path of the machine is told: %s\n%s", c.err, got.body, v.log)
+			}
+			var p wire.Problem
+			got.into(t, &p)
+			if p.Title == "" || p.Status != got.status || !strings.HasPrefix(p.Instance, "urn:uuid:") {
+				t.Errorf("%v: %s", c.err, got.body)
+			}
+			if c.kind == "internal" || c.kind == "closing" {
+				continue
+			}
+			back := p.Err()
+			for _, sentinel := range []error{hansard.ErrInvalid, hansard.ErrTooLarge, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
+				hansard.ErrKeyReused, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrDamaged, hansard.ErrNoSpace, hansard.ErrReadOnly, hansard.ErrFailed, hansard.ErrUnknown,
+				hansard.ErrVersion, hansard.ErrUnsupported} {
+				if errors.Is(c.err, sentinel) != errors.Is(back, sentinel) {
+					t.Errorf("%v came back as %v", c.err, back)
+				}
+			}
+			typed, _ := json.Marshal(c.err)
+			again, _ := json.Marshal(back)
+			if c.kind != "internal" && strings.HasPrefix(fmt.Sprintf("%T", c.err), "*hansard.") && !errors.Is(c.err, hansard.ErrBusy) &&
+				!strings.Contains(c.err.Error(), "secret") && string(typed) != string(again) {
+				t.Errorf("%s came back as %s", typed, again)
+			}
+		}
+		v.stop()
+	}
+}
+
+// TestReady: ready only when a write goes through, and nothing in between is
+// believed for long.
+func TestReady(t *testing.T) {
+	v := serve(t, &broken{memstore.New(), hansard.ErrNoSpace})
+	if got := v.ask("GET", "/readyz", ""); got.status != 507 {
+		t.Errorf("a full disk: %d", got.status)
+	}
+	if got := v.ask("GET", "/healthz", ""); got.status != 200 {
+		t.Errorf("healthz: %d", got.status)
+	}
+	store := memstore.New()
+	w := serve(t, store)
+	for range 3 {
+		w.must(200, "GET", "/readyz", "")
+	}
+	info, err := store.Stat(t.Context(), httpd.ReadySession)
+	if err != nil || info.LastSeq != 1 {
+		t.Errorf("three probes in a moment wrote %d times: %v", info.LastSeq, err)
+	}
+}

@@ -1,0 +1,256 @@
+package httpd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// body reads a body of JSON, of a bounded size, in a bounded time. The bytes are
+// the caller's until it calls free.
+func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, free func(), err error) {
+	if media := r.Header.Get("Content-Type"); media != "" {
+		kind, _, err := mime.ParseMediaType(media)
+		if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+			return nil, nil, wire.NewProblem("wrong-media-type", "the body is said to be something else than JSON", "send Content-Type: application/json")
+		}
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, nil, wire.NewProblem("wrong-media-type", "compressed bodies are not read", "send it as it is")
+	}
+	if r.ContentLength > limit {
+		return nil, nil, tooLarge(limit)
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = limit // unknown: it may be as large as that
+	}
+	release, err := s.bodies.take(r.Context(), size)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	var buf bytes.Buffer
+	if r.ContentLength > 0 {
+		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, nil, wire.NewProblem("timeout", fmt.Sprintf("the body did not arrive within %v", s.timing.body), "send it again")
+	case err != nil:
+		return nil, nil, wire.NewProblem("malformed", "the body is not as long as it was said to be", "send it again")
+	}
+	// The deadline of the body must not end a request that waits for something.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return buf.Bytes(), release, nil
+}
+
+func tooLarge(limit int64) error {
+	return &hansard.InvalidError{Field: "body", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", limit)}
+}
+
+// decode reads a body of JSON into a struct. What it does not have is refused.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error {
+	body, free, err := s.body(w, r, maxSmallBody)
+	if err != nil {
+		return err
+	}
+	defer free()
+	return decodeJSON(body, into)
+}
+
+func decodeJSON(body []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		if _, err := dec.Token(); err != io.EOF {
+			return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "something behind the end"}
+		}
+		return nil
+	case errors.As(err, &mistyped) && mistyped.Field != "":
+		return &hansard.InvalidError{Field: mistyped.Field, Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		name := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
+		return &hansard.InvalidError{Field: name, Reason: "there is no such member"}
+	}
+	return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "it is no JSON object"}
+}
+
+// budget bounds how much of the bodies of all requests is in memory.
+type budget struct {
+	patience time.Duration
+
+	mu      sync.Mutex // guards all below
+	left    int64
+	waiting []*wanting
+}
+
+type wanting struct {
+	size int64
+	got  chan struct{}
+}
+
+func newBudget(size int64, patience time.Duration) *budget {
+	return &budget{left: size, patience: patience}
+}
+
+// take waits until there is room for so many bytes.
+func (b *budget) take(ctx context.Context, size int64) (free func(), err error) {
+	b.mu.Lock()
+	if len(b.waiting) == 0 && b.left >= size {
+		b.left -= size
+		b.mu.Unlock()
+		return b.giver(size), nil
+	}
+	w := &wanting{size, make(chan struct{})}
+	b.waiting = append(b.waiting, w)
+	b.mu.Unlock()
+	timer := time.NewTimer(b.patience)
+	defer timer.Stop()
+	select {
+	case <-w.got:
+		return b.giver(size), nil
+	case <-timer.C:
+		err = wire.NewProblem("overloaded", "too many large bodies are being read", "try again")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.waiting {
+		if other == w {
+			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
+			return nil, err
+		}
+	}
+	return b.giver(size), nil // it was given in the last moment
+}
+
+func (b *budget) giver(size int64) func() {
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.left += size
+		for len(b.waiting) > 0 && b.left >= b.waiting[0].size {
+			b.left -= b.waiting[0].size
+			close(b.waiting[0].got)
+			b.waiting = b.waiting[1:]
+		}
+	})
+}
+
+// params reads the query of a request: each parameter at most as often as it
+// makes sense, and none that the route does not have.
+type params struct {
+	values url.Values
+	err    error
+}
+
+func paramsOf(r *http.Request, known ...string) *params {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	p := &params{values: values}
+	if err != nil {
+		p.err = wire.NewProblem("malformed", "the query is not well formed", "percent-encode it")
+		return p
+	}
+	for name := range values {
+		ok := false
+		for _, k := range known {
+			ok = ok || k == name
+		}
+		if !ok {
+			p.fail(name, "the route has no such parameter")
+		}
+	}
+	return p
+}
+
+func (p *params) fail(name, reason string) {
+	if p.err == nil {
+		p.err = &hansard.InvalidError{Field: name, Reason: reason}
+	}
+}
+
+func (p *params) text(name string) string {
+	values := p.values[name]
+	if len(values) > 1 {
+		p.fail(name, "it is given twice")
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+func (p *params) has(name string) bool { return len(p.values[name]) > 0 }
+
+// number is a parameter that counts something; absent it is otherwise.
+func (p *params) number(name string, otherwise uint64) uint64 {
+	if !p.has(name) {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(p.text(name), 10, 64)
+	if err != nil {
+		p.fail(name, "it is not a number from 0 up")
+	}
+	return n
+}
+
+// count is a number of things.
+func (p *params) count(name string, otherwise, most int) int {
+	return int(min(p.number(name, uint64(otherwise)), uint64(most)))
+}
+
+func (p *params) flag(name string) bool {
+	switch p.text(name) {
+	case "":
+		if p.has(name) {
+			return true // ?from_summary
+		}
+		return false
+	case "true", "1":
+		return true
+	case "false", "0":
+		return false
+	}
+	p.fail(name, "it is neither true nor false")
+	return false
+}
+
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	return writeBytes(w, status, append(wire.Marshal(v), '\n'))
+}
+
+func writeBytes(w http.ResponseWriter, status int, body []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, err := w.Write(body)
+	return err
+}

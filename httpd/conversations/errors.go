@@ -1,0 +1,187 @@
+package conversations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"hansard"
+)
+
+// apiError is an error in the shape of the OpenAI API. The SDKs choose their
+// error class by the status alone: 400 BadRequestError, 404 NotFoundError, 409
+// ConflictError, 422 UnprocessableEntityError, 5xx InternalServerError.
+type apiError struct {
+	status  int
+	message string
+	kind    string // "type" in the answer
+	param   string // which part of the request; empty is null
+	code    string // for programs; empty is null
+	// again says whether an SDK should try again by itself. They all do so on
+	// 409 and 5xx, which is of no use for most of ours.
+	again bool
+	// after is Retry-After, in seconds; 0 is none.
+	after int
+}
+
+func (e *apiError) Error() string { return e.message }
+
+const (
+	kindRequest = "invalid_request_error"
+	kindServer  = "server_error"
+)
+
+func badRequest(param, code, format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: kindRequest, param: param, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+func noConversation(id hansard.SessionID) *apiError {
+	return &apiError{status: http.StatusNotFound, kind: kindRequest, param: "conversation_id", code: "conversation_not_found",
+		message: fmt.Sprintf("Conversation with id '%s' not found.", id)}
+}
+
+func noItem(id hansard.SessionID, item string) *apiError {
+	return &apiError{status: http.StatusNotFound, kind: kindRequest, param: "item_id", code: "item_not_found",
+		message: fmt.Sprintf("Item with id '%s' not found in conversation '%s'.", item, id)}
+}
+
+// errTooBusy is what a writer gets whose condition others made untrue again and
+// again. Nothing was stored, and another try is harmless.
+func errTooBusy(id hansard.SessionID) *apiError {
+	return &apiError{status: http.StatusConflict, kind: kindRequest, code: "conversation_busy", again: true,
+		message: fmt.Sprintf("Conversation '%s' was written to by others on every try. Nothing was stored; try again.", id)}
+}
+
+// errorFor says an error of the store in the words of the API. It names no path
+// of the machine and no content. What it does not explain is for the log.
+func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool) {
+	var own *apiError
+	if errors.As(err, &own) {
+		return own, true
+	}
+	answer = &apiError{kind: kindServer}
+	say := func(status int, code, format string, args ...any) {
+		answer.status, answer.code, answer.message = status, code, fmt.Sprintf(format, args...)
+		if hint := hansard.Hint(err); hint != "" {
+			answer.message += " (" + hint + ")"
+		}
+		if status < 500 {
+			answer.kind = kindRequest
+		}
+	}
+	var tooLong *http.MaxBytesError
+	var invalid *hansard.InvalidError
+	var held *hansard.HeldError
+	var damaged *hansard.DamagedError
+	switch {
+	case errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
+		// The SDKs know 404 alone; that it was deleted is in the code.
+		answer = noConversation(id)
+		if errors.Is(err, hansard.ErrDeleted) {
+			answer.code = "conversation_deleted"
+		}
+	case errors.As(err, &tooLong):
+		say(http.StatusRequestEntityTooLarge, "request_too_large", "The request is larger than %d bytes.", tooLong.Limit)
+	case errors.Is(err, hansard.ErrTooLarge) && errors.As(err, &invalid):
+		say(http.StatusRequestEntityTooLarge, "request_too_large", "Invalid '%s': %s.", param(invalid.Field), invalid.Reason)
+		answer.param = param(invalid.Field)
+	case errors.As(err, &invalid):
+		say(http.StatusBadRequest, "invalid_value", "Invalid '%s': %s.", param(invalid.Field), invalid.Reason)
+		answer.param = param(invalid.Field)
+	case errors.As(err, &held):
+		say(http.StatusConflict, "turn_held", "The turn of conversation '%s' is held exclusively by %s.", id, held.Turn.Holder)
+		answer.again, answer.after = true, 1
+	case errors.Is(err, hansard.ErrFenced):
+		say(http.StatusConflict, "turn_lost", "The turn this was to be written under is no longer held in conversation '%s'.", id)
+	case errors.Is(err, hansard.ErrConflict):
+		answer = errTooBusy(id)
+	case errors.Is(err, hansard.ErrExists):
+		say(http.StatusConflict, "conversation_exists", "Conversation '%s' exists already.", id)
+	case errors.Is(err, hansard.ErrKeyReused):
+		say(http.StatusUnprocessableEntity, "idempotency_key_reused", "The Idempotency-Key was used in conversation '%s' for another request.", id)
+		answer.param = keyHeader
+	case errors.As(err, &damaged):
+		say(http.StatusServiceUnavailable, "conversation_damaged", "Conversation '%s' is damaged; what was stored up to seq %d is safe.", id, damaged.SafeSeq)
+	case errors.Is(err, hansard.ErrDamaged):
+		say(http.StatusServiceUnavailable, "conversation_damaged", "Conversation '%s' is damaged.", id)
+	case errors.Is(err, hansard.ErrBusy):
+		say(http.StatusServiceUnavailable, "store_busy", "The store is busy.")
+		answer.again, answer.after = true, 1
+	case errors.Is(err, hansard.ErrNoSpace):
+		say(http.StatusInsufficientStorage, "no_space", "There is no space left to store this.")
+	case errors.Is(err, hansard.ErrReadOnly):
+		say(http.StatusForbidden, "read_only", "The store can only be read.")
+	case errors.Is(err, hansard.ErrClosed):
+		say(http.StatusServiceUnavailable, "shutting_down", "The server is shutting down.")
+		answer.again = true
+	case errors.Is(err, hansard.ErrUnknown):
+		say(http.StatusInternalServerError, "outcome_unknown", "It is not known whether this was stored.")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		say(http.StatusServiceUnavailable, "timeout", "The request ended before it was answered.")
+	default:
+		say(http.StatusInternalServerError, "internal_error", "The server could not process the request.")
+		return answer, false
+	}
+	return answer, true
+}
+
+// param says a field of the store's in the words of the API.
+func param(field string) string {
+	switch field {
+	case "id":
+		return "conversation_id"
+	case "key":
+		return keyHeader
+	case "turn":
+		return turnHeader
+	case "batch":
+		return "items"
+	}
+	// The events of a batch are the items of the request, in order.
+	if rest, ok := strings.CutPrefix(field, "events["); ok {
+		return "items[" + strings.TrimSuffix(rest, ".data")
+	}
+	return field
+}
+
+// Refuse answers in the API's shape, for the server around the handler: a request
+// without a token (401) or without the right (403) is to look to an SDK like any
+// other that was refused. The code is for programs, the message for people.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	e := &apiError{status: status, kind: kindRequest, code: code, message: message}
+	if status >= 500 {
+		e.kind = kindServer
+	}
+	writeError(w, e)
+}
+
+func writeError(w http.ResponseWriter, e *apiError) {
+	orNull := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	body, _ := json.Marshal(map[string]any{"error": map[string]any{ // strings: can't fail
+		"message": e.message, "type": e.kind, "param": orNull(e.param), "code": orNull(e.code),
+	}})
+	h := w.Header()
+	if e.status == http.StatusConflict || e.status >= 500 {
+		h.Set("X-Should-Retry", strconv.FormatBool(e.again))
+	}
+	if e.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.after))
+	}
+	writeJSON(w, e.status, body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away has its answer in the log
+}

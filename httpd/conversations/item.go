@@ -1,0 +1,333 @@
+package conversations
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"hansard"
+)
+
+// kindDeleted is the kind of the event that hides an item: a log is only ever
+// appended to. Its data is a tombstone.
+const kindDeleted = "item_deleted"
+
+// tombstone names the item that is deleted. The seq decides; the id is for
+// people, and the key tells a retry from somebody else's deletion.
+type tombstone struct {
+	Seq hansard.Seq `json:"seq"`
+	ID  string      `json:"id,omitempty"`
+	Key string      `json:"key,omitempty"`
+}
+
+// reserved are the kinds that mean something else to a store: no item has one.
+var reserved = []string{kindDeleted, hansard.KindTurn, hansard.KindMeta, hansard.KindSummary}
+
+const typeMessage = "message"
+
+// kindOf is the kind of the event that keeps an item of a type. Types that are
+// not messages, tool calls or their results are kinds of their own, so that
+// what the API learns next is kept too.
+func kindOf(typ string) string {
+	switch {
+	case typ == typeMessage:
+		return hansard.KindMessage
+	case strings.HasSuffix(typ, "_call"):
+		return hansard.KindToolCall
+	case strings.HasSuffix(typ, "_output"):
+		return hansard.KindToolResult
+	}
+	return typ
+}
+
+// shape is what an item is, whether a request gives it or an event has it.
+type shape struct {
+	typ   string
+	role  string
+	kind  string
+	given string // the id the item itself has, or empty
+	obj   *object
+	// text is the JSON string of a message that is nothing but text, written
+	// without this API; obj is nil then.
+	text json.RawMessage
+}
+
+// shapeOf tells whether an event is an item: its data looks like one, and its
+// kind is the one such an item has. Who wrote it does not count, so that items
+// imported or appended by other means are items too.
+func shapeOf(e *hansard.Event) (*shape, bool) {
+	if slices.Contains(reserved, e.Kind) {
+		return nil, false
+	}
+	data := trim(e.Data)
+	if len(data) > 0 && data[0] == '"' {
+		return textShape(e, data)
+	}
+	o, ok := objectOf(data)
+	if !ok {
+		return nil, false
+	}
+	if text := o.value("text"); e.Kind == hansard.KindMessage && !o.given("type") && !o.given("content") {
+		return textShape(e, text)
+	}
+	s, problem := shapeOfObject(o)
+	if problem != nil || s.kind != e.Kind {
+		return nil, false
+	}
+	return s, true
+}
+
+// textShape is a message that somebody wrote as plain text.
+func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
+	if len(text) == 0 || text[0] != '"' || e.Kind != hansard.KindMessage {
+		return nil, false
+	}
+	// SDKs stop at roles they do not know, so there are these four.
+	role := "user"
+	switch e.Role {
+	case "assistant", "agent", "model", "ai":
+		role = "assistant"
+	case "system", "developer":
+		role = e.Role
+	}
+	return &shape{typ: typeMessage, role: role, kind: hansard.KindMessage, text: text}, true
+}
+
+// maxItemIDBytes bounds the ids that clients give. OpenAI's are short, those of
+// services behind its SDKs are not always.
+const maxItemIDBytes = 1024
+
+// itemRoles are the roles the API knows.
+var itemRoles = []string{"user", "assistant", "system", "developer", "tool", "critic", "discriminator", "unknown"}
+
+// shapeOfObject checks an object as an item. The error's param is the member,
+// relative to the item.
+func shapeOfObject(o *object) (*shape, *apiError) {
+	s := &shape{obj: o, typ: typeMessage}
+	if o.given("type") {
+		typ, ok := o.text("type")
+		if !ok {
+			return nil, wrongType("type", "a string", o.value("type"))
+		}
+		if !plainName(typ) || slices.Contains(reserved, kindOf(typ)) || typ == "item_reference" {
+			return nil, badRequest("type", "invalid_value", "Invalid value: '%.64s' is not the type of an item that can be stored.", typ)
+		}
+		s.typ = typ
+	}
+	s.kind = kindOf(s.typ)
+	if o.given("id") {
+		id, ok := o.text("id")
+		if !ok {
+			return nil, wrongType("id", "a string", o.value("id"))
+		}
+		if err := checkItemID(id); err != nil {
+			return nil, badRequest("id", "invalid_value", "Invalid 'id': %v.", err)
+		}
+		s.given = id
+	}
+	for _, name := range required[s.typ] {
+		if !o.given(name) {
+			return nil, badRequest(name, "missing_required_parameter", "Missing required parameter: '%s'.", name)
+		}
+	}
+	switch s.kind {
+	case hansard.KindMessage:
+		return s, s.checkMessage()
+	case hansard.KindToolResult:
+		s.role = "tool"
+	default:
+		s.role = "assistant"
+	}
+	return s, nil
+}
+
+// required is what items of the commonest types can't be without. All others are
+// kept as they are: the store does not run them.
+var required = map[string][]string{
+	typeMessage:            {"role", "content"},
+	"function_call":        {"call_id", "name", "arguments"},
+	"function_call_output": {"call_id", "output"},
+}
+
+func (s *shape) checkMessage() *apiError {
+	role, ok := s.obj.text("role")
+	if !ok {
+		return wrongType("role", "a string", s.obj.value("role"))
+	}
+	if !slices.Contains(itemRoles, role) {
+		return badRequest("role", "invalid_value", "Invalid value: '%.64s'. Supported values are: '%s'.", role, strings.Join(itemRoles, "', '"))
+	}
+	s.role = role
+	content := s.obj.value("content")
+	if content[0] == '"' {
+		return nil
+	}
+	parts, ok := arrayOf(content)
+	if !ok {
+		return wrongType("content", "a string or an array", content)
+	}
+	for i, part := range parts {
+		name := fmt.Sprintf("content[%d]", i)
+		p, ok := objectOf(part)
+		if !ok {
+			return wrongType(name, "an object", part)
+		}
+		if _, ok := p.text("type"); !ok {
+			return badRequest(name+".type", "missing_required_parameter", "Missing required parameter: '%s.type'.", name)
+		}
+	}
+	return nil
+}
+
+func wrongType(param, want string, got json.RawMessage) *apiError {
+	return badRequest(param, "invalid_type", "Invalid type for '%s': expected %s, but got %s instead.", param, want, typeName(got))
+}
+
+func plainName(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for _, c := range s {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-.:", c)) {
+			return false
+		}
+	}
+	return true
+}
+
+func checkItemID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("it is empty")
+	case len(id) > maxItemIDBytes:
+		return fmt.Errorf("it is longer than %d bytes", maxItemIDBytes)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return errors.New("it has characters that can't be printed")
+	}
+	return nil
+}
+
+// event is the event that keeps an item a client gave: the item is its data, as
+// it is.
+func (s *shape) event(inbox bool) hansard.Event {
+	return hansard.Event{Kind: s.kind, Role: s.role, Inbox: inbox, Data: s.obj.raw}
+}
+
+// item is an item as the API gives it.
+type item struct {
+	seq  hansard.Seq
+	id   string
+	body []byte
+}
+
+// at is the item that a shape is at a seq of a conversation: the given bytes,
+// and in front of them what the API promises and the client left out.
+func (s *shape) at(id hansard.SessionID, seq hansard.Seq) item {
+	it := item{seq: seq, id: s.given}
+	if it.id == "" {
+		it.id = makeItemID(id, s.typ, seq)
+	}
+	o := s.obj
+	if o == nil {
+		o = &object{raw: json.RawMessage(`{}`)}
+	}
+	var set []member
+	add := func(name string, value []byte) { set = append(set, member{name, value}) }
+	if s.given == "" {
+		add("id", quote(it.id))
+	}
+	if !o.given("type") {
+		add("type", quote(s.typ))
+	}
+	switch s.kind {
+	case hansard.KindMessage, hansard.KindToolCall, hansard.KindToolResult:
+		if !o.given("status") {
+			add("status", quote("completed"))
+		}
+	}
+	if s.obj == nil {
+		add("role", quote(s.role))
+	}
+	if text := s.plainText(); text != nil {
+		add("content", contentOf(s.role, text))
+	}
+	it.body = o.raw
+	if len(set) > 0 {
+		it.body = o.with(set)
+	}
+	return it
+}
+
+// plainText is the content of a message that is given as a string, which the
+// API takes but never gives back so.
+func (s *shape) plainText() json.RawMessage {
+	if s.obj == nil {
+		return s.text
+	}
+	if content := s.obj.value("content"); s.kind == hansard.KindMessage && content[0] == '"' {
+		return content
+	}
+	return nil
+}
+
+// contentOf is a text as the list of content that the API gives back. The bytes
+// of the string stay the same.
+func contentOf(role string, text json.RawMessage) []byte {
+	if role == "assistant" {
+		return fmt.Appendf(nil, `[{"type":"output_text","text":%s,"annotations":[],"logprobs":[]}]`, text)
+	}
+	return fmt.Appendf(nil, `[{"type":"input_text","text":%s}]`, text)
+}
+
+// prefixes are what ids begin with, as people know them from the API.
+var prefixes = map[string]string{
+	typeMessage:             "msg",
+	"reasoning":             "rs",
+	"function_call":         "fc",
+	"function_call_output":  "fco",
+	"custom_tool_call":      "ctc",
+	"web_search_call":       "ws",
+	"file_search_call":      "fs",
+	"image_generation_call": "ig",
+	"code_interpreter_call": "ci",
+	"computer_call":         "cu",
+	"mcp_call":              "mcp",
+}
+
+// makeItemID is the id of an item that has none of its own. It is not stored:
+// it is made of where the item is, so the item is found by it without a search.
+// It is made of the conversation's id too, so that an item carried over to
+// another conversation with its id can't be taken for one of that one's own.
+//
+//	msg_ 6c1f3a90be27d405 000000000000002a
+//	     conversation     seq
+func makeItemID(id hansard.SessionID, typ string, seq hansard.Seq) string {
+	prefix, ok := prefixes[typ]
+	if !ok {
+		prefix = "item"
+	}
+	return fmt.Sprintf("%s_%s%016x", prefix, conversationMark(id), uint64(seq))
+}
+
+func conversationMark(id hansard.SessionID) string {
+	sum := sha256.Sum256([]byte("conversation " + id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// parseItemID finds the seq in an id that makeItemID may have made for this
+// conversation. Whether it did is for the event at that seq to say.
+func parseItemID(id hansard.SessionID, itemID string) (hansard.Seq, bool) {
+	_, rest, ok := strings.Cut(itemID, "_")
+	if !ok || len(rest) != 32 || rest[:16] != conversationMark(id) || rest != strings.ToLower(rest) {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(rest[16:], 16, 63)
+	return hansard.Seq(seq), err == nil && seq > 0
+}

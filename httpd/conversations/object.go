@@ -1,0 +1,264 @@
+package conversations
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Items are kept and given back byte for byte, so they are never decoded and
+// encoded again: an object is looked at as the places of its members, and what
+// has to be added to it is spliced in between the bytes that were given.
+
+// object is the bytes of a JSON object and where its members are. Of a member
+// that is there twice the last one counts, as in every JSON library.
+type object struct {
+	raw     json.RawMessage
+	members map[string]span
+	names   []string // in the order they were given
+}
+
+// span is the place of a member's value: raw[begin:end].
+type span struct{ begin, end int }
+
+var errNotObject = errors.New("it is not an object")
+
+// parseObject finds the members of a JSON object that a client sent. What
+// follows the object but white space is an error.
+func parseObject(raw []byte) (*object, error) {
+	raw = trim(raw)
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("it is not JSON: %w", syntaxError(raw))
+	}
+	if raw[0] != '{' {
+		return nil, errNotObject
+	}
+	return scanObject(raw), nil
+}
+
+// scanObject finds the members of an object that is known to be valid JSON: it
+// was checked when it came, or is in a store, which has nothing else.
+func scanObject(raw []byte) *object {
+	o := &object{raw: raw, members: make(map[string]span)}
+	for at := skipSpace(raw, 1); raw[at] != '}'; {
+		end := skipValue(raw, at)
+		name, _ := stringOf(raw[at:end])
+		at = skipSpace(raw, skipSpace(raw, end)+1) // behind the colon
+		end = skipValue(raw, at)
+		if _, twice := o.members[name]; !twice {
+			o.names = append(o.names, name)
+		}
+		o.members[name] = span{at, end}
+		at = skipComma(raw, end)
+	}
+	return o
+}
+
+// scanArray finds the elements of an array that is known to be valid JSON.
+func scanArray(raw []byte) (elements []json.RawMessage) {
+	for at := skipSpace(raw, 1); raw[at] != ']'; {
+		end := skipValue(raw, at)
+		elements = append(elements, raw[at:end])
+		at = skipComma(raw, end)
+	}
+	return elements
+}
+
+func skipSpace(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\r' || raw[at] == '\n' {
+		at++
+	}
+	return at
+}
+
+// skipComma goes to the next element or the closing bracket.
+func skipComma(raw []byte, at int) int {
+	at = skipSpace(raw, at)
+	if raw[at] == ',' {
+		at = skipSpace(raw, at+1)
+	}
+	return at
+}
+
+// skipValue is where the value that begins at a place ends.
+func skipValue(raw []byte, at int) int {
+	switch raw[at] {
+	case '"':
+		return skipString(raw, at)
+	case '{', '[':
+		for depth := 0; ; at++ {
+			switch raw[at] {
+			case '"':
+				at = skipString(raw, at) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return at + 1
+				}
+			}
+		}
+	}
+	if n := bytes.IndexAny(raw[at:], ",]} \t\r\n"); n >= 0 {
+		return at + n
+	}
+	return len(raw)
+}
+
+func skipString(raw []byte, at int) int {
+	for at++; ; {
+		at += bytes.IndexByte(raw[at:], '"') + 1
+		// A quote behind an odd number of backslashes is part of the string.
+		back := at - 2
+		for raw[back] == '\\' {
+			back--
+		}
+		if (at-2-back)%2 == 0 {
+			return at
+		}
+	}
+}
+
+// trim takes off the white space that JSON allows around a value.
+func trim(raw []byte) []byte { return bytes.Trim(raw, " \t\r\n") }
+
+// syntaxError says where bytes that are not JSON go wrong.
+func syntaxError(raw []byte) error {
+	var v json.RawMessage
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	return errors.New("it is not valid")
+}
+
+// value is the bytes of a member; nil when it is not there.
+func (o *object) value(name string) json.RawMessage {
+	at, ok := o.members[name]
+	if !ok {
+		return nil
+	}
+	return o.raw[at.begin:at.end]
+}
+
+// given tells whether a member is there and is not null: clients write null for
+// what they do not know.
+func (o *object) given(name string) bool {
+	v := o.value(name)
+	return v != nil && string(v) != "null"
+}
+
+// text is a member that is a string.
+func (o *object) text(name string) (string, bool) {
+	return stringOf(o.value(name))
+}
+
+// only tells the first member that is none of these.
+func (o *object) only(names ...string) (unknown string, ok bool) {
+	for _, name := range o.names {
+		if !slices.Contains(names, name) {
+			return name, false
+		}
+	}
+	return "", true
+}
+
+func stringOf(v json.RawMessage) (s string, ok bool) {
+	if len(v) == 0 || v[0] != '"' {
+		return "", false
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), true
+	}
+	return s, json.Unmarshal(v, &s) == nil
+}
+
+// The values these look into are parts of what is known to be valid JSON.
+
+func objectOf(v json.RawMessage) (*object, bool) {
+	if len(v) == 0 || v[0] != '{' {
+		return nil, false
+	}
+	return scanObject(v), true
+}
+
+func arrayOf(v json.RawMessage) (list []json.RawMessage, ok bool) {
+	if len(v) == 0 || v[0] != '[' {
+		return nil, false
+	}
+	return scanArray(v), true
+}
+
+// typeName is what a JSON value is, for error messages.
+func typeName(v json.RawMessage) string {
+	if len(v) == 0 {
+		return "nothing"
+	}
+	switch c := v[0]; {
+	case c == '{':
+		return "an object"
+	case c == '[':
+		return "an array"
+	case c == '"':
+		return "a string"
+	case c == 't' || c == 'f':
+		return "a boolean"
+	case c == 'n':
+		return "null"
+	case strings.ContainsAny(string(v), ".eE"):
+		return "a decimal"
+	default:
+		return "an integer"
+	}
+}
+
+// member is a member to be set in an object.
+type member struct {
+	name  string
+	value []byte
+}
+
+// with is the object's bytes with members set: one that is there gets its value
+// replaced in its place, one that is not is put in front. All other bytes stay
+// what they were.
+func (o *object) with(set []member) []byte {
+	type change struct {
+		span
+		value []byte
+	}
+	var changes []change
+	var front []byte
+	for _, m := range set {
+		if at, ok := o.members[m.name]; ok {
+			changes = append(changes, change{at, m.value})
+			continue
+		}
+		front = append(front, quote(m.name)...)
+		front = append(front, ':')
+		front = append(front, m.value...)
+		front = append(front, ',')
+	}
+	if len(o.members) == 0 {
+		front = bytes.TrimSuffix(front, []byte(","))
+	}
+	slices.SortFunc(changes, func(a, b change) int { return a.begin - b.begin })
+	out := append([]byte{'{'}, front...)
+	at := 1
+	for _, c := range changes {
+		out = append(out, o.raw[at:c.begin]...)
+		out = append(out, c.value...)
+		at = c.end
+	}
+	return append(out, o.raw[at:]...)
+}
+
+// quote writes a string as JSON.
+func quote(s string) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string: can't fail
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,10 @@
+package conversations
+
+import _ "embed"
+
+// OpenAPI describes the routes: the members "paths" and "components" of an OpenAPI
+// 3.1 document, to be merged into that of the server around the handler. x-right
+// is what a caller should be allowed to do.
+//
+//go:embed openapi.json
+var OpenAPI []byte

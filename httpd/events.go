@@ -1,0 +1,177 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// writing is the context of a write. The client's going away does not end it: a
+// write that has begun is finished, and its key settles what became of it.
+func writing(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
+
+// appendEvents stores a batch.
+func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	body, free, err := s.body(w, r, maxBodyBytes)
+	if err != nil {
+		return err
+	}
+	defer free()
+	b, err := wire.ParseBatch(body)
+	if err != nil {
+		return err
+	}
+	if err := conditions(r, &b); err != nil {
+		return err
+	}
+	receipt, err := s.append(writing(r), sessionID(r), b)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", etag(receipt.Last))
+	return writeJSON(w, http.StatusCreated, receipt)
+}
+
+// append stores a batch and counts what became of it.
+func (s *Server) append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	receipt, err := s.store.Append(ctx, id, b)
+	s.metrics.append(&b, receipt, err)
+	return receipt, malformedData(&b, err)
+}
+
+// malformedData makes the error of data that is no JSON at all what it is when
+// the rest of the body is none.
+func malformedData(b *hansard.Batch, err error) error {
+	var bad *hansard.InvalidError
+	if !errors.As(err, &bad) || bad.TooLarge {
+		return err
+	}
+	index, ok := strings.CutPrefix(bad.Field, "events[")
+	index, rest, _ := strings.Cut(index, "]")
+	n, convErr := strconv.Atoi(index)
+	if ok && rest == ".data" && convErr == nil && n < len(b.Events) && len(b.Events[n].Data) > 0 && !json.Valid(b.Events[n].Data) {
+		return wire.NewProblem("malformed", bad.Error(), "send JSON")
+	}
+	return err
+}
+
+// readEvents gives a page of events, or all of a range as lines.
+func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "after", "limit", "last", "kind", "from_summary", "wait_ms")
+	rng := hansard.Range{
+		After:       hansard.Seq(p.number("after", 0)),
+		Last:        p.count("last", 0, math.MaxInt32),
+		Kinds:       p.values["kind"],
+		FromSummary: p.flag("from_summary"),
+	}
+	lines := wantsLines(r)
+	limit := p.count("limit", 0, math.MaxInt32)
+	if !lines {
+		limit = p.count("limit", maxPageEvents, maxPageEvents)
+	}
+	wait := time.Duration(min(p.number("wait_ms", 0), uint64(pollMax.Milliseconds()))) * time.Millisecond
+	if p.has("last") && rng.Last == 0 {
+		p.fail("last", "the last 0 events are none")
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if wait > 0 {
+		if err := s.waitFor(r, rng.After, wait); err != nil {
+			return err
+		}
+	}
+	if lines {
+		rng.Limit = limit
+		return s.writeLines(w, r, rng)
+	}
+	return s.writePage(w, r, rng, limit)
+}
+
+// waitFor waits for an event, for a time. That none came is no error.
+func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	err := s.hub.wait(ctx, sessionID(r), after)
+	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// wantsLines tells whether the client asked for lines.
+func wantsLines(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		for _, part := range strings.Split(accept, ",") {
+			if kind, _, err := mime.ParseMediaType(part); err == nil && kind == "application/x-ndjson" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// writePage answers with one page. What comes behind the events of a page, more
+// events or damage, is for the next page to tell.
+func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.Range, limit int) error {
+	info, err := s.store.Stat(r.Context(), sessionID(r))
+	if err != nil {
+		return err
+	}
+	last := info.LastSeq
+	body := []byte(`{"events":[`)
+	more := false
+	n := 0
+	rng.Limit = limit + 1
+	for e, err := range s.store.Read(r.Context(), info.ID, rng) {
+		if err != nil && n == 0 {
+			return err
+		}
+		if err != nil || n == limit || n > 0 && len(body)+len(e.Data) > maxPageBytes {
+			more = true
+			break
+		}
+		if n++; n > 1 {
+			body = append(body, ',')
+		}
+		body = wire.AppendEvent(body, &e)
+		last = max(last, e.Seq)
+	}
+	body = append(body, `],"last_seq":`...)
+	body = strconv.AppendUint(body, uint64(last), 10)
+	body = append(body, `,"more":`...)
+	body = strconv.AppendBool(body, more)
+	w.Header().Set("ETag", etag(last))
+	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
+}
+
+// writeLines answers with all events of a range, one a line, in bounded memory.
+func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range) error {
+	out := newLines(w)
+	for e, err := range s.store.Read(r.Context(), sessionID(r), rng) {
+		if err != nil {
+			if err := s.endLines(out, r, err); err != nil {
+				return err
+			}
+			break
+		}
+		out.chunk = append(wire.AppendExactLine(out.chunk, &e), '\n')
+		if err := out.grown(); err != nil {
+			return err
+		}
+	}
+	return out.flush()
+}

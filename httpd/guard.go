@@ -1,0 +1,204 @@
+package httpd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"hansard/internal/wire"
+)
+
+// guard is what every request passes before anything looks at it: is it meant for
+// this server, and did a page of this server send it, if a page did.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		id := uuid.NewString()
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall}
+		// That of the last request on this connection is not for this one.
+		_ = rec.control.SetWriteDeadline(time.Time{})
+		if r.ContentLength != 0 {
+			// Whether or not anybody reads the body: net/http waits for what
+			// is left of one that was not.
+			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
+		}
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler {
+					panic(v)
+				}
+				s.log.Error("panic", "request", id, "route", rec.route, "stack", wire.Scrub(string(debug.Stack())))
+				if rec.status == 0 {
+					s.problem(rec, r, wire.NewProblem("internal", "", "the server's log has more under this instance"))
+				}
+			}
+			s.metrics.request(rec.route, r.Method, rec.status, time.Since(began))
+			s.log.Debug("request", "request", id, "method", r.Method, "route", rec.route, "status", rec.status,
+				"token", rec.token, "took", time.Since(began))
+		}()
+		h := rec.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Cache-Control", "no-store")
+		if err := s.meant(r); err != nil {
+			h.Set("Connection", "close")
+			s.problem(rec, r, err)
+			return
+		}
+		next.ServeHTTP(rec, r)
+	})
+}
+
+type requestKey struct{}
+
+// meant tells whether a request is meant for this server.
+func (s *Server) meant(r *http.Request) error {
+	if !s.knownHost(r) {
+		return wire.NewProblem("wrong-host", "the Host header does not name this server",
+			"use the address the server printed, or start it with --host NAME")
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !sameOrigin(r, origins[0]) {
+		return wire.NewProblem("wrong-origin", "the Origin header names another site", "use the page of this server")
+	}
+	// A browser that tells where a request without an Origin comes from.
+	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && isAPI(r.URL.Path) {
+		return wire.NewProblem("wrong-origin", "a page of another site sent this request", "use the page of this server")
+	}
+	for _, part := range strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/") {
+		if part == "." || part == ".." || strings.ContainsRune(part, 0) {
+			return noSuchRoute()
+		}
+	}
+	if !strings.HasPrefix(r.URL.Path, "/") || strings.Contains(r.URL.Path, "//") {
+		return noSuchRoute()
+	}
+	return nil
+}
+
+func noSuchRoute() error {
+	return wire.NewProblem("no-such-route", "there is nothing at this path", "/openapi.json lists the routes")
+}
+
+// knownHost guards against names that somebody else points at this machine (DNS
+// rebinding): a page served under such a name would be of the same origin as us.
+func (s *Server) knownHost(r *http.Request) bool {
+	name := r.Host
+	if host, _, err := net.SplitHostPort(r.Host); err == nil {
+		name = host
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if name == "localhost" || slices.Contains(s.opt.Hosts, name) {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	if err != nil {
+		return false
+	}
+	if ip.IsLoopback() {
+		return true
+	}
+	// An address is no name that could be pointed elsewhere, but it has to be
+	// the one that was connected to.
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil {
+		return false
+	}
+	connected, err := netip.ParseAddrPort(local.String())
+	return err == nil && connected.Addr().Unmap() == ip.Unmap()
+}
+
+// sameOrigin tells whether an Origin is that of a page of this server. Behind a
+// proxy that ends TLS the page is https although we are not.
+func sameOrigin(r *http.Request, origin string) bool {
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return false
+	}
+	if u.Scheme != "https" && (u.Scheme != "http" || r.TLS != nil) {
+		return false
+	}
+	return strings.EqualFold(u.Host, r.Host)
+}
+
+func isAPI(path string) bool {
+	return path == "/v1" || strings.HasPrefix(path, "/v1/") || path == "/metrics" || path == "/readyz"
+}
+
+// recorder notes what became of a request, and gives every write its deadline: a
+// client that takes nothing for so long is gone, one that takes little is not.
+type recorder struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+	status  int
+	route   string
+	token   string
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.extend()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) extend() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // not every writer has one
+}
+
+func (w *recorder) Write(b []byte) (n int, err error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	for {
+		part := b[n:min(len(b), n+linesChunk)]
+		w.extend()
+		wrote, err := w.ResponseWriter.Write(part)
+		if n += wrote; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// Unwrap lets http.ResponseController find what is below.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// problem answers with an error.
+func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
+	p := *wire.ProblemOf(err)
+	id, _ := r.Context().Value(requestKey{}).(string)
+	p.Instance = "urn:uuid:" + id
+	if p.Status >= 500 && p.Type != wire.ProblemType("damaged") {
+		s.log.Error("failed", "request", id, "type", p.Type, "error", wire.Scrub(err.Error()))
+	}
+	s.metrics.problem(p.Type)
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Del("ETag")
+	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusPreconditionFailed:
+		if p.LastSeq != nil {
+			h.Set("ETag", etag(*p.LastSeq))
+		}
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", fmt.Sprint(p.RetryAfter))
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(wire.Marshal(p), '\n')) // nobody to tell when the client is gone
+}

@@ -1,0 +1,89 @@
+package httpd
+
+import (
+	"context"
+	_ "embed"
+	"net/http"
+	"sync"
+	"time"
+
+	"hansard"
+)
+
+// healthz tells that the server runs.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	version := s.opt.Version
+	if version == nil {
+		version = map[string]string{"version": "dev"}
+	}
+	return writeJSON(w, http.StatusOK, version)
+}
+
+//go:embed openapi.json
+var openAPIDocument []byte
+
+func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
+	return writeBytes(w, http.StatusOK, openAPIDocument)
+}
+
+// Prober is a store that can be asked to prove that it can write, without
+// leaving anything behind that people would see.
+type Prober interface {
+	Probe(ctx context.Context) error
+}
+
+// ReadySession is where /readyz writes on a store that is no [Prober]. Lists by
+// the server leave it out.
+const ReadySession = hansard.SessionID("hansard.readyz")
+
+const (
+	// readyEvery is how often at most /readyz writes; between it tells what
+	// came of the last time.
+	readyEvery = 5 * time.Second
+	readyMax   = 10 * time.Second
+)
+
+// readiness is what came of the last probe.
+type readiness struct {
+	mu  sync.Mutex // held while one is under way: others want the same
+	at  time.Time
+	err error
+}
+
+// readyz tells whether the store takes a write, by writing.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.closing.Err() != nil {
+		return hansard.ErrClosed
+	}
+	s.ready.mu.Lock()
+	defer s.ready.mu.Unlock()
+	if s.ready.at.IsZero() || time.Since(s.ready.at) >= readyEvery || s.ready.err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyMax)
+		defer cancel()
+		s.ready.err = s.probe(ctx)
+		s.ready.at = time.Now()
+	}
+	if s.ready.err != nil {
+		return s.ready.err
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+func (s *Server) probe(ctx context.Context) error {
+	if s.opt.ReadOnly {
+		for _, err := range s.store.List(ctx, hansard.Query{Limit: 1}) {
+			return err
+		}
+		return nil
+	}
+	if p, ok := s.store.(Prober); ok {
+		return p.Probe(ctx)
+	}
+	_, err := s.store.Append(ctx, ReadySession, hansard.Batch{Create: true,
+		Events: []hansard.Event{{Kind: "probe", Author: "hansard", Data: []byte("null")}}})
+	return err
+}

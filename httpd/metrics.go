@@ -1,0 +1,137 @@
+package httpd
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"hansard"
+)
+
+// metrics counts what happens. No label ever holds an id, a key or a name that
+// a client chose.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests         *prometheus.CounterVec
+	seconds          *prometheus.HistogramVec
+	problems         *prometheus.CounterVec
+	appends          *prometheus.CounterVec
+	events, bytes    prometheus.Counter
+	turns            *prometheus.CounterVec
+	turnWait         prometheus.Histogram
+	followers        prometheus.Gauge
+	sockets          prometheus.Gauge
+	droppedFollowers prometheus.Counter
+}
+
+func newMetrics(store hansard.Store) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: vector("hansard_http_requests_total", "Requests answered.", "route", "method", "status"),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "hansard_http_request_seconds",
+			Help: "How long requests took; streams as long as they lasted.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)}, []string{"route", "method"}),
+		problems: vector("hansard_problems_total", "Errors answered, by their type.", "type"),
+		appends:  vector("hansard_appends_total", "Appends, by what became of them.", "outcome"),
+		events:   counter("hansard_appended_events_total", "Events stored."),
+		bytes:    counter("hansard_appended_bytes_total", "Bytes of data stored."),
+		turns:    vector("hansard_turns_total", "Turns asked for, renewed and released, by what became of it.", "outcome"),
+		turnWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "hansard_turn_wait_seconds",
+			Help: "How long it took to get a turn.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		followers:        gauge("hansard_followers", "Followers and waiters of all sessions."),
+		sockets:          gauge("hansard_websockets", "Open WebSockets."),
+		droppedFollowers: counter("hansard_followers_dropped_total", "Followers dropped because they took nothing."),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.problems, m.appends, m.events, m.bytes, m.turns, m.turnWait,
+		m.followers, m.sockets, m.droppedFollowers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if c, ok := store.(prometheus.Collector); ok {
+		m.registry.MustRegister(c)
+	}
+	return m
+}
+
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+func (m *metrics) request(route, method string, status int, took time.Duration) {
+	switch method { // anybody can invent one
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
+	default:
+		method = "other"
+	}
+	if route == "" {
+		route = "none"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
+}
+
+func (m *metrics) problem(kind string) {
+	m.problems.WithLabelValues(strings.TrimPrefix(kind, "/problems/")).Inc()
+}
+
+// outcome is what became of a write, in a word.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "stored"
+	case errors.Is(err, hansard.ErrUnknown):
+		return "unknown"
+	case errors.Is(err, hansard.ErrConflict):
+		return "conflict"
+	case errors.Is(err, hansard.ErrKeyReused):
+		return "key_reused"
+	case errors.Is(err, hansard.ErrFenced):
+		return "fenced"
+	case errors.Is(err, hansard.ErrHeld):
+		return "held"
+	case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
+		return "refused"
+	}
+	return "failed"
+}
+
+func (m *metrics) append(b *hansard.Batch, r hansard.Receipt, err error) {
+	if r.Replayed {
+		m.appends.WithLabelValues("replayed").Inc()
+		return
+	}
+	m.appends.WithLabelValues(outcome(err)).Inc()
+	if err != nil {
+		return
+	}
+	m.events.Add(float64(r.Last - r.First + 1))
+	size := 0
+	for i := range b.Events {
+		size += len(b.Events[i].Data)
+	}
+	m.bytes.Add(float64(size))
+}
+
+func (m *metrics) acquire(took time.Duration, err error) {
+	if err != nil {
+		m.turnError(err)
+		return
+	}
+	m.turns.WithLabelValues("granted").Inc()
+	m.turnWait.Observe(took.Seconds())
+}
+
+func (m *metrics) turnError(err error) { m.turns.WithLabelValues(outcome(err)).Inc() }

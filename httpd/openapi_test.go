@@ -1,0 +1,250 @@
+package httpd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// document is what of an OpenAPI document is compared.
+type document struct {
+	Paths      map[string]map[string]json.RawMessage
+	Components struct {
+		Responses map[string]answerDoc
+		Schemas   map[string]schema
+	}
+}
+
+type operation struct {
+	Responses map[string]answerDoc
+	Right     string `json:"x-right"`
+}
+
+type answerDoc struct {
+	Ref     string `json:"$ref"`
+	Content map[string]struct{ Schema schema }
+}
+
+// schema is the part of JSON Schema that the document uses.
+type schema struct {
+	Ref                  string          `json:"$ref"`
+	Type                 json.RawMessage // a word or a list of words
+	Properties           map[string]schema
+	Required             []string
+	AdditionalProperties json.RawMessage // false, true or a schema
+	Items                *schema
+	AnyOf                []schema
+	Enum                 []string
+}
+
+func loadDocument(t *testing.T, v *served) *document {
+	t.Helper()
+	var d document
+	v.must(200, "GET", "/openapi.json", "", "Authorization", "").into(t, &d)
+	return &d
+}
+
+// check tells where a value is not as a schema says.
+func (d *document) check(s schema, at string, value any) error {
+	if s.Ref != "" {
+		name := strings.TrimPrefix(s.Ref, "#/components/schemas/")
+		target, ok := d.Components.Schemas[name]
+		if !ok {
+			return fmt.Errorf("%s: there is no schema %s", at, name)
+		}
+		return d.check(target, at, value)
+	}
+	if len(s.AnyOf) > 0 {
+		var err error
+		for _, one := range s.AnyOf {
+			if err = d.check(one, at, value); err == nil {
+				return nil
+			}
+		}
+		return err
+	}
+	var types []string
+	if len(s.Type) > 0 && s.Type[0] == '[' {
+		_ = json.Unmarshal(s.Type, &types)
+	} else if len(s.Type) > 0 {
+		types = []string{strings.Trim(string(s.Type), `"`)}
+	}
+	if len(types) > 0 && !slices.Contains(types, typeOf(value)) && !(typeOf(value) == "integer" && slices.Contains(types, "number")) {
+		return fmt.Errorf("%s is a %s, want %v", at, typeOf(value), types)
+	}
+	if text, ok := value.(string); ok && len(s.Enum) > 0 && !slices.Contains(s.Enum, text) {
+		return fmt.Errorf("%s is %q, which is not listed", at, text)
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		return d.checkObject(s, at, value)
+	case []any:
+		for i, item := range value {
+			if s.Items == nil {
+				continue
+			}
+			if err := d.check(*s.Items, fmt.Sprintf("%s[%d]", at, i), item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *document) checkObject(s schema, at string, value map[string]any) error {
+	for _, name := range s.Required {
+		if _, ok := value[name]; !ok {
+			return fmt.Errorf("%s has no %s", at, name)
+		}
+	}
+	for name, member := range value {
+		inner, known := s.Properties[name]
+		if !known {
+			if string(s.AdditionalProperties) == "false" {
+				return fmt.Errorf("%s.%s is not described", at, name)
+			}
+			if len(s.AdditionalProperties) == 0 || s.AdditionalProperties[0] != '{' {
+				continue
+			}
+			_ = json.Unmarshal(s.AdditionalProperties, &inner)
+		}
+		if err := d.check(inner, at+"."+name, member); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func typeOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case float64:
+		if v == float64(int64(v)) {
+			return "integer"
+		}
+		return "number"
+	case []any:
+		return "array"
+	}
+	return "object"
+}
+
+// TestOpenAPI: the document has every route, every method and every problem there
+// is, and no other; and what the server answers is what it says.
+func TestOpenAPI(t *testing.T) {
+	v := serveMemory(t)
+	d := loadDocument(t, v)
+	var described, there []string
+	for path, methods := range d.Paths {
+		for method := range methods {
+			if method != "parameters" {
+				described = append(described, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	for path, methods := range v.server.Routes() {
+		for _, method := range methods {
+			there = append(there, method+" "+path)
+		}
+	}
+	slices.Sort(described)
+	slices.Sort(there)
+	if !slices.Equal(described, there) {
+		t.Errorf("described are\n%q\nand there are\n%q", described, there)
+	}
+	var kinds []string
+	for name := range wire.ProblemKinds() {
+		kinds = append(kinds, wire.ProblemType(name))
+	}
+	listed := slices.Clone(d.Components.Schemas["Problem"].Properties["type"].Enum)
+	slices.Sort(kinds)
+	slices.Sort(listed)
+	if !slices.Equal(kinds, listed) {
+		t.Errorf("listed are the problems\n%q\nand there are\n%q", listed, kinds)
+	}
+
+	covered := map[string]bool{}
+	answer := func(method, route, path, body string, headers ...string) reply {
+		t.Helper()
+		got := v.ask(method, path, body, headers...)
+		if err := d.checkAnswer(method, route, got); err != nil {
+			t.Errorf("%s %s: %d: %v\n%s", method, path, got.status, err, got.body)
+		}
+		covered[method+" "+route] = true
+		return got
+	}
+	const one = "/v1/sessions/{id}"
+	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":"s","title":"t","labels":{"a":"b"},"state":{"x":[1]}}`)
+	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":"s"}`)
+	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":`)
+	answer("POST", one+"/events", "/v1/sessions/s/events", `{"events":[{"data":1,"inbox":true},{"data":{"a":2}}],"patch":{"title":"u","labels":{"a":null}}}`, "Idempotency-Key", "k")
+	for _, body := range []string{oneEvent, `{"events":[{"data":1}],"expect":9}`, `{"events":[{"data":1}],"turn":"1-0"}`, `{}`} {
+		answer("POST", one+"/events", "/v1/sessions/s/events", body, "Idempotency-Key", "k"+fmt.Sprint(len(body)%3))
+	}
+	answer("PATCH", one, "/v1/sessions/s", `{"title":"v"}`)
+	var turn hansard.Turn
+	answer("POST", one+"/turn", "/v1/sessions/s/turn", `{"label":"l","exclusive":true,"max_hold_ms":100000,"steal":"r"}`).into(t, &turn)
+	answer("POST", one+"/turn", "/v1/sessions/s/turn", `{}`)
+	answer("GET", one+"/turn", "/v1/sessions/s/turn", "")
+	answer("GET", one, "/v1/sessions/s", "")
+	answer("GET", one, "/v1/sessions/nowhere", "")
+	answer("PUT", one+"/turn", "/v1/sessions/s/turn", fmt.Sprintf(`{"grant":%q}`, turn.Grant))
+	answer("DELETE", one+"/turn", "/v1/sessions/s/turn", fmt.Sprintf(`{"grant":%q}`, turn.Grant))
+	answer("DELETE", one+"/turn", "/v1/sessions/s/turn", fmt.Sprintf(`{"grant":%q}`, turn.Grant))
+	answer("GET", one+"/events", "/v1/sessions/s/events", "")
+	answer("GET", one+"/events", "/v1/sessions/s/events?limit=x", "")
+	answer("GET", one+"/events/stream", "/v1/sessions/nowhere/events/stream", "")
+	answer("GET", "/v1/sessions", "/v1/sessions?limit=1", "")
+	answer("GET", "/v1/sessions", "/v1/sessions", "", "Authorization", "")
+	answer("DELETE", one, "/v1/sessions/s", "")
+	answer("DELETE", one, "/v1/sessions/s", "")
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/version", "/openapi.json", "/v1/ws"} {
+		answer("GET", path, path, "")
+	}
+	for _, route := range there {
+		if !covered[route] {
+			t.Errorf("%s was not tried", route)
+		}
+	}
+}
+
+// checkAnswer tells where an answer is not what the document says of the route.
+func (d *document) checkAnswer(method, route string, got reply) error {
+	var op operation
+	if err := json.Unmarshal(d.Paths[route][strings.ToLower(method)], &op); err != nil {
+		return err
+	}
+	doc, ok := op.Responses[fmt.Sprint(got.status)]
+	if !ok {
+		return fmt.Errorf("the status is not described, but %q", slices.Sorted(maps.Keys(op.Responses)))
+	}
+	if doc.Ref != "" {
+		doc = d.Components.Responses[strings.TrimPrefix(doc.Ref, "#/components/responses/")]
+	}
+	media, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
+	content, ok := doc.Content[media]
+	switch {
+	case got.status == 204:
+		return nil
+	case !ok:
+		return fmt.Errorf("the media type %q is not described", media)
+	case media == "text/plain":
+		return nil
+	}
+	var value any
+	if err := json.Unmarshal([]byte(got.body), &value); err != nil {
+		return err
+	}
+	return d.check(content.Schema, "the answer", value)
+}

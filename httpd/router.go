@@ -1,0 +1,193 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// action is what a method of a route does. An error it returns is the answer.
+type action struct {
+	right  Right // 0: anybody
+	writes bool
+	do     func(w http.ResponseWriter, r *http.Request) error
+}
+
+// routes is the API: path, then method.
+func (s *Server) routes() map[string]map[string]action {
+	const session = "/v1/sessions/{id}"
+	return map[string]map[string]action{
+		"/v1/sessions": {
+			"GET":  {Read, false, s.listSessions},
+			"POST": {Append, true, s.createSession},
+		},
+		session: {
+			"GET":    {Read, false, s.getSession},
+			"PATCH":  {Append, true, s.patchSession},
+			"DELETE": {Admin, true, s.deleteSession},
+		},
+		session + "/events": {
+			"GET":  {Read, false, s.readEvents},
+			"POST": {Append, true, s.appendEvents},
+		},
+		session + "/events/stream": {"GET": {Read, false, s.streamEvents}},
+		session + "/turn": {
+			"GET":    {Read, false, s.getTurn},
+			"POST":   {Append, true, s.acquireTurn},
+			"PUT":    {Append, true, s.renewTurn},
+			"DELETE": {Append, true, s.releaseTurn},
+		},
+		"/v1/ws":        {"GET": {Read | Append, false, s.socket}},
+		"/healthz":      {"GET": {0, false, s.healthz}},
+		"/readyz":       {"GET": {Read | Append, false, s.readyz}},
+		"/metrics":      {"GET": {Read, false, s.serveMetrics}},
+		"/version":      {"GET": {0, false, s.version}},
+		"/openapi.json": {"GET": {0, false, s.openAPI}},
+	}
+}
+
+func (s *Server) router() http.Handler {
+	mux := http.NewServeMux()
+	for path, methods := range s.routes() {
+		mux.Handle(path, s.route(path, methods))
+	}
+	if s.opt.Conversations != nil {
+		conversations := s.conversations()
+		mux.Handle("/v1/conversations", conversations)
+		mux.Handle("/v1/conversations/", conversations)
+	}
+	page := s.opt.Page
+	if page == nil {
+		page = http.HandlerFunc(plainPage)
+	}
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isAPI(r.URL.Path) {
+			// What there is is for those who may know.
+			if _, err := s.admit(w, r, Read|Append); err != nil {
+				s.problem(w, r, err)
+				return
+			}
+			s.problem(w, r, noSuchRoute())
+			return
+		}
+		w.(*recorder).route = "/"
+		page.ServeHTTP(w, r)
+	}))
+	return mux
+}
+
+// route answers the methods of one path.
+func (s *Server) route(path string, methods map[string]action) http.Handler {
+	allow := slices.Sorted(maps.Keys(methods))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(*recorder).route = path
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		do, ok := methods[method]
+		want := do.right
+		if !ok && isAPI(path) {
+			want = Read | Append
+		}
+		r, err := s.admit(w, r, want)
+		switch {
+		case err != nil:
+		case !ok:
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			err = wire.NewProblem("wrong-method", "the route does not have this method", "it has "+strings.Join(allow, ", "))
+		case do.writes && s.opt.ReadOnly:
+			err = readOnly()
+		default:
+			err = do.do(w, r)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+func readOnly() error {
+	return fmt.Errorf("%w: this server only reads", hansard.ErrReadOnly)
+}
+
+// fail answers with an error, unless there was an answer already.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if w.(*recorder).status != 0 || errors.Is(err, context.Canceled) {
+		// The client is gone, or has part of an answer: a cut connection is
+		// how it learns that the rest is missing.
+		panic(http.ErrAbortHandler)
+	}
+	s.problem(w, r, err)
+}
+
+// admit lets a request in whose token has one of these rights.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, want Right) (*http.Request, error) {
+	if want == 0 {
+		return r, nil
+	}
+	who, err := s.authenticate(r)
+	if err != nil {
+		return r, err
+	}
+	w.(*recorder).token = who.name
+	if !who.rights.allows(want) {
+		return r, missingRight(want)
+	}
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
+}
+
+func missingRight(want Right) error {
+	return wire.NewProblem("missing-right", fmt.Sprintf("this needs the right to %s", want), "use a token that has it")
+}
+
+// conversations lets requests through to the routes of the conversations.
+func (s *Server) conversations() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(*recorder).route = "/v1/conversations"
+		want, writes := Append, true
+		switch r.Method {
+		case http.MethodGet, http.MethodHead:
+			want, writes = Read, false
+		case http.MethodDelete:
+			// Deleting an item hides it, by one more event.
+			if !strings.Contains(r.URL.Path, "/items/") {
+				want = Admin
+			}
+		}
+		r, err := s.admit(w, r, want)
+		if err == nil && writes && s.opt.ReadOnly {
+			err = readOnly()
+		}
+		if err != nil {
+			s.problem(w, r, err)
+			return
+		}
+		s.opt.Conversations.ServeHTTP(w, r)
+	})
+}
+
+// plainPage is the page where there is no better one.
+func plainPage(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(`Hansard is running. It has an API:
+
+  export HANSARD_TOKEN=...    the one that was printed at the first start
+  curl -H "Authorization: Bearer $HANSARD_TOKEN" http://` + r.Host + `/v1/sessions
+  hansard --store http://` + r.Host + ` new demo
+  hansard --store http://` + r.Host + ` append demo "Hello" --role user
+
+/openapi.json describes it.
+`))
+}

@@ -1,0 +1,168 @@
+// Package httpd serves a [hansard.Store] over HTTP and WebSocket: to agents in
+// any language, and to people in a browser.
+//
+//	server, err := httpd.New(store, httpd.Options{Access: tokens})
+//	err = server.Serve(listener)
+//
+// It keeps nothing but connections, so any number of servers may serve one store,
+// beside commands and libraries that use it directly. What it promises on top of
+// the store: a 2xx answer to a write means durable; a follower gets every event
+// once and in order, and continues with the last seq it has after any loss of
+// connection or server; no reader ever holds up a writer.
+//
+// It is closed by default: every request needs a token, except for the static
+// files of the page, /healthz, /version and /openapi.json; Host and Origin are
+// checked before anything else. docs/server.md has the routes, openapi.json the
+// shapes.
+package httpd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"hansard"
+)
+
+// The limits of the server.
+const (
+	maxHeaderBytes = 64 << 10
+	// maxBodyBytes has room for the largest batch with every byte of it
+	// escaped, and its frame.
+	maxBodyBytes = 2*hansard.MaxBatchBytes + 8<<20
+	// maxSmallBody is for bodies that hold no events.
+	maxSmallBody = 2 * hansard.MaxStateBytes
+	// maxBodiesBytes is how much of all bodies is in memory at once.
+	maxBodiesBytes = 8 * maxBodyBytes
+	// maxPageEvents and maxPageBytes are the largest page of events.
+	maxPageEvents     = 1000
+	maxPageBytes      = 8 << 20
+	maxPageSessions   = 1000
+	defaultPageLength = 100 // sessions
+
+	// pollMax is the longest that a request for events waits for one.
+	pollMax = 60 * time.Second
+)
+
+// timing is how long things may take. Only tests have another than the default.
+type timing struct {
+	header, body, idle time.Duration // for a request to arrive, and for the next one
+	// stall is how long a client may take nothing of what is written to it.
+	// Then it is dropped; it comes back with the last seq it has.
+	stall time.Duration
+	beat  time.Duration // between signs of life on a stream
+}
+
+var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, beat: 15 * time.Second}
+
+// Options say what a server is to do besides serving the store.
+type Options struct {
+	// Access tells who may do what. Nil lets nobody in.
+	Access Access
+	// Hosts are names by which clients may call this server, besides those
+	// of the loopback and the address they connected to.
+	Hosts []string
+	// ReadOnly refuses everything that would change the store.
+	ReadOnly bool
+	// Log gets what people who run the server should know. Nil discards it.
+	Log *slog.Logger
+	// Version is what /version answers, any JSON.
+	Version any
+	// Page serves "/" and all below it that is not the API: static files,
+	// for anybody. Nil is a page of text that says what to do.
+	Page http.Handler
+	// Conversations serves /v1/conversations behind the same checks: reading
+	// needs the right to read, deleting to administrate, the rest to append.
+	Conversations http.Handler
+}
+
+// Server serves a store. Make one with [New].
+type Server struct {
+	store   hansard.Store
+	opt     Options
+	timing  timing
+	log     *slog.Logger
+	hub     *hub
+	bodies  *budget
+	metrics *metrics
+	handler http.Handler
+	http    *http.Server
+	ready   readiness
+
+	// closing ends with Shutdown: it lets go of those who wait or follow.
+	closing   context.Context
+	letGo     context.CancelFunc
+	followers sync.WaitGroup // connections that net/http does not know of any more
+}
+
+// New makes a server for a store. The store stays the caller's to close, after
+// Shutdown.
+func New(store hansard.Store, opt Options) *Server { return newTimed(store, opt, defaultTiming) }
+
+func newTimed(store hansard.Store, opt Options, t timing) *Server {
+	s := &Server{store: store, opt: opt, timing: t, log: opt.Log, bodies: newBudget(maxBodiesBytes, t.body)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.opt.Access == nil {
+		s.opt.Access = nobody{}
+	}
+	s.closing, s.letGo = context.WithCancel(context.Background())
+	s.metrics = newMetrics(store)
+	s.hub = newHub(s.closing, store, s.metrics)
+	s.handler = s.guard(s.router())
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: t.header,
+		IdleTimeout:       t.idle,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // broken handshakes and the like
+		// No WriteTimeout: streams last. Every write has a deadline of its own.
+	}
+	return s
+}
+
+// ServeHTTP answers one request. It lets a Server be part of another program's.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Serve answers the requests of a listener until Shutdown. It may be called for
+// several listeners at once.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.http.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// ServeTLS is Serve with a certificate and its key, from files.
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	err := s.http.ServeTLS(l, certFile, keyFile)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops listening, lets go of those who wait or follow, and waits until
+// what is being written is answered. When ctx ends first it cuts what is left and
+// returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.letGo()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		_ = s.http.Close() // the error that counts is that it was not in time
+	}
+	done := make(chan struct{})
+	go func() { s.followers.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return err
+}

@@ -1,0 +1,279 @@
+package httpd
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+func sessionID(r *http.Request) hansard.SessionID { return hansard.SessionID(r.PathValue("id")) }
+
+// describe is a session as it is told to clients.
+func describe(i hansard.Info) wire.Session {
+	i.Damage = wire.ScrubDamage(i.Damage)
+	return wire.NewSession(i)
+}
+
+// listSessions gives a page of sessions, newest first.
+func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "limit", "cursor", "label", "q", "since")
+	q := hansard.Query{Cursor: p.text("cursor"), Text: p.text("q"), Labels: map[string]string{}}
+	limit := p.count("limit", defaultPageLength, maxPageSessions)
+	for _, pair := range p.values["label"] {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			p.fail("label", "it is not of the form name=value")
+		}
+		q.Labels[name] = value
+	}
+	if since := p.text("since"); since != "" {
+		t, err := time.Parse(time.RFC3339Nano, since)
+		if err != nil {
+			p.fail("since", "it is not a time like 2024-06-01T15:04:05Z")
+		}
+		q.Since = t
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if wantsLines(r) {
+		q.Limit = p.count("limit", 0, math.MaxInt32)
+		return s.listLines(w, r, q)
+	}
+	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
+	page := struct {
+		Sessions []wire.Session `json:"sessions"`
+		Next     string         `json:"next,omitempty"`
+	}{Sessions: []wire.Session{}}
+	for info, err := range s.store.List(r.Context(), q) {
+		if err != nil {
+			return err
+		}
+		if info.ID == ReadySession {
+			continue
+		}
+		if len(page.Sessions) == limit {
+			if limit > 0 {
+				page.Next = page.Sessions[limit-1].Cursor
+			}
+			break
+		}
+		page.Sessions = append(page.Sessions, listed(info))
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+// listed is a session of a list.
+func listed(info hansard.Info) wire.Session {
+	session := describe(info)
+	session.Cursor = hansard.Cursor(info)
+	return session
+}
+
+// listLines gives a whole list, one session a line: what is updated meanwhile
+// can't slip from one page to another that was read before.
+func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
+	limit := q.Limit
+	if limit > 0 {
+		q.Limit++ // one may be ours
+	}
+	out := newLines(w)
+	n := 0
+	for info, err := range s.store.List(r.Context(), q) {
+		if err != nil {
+			if err := s.endLines(out, r, err); err != nil {
+				return err
+			}
+			break
+		}
+		if info.ID == ReadySession {
+			continue
+		}
+		if n++; limit > 0 && n > limit {
+			break
+		}
+		if err := out.line(wire.Marshal(listed(info))); err != nil {
+			return err
+		}
+	}
+	return out.flush()
+}
+
+// createSession makes a session, with an id of ours when none is given.
+func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
+	var given struct {
+		ID *hansard.SessionID `json:"id"`
+		hansard.Meta
+	}
+	if err := s.decode(w, r, &given); err != nil {
+		return err
+	}
+	if given.ID == nil {
+		fresh, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		id := hansard.SessionID(fresh.String())
+		given.ID = &id
+	}
+	info, err := s.store.Create(writing(r), *given.ID, given.Meta)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/sessions/"+string(info.ID))
+	return answerSession(w, http.StatusCreated, info)
+}
+
+func answerSession(w http.ResponseWriter, status int, info hansard.Info) error {
+	w.Header().Set("ETag", etag(info.LastSeq))
+	return writeJSON(w, status, describe(info))
+}
+
+// etag is a last seq as an entity tag.
+func etag(seq hansard.Seq) string { return `"` + strconv.FormatUint(uint64(seq), 10) + `"` }
+
+func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	info, err := s.store.Stat(r.Context(), sessionID(r))
+	if err != nil {
+		return err
+	}
+	return answerSession(w, http.StatusOK, info)
+}
+
+// patchSession changes metadata and state, as a batch of only a patch.
+func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
+	var given struct {
+		hansard.Patch
+		Turn   hansard.Grant `json:"turn"`
+		Expect *hansard.Seq  `json:"expect"`
+		Key    string        `json:"key"`
+	}
+	if err := s.decode(w, r, &given); err != nil {
+		return err
+	}
+	id := sessionID(r)
+	b := hansard.Batch{Patch: &given.Patch, Turn: given.Turn, Expect: given.Expect, Key: given.Key}
+	if err := conditions(r, &b); err != nil {
+		return err
+	}
+	receipt, err := s.append(writing(r), id, b)
+	if err != nil {
+		return err
+	}
+	info, err := s.store.Stat(r.Context(), id)
+	if err != nil {
+		// The patch is stored. What came of the session since is its answer
+		// to the next question.
+		info = hansard.Info{ID: id, LastSeq: receipt.Last}
+	}
+	return answerSession(w, http.StatusOK, info)
+}
+
+// deleteSession ends a session. Its seq can't be a condition: nothing that is
+// appended meanwhile could be told apart from what was there.
+func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "turn")
+	grant := p.text("turn")
+	if r.Header.Get("If-Match") != "" {
+		p.fail("If-Match", "a deletion has no such condition; take an exclusive turn")
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if err := s.store.Delete(writing(r), sessionID(r), hansard.Grant(grant)); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// conditions adds what the headers of a request say about an append.
+func conditions(r *http.Request, b *hansard.Batch) error {
+	if match := r.Header.Values("If-Match"); len(match) > 0 {
+		seq, err := parseETag(strings.Join(match, ","))
+		if err != nil {
+			return err
+		}
+		if b.Expect != nil && seq != nil && *b.Expect != *seq {
+			return &hansard.InvalidError{Field: "If-Match", Reason: "it is another seq than the body expects"}
+		}
+		if seq != nil {
+			b.Expect = seq
+		}
+	}
+	keys := r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		return nil
+	}
+	key, err := parseKey(keys)
+	if err != nil {
+		return err
+	}
+	if b.Key != "" && b.Key != key {
+		return &hansard.InvalidError{Field: "Idempotency-Key", Reason: "it is another key than that of the body"}
+	}
+	b.Key = key
+	return nil
+}
+
+// parseETag reads an If-Match: one seq in quotes, or * for any.
+func parseETag(match string) (*hansard.Seq, error) {
+	match = strings.TrimSpace(match)
+	if match == "*" {
+		return nil, nil
+	}
+	inner, ok := strings.CutPrefix(match, `"`)
+	inner, closed := strings.CutSuffix(inner, `"`)
+	seq, err := strconv.ParseUint(inner, 10, 64)
+	if !ok || !closed || err != nil {
+		return nil, &hansard.InvalidError{Field: "If-Match", Reason: `it is not the seq of an ETag, such as "7"`}
+	}
+	return hansard.At(hansard.Seq(seq)), nil
+}
+
+// parseKey reads an Idempotency-Key: a string of a structured field, in quotes,
+// or as many clients send it, without.
+func parseKey(keys []string) (string, error) {
+	wrong := func(reason string) (string, error) {
+		return "", &hansard.InvalidError{Field: "Idempotency-Key", Reason: reason}
+	}
+	if len(keys) > 1 {
+		return wrong("it is given twice")
+	}
+	key := strings.TrimSpace(keys[0])
+	if inner, ok := strings.CutPrefix(key, `"`); ok {
+		var out strings.Builder
+		for i := 0; i < len(inner); i++ {
+			switch c := inner[i]; {
+			case c == '\\' && i+1 < len(inner) && (inner[i+1] == '"' || inner[i+1] == '\\'):
+				i++
+				out.WriteByte(inner[i])
+			case c == '"' && i == len(inner)-1:
+				if out.Len() == 0 {
+					return wrong("it is empty")
+				}
+				return out.String(), nil
+			case c == '"' || c == '\\':
+				return wrong(fmt.Sprintf("its quotes do not fit (at byte %d)", i+1))
+			default:
+				out.WriteByte(c)
+			}
+		}
+		return wrong("its quotes do not end")
+	}
+	if key == "" {
+		return wrong("it is empty")
+	}
+	return key, nil
+}

@@ -1,0 +1,325 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// One WebSocket follows any number of sessions, appends, and holds turns. Every
+// message is a JSON object with an "op". The client's:
+//
+//	{"op":"follow","ref":1,"session":"s","after":7}
+//	{"op":"unfollow","ref":2,"session":"s"}
+//	{"op":"append","ref":3,"session":"s","batch":{…as in POST …/events…}}
+//	{"op":"acquire","ref":4,"session":"s","claim":{…as in POST …/turn…}}
+//	{"op":"hold","ref":5,"session":"s","grant":"7-9f86d081884c7d65"}
+//	{"op":"release","ref":6,"session":"s","grant":"7-9f86d081884c7d65"}
+//	{"op":"ping","ref":7}
+//
+// The server's, with the ref of what they answer, which may be any JSON:
+//
+//	{"op":"following","ref":1,"session":"s","last_seq":9}
+//	{"op":"events","session":"s","events":[…]}
+//	{"op":"ended","session":"s","last":9,"problem":{…}}
+//	{"op":"unfollowed","ref":2}  {"op":"stored","ref":3,"receipt":{…}}
+//	{"op":"turn","ref":4,"turn":{…}}  {"op":"released","ref":6}  {"op":"pong","ref":7}
+//	{"op":"lost","session":"s","grant":"…","problem":{…}}
+//	{"op":"problem","ref":3,"problem":{…}}
+//
+// Appends of one connection are stored in the order they are sent. A turn is
+// renewed by the server for as long as the connection lasts, given up when it is
+// closed in good order, and otherwise left to its TTL: within that the client may
+// come back, to this server or another, and hold it again.
+
+const (
+	socketProtocol = "hansard.v1"
+	// maxFollows, maxHeld and maxWaiting are how much one connection may
+	// have at a time.
+	maxFollows = 10_000
+	maxHeld    = 1000
+	maxWaiting = 1000
+	// goodbyeMax is how long a server that stops waits for a client to hear it.
+	goodbyeMax = time.Second
+	// smallMessage is read without asking how much of others is in memory.
+	smallMessage = 64 << 10
+)
+
+// socket serves one WebSocket.
+func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
+	if !isUpgrade(r) {
+		return wire.NewProblem("malformed", "this is no WebSocket handshake", "connect with a WebSocket client")
+	}
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	s.followers.Add(1)
+	defer s.followers.Done()
+	// Host and Origin were checked before, by rules that are stricter. The
+	// token a browser sent as a protocol is not repeated.
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{socketProtocol}, InsecureSkipVerify: true})
+	if err != nil {
+		return nil // it has answered
+	}
+	conn.SetReadLimit(maxBodyBytes + smallMessage)
+	s.metrics.sockets.Inc()
+	defer s.metrics.sockets.Dec()
+	k := &socket{server: s, conn: conn, caller: callerOf(r.Context()),
+		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
+	// Not the request's context: net/http has let go of the connection.
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.serve()
+	return nil
+}
+
+// socket is one WebSocket.
+type socket struct {
+	server *Server
+	conn   *websocket.Conn
+	caller caller
+	ctx    context.Context // ends with the connection
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup // what goes on beside the reading
+
+	mu      sync.Mutex // guards all below
+	follows map[hansard.SessionID]*following
+	leases  map[hansard.Grant]*holding
+	waiting int // acquires under way
+}
+
+// holding is one turn that is held.
+type holding struct {
+	*hansard.Lease
+	leave context.CancelFunc // stops to renew it, without giving it up
+}
+
+// following is one session that is followed.
+type following struct {
+	cancel context.CancelFunc
+	last   hansard.Seq // the last event that was written
+	done   chan struct{}
+}
+
+func (k *socket) serve() {
+	k.work.Go(k.beat)
+	stop := context.AfterFunc(k.server.closing, func() {
+		// It says so, and waits a moment for a client that listens.
+		late := time.AfterFunc(goodbyeMax, func() { k.cancel(hansard.ErrClosed) })
+		defer late.Stop()
+		_ = k.conn.Close(websocket.StatusGoingAway, "the server is shutting down")
+		k.cancel(hansard.ErrClosed)
+	})
+	err := k.read()
+	stop()
+	if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+		k.giveUp()
+	}
+	k.cancel(err)
+	k.work.Wait()
+	_ = k.conn.CloseNow() // it is gone already, or should be
+}
+
+// giveUp releases what a client held that went away in good order.
+func (k *socket) giveUp() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, lease := range k.leases {
+		k.work.Go(func() { _ = lease.Release() }) // lost is as good
+	}
+	clear(k.leases)
+}
+
+// beat finds connections whose other end is gone, and tokens that were withdrawn.
+func (k *socket) beat() {
+	tick := time.NewTicker(k.server.timing.beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-k.ctx.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
+		err := k.conn.Ping(ctx)
+		cancel()
+		if err != nil {
+			k.drop(err)
+			return
+		}
+		if _, _, ok := k.server.opt.Access.Who(k.caller.token); !ok {
+			_ = k.conn.Close(websocket.StatusPolicyViolation, "the token was withdrawn")
+			return
+		}
+	}
+}
+
+// drop ends the connection of a client that takes nothing.
+func (k *socket) drop(err error) {
+	if k.ctx.Err() == nil {
+		var last hansard.Seq
+		k.mu.Lock()
+		for _, f := range k.follows {
+			last = max(last, f.last)
+		}
+		k.mu.Unlock()
+		k.server.dropped(err, "websocket", last)
+	}
+	k.cancel(err)
+	_ = k.conn.CloseNow()
+}
+
+// read takes messages until there are no more.
+func (k *socket) read() error {
+	for {
+		kind, r, err := k.conn.Reader(k.ctx)
+		if err != nil {
+			return err
+		}
+		if kind != websocket.MessageText {
+			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
+			return errors.New("a message that is no text")
+		}
+		message, free, err := k.message(r)
+		if err != nil {
+			return err
+		}
+		ref, err := k.handle(message)
+		free()
+		if err != nil {
+			p := wire.ProblemOf(err)
+			k.server.metrics.problem(p.Type)
+			if p.Status >= 500 && p.Type != wire.ProblemType("damaged") {
+				k.server.log.Error("failed", "type", p.Type, "error", wire.Scrub(err.Error()))
+			}
+			err = k.reply("problem", ref, "problem", wire.Marshal(p))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// message reads one message. Large ones share what memory there is for bodies.
+func (k *socket) message(r io.Reader) (message []byte, free func(), err error) {
+	free = func() {}
+	message, err = io.ReadAll(io.LimitReader(r, smallMessage))
+	if err != nil || len(message) < smallMessage {
+		return message, free, err
+	}
+	if free, err = k.server.bodies.take(k.ctx, maxBodyBytes); err != nil {
+		return nil, nil, err
+	}
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	return append(message, rest...), free, nil
+}
+
+// request is a message of the client.
+type request struct {
+	op, session  string
+	ref          []byte
+	after        hansard.Seq
+	grant        hansard.Grant
+	batch, claim []byte
+}
+
+func parseRequest(message []byte) (q request, err error) {
+	err = wire.EachMember(message, func(name string, value []byte) error {
+		switch name {
+		case "op":
+			return wire.Member(name, value, &q.op)
+		case "ref":
+			q.ref = value
+			if len(value) > maxRef {
+				q.ref = nil
+				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxRef)}
+			}
+			return wire.Member(name, value, new(any))
+		case "session":
+			return wire.Member(name, value, &q.session)
+		case "after":
+			return wire.Member(name, value, &q.after)
+		case "grant":
+			return wire.Member(name, value, &q.grant)
+		case "batch":
+			q.batch = value
+		case "claim":
+			q.claim = value
+		default:
+			return &hansard.InvalidError{Field: name, Reason: "a message has no such member"}
+		}
+		return nil
+	})
+	return q, err
+}
+
+// maxRef is the longest ref a client may give its message.
+const maxRef = 256
+
+// handle does what a message asks for. An error is the answer to its ref.
+func (k *socket) handle(message []byte) (ref []byte, err error) {
+	q, err := parseRequest(message)
+	if err != nil {
+		return q.ref, err
+	}
+	do, ok := map[string]struct {
+		right  Right
+		writes bool
+		do     func(q *request) error
+	}{
+		"follow":   {Read, false, k.follow},
+		"unfollow": {Read, false, k.unfollow},
+		"append":   {Append, true, k.append},
+		"acquire":  {Append, true, k.acquire},
+		"hold":     {Append, true, k.hold},
+		"release":  {Append, true, k.release},
+		"ping":     {Read | Append, false, func(q *request) error { return k.reply("pong", q.ref, "", nil) }},
+	}[q.op]
+	switch {
+	case !ok:
+		return q.ref, &hansard.InvalidError{Field: "op", Reason: "there is no such op"}
+	case !k.caller.rights.allows(do.right):
+		return q.ref, missingRight(do.right)
+	case do.writes && k.server.opt.ReadOnly:
+		return q.ref, readOnly()
+	}
+	return q.ref, do.do(&q)
+}
+
+// reply sends a message: an op, the ref it answers, and one more member.
+func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
+	out := append([]byte(`{"op":"`), op...)
+	out = append(out, '"')
+	if ref != nil {
+		out = append(append(out, `,"ref":`...), ref...)
+	}
+	if name != "" {
+		out = append(append(append(out, `,"`...), name...), `":`...)
+		out = append(out, value...)
+	}
+	return k.write(append(out, '}'))
+}
+
+// write sends a message. A client that does not take it in time is dropped: it
+// knows the last seq it has, and comes back with it.
+func (k *socket) write(message []byte) error {
+	ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
+	defer cancel()
+	err := k.conn.Write(ctx, websocket.MessageText, message)
+	if err != nil {
+		k.drop(err)
+	}
+	return err
+}

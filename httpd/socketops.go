@@ -1,0 +1,253 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// id is the session of a message.
+func (q *request) id() (hansard.SessionID, error) {
+	id := hansard.SessionID(q.session)
+	return id, hansard.CheckID(id)
+}
+
+// follow begins to send the events of a session. Following it already, it begins
+// again at the new place.
+func (k *socket) follow(q *request) error {
+	id, err := q.id()
+	if err != nil {
+		return err
+	}
+	info, err := k.server.store.Stat(k.ctx, id)
+	if err != nil {
+		return err
+	}
+	if info.Damage != nil && q.after >= info.Damage.SafeSeq {
+		return info.Damage
+	}
+	k.stop(id)
+	ctx, cancel := context.WithCancel(k.ctx)
+	f := &following{cancel: cancel, last: q.after, done: make(chan struct{})}
+	k.mu.Lock()
+	if len(k.follows) >= maxFollows {
+		k.mu.Unlock()
+		cancel()
+		return wire.NewProblem("overloaded", fmt.Sprintf("one connection follows at most %d sessions", maxFollows), "open another one")
+	}
+	k.follows[id] = f
+	k.mu.Unlock()
+	// It is answered before its first event.
+	err = k.reply("following", q.ref, "session", append(append(wire.Marshal(id), `,"last_seq":`...), number(info.LastSeq)...))
+	k.work.Go(func() {
+		defer close(f.done)
+		k.pass(ctx, id, f)
+	})
+	return err
+}
+
+func number(seq hansard.Seq) []byte { return strconv.AppendUint(nil, uint64(seq), 10) }
+
+// stop ends the following of a session, if there is one.
+func (k *socket) stop(id hansard.SessionID) bool {
+	k.mu.Lock()
+	f := k.follows[id]
+	delete(k.follows, id)
+	k.mu.Unlock()
+	if f == nil {
+		return false
+	}
+	f.cancel()
+	<-f.done
+	return true
+}
+
+func (k *socket) unfollow(q *request) error {
+	id, err := q.id()
+	if err != nil {
+		return err
+	}
+	if !k.stop(id) {
+		return &hansard.InvalidError{Field: "session", Reason: "it is not followed"}
+	}
+	return k.reply("unfollowed", q.ref, "", nil)
+}
+
+// pass sends the events of a session until it is stopped.
+func (k *socket) pass(ctx context.Context, id hansard.SessionID, f *following) {
+	p, leave := k.server.hub.join(id)
+	defer leave()
+	head := append([]byte(`{"op":"events","session":`), wire.Marshal(id)...)
+	head = append(head, `,"events":[`...)
+	for {
+		frames, err := k.server.hub.next(ctx, p, f.last)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, hansard.ErrClosed) {
+				k.ended(id, f, err)
+			}
+			return
+		}
+		message := head[:len(head):len(head)]
+		for i, e := range frames {
+			if i > 0 {
+				message = append(message, ',')
+			}
+			message = append(message, e.line...)
+		}
+		if k.write(append(message, ']', '}')) != nil {
+			return
+		}
+		k.mu.Lock()
+		f.last = frames[len(frames)-1].seq
+		k.mu.Unlock()
+	}
+}
+
+// ended tells that there will be no more events of a session, and why.
+func (k *socket) ended(id hansard.SessionID, f *following, err error) {
+	k.mu.Lock()
+	if k.follows[id] == f {
+		delete(k.follows, id)
+	}
+	k.mu.Unlock()
+	out := append([]byte(`{"op":"ended","session":`), wire.Marshal(id)...)
+	out = append(append(out, `,"last":`...), number(f.last)...)
+	out = append(append(out, `,"problem":`...), wire.Marshal(wire.ProblemOf(err))...)
+	_ = k.write(append(out, '}')) // it dropped the connection if it failed
+}
+
+// append stores a batch. The next message is looked at when it is stored, so that
+// the order of a connection is the order of the log.
+func (k *socket) append(q *request) error {
+	if q.batch == nil {
+		return &hansard.InvalidError{Field: "batch", Reason: "it is missing"}
+	}
+	b, err := wire.ParseBatch(q.batch)
+	if err != nil {
+		return err
+	}
+	receipt, err := k.server.append(context.WithoutCancel(k.ctx), hansard.SessionID(q.session), b)
+	if err != nil {
+		return err
+	}
+	return k.reply("stored", q.ref, "receipt", wire.Marshal(receipt))
+}
+
+// acquire takes a turn, which may take long, and keeps it.
+func (k *socket) acquire(q *request) error {
+	id, err := q.id()
+	if err != nil {
+		return err
+	}
+	var given claim
+	if q.claim != nil {
+		if err := decodeJSON(q.claim, &given); err != nil {
+			return err
+		}
+	}
+	c, err := given.parse()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.waiting >= maxWaiting || len(k.leases) >= maxHeld {
+		return wire.NewProblem("overloaded", fmt.Sprintf("one connection holds at most %d turns", maxHeld), "open another one")
+	}
+	k.waiting++
+	k.work.Go(func() {
+		t, err := k.server.acquire(k.ctx, id, c)
+		k.mu.Lock()
+		k.waiting--
+		k.mu.Unlock()
+		switch {
+		case err == nil && k.ctx.Err() != nil:
+			k.server.giveBack(id, t.Grant)
+		case err == nil:
+			k.keep(id, t, q.ref)
+		case k.ctx.Err() == nil:
+			p := wire.ProblemOf(err)
+			k.server.metrics.problem(p.Type)
+			_ = k.reply("problem", q.ref, "problem", wire.Marshal(p)) // it dropped the connection if it failed
+		}
+	})
+	return nil
+}
+
+// keep answers with a turn and renews it while the connection lasts.
+func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
+	ctx, leave := context.WithCancel(k.ctx)
+	defer leave()
+	lease := &holding{hansard.Keep(ctx, k.server.store, id, t), leave}
+	k.mu.Lock()
+	old := k.leases[t.Grant]
+	k.leases[t.Grant] = lease
+	k.mu.Unlock()
+	if old != nil {
+		old.leave() // this one goes on with it
+	}
+	if k.reply("turn", ref, "turn", wire.Marshal(t)) != nil {
+		return
+	}
+	<-lease.Context().Done()
+	k.mu.Lock()
+	mine := k.leases[t.Grant] == lease
+	if mine {
+		delete(k.leases, t.Grant)
+	}
+	k.mu.Unlock()
+	if !mine || k.ctx.Err() != nil {
+		return // released, held anew, or the connection is gone
+	}
+	out := append([]byte(`{"op":"lost","session":`), wire.Marshal(id)...)
+	out = append(append(out, `,"grant":`...), wire.Marshal(t.Grant)...)
+	out = append(append(out, `,"problem":`...), wire.Marshal(wire.ProblemOf(context.Cause(lease.Context())))...)
+	_ = k.write(append(out, '}'))
+}
+
+// hold goes on with a turn that another connection acquired.
+func (k *socket) hold(q *request) error {
+	id, err := q.id()
+	if err != nil {
+		return err
+	}
+	if err := k.server.store.Renew(k.ctx, id, q.grant); err != nil {
+		k.server.metrics.turnError(err)
+		return err
+	}
+	t, err := k.server.store.Turn(k.ctx, id)
+	if err != nil {
+		return err
+	}
+	if t == nil || t.Grant != q.grant {
+		return &hansard.FencedError{Session: id, Grant: q.grant, Current: t}
+	}
+	ref := q.ref
+	k.work.Go(func() { k.keep(id, *t, ref) })
+	return nil
+}
+
+func (k *socket) release(q *request) error {
+	id, err := q.id()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	lease := k.leases[q.grant]
+	delete(k.leases, q.grant)
+	k.mu.Unlock()
+	if lease != nil {
+		err = lease.Release()
+	} else {
+		err = k.server.store.Release(context.WithoutCancel(k.ctx), id, q.grant)
+	}
+	if err != nil {
+		k.server.metrics.turnError(err)
+		return err
+	}
+	return k.reply("released", q.ref, "", nil)
+}

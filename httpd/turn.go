@@ -1,0 +1,144 @@
+package httpd
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"hansard"
+)
+
+// claim is how a turn is asked for.
+type claim struct {
+	Wait      int64  `json:"wait_ms"` // -1 waits as long as the connection
+	TTL       int64  `json:"ttl_ms"`
+	MaxHold   int64  `json:"max_hold_ms"`
+	Exclusive bool   `json:"exclusive"`
+	Label     string `json:"label"`
+	Steal     string `json:"steal"`
+}
+
+func (c *claim) parse() (hansard.Claim, error) {
+	out := hansard.Claim{Exclusive: c.Exclusive, Label: c.Label, Steal: c.Steal}
+	var err error
+	set := func(name string, ms int64, into *time.Duration) {
+		const most = int64(1<<63-1) / int64(time.Millisecond)
+		if ms > most || ms < -most {
+			err = &hansard.InvalidError{Field: name, Reason: "it is more than can be counted"}
+			return
+		}
+		*into = time.Duration(ms) * time.Millisecond
+	}
+	set("wait_ms", c.Wait, &out.Wait)
+	set("ttl_ms", c.TTL, &out.TTL)
+	set("max_hold_ms", c.MaxHold, &out.MaxHold)
+	if c.Wait == -1 {
+		out.Wait = hansard.Forever
+	}
+	return out, err
+}
+
+// acquireTurn takes the turn, waiting for it as long as the client says and is
+// there: its place in the queue is its connection.
+func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
+	var given claim
+	if err := s.decode(w, r, &given); err != nil {
+		return err
+	}
+	c, err := given.parse()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	id := sessionID(r)
+	t, err := s.acquire(ctx, id, c)
+	if err != nil {
+		if s.closing.Err() != nil && r.Context().Err() == nil {
+			return hansard.ErrClosed
+		}
+		return err
+	}
+	if r.Context().Err() == nil {
+		if err = writeJSON(w, http.StatusCreated, t); err == nil {
+			return nil
+		}
+	}
+	// Nobody knows of the grant: let the next one have it.
+	s.giveBack(id, t.Grant)
+	return r.Context().Err()
+}
+
+func (s *Server) acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	began := time.Now()
+	t, err := s.store.Acquire(ctx, id, c)
+	s.metrics.acquire(time.Since(began), err)
+	return t, err
+}
+
+// giveBack releases a grant that its holder will never use.
+func (s *Server) giveBack(id hansard.SessionID, g hansard.Grant) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	// When it fails the TTL takes care of it.
+	_ = s.store.Release(ctx, id, g)
+}
+
+// grantOf is the grant that a request is about, of its body or its query.
+func (s *Server) grantOf(w http.ResponseWriter, r *http.Request) (hansard.Grant, error) {
+	p := paramsOf(r, "grant")
+	g := hansard.Grant(p.text("grant"))
+	if p.err != nil {
+		return "", p.err
+	}
+	if p.has("grant") {
+		return g, nil
+	}
+	var given struct {
+		Grant hansard.Grant `json:"grant"`
+	}
+	err := s.decode(w, r, &given)
+	return given.Grant, err
+}
+
+func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.grantOf(w, r)
+	if err != nil {
+		return err
+	}
+	if err := s.store.Renew(writing(r), sessionID(r), g); err != nil {
+		s.metrics.turnError(err)
+		return err
+	}
+	// It is renewed, whatever can be told of it a moment later.
+	t, _ := s.store.Turn(r.Context(), sessionID(r))
+	return answerTurn(w, t)
+}
+
+func (s *Server) releaseTurn(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.grantOf(w, r)
+	if err != nil {
+		return err
+	}
+	if err := s.store.Release(writing(r), sessionID(r), g); err != nil {
+		s.metrics.turnError(err)
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.store.Turn(r.Context(), sessionID(r))
+	if err != nil {
+		return err
+	}
+	return answerTurn(w, t)
+}
+
+func answerTurn(w http.ResponseWriter, t *hansard.Turn) error {
+	return writeJSON(w, http.StatusOK, struct {
+		Turn *hansard.Turn `json:"turn"` // null when it is free
+	}{t})
+}

@@ -1,0 +1,192 @@
+// The server: requests with the token, errors with their hints, and streams.
+
+const tokenKey = "hansard.token";
+let memory = null; // the token where the browser keeps nothing for us
+
+export const auth = {
+  get token() {
+    try { return localStorage.getItem(tokenKey) ?? memory; } catch { return memory; }
+  },
+  set token(value) {
+    memory = value;
+    try {
+      if (value) localStorage.setItem(tokenKey, value);
+      else localStorage.removeItem(tokenKey);
+    } catch { /* then it lasts as long as the page */ }
+  },
+  refused: () => {}, // called when the server does not take the token
+};
+
+// takeToken keeps a token that came in the address, /#token=…, and takes it out
+// of the address bar and the history.
+export function takeToken() {
+  const match = /^#token=([^&]+)/.exec(location.hash);
+  if (!match) return;
+  try { auth.token = decodeURIComponent(match[1]); } catch { auth.token = match[1]; }
+  history.replaceState(null, "", location.pathname + "#/");
+}
+
+// ServerError is an answer that is not the one that was asked for. Status 0: there
+// was none.
+export class ServerError extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the server answered ${status}`);
+    this.status = status;
+    this.problem = problem;
+    this.hint = problem.hint ?? "";
+  }
+}
+
+const unreachable = () => new ServerError(0, {
+  detail: "The server can't be reached.",
+  hint: "Is hansard serve still running? The page tries again by itself.",
+});
+
+// parse reads JSON and keeps numbers that JavaScript would write otherwise as they
+// are, so that what is shown is what is stored. It does not recurse: data may be
+// nested deeper than the stack.
+export function parse(text) {
+  if (!JSON.rawJSON) return JSON.parse(text);
+  const mark = `number ${crypto.getRandomValues(new Uint32Array(2)).join()} `; // nobody can have written that
+  const marked = markNumbers(text, mark);
+  const value = JSON.parse(marked);
+  if (marked === text) return value;
+  const whole = { value };
+  for (const left = [whole]; left.length;) {
+    const at = left.pop();
+    for (const k of Object.keys(at)) {
+      const v = at[k];
+      if (typeof v === "string" && v.startsWith(mark)) {
+        const exact = JSON.rawJSON(v.slice(mark.length));
+        if (k === "__proto__") Object.defineProperty(at, k, { value: exact }); else at[k] = exact;
+      } else if (v !== null && typeof v === "object") left.push(v);
+    }
+  }
+  return whole.value;
+}
+
+// markNumbers makes strings of the numbers that would not come out as they are.
+function markNumbers(text, mark) {
+  const next = /["\d-]/g, number = /-?\d[\d.eE+-]*/y;
+  const out = [];
+  let copied = 0;
+  for (let m; (m = next.exec(text));) {
+    if (m[0] === '"') {
+      next.lastIndex = stringEnd(text, m.index + 1);
+      continue;
+    }
+    number.lastIndex = m.index;
+    const found = number.exec(text)?.[0] ?? m[0];
+    next.lastIndex = m.index + found.length;
+    if (String(Number(found)) === found) continue;
+    out.push(text.slice(copied, m.index), '"', mark, found, '"');
+    copied = next.lastIndex;
+  }
+  return copied === 0 ? text : out.join("") + text.slice(copied);
+}
+
+// stringEnd is behind the quote that ends the string that i is in.
+function stringEnd(text, i) {
+  for (;;) {
+    const quote = text.indexOf('"', i);
+    if (quote < 0) return text.length;
+    let slashes = 0;
+    while (text[quote - 1 - slashes] === "\\") slashes++;
+    if (slashes % 2 === 0) return quote + 1;
+    i = quote + 1;
+  }
+}
+
+async function answer(path, { method = "GET", body, headers = {}, signal } = {}) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method, signal, cache: "no-store", credentials: "omit",
+      headers: {
+        Authorization: `Bearer ${auth.token ?? ""}`,
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+        ...headers,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw unreachable();
+  }
+  if (response.ok) return response;
+  let problem = {};
+  try { problem = parse(await response.text()) ?? {}; } catch { /* not JSON: the status has to do */ }
+  const error = new ServerError(response.status, problem);
+  if (response.status === 401) auth.refused(error);
+  throw error;
+}
+
+// request asks for JSON.
+export async function request(path, options) {
+  const response = await answer(path, options);
+  let text;
+  try { text = await response.text(); } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    throw unreachable();
+  }
+  if (text === "") return null;
+  const value = parse(text);
+  if (value && typeof value === "object") Object.defineProperty(value, "bytes_received", { value: text.length });
+  return value;
+}
+
+const session = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
+
+export const api = {
+  sessions: ({ q, labels, cursor, limit = 50 }, signal) => {
+    const query = new URLSearchParams({ limit });
+    if (q) query.set("q", q);
+    if (cursor) query.set("cursor", cursor);
+    for (const label of labels ?? []) query.append("label", label);
+    return request(`/v1/sessions?${query}`, { signal });
+  },
+  session: (id, signal) => request(session(id), { signal }),
+  events: (id, after, limit, signal) => request(`${session(id)}/events?after=${after}&limit=${limit}`, { signal }),
+  turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
+  append: (id, batch, key, signal) =>
+    request(`${session(id)}/events`, { method: "POST", body: batch, headers: { "Idempotency-Key": key }, signal }),
+  stream: (id, after, signal) => answer(`${session(id)}/events/stream?after=${after}`, { headers: { Accept: "text/event-stream" }, signal }),
+};
+
+// newKey is an idempotency key. randomUUID would need https on other hosts.
+export function newKey() {
+  return "page-" + Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+// serverSent reads the messages of an event stream: { id, event, data }. Every
+// piece that arrives, a heartbeat too, calls alive.
+export async function* serverSent(response, alive) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let message = { id: "", event: "message", data: [] };
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      alive();
+      const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line === "") {
+          if (message.data.length) yield { ...message, data: message.data.join("\n") };
+          message = { id: "", event: "message", data: [] };
+          continue;
+        }
+        const colon = line.indexOf(":");
+        if (colon === 0) continue; // a comment
+        const field = colon < 0 ? line : line.slice(0, colon);
+        const text = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+        if (field === "data") message.data.push(text);
+        else if (field === "event") message.event = text;
+        else if (field === "id") message.id = text;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

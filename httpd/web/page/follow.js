@@ -1,0 +1,103 @@
+import { api, auth, parse, serverSent, ServerError } from "./api.js";
+
+// Follower gives the events of a session past a seq as they arrive, each once and
+// in order, across lost connections: it always asks for what comes behind the
+// last one it gave.
+
+const firstPause = 500;
+const longestPause = 15_000;
+// The server sends a heartbeat more often than this; silence is a dead connection
+// (a laptop that slept, a network that went away).
+const silenceMax = 60_000;
+
+export class Follower {
+  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = null;
+
+  // onState is told { name: "connecting" | "live" | "waiting" | "ended", … }.
+  constructor(id, last, onEvent, onState) {
+    this.#id = id;
+    this.#last = last;
+    this.#onEvent = onEvent;
+    this.#onState = onState;
+    const again = () => { if (document.visibilityState === "visible") this.retryNow(); };
+    addEventListener("online", again, { signal: this.#stop.signal });
+    document.addEventListener("visibilitychange", again, { signal: this.#stop.signal });
+    this.#run();
+  }
+
+  stop() { this.#stop.abort(); }
+
+  // retryNow ends the pause before the next attempt.
+  retryNow() { this.#hurry?.(); }
+
+  async #run() {
+    const stopped = this.#stop.signal;
+    while (!stopped.aborted) {
+      let error = null;
+      try {
+        await this.#connection();
+      } catch (e) {
+        error = e;
+      }
+      if (stopped.aborted) return;
+      // What the server refuses for a reason does not get better by asking again.
+      if (error instanceof ServerError && [400, 401, 403, 404, 410].includes(error.status) || error?.final) {
+        this.#onState({ name: "ended", error });
+        return;
+      }
+      const pause = Math.min(longestPause, firstPause * 2 ** this.#failures++) * (0.75 + Math.random() / 2);
+      this.#onState({ name: "waiting", until: Date.now() + pause, error });
+      await this.#pause(pause);
+    }
+  }
+
+  #pause(ms) {
+    return new Promise((done) => {
+      const timer = setTimeout(done, ms);
+      this.#hurry = () => { clearTimeout(timer); done(); };
+      this.#stop.signal.addEventListener("abort", this.#hurry, { once: true });
+    });
+  }
+
+  async #connection() {
+    const connection = new AbortController();
+    const signal = AbortSignal.any([this.#stop.signal, connection.signal]);
+    let watchdog;
+    const alive = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => connection.abort(), silenceMax);
+    };
+    this.#onState({ name: "connecting" });
+    alive();
+    try {
+      const response = await api.stream(this.#id, this.#last, signal);
+      this.#onState({ name: "live" });
+      for await (const message of serverSent(response, () => { alive(); this.#failures = 0; })) {
+        if (signal.aborted) return;
+        this.#take(message);
+      }
+    } finally {
+      clearTimeout(watchdog);
+      connection.abort();
+    }
+  }
+
+  #take(message) {
+    const value = parse(message.data);
+    if (message.event === "error" || message.event === "problem" || value?.seq === undefined) {
+      if (value?.status === undefined && value?.detail === undefined) return; // something we do not know
+      const error = new ServerError(value.status ?? 0, value);
+      error.final = [401, 403, 404, 410].includes(error.status);
+      if (error.status === 401) auth.refused(error); // the token was withdrawn
+      throw error;
+    }
+    const seq = Number(value.seq);
+    if (seq <= this.#last) return; // had it
+    if (seq !== this.#last + 1) {
+      // Never show a transcript with a hole: ask again from the last one.
+      throw new ServerError(0, { detail: `Event ${this.#last + 1} was missing from the stream.` });
+    }
+    this.#last = seq;
+    this.#onEvent(value);
+  }
+}

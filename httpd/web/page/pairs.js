@@ -1,0 +1,27 @@
+// Pairs brings calls of tools and their results together, in whatever order the
+// events come into the window.
+export class Pairs {
+  #known = new Map(); // call id → { call, result }: { seq, … } as they were given
+
+  // add tells about a call or a result; both sides hear of each other by meet.
+  add(side, id, entry) {
+    if (!id) return;
+    const pair = this.#known.get(id) ?? {};
+    pair[side] = entry;
+    this.#known.set(id, pair);
+    if (pair.call && pair.result) {
+      pair.call.meet(pair.result);
+      pair.result.meet(pair.call);
+    }
+  }
+
+  // forget drops what an event that left the window had told.
+  forget(seq) {
+    for (const [id, pair] of this.#known) {
+      for (const side of ["call", "result"]) if (pair[side]?.seq === seq) delete pair[side];
+      if (!pair.call && !pair.result) this.#known.delete(id);
+    }
+  }
+
+  clear() { this.#known.clear(); }
+}

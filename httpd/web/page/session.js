@@ -1,0 +1,169 @@
+// SessionView is one open session: its head, the turn, the transcript, the place to
+// write.
+
+import { api } from "./api.js";
+import { Composer } from "./composer.js";
+import { announce, copyButton, h, icon, notice } from "./dom.js";
+import { Follower } from "./follow.js";
+import { exactTime, size, ticking } from "./format.js";
+import { Transcript } from "./transcript.js";
+import { TurnPanel } from "./turn.js";
+
+export class SessionView {
+  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #fresh = null;
+
+  // The hooks are back(), label(text) and live(), when the server is there again.
+  constructor(id, hooks) {
+    this.#id = id;
+    this.#hooks = hooks;
+    this.#title = h("h2.title", { tabindex: "-1" }, h("bdi", null, id));
+    this.#about = h("div.about");
+    this.#state = h("button.state-chip", { type: "button", title: "Try again now", onclick: () => this.#follower?.retryNow() });
+    this.#position = h("button.position", { type: "button", title: "Go to a seq", onclick: () => this.#askSeq() });
+    this.#banner = h("div.banner", { hidden: true, role: "alert" });
+    this.#transcript = new Transcript(id, { error: notice, position: (text) => { this.#position.textContent = text; } });
+    this.#turn = new TurnPanel(id, (turn) => this.#composer.held(turn));
+    this.#composer = new Composer(id, { sent: () => this.#transcript.toEnd(), leave: () => this.focus() });
+    this.el = h("section.session", { "aria-label": `Session ${id}` },
+      h("header.session-head", null,
+        h("button.back", { type: "button", "aria-label": "Back to the sessions", onclick: hooks.back }, icon("back")),
+        h("div.naming", null, this.#title, this.#about),
+        h("div.status", null, this.#state, this.#position)),
+      this.#turn.el, this.#banner, this.#transcript.el, this.#composer.el);
+  }
+
+  close() {
+    this.#stop.abort();
+    this.#follower?.stop();
+    this.#transcript.close();
+    this.#turn.close();
+    clearTimeout(this.#fresh);
+  }
+
+  focus() { this.#transcript.el.firstChild.focus({ preventScroll: true }); }
+  write() { this.#composer.focus(); }
+  toStart() { return this.#transcript.toStart(); }
+  toEnd() { return this.#transcript.toEnd(); }
+  step(by) { return this.#transcript.step(by); }
+  jump(seq) { return this.#transcript.jump(seq, true); }
+
+  async open(seq) {
+    this.#connection({ name: "connecting" });
+    let info;
+    try {
+      info = await api.session(this.#id, this.#stop.signal);
+    } catch (error) {
+      if (this.#stop.signal.aborted) return;
+      this.#connection({ name: "ended" });
+      this.#refused(error, () => this.open(seq));
+      return;
+    }
+    if (this.#stop.signal.aborted) return;
+    this.#banner.hidden = true;
+    this.#describe(info);
+    await this.#transcript.open(info, 0);
+    if (seq) await this.#transcript.jump(seq, true);
+    if (this.#stop.signal.aborted) return;
+    if (info.damage) return;
+    this.#turn.look();
+    this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
+  }
+
+  #arrived(event) {
+    this.#transcript.arrived(event);
+    if (event.kind === "turn") this.#turn.look();
+    if (event.patch) this.#refresh();
+  }
+
+  // refresh asks for the metadata again, once for many changes.
+  #refresh() {
+    clearTimeout(this.#fresh);
+    this.#fresh = setTimeout(async () => {
+      try {
+        const info = await api.session(this.#id, this.#stop.signal);
+        if (!this.#stop.signal.aborted) this.#describe(info);
+      } catch { /* the stream tells */ }
+    }, 150);
+  }
+
+  #describe(info) {
+    const name = info.title || info.id;
+    this.#title.replaceChildren(h("bdi", null, name));
+    document.title = `${name} · Hansard`;
+    this.#about.replaceChildren(
+      h("code.id", null, info.id), copyButton(() => info.id, "Copy the id"),
+      ...Object.entries(info.labels ?? {}).map(([k, v]) => h("button.label", { type: "button", title: `Sessions with ${k}=${v}`, onclick: () => this.#hooks.label(`${k}=${v}`) }, h("bdi", null, `${k}=${v}`))),
+      h("span.quiet", { title: `created ${exactTime(info.created)}` }, size(info.bytes)));
+    if (info.damage) this.#damaged(info.damage);
+  }
+
+  #damaged(damage) {
+    const where = [damage.line && `line ${damage.line}`, `byte ${damage.offset}`].filter(Boolean).join(", ");
+    const command = (text) => h("span.command", null, h("code", null, text), copyButton(() => text, "Copy the command"));
+    this.#banner.hidden = false;
+    this.#banner.className = "banner bad";
+    this.#banner.replaceChildren(icon("warning"), h("div", null,
+      h("p", null, h("strong", null, "This session is damaged"), ` at ${where}: ${damage.reason}.`),
+      h("p", null, damage.safe_seq > 0 ? `Events up to ${damage.safe_seq} are safe and shown here. ` : "No event before the damage can be read. ", "Nothing can be added to it, and nothing was deleted. Look at it, then make a sound copy; the old bytes are kept:"),
+      h("p.commands", null, command(`hansard verify ${this.#id}`), command(`hansard repair ${this.#id}`))));
+    this.#composer.refuse("A damaged session takes no messages");
+    this.#transcript.endsAt(damage.safe_seq);
+    this.#follower?.stop();
+    this.#connection({ name: "damaged" });
+  }
+
+  // refused tells why the session can't be shown, in its place.
+  #refused(error, again) {
+    const gone = error.status === 404 || error.status === 410;
+    this.#banner.hidden = false;
+    this.#banner.className = "banner" + (gone ? "" : " bad");
+    this.#banner.replaceChildren(icon("warning"), h("div", null,
+      h("p", null, h("strong", null, error.message)), error.hint && h("p", null, error.hint),
+      !gone && h("p", null, h("button.action", { type: "button", onclick: again }, "Try again"))));
+    if (gone) this.#composer.refuse("There is nothing to write to");
+  }
+
+  #connection(state) {
+    const chip = this.#state;
+    const say = { connecting: "connecting…", live: "live", ended: "stopped", damaged: "damaged" };
+    if (chip.dataset.state !== state.name) announce(`Transcript: ${say[state.name] ?? "the connection is lost"}`);
+    chip.dataset.state = state.name;
+    chip.disabled = state.name !== "waiting";
+    if (state.name === "waiting") {
+      chip.replaceChildren(h("span.dot"), ticking(h("span"), () => {
+        const left = Math.ceil((state.until - Date.now()) / 1000);
+        return left > 0 ? `reconnecting in ${left} s` : "reconnecting…";
+      }));
+      chip.title = `${state.error?.message ?? "The connection ended."} Click to try now.`;
+      if (state.error?.status === 503) this.#refresh(); // it may have been found damaged
+      return;
+    }
+    if (state.name === "live") this.#hooks.live();
+    chip.title = state.name === "live" ? "New events appear as they are stored" : "";
+    chip.replaceChildren(h("span.dot"), say[state.name]);
+    if (state.name === "ended" && state.error && state.error.status !== 401) this.#refused(state.error, () => location.reload());
+  }
+
+  #askSeq() {
+    const input = h("input.seq-input", { type: "number", min: "1", max: String(this.#transcript.last), placeholder: "seq", "aria-label": "Go to event number" });
+    let over = false; // taking the field away takes its focus, which asks for the same
+    const done = () => {
+      if (over) return;
+      over = true;
+      input.replaceWith(this.#position);
+    };
+    input.addEventListener("keydown", (e) => {
+      e.stopPropagation();
+      if (e.key === "Escape") done();
+      if (e.key === "Enter" && input.value) {
+        const seq = Math.max(1, Math.floor(Number(input.value)) || 1);
+        done();
+        const hash = `#/s/${encodeURIComponent(this.#id)}/${seq}`;
+        if (location.hash === hash) this.jump(seq); else location.hash = hash;
+      }
+    });
+    input.addEventListener("blur", done);
+    this.#position.replaceWith(input);
+    input.focus();
+  }
+}

@@ -1,0 +1,217 @@
+// Transcript shows a session's events: it loads what is scrolled to, in both
+// directions, follows the end while the reader is there, and jumps to a seq.
+
+import { announce, h, icon } from "./dom.js";
+import { api } from "./api.js";
+import { speaker } from "./event.js";
+import { number } from "./format.js";
+import { EventWindow, rowsMax } from "./window.js";
+
+const pageEvents = 60; // asked for at a time
+const pageBytes = 2_000_000; // more than this: ask for fewer
+const nearPixels = 900; // closer to an end of the window than this: load
+
+export class Transcript {
+  #id; #scroller; #window; #hooks; #stop = new AbortController();
+  #last = 0; // of the session, as far as it is known
+  #end = Infinity; // of what can be read: less in a damaged session
+  #readTo = 0; // the last seq when the reader left the end
+  #queue = []; #flushing = false; #loading = false; #step = pageEvents; #marked = 0;
+  #pill; #top; #position = "";
+
+  // The hooks are error(e) and position(text).
+  constructor(id, hooks) {
+    this.#id = id;
+    this.#hooks = hooks;
+    this.#top = h("div.edge");
+    this.#scroller = h("div.scroller", { tabindex: "0", role: "log", "aria-label": "Transcript", "aria-live": "off" }, this.#top);
+    this.#window = new EventWindow(this.#scroller, id);
+    this.#pill = h("button.pill", { type: "button", hidden: true, onclick: () => this.toEnd() });
+    this.el = h("div.transcript", null, this.#scroller, this.#pill);
+    this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+  }
+
+  get last() { return this.#last; }
+
+  close() {
+    this.#stop.abort();
+    this.#window.close();
+  }
+
+  // open shows the session at a seq, or at its end. The info is the session's.
+  async open(info, seq) {
+    this.#last = info.last_seq;
+    this.#readTo = this.#last;
+    await this.jump(seq || this.#readable());
+    if (!seq) this.#follow(true);
+  }
+
+  // jump shows the events around a seq, marks it when it was asked for, and tells
+  // when there is none.
+  async jump(seq, mark = false) {
+    const target = Math.max(1, Math.min(seq, this.#readable()));
+    if (!this.#window.row(target)) {
+      const at = Math.max(0, Math.min(target - pageEvents / 2, this.#readable() - pageEvents));
+      const page = await this.#load(at, pageEvents);
+      if (!page) return;
+      this.#window.following = false;
+      this.#window.reset(page);
+      // A page of large events may have been cut short before the target.
+      if (target > this.#window.last && page.length) this.#window.reset(await this.#load(target - 1, pageEvents) ?? []);
+    }
+    const row = this.#window.row(target);
+    if (row && (mark || target !== this.#readable())) {
+      this.#follow(false);
+      row.scrollIntoView({ block: row.offsetHeight > this.#scroller.clientHeight * 0.7 ? "start" : "center" });
+    }
+    if (mark) {
+      this.#mark(target);
+      if (seq > this.#readable()) this.#hooks.error({ message: `There is no event ${number(seq)} in this session.`, hint: `The last one is ${number(this.#readable())}.` });
+    }
+    this.#edges();
+    this.#scrolled();
+  }
+
+  async toStart() {
+    await this.jump(1);
+    this.#scroller.scrollTop = 0;
+    this.#window.row(1)?.focus({ preventScroll: true });
+  }
+
+  async toEnd() {
+    if (this.#window.last < this.#readable()) await this.jump(this.#readable());
+    this.#follow(true);
+  }
+
+  // step moves the mark to the next event or the one before.
+  async step(by) {
+    const seen = this.#window.visible();
+    const from = this.#marked >= seen.first && this.#marked <= seen.last ? this.#marked : by > 0 ? seen.first - 1 : seen.last + 1;
+    const to = Math.max(1, Math.min(from + by, this.#readable()));
+    if (!this.#window.row(to)) await this.#more(by);
+    const row = this.#window.row(to);
+    if (!row) return;
+    this.#follow(false);
+    this.#mark(to);
+    row.scrollIntoView({ block: "nearest" });
+    row.focus({ preventScroll: true });
+    this.#scrolled();
+  }
+
+  // arrived takes an event from the stream, which gives each once and in order.
+  arrived(event) {
+    this.#last = event.seq;
+    this.#queue.push(event);
+    if (this.#flushing) return;
+    this.#flushing = true;
+    // A hidden page paints no frames, but has to keep up all the same.
+    if (document.hidden) setTimeout(() => this.#flush(), 250);
+    else requestAnimationFrame(() => this.#flush());
+  }
+
+  // endsAt tells that nothing behind a seq can be read.
+  endsAt(seq) { this.#end = seq; }
+
+  #readable() { return Math.min(this.#last, this.#end); }
+
+  #flush() {
+    this.#flushing = false;
+    const events = this.#queue;
+    this.#queue = [];
+    if (this.#stop.signal.aborted || !events.length) return;
+    const joins = this.#window.length === 0 ? events[0].seq === 1 : events[0].seq === this.#window.last + 1;
+    if (!joins) {
+      // The reader is elsewhere; scrolling down loads them.
+    } else if (events.length > rowsMax && this.#window.following) {
+      this.#window.reset(events.slice(-rowsMax));
+      this.#window.toEnd();
+    } else if (this.#window.following || this.#window.length + events.length <= rowsMax) {
+      this.#window.append(events);
+    }
+    const newest = events.at(-1);
+    announce(events.length === 1 ? `New: ${speaker(newest)}` : `${events.length} new events`);
+    this.#edges();
+    this.#scrolled();
+  }
+
+  async #load(after, limit) {
+    try {
+      const page = await api.events(this.#id, after, Math.max(1, Math.min(limit, this.#readable() - after)), this.#stop.signal);
+      this.#step = page.bytes_received > pageBytes ? Math.max(1, this.#step >> 1) : Math.min(pageEvents, this.#step * 2);
+      return page.events ?? [];
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#hooks.error(error);
+      return null;
+    }
+  }
+
+  // more loads events behind (1) or before (-1) the window.
+  async #more(direction) {
+    if (this.#loading || !this.#window.length) return;
+    const { first, last } = this.#window;
+    if (direction > 0 ? last >= this.#readable() : first <= 1) return;
+    this.#loading = true;
+    const after = direction > 0 ? last : Math.max(0, first - 1 - this.#step);
+    const events = await this.#load(after, direction > 0 ? this.#step : first - 1 - after);
+    this.#loading = false;
+    if (this.#stop.signal.aborted || !events?.length) return;
+    // The window may have moved on meanwhile: only what joins it is taken.
+    if (direction > 0) {
+      const fresh = events.filter((e) => e.seq > this.#window.last);
+      if (fresh[0]?.seq === this.#window.last + 1) this.#window.append(fresh);
+    } else if (events.at(-1).seq === this.#window.first - 1) {
+      this.#window.prepend(events);
+    } else if (events.at(-1).seq < this.#window.first - 1) {
+      return this.#more(-1); // large events: the page was cut short, and the next one is shorter
+    }
+    this.#edges();
+    this.#scrolled();
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
+    const below = scrollHeight - clientHeight - scrollTop;
+    const atEnd = below < 40 && this.#window.last >= this.#readable();
+    if (atEnd !== this.#window.following && !(this.#window.following && below < 40)) this.#follow(atEnd, false);
+    if (scrollTop < nearPixels) this.#more(-1);
+    if (below < nearPixels) this.#more(1);
+    this.#showPosition();
+  }
+
+  #follow(follow, scroll = true) {
+    if (follow) this.#readTo = this.#last;
+    else if (this.#window.following) this.#readTo = this.#last;
+    this.#window.following = follow;
+    if (follow && scroll) this.#window.toEnd();
+    this.#showPosition();
+  }
+
+  #mark(seq) {
+    this.#scroller.querySelector(".marked")?.classList.remove("marked");
+    this.#marked = seq;
+    this.#window.row(seq)?.classList.add("marked");
+  }
+
+  #edges() {
+    const first = this.#window.first;
+    this.#top.textContent = first > 1 ? "…" : this.#window.length ? "The beginning" : "";
+    this.#top.classList.toggle("empty", !this.#window.length);
+    if (!this.#window.length) this.#top.textContent = "Nothing was said here yet.";
+  }
+
+  #showPosition() {
+    const following = this.#window.following;
+    if (following) this.#readTo = this.#last;
+    const fresh = this.#last - this.#readTo;
+    this.#pill.hidden = following || this.#window.length === 0;
+    const label = fresh > 0 ? `${number(fresh)} new` : "";
+    if (this.#pill.dataset.label !== label || !this.#pill.firstChild) {
+      this.#pill.dataset.label = label;
+      this.#pill.replaceChildren(icon("down"), label);
+      this.#pill.setAttribute("aria-label", fresh > 0 ? `${fresh} new events: go to the end` : "Go to the end");
+    }
+    const seen = this.#window.visible();
+    const position = this.#window.length ? `${number(following ? this.#readable() : seen.last)} of ${number(this.#last)}` : "empty";
+    if (position !== this.#position) this.#hooks.position(this.#position = position);
+  }
+}

@@ -1,0 +1,100 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"hansard"
+)
+
+// AppendBatch writes a batch as the body of an append.
+func AppendBatch(dst []byte, b *hansard.Batch) []byte {
+	dst = append(dst, '{')
+	if len(b.Events) > 0 {
+		dst = append(dst, `"events":[`...)
+		for i := range b.Events {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendGiven(dst, &b.Events[i])
+		}
+		dst = append(dst, `],`...)
+	}
+	if b.Patch != nil {
+		dst = append(dst, `"patch":`...)
+		dst = append(append(dst, Marshal(b.Patch)...), ',')
+	}
+	if b.Expect != nil {
+		dst = append(dst, `"expect":`...)
+		dst = append(strconv.AppendUint(dst, uint64(*b.Expect), 10), ',')
+	}
+	if b.Turn != "" {
+		dst = append(dst, `"turn":`...)
+		dst = append(appendString(dst, string(b.Turn)), ',')
+	}
+	if b.Key != "" {
+		dst = append(dst, `"key":`...)
+		dst = append(appendString(dst, b.Key), ',')
+	}
+	return append(strconv.AppendBool(append(dst, `"create":`...), b.Create), '}')
+}
+
+// appendGiven writes an event that is to be stored: only what the caller sets.
+func appendGiven(dst []byte, e *hansard.Event) []byte {
+	dst = append(dst, `{"kind":`...)
+	dst = appendString(dst, e.Kind)
+	if e.Role != "" {
+		dst = appendString(append(dst, `,"role":`...), e.Role)
+	}
+	if e.Author != "" {
+		dst = appendString(append(dst, `,"author":`...), e.Author)
+	}
+	if e.Inbox {
+		dst = append(dst, `,"inbox":true`...)
+	}
+	if survives(e.Data) {
+		dst = append(append(dst, `,"data":`...), e.Data...)
+	} else {
+		dst = appendString(append(dst, `,"raw":`...), string(e.Data))
+	}
+	return append(dst, '}')
+}
+
+// ParseBatch reads the body of an append. It checks its shape; the rest is the
+// store's to check.
+func ParseBatch(object []byte) (hansard.Batch, error) {
+	var b hansard.Batch
+	var inbox bool
+	err := EachMember(object, func(name string, value []byte) error {
+		switch name {
+		case "events":
+			return EachElement(value, func(value []byte) error {
+				e, err := ParseEvent(value)
+				var bad *hansard.InvalidError
+				if errors.As(err, &bad) {
+					bad.Field = fmt.Sprintf("events[%d].%s", len(b.Events), bad.Field)
+				}
+				b.Events = append(b.Events, e)
+				return err
+			})
+		case "patch":
+			return Member(name, value, &b.Patch)
+		case "expect":
+			return Member(name, value, &b.Expect)
+		case "turn":
+			return Member(name, value, &b.Turn)
+		case "key":
+			return Member(name, value, &b.Key)
+		case "create":
+			return Member(name, value, &b.Create)
+		case "inbox":
+			return Member(name, value, &inbox)
+		}
+		return &hansard.InvalidError{Field: name, Reason: "an append has no such member"}
+	})
+	for i := range b.Events {
+		b.Events[i].Inbox = b.Events[i].Inbox || inbox
+	}
+	return b, err
+}

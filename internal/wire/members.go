@@ -1,0 +1,191 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"hansard"
+)
+
+// SyntaxError is the error of text that is not JSON.
+type SyntaxError struct {
+	Offset int
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("not JSON: %s (at byte %d)", e.Reason, e.Offset)
+}
+
+// EachMember takes an object apart: it gives the name of each member and the
+// bytes of its value as they are. It checks the object and not the values: who
+// takes one checks it. A name that comes twice is an error, since one of the
+// values would be lost.
+func EachMember(object []byte, take func(name string, value []byte) error) error {
+	s := scanner{data: object}
+	seen := map[string]bool{}
+	return s.list('{', '}', func() error {
+		quoted, err := s.string()
+		if err != nil {
+			return err
+		}
+		var name string
+		if err := json.Unmarshal(quoted, &name); err != nil {
+			return s.wrong("a name that is no string")
+		}
+		if seen[name] {
+			return &hansard.InvalidError{Field: name, Reason: "it is given twice"}
+		}
+		seen[name] = true
+		if s.space(); !s.skip(':') {
+			return s.wrong("no colon behind a name")
+		}
+		value, err := s.value()
+		if err != nil {
+			return err
+		}
+		return take(name, value)
+	})
+}
+
+// EachElement takes an array apart, as EachMember does an object.
+func EachElement(array []byte, take func(value []byte) error) error {
+	s := scanner{data: array}
+	return s.list('[', ']', func() error {
+		value, err := s.value()
+		if err != nil {
+			return err
+		}
+		return take(value)
+	})
+}
+
+// scanner finds where values begin and end. It does not recurse: text nested a
+// million deep costs nothing.
+type scanner struct {
+	data []byte
+	at   int
+}
+
+func (s *scanner) wrong(reason string) error {
+	if s.at >= len(s.data) {
+		reason = "it ends too soon"
+	}
+	return &SyntaxError{s.at, reason}
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.data) && strings.IndexByte(" \t\r\n", s.data[s.at]) >= 0 {
+		s.at++
+	}
+}
+
+func (s *scanner) skip(c byte) bool {
+	if s.at < len(s.data) && s.data[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+// list goes through a list that must be all there is.
+func (s *scanner) list(open, shut byte, item func() error) error {
+	if s.space(); !s.skip(open) {
+		return s.wrong(fmt.Sprintf("no %q where one should be", open))
+	}
+	if s.space(); !s.skip(shut) {
+		for {
+			s.space()
+			if err := item(); err != nil {
+				return err
+			}
+			if s.space(); s.skip(shut) {
+				break
+			}
+			if !s.skip(',') {
+				return s.wrong("no comma between two values")
+			}
+		}
+	}
+	if s.space(); s.at < len(s.data) {
+		return s.wrong("something behind the end")
+	}
+	return nil
+}
+
+// string is the quoted string that begins here.
+func (s *scanner) string() ([]byte, error) {
+	begin := s.at
+	if !s.skip('"') {
+		return nil, s.wrong("no string where one should be")
+	}
+	for s.at < len(s.data) {
+		switch s.data[s.at] {
+		case '"':
+			s.at++
+			return s.data[begin:s.at], nil
+		case '\\':
+			s.at++
+		}
+		s.at++
+	}
+	return nil, s.wrong("a string without an end")
+}
+
+// value is the value that begins here, without the space around it.
+func (s *scanner) value() ([]byte, error) {
+	s.space()
+	begin, depth := s.at, 0
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; {
+		case c == '"':
+			if _, err := s.string(); err != nil {
+				return nil, err
+			}
+			if depth == 0 && s.data[begin] == '"' {
+				return s.data[begin:s.at], nil
+			}
+			continue
+		case c == '{' || c == '[':
+			depth++
+		case (c == '}' || c == ']' || c == ',') && depth == 0:
+			return s.plain(begin)
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				s.at++
+				return s.data[begin:s.at], nil
+			}
+		}
+		s.at++
+	}
+	return nil, s.wrong("a value without an end")
+}
+
+// plain is a number or a word that ends here.
+func (s *scanner) plain(begin int) ([]byte, error) {
+	value := bytes.TrimRight(s.data[begin:s.at], " \t\r\n")
+	if len(value) == 0 || !json.Valid(value) {
+		s.at = begin
+		return nil, s.wrong("no value where one should be")
+	}
+	return value, nil
+}
+
+// Member decodes the value of a member, and says which one is wrong.
+func Member(name string, value []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		if syntax, ok := err.(*json.SyntaxError); ok {
+			return &SyntaxError{int(syntax.Offset), fmt.Sprintf("%v in %q", err, name)}
+		}
+		if mistyped, ok := err.(*json.UnmarshalTypeError); ok {
+			return &hansard.InvalidError{Field: strings.TrimSuffix(name+"."+mistyped.Field, "."),
+				Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
+		}
+		return &hansard.InvalidError{Field: name, Reason: strings.TrimPrefix(err.Error(), "json: ")}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long anything in the page may take before a test gives up.
+const patience = 20 * time.Second
+
+// tab is a tab of the browser with storage of its own. It notes whatever the page
+// should not do, and fails the test for it at the end.
+type tab struct {
+	*testing.T
+	ctx    context.Context
+	server string // where the page may send requests to
+
+	mu       sync.Mutex
+	wrong    []string // guarded by mu
+	requests []string // guarded by mu
+	expected []string // what the console may say, in this test
+}
+
+// watch is run before the page's own script: content that manages to run something
+// calls pwned(), and the browser reports what its policy kept from happening.
+const watch = `
+	window.ran = [];
+	window.violations = [];
+	window.pwned = (how) => window.ran.push(String(how));
+	window.alert = window.confirm = window.prompt = (how) => window.ran.push("dialog " + how);
+	document.addEventListener("securitypolicyviolation", (e) => window.violations.push(e.violatedDirective + " " + e.blockedURI + " " + e.sample));
+`
+
+func newTab(t *testing.T, server string) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
+	p := &tab{T: t, ctx: ctx, server: server}
+	t.Cleanup(func() {
+		p.verdict()
+		cancel()
+	})
+	p.do(chromedp.EmulateViewport(1280, 800))
+	p.call(chromedp.Call(ctx, network.Enable, network.EnableParams{}))
+	p.call(chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watch}))
+	go p.listen(chromedp.Console(ctx), chromedp.Events(ctx, network.RequestWillBeSent))
+	return p
+}
+
+func (p *tab) listen(console func(func(chromedp.ConsoleMessage, error) bool), requests func(func(network.EventRequestWillBeSent, error) bool)) {
+	go func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleWarning || m.IsException() {
+				p.blame("the console says: " + m.String())
+			}
+		}
+	}()
+	for r, err := range requests {
+		if err != nil {
+			return
+		}
+		url := r.Request.URL
+		p.mu.Lock()
+		p.requests = append(p.requests, url)
+		p.mu.Unlock()
+		if !strings.HasPrefix(url, p.server+"/") && !strings.HasPrefix(url, "data:") && url != "about:blank" {
+			p.blame("it asked for " + url)
+		}
+	}
+}
+
+func (p *tab) blame(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ok := range p.expected {
+		if strings.Contains(what, ok) {
+			return
+		}
+	}
+	p.wrong = append(p.wrong, what)
+}
+
+// expect allows what the console says when it contains this text.
+func (p *tab) expect(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = append(p.expected, text)
+}
+
+// verdict fails the test for what the page should not have done.
+func (p *tab) verdict() {
+	for _, list := range []string{"ran", "violations"} {
+		if found, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]string]("window."+list+" ?? []")); err == nil && len(found) > 0 {
+			p.Errorf("%s: %q", list, found)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, what := range p.wrong {
+		p.Error(what)
+	}
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *tab) call(_ any, err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// open opens the page at an address behind its server.
+func (p *tab) open(at string) {
+	p.Helper()
+	p.do(chromedp.Navigate(p.server + at))
+}
+
+// eval is the value of an expression in the page.
+func eval[T any](p *tab, expression string, args ...any) T {
+	p.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](fill(expression, args), chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.Fatalf("%s: %v", fill(expression, args), err)
+	}
+	return v
+}
+
+// fill puts arguments in, as JavaScript strings where they are strings.
+func fill(expression string, args []any) string {
+	if len(args) == 0 {
+		return expression
+	}
+	return fmt.Sprintf(expression, args...)
+}
+
+// until waits for an expression to be true.
+func (p *tab) until(expression string, args ...any) {
+	p.Helper()
+	expression = fill(expression, args)
+	deadline := time.Now().Add(patience)
+	for {
+		v, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		if err == nil && v {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.shot("failed-" + strings.ReplaceAll(p.Name(), "/", "-"))
+			text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string]("document.body.innerText.slice(0, 1500)"))
+			p.Fatalf("waited %v for %s (%v); the page says:\n%s", patience, expression, err, text)
+		}
+		time.Sleep(30 * time.Millisecond) // between two looks
+	}
+}
+
+// sees waits until the text of the page contains something.
+func (p *tab) sees(text string) {
+	p.Helper()
+	p.until("document.body.innerText.includes(%q)", text)
+}
+
+// write puts text into what has the focus.
+func (p *tab) write(text string) {
+	p.Helper()
+	p.call(chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text}))
+}
+
+// press presses a key as a person does: "j", "Escape", "Ctrl+Enter".
+func (p *tab) press(key string) {
+	p.Helper()
+	params := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown}
+	if rest, ok := strings.CutPrefix(key, "Ctrl+"); ok {
+		params.Modifiers, key = int64(chromedp.ModifierCtrl), rest
+	}
+	params.Key = key
+	switch {
+	case key == "Enter":
+		params.Text, params.WindowsVirtualKeyCode, params.Code = "", 13, "Enter"
+	case key == "Escape":
+		params.WindowsVirtualKeyCode, params.Code = 27, "Escape"
+	case len(key) == 1:
+		params.Text = key
+	}
+	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
+	params.Type, params.Text = input.DispatchKeyEventTypeKeyUp, ""
+	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
+}
+
+func (p *tab) click(selector string) {
+	p.Helper()
+	p.until("document.querySelector(%q)", selector)
+	p.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// size makes the window as large as that, a phone if it is narrow.
+func (p *tab) size(width, height int64) {
+	p.Helper()
+	if width < 600 {
+		p.do(chromedp.EmulateViewport(width, height, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulateScale(2)))
+		return
+	}
+	p.do(chromedp.EmulateViewport(width, height))
+}
+
+// prefers sets what the system's colours are: dark or light.
+func (p *tab) prefers(colours string) {
+	p.Helper()
+	p.call(chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}},
+	}))
+}
+
+// shot keeps a picture where HANSARD_SCREENSHOTS says.
+func (p *tab) shot(name string) {
+	dir := os.Getenv("HANSARD_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600)
+	}
+	if err != nil {
+		p.Logf("no picture of %s: %v", name, err)
+	}
+}

@@ -1,0 +1,192 @@
+package openai
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lockfile is what we need of package-lock.json: exact versions, and the hash of
+// every package. With that a package is one download, so a machine needs neither
+// npm nor node (which is a package too), and no package gets to run a script.
+type lockfile struct {
+	Packages map[string]struct {
+		Version   string
+		Integrity string
+		OS, CPU   oneOrMore
+	}
+}
+
+// oneOrMore is a string or a list of them, as the package says it.
+type oneOrMore []string
+
+func (o *oneOrMore) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*o = oneOrMore{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(o))
+}
+
+// errOffline is that there is no way to the registry.
+var errOffline = errors.New("the registry can't be reached")
+
+// install puts the packages of package-lock.json into node_modules, unless they
+// are there, and tells where node is.
+func install() (node string, err error) {
+	data, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	mark := hex.EncodeToString(sum[:])
+	if got, err := os.ReadFile("node_modules/.installed"); err != nil || string(got) != mark {
+		var lock lockfile
+		if err := json.Unmarshal(data, &lock); err != nil {
+			return "", err
+		}
+		if err := download(&lock, mark); err != nil {
+			return "", err
+		}
+	}
+	if found, _ := filepath.Glob("node_modules/node-*/bin/node"); len(found) > 0 {
+		return filepath.Abs(found[0])
+	}
+	return exec.LookPath("node") // a system there is no package of ours for
+}
+
+// download makes a new node_modules beside the old one and puts it in its place
+// when it is whole: an installation that was interrupted is none.
+func download(lock *lockfile, mark string) error {
+	fresh, err := os.MkdirTemp(".", "node_modules-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh)
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 6)
+	problems := make(chan error, len(lock.Packages))
+	for name, p := range lock.Packages {
+		if name == "" || !fits(p.OS, runtime.GOOS) || !fits(p.CPU, strings.Replace(runtime.GOARCH, "amd64", "x64", 1)) {
+			continue
+		}
+		name = strings.TrimPrefix(name, "node_modules/")
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			tarball, err := fetch(name, p.Version, p.Integrity)
+			if err == nil {
+				err = unpack(tarball, filepath.Join(fresh, filepath.FromSlash(name)))
+			}
+			if err != nil {
+				problems <- fmt.Errorf("%s %s: %w", name, p.Version, err)
+			}
+		})
+	}
+	all.Wait()
+	close(problems)
+	for err := range problems {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(fresh, ".installed"), []byte(mark), 0o644); err != nil {
+		return err
+	}
+	if err := os.RemoveAll("node_modules"); err != nil {
+		return err
+	}
+	return os.Rename(fresh, "node_modules")
+}
+
+func fits(only oneOrMore, have string) bool { return len(only) == 0 || slices.Contains(only, have) }
+
+// fetch downloads one package and checks it against the hash in the lock file.
+func fetch(name, version, integrity string) ([]byte, error) {
+	registry := os.Getenv("npm_config_registry")
+	if registry == "" {
+		registry = "https://registry.npmjs.org"
+	}
+	url := fmt.Sprintf("%s/%s/-/%s-%s.tgz", strings.TrimSuffix(registry, "/"), name, path.Base(name), version)
+	want, ok := strings.CutPrefix(integrity, "sha512-")
+	if !ok {
+		return nil, errors.New("no sha512 in the lock file")
+	}
+	client := http.Client{Timeout: 3 * time.Minute}
+	var last error
+	for range 3 {
+		data, err := get(&client, url)
+		if err != nil {
+			last = err
+			continue
+		}
+		if sum := sha512.Sum512(data); base64.StdEncoding.EncodeToString(sum[:]) != want {
+			return nil, errors.New("what was downloaded is not what is in the lock file")
+		}
+		return data, nil
+	}
+	return nil, last
+}
+
+func get(client *http.Client, url string) ([]byte, error) {
+	resp, err := client.Get(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errOffline, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// unpack writes the files of a package. The first directory in it has any name.
+func unpack(tarball []byte, dir string) error {
+	plain, err := gzip.NewReader(bytes.NewReader(tarball))
+	if err != nil {
+		return err
+	}
+	for files := tar.NewReader(plain); ; {
+		h, err := files.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, name, ok := strings.Cut(h.Name, "/")
+		// Types and source maps are for people.
+		if h.Typeflag != tar.TypeReg || !ok || !filepath.IsLocal(name) || strings.HasSuffix(name, ".map") || strings.HasSuffix(name, "ts") {
+			continue
+		}
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644|os.FileMode(h.Mode)&0o111)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, files)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+}
