@@ -124,6 +124,7 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
+	leaveStandby(conn.Conn(), err)
 	if err == nil {
 		err = doubt(conn.Conn().PgConn())
 	}
@@ -233,7 +234,7 @@ func (d *decision) append(r *request) error {
 			return nil
 		}
 	}
-	if err := hansard.Fence(d.id, h.held(), r.turn, r.inbox); err != nil {
+	if err := hansard.Fence(d.id, h.turn, r.turn, r.inbox); err != nil {
 		return err
 	}
 	if r.expect != nil && *r.expect != h.last {

@@ -1,11 +1,14 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"hansard"
@@ -80,6 +83,17 @@ func isClosedConn(err error) bool { return err != nil && err.Error() == "conn cl
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.Is(err, errDoubt) || errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+}
+
+// leaveStandby closes a connection whose server has stopped taking writes: it has
+// become a standby, and the next connection finds who is the primary now.
+func leaveStandby(c *pgx.Conn, err error) {
+	if code(err) != readOnlyServer {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c.Close(ctx) // it is of no use, closed or not
 }
 
 // isRace tells whether a statement lost against another one and was undone: it can

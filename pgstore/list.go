@@ -105,9 +105,13 @@ var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, err error) {
 	label, others := "", []string{}
 	for _, name := range slices.Sorted(maps.Keys(query.Labels)) {
-		if row := name + "=" + query.Labels[name]; label == "" {
+		row := name + "=" + query.Labels[name]
+		switch {
+		case !storable(row) || name == "":
+			return nil, nil // no session has it
+		case label == "":
 			label = row
-		} else {
+		default:
 			others = append(others, row)
 		}
 	}

@@ -150,7 +150,13 @@ func (s *Store) attempt(ctx context.Context, j *job) error {
 		return err
 	}
 	defer conn.Release() // closes it when a transaction is open
-	l, err := lock(ctx, conn.Conn(), j)
+	err = j.attempt(ctx, conn.Conn())
+	leaveStandby(conn.Conn(), err)
+	return err
+}
+
+func (j *job) attempt(ctx context.Context, conn *pgx.Conn) error {
+	l, err := lock(ctx, conn, j)
 	if err != nil {
 		return err
 	}
@@ -158,11 +164,11 @@ func (s *Store) attempt(ctx context.Context, j *job) error {
 		// The answer rests on a commit that we did not see end. Ours, which the
 		// lock made one that is written, waits for whatever standby that has to
 		// wait for; so will it have then.
-		return s.finish(ctx, conn.Conn(), l, j, nil, j.err)
+		return j.finish(ctx, conn, l, nil, j.err)
 	}
 	j.sent = false
 	c, verdict := j.decide(l)
-	return s.finish(ctx, conn.Conn(), l, j, c, verdict)
+	return j.finish(ctx, conn, l, c, verdict)
 }
 
 const (
@@ -271,7 +277,7 @@ func (j *job) arrived(l *locked) bool {
 }
 
 // finish writes a change and commits.
-func (s *Store) finish(ctx context.Context, conn *pgx.Conn, l *locked, j *job, c *change, verdict error) error {
+func (j *job) finish(ctx context.Context, conn *pgx.Conn, l *locked, c *change, verdict error) error {
 	b := &pgx.Batch{}
 	if c != nil {
 		j.err = verdict

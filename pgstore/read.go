@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -81,11 +83,23 @@ func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range)
 	return hansard.Seq(after), err
 }
 
+// kinds are those of a range that an event can have: the database refuses others.
 func kinds(r hansard.Range) []string {
-	if r.Kinds == nil {
-		return []string{}
+	out := []string{}
+	for _, kind := range r.Kinds {
+		if storable(kind) {
+			out = append(out, kind)
+		}
 	}
-	return r.Kinds
+	if len(out) == 0 && len(r.Kinds) > 0 {
+		out = append(out, strings.Repeat("x", hansard.MaxNameBytes+1)) // nothing, as opposed to all
+	}
+	return out
+}
+
+// storable tells whether a text can be in the database at all.
+func storable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,16 +67,28 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		if err := l.head.find(id); err != nil {
 			return nil, err
 		}
-		if err := hansard.Fence(id, l.head.held(), turn, false); err != nil {
+		if err := hansard.Fence(id, l.head.turn, turn, false); err != nil {
 			return nil, err
 		}
 		return &change{remove: true}, nil
 	}})
 	if err == nil {
 		s.hub.changed(id, 0)
-		s.background(func(ctx context.Context) { s.purge(ctx, id) })
+		s.startPurge(id)
 	}
 	return err
+}
+
+// purgeAtOnce is how long the caller of Delete waits for the removal: a short
+// program would else leave all of it to others.
+const purgeAtOnce = 2 * time.Second
+
+func (s *Store) startPurge(id hansard.SessionID) {
+	ctx, cancel := context.WithTimeout(context.Background(), purgeAtOnce)
+	defer cancel()
+	if !s.purge(ctx, id) {
+		s.background(func(ctx context.Context) { s.purge(ctx, id) })
+	}
 }
 
 const (
@@ -86,15 +99,15 @@ const (
 
 // purge removes the events of a deleted session. What it does not get done the
 // next to open the store does.
-func (s *Store) purge(ctx context.Context, id hansard.SessionID) {
+func (s *Store) purge(ctx context.Context, id hansard.SessionID) (done bool) {
 	for {
 		tag, err := s.pool.Exec(ctx, purgeSome, string(id))
 		if err != nil {
-			return
+			return false
 		}
 		if tag.RowsAffected() == 0 {
-			s.pool.Exec(ctx, purged, string(id)) // else it is looked at once more
-			return
+			_, err := s.pool.Exec(ctx, purged, string(id))
+			return err == nil
 		}
 	}
 }

@@ -49,6 +49,7 @@ const (
 	putTicket = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ($1, $2, $3, $3)
 		ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen`
 	dropTicket = `DELETE FROM hansard_waiting WHERE id = $1 AND ticket = $2`
+	dropStale  = `DELETE FROM hansard_waiting WHERE id = $1 AND (ticket = $2 OR seen < $3::timestamptz - interval '1 minute')`
 )
 
 // errWaiting is the answer of an attempt to a claim that has to wait.
@@ -260,9 +261,7 @@ func (c *claim) decide(l *locked) (*change, error) {
 	c.turn.Renewed = l.now
 	turn := c.turn
 	ch.head.turn, ch.head.newest = &turn, grant
-	if c.ticket != "" {
-		ch.more = func(b *pgx.Batch) { b.Queue(dropTicket, string(l.id), c.ticket) }
-	}
+	ch.more = func(b *pgx.Batch) { b.Queue(dropStale, string(l.id), c.ticket, l.now) }
 	return ch, nil
 }
 
@@ -306,7 +305,7 @@ func holding(l *locked, g hansard.Grant) error {
 	if err := l.head.find(l.id); err != nil {
 		return err
 	}
-	return hansard.Fence(l.id, l.head.held(), g, false)
+	return hansard.Fence(l.id, l.head.turn, g, false)
 }
 
 // Release implements [hansard.Store].

@@ -187,6 +187,7 @@ func start(t testing.TB, processes int, w work) *workers {
 	}
 	all := &workers{t: t, acks: make(map[hansard.SessionID][]storetest.Ack), granted: make(map[hansard.Grant]string)}
 	for i := range processes {
+		w := w
 		w.Name = fmt.Sprint("p", i)
 		text, err := json.Marshal(w)
 		if err != nil {
