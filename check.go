@@ -42,6 +42,10 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
+// KindLost is the kind of events that a repair puts where events were that can't be
+// read any more, so that those behind them keep their seqs.
+const KindLost = "lost"
+
 // Repaired tells what Repair did.
 type Repaired struct {
 	Session SessionID `json:"session"`
@@ -49,6 +53,9 @@ type Repaired struct {
 	Changed bool `json:"changed"`
 	// Events is how many events the session has now.
 	Events Seq `json:"events"`
+	// Lost is how many of them, the first ones, could not be read any more:
+	// events of kind KindLost take their seqs.
+	Lost Seq `json:"lost,omitempty"`
 	// Kept names the file, relative to the store, with the old bytes.
 	Kept string `json:"kept,omitempty"`
 	// DroppedBytes is how many bytes of the old log are only there.

@@ -101,7 +101,7 @@ func (l *Lease) keep(renewed time.Time) {
 			seen, err = l.look(alive, seen)
 		}
 		asked := time.Now()
-		if due := asked.Sub(renewed) >= every; due && !lost(err) {
+		if due := asked.Sub(renewed) >= every; due && err == nil {
 			if err = l.store.Renew(alive, l.session, l.turn.Grant); err == nil {
 				renewed = asked
 			}

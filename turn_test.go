@@ -37,37 +37,6 @@ func TestTurnJSON(t *testing.T) {
 	}
 }
 
-func TestLeaseRenewsItself(t *testing.T) {
-	s := memstore.New()
-	defer s.Close()
-	ctx := t.Context()
-	if _, err := s.Create(ctx, "s", hansard.Meta{}); err != nil {
-		t.Fatal(err)
-	}
-	// Longer than the TTL: another may only get it by the release.
-	lease, err := hansard.Take(ctx, s, "s", hansard.Claim{TTL: 200 * time.Millisecond, Label: "first"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Acquire(ctx, "s", hansard.Claim{Wait: time.Second})
-	var held *hansard.HeldError
-	if !errors.As(err, &held) || held.Turn.Grant != lease.Grant() {
-		t.Fatalf("while it is renewed: %v", err)
-	}
-	if err := lease.Context().Err(); err != nil {
-		t.Fatal("the lease ended:", context.Cause(lease.Context()))
-	}
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if lease.Context().Err() == nil {
-		t.Error("the context goes on after the release")
-	}
-	if err := lease.Release(); !errors.Is(err, hansard.ErrFenced) {
-		t.Errorf("a second release: %v", err)
-	}
-}
-
 func TestLeaseLearnsOfTheft(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()

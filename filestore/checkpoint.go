@@ -247,6 +247,14 @@ func (s *Store) suspect(slot int, name string) {
 	s.suspects[slot] = name
 }
 
+// suspicious tells whether there are such logs. Then this process's marks must
+// outlive it: whoever syncs one of them next is told of nothing.
+func (s *Store) suspicious() bool {
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	return len(s.suspects) > 0
+}
+
 func (s *Store) copyLogLocked(name string) error {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()

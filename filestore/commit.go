@@ -109,7 +109,10 @@ func (s *Store) lockWithRoom() (limit int, err error) {
 			}
 			// The caches went with the old ring: without this its entries
 			// would not be seen, and their seqs given again.
-			if err := s.catchup(); err != nil {
+			if !s.planted(plantNoCatchup) {
+				err = s.catchup()
+			}
+			if err != nil {
 				s.unlockW()
 				return 0, err
 			}

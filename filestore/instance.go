@@ -182,7 +182,9 @@ func (s *Store) leave() error {
 	if err == nil {
 		err = s.leaveClean()
 	}
-	_ = s.fs.Remove(s.inst.name) // a leftover is taken for a dead process
+	if !s.suspicious() {
+		_ = s.fs.Remove(s.inst.name) // a leftover is taken for a dead process
+	}
 	s.unlockW()
 	return err
 }

@@ -184,9 +184,12 @@ func decodeEntry(h []byte, salt, pos uint64) (e *entry, payload uint64, ok bool)
 	if e.kind == kindPad {
 		e.padded = payload
 	}
-	nameLen := uint64(le.Uint16(h[104:]))
+	nameLen := uint64(nameLength(h))
 	return e, payload, (e.kind == kindData && nameLen > 0 && nameLen <= payload) || e.kind == kindPad
 }
+
+// nameLength is how many bytes of an entry's payload are its session's name.
+func nameLength(h []byte) int { return int(binary.LittleEndian.Uint16(h[104:])) }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
@@ -299,7 +302,7 @@ func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*entry, error) {
 	if checksum(b) != e.pcrc {
 		return nil, nil
 	}
-	nameLen := binary.LittleEndian.Uint16(h[104:])
+	nameLen := nameLength(h)
 	e.name, e.bytes = string(b[:nameLen]), b[nameLen:]
 	return e, nil
 }

@@ -25,6 +25,7 @@ const (
 	plantErrorIsDead         // take an error of looking at a holder for his death
 	plantGrantEarly          // answer a grant before it is durable
 	plantLeaseLate           // write a lease after its grant
+	plantNoCatchup           // write to a ring that was replaced late without looking at what it holds
 	plantCount
 )
 

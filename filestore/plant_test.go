@@ -20,6 +20,7 @@ var plantNames = map[plant]string{
 	plantLostLockFile: "lock file removed",
 	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
 	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
+	plantNoCatchup: "late rotation not caught up with",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
@@ -61,6 +62,8 @@ func hunt(p plant) error {
 		disasters = append(disasters, quietWorld)
 	case plantHalfBatch:
 		disasters = append(disasters, huntReaders)
+	case plantNoCatchup:
+		disasters = append(disasters, huntPairs)
 	case plantReplayEarly:
 		disasters = append(disasters, huntSharedKeys)
 	default:
@@ -242,7 +245,7 @@ func huntStoppedCheckpoint(seed uint64, p plant) error {
 // TestSimHunts: the hunts find nothing where no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills} {
+		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
 			if err := hunt(5000+seed, plantNone); err != nil {
 				t.Fatal(err)
 			}

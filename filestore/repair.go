@@ -16,8 +16,9 @@ import (
 )
 
 // Repair makes a sound copy of a damaged session in its place: the whole batches
-// before the damage, and of what was set aside what follows them. The old bytes
-// stay in evidence/.
+// before the damage, and of what was set aside what follows them. If it is the
+// header that is damaged, the lines behind it are kept. The old bytes stay in
+// evidence/.
 func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Repaired{}, err
@@ -96,6 +97,10 @@ func (s *Store) repairLocked(id hansard.SessionID, name string) (hansard.Repaire
 	_ = s.fs.Remove(damageDir + "/" + name) // a cache
 	done.Changed, done.Events, done.Kept = true, r.chain.safe, kept
 	done.DroppedBytes = max(0, r.size-r.safe)
+	if h := r.headless; h != nil {
+		done.Lost = h.lost()
+		done.DroppedBytes = max(0, r.size-h.kept())
+	}
 	return done, nil
 }
 
@@ -109,6 +114,8 @@ type rebuild struct {
 	sound bool
 	chain chain
 	more  []byte // to follow the safe part
+
+	headless *headless // the header is damaged, and this is left
 }
 
 // safePart finds how much of the old log is safe.
@@ -119,7 +126,7 @@ func (r *rebuild) safePart(old vfs.File) error {
 	}
 	var damaged *hansard.DamagedError
 	if _, err := readHeader(old, r.id); errors.As(err, &damaged) {
-		return nil // nothing is safe
+		return r.behindHeader(old)
 	} else if err == errEmptyLog {
 		return nil
 	} else if err != nil && err != io.EOF {
@@ -235,7 +242,11 @@ func (r *rebuild) install(old vfs.File) (err error) {
 		}
 	}()
 	at := r.safe
-	if at > 0 {
+	if r.headless != nil {
+		if at, err = r.writeHeadless(f, old); err != nil {
+			return err
+		}
+	} else if at > 0 {
 		if err := copyBytes(f, old, at); err != nil {
 			return err
 		}

@@ -26,6 +26,9 @@ type salvage struct {
 	unreadable uint64
 }
 
+// pcrcAt is where an entry's header has the checksum of its payload.
+const pcrcAt = entryHeader - 8
+
 // lostAt is the offset of lines that are not whole, in a repaired journal: no log
 // is that long, so that applying them sets them aside.
 const lostAt = 1 << 60
@@ -87,7 +90,7 @@ func (v *salvage) fragments() (found []fragment) {
 		f := fragment{entry: e, at: at, size: size, header: true, whole: e.kind == kindPad}
 		if b := v.payload(&f); e.kind == kindData {
 			f.whole = uint64(len(b)) == size && checksum(b) == e.pcrc
-			n := int(le.Uint16(h[96:]))
+			n := nameLength(h)
 			f.lines = int64(size) - int64(n)
 			n = min(n, len(b))
 			f.name, f.bytes = string(b[:n]), b[n:]
@@ -180,7 +183,7 @@ func (v *salvage) leftovers(from, to uint64) (known uint64) {
 		}
 		e := &entry{kind: kindData, pos: from, name: name, bytes: lines}
 		f := fragment{entry: e, at: int(at), size: uint64(len(name) + len(lines))}
-		f.sure = checksum(v.payload(&f)) == binary.LittleEndian.Uint32(v.ring[at+104:])
+		f.sure = checksum(v.payload(&f)) == binary.LittleEndian.Uint32(v.ring[at+pcrcAt:])
 		v.found = append(v.found, f)
 		at += e.length()
 		v.end = max(v.end, from+at-begin)

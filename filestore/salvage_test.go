@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -55,10 +56,6 @@ type harm struct {
 	do   func(b []byte) []byte
 }
 
-// headerFields are where the fields of an entry's header begin.
-var headerFields = map[string]int{"magic": 0, "hcrc": 4, "salt": 8, "pos": 16, "prev": 24, "dhint": 32, "epoch": 40, "uid": 48,
-	"off": 56, "last": 64, "meta": 72, "length": 80, "lprev": 88, "lcrc": 92, "name length": 96, "kind": 98, "deleted": 99, "reserved": 100, "pcrc": 104, "end": 108}
-
 func zeroed(from, to int) func([]byte) []byte {
 	return func(b []byte) []byte { clear(b[min(from, len(b)):min(to, len(b))]); return b }
 }
@@ -75,8 +72,8 @@ func harms(found []fragment, size int, rng *rand.Rand) (all []harm) {
 	begin := func(i int) int { return ringAt + found[i].at }
 	end := func(i int) int { return ringAt + found[i].at + int(found[i].length()) }
 	for i := range found {
-		for name, at := range headerFields {
-			add([]int{i}, flip(begin(i)+at), "%s of entry %d flipped", name, i)
+		for at := 0; at < entryHeader; at += 2 { // every field
+			add([]int{i}, flip(begin(i)+at), "byte %d of the header of entry %d flipped", at, i)
 		}
 		payload := begin(i) + entryHeader
 		add([]int{i}, flip(payload), "name of entry %d flipped", i)
@@ -152,7 +149,7 @@ func TestRepairJournal(t *testing.T) {
 		}
 	}
 	t.Logf("%d journals repaired, %d times a session had something to tell", repaired, sessions)
-	if repaired < 1000 || sessions < 200 {
+	if repaired < 700 || sessions < 200 {
 		t.Errorf("too little of it was damaged: %d, %d", repaired, sessions)
 	}
 }
@@ -177,6 +174,9 @@ func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done han
 	if !strings.Contains(damage.Error(), done.Reason) || !strings.Contains(hansard.Hint(damage), "repair --journal") {
 		return done, fmt.Errorf("the reason is %q, and the hint %q", damage, hansard.Hint(damage))
 	}
+	if err := wantFresh(d, broken); err != nil {
+		return done, err
+	}
 	if again, err := s.RepairJournal(ctx); err != nil || again.Changed {
 		return done, fmt.Errorf("the second repair: %+v, %v", again, err)
 	}
@@ -195,6 +195,36 @@ func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done han
 		return done, fmt.Errorf("after a power cut: %w", err)
 	}
 	return done, nil
+}
+
+// wantFresh: a salt that was never used, and an epoch above all that can be seen in
+// the old journal.
+func wantFresh(d *vfs.Disk, broken []byte) error {
+	now, _ := d.CacheBytes(journalName)
+	fresh, ok := decodeSlot(now[slotBytes:]) // written by the recovery
+	if !ok {
+		return errors.New("the new journal has no second slot")
+	}
+	var olds []slot
+	for i := 0; i < ringAt; i += slotBytes {
+		if len(broken) >= i+slotUsed {
+			if old, ok := decodeSlot(broken[i:]); ok {
+				olds = append(olds, old)
+			}
+		}
+	}
+	for at := ringAt; at+entryHeader <= len(broken); at += entryAlign {
+		h := broken[at : at+entryHeader]
+		if e, _, ok := decodeEntry(h, binary.LittleEndian.Uint64(h[8:]), binary.LittleEndian.Uint64(h[16:])); ok {
+			olds = append(olds, slot{salt: binary.LittleEndian.Uint64(h[8:]), epoch: e.epoch})
+		}
+	}
+	for _, old := range olds {
+		if fresh.salt == old.salt || fresh.epoch <= old.epoch+1 {
+			return fmt.Errorf("the new journal has salt %x and epoch %d after salt %x and epoch %d", fresh.salt, fresh.epoch, old.salt, old.epoch)
+		}
+	}
+	return nil
 }
 
 // told compares the sessions with what was acknowledged and with the report: every
@@ -329,7 +359,7 @@ func TestRepairJournalCut(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d states", states); states < 300 {
+	if t.Logf("%d states", states); states < 200 {
 		t.Errorf("only %d states", states)
 	}
 }
@@ -379,6 +409,18 @@ func TestRepairJournalAlone(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
+	// Somebody who is about to leave: no instance any more, but the lock.
+	f, err := d.Process("leaving").Open(openLockName, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.TryLock(vfs.LockShared); !got || err != nil {
+		t.Fatalf("shared lock: %v, %v", got, err)
+	}
+	if _, err := a.RepairJournal(ctx); !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("with open.lock held: %v, want ErrBusy", err)
+	}
+	_ = f.Close()
 	if done, err := a.RepairJournal(ctx); err != nil || done.Changed {
 		t.Errorf("of a sound journal: %+v, %v", done, err)
 	}
@@ -440,4 +482,48 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	hears(t, s, "s", "one", "three", "four")
 	hears(t, s, "other", "two")
 	say(t, s, "s", nil, "five")
+}
+
+// TestSalvageNever: what a dead writer left behind the end, and nobody adopted, is
+// no part of the story, though it is valid by itself; what is behind a hole is.
+func TestSalvageNever(t *testing.T) {
+	const size, salt = 16 << 10, 77
+	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")
+	ring := make([]byte, ringAt+size)
+	sl := slot{salt: salt, size: size, hseq: 3, epoch: 5, start: 800}
+	pos, chain := sl.start, uint64(0)
+	put := func(name string, epoch, prev uint64) {
+		e := &entry{kind: kindData, pos: pos, prev: prev, epoch: epoch, name: name, bytes: line}
+		copy(ring[ringAt+pos%size:], e.appendTo(nil, salt))
+		pos, chain = e.end(), e.chain()
+	}
+	put("first", 5, 0)
+	put("stale", 5, 1)       // does not follow it
+	put("stale-2", 5, chain) // follows the stale one
+	put("hole", 5, chain)    //
+	hole := pos              // of which nothing is left
+	put("kept", 6, 99)       // behind a hole nobody knows what it follows
+	put("kept-2", 6, chain)  //
+	put("stale-3", 5, chain) // older than the one before
+	clear(ring[ringAt+hole-120 : ringAt+hole])
+	copy(ring, sl.encode())
+	for _, slots := range []bool{true, false} {
+		best := 0
+		if !slots {
+			best = -1
+		}
+		v := salvageFrom(ring, [2]slot{sl}, [2]bool{slots, false}, best, size)
+		var names []string
+		for _, f := range v.found {
+			if f.whole {
+				names = append(names, f.name)
+			}
+		}
+		if want := "first kept kept-2"; strings.Join(names, " ") != want {
+			t.Errorf("with slots %v: %q, want %q", slots, names, want)
+		}
+		if v.epoch != 6 {
+			t.Errorf("with slots %v: epoch %d", slots, v.epoch)
+		}
+	}
 }

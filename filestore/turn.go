@@ -77,7 +77,7 @@ func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn,
 // claim takes the turn through the commit.
 func (s *Store) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 	r := &request{op: opAcquire, id: w.id, name: w.name, claim: w.claim}
-	record := hansard.NewTurnRecord(w.claim, "", hansard.TurnStolen)
+	record := hansard.NewTurnRecord(w.claim, hansard.NextGrant("", 0), hansard.TurnStolen) // as long as it can get
 	r.size = turnSize(r) + len(record.Event().Data)
 	if err := s.prepare(r); err != nil {
 		return hansard.Turn{}, err

@@ -32,6 +32,7 @@ type Store struct {
 var _ hansard.Store = (*Store)(nil)
 
 type session struct {
+	born    hansard.Meta // what it was created with
 	meta    hansard.Meta
 	created time.Time
 	deleted bool
@@ -56,7 +57,7 @@ func New() *Store {
 }
 
 func newSession(m hansard.Meta) *session {
-	return &session{meta: m, created: hansard.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
+	return &session{born: m, meta: m, created: hansard.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
 }
 
 func (ses *session) last() hansard.Seq { return hansard.Seq(len(ses.events)) }
@@ -107,7 +108,7 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	case !errors.Is(err, hansard.ErrNotFound):
 		return hansard.Info{}, err
 	}
-	ses := newSession(hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)})
+	ses := newSession(cloneMeta(m))
 	s.sessions[id] = ses
 	return ses.info(id), nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,13 @@ type op struct {
 	first, last hansard.Seq
 	sum         uint64 // of the events that were seen, 0 when they were not read
 	what        string
+	// grant is the turn that the operation saw held, or released: its place
+	// is then found in the log.
+	grant    hansard.Grant
+	released bool
+	// latest is the last seq that may have been there before it, where that
+	// is not known exactly; 0 where it is.
+	latest hansard.Seq
 }
 
 // before is the last seq that may have been there before the operation.
@@ -36,7 +44,46 @@ func (o op) before() hansard.Seq {
 	if o.first > 0 {
 		return o.first - 1
 	}
-	return o.last
+	return max(o.last, o.latest)
+}
+
+// placeTurns finds the places of operations on the turn. A release is where the
+// log has it. Who was refused saw the turn held: at the time of its grant, or any
+// time before its end.
+func placeTurns(log []hansard.Event, ops []op) error {
+	ended := make(map[hansard.Grant]hansard.Seq) // where, by release or by the next grant
+	var held hansard.Grant
+	for _, e := range log {
+		r, err := recordOf(e)
+		switch {
+		case err != nil:
+			continue
+		case r.Grants() && held != "":
+			ended[held] = e.Seq
+			held = e.Turn
+		case r.Grants():
+			held = e.Turn
+		case r.Ends():
+			ended[held] = e.Seq
+			held = ""
+		}
+	}
+	for i := range ops {
+		o := &ops[i]
+		end, over := ended[o.grant]
+		switch {
+		case o.grant == "":
+		case o.released && !over:
+			return fmt.Errorf("%s gave up %s, and the log does not say so", o.what, o.grant)
+		case o.released:
+			o.first, o.last = end, end
+		case over:
+			o.latest = end - 1
+		default:
+			o.latest = hansard.Seq(len(log))
+		}
+	}
+	return nil
 }
 
 // checkHistory judges a history by the final log: what ended before another
@@ -104,25 +151,29 @@ func historyLinearizable(x *env) {
 	}
 	x.each(agents, "agent", func(i int) error {
 		rng := rand.New(rand.NewPCG(seeds[i], 0))
-		known := hansard.Seq(0)
-		for n := range steps {
+		a := actor{rng: rng}
+		for n := 0; n < steps || a.turn != ""; n++ { // nobody leaves with the turn
 			o := op{begin: time.Since(start), what: fmt.Sprintf("step %d of agent %d", n, i)}
-			err := act(x.ctx, handles[rng.IntN(len(handles))], rng, fmt.Sprint(i, " ", n), known, &o)
+			err := a.act(x.ctx, handles[rng.IntN(len(handles))], fmt.Sprint(i, " ", n), &o)
 			o.end = time.Since(start)
 			if err != nil {
 				return fmt.Errorf("%s: %w", o.what, err)
 			}
-			known = o.last
+			a.known = max(a.known, o.last)
 			mu.Lock()
 			ops = append(ops, o)
-			if o.first > 0 {
+			if o.first > 0 || o.released {
 				stored++
 			}
 			mu.Unlock()
+			runtime.Gosched() // or one would be done before the next begins
 		}
 		return nil
 	})
 	log := x.all("s")
+	if err := placeTurns(log, ops); err != nil {
+		x.Fatal(err)
+	}
 	if err := checkHistory(log, ops); err != nil {
 		x.Error(err)
 	}
@@ -141,19 +192,26 @@ func historyLinearizable(x *env) {
 	}
 }
 
+// actor does random things, one after the other.
+type actor struct {
+	rng   *rand.Rand
+	known hansard.Seq   // the last seq it knows of
+	turn  hansard.Grant // that it holds
+}
+
 // act does one random thing and notes what it did or saw.
-func act(ctx context.Context, s hansard.Store, rng *rand.Rand, name string, known hansard.Seq, o *op) error {
-	switch rng.IntN(6) {
-	case 0, 1: // append
+func (a *actor) act(ctx context.Context, s hansard.Store, name string, o *op) error {
+	switch a.rng.IntN(8) {
+	case 0, 1: // append, under the turn where it has it
 		o.what += " (append)"
 		list := []string{name + "a", name + "b", name + "c"}
-		r, err := s.Append(ctx, "s", texts(list[:1+rng.IntN(3)]...))
+		r, err := s.Append(ctx, "s", under(a.turn, list[:1+a.rng.IntN(3)]...))
 		o.first, o.last = r.First, r.Last
 		return err
 	case 2: // compare and swap; a conflict is a look
 		o.what += " (swap)"
 		b := texts(name)
-		b.Expect = hansard.At(known)
+		b.Expect = hansard.At(a.known)
 		r, err := s.Append(ctx, "s", b)
 		o.first, o.last = r.First, r.Last
 		var conflict *hansard.ConflictError
@@ -174,6 +232,14 @@ func act(ctx context.Context, s hansard.Store, rng *rand.Rand, name string, know
 			o.last = events[0].Seq
 		}
 		return err
+	case 5, 6:
+		if a.turn != "" {
+			o.what += " (release)"
+			o.grant, o.released = a.turn, true
+			a.turn = ""
+			return s.Release(ctx, "s", o.grant)
+		}
+		return a.acquire(ctx, s, name, o)
 	default:
 		o.what += " (read)"
 		events, err := readRange(ctx, s, "s", hansard.Range{})
@@ -181,4 +247,17 @@ func act(ctx context.Context, s hansard.Store, rng *rand.Rand, name string, know
 		o.last, o.sum = hansard.Seq(len(events)), sums[len(events)]
 		return err
 	}
+}
+
+// acquire takes the turn; to be refused is a look at who has it.
+func (a *actor) acquire(ctx context.Context, s hansard.Store, name string, o *op) error {
+	o.what += " (acquire)"
+	t, err := s.Acquire(ctx, "s", hold(name))
+	var held *hansard.HeldError
+	if errors.As(err, &held) {
+		o.last, o.grant = held.Turn.Seq, held.Turn.Grant
+		return nil
+	}
+	o.first, o.last, a.turn = t.Seq, t.Seq, t.Grant
+	return err
 }

@@ -123,6 +123,98 @@ func TestCheckHistory(t *testing.T) {
 	}
 }
 
+func TestPlaceTurns(t *testing.T) {
+	record := func(seq hansard.Seq, change string, g hansard.Grant) hansard.Event {
+		e := (&hansard.TurnRecord{Change: change}).Event()
+		e.Seq, e.Turn = seq, g
+		return e
+	}
+	log := []hansard.Event{
+		record(1, hansard.TurnGranted, "1-a"), {Seq: 2}, record(3, hansard.TurnReleased, "1-a"), {Seq: 4},
+		record(5, hansard.TurnGranted, "2-b"), {Seq: 6}, record(7, hansard.TurnStolen, "3-c"), {Seq: 8},
+	}
+	wrote := func(begin, end int, at hansard.Seq) op {
+		return op{begin: time.Duration(begin), end: time.Duration(end), first: at, last: at, what: "a write"}
+	}
+	released := func(begin, end int, g hansard.Grant) op {
+		return op{begin: time.Duration(begin), end: time.Duration(end), grant: g, released: true, what: "a release"}
+	}
+	refused := func(begin, end int, at hansard.Seq, g hansard.Grant) op {
+		return op{begin: time.Duration(begin), end: time.Duration(end), last: at, grant: g, what: "a refusal"}
+	}
+	for _, c := range []struct {
+		what string
+		ops  []op
+		ok   bool
+	}{
+		{"one after the other", []op{wrote(0, 1, 1), refused(2, 3, 1, "1-a"), released(4, 5, "1-a"), wrote(6, 7, 4)}, true},
+		{"refused in the last moment", []op{wrote(0, 1, 6), refused(2, 9, 5, "2-b"), wrote(3, 8, 7)}, true},
+		{"refused by one that holds it at the end", []op{wrote(0, 1, 8), refused(2, 3, 7, "3-c")}, true},
+		{"refused after the release", []op{released(0, 1, "1-a"), refused(2, 3, 1, "1-a")}, false},
+		{"refused after the theft", []op{wrote(0, 1, 7), refused(2, 3, 5, "2-b")}, false},
+		{"refused before the grant", []op{refused(0, 1, 5, "2-b"), wrote(2, 3, 4)}, false},
+		{"a release after what came behind it", []op{wrote(0, 1, 4), released(2, 3, "1-a")}, false},
+		{"a release that is not in the log", []op{released(0, 1, "3-c")}, false},
+	} {
+		err := placeTurns(log, c.ops)
+		if err == nil {
+			err = checkHistory(log, c.ops)
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+func TestCheckStints(t *testing.T) {
+	var log []hansard.Event
+	add := func(g hansard.Grant, e hansard.Event) {
+		e.Seq, e.Turn = hansard.Seq(len(log)+1), g
+		log = append(log, e)
+	}
+	said := func(name, part string) hansard.Event {
+		return hansard.Event{Kind: hansard.KindMessage, Data: []byte(show(turnAct{name, part}))}
+	}
+	a, b := hansard.Grant("1-000000000000000a"), hansard.Grant("2-000000000000000b")
+	add(a, (&hansard.TurnRecord{Change: hansard.TurnGranted, Holder: hansard.Holder{Label: "ann"}}).Event())
+	add(a, said("ann", "begin"))
+	add(a, said("ann", "end"))
+	add(b, (&hansard.TurnRecord{Change: hansard.TurnStolen, Holder: hansard.Holder{Label: "bob"}, From: a, Why: hansard.TurnStolen, Reason: "r"}).Event())
+	add(b, said("bob", "begin"))
+	sound := []stint{{Name: "ann", Grant: a, Whole: true, Begin: 0, End: 2}, {Name: "bob", Grant: b, Begin: 2, End: 4}}
+	for _, c := range []struct {
+		what   string
+		change func(log []hansard.Event, stints []stint)
+		ok     bool
+	}{
+		{"sound", func([]hansard.Event, []stint) {}, true},
+		{"a stale write", func(l []hansard.Event, _ []stint) { l[4].Turn = a }, false},
+		{"a write without a grant", func(l []hansard.Event, _ []stint) { l[2].Turn = "" }, false},
+		{"another's words", func(l []hansard.Event, _ []stint) { l[2] = l[4]; l[2].Seq, l[2].Turn = 3, a }, false},
+		{"an end without a beginning", func(l []hansard.Event, _ []stint) { l[4].Data = l[2].Data }, false},
+		{"not whole", func(_ []hansard.Event, s []stint) { s[1].Whole = true }, false},
+		{"one grant for two", func(_ []hansard.Event, s []stint) { s[1].Grant = a }, false},
+		{"another's grant", func(_ []hansard.Event, s []stint) { s[0].Name = "cid" }, false},
+		{"numbers that repeat", func(l []hansard.Event, _ []stint) { l[3].Turn = "1-000000000000000b" }, false},
+		{"a theft without a reason", func(l []hansard.Event, _ []stint) {
+			e := (&hansard.TurnRecord{Change: hansard.TurnStolen, Holder: hansard.Holder{Label: "bob"}, From: a, Why: hansard.TurnStolen}).Event()
+			l[3].Data = e.Data
+		}, false},
+		{"a take-over that does not say of whom", func(l []hansard.Event, _ []stint) { l[3].Data = l[0].Data }, false},
+		{"two at once", func(_ []hansard.Event, s []stint) { s[1].Begin = 1 }, false},
+	} {
+		l, s := slices.Clone(log), slices.Clone(sound)
+		c.change(l, s)
+		err := checkStints(l, s)
+		if err == nil {
+			err = checkApart(s)
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
 func TestSkipsSayWhy(t *testing.T) {
 	e := sharedEngine(plant{})
 	e.Reopen, e.Another, e.Address = nil, nil, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -97,6 +98,19 @@ func turnWaitMutants() []mutant {
 			}
 			return s.Acquire(c, id, claim)
 		}, "turn/wait context"),
+		{name: "a holder is seen after its release", caught: []string{"history/linearizable", "model/random operations"}, plant: inner(func(b *broken, s hansard.Store) {
+			var before atomic.Pointer[hansard.HeldError]
+			b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
+				t, err := s.Acquire(c, id, claim)
+				var held *hansard.HeldError
+				if errors.As(err, &held) {
+					if old := before.Swap(held); old != nil {
+						return t, old
+					}
+				}
+				return t, err
+			}
+		})},
 		{name: "closing leaves those who wait for a turn", caught: []string{"turn/wait closed", "close/refuses"}, patience: short,
 			plant: perHandle(func(b *broken, _, s hansard.Store, _ int) { b.acquire = s.Acquire })},
 		{name: "a write waits for the turn", caught: []string{"turn/others write", "processes/beside a turn"}, patience: short, plant: inner(func(b *broken, s hansard.Store) {

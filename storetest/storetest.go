@@ -100,7 +100,7 @@ const (
 // Cases lists the suite.
 func Cases() []Case {
 	return slices.Concat(createCases, appendCases, bytesCases, expectCases, keyCases, patchCases, readCases,
-		waitCases, listCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
+		waitCases, listCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 
 // Run runs the whole suite on an engine, one subtest a case.

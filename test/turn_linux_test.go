@@ -131,3 +131,23 @@ func TestTurnErrors(t *testing.T) {
 	t.Logf("%d tries", tries)
 	withoutRemains(t, store)
 }
+
+// TestTurnWithoutGuard: the program dies with the command also when the guard of
+// its process group was killed before: by the kernel.
+func TestTurnWithoutGuard(t *testing.T) {
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	holder := startAgent(t, store).up()
+	guard, err := syscall.Getpgid(holder.pid)
+	must(t, err)
+	if guard == holder.pid || guard == holder.cmd.Process.Pid {
+		t.Fatalf("process %d leads the program's group: that is no guard", guard)
+	}
+	must(t, syscall.Kill(guard, syscall.SIGKILL))
+	if code := holder.appends("still at work"); code != 0 {
+		t.Errorf("the program without its guard: exit code %d", code)
+	}
+	must(t, holder.cmd.Process.Kill())
+	gone(t, holder.pid)
+	withoutRemains(t, store)
+}

@@ -223,7 +223,7 @@ func (a *app) hint(err error) string {
 func (a *app) again(args ...string) string {
 	line := append([]string{"hansard"}, args...)
 	if a.storeSet {
-		line = append(line, "--store", a.store)
+		line = append(line, "--store", shownStore(a.store))
 	}
 	for i, arg := range line {
 		line[i] = shellQuote(arg)

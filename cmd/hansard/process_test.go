@@ -47,7 +47,13 @@ func (b *safeBuffer) String() string {
 
 func start(t *testing.T, store string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command("hansard", args...), lines: make(chan string, 1000), stderr: new(safeBuffer)}
+	return startAs(t, store, "hansard", args...)
+}
+
+// startAs is start with another program in front.
+func startAs(t *testing.T, store, name string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(name, args...), lines: make(chan string, 1000), stderr: new(safeBuffer)}
 	p.cmd.Env = append(p.cmd.Environ(), "HANSARD_STORE="+store)
 	p.cmd.Stderr = p.stderr
 	var err error

@@ -110,14 +110,14 @@ SIGTERM; turn has its program's. With --json an error ends with one line on stde
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("hansard {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, file:///srv/sessions, http://127.0.0.1:4267")
+	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, http://127.0.0.1:4267, postgres://user@host/database")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line, for programs")
 	flags.DurationVar(&a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
 	root.AddCommand(
 		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a), newTurn(a), newTurnGuard(a),
-		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a),
+		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a), newCopy(a),
 	)
 	return root
 }

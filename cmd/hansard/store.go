@@ -72,7 +72,7 @@ func (a *app) open(want access) (hansard.Store, error) {
 		if id == "" {
 			id = "ID"
 		}
-		return nil, &noStoreError{spec, a.again("new", id)}
+		return nil, &noStoreError{shownStore(spec), a.again("new", id)}
 	}
 	if err != nil {
 		return nil, err
@@ -119,11 +119,7 @@ func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 	case "http", "https", "unix":
 		return client.New(spec, &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
 	case "postgres", "postgresql":
-		// The rest may hold a password: it is not repeated.
-		return nil, &usageError{
-			fmt.Sprintf("%s:// stores are not yet in this version", scheme),
-			"use a directory: --store ./sessions",
-		}
+		return openPostgres(spec, o)
 	default:
 		return nil, &usageError{
 			fmt.Sprintf("there is no kind of store called %q", scheme),

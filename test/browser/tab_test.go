@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -177,12 +178,31 @@ func (p *tab) sees(text string) {
 	p.until("document.body.innerText.includes(%q)", text)
 }
 
-// press types keys into what has the focus; hit presses one with Ctrl.
-func (p *tab) press(keys string) { p.Helper(); p.do(chromedp.KeyEvent(keys)) }
-
-func (p *tab) hit(key string, modifiers ...chromedp.Modifier) {
+// write puts text into what has the focus.
+func (p *tab) write(text string) {
 	p.Helper()
-	p.do(chromedp.KeyEvent(key, chromedp.KeyModifiers(modifiers...)))
+	p.call(chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text}))
+}
+
+// press presses a key as a person does: "j", "Escape", "Ctrl+Enter".
+func (p *tab) press(key string) {
+	p.Helper()
+	params := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown}
+	if rest, ok := strings.CutPrefix(key, "Ctrl+"); ok {
+		params.Modifiers, key = int64(chromedp.ModifierCtrl), rest
+	}
+	params.Key = key
+	switch {
+	case key == "Enter":
+		params.Text, params.WindowsVirtualKeyCode, params.Code = "", 13, "Enter"
+	case key == "Escape":
+		params.WindowsVirtualKeyCode, params.Code = 27, "Escape"
+	case len(key) == 1:
+		params.Text = key
+	}
+	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
+	params.Type, params.Text = input.DispatchKeyEventTypeKeyUp, ""
+	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
 }
 
 func (p *tab) click(selector string) {

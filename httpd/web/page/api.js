@@ -42,17 +42,58 @@ const unreachable = () => new ServerError(0, {
   hint: "Is hansard serve still running? The page tries again by itself.",
 });
 
-// parse reads JSON and keeps numbers that JavaScript can't hold as they were
-// written, so that what is shown is what is stored.
+// parse reads JSON and keeps numbers that JavaScript would write otherwise as they
+// are, so that what is shown is what is stored. It does not recurse: data may be
+// nested deeper than the stack.
 export function parse(text) {
-  // Walking the value is slow and may run out of stack: only where it is needed.
-  if (!JSON.rawJSON || !/\d{16}|\d[eE]\+?\d{3}/.test(text)) return JSON.parse(text);
-  try {
-    return JSON.parse(text, (_, value, context) =>
-      (typeof value === "number" && String(value) !== context.source && /\d{16}|[eE]\+?\d{3}/.test(context.source) ? JSON.rawJSON(context.source) : value));
-  } catch (error) {
-    if (error instanceof RangeError) return JSON.parse(text);
-    throw error;
+  if (!JSON.rawJSON) return JSON.parse(text);
+  const mark = `number ${crypto.getRandomValues(new Uint32Array(2)).join()} `; // nobody can have written that
+  const marked = markNumbers(text, mark);
+  const value = JSON.parse(marked);
+  if (marked === text) return value;
+  const whole = { value };
+  for (const left = [whole]; left.length;) {
+    const at = left.pop();
+    for (const k of Object.keys(at)) {
+      const v = at[k];
+      if (typeof v === "string" && v.startsWith(mark)) {
+        const exact = JSON.rawJSON(v.slice(mark.length));
+        if (k === "__proto__") Object.defineProperty(at, k, { value: exact }); else at[k] = exact;
+      } else if (v !== null && typeof v === "object") left.push(v);
+    }
+  }
+  return whole.value;
+}
+
+// markNumbers makes strings of the numbers that would not come out as they are.
+function markNumbers(text, mark) {
+  const next = /["\d-]/g, number = /-?\d[\d.eE+-]*/y;
+  const out = [];
+  let copied = 0;
+  for (let m; (m = next.exec(text));) {
+    if (m[0] === '"') {
+      next.lastIndex = stringEnd(text, m.index + 1);
+      continue;
+    }
+    number.lastIndex = m.index;
+    const found = number.exec(text)?.[0] ?? m[0];
+    next.lastIndex = m.index + found.length;
+    if (String(Number(found)) === found) continue;
+    out.push(text.slice(copied, m.index), '"', mark, found, '"');
+    copied = next.lastIndex;
+  }
+  return copied === 0 ? text : out.join("") + text.slice(copied);
+}
+
+// stringEnd is behind the quote that ends the string that i is in.
+function stringEnd(text, i) {
+  for (;;) {
+    const quote = text.indexOf('"', i);
+    if (quote < 0) return text.length;
+    let slashes = 0;
+    while (text[quote - 1 - slashes] === "\\") slashes++;
+    if (slashes % 2 === 0) return quote + 1;
+    i = quote + 1;
   }
 }
 

@@ -20,6 +20,8 @@ function route() {
   }
 }
 
+const narrow = () => matchMedia("(max-width: 760px)").matches;
+
 function goTo(id) { location.hash = id ? `#/s/${encodeURIComponent(id)}` : "#/"; }
 
 // show brings the page to what the address says.
@@ -41,7 +43,11 @@ function show() {
     main.replaceChildren(empty ? emptyPage() : chooseHint());
     return;
   }
-  view = new SessionView(id, { back: () => goTo(null), label: (label) => { if (matchMedia("(max-width: 760px)").matches) goTo(null); list.filter(label); } });
+  view = new SessionView(id, {
+    back: () => goTo(null),
+    label: (label) => { if (narrow()) goTo(null); list.filter(label); },
+    live: () => { if (offline) list.refresh(); },
+  });
   main.replaceChildren(view.el);
   view.open(seq);
   if (!matchMedia("(pointer: coarse)").matches) view.focus();
@@ -99,7 +105,7 @@ function toggleTheme() {
 }
 
 const shortcuts = {
-  "/": () => { if (matchMedia("(max-width: 760px)").matches) goTo(null); list.focusSearch(); },
+  "/": () => { if (narrow()) goTo(null); list.focusSearch(); },
   "?": helpDialog,
   j: () => (view ? view.step(1) : other(1)),
   k: () => (view ? view.step(-1) : other(-1)),

@@ -244,6 +244,7 @@ function emphasis(text, i, depth, missing) {
   const c = text[i];
   const double = text[i + 1] === c;
   if (c === "~" && !double) return null;
+  if (double && text[i + 2] === c && text[i + 3] !== c && c !== "~") return both(text, i, c.repeat(3), depth, missing);
   const mark = double ? c + c : c;
   const begin = i + mark.length;
   if (missing.has(mark) || spaceAt(text, begin) || (c === "_" && wordAt(text, i - 1))) return null;
@@ -256,6 +257,14 @@ function emphasis(text, i, depth, missing) {
   }
   missing.add(mark);
   return null;
+}
+
+// both is ***strong and emphasised***.
+function both(text, i, mark, depth, missing) {
+  const close = missing.has(mark) ? -1 : text.indexOf(mark, i + 4);
+  if (close < 0) missing.add(mark);
+  if (close < 0 || spaceAt(text, i + 3) || spaceAt(text, close - 1)) return null;
+  return { node: h("strong", null, h("em", null, inline(text.slice(i + 3, close), depth + 1))), end: close + 3 };
 }
 
 // target reads "](url "title")" from the closing bracket on.

@@ -12,7 +12,7 @@ import { TurnPanel } from "./turn.js";
 export class SessionView {
   #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #fresh = null;
 
-  // The hooks are back() and label(text).
+  // The hooks are back(), label(text) and live(), when the server is there again.
   constructor(id, hooks) {
     this.#id = id;
     this.#hooks = hooks;
@@ -53,7 +53,9 @@ export class SessionView {
     try {
       info = await api.session(this.#id, this.#stop.signal);
     } catch (error) {
-      if (!this.#stop.signal.aborted) this.#refused(error, () => this.open(seq));
+      if (this.#stop.signal.aborted) return;
+      this.#connection({ name: "ended" });
+      this.#refused(error, () => this.open(seq));
       return;
     }
     if (this.#stop.signal.aborted) return;
@@ -62,8 +64,8 @@ export class SessionView {
     await this.#transcript.open(info, 0);
     if (seq) await this.#transcript.jump(seq, true);
     if (this.#stop.signal.aborted) return;
-    this.#turn.look();
     if (info.damage) return;
+    this.#turn.look();
     this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
   }
 
@@ -113,7 +115,6 @@ export class SessionView {
   // refused tells why the session can't be shown, in its place.
   #refused(error, again) {
     const gone = error.status === 404 || error.status === 410;
-    this.#connection({ name: "ended", error });
     this.#banner.hidden = false;
     this.#banner.className = "banner" + (gone ? "" : " bad");
     this.#banner.replaceChildren(icon("warning"), h("div", null,
@@ -137,6 +138,7 @@ export class SessionView {
       if (state.error?.status === 503) this.#refresh(); // it may have been found damaged
       return;
     }
+    if (state.name === "live") this.#hooks.live();
     chip.title = state.name === "live" ? "New events appear as they are stored" : "";
     chip.replaceChildren(h("span.dot"), say[state.name]);
     if (state.name === "ended" && state.error && state.error.status !== 401) this.#refused(state.error, () => location.reload());
@@ -144,7 +146,12 @@ export class SessionView {
 
   #askSeq() {
     const input = h("input.seq-input", { type: "number", min: "1", max: String(this.#transcript.last), placeholder: "seq", "aria-label": "Go to event number" });
-    const done = () => { if (input.isConnected) input.replaceWith(this.#position); };
+    let over = false; // taking the field away takes its focus, which asks for the same
+    const done = () => {
+      if (over) return;
+      over = true;
+      input.replaceWith(this.#position);
+    };
     input.addEventListener("keydown", (e) => {
       e.stopPropagation();
       if (e.key === "Escape") done();

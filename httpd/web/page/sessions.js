@@ -94,7 +94,7 @@ export class SessionList {
       this.#failures++;
       this.#hooks.offline(error);
     }
-    if (!document.hidden) this.#timer = setTimeout(() => this.refresh(), Math.min(30_000, refreshEvery * 2 ** this.#failures));
+    if (!document.hidden) this.#timer = setTimeout(() => this.refresh(), Math.min(15_000, refreshEvery * 2 ** this.#failures));
   }
 
   #merge(page) {

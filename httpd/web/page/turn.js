@@ -53,7 +53,7 @@ export class TurnPanel {
     const [summary, list] = this.el.children;
     if (!turn) {
       summary.replaceChildren(h("span.dot"), h("span", null, "The turn is free"));
-      list.replaceChildren(h("dt", null, "Free"), h("dd", null, "An agent that wants to run the loop may take it."));
+      list.replaceChildren(h("dt", null, "The turn"), h("dd", null, "is the right to run the agent loop here. Nobody holds it: whoever wants it may take it."));
       return;
     }
     summary.replaceChildren(
@@ -62,7 +62,7 @@ export class TurnPanel {
       h("span.quiet", null, " · ", ticking(h("span"), () => span(Date.now() - new Date(turn.since)))));
     const fact = (name, ...value) => [h("dt", null, name), h("dd", null, ...value)];
     list.replaceChildren(
-      ...fact("Holder", h("bdi", null, [turn.holder?.label, turn.holder?.pid && `pid ${turn.holder.pid}`, turn.holder?.host && `on ${turn.holder.host}`].filter(Boolean).join(" ") || "somebody unnamed")),
+      ...fact("Holder", h("bdi", null, [turn.holder?.label, turn.holder?.pid && `pid ${turn.holder.pid}`, turn.holder?.host && `on ${turn.holder.host}`].filter(Boolean).join(" · ") || "somebody unnamed")),
       ...fact("Since", exactTime(turn.since), " · ", h("a", { href: `#/s/${encodeURIComponent(this.#id)}/${turn.seq}` }, `event ${turn.seq}`)),
       ...(turn.renewed ? fact("Last sign of life", ticking(h("span"), () => (ago(turn.renewed) === "now" ? "just now" : `${ago(turn.renewed)} ago`))) : []),
       ...fact("Lost when silent for", span(turn.ttl_ms)),

@@ -118,6 +118,8 @@ export class EventWindow {
     change();
     if (this.following) this.toEnd();
     else if (anchor?.isConnected) this.#scroller.scrollTop += top() - before;
+    // What grew or shrank by this is accounted for: the observer must not do it again.
+    for (const { el } of this.#rows) if (this.#heights.has(el)) this.#heights.set(el, el.offsetHeight);
   }
 
   #resized(entries) {

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+	"hansard/filestore"
+)
+
+func newCopy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "copy SRC DST",
+		Short: "Copy the sessions of one store to another",
+		Long: `Copy all sessions of one store to another: events with their seqs and times, turns,
+idempotency keys, metadata, deleted ids. Stores are named as for --store; the
+destination is made when it is not there. Everything is compared at the end.
+
+It may be interrupted and run again: what is there already is compared and not copied
+again. Sessions that are only at the destination are left alone, and one that went on
+there, or began otherwise, is reported and left as it is (exit 1). What is appended to
+the source while it is copied may need another run: stop the writers before the last.`,
+		Example: `  hansard copy ./sessions postgres://user@host/hansard
+  hansard copy postgres://user@host/hansard ./backup --json`,
+		Args: arguments(2, "a source", "a destination"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withBoth(args[0], args[1], func(src hansard.Exporter, dst hansard.Importer) error {
+				run := &copyRun{app: a, progress: newProgress(a.stderr)}
+				defer run.progress.done()
+				for c, err := range hansard.Copy(cmd.Context(), src, dst) {
+					if err != nil {
+						return err
+					}
+					if err := run.take(c); err != nil {
+						return err
+					}
+				}
+				return run.finish()
+			})
+		},
+	}
+}
+
+// withBoth opens a source and a destination, runs fn and closes them.
+func (a *app) withBoth(from, to string, fn func(hansard.Exporter, hansard.Importer) error) (err error) {
+	src, err := a.openCopied(from, &filestore.Options{ReadOnly: true, MustExist: true, AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	dst, err := a.openCopied(to, &filestore.Options{AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	exporter, ok := src.(hansard.Exporter)
+	if !ok {
+		return notCopied(from, "from")
+	}
+	importer, ok := dst.(hansard.Importer)
+	if !ok {
+		return notCopied(to, "to")
+	}
+	return fn(exporter, importer)
+}
+
+func (a *app) openCopied(spec string, o *filestore.Options) (hansard.Store, error) {
+	letGo := a.stop.hold()
+	defer letGo(nil)
+	s, err := openStore(spec, o)
+	if errors.Is(err, errNoStore) {
+		return nil, &noStoreError{shownStore(spec), "hansard new ID --store " + shellQuote(shownStore(spec))}
+	}
+	return s, err
+}
+
+func notCopied(spec, way string) error {
+	return &hinted{fmt.Errorf("%s can't be copied %s: %w", shownStore(spec), way, hansard.ErrUnsupported), "run copy where the store is kept"}
+}
+
+// copyRun prints what was copied.
+type copyRun struct {
+	*app
+	progress *progress
+	sessions int
+	added    hansard.Seq
+	failed   int
+}
+
+// copiedJSON is a session in the output of copy.
+type copiedJSON struct {
+	hansard.Copied
+	Same  bool   `json:"same"`
+	Error string `json:"error,omitempty"`
+}
+
+func (r *copyRun) take(c hansard.Copied) error {
+	r.sessions++
+	r.added += c.Added
+	r.progress.show(func() string {
+		return fmt.Sprintf("%s, %s copied", plural(r.sessions, "session"), plural(r.added, "event"))
+	})
+	line := copiedJSON{Copied: c, Same: c.Err == nil}
+	if c.Err != nil {
+		r.failed++
+		line.Error = c.Err.Error()
+	}
+	if r.json {
+		return r.out.jsonLine(line)
+	}
+	if c.Err != nil {
+		_, err := fmt.Fprintf(r.out, "%s  NOT THE SAME: %s\n", c.Session, escapeLine(c.Err.Error()))
+		return err
+	}
+	return nil
+}
+
+func (r *copyRun) finish() error {
+	if !r.json {
+		fmt.Fprintf(r.out, "%s, %s copied; %s the same at both ends\n", plural(r.sessions, "session"), plural(r.added, "event"), plural(r.sessions-r.failed, "session"))
+	}
+	if r.failed > 0 {
+		return &hinted{fmt.Errorf("%s not the same at both ends", plural(r.failed, "session")),
+			"look at them with stat at both ends; run copy again if the source is being written to"}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package hansard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+)
+
+// Copied tells what [Copy] did with one session.
+type Copied struct {
+	Session SessionID `json:"session"`
+	Deleted bool      `json:"deleted,omitempty"` // a tombstone
+	Events  Seq       `json:"events"`            // it has now, at the destination
+	Added   Seq       `json:"added"`             // of them, by this copy
+	// Err is why the session is not the same at both ends.
+	Err error `json:"-"`
+}
+
+// Copy makes the sessions of one store in another: events, seqs, times, grants,
+// keys, metadata and tombstones as they are, and then compares what is at both
+// ends. It may be interrupted and begun again: what is there already is compared
+// and not copied. Sessions that exist only at the destination are left alone.
+//
+// It yields one report per session. A session that can't be copied does not keep
+// the others from it. An error ends the sequence.
+func Copy(ctx context.Context, src Exporter, dst Importer) iter.Seq2[Copied, error] {
+	return func(yield func(Copied, error) bool) {
+		for o, err := range src.Origins(ctx, "") {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(Copied{}, err)
+				return
+			}
+			c := &copying{src: src, dst: dst, origin: o, report: Copied{Session: o.ID, Deleted: o.Deleted}}
+			c.report.Err = c.run(ctx)
+			if !yield(c.report, nil) {
+				return
+			}
+		}
+	}
+}
+
+// How much is carried at once, at least: a batch with a key is not divided.
+const (
+	copyEvents = 1000
+	copyBytes  = 4 << 20
+)
+
+// copying is one session on its way.
+type copying struct {
+	src    Exporter
+	dst    Importer
+	origin Origin
+	report Copied
+}
+
+func (c *copying) run(ctx context.Context) error {
+	here, err := c.dst.Stat(ctx, c.origin.ID)
+	switch {
+	case c.origin.Deleted && errors.Is(err, ErrDeleted):
+		return nil
+	case c.origin.Deleted && (err == nil || errors.Is(err, ErrNotFound)):
+		return c.dst.Import(ctx, Part{Origin: c.origin})
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return fmt.Errorf("destination: %w", err)
+	}
+	there, statErr := c.src.Stat(ctx, c.origin.ID)
+	if statErr != nil {
+		return fmt.Errorf("source: %w", statErr)
+	}
+	if err == nil && here.LastSeq > there.LastSeq {
+		return &ConflictError{Session: c.origin.ID, Expected: there.LastSeq, Actual: here.LastSeq}
+	}
+	if errors.Is(err, ErrNotFound) && there.LastSeq == 0 {
+		return c.compareAfter(ctx, c.dst.Import(ctx, Part{Origin: c.origin}), 0)
+	}
+	return c.compareAfter(ctx, c.carry(ctx, here.LastSeq, there.LastSeq), there.LastSeq)
+}
+
+// carry copies the events behind after, up to the one that was the last when the
+// copy began.
+func (c *copying) carry(ctx context.Context, after, upto Seq) error {
+	keys, stop := iter.Pull2(c.src.Keys(ctx, c.origin.ID, after))
+	defer stop()
+	key, err, more := keys()
+	part, size := Part{Origin: c.origin}, 0
+	flush := func() error {
+		if len(part.Events) == 0 {
+			return nil
+		}
+		if err := c.dst.Import(ctx, part); err != nil {
+			return fmt.Errorf("destination: %w", err)
+		}
+		c.report.Added += Seq(len(part.Events))
+		part, size = Part{Origin: c.origin}, 0
+		return nil
+	}
+	for e, readErr := range c.src.Read(ctx, c.origin.ID, Range{After: after}) {
+		if readErr != nil || err != nil {
+			// What is safe of a damaged session is worth having.
+			return errors.Join(flush(), fmt.Errorf("source: %w", errors.Join(readErr, err)))
+		}
+		if e.Seq > upto {
+			break
+		}
+		part.Events = append(part.Events, e)
+		size += len(e.Data)
+		inside := more && key.First <= e.Seq // of a batch with a key
+		if inside && key.Last == e.Seq {
+			part.Keys = append(part.Keys, key)
+			key, err, more = keys()
+			inside = false
+		}
+		if !inside && (len(part.Events) >= copyEvents || size >= copyBytes) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// compareAfter compares both ends, if there was no error on the way there.
+func (c *copying) compareAfter(ctx context.Context, err error, upto Seq) error {
+	if err != nil {
+		return err
+	}
+	here, err := c.dst.Stat(ctx, c.origin.ID)
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	c.report.Events = here.LastSeq
+	if err := c.compareLogs(ctx, upto); err != nil {
+		return err
+	}
+	if err := c.compareKeys(ctx, upto); err != nil {
+		return err
+	}
+	there, err := c.src.Stat(ctx, c.origin.ID)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if there.LastSeq != upto {
+		return nil // it has grown meanwhile: what is here is a beginning of it
+	}
+	return differ(&there, &here)
+}
+
+// differ tells the first difference of two descriptions.
+func differ(there, here *Info) error {
+	switch {
+	case here.LastSeq != there.LastSeq:
+		return fmt.Errorf("the copy has %d events, the source %d", here.LastSeq, there.LastSeq)
+	case !here.Created.Equal(there.Created):
+		return fmt.Errorf("the copy was created at %v, the source at %v", here.Created, there.Created)
+	case !here.Updated.Equal(there.Updated):
+		return fmt.Errorf("the copy was updated at %v, the source at %v", here.Updated, there.Updated)
+	case here.Title != there.Title || !maps.Equal(here.Labels, there.Labels) || !bytes.Equal(here.State, there.State):
+		return errors.New("title, labels or state of the copy are not the source's")
+	}
+	return nil
+}
+
+func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
+	copied, stop := iter.Pull2(c.dst.Read(ctx, c.origin.ID, Range{}))
+	defer stop()
+	for e, err := range c.src.Read(ctx, c.origin.ID, Range{}) {
+		if err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if e.Seq > upto {
+			return nil
+		}
+		got, err, ok := copied()
+		if err != nil {
+			return fmt.Errorf("destination: %w", err)
+		}
+		if !ok {
+			return fmt.Errorf("the copy ends before seq %d", e.Seq)
+		}
+		if !sameEvent(&e, &got) {
+			return fmt.Errorf("seq %d of the copy is not the source's", e.Seq)
+		}
+	}
+	return nil
+}
+
+func sameEvent(a, b *Event) bool {
+	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn &&
+		a.Inbox == b.Inbox && bytes.Equal(a.Data, b.Data) && ContentHash([]Event{*a}) == ContentHash([]Event{*b})
+}
+
+func (c *copying) compareKeys(ctx context.Context, upto Seq) error {
+	copied, stop := iter.Pull2(c.dst.Keys(ctx, c.origin.ID, 0))
+	defer stop()
+	for k, err := range c.src.Keys(ctx, c.origin.ID, 0) {
+		if err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if k.First > upto {
+			return nil
+		}
+		got, err, _ := copied()
+		if err != nil {
+			return fmt.Errorf("destination: %w", err)
+		}
+		if got != k {
+			return fmt.Errorf("the copy does not know the key of the batch at seq %d", k.First)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+// Package pgtest runs PostgreSQL servers for tests: real ones, in temporary
+// directories, reached through Unix sockets, that can be killed as a power cut
+// kills them and started again.
+//
+// A server is the first process of a PID namespace of its own, so that one kill
+// reaches the postmaster and every backend in the same moment, and so that none
+// outlives the test. It runs as the user postgres when the test is root, which
+// PostgreSQL refuses to be.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is one PostgreSQL server.
+type Server struct {
+	dir string // with the data, the socket and the log
+	bin string // where its programs are
+
+	mu   sync.Mutex // guards below
+	cmd  *exec.Cmd  // nil while it is down
+	gone chan struct{}
+}
+
+// patience is how long a server may take to come up: replaying the journal after
+// a kill on a busy machine is slow.
+const patience = 60 * time.Second
+
+// New makes a server with its settings ("name = value" each) and starts it. The
+// test that asked removes it when it ends.
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := create(settings)
+	if err != nil {
+		missing(t, err)
+	}
+	t.Cleanup(s.Remove)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// missing ends a test for which there is no server. Where the tests have to be
+// complete, that is a failure.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv("HANSARD_MAY_SKIP_POSTGRES") == "" {
+		t.Fatalf("no PostgreSQL: %v\ninstall Debian's postgresql (scripts/packages does), or set HANSARD_MAY_SKIP_POSTGRES=1 to go without", err)
+	}
+	t.Skipf("SKIPPED: no PostgreSQL: %v", err)
+}
+
+// create makes a server that is not started.
+func create(settings []string) (*Server, error) {
+	s, err := directory()
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.run("initdb", "--pgdata="+s.data(), "--auth=trust", "--no-sync", "--username=postgres", "--encoding=UTF8", "--locale=C")
+	if err != nil {
+		s.Remove()
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return s, s.Configure(append([]string{
+		"listen_addresses = ''",
+		"unix_socket_directories = '" + s.dir + "'",
+		"max_connections = 300",
+		"shared_buffers = 64MB",
+		"max_wal_senders = 4",
+		"log_min_messages = warning",
+	}, settings...)...)
+}
+
+// directory finds the programs and makes a place that belongs to whom they run as.
+func directory() (*Server, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	// Not t.TempDir: others than root can't get into that.
+	dir, err := os.MkdirTemp("", "hansard-pg-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, bin: bin}
+	if err := giveAway(dir); err != nil {
+		s.Remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// programs finds where the newest installed PostgreSQL keeps its programs: Debian
+// leaves them out of PATH.
+func programs() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err == nil && len(found) > 0 {
+		return filepath.Dir(found[len(found)-1]), nil
+	}
+	if path, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(path), nil
+	}
+	return "", fmt.Errorf("initdb was not found")
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// run runs one of PostgreSQL's programs to its end.
+func (s *Server) run(program string, args ...string) ([]byte, error) {
+	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	cmd.Dir = s.dir
+	if err := demote(cmd, false); err != nil {
+		return nil, err
+	}
+	return cmd.CombinedOutput()
+}
+
+// Configure adds settings. They count from the next start, or Reload, on.
+func (s *Server) Configure(settings ...string) error {
+	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("\n" + strings.Join(settings, "\n") + "\n")
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// Start starts a server that is down and waits until it answers.
+func (s *Server) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		return nil
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	if err := demote(cmd, true); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	s.cmd, s.gone = cmd, make(chan struct{})
+	go func(gone chan struct{}) {
+		defer close(gone)
+		cmd.Wait() // how it ended is what the test did to it
+	}(s.gone)
+	return s.answersLocked()
+}
+
+// answersLocked waits until the server takes connections.
+func (s *Server) answersLocked() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, s.URL(""))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-s.gone:
+			return fmt.Errorf("postgres ended at once: %w\n%s", err, s.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("postgres does not answer: %w\n%s", err, s.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the server and all its backends in one moment, as a power cut does
+// for whatever is in their memory.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Kill() // it may be gone already
+	<-s.gone
+	s.cmd = nil
+}
+
+// Stop shuts the server down in an orderly way, cutting its connections.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return nil
+	}
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	select {
+	case <-s.gone:
+		s.cmd = nil
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("postgres does not stop\n%s", s.Log())
+	}
+}
+
+// Remove kills the server and removes all it had.
+func (s *Server) Remove() {
+	s.Kill()
+	os.RemoveAll(s.dir)
+}
+
+// Log is what the server said last.
+func (s *Server) Log() []byte {
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	const enough = 4 << 10
+	return bytes.TrimSpace(text[max(0, len(text)-enough):])
+}
+
+// URL is how to connect. A schema, when it is not empty, is the one that tables
+// are looked for and made in.
+func (s *Server) URL(schema string) string {
+	q := url.Values{"host": {s.dir}, "user": {"postgres"}, "database": {"postgres"}}
+	if schema != "" {
+		q.Set("search_path", schema)
+	}
+	return "postgres://?" + q.Encode()
+}
+
+var schemas atomic.Int64
+
+// Schema makes an empty schema and gives the URL of a store in it.
+func (s *Server) Schema(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("s%d_%d", os.Getpid(), schemas.Add(1))
+	s.Exec(t, "CREATE SCHEMA "+name)
+	return s.URL(name)
+}
+
+// Exec runs a statement as the owner of everything.
+func (s *Server) Exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Shared is the server that the tests of one binary share. [Main] removes it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.server, shared.err = create(nil); shared.err == nil {
+			shared.err = shared.server.Start()
+		}
+	})
+	if shared.err != nil {
+		missing(t, shared.err)
+	}
+	return shared.server
+}
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Main runs the tests and removes the shared server.
+func Main(m *testing.M) int {
+	defer func() {
+		if shared.server != nil {
+			shared.server.Remove()
+		}
+	}()
+	return m.Run()
+}

@@ -1,0 +1,98 @@
+package pgtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// demote makes a program run as somebody PostgreSQL accepts and, for a server, as
+// the first process of a PID namespace: its end is the end of all in it.
+func demote(cmd *exec.Cmd, server bool) error {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if server {
+		attr.Cloneflags = syscall.CLONE_NEWPID
+	}
+	if os.Getuid() == 0 {
+		uid, gid, err := postgresUser()
+		if err != nil {
+			return err
+		}
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	} else if server {
+		// A user namespace gives an ordinary user the right to make the other.
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	}
+	cmd.SysProcAttr = attr
+	return nil
+}
+
+// giveAway makes a directory belong to whom the programs run as.
+func giveAway(dir string) error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	uid, gid, err := postgresUser()
+	if err != nil {
+		return err
+	}
+	return os.Chown(dir, uid, gid)
+}
+
+func postgresUser() (uid, gid int, err error) {
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return 0, 0, fmt.Errorf("PostgreSQL refuses to run as root, and there is no user postgres: %w", err)
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	return uid, gid, err
+}
+
+// Pause stops every process of the server, as a machine that hangs does; Resume
+// lets them go on.
+func (s *Server) Pause() error  { return s.signalAll(syscall.SIGSTOP) }
+func (s *Server) Resume() error { return s.signalAll(syscall.SIGCONT) }
+
+// signalAll signals the postmaster and its children.
+func (s *Server) signalAll(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return fmt.Errorf("the server is down")
+	}
+	pid := s.cmd.Process.Pid
+	// The postmaster first: it starts no more children.
+	if err := syscall.Kill(pid, sig); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return err
+	}
+	for _, child := range fields(text) {
+		if err := syscall.Kill(child, sig); err != nil && err != syscall.ESRCH {
+			return err
+		}
+	}
+	return nil
+}
+
+func fields(text []byte) (pids []int) {
+	n := 0
+	for _, c := range text {
+		if c >= '0' && c <= '9' {
+			n = n*10 + int(c-'0')
+		} else if n > 0 {
+			pids, n = append(pids, n), 0
+		}
+	}
+	return pids
+}

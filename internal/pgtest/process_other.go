@@ -1,0 +1,19 @@
+//go:build !linux
+
+package pgtest
+
+import (
+	"errors"
+	"os/exec"
+)
+
+var errLinux = errors.New("servers of tests run on Linux only")
+
+func demote(*exec.Cmd, bool) error { return errLinux }
+func giveAway(string) error        { return errLinux }
+
+// Pause stops every process of the server.
+func (s *Server) Pause() error { return errLinux }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() error { return errLinux }

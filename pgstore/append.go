@@ -1,0 +1,302 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// send stores a group of appends to one session and sets their answers. Most
+// groups are one statement; the others are decided while the row is locked.
+func (s *Store) send(id hansard.SessionID, group []*request) {
+	j := &job{id: id}
+	if p, ok := newPlain(group); ok {
+		switch last, err := s.sendPlain(id, p); {
+		case err == nil && last > 0:
+			p.answer(id, last-hansard.Seq(p.rows.len())+1)
+			s.hub.changed(id, last)
+			return
+		case err != nil && !isRace(err) && !isDown(err) && !errors.Is(err, context.DeadlineExceeded):
+			refuse(group, translate(err))
+			return
+		case err != nil && !isRace(err) && !neverSent(err):
+			// It may be stored. The job looks for it first of all.
+			j.sent, j.mark = true, p.mark
+		}
+		s.decideGroup(j, group, p)
+		return
+	}
+	s.decideGroup(j, group, nil)
+}
+
+func refuse(group []*request, err error) {
+	for _, r := range group {
+		r.receipt, r.err = hansard.Receipt{}, err
+	}
+}
+
+// plain is a group that one statement can store: no metadata changes, and all
+// conditions together are one condition on the session's row.
+type plain struct {
+	group  []*request
+	rows   rows
+	keys   []string      // of the batches that have one
+	turn   hansard.Grant // that some of the batches need
+	free   bool          // some need that no exclusive turn is held
+	expect *int64
+	mark   string
+}
+
+// newPlain combines a group, if it can be.
+func newPlain(group []*request) (*plain, bool) {
+	p := &plain{group: group, keys: []string{}}
+	seen := make(map[string]bool)
+	for _, r := range group {
+		switch {
+		case r.patch != nil, r.key != "" && seen[r.key]:
+			return nil, false
+		case r.turn != "" && p.turn != "" && p.turn != r.turn:
+			return nil, false
+		case r.expect != nil && *r.expect > maxSeq:
+			return nil, false
+		}
+		if r.expect != nil {
+			// Where the group as a whole has to begin for this to be right.
+			begin := int64(*r.expect) - int64(p.rows.len())
+			if begin < 0 || p.expect != nil && *p.expect != begin {
+				return nil, false
+			}
+			p.expect = &begin
+		}
+		if r.turn != "" {
+			p.turn = r.turn
+		} else if !r.inbox {
+			p.free = true
+		}
+		if r.key != "" {
+			seen[r.key] = true
+			p.keys = append(p.keys, r.key)
+		}
+		p.rows.join(&r.rows)
+	}
+	p.mark = newMark()
+	p.rows.marks[0] = &p.mark
+	return p, true
+}
+
+// appendPlain is an append in one statement. The row's lock orders it: when it has
+// to wait for it, the conditions on the row are checked again on what the row is
+// then. Keys that were added meanwhile are not seen here, but their index refuses
+// to take them twice. The clock is read for each version of the row.
+var appendPlain = `WITH head AS (
+	UPDATE hansard_heads SET last = last + $13::integer, bytes = bytes + $14::bigint, updated = clock_timestamp()
+	WHERE id = $1 AND NOT deleted AND ($15::text = '' OR current = $15) AND NOT ($16::boolean AND exclusive) AND ($17::bigint IS NULL OR last = $17)
+		AND NOT EXISTS (SELECT 1 FROM hansard_events k WHERE k.id = $1 AND k.key = ANY($18::text[]))
+	RETURNING last, updated
+), added AS (
+	` + insertColumns + ` SELECT $1, head.last - $13 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
+), shelved AS (
+	UPDATE hansard_listing l SET listed = head.updated FROM head
+	WHERE l.id = $1 AND (l.listed > head.updated OR l.listed <= head.updated - interval '100 milliseconds')
+)
+SELECT last FROM head`
+
+// sendPlain sends a combined group. No last seq and no error means that the
+// conditions did not hold, for whatever reason.
+func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err error) {
+	// Nobody's context: many wait for it, and ending it would leave the outcome
+	// open for all of them.
+	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return 0, &unsent{err}
+	}
+	defer conn.Release()
+	var n int64
+	err = conn.QueryRow(ctx, appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys)...).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	if err == nil {
+		err = doubt(conn.Conn().PgConn())
+	}
+	return hansard.Seq(n), err
+}
+
+// unsent is an error that came up before there was a connection.
+type unsent struct{ error }
+
+func (u *unsent) Unwrap() error { return u.error }
+
+// answer tells a group that was stored from first on.
+func (p *plain) answer(id hansard.SessionID, first hansard.Seq) {
+	for _, r := range p.group {
+		n := hansard.Seq(r.rows.len())
+		r.receipt, r.err = hansard.Receipt{Session: id, First: first, Last: first + n - 1}, nil
+		first += n
+	}
+}
+
+// decideGroup decides a group's requests one by one, each on the state the one
+// before leaves, while the row is locked. sent is the plain group whose outcome is
+// open, if there is one.
+func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
+	for _, r := range group {
+		if r.key != "" {
+			j.keys = append(j.keys, r.key)
+		}
+		j.meta = j.meta || r.patch != nil
+	}
+	var last hansard.Seq
+	late := j.sent // the plain statement may still arrive
+	decided := false
+	j.decide = func(l *locked) (*change, error) {
+		decided = true
+		refuse(group, nil)
+		c := (&decision{locked: l, group: group}).run()
+		last = 0
+		if c != nil {
+			last = c.head.last
+		} else if late {
+			settleOnly(group)
+		}
+		return c, nil
+	}
+	switch err := s.decide(context.Background(), j); {
+	case err != nil:
+		refuse(group, err)
+		return
+	case !decided:
+		// It was the plain statement that stored them.
+		sent.answer(j.id, j.at)
+		last = j.at + hansard.Seq(sent.rows.len()) - 1
+	}
+	if last > 0 {
+		s.hub.changed(j.id, last)
+	}
+}
+
+// settleOnly takes back the refusals that might not be for ever, of a group whose
+// plain statement is still on its way somewhere: nothing was stored under its mark,
+// so that it may yet find its conditions met.
+func settleOnly(group []*request) {
+	for _, r := range group {
+		var conflict *hansard.ConflictError
+		forEver := errors.Is(r.err, hansard.ErrDeleted) || errors.Is(r.err, hansard.ErrKeyReused) || errors.Is(r.err, hansard.ErrFenced) ||
+			errors.As(r.err, &conflict) && conflict.Expected < conflict.Actual
+		if r.err != nil && !forEver {
+			r.err = fmt.Errorf("%w: the connection was lost, and then: %v", hansard.ErrUnknown, r.err)
+		}
+	}
+}
+
+// decision is the contract's append on a locked session, for one request after
+// another.
+type decision struct {
+	*locked
+	group []*request
+	c     *change
+	new   map[string]stored // keys of this group
+}
+
+func (d *decision) run() *change {
+	d.new = make(map[string]stored)
+	for _, r := range d.group {
+		r.err = d.append(r)
+	}
+	return d.c
+}
+
+// append decides one request. The order of the checks is part of the contract.
+func (d *decision) append(r *request) error {
+	h, meta, exists := d.state()
+	switch err := h.find(d.id); {
+	case err == nil:
+	case h == nil && r.create:
+		h = &head{created: d.now, updated: d.now}
+	default:
+		return err
+	}
+	if r.key != "" {
+		if old, known := d.known(r.key); known {
+			if old.hash != r.hash {
+				return &hansard.KeyReusedError{Session: d.id, Key: r.key, First: old.first, Last: old.last}
+			}
+			r.receipt = hansard.Receipt{Session: d.id, First: old.first, Last: old.last, Replayed: true}
+			return nil
+		}
+	}
+	if err := hansard.Fence(d.id, h.held(), r.turn, r.inbox); err != nil {
+		return err
+	}
+	if r.expect != nil && *r.expect != h.last {
+		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
+	}
+	meta, err := hansard.ApplyPatch(meta, r.patch)
+	if err != nil {
+		return err
+	}
+	if d.c == nil {
+		d.c = &change{head: *h}
+		if !exists {
+			d.c.create = &hansard.Meta{}
+		}
+	}
+	n := hansard.Seq(r.rows.len())
+	r.receipt = hansard.Receipt{Session: d.id, First: h.last + 1, Last: h.last + n}
+	if r.patch != nil {
+		d.c.meta = &meta
+	}
+	d.c.rows.join(&r.rows)
+	d.c.head.last += n
+	d.c.head.bytes += r.rows.bytes
+	d.c.head.updated = d.now
+	if r.key != "" {
+		d.new[r.key] = stored{hash: r.hash, first: r.receipt.First, last: r.receipt.Last}
+	}
+	return nil
+}
+
+// state is the session as the requests before have left it.
+func (d *decision) state() (h *head, m hansard.Meta, exists bool) {
+	h, m = d.head, d.meta
+	if d.c != nil {
+		h = &d.c.head
+		if d.c.meta != nil {
+			m = *d.c.meta
+		}
+	}
+	return h, m, h != nil
+}
+
+func (d *decision) known(key string) (stored, bool) {
+	if k, ok := d.new[key]; ok {
+		return k, true
+	}
+	k, ok := d.keys[key]
+	return k, ok
+}
+
+// clonePatch copies what a caller could change behind the store's back.
+func clonePatch(p *hansard.Patch) *hansard.Patch {
+	if p == nil {
+		return nil
+	}
+	c := hansard.Patch{Labels: maps.Clone(p.Labels), State: bytes.Clone(p.State)}
+	if p.Title != nil {
+		c.Title = ptr(*p.Title)
+	}
+	for name, value := range c.Labels {
+		if value != nil {
+			c.Labels[name] = ptr(*value)
+		}
+	}
+	return &c
+}

@@ -1,0 +1,131 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"hansard"
+)
+
+// What PostgreSQL calls the errors we tell apart.
+const (
+	uniqueViolation = "23505"
+	noRight         = "42501"
+	readOnlyServer  = "25006" // a standby
+	diskFull        = "53100"
+	tooManyConns    = "53300"
+	commitUnknown   = "40003" // said by distributed relatives of PostgreSQL
+	queryCanceled   = "57014"
+	noLock          = "55P03"
+	plainWarning    = "01000"
+)
+
+// UnavailableError says that the database could not be reached, or not in time.
+// Nothing was stored. It matches [hansard.ErrBusy]: trying again later helps.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("the database is unavailable: %v", e.Err)
+}
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Is makes an UnavailableError match hansard.ErrBusy.
+func (e *UnavailableError) Is(target error) bool { return target == hansard.ErrBusy }
+
+// Hint says what to do next.
+func (e *UnavailableError) Hint() string {
+	return "try again; the connection is made again by itself once the database answers"
+}
+
+// code is the database's name for an error, empty when it is not the database's.
+func code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+func isRight(err error) bool { return code(err) == noRight }
+
+// isDown tells whether an error is about the connection or the server as a whole,
+// so that the same call may work a moment later. A statement that ended this way
+// may have been carried out.
+func isDown(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch {
+		case pg.Code == commitUnknown, pg.Code == tooManyConns, pg.Code == readOnlyServer:
+			return true
+		case pg.Code[:2] == "08", pg.Code[:3] == "57P": // connection exceptions; shutting down, crashing, starting
+			return true
+		}
+		return pg.Severity == "FATAL" || pg.Severity == "PANIC"
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.Is(err, errDoubt) || errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isClosedConn(err)
+}
+
+// isClosedConn tells whether a connection was found closed: pgx has no name for it.
+func isClosedConn(err error) bool { return err != nil && err.Error() == "conn closed" }
+
+// neverSent tells whether an error came up before the server could do anything.
+func neverSent(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.Is(err, errDoubt) || errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+}
+
+// isRace tells whether a statement lost against another one and was undone: it can
+// be sent again at once. A unique key that is taken is such a loss too: the next
+// look finds whose it is.
+func isRace(err error) bool {
+	c := code(err)
+	return c == uniqueViolation || len(c) == 5 && c[:2] == "40" && c != commitUnknown
+}
+
+// translate makes an error of the database one of the contract, where there is one.
+func translate(err error) error {
+	switch c := code(err); {
+	case err == nil:
+		return nil
+	case c == diskFull:
+		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
+	case c == noRight:
+		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
+	case isDown(err), c == queryCanceled, c == noLock:
+		return &UnavailableError{err}
+	}
+	return err
+}
+
+// errDoubt is what becomes of a commit that PostgreSQL calls done although it gave
+// up waiting for the standby that has to have it: somebody cancelled the statement,
+// or it took too long. It says so in a warning, of which there are no others in our
+// statements.
+var errDoubt = errors.New("the commit did not wait for the synchronous standby")
+
+const doubtful = "hansard.doubt"
+
+// noticeDoubt notes the warning on the connection it came from. It is called by who
+// uses the connection, in the middle of that.
+func noticeDoubt(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Code == plainWarning {
+		c.CustomData()[doubtful] = true
+	}
+}
+
+// doubt is errDoubt if there was a warning since the last time.
+func doubt(c *pgconn.PgConn) error {
+	data := c.CustomData()
+	if data[doubtful] == nil {
+		return nil
+	}
+	delete(data, doubtful)
+	return errDoubt
+}

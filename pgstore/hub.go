@@ -1,0 +1,364 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// hub tells those who wait that a session has changed. What this process commits
+// it knows; what others commit it hears of by NOTIFY; and because a notification
+// can be lost with a connection, it also looks now and then, once for all who wait.
+type hub struct {
+	s     *Store
+	look  chan struct{} // something is dirty
+	tell  chan struct{} // something is news
+	watch sync.Once     // looking and listening begin with the first who waits
+	say   sync.Once     // telling begins with the first change
+
+	mu        sync.Mutex // guards below
+	watches   map[hansard.SessionID]*watch
+	dirty     map[hansard.SessionID]bool // watched, to be looked at
+	news      map[hansard.SessionID]bool // changed, to be told to others
+	listening bool
+}
+
+// watch is a session somebody waits for.
+type watch struct {
+	waiters int
+	last    hansard.Seq   // known to be durable
+	err     error         // the session is gone: those who wait are told
+	changed chan struct{} // closed, and replaced, when one of these changed
+}
+
+func newHub(s *Store) *hub {
+	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
+		watches: make(map[hansard.SessionID]*watch), dirty: make(map[hansard.SessionID]bool), news: make(map[hansard.SessionID]bool)}
+}
+
+const (
+	pollEvery     = time.Second            // while notifications come
+	pollDeaf      = 100 * time.Millisecond // while they do not
+	tellEvery     = 5 * time.Millisecond   // news of so long go together
+	notifyBytes   = 7900                   // PostgreSQL takes less than 8000
+	notifySeconds = 2
+)
+
+// Wait implements [hansard.Store].
+func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	if err := s.begin(ctx, id); err != nil {
+		return err
+	}
+	defer s.work.Done()
+	w := s.hub.join(id)
+	defer s.hub.leave(id, w)
+	for {
+		last, changed, err := s.hub.state(w)
+		switch {
+		case err != nil:
+			return err
+		case last > after:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing:
+			return hansard.ErrClosed
+		}
+	}
+}
+
+// join begins to watch a session. It is looked at once for whoever joins.
+func (h *hub) join(id hansard.SessionID) *watch {
+	h.watch.Do(func() {
+		h.s.background(h.looking)
+		h.s.background(h.listen)
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.watches[id]
+	if w == nil {
+		w = &watch{changed: make(chan struct{})}
+		h.watches[id] = w
+	}
+	w.waiters++
+	h.soilLocked(id)
+	return w
+}
+
+func (h *hub) leave(id hansard.SessionID, w *watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.waiters--; w.waiters == 0 && h.watches[id] == w {
+		delete(h.watches, id)
+	}
+}
+
+func (h *hub) state(w *watch) (last hansard.Seq, changed <-chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.last, w.changed, w.err
+}
+
+// soilLocked has a session looked at.
+func (h *hub) soilLocked(id hansard.SessionID) {
+	h.dirty[id] = true
+	poke(h.look)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// changed is called when this process has committed something: up to the seq last,
+// or with 0 something that has to be looked at.
+func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
+	h.say.Do(func() { h.s.background(h.telling) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.watches[id]; w != nil && last > w.last {
+		w.last = last
+		w.wake()
+	} else if w != nil && last == 0 {
+		h.soilLocked(id)
+	}
+	h.news[id] = true
+	poke(h.tell)
+}
+
+func (w *watch) wake() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// looking reads the heads of sessions that may have changed.
+func (h *hub) looking(ctx context.Context) {
+	poll := time.NewTimer(pollDeaf)
+	defer poll.Stop()
+	var failing time.Time
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.look:
+		case <-poll.C:
+			all = true
+		}
+		err := h.lookAt(ctx, h.take(all))
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) > h.s.opt.RetryFor:
+			h.fail(&UnavailableError{err})
+			failing = time.Time{}
+		}
+		next := pollEvery
+		if h.mu.Lock(); !h.listening || err != nil {
+			next = pollDeaf
+		}
+		h.mu.Unlock()
+		poll.Reset(next)
+	}
+}
+
+// take gives the sessions to look at.
+func (h *hub) take(all bool) (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id := range h.watches {
+		if all || h.dirty[id] {
+			ids = append(ids, string(id))
+		}
+	}
+	clear(h.dirty)
+	return ids
+}
+
+const lookAtHeads = "SELECT id, last, deleted FROM hansard_heads WHERE id = ANY($1)"
+
+func (h *hub) lookAt(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementPatience)
+	defer cancel()
+	rows, err := h.s.pool.Query(ctx, lookAtHeads, ids)
+	if err != nil {
+		return err
+	}
+	found := make(map[string]*head, len(ids))
+	for rows.Next() {
+		var id string
+		var last int64
+		f := new(head)
+		if err := rows.Scan(&id, &last, &f.deleted); err != nil {
+			rows.Close()
+			return err
+		}
+		f.last = hansard.Seq(last)
+		found[id] = f
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		id := hansard.SessionID(id)
+		w := h.watches[id]
+		if w == nil {
+			continue
+		}
+		f := found[string(id)]
+		if err := f.find(id); err != nil {
+			h.endLocked(id, w, err)
+		} else if f.last > w.last {
+			w.last = f.last
+			w.wake()
+		}
+	}
+	return nil
+}
+
+// endLocked tells those who wait that there is nothing to wait for. Whoever comes
+// later begins anew: the session may be made meanwhile.
+func (h *hub) endLocked(id hansard.SessionID, w *watch, err error) {
+	delete(h.watches, id)
+	w.err = err
+	w.wake()
+}
+
+// fail tells all who wait that the database is gone.
+func (h *hub) fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, w := range h.watches {
+		h.endLocked(id, w, err)
+	}
+}
+
+// listen hears what other processes tell, on a connection of its own.
+func (h *hub) listen(ctx context.Context) {
+	pause := 50 * time.Millisecond
+	for ctx.Err() == nil {
+		began := time.Now()
+		h.listenOnce(ctx)
+		h.setListening(false)
+		if time.Since(began) > time.Second {
+			pause = 50 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, 2*time.Second)
+		}
+	}
+}
+
+// listenOnce listens until the connection ends, however it does: the next one is
+// made a moment later, and looking goes on without it.
+func (h *hub) listenOnce(ctx context.Context) {
+	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
+	if err != nil {
+		return
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+h.s.channel); err != nil {
+		return
+	}
+	h.setListening(true)
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return
+		}
+		h.heard(strings.Fields(n.Payload))
+	}
+}
+
+func (h *hub) heard(ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if h.watches[hansard.SessionID(id)] != nil {
+			h.soilLocked(hansard.SessionID(id))
+		}
+	}
+}
+
+// setListening notes whether notifications come. Those before it began are lost,
+// so everything is looked at.
+func (h *hub) setListening(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listening = on
+	for id := range h.watches {
+		h.soilLocked(id)
+	}
+}
+
+// telling tells other processes what changed, outside of any commit: NOTIFY in the
+// transactions themselves would make them wait for each other. What changes while
+// one notification is under way goes with the next.
+func (h *hub) telling(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.tell:
+		}
+		h.flush()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellEvery):
+		}
+	}
+}
+
+// flush tells what is news. If it fails, others find out by looking.
+func (h *hub) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
+	defer cancel()
+	for {
+		text := h.nextNews()
+		if text == "" {
+			return
+		}
+		if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.channel, text); err != nil {
+			return
+		}
+	}
+}
+
+func (h *hub) nextNews() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var text strings.Builder
+	for id := range h.news {
+		if text.Len()+len(id) >= notifyBytes {
+			break
+		}
+		fmt.Fprintf(&text, "%s ", id)
+		delete(h.news, id)
+	}
+	return text.String()
+}

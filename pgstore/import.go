@@ -1,0 +1,209 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+var _ hansard.Importer = (*Store)(nil)
+
+const originsAfter = `SELECT h.id, h.created, h.deleted, coalesce(s.born, '{}') FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id
+	WHERE h.id > $1 ORDER BY h.id LIMIT 200`
+
+// Origins implements [hansard.Exporter].
+func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
+	return func(yield func(hansard.Origin, error) bool) {
+		for {
+			page, err := s.origins(ctx, after)
+			if err != nil {
+				yield(hansard.Origin{}, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, o := range page {
+				if !yield(o, nil) {
+					return
+				}
+				after = o.ID
+			}
+		}
+	}
+}
+
+func (s *Store) origins(ctx context.Context, after hansard.SessionID) (page []hansard.Origin, err error) {
+	err = s.collect(ctx, func(rows pgx.Rows) error {
+		var o hansard.Origin
+		var born string
+		if err := rows.Scan((*string)(&o.ID), &o.Created, &o.Deleted, &born); err != nil {
+			return err
+		}
+		o.Created = o.Created.UTC()
+		if o.Meta, err = scanBorn(born); err != nil {
+			return err
+		}
+		page = append(page, o)
+		return nil
+	}, func() { page = nil }, originsAfter, string(after))
+	return page, err
+}
+
+// collect reads the rows of one statement, from the start if the connection was
+// lost.
+func (s *Store) collect(ctx context.Context, row func(pgx.Rows) error, restart func(), sql string, args ...any) error {
+	if err := s.begin(ctx, "any"); err != nil {
+		return err
+	}
+	defer s.work.Done()
+	return s.look(ctx, func(ctx context.Context) error {
+		restart()
+		rows, err := s.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := row(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND key IS NOT NULL AND seq > $2 ORDER BY seq LIMIT 1000`
+
+// Keys implements [hansard.Exporter].
+func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
+	return func(yield func(hansard.KeyUse, error) bool) {
+		if _, err := s.Stat(ctx, id); err != nil {
+			yield(hansard.KeyUse{}, err)
+			return
+		}
+		for {
+			var page []hansard.KeyUse
+			err := s.collect(ctx, func(rows pgx.Rows) error {
+				var k hansard.KeyUse
+				var first, size int64
+				if err := rows.Scan(&k.Key, &k.Hash, &first, &size); err != nil {
+					return err
+				}
+				k.First, k.Last = hansard.Seq(first), hansard.Seq(first+size-1)
+				page = append(page, k)
+				return nil
+			}, func() { page = nil }, keysAfter, string(id), int64(min(after, maxSeq)))
+			if err != nil {
+				yield(hansard.KeyUse{}, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, k := range page {
+				if !yield(k, nil) {
+					return
+				}
+				after = k.First
+			}
+		}
+	}
+}
+
+// Import implements [hansard.Importer].
+func (s *Store) Import(ctx context.Context, p hansard.Part) error {
+	if err := s.begin(ctx, p.ID, hansard.CheckPartInput(&p), s.writable()); err != nil {
+		return err
+	}
+	defer s.work.Done()
+	rows, err := partRows(&p)
+	if err != nil {
+		return err
+	}
+	var last hansard.Seq
+	err = s.write(ctx, &job{id: p.ID, meta: true, decide: func(l *locked) (*change, error) {
+		c, err := importPart(l, &p)
+		if err == nil && c != nil && !c.remove {
+			c.rows = *rows
+			last = c.head.last
+		}
+		return c, err
+	}})
+	if err == nil {
+		s.hub.changed(p.ID, last)
+	}
+	return err
+}
+
+// importPart decides about a part on a locked session. The rows are left to the
+// caller.
+func importPart(l *locked, p *hansard.Part) (*change, error) {
+	c := &change{}
+	meta := l.meta
+	switch {
+	case l.head == nil:
+		c.create, meta = &p.Meta, p.Meta
+		c.head = head{created: p.Created, updated: p.Created}
+	case l.head.deleted:
+		return nil, l.head.find(p.ID)
+	default:
+		c.head = *l.head
+		if err := hansard.SameOrigin(p, l.head.created); err != nil {
+			return nil, err
+		}
+	}
+	if p.Deleted {
+		c.remove = true
+		return c, nil
+	}
+	grants := hansard.Grants{Current: c.head.turn, Last: c.head.newest}
+	if err := hansard.CheckPart(p, c.head.last, &grants); err != nil {
+		return nil, err
+	}
+	for i := range p.Events {
+		e := &p.Events[i]
+		if e.Patch != nil {
+			var err error
+			if meta, err = hansard.ApplyPatch(meta, e.Patch); err != nil {
+				return nil, fmt.Errorf("the patch of seq %d: %w", e.Seq, err)
+			}
+			patched := meta
+			c.meta = &patched
+		}
+		c.head.last, c.head.updated = e.Seq, e.Time
+		c.head.bytes += int64(len(e.Data))
+	}
+	if grants.Last != c.head.newest || grants.Current != c.head.turn { // its holder has a whole TTL from now on
+		c.turn, c.head.turn, c.head.newest = true, grants.Current, grants.Last
+		if t := grants.Current; t != nil {
+			t.Renewed = l.now
+		}
+	}
+	return c, nil
+}
+
+// partRows are the rows of a part.
+func partRows(p *hansard.Part) (*rows, error) {
+	r := &rows{times: []time.Time{}}
+	keys := make(map[hansard.Seq]*hansard.KeyUse, len(p.Keys))
+	for i := range p.Keys {
+		keys[p.Keys[i].First] = &p.Keys[i]
+	}
+	for i := range p.Events {
+		e := &p.Events[i]
+		if err := r.add(p.Events[i:i+1], batch{turn: e.Turn}); err != nil {
+			return nil, err
+		}
+		r.times = append(r.times, e.Time)
+		if k := keys[e.Seq]; k != nil {
+			r.keys[i], r.hashes[i], r.sizes[i] = &k.Key, &k.Hash, ptr(int32(k.Last-k.First+1))
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,206 @@
+package pgstore
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// List implements [hansard.Store]. The order is found in one snapshot of the
+// database, so that a session which moves to the front meanwhile is not missed.
+// The first page of descriptions is of that snapshot too; the later ones of a long
+// list are read as they are asked for.
+func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) {
+		order, infos, err := s.order(ctx, q)
+		for err == nil {
+			for _, info := range infos {
+				if err = ctx.Err(); err != nil {
+					break
+				}
+				if !yield(info, nil) {
+					return
+				}
+			}
+			order = order[min(len(order), infoPage):]
+			if len(order) == 0 {
+				break
+			}
+			if err == nil {
+				infos, err = s.describe(ctx, order[:min(len(order), infoPage)])
+			}
+		}
+		if err != nil {
+			yield(hansard.Info{}, err)
+		}
+	}
+}
+
+// infoPage is how many descriptions are read at once: each may have a state
+// document of its own.
+const infoPage = 200
+
+// order gives the ids of the sessions a query selects, in order, and the
+// descriptions of the first page of them.
+func (s *Store) order(ctx context.Context, q hansard.Query) (ids []string, infos []hansard.Info, err error) {
+	if err := s.begin(ctx, "any", hansard.CheckQuery(&q)); err != nil {
+		return nil, nil, err
+	}
+	defer s.work.Done()
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = s.look(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+			if ids, err = walk(ctx, tx, q); err != nil {
+				return err
+			}
+			infos, err = readInfos(ctx, tx, ids[:min(len(ids), infoPage)])
+			return err
+		})
+	})
+	return ids, infos, err
+}
+
+// describe reads descriptions. Sessions that were deleted meanwhile are left out.
+func (s *Store) describe(ctx context.Context, ids []string) (infos []hansard.Info, err error) {
+	if err := s.begin(ctx, "any"); err != nil {
+		return nil, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		infos, err = readInfos(ctx, s.pool, ids)
+		return err
+	})
+	return infos, err
+}
+
+// span is by how much the time of a session's last event may be past the time it
+// is listed under: see the schema.
+const span = 100 * time.Millisecond
+
+// walkIDs goes down the list, walkTitles does it with the titles. The index has the
+// order and the label.
+const (
+	walkIDs    = `SELECT l.id, l.listed, h.updated, '' FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id` + walkSome
+	walkTitles = `SELECT l.id, l.listed, h.updated, s.title FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id
+		JOIN hansard_sessions s ON s.id = l.id` + walkSome
+	walkSome = `
+	WHERE l.label = $1 AND (l.listed, l.id) < ($2::timestamptz, $3::text)
+		AND NOT EXISTS (SELECT 1 FROM unnest($4::text[]) AS o(label)
+			WHERE NOT EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label))
+	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
+)
+
+// endOfTime is later than anything is listed under.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// walk finds the sessions a query selects, in their exact order. It goes along the
+// coarse order of the listing, and gives a session its place once no session
+// further down can be newer.
+func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, err error) {
+	label, others := "", []string{}
+	for _, name := range slices.Sorted(maps.Keys(query.Labels)) {
+		if row := name + "=" + query.Labels[name]; label == "" {
+			label = row
+		} else {
+			others = append(others, row)
+		}
+	}
+	rest := query // what the statement does not look at
+	rest.Labels = nil
+	from, fromID := endOfTime, ""
+	if latest, ok := query.Before(); ok {
+		from = latest.Add(time.Microsecond) // and all of that moment
+	}
+	n := 1000
+	if query.Limit > 0 {
+		n = min(n, query.Limit+20)
+	}
+	sql := walkIDs
+	if query.Text != "" {
+		sql = walkTitles
+	}
+	var pending []hansard.Info
+	for {
+		rows, err := q.Query(ctx, sql, label, from, fromID, others, n)
+		if err != nil {
+			return nil, err
+		}
+		seen := 0
+		for rows.Next() {
+			var i hansard.Info
+			if err := rows.Scan((*string)(&i.ID), &from, &i.Updated, &i.Title); err != nil {
+				rows.Close()
+				return nil, err
+			}
+			seen, fromID = seen+1, string(i.ID)
+			wanted, err := rest.Wants(&i)
+			if err != nil {
+				rows.Close()
+				return nil, err
+			}
+			if wanted {
+				pending = append(pending, i)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+		end := seen < n || !query.Since.IsZero() && !from.Add(span).After(query.Since)
+		slices.SortFunc(pending, func(a, b hansard.Info) int {
+			if hansard.Newer(&a, &b) {
+				return -1
+			}
+			return 1 // never the same: ids differ
+		})
+		for len(pending) > 0 && (end || !pending[0].Updated.Before(from.Add(span))) {
+			ids = append(ids, string(pending[0].ID))
+			pending = pending[1:]
+			if len(ids) == query.Limit {
+				return ids, nil
+			}
+		}
+		if end {
+			return ids, nil
+		}
+		n = min(2*n, 5000)
+	}
+}
+
+const infosOf = "SELECT h.id, " + infoColumns + ` FROM unnest($1::text[]) WITH ORDINALITY AS o(id, n)
+	JOIN hansard_heads h ON h.id = o.id JOIN hansard_sessions s ON s.id = o.id WHERE NOT h.deleted ORDER BY o.n`
+
+// readInfos describes sessions, in the order of their ids.
+func readInfos(ctx context.Context, q querier, ids []string) (infos []hansard.Info, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := q.Query(ctx, infosOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		info, err := scanInfo(behind{rows, &id}, "")
+		if err != nil {
+			return nil, err
+		}
+		info.ID = hansard.SessionID(id)
+		infos = append(infos, info)
+	}
+	return infos, rows.Err()
+}
+
+// behind is a row whose first column goes elsewhere.
+type behind struct {
+	pgx.Row
+	first any
+}
+
+func (b behind) Scan(into ...any) error { return b.Row.Scan(append([]any{b.first}, into...)...) }

@@ -1,0 +1,167 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// The size of one reading from the database: so much is in memory at once, and the
+// event that goes over it.
+const (
+	pageEvents = 500
+	pageBytes  = 2 << 20
+)
+
+// Read implements [hansard.Store]. It reads a page at a time and holds no
+// connection while the caller looks at one.
+func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		after, err := s.from(ctx, id, r)
+		if err != nil {
+			yield(hansard.Event{}, err)
+			return
+		}
+		left := r.Limit
+		for {
+			page, more, err := s.page(ctx, id, r, after, left)
+			for _, e := range page {
+				if err := ctx.Err(); err != nil {
+					yield(hansard.Event{}, err) // a reading cut short must not look like a whole one
+					return
+				}
+				if !yield(e, nil) {
+					return
+				}
+				after = e.Seq
+			}
+			if err != nil {
+				yield(hansard.Event{}, err)
+				return
+			}
+			if left -= len(page); !more || r.Limit > 0 && left <= 0 {
+				return
+			}
+		}
+	}
+}
+
+const (
+	fromSummary = `SELECT coalesce(max(seq) - 1, $2) FROM hansard_events WHERE id = $1 AND seq > $2 AND kind = 'summary'`
+	fromLast    = `SELECT coalesce(min(seq) - 1, $2) FROM (SELECT seq FROM hansard_events
+		WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq DESC LIMIT $3) l`
+)
+
+// from is the seq behind which a range begins.
+func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range) (hansard.Seq, error) {
+	if err := s.begin(ctx, id, hansard.CheckRange(&r)); err != nil {
+		return 0, err
+	}
+	defer s.work.Done()
+	after := int64(min(r.After, maxSeq))
+	err := s.look(ctx, func(ctx context.Context) error {
+		at := after
+		if r.FromSummary {
+			if err := s.pool.QueryRow(ctx, fromSummary, string(id), at).Scan(&at); err != nil {
+				return err
+			}
+		}
+		if r.Last > 0 {
+			if err := s.pool.QueryRow(ctx, fromLast, string(id), at, r.Last, kinds(r)).Scan(&at); err != nil {
+				return err
+			}
+		}
+		after = at
+		return nil
+	})
+	return hansard.Seq(after), err
+}
+
+func kinds(r hansard.Range) []string {
+	if r.Kinds == nil {
+		return []string{}
+	}
+	return r.Kinds
+}
+
+const (
+	// readPage gives events up to the one that makes the page full. The length
+	// of what is stored apart is known without fetching it.
+	readPage = `SELECT ` + eventColumns + ` FROM (
+		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
+			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq LIMIT $3
+		) part
+	) page WHERE before < $5 ORDER BY seq`
+	findHead = `SELECT deleted FROM hansard_heads WHERE id = $1`
+)
+
+// page reads events behind a seq, and whether the session is there, in one
+// snapshot: a session is never seen without the batch that made it, nor one that
+// is deleted with a part of its events.
+func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range, after hansard.Seq, left int) (page []hansard.Event, more bool, err error) {
+	if err := s.begin(ctx, id); err != nil {
+		return nil, false, err
+	}
+	defer s.work.Done()
+	n := pageEvents
+	if r.Limit > 0 {
+		n = min(n, left)
+	}
+	err = s.look(ctx, func(ctx context.Context) error {
+		page = page[:0]
+		b := &pgx.Batch{}
+		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		b.Queue(readPage, string(id), int64(after), n, kinds(r), int64(pageBytes))
+		b.Queue(findHead, string(id))
+		b.Queue("COMMIT")
+		return s.batch(ctx, b, func(res pgx.BatchResults) error {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
+			bytes := 0
+			rows, err := res.Query()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var e hansard.Event
+				if err := scanEvent(rows, &e); err != nil {
+					return err
+				}
+				bytes += len(e.Data)
+				page = append(page, e)
+			}
+			if err := rows.Err(); err != nil {
+				return err
+			}
+			more = len(page) == n || bytes >= pageBytes
+			var deleted bool
+			switch err := res.QueryRow().Scan(&deleted); {
+			case errors.Is(err, pgx.ErrNoRows):
+				return (*head)(nil).find(id)
+			case err != nil:
+				return err
+			}
+			return (&head{deleted: deleted}).find(id)
+		})
+	})
+	if err != nil {
+		page = nil
+	}
+	return page, more, err
+}
+
+// batch sends statements together and reads their results.
+func (s *Store) batch(ctx context.Context, b *pgx.Batch, read func(pgx.BatchResults) error) error {
+	res := s.pool.SendBatch(ctx, b)
+	err := read(res)
+	if closeErr := res.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

@@ -1,0 +1,129 @@
+package pgstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// rows are events on their way into the table, one slice for each column: that is
+// how one statement inserts any number of them.
+type rows struct {
+	kinds, roles, authors, turns, data []string
+	inbox                              []bool
+	patches, keys, hashes, marks       []*string
+	sizes                              []*int32
+	times                              []time.Time // only where the database's clock does not set them
+	bytes                              int64
+}
+
+func (r *rows) len() int { return len(r.kinds) }
+
+// batch is what of a batch goes into its rows besides the events.
+type batch struct {
+	turn      hansard.Grant
+	key, hash string
+}
+
+// add puts the events of one batch behind the others. Their data is copied: the
+// caller's memory stays the caller's, also when it does not wait for the end.
+func (r *rows) add(events []hansard.Event, b batch) error {
+	for i := range events {
+		e := &events[i]
+		r.kinds = append(r.kinds, e.Kind)
+		r.roles = append(r.roles, e.Role)
+		r.authors = append(r.authors, e.Author)
+		r.turns = append(r.turns, string(b.turn))
+		r.data = append(r.data, string(e.Data))
+		r.inbox = append(r.inbox, e.Inbox)
+		r.bytes += int64(len(e.Data))
+		var patch, key, hash *string
+		var size *int32
+		if e.Patch != nil {
+			text, err := json.Marshal(e.Patch)
+			if err != nil {
+				return err
+			}
+			patch = ptr(string(text))
+		}
+		if i == 0 && b.key != "" {
+			key, hash, size = &b.key, &b.hash, ptr(int32(len(events)))
+		}
+		r.patches = append(r.patches, patch)
+		r.keys = append(r.keys, key)
+		r.hashes = append(r.hashes, hash)
+		r.sizes = append(r.sizes, size)
+		r.marks = append(r.marks, nil)
+	}
+	return nil
+}
+
+// join puts other rows behind these.
+func (r *rows) join(o *rows) {
+	r.kinds = append(r.kinds, o.kinds...)
+	r.roles = append(r.roles, o.roles...)
+	r.authors = append(r.authors, o.authors...)
+	r.turns = append(r.turns, o.turns...)
+	r.data = append(r.data, o.data...)
+	r.inbox = append(r.inbox, o.inbox...)
+	r.patches = append(r.patches, o.patches...)
+	r.keys = append(r.keys, o.keys...)
+	r.hashes = append(r.hashes, o.hashes...)
+	r.sizes = append(r.sizes, o.sizes...)
+	r.marks = append(r.marks, o.marks...)
+	r.times = append(r.times, o.times...)
+	r.bytes += o.bytes
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// insertColumns and insertValues are the parts of a statement that inserts rows
+// from the parameters $1 to $12; e.n counts them from 1.
+const (
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark)`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, n)`
+)
+
+// args are the parameters $1 to $12 for insertColumns, and more behind them.
+func (r *rows) args(id hansard.SessionID, more ...any) []any {
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks}, more...)
+}
+
+// insertAfter inserts rows behind a seq, at times of their own or all at one time.
+var (
+	insertAt    = insertColumns + ` SELECT $1, $13::bigint + e.n, $14::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $13::bigint + e.n, ($14::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+)
+
+func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
+	if r.times != nil {
+		b.Queue(insertTimed, r.args(id, int64(after), r.times)...)
+		return
+	}
+	b.Queue(insertAt, r.args(id, int64(after), now)...)
+}
+
+// eventColumns are what scanEvent reads.
+const eventColumns = `seq, "time", kind, role, author, turn, inbox, patch, data`
+
+func scanEvent(row pgx.Row, e *hansard.Event) error {
+	var patch *string
+	var seq int64
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
+		return err
+	}
+	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
+	if patch != nil {
+		e.Patch = new(hansard.Patch)
+		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {
+			return fmt.Errorf("patch of event %d: %w", e.Seq, err)
+		}
+	}
+	return nil
+}

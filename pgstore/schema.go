@@ -1,0 +1,133 @@
+package pgstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"hansard"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migrations are the steps from an empty schema to ours; the version of a schema
+// is how many of them it has. Steps are added, never changed.
+var migrations = loadMigrations()
+
+func loadMigrations() (steps []string) {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	for _, name := range names {
+		text, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // it is in the program
+		}
+		steps = append(steps, string(text))
+	}
+	return steps
+}
+
+// Migration tells what Migrate did.
+type Migration struct {
+	From int `json:"from"` // the version that was found; 0 is none
+	To   int `json:"to"`   // the version that is there now
+}
+
+// Migrate makes the tables of a database, or brings them up to date. Any number of
+// processes may do it at once: one does it, the others find it done. A schema that
+// is newer than this program is [hansard.ErrVersion].
+func Migrate(ctx context.Context, url string) (Migration, error) {
+	cfg, err := config(url)
+	if err != nil {
+		return Migration{}, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return Migration{}, fmt.Errorf("postgres: %w", err)
+	}
+	defer pool.Close()
+	return migrate(ctx, pool)
+}
+
+// migrationLock is the advisory lock of who migrates: a number of our own.
+const migrationLock = 0x48414e53_41524401 // "HANSARD" and 1
+
+func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		if m.From, err = schemaVersion(ctx, tx); err != nil {
+			return err
+		}
+		m.To = len(migrations)
+		if m.From > m.To {
+			return newerSchema(m.From)
+		}
+		if m.From == m.To {
+			return nil
+		}
+		if m.From == 0 {
+			if _, err := tx.Exec(ctx, "CREATE TABLE hansard_schema (version integer NOT NULL)"); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, "INSERT INTO hansard_schema VALUES (0)"); err != nil {
+				return err
+			}
+		}
+		for i, step := range migrations[m.From:] {
+			if _, err := tx.Exec(ctx, step); err != nil {
+				return fmt.Errorf("step %d: %w", m.From+i+1, err)
+			}
+		}
+		_, err := tx.Exec(ctx, "UPDATE hansard_schema SET version = $1", m.To)
+		return err
+	})
+	switch {
+	case err == nil || errors.Is(err, hansard.ErrVersion):
+		return m, err
+	case isRight(err):
+		return m, &rightsError{err}
+	}
+	return m, fmt.Errorf("migrating the database: %w", translate(err))
+}
+
+// schemaVersion is the version of the tables, 0 when there are none.
+func schemaVersion(ctx context.Context, q querier) (version int, err error) {
+	var there bool
+	if err := q.QueryRow(ctx, "SELECT to_regclass('hansard_schema') IS NOT NULL").Scan(&there); err != nil {
+		return 0, fmt.Errorf("postgres: %w", translate(err))
+	}
+	if !there {
+		return 0, nil
+	}
+	if err := q.QueryRow(ctx, "SELECT max(version) FROM hansard_schema").Scan(&version); err != nil {
+		return 0, fmt.Errorf("postgres: reading the version of the tables: %w", translate(err))
+	}
+	return version, nil
+}
+
+func newerSchema(version int) error {
+	return fmt.Errorf("%w: the database's tables are at version %d, this program knows up to %d", hansard.ErrVersion, version, len(migrations))
+}
+
+// rightsError is returned when the tables would have to be made by somebody else.
+type rightsError struct{ err error }
+
+func (e *rightsError) Error() string {
+	return "the tables are not there or not up to date, and this user may not change them: " + e.err.Error()
+}
+func (e *rightsError) Unwrap() error { return e.err }
+
+// Hint says who has to do what.
+func (e *rightsError) Hint() string {
+	return "run hansard migrate as the owner of the tables, then try again"
+}

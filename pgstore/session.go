@@ -1,0 +1,171 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// Create implements [hansard.Store].
+func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	if err := s.begin(ctx, id, hansard.CheckMeta(&m), s.writable()); err != nil {
+		return hansard.Info{}, err
+	}
+	defer s.work.Done()
+	m = hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
+	var info hansard.Info
+	err := s.write(ctx, &job{id: id, decide: func(l *locked) (*change, error) {
+		switch err := l.head.find(id); {
+		case err == nil:
+			return nil, fmt.Errorf("%w: %s", hansard.ErrExists, id)
+		case l.head != nil:
+			return nil, err
+		}
+		h := head{created: l.now, updated: l.now}
+		info = h.info(id, m)
+		return &change{create: &m, head: h}, nil
+	}})
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)
+	return info, nil
+}
+
+// write carries a job out for one caller, who does not wait for longer than his
+// context lets him: then the outcome is open.
+func (s *Store) write(ctx context.Context, j *job) error {
+	done := make(chan error, 1)
+	s.work.Add(1) // the caller has one: it can't be zero
+	go func() {
+		defer s.work.Done()
+		done <- s.decide(ctx, j)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
+	}
+}
+
+// Delete implements [hansard.Store]. The row stays as a tombstone; the events are
+// removed after it is durable, a part at a time.
+func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
+	if err := s.begin(ctx, id, s.writable()); err != nil {
+		return err
+	}
+	defer s.work.Done()
+	err := s.write(ctx, &job{id: id, decide: func(l *locked) (*change, error) {
+		if err := l.head.find(id); err != nil {
+			return nil, err
+		}
+		if err := hansard.Fence(id, l.head.held(), turn, false); err != nil {
+			return nil, err
+		}
+		return &change{remove: true}, nil
+	}})
+	if err == nil {
+		s.hub.changed(id, 0)
+		s.background(func(ctx context.Context) { s.purge(ctx, id) })
+	}
+	return err
+}
+
+const (
+	purgeSome = `DELETE FROM hansard_events WHERE id = $1 AND seq IN (SELECT seq FROM hansard_events WHERE id = $1 ORDER BY seq LIMIT 2000)`
+	purged    = `UPDATE hansard_heads SET purging = false WHERE id = $1`
+	toPurge   = `SELECT id FROM hansard_heads WHERE purging`
+)
+
+// purge removes the events of a deleted session. What it does not get done the
+// next to open the store does.
+func (s *Store) purge(ctx context.Context, id hansard.SessionID) {
+	for {
+		tag, err := s.pool.Exec(ctx, purgeSome, string(id))
+		if err != nil {
+			return
+		}
+		if tag.RowsAffected() == 0 {
+			s.pool.Exec(ctx, purged, string(id)) // else it is looked at once more
+			return
+		}
+	}
+}
+
+// sweep goes on with the purging that others left.
+func (s *Store) sweep() {
+	if s.opt.ReadOnly {
+		return
+	}
+	s.background(func(ctx context.Context) {
+		rows, err := s.pool.Query(ctx, toPurge)
+		if err != nil {
+			return
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return
+		}
+		for _, id := range ids {
+			s.purge(ctx, hansard.SessionID(id))
+		}
+	})
+}
+
+const infoColumns = headColumns + ", s.title, s.labels, s.state"
+
+// scanInfo reads infoColumns.
+func scanInfo(row pgx.Row, id hansard.SessionID) (hansard.Info, error) {
+	var h head
+	var title, labels, state *string
+	if err := scanHead(row, &h, &title, &labels, &state); err != nil {
+		return hansard.Info{}, err
+	}
+	if err := h.find(id); err != nil {
+		return hansard.Info{}, err
+	}
+	if title == nil || labels == nil || state == nil {
+		return hansard.Info{}, fmt.Errorf("session %s has no row in hansard_sessions", id)
+	}
+	m, err := scanMeta(*title, *labels, *state)
+	return h.info(id, m), err
+}
+
+const statSession = "SELECT " + infoColumns + " FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1"
+
+// Stat implements [hansard.Store].
+func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (info hansard.Info, err error) {
+	if err := s.begin(ctx, id); err != nil {
+		return hansard.Info{}, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		info, err = scanInfo(s.pool.QueryRow(ctx, statSession, string(id)), id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return (*head)(nil).find(id)
+		}
+		return err
+	})
+	return info, err
+}
+
+// look reads from the database, again if the connection was lost.
+func (s *Store) look(ctx context.Context, read func(ctx context.Context) error) error {
+	never := false
+	return s.retry(ctx, &never, func(context.Context) error {
+		bounded, cancel := context.WithTimeout(ctx, statementPatience)
+		defer cancel()
+		err := read(bounded)
+		if err != nil && ctx.Err() != nil {
+			return answer(context.Cause(ctx))
+		}
+		return err
+	})
+}

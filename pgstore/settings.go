@@ -1,0 +1,69 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Warnings tells in which ways the settings of the database do not keep what a
+// Store promises, a sentence each. It is empty when they do.
+func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
+	if err := s.begin(ctx, "any"); err != nil {
+		return nil, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		warnings, err = examine(ctx, conn.Conn())
+		return err
+	})
+	return warnings, err
+}
+
+const readSettings = `SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
+	current_setting('synchronous_standby_names')`
+
+// readReplicas counts the standbys. Who may not see their state is told only that
+// they are there.
+const readReplicas = `SELECT count(*), count(*) FILTER (WHERE coalesce(sync_state, 'hidden') NOT IN ('sync', 'quorum')) FROM pg_stat_replication`
+
+func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	var commit, fsync, fullPages, names string
+	if err := conn.QueryRow(ctx, readSettings).Scan(&commit, &fsync, &fullPages, &names); err != nil {
+		return nil, err
+	}
+	if fsync != "on" {
+		warn("fsync is off: a crash of the machine can damage or lose everything")
+	}
+	if fullPages != "on" {
+		warn("full_page_writes is off: a power cut can damage pages, unless the file system rules that out")
+	}
+	if commit == "off" {
+		warn("synchronous_commit is off: a crash loses what was acknowledged in the last moments before it")
+	}
+	var replicas, asynchronous int
+	if err := conn.QueryRow(ctx, readReplicas).Scan(&replicas, &asynchronous); err != nil {
+		if code(err) != "" {
+			return warnings, nil // nothing is known of standbys here
+		}
+		return nil, err
+	}
+	switch {
+	case names != "" && (commit == "local" || commit == "off"):
+		warn("synchronous_commit is %s: commits do not wait for the synchronous standbys %s; failing over loses what was acknowledged in the last moments", commit, names)
+	case names != "" && commit == "remote_write":
+		warn("synchronous_commit is remote_write: if primary and standby crash at once, what was acknowledged in the last moments is lost")
+	case names == "" && replicas > 0:
+		warn("there are standbys (%d) and synchronous_standby_names is empty: failing over to one loses what was acknowledged in the last moments", replicas)
+	case names != "" && asynchronous > 0:
+		warn("%d of %d standbys are not synchronous: failing over to one of these loses what was acknowledged in the last moments", asynchronous, replicas)
+	}
+	return warnings, nil
+}

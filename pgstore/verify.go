@@ -1,0 +1,277 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+var _ hansard.Checker = (*Store)(nil)
+
+const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted ORDER BY id LIMIT 1000`
+
+// Verify implements [hansard.Checker]. It reads every event and holds what is kept
+// about a session against what its log says: the seqs, the turns and who wrote
+// under them, the metadata that the patches lead to, sizes, keys and the listing.
+// The bytes on disk are PostgreSQL's: see its data checksums and pg_amcheck.
+func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
+	return func(yield func(hansard.Finding, error) bool) {
+		if id != "" {
+			yield(s.verify(ctx, id))
+			return
+		}
+		last := ""
+		for {
+			ids, err := s.idsAfter(ctx, verifyIDs, last)
+			if err != nil {
+				yield(hansard.Finding{}, err)
+				return
+			}
+			if len(ids) == 0 {
+				return
+			}
+			for _, id := range ids {
+				f, err := s.verify(ctx, hansard.SessionID(id))
+				if errors.Is(err, hansard.ErrDeleted) {
+					continue
+				}
+				if !yield(f, err) || err != nil {
+					return
+				}
+			}
+			last = ids[len(ids)-1]
+		}
+	}
+}
+
+// idsAfter reads a page of ids.
+func (s *Store) idsAfter(ctx context.Context, sql, last string) (ids []string, err error) {
+	if err := s.begin(ctx, "any"); err != nil {
+		return nil, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, sql, last)
+		if err != nil {
+			return err
+		}
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return ids, err
+}
+
+// verify examines one session, in one snapshot.
+func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Finding, err error) {
+	if err := s.begin(ctx, id); err != nil {
+		return f, err
+	}
+	defer s.work.Done()
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = s.look(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+			e := &examination{id: id}
+			if err := e.run(ctx, tx); err != nil {
+				return err
+			}
+			f = hansard.Finding{Level: hansard.LevelOK, Session: id, Events: e.seq, Message: "sound"}
+			if e.wrong != "" {
+				f.Level, f.Message = hansard.LevelDamage, e.wrong
+			}
+			return nil
+		})
+	})
+	return f, err
+}
+
+// examination is one session being examined.
+type examination struct {
+	id     hansard.SessionID
+	head   head
+	meta   hansard.Meta // as it is stored
+	grown  hansard.Meta // as the log leads to it
+	seq    hansard.Seq
+	bytes  int64
+	grants hansard.Grants
+	wrong  string // the first thing that is
+}
+
+func (e *examination) found(format string, args ...any) {
+	if e.wrong == "" {
+		e.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+const (
+	verifyHead = "SELECT " + headColumns + `, s.title, s.labels, s.state, s.born FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1`
+	verifyLog  = "SELECT " + eventColumns + ", size FROM hansard_events WHERE id = $1 ORDER BY seq"
+	verifyList = "SELECT label, listed FROM hansard_listing WHERE id = $1"
+)
+
+func (e *examination) run(ctx context.Context, q querier) error {
+	var title, labels, state, born *string
+	switch err := scanHead(q.QueryRow(ctx, verifyHead, string(e.id)), &e.head, &title, &labels, &state, &born); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return (*head)(nil).find(e.id)
+	case err != nil:
+		return err
+	}
+	if err := e.head.find(e.id); err != nil {
+		return err
+	}
+	if title == nil || labels == nil || state == nil || born == nil {
+		e.found("it has no row in hansard_sessions")
+		return nil
+	}
+	var err error
+	if e.meta, err = scanMeta(*title, *labels, *state); err != nil {
+		e.found("%v", err)
+	}
+	if e.grown, err = scanBorn(*born); err != nil {
+		e.found("%v", err)
+	}
+	if err := e.readLog(ctx, q); err != nil {
+		return err
+	}
+	e.compare()
+	return e.readListing(ctx, q)
+}
+
+func scanBorn(text string) (hansard.Meta, error) {
+	var b bornMeta
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return hansard.Meta{}, fmt.Errorf("hansard_sessions.born: %w", err)
+	}
+	return hansard.Meta{Title: b.Title, Labels: b.Labels, State: []byte(b.State)}, nil
+}
+
+func (e *examination) readLog(ctx context.Context, q querier) error {
+	rows, err := q.Query(ctx, verifyLog, string(e.id))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var ev hansard.Event
+		var size *int32
+		if err := scanEvent(more{rows, &size}, &ev); err != nil {
+			return err
+		}
+		e.event(&ev)
+		if size != nil && ev.Seq+hansard.Seq(*size)-1 > e.head.last {
+			e.found("the batch at seq %d has %d events, which is more than there are", ev.Seq, *size)
+		}
+	}
+	return rows.Err()
+}
+
+// more is a row whose last column goes elsewhere.
+type more struct {
+	pgx.Row
+	last any
+}
+
+func (m more) Scan(into ...any) error { return m.Row.Scan(append(into, m.last)...) }
+
+func (e *examination) event(ev *hansard.Event) {
+	if ev.Seq != e.seq+1 {
+		e.found("seq %d follows seq %d", ev.Seq, e.seq)
+	}
+	if !json.Valid(ev.Data) {
+		e.found("the data of seq %d is not JSON", ev.Seq)
+	}
+	if err := e.grants.Next(ev); err != nil {
+		e.found("%v", err)
+	}
+	meta, err := hansard.ApplyPatch(e.grown, ev.Patch)
+	if err != nil {
+		e.found("the patch of seq %d: %v", ev.Seq, err)
+	}
+	if e.wrong == "" {
+		e.seq, e.grown = ev.Seq, meta
+	}
+	e.bytes += int64(len(ev.Data))
+	if ev.Seq == e.head.last && !ev.Time.Equal(e.head.updated) {
+		e.found("it was updated at %v, its last event says %v", e.head.updated, ev.Time)
+	}
+}
+
+// compare holds what is kept about the session against its log.
+func (e *examination) compare() {
+	current := hansard.Grant("")
+	if e.grants.Current != nil {
+		current = e.grants.Current.Grant
+	}
+	held := hansard.Grant("")
+	if e.head.turn != nil {
+		held = e.head.turn.Grant
+	}
+	switch {
+	case e.wrong != "": // one thing leads to another
+	case e.seq != e.head.last:
+		e.found("the last seq is said to be %d, the log has %d", e.head.last, e.seq)
+	case e.bytes != e.head.bytes:
+		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
+	case current != held || e.grants.Last != e.head.newest:
+		e.found("the turn is said to be %q behind %q, the log says %q behind %q", held, e.head.newest, current, e.grants.Last)
+	case e.meta.Title != e.grown.Title || !maps.Equal(e.meta.Labels, e.grown.Labels) || !bytes.Equal(e.meta.State, e.grown.State):
+		e.found("its metadata is not what its patches lead to")
+	}
+}
+
+func (e *examination) readListing(ctx context.Context, q querier) error {
+	rows, err := q.Query(ctx, verifyList, string(e.id))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var label string
+		listed := e.head.updated
+		if err := rows.Scan(&label, &listed); err != nil {
+			return err
+		}
+		got = append(got, label)
+		if listed.After(e.head.updated) || !listed.Add(span).After(e.head.updated) {
+			e.found("it is listed under %v, and was updated at %v", listed.UTC(), e.head.updated)
+		}
+	}
+	want := listingLabels(e.meta.Labels)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		e.found("it is listed as %q, its labels say %q", got, want)
+	}
+	return rows.Err()
+}
+
+// Repair implements [hansard.Checker]: a session that is sound is left alone, and
+// for one that is not there is nothing here that a backup would not do better.
+func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
+	f, err := s.verify(ctx, id)
+	if err != nil {
+		return hansard.Repaired{}, err
+	}
+	if f.Level == hansard.LevelDamage {
+		return hansard.Repaired{}, &repairError{f.Message}
+	}
+	return hansard.Repaired{Session: id, Events: f.Events}, nil
+}
+
+type repairError struct{ what string }
+
+func (e *repairError) Error() string        { return "the tables were changed by somebody else: " + e.what }
+func (e *repairError) Is(target error) bool { return target == hansard.ErrUnsupported }
+func (e *repairError) Hint() string {
+	return "restore the database from a backup, or copy what is sound: hansard copy"
+}

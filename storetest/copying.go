@@ -1,0 +1,284 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// RunCopy checks that an engine exports and imports as [hansard.Copy] needs it.
+// The other store is one that is known to do so, of any engine, and empty.
+func RunCopy(t *testing.T, e Engine, other func(t testing.TB) hansard.Store) {
+	t.Run("out", func(t *testing.T) { copyBetween(t, e.Open(t), other(t)) })
+	t.Run("in", func(t *testing.T) { copyBetween(t, other(t), e.Open(t)) })
+	t.Run("refused", func(t *testing.T) { copyRefused(t, e.Open(t)) })
+}
+
+// copySource fills a store with sessions of all kinds.
+func copySource(t testing.TB, s hansard.Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Create(ctx, "rich", richMeta)
+	must(err)
+	_, err = s.Create(ctx, "empty", hansard.Meta{Title: "nothing yet", State: []byte(`{ "spaced" : 1.50 }`)})
+	must(err)
+	_, err = s.Create(ctx, "gone", hansard.Meta{})
+	must(err)
+	for i := range 30 {
+		b := texts(fmt.Sprint("a ", i), "b\u2028\n")
+		if i%3 == 0 {
+			b.Key = fmt.Sprint("key ", i)
+		}
+		if i%4 == 0 {
+			b.Patch = &hansard.Patch{Title: ptr(fmt.Sprint("title ", i)), Labels: map[string]*string{"n": ptr(fmt.Sprint(i)), "odd": nil}, State: fmt.Appendf(nil, `{"n":%d}`, i)}
+		}
+		b.Create = true
+		_, err := s.Append(ctx, "rich", b)
+		must(err)
+		_, err = s.Append(ctx, "Made-By:append", hansard.Batch{Events: b.Events, Key: b.Key, Create: true})
+		must(err)
+		if i < 3 {
+			_, err = s.Append(ctx, "gone", b)
+			must(err)
+		}
+	}
+	must(s.Delete(ctx, "gone", ""))
+	large := hansard.Batch{Key: "large", Create: true}
+	for i := range 2500 {
+		large.Events = append(large.Events, text(fmt.Sprint("large ", i)))
+	}
+	for range 2 {
+		_, err = s.Append(ctx, "large", large)
+		must(err)
+		large.Key = ""
+	}
+	// A turn that was released, one that was stolen, one that is held.
+	first, err := s.Acquire(ctx, "rich", hansard.Claim{Label: "first"})
+	must(err)
+	_, err = s.Append(ctx, "rich", hansard.Batch{Events: texts("under the first").Events, Turn: first.Grant})
+	must(err)
+	must(s.Release(ctx, "rich", first.Grant))
+	_, err = s.Acquire(ctx, "rich", hansard.Claim{Label: "second"})
+	must(err)
+	third, err := s.Acquire(ctx, "rich", hansard.Claim{Label: "third", Steal: "it hangs", Exclusive: true, TTL: time.Hour})
+	must(err)
+	_, err = s.Append(ctx, "rich", hansard.Batch{Events: texts("under the third").Events, Turn: third.Grant, Key: "third"})
+	must(err)
+}
+
+func copyBetween(t *testing.T, from, to hansard.Store) {
+	src, ok := from.(hansard.Exporter)
+	if !ok {
+		t.Fatalf("%T exports nothing", from)
+	}
+	dst, ok := to.(hansard.Importer)
+	if !ok {
+		t.Fatalf("%T imports nothing", to)
+	}
+	defer func() {
+		if err := errors.Join(src.Close(), dst.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	copySource(t, src)
+	// Interrupted in the middle of each session, and begun again.
+	interrupted := &lame{Importer: dst, parts: 1}
+	for range 20 {
+		if whole := copyAll(t, src, interrupted); whole {
+			break
+		}
+		interrupted.parts = 1
+	}
+	if !copyAll(t, src, dst) {
+		t.Fatal("the copy is not whole")
+	}
+	for c, err := range hansard.Copy(t.Context(), src, dst) {
+		if err != nil || c.Err != nil || c.Added != 0 {
+			t.Errorf("once more: %+v, %v", c, err)
+		}
+	}
+	same(t, src, dst)
+	liveOn(t, dst)
+}
+
+// lame is a store that fails after so many parts.
+type lame struct {
+	hansard.Importer
+	parts int
+}
+
+var errLame = errors.New("interrupted")
+
+func (l *lame) Import(ctx context.Context, p hansard.Part) error {
+	if l.parts--; l.parts < 0 {
+		return errLame
+	}
+	return l.Importer.Import(ctx, p)
+}
+
+func copyAll(t *testing.T, src hansard.Exporter, dst hansard.Importer) (whole bool) {
+	t.Helper()
+	whole = true
+	for c, err := range hansard.Copy(t.Context(), src, dst) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Err != nil && !errors.Is(c.Err, errLame) {
+			t.Fatalf("session %s: %v", c.Session, c.Err)
+		}
+		whole = whole && c.Err == nil
+	}
+	return whole
+}
+
+// same compares two stores.
+func same(t *testing.T, src, dst hansard.Exporter) {
+	t.Helper()
+	ctx := t.Context()
+	want, err := snapshot(ctx, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := snapshot(ctx, dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d sessions, want %d", len(got), len(want))
+	}
+	for id := range want {
+		if diff := diffInfo(got[id].info, want[id].info); diff != "" {
+			t.Errorf("session %s: %s", id, diff)
+		}
+		if diff := diffEvents(got[id].events, want[id].events); diff != "" {
+			t.Errorf("session %s: %s", id, diff)
+		}
+		sameSequence(t, "keys of "+string(id), src.Keys(ctx, id, 0), dst.Keys(ctx, id, 0))
+	}
+	if _, err := dst.Stat(ctx, "gone"); !errors.Is(err, hansard.ErrDeleted) {
+		t.Errorf("the deleted session: %v", err)
+	}
+}
+
+// sameSequence compares what two iterations give.
+func sameSequence[T comparable](t *testing.T, what string, want, got iter.Seq2[T, error]) {
+	t.Helper()
+	next, stop := iter.Pull2(got)
+	defer stop()
+	for w, err := range want {
+		g, gotErr, _ := next()
+		if err != nil || gotErr != nil || g != w {
+			t.Errorf("%s: %v, %v; want %v, %v", what, g, gotErr, w, err)
+			return
+		}
+	}
+	if g, _, more := next(); more {
+		t.Errorf("%s: and %v besides", what, g)
+	}
+}
+
+// liveOn uses a copy as the store it is: keys, turns and seqs go on where they were.
+func liveOn(t *testing.T, s hansard.Importer) {
+	t.Helper()
+	ctx := t.Context()
+	if r, err := s.Append(ctx, "Made-By:append", keyed("key 3", "a 3", "b\u2028\n")); err != nil || !r.Replayed || r.First != 7 {
+		t.Errorf("a key of the source: %+v, %v", r, err)
+	}
+	if _, err := s.Append(ctx, "Made-By:append", keyed("key 3", "other")); !errors.Is(err, hansard.ErrKeyReused) {
+		t.Errorf("a key of the source with other content: %v", err)
+	}
+	if r, err := s.Append(ctx, "Made-By:append", texts("and on")); err != nil || r.First != 61 {
+		t.Errorf("the next append: %+v, %v", r, err)
+	}
+	if _, err := s.Append(ctx, "rich", texts("kept out")); !errors.Is(err, hansard.ErrHeld) {
+		t.Errorf("an append against an exclusive turn of the source: %v", err)
+	}
+	info, err := s.Stat(ctx, "rich")
+	if err != nil || info.Turn == nil {
+		t.Fatalf("the turn of the source: %+v, %v", info.Turn, err)
+	}
+	if _, err := s.Append(ctx, "rich", hansard.Batch{Events: texts("under it").Events, Turn: info.Turn.Grant}); err != nil {
+		t.Errorf("an append under the grant of the source: %v", err)
+	}
+	next, err := s.Acquire(ctx, "rich", hansard.Claim{Steal: "the copy is mine"})
+	if err != nil || next.Grant.Number() != info.Turn.Grant.Number()+1 {
+		t.Errorf("the next grant: %+v, %v", next, err)
+	}
+	if c, ok := s.(hansard.Checker); ok {
+		for f, err := range c.Verify(ctx, "") {
+			if err != nil || f.Level == hansard.LevelDamage {
+				t.Errorf("Verify says %+v, %v", f, err)
+			}
+		}
+	}
+}
+
+func copyRefused(t *testing.T, s hansard.Store) {
+	dst := s.(hansard.Importer)
+	defer dst.Close()
+	ctx := t.Context()
+	made := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	event := func(seq hansard.Seq) hansard.Event {
+		e := text("x")
+		e.Kind, e.Seq, e.Time = hansard.KindMessage, seq, made.Add(time.Duration(seq)*time.Second)
+		return e
+	}
+	part := func(id hansard.SessionID, events ...hansard.Event) hansard.Part {
+		return hansard.Part{Origin: hansard.Origin{ID: id, Created: made}, Events: events}
+	}
+	check := func(what string, p hansard.Part, want error) {
+		t.Helper()
+		if err := dst.Import(ctx, p); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+	check("a part", part("s", event(1), event(2)), nil)
+	check("the same part again", part("s", event(1), event(2)), hansard.ErrConflict)
+	check("a gap", part("s", event(4)), hansard.ErrConflict)
+	check("a gap inside", part("s", event(3), event(5)), hansard.ErrInvalid)
+	check("not at the beginning", part("new", event(2)), hansard.ErrConflict)
+	check("no id", part(""), hansard.ErrInvalid)
+	check("no time of creation", hansard.Part{Origin: hansard.Origin{ID: "new"}}, hansard.ErrInvalid)
+	other := part("s", event(3))
+	other.Created = made.Add(time.Hour)
+	check("another session of the id", other, hansard.ErrExists)
+	stale := event(3)
+	stale.Turn = "1-0123456789abcdef"
+	check("a write under a grant that was never given", part("s", stale), hansard.ErrInvalid)
+	badKey := part("s", event(3))
+	badKey.Keys = []hansard.KeyUse{{Key: "k", Hash: "h", First: 3, Last: 4}}
+	check("a key past the end", badKey, hansard.ErrInvalid)
+	bad := event(3)
+	bad.Data = []byte("{")
+	check("data that is no JSON", part("s", bad), hansard.ErrInvalid)
+	unknown := event(3)
+	unknown.Time = time.Time{}
+	check("no time", part("s", unknown), hansard.ErrInvalid)
+	if _, err := dst.Stat(ctx, "new"); !errors.Is(err, hansard.ErrNotFound) {
+		t.Errorf("a refused part made the session: %v", err)
+	}
+	if log := ReadAll(t, dst, "s"); len(log) != 2 || !log[1].Time.Equal(made.Add(2*time.Second)) {
+		t.Errorf("the log is %s", show(log))
+	}
+	gone := part("s")
+	gone.Deleted = true
+	check("a tombstone", gone, nil)
+	check("behind a tombstone", part("s", event(3)), hansard.ErrDeleted)
+	never := part("never")
+	never.Deleted = true
+	check("a tombstone of a session that was not here", never, nil)
+	if _, err := dst.Create(ctx, "never", hansard.Meta{}); !errors.Is(err, hansard.ErrDeleted) {
+		t.Errorf("Create behind a tombstone: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package browser
+
+import (
+	"testing"
+
+	"hansard"
+)
+
+// TestMarkdown: what people and models write is rendered as they mean it, and what
+// is not understood stays text.
+func TestMarkdown(t *testing.T) {
+	_, url := serve(t)
+	p := newTab(t, url)
+	p.open("/")
+	for _, c := range []struct{ text, html string }{
+		{"plain", "<p>plain</p>"},
+		{"two\nlines", "<p>two<br>lines</p>"},
+		{"one\n\ntwo", "<p>one</p><p>two</p>"},
+		{"**bold** and *em* and __b__ and _e_ and ~~gone~~", "<p><strong>bold</strong> and <em>em</em> and <strong>b</strong> and <em>e</em> and <del>gone</del></p>"},
+		{"***both***", "<p><strong><em>both</em></strong></p>"},
+		{"**a *b* c**", "<p><strong>a <em>b</em> c</strong></p>"},
+		{"snake_case_name and 2 * 3 * 4 and ** and *", "<p>snake_case_name and 2 * 3 * 4 and ** and *</p>"},
+		{"`code` and ``a ` b``", "<p><code>code</code> and <code>a ` b</code></p>"},
+		{"`*not em*` \\*nor this\\*", "<p><code>*not em*</code> *nor this*</p>"},
+		{"an `unfinished code", "<p>an `unfinished code</p>"},
+		{"# One\n## Two ##\n####### seven", "<h3>One</h3><h4>Two</h4><p>####### seven</p>"},
+		{"- a\n- b\n  - c\n  - d\n- e", "<ul><li><p>a</p></li><li><p>b</p><ul><li><p>c</p></li><li><p>d</p></li></ul></li><li><p>e</p></li></ul>"},
+		{"3. three\n4. four", `<ol start="3"><li><p>three</p></li><li><p>four</p></li></ol>`},
+		{"1. one\n   - in it\n2. two", "<ol><li><p>one</p><ul><li><p>in it</p></li></ul></li><li><p>two</p></li></ol>"},
+		{"text\n- a list", "<p>text</p><ul><li><p>a list</p></li></ul>"},
+		{"> quoted\n> **more**\n\nafter", "<blockquote><p>quoted<br><strong>more</strong></p></blockquote><p>after</p>"},
+		{"---", "<hr>"},
+		{"| a | b |\n|---|--:|\n| 1 | `2|3` |\n\nx", `<div class="table" tabindex="0"><table><thead><tr><th>a</th><th class="right">b</th></tr></thead><tbody><tr><td>1</td><td class="right">` + "`2" + `</td></tr></tbody></table></div><p>x</p>`},
+		{"a | b", "<p>a | b</p>"},
+		{"<b>no markup</b> &amp; &lt;", "<p>&lt;b&gt;no markup&lt;/b&gt; &amp;amp; &amp;lt;</p>"},
+		{"[text](https://a.example/x?y=1&z)", `<p><a href="https://a.example/x?y=1&amp;z" rel="noopener noreferrer nofollow" target="_blank" title="https://a.example/x?y=1&amp;z">text</a></p>`},
+		{"[no](javascript:x)", `<p><span title="javascript:x">no</span></p>`},
+		{"[no](/relative) [nor](#/s/x)", `<p><span title="/relative">no</span> <span title="#/s/x">nor</span></p>`},
+		{"[unfinished](https://a.example", `<p>[unfinished](<a href="https://a.example/" rel="noopener noreferrer nofollow" target="_blank" title="https://a.example/">https://a.example</a></p>`},
+		{"see https://a.example/b_c_d.", `<p>see <a href="https://a.example/b_c_d" rel="noopener noreferrer nofollow" target="_blank" title="https://a.example/b_c_d">https://a.example/b_c_d</a>.</p>`},
+		{"<mailto:a@b.example>", `<p><a href="mailto:a@b.example" rel="noopener noreferrer nofollow" target="_blank" title="mailto:a@b.example">mailto:a@b.example</a></p>`},
+		{"![alt](https://a.example/x.png)", `<p><a href="https://a.example/x.png" rel="noopener noreferrer nofollow" target="_blank" title="https://a.example/x.png">🖼 alt</a></p>`},
+		{"![alt](data:image/png;base64,AAAA)", `<p><img class="picture" src="data:image/png;base64,AAAA" alt="alt" loading="lazy" decoding="async"></p>`},
+		{"- [x] done\n- [ ] open", `<ul><li class="task"><span class="box" role="img" aria-label="done">☑</span><p>done</p></li><li class="task"><span class="box" role="img" aria-label="open">☐</span><p>open</p></li></ul>`},
+		{"a\r\nb\rc", "<p>a<br>b<br>c</p>"},
+		{"", ""},
+	} {
+		got := eval[string](p, `import("/markdown.js").then(({ markdown }) => { const e = document.createElement("div"); e.append(markdown(%q)); return e.innerHTML; })`, c.text)
+		if got != c.html {
+			t.Errorf("%q\n became %s\n    want %s", c.text, got, c.html)
+		}
+	}
+	code := eval[string](p, `import("/markdown.js").then(({ markdown }) => [...markdown(%q).querySelectorAll(".code")].map((e) => e.querySelector("span").textContent + ":" + e.querySelector("code").textContent).join("|"))`,
+		"```go\nfunc a() {\n\t**x**\n}\n```\n~~~\n```\n~~~\n- in a list\n  ```js\n  y\n  ```\n```unfinished\nz")
+	if want := "go:func a() {\n\t**x**\n}|:```|js:y|unfinished:z"; code != want {
+		t.Errorf("the code is %q, want %q", code, want)
+	}
+}
+
+// TestShapes: the parts that people want to read are found in the common shapes of
+// data, and the rest stays JSON.
+func TestShapes(t *testing.T) {
+	_, url := serve(t)
+	p := newTab(t, url)
+	p.open("/")
+	const png = "data:image/png;base64,AAAA"
+	for _, c := range []struct{ kind, data, parts string }{
+		{"message", `"hi"`, "text hi"},
+		{"message", `{"text":"hi"}`, "text hi"},
+		{"message", `{"role":"user","content":"hi"}`, "text hi"},
+		{"message", `{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"` + png + `"}}]}`, "text look; image"},
+		{"message", `[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"` + png + `"}]`, "text a; image"},
+		{"message", `[{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://a.example/b.png"}}]`, "image; remote https://a.example/b.png"},
+		{"message", `{"type":"image","data":"AAAA","mimeType":"image/webp"}`, "image"},
+		{"message", `{"type":"message","role":"assistant","id":"msg_1","status":"completed","content":[{"type":"output_text","text":"hi","annotations":[]}]}`, "text hi"},
+		{"message", `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`, `call c1 f {"a":1}`},
+		{"message", `[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"tool_use","id":"t1","name":"f","input":{"a":1}}]`, `thinking hm; call t1 f {"a":1}`},
+		{"message", `[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"ok"}],"is_error":true}]`, "result t1 failed: text ok"},
+		{"message", `{"role":"tool","tool_call_id":"c1","content":"ok"}`, "result c1: text ok"},
+		{"message", `{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"why"}]}`, "thinking why"},
+		{"tool_call", `{"type":"function_call","call_id":"c1","name":"f","arguments":"not json"}`, `call c1 f "not json"`},
+		{"tool_call", `{"name":"search","q":"Paris"}`, `call  search {"q":"Paris"}`},
+		{"tool_call", `{"tool":"search","args":{"q":"Paris"},"id":7}`, `call 7 search {"q":"Paris"}`},
+		{"tool_call", `["f"]`, `json ["f"]`},
+		{"tool_result", `{"type":"function_call_output","call_id":"c1","output":"{\"n\":2}"}`, `result c1: json {"n":2}`},
+		{"tool_result", `{"id":"c1","error":"no such file"}`, "result c1 failed: text no such file"},
+		{"tool_result", `"done"`, "result : text done"},
+		{"tool_result", `[1,2]`, "result : json [1,2]"},
+		{"summary", `{"from":1,"to":9,"text":"all"}`, "text all"},
+		{"note", `{"a":1}`, `json {"a":1}`},
+		{"message", `{"content":"hi","score":3}`, `text hi; json {"score":3}`},
+		{"message", `{"content":{"odd":1}}`, `json {"content":{"odd":1}}`},
+		{"message", `["a","b"]`, `json ["a","b"]`},
+		{"message", `null`, `json null`},
+		{"message", `[]`, `json []`},
+		{"message", `12`, `json 12`},
+		{"message", `{"type":"web_search_call","id":"ws_1","status":"completed"}`, `json {"type":"web_search_call","id":"ws_1","status":"completed"}`},
+	} {
+		got := eval[string](p, `import("/content.js").then(({ parts }) => {
+			const one = (p) => p.is == "result" ? "result " + p.id + (p.failed ? " failed" : "") + ": " + p.parts.map(one).join(", ")
+				: p.is == "call" ? "call " + p.id + " " + p.name + " " + JSON.stringify(p.input) : p.is == "json" ? "json " + JSON.stringify(p.value) : p.is == "remote" ? "remote " + p.url : p.is == "image" ? "image" : p.is + " " + p.text;
+			return parts(JSON.parse(%q), %q).map(one).join("; ");
+		})`, c.data, c.kind)
+		if got != c.parts {
+			t.Errorf("%s %s\n became %s\n    want %s", c.kind, c.data, got, c.parts)
+		}
+	}
+}
+
+// TestPairs: calls and results find each other also when one of them comes into the
+// page later, and what changes with an event is told.
+func TestPairs(t *testing.T) {
+	s, url := serve(t)
+	tool := func(kind string, data map[string]any) hansard.Event {
+		e := says("assistant", "planner", data)
+		e.Kind = kind
+		return e
+	}
+	append1(t, s, "tools", tool("tool_call", map[string]any{"id": "a", "name": "first", "args": map[string]any{"x": 1}}))
+	append1(t, s, "tools", tool("tool_call", map[string]any{"id": "b", "name": "second", "args": map[string]any{"y": 2}}))
+	p := newTab(t, url)
+	p.open("/#token=" + token)
+	p.click(`.sessions a[href$="tools"]`)
+	p.live()
+	p.until(`document.querySelectorAll(".tool.call").length == 2 && !document.querySelector(".state.done, .state.failed")`)
+	append1(t, s, "tools", tool("tool_result", map[string]any{"id": "b", "error": "it broke"}))
+	append1(t, s, "tools", tool("tool_result", map[string]any{"id": "a", "output": "fine"}))
+	p.until(`document.querySelector('[data-seq="2"] .state.failed') && document.querySelector('[data-seq="1"] .state.done')`)
+	p.until(`document.querySelector('[data-seq="3"] .tool-name').textContent == "second" && document.querySelector('[data-seq="4"] .tool-name').textContent == "first"`)
+	if eval[bool](p, `document.querySelector(".tool").open`) {
+		t.Error("a tool is not folded")
+	}
+	p.click(`[data-seq="4"] summary`)
+	p.until(`document.querySelector('[data-seq="4"] .tool-body')?.innerText == "fine"`)
+	// The event as it is stored.
+	eval[bool](p, `(document.querySelector('[data-seq="4"] .raw').click(), true)`)
+	p.until(`JSON.parse(document.querySelector('[data-seq="4"] .raw-box code').textContent).seq == 4`)
+}
