@@ -3,7 +3,7 @@
 GO ?= go
 BIN := $(CURDIR)/dist/hansard
 
-.PHONY: help build try test check unit race torture cross lint bench fuzz packages clean
+.PHONY: help build serve demo try browser test check unit race torture cross lint bench fuzz packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -11,18 +11,28 @@ help: ## list the targets
 build: ## build the command into dist/
 	$(GO) build -o $(BIN) ./cmd/hansard
 
+serve: build ## the main job: a server with its page, on the embedded store
+	$(BIN) serve
+
+demo: build ## fill that store with agents talking, to have something to look at
+	$(BIN) demo
+
 try: build ## make a store in a temporary directory and use it
 	@scripts/try $(BIN)
 
-test: packages check cross unit race ## everything: what CI runs
+test: packages check cross unit race browser ## everything: what CI runs
 	@scripts/summary
 
 packages: ## install what the tests need (Debian)
 	@scripts/packages
 
+browser: ## the page in a real browser
+	@test/browser/run
+
 check: ## formatting and vet
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
+	cd test/browser && $(GO) vet -mod=mod ./...
 
 cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
@@ -32,7 +42,9 @@ unit: ## all tests
 	@scripts/gotest -timeout 40m ./...
 
 race: ## the contract under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./memstore . && CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m . ./memstore ./httpd
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete|turn)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...

@@ -20,6 +20,13 @@ import (
 // fairness depends on it: who gets the turn is decided in the commit.
 
 const (
+	// turnPoll is how often who is next looks whether the holder still lives: a
+	// death wakes nobody. Who waits long looks less often.
+	turnPoll    = 50 * time.Millisecond
+	turnPollMax = 250 * time.Millisecond
+	// turnPause is what is between two looks at least, in a session in which much
+	// happens.
+	turnPause = 2 * time.Millisecond
 	// courtesyMax is how long a claimant lets others go first: a waiter that
 	// is stopped costs no more than this.
 	courtesyMax = 100 * time.Millisecond
@@ -44,6 +51,8 @@ type claimant struct {
 	// ahead how many they are.
 	courteous time.Duration
 	ahead     int
+	looked    time.Duration
+	poll      time.Duration
 	point     *waitPoint
 	woken     <-chan struct{}
 }
@@ -124,6 +133,13 @@ func (s *Store) othersFirst(w *claimant) (bool, error) {
 	now := s.cfg.mono()
 	if w.courteous != 0 && now-w.courteous >= courtesyMax {
 		return false, nil
+	}
+	if w.courteous == 0 && w.ahead > 1 {
+		// One of those who were ahead had the turn meanwhile, the others are
+		// still: not all have to look again at once.
+		w.ahead--
+		w.courteous = max(now, 1)
+		return true, nil
 	}
 	var err error
 	if w.ahead, err = s.olderWaiters(w); err != nil || w.ahead == 0 {
@@ -224,36 +240,58 @@ func (s *Store) withdraw(name string) {
 // is the end of its waiting.
 func (s *Store) await(ctx context.Context, w *claimant, held *hansard.Turn) error {
 	s.announce(w)
-	pause := turnPoll
-	if held == nil {
-		pause = min(pause, courtesyPoll*time.Duration(1+w.ahead))
-	}
-	if left := w.claim.Wait - (s.cfg.mono() - w.began); held != nil && w.claim.Wait < hansard.Forever {
-		pause = min(pause, max(left, 0))
-	}
+	pause := s.pause(w, held)
 	if s.cfg.sleep != nil {
 		s.cfg.sleep(pause)
 		return s.waitOver(ctx, w, held)
 	}
-	if w.point == nil && !s.cfg.inline {
-		// From now on somebody wakes us; what came before is looked at again.
-		w.point = s.waiters.join(s, w.name)
-		return nil
-	}
-	first := w.first
 	if w.isFirst() {
-		first = nil
+		if w.point == nil && !s.cfg.inline {
+			// From now on somebody wakes us; what came before is looked at again.
+			w.point = s.waiters.join(s, w.name)
+			return nil
+		}
+		rest := turnPause - (s.cfg.mono() - w.looked)
+		s.sleep(ctx, rest, nil, nil) // what wakes us meanwhile is not lost
+		s.sleep(ctx, pause-rest, w.woken, nil)
+	} else {
+		s.sleep(ctx, pause, nil, w.first)
 	}
-	timer := time.NewTimer(pause)
+	return s.waitOver(ctx, w, held)
+}
+
+// pause is how long a claimant waits before it looks again, if nothing wakes it.
+// Only the first in line has something to look for.
+func (s *Store) pause(w *claimant, held *hansard.Turn) time.Duration {
+	left := hansard.Forever
+	if w.claim.Wait < hansard.Forever {
+		left = max(0, w.claim.Wait-(s.cfg.mono()-w.began))
+	}
+	switch {
+	case held == nil:
+		return min(turnPoll, courtesyPoll*time.Duration(1+w.ahead))
+	case !w.isFirst():
+		return left
+	}
+	w.poll = min(max(turnPoll, w.poll*5/4), turnPollMax)
+	return min(w.poll, left)
+}
+
+// sleep waits for a time, the end of the context or of the store, or one of two
+// channels.
+func (s *Store) sleep(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-s.closing:
-	case <-w.woken:
-	case <-first:
+	case <-a:
+	case <-b:
 	case <-timer.C:
 	}
-	return s.waitOver(ctx, w, held)
 }
 
 // waitOver is why a claimant stops waiting, if it does.

@@ -494,6 +494,7 @@ func appendGarbage(w *written, sm *sample, try func(string, []byte)) {
 
 func changeWhole(w *written, sm *sample, try func(string, []byte)) {
 	try("the log of another session", sm.logs["other"].log)
+	try("the log of another session behind a line", append([]byte("x\n"), sm.logs["other"].log...))
 	try("CRLF", bytes.ReplaceAll(w.log, []byte("\n"), []byte("\r\n")))
 	try("CR", bytes.ReplaceAll(w.log, []byte("\n"), []byte("\r")))
 	try("BOM", append([]byte("\xef\xbb\xbf"), w.log...))

@@ -54,7 +54,7 @@ func (f *countFile) ReadAt(p []byte, off int64) (int, error) {
 func buildLog(id hansard.SessionID, uid uint64, n int, event func(i int) (e hansard.Event, key string)) []byte {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	log := appendHeader(nil, id, uid, now, 0, hansard.Meta{})
-	metaAt := int64(0)
+	metaAt, turnAt := int64(0), int64(0)
 	for i := range n {
 		e, key := event(i)
 		b := hansard.Batch{Events: []hansard.Event{e}, Patch: e.Patch}
@@ -64,9 +64,12 @@ func buildLog(id hansard.SessionID, uid uint64, n int, event func(i int) (e hans
 		if key != "" {
 			hash = hansard.ContentHash(events)
 		}
-		st := stamp{seq: hansard.Seq(i + 1), time: now.Add(time.Duration(i) * time.Millisecond).Format(timeLayout), metaAt: metaAt, prev: lineCRC(log)}
+		st := stamp{seq: hansard.Seq(i + 1), time: now.Add(time.Duration(i) * time.Millisecond).Format(timeLayout), metaAt: metaAt, turnAt: turnAt, prev: lineCRC(log)}
 		if b.Patch != nil {
 			metaAt = int64(len(log))
+		}
+		if e.Kind == hansard.KindTurn {
+			turnAt, st.turn = int64(len(log)), "1-00000000000000aa"
 		}
 		log = appendEvent(log, &st, encodeBody(nil, &events[0], key, hash))
 	}
@@ -148,6 +151,41 @@ func TestGrowthFirstAppend(t *testing.T) {
 		}
 		if c.bytes > 64<<10 {
 			t.Errorf("%d events: ten more appends read %d bytes %v", l.events, c.bytes, c.files)
+		}
+	}
+}
+
+// TestGrowthTurn: a fresh process finds the turn of a long log by two lines: the
+// last, and the one about the turn that it leads to.
+func TestGrowthTurn(t *testing.T) {
+	ctx := context.Background()
+	for _, l := range lengths {
+		var record hansard.TurnRecord
+		record.Change, record.Exclusive, record.TTL, record.Instance = hansard.TurnGranted, true, 1000, strings.Repeat("0", 32)
+		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) {
+			if i == 2 {
+				return record.Event(), ""
+			}
+			return pad(i, l.size), ""
+		})
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"long": log})
+		ro, c := readOnly(t, d)
+		info, err := ro.Stat(ctx, "long")
+		if err != nil || info.Turn == nil || info.Turn.Seq != 3 {
+			t.Fatalf("%d events: stat: %+v, %v", l.events, info, err)
+		}
+		limit := int64(64<<10 + 8*l.size)
+		if len(log) <= checkWhole {
+			limit += int64(len(log))
+		}
+		t.Logf("%d events, %d bytes: %d bytes in %d reads", l.events, len(log), c.bytes, c.reads)
+		if c.bytes > limit {
+			t.Errorf("%d events: finding the turn read %d bytes %v, want at most %d", l.events, c.bytes, c.files, limit)
+		}
+		// And one that writes: the holder is dead, the next grant is number 2.
+		s, _ := opened(t, d, 2)
+		if turn := take(t, s, "long", hansard.Claim{}); turn.Grant.Number() != 2 || int(turn.Seq) != l.events+1 {
+			t.Errorf("%d events: granted %+v", l.events, turn)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (r *rebuild) behindHeader(old vfs.File) error {
 		h.head = restoreHeader(region, r.id, h.first)
 		h.exact = h.head != nil
 	}
-	if !h.exact {
+	if !h.exact && h.lost() <= maxLost {
 		at, fixed := h.home()
 		h.head = newHead(at, fixed, r.id, r.s.cfg.random(), h.first)
 	}
@@ -63,7 +63,8 @@ func (r *rebuild) behindHeader(old vfs.File) error {
 	return nil
 }
 
-// run is lines that follow each other, from the beginning of a batch on.
+// run is lines that follow each other. The first may be in the middle of a batch: what
+// is missing of it is shown as lost.
 type run struct {
 	first   *line
 	last    *line // of the last whole batch
@@ -73,8 +74,7 @@ type run struct {
 	foreign bool   // it is there and another session's
 
 	prev   *line // the line before, whole batch or not
-	begun  bool
-	more   int // lines since the last whole batch
+	more   int   // lines since the last whole batch
 	places [2]place
 }
 
@@ -114,7 +114,7 @@ func longestRun(f vfs.File, id hansard.SessionID) (best *run, err error) {
 		switch {
 		case err != nil:
 			return best, nil
-		case l == nil:
+		case l == nil || l.Seq == 0 && l.Version == 0:
 			header = nil
 		case l.Version > 0:
 			if header, foreign = nil, l.crc; l.ID != string(id) && at == 0 {
@@ -150,17 +150,8 @@ func lastLineIn(b []byte, at int64) (*line, []byte, int64) {
 
 // add takes the next line, if it follows.
 func (r *run) add(l *line, b []byte, at int64) bool {
-	switch p := r.prev; {
-	case p == nil:
-		r.begun = l.Seq == 1 || l.Key != ""
-	case l.prev != p.crc || l.Seq != p.Seq+1 || p.Left > 0 && l.Left != p.Left-1 || p.Deleted:
+	if p := r.prev; p != nil && (l.prev != p.crc || l.Seq != p.Seq+1 || p.Left > 0 && l.Left != p.Left-1 || p.Deleted) {
 		return false
-	case !r.begun:
-		r.begun = p.Left == 0
-	}
-	if !r.begun {
-		r.prev = l
-		return true
 	}
 	if r.first == nil {
 		r.first, r.at = l, at
@@ -227,6 +218,9 @@ func offsetDigits(b []byte, member string) []byte {
 	}
 	return digits[:n]
 }
+
+// maxLost is how many events may be shown as lost: more is no log of ours.
+const maxLost = 1 << 20
 
 // maxSearched is how long a header may be that is searched for one wrong byte.
 const maxSearched = 4 << 10

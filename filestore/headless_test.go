@@ -38,7 +38,7 @@ func (w *written) wantHeadless(s *Store, d *vfs.Disk, log []byte, done hansard.R
 	}
 	if one, all := w.damagedAt(log); all {
 		lost, last := w.behind(log)
-		if last > 0 && (done.Events != last || done.Lost > lost) {
+		if last > 0 && (done.Events != last || done.Lost != lost) {
 			return fmt.Errorf("events %d to %d are behind the damage", lost+1, last)
 		}
 		if one && len(w.events) > 0 && !bytes.Equal(now, w.log) {
@@ -104,9 +104,8 @@ func (w *written) damagedAt(log []byte) (one, inPlace bool) {
 	return one, true
 }
 
-// behind is how many events may be lost of those before the whole batches behind the
-// damage, and their last seq; 0 if there are none. A batch that begins where the
-// damage ends can't be told from one that began before, unless it is the first.
+// behind is how many events are before the lines behind the damage, and the last seq;
+// 0 if there are none, or others, too.
 func (w *written) behind(log []byte) (lost, last hansard.Seq) {
 	from := len(log)
 	for from > 0 && log[from-1] == w.log[from-1] {
@@ -117,16 +116,12 @@ func (w *written) behind(log []byte) (lost, last hansard.Seq) {
 			return 0, 0 // there is something before it, too
 		}
 	}
-	for i, e := range w.ends {
-		if e.at < int64(from) || e.at == int64(len(log)) {
-			continue
+	at := int(w.ends[0].at)
+	for seq, l := range linesOf(w.log[at:]) {
+		if at >= from {
+			return hansard.Seq(seq), hansard.Seq(len(w.events))
 		}
-		if i > 0 {
-			if e = w.ends[i+1]; e.at == int64(len(log)) {
-				return 0, 0
-			}
-		}
-		return e.seq, w.ends[len(w.ends)-1].seq
+		at += len(l)
 	}
 	return 0, 0
 }
@@ -147,6 +142,11 @@ func TestRepairHeader(t *testing.T) {
 		{"something in front", func(log []byte) []byte { return append([]byte("x\n"), log...) }, "given", `{"a":1,"b":2}`, 0},
 		{"all of it", func(log []byte) []byte { clear(log[:bytes.IndexByte(log, '\n')]); return log }, "", `{"b":2}`, 0},
 		{"its line removed", func(log []byte) []byte { return log[bytes.IndexByte(log, '\n')+1:] }, "", `{"b":2}`, 0},
+		{"another event instead", func(log []byte) []byte {
+			e := text("foreign")
+			st := stamp{seq: 1, time: "2026-02-01T00:00:00.000000Z", prev: 77}
+			return append(appendEvent(nil, &st, encodeBody(nil, &e, "", "")), log[bytes.IndexByte(log, '\n')+1:]...)
+		}, "", `{"b":2}`, 0},
 		{"the first event, too", func(log []byte) []byte { clear(log[:len(linesOf(log)[0])+50]); return log }, "", `{"b":2}`, 1},
 		{"the patch, too", func(log []byte) []byte { clear(log[:len(log)-len(linesOf(log)[3])-20]); return log }, "", "", 2},
 	} {
@@ -179,8 +179,8 @@ func TestRepairHeader(t *testing.T) {
 				t.Fatalf("repair: %+v, %v", done, err)
 			}
 			info, err := s.Stat(ctx, "s")
-			if err != nil || info.Title != c.title || strings.Trim(string(info.State), " ") != c.state && !(c.state == "" && string(info.State) == "null") {
-				t.Errorf("title %q, state %s, %v; want %q, %s", info.Title, info.State, err, c.title, c.state)
+			if err != nil || info.Damaged() || info.Title != c.title || strings.Trim(string(info.State), " ") != c.state && !(c.state == "" && string(info.State) == "null") {
+				t.Errorf("title %q, state %s, %v, %v; want %q, %s", info.Title, info.State, info.Damage, err, c.title, c.state)
 			}
 			if r := add(3, hansard.Batch{}); !r.Replayed || r.First != 3 {
 				t.Errorf("key 3 again: %+v", r)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
+	"sync"
 
 	"hansard/internal/vfs"
 )
@@ -21,31 +23,92 @@ const (
 // is the table of the turns it keeps alive: see lease.go.
 type instance struct {
 	name string
-	f    vfs.File
+
+	mu    sync.Mutex // guards all below: the file is made anew if somebody removes it
+	f     vfs.File
+	inode uint64
+}
+
+func (i *instance) writeAt(b []byte, off int64) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_, err := i.f.WriteAt(b, off)
+	return err
 }
 
 // newInstance makes and locks this process's file, under write.lock.
 func (s *Store) newInstance() (*instance, error) {
-	name := fmt.Sprintf("%s/%016x%016x", instancesDir, s.cfg.random(), s.cfg.random())
-	f, err := s.fs.Open(name, vfs.Create|vfs.Exclusive)
-	if err != nil {
+	inst := &instance{name: fmt.Sprintf("%s/%016x%016x", instancesDir, s.cfg.random(), s.cfg.random())}
+	if err := inst.register(s.fs, make([]byte, tableAt+tableStart*recordWidth)); err != nil {
 		return nil, fmt.Errorf("register: %w", err)
 	}
-	// Blocking: somebody may be looking whether we live.
-	if err := f.Lock(vfs.LockExclusive); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("register: %w", err)
-	}
-	if _, err := f.WriteAt(make([]byte, tableAt+tableStart*recordWidth), 0); err != nil {
-		_ = f.Close()
-		_ = s.fs.Remove(name)
-		return nil, fmt.Errorf("register: %w", err)
-	}
-	inst := &instance{name: name, f: f}
 	s.leases.mu.Lock()
 	s.leases.inst = inst
 	s.leases.mu.Unlock()
 	return inst, nil
+}
+
+// register makes and locks the file, with this content.
+func (i *instance) register(fsys vfs.FS, content []byte) error {
+	f, err := fsys.Open(i.name, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return err
+	}
+	// Blocking: somebody may be looking whether we live.
+	if err := f.Lock(vfs.LockExclusive); err != nil {
+		_ = f.Close()
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	var inode uint64
+	if err == nil {
+		inode, err = f.Inode()
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = fsys.Remove(i.name)
+		return err
+	}
+	i.f, i.inode = f, inode
+	return nil
+}
+
+// registered tells whether the file is where others look for it.
+func (i *instance) registered(fsys vfs.FS) (bool, error) {
+	inode, _, err := fsys.Inode(i.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return err == nil && inode == i.inode, nil
+}
+
+// renew makes the file anew, under write.lock, if somebody removed or replaced it:
+// the others would take this process for dead.
+func (i *instance) renew(fsys vfs.FS) error {
+	if ok, err := i.registered(fsys); ok || err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old := i.f
+	size, err := old.Size()
+	if err != nil {
+		return err
+	}
+	content := make([]byte, size)
+	if _, err := old.ReadAt(content, 0); err != nil && err != io.EOF {
+		return err
+	}
+	if err := fsys.Remove(i.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := i.register(fsys, content); err != nil {
+		return err
+	}
+	_ = old.Close() // nobody can find it any more
+	return nil
 }
 
 // base is the name by which a turn's record calls an instance.
@@ -63,8 +126,7 @@ func markOf(name string) uint64 {
 func (i *instance) mark(slot int, mark uint64) error {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], mark)
-	_, err := i.f.WriteAt(b[:], int64(8*slot))
-	return err
+	return i.writeAt(b[:], int64(8*slot))
 }
 
 // eachOther calls fn with every other instance's open file.

@@ -163,7 +163,7 @@ func (l *leases) put(r *tableRecord) (slot int, err error) {
 }
 
 func (l *leases) write(slot int, r *tableRecord) error {
-	if _, err := l.inst.f.WriteAt(r.encode(), int64(tableAt+slot*recordWidth)); err != nil {
+	if err := l.inst.writeAt(r.encode(), int64(tableAt+slot*recordWidth)); err != nil {
 		return fmt.Errorf("write the instance file: %w", err)
 	}
 	return nil
@@ -308,10 +308,24 @@ func (l *leases) kept() (grants []grantOf) {
 	return grants
 }
 
-// keeps tells whether an instance is this process's.
-func (s *Store) keeps(instance string) bool {
+// keeps tells whether an instance is this process's, and seen as such by others.
+func (s *Store) keeps(instance string) (bool, error) {
 	l := &s.leases
 	l.mu.Lock()
+	inst := l.inst
+	l.mu.Unlock()
+	if inst == nil || inst.base() != instance {
+		return false, nil
+	}
+	return inst.registered(s.fs)
+}
+
+// stopAll is the end of all leases, with the process.
+func (l *leases) stopAll() {
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inst != nil && l.inst.base() == instance
+	for _, h := range l.held {
+		h.stop()
+	}
+	l.held = nil
 }

@@ -148,6 +148,10 @@ func (s *Store) list(ctx context.Context, q hansard.Query) ([]hansard.Info, erro
 		} else if ok {
 			info := all[i] // the catalog keeps its own
 			info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)
+			if info.Turn != nil {
+				turn := *info.Turn
+				info.Turn = &turn
+			}
 			infos = append(infos, info)
 		}
 	}

@@ -94,11 +94,16 @@ func (s *Store) patched(sess *session, p *hansard.Patch) (*metaState, error) {
 		}
 		sess.meta = m
 	}
-	meta, err := hansard.ApplyPatch(sess.meta.meta, p)
+	return sess.meta.after(p)
+}
+
+// after is the metadata behind one more patch.
+func (m *metaState) after(p *hansard.Patch) (*metaState, error) {
+	meta, err := hansard.ApplyPatch(m.meta, p)
 	if err != nil {
 		return nil, err
 	}
-	return &metaState{meta: meta, bytes: sess.meta.bytes + len(p.State) + 64, count: sess.meta.count + 1}, nil
+	return &metaState{meta: meta, bytes: m.bytes + len(p.State) + 64, count: m.count + 1}, nil
 }
 
 // lineAt reads a line of a session from its draft, from an entry that is not in

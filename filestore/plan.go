@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -84,10 +85,15 @@ func (p *plan) add(r *request) {
 		err = p.renew(sess, r)
 	case opRelease:
 		err = p.release(sess, r)
+	case opImport:
+		err = p.importPart(sess, r)
 	default:
 		err = p.append(sess, r)
 	}
 	r.err = err
+	if errors.Is(err, hansard.ErrHeld) && p.store.planted(plantHeldEarly) {
+		r.dep = 0
+	}
 }
 
 // create drafts the header of a new session.
@@ -203,7 +209,10 @@ func (p *plan) line(sess *session, st *stamp, body []byte) {
 	if room := len(body) + stampWidth + len(st.snap); cap(d.bytes)-len(d.bytes) < room {
 		d.bytes = slices.Grow(d.bytes, room) // doubles: many lines of one session
 	}
-	st.seq, st.time, st.metaAt, st.turnAt, st.prev = sess.seq+1, p.stamp, sess.metaAt, sess.turnAt, sess.crc
+	if st.time == "" { // else it happened elsewhere, before
+		st.time = p.stamp
+	}
+	st.seq, st.metaAt, st.turnAt, st.prev = sess.seq+1, sess.metaAt, sess.turnAt, sess.crc
 	n := len(d.bytes)
 	d.bytes = appendEvent(d.bytes, st, body)
 	sess.seq++

@@ -11,6 +11,7 @@ const (
 	plantLogBeforeSync       // write the logs before the ring is durable
 	plantNoChain             // take entries of another time for valid
 	plantReplayEarly         // answer a known key before its entry is durable
+	plantHeldEarly           // tell of a holder before his grant is durable
 	plantTrustControl        // believe the control file on first open
 	plantRetrySync           // call a failed sync again and believe it
 	plantNoRewrite           // believe a sync on a ring opened after somebody's failed

@@ -13,7 +13,7 @@ import (
 
 var plantNames = map[plant]string{
 	plantNoSync: "no sync", plantNoDirSync: "no directory sync", plantLogBeforeSync: "log before sync",
-	plantNoChain: "no chain", plantReplayEarly: "replay before durable",
+	plantNoChain: "no chain", plantReplayEarly: "replay before durable", plantHeldEarly: "holder told before his grant is durable",
 	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
 	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
 	plantAppendMode: "append mode", plantNoCopy: "log not copied",
@@ -50,6 +50,8 @@ func hunt(p plant) error {
 		return restoredLog(p)
 	case plantNoFence, plantErrorIsDead, plantLeaseLate:
 		disasters = append(disasters, huntTurns)
+	case plantHeldEarly:
+		disasters = append(disasters, huntTold)
 	case plantNoRewrite:
 		disasters = append(disasters, huntLateComer)
 	case plantNoCopy:
@@ -184,6 +186,17 @@ func huntReaders(seed uint64, p plant) error {
 // huntSharedKeys has all processes append under the same keys, and cuts the
 // power everywhere.
 func huntSharedKeys(seed uint64, p plant) error {
+	return huntStopped(seed, p, func(k *worker) { k.shared = true })
+}
+
+// huntTold does the same with processes that want the same turns.
+func huntTold(seed uint64, p plant) error {
+	return huntStopped(seed, p, func(k *worker) { k.taking = true })
+}
+
+// huntStopped stops one process between its writes and their syncs while others
+// do the same as it, and cuts the power everywhere.
+func huntStopped(seed uint64, p plant, work func(*worker)) error {
 	w := newWorld(seed)
 	w.plant = p
 	var states atomic.Int64
@@ -191,7 +204,7 @@ func huntSharedKeys(seed uint64, p plant) error {
 	var all []*worker
 	for i := range 3 {
 		k := w.spawn(fmt.Sprintf("P%d", i), 8, uint64(100+i))
-		k.shared = true
+		work(k)
 		all = append(all, k)
 	}
 	// The first one stops between each of its writes and the sync of it.

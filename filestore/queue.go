@@ -22,6 +22,7 @@ const (
 	opAcquire
 	opRenew
 	opRelease
+	opImport
 )
 
 // request is one write on its way through the commit.
@@ -39,7 +40,9 @@ type request struct {
 	bodies [][]byte // the events' lines, but for what the commit adds
 	inbox  bool     // an exclusive turn lets it in
 	claim  *hansard.Claim
-	size   int // more than its lines take
+	part   *hansard.Part // of opImport
+	left   []int         // and how many lines of their batches follow its lines
+	size   int           // more than its lines take
 
 	state atomic.Int32
 	done  chan struct{} // closed when receipt and err are set
@@ -150,11 +153,6 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 		case <-ctx.Done():
 			if r.state.CompareAndSwap(queued, withdrawn) {
 				return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
-			}
-			if r.op == opAcquire {
-				// A turn that is granted to nobody would be in everybody's way.
-				<-r.done
-				return r.receipt, r.err
 			}
 			return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
 		case <-timer.C:

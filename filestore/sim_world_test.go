@@ -83,6 +83,7 @@ type worker struct {
 	turns  map[hansard.SessionID]hansard.Grant // that it holds
 	done   bool
 	shared bool // do nothing but append under shared keys
+	taking bool // do nothing but take turns
 }
 
 // fail notes what a worker found wrong.
@@ -108,9 +109,14 @@ func (k *worker) run(n int) {
 		if k.p.Dead() {
 			return
 		}
-		if k.shared {
+		switch {
+		case k.shared:
 			k.appendShared(context.Background(), i)
-		} else {
+		case k.taking && i == 0:
+			k.append(context.Background(), "a", "")
+		case k.taking:
+			k.turn(context.Background(), "a")
+		default:
 			k.step()
 		}
 	}
@@ -168,6 +174,7 @@ func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
 		t, err := k.s.Acquire(ctx, id, hansard.Claim{Exclusive: k.rng.IntN(4) == 0})
 		if err != nil {
 			k.unless("acquire", err, hansard.ErrHeld, hansard.ErrNotFound, hansard.ErrDeleted)
+			k.told(err)
 			return
 		}
 		k.turns[id] = t.Grant
@@ -177,6 +184,15 @@ func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
 	default:
 		delete(k.turns, id)
 		k.unless("release", k.s.Release(ctx, id, g), hansard.ErrDeleted)
+	}
+}
+
+// told notes what a refusal says: that somebody was granted the turn. It must be
+// true for ever.
+func (k *worker) told(err error) {
+	var held *hansard.HeldError
+	if errors.As(err, &held) && !k.p.Dead() {
+		k.w.ledger.ack(held.Session, held.Turn.Seq, turnTag(held.Turn.Grant, held.Turn.Seq))
 	}
 }
 
@@ -246,6 +262,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 			}
 		}
 		k.unless("append to "+string(id), err, hansard.ErrDeleted, hansard.ErrHeld)
+		k.told(err)
 		return
 	}
 }

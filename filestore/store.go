@@ -11,8 +11,9 @@
 //
 // The files follow the data down: store → queue → commit → session → line →
 // journal → apply; recover and checkpoint beside them; read, wait, list, verify
-// and repair on the other side. ARCHITECTURE.md tells the life of one append,
-// FORMAT.md the bytes.
+// and repair on the other side. A turn is asked for in turn, waited for in
+// courtesy, decided in turnplan, kept alive in lease and watched in holder.
+// ARCHITECTURE.md tells the life of one append, FORMAT.md the bytes.
 //
 // Caveats: one machine. File systems on which flock does not reach all
 // processes (NFS, SMB, FUSE, …) are refused unless Options.AllowNetwork is set.

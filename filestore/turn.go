@@ -13,10 +13,6 @@ import (
 // has its lease: see turnplan.go for the first and lease.go for the second. Here
 // is the way to it, and the waiting.
 
-// turnPoll is how often a claimant looks whether the holder still lives: a death
-// wakes nobody.
-const turnPoll = 50 * time.Millisecond
-
 // Acquire implements [hansard.Store].
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
 	if err := s.usable(ctx, id); err != nil {
@@ -48,7 +44,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 // tryTurn looks at the turn and claims it if it is to be had and this claimant is
 // next. Else held is who has it, or nil when it is free for somebody else.
 func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn, held *hansard.Turn, err error) {
-	w.woken = nil
+	w.woken, w.looked = nil, s.cfg.mono()
 	if w.point != nil {
 		w.woken = s.waiters.channel(w.point) // before the look, or a wake between is lost
 	}
@@ -63,7 +59,7 @@ func (s *Store) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn,
 		granted, err = s.claim(ctx, w)
 		var heldErr *hansard.HeldError
 		if errors.As(err, &heldErr) {
-			w.courteous = 0
+			w.courteous, w.poll = 0, 0
 			return hansard.Turn{}, &heldErr.Turn, nil
 		}
 		return granted, nil, err
@@ -83,14 +79,30 @@ func (s *Store) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 		return hansard.Turn{}, err
 	}
 	if _, err := s.submit(ctx, r); err != nil {
-		// If it is in the log nevertheless, it is so as one given up.
-		s.giveUp(w.name, r.granted.Grant)
+		s.abandon(r)
 		return hansard.Turn{}, err
 	}
 	if s.planted(plantLeaseLate) {
 		return r.granted, s.keepAlive(w.name, &r.granted, 0)
 	}
 	return r.granted, nil
+}
+
+// abandon sees to it that a grant whose claimant did not wait for it is in nobody's
+// way: if it is in the log, or gets there, it is so as one given up.
+func (s *Store) abandon(r *request) {
+	select {
+	case <-r.done:
+		s.giveUp(r.name, r.granted.Grant)
+		return
+	default:
+	}
+	if r.state.Load() == taken {
+		go func() {
+			<-r.done // however slow the disk
+			s.giveUp(r.name, r.granted.Grant)
+		}()
+	}
 }
 
 // turnSize is more than a line about the turn takes, but for what a claim brings.
@@ -106,14 +118,18 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	}
 	name := encodeName(id)
 	t, err := s.readTurn(ctx, id)
+	if err == nil {
+		err = hansard.Fence(id, t.held, g, false)
+	}
+	if errors.Is(err, hansard.ErrFenced) || errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrNotFound) {
+		s.giveUp(name, g)
+	}
 	if err != nil {
 		return err
 	}
-	if err := hansard.Fence(id, t.held, g, false); err != nil {
-		s.giveUp(name, g)
+	if ours, err := s.keeps(t.instance); err != nil {
 		return err
-	}
-	if s.keeps(t.instance) {
+	} else if ours {
 		if ok, err := s.renewOwn(name, id, g); ok {
 			return err
 		}
@@ -168,6 +184,7 @@ func (s *Store) releaseAll(patience time.Duration) {
 	if len(all) > 0 {
 		s.submitAll(ctx, all)
 	}
+	s.leases.stopAll()
 }
 
 // Turn implements [hansard.Store].

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"hansard"
+	"hansard/internal/vfs"
 )
 
 // TestTurnSchedules defends: at most one grant is valid at any time, no write under
@@ -98,5 +101,63 @@ func restoredLog(p plant) error {
 func TestTurnRestoredLog(t *testing.T) {
 	if err := restoredLog(plantNone); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTurnTold: who is refused because of a holder was told what stays true,
+// wherever the power fails.
+func TestTurnTold(t *testing.T) {
+	for seed := range uint64(3) {
+		if err := huntTold(5000+seed, plantNone); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTurnCourtesyInOrder: who gives a turn back and asks for it again at once is
+// behind the one in another process who waits for it; one that waits and is stopped
+// is passed by.
+func TestTurnCourtesyInOrder(t *testing.T) {
+	const rounds = 10
+	for _, stopped := range []bool{false, true} {
+		w := newTurnWorld(1, turnChaos{})
+		var order []string
+		contend := func(k *turnProc) {
+			s, err := open(k.p, Options{LockWait: time.Hour}, w.config(k, uint64(k.index)))
+			if err != nil {
+				k.fail("open: %v", err)
+				return
+			}
+			_, err = s.Create(context.Background(), turnSession, hansard.Meta{})
+			k.unexpected("create", err, hansard.ErrExists)
+			for range rounds {
+				turn, err := s.Acquire(context.Background(), turnSession, hansard.Claim{Wait: time.Hour})
+				k.unexpected("acquire", err)
+				order = append(order, k.p.Name())
+				s.cfg.sleep(200 * time.Millisecond) // the other one comes to wait
+				k.unexpected("release", s.Release(context.Background(), turnSession, turn.Grant))
+			}
+		}
+		w.process("A", contend)
+		b := w.process("B", contend)
+		if stopped {
+			w.disk.OnOp(func(op vfs.Op) {
+				waits := op.Kind == vfs.OpClose && strings.HasPrefix(op.Name, instancesDir)
+				if op.Proc == "B" && len(order) == 5 && waits && b.resume == 0 {
+					b.p.Stop()
+					b.resume = w.clock + time.Hour
+				}
+			})
+		}
+		if err := errors.Join(w.disk.Run(), w.wrong); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("stopped %v: %s, %v", stopped, strings.Join(order, ""), w.clock)
+		switch got := strings.Join(order, ""); {
+		case !stopped && strings.Count(got, "AB") < rounds-1:
+			t.Errorf("they had the turn in the order %s", got)
+		case stopped && !strings.Contains(got, "AAAA"):
+			t.Errorf("with B stopped they had the turn in the order %s", got)
+		}
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +79,21 @@ func wantChanges(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
 	if got := changes(t, s, id); strings.Join(got, "; ") != strings.Join(want, "; ") {
 		t.Fatalf("the turn of %s went %q, want %q", id, got, want)
 	}
+}
+
+// openReal opens a store on the real disk, as so many processes.
+func openReal(t testing.TB, n int) (stores []*Store) {
+	t.Helper()
+	dir := t.TempDir()
+	for range n {
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		stores = append(stores, s)
+	}
+	return stores
 }
 
 // TestTurnAcrossProcesses: one process's grant counts in every other.
@@ -202,11 +220,7 @@ func TestTurnMoves(t *testing.T) {
 // operating system's clock.
 func TestTurnWaits(t *testing.T) {
 	ctx := context.Background()
-	s, err := Open(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
 	first := take(t, s, "s", hansard.Claim{})
 	var wg sync.WaitGroup
@@ -246,9 +260,184 @@ func TestTurnWaits(t *testing.T) {
 	}
 }
 
+// TestTurnNoJump: who asks once does not get ahead of who waits.
+func TestTurnNoJump(t *testing.T) {
+	ctx := context.Background()
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	for range 20 {
+		turn := take(t, s, "s", hansard.Claim{})
+		waiter := make(chan hansard.Turn)
+		go func() {
+			turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			waiter <- turn
+		}()
+		for s.inLine.count("s") < 1 {
+			time.Sleep(time.Millisecond)
+		}
+		want(t, "release", s.Release(ctx, "s", turn.Grant), nil)
+		_, err := s.Acquire(ctx, "s", hansard.Claim{})
+		next := <-waiter
+		var held *hansard.HeldError
+		if !errors.As(err, &held) || held.Turn.Grant != next.Grant {
+			t.Fatalf("acquire at once: %v, while %s waited", err, next.Grant)
+		}
+		want(t, "release", s.Release(ctx, "s", next.Grant), nil)
+	}
+}
+
+// TestTurnInstanceRemoved: somebody who cleans up instances/ makes others take the
+// holder for dead, until it says that it lives.
+func TestTurnInstanceRemoved(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, b := twoOn(t, d)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{})
+	clean := func() {
+		for _, name := range d.Names() {
+			if strings.HasPrefix(name, instancesDir+"/") {
+				putFile(t, d, name, nil)
+			}
+		}
+	}
+	clean()
+	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
+	clean()
+	putFile(t, d, a.inst.name, []byte("a copy of somebody's"))
+	two := take(t, b, "s", hansard.Claim{})
+	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "robbed, and told so")
+	want(t, "release", b.Release(ctx, "s", two.Grant), nil)
+	three := take(t, a, "s", hansard.Claim{})
+	wantHeld(t, b, "s", hansard.Claim{}, three.Grant)
+	want(t, "close", errors.Join(a.checkpoint(true), a.Close(), b.Close()), nil)
+	for _, name := range d.Names() {
+		if strings.HasPrefix(name, instancesDir+"/") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// TestTurnUnknownGrant: a grant whose outcome is open is in nobody's way, whether
+// it is in the log or not.
+func TestTurnUnknownGrant(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []vfs.Kind{vfs.OpSync, vfs.OpWrite} {
+		for _, name := range []string{journalName, logPath("s"), "instances/*"} {
+			d := vfs.NewDisk(1)
+			a, b := twoOn(t, d)
+			say(t, a, "s", nil, "hello")
+			d.Inject(vfs.Match{Proc: "a", Kind: kind, Name: name}, vfs.Fault{Err: syscall.EIO, Always: true})
+			_, err := a.Acquire(ctx, "s", hansard.Claim{Exclusive: true})
+			d.ClearRules()
+			if err == nil {
+				continue // what failed is not needed for a grant, or was worked around
+			}
+			say(t, b, "s", nil, "past it")
+			take(t, b, "s", hansard.Claim{})
+			if len(a.leases.held) > 0 {
+				t.Errorf("%v of %s fails: a lease is left", kind, name)
+			}
+		}
+	}
+}
+
+// TestTurnMaxHoldLapses: the holder's process itself says when MaxHold is over,
+// while its caller sleeps.
+func TestTurnMaxHoldLapses(t *testing.T) {
+	ctx := context.Background()
+	stores := openReal(t, 2)
+	say(t, stores[0], "s", nil, "hello")
+	take(t, stores[0], "s", hansard.Claim{TTL: time.Hour, MaxHold: 50 * time.Millisecond})
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	two, err := stores[1].Acquire(bounded, "s", hansard.Claim{Wait: hansard.Forever})
+	if err != nil || two.Grant.Number() != 2 {
+		t.Fatalf("acquire past MaxHold: %+v, %v", two, err)
+	}
+	wantChanges(t, stores[0], "s", "1 granted", "2 taken overdue")
+}
+
+// TestTurnCourtesy: processes that contend for a turn get it equally often, though
+// each asks again as soon as it has given it back.
+func TestTurnCourtesy(t *testing.T) {
+	ctx := context.Background()
+	const procs, rounds = 6, 120
+	stores := openReal(t, procs)
+	say(t, stores[0], "s", nil, "hello")
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	var shares [procs]int64
+	for i, s := range stores {
+		wg.Go(func() {
+			for total.Add(1) <= rounds {
+				turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+				if err == nil {
+					shares[i]++
+					_, err = s.Append(ctx, "s", hansard.Batch{Turn: turn.Grant, Events: []hansard.Event{text("%d", i)}})
+				}
+				if err = errors.Join(err, s.Release(ctx, "s", turn.Grant)); err != nil {
+					t.Errorf("process %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("shares %v", shares)
+	for i, n := range shares {
+		if n < rounds/procs/4 {
+			t.Errorf("process %d had the turn %d times of %d", i, n, rounds)
+		}
+	}
+	changes(t, stores[0], "s")
+}
+
 // count is how many wait for a session's turn.
 func (l *waitingLine) count(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.m[name])
+}
+
+// TestAcquireGivenUpInTheCommit: who stops waiting for a turn while it is being
+// granted is let go, and the grant is in nobody's way.
+func TestAcquireGivenUpInTheCommit(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	s.syncMu.Lock() // a disk that does not answer
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
+		answered <- err
+	}()
+	for {
+		s.queue.mu.Lock()
+		taken := s.queue.leading && len(s.queue.waiting) == 0
+		s.queue.mu.Unlock()
+		if taken {
+			break
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-answered; !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("who stopped waiting is told %v", err)
+	}
+	s.syncMu.Unlock()
+	next, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Minute, TTL: time.Hour})
+	if err != nil || next.Grant.Number() != 2 {
+		t.Errorf("the next one gets %+v, %v", next, err)
+	}
 }

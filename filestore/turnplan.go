@@ -99,17 +99,19 @@ func (p *plan) fence(sess *session, r *request) (corpse string, err error) {
 		return "", nil
 	}
 	err = hansard.Fence(r.id, t.held, r.turn, r.inbox)
-	if !errors.Is(err, hansard.ErrHeld) {
+	var held *hansard.HeldError
+	if !errors.As(err, &held) {
 		return "", err
 	}
-	seen, lookErr := p.store.look(sess.name, t)
+	seen, err := p.store.look(sess.name, t)
 	switch {
-	case lookErr != nil:
-		return "", lookErr
+	case err != nil:
+		return "", err
 	case seen.state == holderDead:
 		return holderDead, nil
 	}
-	return "", err
+	held.Turn.Renewed = seen.renewed
+	return "", held
 }
 
 // acquire grants the turn, if it is free, its holder is gone, or it is stolen.
@@ -139,6 +141,9 @@ func (p *plan) acquire(sess *session, r *request) error {
 		}
 		from, why = t.held.Grant, seen.state
 	}
+	if err := p.store.inst.renew(p.store.fs); err != nil {
+		return fmt.Errorf("acquire the turn: %w", err)
+	}
 	record := hansard.NewTurnRecord(r.claim, from, why)
 	record.Instance = p.store.inst.base()
 	g := hansard.NextGrant(t.last, p.store.cfg.random())
@@ -157,16 +162,25 @@ func (p *plan) acquire(sess *session, r *request) error {
 	return nil
 }
 
-// renew has this process keep a grant alive that another one kept alive so far.
-func (p *plan) renew(sess *session, r *request) error {
+// holding is the session's turn, if the request's grant is the one that is held.
+func (p *plan) holding(sess *session, r *request) (*turnState, error) {
 	if err := sess.writable(); err != nil {
-		return err
+		return nil, err
 	}
 	t, err := p.turn(sess)
 	if err != nil {
+		return nil, err
+	}
+	return t, hansard.Fence(r.id, t.held, r.turn, false)
+}
+
+// renew has this process keep a grant alive that another one kept alive so far.
+func (p *plan) renew(sess *session, r *request) error {
+	t, err := p.holding(sess, r)
+	if err != nil {
 		return err
 	}
-	if err := hansard.Fence(r.id, t.held, r.turn, false); err != nil {
+	if err := p.store.inst.renew(p.store.fs); err != nil {
 		return err
 	}
 	if ours := t.instance == p.store.inst.base(); ours {
@@ -195,14 +209,7 @@ func (p *plan) renew(sess *session, r *request) error {
 
 // release gives up exactly one grant.
 func (p *plan) release(sess *session, r *request) error {
-	if err := sess.writable(); err != nil {
-		return err
-	}
-	t, err := p.turn(sess)
-	if err != nil {
-		return err
-	}
-	if err := hansard.Fence(r.id, t.held, r.turn, false); err != nil {
+	if _, err := p.holding(sess, r); err != nil {
 		return err
 	}
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnReleased}, r.turn)

@@ -157,9 +157,8 @@ func (s *Server) conversations() http.Handler {
 		case http.MethodGet, http.MethodHead:
 			want, writes = Read, false
 		case http.MethodDelete:
-			// Deleting an item hides it, by one more event.
 			if !strings.Contains(r.URL.Path, "/items/") {
-				want = Admin
+				want = Admin // an item is hidden, by an event; a conversation is gone
 			}
 		}
 		r, err := s.admit(w, r, want)

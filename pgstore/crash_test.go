@@ -49,6 +49,7 @@ func (w *workers) stale() int {
 // kill -9 of the whole server under load, again and again: everything that was
 // acknowledged is there once, in its place; the processes reconnect by themselves.
 func TestKilled(t *testing.T) {
+	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
 	url := server.Schema(t)
 	s := open(t, url)
@@ -72,6 +73,7 @@ func TestKilled(t *testing.T) {
 // The control: with synchronous_commit off the same loses what was acknowledged.
 // If it did not, TestKilled would show nothing.
 func TestControlAsynchronousCommit(t *testing.T) {
+	t.Parallel() // with a server of its own
 	server := pgtest.New(t, "wal_writer_delay = 10s", "wal_writer_flush_after = 1GB", "wal_buffers = 64MB")
 	url := server.Schema(t)
 	open(t, url).Close()
@@ -108,6 +110,7 @@ func pair(t *testing.T) (primary, standby *pgtest.Server, url string) {
 // The primary is killed under load and its synchronous standby promoted: nothing
 // acknowledged is lost, and the processes find the new primary.
 func TestFailover(t *testing.T) {
+	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
 	either := pgtest.Either(url, primary, standby)
 	s := open(t, either)
@@ -129,6 +132,7 @@ func TestFailover(t *testing.T) {
 // The control: with a standby that commits do not wait for the same loses what was
 // acknowledged. The standby hangs for a moment, as standbys do.
 func TestControlAsynchronousStandby(t *testing.T) {
+	t.Parallel() // with a server of its own
 	primary := pgtest.New(t)
 	standby := pgtest.NewStandby(t, primary)
 	url := primary.Schema(t)
@@ -161,15 +165,11 @@ func TestControlAsynchronousStandby(t *testing.T) {
 // A commit whose wait for the standby ended early is visible and not replicated.
 // Neither it nor a retry of it may be acknowledged before the standby has it.
 func TestCommitThatIsNotReplicated(t *testing.T) {
+	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
 	s := open(t, url)
 	defer s.Close()
-	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	createAndPause(t, s, standby)
 	b := hansard.Batch{Events: storetest.Marked("w", 0, 1, 0), Key: "k"}
 	first := appending(t, s, b)
 	// Somebody cancels the statement: PostgreSQL calls the commit done.
@@ -207,6 +207,17 @@ func TestCommitThatIsNotReplicated(t *testing.T) {
 	}
 }
 
+// createAndPause makes session s, and then lets the standby hang.
+func createAndPause(t *testing.T, s hansard.Store, standby *pgtest.Server) {
+	t.Helper()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Pause(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 type answer struct {
 	receipt hansard.Receipt
 	err     error
@@ -224,15 +235,11 @@ func appending(t *testing.T, s hansard.Store, b hansard.Batch) <-chan answer {
 
 // A context that ends while the outcome is open says so, and the key settles it.
 func TestUnknown(t *testing.T) {
+	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
 	s := open(t, url)
 	defer s.Close()
-	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	createAndPause(t, s, standby)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	b := hansard.Batch{Events: storetest.Marked("w", 0, 1, 0), Key: "k"}
@@ -255,6 +262,7 @@ func TestUnknown(t *testing.T) {
 
 // While the database is gone calls say that it is, and afterwards all goes on.
 func TestDatabaseGone(t *testing.T) {
+	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
 	url := server.Schema(t)
 	s, err := pgstore.Open(t.Context(), url, &pgstore.Options{RetryFor: 200 * time.Millisecond})

@@ -14,6 +14,7 @@ import (
 // What PostgreSQL calls the errors we tell apart.
 const (
 	uniqueViolation = "23505"
+	tableExists     = "42P07"
 	noRight         = "42501"
 	readOnlyServer  = "25006" // a standby
 	diskFull        = "53100"

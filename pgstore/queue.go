@@ -87,6 +87,14 @@ func newRequest(b *hansard.Batch) (*request, error) {
 func (s *Store) submit(id hansard.SessionID, r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.opt.alone {
+		s.work.Go(func() {
+			r.state.Store(taken)
+			s.send(id, []*request{r})
+			close(r.done)
+		})
+		return
+	}
 	l := s.lanes[id]
 	if l == nil {
 		l = new(lane)
@@ -120,7 +128,7 @@ func (s *Store) take(id hansard.SessionID, l *lane) (group []*request) {
 	var bytes int64
 	for len(l.waiting) > 0 && len(group) < groupRequests {
 		r := l.waiting[0]
-		if len(group) > 0 && (bytes+r.rows.bytes > groupBytes || s.opt.alone) {
+		if len(group) > 0 && bytes+r.rows.bytes > groupBytes {
 			break
 		}
 		l.waiting = l.waiting[1:]

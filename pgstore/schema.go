@@ -61,6 +61,24 @@ func Migrate(ctx context.Context, url string) (Migration, error) {
 const migrationLock = 0x48414e53_41524401 // "HANSARD" and 1
 
 func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
+	for range 10 {
+		m, err = migrateOnce(ctx, pool)
+		// Who waited for the lock may still believe what it knew of the tables
+		// before; a new transaction knows better.
+		if c := code(err); c != tableExists && c != uniqueViolation {
+			break
+		}
+	}
+	switch {
+	case err == nil || errors.Is(err, hansard.ErrVersion):
+		return m, err
+	case isRight(err):
+		return m, &rightsError{err}
+	}
+	return m, fmt.Errorf("migrating the database: %w", translate(err))
+}
+
+func migrateOnce(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
@@ -91,13 +109,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 		_, err := tx.Exec(ctx, "UPDATE hansard_schema SET version = $1", m.To)
 		return err
 	})
-	switch {
-	case err == nil || errors.Is(err, hansard.ErrVersion):
-		return m, err
-	case isRight(err):
-		return m, &rightsError{err}
-	}
-	return m, fmt.Errorf("migrating the database: %w", translate(err))
+	return m, err
 }
 
 // schemaVersion is the version of the tables, 0 when there are none.

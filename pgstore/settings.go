@@ -29,9 +29,9 @@ func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
 const readSettings = `SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
 	current_setting('synchronous_standby_names')`
 
-// readReplicas counts the standbys. Who may not see their state is told only that
-// they are there.
-const readReplicas = `SELECT count(*), count(*) FILTER (WHERE coalesce(sync_state, 'hidden') NOT IN ('sync', 'quorum')) FROM pg_stat_replication`
+// readReplicas counts the standbys, and those of them that commits do not wait for.
+// Who may not see their state is told only that they are there.
+const readReplicas = `SELECT count(*), count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')) FROM pg_stat_replication`
 
 func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }

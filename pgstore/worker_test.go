@@ -34,6 +34,7 @@ type work struct {
 	Clients  int
 	Sessions int
 	Turns    bool // and contend for a turn, sometimes for longer than its TTL
+	Hold     bool // take the turn, keep it, and write under it until that fails
 }
 
 // told is a line of a worker: something acknowledged, or an answer that must not be.
@@ -75,6 +76,9 @@ func runWorker(text string) error {
 	}
 	if w.Turns {
 		clients.Go(func() { w.contend(ctx, s, say) })
+	}
+	if w.Hold {
+		clients.Go(func() { w.hold(ctx, s, say) })
 	}
 	clients.Wait()
 	return s.Close()
@@ -134,10 +138,37 @@ func (w *work) contend(ctx context.Context, s hansard.Store, say func(told)) {
 	}
 }
 
+// hold takes a turn that renews itself and writes under it for as long as it can.
+func (w *work) hold(ctx context.Context, s hansard.Store, say func(told)) {
+	const id = "turns"
+	turn, err := hansard.Take(ctx, s, id, hansard.Claim{TTL: 300 * time.Millisecond, Label: w.Name})
+	if err != nil {
+		say(told{Wrong: fmt.Sprintf("take: %v", err)})
+		return
+	}
+	defer turn.Release()
+	say(told{Grant: turn.Grant()})
+	for n := 0; ctx.Err() == nil; n++ {
+		r, err := s.Append(ctx, id, hansard.Batch{Turn: turn.Grant(), Events: storetest.Marked(w.Name, n, 1, 0)})
+		switch {
+		case errors.Is(err, hansard.ErrFenced):
+			<-turn.Context().Done() // its program is told, too
+			say(told{Fenced: true})
+			return
+		case err != nil && ctx.Err() == nil:
+			say(told{Wrong: fmt.Sprintf("append under %s: %v", turn.Grant(), err)})
+			return
+		case err == nil:
+			say(told{Session: id, Ack: &storetest.Ack{Writer: w.Name, Batch: n, Receipt: r}})
+		}
+	}
+}
+
 // workers are processes at work.
 type workers struct {
 	t        testing.TB
 	inputs   []io.Closer
+	commands []*exec.Cmd
 	running  sync.WaitGroup
 	count    atomic.Int64 // acknowledgements so far
 	mu       sync.Mutex   // guards below
@@ -175,7 +206,7 @@ func start(t testing.TB, processes int, w work) *workers {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		all.inputs = append(all.inputs, in)
+		all.inputs, all.commands = append(all.inputs, in), append(all.commands, cmd)
 		all.running.Go(func() {
 			all.listen(w.Name, out)
 			if err := cmd.Wait(); err != nil {
@@ -254,7 +285,13 @@ func (w *workers) stop() {
 // that is wrong.
 func (w *workers) check(s *pgstore.Store) error {
 	for id, acks := range w.acks {
-		log := storetest.ReadAll(w.t, s, id)
+		var log []hansard.Event
+		for e, err := range s.Read(w.t.Context(), id, hansard.Range{}) {
+			if err != nil {
+				return err
+			}
+			log = append(log, e)
+		}
 		if err := storetest.CheckLog(log, acks); err != nil {
 			return fmt.Errorf("session %s: %w", id, err)
 		}

@@ -112,7 +112,7 @@ func turnMutants() []mutant {
 			plant: inner(func(b *broken, s hansard.Store) {
 				b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
 					if claim.Steal == "" && holding(c, s, id) == nil {
-						dawdle()
+						time.Sleep(5 * time.Millisecond) // the other processes look as well
 						claim.Steal = "it was free a moment ago"
 					}
 					return s.Acquire(c, id, claim)

@@ -1,6 +1,6 @@
 // Package test breaks the real program: many processes, kill -9 at random and at
-// chosen system calls, stopped processes, power cuts, full disks, short writes
-// and logs that somebody else changed. There is nothing in it but tests.
+// chosen system calls, stopped processes, power cuts, full disks, short writes,
+// logs that somebody else changed, and turns that are fought over. There is nothing in it but tests.
 //
 // Each test keeps what was acknowledged outside of the store, in a ledger made of
 // the lines that the writers printed, and compares it at the end with the log

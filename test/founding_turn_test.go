@@ -186,6 +186,7 @@ func turnsF3(t *testing.T) {
 			t.Errorf("take-over %d: more than one believes to have the turn", n)
 		}
 		must(t, started[winner].cmd.Process.Kill())
+		started[winner].exit() // killed is not dead yet
 	}
 	withoutRemains(t, store)
 }

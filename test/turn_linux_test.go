@@ -70,13 +70,28 @@ func TestTurnNamespaces(t *testing.T) {
 	withoutRemains(t, store)
 }
 
+// TestTurnFirstProcess: as process 1 of a container the command waits for whatever
+// becomes its child there, so that nothing is left of it.
+func TestTurnFirstProcess(t *testing.T) {
+	needsNamespaces(t)
+	store := newStore(t)
+	ok(t, store, "new", demo)
+	script := `for i in 1 2 3 4 5; do (sh -c 'sleep 0.1; exit 3' &); done; sleep 0.2
+		for i in $(seq 500); do grep -qs '^State:.Z' /proc/[0-9]*/status || exit 7; sleep 0.02; done`
+	r := run(t, inNamespace(turnOn(store, nil, "sh", "-c", script)))
+	if r.code != 7 {
+		t.Errorf("exit code %d: dead processes are left; stderr %s", r.code, r.stderr)
+	}
+	withoutRemains(t, store)
+}
+
 // TestTurnInheritsNothing: the program of a turn has none of the store's files
 // open, and a child of it that outlives everything does not keep the turn. (Failure 19.)
 func TestTurnInheritsNothing(t *testing.T) {
 	needs(t, "setsid")
 	store := newStore(t)
 	ok(t, store, "new", demo)
-	p := start(t, turnOn(store, []string{"--ttl", longTTL}, "sh", "-c", "setsid sleep 600 & echo $!; wait"), nil)
+	p := start(t, turnOn(store, []string{"--ttl", longTTL}, "sh", "-c", "setsid sh -c 'echo $$; exec sleep 600' & wait"), nil)
 	child, err := strconv.Atoi(p.line())
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })

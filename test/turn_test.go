@@ -3,8 +3,6 @@
 package test
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"hansard"
 )
 
 // TestTurnKill9: the holder is killed, and who waits in another process gets the
@@ -202,170 +198,6 @@ func TestTurnCommands(t *testing.T) {
 	}
 	if _, g := proveTurns(t, store); g.Last.Number() != processes {
 		t.Errorf("the last grant is %s, want number %d", g.Last, processes)
-	}
-	withoutRemains(t, store)
-}
-
-// TestTurnNobodyWaits: one process holds the turn from beginning to end, following
-// the session, while 8 others append 1,000 messages: all are stored, and the
-// holder's program sees each of them. (Failures 10 and 12.)
-func TestTurnNobodyWaits(t *testing.T) {
-	const writers, each = 8, 125
-	store := newStore(t)
-	ok(t, store, "new", demo)
-	for _, mode := range []string{"", "--exclusive"} {
-		t.Run("mode "+mode, func(t *testing.T) {
-			flags, inbox := []string{"--ttl", longTTL, "--label", "reader"}, ""
-			if mode != "" {
-				flags, inbox = append(flags, mode), `,"inbox":true`
-			}
-			seen := make(chan hansard.Event, 2*writers*each)
-			holder := start(t, turnOn(store, flags, program, "tail", "-f", demo, "-n", "1", "--json"), func(line string) {
-				var e hansard.Event
-				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					t.Error(err)
-				}
-				seen <- e
-			})
-			first := <-seen // the grant: it is up
-			if mode != "" {
-				refused(t, store)
-			}
-			var feeders []*process
-			for w := range writers {
-				p := start(t, command(store, "append", demo, "--jsonl", "-", "--each", "--json"), nil)
-				go func() {
-					for i := range each {
-						fmt.Fprintf(p.stdin, `{"data":"%d.%d"%s}`+"\n", w, i, inbox)
-					}
-					p.stdin.Close()
-				}()
-				feeders = append(feeders, p)
-			}
-			for _, p := range feeders {
-				if code := p.exit(); code != 0 {
-					t.Errorf("a writer: exit code %d, stderr %s", code, p.stderr)
-				}
-			}
-			got := map[string]bool{}
-			for last := first.Seq; len(got) < writers*each; {
-				select {
-				case e := <-seen:
-					if last++; e.Seq != last || e.Turn != "" || e.Inbox != (mode != "") || got[string(e.Data)] {
-						t.Fatalf("the holder saw %+v, want a new one, seq %d", e, last)
-					}
-					got[string(e.Data)] = true
-				case <-time.After(waitMax):
-					t.Fatalf("the holder saw %d of %d", len(got), writers*each)
-				}
-			}
-			if out := ok(t, store, "turn", demo, "--show", "--json"); !strings.Contains(out, string(first.Turn)) {
-				t.Errorf("it was not held all the time: %s", out)
-			}
-			holder.signal(syscall.SIGINT)
-			if code := holder.exit(); code != 130 {
-				t.Errorf("the holder: exit code %d, stderr %s", code, holder.stderr)
-			}
-		})
-	}
-	withoutRemains(t, store)
-}
-
-// refused checks that an exclusive turn keeps out what is not for the inbox, and
-// that whoever is kept out learns by whom. (Failure 13: it is not any failure.)
-func refused(t *testing.T, store string) {
-	t.Helper()
-	for _, args := range [][]string{{"append", demo, "x"}, {"set", demo, "--title", "x"}, {"rm", demo, "--yes"}, {"turn", demo, "--", "true"}} {
-		r := run(t, command(store, append(append([]string{args[0], args[1]}, "--json"), args[2:]...)...))
-		if code, message := r.failure(); r.code != 5 || code != "held" || !strings.Contains(message, "by reader pid ") {
-			t.Errorf("%v beside an exclusive turn: exit code %d, %s", args, r.code, r.stderr)
-		}
-	}
-}
-
-// TestTurnSpellings: two names of one store are one store. (Failure 15.)
-func TestTurnSpellings(t *testing.T) {
-	store := newStore(t)
-	ok(t, store, "new", demo)
-	link := filepath.Join(t.TempDir(), "link")
-	must(t, os.Symlink(store, link))
-	holder := startAgent(t, store, "--ttl", longTTL).up()
-	for _, other := range []string{link, store + "/../" + filepath.Base(store), "file:" + link} {
-		if r := run(t, turnOn(other, nil, "true")); r.code != 5 {
-			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
-		}
-		// The program knows its turn by any of them.
-		if r := run(t, command(other, "append", demo, "x", "--turn", string(holder.grant))); r.code != 0 {
-			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
-		}
-	}
-	holder.finish()
-	withoutRemains(t, store)
-}
-
-// TestTurnHandles: what a program can do wrong with a turn is answered, and hurts
-// nobody else: releasing twice, releasing after loss, using after release, acquiring
-// twice in one process. (Failures 9 and 11.)
-func TestTurnHandles(t *testing.T) {
-	store := newStore(t)
-	ok(t, store, "new", demo)
-	s, ctx := open(t, store), t.Context()
-	write := func(g hansard.Grant) error {
-		_, err := s.Append(ctx, demo, hansard.Batch{Turn: g, Events: []hansard.Event{{Data: []byte("1")}}})
-		return err
-	}
-	fenced := func(what string, err error) {
-		t.Helper()
-		if !errors.Is(err, hansard.ErrFenced) {
-			t.Errorf("%s: %v, want fenced", what, err)
-		}
-	}
-	first, err := hansard.Take(ctx, s, demo, hansard.Claim{TTL: 10 * time.Minute, Label: "first"})
-	must(t, err)
-	// Twice in one process: it is held, by name, and waiting does not deadlock.
-	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
-		var held *hansard.HeldError
-		if _, err := hansard.Take(ctx, s, demo, hansard.Claim{Wait: wait}); !errors.As(err, &held) || held.Turn.Holder.Label != "first" {
-			t.Errorf("a second turn in one process: %v", err)
-		}
-	}
-	must(t, write(first.Grant()))
-	must(t, first.Release())
-	other := startAgent(t, store, "--ttl", longTTL).up()
-	fenced("a second release", first.Release())
-	fenced("a write after the release", write(first.Grant()))
-	fenced("a renewal after the release", s.Renew(ctx, demo, first.Grant()))
-	if code := other.appends("mine"); code != 0 {
-		t.Errorf("the holder after all that: exit code %d", code)
-	}
-	other.finish()
-
-	second, err := hansard.Take(ctx, s, demo, hansard.Claim{TTL: 10 * time.Minute})
-	must(t, err)
-	thief := startAgent(t, store, "--ttl", longTTL, "--steal", "--reason", "test").up()
-	select {
-	case <-second.Context().Done():
-	case <-time.After(waitMax):
-		t.Error("the context of a stolen turn goes on")
-	}
-	fenced("a release after the loss", second.Release())
-	fenced("a write after the loss", write(second.Grant()))
-	if code := thief.appends("mine"); code != 0 {
-		t.Errorf("the thief after all that: exit code %d", code)
-	}
-	thief.finish()
-	must(t, s.Close())
-	withoutRemains(t, store)
-}
-
-// TestTurnNested: a turn inside of itself is refused at once, however long it
-// would wait. (Failure 11.)
-func TestTurnNested(t *testing.T) {
-	store := newStore(t)
-	ok(t, store, "new", demo)
-	r := run(t, turnOn(store, nil, program, "turn", demo, "--wait", "forever", "--", "true"))
-	if r.code != 5 || !strings.Contains(r.stderr, "runs in that turn already") {
-		t.Errorf("exit code %d, stderr %s", r.code, r.stderr)
 	}
 	withoutRemains(t, store)
 }

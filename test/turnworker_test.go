@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,14 +235,18 @@ func withoutRemains(t *testing.T, store string) {
 	}
 }
 
-// names are the files of a store. What is derived may be there or not.
+// names are the files of a store, without what is derived.
 func names(t *testing.T, store string) string {
 	t.Helper()
-	out, err := exec.Command("find", store, "-mindepth", "1", "-not", "-path", "*/cache*", "-printf", "%P ").Output()
-	must(t, err)
-	fields := strings.Fields(string(out))
-	slices.Sort(fields)
-	return strings.Join(fields, " ")
+	var found []string
+	must(t, fs.WalkDir(os.DirFS(store), ".", func(path string, d fs.DirEntry, err error) error {
+		if path == "cache" {
+			return fs.SkipDir
+		}
+		found = append(found, path) // in the order of their names
+		return err
+	}))
+	return strings.Join(found, " ")
 }
 
 // gone waits until a process does not run any more.

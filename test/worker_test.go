@@ -34,6 +34,7 @@ var workers = map[string]func(args []string) error{
 	"contend": contendWorker,
 	"witness": witnessWorker,
 	"restart": restartWorker,
+	"chaos":   chaosWorker,
 }
 
 func runWorker(name string, args []string) int {

@@ -3,7 +3,7 @@
 //
 // Run "hansard help" for the commands. Exit codes: 0 ok, 1 other, 2 usage,
 // 3 not found, 4 conflict, 5 held or fenced, 6 damaged; 128 plus the number of
-// the signal that stopped it.
+// the signal that stopped it. "hansard turn" ends as the program it runs does.
 package main
 
 import (

@@ -66,15 +66,21 @@ func startProgram(cmd *exec.Cmd) (*program, error) {
 // was stopped from the terminal stops this process too, so that the shell gets
 // its prompt.
 func (p *program) look() (status int, ended bool) {
+	child := p.cmd.Process.Pid
+	whose := child
+	if os.Getpid() == 1 {
+		whose = -1 // in a container orphans become our children, and nobody else waits for them
+	}
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(p.cmd.Process.Pid, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(whose, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil || pid == 0: // no child is not possible: only this reaps it
 			return 0, false
+		case pid != child:
 		case ws.Stopped():
-			p.stopped()
+			p.stopped(ws.StopSignal())
 		case ws.Signaled():
 			return exitSignal + int(ws.Signal()), true
 		case ws.Exited():
@@ -85,11 +91,11 @@ func (p *program) look() (status int, ended bool) {
 
 // stopped does to our own process group what was done to the program's. Without
 // a terminal, or without a shell that could continue us, it is not ours to follow.
-func (p *program) stopped() {
-	if p.tty == nil {
+func (p *program) stopped(by syscall.Signal) {
+	switch {
+	case p.tty == nil || orphaned() && by != syscall.SIGTSTP:
 		return
-	}
-	if orphaned() {
+	case orphaned():
 		p.signal(syscall.SIGCONT)
 		return
 	}
@@ -108,12 +114,19 @@ func orphaned() bool {
 // come from any goroutine between start and finish.
 func (p *program) stop() { _ = syscall.Kill(-p.group, syscall.SIGTSTP) }
 
-// forward passes a signal on. SIGCONT says that a shell continued us, perhaps in
-// the foreground.
+// forward passes a signal on: what the terminal would send, to all that would get
+// it from there; what only a program knows to take, to the program alone. SIGCONT
+// says that a shell continued us, perhaps in the foreground.
 func (p *program) forward(sig os.Signal) {
 	number := sig.(syscall.Signal)
-	if number == syscall.SIGCONT && p.tty.ours() {
-		p.tty.give(p.group)
+	switch number {
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		_ = syscall.Kill(p.cmd.Process.Pid, number) // not reaped yet: it is nobody else's
+		return
+	case syscall.SIGCONT:
+		if p.tty.ours() {
+			p.tty.give(p.group)
+		}
 	}
 	p.signal(number)
 }

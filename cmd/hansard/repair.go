@@ -73,8 +73,12 @@ func (a *app) printRepaired(r hansard.Repaired) error {
 		_, err := fmt.Fprintf(a.out, "%s is sound; nothing was changed\n", r.Session)
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%s has %s again; the old log is kept in %s of the store, %s of it only there\n",
-		r.Session, plural(r.Events, "event"), escapeLine(r.Kept), humanBytes(r.DroppedBytes))
+	lost := ""
+	if r.Lost > 0 {
+		lost = fmt.Sprintf(", of which the first %d can't be read any more", r.Lost)
+	}
+	_, err := fmt.Fprintf(a.out, "%s has %s again%s; the old log is kept in %s of the store, %s of it only there\n",
+		r.Session, plural(r.Events, "event"), lost, escapeLine(r.Kept), humanBytes(r.DroppedBytes))
 	return err
 }
 

@@ -132,6 +132,7 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 		Page:          page(),
 		Conversations: conversations.New(store, &conversations.Options{Log: log}),
 	})
+	a.warnOfSettings(ctx, store)
 	listeners, err := o.listenAll()
 	if err != nil {
 		return err
@@ -159,6 +160,24 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 		err = stopErr
 	}
 	return err
+}
+
+// warnOfSettings tells in which ways a database is set up not to keep what it
+// acknowledges. That it can't be asked is no reason not to serve.
+func (a *app) warnOfSettings(ctx context.Context, store hansard.Store) {
+	db, ok := store.(interface {
+		Warnings(ctx context.Context) ([]string, error)
+	})
+	if !ok {
+		return
+	}
+	warnings, err := db.Warnings(ctx)
+	if err != nil {
+		warnings = append(warnings, "the settings of the database can't be read: "+err.Error())
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(a.stderr, "hansard: warning: %s\n", w)
+	}
 }
 
 // page is what the browser gets.

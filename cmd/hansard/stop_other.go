@@ -7,5 +7,5 @@ type stopper struct{}
 
 func catchStop() *stopper                 { return &stopper{} }
 func (*stopper) hold() func(func(func())) { return func(func(func())) {} }
-func (*stopper) with(func())              {}
+func (*stopper) with(fn func() func())    { fn() }
 func (s *stopper) release()               {}

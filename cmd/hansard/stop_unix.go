@@ -51,11 +51,12 @@ func (s *stopper) hold() (letGo func(pause func(func()))) {
 	}
 }
 
-// with names what else has to stop, before this process does; nil for nothing.
-func (s *stopper) with(also func()) {
+// with runs fn, which tells what else has to stop before this process does; nil
+// for nothing. Until it returns, stopping is put off.
+func (s *stopper) with(fn func() (also func())) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.also = also
+	s.also = fn()
 }
 
 func (s *stopper) suspend() {

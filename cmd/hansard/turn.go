@@ -49,8 +49,9 @@ the order of arrival, and then ends with exit 5 and names the holder. Without
 while the turn is held, except for append --inbox, which is always accepted and
 left to the program to take up.
 
-Signals are passed on. Ctrl-C and Ctrl-Z reach the program alone; a turn that
-stays stopped for longer than its --ttl may be taken by another. If this process
+Signals are passed on, SIGUSR1 and SIGUSR2 to the program, the others to its whole
+process group. Ctrl-C and Ctrl-Z reach the program and not this process; a turn
+that stays stopped for longer than its --ttl may be taken by another. If this process
 is killed, even with kill -9, the program and what it runs in its process group
 are killed with it. What the program leaves running in the background when it
 ends by itself is left alone, without the turn.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +44,7 @@ func newTurnTest(t *testing.T) *turnTest {
 
 func (t *turnTest) run(args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out, errs safeBuffer // the program writes to them too
 	a := &app{stdin: strings.NewReader(""), stdout: &out, out: newOutput(&out), stderr: &errs, now: time.Now,
 		opener: func(string, *filestore.Options) (hansard.Store, error) { return keptOpen{t.store}, nil }}
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)

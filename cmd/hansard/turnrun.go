@@ -94,9 +94,11 @@ func (a *app) notInTurn(ctx context.Context, s hansard.Store, id hansard.Session
 func (a *app) takeTurn(ctx context.Context, s hansard.Store, id hansard.SessionID, c hansard.Claim, signals chan os.Signal) (*hansard.Lease, error) {
 	patient, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { giveUp(ctx.Err()) })
-	waiting := time.AfterFunc(sayAfter, func() { a.sayWaiting(patient, s, id, c.Wait) })
+	waiting, waited := context.WithCancel(patient)
+	say := time.AfterFunc(sayAfter, func() { a.sayWaiting(waiting, s, id, c.Wait) })
 	lease, err := hansard.Take(patient, s, id, c)
-	waiting.Stop()
+	say.Stop()
+	waited()
 	if err != nil {
 		giveUp(nil)
 		if ctx.Err() != nil {
@@ -116,7 +118,7 @@ func (a *app) takeTurn(ctx context.Context, s hansard.Store, id hansard.SessionI
 // sayWaiting tells people whom the command is waiting for.
 func (a *app) sayWaiting(ctx context.Context, s hansard.Store, id hansard.SessionID, wait time.Duration) {
 	held, err := s.Turn(ctx, id)
-	if err != nil || held == nil || a.json {
+	if err != nil || held == nil || a.json || ctx.Err() != nil {
 		return
 	}
 	limit := ""
@@ -145,13 +147,18 @@ func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOpti
 	cmd := exec.Command(o.program[0], o.program[1:]...)
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	p, err := startProgram(cmd)
+	var p *program
+	a.stop.with(func() (also func()) {
+		if p, err = startProgram(cmd); err != nil {
+			return nil
+		}
+		return p.stop
+	})
 	if err != nil {
 		return 0, nil, &programError{exitNotRunnable, err}
 	}
-	a.stop.with(p.stop)
 	defer func() {
-		a.stop.with(nil)
+		a.stop.with(func() func() { return nil })
 		p.finish()
 	}()
 	gone := lease.Context().Done()

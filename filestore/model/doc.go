@@ -74,6 +74,6 @@
 // large for one; errors while a ring is being copied, and so the failed flag;
 // writeback errors that nobody has been told yet; lock files that are replaced;
 // logs changed by others, and so aside and evidence; the unfinished last line of
-// a restored log; forks; heartbeats and who may acquire a turn (here anybody may,
-// at any time); a clean close; repair; the catalog.
+// a restored log; forks; heartbeats and who may acquire a turn (see package turn:
+// here anybody may, at any time); a clean close; repair; the catalog.
 package model

@@ -26,7 +26,11 @@ func TestToken(t *testing.T) {
 	}
 	p.shot("token")
 	p.until("document.activeElement.type == 'password'")
-	p.write("not the token")
+	p.write("no token at all")
+	p.press("Enter")
+	p.sees("A token has only plain letters")
+	p.until("document.activeElement.type == 'password'")
+	p.write("not-the-token")
 	p.press("Enter")
 	p.sees("The server did not take the token")
 	p.until("document.activeElement.type == 'password'")
@@ -168,6 +172,11 @@ func TestDamaged(t *testing.T) {
 		t.Error("the page shows what is behind the damage")
 	}
 	p.shot("damaged")
+	s.hansard("", "repair", "broken")
+	p.live()
+	p.until(`document.querySelector(".banner").hidden && !document.querySelector(".composer textarea").disabled`)
+	s.hansard("", "append", "broken", "sound again")
+	p.sees("sound again")
 	p.click(`.sessions a[href$="sound"]`)
 	p.sees("all is well here")
 }

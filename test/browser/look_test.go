@@ -12,7 +12,11 @@ const overflow = `[document.documentElement, ...document.querySelectorAll(".scro
 // faint lists texts whose contrast with what is behind them is less than 4.5 to 1.
 const faint = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-	const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+	const known = new Map();
+	const rgb = (colour) => {
+		if (!known.has(colour)) { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); known.set(colour, [...canvas.getImageData(0, 0, 1, 1).data]); }
+		return known.get(colour);
+	};
 	const light = ([r, g, b]) => { const f = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
 	const behind = (e) => {
 		const layers = [];

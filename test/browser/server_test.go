@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -26,18 +27,31 @@ const token = "a-token-for-the-tests-of-the-page-0123456789"
 // serve serves a store of its own in this process: the whole server and the page.
 func serve(t *testing.T) (hansard.Store, string) {
 	t.Helper()
+	s, server := newServer(t)
+	return s, listen(t, server)
+}
+
+func newServer(t *testing.T) (hansard.Store, *httpd.Server) {
 	s := memstore.New()
 	server := httpd.New(s, httpd.Options{Access: httpd.Single(token), Page: web.Handler()})
-	l := httptest.NewServer(server)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = server.Shutdown(ctx) // the tab may still be open
-		l.CloseClientConnections()
-		l.Close()
 		s.Close()
 	})
-	return s, l.URL
+	return s, server
+}
+
+// listen gives a handler an address. It is closed after the tabs, which are opened
+// later: what they say at the end is not about that.
+func listen(t *testing.T, h http.Handler) string {
+	l := httptest.NewServer(h)
+	t.Cleanup(func() {
+		l.CloseClientConnections()
+		l.Close()
+	})
+	return l.URL
 }
 
 // append1 appends one event and gives its seq.

@@ -11,18 +11,16 @@ import (
 	"time"
 
 	"hansard"
-	"hansard/httpd"
-	"hansard/httpd/web"
-	"hansard/memstore"
 )
 
 // shownSeqs are the seqs of the rows, in the order of the page.
 const shownSeqs = `[...document.querySelectorAll(".event")].map((e) => Number(e.dataset.seq))`
 
-// live waits until a session is open and followed.
+// live waits until the session of the address is open and followed.
 func (p *tab) live() {
 	p.Helper()
-	p.until(`document.querySelector(".state-chip")?.dataset.state == "live"`)
+	p.until(`document.querySelector(".session")?.getAttribute("aria-label") == "Session " + decodeURIComponent(location.hash.split("/")[2])
+		&& document.querySelector(".state-chip").dataset.state == "live"`)
 }
 
 // TestLive: what another process appends appears, in order, without a reload; and
@@ -40,8 +38,15 @@ func TestLive(t *testing.T) {
 	p.live()
 	s.hansard("", "append", "talk", "--role", "assistant", "--author", "planner", "Yes, **me**.")
 	p.sees("Yes, me.")
+	// One that comes in many pieces.
+	s.hansard(fmt.Sprintf("%q\n", strings.Repeat("many pieces ", 400_000)+"the last one"), "append", "talk", "--jsonl", "-")
+	p.until(`document.querySelector('.event[data-seq="3"] .more')`)
 	s.hansard("", "set", "talk", "--title", "A talk with a planner")
 	p.until(`document.querySelector("h2.title").textContent == "A talk with a planner"`)
+	s.hansard("", "set", "talk", "--state", `{"step":"third"}`)
+	p.click(`.about button[aria-expanded="false"]`)
+	p.until(`document.querySelector(".document").innerText.includes('"step": "third"')`)
+	p.click(`.about button[aria-expanded="true"]`)
 
 	for round := range 2 {
 		s.kill()
@@ -58,10 +63,52 @@ func TestLive(t *testing.T) {
 		s.hansard("", "append", "talk", fmt.Sprintf("and after: %d", round))
 		p.sees(fmt.Sprintf("and after: %d", round))
 	}
-	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"; got != want {
+	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"; got != want {
 		t.Errorf("the page shows events %s, want %s", got, want)
 	}
 	p.until("document.querySelectorAll('.notice').length == 0") // what was said about it is gone
+}
+
+// TestRest: a page that nobody looks at gives its connection back, and continues
+// where it was when somebody does.
+func TestRest(t *testing.T) {
+	s, server := newServer(t)
+	var streams atomic.Int32
+	front := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/stream") {
+			streams.Add(1)
+			defer streams.Add(-1)
+		}
+		server.ServeHTTP(w, r)
+	}))
+	append1(t, s, "talk", says("assistant", "planner", "one"))
+	p := newTab(t, front)
+	p.open("/#token=" + token)
+	p.click(`.sessions a[href$="talk"]`)
+	p.live()
+	append1(t, s, "talk", says("assistant", "planner", "two"))
+	p.sees("two")
+	look := func(hidden bool) {
+		eval[bool](p, `(Object.defineProperty(document, "hidden", { value: %v, configurable: true }), document.dispatchEvent(new Event("visibilitychange")), true)`, hidden)
+	}
+	// Half a minute is over at once.
+	eval[bool](p, `((later) => { window.setTimeout = (f, ms, ...more) => later(f, ms === 30000 ? 1 : ms, ...more); return true; })(window.setTimeout)`)
+	look(true)
+	p.until(`document.querySelector(".state-chip").dataset.state == "resting"`)
+	deadline := time.Now().Add(patience)
+	for streams.Load() > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the page still holds its connection")
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	append1(t, s, "talk", says("assistant", "planner", "three"))
+	look(false)
+	p.live()
+	p.sees("three")
+	if got := eval[string](p, shownSeqs+".join()"); got != "1,2,3" {
+		t.Errorf("the page shows %s", got)
+	}
 }
 
 // TestAppend: a message is stored as the user's, once.
@@ -111,11 +158,9 @@ func last(t *testing.T, s hansard.Store, id hansard.SessionID) hansard.Event {
 // TestLostAnswer: an append whose answer is lost is tried again with its key, and is
 // stored once; one that can't be sent is kept, and said so.
 func TestLostAnswer(t *testing.T) {
-	s := memstore.New()
-	defer s.Close()
-	server := httpd.New(s, httpd.Options{Access: httpd.Single(token), Page: web.Handler()})
+	s, server := newServer(t)
 	var lose, posts atomic.Int32
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			posts.Add(1)
 			if n := lose.Add(-1); n >= 0 {
@@ -127,10 +172,8 @@ func TestLostAnswer(t *testing.T) {
 		}
 		server.ServeHTTP(w, r)
 	}))
-	defer front.Close()
-	defer front.CloseClientConnections()
 	append1(t, s, "talk", says("assistant", "planner", "What shall I do?"))
-	p := newTab(t, front.URL)
+	p := newTab(t, front)
 	p.expect("ERR_EMPTY_RESPONSE")
 	p.expect("ERR_INCOMPLETE")
 	p.open("/#token=" + token)
@@ -186,6 +229,7 @@ func TestTurn(t *testing.T) {
 	p.sees("may write to the inbox only")
 	p.sees(string(lease.Grant()))
 	p.shot("turn")
+	p.click(".turn summary")
 
 	p.click(".composer textarea")
 	p.write("One more thing")

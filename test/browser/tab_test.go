@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long anything in the page may take before a test gives up.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // tab is a tab of the browser with storage of its own. It notes whatever the page
 // should not do, and fails the test for it at the end.
@@ -194,7 +194,7 @@ func (p *tab) press(key string) {
 	params.Key = key
 	switch {
 	case key == "Enter":
-		params.Text, params.WindowsVirtualKeyCode, params.Code = "", 13, "Enter"
+		params.Text, params.WindowsVirtualKeyCode, params.Code = "\r", 13, "Enter"
 	case key == "Escape":
 		params.WindowsVirtualKeyCode, params.Code = 27, "Escape"
 	case len(key) == 1:
@@ -205,9 +205,11 @@ func (p *tab) press(key string) {
 	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
 }
 
+// click clicks an element as soon as a click reaches it.
 func (p *tab) click(selector string) {
 	p.Helper()
-	p.until("document.querySelector(%q)", selector)
+	// It may be there and not painted yet, or something may still lie above it.
+	p.until(`((e) => { if (!e) return false; e.scrollIntoView({ block: "nearest" }); const r = e.getBoundingClientRect(); return e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2)); })(document.querySelector(%q))`, selector)
 	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 

@@ -22,7 +22,9 @@ export const auth = {
 export function takeToken() {
   const match = /^#token=([^&]+)/.exec(location.hash);
   if (!match) return;
-  try { auth.token = decodeURIComponent(match[1]); } catch { auth.token = match[1]; }
+  let given = match[1];
+  try { given = decodeURIComponent(given); } catch { /* it was not encoded */ }
+  auth.token = /^[\x21-\x7e]+$/.test(given) ? given : null; // what no header can carry is none
   history.replaceState(null, "", location.pathname + "#/");
 }
 
@@ -169,6 +171,10 @@ export async function* serverSent(response, alive) {
       const { done, value } = await reader.read();
       if (done) return;
       alive();
+      if (!/[\r\n]/.test(value)) { // the middle of a large event: splitting it each time would be slow
+        rest += value;
+        continue;
+      }
       const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
       rest = lines.pop();
       for (const line of lines) {

@@ -4,6 +4,7 @@
 import { api, newKey } from "./api.js";
 import { h, icon } from "./dom.js";
 
+const invitation = "Write a message…";
 const authorKey = "hansard.author";
 const drafts = new Map(); // session → { text, key, inbox } that is not sent yet
 
@@ -16,7 +17,7 @@ export class Composer {
   constructor(id, hooks) {
     this.#id = id;
     this.#hooks = hooks;
-    this.#text = h("textarea", { rows: "1", placeholder: "Write a message…", "aria-label": "Message", enterkeyhint: "enter" });
+    this.#text = h("textarea", { rows: "1", placeholder: invitation, "aria-label": "Message", enterkeyhint: "enter" });
     this.#author = h("input.author", { type: "text", placeholder: "anonymous", "aria-label": "Your name, the author of what you write", maxlength: "100", autocomplete: "nickname" });
     this.#author.value = savedAuthor();
     this.#inbox = h("input", { type: "checkbox" });
@@ -60,10 +61,15 @@ export class Composer {
     if (!now) { this.#inbox.checked = false; this.#edited(); }
   }
 
-  // close refuses messages, and says why.
+  // refuse takes no messages, and says why; accept does again.
   refuse(reason) {
     this.#text.disabled = this.#send.disabled = this.#author.disabled = true;
     this.#text.placeholder = reason;
+  }
+
+  accept() {
+    this.#text.disabled = this.#send.disabled = this.#author.disabled = false;
+    this.#text.placeholder = invitation;
   }
 
   #edited() {
@@ -80,7 +86,9 @@ export class Composer {
 
   #fit() {
     this.#text.style.height = "auto";
-    this.#text.style.height = `${Math.min(this.#text.scrollHeight, innerHeight * 0.4)}px`;
+    const needs = this.#text.scrollHeight, most = innerHeight * 0.4;
+    this.#text.style.height = `${Math.min(needs, most)}px`;
+    this.#text.style.overflowY = needs > most ? "auto" : "hidden";
   }
 
   async send(inbox = this.#inbox.checked) {

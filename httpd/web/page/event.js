@@ -14,7 +14,7 @@ const jsonFold = 600;
 export function eventRow(event, context) {
   const role = event.role || roleOf(event.data);
   const row = h("article.event", { tabindex: "-1", dataset: { seq: event.seq, kind: kinds.has(event.kind) ? event.kind : "other", voice: voice(role) } });
-  const seq = h("a.seq", { href: `#/s/${encodeURIComponent(context.id)}/${event.seq}`, title: `Link to event ${event.seq}`, "aria-label": `Event ${event.seq}` }, number(event.seq));
+  const seq = h("a.seq", { href: `#/s/${encodeURIComponent(context.id)}/${event.seq}`, title: `Event ${event.seq}, ${exactTime(event.time)}`, "aria-label": `Event ${event.seq}` }, number(event.seq));
   row.append(seq);
   try {
     row.append((kinds.get(event.kind) ?? speechRow)(event, context, role), ...changes(event));
@@ -214,6 +214,6 @@ function rawButton(row, event) {
   return h("button.raw", { type: "button", title: "Show the event as JSON", "aria-label": `Show event ${event.seq} as JSON`, onclick: () => {
     const shown = row.querySelector(":scope > .raw-box");
     if (shown) shown.remove();
-    else row.append(h("div.raw-box", null, codeBox(stringify(event, 2), `event ${event.seq}`)));
+    else row.append(h("div.raw-box", null, codeBox(stringify(event, 2), "json")));
   } }, icon("braces"));
 }

@@ -9,26 +9,38 @@ const longestPause = 15_000;
 // The server sends a heartbeat more often than this; silence is a dead connection
 // (a laptop that slept, a network that went away).
 const silenceMax = 60_000;
+const unseenMax = 30_000; // how long a hidden page stays connected
 
 export class Follower {
-  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = null;
+  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = () => {}; #rest; #connecting;
 
-  // onState is told { name: "connecting" | "live" | "waiting" | "ended", … }.
+  // onState is told { name: "connecting" | "live" | "waiting" | "resting" | "ended", … }.
   constructor(id, last, onEvent, onState) {
     this.#id = id;
     this.#last = last;
     this.#onEvent = onEvent;
     this.#onState = onState;
-    const again = () => { if (document.visibilityState === "visible") this.retryNow(); };
-    addEventListener("online", again, { signal: this.#stop.signal });
-    document.addEventListener("visibilitychange", again, { signal: this.#stop.signal });
+    addEventListener("online", () => this.retryNow(), { signal: this.#stop.signal });
+    document.addEventListener("visibilitychange", () => this.#seen(), { signal: this.#stop.signal });
+    this.#seen();
     this.#run();
   }
 
-  stop() { this.#stop.abort(); }
+  stop() {
+    clearTimeout(this.#rest);
+    this.#stop.abort();
+  }
+
+  // seen lets go of the connection while nobody looks: a browser has only six for a
+  // server, and a tab that is looked at again continues where it was.
+  #seen() {
+    clearTimeout(this.#rest);
+    if (document.hidden) this.#rest = setTimeout(() => this.#connecting?.abort(), unseenMax);
+    else this.retryNow();
+  }
 
   // retryNow ends the pause before the next attempt.
-  retryNow() { this.#hurry?.(); }
+  retryNow() { this.#hurry(); }
 
   async #run() {
     const stopped = this.#stop.signal;
@@ -40,6 +52,11 @@ export class Follower {
         error = e;
       }
       if (stopped.aborted) return;
+      if (document.hidden) {
+        this.#onState({ name: "resting" });
+        await this.#pause(2 ** 31 - 1); // until somebody looks
+        continue;
+      }
       // What the server refuses for a reason does not get better by asking again.
       if (error instanceof ServerError && [400, 401, 403, 404, 410].includes(error.status) || error?.final) {
         this.#onState({ name: "ended", error });
@@ -53,14 +70,19 @@ export class Follower {
 
   #pause(ms) {
     return new Promise((done) => {
-      const timer = setTimeout(done, ms);
-      this.#hurry = () => { clearTimeout(timer); done(); };
-      this.#stop.signal.addEventListener("abort", this.#hurry, { once: true });
+      const timer = setTimeout(() => this.#hurry(), ms);
+      this.#hurry = () => {
+        clearTimeout(timer);
+        this.#stop.signal.removeEventListener("abort", this.#hurry);
+        this.#hurry = () => {};
+        done();
+      };
+      this.#stop.signal.addEventListener("abort", this.#hurry);
     });
   }
 
   async #connection() {
-    const connection = new AbortController();
+    const connection = (this.#connecting = new AbortController());
     const signal = AbortSignal.any([this.#stop.signal, connection.signal]);
     let watchdog;
     const alive = () => {

@@ -3,6 +3,7 @@
 // bounded look-ahead, and nests to a bounded depth, so that no message can make
 // it slow.
 
+import { coloured } from "./colour.js";
 import { h, copyButton } from "./dom.js";
 
 const nestingMax = 6;
@@ -106,7 +107,7 @@ function codeBlock(lines, i, [opening, mark, info], into) {
 export function codeBox(text, language) {
   return h("div.code", null,
     h("div.code-head", null, h("span", null, language || ""), copyButton(() => text, "Copy the code")),
-    h("pre", { tabindex: "0" }, h("code", null, text)));
+    h("pre", { tabindex: "0" }, h("code", null, language === "json" ? coloured(text) : text)));
 }
 
 function list(lines, i, into, depth) {

@@ -8,9 +8,13 @@ import { Follower } from "./follow.js";
 import { exactTime, size, ticking } from "./format.js";
 import { Transcript } from "./transcript.js";
 import { TurnPanel } from "./turn.js";
+import { codeBox } from "./markdown.js";
+import { stringify } from "./content.js";
+
+const repairLook = 3_000; // how often a damaged session is looked at
 
 export class SessionView {
-  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #fresh = null;
+  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null;
 
   // The hooks are back(), label(text) and live(), when the server is there again.
   constructor(id, hooks) {
@@ -20,6 +24,7 @@ export class SessionView {
     this.#about = h("div.about");
     this.#state = h("button.state-chip", { type: "button", title: "Try again now", onclick: () => this.#follower?.retryNow() });
     this.#position = h("button.position", { type: "button", title: "Go to a seq", onclick: () => this.#askSeq() });
+    this.#document = h("div.document", { hidden: true });
     this.#banner = h("div.banner", { hidden: true, role: "alert" });
     this.#transcript = new Transcript(id, { error: notice, position: (text) => { this.#position.textContent = text; } });
     this.#turn = new TurnPanel(id, (turn) => this.#composer.held(turn));
@@ -29,7 +34,7 @@ export class SessionView {
         h("button.back", { type: "button", "aria-label": "Back to the sessions", onclick: hooks.back }, icon("back")),
         h("div.naming", null, this.#title, this.#about),
         h("div.status", null, this.#state, this.#position)),
-      this.#turn.el, this.#banner, this.#transcript.el, this.#composer.el);
+      this.#document, this.#turn.el, this.#banner, this.#transcript.el, this.#composer.el);
   }
 
   close() {
@@ -64,9 +69,25 @@ export class SessionView {
     await this.#transcript.open(info, 0);
     if (seq) await this.#transcript.jump(seq, true);
     if (this.#stop.signal.aborted) return;
-    if (info.damage) return;
+    if (info.damage) {
+      this.#fresh = setTimeout(() => this.#repaired(), repairLook);
+      return;
+    }
     this.#turn.look();
     this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
+  }
+
+  // repaired opens a damaged session anew as soon as it is sound.
+  async #repaired() {
+    try {
+      const info = await api.session(this.#id, this.#stop.signal);
+      if (!info.damage) {
+        this.#composer.accept();
+        this.#transcript.endsAt(Infinity);
+        return this.open(0);
+      }
+    } catch { /* the list says that the server is gone */ }
+    if (!this.#stop.signal.aborted) this.#fresh = setTimeout(() => this.#repaired(), repairLook);
   }
 
   #arrived(event) {
@@ -82,7 +103,10 @@ export class SessionView {
       try {
         const info = await api.session(this.#id, this.#stop.signal);
         if (!this.#stop.signal.aborted) this.#describe(info);
-      } catch { /* the stream tells */ }
+      } catch (error) {
+        // When the server or the session is gone the stream tells.
+        if (!this.#stop.signal.aborted && ![0, 401, 404, 410].includes(error.status)) notice(error);
+      }
     }, 150);
   }
 
@@ -93,8 +117,21 @@ export class SessionView {
     this.#about.replaceChildren(
       h("code.id", null, info.id), copyButton(() => info.id, "Copy the id"),
       ...Object.entries(info.labels ?? {}).map(([k, v]) => h("button.label", { type: "button", title: `Sessions with ${k}=${v}`, onclick: () => this.#hooks.label(`${k}=${v}`) }, h("bdi", null, `${k}=${v}`))),
+      ...(info.state === null || info.state === undefined ? [] : [this.#stateButton()]),
       h("span.quiet", { title: `created ${exactTime(info.created)}` }, size(info.bytes)));
+    this.#document.replaceChildren(codeBox(stringify(info.state ?? null, 2), "json"));
     if (info.damage) this.#damaged(info.damage);
+  }
+
+  // stateButton shows and hides the state document.
+  #stateButton() {
+    const button = h("button.label", { type: "button", title: "The state document of the session", onclick: () => show(this.#document.hidden) }, icon("braces"), " state");
+    const show = (yes) => {
+      this.#document.hidden = !yes;
+      button.setAttribute("aria-expanded", String(yes));
+    };
+    show(!this.#document.hidden);
+    return button;
   }
 
   #damaged(damage) {
@@ -125,7 +162,7 @@ export class SessionView {
 
   #connection(state) {
     const chip = this.#state;
-    const say = { connecting: "connecting…", live: "live", ended: "stopped", damaged: "damaged" };
+    const say = { connecting: "connecting…", live: "live", resting: "resting", ended: "stopped", damaged: "damaged" };
     if (chip.dataset.state !== state.name) announce(`Transcript: ${say[state.name] ?? "the connection is lost"}`);
     chip.dataset.state = state.name;
     chip.disabled = state.name !== "waiting";

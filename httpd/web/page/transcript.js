@@ -80,6 +80,8 @@ export class Transcript {
 
   async toEnd() {
     if (this.#window.last < this.#readable()) await this.jump(this.#readable());
+    // What arrived while that was loading did not join what was shown before.
+    for (let i = 0; i < 5 && this.#window.last < this.#readable(); i++) await this.#more(1);
     this.#follow(true);
   }
 
@@ -121,7 +123,8 @@ export class Transcript {
     if (this.#stop.signal.aborted || !events.length) return;
     const joins = this.#window.length === 0 ? events[0].seq === 1 : events[0].seq === this.#window.last + 1;
     if (!joins) {
-      // The reader is elsewhere; scrolling down loads them.
+      // The reader is elsewhere, and scrolling down loads them; or just got here.
+      if (this.#window.following) this.toEnd();
     } else if (events.length > rowsMax && this.#window.following) {
       this.#window.reset(events.slice(-rowsMax));
       this.#window.toEnd();

@@ -34,13 +34,22 @@ export class TurnPanel {
       this.turn = turn;
       this.#show();
       this.#onChange(turn);
-    } catch {
-      // The stream of the session says when the server is gone or refuses; a
-      // session without turns (an engine that has none) has no panel.
-      if (!this.#stop.signal.aborted) this.el.hidden = this.turn === null;
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#failed(error);
     }
     clearTimeout(this.#timer);
     if (!this.#stop.signal.aborted) this.#timer = setTimeout(() => this.look(), this.turn ? lookEvery : 6 * lookEvery);
+  }
+
+  // failed says what is not said elsewhere: the stream tells when the server or the
+  // session is gone, and an engine without turns has no panel.
+  #failed(error) {
+    if (error.status === 501) this.el.hidden = true;
+    if ([0, 401, 404, 410, 501].includes(error.status)) return;
+    this.#shown = null;
+    this.el.hidden = false;
+    this.el.firstChild.replaceChildren(h("span.dot"), h("span", null, `Who holds the turn is not known: ${error.message} ${error.hint}`));
+    this.el.lastChild.replaceChildren();
   }
 
   #show() {
@@ -53,7 +62,7 @@ export class TurnPanel {
     const [summary, list] = this.el.children;
     if (!turn) {
       summary.replaceChildren(h("span.dot"), h("span", null, "The turn is free"));
-      list.replaceChildren(h("dt", null, "The turn"), h("dd", null, "is the right to run the agent loop here. Nobody holds it: whoever wants it may take it."));
+      list.replaceChildren(h("dt", null, "Nobody holds it"), h("dd", null, "It is the right to run the agent loop here; whoever wants it may take it."));
       return;
     }
     summary.replaceChildren(

@@ -17,7 +17,13 @@ export function tokenPage(error, done) {
     h("h1.wordmark", null, h("img", { src: "icon.svg", alt: "" }), "Hansard"),
     error && h("p.banner.bad", { role: "alert" }, icon("warning"), h("span", null, error)),
     h("p", null, "This server gives nothing away without a token."),
-    h("form.token", { onsubmit: (e) => { e.preventDefault(); auth.token = input.value.trim().replace(/^.*#token=/, ""); done(); } },
+    h("form.token", { onsubmit: (e) => {
+      e.preventDefault();
+      const given = input.value.trim().replace(/^.*#token=/, "");
+      if (!/^[\x21-\x7e]+$/.test(given)) return page.replaceWith(tokenPage("A token has only plain letters, digits and signs, without spaces.", done));
+      auth.token = given;
+      done();
+    } },
       input, h("button.primary", { type: "submit" }, "Open")),
     h("h2", null, "Where is it?"),
     h("ul", null,

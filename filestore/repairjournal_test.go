@@ -1,0 +1,175 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// TestRepairJournalCut cuts the power before every operation of the repair, and
+// repairs again.
+func TestRepairJournalCut(t *testing.T) {
+	states := 0
+	j := killed(t, 3, 12)
+	base := j.disk.Clone()
+	base.PowerCut(vfs.Cut{})
+	file, _ := base.CacheBytes(journalName)
+	found := entriesOf(t, file)
+	rng := rand.New(rand.NewPCG(3, 8))
+	all := harms(found, len(file), rng)
+	for range 12 {
+		h := all[rng.IntN(len(all))]
+		broken := h.do(bytes.Clone(file))
+		for n := 1; ; n++ {
+			d := base.Clone()
+			putFile(t, d, journalName, broken)
+			s, damage := joined(d.Process("first"), 84)
+			if damage == nil {
+				break // it did no harm
+			}
+			c := vfs.Cut{Keep: n * 37 % 101, Seed: uint64(n)}
+			d.CutAt(vfs.Match{Kind: vfs.OpChange, N: n}, c)
+			first, err := s.RepairJournal(context.Background())
+			if err == nil {
+				break // as many operations as it has
+			}
+			states++
+			d.ClearRules()
+			if err := j.again(d, first, broken); err != nil {
+				t.Fatalf("%s, power cut before operation %d, %+v: %v\n%s", h.what, n, c, err, trace(d, 40))
+			}
+		}
+	}
+	if t.Logf("%d states", states); states < 300 {
+		t.Errorf("only %d states", states)
+	}
+}
+
+// again repairs what a power cut in the middle of a repair left.
+func (j *journaled) again(d *vfs.Disk, first hansard.JournalRepaired, broken []byte) error {
+	now, _ := d.CacheBytes(journalName)
+	if bytes.Equal(now, broken) { // the cut was before the rename
+		done, err := j.repairedOn(d, true, broken)
+		if err == nil && !done.Changed {
+			err = errors.New("a damaged journal was left alone")
+		}
+		if err != nil {
+			err = fmt.Errorf("%w\n%+v", err, done)
+		}
+		return err
+	}
+	// What the first repair had to tell is on the disk: damaged sessions are.
+	s, err := openOn(d.Process("second"), 85, simRing)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	done, err := s.RepairJournal(context.Background())
+	if err != nil || done.Changed {
+		return fmt.Errorf("second repair: %+v, %v", done, err)
+	}
+	for id := range j.acked {
+		info, err := s.Stat(context.Background(), id)
+		if errors.Is(err, hansard.ErrDamaged) || err == nil && info.Damaged() {
+			first.Sessions = append(first.Sessions, hansard.SalvagedSession{Session: id, Events: info.LastSeq, Aside: []string{"some"}})
+		}
+	}
+	return j.told(s, first, true)
+}
+
+// TestRepairJournalAlone: the journal is not taken from under those who use it.
+func TestRepairJournalAlone(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	say(t, a, "s", nil, "one")
+	if _, err := a.RepairJournal(ctx); !errors.Is(err, hansard.ErrBusy) || !strings.Contains(hansard.Hint(err), "end every program") {
+		t.Errorf("with somebody else there: %v (%s), want ErrBusy", err, hansard.Hint(err))
+	}
+	say(t, a, "s", nil, "two") // it still takes part
+	say(t, b, "s", nil, "three")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody who is about to leave: no instance any more, but the lock.
+	f, err := d.Process("leaving").Open(openLockName, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.TryLock(vfs.LockShared); !got || err != nil {
+		t.Fatalf("shared lock: %v, %v", got, err)
+	}
+	if _, err := a.RepairJournal(ctx); !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("with open.lock held: %v, want ErrBusy", err)
+	}
+	_ = f.Close()
+	if done, err := a.RepairJournal(ctx); err != nil || done.Changed {
+		t.Errorf("of a sound journal: %+v, %v", done, err)
+	}
+	say(t, a, "s", nil, "four")
+	// Damaged under the only one who has it open, who repairs it himself.
+	d.Poke(journalName, 0, make([]byte, ringAt))
+	if done, err := a.RepairJournal(ctx); err != nil || !done.Changed {
+		t.Errorf("of a journal without slots: %+v, %v", done, err)
+	}
+	say(t, a, "s", nil, "five")
+	d.PowerCut(vfs.Cut{})
+	hears(t, openSim(t, d.Process("c"), 3), "s", "one", "two", "three", "four", "five")
+}
+
+// TestRepairJournalOnDisk: the same on a real file system, with a journal of its
+// real size.
+func TestRepairJournalOnDisk(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "one")
+	say(t, s, "other", nil, "two")
+	say(t, s, "s", nil, "three")
+	if err := s.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "four")
+	path := filepath.Join(dir, journalName)
+	live, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, filepath.FromSlash(logPath("s")))
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if the power had been cut: "four" is in the journal only, whose slots are gone.
+	lines := linesOf(b)
+	clear(live[:ringAt])
+	if err := errors.Join(os.WriteFile(log, bytes.Join(lines[:3], nil), 0o600), os.WriteFile(path, live, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	say(t, s, "s", hansard.ErrDamaged, "refused")
+	done, err := s.RepairJournal(ctx)
+	if err != nil || !done.Changed || len(done.Sessions) != 1 || done.Sessions[0].Restored != 1 || done.Sessions[0].Aside != nil {
+		t.Fatalf("repair: %+v, %v", done, err)
+	}
+	hears(t, s, "s", "one", "three", "four")
+	hears(t, s, "other", "two")
+	say(t, s, "s", nil, "five")
+}

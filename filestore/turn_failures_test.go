@@ -1,0 +1,492 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// One test for each way in which the locks of agents' sessions failed elsewhere:
+// F2 and F3 of the founding reports and numbers 1 to 20. In depth all of them are
+// tried by TestTurnSchedules, and by real processes in test/.
+
+// openAt opens a store as a process whose clock is the one given: it stands still
+// but for what the process sleeps.
+func openAt(t testing.TB, fsys vfs.FS, seed uint64, clock *time.Duration) *Store {
+	t.Helper()
+	cfg := simConfig(seed, simRing)
+	cfg.mono = func() time.Duration { return *clock }
+	cfg.sleep = func(d time.Duration) { *clock += d }
+	s, err := open(fsys, Options{LockWait: time.Hour}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// wantHeld wants a claim to be refused because of a grant.
+func wantHeld(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim, by hansard.Grant) {
+	t.Helper()
+	_, err := s.Acquire(context.Background(), id, c)
+	var held *hansard.HeldError
+	if !errors.As(err, &held) || held.Turn.Grant != by {
+		t.Fatalf("acquire: %v, want it held by %s", err, by)
+	}
+}
+
+// A lock file, as it is done elsewhere: it is there, so it is locked; its owner is
+// remembered in memory.
+type lockFile struct {
+	fs   vfs.FS
+	mine bool
+}
+
+const lockFileName = "s.lock"
+
+func (l *lockFile) acquire() bool {
+	f, err := l.fs.Open(lockFileName, vfs.Create|vfs.Exclusive)
+	if err == nil {
+		_ = f.Close()
+		l.mine = true
+	}
+	return err == nil
+}
+
+func (l *lockFile) exists() bool {
+	_, err := l.fs.Stat(lockFileName)
+	return err == nil
+}
+
+// TestFailureF2_ReleaseDestroysTheNextOwnersLock, also number 9.
+func TestFailureF2_ReleaseDestroysTheNextOwnersLock(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a, b := &lockFile{fs: d.Process("a")}, &lockFile{fs: d.Process("b")}
+	a.acquire()
+	// Release: out of memory first; the file is removed later.
+	a.mine = false
+	late := func() { _ = a.fs.Remove(lockFileName) }
+	// The same process again: a file, and no owner in memory: an orphan.
+	if a.exists() && !a.mine {
+		_ = a.fs.Remove(lockFileName)
+	}
+	a.acquire()
+	late()
+	if !b.acquire() || !a.mine {
+		t.Fatal("the lock file way does not fail: this test shows nothing")
+	}
+
+	ctx := context.Background()
+	x, y := twoOn(t, vfs.NewDisk(1))
+	say(t, x, "s", nil, "hello")
+	one := take(t, x, "s", hansard.Claim{})
+	want(t, "release", x.Release(ctx, "s", one.Grant), nil)
+	two := take(t, x, "s", hansard.Claim{})
+	for _, s := range []*Store{x, y} { // the late clean-up, here and elsewhere
+		want(t, "late release", s.Release(ctx, "s", one.Grant), hansard.ErrFenced)
+	}
+	wantHeld(t, y, "s", hansard.Claim{}, two.Grant)
+	sayUnder(t, x, "s", one.Grant, hansard.ErrFenced, "a handle used after release")
+	sayUnder(t, x, "s", two.Grant, nil, "mine")
+	wantChanges(t, y, "s", "1 granted", "1 released", "2 granted")
+}
+
+// TestFailureF3_StaleTakeOver, also numbers 1 and 2: first by delete-and-create and
+// by rename, then ours, with the two contenders in every order.
+func TestFailureF3_StaleTakeOver(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a, b := &lockFile{fs: d.Process("a")}, &lockFile{fs: d.Process("b")}
+	dead := &lockFile{fs: d.Process("dead")}
+	dead.acquire()
+	// Both find it stale; each removes what it finds, and makes its own.
+	staleA, staleB := a.exists(), b.exists()
+	if staleA {
+		_ = a.fs.Remove(lockFileName)
+		a.acquire()
+	}
+	if staleB {
+		_ = b.fs.Remove(lockFileName)
+		b.acquire()
+	}
+	if !a.mine || !b.mine {
+		t.Fatal("the way of delete and create does not fail: this test shows nothing")
+	}
+	for i, l := range []*lockFile{a, b} { // a fresh lock renamed over the stale one
+		l.mine = false
+		tmp := fmt.Sprintf("tmp%d", i)
+		f, err := l.fs.Open(tmp, vfs.Create)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		l.mine = l.fs.Rename(tmp, lockFileName) == nil
+	}
+	if !a.mine || !b.mine {
+		t.Fatal("the way of renaming does not fail: this test shows nothing")
+	}
+
+	for seed := range uint64(60) {
+		d := vfs.NewDisk(seed)
+		holder := d.Process("holder")
+		h := openSim(t, holder, 1)
+		say(t, h, "s", nil, "hello")
+		old := take(t, h, "s", hansard.Claim{})
+		holder.Kill()
+		var won []hansard.Grant
+		var errs []error
+		for i := range uint64(3) {
+			p := d.Process(fmt.Sprint("P", i))
+			d.Go(p, func() {
+				s, err := openOn(p, 10+i, simRing)
+				if err != nil {
+					errs = append(errs, err)
+					return
+				}
+				turn, err := s.Acquire(context.Background(), "s", hansard.Claim{})
+				if err == nil {
+					won = append(won, turn.Grant)
+				} else if !errors.Is(err, hansard.ErrHeld) {
+					errs = append(errs, err)
+				}
+				// The loser, and the one who died, would write if they could.
+				_, err = s.Append(context.Background(), "s", hansard.Batch{Turn: old.Grant, Events: []hansard.Event{text("stale")}})
+				if !errors.Is(err, hansard.ErrFenced) && !slices.Contains(won, turn.Grant) && len(won) > 0 {
+					errs = append(errs, fmt.Errorf("a stale write: %w", err))
+				}
+			})
+		}
+		if err := errors.Join(append(errs, d.Run())...); err != nil || len(won) != 1 {
+			t.Fatalf("seed %d: the turn was taken by %v, %v", seed, won, err)
+		}
+	}
+}
+
+func TestFailure03_LockReclaimedBeforeItIsFilled(t *testing.T) {
+	both := map[bool]int{} // whether the other one got it, and how often
+	for k := 1; ; k++ {    // the one who acquires is stopped at his k-th operation
+		d := vfs.NewDisk(1)
+		pa, pb := d.Process("a"), d.Process("b")
+		a, b := openSim(t, pa, 1), openSim(t, pb, 2)
+		say(t, a, "s", nil, "hello")
+		var first, second hansard.Turn
+		var errA, errB error
+		inLock, reached := false, false
+		d.OnOp(func(op vfs.Op) {
+			if op.Proc == "a" && op.Name == writeLockName {
+				inLock = op.Kind == vfs.OpLock
+			}
+		})
+		d.StopAt(vfs.Match{Proc: "a", N: k})
+		d.Go(pa, func() { first, errA = a.Acquire(context.Background(), "s", hansard.Claim{}) })
+		d.OnIdle(func() bool {
+			stopped := pa.Stopped()
+			if stopped && !inLock && !reached {
+				d.Go(pb, func() { second, errB = b.Acquire(context.Background(), "s", hansard.Claim{}) })
+			} else {
+				pa.Continue()
+			}
+			reached = reached || stopped
+			return stopped
+		})
+		if err := d.Run(); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case !reached && k > 10:
+			if both[true] == 0 || both[false] == 0 {
+				t.Errorf("the other one always or never got it: %v", both)
+			}
+			return
+		case errA == nil && errB == nil && second.Grant != "":
+			t.Fatalf("stopped at operation %d: both have the turn: %s and %s", k, first.Grant, second.Grant)
+		case errA != nil && !errors.Is(errA, hansard.ErrHeld) || errB != nil && !errors.Is(errB, hansard.ErrHeld):
+			t.Fatalf("stopped at operation %d: %v; %v", k, errA, errB)
+		}
+		both[second.Grant != ""]++
+	}
+}
+
+// TestFailure04_PIDReuse, and 5, restart in place, and 6, containers: whoever is
+// here has the pid and the host of everybody else.
+func TestFailure04_PIDReuse(t *testing.T) {
+	d := vfs.NewDisk(1)
+	p := d.Process("agent")
+	a, b := openSim(t, p, 1), openSim(t, d.Process("other"), 2)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{})
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant) // alive, though the pid is mine
+	p.Kill()
+	again := openSim(t, d.Process("agent"), 3) // the same pid, at once
+	two := take(t, again, "s", hansard.Claim{})
+	if two.Holder != one.Holder {
+		t.Fatalf("the holders differ, %v and %v: this test shows nothing", one.Holder, two.Holder)
+	}
+	sayUnder(t, again, "s", one.Grant, hansard.ErrFenced, "of a former life")
+	wantHeld(t, b, "s", hansard.Claim{}, two.Grant)
+	wantChanges(t, b, "s", "1 granted", "2 taken dead")
+}
+
+func TestFailure07_TakeOverByAgeOfASlowOwner(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	var clock time.Duration
+	a, b := openAt(t, d.Process("a"), 1, &clock), openAt(t, d.Process("b"), 2, &clock)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{TTL: time.Minute})
+	for range 500 { // for hours, slow but alive
+		clock += 50 * time.Second
+		wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
+		want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
+	}
+	info, err := a.Stat(ctx, "s")
+	if err != nil || info.LastSeq != 2 {
+		t.Errorf("an hour's turn wrote to the session: last seq %d, %v", info.LastSeq, err)
+	}
+	sayUnder(t, a, "s", one.Grant, nil, "still mine")
+}
+
+func TestFailure08_WatchdogReleasesUnderTheOwner(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	var clock time.Duration
+	a, b := openAt(t, d.Process("a"), 1, &clock), openAt(t, d.Process("b"), 2, &clock)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{TTL: time.Minute, MaxHold: 90 * time.Second})
+	for range 8 {
+		clock += 10 * time.Second
+		want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
+		wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
+	}
+	clock += 10 * time.Second
+	// It may be taken now, and until it is the owner may write.
+	sayUnder(t, a, "s", one.Grant, nil, "the last word")
+	want(t, "renew past MaxHold", a.Renew(ctx, "s", one.Grant), hansard.ErrFenced)
+	two := take(t, b, "s", hansard.Claim{TTL: time.Minute})
+	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "too late")
+	// A program that is stuck sets no flag, and does not renew.
+	wantHeld(t, a, "s", hansard.Claim{}, two.Grant)
+	clock += time.Minute
+	take(t, a, "s", hansard.Claim{})
+	wantChanges(t, a, "s", "1 granted", "2 taken overdue", "3 taken silent")
+}
+
+func TestFailure10_WaitShorterThanTheHoldLosesTheMessage(t *testing.T) {
+	a, b := twoOn(t, vfs.NewDisk(1))
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{})
+	for i := range 50 { // nobody waits for anything
+		say(t, b, "s", nil, "message %d", i)
+	}
+	want(t, "release", a.Release(context.Background(), "s", turn.Grant), nil)
+	take(t, a, "s", hansard.Claim{Exclusive: true})
+	letter := text("letter")
+	letter.Inbox = true
+	_, err := b.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{letter}})
+	want(t, "inbox of an exclusive turn", err, nil)
+}
+
+func TestFailure11_NestedAcquire(t *testing.T) {
+	ctx := context.Background()
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	one := take(t, s, "s", hansard.Claim{})
+	// Neither a deadlock nor a second owner.
+	wantHeld(t, s, "s", hansard.Claim{}, one.Grant)
+	wantHeld(t, s, "s", hansard.Claim{Wait: 20 * time.Millisecond}, one.Grant)
+	bounded, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err := s.Acquire(bounded, "s", hansard.Claim{Wait: hansard.Forever})
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, hansard.ErrHeld) {
+		t.Errorf("acquire until the context ends: %v", err)
+	}
+	sayUnder(t, s, "s", one.Grant, nil, "mine")
+	want(t, "release", s.Release(ctx, "s", one.Grant), nil)
+	take(t, s, "s", hansard.Claim{})
+}
+
+func TestFailure12_CoWriterKillsTheRun(t *testing.T) {
+	a, b := twoOn(t, vfs.NewDisk(1))
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{})
+	sayUnder(t, a, "s", turn.Grant, nil, "question")
+	say(t, b, "s", nil, "a note of somebody else, during the model call")
+	sayUnder(t, a, "s", turn.Grant, nil, "answer")
+	var under []string
+	for e, err := range a.Read(context.Background(), "s", hansard.Range{Kinds: []string{hansard.KindMessage}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		under = append(under, fmt.Sprint(e.Turn == turn.Grant))
+	}
+	if got := strings.Join(under, " "); got != "false true false true" {
+		t.Errorf("written under the turn: %s", got)
+	}
+}
+
+func TestFailure13_BusyLooksLikeAnyFailure(t *testing.T) {
+	a, b := twoOn(t, vfs.NewDisk(1))
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{Label: "planner", Exclusive: true})
+	r := say(t, b, "s", hansard.ErrHeld, "kept out")
+	_, err := b.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("kept out")}})
+	var held *hansard.HeldError
+	if !errors.As(err, &held) || held.Turn.Grant != turn.Grant || !strings.Contains(err.Error(), "planner") || hansard.Hint(err) == "" || r.Last != 0 || held.Turn.Renewed.IsZero() {
+		t.Errorf("%v (%s)", err, hansard.Hint(err))
+	}
+}
+
+// TestFailure14_TransientErrorTakenForDeath, and 17: state that can't be read is no
+// state of death.
+func TestFailure14_TransientErrorTakenForDeath(t *testing.T) {
+	for _, errno := range []error{syscall.EINTR, syscall.EMFILE, syscall.EIO, syscall.EACCES} {
+		for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpTryLock, vfs.OpRead, vfs.OpSize} {
+			d := vfs.NewDisk(1)
+			a, b := twoOn(t, d)
+			say(t, a, "s", nil, "hello")
+			turn := take(t, a, "s", hansard.Claim{Exclusive: true})
+			d.Inject(vfs.Match{Proc: "b", Kind: kind, Name: "instances/*"}, vfs.Fault{Err: errno, Always: true})
+			_, err := b.Acquire(context.Background(), "s", hansard.Claim{})
+			want(t, fmt.Sprintf("acquire, %v of %v", errno, kind), err, errno)
+			say(t, b, "s", errAny, "past it")
+			if _, err := b.Turn(context.Background(), "s"); !errors.Is(err, errno) {
+				t.Errorf("turn, %v of %v: %v", errno, kind, err)
+			}
+			d.ClearRules()
+			wantHeld(t, b, "s", hansard.Claim{}, turn.Grant)
+			sayUnder(t, a, "s", turn.Grant, nil, "mine")
+			wantChanges(t, b, "s", "1 granted")
+		}
+	}
+}
+
+func TestFailure17_UnreadableLeaseTakenForNone(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a, b := twoOn(t, d)
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{})
+	name := a.inst.name
+	whole, _ := d.CacheBytes(name)
+	d.Poke(name, tableAt+8, []byte{0xee})
+	_, err := b.Acquire(context.Background(), "s", hansard.Claim{})
+	if err == nil || errors.Is(err, hansard.ErrHeld) {
+		t.Errorf("acquire with a lease that can't be read: %v", err)
+	}
+	d.Poke(name, 0, whole)
+	wantHeld(t, b, "s", hansard.Claim{}, turn.Grant)
+}
+
+func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	say(t, a, "s", nil, "hello")
+	turn := take(t, a, "s", hansard.Claim{Exclusive: true})
+	for i := range uint64(5) { // they come and go, some without a word
+		p := d.Process(fmt.Sprint("guest", i))
+		s := openSim(t, p, 10+i)
+		say(t, s, "other", nil, "hello")
+		want(t, "checkpoint", s.checkpoint(true), nil)
+		if i%2 == 0 {
+			want(t, "close", s.Close(), nil)
+		} else {
+			take(t, s, "other", hansard.Claim{})
+			p.Kill()
+		}
+		s = openSim(t, d.Process("after"), 20+i)
+		wantHeld(t, s, "s", hansard.Claim{}, turn.Grant)
+		take(t, s, "other", hansard.Claim{})
+		want(t, "close", s.Close(), nil)
+	}
+	want(t, "renew", a.Renew(ctx, "s", turn.Grant), nil)
+	sayUnder(t, a, "s", turn.Grant, nil, "mine")
+	// Nothing has to be cleaned up, and nothing that counts can be.
+	want(t, "close", a.Close(), nil)
+	for _, name := range d.Names() {
+		if strings.HasPrefix(name, cacheDir+"/") || name == controlName || strings.HasPrefix(name, instancesDir+"/") {
+			putFile(t, d, name, nil)
+		}
+	}
+	b := openSim(t, d.Process("b"), 30)
+	if two := take(t, b, "s", hansard.Claim{}); two.Grant.Number() != 2 || two.Grant == turn.Grant {
+		t.Errorf("grant %s follows %s", two.Grant, turn.Grant)
+	}
+	sayUnder(t, b, "s", turn.Grant, hansard.ErrFenced, "stale")
+}
+
+func TestFailure19_ReleaseBeforeWritesInFlightAreDone(t *testing.T) {
+	// That a child does not inherit the lock is shown with a child, in test/.
+	ctx := context.Background()
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "hello")
+	turn := take(t, s, "s", hansard.Claim{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	acked := map[hansard.Seq]bool{}
+	started := make(chan struct{}, 64)
+	for range 8 {
+		wg.Go(func() {
+			for {
+				r, err := s.Append(ctx, "s", hansard.Batch{Turn: turn.Grant, Events: []hansard.Event{text("in flight")}})
+				if err != nil {
+					return // closed, or fenced by the release that closing is
+				}
+				mu.Lock()
+				acked[r.First] = true
+				mu.Unlock()
+				select {
+				case started <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	<-started
+	want(t, "close", s.Close(), nil)
+	wg.Wait()
+	after, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	wantChanges(t, after, "s", "1 granted", "1 released") // and nothing under it behind
+	for e, err := range after.Read(ctx, "s", hansard.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(acked, e.Seq)
+	}
+	if len(acked) > 0 {
+		t.Errorf("%d writes were acknowledged and are gone", len(acked))
+	}
+}
+
+func TestFailure20_SuspendedHolderWritesWithAnExpiredRight(t *testing.T) {
+	d := vfs.NewDisk(1)
+	// Its own clock stands still in its sleep, as it does in a suspended laptop.
+	var asleep, awake time.Duration
+	a, b := openAt(t, d.Process("a"), 1, &asleep), openAt(t, d.Process("b"), 2, &awake)
+	say(t, a, "s", nil, "hello")
+	one := take(t, a, "s", hansard.Claim{TTL: time.Minute})
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant) // it begins to watch
+	awake += 59 * time.Second
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
+	awake += time.Second
+	two := take(t, b, "s", hansard.Claim{})
+	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "as if nothing had happened")
+	want(t, "renew", a.Renew(context.Background(), "s", one.Grant), hansard.ErrFenced)
+	want(t, "release", a.Release(context.Background(), "s", one.Grant), hansard.ErrFenced)
+	sayUnder(t, b, "s", two.Grant, nil, "mine")
+	wantChanges(t, a, "s", "1 granted", "2 taken silent")
+}

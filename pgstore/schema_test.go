@@ -1,0 +1,206 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/pgtest"
+	"hansard/pgstore"
+)
+
+// Many processes may find the database empty at once: one makes the tables.
+func TestMigrateAtOnce(t *testing.T) {
+	address := pgtest.Shared(t).Schema(t)
+	const n = 8
+	made := make([]pgstore.Migration, n)
+	errs := make([]error, 2*n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { made[i], errs[i] = pgstore.Migrate(t.Context(), address) })
+		all.Go(func() {
+			s, err := pgstore.Open(t.Context(), address, nil)
+			if errs[n+i] = err; err == nil {
+				s.Close()
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range made {
+		if m.To < 1 || m.From != 0 && m.From != m.To {
+			t.Errorf("a migration from %d to %d", m.From, m.To)
+		}
+	}
+}
+
+// A schema of a newer program is refused, by everything that could harm it.
+func TestNewerSchema(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	open(t, address).Close()
+	server.Exec(t, "UPDATE "+schemaOf(address)+".hansard_schema SET version = version + 1")
+	_, err := pgstore.Migrate(t.Context(), address)
+	if !errors.Is(err, hansard.ErrVersion) || hansard.Hint(err) == "" {
+		t.Errorf("Migrate: %v", err)
+	}
+	for _, o := range []*pgstore.Options{nil, {ReadOnly: true}, {MustExist: true}} {
+		if _, err := pgstore.Open(t.Context(), address, o); !errors.Is(err, hansard.ErrVersion) {
+			t.Errorf("Open with %+v: %v", o, err)
+		}
+	}
+}
+
+func TestNoSchema(t *testing.T) {
+	address := pgtest.Shared(t).Schema(t)
+	for _, o := range []*pgstore.Options{{ReadOnly: true}, {MustExist: true}} {
+		if _, err := pgstore.Open(t.Context(), address, o); !errors.Is(err, pgstore.ErrNoSchema) {
+			t.Errorf("Open with %+v: %v", o, err)
+		}
+	}
+	for _, bad := range []string{"postgres://host:port/x", "postgres://?nonsense", "nonsense"} {
+		if _, err := pgstore.Open(t.Context(), bad, nil); err == nil {
+			t.Errorf("Open(%q) worked", bad)
+		}
+	}
+}
+
+// leastRights are what docs/postgres.md says a server needs. There is no UPDATE of
+// events: the log only grows.
+const leastRights = `
+	GRANT USAGE ON SCHEMA %[1]s TO %[2]s;
+	GRANT SELECT ON %[1]s.hansard_schema TO %[2]s;
+	GRANT SELECT, INSERT, UPDATE ON %[1]s.hansard_heads TO %[2]s;
+	GRANT SELECT, INSERT, DELETE ON %[1]s.hansard_events TO %[2]s;
+	GRANT SELECT, INSERT, UPDATE, DELETE ON %[1]s.hansard_sessions, %[1]s.hansard_listing, %[1]s.hansard_waiting TO %[2]s;`
+
+// as is a URL for another role.
+func as(t *testing.T, address, role string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("user", role)
+	return "postgres://?" + q.Encode()
+}
+
+// A server whose role has the documented rights and no others does everything.
+func TestLeastRights(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	open(t, address).Close()
+	role := "app_" + schemaOf(address)
+	server.Exec(t, "CREATE ROLE "+role+" LOGIN")
+	server.Exec(t, fmt.Sprintf(leastRights, schemaOf(address), role))
+	s := open(t, as(t, address, role))
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	red := "red"
+	_, err := s.Create(ctx, "s", hansard.Meta{Labels: map[string]string{"team": "blue"}})
+	must(err)
+	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k", Patch: &hansard.Patch{Labels: map[string]*string{"team": &red}}}
+	for range 2 {
+		_, err = s.Append(ctx, "s", b)
+		must(err)
+	}
+	turn, err := s.Acquire(ctx, "s", hansard.Claim{})
+	must(err)
+	waiting := make(chan error, 1)
+	go func() {
+		next, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+		if err == nil {
+			err = s.Release(ctx, "s", next.Grant)
+		}
+		waiting <- err
+	}()
+	server.Until(t, "SELECT count(*) = 1 FROM "+schemaOf(address)+".hansard_waiting")
+	must(s.Renew(ctx, "s", turn.Grant))
+	must(s.Release(ctx, "s", turn.Grant))
+	must(<-waiting)
+	must(s.Wait(ctx, "s", 0))
+	for _, err := range s.List(ctx, hansard.Query{Labels: map[string]string{"team": "red"}, Text: "S"}) {
+		must(err)
+	}
+	for _, err := range s.Verify(ctx, "") {
+		must(err)
+	}
+	_, err = s.Warnings(ctx)
+	must(err)
+	must(s.Import(ctx, hansard.Part{Origin: hansard.Origin{ID: "i", Created: hansard.Now()}}))
+	must(s.Delete(ctx, "s", ""))
+	server.Until(t, "SELECT count(*) = 0 FROM "+schemaOf(address)+".hansard_events")
+}
+
+// Without rights the answer says whose they are.
+func TestNoRights(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	role := "none_" + schemaOf(address)
+	server.Exec(t, "CREATE ROLE "+role+" LOGIN; GRANT USAGE ON SCHEMA "+schemaOf(address)+" TO "+role)
+	_, err := pgstore.Open(t.Context(), as(t, address, role), nil)
+	if err == nil || !strings.Contains(hansard.Hint(err), "hansard migrate") {
+		t.Errorf("Open where the tables can't be made: %v, hint %q", err, hansard.Hint(err))
+	}
+	owner := open(t, address)
+	defer owner.Close()
+	if _, err := owner.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	server.Exec(t, "GRANT SELECT ON ALL TABLES IN SCHEMA "+schemaOf(address)+" TO "+role)
+	s := open(t, as(t, address, role))
+	defer s.Close()
+	if _, err := s.Stat(t.Context(), "s"); err != nil {
+		t.Errorf("Stat with the right to read: %v", err)
+	}
+	_, err = s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+	if !errors.Is(err, hansard.ErrReadOnly) {
+		t.Errorf("Append without the right to write: %v", err)
+	}
+}
+
+// What does not keep the promise is warned about, and a default of the database
+// that does not is not followed.
+func TestWarnings(t *testing.T) {
+	server := pgtest.New(t, "fsync = off", "full_page_writes = off", "synchronous_commit = off")
+	address := server.Schema(t)
+	for suffix, want := range map[string][]string{
+		"":                          {"fsync is off", "full_page_writes is off"},
+		"&synchronous_commit=off":   {"fsync is off", "full_page_writes is off", "synchronous_commit is off"},
+		"&synchronous_commit=local": {"fsync is off", "full_page_writes is off"},
+	} {
+		s := open(t, address+suffix)
+		got, err := s.Warnings(t.Context())
+		s.Close()
+		if err != nil || len(got) != len(want) {
+			t.Errorf("with %q: %q, %v; want %q", suffix, got, err, want)
+			continue
+		}
+		for i := range want {
+			if !strings.HasPrefix(got[i], want[i]) {
+				t.Errorf("with %q: %q; want %q", suffix, got[i], want[i])
+			}
+		}
+	}
+	sound := open(t, pgtest.Shared(t).Schema(t))
+	defer sound.Close()
+	if got, err := sound.Warnings(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("a sound server: %q, %v", got, err)
+	}
+}
