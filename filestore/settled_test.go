@@ -1,0 +1,49 @@
+package filestore
+
+import (
+	"testing"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// TestJoinBehindTheDead: a process that died on its way, anywhere, also in the
+// middle of writing a log, and told nobody how far the journal is durable, leaves
+// a session that the next to join, beside others, can write to.
+func TestJoinBehindTheDead(t *testing.T) {
+	behind := 0 // how often a log had more than anybody was told
+	for k := 1; ; k++ {
+		d := vfs.NewDisk(uint64(k))
+		c := openSim(t, d.Process("c"), 3) // somebody stays, and nothing is recovered
+		pa := d.Process("a")
+		a := openSim(t, pa, 1)
+		say(t, a, "s", nil, "one")
+		// Somebody is stopped in sync.lock: how far a sync got is not published.
+		gate, err := d.Process("stopped").Open(syncLockName, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := gate.Lock(vfs.LockExclusive); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := d.CacheBytes(logPath("s"))
+		d.KillAt(vfs.Match{Proc: "a", N: k}, -1)
+		_, _ = a.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{text("two")}})
+		if !pa.Dead() {
+			break
+		}
+		if now, _ := d.CacheBytes(logPath("s")); len(now) > len(before) {
+			behind++
+		}
+		b := openSim(t, d.Process("b"), 2)
+		for _, s := range []*Store{b, c, b} {
+			say(t, s, "s", nil, "on")
+		}
+		if err := wantSound(b, "s"); err != nil {
+			t.Errorf("killed at operation %d: %v", k, err)
+		}
+	}
+	if behind < 2 {
+		t.Errorf("only %d times a log had what nobody was told of", behind)
+	}
+}
