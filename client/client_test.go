@@ -31,7 +31,8 @@ type cutter struct {
 
 	mu    sync.Mutex // guards all below
 	rng   *rand.Rand
-	every int // one connection in so many is cut; 0 cuts none
+	every int   // one connection in so many is cut
+	only  int64 // 0: within the first bytes, either way; else within so many of the answers
 	cuts  int
 }
 
@@ -72,7 +73,9 @@ func (c *cutter) pass(in net.Conn) {
 	there, back := int64(1<<40), int64(1<<40)
 	if c.every > 0 && c.rng.IntN(c.every) == 0 {
 		c.cuts++
-		if c.rng.IntN(2) == 0 {
+		if c.only > 0 {
+			back = c.rng.Int64N(c.only)
+		} else if c.rng.IntN(2) == 0 {
 			there = c.rng.Int64N(2000)
 		} else {
 			back = c.rng.Int64N(2000)
@@ -159,6 +162,50 @@ func TestCutConnections(t *testing.T) {
 		t.Errorf("only %d connections were cut: that shows nothing", wire.cuts)
 	}
 	t.Logf("%d connections cut, %d events", wire.cuts, len(log))
+}
+
+// TestCutReading: a reading whose connections all break on the way, most of them
+// in the middle of an event, gives every event once and in order.
+func TestCutReading(t *testing.T) {
+	store := memstore.New()
+	wire := newCutter(t, serve(t, store), 1)
+	wire.only = 60_000
+	const total = 500
+	for i := range total {
+		if _, err := store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: storetest.Marked("w", i, 1, 1000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []hansard.Range{{}, {Last: 400}, {After: 50, Limit: 300}} {
+		s, err := dial(wire.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := hansard.Seq(max(1, int(r.After)+1))
+		if r.Last > 0 {
+			first = total - hansard.Seq(r.Last) + 1
+		}
+		want := first
+		for e, err := range s.Read(t.Context(), "s", r) {
+			if err != nil {
+				t.Fatalf("%+v: at seq %d: %v", r, want, err)
+			}
+			if e.Seq != want {
+				t.Fatalf("%+v: got seq %d, want %d", r, e.Seq, want)
+			}
+			want++
+		}
+		n := int(want - first)
+		if expected := map[bool]int{true: r.Limit, false: total - int(first) + 1}[r.Limit > 0]; n != expected {
+			t.Errorf("%+v: %d events, want %d", r, n, expected)
+		}
+		s.Close()
+	}
+	wire.mu.Lock()
+	defer wire.mu.Unlock()
+	if wire.cuts < 20 {
+		t.Errorf("only %d connections were cut: that shows nothing", wire.cuts)
+	}
 }
 
 // retryFirst does again what did not even reach the server.

@@ -274,19 +274,7 @@ func (k *socket) handle(message []byte) (ref []byte, err error) {
 	if err != nil {
 		return q.ref, err
 	}
-	do, ok := map[string]struct {
-		right  Right
-		writes bool
-		do     func(q *request) error
-	}{
-		"follow":   {Read, false, k.follow},
-		"unfollow": {Read, false, k.unfollow},
-		"append":   {Append, true, k.append},
-		"acquire":  {Append, true, k.acquire},
-		"hold":     {Append, true, k.hold},
-		"release":  {Append, true, k.release},
-		"ping":     {Read | Append, false, func(q *request) error { return k.reply("pong", q.ref, "", nil) }},
-	}[q.op]
+	do, ok := socketOps[q.op]
 	switch {
 	case !ok:
 		return q.ref, &hansard.InvalidError{Field: "op", Reason: "there is no such op"}
@@ -295,7 +283,22 @@ func (k *socket) handle(message []byte) (ref []byte, err error) {
 	case do.writes && k.server.opt.ReadOnly:
 		return q.ref, readOnly()
 	}
-	return q.ref, do.do(&q)
+	return q.ref, do.do(k, &q)
+}
+
+// socketOps is what a client may ask for.
+var socketOps = map[string]struct {
+	right  Right
+	writes bool
+	do     func(k *socket, q *request) error
+}{
+	"follow":   {Read, false, (*socket).follow},
+	"unfollow": {Read, false, (*socket).unfollow},
+	"append":   {Append, true, (*socket).append},
+	"acquire":  {Append, true, (*socket).acquire},
+	"hold":     {Append, true, (*socket).hold},
+	"release":  {Append, true, (*socket).release},
+	"ping":     {Read | Append, false, func(k *socket, q *request) error { return k.reply("pong", q.ref, "", nil) }},
 }
 
 // reply sends a message: an op, the ref it answers, and one more member.
