@@ -24,7 +24,10 @@ func TestPostgres(t *testing.T) {
 		}
 		return stdout.String() + stderr.String()
 	}
-	on := func(want int, args ...string) string { t.Helper(); return hansard(want, append(args, "--store", store)...) }
+	on := func(want int, args ...string) string {
+		t.Helper()
+		return hansard(want, append(args, "--store", store)...)
+	}
 
 	if out := on(exitNotFound, "ls"); !strings.Contains(out, "there is no store") {
 		t.Errorf("ls of an empty database: %s", out)
