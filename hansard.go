@@ -14,7 +14,8 @@
 //     different answers, each an error the caller can tell apart.
 //
 // The engines live in packages of their own: memstore (the model), filestore
-// (plain JSONL files shared by any number of processes). Package storetest
+// (plain JSONL files shared by any number of processes), pgstore (PostgreSQL,
+// shared by any number of machines). Package storetest
 // holds the contract as code; an engine is a Store when it passes that suite.
 //
 // Caveats: time stamps are for people, order is the sequence number. An append
