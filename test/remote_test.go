@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +60,6 @@ type remoteClient struct {
 	servers []*server
 	l       *ledger
 	stop    <-chan struct{} // ends the appending
-	target  *atomic.Int64   // the last seq there will be, once it is known
 	pace    time.Duration
 	got     []stored // what it saw
 }
@@ -95,10 +93,12 @@ func (c *remoteClient) see(e hansard.Event) error {
 	return nil
 }
 
+// lastBatch is the one that ends it all.
+const lastBatch = "last"
+
 // saw tells whether it saw all there will be.
 func (c *remoteClient) saw() bool {
-	target := c.target.Load()
-	return target > 0 && int64(len(c.got)) >= target
+	return len(c.got) > 0 && c.got[len(c.got)-1].Data.Batch == lastBatch
 }
 
 // stopped tells whether the appending is over.
@@ -149,12 +149,6 @@ func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
 func (c *remoteClient) followClient(ctx context.Context, s hansard.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // the last event may come before anybody knows that it is the last
-		<-c.stop
-		for c.target.Load() == 0 && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-	}()
 	for e, err := range hansard.Follow(ctx, s, remoteSession, 0) {
 		if err != nil {
 			return fmt.Errorf("%s: follow: %w", c.name, err)

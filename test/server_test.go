@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,11 +32,10 @@ func TestServers(t *testing.T) {
 	defer cancel()
 
 	stop := make(chan struct{})
-	var target atomic.Int64
 	var clients []*remoteClient
 	var wg sync.WaitGroup
 	for i := range 2 * each {
-		c := &remoteClient{l: l, stop: stop, target: &target, pace: 300 * time.Millisecond, servers: servers}
+		c := &remoteClient{l: l, stop: stop, pace: 300 * time.Millisecond, servers: servers}
 		if i%2 == 1 {
 			c.servers = []*server{servers[1], servers[0]}
 		}
@@ -79,7 +77,7 @@ func TestServers(t *testing.T) {
 	// All that is appended now was sent before; the log ends when its end
 	// stays where it is and nobody waits for a receipt. One more event tells
 	// everybody that this was all.
-	target.Store(settle(t, ctx, store, clients, l))
+	settle(t, ctx, store, l)
 	wg.Wait()
 	events := l.check(t, store)
 	for _, c := range clients {
@@ -96,9 +94,8 @@ func TestServers(t *testing.T) {
 	t.Logf("%d events in %d batches, %d kills, %d followers", events, l.acks(), kills, len(clients))
 }
 
-// settle waits until nothing is appended any more, appends one last event, and
-// gives its seq.
-func settle(t *testing.T, ctx context.Context, store string, clients []*remoteClient, l *ledger) int64 {
+// settle waits until nothing is appended any more, and appends one last event.
+func settle(t *testing.T, ctx context.Context, store string, l *ledger) {
 	t.Helper()
 	s, err := filestore.Open(store, nil)
 	if err != nil {
@@ -120,12 +117,11 @@ func settle(t *testing.T, ctx context.Context, store string, clients []*remoteCl
 			quiet = 0
 		}
 	}
-	r, err := s.Append(ctx, remoteSession, hansard.Batch{Events: []hansard.Event{{Data: newMark("last", 0, 1, 10).encode()}}})
+	r, err := s.Append(ctx, remoteSession, hansard.Batch{Events: []hansard.Event{{Data: newMark(lastBatch, 0, 1, 10).encode()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.ack("last", place{remoteSession, uint64(r.First), uint64(r.Last)})
-	return int64(r.Last)
+	l.ack(lastBatch, place{remoteSession, uint64(r.First), uint64(r.Last)})
 }
 
 // TestServeFirstStart: on a bare machine it starts on an empty store, prints its
@@ -186,13 +182,12 @@ func TestServeDrains(t *testing.T) {
 	store, l := newStore(t), newLedger()
 	ok(t, store, "new", remoteSession)
 	s := startServer(t, store)
-	var target atomic.Int64
 	stop := make(chan struct{})
 	defer close(stop)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 8 {
-		c := &remoteClient{name: fmt.Sprint("c", i), l: l, stop: stop, target: &target, servers: []*server{s}}
+		c := &remoteClient{name: fmt.Sprint("c", i), l: l, stop: stop, servers: []*server{s}}
 		wg.Go(func() { _ = c.overHTTP(ctx, true) }) // it loses its server: that is the point
 	}
 	eventually(t, "appends are acknowledged", func() bool { return l.acks() > 100 })
