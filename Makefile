@@ -43,6 +43,7 @@ unit: ## all tests
 
 race: ## the contract under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m . ./memstore ./httpd
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|key|concurrent|exclusive|lease)|TestManyServers|TestCloseLeaves' ./pgstore
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete|turn)' ./filestore
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
 
