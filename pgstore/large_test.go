@@ -62,7 +62,7 @@ func TestReadInPages(t *testing.T) {
 	if seen != total {
 		t.Errorf("%d events, want %d", seen, total)
 	}
-	if limit := uint64(24 << 20); most > limit {
+	if limit := uint64(32 << 20); most > limit {
 		t.Errorf("reading %d MB took %d MB of memory", total*len(data)>>20, most>>20)
 	}
 }
