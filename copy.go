@@ -112,6 +112,9 @@ func (c *copying) carry(ctx context.Context, after, upto Seq) error {
 		}
 		part.Events = append(part.Events, e)
 		size += len(e.Data)
+		if e.Patch != nil {
+			size += len(e.Patch.State)
+		}
 		inside := more && key.First <= e.Seq // of a batch with a key
 		if inside && key.Last == e.Seq {
 			part.Keys = append(part.Keys, key)
@@ -185,14 +188,16 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 		if !ok {
 			return fmt.Errorf("the copy ends before seq %d", e.Seq)
 		}
-		if !sameEvent(&e, &got) {
+		if !SameEvent(&e, &got) {
 			return fmt.Errorf("seq %d of the copy is not the source's", e.Seq)
 		}
 	}
 	return nil
 }
 
-func sameEvent(a, b *Event) bool {
+// SameEvent tells whether two stores have the same event: data to the byte, a patch by
+// what it says.
+func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn &&
 		a.Inbox == b.Inbox && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
 }

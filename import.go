@@ -38,18 +38,20 @@ type Importer interface {
 
 // Origin is how a session began.
 type Origin struct {
-	ID      SessionID
-	Created time.Time
+	ID      SessionID `json:"id"`
+	Created time.Time `json:"created"`
 	// Meta is what it was created with; patches have changed it since. A deleted
 	// session has none.
-	Meta    Meta
-	Deleted bool
+	Meta    Meta `json:"meta"`
+	Deleted bool `json:"deleted"`
 }
 
 // KeyUse is what a store remembers of an idempotency key.
 type KeyUse struct {
-	Key, Hash   string
-	First, Last Seq
+	Key   string `json:"key"`
+	Hash  string `json:"hash"`
+	First Seq    `json:"first"`
+	Last  Seq    `json:"last"`
 }
 
 // Part is a stretch of a session on its way from one store to another.
@@ -117,6 +119,13 @@ func CheckPartInput(p *Part) error {
 			return err
 		}
 		total += len(e.Data)
+	}
+	for i, k := range p.Keys {
+		for name, text := range map[string]string{"key": k.Key, "hash": k.Hash} {
+			if err := checkText(fmt.Sprintf("keys[%d].%s", i, name), text, MaxKeyBytes); err != nil {
+				return err
+			}
+		}
 	}
 	if len(p.Events) > 2*MaxBatchEvents || total > 2*MaxBatchBytes {
 		return tooLarge("part", total, 2*MaxBatchBytes, "bytes")

@@ -80,10 +80,12 @@ func engine(name string, open func(t testing.TB) (serve string), another func(t 
 }
 
 // TestMemstore: the contract through the wire, on the model.
-func TestMemstore(t *testing.T) {
-	storetest.Run(t, engine("memstore through the wire",
+func TestMemstore(t *testing.T) { storetest.Run(t, memoryEngine()) }
+
+func memoryEngine() storetest.Engine {
+	return engine("memstore through the wire",
 		func(t testing.TB) string { return serve(t, memstore.New()) },
-		func(_ testing.TB, address string) string { return address }))
+		func(_ testing.TB, address string) string { return address })
 }
 
 // TestFilestore: the contract through the wire, on files; every other handle goes

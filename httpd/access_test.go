@@ -57,6 +57,9 @@ var apiRoutes = []struct {
 	{"PUT", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},
 	{"DELETE", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},
 	{"DELETE", "/v1/sessions/gone", "", "admin", 404},
+	{"GET", "/v1/origins", "", "read", 200},
+	{"GET", "/v1/sessions/s/keys", "", "read", 200},
+	{"POST", "/v1/sessions/imported/import", `{"created":"2026-01-02T03:04:05Z"}`, "admin", 204},
 	{"GET", "/readyz", "", "any", 200},
 	{"GET", "/metrics", "", "read", 200},
 	{"GET", "/v1/ws", "", "any", 400},
@@ -157,10 +160,11 @@ func accessCases() []accessCase {
 		number, problem, _ := strings.Cut(want, " ")
 		status, _ := strconv.Atoi(number)
 		for _, id := range list {
-			for _, path := range []string{"", "/events", "/turn", "/events/stream"} {
+			for _, path := range []string{"", "/events", "/turn", "/events/stream", "/keys"} {
 				add("id "+id, "GET", "/v1/sessions/"+id+path, "", status, problem)
 			}
 			add("append to id "+id, "POST", "/v1/sessions/"+id+"/events", `{"events":[{"data":1}],"create":true}`, status, problem)
+			add("import to id "+id, "POST", "/v1/sessions/"+id+"/import", `{"created":"2026-01-02T03:04:05Z"}`, status, problem)
 		}
 	}
 	for _, id := range []string{`"../s"`, `"a/b"`, `""`, `"a\u0000"`, `".."`, `7`, `["s"]`, `"CON/"`} {
@@ -192,6 +196,12 @@ func accessCases() []accessCase {
 		"no data": `{"events":[{"role":"user"}]}`, "a seq": `{"events":[{"data":1,"seq":7}]}`, "expect of a string": `{"events":[{"data":1}],"expect":"1"}`, "kind of a number": `{"events":[{"data":1,"kind":1}]}`,
 		"twice": `{"events":[{"data":1}],"events":[{"data":1}]}`, "negative": `{"events":[{"data":1}],"expect":-1}`, "kind of the store": `{"events":[{"data":1,"kind":"turn"}]}`, "a NUL": `{"events":[{"data":1,"role":"\u0000"}]}`} {
 		add("append "+what, "POST", "/v1/sessions/s/events", body, 422, "invalid")
+	}
+	for body, want := range map[string]int{"": 400, `[]`: 400, `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1]}`: 400, `{}`: 422, `{"created":"yesterday"}`: 422, `{"created":"2026-01-02T03:04:05Z","id":"s"}`: 422,
+		`{"created":"2026-01-02T03:04:05Z","keys":{}}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"k","first":1,"last":1}]}`: 422,
+		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"kind":"k","data":1}]}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"` + strings.Repeat("k", 257) + `"}]}`: 413,
+		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":2,"time":"2026-01-02T03:04:05Z","kind":"k","data":1}]}`: 412, `{"created":"2026-01-02T03:04:06Z"}`: 409} {
+		add("import "+body, "POST", "/v1/sessions/imported/import", body, want, map[int]string{400: "malformed", 422: "invalid", 413: "too-large", 412: "conflict", 409: "exists"}[want])
 	}
 	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ";", "application/octet-stream"} {
 		add("media "+media, "POST", "/v1/sessions/s/events", oneEvent, 415, "wrong-media-type", "Content-Type", media)

@@ -15,9 +15,10 @@ import (
 func FuzzBodies(f *testing.F) {
 	routes := []struct{ method, path string }{
 		{"POST", "/v1/sessions"}, {"PATCH", "/v1/sessions/s"}, {"POST", "/v1/sessions/s/events"}, {"POST", "/v1/sessions/s/turn"},
-		{"PUT", "/v1/sessions/s/turn"}, {"DELETE", "/v1/sessions/s/turn"},
+		{"PUT", "/v1/sessions/s/turn"}, {"DELETE", "/v1/sessions/s/turn"}, {"POST", "/v1/sessions/t/import"},
 	}
-	for i, seed := range []string{`{"id":"a","labels":{"x":"y"}}`, `{"title":null,"state":{"a":[]}}`, `{"events":[{"data":1}]}`, `{"ttl_ms":1000}`, `{"grant":"1-0"}`, `{"claim":"x"}`} {
+	for i, seed := range []string{`{"id":"a","labels":{"x":"y"}}`, `{"title":null,"state":{"a":[]}}`, `{"events":[{"data":1}]}`, `{"ttl_ms":1000}`, `{"grant":"1-0"}`, `{"claim":"x"}`,
+		`{"created":"2026-01-02T03:04:05Z","meta":{"state":{}},"events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","raw":" 1 "}],"keys":[{"key":"k","hash":"h","first":1,"last":1}]}`} {
 		f.Add(uint8(i), seed)
 	}
 	f.Fuzz(func(t *testing.T, route uint8, body string) {

@@ -192,6 +192,15 @@ func TestOpenAPI(t *testing.T) {
 	for _, body := range []string{oneEvent, `{"events":[{"data":1}],"expect":9}`, `{"events":[{"data":1}],"turn":"1-0"}`, `{}`} {
 		answer("POST", one+"/events", "/v1/sessions/s/events", body, "Idempotency-Key", "k"+fmt.Sprint(len(body)%3))
 	}
+	answer("GET", "/v1/origins", "/v1/origins", "")
+	answer("GET", "/v1/origins", "/v1/origins?before=s", "")
+	answer("GET", one+"/keys", "/v1/sessions/s/keys?after=1", "")
+	answer("GET", one+"/keys", "/v1/sessions/nowhere/keys", "")
+	for range 2 { // the second is a conflict
+		answer("POST", one+"/import", "/v1/sessions/t/import", `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","data":1}],"keys":[]}`)
+	}
+	answer("POST", one+"/import", "/v1/sessions/t/import", `{"created":"2027-01-02T03:04:05Z"}`)
+	answer("POST", one+"/import", "/v1/sessions/t/import", `{"events":[]}`)
 	answer("PATCH", one, "/v1/sessions/s", `{"title":"v"}`)
 	var turn hansard.Turn
 	answer("POST", one+"/turn", "/v1/sessions/s/turn", `{"label":"l","exclusive":true,"max_hold_ms":100000,"steal":"r"}`).into(t, &turn)

@@ -44,12 +44,15 @@ func (s *Server) routes() map[string]map[string]action {
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
-		"/v1/ws":        {"GET": {Read | Append, false, s.socket}},
-		"/healthz":      {"GET": {0, false, s.healthz}},
-		"/readyz":       {"GET": {Read | Append, false, s.readyz}},
-		"/metrics":      {"GET": {Read, false, s.serveMetrics}},
-		"/version":      {"GET": {0, false, s.version}},
-		"/openapi.json": {"GET": {0, false, s.openAPI}},
+		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},
+		session + "/keys":   {"GET": {Read, false, s.listKeys}},
+		session + "/import": {"POST": {Admin, true, s.importPart}},
+		"/v1/ws":            {"GET": {Read | Append, false, s.socket}},
+		"/healthz":          {"GET": {0, false, s.healthz}},
+		"/readyz":           {"GET": {Read | Append, false, s.readyz}},
+		"/metrics":          {"GET": {Read, false, s.serveMetrics}},
+		"/version":          {"GET": {0, false, s.version}},
+		"/openapi.json":     {"GET": {0, false, s.openAPI}},
 	}
 }
 

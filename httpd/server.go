@@ -34,6 +34,9 @@ const (
 	// maxBodyBytes has room for the largest batch with every byte of it
 	// escaped, and its frame.
 	maxBodyBytes = 2*hansard.MaxBatchBytes + 8<<20
+	// maxPartBytes is as much for a part of a session on its way to another
+	// store, which may have twice the data.
+	maxPartBytes = 2 * maxBodyBytes
 	// maxSmallBody is for bodies that hold no events.
 	maxSmallBody = 2 * hansard.MaxStateBytes
 	// maxBodiesBytes is how much of all bodies is in memory at once.

@@ -21,9 +21,15 @@ destination is made when it is not there. Everything is compared at the end.
 It may be interrupted and run again: what is there already is compared and not copied
 again. Sessions that are only at the destination are left alone, and one that went on
 there, or began otherwise, is reported and left as it is (exit 1). What is appended to
-the source while it is copied may need another run: stop the writers before the last.`,
+the source while it is copied may need another run: stop the writers before the last.
+
+Either may be a server: the token in HANSARD_TOKEN needs the right read at the source,
+admin at the destination. Two servers with tokens of their own are
+copied by way of a directory, or with a token in each address, http://HOST/#token=TOKEN,
+and HANSARD_TOKEN unset; others on the machine may see such an address.`,
 		Example: `  hansard copy ./sessions postgres://user@host/hansard
-  hansard copy postgres://user@host/hansard ./backup --json`,
+  hansard copy postgres://user@host/hansard ./backup --json
+  hansard copy http://127.0.0.1:4267 ./backup`,
 		Args: arguments(2, "a source", "a destination"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withBoth(args[0], args[1], func(src hansard.Exporter, dst hansard.Importer) error {

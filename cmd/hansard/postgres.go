@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,11 +37,12 @@ func openPostgres(spec string, o *filestore.Options) (hansard.Store, error) {
 // query of a URL.
 var keywordPassword = regexp.MustCompile(`(password=)('[^']*'|[^\s&]*)`)
 
-// shownStore is a store as it may be shown: without its password.
+// shownStore is a store as it may be shown: without its password or token.
 func shownStore(spec string) string {
 	if u, err := url.Parse(spec); err == nil && u.User != nil {
 		spec = u.Redacted()
 	}
+	spec, _, _ = strings.Cut(spec, "#token=")
 	return keywordPassword.ReplaceAllString(spec, "${1}xxxxx")
 }
 

@@ -61,6 +61,19 @@ func appendGiven(dst []byte, e *hansard.Event) []byte {
 	return append(dst, '}')
 }
 
+// parseEvents reads a list of events.
+func parseEvents(array []byte, into *[]hansard.Event) error {
+	return EachElement(array, func(value []byte) error {
+		e, err := ParseEvent(value)
+		var bad *hansard.InvalidError
+		if errors.As(err, &bad) {
+			bad.Field = fmt.Sprintf("events[%d].%s", len(*into), bad.Field)
+		}
+		*into = append(*into, e)
+		return err
+	})
+}
+
 // ParseBatch reads the body of an append. It checks its shape; the rest is the
 // store's to check.
 func ParseBatch(object []byte) (hansard.Batch, error) {
@@ -69,15 +82,7 @@ func ParseBatch(object []byte) (hansard.Batch, error) {
 	err := EachMember(object, func(name string, value []byte) error {
 		switch name {
 		case "events":
-			return EachElement(value, func(value []byte) error {
-				e, err := ParseEvent(value)
-				var bad *hansard.InvalidError
-				if errors.As(err, &bad) {
-					bad.Field = fmt.Sprintf("events[%d].%s", len(b.Events), bad.Field)
-				}
-				b.Events = append(b.Events, e)
-				return err
-			})
+			return parseEvents(value, &b.Events)
 		case "patch":
 			return Member(name, value, &b.Patch)
 		case "expect":

@@ -1,0 +1,171 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/client"
+	"hansard/httpd"
+	"hansard/memstore"
+	"hansard/storetest"
+)
+
+// TestCopy: sessions are copied from a server and to one as between stores.
+func TestCopy(t *testing.T) {
+	for _, e := range []storetest.Engine{memoryEngine(), fileEngine()} {
+		t.Run(e.Name, func(t *testing.T) {
+			storetest.RunCopy(t, e, func(testing.TB) hansard.Store { return memstore.New() })
+		})
+	}
+}
+
+// aPart is a part of two events and a key, of a session of this id.
+func aPart(id hansard.SessionID, data string) hansard.Part {
+	made := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	p := hansard.Part{Origin: hansard.Origin{ID: id, Created: made}, Keys: []hansard.KeyUse{{Key: "k", Hash: "h", First: 1, Last: 2}}}
+	for seq := range hansard.Seq(2) {
+		p.Events = append(p.Events, hansard.Event{Seq: seq + 1, Time: made.Add(time.Second), Kind: "k", Data: []byte(data)})
+	}
+	return p
+}
+
+// TestImportAnswerLost: an import whose answer is lost is sent again, and is done if
+// it is the part that was stored.
+func TestImportAnswerLost(t *testing.T) {
+	store := memstore.New()
+	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
+	var instead atomic.Pointer[hansard.Part] // is stored in place of the one that is lost
+	var lose atomic.Int32                    // so many answers, of imports
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || lose.Add(-1) < 0 {
+			server.ServeHTTP(w, r)
+			return
+		}
+		if p := instead.Load(); p != nil {
+			if err := store.Import(t.Context(), *p); err != nil {
+				t.Error(err)
+			}
+		} else {
+			server.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	defer front.Close()
+	s, err := client.New(front.URL, &client.Options{Token: token, Patience: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+
+	lose.Store(1)
+	if err := s.Import(t.Context(), aPart("stored", " 1\n")); err != nil {
+		t.Errorf("an import that was stored: %v", err)
+	}
+	if events := storetest.ReadAll(t, store, "stored"); len(events) != 2 || string(events[1].Data) != " 1\n" {
+		t.Errorf("stored is %v", events)
+	}
+	lose.Store(1)
+	empty := hansard.Part{Origin: aPart("empty", "1").Origin}
+	if err := s.Import(t.Context(), empty); err != nil {
+		t.Errorf("an import of no events: %v", err)
+	}
+	lose.Store(1)
+	empty.Deleted = true
+	if err := s.Import(t.Context(), empty); err != nil {
+		t.Errorf("an import of a tombstone: %v", err)
+	}
+
+	keyless := aPart("keyless", "1")
+	keyless.Keys = nil
+	for _, other := range []hansard.Part{aPart("other", "2"), keyless} {
+		lose.Store(1)
+		instead.Store(&other)
+		if err := s.Import(t.Context(), aPart(other.ID, "1")); !errors.Is(err, hansard.ErrConflict) {
+			t.Errorf("something else was stored, %s: %v", other.ID, err)
+		}
+	}
+	shorter := aPart("shorter", "1")
+	shorter.Events, shorter.Keys = shorter.Events[:1], nil
+	lose.Store(1)
+	instead.Store(&shorter)
+	if err := s.Import(t.Context(), aPart("shorter", "1")); !errors.Is(err, hansard.ErrUnknown) {
+		t.Errorf("less was stored: %v", err)
+	}
+	instead.Store(nil)
+	lose.Store(1 << 20)
+	if err := s.Import(t.Context(), aPart("never", "1")); !errors.Is(err, hansard.ErrUnknown) {
+		t.Errorf("no answer at all: %v", err)
+	}
+}
+
+// failing is a store whose lists end in an error.
+type failing struct{ *memstore.Store }
+
+func (f failing) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
+	return thenFail(f.Store.Origins(ctx, after))
+}
+
+func (f failing) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
+	return thenFail(f.Store.Keys(ctx, id, after))
+}
+
+func thenFail[T any](all iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for v, err := range all {
+			if !yield(v, err) {
+				return
+			}
+		}
+		var none T
+		yield(none, hansard.ErrBusy)
+	}
+}
+
+// TestTransferErrors: an error on the way is seen at the other end, behind what came
+// before it, and so is a store that can't be copied.
+func TestTransferErrors(t *testing.T) {
+	store := memstore.New()
+	if err := store.Import(t.Context(), aPart("s", "1")); err != nil {
+		t.Fatal(err)
+	}
+	connect := func(store hansard.Store) *client.Store {
+		s, err := client.New(serve(t, store), &client.Options{Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	s := connect(failing{store})
+	if n, err := count(s.Origins(t.Context(), "")); n != 1 || !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("origins: %d, %v", n, err)
+	}
+	if n, err := count(s.Keys(t.Context(), "s", 0)); n != 1 || !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("keys: %d, %v", n, err)
+	}
+	s = connect(struct{ hansard.Store }{memstore.New()})
+	_, origins := count(s.Origins(t.Context(), ""))
+	_, keys := count(s.Keys(t.Context(), "s", 0))
+	for _, err := range []error{origins, keys, s.Import(t.Context(), aPart("s", "1"))} {
+		if !errors.Is(err, hansard.ErrUnsupported) {
+			t.Errorf("of a store that can't be copied: %v", err)
+		}
+	}
+}
+
+func count[T any](all iter.Seq2[T, error]) (n int, err error) {
+	for _, err := range all {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}

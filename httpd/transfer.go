@@ -1,0 +1,103 @@
+package httpd
+
+import (
+	"fmt"
+	"iter"
+	"net/http"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// What hansard.Copy needs of a store, for the other end of the wire.
+
+// listOrigins gives how each session began, one a line.
+func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "after")
+	after := hansard.SessionID(p.text("after"))
+	if p.err != nil {
+		return p.err
+	}
+	store, err := s.exporter()
+	if err != nil {
+		return err
+	}
+	return writeEach(s, w, r, func(yield func(hansard.Origin, error) bool) {
+		for o, err := range store.Origins(r.Context(), after) {
+			if o.ID == ReadySession && err == nil {
+				continue // the server's own
+			}
+			if !yield(o, err) {
+				return
+			}
+		}
+	})
+}
+
+// listKeys gives the keys of a session, one a line.
+func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "after")
+	after := hansard.Seq(p.number("after", 0))
+	if p.err != nil {
+		return p.err
+	}
+	store, err := s.exporter()
+	if err != nil {
+		return err
+	}
+	return writeEach(s, w, r, store.Keys(r.Context(), sessionID(r), after))
+}
+
+// importPart stores a part of another store's session.
+func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	store, ok := s.store.(hansard.Importer)
+	if !ok {
+		return notTransferred()
+	}
+	body, free, err := s.body(w, r, maxPartBytes)
+	if err != nil {
+		return err
+	}
+	defer free()
+	part, err := wire.ParsePart(body)
+	if err != nil {
+		return err
+	}
+	part.ID = sessionID(r)
+	if err := store.Import(writing(r), part); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) exporter() (hansard.Exporter, error) {
+	if store, ok := s.store.(hansard.Exporter); ok {
+		return store, nil
+	}
+	return nil, notTransferred()
+}
+
+func notTransferred() error {
+	return fmt.Errorf("%w: sessions can't be copied from or to this kind of store", hansard.ErrUnsupported)
+}
+
+// writeEach answers with all values of a sequence, one a line, in bounded memory.
+func writeEach[T any](s *Server, w http.ResponseWriter, r *http.Request, values iter.Seq2[T, error]) error {
+	out := newLines(w)
+	for v, err := range values {
+		if err != nil {
+			if err := s.endLines(out, r, err); err != nil {
+				return err
+			}
+			break
+		}
+		if err := out.line(wire.Marshal(v)); err != nil {
+			return err
+		}
+	}
+	return out.flush()
+}

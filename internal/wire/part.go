@@ -1,0 +1,66 @@
+package wire
+
+import (
+	"strconv"
+	"time"
+
+	"hansard"
+)
+
+// AppendPart writes a part of a session as the body of an import. Its session is in
+// the path.
+func AppendPart(dst []byte, p *hansard.Part) []byte {
+	dst = append(dst, `{"created":"`...)
+	dst = p.Created.AppendFormat(dst, time.RFC3339Nano)
+	dst = append(dst, `","meta":`...)
+	dst = append(dst, Marshal(p.Meta)...)
+	dst = append(dst, `,"deleted":`...)
+	dst = strconv.AppendBool(dst, p.Deleted)
+	dst = append(dst, `,"events":[`...)
+	for i := range p.Events {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendExact(dst, &p.Events[i])
+	}
+	dst = append(dst, `],"keys":[`...)
+	for i := range p.Keys {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, Marshal(p.Keys[i])...)
+	}
+	return append(dst, `]}`...)
+}
+
+// appendExact writes an event whose data has its bytes, in "raw" where it has space
+// around it that would be lost.
+func appendExact(dst []byte, e *hansard.Event) []byte {
+	if survives(e.Data) {
+		return AppendEvent(dst, e)
+	}
+	dst = append(appendHead(dst, e, nil), `,"raw":`...)
+	return append(appendString(dst, string(e.Data)), '}')
+}
+
+// ParsePart reads the body of an import. It checks its shape; the rest is the store's
+// to check.
+func ParsePart(object []byte) (hansard.Part, error) {
+	var p hansard.Part
+	err := EachMember(object, func(name string, value []byte) error {
+		switch name {
+		case "created":
+			return Member(name, value, &p.Created)
+		case "meta":
+			return Member(name, value, &p.Meta)
+		case "deleted":
+			return Member(name, value, &p.Deleted)
+		case "events":
+			return parseEvents(value, &p.Events)
+		case "keys":
+			return Member(name, value, &p.Keys)
+		}
+		return &hansard.InvalidError{Field: name, Reason: "an import has no such member"}
+	})
+	return p, err
+}
