@@ -3,9 +3,11 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +26,17 @@ func TestCopy(t *testing.T) {
 			storetest.RunCopy(t, e, func(testing.TB) hansard.Store { return memstore.New() })
 		})
 	}
+}
+
+// connect makes a client until the test ends.
+func connect(t *testing.T, address string) *client.Store {
+	t.Helper()
+	s, err := client.New(address, &client.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 // aPart is a part of two events and a key, of a session of this id.
@@ -84,7 +97,9 @@ func TestImportAnswerLost(t *testing.T) {
 
 	keyless := aPart("keyless", "1")
 	keyless.Keys = nil
-	for _, other := range []hansard.Part{aPart("other", "2"), keyless} {
+	otherKey := aPart("other-key", "1")
+	otherKey.Keys[0].Hash = "i"
+	for _, other := range []hansard.Part{aPart("other", "2"), keyless, otherKey} {
 		lose.Store(1)
 		instead.Store(&other)
 		if err := s.Import(t.Context(), aPart(other.ID, "1")); !errors.Is(err, hansard.ErrConflict) {
@@ -102,6 +117,63 @@ func TestImportAnswerLost(t *testing.T) {
 	lose.Store(1 << 20)
 	if err := s.Import(t.Context(), aPart("never", "1")); !errors.Is(err, hansard.ErrUnknown) {
 		t.Errorf("no answer at all: %v", err)
+	}
+}
+
+// TestImportLargest: a part as large as there may be, every byte of which is escaped
+// on the way, arrives.
+func TestImportLargest(t *testing.T) {
+	store := memstore.New()
+	s := connect(t, serve(t, store))
+	data := `"` + strings.Repeat(`\"`, hansard.MaxBatchBytes/2-2) + `" ` + "\n"
+	if err := s.Import(t.Context(), aPart("s", data)); err != nil {
+		t.Fatal(err)
+	}
+	if events := storetest.ReadAll(t, store, "s"); len(events) != 2 || string(events[0].Data) != data || string(events[1].Data) != data {
+		t.Error("another came out")
+	}
+}
+
+// TestCutTransfer: origins and keys whose connections all break on the way come once
+// and in order.
+func TestCutTransfer(t *testing.T) {
+	store := memstore.New()
+	wire := newCutter(t, serve(t, store), 1)
+	wire.only = 20_000
+	const total = 1000
+	var ids []hansard.SessionID
+	for i := range total {
+		id := hansard.SessionID(fmt.Sprintf("s%04d", i))
+		if _, err := store.Create(t.Context(), id, hansard.Meta{Title: strings.Repeat("t", 50)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Append(t.Context(), "s0000", hansard.Batch{Key: string(id), Events: storetest.Marked("w", i, 2, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	s := connect(t, wire.url())
+	n := 0
+	for o, err := range s.Origins(t.Context(), "") {
+		if err != nil || n == total || o.ID != ids[n] {
+			t.Fatalf("origin %d: %+v, %v", n, o, err)
+		}
+		n++
+	}
+	keys := 0
+	for k, err := range s.Keys(t.Context(), "s0000", 0) {
+		if err != nil || keys == total || k.Key != string(ids[keys]) || k.First != hansard.Seq(2*keys+1) || k.Last != k.First+1 {
+			t.Fatalf("key %d: %+v, %v", keys, k, err)
+		}
+		keys++
+	}
+	if n != total || keys != total {
+		t.Errorf("%d origins and %d keys, want %d", n, keys, total)
+	}
+	wire.mu.Lock()
+	defer wire.mu.Unlock()
+	if wire.cuts < 8 {
+		t.Errorf("only %d connections were cut: that shows nothing", wire.cuts)
 	}
 }
 
@@ -135,22 +207,14 @@ func TestTransferErrors(t *testing.T) {
 	if err := store.Import(t.Context(), aPart("s", "1")); err != nil {
 		t.Fatal(err)
 	}
-	connect := func(store hansard.Store) *client.Store {
-		s, err := client.New(serve(t, store), &client.Options{Token: token})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
-	s := connect(failing{store})
+	s := connect(t, serve(t, failing{store}))
 	if n, err := count(s.Origins(t.Context(), "")); n != 1 || !errors.Is(err, hansard.ErrBusy) {
 		t.Errorf("origins: %d, %v", n, err)
 	}
 	if n, err := count(s.Keys(t.Context(), "s", 0)); n != 1 || !errors.Is(err, hansard.ErrBusy) {
 		t.Errorf("keys: %d, %v", n, err)
 	}
-	s = connect(struct{ hansard.Store }{memstore.New()})
+	s = connect(t, serve(t, struct{ hansard.Store }{memstore.New()}))
 	_, origins := count(s.Origins(t.Context(), ""))
 	_, keys := count(s.Keys(t.Context(), "s", 0))
 	for _, err := range []error{origins, keys, s.Import(t.Context(), aPart("s", "1"))} {
