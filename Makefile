@@ -44,7 +44,8 @@ unit: ## all tests
 race: ## the contract under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m . ./memstore ./httpd
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|key|concurrent|exclusive|lease)|TestManyServers|TestCloseLeaves' ./pgstore
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete|turn)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/turn/(contended|stolen|wait.*)' ./filestore
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
