@@ -116,7 +116,11 @@ func (s *Store) enqueue(ctx context.Context, all ...*request) error {
 			// A lone writer that can't be called off saves two switches of
 			// goroutines by leading himself; who comes meanwhile gets another.
 			s.commitGroup()
-			go s.lead()
+			if s.queue.anyLeft() {
+				go s.lead()
+			} else {
+				s.workers.Done()
+			}
 		default:
 			go s.lead()
 		}
@@ -195,17 +199,22 @@ func (s *Store) lead() {
 func (q *queue) letJoin(n int) {
 	const quiet = 20 * time.Microsecond
 	last := time.Now()
-	for have := 0; have < n; {
+	all := q.length() + n // some have come while the group was on its way
+	for have := 0; have < all; {
 		runtime.Gosched()
-		q.mu.Lock()
-		now := len(q.waiting)
-		q.mu.Unlock()
+		now := q.length()
 		if now > have {
 			have, last = now, time.Now()
 		} else if time.Since(last) > quiet {
 			return
 		}
 	}
+}
+
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
 }
 
 // anyLeft tells the leader whether to go on; if not, the next to come leads.
