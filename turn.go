@@ -33,7 +33,9 @@ type Claim struct {
 	// holder is; 0 is no bound.
 	MaxHold time.Duration
 	// Exclusive refuses the writes of everybody else while the turn is held,
-	// except events marked Inbox.
+	// except events marked Inbox. It ends with the first write that finds its
+	// holder dead, silent for its TTL, or past its MaxHold: nobody is kept out
+	// by one who is gone.
 	Exclusive bool
 	// Label tells people who holds the turn.
 	Label string
@@ -122,7 +124,7 @@ const (
 	TurnTaken    = "taken"    // the holder was dead, silent for its TTL, or past its MaxHold
 	TurnStolen   = "stolen"   // from a holder that lived, with a reason
 	TurnReleased = "released" // given up by its holder
-	TurnEnded    = "ended"    // found dead by somebody who wanted to write, not the turn
+	TurnEnded    = "ended"    // its holder was found gone by somebody who wanted to write, not the turn
 	TurnMoved    = "moved"    // the same grant, kept alive by another process from here on
 )
 
@@ -241,7 +243,8 @@ func CheckGrant(g Grant) error {
 // Fence is the rule about turns that every engine applies to a write, in the
 // critical section that orders it: cur is the turn that is held then, nil when
 // none is. A write under a grant needs that grant to be the current one; a write
-// without may be kept out by an exclusive turn.
+// without may be kept out by an exclusive turn. That is a [HeldError]: the engine
+// then looks for the holder, and if it is gone ends the turn, on record, and writes.
 func Fence(id SessionID, cur *Turn, under Grant, inboxOnly bool) error {
 	if under != "" {
 		if cur == nil {

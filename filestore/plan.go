@@ -123,12 +123,12 @@ func (p *plan) delete(sess *session, r *request) error {
 	if err := sess.writable(); err != nil {
 		return err
 	}
-	corpse, err := p.fence(sess, r)
+	gone, err := p.fence(sess, r)
 	if err != nil {
 		return err
 	}
-	if corpse != "" {
-		p.turnEnds(sess, corpse)
+	if gone != "" {
+		p.turnEnds(sess, gone)
 	}
 	p.line(sess, &stamp{turn: r.turn}, []byte(tombstone))
 	sess.deleted = true
@@ -158,7 +158,7 @@ func (p *plan) append(sess *session, r *request) error {
 			return nil
 		}
 	}
-	corpse, err := p.fence(sess, r)
+	gone, err := p.fence(sess, r)
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func (p *plan) append(sess *session, r *request) error {
 			return err
 		}
 	}
-	if corpse != "" {
-		p.turnEnds(sess, corpse)
+	if gone != "" {
+		p.turnEnds(sess, gone)
 	}
 	first := sess.seq + 1
 	for i, body := range r.bodies {

@@ -79,15 +79,15 @@ func (p *plan) turnLine(sess *session, r *hansard.TurnRecord, g hansard.Grant) {
 	sess.turnAt, sess.turn = at, stateAfter(r, g, sess.seq, p.now)
 }
 
-// turnEnds drafts the end of a turn whose holder was found dead by somebody who
-// wants to write: nobody is locked out by a corpse.
+// turnEnds drafts the end of a turn whose holder was found gone by somebody who
+// wants to write: nobody is locked out by a corpse, nor by one who is silent.
 func (p *plan) turnEnds(sess *session, why string) {
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnEnded, Why: why}, sess.turn.held.Grant)
 }
 
-// fence decides whether a write gets past the turn. A corpse is why the turn, whose
-// exclusive holder is dead, ends with the write.
-func (p *plan) fence(sess *session, r *request) (corpse string, err error) {
+// fence decides whether a write gets past the turn. gone is why an exclusive turn
+// that would keep it out has to end first.
+func (p *plan) fence(sess *session, r *request) (gone string, err error) {
 	t, err := p.turn(sess)
 	if err != nil {
 		return "", err
@@ -107,8 +107,8 @@ func (p *plan) fence(sess *session, r *request) (corpse string, err error) {
 	switch {
 	case err != nil:
 		return "", err
-	case seen.state == holderDead:
-		return holderDead, nil
+	case seen.state != holderLives:
+		return seen.state, nil
 	}
 	held.Turn.Renewed = seen.renewed
 	return "", held

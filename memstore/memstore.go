@@ -139,7 +139,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		}
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true}, nil
 	}
-	if err := hansard.Fence(id, ses.turn, b.Turn, b.InboxOnly()); err != nil {
+	gone, err := ses.fence(id, b.Turn, b.InboxOnly())
+	if err != nil {
 		return hansard.Receipt{}, err
 	}
 	if b.Expect != nil && *b.Expect != ses.last() {
@@ -153,6 +154,9 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return hansard.Receipt{}, err
 	}
 
+	if gone != "" {
+		ses.end(gone)
+	}
 	r := hansard.Receipt{Session: id, First: ses.last() + 1, Last: ses.last() + hansard.Seq(len(events))}
 	ses.add(events, b.Turn)
 	ses.meta = meta
@@ -160,6 +164,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		ses.keys[b.Key] = stored{hash, r.First, r.Last}
 	}
 	s.sessions[id] = ses
+	ses.serve() // a turn that ended is free for who waits for it
 	ses.wake()
 	return r, nil
 }
@@ -346,7 +351,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	if err != nil {
 		return err
 	}
-	if err := hansard.Fence(id, ses.turn, turn, false); err != nil {
+	if _, err := ses.fence(id, turn, false); err != nil {
 		return err
 	}
 	ses.deleted = true

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -155,6 +156,25 @@ func (ses *session) lost() string {
 		return "overdue"
 	}
 	return ""
+}
+
+// fence decides whether a write gets past the turn. gone is why an exclusive turn
+// that would keep it out has to end first.
+func (ses *session) fence(id hansard.SessionID, under hansard.Grant, inboxOnly bool) (gone string, err error) {
+	err = hansard.Fence(id, ses.turn, under, inboxOnly)
+	if errors.Is(err, hansard.ErrHeld) {
+		if gone = ses.lost(); gone != "" {
+			return gone, nil
+		}
+	}
+	return "", err
+}
+
+// end records that the holder of the turn is gone.
+func (ses *session) end(why string) {
+	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: why}
+	ses.add([]hansard.Event{record.Event()}, ses.turn.Grant)
+	ses.turn = nil
 }
 
 // grant gives the turn to a waiter, whoever holds it.

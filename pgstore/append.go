@@ -234,14 +234,14 @@ func (d *decision) append(r *request) error {
 			return nil
 		}
 	}
-	if err := hansard.Fence(d.id, h.turn, r.turn, r.inbox); err != nil {
+	gone, err := d.fence(h, r.turn, r.inbox)
+	if err != nil {
 		return err
 	}
 	if r.expect != nil && *r.expect != h.last {
 		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
 	}
-	meta, err := hansard.ApplyPatch(meta, r.patch)
-	if err != nil {
+	if meta, err = hansard.ApplyPatch(meta, r.patch); err != nil {
 		return err
 	}
 	if d.c == nil {
@@ -250,15 +250,21 @@ func (d *decision) append(r *request) error {
 			d.c.create = &hansard.Meta{}
 		}
 	}
+	if gone != "" {
+		if err := d.c.endTurn(gone); err != nil {
+			return err
+		}
+	}
+	h = &d.c.head
 	n := hansard.Seq(r.rows.len())
 	r.receipt = hansard.Receipt{Session: d.id, First: h.last + 1, Last: h.last + n}
 	if r.patch != nil {
 		d.c.meta = &meta
 	}
 	d.c.rows.join(&r.rows)
-	d.c.head.last += n
-	d.c.head.bytes += r.rows.bytes
-	d.c.head.updated = d.now
+	h.last += n
+	h.bytes += r.rows.bytes
+	h.updated = d.now
 	if r.key != "" {
 		d.new[r.key] = stored{hash: r.hash, first: r.receipt.First, last: r.receipt.Last}
 	}

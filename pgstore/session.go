@@ -67,7 +67,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		if err := l.head.find(id); err != nil {
 			return nil, err
 		}
-		if err := hansard.Fence(id, l.head.turn, turn, false); err != nil {
+		if _, err := l.fence(l.head, turn, false); err != nil {
 			return nil, err
 		}
 		return &change{remove: true}, nil

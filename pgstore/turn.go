@@ -267,14 +267,40 @@ func (c *claim) decide(l *locked) (*change, error) {
 
 // addRecord adds an event about the turn to a locked session.
 func addRecord(l *locked, record *hansard.TurnRecord, g hansard.Grant) (*change, error) {
-	c := &change{head: *l.head, turn: true}
-	if err := c.rows.add([]hansard.Event{record.Event()}, batch{turn: g}); err != nil {
-		return nil, err
-	}
-	c.head.last++
-	c.head.bytes += c.rows.bytes
+	c := &change{head: *l.head}
 	c.head.updated = l.now
-	return c, nil
+	return c, c.addRecord(record, g)
+}
+
+// addRecord adds an event about the turn behind what the change adds already.
+func (c *change) addRecord(record *hansard.TurnRecord, g hansard.Grant) error {
+	before := c.rows.bytes
+	if err := c.rows.add([]hansard.Event{record.Event()}, batch{turn: g}); err != nil {
+		return err
+	}
+	c.turn = true
+	c.head.last++
+	c.head.bytes += c.rows.bytes - before
+	return nil
+}
+
+// endTurn ends a turn whose holder is gone.
+func (c *change) endTurn(why string) error {
+	err := c.addRecord(&hansard.TurnRecord{Change: hansard.TurnEnded, Why: why}, c.head.turn.Grant)
+	c.head.turn = nil
+	return err
+}
+
+// fence decides whether a write gets past the turn of h, a locked session as it is
+// by now. gone is why an exclusive turn that would keep it out has to end first.
+func (l *locked) fence(h *head, under hansard.Grant, inboxOnly bool) (gone string, err error) {
+	err = hansard.Fence(l.id, h.turn, under, inboxOnly)
+	if errors.Is(err, hansard.ErrHeld) {
+		if gone, _ = h.lost(l.now); gone != "" {
+			return gone, nil
+		}
+	}
+	return "", err
 }
 
 func nonce() uint64 {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +20,8 @@ var inboxCases = []Case{
 		Defends: "the holder of an exclusive turn writes, patches and deletes as ever"},
 	{Name: "exclusive/ends", run: exclusiveEnds,
 		Defends: "when an exclusive turn is over everybody writes again", Answers: "17"},
+	{Name: "exclusive/silent holder", run: exclusiveSilent,
+		Defends: "an exclusive turn keeps nobody out once its holder was silent for its TTL: the first write ends it, on record, and its holder is fenced from then on", Answers: "10 20"},
 }
 
 func exclusive(label string) hansard.Claim {
@@ -213,4 +216,47 @@ func exclusiveEnds(x *env) {
 	}).finish()
 	free("after the holder was followed by one that is not exclusive")
 	x.release(x.store, "s", turn.Grant)
+}
+
+func exclusiveSilent(x *env) {
+	// past repeats a write until the turn does not refuse it any more.
+	past := func(what string, write func() error) {
+		x.Helper()
+		x.start(what, func() error {
+			for {
+				if err := write(); !errors.Is(err, hansard.ErrHeld) {
+					return err
+				}
+				time.Sleep(time.Millisecond) // and ask again
+			}
+		}).finish()
+	}
+	claims := map[string]hansard.Claim{"silent": brief("silent"), "overdue": {TTL: time.Hour, MaxHold: 50 * time.Millisecond}}
+	for why, c := range claims {
+		id := hansard.SessionID(why)
+		x.create(id)
+		c.Exclusive = true
+		turn := x.acquire(x.store, id, c)
+		var r hansard.Receipt
+		past("Append past a holder that is "+why, func() (err error) {
+			r, err = x.store.Append(x.ctx, id, texts("past it"))
+			return err
+		})
+		if r.First != turn.Seq+2 {
+			x.Fatalf("%s: the write is at %d, the grant at %d", why, r.First, turn.Seq)
+		}
+		if e, record := x.record(id, turn.Seq+1); e.Turn != turn.Grant || record.Change != hansard.TurnEnded || record.Why != why {
+			x.Errorf("%s: the end is recorded as %s under %q", why, e.Data, e.Turn)
+		}
+		x.wantFencedOff("after it was ended as "+why, id, turn.Grant, nil)
+		if next := x.acquire(x.store, id, hold("next")); next.Grant.Number() != turn.Grant.Number()+1 {
+			x.Errorf("%s: %s follows %s", why, next.Grant, turn.Grant)
+		}
+	}
+	c := claims["silent"]
+	c.Exclusive = true
+	x.create("deleted")
+	x.acquire(x.store, "deleted", c)
+	past("Delete past a silent holder", func() error { return x.store.Delete(x.ctx, "deleted", "") })
+	x.wantGone("deleted")
 }

@@ -164,6 +164,17 @@ func exclusiveMutants() []mutant {
 		open("one event for the inbox lets the batch in", func(b *hansard.Batch) bool { return len(b.Events) > 0 && b.Events[0].Inbox && b.Patch == nil }, "exclusive/refuses"),
 		shut("the inbox is shut", func(t *hansard.Turn, b *hansard.Batch) bool { return t.Exclusive && b.Turn == "" && b.InboxOnly() },
 			"exclusive/inbox", "exclusive/inbox crowd", "model/random operations"),
+		shut("a silent holder keeps everybody out", func(t *hansard.Turn, b *hansard.Batch) bool { return t.Exclusive && b.Turn == "" && !b.InboxOnly() },
+			"exclusive/silent holder"),
+		{name: "a silent holder's turn ends without a word", caught: []string{"exclusive/silent holder"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.append = func(c ctx, id hansard.SessionID, batch hansard.Batch) (hansard.Receipt, error) {
+				t := holding(c, s, id)
+				if t != nil && t.Exclusive && batch.Turn == "" && time.Since(t.Since) > max(t.TTL, t.MaxHold) {
+					batch.Turn = t.Grant
+				}
+				return s.Append(c, id, batch)
+			}
+		})},
 		shut("the holder may not change metadata", func(t *hansard.Turn, b *hansard.Batch) bool { return t.Exclusive && b.Patch != nil }, "exclusive/holder"),
 		{name: "an exclusive turn lets deletions in", caught: []string{"exclusive/refuses"}, plant: inner(func(b *broken, s hansard.Store) {
 			b.delete = func(c ctx, id hansard.SessionID, g hansard.Grant) error {

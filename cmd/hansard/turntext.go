@@ -36,7 +36,7 @@ func turnText(e hansard.Event) (string, bool) {
 	case r.Change == hansard.TurnReleased:
 		text += " released"
 	case r.Change == hansard.TurnEnded:
-		text += " ended: its holder is dead"
+		text += " ended: " + whyEnded(r.Why)
 	case r.Change == hansard.TurnMoved:
 		text += " goes on in another process"
 	default:
@@ -59,6 +59,13 @@ func whoHolds(h hansard.Holder) string {
 		return h.Label
 	}
 	return h.Label + " (" + rest.String() + ")"
+}
+
+func whyEnded(why string) string {
+	if why == "dead" || why == "silent" || why == "overdue" {
+		return "its holder " + whyLost(why)
+	}
+	return why
 }
 
 func whyLost(why string) string {
