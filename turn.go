@@ -42,6 +42,11 @@ type Claim struct {
 	// Steal, when not empty, takes the turn from a holder that lives. It is
 	// the reason, and goes on record.
 	Steal string
+	// Remote says that the holder is not this process but somebody it acts
+	// for, as a server does. The end of the process is not the end of such a
+	// turn: its holder may renew it through another one (from when on MaxHold
+	// may be counted anew), and is gone when nobody has for the TTL.
+	Remote bool
 }
 
 // Forever is the Claim.Wait that only the context bounds.
@@ -90,6 +95,7 @@ type Turn struct {
 	TTL       time.Duration `json:"-"` // ttl_ms
 	MaxHold   time.Duration `json:"-"` // max_hold_ms
 	Exclusive bool          `json:"exclusive,omitempty"`
+	Remote    bool          `json:"remote,omitempty"`
 	// Reason is why it was taken from the holder before, if it was stolen.
 	Reason string `json:"reason,omitempty"`
 }
@@ -136,6 +142,7 @@ type TurnRecord struct {
 	TTL       int64  `json:"ttl_ms,omitempty"`
 	MaxHold   int64  `json:"max_hold_ms,omitempty"`
 	Exclusive bool   `json:"exclusive,omitempty"`
+	Remote    bool   `json:"remote,omitempty"`
 	// From is the grant that was superseded, when it had not been released;
 	// Why tells what was found of its holder: dead, silent, overdue, stolen.
 	From   Grant  `json:"from,omitempty"`
@@ -163,7 +170,7 @@ func (r *TurnRecord) Turn(g Grant, seq Seq, at time.Time) Turn {
 	if r.Change == TurnMoved {
 		seq, at = r.Granted, r.Since
 	}
-	return Turn{Grant: g, Holder: r.Holder, Seq: seq, Since: at, Exclusive: r.Exclusive, Reason: r.Reason,
+	return Turn{Grant: g, Holder: r.Holder, Seq: seq, Since: at, Exclusive: r.Exclusive, Remote: r.Remote, Reason: r.Reason,
 		TTL: time.Duration(r.TTL) * time.Millisecond, MaxHold: time.Duration(r.MaxHold) * time.Millisecond}
 }
 
@@ -176,8 +183,12 @@ func (r *TurnRecord) Event() Event {
 // NewTurnRecord is the record of a grant for a claim, superseding from, which is
 // empty when the turn was free.
 func NewTurnRecord(c *Claim, from Grant, why string) TurnRecord {
-	r := TurnRecord{Change: TurnGranted, Holder: Me(c.Label), TTL: c.TTL.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
-		Exclusive: c.Exclusive, From: from}
+	me := Me(c.Label)
+	if c.Remote {
+		me.PID = 0 // ours would be taken for the holder's
+	}
+	r := TurnRecord{Change: TurnGranted, Holder: me, TTL: c.TTL.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
+		Exclusive: c.Exclusive, Remote: c.Remote, From: from}
 	switch {
 	case from == "": // a claim that would have stolen found the turn free
 	case why == TurnStolen:

@@ -43,7 +43,7 @@ func (s *Store) look(name string, t *turnState) (sighting, error) {
 		return seen, nil
 	}
 	began := s.cfg.mono() // before the look: a pause behind it is not silence
-	r, live, err := s.lookForeign(t)
+	r, life, err := s.lookForeign(t)
 	if err != nil && s.planted(plantErrorIsDead) {
 		return sighting{state: holderDead}, nil
 	}
@@ -52,7 +52,7 @@ func (s *Store) look(name string, t *turnState) (sighting, error) {
 	}
 	seen := sighting{renewed: r.wall, held: r.held}
 	switch {
-	case !live:
+	case life == givenUp, life == processGone && !t.held.Remote:
 		seen.state = holderDead
 	case r.flags&flagOverdue != 0:
 		seen.state = holderOverdue
@@ -84,34 +84,47 @@ func (s *Store) lookOwn(name string, t *turnState) (seen sighting, own bool) {
 	return seen, true
 }
 
-// lookForeign reads the record of a grant that another process keeps alive. It
-// lives if the process does and its table has the grant.
-func (s *Store) lookForeign(t *turnState) (r tableRecord, live bool, err error) {
+// What became of the process that keeps a grant alive.
+type keeping int
+
+const (
+	kept        keeping = iota
+	givenUp             // it lives, and keeps the grant no more
+	processGone         // the kernel says so
+)
+
+// uncounted stands for the count of a lease whose process is gone: it may have been
+// renewed right before, so that who watches it begins anew.
+const uncounted = ^uint64(0)
+
+// lookForeign reads the record of a grant that another process keeps alive.
+func (s *Store) lookForeign(t *turnState) (r tableRecord, life keeping, err error) {
+	r.value = uncounted
 	if !isInstance(t.instance) {
-		return r, false, nil // the record of another kind of store: nobody here
+		return r, givenUp, nil // the record of another kind of store: nobody here
 	}
 	f, err := s.fs.Open(instancesDir+"/"+t.instance, vfs.ReadOnly)
 	if errors.Is(err, fs.ErrNotExist) {
-		return r, false, nil
+		return r, processGone, nil
 	}
 	if err != nil {
-		return r, false, err
+		return r, 0, err
 	}
 	defer f.Close() // and so gives back the lock
 	if gone, err := isDead(f); err != nil || gone {
-		return r, false, err
+		return r, processGone, err
 	}
 	records, err := readTable(f)
 	if err != nil {
-		return r, false, err
+		return r, 0, err
 	}
 	nonce := nonceOf(t.held.Grant)
 	for _, r := range records {
 		if r.kind == kindLease && r.key == nonce {
-			return r, true, nil
+			return r, kept, nil
 		}
 	}
-	return r, false, nil
+	return r, givenUp, nil
 }
 
 func isInstance(name string) bool {

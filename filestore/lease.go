@@ -122,6 +122,7 @@ type lease struct {
 	record  tableRecord
 	ttl     time.Duration
 	maxHold time.Duration
+	remote  bool // its holder is not this process, and outlives it
 	began   time.Duration
 	renewed time.Duration
 	lapse   *time.Timer // tells others how MaxHold goes by; nil: no bound
@@ -188,7 +189,7 @@ func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) e
 		s.dropSilent()
 	}
 	now := s.cfg.mono()
-	h := &lease{ttl: t.TTL, maxHold: t.MaxHold, began: now - already, renewed: now}
+	h := &lease{ttl: t.TTL, maxHold: t.MaxHold, remote: t.Remote, began: now - already, renewed: now}
 	h.record = tableRecord{kind: kindLease, key: nonceOf(t.Grant), value: 1, held: already, wall: hansard.Now()}
 	g := grantOf{name, t.Grant}
 	var err error
@@ -311,12 +312,14 @@ func overdueError(id hansard.SessionID, g hansard.Grant, maxHold time.Duration) 
 	return fmt.Errorf("%w: session %s, grant %s: it was held for its whole %v", hansard.ErrFenced, id, g, maxHold)
 }
 
-// kept are the grants this process keeps alive.
-func (l *leases) kept() (grants []grantOf) {
+// own are the grants that end with this process.
+func (l *leases) own() (grants []grantOf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for g := range l.held {
-		grants = append(grants, g)
+	for g, h := range l.held {
+		if !h.remote {
+			grants = append(grants, g)
+		}
 	}
 	return grants
 }

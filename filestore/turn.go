@@ -170,13 +170,14 @@ func releaseOf(id hansard.SessionID, g hansard.Grant) *request {
 	return r
 }
 
-// releaseAll gives up the turns this process holds, in one group, before it goes.
+// releaseAll gives up the turns this process holds itself, in one group, before it
+// goes. Those it keeps for others they may go on with through another process.
 // What can't be recorded ends all the same: with the process.
 func (s *Store) releaseAll(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var all []*request
-	for _, g := range s.leases.kept() {
+	for _, g := range s.leases.own() {
 		if id, ok := decodeName(g.name); ok {
 			all = append(all, releaseOf(id, g.grant))
 		}

@@ -16,7 +16,7 @@ import (
 // corpseHolds tells of a claim that was kept waiting by the dead.
 func (k *turnProc) corpseHolds(g hansard.Grant, asked, wait time.Duration) {
 	seen := k.w.grants[g]
-	if seen == nil || seen.keeper == nil || !seen.keeper.gone {
+	if seen == nil || seen.keeper == nil || !seen.keeper.gone || seen.turn.Remote {
 		return
 	}
 	dead := seen.keeper.died
@@ -52,6 +52,9 @@ func (k *turnProc) tookWell(g *grantSeen, c hansard.Claim) {
 	case holderDead:
 		if from.keeper != nil && !from.keeper.gone && !from.givenUp {
 			k.fail("%s was taken from a holder that lives and was called dead", r.From)
+		}
+		if from.turn.Remote && !from.givenUp && w.clock-from.renewed < from.turn.TTL {
+			k.fail("%s was taken because a process died that its holder was not, %v after its renewal", r.From, w.clock-from.renewed)
 		}
 	case holderSilent:
 		// A renewal may have crossed the look that found silence.
@@ -108,7 +111,11 @@ func (w *turnWorld) examine() error {
 			return fmt.Errorf("verify: %+v, %v", f, err)
 		}
 	}
-	t, err := s.Acquire(ctx, turnSession, hansard.Claim{})
+	var claim hansard.Claim
+	if grants.Current != nil && grants.Current.Remote {
+		claim.Steal = "its holder is not known to be gone"
+	}
+	t, err := s.Acquire(ctx, turnSession, claim)
 	if err != nil {
 		return fmt.Errorf("acquire after it all: %w", err)
 	}

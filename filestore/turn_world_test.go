@@ -197,7 +197,7 @@ func (k *turnProc) run() {
 	}
 	if k.rng.IntN(2) == 0 && !k.p.Dead() {
 		for g := range k.w.grants {
-			if k.w.grants[g].keeper == k {
+			if k.w.grants[g].keeper == k && !k.w.grants[g].turn.Remote {
 				k.w.grants[g].givenUp = true
 			}
 		}
@@ -246,7 +246,7 @@ func (k *turnProc) step() {
 
 // holdTurn acquires the turn, works under it, and leaves it somehow.
 func (k *turnProc) holdTurn() {
-	c := hansard.Claim{TTL: time.Duration(50+k.rng.IntN(400)) * time.Millisecond, Exclusive: k.rng.IntN(3) == 0}
+	c := hansard.Claim{TTL: time.Duration(50+k.rng.IntN(400)) * time.Millisecond, Exclusive: k.rng.IntN(3) == 0, Remote: k.rng.IntN(3) == 0}
 	c.Wait = []time.Duration{0, 100 * time.Millisecond, 3 * time.Second}[k.rng.IntN(3)]
 	if k.rng.IntN(5) == 0 {
 		c.MaxHold = time.Duration(50+k.rng.IntN(300)) * time.Millisecond

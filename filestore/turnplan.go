@@ -201,7 +201,7 @@ func (p *plan) renew(sess *session, r *request) error {
 	}
 	h := t.held
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnMoved, Holder: h.Holder, TTL: h.TTL.Milliseconds(),
-		MaxHold: h.MaxHold.Milliseconds(), Exclusive: h.Exclusive, Reason: h.Reason, Instance: p.store.inst.base(),
+		MaxHold: h.MaxHold.Milliseconds(), Exclusive: h.Exclusive, Remote: h.Remote, Reason: h.Reason, Instance: p.store.inst.base(),
 		Granted: h.Seq, Since: h.Since}, h.Grant)
 	r.dep = restsOnGroup
 	return nil

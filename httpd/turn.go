@@ -22,7 +22,9 @@ type claim struct {
 }
 
 func (c *claim) parse() (hansard.Claim, error) {
-	out := hansard.Claim{Exclusive: c.Exclusive, Label: c.Label, Steal: c.Steal}
+	// The holder is the client: it outlives this server, and may go on through
+	// another.
+	out := hansard.Claim{Exclusive: c.Exclusive, Label: c.Label, Steal: c.Steal, Remote: true}
 	var err error
 	if len(c.Name) > maxClaimKey {
 		err = &hansard.InvalidError{Field: "claim", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxClaimKey)}

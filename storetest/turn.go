@@ -26,6 +26,8 @@ var turnCases = []Case{
 		Defends: "Stat, List and Turn show a held turn and its holder, through every handle, and a free one as free", Answers: "17 50"},
 	{Name: "turn/sessions apart", run: turnSessionsApart,
 		Defends: "the turns of two sessions have nothing to do with each other"},
+	{Name: "turn/remote", run: turnRemote,
+		Defends: "the turn of a remote holder does not end with the store it was acquired through: the holder goes on through another", Answers: "4 7"},
 	{Name: "turn/deleted", run: turnDeleted,
 		Defends: "the holder may delete its session under its grant; the turn ends with it", Answers: "32"},
 }
@@ -47,7 +49,8 @@ func turnGranted(x *env) {
 		if ttl == 0 {
 			ttl = hansard.DefaultTTL
 		}
-		want := hansard.Turn{Grant: e.Turn, Holder: turn.Holder, Seq: e.Seq, Since: e.Time, TTL: ttl, MaxHold: c.MaxHold, Exclusive: c.Exclusive}
+		want := hansard.Turn{Grant: e.Turn, Holder: turn.Holder, Seq: e.Seq, Since: e.Time, TTL: ttl, MaxHold: c.MaxHold, Exclusive: c.Exclusive,
+			Remote: turn.Remote} // as every turn that is had through a server
 		if diff := diffTurn(turn, want); diff != "" {
 			x.Errorf("claim %d: %s", i, diff)
 		}
@@ -56,7 +59,7 @@ func turnGranted(x *env) {
 		}
 		r.Instance = ""
 		if want := (hansard.TurnRecord{Change: hansard.TurnGranted, Holder: turn.Holder, TTL: ttl.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
-			Exclusive: c.Exclusive}); r != want {
+			Exclusive: c.Exclusive, Remote: turn.Remote}); r != want {
 			x.Errorf("claim %d: the record is %+v, want %+v", i, r, want)
 		}
 		x.wantTurn("when it is held", x.store, "s", &turn)
@@ -338,4 +341,26 @@ func turnDeleted(x *env) {
 	x.acquire(x.store, "open", hold("holder"))
 	x.delete("open")
 	x.wantGone("open")
+}
+
+func turnRemote(x *env) {
+	x.create("s")
+	c := hold("far away")
+	c.Remote = true
+	turn := x.acquire(x.store, "s", c)
+	if !turn.Remote {
+		x.Errorf("a remote holder was granted %+v", turn)
+	}
+	for range 3 {
+		x.reopen()
+		x.wantTurn("after the store was closed", x.store, "s", &turn)
+		_, err := x.store.Acquire(x.ctx, "s", hold("another"))
+		x.wantHeld("Acquire after the store was closed", err, turn)
+		if err := x.store.Renew(x.ctx, "s", turn.Grant); err != nil {
+			x.Errorf("Renew through another store: %v", err)
+		}
+		x.append("s", under(turn.Grant, "I go on"))
+	}
+	x.release(x.store, "s", turn.Grant)
+	x.wantTurn("after the release", x.store, "s", nil)
 }

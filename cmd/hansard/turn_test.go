@@ -332,12 +332,12 @@ func TestTurnRecords(t *testing.T) {
 		"turn 7 taken over by planner (pid 12 on host): the holder of turn 6 gave no sign of life": {Change: hansard.TurnTaken, Holder: who, From: "6-9f86d081884c7d65", Why: "silent"},
 		"turn 7 taken over by planner (pid 12 on host): the holder of turn 6 had it for too long":  {Change: hansard.TurnTaken, Holder: who, From: "6-9f86d081884c7d65", Why: "overdue"},
 		`turn 7 stolen from turn 6 by planner (pid 12 on host): it\nhangs`:                         {Change: hansard.TurnStolen, Holder: who, From: "6-9f86d081884c7d65", Reason: "it\nhangs"},
-		"turn 7 released":                   {Change: hansard.TurnReleased},
+		"turn 7 released":                               {Change: hansard.TurnReleased},
 		"turn 7 ended: its holder is dead":              {Change: hansard.TurnEnded, Why: "dead"},
 		"turn 7 ended: its holder gave no sign of life": {Change: hansard.TurnEnded, Why: "silent"},
 		"turn 7 ended: repaired":                        {Change: hansard.TurnEnded, Why: "repaired"},
-		"turn 7 goes on in another process": {Change: hansard.TurnMoved},
-		"":                                  {Change: "painted"},
+		"turn 7 goes on in another process":             {Change: hansard.TurnMoved},
+		"":                                              {Change: "painted"},
 	} {
 		e := r.Event()
 		e.Turn = "7-9f86d081884c7d65"
