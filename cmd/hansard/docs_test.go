@@ -27,6 +27,7 @@ func TestDocsTurns(t *testing.T) {
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "HANSARD_STORE="+filepath.Join(dir, "store"))
+	cmd.WaitDelay = time.Second // what the shell left behind has the pipe
 	timer := time.AfterFunc(2*waitMax, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	out, err := cmd.CombinedOutput()
