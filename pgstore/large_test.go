@@ -62,6 +62,7 @@ func TestReadInPages(t *testing.T) {
 	if seen != total {
 		t.Errorf("%d events, want %d", seen, total)
 	}
+	t.Logf("%d events of %d MB were read with at most %d MB of memory", seen, total*len(data)>>20, most>>20)
 	if limit := uint64(32 << 20); most > limit {
 		t.Errorf("reading %d MB took %d MB of memory", total*len(data)>>20, most>>20)
 	}
