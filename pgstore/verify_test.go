@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -119,6 +120,54 @@ func TestVerifyFindsDamage(t *testing.T) {
 			}
 			if wantSound := 1 + len(want)/len("gone: "); c.says != "" && sound != wantSound {
 				t.Errorf("%d are sound, want %d", sound, wantSound)
+			}
+		})
+	}
+}
+
+// TestReadDamage: a reading ends before events that somebody removed, and says so.
+func TestReadDamage(t *testing.T) {
+	server := pgtest.Shared(t)
+	for _, c := range []struct {
+		removed string
+		r       hansard.Range
+		given   int
+		safe    hansard.Seq // 0: it does not get to the damage
+	}{
+		{"seq = 8", hansard.Range{}, 7, 7},
+		{"seq = 8", hansard.Range{After: 5}, 2, 7},
+		{"seq = 8", hansard.Range{After: 7}, 0, 7},
+		{"seq = 8", hansard.Range{Limit: 7}, 7, 0},
+		{"seq = 8", hansard.Range{Limit: 8}, 7, 7},
+		{"seq = 8", hansard.Range{After: 8}, 2, 0},
+		{"seq = 8", hansard.Range{Last: 2}, 2, 0},
+		{"seq = 8", hansard.Range{Last: 3}, 1, 7},
+		{"seq = 8", hansard.Range{Kinds: []string{"message"}}, 8, 0}, // of 10, one is about the turn
+		{"seq > 8", hansard.Range{}, 8, 8},
+		{"seq > 8", hansard.Range{After: 8}, 0, 8},
+		{"seq > 8", hansard.Range{Limit: 8}, 8, 0},
+		{"seq > 8", hansard.Range{After: 10}, 0, 0},
+	} {
+		t.Run(fmt.Sprintf("%s %+v", c.removed, c.r), func(t *testing.T) {
+			url := server.Schema(t)
+			s := open(t, url)
+			defer s.Close()
+			fillForVerify(t, s)
+			server.Exec(t, "DELETE FROM "+schemaOf(url)+".hansard_events WHERE id = 's' AND "+c.removed)
+			given, safe := 0, hansard.Seq(0)
+			for _, err := range s.Read(t.Context(), "s", c.r) {
+				var damage *hansard.DamagedError
+				switch {
+				case errors.As(err, &damage):
+					safe = damage.SafeSeq
+				case err != nil:
+					t.Fatal(err)
+				default:
+					given++
+				}
+			}
+			if given != c.given || safe != c.safe {
+				t.Errorf("%d events, and safe up to %d; want %d, %d", given, safe, c.given, c.safe)
 			}
 		})
 	}
