@@ -49,7 +49,8 @@ func connect(t *testing.T, s *server) *client.Store {
 // TestPostgresServers: three servers on one database, each with 32 clients that
 // append with keys over HTTP and WebSocket, and that take turns and lose them, on 50
 // sessions: no gap, no double, all that was acknowledged in its place and nothing
-// else, and every write under a grant that is void is refused with 409.
+// else, and every write under a grant that is void is refused with 409. Who follows
+// through any of the servers sees every event, once and in order.
 func TestPostgresServers(t *testing.T) {
 	const servers, clients, sessions = 3, 32, 50
 	store := pgtest.Shared(t).Schema(t)
@@ -62,10 +63,16 @@ func TestPostgresServers(t *testing.T) {
 	defer cancel()
 	all := &crowd{t: t, ctx: ctx, stop: make(chan struct{}), acks: map[hansard.SessionID][]crowdAck{}, refused: map[string]bool{}, granted: map[hansard.Grant]hansard.SessionID{}}
 	var serving []*server
+	var following sync.WaitGroup
 	for n := range servers {
 		s := startPostgresServer(t, store)
 		serving = append(serving, s)
 		remote := connect(t, s)
+		following.Go(func() {
+			if err := followToEnd(ctx, remote, crowdSession(0)); err != nil {
+				t.Errorf("who follows through server %d: %v", n, err)
+			}
+		})
 		for i := range clients {
 			m := &member{crowd: all, name: fmt.Sprintf("server%d.client%d", n, i), first: n*clients + i, sessions: sessions, address: s.address, remote: remote}
 			all.running.Go(func() {
@@ -92,6 +99,11 @@ func TestPostgresServers(t *testing.T) {
 	})
 	close(all.stop)
 	all.running.Wait()
+	end := hansard.Batch{Events: storetest.Marked(lastBatch, 0, 1, 0)}
+	r, err := db.Append(ctx, crowdSession(0), end)
+	must(t, err)
+	all.acks[crowdSession(0)] = append(all.acks[crowdSession(0)], crowdAck{Ack: storetest.Ack{Writer: lastBatch, Receipt: r}})
+	following.Wait()
 	for _, s := range serving {
 		s.signal(syscall.SIGTERM)
 		if code := s.exit(); code != 0 {
@@ -100,6 +112,24 @@ func TestPostgresServers(t *testing.T) {
 	}
 	all.check(db, sessions)
 	t.Logf("%d appends, %d grants; %d writes refused after a take-over, %d after a release, %d that came too late", all.stored.Load(), len(all.granted), all.superseded.Load(), all.released.Load(), all.late.Load())
+}
+
+// followToEnd follows a session, which has to come without a gap or a double, until
+// the last batch of all.
+func followToEnd(ctx context.Context, s hansard.Store, id hansard.SessionID) error {
+	last := hansard.Seq(0)
+	for e, err := range hansard.Follow(ctx, s, id, 0) {
+		if err != nil {
+			return err
+		}
+		if last++; e.Seq != last {
+			return fmt.Errorf("saw seq %d, want %d", e.Seq, last)
+		}
+		if e.Author == lastBatch {
+			return nil
+		}
+	}
+	return fmt.Errorf("it ended behind seq %d", last)
 }
 
 func crowdSession(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprint("s", i)) }
