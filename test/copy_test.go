@@ -105,7 +105,7 @@ func fillLong(t *testing.T, s hansard.Store) hansard.Seq {
 	t.Helper()
 	storetest.FillForCopy(t, s)
 	total := 0
-	for n := range scale(20) {
+	for n := range 20 {
 		b := hansard.Batch{Events: storetest.Marked("long", n, 1000, 100), Create: true}
 		if n%2 == 0 {
 			b.Key = fmt.Sprint("long/", n)
