@@ -178,11 +178,14 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	where := fmt.Sprintf("at byte %d", e.Offset)
+	where := ""
+	if e.Offset > 0 || e.Line > 0 {
+		where = fmt.Sprintf(" at byte %d", e.Offset)
+	}
 	if e.Line > 0 {
 		where += fmt.Sprintf(" (line %d)", e.Line)
 	}
-	return fmt.Sprintf("session %s is damaged %s: %s; events up to seq %d are safe", e.Session, where, e.Reason, e.SafeSeq)
+	return fmt.Sprintf("session %s is damaged%s: %s; events up to seq %d are safe", e.Session, where, e.Reason, e.SafeSeq)
 }
 
 // Is makes a DamagedError match ErrDamaged.

@@ -11,7 +11,9 @@ import (
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/pgtest"
 	"hansard/memstore"
+	"hansard/pgstore"
 	"hansard/storetest"
 )
 
@@ -19,7 +21,7 @@ const token = "a-token-for-the-tests"
 
 func TestMain(m *testing.M) {
 	storetest.Main(dial)
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 func dial(address string) (hansard.Store, error) {
@@ -93,19 +95,43 @@ func memoryEngine() storetest.Engine {
 func TestFilestore(t *testing.T) { storetest.Run(t, fileEngine()) }
 
 func fileEngine() storetest.Engine {
-	dirs := map[string]string{} // by address
-	open := func(t testing.TB, dir string) string {
-		store, err := filestore.Open(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := serve(t, store)
-		dirs[address] = dir
+	return sharedEngine("filestore through the wire", func(t testing.TB) string { return t.TempDir() }, openFiles)
+}
+
+func openFiles(t testing.TB, dir string) hansard.Store {
+	t.Helper()
+	s, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// postgresEngine is like fileEngine, on PostgreSQL.
+func postgresEngine() storetest.Engine {
+	return sharedEngine("pgstore through the wire", func(t testing.TB) string { return pgtest.Shared(t).Schema(t) }, openPostgres)
+}
+
+func openPostgres(t testing.TB, url string) hansard.Store {
+	t.Helper()
+	s, err := pgstore.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sharedEngine is an engine whose data several servers can serve at once.
+func sharedEngine(name string, place func(testing.TB) string, open func(t testing.TB, place string) hansard.Store) storetest.Engine {
+	places := map[string]string{} // by address
+	start := func(t testing.TB, place string) string {
+		address := serve(t, open(t, place))
+		places[address] = place
 		return address
 	}
-	return engine("filestore through the wire",
-		func(t testing.TB) string { return open(t, t.TempDir()) },
-		func(t testing.TB, address string) string { return open(t, dirs[address]) })
+	return engine(name,
+		func(t testing.TB) string { return start(t, place(t)) },
+		func(t testing.TB, address string) string { return start(t, places[address]) })
 }
 
 func BenchmarkFilestore(b *testing.B) { storetest.Bench(b, fileEngine()) }

@@ -15,16 +15,25 @@ import (
 	"hansard"
 	"hansard/client"
 	"hansard/httpd"
+	"hansard/internal/pgtest"
 	"hansard/memstore"
 	"hansard/storetest"
 )
 
 // TestCopy: sessions are copied from a server and to one as between stores.
 func TestCopy(t *testing.T) {
-	for _, e := range []storetest.Engine{memoryEngine(), fileEngine()} {
-		t.Run(e.Name, func(t *testing.T) {
-			storetest.RunCopy(t, e, func(testing.TB) hansard.Store { return memstore.New() })
-		})
+	others := map[string]func(testing.TB) hansard.Store{
+		"memory":     func(testing.TB) hansard.Store { return memstore.New() },
+		"files":      func(t testing.TB) hansard.Store { return openFiles(t, t.TempDir()) },
+		"PostgreSQL": func(t testing.TB) hansard.Store { return openPostgres(t, pgtest.Shared(t).Schema(t)) },
+	}
+	for _, c := range []struct {
+		engine storetest.Engine
+		other  string
+	}{
+		{memoryEngine(), "memory"}, {fileEngine(), "memory"}, {fileEngine(), "PostgreSQL"}, {postgresEngine(), "files"},
+	} {
+		t.Run(c.engine.Name+" and "+c.other, func(t *testing.T) { storetest.RunCopy(t, c.engine, others[c.other]) })
 	}
 }
 

@@ -93,7 +93,9 @@ func newPlain(group []*request) (*plain, bool) {
 // appendPlain is an append in one statement. The row's lock orders it: when it has
 // to wait for it, the conditions on the row are checked again on what the row is
 // then. Keys that were added meanwhile are not seen here, but their index refuses
-// to take them twice. The clock is read for each version of the row.
+// to take them twice. The clock is read for each version of the row: after a wait for
+// somebody who changed it, again. (After a wait for somebody who only locked it the time
+// is that of before; nothing was stored meanwhile that it could be earlier than.)
 var appendPlain = `WITH head AS (
 	UPDATE hansard_heads SET last = last + $13::integer, bytes = bytes + $14::bigint, updated = clock_timestamp()
 	WHERE id = $1 AND NOT deleted AND ($15::text = '' OR current = $15) AND NOT ($16::boolean AND exclusive) AND ($17::bigint IS NULL OR last = $17)

@@ -62,6 +62,7 @@ func BenchmarkListMany(b *testing.B) {
 		"every second": {"half": "0"},
 		"one in 1000":  {"rare": "7"},
 		"two labels":   {"half": "0", "tenth": "4"},
+		"one is rare":  {"half": "1", "rare": "7"},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -39,13 +39,22 @@ func scanHead(row pgx.Row, h *head, more ...any) error {
 	}
 	h.turn = new(hansard.Turn)
 	if err := json.Unmarshal([]byte(turn), h.turn); err != nil {
-		return fmt.Errorf("hansard_heads.turn: %w", err)
+		return &unreadable{"hansard_heads.turn", err}
 	}
 	if renewed != nil {
 		h.turn.Renewed = renewed.UTC()
 	}
 	return nil
 }
+
+// unreadable is something in the tables that nobody of us has written.
+type unreadable struct {
+	what string
+	err  error
+}
+
+func (u *unreadable) Error() string { return u.what + ": " + u.err.Error() }
+func (u *unreadable) Unwrap() error { return u.err }
 
 // find tells why there is nothing to do with a session, if there is not.
 func (h *head) find(id hansard.SessionID) error {

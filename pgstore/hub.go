@@ -334,6 +334,8 @@ func (h *hub) telling(ctx context.Context) {
 	}
 }
 
+const tellOthers = "SELECT pg_notify($1, $2)"
+
 // flush tells what is news. If it fails, others find out by looking.
 func (h *hub) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
@@ -343,7 +345,7 @@ func (h *hub) flush() {
 		if text == "" {
 			return
 		}
-		if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.channel, text); err != nil {
+		if _, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text); err != nil {
 			return
 		}
 	}

@@ -94,7 +94,38 @@ const (
 		AND NOT EXISTS (SELECT 1 FROM unnest($4::text[]) AS o(label)
 			WHERE NOT EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label))
 	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
+
+	// Of several labels the list of one is walked, and each session on it is looked
+	// up under the others. It is the one that goes back furthest in time within its
+	// first sessions, if it has so many: not the common label with the rare one.
+	// Two common ones with few sessions in common are walked in vain for long.
+	byRarity = `SELECT o.label FROM unnest($1::text[]) WITH ORDINALITY AS o(label, n)
+	ORDER BY (SELECT l.listed FROM hansard_listing l WHERE l.label = o.label ORDER BY l.listed DESC, l.id DESC OFFSET 100 LIMIT 1) NULLS FIRST, o.n`
 )
+
+// labelsByRarity gives the labels as they are listed, the one to walk first: the
+// empty one, which all sessions have, when none is asked for. There are none when no
+// session can have them all.
+func labelsByRarity(ctx context.Context, q querier, asked map[string]string) (labels []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		row := name + "=" + asked[name]
+		if !storable(row) || name == "" {
+			return nil, nil
+		}
+		labels = append(labels, row)
+	}
+	switch len(labels) {
+	case 0:
+		return []string{""}, nil
+	case 1:
+		return labels, nil
+	}
+	rows, err := q.Query(ctx, byRarity, labels)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
 
 // endOfTime is later than anything is listed under.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -103,17 +134,9 @@ var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // coarse order of the listing, and gives a session its place once no session
 // further down can be newer.
 func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, err error) {
-	label, others := "", []string{}
-	for _, name := range slices.Sorted(maps.Keys(query.Labels)) {
-		row := name + "=" + query.Labels[name]
-		switch {
-		case !storable(row) || name == "":
-			return nil, nil // no session has it
-		case label == "":
-			label = row
-		default:
-			others = append(others, row)
-		}
+	labels, err := labelsByRarity(ctx, q, query.Labels)
+	if err != nil || len(labels) == 0 {
+		return nil, err
 	}
 	rest := query // what the statement does not look at
 	rest.Labels = nil
@@ -131,7 +154,7 @@ func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, er
 	}
 	var pending []hansard.Info
 	for {
-		rows, err := q.Query(ctx, sql, label, from, fromID, others, n)
+		rows, err := q.Query(ctx, sql, labels[0], from, fromID, labels[1:], n)
 		if err != nil {
 			return nil, err
 		}

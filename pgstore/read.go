@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"unicode/utf8"
@@ -110,7 +111,7 @@ const (
 			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq LIMIT $3
 		) part
 	) page WHERE before < $5 ORDER BY seq`
-	findHead = `SELECT deleted FROM hansard_heads WHERE id = $1`
+	findHead = `SELECT deleted, last FROM hansard_heads WHERE id = $1`
 )
 
 // page reads events behind a seq, and whether the session is there, in one
@@ -125,6 +126,7 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 	if r.Limit > 0 {
 		n = min(n, left)
 	}
+	var last int64
 	err = s.look(ctx, func(ctx context.Context) error {
 		page = page[:0]
 		b := &pgx.Batch{}
@@ -155,7 +157,7 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 			}
 			more = len(page) == n || bytes >= pageBytes
 			var deleted bool
-			switch err := res.QueryRow().Scan(&deleted); {
+			switch err := res.QueryRow().Scan(&deleted, &last); {
 			case errors.Is(err, pgx.ErrNoRows):
 				return (*head)(nil).find(id)
 			case err != nil:
@@ -165,9 +167,29 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 		})
 	})
 	if err != nil {
-		page = nil
+		return nil, false, err
 	}
-	return page, more, err
+	if len(r.Kinds) > 0 {
+		return page, more, nil // there are gaps, and nobody can tell which ought to be
+	}
+	safe, damage := gapless(id, page, after, hansard.Seq(last), !more)
+	return page[:safe], more, damage
+}
+
+// gapless tells how many of the events behind a seq are safe: up to a gap, which
+// somebody has made who changed the tables. At the end of the log the last one has to
+// be the last seq of the session.
+func gapless(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq, end bool) (safe int, err error) {
+	for i := range page {
+		if page[i].Seq != after+1 {
+			return i, &hansard.DamagedError{Session: id, SafeSeq: after, Reason: fmt.Sprintf("seq %d follows seq %d", page[i].Seq, after)}
+		}
+		after++
+	}
+	if end && after < last {
+		return len(page), &hansard.DamagedError{Session: id, SafeSeq: after, Reason: fmt.Sprintf("the log ends at seq %d, and the last seq is %d", after, last)}
+	}
+	return len(page), nil
 }
 
 // batch sends statements together and reads their results.

@@ -122,7 +122,7 @@ func scanEvent(row pgx.Row, e *hansard.Event) error {
 	if patch != nil {
 		e.Patch = new(hansard.Patch)
 		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {
-			return fmt.Errorf("patch of event %d: %w", e.Seq, err)
+			return &unreadable{fmt.Sprintf("the patch of seq %d", e.Seq), err}
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,7 +38,7 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 				return
 			}
 			if len(ids) == 0 {
-				return
+				break
 			}
 			for _, id := range ids {
 				f, err := s.verify(ctx, hansard.SessionID(id))
@@ -50,7 +51,37 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 			}
 			last = ids[len(ids)-1]
 		}
+		orphans, err := s.orphans(ctx)
+		if err != nil {
+			yield(hansard.Finding{}, err)
+		}
+		for _, f := range orphans {
+			if !yield(f, nil) {
+				return
+			}
+		}
 	}
+}
+
+const verifyRest = `SELECT o.id, h.id IS NULL FROM
+	(SELECT id FROM hansard_sessions UNION SELECT id FROM hansard_listing UNION SELECT id FROM hansard_events) AS o
+	LEFT JOIN hansard_heads h ON h.id = o.id WHERE h.id IS NULL OR h.deleted AND NOT h.purging ORDER BY o.id`
+
+// orphans finds rows that belong to no session.
+func (s *Store) orphans(ctx context.Context) (found []hansard.Finding, err error) {
+	err = s.collect(ctx, func(rows pgx.Rows) error {
+		f := hansard.Finding{Level: hansard.LevelDamage, Message: "it is deleted, and still has rows"}
+		var headless bool
+		if err := rows.Scan((*string)(&f.Session), &headless); err != nil {
+			return err
+		}
+		if headless {
+			f.Message = "it has no row in hansard_heads, and rows elsewhere"
+		}
+		found = append(found, f)
+		return nil
+	}, func() { found = nil }, verifyRest)
+	return found, err
 }
 
 // idsAfter reads a page of ids.
@@ -95,14 +126,19 @@ func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Fin
 
 // examination is one session being examined.
 type examination struct {
-	id     hansard.SessionID
-	head   head
-	meta   hansard.Meta // as it is stored
-	grown  hansard.Meta // as the log leads to it
-	seq    hansard.Seq
-	bytes  int64
-	grants hansard.Grants
-	wrong  string // the first thing that is
+	id        hansard.SessionID
+	head      head
+	current   hansard.Grant // as the statement of an append sees it
+	exclusive bool
+	meta      hansard.Meta // as it is stored
+	grown     hansard.Meta // as the log leads to it
+	seq       hansard.Seq  // the last event that is safe
+	time      time.Time    // its
+	bytes     int64
+	grants    hansard.Grants
+	batch     hansard.KeyUse // the last one with a key
+	wrong     string         // the first thing that is
+	broken    bool           // the log itself, behind seq
 }
 
 func (e *examination) found(format string, args ...any) {
@@ -111,17 +147,26 @@ func (e *examination) found(format string, args ...any) {
 	}
 }
 
+// breaks is found for something behind which the log can't be relied on.
+func (e *examination) breaks(format string, args ...any) {
+	e.found(format, args...)
+	e.broken = true
+}
+
 const (
-	verifyHead = "SELECT " + headColumns + `, s.title, s.labels, s.state, s.born FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1`
-	verifyLog  = "SELECT " + eventColumns + ", size FROM hansard_events WHERE id = $1 ORDER BY seq"
+	verifyHead = "SELECT " + headColumns + `, h.current, h.exclusive, s.title, s.labels, s.state, s.born FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1`
+	verifyLog  = "SELECT " + eventColumns + ", key, hash, size FROM hansard_events WHERE id = $1 ORDER BY seq"
 	verifyList = "SELECT label, listed FROM hansard_listing WHERE id = $1"
 )
 
 func (e *examination) run(ctx context.Context, q querier) error {
 	var title, labels, state, born *string
-	switch err := scanHead(q.QueryRow(ctx, verifyHead, string(e.id)), &e.head, &title, &labels, &state, &born); {
+	var bad *unreadable
+	switch err := scanHead(q.QueryRow(ctx, verifyHead, string(e.id)), &e.head, &e.current, &e.exclusive, &title, &labels, &state, &born); {
 	case errors.Is(err, pgx.ErrNoRows):
 		return (*head)(nil).find(e.id)
+	case errors.As(err, &bad):
+		e.found("%v", bad)
 	case err != nil:
 		return err
 	}
@@ -130,14 +175,14 @@ func (e *examination) run(ctx context.Context, q querier) error {
 	}
 	if title == nil || labels == nil || state == nil || born == nil {
 		e.found("it has no row in hansard_sessions")
-		return nil
-	}
-	var err error
-	if e.meta, err = scanMeta(*title, *labels, *state); err != nil {
-		e.found("%v", err)
-	}
-	if e.grown, err = scanBorn(*born); err != nil {
-		e.found("%v", err)
+	} else {
+		var err error
+		if e.meta, err = scanMeta(*title, *labels, *state); err != nil {
+			e.found("%v", err)
+		}
+		if e.grown, err = scanBorn(*born); err != nil {
+			e.found("%v", err)
+		}
 	}
 	if err := e.readLog(ctx, q); err != nil {
 		return err
@@ -162,47 +207,64 @@ func (e *examination) readLog(ctx context.Context, q querier) error {
 	defer rows.Close()
 	for rows.Next() {
 		var ev hansard.Event
+		var key, hash *string
 		var size *int32
-		if err := scanEvent(more{rows, &size}, &ev); err != nil {
+		var bad *unreadable
+		switch err := scanEvent(more{rows, []any{&key, &hash, &size}}, &ev); {
+		case errors.As(err, &bad):
+			e.breaks("%v", bad)
+		case err != nil:
 			return err
 		}
 		e.event(&ev)
-		if size != nil && ev.Seq+hansard.Seq(*size)-1 > e.head.last {
-			e.found("the batch at seq %d has %d events, which is more than there are", ev.Seq, *size)
-		}
+		e.keyUse(ev.Seq, key, hash, size)
 	}
 	return rows.Err()
 }
 
-// more is a row whose last column goes elsewhere.
+// more is a row whose last columns go elsewhere.
 type more struct {
 	pgx.Row
-	last any
+	last []any
 }
 
-func (m more) Scan(into ...any) error { return m.Row.Scan(append(into, m.last)...) }
+func (m more) Scan(into ...any) error { return m.Row.Scan(append(into, m.last...)...) }
 
 func (e *examination) event(ev *hansard.Event) {
-	if ev.Seq != e.seq+1 {
-		e.found("seq %d follows seq %d", ev.Seq, e.seq)
+	if ev.Seq != e.seq+1 && !e.broken {
+		e.breaks("seq %d follows seq %d", ev.Seq, e.seq)
 	}
 	if !json.Valid(ev.Data) {
-		e.found("the data of seq %d is not JSON", ev.Seq)
+		e.breaks("the data of seq %d is not JSON", ev.Seq)
 	}
 	if err := e.grants.Next(ev); err != nil {
-		e.found("%v", err)
+		e.breaks("%v", err)
 	}
 	meta, err := hansard.ApplyPatch(e.grown, ev.Patch)
 	if err != nil {
-		e.found("the patch of seq %d: %v", ev.Seq, err)
+		e.breaks("the patch of seq %d: %v", ev.Seq, err)
 	}
-	if e.wrong == "" {
-		e.seq, e.grown = ev.Seq, meta
+	if !e.broken {
+		e.seq, e.time, e.grown = ev.Seq, ev.Time, meta
 	}
 	e.bytes += int64(len(ev.Data))
-	if ev.Seq == e.head.last && !ev.Time.Equal(e.head.updated) {
-		e.found("it was updated at %v, its last event says %v", e.head.updated, ev.Time)
+}
+
+// keyUse examines what is kept with the first event of a batch with a key.
+func (e *examination) keyUse(seq hansard.Seq, key, hash *string, size *int32) {
+	switch {
+	case key == nil && hash == nil && size == nil:
+		return
+	case key == nil || hash == nil || size == nil:
+		e.found("the key at seq %d lacks itself, its hash or its size", seq)
+		return
+	case *size < 1 || seq+hansard.Seq(*size)-1 > e.head.last:
+		e.found("the batch at seq %d has %d events, which can't be", seq, *size)
+		return
+	case seq <= e.batch.Last:
+		e.found("the batch at seq %d begins inside the one at seq %d", seq, e.batch.First)
 	}
+	e.batch = hansard.KeyUse{First: seq, Last: seq + hansard.Seq(*size) - 1}
 }
 
 // compare holds what is kept about the session against its log.
@@ -219,10 +281,14 @@ func (e *examination) compare() {
 	case e.wrong != "": // one thing leads to another
 	case e.seq != e.head.last:
 		e.found("the last seq is said to be %d, the log has %d", e.head.last, e.seq)
+	case e.seq > 0 && !e.time.Equal(e.head.updated):
+		e.found("it was updated at %v, its last event says %v", e.head.updated, e.time)
 	case e.bytes != e.head.bytes:
 		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
-	case current != held || e.grants.Last != e.head.newest:
-		e.found("the turn is said to be %q behind %q, the log says %q behind %q", held, e.head.newest, current, e.grants.Last)
+	case current != held || current != e.current || e.grants.Last != e.head.newest:
+		e.found("the turn is said to be %q and %q behind %q, the log says %q behind %q", held, e.current, e.head.newest, current, e.grants.Last)
+	case e.exclusive != (e.grants.Current != nil && e.grants.Current.Exclusive):
+		e.found("the turn is said to be exclusive: %v; the log says %v", e.exclusive, !e.exclusive)
 	case e.meta.Title != e.grown.Title || !maps.Equal(e.meta.Labels, e.grown.Labels) || !bytes.Equal(e.meta.State, e.grown.State):
 		e.found("its metadata is not what its patches lead to")
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"hansard/internal/pgtest"
 )
 
 // waitMax bounds every wait of these tests: what never comes fails, it does not
@@ -44,7 +46,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	return pgtest.Main(m)
 }
 
 // scale is how much a test does: HANSARD_TORTURE=10 is ten times as much.

@@ -29,17 +29,18 @@ const serverToken = "a-token-for-the-servers-of-tests"
 type server struct {
 	t              *testing.T
 	store, address string
+	flags          []string
 	mu             sync.Mutex
 	*process
 }
 
-func startServer(t *testing.T, store string) *server {
+func startServer(t *testing.T, store string, flags ...string) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, store: store, address: l.Addr().String()}
+	s := &server{t: t, store: store, address: l.Addr().String(), flags: flags}
 	l.Close()
 	s.begin()
 	return s
@@ -48,7 +49,7 @@ func startServer(t *testing.T, store string) *server {
 // begin starts the server and waits until it listens.
 func (s *server) begin() {
 	s.t.Helper()
-	s.process = start(s.t, command(s.store, "serve", "--listen", s.address, "--token", serverToken, "--json"), nil)
+	s.process = start(s.t, command(s.store, append([]string{"serve", "--listen", s.address, "--token", serverToken, "--json"}, s.flags...)...), nil)
 	if line := s.process.line(); !strings.Contains(line, s.address) {
 		s.t.Fatalf("serve says %s", line)
 	}
@@ -238,31 +239,61 @@ type socketMessage struct {
 	Op      string
 	Events  []hansard.Event
 	Receipt hansard.Receipt
-	Problem *struct{ Type, Detail string }
+	Turn    hansard.Turn
+	Grant   hansard.Grant
+	Problem *struct {
+		Type, Detail string
+		Status       int
+	}
 }
 
-func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) error {
+// order is what a client says.
+type order map[string]any
+
+// socket is a WebSocket to a server.
+type socket struct {
+	ctx  context.Context
+	conn *websocket.Conn
+}
+
+func dialSocket(ctx context.Context, address string) (*socket, error) {
 	conn, _, err := websocket.Dial(ctx, "ws://"+address+"/v1/ws", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + serverToken}}})
 	if err != nil {
-		return errCut
+		return nil, errCut
 	}
-	defer conn.CloseNow()
 	conn.SetReadLimit(64 << 20)
-	send := func(v any) error {
-		text, err := json.Marshal(v)
-		if err == nil && conn.Write(ctx, websocket.MessageText, text) != nil {
-			err = errCut
-		}
+	return &socket{ctx, conn}, nil
+}
+
+func (s *socket) send(o order) error {
+	text, err := json.Marshal(o)
+	if err == nil && s.conn.Write(s.ctx, websocket.MessageText, text) != nil {
+		err = errCut
+	}
+	return err
+}
+
+func (s *socket) read() (m socketMessage, err error) {
+	_, text, err := s.conn.Read(s.ctx)
+	if err != nil {
+		return m, errCut
+	}
+	return m, json.Unmarshal(text, &m)
+}
+
+func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) error {
+	s, err := dialSocket(ctx, address)
+	if err != nil {
 		return err
 	}
-	type order map[string]any
-	if err := send(order{"op": "follow", "session": remoteSession, "after": len(c.got)}); err != nil {
+	defer s.conn.CloseNow()
+	if err := s.send(order{"op": "follow", "session": remoteSession, "after": len(c.got)}); err != nil {
 		return err
 	}
 	sendBatch := func() error {
 		name, b := c.batch(*n)
-		return send(order{"op": "append", "session": remoteSession, "batch": order{"events": given(b.Events), "key": name}})
+		return s.send(order{"op": "append", "session": remoteSession, "batch": order{"events": given(b.Events), "key": name}})
 	}
 	appending := !c.stopped()
 	if appending {
@@ -271,12 +302,8 @@ func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) e
 		}
 	}
 	for appending || !c.saw() {
-		_, text, err := conn.Read(ctx)
+		m, err := s.read()
 		if err != nil {
-			return errCut
-		}
-		var m socketMessage
-		if err := json.Unmarshal(text, &m); err != nil {
 			return err
 		}
 		for _, e := range m.Events {
@@ -295,7 +322,7 @@ func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) e
 				}
 			}
 		case "problem", "ended":
-			return fmt.Errorf("%s: %s", c.name, text)
+			return fmt.Errorf("%s: %s %+v", c.name, m.Op, m.Problem)
 		}
 	}
 	return nil

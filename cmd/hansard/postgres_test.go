@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,6 +74,18 @@ func TestPostgres(t *testing.T) {
 		t.Errorf("a key after the copies: %s", out)
 	}
 	hansard(exitNotFound, "stat", "gone", "--store", files)
+	// What somebody did to the tables is found, and what is safe is told and copied.
+	address, err := url.Parse(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Exec(t, "DELETE FROM "+address.Query().Get("search_path")+".hansard_events WHERE seq = 2")
+	if out := hansard(exitDamaged, "verify", "--store", back); !strings.Contains(out, "damage  demo  the last seq is said to be 2, the log has 1  (1 event safe)") || !strings.Contains(out, "restore the database from a backup") {
+		t.Errorf("verify of damaged tables: %s", out)
+	}
+	if out := hansard(exitDamaged, "show", "demo", "--store", back); !strings.Contains(out, "hello") || !strings.Contains(out, "events up to seq 1 are safe") {
+		t.Errorf("show of damaged tables: %s", out)
+	}
 	// A copy that went on by itself is left alone.
 	hansard(exitOK, "append", "demo", "more", "--store", files)
 	if out := hansard(exitOther, "copy", store, files); !strings.Contains(out, "NOT THE SAME") {

@@ -71,6 +71,7 @@ type verifyRun struct {
 	events              hansard.Seq
 	damaged             []hansard.SessionID
 	journal             bool // is damaged, and goes before the sessions
+	tables              bool // what is damaged is kept in no file
 }
 
 func (v *verifyRun) take(f hansard.Finding) error {
@@ -85,6 +86,7 @@ func (v *verifyRun) take(f hansard.Finding) error {
 	default:
 		v.harms++
 		v.journal = v.journal || f.Session == ""
+		v.tables = v.tables || f.File == "" && f.Session != ""
 		if f.Session != "" && (len(v.damaged) == 0 || v.damaged[len(v.damaged)-1] != f.Session) {
 			v.damaged = append(v.damaged, f.Session)
 		}
@@ -114,11 +116,14 @@ func (v *verifyRun) print(f hansard.Finding) error {
 	}
 	where := ""
 	if f.Level == hansard.LevelDamage {
-		where = fmt.Sprintf("  (%s", f.File)
-		if f.Line > 0 {
-			where += fmt.Sprintf(", line %d", f.Line)
+		where = fmt.Sprintf("  (%s safe)", plural(f.Events, "event"))
+		if f.File != "" {
+			place := f.File
+			if f.Line > 0 {
+				place += fmt.Sprintf(", line %d", f.Line)
+			}
+			where = fmt.Sprintf("  (%s, byte %d; %s safe)", place, f.Offset, plural(f.Events, "event"))
 		}
-		where += fmt.Sprintf(", byte %d; %s safe)", f.Offset, plural(f.Events, "event"))
 	}
 	out := v.app.out
 	_, err := fmt.Fprintf(out, "%s  %s  %s%s\n", out.paint(style, fmt.Sprintf("%-6s", f.Level)), escapeLine(name), escapeLine(f.Message), escapeLine(where))
@@ -146,6 +151,9 @@ func (v *verifyRun) finish() error {
 	if v.journal {
 		return &hinted{&damageFound{v.harms, len(v.damaged)},
 			v.app.again("repair", "--journal") + " makes a sound journal and keeps the old one; nobody else may have the store open"}
+	}
+	if v.tables {
+		return &hinted{&damageFound{v.harms, len(v.damaged)}, "restore the database from a backup; hansard copy takes along what is safe"}
 	}
 	return &hinted{&damageFound{v.harms, len(v.damaged)},
 		v.app.again("repair", string(v.damaged[0])) + " makes a sound copy and keeps the old bytes"}

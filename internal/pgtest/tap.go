@@ -1,0 +1,184 @@
+package pgtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Tap stands between a client and a server and counts how often the client says
+// something after it heard something: round trips, as the network sees them and
+// whatever the driver believes.
+type Tap struct {
+	server string // the directory of the server's socket
+
+	mu    sync.Mutex // guards below, and heard of each connection
+	trips []*Trip
+	err   error // what could not be understood
+}
+
+// Trip is one round trip: the statements in it, in their order.
+type Trip []string
+
+// socketName is what a server calls its socket.
+const socketName = ".s.PGSQL.5432"
+
+// Tap gives a URL that leads through a tap to the server that a URL of it names.
+func (s *Server) Tap(t testing.TB, address string) (*Tap, string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "hansard-tap-") // short: it is the name of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, socketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := &Tap{server: s.dir}
+	t.Cleanup(func() {
+		l.Close()
+		os.RemoveAll(dir)
+		tap.mu.Lock()
+		defer tap.mu.Unlock()
+		if tap.err != nil {
+			t.Errorf("the tap did not understand what it heard: %v", tap.err)
+		}
+	})
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go tap.pass(client)
+		}
+	}()
+	q := u.Query()
+	q.Set("host", dir)
+	return tap, "postgres://?" + q.Encode()
+}
+
+// Trips are the round trips so far.
+func (t *Tap) Trips() (trips []Trip) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, trip := range t.trips {
+		trips = append(trips, slices.Clone(*trip))
+	}
+	return trips
+}
+
+// During gives the round trips while f ran, without those of one statement that goes
+// on beside it.
+func (t *Tap) During(beside string, f func()) (trips []Trip) {
+	before := len(t.Trips())
+	f()
+	for _, trip := range t.Trips()[before:] {
+		if len(trip) != 1 || trip[0] != beside {
+			trips = append(trips, trip)
+		}
+	}
+	return trips
+}
+
+// tapped is one connection.
+type tapped struct {
+	*Tap
+	heard    bool              // the server has spoken since the client did
+	trip     *Trip             // the last one; nil before the first
+	prepared map[string]string // statements by their names
+}
+
+func (t *Tap) pass(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", filepath.Join(t.server, socketName))
+	if err != nil {
+		return // the client finds out
+	}
+	defer server.Close()
+	c := &tapped{Tap: t, prepared: make(map[string]string)}
+	go func() {
+		defer client.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buf)
+			c.mu.Lock()
+			c.heard = c.heard || n > 0 // before the client can answer it
+			c.mu.Unlock()
+			if _, wrong := client.Write(buf[:n]); err != nil || wrong != nil {
+				return
+			}
+		}
+	}()
+	if err := c.forward(client, server); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.err = err
+	}
+}
+
+// forward passes on what the client says, message by message: a letter, except for
+// the first message, then the length of the rest, itself included.
+func (c *tapped) forward(client io.Reader, server io.Writer) error {
+	for first := true; ; first = false {
+		head := make([]byte, 5)
+		if first {
+			head = head[1:]
+		}
+		if _, err := io.ReadFull(client, head); err != nil {
+			return err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[len(head)-4:])-4)
+		if _, err := io.ReadFull(client, body); err != nil {
+			return err
+		}
+		if !first {
+			c.said(head[0], body)
+		}
+		if _, err := server.Write(append(head, body...)); err != nil {
+			return nil // it was killed
+		}
+	}
+}
+
+// said notes a message of the client: Parse, Bind and Query name statements.
+func (c *tapped) said(letter byte, body []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if letter == 'X' {
+		return // it hangs up
+	}
+	if c.heard {
+		c.heard, c.trip = false, new(Trip)
+		c.trips = append(c.trips, c.trip)
+	}
+	one, rest, _ := bytes.Cut(body, []byte{0})
+	two, _, _ := bytes.Cut(rest, []byte{0})
+	sql := ""
+	switch letter {
+	case 'P':
+		c.prepared[string(one)] = string(two)
+		sql = string(two)
+	case 'B':
+		sql = c.prepared[string(two)]
+	case 'Q':
+		sql = string(one)
+	default:
+		return
+	}
+	if c.trip != nil {
+		*c.trip = append(*c.trip, sql)
+	}
+}

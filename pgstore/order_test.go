@@ -1,0 +1,110 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+// TestDecidedOnTheLockedRow: what waits for a session's row while somebody else
+// changes it is decided on what the row is then, not on what it was when it asked.
+// The order is forced: the other one has the row, and lets it go when the call waits.
+func TestDecidedOnTheLockedRow(t *testing.T) {
+	title := "patched"
+	events := []hansard.Event{{Data: []byte("1")}}
+	type call func(ctx context.Context, s *Store, mine hansard.Grant) error
+	plain := func(ctx context.Context, s *Store, _ hansard.Grant) error {
+		_, err := s.Append(ctx, "s", hansard.Batch{Events: events})
+		return err
+	}
+	patch := func(ctx context.Context, s *Store, _ hansard.Grant) error {
+		_, err := s.Append(ctx, "s", hansard.Batch{Events: events, Patch: &hansard.Patch{Title: &title}})
+		return err
+	}
+	plainUnder := func(ctx context.Context, s *Store, g hansard.Grant) error {
+		_, err := s.Append(ctx, "s", hansard.Batch{Events: events, Turn: g})
+		return err
+	}
+	patchUnder := func(ctx context.Context, s *Store, g hansard.Grant) error {
+		_, err := s.Append(ctx, "s", hansard.Batch{Events: events, Turn: g, Patch: &hansard.Patch{Title: &title}})
+		return err
+	}
+	acquire := func(ctx context.Context, s *Store, _ hansard.Grant) error {
+		_, err := s.Acquire(ctx, "s", hansard.Claim{})
+		return err
+	}
+	renew := func(ctx context.Context, s *Store, g hansard.Grant) error { return s.Renew(ctx, "s", g) }
+	release := func(ctx context.Context, s *Store, g hansard.Grant) error { return s.Release(ctx, "s", g) }
+	remove := func(ctx context.Context, s *Store, _ hansard.Grant) error { return s.Delete(ctx, "s", "") }
+	removeUnder := func(ctx context.Context, s *Store, g hansard.Grant) error { return s.Delete(ctx, "s", g) }
+
+	for _, other := range []struct {
+		name  string
+		ttl   time.Duration // of the turn that is held when it begins; 0: none is
+		does  func(s *blocking)
+		want  error
+		calls map[string]call
+	}{
+		{"deletes it", 0, deletes, hansard.ErrDeleted, map[string]call{
+			"append": plain, "append with a patch": patch, "acquire": acquire, "delete": remove}},
+		{"takes the turn", time.Hour, takes("2-00000000000000aa", false), hansard.ErrFenced, map[string]call{
+			"append": plainUnder, "append with a patch": patchUnder, "renew": renew, "release": release, "delete": removeUnder}},
+		{"takes the turn exclusively", 0, takes("1-00000000000000aa", true), hansard.ErrHeld, map[string]call{
+			"append": plain, "append with a patch": patch, "delete": remove, "acquire": acquire}},
+		{"renews a turn that was over", hansard.MinTTL, renews, hansard.ErrHeld, map[string]call{"acquire": acquire}},
+	} {
+		for name, call := range other.calls {
+			t.Run(other.name+"/"+name, func(t *testing.T) {
+				s := newBlocking(t, "")
+				var mine hansard.Grant
+				if other.ttl > 0 {
+					turn := stolen(t, s, hansard.Claim{TTL: other.ttl})
+					mine = turn.Grant
+					if other.ttl < time.Minute {
+						s.pass(turn.Renewed.Add(other.ttl))
+					}
+				}
+				s.lock()
+				other.does(s)
+				out := later(func() (struct{}, error) { return struct{}{}, call(t.Context(), s.Store, mine) })
+				s.waiting(1)
+				s.exec("COMMIT")
+				if got := <-out; !errors.Is(got.err, other.want) {
+					t.Errorf("%v, want %v", got.err, other.want)
+				}
+				var written int
+				if err := s.conn.QueryRow(t.Context(), `SELECT count(*) FROM hansard_events WHERE id = 's' AND kind <> 'turn'`).Scan(&written); err != nil || written != 0 {
+					t.Errorf("%d events were written (%v)", written, err)
+				}
+			})
+		}
+	}
+}
+
+// deletes does in the other transaction what Delete does.
+func deletes(s *blocking) {
+	s.exec(removeHead, "s", "of somebody else")
+	s.exec(removeMeta, "s")
+	s.exec(removeList, "s")
+}
+
+// takes gives the turn to somebody else.
+func takes(g hansard.Grant, exclusive bool) func(s *blocking) {
+	return func(s *blocking) {
+		now := s.clock()
+		turn := hansard.Turn{Grant: g, Seq: 1, Since: now, Renewed: now, TTL: time.Hour, Exclusive: exclusive}
+		b := &pgx.Batch{}
+		(&change{head: head{turn: &turn, newest: g}}).writeTurn(b, "s")
+		if err := s.conn.SendBatch(s.t.Context(), b).Close(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// renews is a sign of life of whoever holds the turn, good for a while.
+func renews(s *blocking) { s.exec(renewTurn, "s", s.clock().Add(time.Hour)) }

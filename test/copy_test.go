@@ -1,0 +1,167 @@
+//go:build unix
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/client"
+	"hansard/filestore"
+	"hansard/internal/pgtest"
+	"hansard/storetest"
+)
+
+// end is a store at one end of a copy.
+type end struct {
+	address string                                  // as copy is given it
+	open    func(t *testing.T) hansard.Importer     // what is kept there, not through the server
+	look    func(t *testing.T) (s hansard.Importer) // as the address leads to it
+}
+
+// TestCopyPostgres: copy carries sessions between PostgreSQL and servers, and between
+// files and servers on PostgreSQL. It is killed in the middle of a session; begun
+// again it goes on where it was, and at the end all is the same at both ends.
+func TestCopyPostgres(t *testing.T) {
+	files := func(t *testing.T) end { return filesEnd(newStore(t)) }
+	postgres := func(t *testing.T) end { return postgresEnd(pgtest.Shared(t).Schema(t)) }
+	serving := func(of func(*testing.T) end) func(*testing.T) end {
+		return func(t *testing.T) end { return serverEnd(t, of(t)) }
+	}
+	for name, ends := range map[string][2]func(*testing.T) end{
+		"from a server on files to PostgreSQL": {serving(files), postgres},
+		"from PostgreSQL to a server on files": {postgres, serving(files)},
+		"from a server on PostgreSQL to files": {serving(postgres), files},
+		"from files to a server on PostgreSQL": {files, serving(postgres)},
+	} {
+		t.Run(name, func(t *testing.T) { copyKilled(t, ends[0](t), ends[1]) })
+	}
+}
+
+func filesEnd(dir string) end {
+	open := func(t *testing.T) hansard.Importer {
+		t.Helper()
+		s, err := filestore.Open(dir, nil)
+		must(t, err)
+		return s
+	}
+	return end{dir, open, open}
+}
+
+func postgresEnd(url string) end {
+	open := func(t *testing.T) hansard.Importer { return openPostgres(t, url) }
+	return end{url, open, open}
+}
+
+func serverEnd(t *testing.T, of end) end {
+	t.Helper()
+	s := startServer(t, of.address, "--token-file", filepath.Join(t.TempDir(), "tokens"))
+	address := "http://" + s.address
+	return end{address, of.open, func(t *testing.T) hansard.Importer {
+		t.Helper()
+		c, err := client.New(address, &client.Options{Token: serverToken})
+		must(t, err)
+		return c
+	}}
+}
+
+// longSession is one that takes a while to copy; it sorts before the others.
+const longSession = hansard.SessionID("0-long")
+
+func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
+	from := src.open(t) // to the end: a store on files that is closed gives up its turns
+	defer from.Close()
+	total := fillLong(t, from)
+	for range 10 {
+		dst := newDst(t)
+		p := start(t, copyCommand(src, dst), nil)
+		at := killWhileCopying(t, p, dst, total)
+		if at == total {
+			continue // it was too fast, this time
+		}
+		t.Logf("killed when it had copied %d of %d events", at, total)
+		again := run(t, copyCommand(src, dst))
+		if again.code != 0 {
+			t.Fatalf("copy, begun again: exit code %d\n%s%s", again.code, again.stdout, again.stderr)
+		}
+		resumed(t, again.stdout, total-at)
+		to := dst.open(t)
+		defer to.Close()
+		storetest.CheckCopy(t, from, to)
+		return
+	}
+	t.Error("copy was always done before it could be killed")
+}
+
+// fillLong fills a store with sessions of all kinds and a long one, of batches with
+// and without keys, and gives how many events that has.
+func fillLong(t *testing.T, s hansard.Store) hansard.Seq {
+	t.Helper()
+	storetest.FillForCopy(t, s)
+	total := 0
+	for n := range 20 {
+		b := hansard.Batch{Events: storetest.Marked("long", n, 1000, 100), Create: true}
+		if n%2 == 0 {
+			b.Key = fmt.Sprint("long/", n)
+		}
+		_, err := s.Append(t.Context(), longSession, b)
+		must(t, err)
+		total += len(b.Events)
+	}
+	return hansard.Seq(total)
+}
+
+func copyCommand(src, dst end) *exec.Cmd {
+	cmd := exec.Command(program, "copy", src.address, dst.address, "--json")
+	cmd.Env = append(cmd.Environ(), "HANSARD_TOKEN="+serverToken)
+	return cmd
+}
+
+// killWhileCopying kills copy when some of the long session is there, and gives how
+// much is there then.
+func killWhileCopying(t *testing.T, p *process, dst end, total hansard.Seq) (at hansard.Seq) {
+	t.Helper()
+	s := dst.look(t)
+	defer s.Close()
+	eventually(t, "some of the session is copied", func() bool {
+		info, err := s.Stat(t.Context(), longSession)
+		return err == nil && info.LastSeq > 0
+	})
+	p.kill()
+	// A server may still have been storing what it was sent.
+	for quiet := time.Now(); time.Since(quiet) < 200*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		info, err := s.Stat(t.Context(), longSession)
+		must(t, err)
+		if info.LastSeq != at {
+			at, quiet = info.LastSeq, time.Now()
+		}
+	}
+	return at
+}
+
+// resumed checks what copy says when it was begun again: all is the same, and of the
+// long session no more was copied than was missing.
+func resumed(t *testing.T, out string, missing hansard.Seq) {
+	t.Helper()
+	sessions := 0
+	for line := range strings.Lines(out) {
+		var c struct {
+			Session hansard.SessionID
+			Same    bool
+			Added   hansard.Seq
+		}
+		must(t, json.Unmarshal([]byte(line), &c))
+		if sessions++; !c.Same || c.Session == longSession && c.Added != missing {
+			t.Errorf("copy, begun again, says %s; %d events were missing", line, missing)
+		}
+	}
+	if want := 6; sessions != want {
+		t.Errorf("copy, begun again, tells of %d sessions, want %d: %s", sessions, want, out)
+	}
+}
