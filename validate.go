@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -75,7 +76,8 @@ func CheckBatch(b *Batch) error {
 	total := 0
 	for i := range b.Events {
 		if err := checkEvent(&b.Events[i]); err != nil {
-			if bad, ok := err.(*InvalidError); ok {
+			var bad *InvalidError
+			if errors.As(err, &bad) {
 				bad.Field = fmt.Sprintf("events[%d].%s", i, bad.Field)
 			}
 			return err
@@ -245,7 +247,8 @@ func checkJSON(field string, data []byte) error {
 	// json.Valid is quick and says nothing; Unmarshal says where.
 	var v json.RawMessage
 	err := json.Unmarshal(data, &v)
-	if syntax, ok := err.(*json.SyntaxError); ok {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
 		return invalid(field, "it is not JSON: %v (at byte %d)", err, syntax.Offset)
 	}
 	return invalid(field, "it is not JSON: %v", err)

@@ -186,7 +186,7 @@ func (y toy) check(d *Disk, acked []string) error {
 
 // torture runs the toy with a fault and checks every power cut on the way. It
 // gives the first violation and the number of states.
-func (y toy) torture(seed uint64, fault func(*Disk)) (bad error, states int) {
+func (y toy) torture(seed uint64, fault func(*Disk)) (states int, bad error) {
 	d := NewDisk(seed)
 	d.PageSize = 512 // so that records have pages of their own
 	fault(d)
@@ -213,7 +213,7 @@ func (y toy) torture(seed uint64, fault func(*Disk)) (bad error, states int) {
 	if err := d.Run(); err != nil && bad == nil {
 		bad = err
 	}
-	return bad, states
+	return states, bad
 }
 
 func TestToy(t *testing.T) {
@@ -245,7 +245,7 @@ func TestToy(t *testing.T) {
 					if name != "" && first != nil {
 						break
 					}
-					bad, states := y.torture(seed, faults[fname])
+					states, bad := y.torture(seed, faults[fname])
 					total += states
 					if bad != nil && first == nil {
 						first = fmt.Errorf("%s: %w", fname, bad)
