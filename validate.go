@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -75,7 +76,8 @@ func CheckBatch(b *Batch) error {
 	total := 0
 	for i := range b.Events {
 		if err := checkEvent(&b.Events[i]); err != nil {
-			if bad, ok := err.(*InvalidError); ok {
+			var bad *InvalidError
+			if errors.As(err, &bad) {
 				bad.Field = fmt.Sprintf("events[%d].%s", i, bad.Field)
 			}
 			return err
@@ -245,7 +247,8 @@ func checkJSON(field string, data []byte) error {
 	// json.Valid is quick and says nothing; Unmarshal says where.
 	var v json.RawMessage
 	err := json.Unmarshal(data, &v)
-	if syntax, ok := err.(*json.SyntaxError); ok {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
 		return invalid(field, "it is not JSON: %v (at byte %d)", err, syntax.Offset)
 	}
 	return invalid(field, "it is not JSON: %v", err)
@@ -320,184 +323,6 @@ func ContentHash(events []Event) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 
-// ApplyPatch changes a copy of m by p, and tells when the result is over a limit.
-func ApplyPatch(m Meta, p *Patch) (Meta, error) {
-	if p == nil {
-		return m, nil
-	}
-	if p.Title != nil {
-		m.Title = *p.Title
-	}
-	if len(p.Labels) > 0 {
-		labels := make(map[string]string, len(m.Labels)+len(p.Labels))
-		for k, v := range m.Labels {
-			labels[k] = v
-		}
-		for k, v := range p.Labels {
-			if v == nil {
-				delete(labels, k)
-			} else {
-				labels[k] = *v
-			}
-		}
-		if err := checkLabelCount(labels); err != nil {
-			return m, err
-		}
-		m.Labels = labels
-	}
-	if len(p.State) > 0 {
-		state, err := mergePatch(m.State, p.State)
-		if err != nil {
-			return m, err
-		}
-		if len(state) > MaxStateBytes {
-			return m, tooLarge("state", len(state), MaxStateBytes, "bytes")
-		}
-		m.State = state
-	}
-	return m, nil
-}
-
-// mergePatch is RFC 7396. Numbers keep their digits; the members of objects come
-// out sorted, so that every engine gets the same bytes.
-func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
-	changes, err := decodeState(patch)
-	if err != nil {
-		return nil, err
-	}
-	old, err := decodeState(target)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(merge(old, changes)); err != nil {
-		return nil, invalid("state", "%v", err)
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
-}
-
-func decodeState(state json.RawMessage) (v any, err error) {
-	if len(state) == 0 {
-		return nil, nil
-	}
-	dec := json.NewDecoder(bytes.NewReader(state))
-	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
-		return nil, invalid("state", "%v", err)
-	}
-	return v, nil
-}
-
-func merge(target, patch any) any {
-	changes, ok := patch.(map[string]any)
-	if !ok {
-		return patch
-	}
-	members, ok := target.(map[string]any)
-	if !ok {
-		members = make(map[string]any, len(changes))
-	}
-	for k, v := range changes {
-		if v == nil {
-			delete(members, k)
-		} else {
-			members[k] = merge(members[k], v)
-		}
-	}
-	return members
-}
-
-// Wants tells whether a range selects an event of this kind.
-func (r *Range) Wants(kind string) bool {
-	if len(r.Kinds) == 0 {
-		return true
-	}
-	for _, k := range r.Kinds {
-		if k == kind {
-			return true
-		}
-	}
-	return false
-}
-
-// Wants tells whether a query selects a session. The limit is not looked at.
-func (q *Query) Wants(i *Info) (bool, error) {
-	if q.Cursor != "" {
-		updated, id, err := parseCursor(q.Cursor)
-		if err != nil {
-			return false, err
-		}
-		behind := i.Updated.UnixNano() < updated || i.Updated.UnixNano() == updated && i.ID < id
-		if !behind {
-			return false, nil
-		}
-	}
-	if !q.Since.IsZero() && i.Updated.Before(q.Since) {
-		return false, nil
-	}
-	for k, v := range q.Labels {
-		if got, ok := i.Labels[k]; !ok || got != v {
-			return false, nil
-		}
-	}
-	if q.Text != "" {
-		text := strings.ToLower(q.Text)
-		return strings.Contains(strings.ToLower(string(i.ID)), text) ||
-			strings.Contains(strings.ToLower(i.Title), text), nil
-	}
-	return true, nil
-}
-
-// Newer is the order of List: by Updated, then by id, both descending.
-func Newer(a, b *Info) bool {
-	if !a.Updated.Equal(b.Updated) {
-		return a.Updated.After(b.Updated)
-	}
-	return a.ID > b.ID
-}
-
-// Cursor is the Query.Cursor that continues a list behind this session.
-func Cursor(i Info) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", i.Updated.UnixNano(), i.ID))
-}
-
-func parseCursor(cursor string) (updated int64, id SessionID, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil {
-		stamp, rest, ok := strings.Cut(string(raw), " ")
-		updated, err = strconv.ParseInt(stamp, 10, 64)
-		if ok && err == nil && CheckID(SessionID(rest)) == nil {
-			return updated, SessionID(rest), nil
-		}
-	}
-	return 0, "", invalid("cursor", "%q was not made by this store", cursor)
-}
-
 // Now is the time a store stamps on what it stores: UTC, to the microsecond, so
 // that it is the same after any engine has written and read it.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
-
-// CheckRange tells whether a range is one that a store accepts.
-func CheckRange(r *Range) error {
-	if r.Limit < 0 {
-		return invalid("limit", "%d is negative; 0 is no limit", r.Limit)
-	}
-	if r.Last < 0 {
-		return invalid("last", "%d is negative", r.Last)
-	}
-	return nil
-}
-
-// CheckQuery tells whether a query is one that a store accepts.
-func CheckQuery(q *Query) error {
-	if q.Limit < 0 {
-		return invalid("limit", "%d is negative; 0 is no limit", q.Limit)
-	}
-	if q.Cursor != "" {
-		_, _, err := parseCursor(q.Cursor)
-		return err
-	}
-	return nil
-}

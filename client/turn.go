@@ -24,15 +24,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	asking, cancel := s.until(ctx)
 	defer cancel()
 	name := uuid.NewString()
-	body := wire.Marshal(struct {
-		Wait      int64  `json:"wait_ms"`
-		TTL       int64  `json:"ttl_ms"`
-		MaxHold   int64  `json:"max_hold_ms"`
-		Exclusive bool   `json:"exclusive"`
-		Label     string `json:"label"`
-		Steal     string `json:"steal"`
-		Name      string `json:"claim"`
-	}{waitFor(c.Wait), c.TTL.Milliseconds(), c.MaxHold.Milliseconds(), c.Exclusive, c.Label, c.Steal, name})
+	body := wire.Marshal(wire.NewClaim(c, name))
 	var t hansard.Turn
 	uncertain, err := s.answer(asking, &request{method: http.MethodPost, path: sessionPath(id, "/turn"), body: body}, &t)
 	switch {
@@ -63,14 +55,6 @@ func (s *Store) withdraw(id hansard.SessionID, name string) (held *hansard.Turn)
 		return nil
 	}
 	return found.Turn
-}
-
-// waitFor is a wait in milliseconds: none, a bit, or -1 for as long as it takes.
-func waitFor(wait time.Duration) int64 {
-	if wait == hansard.Forever {
-		return -1
-	}
-	return int64((wait + time.Millisecond - 1) / time.Millisecond)
 }
 
 func grantBody(g hansard.Grant) []byte {

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"errors"
 	"fmt"
 
 	"hansard"
@@ -60,7 +61,8 @@ func (c *chain) damage(at int64, err error) *hansard.DamagedError {
 	d := &hansard.DamagedError{Session: c.id, SafeSeq: c.safe, Offset: at, Reason: err.Error()}
 	if !c.partial {
 		d.Line = max(c.lines, 1)
-		if _, bad := err.(lineError); bad && c.lines == 0 {
+		var bad lineError
+		if errors.As(err, &bad) && c.lines == 0 {
 			d.Line = 1
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -263,254 +263,115 @@ func putLog(d *vfs.Disk, id hansard.SessionID, log []byte) error {
 	return errors.Join(err, f.Datasync(), f.Close())
 }
 
-// judge opens the store and compares what it has to say about a log with the
-// verdict. All of it also examines, writes, repairs, and writes again.
-func (w *written) judge(d *vfs.Disk, log []byte, v verdict, seed uint64, all bool) error {
-	if !all {
-		s, err := open(d.Process("reader"), Options{ReadOnly: true, LockWait: time.Hour}, simConfig(seed, simRing))
-		if err != nil {
-			return fmt.Errorf("open: %w", err)
+// TestDamagedLongLog: a log too long to be checked whole at first touch. Its end
+// is looked at by everybody; damage in the middle is known to all as soon as a
+// reader or verify found it.
+func TestDamagedLongLog(t *testing.T) {
+	ctx := context.Background()
+	log := buildLog("long", 5, 12_000, func(i int) (hansard.Event, string) { return pad(i, 400), "" })
+	if len(log) <= checkWhole {
+		t.Fatalf("a log of %d bytes is checked whole", len(log))
+	}
+	middle := bytes.LastIndexByte(log[:len(log)/2], '\n') + 1
+	flipped := changed(log, middle+100, log[middle+100]^1)
+	for _, c := range []struct {
+		what string
+		log  []byte
+		at   int
+		find func(*Store) // finds it, where nobody is asked to know before
+	}{
+		{"garbage behind it", append(bytes.Clone(log), "garbage"...), len(log), nil},
+		{"NULs behind it", append(bytes.Clone(log), make([]byte, 5000)...), len(log), nil},
+		{"an unfinished line with NULs", append(bytes.Clone(log), []byte(`{"seq":9`+strings.Repeat("x", 6000)+"\x00\x00")...), len(log), nil},
+		{"the last line damaged", changed(log, len(log)-50, 'X'), bytes.LastIndexByte(log[:len(log)-1], '\n') + 1, nil},
+		{"found by a reader", flipped, middle, func(s *Store) {
+			for range s.Read(ctx, "long", hansard.Range{}) {
+			}
+		}},
+		{"found by verify", flipped, middle, func(s *Store) { _, _ = findings(s, "") }},
+	} {
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"long": c.log})
+		s, _ := opened(t, d, 1)
+		if info, err := s.Stat(ctx, "long"); err != nil || c.find == nil && info.Damage == nil {
+			t.Errorf("%s: stat: %+v, %v", c.what, info, err)
 		}
-		return errors.Join(w.wantRead(s, v), w.wantStat(s, v))
-	}
-	s, err := openOn(d.Process("writer"), seed, simRing)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	if err := errors.Join(w.wantRead(s, v), w.wantStat(s, v), w.wantList(s, v), w.wantFindings(s, v, int64(len(log)))); err != nil {
-		return err
-	}
-	if now, _ := d.CacheBytes(logPath(encodeName(w.id))); !bytes.Equal(now, log) {
-		return errors.New("reading changed the log")
-	}
-	if err := w.wantAppend(s, d, log, v); err != nil {
-		return err
-	}
-	if v.damage == sound || v.version {
-		return nil
-	}
-	return w.wantRepair(s, d, log, v)
-}
-
-// wantRead: the whole batches before the damage, unchanged, and then the damage.
-func (w *written) wantRead(s *Store, v verdict) error {
-	var got []hansard.Event
-	var end error
-	for e, err := range s.Read(context.Background(), w.id, hansard.Range{}) {
-		if end = err; err != nil {
-			break
+		if c.find != nil {
+			c.find(s)
 		}
-		got = append(got, e)
-	}
-	if err := w.wantEvents(got, v.safe); err != nil {
-		return err
-	}
-	return v.check("read", w.id, end)
-}
-
-func (w *written) wantEvents(got []hansard.Event, safe hansard.Seq) error {
-	if len(got) != int(safe) {
-		return fmt.Errorf("read gives %d events, %d are safe", len(got), safe)
-	}
-	for i, e := range got {
-		if e.Time.IsZero() {
-			return fmt.Errorf("event %d has no time", i+1)
-		}
-		e.Time = time.Time{}
-		if !reflect.DeepEqual(e, w.events[i]) {
-			return fmt.Errorf("read gives %+v, written was %+v", e, w.events[i])
-		}
-	}
-	return nil
-}
-
-// check compares the error that ends a call with the verdict.
-func (v *verdict) check(call string, id hansard.SessionID, err error) error {
-	var d *hansard.DamagedError
-	switch {
-	case v.version:
-		if !errors.Is(err, hansard.ErrVersion) {
-			return fmt.Errorf("%s: %v, want ErrVersion", call, err)
-		}
-	case v.missing:
-		if !errors.Is(err, hansard.ErrNotFound) {
-			return fmt.Errorf("%s: %v, want ErrNotFound", call, err)
-		}
-	case v.damage == sound:
-		if err != nil {
-			return fmt.Errorf("%s: %v, want no error", call, err)
-		}
-	case !errors.As(err, &d):
-		return fmt.Errorf("%s: %v, want damage at %d", call, err, v.damage)
-	case d.Offset != v.damage || d.SafeSeq != v.safe || d.Session != id:
-		return fmt.Errorf("%s: %v, want damage at %d and %d safe", call, err, v.damage, v.safe)
-	}
-	return nil
-}
-
-func (w *written) wantStat(s *Store, v verdict) error {
-	info, err := s.Stat(context.Background(), w.id)
-	if err == nil && (info.LastSeq != v.safe || v.safeEnd > 0 && info.Title != w.titles[v.safe]) {
-		return fmt.Errorf("stat: %+v, want last seq %d and title %q", info, v.safe, w.titles[v.safe])
-	}
-	if err == nil && info.Damage != nil {
-		err = info.Damage
-	}
-	return v.check("stat", w.id, err)
-}
-
-// wantList: the session is listed as what it is, and hides no other.
-func (w *written) wantList(s *Store, v verdict) error {
-	var ids []hansard.SessionID
-	for i, err := range s.List(context.Background(), hansard.Query{}) {
-		if err != nil {
-			return fmt.Errorf("list: %w", err)
-		}
-		ids = append(ids, i.ID)
-		if i.ID != w.id && i.Damage != nil {
-			return fmt.Errorf("list: %s is damaged too: %v", i.ID, i.Damage)
-		}
-		if i.ID == w.id && (i.Damaged() != (v.damage != sound || v.version) || i.LastSeq != v.safe) {
-			return fmt.Errorf("list: %+v, want %d events, damage at %d", i, v.safe, v.damage)
-		}
-	}
-	if slices.Contains(ids, w.id) == v.missing || len(ids) < 3 {
-		return fmt.Errorf("list gives %v", ids)
-	}
-	return nil
-}
-
-// damages is the table: how a log is damaged, and which logs are.
-var damages = []struct {
-	name    string
-	logs    []hansard.SessionID
-	every   int // so many states one is examined, written to and repaired
-	corrupt func(w *written, sm *sample, try func(what string, log []byte))
-}{
-	{"truncated", []hansard.SessionID{"small", "Mixed:1", "other", "made"}, 4, truncateEverywhere},
-	{"bit", []hansard.SessionID{"small", "made"}, 8, flipEveryBit},
-	{"byte", []hansard.SessionID{"Mixed:1", "other"}, 16, flipEveryByte},
-	{"nul", []hansard.SessionID{"small", "Mixed:1"}, 8, nulRuns},
-	{"lines", []hansard.SessionID{"small", "Mixed:1"}, 4, moveLines},
-	{"spliced", []hansard.SessionID{"Mixed:1"}, 8, spliceLines},
-	{"garbage", []hansard.SessionID{"small", "Mixed:1", "made"}, 1, appendGarbage},
-	{"whole", []hansard.SessionID{"small", "Mixed:1", "made"}, 1, changeWhole},
-}
-
-func truncateEverywhere(w *written, _ *sample, try func(string, []byte)) {
-	for n := range w.log {
-		try(fmt.Sprintf("truncated to %d of %d", n, len(w.log)), w.log[:n])
-	}
-}
-
-func flipEveryBit(w *written, _ *sample, try func(string, []byte)) {
-	for i := range w.log {
-		for bit := range 8 {
-			try(fmt.Sprintf("bit %d of byte %d flipped", bit, i), changed(w.log, i, w.log[i]^1<<bit))
-		}
-	}
-}
-
-func flipEveryByte(w *written, _ *sample, try func(string, []byte)) {
-	for i, c := range w.log {
-		for _, to := range []byte{c ^ 1, c ^ 0x20, c ^ 0x80, 0, '\n', '"'} {
-			try(fmt.Sprintf("byte %d became %q", i, to), changed(w.log, i, to))
-		}
-	}
-}
-
-func changed(log []byte, i int, c byte) []byte {
-	b := bytes.Clone(log)
-	b[i] = c
-	return b
-}
-
-func nulRuns(w *written, _ *sample, try func(string, []byte)) {
-	for _, n := range []int{1, 16, 512, 4096} {
-		for at := 0; at < len(w.log); at += 7 {
-			b := bytes.Clone(w.log)
-			clear(b[at:min(at+n, len(b))])
-			try(fmt.Sprintf("%d NULs at %d", n, at), b)
-		}
-		try(fmt.Sprintf("%d NULs behind the end", n), append(bytes.Clone(w.log), make([]byte, n)...))
-	}
-}
-
-func linesOf(log []byte) [][]byte {
-	l := bytes.SplitAfter(log, []byte("\n"))
-	return l[:len(l)-1]
-}
-
-func moveLines(w *written, _ *sample, try func(string, []byte)) {
-	lines := linesOf(w.log)
-	join := func(parts ...[][]byte) []byte { return bytes.Join(slices.Concat(parts...), nil) }
-	for i := range lines {
-		for n := 1; i+n <= len(lines) && n <= 3; n++ {
-			try(fmt.Sprintf("%d lines from %d removed", n, i), join(lines[:i], lines[i+n:]))
-			try(fmt.Sprintf("%d lines from %d doubled", n, i), join(lines[:i+n], lines[i:]))
-		}
-		for j := i + 1; j < len(lines); j++ {
-			swapped := slices.Clone(lines)
-			swapped[i], swapped[j] = swapped[j], swapped[i]
-			try(fmt.Sprintf("lines %d and %d swapped", i, j), join(swapped))
-			try(fmt.Sprintf("line %d moved behind %d", i, j), join(lines[:i], lines[i+1:j+1], lines[i:i+1], lines[j+1:]))
-		}
-	}
-}
-
-func spliceLines(w *written, sm *sample, try func(string, []byte)) {
-	lines := linesOf(w.log)
-	for _, from := range []*written{sm.logs["other"], w} {
-		for i := range lines {
-			for j, l := range linesOf(from.log) {
-				put := slices.Insert(slices.Clone(lines), i, l)
-				try(fmt.Sprintf("line %d of %s put before line %d", j, from.id, i), bytes.Join(put, nil))
-				instead := slices.Clone(lines)
-				instead[i] = l
-				try(fmt.Sprintf("line %d of %s instead of line %d", j, from.id, i), bytes.Join(instead, nil))
+		later, _ := opened(t, d, 2)
+		for who, s := range map[string]*Store{"who found it": s, "another process": later} {
+			info, err := s.Stat(ctx, "long")
+			if err != nil || info.Damage == nil || info.Damage.Offset != int64(c.at) {
+				t.Errorf("%s: %s: stat: damage %v, %v, want it at %d", c.what, who, info.Damage, err, c.at)
+			}
+			if infos, err := listed(s, hansard.Query{}); err != nil || len(infos) != 1 || !infos[0].Damaged() {
+				t.Errorf("%s: %s: list: %+v, %v, want damage", c.what, who, infos, err)
+			}
+			if _, err := s.Append(ctx, "long", hansard.Batch{Events: []hansard.Event{text("x")}}); !errors.Is(err, hansard.ErrDamaged) {
+				t.Errorf("%s: %s: append: %v, want ErrDamaged", c.what, who, err)
+			}
+			if err := s.Delete(ctx, "long", ""); !errors.Is(err, hansard.ErrDamaged) {
+				t.Errorf("%s: %s: delete: %v, want ErrDamaged", c.what, who, err)
 			}
 		}
-	}
-}
-
-func appendGarbage(w *written, sm *sample, try func(string, []byte)) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	noise := make([]byte, 300)
-	for i := range noise {
-		noise[i] = byte(rng.Uint32())
-	}
-	for _, g := range []string{"x", "\n", "\n\n", "{}", "{}\n", `{"seq":1}` + "\n", " ", "\r\n", "\x00", `{"seq":`, `{"seq":99,"time":"`,
-		`{"seq":99}`, `{"hansard":1,`, "\xef\xbb\xbf", string(noise), string(noise) + "\n", `{"seq":9` + strings.Repeat("x", 9000),
-		`{"seq":9` + strings.Repeat("x", 9000) + "\x00\x00"} {
-		for _, e := range w.ends {
-			try(fmt.Sprintf("%q behind byte %d", g[:min(len(g), 20)], e.at), append(bytes.Clone(w.log[:e.at]), g...))
+		if now, _ := d.CacheBytes(logPath("long")); !bytes.Equal(now, c.log) {
+			t.Errorf("%s: the log was changed", c.what)
 		}
-		try(fmt.Sprintf("%q in front", g[:min(len(g), 20)]), append([]byte(g), w.log...))
-		try(fmt.Sprintf("%q instead", g[:min(len(g), 20)]), []byte(g))
 	}
-	try("the log behind itself", append(bytes.Clone(w.log), w.log...))
-	try("another log behind it", append(bytes.Clone(w.log), sm.logs["other"].log...))
 }
 
-func changeWhole(w *written, sm *sample, try func(string, []byte)) {
-	try("the log of another session", sm.logs["other"].log)
-	try("the log of another session behind a line", append([]byte("x\n"), sm.logs["other"].log...))
-	try("CRLF", bytes.ReplaceAll(w.log, []byte("\n"), []byte("\r\n")))
-	try("CR", bytes.ReplaceAll(w.log, []byte("\n"), []byte("\r")))
-	try("BOM", append([]byte("\xef\xbb\xbf"), w.log...))
-	try("upper case", bytes.ToUpper(w.log))
-	try("pretty", bytes.ReplaceAll(w.log, []byte(`,"`), []byte(`, "`)))
-	try("version 2", bytes.Replace(w.log, []byte(`{"hansard":1`), []byte(`{"hansard":2`), 1))
-	try("version 10", bytes.Replace(w.log, []byte(`{"hansard":1`), []byte(`{"hansard":10`), 1))
-	try("all NUL", make([]byte, len(w.log)))
-	try("a page of NUL", make([]byte, 4096))
-	try("without newlines", bytes.ReplaceAll(w.log, []byte("\n"), nil))
-	try("another title", bytes.Replace(w.log, []byte("new"), []byte("old"), 1))
-	for _, e := range w.ends { // edited by hand, with a checksum that fits
-		lines := linesOf(w.log[:e.at])
-		last := lines[len(lines)-1]
-		edited := appendSuffix(bytes.Replace(last[:len(last)-1-suffixWidth], []byte(`"`), []byte(`"x":1,"`), 1), 0, 1)
-		try(fmt.Sprintf("line %d edited, its checksum right and its place in the chain not", len(lines)),
-			append(bytes.Join(lines[:len(lines)-1], nil), edited...))
+// TestDamagedOnDisk: the same on a real file system, a few of each kind.
+func TestDamagedOnDisk(t *testing.T) {
+	sm := makeSample(t, 12)
+	w := sm.logs["small"]
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer s.Close()
+	path := filepath.Join(dir, filepath.FromSlash(logPath("small")))
+	n := 0
+	for _, c := range damages[:7] {
+		try := 0
+		c.corrupt(w, sm, func(what string, log []byte) {
+			if try++; try%97 != 0 || bytes.Equal(log, w.log) {
+				return
+			}
+			n++
+			_ = os.Remove(path)
+			if err := os.WriteFile(path, log, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			v := w.oracle(log)
+			if err := errors.Join(w.wantRead(s, v), w.wantStat(s, v), w.wantFindings(s, v, int64(len(log)))); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if v.damage == sound || v.version {
+				return
+			}
+			done, err := s.Repair(context.Background(), w.id)
+			if err != nil || v.safeEnd > 0 && done.Events != v.safe {
+				t.Errorf("%s: repair: %+v, %v", what, done, err)
+			}
+			if v.safeEnd == 0 {
+				if n, err := w.lostOrWritten(s, done.Lost); err != nil || n != done.Events {
+					t.Errorf("%s: %d events after %+v, %v", what, n, done, err)
+				}
+				v.safe = done.Events
+			}
+			if old, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(done.Kept))); err != nil || !bytes.Equal(old, log) {
+				t.Errorf("%s: repair kept %d bytes of %d, %v", what, len(old), len(log), err)
+			}
+			if _, err := s.Append(context.Background(), w.id, hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil {
+				t.Errorf("%s: append after repair: %v", what, err)
+			} else if err := w.wantMore(s, v.safe); err != nil && done.Lost == 0 {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := s.checkpoint(true); err != nil { // nothing of it is left in the journal
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("%d states", n)
 }

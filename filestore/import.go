@@ -193,7 +193,7 @@ func (p *plan) importPart(sess *session, r *request) error {
 		if err := hansard.SameOrigin(part, header.Created); err != nil {
 			return err
 		}
-	case err != hansard.ErrNotFound:
+	case !errors.Is(err, hansard.ErrNotFound):
 		return err
 	}
 	t, err := p.turn(sess)

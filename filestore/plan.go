@@ -139,7 +139,7 @@ func (p *plan) delete(sess *session, r *request) error {
 // append checks a batch against the session, in the order the contract gives,
 // and drafts its lines.
 func (p *plan) append(sess *session, r *request) error {
-	if err := sess.writable(); err != nil && (err != hansard.ErrNotFound || !r.create) {
+	if err := sess.writable(); err != nil && (!errors.Is(err, hansard.ErrNotFound) || !r.create) {
 		return err
 	}
 	if r.key != "" && sess.exists {

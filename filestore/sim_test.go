@@ -154,7 +154,8 @@ func opsOf(seed uint64, procs, steps int) int {
 func TestSimKill(t *testing.T) {
 	inWorlds(t, 5, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 2000
-		for k := 1 + int(seed%3); k <= opsOf(seed, 3, 10); k += 3 {
+		ops := opsOf(seed, 3, 10)
+		for k := 1 + int(seed%3); k <= ops; k += 3 {
 			err := disaster(seed, plantNone, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
 			if states.Add(1); err != nil {
 				t.Fatalf("killed before operation %d: %v", k, err)
@@ -176,7 +177,8 @@ func TestSimErrors(t *testing.T) {
 	inWorlds(t, 50, 20_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		fault := simFaults[seed%uint64(len(simFaults))]
 		seed = 3000 + seed/uint64(len(simFaults))
-		for k := 1; k <= opsOf(seed, 2, 5); k++ {
+		ops := opsOf(seed, 2, 5)
+		for k := 1; k <= ops; k++ {
 			err := disaster(seed, plantNone, 2, 5, func(d *vfs.Disk) {
 				d.Inject(vfs.Match{N: k}, fault)
 				if fault.Always && k%2 == 0 {
@@ -199,7 +201,8 @@ func TestSimErrors(t *testing.T) {
 func TestSimStop(t *testing.T) {
 	inWorlds(t, 6, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 4000
-		for k := 1 + int(seed%4); k <= opsOf(seed, 1, 8); k += 2 {
+		ops := opsOf(seed, 1, 8)
+		for k := 1 + int(seed%4); k <= ops; k += 2 {
 			if err := stopped(seed, k); err != nil {
 				t.Fatalf("stopped before operation %d: %v", k, err)
 			}

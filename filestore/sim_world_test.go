@@ -52,27 +52,6 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	return open(p, opt, cfg)
 }
 
-// ledger is what callers were told, kept outside of the store.
-type ledger struct {
-	acked   map[hansard.SessionID]map[hansard.Seq]string
-	open    map[string]hansard.SessionID // tags whose outcome was left open
-	refused map[string]hansard.SessionID // tags of batches that were refused
-	keys    map[string]hansard.Seq       // where the batches of shared keys are
-	created map[hansard.SessionID]bool
-	deleted map[hansard.SessionID]bool // for certain
-	maybe   map[hansard.SessionID]bool // perhaps deleted
-	seen    map[hansard.SessionID][]string
-	size    map[string]int // tag of the first event → events of the batch
-	acks    int
-}
-
-func newLedger() *ledger {
-	return &ledger{acked: map[hansard.SessionID]map[hansard.Seq]string{}, open: map[string]hansard.SessionID{},
-		refused: map[string]hansard.SessionID{}, keys: map[string]hansard.Seq{}, created: map[hansard.SessionID]bool{},
-		deleted: map[hansard.SessionID]bool{}, maybe: map[hansard.SessionID]bool{},
-		seen: map[hansard.SessionID][]string{}, size: map[string]int{}}
-}
-
 // worker is what one process does.
 type worker struct {
 	w      *world
@@ -285,15 +264,6 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 	l.ack(id, r.First, key)
 }
 
-// ack notes an event that was acknowledged.
-func (l *ledger) ack(id hansard.SessionID, seq hansard.Seq, tag string) {
-	if l.acked[id] == nil {
-		l.acked[id] = map[hansard.Seq]string{}
-	}
-	l.acked[id][seq] = tag
-	l.acks++
-}
-
 // read reads a session as a reader would, and remembers what it was shown.
 func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	var tags []string
@@ -322,16 +292,6 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-func tagOf(e *hansard.Event) string {
-	if e.Kind == hansard.KindTurn {
-		return turnTag(e.Turn, e.Seq)
-	}
-	tag, _, _ := strings.Cut(strings.Trim(string(e.Data), `"`), " ")
-	return tag
-}
-
-func turnTag(g hansard.Grant, seq hansard.Seq) string { return fmt.Sprintf("turn %s at %d", g, seq) }
-
 // check opens what is on a disk and compares it with the ledger.
 func (w *world) check(d *vfs.Disk, who string) error {
 	s, err := w.open(d.Process(who))
@@ -355,105 +315,6 @@ func (w *world) alive(s *Store) error {
 		}
 	}
 	return nil
-}
-
-// compare checks the invariants that can be seen from outside.
-func (l *ledger) compare(s *Store, verify bool) error {
-	ctx := context.Background()
-	for f, err := range s.Verify(ctx, "") {
-		if !verify {
-			break // reading finds as much, but for the journal and the names
-		}
-		if err != nil {
-			return fmt.Errorf("verify: %w", err)
-		}
-		if f.Level != hansard.LevelOK {
-			return fmt.Errorf("verify: %+v", f)
-		}
-	}
-	for _, id := range simSessions {
-		if err := l.compareSession(ctx, s, id); err != nil {
-			return fmt.Errorf("session %s: %w", id, err)
-		}
-	}
-	return nil
-}
-
-func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.SessionID) error {
-	var tags []string
-	var grants hansard.Grants // one at a time, and no line of one behind the next
-	for e, err := range s.Read(ctx, id, hansard.Range{}) {
-		switch {
-		case errors.Is(err, hansard.ErrDeleted):
-			if !l.deleted[id] && !l.maybe[id] {
-				return errors.New("is deleted, and nobody did")
-			}
-			return nil
-		case errors.Is(err, hansard.ErrNotFound):
-			if l.created[id] || len(l.acked[id]) > 0 || l.deleted[id] {
-				return errors.New("acknowledged and not found")
-			}
-			return nil
-		case err != nil:
-			return err
-		}
-		if int(e.Seq) != len(tags)+1 {
-			return fmt.Errorf("seq %d after %d events", e.Seq, len(tags))
-		}
-		if err := grants.Next(&e); err != nil {
-			return err
-		}
-		tags = append(tags, tagOf(&e))
-	}
-	if l.deleted[id] {
-		return errors.New("was deleted, and is there")
-	}
-	return l.compareTags(id, tags)
-}
-
-// compareTags: every acknowledged event once at its seq, no refused one, open
-// ones as whole batches, and nothing a reader saw is gone.
-func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
-	at := map[string]int{}
-	for i, tag := range tags {
-		if j, double := at[tag]; double {
-			return fmt.Errorf("event %s is there twice, at seq %d and %d", tag, j+1, i+1)
-		}
-		at[tag] = i
-		if _, ok := l.refused[tag]; ok {
-			return fmt.Errorf("event %s was refused and is at seq %d", tag, i+1)
-		}
-	}
-	for seq, tag := range l.acked[id] {
-		if int(seq) > len(tags) || tags[seq-1] != tag {
-			return fmt.Errorf("event %s was acknowledged at seq %d and is not there (%d events)", tag, seq, len(tags))
-		}
-	}
-	for i, tag := range l.seen[id] {
-		if i >= len(tags) || tags[i] != tag {
-			return fmt.Errorf("a reader saw event %s at seq %d and it is gone", tag, i+1)
-		}
-	}
-	return l.whole(tags)
-}
-
-// whole checks that no batch is there in part.
-func (l *ledger) whole(tags []string) error {
-	for i, tag := range tags {
-		for j := 1; j < l.size[tag]; j++ {
-			if i+j >= len(tags) || tags[i+j] != nextTag(tag, j) {
-				return fmt.Errorf("of the batch of %s only a part is there", tag)
-			}
-		}
-	}
-	return nil
-}
-
-func nextTag(tag string, j int) string {
-	i := strings.LastIndexByte(tag, '.')
-	var n int
-	_, _ = fmt.Sscan(tag[i+1:], &n)
-	return fmt.Sprintf("%s.%d", tag[:i], n+j)
 }
 
 // trace is the end of what happened on a disk.

@@ -11,7 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // the simulation makes much garbage of little
+	debug.SetGCPercent(2000) // the simulation makes much garbage of little
+	debug.SetMemoryLimit(1 << 30)
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
 	os.Exit(m.Run())
 }

@@ -17,10 +17,7 @@ import (
 // The names are kept in memory, by the server that was asked, for a while. What
 // another server knows nothing of is left to the TTL.
 
-const (
-	claimsKept  = 10 * time.Minute
-	maxClaimKey = 128
-)
+const claimsKept = 10 * time.Minute
 
 // claims are the claims with a name.
 type claims struct {

@@ -1,7 +1,6 @@
 package httpd_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"hansard"
 	"hansard/httpd"
+	"hansard/internal/syncbuf"
 	"hansard/memstore"
 )
 
@@ -43,22 +43,7 @@ type served struct {
 }
 
 // buffer is a log that is written to while it is read.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
+type buffer = syncbuf.Buffer
 
 // serve serves a store until the test ends, with a token for each right.
 func serve(t testing.TB, store hansard.Store, change ...func(*httpd.Options)) *served {

@@ -36,8 +36,7 @@ type message struct {
 type wsConn struct {
 	t testing.TB
 	*websocket.Conn
-	ctx  context.Context
-	refs int
+	ctx context.Context
 }
 
 func (v *served) socket(token string) *wsConn {

@@ -151,13 +151,13 @@ func (k *socket) acquire(q *request) error {
 	if err != nil {
 		return err
 	}
-	var given claim
+	var given wire.Claim
 	if q.claim != nil {
 		if err := decodeJSON(q.claim, &given); err != nil {
 			return err
 		}
 	}
-	c, err := given.parse()
+	c, err := given.Parse()
 	if err != nil {
 		return err
 	}

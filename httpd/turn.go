@@ -2,58 +2,21 @@ package httpd
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
 	"hansard"
+	"hansard/internal/wire"
 )
-
-// claim is how a turn is asked for.
-type claim struct {
-	Wait      int64  `json:"wait_ms"` // -1 waits as long as the connection
-	TTL       int64  `json:"ttl_ms"`
-	MaxHold   int64  `json:"max_hold_ms"`
-	Exclusive bool   `json:"exclusive"`
-	Label     string `json:"label"`
-	Steal     string `json:"steal"`
-	// Name is the client's own for this claim: see claims.
-	Name string `json:"claim"`
-}
-
-func (c *claim) parse() (hansard.Claim, error) {
-	// The holder is the client: it outlives this server, and may go on through
-	// another.
-	out := hansard.Claim{Exclusive: c.Exclusive, Label: c.Label, Steal: c.Steal, Remote: true}
-	var err error
-	if len(c.Name) > maxClaimKey {
-		err = &hansard.InvalidError{Field: "claim", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxClaimKey)}
-	}
-	set := func(name string, ms int64, into *time.Duration) {
-		const most = int64(1<<63-1) / int64(time.Millisecond)
-		if ms > most || ms < -most {
-			err = &hansard.InvalidError{Field: name, Reason: "it is more than can be counted"}
-			return
-		}
-		*into = time.Duration(ms) * time.Millisecond
-	}
-	set("wait_ms", c.Wait, &out.Wait)
-	set("ttl_ms", c.TTL, &out.TTL)
-	set("max_hold_ms", c.MaxHold, &out.MaxHold)
-	if c.Wait == -1 {
-		out.Wait = hansard.Forever
-	}
-	return out, err
-}
 
 // acquireTurn takes the turn, waiting for it as long as the client says and is
 // there: its place in the queue is its connection.
 func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
-	var given claim
+	var given wire.Claim
 	if err := s.decode(w, r, &given); err != nil {
 		return err
 	}
-	c, err := given.parse()
+	c, err := given.Parse()
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (s *Store) leave(id hansard.SessionID, w *waiter, cause error) (hansard.Tur
 	switch {
 	case cause == nil:
 		return hansard.Turn{}, held
-	case ses.turn == nil || cause == hansard.ErrClosed || ses.deleted:
+	case ses.turn == nil || errors.Is(cause, hansard.ErrClosed) || ses.deleted:
 		return hansard.Turn{}, cause
 	}
 	return hansard.Turn{}, fmt.Errorf("%w: %w", cause, held)

@@ -17,7 +17,6 @@ type lane struct {
 
 // request is one append on its way.
 type request struct {
-	events  []hansard.Event
 	rows    rows
 	turn    hansard.Grant
 	inbox   bool // an exclusive turn lets it in

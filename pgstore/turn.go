@@ -166,7 +166,7 @@ func (s *Store) dequeue(c *claim) {
 		s.background(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTicket)
 			defer cancel()
-			s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket) // or it goes stale
+			_, _ = s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket) // or it goes stale
 		})
 	}
 	s.mu.Lock()
@@ -196,7 +196,7 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 		select {
 		case <-gone:
 			if err == nil {
-				s.decide(ctx, s.releasing(c.id, found.turn.Grant)) // or it falls silent
+				_ = s.decide(ctx, s.releasing(c.id, found.turn.Grant)) // or it falls silent
 				s.hub.changed(c.id, 0)
 			}
 		case done <- err:

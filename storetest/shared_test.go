@@ -113,9 +113,9 @@ func (h *handle) Read(ctx context.Context, id hansard.SessionID, r hansard.Range
 	}
 }
 
-func (h *handle) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+// untilClosed ends a context with the handle.
+func (h *handle) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go func() {
 		select {
 		case <-h.done:
@@ -123,6 +123,12 @@ func (h *handle) Wait(ctx context.Context, id hansard.SessionID, after hansard.S
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, cancel
+}
+
+func (h *handle) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	ctx, cancel := h.untilClosed(ctx)
+	defer cancel()
 	if err := h.closed(); err != nil {
 		return err
 	}
@@ -158,15 +164,8 @@ func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 }
 
 func (h *handle) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := h.untilClosed(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-h.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	if err := h.closed(); err != nil {
 		return hansard.Turn{}, err
 	}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hansard/internal/syncbuf"
 )
 
 // process is a program running beside the test, in a process group of its own.
@@ -24,26 +26,8 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	out    *queue // its lines of output
-	stderr *buffer
+	stderr *syncbuf.Buffer
 	ended  chan struct{} // closed when it was waited for
-}
-
-// buffer may be read while the process still writes to it.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // queue holds lines until somebody takes them: a test that does not read must
@@ -111,7 +95,7 @@ func (q *queue) take(t *testing.T) (string, bool) {
 // nil to line. It is killed at the end of the test.
 func start(t *testing.T, cmd *exec.Cmd, each func(string)) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, stderr: new(buffer), ended: make(chan struct{})}
+	p := &process{t: t, cmd: cmd, stderr: new(syncbuf.Buffer), ended: make(chan struct{})}
 	p.out = &queue{more: make(chan struct{}, 1), each: each}
 	cmd.Stderr = p.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

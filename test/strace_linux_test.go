@@ -86,7 +86,7 @@ func (s sweep) each(fault func(n int) string, try func(injection) bool) (hits in
 		for k := 1; k <= scale(40); k += step {
 			in := injection{call, fault(hits), k}
 			// A second chance: the call may have come on another thread.
-			if !try(in) && !try(in) {
+			if !try(in) && !try(in) { //nolint:staticcheck // it is not the same again
 				break
 			}
 			hits++

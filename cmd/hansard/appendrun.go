@@ -155,7 +155,7 @@ func (r *eachRun) finish(err error) error {
 		_, err := fmt.Fprintln(r.app.out, r.summary())
 		return err
 	}
-	if stopped := orInterrupted(err, r.stored()); stopped != err {
+	if stopped := orInterrupted(err, r.stored()); stopped != err { //nolint:errorlint // this very error
 		return stopped
 	}
 	return fmt.Errorf("%w; %s", err, r.stored())

@@ -9,10 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"hansard/internal/syncbuf"
 )
 
 // waitMax bounds every wait of these tests: what never comes fails, it does not hang.
@@ -24,25 +25,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	lines  chan string // of standard output; closed at its end
-	stderr *safeBuffer
-}
-
-// safeBuffer may be read while the process still writes to it.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	stderr *syncbuf.Buffer
 }
 
 func start(t *testing.T, store string, args ...string) *process {
@@ -53,7 +36,7 @@ func start(t *testing.T, store string, args ...string) *process {
 // startAs is start with another program in front.
 func startAs(t *testing.T, store, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(name, args...), lines: make(chan string, 1000), stderr: new(safeBuffer)}
+	p := &process{t: t, cmd: exec.Command(name, args...), lines: make(chan string, 1000), stderr: new(syncbuf.Buffer)}
 	p.cmd.Env = append(p.cmd.Environ(), "HANSARD_STORE="+store)
 	p.cmd.Stderr = p.stderr
 	var err error

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -45,7 +46,8 @@ func catchSignals(ctx context.Context) (_ context.Context, release func()) {
 
 // stoppedBy tells which signal ended the context.
 func stoppedBy(ctx context.Context) (number int, ok bool) {
-	s, ok := context.Cause(ctx).(signalError)
+	var s signalError
+	ok = errors.As(context.Cause(ctx), &s)
 	return s.number, ok
 }
 

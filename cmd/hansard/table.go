@@ -34,7 +34,9 @@ func (t *table) print(o *output) error {
 	for i, c := range t.columns {
 		header[i] = c.name
 	}
-	t.printRow(o, dim, header, widths)
+	if err := t.printRow(o, dim, header, widths); err != nil {
+		return err
+	}
 	for i, row := range t.rows {
 		if err := t.printRow(o, t.styles[i], row, widths); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"hansard"
 	"hansard/filestore"
+	"hansard/internal/syncbuf"
 	"hansard/memstore"
 )
 
@@ -44,7 +45,7 @@ func newTurnTest(t *testing.T) *turnTest {
 
 func (t *turnTest) run(args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs safeBuffer // the program writes to them too
+	var out, errs syncbuf.Buffer // the program writes to them too
 	a := &app{stdin: strings.NewReader(""), stdout: &out, out: newOutput(&out), stderr: &errs, now: time.Now,
 		opener: func(string, *filestore.Options) (hansard.Store, error) { return keptOpen{t.store}, nil }}
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)

@@ -56,9 +56,10 @@ func postgresUser() (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-// Pause stops every process of the server, as a machine that hangs does; Resume
-// lets them go on.
-func (s *Server) Pause() error  { return s.signalAll(syscall.SIGSTOP) }
+// Pause stops every process of the server, as a machine that hangs does.
+func (s *Server) Pause() error { return s.signalAll(syscall.SIGSTOP) }
+
+// Resume lets them go on.
 func (s *Server) Resume() error { return s.signalAll(syscall.SIGCONT) }
 
 // signalAll signals the postmaster and its children.

@@ -336,10 +336,10 @@ func (o *OS) SyncDir(name string) error {
 
 // osFile is an open file of the operating system.
 type osFile struct {
-	f    *os.File // referenced, or the garbage collector would close it and drop the lock
-	name string
-	ino  uint64 // of an open file it never changes
-	lockState
+	f         *os.File // referenced, or the garbage collector would close it and drop the lock
+	name      string
+	ino       uint64 // of an open file it never changes
+	lockState        //nolint:unused // only Windows needs one
 }
 
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {

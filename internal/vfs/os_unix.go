@@ -13,7 +13,7 @@ import (
 const openFlags = unix.O_NONBLOCK
 
 // lockState is empty: flock keeps the state in the open file.
-type lockState struct{}
+type lockState struct{} //nolint:unused // Windows has one
 
 // Lock implements [File]. It can't be interrupted: a caller that wants to leave
 // earlier has to leave a goroutine, and its thread, behind.
@@ -69,7 +69,7 @@ func (o *OS) Free() (uint64, error) {
 	if int64(st.Bavail) < 0 {
 		return 0, nil // FreeBSD counts the reserve below zero
 	}
-	return uint64(st.Bavail) * uint64(st.Bsize), nil
+	return uint64(st.Bavail) * uint64(st.Bsize), nil //nolint:unconvert // FreeBSD's is signed
 }
 
 func (o *OS) statfs() (st unix.Statfs_t, err error) {

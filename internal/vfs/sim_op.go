@@ -123,13 +123,14 @@ func bare(err error) error {
 // traceMax is how many of the last operations are remembered at least.
 const traceMax = 2000
 
-// trace remembers operations. A clone shares what was before it.
+// trace remembers operations, each as it was left. A clone shares what was
+// before it.
 type trace struct {
 	before *trace // never changed
-	ops    []Op
+	ops    []*Op  // nor these: most of what a run would allocate is copies of them
 }
 
-func (t *trace) add(o Op) {
+func (t *trace) add(o *Op) {
 	if len(t.ops) >= traceMax {
 		t.before, t.ops = &trace{ops: t.ops}, nil // and what was before is forgotten
 	}

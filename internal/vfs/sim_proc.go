@@ -140,7 +140,7 @@ func (p *Proc) leave(o *Op, err error) error {
 	}
 	o.Err = err
 	o.ino, o.data = nil, nil
-	p.d.trace.add(*o)
+	p.d.trace.add(o)
 	for _, h := range p.d.hooks {
 		h(*o)
 	}

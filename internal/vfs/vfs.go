@@ -45,7 +45,7 @@ const (
 	ReadOnly Flag = 1 << iota
 	// Create makes the file when it is missing.
 	Create
-	// Exclusive, with Create, is fs.ErrExist for an existing file.
+	// Exclusive has Create answer fs.ErrExist where the file exists.
 	Exclusive
 )
 

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -178,10 +179,12 @@ func Member(name string, value []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		if syntax, ok := err.(*json.SyntaxError); ok {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
 			return &SyntaxError{int(syntax.Offset), fmt.Sprintf("%v in %q", err, name)}
 		}
-		if mistyped, ok := err.(*json.UnmarshalTypeError); ok {
+		var mistyped *json.UnmarshalTypeError
+		if errors.As(err, &mistyped) {
 			return &hansard.InvalidError{Field: strings.TrimSuffix(name+"."+mistyped.Field, "."),
 				Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 		}

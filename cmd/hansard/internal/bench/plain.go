@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -67,8 +68,7 @@ func openPlain(j job) (target, error) {
 			f, err := os.OpenFile(plainPath(j, i), os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.files = append(t.files, files)
-				t.close()
-				return nil, err
+				return nil, errors.Join(err, t.close())
 			}
 			files = append(files, plainFile{f, new(sync.Mutex)})
 		}

@@ -1,0 +1,149 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// TestTurnWaits: waiters in one process are served in order, with processes of the
+// operating system's clock.
+func TestTurnWaits(t *testing.T) {
+	ctx := context.Background()
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	first := take(t, s, "s", hansard.Claim{})
+	var wg sync.WaitGroup
+	const n = 8
+	for i := range n {
+		wg.Go(func() {
+			turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute, Label: fmt.Sprint(i)})
+			if err == nil {
+				err = s.Release(ctx, "s", turn.Grant)
+			}
+			if err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+		s.inLine.until(t, "s", i+1) // in line before the next comes
+	}
+	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
+	wg.Wait()
+	var order []string
+	for e, err := range s.Read(ctx, "s", hansard.Range{}) {
+		var r hansard.TurnRecord
+		if err == nil && e.Kind == hansard.KindTurn && json.Unmarshal(e.Data, &r) == nil && r.Grants() {
+			order = append(order, r.Holder.Label)
+		}
+	}
+	if got := strings.Join(order, ""); got != "01234567" {
+		t.Errorf("served in the order %q", got)
+	}
+	files, _ := filepath.Glob(filepath.Join(s.path, instancesDir, "*"))
+	if len(files) != 1 {
+		t.Fatalf("instances: %v", files)
+	}
+	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b), "\x00") != "" {
+		t.Errorf("the instance file has something left: %q, %v", b, err)
+	}
+}
+
+// TestTurnCourtesy: processes that contend for a turn get it equally often, though
+// each asks again as soon as it has given it back.
+func TestTurnCourtesy(t *testing.T) {
+	ctx := context.Background()
+	const procs, rounds = 6, 120
+	stores := openReal(t, procs)
+	say(t, stores[0], "s", nil, "hello")
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	var shares [procs]int64
+	for i, s := range stores {
+		wg.Go(func() {
+			for total.Add(1) <= rounds {
+				turn, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
+				if err == nil {
+					shares[i]++
+					_, err = s.Append(ctx, "s", hansard.Batch{Turn: turn.Grant, Events: []hansard.Event{text("%d", i)}})
+				}
+				if err = errors.Join(err, s.Release(ctx, "s", turn.Grant)); err != nil {
+					t.Errorf("process %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("shares %v", shares)
+	for i, n := range shares {
+		if n < rounds/procs/4 {
+			t.Errorf("process %d had the turn %d times of %d", i, n, rounds)
+		}
+	}
+	changes(t, stores[0], "s")
+}
+
+// until waits until so many wait for a session's turn.
+func (l *waitingLine) until(t testing.TB, name string, n int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		now := len(l.m[name])
+		l.mu.Unlock()
+		if now >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait for the turn of %s, want %d", now, name, n)
+		}
+	}
+}
+
+// TestAcquireGivenUpInTheCommit: who stops waiting for a turn while it is being
+// granted is let go, and the grant is in nobody's way.
+func TestAcquireGivenUpInTheCommit(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	s.syncMu.Lock() // a disk that does not answer
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
+		answered <- err
+	}()
+	for {
+		s.queue.mu.Lock()
+		taken := s.queue.leading && len(s.queue.waiting) == 0
+		s.queue.mu.Unlock()
+		if taken {
+			break
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-answered; !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("who stopped waiting is told %v", err)
+	}
+	s.syncMu.Unlock()
+	next, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Minute, TTL: time.Hour})
+	if err != nil || next.Grant.Number() != 2 {
+		t.Errorf("the next one gets %+v, %v", next, err)
+	}
+}
