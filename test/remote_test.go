@@ -30,7 +30,6 @@ type server struct {
 	t              *testing.T
 	store, address string
 	flags          []string
-	mu             sync.Mutex
 	*process
 }
 
