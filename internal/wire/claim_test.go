@@ -9,7 +9,8 @@ import (
 	"hansard"
 )
 
-// TestClaim: a claim arrives as it was sent, but for less than a millisecond.
+// TestClaim: a claim arrives as it was sent, but for less than a millisecond, and
+// as a remote holder's.
 func TestClaim(t *testing.T) {
 	for _, c := range []struct{ sent, want hansard.Claim }{
 		{hansard.Claim{}, hansard.Claim{}},
@@ -18,6 +19,7 @@ func TestClaim(t *testing.T) {
 		{hansard.Claim{Wait: time.Second, TTL: time.Minute, MaxHold: time.Hour, Exclusive: true, Label: "l", Steal: "s"},
 			hansard.Claim{Wait: time.Second, TTL: time.Minute, MaxHold: time.Hour, Exclusive: true, Label: "l", Steal: "s"}},
 	} {
+		c.want.Remote = true
 		on := NewClaim(c.sent, "name")
 		got, err := on.Parse()
 		if err != nil || got != c.want || on.Name != "name" {
