@@ -17,7 +17,8 @@
 //   - its caller keeps its token through that, as a client of two servers does,
 //     and uses it when it likes;
 //   - a claimant that has seen a count of renewals twice may call the holder
-//     silent: no clock is modelled, so every clock is, also one that jumps;
+//     silent: no clock is modelled, so every clock is, also one that jumps. So may
+//     one who wants to write past an exclusive turn, and end it;
 //   - a look at an instance can fail;
 //   - the power can fail, and an older log can be put back in place.
 //

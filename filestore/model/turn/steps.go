@@ -117,8 +117,10 @@ func (x *explorer) claim(s *State, p uint8) {
 	}
 	if !s.keeps(held) {
 		x.grant(s, p, fmt.Sprintf("the holder of %d is dead", held), "")
+		x.end(s, p, "dead", x.wronglyDead(s, held))
 	} else if g := s.grants[held]; me.watch == held && me.count == g.count {
 		x.grant(s, p, fmt.Sprintf("the holder of %d is silent", held), "")
+		x.end(s, p, "silent", "")
 	} else {
 		u := *s
 		u.procs[p].watch, u.procs[p].count = held, g.count
@@ -161,6 +163,19 @@ func (x *explorer) grant(s *State, p uint8, why, broken string) {
 		me.step = leasing
 	}
 	x.take(u, broken, "P%d: %s: grant %d", p, why, g)
+}
+
+// end is a write of somebody whom an exclusive turn would keep out, and who finds
+// its holder gone.
+func (x *explorer) end(s *State, p uint8, why, broken string) {
+	if s.lines == maxLines {
+		return
+	}
+	u := *s
+	held := u.held()
+	u.add(ended, held)
+	u.procs[p].watch, u.procs[p].count = 0, 0
+	x.take(u, broken, "P%d ends grant %d, whose holder is %s, and writes", p, held, why)
 }
 
 // wronglyDead tells of a holder that was called dead though it lives and has not
