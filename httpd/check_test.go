@@ -86,7 +86,9 @@ func TestVerify(t *testing.T) {
 	if log := v.log.String(); !strings.Contains(log, "input/output error") || strings.Contains(log, "secret") {
 		t.Errorf("the log says %s", log)
 	}
-	store.verify = func(_ context.Context, yield func(hansard.Finding, error) bool) { yield(hansard.Finding{}, hansard.ErrBusy) }
+	store.verify = func(_ context.Context, yield func(hansard.Finding, error) bool) {
+		yield(hansard.Finding{}, hansard.ErrBusy)
+	}
 	if got := v.ask("GET", "/v1/verify", ""); got.status != 503 || got.problem() != "busy" {
 		t.Errorf("an error at once: %d %s", got.status, got.body)
 	}
