@@ -116,11 +116,22 @@ func (s *Store) repair(ctx context.Context, given error, path string, done any, 
 	uncertain, err := s.answer(ctx, &request{method: http.MethodPost, path: path}, done)
 	switch {
 	case err == nil && uncertain && !changed():
-		return fmt.Errorf("%w: it is sound now, and the answer that told whether it was repaired was lost; what a repair replaced is in evidence/ of the store", hansard.ErrUnknown)
+		return &lostAnswer{}
 	case err != nil:
 		return s.older(open(uncertain, err))
 	}
 	return nil
+}
+
+// lostAnswer is the error of a repair that may have been done by the try before.
+type lostAnswer struct{}
+
+func (e *lostAnswer) Error() string {
+	return "outcome unknown: it is sound now, and the answer that told whether it was repaired was lost"
+}
+func (e *lostAnswer) Is(target error) bool { return target == hansard.ErrUnknown }
+func (e *lostAnswer) Hint() string {
+	return "what a repair replaces is kept in evidence/ of the store"
 }
 
 // older tells of a server that does not have a route of this client.

@@ -106,7 +106,7 @@ func TestVerify(t *testing.T) {
 }
 
 // behind puts something between a client and a server.
-func behind(t *testing.T, store hansard.Store, between func(w http.ResponseWriter, r *http.Request, next http.Handler)) *client.Store {
+func behind(t *testing.T, store hansard.Store, patience time.Duration, between func(w http.ResponseWriter, r *http.Request, next http.Handler)) *client.Store {
 	t.Helper()
 	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { between(w, r, server) }))
@@ -116,7 +116,7 @@ func behind(t *testing.T, store hansard.Store, between func(w http.ResponseWrite
 			t.Error(err)
 		}
 	})
-	s, err := client.New(front.URL, &client.Options{Token: token, Patience: 100 * time.Millisecond})
+	s, err := client.New(front.URL, &client.Options{Token: token, Patience: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestVerifyBrokenOff(t *testing.T) {
 	var whole atomic.Value // the report
 	var cut atomic.Int64   // how many bytes of it come
 	var polite atomic.Bool
-	s := behind(t, store, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	s := behind(t, store, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		report := recorded(r, next)
 		whole.Store(report)
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -175,7 +175,7 @@ func TestVerifyBrokenOff(t *testing.T) {
 func TestRepairAnswerLost(t *testing.T) {
 	_, store := harmed(t)
 	var lose atomic.Int32
-	s := behind(t, store, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	s := behind(t, store, time.Minute, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method == http.MethodPost && lose.Add(-1) >= 0 {
 			recorded(r, next)
 			panic(http.ErrAbortHandler)
@@ -194,7 +194,7 @@ func TestRepairAnswerLost(t *testing.T) {
 // TestVerifyElsewhere: a store that can't be examined, and a server that does not know
 // how, say so.
 func TestVerifyElsewhere(t *testing.T) {
-	old := behind(t, memstore.New(), func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	old := behind(t, memstore.New(), time.Minute, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		r.URL.Path = "/v1/unheard-of" // as an older server answers
 		next.ServeHTTP(w, r)
 	})

@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -155,7 +154,7 @@ func (s *Server) repairJournal(w http.ResponseWriter, r *http.Request) error {
 	}
 	store, ok := s.store.(hansard.JournalRepairer)
 	if !ok {
-		return fmt.Errorf("%w: this kind of store has no journal to repair", hansard.ErrUnsupported)
+		return &notChecked{"has no journal to repair", "only a store of files has one"}
 	}
 	done, err := store.RepairJournal(writing(r))
 	if err != nil {
@@ -180,5 +179,12 @@ func (s *Server) checker() (hansard.Checker, error) {
 	if store, ok := s.store.(hansard.Checker); ok {
 		return store, nil
 	}
-	return nil, fmt.Errorf("%w: this kind of store has nothing to verify or repair", hansard.ErrUnsupported)
+	return nil, &notChecked{"has nothing to verify or repair", "it keeps no logs that could be damaged"}
 }
+
+// notChecked refuses to look after a store that has no need of it.
+type notChecked struct{ why, hint string }
+
+func (e *notChecked) Error() string        { return "not supported: this kind of store " + e.why }
+func (e *notChecked) Is(target error) bool { return target == hansard.ErrUnsupported }
+func (e *notChecked) Hint() string         { return e.hint }
