@@ -33,15 +33,13 @@ func (s *Store) apply() error {
 		s.w.applied = s.pending[done-1].end()
 	}
 	s.pending = s.pending[done:]
-	// Padding behind it counts as applied, once it is durable: nothing that is
-	// not may be taken for it.
+	// Padding behind it counts as applied, as far as it is durable: nothing that
+	// is not may be taken for it.
 	next := s.cursor
 	if len(s.pending) > 0 {
 		next = s.pending[0].pos
 	}
-	if next <= s.lim {
-		s.w.applied = max(s.w.applied, next)
-	}
+	s.w.applied = max(s.w.applied, min(next, s.lim))
 	if isNoSpace(err) {
 		s.w.flags |= wFlagNoSpace
 		return nil // the writers are told; the entries wait

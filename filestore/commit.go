@@ -65,6 +65,9 @@ func (s *Store) writeGroup() *group {
 		p.add(r)
 	}
 	g.entries, err = s.writeEntries(p.touched)
+	if err == nil && p.probed && len(g.entries) == 0 {
+		err = s.writeProbe()
+	}
 	if err != nil {
 		// Part of it may be in the ring, and the next to look may find it
 		// whole. The caches expected it: they are void.

@@ -50,6 +50,7 @@ type plan struct {
 	now     time.Time
 	stamp   string
 	touched []*session // with drafts
+	probed  bool       // somebody wants to know that the group can be written
 	// snapBytes is what snapshots may still add to the group: they are not
 	// in the sizes of its requests.
 	snapBytes int
@@ -57,6 +58,10 @@ type plan struct {
 
 // add decides one request: it is refused, replayed, or its lines are drafted.
 func (p *plan) add(r *request) {
+	if r.op == opProbe {
+		p.probed, r.dep = true, restsOnGroup
+		return
+	}
 	sess, err := p.store.lookup(r.id, r.name)
 	if err != nil {
 		r.err = err

@@ -23,6 +23,7 @@ const (
 	opRenew
 	opRelease
 	opImport
+	opProbe // of no session: see Probe
 )
 
 // request is one write on its way through the commit.

@@ -50,6 +50,11 @@ func killed(t testing.TB, seed uint64, batches int) *journaled {
 		if _, err := s.Append(context.Background(), id, b); err != nil {
 			t.Fatal(err)
 		}
+		if i%4 == 1 { // a server is asked whether it is ready
+			if err := s.Probe(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if i < batches-1 {
 			for id := range j.acked {
 				j.last[id] = len(j.acked[id])

@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -172,4 +175,92 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	hears(t, s, "s", "one", "three", "four")
 	hears(t, s, "other", "two")
 	say(t, s, "s", nil, "five")
+}
+
+// TestRepairJournalUnderWriters: the one process that has the store open may repair
+// the journal while it writes, as a server does: what it acknowledged before, after
+// and meanwhile is there once.
+func TestRepairJournalUnderWriters(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, rounds = 4, 3
+	var wg sync.WaitGroup
+	var acks atomic.Int64
+	stop := make(chan struct{})
+	acked := make([][]string, writers)
+	for i := range writers {
+		id := hansard.SessionID(fmt.Sprint("s", i))
+		say(t, s, id, nil, "first")
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				e := text("%d", n)
+				switch _, err := s.Append(context.Background(), id, hansard.Batch{Events: []hansard.Event{e}}); {
+				case err == nil:
+					acked[i] = append(acked[i], string(e.Data))
+					acks.Add(1)
+				case !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrFailed) && !errors.Is(err, hansard.ErrUnknown):
+					t.Errorf("append to %s: %v", id, err)
+					return
+				}
+			}
+		})
+	}
+	more := func() {
+		t.Helper()
+		for before, deadline := acks.Load(), time.Now().Add(time.Minute); acks.Load() < before+50; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is acknowledged any more")
+			}
+		}
+	}
+	for range rounds {
+		more()
+		f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt(make([]byte, ringAt), 0)
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := s.RepairJournal(t.Context()); err != nil || !done.Changed {
+			t.Fatalf("repair: %+v, %v", done, err)
+		}
+	}
+	more()
+	close(stop)
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range writers {
+		id, there := hansard.SessionID(fmt.Sprint("s", i)), map[string]int{}
+		for e, err := range s.Read(t.Context(), id, hansard.Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			there[string(e.Data)]++
+		}
+		for _, data := range acked[i] {
+			if there[data] != 1 {
+				t.Errorf("%s has %s %d times", id, data, there[data])
+			}
+		}
+		if err := wantSound(s, id); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d acknowledged", acks.Load())
 }

@@ -155,7 +155,7 @@ func (v *salvage) read(kept []fragment) {
 		for from := v.place(end); from < f.pos; {
 			// An entry does not straddle the end of the ring.
 			to := min(f.pos, roundUp(from+1, v.size()))
-			v.unreadable += to - from - v.leftovers(from, to)
+			v.unreadable += to - from - v.leftovers(from, to, true)
 			from = to
 		}
 		if f.kind == kindData {
@@ -167,25 +167,31 @@ func (v *salvage) read(kept []fragment) {
 	// Behind the last one there may be one more that was damaged, or whatever an
 	// earlier lap left there.
 	if from := v.place(end); v.valid && v.looksWritten(from, chain) {
-		v.leftovers(from, roundUp(from+1, v.size()))
+		v.leftovers(from, roundUp(from+1, v.size()), false)
 	}
 }
 
 // leftovers looks for entries without a valid header in [from, to): the first
-// stands at its beginning, or none does. It tells how many bytes are accounted for.
-func (v *salvage) leftovers(from, to uint64) (known uint64) {
+// stands at its beginning, or behind probes, which are headers and nothing else; or
+// none does. It tells how many bytes are accounted for.
+func (v *salvage) leftovers(from, to uint64, probes bool) (known uint64) {
 	at := from % v.size()
 	stop := min(at+to-from, uint64(len(v.ring)))
-	for begin := at; at+entryHeader < stop; known = min(at, stop) - begin {
+	for begin := at; at+entryHeader < stop; {
 		name, lines := textOf(v.ring[at+entryHeader : stop])
 		if name == "" {
-			break
+			if !probes {
+				break
+			}
+			at += entryHeader
+			continue
 		}
-		e := &entry{kind: kindData, pos: from, name: name, bytes: lines}
+		e := &entry{kind: kindData, pos: from + at - begin, name: name, bytes: lines}
 		f := fragment{entry: e, at: int(at), size: uint64(len(name) + len(lines))}
 		f.sure = checksum(v.payload(&f)) == binary.LittleEndian.Uint32(v.ring[at+pcrcAt:])
 		v.found = append(v.found, f)
 		at += e.length()
+		known += min(at, stop) - uint64(f.at)
 		v.end = max(v.end, from+at-begin)
 	}
 	return known

@@ -371,3 +371,38 @@ func TestSalvageNever(t *testing.T) {
 		}
 	}
 }
+
+// TestSalvageBehindProbes: probes are headers without text. Where they and the entry
+// behind them lost theirs together, as when a sector did, its lines are still found.
+func TestSalvageBehindProbes(t *testing.T) {
+	const size, salt = 16 << 10, 77
+	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")
+	ring := make([]byte, ringAt+size)
+	sl := slot{salt: salt, size: size, hseq: 3, epoch: 5, start: 800}
+	pos, chain := sl.start, uint64(0)
+	put := func(e *entry) {
+		e.pos, e.prev, e.epoch = pos, chain, 5
+		copy(ring[ringAt+pos%size:], e.appendTo(nil, salt))
+		pos, chain = e.end(), e.chain()
+	}
+	put(&entry{kind: kindData, name: "first", bytes: line})
+	begin := pos
+	put(&entry{kind: kindPad})
+	put(&entry{kind: kindPad})
+	put(&entry{kind: kindData, name: "hurt", bytes: line})
+	clear(ring[ringAt+begin : ringAt+begin+3*entryHeader])
+	put(&entry{kind: kindPad})
+	put(&entry{kind: kindData, name: "last", bytes: line})
+	copy(ring, sl.encode())
+	v := salvageFrom(ring, [2]slot{sl}, [2]bool{true, false}, 0, size)
+	var names []string
+	for _, f := range v.found {
+		names = append(names, f.name)
+		if f.name == "hurt" && (f.whole || string(f.bytes) != string(line) || f.pos != begin+2*entryHeader) {
+			t.Errorf("found %+v at %d", f, f.pos)
+		}
+	}
+	if want := "first hurt last"; strings.Join(names, " ") != want || v.unreadable != 2*entryHeader {
+		t.Errorf("found %q and %d bytes without a meaning, want %q and two headers", names, v.unreadable, want)
+	}
+}

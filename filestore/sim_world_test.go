@@ -139,6 +139,8 @@ func (k *worker) step() {
 		if err := k.s.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
 			k.fail("%s: checkpoint: %v", k.p.Name(), err)
 		}
+	case r < 94:
+		k.unless("probe", k.s.Probe(ctx))
 	default:
 		k.read(ctx, id)
 	}

@@ -18,7 +18,7 @@ type Right uint8
 const (
 	Read   Right = 1 << iota // list, read and follow
 	Append                   // create, append, change metadata, take turns
-	Admin                    // delete, import, and all of the above
+	Admin                    // delete, import, verify the store, repair, and all of the above
 )
 
 // allows tells whether these rights include another.

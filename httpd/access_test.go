@@ -60,6 +60,10 @@ var apiRoutes = []struct {
 	{"GET", "/v1/origins", "", "read", 200},
 	{"GET", "/v1/sessions/s/keys", "", "read", 200},
 	{"POST", "/v1/sessions/imported/import", `{"created":"2026-01-02T03:04:05Z"}`, "admin", 204},
+	{"GET", "/v1/sessions/s/verify", "", "read", 200},
+	{"GET", "/v1/verify", "", "admin", 200},
+	{"POST", "/v1/sessions/s/repair", "", "admin", 200},
+	{"POST", "/v1/journal/repair", "", "admin", 200},
 	{"GET", "/readyz", "", "any", 200},
 	{"GET", "/metrics", "", "read", 200},
 	{"GET", "/v1/ws", "", "any", 400},
@@ -160,10 +164,11 @@ func accessCases() []accessCase {
 		number, problem, _ := strings.Cut(want, " ")
 		status, _ := strconv.Atoi(number)
 		for _, id := range list {
-			for _, path := range []string{"", "/events", "/turn", "/events/stream", "/keys"} {
+			for _, path := range []string{"", "/events", "/turn", "/events/stream", "/keys", "/verify"} {
 				add("id "+id, "GET", "/v1/sessions/"+id+path, "", status, problem)
 			}
 			add("append to id "+id, "POST", "/v1/sessions/"+id+"/events", `{"events":[{"data":1}],"create":true}`, status, problem)
+			add("repair id "+id, "POST", "/v1/sessions/"+id+"/repair", "", status, problem)
 			add("import to id "+id, "POST", "/v1/sessions/"+id+"/import", `{"created":"2026-01-02T03:04:05Z"}`, status, problem)
 		}
 	}
@@ -171,6 +176,7 @@ func accessCases() []accessCase {
 		add("create with id "+id, "POST", "/v1/sessions", `{"id":`+id+`}`, 422, "invalid")
 	}
 	for _, path := range []string{"/v1", "/v1/", "/v1/sessions/", "/v1/sessions/s/", "/v1/sessions/s/events/", "/v1/sessions/s/events/1", "/v1/sessions/s/events/stream/x",
+		"/v1/verify/s", "/v1/journal", "/v1/journal/repair/x", "/v1/sessions/s/verify/x",
 		"/v1//sessions", "//v1/sessions", "/v1/../v1/sessions", "/v1/sessions/../sessions", "/v1/./sessions", "/V1/sessions", "/v2/sessions", "/metrics/x", "/readyz/",
 		"/.git/config", "/../etc/passwd", "/%2e%2e/etc/passwd", "/tokens", "/journal", "/sessions/s.jsonl", "/debug/pprof/", "/problems/fenced"} {
 		problem := "no-such-route"
@@ -179,9 +185,18 @@ func accessCases() []accessCase {
 		}
 		add("path "+path, "GET", path, "", 404, problem)
 	}
+	for _, path := range []string{"/v1/verify?session=s", "/v1/sessions/s/verify?deep=1"} {
+		add("query of "+path, "GET", path, "", 422, "invalid")
+	}
+	for body, want := range map[string]int{`{"force":true}`: 422, `[]`: 400, `{`: 400, `{} {}`: 400} {
+		for _, path := range []string{"/v1/sessions/s/repair", "/v1/journal/repair"} {
+			add("repair with "+body, "POST", path, body, want, map[int]string{400: "malformed", 422: "invalid"}[want])
+		}
+	}
 	// Methods.
 	for path, methods := range map[string]string{"/v1/sessions": "PUT PATCH DELETE OPTIONS TRACE", "/v1/sessions/s": "POST PUT", "/v1/sessions/s/events": "PUT PATCH DELETE",
-		"/v1/sessions/s/events/stream": "POST DELETE", "/v1/sessions/s/turn": "PATCH", "/metrics": "POST", "/readyz": "POST", "/version": "DELETE", "/openapi.json": "PUT"} {
+		"/v1/sessions/s/events/stream": "POST DELETE", "/v1/sessions/s/turn": "PATCH", "/v1/verify": "POST PUT DELETE", "/v1/sessions/s/verify": "POST",
+		"/v1/sessions/s/repair": "GET PUT", "/v1/journal/repair": "GET DELETE", "/metrics": "POST", "/readyz": "POST", "/version": "DELETE", "/openapi.json": "PUT"} {
 		for _, method := range strings.Fields(methods) {
 			add("method", method, path, "", 405, "wrong-method")
 		}
@@ -249,7 +264,7 @@ func accessCases() []accessCase {
 
 // TestAccess: each of these requests gets exactly its status and its problem.
 func TestAccess(t *testing.T) {
-	v := serveMemory(t, func(o *httpd.Options) { o.Hosts = []string{"store.example"} })
+	v := serve(t, &checked{Store: memstore.New()}, func(o *httpd.Options) { o.Hosts = []string{"store.example"} })
 	host := strings.TrimPrefix(v.url, "http://")
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
 	admin := v.tokens["admin"]
@@ -325,14 +340,14 @@ func (v *served) raw(method, path, body string, headers ...string) (reply, error
 // TestReadOnly: a server that only reads refuses every write, whoever asks, and
 // goes on reading.
 func TestReadOnly(t *testing.T) {
-	store := memstore.New()
+	store := &checked{Store: memstore.New()}
 	v := serve(t, store, func(o *httpd.Options) { o.ReadOnly = true })
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range apiRoutes {
 		got := v.ask(r.method, r.path, r.body)
-		if r.right == "append" || r.right == "admin" {
+		if (r.right == "append" || r.right == "admin") && r.method != "GET" {
 			if got.status != 403 || got.problem() != "read-only" {
 				t.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.problem())
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore"
 	"hansard/httpd"
 	"hansard/internal/wire"
 	"hansard/memstore"
@@ -344,6 +345,10 @@ func TestReady(t *testing.T) {
 	if got := v.ask("GET", "/healthz", ""); got.status != 200 {
 		t.Errorf("healthz: %d", got.status)
 	}
+	slow := serve(t, &prober{memstore.New(), fmt.Errorf("%w: %w", hansard.ErrUnknown, context.DeadlineExceeded)})
+	if got := slow.ask("GET", "/readyz", ""); got.status != 503 {
+		t.Errorf("no answer in time: %d %s", got.status, got.body)
+	}
 	store := memstore.New()
 	w := serve(t, store)
 	for range 3 {
@@ -352,6 +357,33 @@ func TestReady(t *testing.T) {
 	info, err := store.Stat(t.Context(), httpd.ReadySession)
 	if err != nil || info.LastSeq != 1 {
 		t.Errorf("three probes in a moment wrote %d times: %v", info.LastSeq, err)
+	}
+}
+
+// prober is a store that says how its probes end.
+type prober struct {
+	hansard.Store
+	err error
+}
+
+func (p *prober) Probe(context.Context) error { return p.err }
+
+// TestReadyFiles: on files the write of /readyz goes through the journal, and shows
+// in no list.
+func TestReadyFiles(t *testing.T) {
+	store, err := filestore.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	v := serve(t, store)
+	before := store.Measures()["journal_syncs_total"]
+	v.must(200, "GET", "/readyz", "")
+	if n := store.Measures()["journal_syncs_total"] - before; n < 1 {
+		t.Errorf("ready, and the journal was synced %v times", n)
+	}
+	for info := range store.List(t.Context(), hansard.Query{}) {
+		t.Errorf("it left session %s", info.ID)
 	}
 }
 

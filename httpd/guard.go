@@ -176,8 +176,8 @@ func (w *recorder) Write(b []byte) (n int, err error) {
 // Unwrap lets http.ResponseController find what is below.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// problem answers with an error.
-func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
+// told is an error as a client is told of it: counted, and in the log if it is ours.
+func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(err)
 	id, _ := r.Context().Value(requestKey{}).(string)
 	p.Instance = "urn:uuid:" + id
@@ -185,6 +185,12 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 		s.log.Error("failed", "request", id, "type", p.Type, "error", wire.Scrub(err.Error()))
 	}
 	s.metrics.problem(p.Type)
+	return &p
+}
+
+// problem answers with an error.
+func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.told(r, err)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Del("ETag")

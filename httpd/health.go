@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -65,6 +66,10 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyMax)
 		defer cancel()
 		s.ready.err = s.probe(ctx)
+		if errors.Is(s.ready.err, context.DeadlineExceeded) {
+			// Whoever is in the way, or whatever the outcome: it is not ready.
+			s.ready.err = &hansard.BusyError{}
+		}
 		s.ready.at = time.Now()
 	}
 	if s.ready.err != nil {

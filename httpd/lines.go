@@ -50,7 +50,5 @@ func (s *Server) endLines(l *lines, r *http.Request, err error) error {
 	if !l.begun && len(l.chunk) == 0 || r.Context().Err() != nil {
 		return err
 	}
-	p := wire.ProblemOf(err)
-	s.metrics.problem(p.Type)
-	return l.line(append(append([]byte(`{"problem":`), wire.Marshal(p)...), '}'))
+	return l.line(append(append([]byte(`{"problem":`), wire.Marshal(s.told(r, err))...), '}'))
 }

@@ -47,12 +47,18 @@ func (s *Server) routes() map[string]map[string]action {
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
-		"/v1/ws":            {"GET": {Read | Append, false, s.socket}},
-		"/healthz":          {"GET": {0, false, s.healthz}},
-		"/readyz":           {"GET": {Read | Append, false, s.readyz}},
-		"/metrics":          {"GET": {Read, false, s.serveMetrics}},
-		"/version":          {"GET": {0, false, s.version}},
-		"/openapi.json":     {"GET": {0, false, s.openAPI}},
+		// One session: no more than reading it tells. All of it: files that are
+		// no sessions, and work for the disk.
+		session + "/verify":  {"GET": {Read, false, s.verifySession}},
+		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
+		session + "/repair":  {"POST": {Admin, true, s.repairSession}},
+		"/v1/journal/repair": {"POST": {Admin, true, s.repairJournal}},
+		"/v1/ws":             {"GET": {Read | Append, false, s.socket}},
+		"/healthz":           {"GET": {0, false, s.healthz}},
+		"/readyz":            {"GET": {Read | Append, false, s.readyz}},
+		"/metrics":           {"GET": {Read, false, s.serveMetrics}},
+		"/version":           {"GET": {0, false, s.version}},
+		"/openapi.json":      {"GET": {0, false, s.openAPI}},
 	}
 }
 

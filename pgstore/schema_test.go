@@ -134,6 +134,7 @@ func TestLeastRights(t *testing.T) {
 	must(s.Renew(ctx, "s", turn.Grant))
 	must(s.Release(ctx, "s", turn.Grant))
 	must(<-waiting)
+	must(s.Probe(ctx))
 	must(s.Wait(ctx, "s", 0))
 	for _, err := range s.List(ctx, hansard.Query{Labels: map[string]string{"team": "red"}, Text: "S"}) {
 		must(err)

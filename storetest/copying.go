@@ -240,13 +240,7 @@ func liveOn(t *testing.T, s hansard.Importer) {
 	if err != nil || next.Grant.Number() != info.Turn.Grant.Number()+1 {
 		t.Errorf("the next grant: %+v, %v", next, err)
 	}
-	if c, ok := s.(hansard.Checker); ok {
-		for f, err := range c.Verify(ctx, "") {
-			if err != nil || f.Level == hansard.LevelDamage {
-				t.Errorf("Verify says %+v, %v", f, err)
-			}
-		}
-	}
+	wantSound(ctx, t, s)
 }
 
 func copyRefused(t *testing.T, s hansard.Store) {

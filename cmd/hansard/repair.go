@@ -21,7 +21,8 @@ With --journal it repairs what protects all sessions: when the journal itself is
 damaged the store can only be read. What is still whole in it is written to the
 sessions it belongs to, where it is not there already; what can't follow because
 something before it is lost is set aside, and that session is reported (exit 6) to
-be repaired next. Nobody else may have the store open.
+be repaired next. Nobody else may have the store open. Through a server (--store
+http://…) the server does it, if it is the only one that has it open.
 
 Look first with verify: it says what is damaged and how much is safe.`,
 		Example: `  hansard verify demo

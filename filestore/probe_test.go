@@ -1,0 +1,235 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// TestProbe: a probe writes to the journal and syncs it, leaves nothing that anybody
+// would see, and wakes nobody.
+func TestProbe(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "one")
+	p := s.waiters.join(s, encodeName("s"))
+	defer s.waiters.leave(s, encodeName("s"), p)
+	woken := s.waiters.channel(p)
+	log, err := os.ReadFile(filepath.Join(dir, logPath("s")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := namesIn(t, dir)
+	before := s.Measures()
+	for range 3 {
+		if err := s.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := s.Measures()
+	for _, name := range []string{"journal_syncs_total", "write_locks_total"} {
+		if after[name] < before[name]+3 {
+			t.Errorf("three probes: %s grew by %v", name, after[name]-before[name])
+		}
+	}
+	select {
+	case <-woken:
+		t.Error("a probe woke those who wait for the session")
+	default:
+	}
+	if now, err := os.ReadFile(filepath.Join(dir, logPath("s"))); err != nil || string(now) != string(log) {
+		t.Errorf("the log was changed, or %v", err)
+	}
+	if now := namesIn(t, dir); !slices.Equal(now, files) {
+		t.Errorf("files %q, before %q", now, files)
+	}
+	hears(t, s, "s", "one")
+	for info := range s.List(t.Context(), hansard.Query{}) {
+		if info.ID != "s" {
+			t.Errorf("the probe left session %s", info.ID)
+		}
+	}
+	if all, err := findings(s, ""); err != nil || slices.ContainsFunc(all, func(f hansard.Finding) bool { return f.Level != hansard.LevelOK }) {
+		t.Errorf("verify: %+v, %v", all, err)
+	}
+	reader, err := Open(dir, &Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := reader.Probe(t.Context()); !errors.Is(err, hansard.ErrReadOnly) {
+		t.Errorf("a store that can only be read: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Probe(t.Context()); !errors.Is(err, hansard.ErrClosed) {
+		t.Errorf("a closed store: %v", err)
+	}
+}
+
+func namesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestProbeFails: a probe fails where an append would, and no longer than that.
+func TestProbeFails(t *testing.T) {
+	sync, write := vfs.Match{Kind: vfs.OpSync}, vfs.Match{Kind: vfs.OpWrite, Name: journalName}
+	for _, c := range []struct {
+		what  string
+		match vfs.Match
+		err   error
+		want  error
+	}{
+		{"syncs fail", sync, syscall.EIO, hansard.ErrFailed},
+		{"syncs find no space", sync, syscall.ENOSPC, hansard.ErrNoSpace},
+		{"the journal can't be written", write, syscall.EIO, hansard.ErrFailed},
+		{"the journal finds no space", write, syscall.ENOSPC, hansard.ErrNoSpace},
+		{"the lock can't be had", vfs.Match{Kind: vfs.OpLock}, syscall.EIO, syscall.EIO},
+	} {
+		d := vfs.NewDisk(1)
+		s := openSim(t, d.Process("a"), 1)
+		say(t, s, "s", nil, "one")
+		d.Inject(c.match, vfs.Fault{Err: c.err, Always: true})
+		if err := s.Probe(t.Context()); !errors.Is(err, c.want) || errors.Is(err, hansard.ErrUnknown) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+		d.ClearRules()
+		if err := s.Probe(t.Context()); err != nil {
+			t.Errorf("%s no longer: %v", c.what, err)
+		}
+		say(t, s, "s", nil, "two")
+		hears(t, s, "s", "one", "two")
+	}
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	d.Capacity = 1
+	if err := s.Probe(t.Context()); !errors.Is(err, hansard.ErrNoSpace) {
+		t.Errorf("a full disk: %v", err)
+	}
+	d.Capacity = 0
+	if err := s.Probe(t.Context()); err != nil {
+		t.Errorf("a disk with room again: %v", err)
+	}
+}
+
+// TestProbeDamaged: a journal that takes no writes is not ready for one.
+func TestProbeDamaged(t *testing.T) {
+	j := killed(t, 1, 12)
+	j.disk.Poke(journalName, 0, make([]byte, ringAt))
+	s, err := joined(j.disk.Process("server"), 5)
+	if !errors.Is(err, hansard.ErrDamaged) {
+		t.Fatalf("join: %v", err)
+	}
+	if err := s.Probe(t.Context()); !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("probe: %v", err)
+	}
+}
+
+// TestProbeBounded: while somebody is stopped inside write.lock a probe fails when
+// its time is up.
+func TestProbeBounded(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "one")
+	s.wmu.Lock() // and so nobody of this process has the lock, either
+	other, err := s.fs.Open(writeLockName, 0)
+	if err == nil {
+		err = other.Lock(vfs.LockExclusive)
+	}
+	s.wmu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("probe: %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Probe(t.Context()); err != nil {
+		t.Errorf("then: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProbeForEver: however often the store is probed, by several, it does not grow,
+// and what is appended in between is safe.
+func TestProbeForEver(t *testing.T) {
+	const probes = 20_000 // the ring has room for 68
+	d := vfs.NewDisk(1)
+	a, b := twoOn(t, d)
+	var want, names []string
+	size := 0
+	for i := range probes {
+		s := []*Store{a, b}[i%2]
+		if err := s.Probe(t.Context()); err != nil {
+			t.Fatalf("probe %d: %v", i, err)
+		}
+		if i%500 != 0 {
+			continue
+		}
+		say(t, s, "s", nil, "after %d", i)
+		want = append(want, fmt.Sprintf("after %d", i))
+		file, _ := d.CacheBytes(journalName)
+		if i == 500 { // the checkpoints have made what they need
+			names, size = d.Names(), len(file)
+		} else if i > 500 && (len(file) != size || !slices.Equal(d.Names(), names)) {
+			t.Fatalf("after %d probes: %d bytes of journal, files %q; after 500: %d, %q", i, len(file), d.Names(), size, names)
+		}
+	}
+	if n := a.Measures()["journal_syncs_total"]; n < probes/2 {
+		t.Errorf("half of %d probes synced the journal %v times", probes, n)
+	}
+	d.PowerCut(vfs.Cut{})
+	hears(t, openSim(t, d.Process("c"), 3), "s", want...)
+}
+
+// TestProbeNotDurable: what a prober left that died before its sync is not taken for
+// durable by those who find it (invariant 7).
+func TestProbeNotDurable(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a, b := twoOn(t, d)
+	say(t, a, "s", nil, "one")
+	d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journalName}, 0)
+	if err := a.Probe(t.Context()); err == nil {
+		t.Fatal("a probe without its sync succeeded")
+	}
+	d.ClearRules()
+	b.wmu.Lock()
+	defer b.wmu.Unlock()
+	if err := b.lockCaughtUp(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.unlockW()
+	if b.w.applied >= b.w.written || b.w.applied != b.lim {
+		t.Errorf("written %d, applied %d, durable %d", b.w.written, b.w.applied, b.lim)
+	}
+}
