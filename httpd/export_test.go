@@ -29,3 +29,12 @@ func TakeApart(message []byte) {
 		_, _ = q.id()
 	}
 }
+
+// FillBodies takes all memory there is for bodies.
+func (s *Server) FillBodies() (free func()) {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	size := s.bodies.left
+	s.bodies.left = 0
+	return s.bodies.giver(size)
+}

@@ -52,6 +52,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cache-Control", "no-store")
+		if isConversations(r.URL.Path) {
+			h.Set("X-Request-Id", id) // where the SDKs look for it
+		}
 		if err := s.meant(r); err != nil {
 			h.Set("Connection", "close")
 			s.problem(rec, r, err)
@@ -186,15 +189,17 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	s.metrics.problem(p.Type)
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
 	h.Del("ETag")
-	switch p.Status {
-	case http.StatusUnauthorized:
+	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusPreconditionFailed:
-		if p.LastSeq != nil {
-			h.Set("ETag", etag(*p.LastSeq))
-		}
+	}
+	if isConversations(r.URL.Path) {
+		refuse(w, &p)
+		return
+	}
+	h.Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusPreconditionFailed && p.LastSeq != nil {
+		h.Set("ETag", etag(*p.LastSeq))
 	}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", fmt.Sprint(p.RetryAfter))

@@ -16,14 +16,18 @@ import (
 )
 
 // hasty serves a store with little patience.
-func hasty(t *testing.T, store hansard.Store, patience time.Duration) (address string, server *httpd.Server, log *buffer) {
+func hasty(t *testing.T, store hansard.Store, patience time.Duration, change ...func(*httpd.Options)) (address string, server *httpd.Server, log *buffer) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &buffer{}
-	server = httpd.NewHasty(store, httpd.Options{Access: httpd.Single("a-token-for-tests"), Log: textLog(v)}, patience)
+	opt := httpd.Options{Access: httpd.Single("a-token-for-tests"), Log: textLog(v)}
+	for _, f := range change {
+		f(&opt)
+	}
+	server = httpd.NewHasty(store, opt, patience)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {

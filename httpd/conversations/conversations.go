@@ -29,6 +29,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -47,8 +48,8 @@ const (
 	inboxHeader = "Hansard-Inbox" // "true": leave the items to the holder of the turn
 )
 
-// maxBodyBytes is what a request may have: a batch, and something around it.
-const maxBodyBytes = hansard.MaxBatchBytes + 1<<20
+// MaxBodyBytes is what a request may have: a batch, and something around it.
+const MaxBodyBytes = hansard.MaxBatchBytes + 1<<20
 
 // Options are the choices of a handler; nil or the zero value will do.
 type Options struct {
@@ -276,11 +277,13 @@ func (r *request) parseBody(w http.ResponseWriter, known []string) error {
 				message: "The content type of a request is application/json."}
 		}
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
 		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apiError{status: http.StatusRequestTimeout, kind: kindRequest, code: "timeout", message: "The body of the request did not arrive in time."}
 	case err != nil:
 		return badRequest("", "incomplete_body", "The body of the request could not be read to its end.")
 	}
