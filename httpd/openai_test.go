@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"hansard"
 	"hansard/httpd"
@@ -166,7 +165,7 @@ func TestConversationsFail(t *testing.T) {
 	}
 
 	store := memstore.New()
-	address, _, _ := hasty(t, store, 100*time.Millisecond, withConversations(store))
+	address, _, _ := hasty(t, store, arrive, withConversations(store))
 	answer := talk(t, address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nContent-Length: 100\r\n\r\n{\"items\":", conversations.Prefix))
 	if !strings.HasPrefix(answer, "HTTP/1.1 408") || !strings.Contains(answer, `{"error":{"code":"timeout"`) {
 		t.Errorf("half a body was answered %q", answer)
@@ -177,7 +176,7 @@ func TestConversationsFail(t *testing.T) {
 // who finds none is told to come back.
 func TestConversationsOverload(t *testing.T) {
 	store := memstore.New()
-	address, server, _ := hasty(t, store, 100*time.Millisecond, withConversations(store))
+	address, server, _ := hasty(t, store, arrive, withConversations(store))
 	defer server.FillBodies()()
 	answer := talk(t, address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", conversations.Prefix))
 	for _, part := range []string{"HTTP/1.1 503", `"code":"overloaded"`, "X-Should-Retry: true", "Retry-After: 1"} {

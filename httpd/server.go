@@ -55,12 +55,13 @@ const (
 type timing struct {
 	header, body, idle time.Duration // for a request to arrive, and for the next one
 	// stall is how long a client may take nothing of what is written to it.
-	// Then it is dropped; it comes back with the last seq it has.
-	stall time.Duration
-	beat  time.Duration // between signs of life on a stream
+	// Then it is dropped; it comes back with the last seq it has. A follower
+	// is told that seq, if it reads on within grace.
+	stall, grace time.Duration
+	beat         time.Duration // between signs of life on a stream
 }
 
-var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, beat: 15 * time.Second}
+var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, grace: 10 * time.Second, beat: 15 * time.Second}
 
 // Options say what a server is to do besides serving the store.
 type Options struct {
