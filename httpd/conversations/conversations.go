@@ -34,6 +34,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // Prefix is the path below which the handler serves. Mount it at Prefix and at
@@ -43,7 +44,7 @@ const Prefix = "/v1/conversations"
 // The headers the handler knows. The first is the usual one for retries; the
 // others are Hansard's own, for clients that run an agent loop.
 const (
-	keyHeader   = "Idempotency-Key"
+	keyHeader   = wire.KeyHeader
 	turnHeader  = "Hansard-Turn"  // the grant of the turn to write under
 	inboxHeader = "Hansard-Inbox" // "true": leave the items to the holder of the turn
 )
@@ -227,9 +228,9 @@ func (r *request) parseQuery(known []string) error {
 func (r *request) parseHeaders() error {
 	r.turn = hansard.Grant(r.Header.Get(turnHeader))
 	if keys := r.Header.Values(keyHeader); len(keys) > 0 {
-		var ok bool
-		if r.key, ok = unquoteKey(keys[0]); !ok || r.key == "" || len(keys) > 1 {
-			return badRequest(keyHeader, "invalid_value", "Invalid '%s': it is one string, not empty, in quotes or without.", keyHeader)
+		var err error
+		if r.key, err = wire.ParseKey(keys); err != nil {
+			return err
 		}
 	}
 	if strings.HasPrefix(r.key, deleteKey) {
@@ -243,31 +244,6 @@ func (r *request) parseHeaders() error {
 		return badRequest(inboxHeader, "invalid_value", "Invalid '%s': it is neither true nor false.", inboxHeader)
 	}
 	return nil
-}
-
-// unquoteKey reads a key that is written as a string of a structured field, in
-// quotes with backslashes; most clients leave them out.
-func unquoteKey(key string) (string, bool) {
-	key = strings.TrimSpace(key)
-	rest, quoted := strings.CutPrefix(key, `"`)
-	if !quoted {
-		return key, true
-	}
-	var out strings.Builder
-	for i := 0; i < len(rest); i++ {
-		switch c := rest[i]; {
-		case c == '"':
-			return out.String(), i == len(rest)-1
-		case c == '\\':
-			if i++; i == len(rest) || rest[i] != '"' && rest[i] != '\\' {
-				return "", false
-			}
-			fallthrough
-		default:
-			out.WriteByte(rest[i])
-		}
-	}
-	return "", false // not closed
 }
 
 func (r *request) parseBody(w http.ResponseWriter, known []string) error {
