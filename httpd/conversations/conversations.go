@@ -118,6 +118,18 @@ var (
 	}
 )
 
+// Routes gives the methods of every path, named as in [OpenAPI].
+func Routes() map[string][]string {
+	out := map[string][]string{}
+	for path, routes := range map[string][]route{"": collectionRoutes, "/{conversation_id}": conversationRoutes,
+		"/{conversation_id}/items": itemsRoutes, "/{conversation_id}/items/{item_id}": itemRoutes} {
+		for _, rt := range routes {
+			out[Prefix+path] = append(out[Prefix+path], rt.method)
+		}
+	}
+	return out
+}
+
 // ServeHTTP finds the route. It does so by itself, without a mux, so that every
 // answer has the API's shape and no path is ever redirected.
 func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
