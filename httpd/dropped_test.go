@@ -257,10 +257,5 @@ func metric(t testing.TB, server http.Handler, name string) string {
 	req := httptest.NewRequest("GET", "http://localhost/metrics", nil)
 	req.Header.Set("Authorization", "Bearer a-token-for-tests")
 	server.ServeHTTP(answer, req)
-	for line := range strings.Lines(answer.Body.String()) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	return metricIn(answer.Body.String(), name)
 }

@@ -1,0 +1,42 @@
+package httpd_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// count is the value of a metric, or "" where there is none yet.
+func (v *served) count(name string) string {
+	v.t.Helper()
+	return metricIn(v.must(200, "GET", "/metrics", "").body, name)
+}
+
+// metricIn finds a metric in what Prometheus is told.
+func metricIn(body, name string) string {
+	for line := range strings.Lines(body) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// TestCountImports: what copies bring is counted, by what became of it.
+func TestCountImports(t *testing.T) {
+	v := serveMemory(t)
+	const part = `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","data":123},{"seq":2,"time":"2026-01-02T03:04:05Z","kind":"k","data":45}]}`
+	const path = "/v1/sessions/i/import"
+	v.must(204, "POST", path, part)
+	v.must(412, "POST", path, part)
+	v.must(422, "POST", path, `{}`)
+	v.must(409, "POST", path, `{"created":"2027-01-02T03:04:05Z"}`)
+	v.must(204, "POST", path, `{"created":"2026-01-02T03:04:05Z","deleted":true}`)
+	for name, want := range map[string]string{
+		`hansard_imports_total{outcome="stored"}`: "2", `hansard_imports_total{outcome="conflict"}`: "1", `hansard_imports_total{outcome="refused"}`: "2",
+		"hansard_imported_events_total": "2", "hansard_imported_bytes_total": "5", "hansard_appended_events_total": "0",
+	} {
+		if got := v.count(name); got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+}
