@@ -40,3 +40,22 @@ func TestCountImports(t *testing.T) {
 		}
 	}
 }
+
+// TestCountConversations: what comes by way of OpenAI's API is counted too.
+func TestCountConversations(t *testing.T) {
+	v := serveMemory(t, withConversations)
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
+	for _, status := range []int{200, 200, 422} {
+		body := `{"items":[{"role":"user","content":"x"},{"role":"user","content":"y"}]}`
+		if status == 422 {
+			body = `{"items":[{"role":"user","content":"z"}]}`
+		}
+		v.must(status, "POST", "/v1/conversations/s/items", body, "Idempotency-Key", "k")
+	}
+	for name, want := range map[string]string{`hansard_appends_total{outcome="stored"}`: "1", `hansard_appends_total{outcome="replayed"}`: "1",
+		`hansard_appends_total{outcome="key_reused"}`: "1", "hansard_appended_events_total": "2"} {
+		if got := v.count(name); got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+}

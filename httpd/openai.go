@@ -1,9 +1,11 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
+	"hansard"
 	"hansard/httpd/conversations"
 	"hansard/internal/wire"
 )
@@ -37,8 +39,21 @@ func (s *Server) conversations() http.Handler {
 			return
 		}
 		defer free()
-		s.opt.Conversations.ServeHTTP(w, r)
+		s.talk.ServeHTTP(w, r)
 	})
+}
+
+// counted is the store of the conversations: what they append is counted like
+// everything else.
+type counted struct {
+	hansard.Store
+	metrics *metrics
+}
+
+func (c counted) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	receipt, err := c.Store.Append(ctx, id, b)
+	c.metrics.append(&b, receipt, err)
+	return receipt, err
 }
 
 // roomFor waits until there is memory for the body of a conversation's request:

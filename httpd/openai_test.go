@@ -15,8 +15,10 @@ import (
 )
 
 // withConversations serves OpenAI's API too.
-func withConversations(store hansard.Store) func(*httpd.Options) {
-	return func(o *httpd.Options) { o.Conversations = conversations.New(store, &conversations.Options{Log: o.Log}) }
+func withConversations(o *httpd.Options) {
+	o.Conversations = func(store hansard.Store) http.Handler {
+		return conversations.New(store, &conversations.Options{Log: o.Log})
+	}
 }
 
 // openAICode is the code of an error in the shape of OpenAI's API, which every
@@ -122,7 +124,7 @@ func conversationCases() []accessCase {
 // error in the shape of OpenAI's API, whoever of us refuses it.
 func TestConversationsAccess(t *testing.T) {
 	store := memstore.New()
-	v := serve(t, store, withConversations(store))
+	v := serve(t, store, withConversations)
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
 	v.refuses(conversationCases())
 	// The neighbours are none of OpenAI's.
@@ -139,7 +141,7 @@ func TestConversationsAccess(t *testing.T) {
 // TestConversationsReadOnly: a server that only reads refuses every write, in shape.
 func TestConversationsReadOnly(t *testing.T) {
 	store := memstore.New()
-	v := serve(t, store, withConversations(store), func(o *httpd.Options) { o.ReadOnly = true })
+	v := serve(t, store, withConversations, func(o *httpd.Options) { o.ReadOnly = true })
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,14 +160,16 @@ func TestConversationsReadOnly(t *testing.T) {
 // in shape as well.
 func TestConversationsFail(t *testing.T) {
 	v := serveMemory(t, func(o *httpd.Options) {
-		o.Conversations = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of the test") })
+		o.Conversations = func(hansard.Store) http.Handler {
+			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of the test") })
+		}
 	})
 	if got := v.ask("GET", conversations.Prefix+"/s", ""); got.status != 500 || got.openAICode(t) != "internal_error" || got.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
 	}
 
 	store := memstore.New()
-	address, _, _ := hasty(t, store, arrive, withConversations(store))
+	address, _, _ := hasty(t, store, arrive, withConversations)
 	answer := talk(t, address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nContent-Length: 100\r\n\r\n{\"items\":", conversations.Prefix))
 	if !strings.HasPrefix(answer, "HTTP/1.1 408") || !strings.Contains(answer, `{"error":{"code":"timeout"`) {
 		t.Errorf("half a body was answered %q", answer)
@@ -176,7 +180,7 @@ func TestConversationsFail(t *testing.T) {
 // who finds none is told to come back.
 func TestConversationsOverload(t *testing.T) {
 	store := memstore.New()
-	address, server, _ := hasty(t, store, arrive, withConversations(store))
+	address, server, _ := hasty(t, store, arrive, withConversations)
 	defer server.FillBodies()()
 	answer := talk(t, address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", conversations.Prefix))
 	for _, part := range []string{"HTTP/1.1 503", `"code":"overloaded"`, "X-Should-Retry: true", "Retry-After: 1"} {

@@ -17,7 +17,7 @@ var openAPIDocument []byte
 // conversations where they are served.
 func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
 	document := openAPIDocument
-	if s.opt.Conversations != nil {
+	if s.talk != nil {
 		var err error
 		if document, err = wholeDocument(); err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 	"hansard"
 	"hansard/httpd/conversations"
 	"hansard/internal/wire"
-	"hansard/memstore"
 )
 
 // document is what of an OpenAPI document is compared.
@@ -145,8 +144,7 @@ func typeOf(v any) string {
 // TestOpenAPI: the document has every route, every method and every problem there
 // is, and no other; and what the server answers is what it says.
 func TestOpenAPI(t *testing.T) {
-	store := memstore.New()
-	v := serve(t, store, withConversations(store))
+	v := serveMemory(t, withConversations)
 	d := loadDocument(t, v)
 	var described, there []string
 	for path, methods := range d.Paths {

@@ -62,7 +62,7 @@ func (s *Server) router() http.Handler {
 	for path, methods := range s.routes() {
 		mux.Handle(path, s.route(path, methods))
 	}
-	if s.opt.Conversations != nil {
+	if s.talk != nil {
 		mux.Handle(conversations.Prefix, s.conversations())
 		mux.Handle(conversations.Prefix+"/", s.conversations())
 	}

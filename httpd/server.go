@@ -79,9 +79,10 @@ type Options struct {
 	// Page serves "/" and all below it that is not the API: static files,
 	// for anybody. Nil is a page of text that says what to do.
 	Page http.Handler
-	// Conversations serves /v1/conversations behind the same checks: reading
-	// needs the right to read, deleting one to administrate, the rest to append.
-	Conversations http.Handler
+	// Conversations makes what serves /v1/conversations on the store, behind
+	// the same checks: reading needs the right to read, deleting one to
+	// administrate, the rest to append. Nil: there are none.
+	Conversations func(hansard.Store) http.Handler
 }
 
 // Server serves a store. Make one with [New].
@@ -94,6 +95,7 @@ type Server struct {
 	bodies  *budget
 	metrics *metrics
 	handler http.Handler
+	talk    http.Handler // the conversations; nil: none
 	http    *http.Server
 	ready   readiness
 	claims  claims
@@ -119,6 +121,9 @@ func newTimed(store hansard.Store, opt Options, t timing) *Server {
 	s.closing, s.letGo = context.WithCancel(context.Background())
 	s.metrics = newMetrics(store)
 	s.hub = newHub(s.closing, store, s.metrics)
+	if opt.Conversations != nil {
+		s.talk = opt.Conversations(counted{store, s.metrics})
+	}
 	s.handler = s.guard(s.router())
 	s.http = &http.Server{
 		Handler:           s.handler,
