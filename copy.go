@@ -27,9 +27,16 @@ type Copied struct {
 // and not copied. Sessions that exist only at the destination are left alone.
 //
 // It yields one report per session. A session that can't be copied does not keep
-// the others from it. An error ends the sequence.
+// the others from it. An error ends the sequence; a destination that would refuse
+// them all ([ImportChecker]) is one before the first.
 func Copy(ctx context.Context, src Exporter, dst Importer) iter.Seq2[Copied, error] {
 	return func(yield func(Copied, error) bool) {
+		if dst, ok := dst.(ImportChecker); ok {
+			if err := dst.CheckImport(ctx); err != nil {
+				yield(Copied{}, fmt.Errorf("destination: %w", err))
+				return
+			}
+		}
 		for o, err := range src.Origins(ctx, "") {
 			if err == nil {
 				err = ctx.Err()

@@ -36,6 +36,13 @@ type Importer interface {
 	Import(ctx context.Context, p Part) error
 }
 
+// ImportChecker is implemented by importers that may refuse everything, such as one
+// on a server where the caller lacks a right.
+type ImportChecker interface {
+	// CheckImport is the error that every import would be, if there is one.
+	CheckImport(ctx context.Context) error
+}
+
 // Origin is how a session began.
 type Origin struct {
 	ID      SessionID `json:"id"`

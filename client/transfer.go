@@ -13,7 +13,10 @@ import (
 	"hansard/internal/wire"
 )
 
-var _ hansard.Importer = (*Store)(nil)
+var (
+	_ hansard.Importer      = (*Store)(nil)
+	_ hansard.ImportChecker = (*Store)(nil)
+)
 
 // Origins implements [hansard.Exporter].
 func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
@@ -96,6 +99,20 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		}
 	}
 	return open(uncertain, err, hansard.ErrConflict, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrFailed)
+}
+
+// CheckImport implements [hansard.ImportChecker]: it sends a part that no store takes.
+func (s *Store) CheckImport(ctx context.Context) error {
+	leave, err := s.enter(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = s.answer(ctx, &request{method: http.MethodPost, path: sessionPath("nothing", "/import"), body: []byte("{}")}, nil)
+	if errors.Is(err, hansard.ErrInvalid) {
+		return nil // it was looked at: all else would have been refused before
+	}
+	return err
 }
 
 // stored tells whether the events and keys of a part are those at its seqs.

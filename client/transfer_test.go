@@ -58,6 +58,27 @@ func aPart(id hansard.SessionID, data string) hansard.Part {
 	return p
 }
 
+// TestCheckImport: whether anything can be imported is known without importing.
+func TestCheckImport(t *testing.T) {
+	store := memstore.New()
+	defer store.Close()
+	for want, opt := range map[string]httpd.Options{
+		"":                        {Access: httpd.Single(token)},
+		"the token is not one of": {Access: httpd.Single("another")},
+		"this server only reads":  {Access: httpd.Single(token), ReadOnly: true},
+	} {
+		server := httptest.NewServer(httpd.New(store, opt))
+		err := connect(t, server.URL).CheckImport(t.Context())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		server.Close()
+	}
+	for o := range store.Origins(t.Context(), "") {
+		t.Errorf("%s was made", o.ID)
+	}
+}
+
 // TestImportAnswerLost: an import whose answer is lost is sent again, and is done if
 // it is the part that was stored.
 func TestImportAnswerLost(t *testing.T) {

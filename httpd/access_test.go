@@ -13,6 +13,7 @@ import (
 
 	"hansard"
 	"hansard/httpd"
+	"hansard/httpd/conversations"
 	"hansard/memstore"
 )
 
@@ -23,7 +24,7 @@ type accessCase struct {
 	body         string
 	headers      []string // pairs; ADMIN, READER and APPENDER stand for the tokens
 	status       int
-	problem      string // "" where there is none
+	problem      string // "" where there is none; below /v1/conversations, the code of the error
 }
 
 const wsHeaders = "Upgrade: websocket|Connection: Upgrade|Sec-WebSocket-Version: 13|Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
@@ -265,15 +266,21 @@ func accessCases() []accessCase {
 // TestAccess: each of these requests gets exactly its status and its problem.
 func TestAccess(t *testing.T) {
 	v := serve(t, &checked{Store: memstore.New()}, func(o *httpd.Options) { o.Hosts = []string{"store.example"} })
-	host := strings.TrimPrefix(v.url, "http://")
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
-	admin := v.tokens["admin"]
-	fill := strings.NewReplacer("ADMIN", admin, "READER", v.tokens["reader"], "APPENDER", v.tokens["appender"], "HOST", host,
-		"CUT", admin[:len(admin)-1], "LOWER", strings.ToLower(admin), "HASH", fmt.Sprintf("%x", admin))
 	cases := accessCases()
 	if len(cases) < 150 {
 		t.Fatalf("only %d cases", len(cases))
 	}
+	v.refuses(cases)
+}
+
+// refuses sends the requests of the cases and compares the answers.
+func (v *served) refuses(cases []accessCase) {
+	t := v.t
+	host := strings.TrimPrefix(v.url, "http://")
+	admin := v.tokens["admin"]
+	fill := strings.NewReplacer("ADMIN", admin, "READER", v.tokens["reader"], "APPENDER", v.tokens["appender"], "HOST", host,
+		"CUT", admin[:len(admin)-1], "LOWER", strings.ToLower(admin), "HASH", fmt.Sprintf("%x", admin))
 	for _, c := range cases {
 		var headers []string
 		for i, h := range c.headers {
@@ -287,8 +294,12 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s: %s %.60s: %v", c.name, c.method, c.path, err)
 			continue
 		}
-		if got.status != c.status || got.problem() != c.problem {
-			t.Errorf("%.80s: %s %.60s: %d %s, want %d %s: %.200s", c.name, c.method, c.path, got.status, got.problem(), c.status, c.problem, got.body)
+		problem := got.problem()
+		if strings.HasPrefix(c.path, conversations.Prefix) {
+			problem = got.openAICode(t)
+		}
+		if got.status != c.status || problem != c.problem {
+			t.Errorf("%.80s: %s %.60s: %d %s, want %d %s: %.200s", c.name, c.method, c.path, got.status, problem, c.status, c.problem, got.body)
 		}
 		if c.problem != "" && strings.Contains(got.body, admin) {
 			t.Errorf("%s: the problem repeats the token", c.name)

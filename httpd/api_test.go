@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -384,37 +383,5 @@ func TestReadyFiles(t *testing.T) {
 	}
 	for info := range store.List(t.Context(), hansard.Query{}) {
 		t.Errorf("it left session %s", info.ID)
-	}
-}
-
-// TestConversations: what is mounted there is behind the same checks.
-func TestConversations(t *testing.T) {
-	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	v := serveMemory(t, func(o *httpd.Options) { o.Conversations = inner })
-	const path = "/v1/conversations"
-	for _, c := range []struct {
-		method, path, token string
-		status              int
-	}{
-		{"POST", path, "", 401}, {"GET", path + "/c", "", 401},
-		{"POST", path, "reader", 403}, {"POST", path, "appender", 418}, {"POST", path, "admin", 418},
-		{"GET", path + "/c/items", "reader", 418}, {"GET", path + "/c/items", "appender", 403},
-		{"DELETE", path + "/c", "appender", 403}, {"DELETE", path + "/c", "admin", 418},
-		{"DELETE", path + "/c/items/i", "appender", 418}, {"DELETE", path + "/c/items/i", "reader", 403},
-	} {
-		authorization := ""
-		if c.token != "" {
-			authorization = "Bearer " + v.tokens[c.token]
-		}
-		if got := v.ask(c.method, c.path, "", "Authorization", authorization); got.status != c.status {
-			t.Errorf("%s %s by %q: %d, want %d", c.method, c.path, c.token, got.status, c.status)
-		}
-	}
-	if got := v.ask("GET", path+"/c", "", "Host", "evil.example"); got.status != 403 {
-		t.Errorf("another host: %d", got.status)
-	}
-	only := serveMemory(t, func(o *httpd.Options) { o.Conversations, o.ReadOnly = inner, true })
-	if got := only.ask("POST", path, "{}"); got.status != 403 {
-		t.Errorf("a server that only reads: %d", got.status)
 	}
 }

@@ -136,7 +136,9 @@ func (b *budget) take(ctx context.Context, size int64) (free func(), err error) 
 	case <-w.got:
 		return b.giver(size), nil
 	case <-timer.C:
-		err = wire.NewProblem("overloaded", "too many large bodies are being read", "try again")
+		p := wire.NewProblem("overloaded", "too many large bodies are being read", "try again")
+		p.RetryAfter = 1
+		err = p
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

@@ -6,10 +6,13 @@ import (
 	"hansard"
 )
 
-// NewHasty is New with little patience: for requests to arrive, and for clients
-// to take what is written to them.
-func NewHasty(store hansard.Store, opt Options, patience time.Duration) *Server {
-	return newTimed(store, opt, timing{header: patience, body: patience, idle: patience, stall: patience, beat: patience})
+// Hurry is how little patience a server has: for requests to arrive, for clients to
+// take what is written to them, for followers that were dropped, and between pings.
+type Hurry struct{ Arrive, Stall, Grace, Beat time.Duration }
+
+// NewHasty is New with little patience.
+func NewHasty(store hansard.Store, opt Options, h Hurry) *Server {
+	return newTimed(store, opt, timing{header: h.Arrive, body: h.Arrive, idle: h.Arrive, stall: h.Stall, grace: h.Grace, beat: h.Beat})
 }
 
 // Routes gives the methods of every route.
@@ -28,4 +31,24 @@ func TakeApart(message []byte) {
 	if q, err := parseRequest(message); err == nil {
 		_, _ = q.id()
 	}
+}
+
+// FillBodies takes all memory there is for bodies.
+func (s *Server) FillBodies() (free func()) {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	size := s.bodies.left
+	s.bodies.left = 0
+	return s.bodies.giver(size)
+}
+
+// Following counts those who follow.
+func (s *Server) Following() int {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	n := 0
+	for _, p := range s.hub.pumps {
+		n += p.refs
+	}
+	return n
 }

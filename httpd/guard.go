@@ -32,6 +32,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			// is left of one that was not.
 			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
 		}
+		defer func() { // answered or broken off
+			s.metrics.request(rec.route, r.Method, rec.status, time.Since(began))
+			s.log.Debug("request", "request", id, "method", r.Method, "route", rec.route, "status", rec.status,
+				"token", rec.token, "took", time.Since(began))
+		}()
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler {
@@ -42,9 +47,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 					s.problem(rec, r, wire.NewProblem("internal", "", "the server's log has more under this instance"))
 				}
 			}
-			s.metrics.request(rec.route, r.Method, rec.status, time.Since(began))
-			s.log.Debug("request", "request", id, "method", r.Method, "route", rec.route, "status", rec.status,
-				"token", rec.token, "took", time.Since(began))
 		}()
 		h := rec.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -52,6 +54,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cache-Control", "no-store")
+		if isConversations(r.URL.Path) {
+			h.Set("X-Request-Id", id) // where the SDKs look for it
+		}
 		if err := s.meant(r); err != nil {
 			h.Set("Connection", "close")
 			s.problem(rec, r, err)
@@ -141,7 +146,7 @@ func isAPI(path string) bool {
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	stall   time.Duration
+	stall   time.Duration // 0: whoever writes minds the deadline
 	status  int
 	route   string
 	token   string
@@ -156,7 +161,9 @@ func (w *recorder) WriteHeader(status int) {
 }
 
 func (w *recorder) extend() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // not every writer has one
+	if w.stall > 0 {
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // not every writer has one
+	}
 }
 
 func (w *recorder) Write(b []byte) (n int, err error) {
@@ -192,15 +199,17 @@ func (s *Server) told(r *http.Request, err error) *wire.Problem {
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.told(r, err)
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
 	h.Del("ETag")
-	switch p.Status {
-	case http.StatusUnauthorized:
+	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusPreconditionFailed:
-		if p.LastSeq != nil {
-			h.Set("ETag", etag(*p.LastSeq))
-		}
+	}
+	if isConversations(r.URL.Path) {
+		refuse(w, p)
+		return
+	}
+	h.Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusPreconditionFailed && p.LastSeq != nil {
+		h.Set("ETag", etag(*p.LastSeq))
 	}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", fmt.Sprint(p.RetryAfter))

@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"net/http"
 	"sync"
@@ -22,13 +21,6 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 		version = map[string]string{"version": "dev"}
 	}
 	return writeJSON(w, http.StatusOK, version)
-}
-
-//go:embed openapi.json
-var openAPIDocument []byte
-
-func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
-	return writeBytes(w, http.StatusOK, openAPIDocument)
 }
 
 // Prober is a store that can be asked to prove that it can write, without

@@ -24,6 +24,9 @@ type metrics struct {
 	problems         *prometheus.CounterVec
 	appends          *prometheus.CounterVec
 	events, bytes    prometheus.Counter
+	imports          *prometheus.CounterVec
+	importedEvents   prometheus.Counter
+	importedBytes    prometheus.Counter
 	turns            *prometheus.CounterVec
 	turnWait         prometheus.Histogram
 	followers        prometheus.Gauge
@@ -50,14 +53,20 @@ func newMetrics(store hansard.Store) *metrics {
 		appends:  vector("hansard_appends_total", "Appends, by what became of them.", "outcome"),
 		events:   counter("hansard_appended_events_total", "Events stored."),
 		bytes:    counter("hansard_appended_bytes_total", "Bytes of data stored."),
-		turns:    vector("hansard_turns_total", "Turns asked for, renewed and released, by what became of it.", "outcome"),
+		imports:  vector("hansard_imports_total", "Parts of other stores' sessions, by what became of them.", "outcome"),
+
+		importedEvents: counter("hansard_imported_events_total", "Events imported."),
+		importedBytes:  counter("hansard_imported_bytes_total", "Bytes of data imported."),
+
+		turns: vector("hansard_turns_total", "Turns asked for, renewed and released, by what became of it.", "outcome"),
 		turnWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "hansard_turn_wait_seconds",
 			Help: "How long it took to get a turn.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 		followers:        gauge("hansard_followers", "Followers and waiters of all sessions."),
 		sockets:          gauge("hansard_websockets", "Open WebSockets."),
 		droppedFollowers: counter("hansard_followers_dropped_total", "Followers dropped because they took nothing."),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.problems, m.appends, m.events, m.bytes, m.turns, m.turnWait,
+	m.registry.MustRegister(m.requests, m.seconds, m.problems, m.appends, m.events, m.bytes,
+		m.imports, m.importedEvents, m.importedBytes, m.turns, m.turnWait,
 		m.followers, m.sockets, m.droppedFollowers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if c, ok := store.(measured); ok {
 		m.registry.MustRegister(storeMeasures{c})
@@ -119,7 +128,7 @@ func outcome(err error) string {
 		return "fenced"
 	case errors.Is(err, hansard.ErrHeld):
 		return "held"
-	case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
+	case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrExists):
 		return "refused"
 	}
 	return "failed"
@@ -135,11 +144,23 @@ func (m *metrics) append(b *hansard.Batch, r hansard.Receipt, err error) {
 		return
 	}
 	m.events.Add(float64(r.Last - r.First + 1))
-	size := 0
-	for i := range b.Events {
-		size += len(b.Events[i].Data)
+	m.bytes.Add(dataBytes(b.Events))
+}
+
+func (m *metrics) imported(p *hansard.Part, err error) {
+	m.imports.WithLabelValues(outcome(err)).Inc()
+	if err == nil {
+		m.importedEvents.Add(float64(len(p.Events)))
+		m.importedBytes.Add(dataBytes(p.Events))
 	}
-	m.bytes.Add(float64(size))
+}
+
+func dataBytes(events []hansard.Event) float64 {
+	size := 0
+	for i := range events {
+		size += len(events[i].Data)
+	}
+	return float64(size)
 }
 
 func (m *metrics) acquire(took time.Duration, err error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/httpd/conversations"
 	"hansard/internal/wire"
 	"hansard/memstore"
 )
@@ -144,7 +145,7 @@ func typeOf(v any) string {
 // TestOpenAPI: the document has every route, every method and every problem there
 // is, and no other; and what the server answers is what it says.
 func TestOpenAPI(t *testing.T) {
-	v := serve(t, &checked{Store: memstore.New()})
+	v := serve(t, &checked{Store: memstore.New()}, withConversations)
 	d := loadDocument(t, v)
 	var described, there []string
 	for path, methods := range d.Paths {
@@ -155,6 +156,11 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	for path, methods := range v.server.Routes() {
+		for _, method := range methods {
+			there = append(there, method+" "+path)
+		}
+	}
+	for path, methods := range conversations.Routes() {
 		for _, method := range methods {
 			there = append(there, method+" "+path)
 		}
@@ -227,6 +233,7 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", "/v1/sessions", "/v1/sessions", "", "Authorization", "")
 	answer("DELETE", one, "/v1/sessions/s", "")
 	answer("DELETE", one, "/v1/sessions/s", "")
+	conversationAnswers(t, answer)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/version", "/openapi.json", "/v1/ws"} {
 		answer("GET", path, path, "")
 	}
@@ -235,6 +242,40 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s was not tried", route)
 		}
 	}
+}
+
+// conversationAnswers asks for everything of the conversations: what is answered, and
+// what is refused, by them or before them.
+func conversationAnswers(t *testing.T, answer func(method, route, path, body string, headers ...string) reply) {
+	t.Helper()
+	const all, one, items, item = conversations.Prefix, conversations.Prefix + "/{conversation_id}", conversations.Prefix + "/{conversation_id}/items", conversations.Prefix + "/{conversation_id}/items/{item_id}"
+	const message = `{"items":[{"role":"user","content":"x"}]}`
+	var made struct{ ID string }
+	answer("POST", all, all, `{"metadata":{"a":"b"}}`).into(t, &made)
+	id := all + "/" + made.ID
+	var list struct {
+		Last string `json:"last_id"`
+	}
+	answer("GET", items, id+"/items", "")
+	answer("POST", items, id+"/items", message).into(t, &list)
+	answer("GET", items, id+"/items?limit=1", "")
+	answer("GET", item, id+"/items/"+list.Last, "")
+	answer("DELETE", item, id+"/items/"+list.Last, "")
+	answer("GET", one, id, "")
+	answer("POST", one, id, `{"metadata":{}}`)
+	for _, r := range []struct{ method, route, path, body string }{{"POST", all, all, `{}`}, {"GET", one, id, ""}, {"POST", one, id, `{"metadata":{}}`}, {"DELETE", one, id, ""},
+		{"GET", items, id + "/items", ""}, {"POST", items, id + "/items", message}, {"GET", item, id + "/items/i", ""}, {"DELETE", item, id + "/items/i", ""}} {
+		answer(r.method, r.route, r.path, r.body, "Authorization", "")
+		answer(r.method, r.route, r.path, r.body, "Host", "evil.example")
+		answer(r.method, r.route, r.path+"?unknown=1", r.body)
+		if r.method == "POST" {
+			answer(r.method, r.route, r.path, "{", "Content-Type", "text/plain")
+		}
+		if r.path != all {
+			answer(r.method, r.route, strings.Replace(r.path, made.ID, "nowhere", 1), r.body)
+		}
+	}
+	answer("DELETE", one, id, "")
 }
 
 // checkAnswer tells where an answer is not what the document says of the route.

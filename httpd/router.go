@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/httpd/conversations"
 	"hansard/internal/wire"
 )
 
@@ -67,10 +68,9 @@ func (s *Server) router() http.Handler {
 	for path, methods := range s.routes() {
 		mux.Handle(path, s.route(path, methods))
 	}
-	if s.opt.Conversations != nil {
-		conversations := s.conversations()
-		mux.Handle("/v1/conversations", conversations)
-		mux.Handle("/v1/conversations/", conversations)
+	if s.talk != nil {
+		mux.Handle(conversations.Prefix, s.conversations())
+		mux.Handle(conversations.Prefix+"/", s.conversations())
 	}
 	page := s.opt.Page
 	if page == nil {
@@ -155,31 +155,6 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, want Right) (*htt
 
 func missingRight(want Right) error {
 	return wire.NewProblem("missing-right", fmt.Sprintf("this needs the right to %s", want), "use a token that has it")
-}
-
-// conversations lets requests through to the routes of the conversations.
-func (s *Server) conversations() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.(*recorder).route = "/v1/conversations"
-		want, writes := Append, true
-		switch r.Method {
-		case http.MethodGet, http.MethodHead:
-			want, writes = Read, false
-		case http.MethodDelete:
-			if !strings.Contains(r.URL.Path, "/items/") {
-				want = Admin // an item is hidden, by an event; a conversation is gone
-			}
-		}
-		r, err := s.admit(w, r, want)
-		if err == nil && writes && s.opt.ReadOnly {
-			err = readOnly()
-		}
-		if err != nil {
-			s.problem(w, r, err)
-			return
-		}
-		s.opt.Conversations.ServeHTTP(w, r)
-	})
 }
 
 // plainPage is the page where there is no better one.

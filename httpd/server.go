@@ -55,12 +55,13 @@ const (
 type timing struct {
 	header, body, idle time.Duration // for a request to arrive, and for the next one
 	// stall is how long a client may take nothing of what is written to it.
-	// Then it is dropped; it comes back with the last seq it has.
-	stall time.Duration
-	beat  time.Duration // between signs of life on a stream
+	// Then it is dropped; it comes back with the last seq it has. A follower
+	// is told that seq, if it reads on within grace.
+	stall, grace time.Duration
+	beat         time.Duration // between signs of life on a stream
 }
 
-var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, beat: 15 * time.Second}
+var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, grace: 10 * time.Second, beat: 15 * time.Second}
 
 // Options say what a server is to do besides serving the store.
 type Options struct {
@@ -78,9 +79,10 @@ type Options struct {
 	// Page serves "/" and all below it that is not the API: static files,
 	// for anybody. Nil is a page of text that says what to do.
 	Page http.Handler
-	// Conversations serves /v1/conversations behind the same checks: reading
-	// needs the right to read, deleting one to administrate, the rest to append.
-	Conversations http.Handler
+	// Conversations makes what serves /v1/conversations on the store, behind
+	// the same checks: reading needs the right to read, deleting one to
+	// administrate, the rest to append. Nil: there are none.
+	Conversations func(hansard.Store) http.Handler
 }
 
 // Server serves a store. Make one with [New].
@@ -93,6 +95,7 @@ type Server struct {
 	bodies  *budget
 	metrics *metrics
 	handler http.Handler
+	talk    http.Handler // the conversations; nil: none
 	http    *http.Server
 	ready   readiness
 	claims  claims
@@ -118,6 +121,9 @@ func newTimed(store hansard.Store, opt Options, t timing) *Server {
 	s.closing, s.letGo = context.WithCancel(context.Background())
 	s.metrics = newMetrics(store)
 	s.hub = newHub(s.closing, store, s.metrics)
+	if opt.Conversations != nil {
+		s.talk = opt.Conversations(counted{store, s.metrics})
+	}
 	s.handler = s.guard(s.router())
 	s.http = &http.Server{
 		Handler:           s.handler,

@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -212,16 +211,16 @@ func conditions(r *http.Request, b *hansard.Batch) error {
 			b.Expect = seq
 		}
 	}
-	keys := r.Header.Values("Idempotency-Key")
+	keys := r.Header.Values(wire.KeyHeader)
 	if len(keys) == 0 {
 		return nil
 	}
-	key, err := parseKey(keys)
+	key, err := wire.ParseKey(keys)
 	if err != nil {
 		return err
 	}
 	if b.Key != "" && b.Key != key {
-		return &hansard.InvalidError{Field: "Idempotency-Key", Reason: "it is another key than that of the body"}
+		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "it is another key than that of the body"}
 	}
 	b.Key = key
 	return nil
@@ -240,40 +239,4 @@ func parseETag(match string) (*hansard.Seq, error) {
 		return nil, &hansard.InvalidError{Field: "If-Match", Reason: `it is not the seq of an ETag, such as "7"`}
 	}
 	return hansard.At(hansard.Seq(seq)), nil
-}
-
-// parseKey reads an Idempotency-Key: a string of a structured field, in quotes,
-// or as many clients send it, without.
-func parseKey(keys []string) (string, error) {
-	wrong := func(reason string) (string, error) {
-		return "", &hansard.InvalidError{Field: "Idempotency-Key", Reason: reason}
-	}
-	if len(keys) > 1 {
-		return wrong("it is given twice")
-	}
-	key := strings.TrimSpace(keys[0])
-	if inner, ok := strings.CutPrefix(key, `"`); ok {
-		var out strings.Builder
-		for i := 0; i < len(inner); i++ {
-			switch c := inner[i]; {
-			case c == '\\' && i+1 < len(inner) && (inner[i+1] == '"' || inner[i+1] == '\\'):
-				i++
-				out.WriteByte(inner[i])
-			case c == '"' && i == len(inner)-1:
-				if out.Len() == 0 {
-					return wrong("it is empty")
-				}
-				return out.String(), nil
-			case c == '"' || c == '\\':
-				return wrong(fmt.Sprintf("its quotes do not fit (at byte %d)", i+1))
-			default:
-				out.WriteByte(c)
-			}
-		}
-		return wrong("its quotes do not end")
-	}
-	if key == "" {
-		return wrong("it is empty")
-	}
-	return key, nil
 }

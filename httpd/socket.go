@@ -35,11 +35,13 @@ import (
 //	{"op":"turn","ref":4,"turn":{…}}  {"op":"released","ref":6}  {"op":"pong","ref":7}
 //	{"op":"lost","session":"s","grant":"…","problem":{…}}
 //	{"op":"problem","ref":3,"problem":{…}}
+//	{"op":"dropped","session":"s","last_seq":9}
 //
 // Appends of one connection are stored in the order they are sent. A turn is
 // renewed by the server for as long as the connection lasts, given up when it is
 // closed in good order, and otherwise left to its TTL: within that the client may
-// come back, to this server or another, and hold it again.
+// come back, to this server or another, and hold it again. A client that is too slow
+// is told how far each session was sent, if it reads on before the end.
 
 const (
 	socketProtocol = "hansard.v1"
@@ -52,6 +54,8 @@ const (
 	goodbyeMax = time.Second
 	// smallMessage is read without asking how much of others is in memory.
 	smallMessage = 64 << 10
+	// statusSlow closes the connection of a client that was dropped.
+	statusSlow = websocket.StatusCode(4008)
 )
 
 // socket serves one WebSocket.
@@ -73,22 +77,25 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	conn.SetReadLimit(maxBodyBytes + smallMessage)
 	s.metrics.sockets.Inc()
 	defer s.metrics.sockets.Dec()
-	k := &socket{server: s, conn: conn, caller: callerOf(r.Context()),
+	k := &socket{server: s, conn: conn, caller: callerOf(r.Context()), pen: make(chan struct{}, 1),
 		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
 	// Not the request's context: net/http has let go of the connection.
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.patience = patience{stall: s.timing.stall, grace: s.timing.grace, dropped: k.dropped, cut: func() { k.cancel(errSlow) }}
 	k.serve()
 	return nil
 }
 
 // socket is one WebSocket.
 type socket struct {
-	server *Server
-	conn   *websocket.Conn
-	caller caller
-	ctx    context.Context // ends with the connection
-	cancel context.CancelCauseFunc
-	work   sync.WaitGroup // what goes on beside the reading
+	server   *Server
+	conn     *websocket.Conn
+	caller   caller
+	ctx      context.Context // ends with the connection
+	cancel   context.CancelCauseFunc
+	work     sync.WaitGroup // what goes on beside the reading
+	pen      chan struct{}  // full while somebody writes
+	patience patience
 
 	mu      sync.Mutex // guards all below
 	follows map[hansard.SessionID]*following
@@ -105,7 +112,7 @@ type holding struct {
 // following is one session that is followed.
 type following struct {
 	cancel context.CancelFunc
-	last   hansard.Seq // the last event that was written
+	last   hansard.Seq // the last event that is written, or being written
 	done   chan struct{}
 }
 
@@ -123,6 +130,7 @@ func (k *socket) serve() {
 	if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
 		k.giveUp()
 	}
+	k.patience.end()
 	k.cancel(err)
 	k.work.Wait()
 	_ = k.conn.CloseNow() // it is gone already, or should be
@@ -151,30 +159,18 @@ func (k *socket) beat() {
 		ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
 		err := k.conn.Ping(ctx)
 		cancel()
-		if err != nil {
-			k.drop(err)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && len(k.pen) == 0: // what is being written would have its own time
+			k.patience.drop()
 			return
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			return // it is gone
 		}
 		if _, _, ok := k.server.opt.Access.Who(k.caller.token); !ok {
 			_ = k.conn.Close(websocket.StatusPolicyViolation, "the token was withdrawn")
 			return
 		}
 	}
-}
-
-// drop ends the connection of a client that takes nothing.
-func (k *socket) drop(err error) {
-	if k.ctx.Err() == nil {
-		var last hansard.Seq
-		k.mu.Lock()
-		for _, f := range k.follows {
-			last = max(last, f.last)
-		}
-		k.mu.Unlock()
-		k.server.dropped(err, "websocket", last)
-	}
-	k.cancel(err)
-	_ = k.conn.CloseNow()
 }
 
 // read takes messages until there are no more.
@@ -187,6 +183,13 @@ func (k *socket) read() error {
 		if kind != websocket.MessageText {
 			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
 			return errors.New("a message that is no text")
+		}
+		if k.patience.isSlow() {
+			// Nobody would hear the answer. It is sent again.
+			if _, err := io.Copy(io.Discard, r); err != nil {
+				return err
+			}
+			continue
 		}
 		message, free, err := k.message(r)
 		if err != nil {
@@ -202,7 +205,7 @@ func (k *socket) read() error {
 			}
 			err = k.reply("problem", ref, "problem", wire.Marshal(p))
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errSlow) {
 			return err
 		}
 	}
@@ -299,30 +302,4 @@ var socketOps = map[string]struct {
 	"hold":     {Append, true, (*socket).hold},
 	"release":  {Append, true, (*socket).release},
 	"ping":     {Read | Append, false, func(k *socket, q *request) error { return k.reply("pong", q.ref, "", nil) }},
-}
-
-// reply sends a message: an op, the ref it answers, and one more member.
-func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
-	out := append([]byte(`{"op":"`), op...)
-	out = append(out, '"')
-	if ref != nil {
-		out = append(append(out, `,"ref":`...), ref...)
-	}
-	if name != "" {
-		out = append(append(append(out, `,"`...), name...), `":`...)
-		out = append(out, value...)
-	}
-	return k.write(append(out, '}'))
-}
-
-// write sends a message. A client that does not take it in time is dropped: it
-// knows the last seq it has, and comes back with it.
-func (k *socket) write(message []byte) error {
-	ctx, cancel := context.WithTimeout(k.ctx, k.server.timing.stall)
-	defer cancel()
-	err := k.conn.Write(ctx, websocket.MessageText, message)
-	if err != nil {
-		k.drop(err)
-	}
-	return err
 }

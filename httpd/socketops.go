@@ -91,16 +91,18 @@ func (k *socket) pass(ctx context.Context, id hansard.SessionID, f *following) {
 			}
 			return
 		}
-		if k.events(head, frames) != nil {
+		if k.events(f, head, frames) != nil {
 			return
 		}
-		k.mu.Lock()
-		f.last = frames[len(frames)-1].seq
-		k.mu.Unlock()
 	}
 }
 
-func (k *socket) events(head []byte, frames []frame) error {
+func (k *socket) events(f *following, head []byte, frames []frame) error {
+	// The pen first: a message of this size is made for one session at a time.
+	if err := k.takePen(); err != nil {
+		return err
+	}
+	defer k.givePen()
 	defer k.server.hub.serve()()
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -112,7 +114,10 @@ func (k *socket) events(head []byte, frames []frame) error {
 		message = append(message, e.line...)
 	}
 	*buf = append(message, ']', '}')
-	return k.write(*buf)
+	k.mu.Lock()
+	f.last = frames[len(frames)-1].seq
+	k.mu.Unlock()
+	return k.send(*buf)
 }
 
 // ended tells that there will be no more events of a session, and why.
@@ -125,7 +130,7 @@ func (k *socket) ended(id hansard.SessionID, f *following, err error) {
 	out := append([]byte(`{"op":"ended","session":`), wire.Marshal(id)...)
 	out = append(append(out, `,"last":`...), number(f.last)...)
 	out = append(append(out, `,"problem":`...), wire.Marshal(wire.ProblemOf(err))...)
-	_ = k.write(append(out, '}')) // it dropped the connection if it failed
+	_ = k.write(append(out, '}')) // the connection is gone if it failed
 }
 
 // append stores a batch. The next message is looked at when it is stored, so that
@@ -180,7 +185,7 @@ func (k *socket) acquire(q *request) error {
 		case k.ctx.Err() == nil:
 			p := wire.ProblemOf(err)
 			k.server.metrics.problem(p.Type)
-			_ = k.reply("problem", q.ref, "problem", wire.Marshal(p)) // it dropped the connection if it failed
+			_ = k.reply("problem", q.ref, "problem", wire.Marshal(p)) // the connection is gone if it failed
 		}
 	})
 	return nil

@@ -3,10 +3,12 @@ package httpd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -41,59 +43,80 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	stream := &sse{server: s, w: w, control: http.NewResponseController(w), caller: callerOf(r.Context())}
-	if err := stream.follow(r.Context(), info.ID, after); errors.Is(err, os.ErrDeadlineExceeded) {
-		s.dropped(err, "sse", stream.last)
-	}
+	s.stream(w.(*recorder), r).follow(r.Context(), info.ID, after)
 	return nil
 }
 
+// stream makes a stream of an answer that has begun.
+func (s *Server) stream(w *recorder, r *http.Request) *sse {
+	st := &sse{server: s, w: w, caller: callerOf(r.Context())}
+	st.patience = patience{stall: s.timing.stall, grace: s.timing.grace,
+		dropped: func() { s.dropped("sse", hansard.Seq(st.last.Load())) },
+		cut:     func() { _ = w.control.SetWriteDeadline(time.Now()) },
+	}
+	return st
+}
+
 // dropped notes that a follower was let go because it took nothing.
-func (s *Server) dropped(err error, how string, last hansard.Seq) {
+func (s *Server) dropped(how string, last hansard.Seq) {
 	s.metrics.droppedFollowers.Inc()
-	s.log.Info("follower dropped", "how", how, "last", last, "error", wire.Scrub(err.Error()))
+	s.log.Info("follower dropped", "how", how, "last", last)
 }
 
 // sse is one stream under way.
 type sse struct {
-	server  *Server
-	w       http.ResponseWriter
-	control *http.ResponseController
-	caller  caller
-	last    hansard.Seq // the last event that was written
+	server   *Server
+	w        *recorder
+	caller   caller
+	patience patience
+	last     atomic.Uint64 // the last event that is written, or being written
 }
 
-// follow writes events until the client is gone, which is its error, or the
-// stream is over, which the client was told.
-func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
-	st.last = after
-	if err := st.write([]byte("retry: 1000\n: following\n\n")); err != nil {
-		return err
-	}
+// follow writes events until the client is gone, or the stream is over, which the
+// client was told.
+func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.Seq) {
+	st.last.Store(uint64(after))
+	// From here to the end it is patience that minds how long a write takes.
+	stall := st.w.stall
+	st.w.stall = 0
+	_ = st.w.control.SetWriteDeadline(time.Time{})
+	st.pass(ctx, id)
+	st.patience.end()
+	st.w.stall = stall
+	st.w.extend() // for the last bytes of the answer, which net/http writes
+}
+
+func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
+	err := st.write([]byte("retry: 1000\n: following\n\n"))
 	p, leave := st.server.hub.join(id)
 	defer leave()
-	for {
+	for err == nil && !st.patience.isSlow() {
 		wait, cancel := context.WithTimeout(ctx, st.server.timing.beat)
-		frames, err := st.server.hub.next(wait, p, st.last)
+		var frames []frame
+		frames, err = st.server.hub.next(wait, p, hansard.Seq(st.last.Load()))
 		cancel()
 		switch {
 		case err == nil:
 			err = st.events(frames)
 		case ctx.Err() != nil:
-			return nil
+			return
 		case errors.Is(err, context.DeadlineExceeded):
 			if _, _, ok := st.server.opt.Access.Who(st.caller.token); !ok {
-				return st.end(unauthorized("the token was withdrawn"))
+				st.problem(unauthorized("the token was withdrawn"))
+				return
 			}
 			err = st.write([]byte(": beat\n\n"))
 		case errors.Is(err, hansard.ErrClosed):
-			return nil // the client comes back to whoever serves then
+			return // the client comes back to whoever serves then
 		default:
-			return st.end(err)
+			st.problem(err)
+			return
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if err == nil {
+		// Dropped, and yet it took the rest: it can be told how far it got.
+		last := st.last.Load()
+		_ = st.write(fmt.Appendf(nil, "event: dropped\nid: %d\ndata: {\"last_seq\":%d}\n\n", last, last))
 	}
 }
 
@@ -110,25 +133,28 @@ func (st *sse) events(frames []frame) error {
 		out = append(out, "\n\n"...)
 	}
 	*buf = out
-	if err := st.write(out); err != nil {
-		return err
-	}
-	st.last = frames[len(frames)-1].seq
-	return nil
+	st.last.Store(uint64(frames[len(frames)-1].seq))
+	return st.write(out)
 }
 
 // buffers are for what is being written to followers.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// end tells the client why there is no more.
-func (st *sse) end(err error) error {
+// problem tells the client why there is no more.
+func (st *sse) problem(err error) {
 	out := append([]byte("event: problem\ndata: "), wire.Marshal(wire.ProblemOf(err))...)
-	return st.write(append(out, "\n\n"...))
+	_ = st.write(append(out, "\n\n"...)) // there is nothing left to do if it does not hear it
 }
 
 func (st *sse) write(b []byte) error {
-	if _, err := st.w.Write(b); err != nil {
-		return err
+	defer st.patience.done()
+	for len(b) > 0 {
+		part := b[:min(len(b), linesChunk)]
+		st.patience.begin()
+		if _, err := st.w.Write(part); err != nil {
+			return err
+		}
+		b = b[len(part):]
 	}
-	return st.control.Flush()
+	return st.w.control.Flush()
 }

@@ -67,7 +67,9 @@ func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	part.ID = sessionID(r)
-	if err := store.Import(writing(r), part); err != nil {
+	err = store.Import(writing(r), part)
+	s.metrics.imported(&part, err)
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

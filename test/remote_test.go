@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,12 +55,22 @@ func (s *server) begin() {
 	}
 }
 
+// drain stops the server in good order.
+func (s *server) drain() {
+	s.t.Helper()
+	s.signal(syscall.SIGTERM)
+	if code := s.exit(); code != 0 {
+		s.t.Errorf("the server: exit code %d, stderr %s", code, s.stderr)
+	}
+}
+
 // remoteClient is a client that appends and follows, come what may.
 type remoteClient struct {
 	name    string
 	servers []*server
 	l       *ledger
 	stop    <-chan struct{} // ends the appending
+	writing *sync.WaitGroup // is told when it is over: all it ever sent is acknowledged
 	pace    time.Duration
 	got     []stored // what it saw
 }
@@ -100,7 +112,7 @@ func (c *remoteClient) saw() bool {
 	return len(c.got) > 0 && c.got[len(c.got)-1].Data.Batch == lastBatch
 }
 
-// stopped tells whether the appending is over.
+// stopped tells whether the appending should be over.
 func (c *remoteClient) stopped() bool {
 	select {
 	case <-c.stop:
@@ -134,6 +146,14 @@ func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
 			following <- c.followClient(ctx, s)
 		}
 	}()
+	if err := c.appendAll(ctx, s); err != nil {
+		return err
+	}
+	return <-following
+}
+
+func (c *remoteClient) appendAll(ctx context.Context, s hansard.Store) error {
+	defer c.writing.Done()
 	for n := 0; !c.stopped(); n++ {
 		name, b := c.batch(n)
 		r, err := s.Append(ctx, remoteSession, b)
@@ -142,7 +162,7 @@ func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
 		}
 		c.ack(name, r)
 	}
-	return <-following
+	return nil
 }
 
 func (c *remoteClient) followClient(ctx context.Context, s hansard.Store) error {
@@ -216,12 +236,21 @@ func (c *remoteClient) streamOnce(ctx context.Context, address string) error {
 	return nil
 }
 
+// sending is how far a client is with its appends.
+type sending struct {
+	n     int    // the batch that is not acknowledged yet
+	asked bool   // it was sent
+	over  func() // there are no more, and none is on its way
+}
+
 // overWebSocket appends and follows on one connection after the other. A batch
-// whose receipt did not come is sent again on the next, with its key.
+// whose receipt did not come is sent again on the next, with its key, until it does:
+// somewhere it may be on its way still.
 func (c *remoteClient) overWebSocket(ctx context.Context) error {
-	n := 0 // the batch that is not acknowledged yet
+	sent := &sending{over: sync.OnceFunc(c.writing.Done)}
+	defer sent.over()
 	for try := 0; ; try++ {
-		err := c.socketOnce(ctx, c.servers[try%len(c.servers)].address, &n)
+		err := c.socketOnce(ctx, c.servers[try%len(c.servers)].address, sent)
 		if err == nil || !errors.Is(err, errCut) {
 			return err
 		}
@@ -280,7 +309,7 @@ func (s *socket) read() (m socketMessage, err error) {
 	return m, json.Unmarshal(text, &m)
 }
 
-func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) error {
+func (c *remoteClient) socketOnce(ctx context.Context, address string, sent *sending) error {
 	s, err := dialSocket(ctx, address)
 	if err != nil {
 		return err
@@ -289,17 +318,20 @@ func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) e
 	if err := s.send(order{"op": "follow", "session": remoteSession, "after": len(c.got)}); err != nil {
 		return err
 	}
-	sendBatch := func() error {
-		name, b := c.batch(*n)
+	// next sends the batch that is to be acknowledged next, if there is one.
+	next := func() error {
+		if !sent.asked && c.stopped() {
+			sent.over()
+			return nil
+		}
+		sent.asked = true
+		name, b := c.batch(sent.n)
 		return s.send(order{"op": "append", "session": remoteSession, "batch": order{"events": given(b.Events), "key": name}})
 	}
-	appending := !c.stopped()
-	if appending {
-		if err := sendBatch(); err != nil {
-			return err
-		}
+	if err := next(); err != nil {
+		return err
 	}
-	for appending || !c.saw() {
+	for sent.asked || !c.saw() {
 		m, err := s.read()
 		if err != nil {
 			return err
@@ -311,13 +343,11 @@ func (c *remoteClient) socketOnce(ctx context.Context, address string, n *int) e
 		}
 		switch m.Op {
 		case "stored":
-			name, _ := c.batch(*n)
+			name, _ := c.batch(sent.n)
 			c.ack(name, m.Receipt)
-			*n++
-			if appending = !c.stopped(); appending {
-				if err := sendBatch(); err != nil {
-					return err
-				}
+			sent.n, sent.asked = sent.n+1, false
+			if err := next(); err != nil {
+				return err
 			}
 		case "problem", "ended":
 			return fmt.Errorf("%s: %s %+v", c.name, m.Op, m.Problem)

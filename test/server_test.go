@@ -33,9 +33,10 @@ func TestServers(t *testing.T) {
 
 	stop := make(chan struct{})
 	var clients []*remoteClient
-	var wg sync.WaitGroup
+	var wg, writing sync.WaitGroup
+	writing.Add(2 * each)
 	for i := range 2 * each {
-		c := &remoteClient{l: l, stop: stop, pace: 300 * time.Millisecond, servers: servers}
+		c := &remoteClient{l: l, stop: stop, writing: &writing, pace: 300 * time.Millisecond, servers: servers}
 		if i%2 == 1 {
 			c.servers = []*server{servers[1], servers[0]}
 		}
@@ -74,54 +75,45 @@ func TestServers(t *testing.T) {
 		}
 	}
 	close(stop)
-	// All that is appended now was sent before; the log ends when its end
-	// stays where it is and nobody waits for a receipt. One more event tells
-	// everybody that this was all.
-	settle(t, ctx, store, l)
+	writing.Wait()
+	for _, s := range servers { // followers go through a stop in good order, too
+		s.drain()
+		s.begin()
+	}
+	// Everything that was ever sent is acknowledged; what is still on its way is
+	// so a second time, and has its key. So this is the last event, and whoever
+	// has it has all.
+	last := appendLast(t, ctx, store, l)
 	wg.Wait()
+	for _, s := range servers {
+		s.drain()
+	}
 	events := l.check(t, store)
+	if events != last {
+		t.Errorf("%d events, and the last one was %d", events, last)
+	}
 	for _, c := range clients {
 		if err := whole(c.got); err != nil || len(c.got) != events {
 			t.Errorf("%s saw %d events, want %d: %v", c.name, len(c.got), events, err)
 		}
 	}
-	for _, s := range servers {
-		s.signal(syscall.SIGTERM)
-		if code := s.exit(); code != 0 {
-			t.Errorf("the server: exit code %d, stderr %s", code, s.stderr)
-		}
-	}
 	t.Logf("%d events in %d batches, %d kills, %d followers", events, l.acks(), kills, len(clients))
 }
 
-// settle waits until nothing is appended any more, and appends one last event.
-func settle(t *testing.T, ctx context.Context, store string, l *ledger) {
+// appendLast appends the event that ends it all.
+func appendLast(t *testing.T, ctx context.Context, store string, l *ledger) (seq int) {
 	t.Helper()
 	s, err := filestore.Open(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for quiet := 0; quiet < 20; time.Sleep(100 * time.Millisecond) {
-		before := l.acks()
-		info, err := s.Stat(ctx, remoteSession)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
-		after, err := s.Stat(ctx, remoteSession)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if quiet++; after.LastSeq != info.LastSeq || l.acks() != before {
-			quiet = 0
-		}
-	}
 	r, err := s.Append(ctx, remoteSession, hansard.Batch{Events: []hansard.Event{{Data: newMark(lastBatch, 0, 1, 10).encode()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.ack(lastBatch, place{remoteSession, uint64(r.First), uint64(r.Last)})
+	return int(r.Last)
 }
 
 // TestServeFirstStart: on a bare machine it starts on an empty store, prints its
@@ -185,9 +177,10 @@ func TestServeDrains(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
 	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
+	var wg, writing sync.WaitGroup
+	writing.Add(8)
 	for i := range 8 {
-		c := &remoteClient{name: fmt.Sprint("c", i), l: l, stop: stop, servers: []*server{s}}
+		c := &remoteClient{name: fmt.Sprint("c", i), l: l, stop: stop, writing: &writing, servers: []*server{s}}
 		wg.Go(func() { _ = c.overHTTP(ctx, true) }) // it loses its server: that is the point
 	}
 	eventually(t, "appends are acknowledged", func() bool { return l.acks() > 100 })

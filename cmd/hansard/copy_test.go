@@ -51,8 +51,8 @@ func TestCopyRemote(t *testing.T) {
 		t.Errorf("copy without a token: %s", out)
 	}
 	t.Setenv("HANSARD_TOKEN", appender)
-	if out := hansard(exitOther, "copy", here, server.URL); !strings.Contains(out, "needs the right to admin") {
-		t.Errorf("copy with a token that may only append: %s", out)
+	if out := hansard(exitOther, "copy", here, server.URL); strings.Count(out, "needs the right to admin") != 1 || strings.Contains(out, "demo") || strings.Contains(out, "copied") {
+		t.Errorf("copy with a token that may only append is to tell that once, and no more: %s", out)
 	}
 	if out := hansard(exitOK, "ls", "--store", server.URL); strings.Contains(out, "demo") {
 		t.Errorf("a copy that was refused made a session: %s", out)

@@ -130,7 +130,7 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 		Log:           log,
 		Version:       buildVersion(),
 		Page:          page(),
-		Conversations: conversations.New(store, &conversations.Options{Log: log}),
+		Conversations: openAIRoutes(log),
 	})
 	a.warnOfSettings(ctx, store)
 	listeners, err := o.listenAll()
@@ -326,4 +326,11 @@ func (o *serveOptions) publicHost(address net.Addr) string {
 		host = o.hosts[0]
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// openAIRoutes are those of OpenAI's Conversations API.
+func openAIRoutes(log *slog.Logger) func(hansard.Store) http.Handler {
+	return func(store hansard.Store) http.Handler {
+		return conversations.New(store, &conversations.Options{Log: log})
+	}
 }

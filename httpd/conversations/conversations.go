@@ -29,10 +29,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // Prefix is the path below which the handler serves. Mount it at Prefix and at
@@ -42,13 +44,13 @@ const Prefix = "/v1/conversations"
 // The headers the handler knows. The first is the usual one for retries; the
 // others are Hansard's own, for clients that run an agent loop.
 const (
-	keyHeader   = "Idempotency-Key"
+	keyHeader   = wire.KeyHeader
 	turnHeader  = "Hansard-Turn"  // the grant of the turn to write under
 	inboxHeader = "Hansard-Inbox" // "true": leave the items to the holder of the turn
 )
 
-// maxBodyBytes is what a request may have: a batch, and something around it.
-const maxBodyBytes = hansard.MaxBatchBytes + 1<<20
+// MaxBodyBytes is what a request may have: a batch, and something around it.
+const MaxBodyBytes = hansard.MaxBatchBytes + 1<<20
 
 // Options are the choices of a handler; nil or the zero value will do.
 type Options struct {
@@ -115,6 +117,18 @@ var (
 		{http.MethodDelete, (*handler).deleteItem, nil, nil},
 	}
 )
+
+// Routes gives the methods of every path, named as in [OpenAPI].
+func Routes() map[string][]string {
+	out := map[string][]string{}
+	for path, routes := range map[string][]route{"": collectionRoutes, "/{conversation_id}": conversationRoutes,
+		"/{conversation_id}/items": itemsRoutes, "/{conversation_id}/items/{item_id}": itemRoutes} {
+		for _, rt := range routes {
+			out[Prefix+path] = append(out[Prefix+path], rt.method)
+		}
+	}
+	return out
+}
 
 // ServeHTTP finds the route. It does so by itself, without a mux, so that every
 // answer has the API's shape and no path is ever redirected.
@@ -226,9 +240,9 @@ func (r *request) parseQuery(known []string) error {
 func (r *request) parseHeaders() error {
 	r.turn = hansard.Grant(r.Header.Get(turnHeader))
 	if keys := r.Header.Values(keyHeader); len(keys) > 0 {
-		var ok bool
-		if r.key, ok = unquoteKey(keys[0]); !ok || r.key == "" || len(keys) > 1 {
-			return badRequest(keyHeader, "invalid_value", "Invalid '%s': it is one string, not empty, in quotes or without.", keyHeader)
+		var err error
+		if r.key, err = wire.ParseKey(keys); err != nil {
+			return err
 		}
 	}
 	if strings.HasPrefix(r.key, deleteKey) {
@@ -244,31 +258,6 @@ func (r *request) parseHeaders() error {
 	return nil
 }
 
-// unquoteKey reads a key that is written as a string of a structured field, in
-// quotes with backslashes; most clients leave them out.
-func unquoteKey(key string) (string, bool) {
-	key = strings.TrimSpace(key)
-	rest, quoted := strings.CutPrefix(key, `"`)
-	if !quoted {
-		return key, true
-	}
-	var out strings.Builder
-	for i := 0; i < len(rest); i++ {
-		switch c := rest[i]; {
-		case c == '"':
-			return out.String(), i == len(rest)-1
-		case c == '\\':
-			if i++; i == len(rest) || rest[i] != '"' && rest[i] != '\\' {
-				return "", false
-			}
-			fallthrough
-		default:
-			out.WriteByte(rest[i])
-		}
-	}
-	return "", false // not closed
-}
-
 func (r *request) parseBody(w http.ResponseWriter, known []string) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
@@ -276,11 +265,13 @@ func (r *request) parseBody(w http.ResponseWriter, known []string) error {
 				message: "The content type of a request is application/json."}
 		}
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
 		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apiError{status: http.StatusRequestTimeout, kind: kindRequest, code: "timeout", message: "The body of the request did not arrive in time."}
 	case err != nil:
 		return badRequest("", "incomplete_body", "The body of the request could not be read to its end.")
 	}

@@ -150,9 +150,10 @@ func param(field string) string {
 
 // Refuse answers in the API's shape, for the server around the handler: a request
 // without a token (401) or without the right (403) is to look to an SDK like any
-// other that was refused. The code is for programs, the message for people.
-func Refuse(w http.ResponseWriter, status int, code, message string) {
-	e := &apiError{status: status, kind: kindRequest, code: code, message: message}
+// other that was refused. The code is for programs, the message for people; after
+// is in how many seconds trying again may help, 0 that it does not.
+func Refuse(w http.ResponseWriter, status int, code, message string, after int) {
+	e := &apiError{status: status, kind: kindRequest, code: code, message: message, again: after > 0, after: after}
 	if status >= 500 {
 		e.kind = kindServer
 	}

@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 		s.fails(400, "invalid_value", keyHeader, "POST", items, one(message("x")), keyHeader, key)
 	}
 	s.fails(400, "invalid_value", inboxHeader, "POST", items, one(message("x")), inboxHeader, "maybe")
-	s.fails(413, "request_too_large", "null", "POST", "", strings.Repeat(" ", maxBodyBytes+1))
+	s.fails(413, "request_too_large", "null", "POST", "", strings.Repeat(" ", MaxBodyBytes+1))
 	half := `{"role":"user","content":"` + strings.Repeat("x", hansard.MaxBatchBytes/2) + `"}`
 	s.fails(413, "request_too_large", "items", "POST", items, one(half+","+half))
 	if allow := s.do("PUT", "/"+id, "").header.Get("Allow"); allow != "GET, POST, DELETE" {
@@ -169,7 +169,9 @@ func TestRefusals(t *testing.T) {
 // What the server around the handler refuses has the same shape.
 func TestRefuse(t *testing.T) {
 	s := newServer(t, memstore.New())
-	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Refuse(w, 401, "invalid_api_key", "No token was given.") })
+	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Refuse(w, 401, "invalid_api_key", "No token was given.", 0)
+	})
 	a := s.fails(401, "invalid_api_key", "null", "GET", "/x", "")
 	same(t, "body", a.body, `{"error":{"code":"invalid_api_key","message":"No token was given.","param":null,"type":"invalid_request_error"}}`)
 }

@@ -126,3 +126,17 @@ func strangeShape(body []byte) bool {
 	var shape struct{ Events []map[string]json.RawMessage }
 	return json.Unmarshal(body, &shape) != nil || bytes.Contains(body, []byte("null"))
 }
+
+// TestParseKey: in quotes, with backslashes, or without.
+func TestParseKey(t *testing.T) {
+	for header, want := range map[string]string{`k`: "k", ` k `: "k", `"k"`: "k", `"a\"b\\c"`: `a"b\c`, `a"b`: `a"b`, `a\b`: `a\b`, `"a b"`: "a b", `é`: "é",
+		``: "", ` `: "", `""`: "", `"`: "", `"a`: "", `"a"b"`: "", `"a\x"`: "", `"a\`: "", `"a"b`: ""} {
+		got, err := ParseKey([]string{header})
+		if got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, hansard.ErrInvalid) {
+			t.Errorf("%s: %q, %v, want %q", header, got, err, want)
+		}
+	}
+	if _, err := ParseKey([]string{"a", "a"}); !errors.Is(err, hansard.ErrInvalid) {
+		t.Errorf("twice: %v", err)
+	}
+}

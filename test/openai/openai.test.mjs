@@ -13,7 +13,7 @@ const all = async (pages) => {
   for await (const item of pages) items.push(item);
   return items;
 };
-const refused = (promise, kind, status, code, param) =>
+const refused = (promise, kind, status, code, param, says = /./) =>
   assert.rejects(promise, (err) => {
     assert.ok(err instanceof kind, `${err.constructor.name} is not ${kind.name}: ${err.message}`);
     assert.equal(err.status, status);
@@ -21,6 +21,7 @@ const refused = (promise, kind, status, code, param) =>
     assert.equal(err.param, param);
     assert.equal(err.type, status >= 500 ? 'server_error' : 'invalid_request_error');
     assert.ok(err.message.length > 20, err.message);
+    assert.match(err.message, says);
     return true;
   });
 
@@ -167,6 +168,25 @@ test('error classes', async () => {
   const many = Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, 'v']));
   await refused(conversations.update(id, { metadata: many }), BadRequestError, 400, 'object_above_max_properties', 'metadata');
   assert.equal((await all(items.list(id))).length, 1);
+});
+
+// A handler alone lets everybody in; the program has tokens.
+const reader = process.env.HANSARD_READER;
+test('who may not gets the SDK\'s own errors', { skip: !reader && 'there is no server around the handler' }, async () => {
+  const { id } = await conversations.create({ items: [user('x')] });
+  const { AuthenticationError, PermissionDeniedError, NotFoundError } = OpenAI;
+  const wrong = client.withOptions({ apiKey: 'a-wrong-token' }).conversations;
+  for (const asked of [() => wrong.create(), () => wrong.retrieve(id), () => wrong.items.list(id), () => wrong.delete(id)]) {
+    await refused(asked(), AuthenticationError, 401, 'invalid_api_key', null, /The token is not one of this server's/);
+  }
+  const reading = client.withOptions({ apiKey: reader }).conversations;
+  assert.deepEqual(texts(await all(reading.items.list(id))), ['x']);
+  await refused(reading.items.create(id, { items: [user('y')] }), PermissionDeniedError, 403, 'missing_right', null, /This needs the right to append/);
+  await refused(reading.delete(id), PermissionDeniedError, 403, 'missing_right', null, /This needs the right to admin/);
+  await refused(reading.retrieve('conv_none'), NotFoundError, 404, 'conversation_not_found', 'conversation_id', /'conv_none' not found/);
+  // The name of the request in the server's log.
+  await assert.rejects(reading.delete(id), (err) => /^[0-9a-f-]{36}$/.test(err.requestID));
+  assert.equal((await all(conversations.items.list(id))).length, 1);
 });
 
 test('an idempotency key makes a retry harmless', async () => {

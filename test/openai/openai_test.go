@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestSDKs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := httptest.NewServer(conversations.New(store, nil))
 			defer api.Close()
-			runSDKs(t, node, api.URL, "any token", store)
+			runSDKs(t, node, api.URL, store, "HANSARD_TOKEN=any token")
 		})
 	}
 }
@@ -54,6 +55,15 @@ func TestSDKsWithTheProgram(t *testing.T) {
 	}
 	if help, err := exec.Command(program, "serve", "--help").Output(); err != nil || !bytes.Contains(help, []byte("--listen")) {
 		skip(t, "the program has no server")
+	}
+	store, err := filestore.Open(filepath.Join(dir, "store"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	reader, err := exec.Command(program, "token", "add", "reader", "--rights", "read", "--store", filepath.Join(dir, "store")).Output()
+	if err != nil {
+		t.Fatal(err)
 	}
 	const token = "a-token-of-this-test-0123456789abcdef"
 	serve := exec.Command(program, "serve", "--store", filepath.Join(dir, "store"), "--listen", "127.0.0.1:0", "--token", token)
@@ -75,12 +85,7 @@ func TestSDKsWithTheProgram(t *testing.T) {
 			t.Fatal("the server does not say where it listens")
 		}
 	}
-	store, err := filestore.Open(filepath.Join(dir, "store"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	runSDKs(t, node, api, token, store)
+	runSDKs(t, node, api, store, "HANSARD_TOKEN="+token, "HANSARD_READER="+strings.TrimSpace(string(reader)))
 }
 
 // lines takes what a program prints apart; what nobody reads is let go.
@@ -128,14 +133,14 @@ func skip(t *testing.T, format string, args ...any) {
 }
 
 // runSDKs runs the tests in JavaScript against an API that serves a store.
-func runSDKs(t *testing.T, node, api, token string, store hansard.Store) {
+func runSDKs(t *testing.T, node, api string, store hansard.Store, env ...string) {
 	t.Helper()
 	others := httptest.NewServer(others(store))
 	defer others.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=tap", "openai.test.mjs", "agents.test.mjs")
-	cmd.Env = append(os.Environ(), "HANSARD_URL="+api, "HANSARD_TOKEN="+token, "OTHERS_URL="+others.URL, "OPENAI_AGENTS_DISABLE_TRACING=1")
+	cmd.Env = append(append(os.Environ(), env...), "HANSARD_URL="+api, "OTHERS_URL="+others.URL, "OPENAI_AGENTS_DISABLE_TRACING=1")
 	out, err := cmd.CombinedOutput()
 	passed := count(out, "pass")
 	if err != nil || passed < leastTests || count(out, "fail") != 0 {

@@ -1,0 +1,122 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// reply sends a message: an op, the ref it answers, and one more member.
+func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
+	out := append([]byte(`{"op":"`), op...)
+	out = append(out, '"')
+	if ref != nil {
+		out = append(append(out, `,"ref":`...), ref...)
+	}
+	if name != "" {
+		out = append(append(append(out, `,"`...), name...), `":`...)
+		out = append(out, value...)
+	}
+	return k.write(append(out, '}'))
+}
+
+// write sends a message. A client that does not take it in time is dropped: it
+// knows the last seq it has, and comes back with it.
+func (k *socket) write(message []byte) error {
+	if err := k.takePen(); err != nil {
+		return err
+	}
+	defer k.givePen()
+	return k.send(message)
+}
+
+// takePen waits until nobody else writes.
+func (k *socket) takePen() error {
+	select {
+	case k.pen <- struct{}{}:
+	case <-k.ctx.Done():
+		return context.Cause(k.ctx)
+	}
+	if k.patience.isSlow() {
+		k.givePen()
+		return errSlow
+	}
+	return nil
+}
+
+func (k *socket) givePen() { <-k.pen }
+
+// send sends a message, in parts where it is large: a client that takes some of it
+// is not gone. The caller has the pen.
+func (k *socket) send(message []byte) error {
+	k.patience.begin()
+	defer k.patience.done()
+	err := k.sendParts(message)
+	if err != nil {
+		k.cancel(err)
+		_ = k.conn.CloseNow()
+	}
+	return err
+}
+
+func (k *socket) sendParts(message []byte) error {
+	if len(message) <= linesChunk {
+		return k.conn.Write(k.ctx, websocket.MessageText, message)
+	}
+	w, err := k.conn.Writer(k.ctx, websocket.MessageText)
+	if err != nil {
+		return err
+	}
+	for len(message) > 0 {
+		part := message[:min(len(message), linesChunk)]
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+		k.patience.begin()
+		message = message[len(part):]
+	}
+	return w.Close()
+}
+
+// errSlow is a client that is dropped.
+var errSlow = errors.New("the client is too slow")
+
+// dropped begins to end the connection of a client that takes nothing.
+func (k *socket) dropped() {
+	var last hansard.Seq
+	k.mu.Lock()
+	for _, f := range k.follows {
+		last = max(last, f.last)
+	}
+	k.mu.Unlock()
+	k.server.dropped("websocket", last)
+	k.work.Go(k.goodbye)
+}
+
+// goodbye tells a client that was dropped how far it got, behind what was being
+// written to it, if it ever takes that.
+func (k *socket) goodbye() {
+	select {
+	case k.pen <- struct{}{}: // for good
+	case <-k.ctx.Done():
+		return
+	}
+	k.mu.Lock()
+	last := make(map[hansard.SessionID]hansard.Seq, len(k.follows))
+	for id, f := range k.follows {
+		last[id] = f.last
+	}
+	k.mu.Unlock()
+	for id, seq := range last {
+		out := append([]byte(`{"op":"dropped","session":`), wire.Marshal(id)...)
+		out = append(append(out, `,"last_seq":`...), number(seq)...)
+		if k.conn.Write(k.ctx, websocket.MessageText, append(out, '}')) != nil {
+			return
+		}
+	}
+	_ = k.conn.Close(statusSlow, "too slow: nothing was taken for long; come back with the last seq") // or it is cut
+}
