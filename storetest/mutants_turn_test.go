@@ -80,6 +80,16 @@ func turnMutants() []mutant {
 		claiming("nothing is ever stolen", func(c *hansard.Claim) { c.Steal = "" }, "turn/stolen", "turn/numbers", "turn/wait and theft", "turn/contended with thieves"),
 		claiming("every claim steals", func(c *hansard.Claim) { c.Steal = "mine" },
 			"turn/held", "turn/wait bounded", "lease/refused", "turn/contended", "processes/turn", "model/random operations"),
+		claiming("nobody is remote", func(c *hansard.Claim) { c.Remote = false }, "turn/remote"),
+		{name: "a remote turn ends with the store it was had through", caught: []string{"turn/remote"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.acquire = func(ctx context.Context, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
+				t, err := s.Acquire(ctx, id, claim)
+				if err == nil && claim.Remote {
+					err = s.Release(ctx, id, t.Grant) // it is as good as closed
+				}
+				return t, err
+			}
+		})},
 		claiming("a turn lasts a day", func(c *hansard.Claim) { c.TTL = hansard.MaxTTL }, "turn/silent holder", "turn/granted", "exclusive/ends", "processes/turn of the dead"),
 		claiming("MaxHold is ignored", func(c *hansard.Claim) { c.MaxHold = 0 }, "turn/max hold", "lease/max hold"),
 		granting("a turn is said to be on record a seq before it is", func(_ hansard.Store, _ hansard.SessionID, t *hansard.Turn) { t.Seq-- },
