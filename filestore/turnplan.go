@@ -209,7 +209,8 @@ func (p *plan) renew(sess *session, r *request) error {
 
 // release gives up exactly one grant.
 func (p *plan) release(sess *session, r *request) error {
-	if _, err := p.holding(sess, r); err != nil {
+	t, err := p.holding(sess, r)
+	if err != nil || r.ifKept && t.instance != p.store.inst.base() {
 		return err
 	}
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnReleased}, r.turn)
