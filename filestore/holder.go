@@ -54,7 +54,7 @@ func (s *Store) look(name string, t *turnState) (sighting, error) {
 	}
 	seen := sighting{renewed: r.wall, held: r.held}
 	switch {
-	case life == givenUp, life == processGone && !t.held.Remote:
+	case life == givenUp, life == processGone && (!t.held.Remote || s.planted(plantRemoteDead)):
 		seen.state = holderDead
 	case r.flags&flagOverdue != 0:
 		seen.state = holderOverdue
@@ -143,7 +143,7 @@ func (s *Store) stoodStill(name string, t *turnState, count uint64, began time.D
 	w := l.watched[name]
 	if w != nil && w.grant == t.held.Grant && w.instance == t.instance && w.count == count {
 		w.looked = began
-		return began-w.since >= t.held.TTL
+		return began-w.since >= t.held.TTL || s.planted(plantSilentEarly) && began-w.since >= t.held.TTL/2
 	}
 	// Behind the look: a pause before it is not silence either.
 	now := s.cfg.mono()
