@@ -227,11 +227,12 @@ func (l *leases) nextCount() uint64 {
 }
 
 // dropSilent forgets leases that nobody has renewed for long: moved to another
-// process, or superseded while their holder slept. The caller holds l.mu.
+// process, or superseded while their holder slept. One with a MaxHold is remembered
+// until that is over: kept anew it would begin anew. The caller holds l.mu.
 func (s *Store) dropSilent() {
 	now := s.cfg.mono()
 	for g, h := range s.leases.held {
-		if now-h.renewed > 4*h.ttl {
+		if now-h.renewed > 4*h.ttl && (h.maxHold == 0 || s.overdue(h)) {
 			s.leases.drop(g, h)
 		}
 	}

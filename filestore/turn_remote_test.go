@@ -168,6 +168,37 @@ func TestTurnRenewedOnceMore(t *testing.T) {
 	}
 }
 
+// TestTurnMaxHoldRemembered: a holder that was silent for so long that its lease was
+// forgotten does not get a MaxHold anew.
+func TestTurnMaxHoldRemembered(t *testing.T) {
+	ctx := context.Background()
+	c := &clocked{disk: vfs.NewDisk(1)}
+	s, _ := c.open(t, "a")
+	say(t, s, "s", nil, "hello")
+	turn := take(t, s, "s", hansard.Claim{TTL: time.Second, MaxHold: time.Minute, Remote: true})
+	others := 0
+	forget := func() {
+		for range 8 { // somewhere on the way the silent ones are dropped
+			id := hansard.SessionID(fmt.Sprint("other", others))
+			others++
+			say(t, s, id, nil, "hello")
+			take(t, s, id, hansard.Claim{TTL: time.Hour})
+		}
+	}
+	c.clock += 30 * time.Second
+	forget()
+	want(t, "renew", s.Renew(ctx, "s", turn.Grant), nil)
+	c.clock += 30 * time.Second
+	want(t, "renew past MaxHold", s.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
+	c.clock += 30 * time.Second
+	forget()
+	if s.leases.held[grantOf{"s", turn.Grant}] != nil {
+		t.Fatal("the lease was not dropped")
+	}
+	want(t, "renew long past MaxHold", s.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
+	take(t, s, "s", hansard.Claim{})
+}
+
 // TestTurnRenewalInDoubt: a client goes on through another server, which can't tell
 // whether that was stored. It is not dead for that.
 func TestTurnRenewalInDoubt(t *testing.T) {
