@@ -249,11 +249,11 @@ func TestProbeAtTheEndOfTheRing(t *testing.T) {
 			heard = append(heard, what)
 		}
 		tell(a, strings.Repeat("x", 1+extra*entryAlign))
-		for i := 0; a.w.written < 2*a.ring.size; i++ {
+		for i := 0; a.w.written < 8*a.ring.size; i++ {
 			if err := a.Probe(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if i%7 == 0 {
+			if i%2 == 0 {
 				tell(b, fmt.Sprint("after ", i))
 			}
 		}
@@ -262,6 +262,9 @@ func TestProbeAtTheEndOfTheRing(t *testing.T) {
 		d.ClearRules()
 		tell(b, "behind a dead prober")
 		hears(t, b, "s", heard...)
+		if n := a.measures.rotations.Load() + b.measures.rotations.Load(); n > 0 {
+			t.Errorf("the ring was not what it should be, and was replaced %d times", n)
+		}
 		d.PowerCut(vfs.Cut{})
 		hears(t, openSim(t, d.Process("after"), 3), "s", heard...)
 	}
