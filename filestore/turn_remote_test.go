@@ -61,6 +61,29 @@ func TestTurnRemoteOutlives(t *testing.T) {
 	}
 }
 
+// TestTurnRemoteCopied: in a copy of the store, and where a log was copied to, a remote
+// turn is held by nobody who could renew it there, and is had after its TTL.
+func TestTurnRemoteCopied(t *testing.T) {
+	c := &clocked{disk: vfs.NewDisk(1)}
+	server, _ := c.open(t, "server")
+	say(t, server, "s", nil, "hello")
+	one := take(t, server, "s", hansard.Claim{TTL: time.Minute, Remote: true, Exclusive: true})
+	log, _ := c.disk.CacheBytes(logPath("s"))
+	alone := vfs.NewDisk(2)
+	first := &clocked{disk: alone}
+	s, _ := first.open(t, "first")
+	say(t, s, "another", nil, "hello")
+	want(t, "close", errors.Join(s.Close(), putLog(alone, "s", log)), nil)
+	for _, copied := range []*clocked{{disk: c.disk.Clone(), seed: 10}, {disk: alone, seed: 10}} {
+		s, _ := copied.open(t, "later")
+		say(t, s, "s", hansard.ErrHeld, "kept out")
+		copied.clock += time.Minute
+		say(t, s, "s", nil, "past it")
+		take(t, s, "s", hansard.Claim{})
+	}
+	sayUnder(t, server, "s", one.Grant, nil, "as if nothing had happened, for it has not")
+}
+
 // TestTurnRemoteWaiter: who waits in another process has the turn of a client that
 // died with its server after its TTL, and at most another TTL and a look later.
 func TestTurnRemoteWaiter(t *testing.T) {
