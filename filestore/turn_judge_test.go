@@ -139,7 +139,9 @@ func (w *turnWorld) examine() error {
 		if err := w.diedBefore(&e); err != nil {
 			return err
 		}
-		w.countEnd(&e)
+		if err := w.endedBy(&e); err != nil {
+			return err
+		}
 	}
 	for seq := range w.acked {
 		return fmt.Errorf("seq %d was acknowledged and is not there", seq)
@@ -175,16 +177,24 @@ func (w *turnWorld) examine() error {
 	return s.Close()
 }
 
-// countEnd counts the turns that a writer ended.
-func (w *turnWorld) countEnd(e *hansard.Event) {
+// endedBy counts the turns that a writer ended, and tells of one that was released by
+// nobody who might.
+func (w *turnWorld) endedBy(e *hansard.Event) error {
 	var r hansard.TurnRecord
+	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || !r.Ends() {
+		return nil
+	}
+	seen := w.grants[e.Turn]
 	switch {
-	case e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || r.Change != hansard.TurnEnded:
+	case r.Change == hansard.TurnReleased && seen != nil && seen.keeper != nil && !seen.givenUp:
+		return fmt.Errorf("seq %d: %s was released, though %s kept it alive", e.Seq, e.Turn, seen.keeper.p.Name())
+	case r.Change == hansard.TurnReleased:
 	case r.Why == holderDead:
 		w.counts.endedDead.Add(1)
 	default:
 		w.counts.endedSilent.Add(1)
 	}
+	return nil
 }
 
 // diedBefore checks that a holder that was called dead was so, when the one who
