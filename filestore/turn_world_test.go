@@ -166,7 +166,7 @@ func (w *turnWorld) disturb(op vfs.Op) {
 	switch r := w.rng.IntN(1000); {
 	case r < w.chaos.stop:
 		k.p.Stop()
-		k.resume = w.clock + time.Duration(w.rng.IntN(800))*time.Millisecond
+		k.resume = w.clock + time.Duration(1+w.rng.IntN(800))*time.Millisecond // never 0, which is not stopped
 		w.counts.stops.Add(1)
 	case r < w.chaos.stop+w.chaos.kill:
 		k.end()
