@@ -33,6 +33,8 @@ type watched struct {
 	instance string
 	count    uint64
 	since    time.Duration // of our own clock
+	looked   time.Duration // and when it was last looked at
+	ttl      time.Duration
 }
 
 // look tells what became of the holder of a turn. No clock but this process's own
@@ -52,7 +54,7 @@ func (s *Store) look(name string, t *turnState) (sighting, error) {
 	}
 	seen := sighting{renewed: r.wall, held: r.held}
 	switch {
-	case life == givenUp, life == processGone && !t.held.Remote:
+	case life == givenUp, life == processGone && (!t.held.Remote || s.planted(plantRemoteDead)):
 		seen.state = holderDead
 	case r.flags&flagOverdue != 0:
 		seen.state = holderOverdue
@@ -140,12 +142,30 @@ func (s *Store) stoodStill(name string, t *turnState, count uint64, began time.D
 	defer l.mu.Unlock()
 	w := l.watched[name]
 	if w != nil && w.grant == t.held.Grant && w.instance == t.instance && w.count == count {
-		return began-w.since >= t.held.TTL
-	}
-	if l.watched == nil || len(l.watched) > maxSessions {
-		l.watched = map[string]*watched{}
+		w.looked = began
+		return began-w.since >= t.held.TTL || s.planted(plantSilentEarly) && began-w.since >= t.held.TTL/2
 	}
 	// Behind the look: a pause before it is not silence either.
-	l.watched[name] = &watched{grant: t.held.Grant, instance: t.instance, count: count, since: s.cfg.mono()}
+	now := s.cfg.mono()
+	l.dropWatches(now)
+	l.watched[name] = &watched{grant: t.held.Grant, instance: t.instance, count: count, since: now, looked: now, ttl: t.held.TTL}
 	return false
+}
+
+// dropWatches forgets what nobody has looked at for long, when there is much of it.
+// What is looked at stays, however much: else, with many who wait, nobody would ever
+// have watched for long enough. The caller holds l.mu.
+func (l *leases) dropWatches(now time.Duration) {
+	if l.watched == nil {
+		l.watched, l.watches = map[string]*watched{}, maxSessions
+	}
+	if len(l.watched) < l.watches {
+		return
+	}
+	for name, w := range l.watched {
+		if now-w.looked > 4*w.ttl {
+			delete(l.watched, name)
+		}
+	}
+	l.watches = max(maxSessions, 2*len(l.watched))
 }

@@ -20,8 +20,8 @@ import (
 //
 //	record  key u64 | value u64 | held u64 | wall u64 | kind u8 | flags u8 | 2 zeros | crc u32
 //
-// A lease has the nonce of its grant as its key, the count of its renewals as its
-// value, how many milliseconds it was held when it was last renewed, and when that
+// A lease has the nonce of its grant as its key, a count that grows with each renewal
+// as its value, how many milliseconds it was held when it was last renewed, and when that
 // was, for people. A waiter has the mark of its session and its ticket.
 
 const (
@@ -137,6 +137,10 @@ type leases struct {
 	held    map[grantOf]*lease
 	waiting map[string]int      // slots of announced waiters, by session
 	watched map[string]*watched // by session
+	watches int                 // how many of them may be before the old ones are dropped
+	// renewals counts those of all leases: a lease that is dropped and kept anew
+	// must not show a count that somebody saw of it long ago.
+	renewals uint64
 }
 
 // nonceOf is the random part of a grant, which no two grants share.
@@ -190,13 +194,13 @@ func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) e
 	}
 	now := s.cfg.mono()
 	h := &lease{ttl: t.TTL, maxHold: t.MaxHold, remote: t.Remote, began: now - already, renewed: now}
-	h.record = tableRecord{kind: kindLease, key: nonceOf(t.Grant), value: 1, held: already, wall: hansard.Now()}
+	h.record = tableRecord{kind: kindLease, key: nonceOf(t.Grant), value: l.nextCount(), held: already, wall: hansard.Now()}
 	g := grantOf{name, t.Grant}
 	var err error
 	if old := l.held[g]; old != nil {
 		// It moved away and comes back: two records of one grant would be
 		// one that is renewed and one that stands still.
-		h.slot, h.record.value = old.slot, old.record.value+1
+		h.slot = old.slot
 		err = l.write(h.slot, &h.record)
 		old.stop()
 	} else {
@@ -215,12 +219,20 @@ func (s *Store) keepAlive(name string, t *hansard.Turn, already time.Duration) e
 	return nil
 }
 
+// nextCount is the count of a renewal: no two of this process have the same. The
+// caller holds l.mu.
+func (l *leases) nextCount() uint64 {
+	l.renewals++
+	return l.renewals
+}
+
 // dropSilent forgets leases that nobody has renewed for long: moved to another
-// process, or superseded while their holder slept. The caller holds l.mu.
+// process, or superseded while their holder slept. One with a MaxHold is remembered
+// until that is over: kept anew it would begin anew. The caller holds l.mu.
 func (s *Store) dropSilent() {
 	now := s.cfg.mono()
 	for g, h := range s.leases.held {
-		if now-h.renewed > 4*h.ttl {
+		if now-h.renewed > 4*h.ttl && (h.maxHold == 0 || s.overdue(h)) {
 			s.leases.drop(g, h)
 		}
 	}
@@ -256,7 +268,7 @@ func (s *Store) lapsed(g grantOf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.held[g]
-	if h == nil || s.overdue(h) {
+	if h == nil || s.closed.Load() || s.overdue(h) {
 		return
 	}
 	h.record.held = s.cfg.mono() - h.began
@@ -299,7 +311,7 @@ func (s *Store) renewOwn(name string, id hansard.SessionID, grant hansard.Grant)
 		return true, overdueError(id, grant, h.maxHold)
 	}
 	now := s.cfg.mono()
-	h.record.value++
+	h.record.value = l.nextCount()
 	h.record.held, h.record.wall = now-h.began, hansard.Now()
 	if err := l.write(h.slot, &h.record); err != nil {
 		return true, err
@@ -336,12 +348,12 @@ func (s *Store) keeps(instance string) (bool, error) {
 	return inst.registered(s.fs)
 }
 
-// stopAll is the end of all leases, with the process.
+// stopAll ends what is done for the leases, with the process. They stay known: who is
+// in the commit just now must not take the holders of remote turns for dead.
 func (l *leases) stopAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.held {
 		h.stop()
 	}
-	l.held = nil
 }

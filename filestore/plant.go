@@ -27,6 +27,8 @@ const (
 	plantErrorIsDead         // take an error of looking at a holder for his death
 	plantGrantEarly          // answer a grant before it is durable
 	plantLeaseLate           // write a lease after its grant
+	plantRemoteDead          // take the death of a server for that of its client
+	plantSilentEarly         // call a holder silent before its TTL is over
 	plantCount
 )
 

@@ -20,7 +20,8 @@ var plantNames = map[plant]string{
 	plantLostLockFile: "lock file removed",
 	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
 	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
-	plantNoCatchup: "late rotation not caught up with",
+	plantNoCatchup:  "late rotation not caught up with",
+	plantRemoteDead: "client dead with its server", plantSilentEarly: "silent too early",
 }
 
 // TestSimPlanted defends the simulation itself: each bug that is put in on
@@ -48,7 +49,7 @@ func hunt(p plant) error {
 		return tornCopy(p)
 	case plantFenceByNumber:
 		return restoredLog(p)
-	case plantNoFence, plantErrorIsDead, plantLeaseLate:
+	case plantNoFence, plantErrorIsDead, plantLeaseLate, plantRemoteDead, plantSilentEarly:
 		disasters = append(disasters, huntTurns)
 	case plantHeldEarly:
 		disasters = append(disasters, huntTold)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -231,5 +232,70 @@ func TestProbeNotDurable(t *testing.T) {
 	defer b.unlockW()
 	if b.w.applied >= b.w.written || b.w.applied != b.lim {
 		t.Errorf("written %d, applied %d, durable %d", b.w.written, b.w.applied, b.lim)
+	}
+}
+
+// TestProbeAtTheEndOfTheRing: probes and entries cross the end of the ring at every
+// alignment there is, and whoever reads it afterwards, a process beside or one after a
+// crash, finds the same.
+func TestProbeAtTheEndOfTheRing(t *testing.T) {
+	for extra := range entryHeader / entryAlign {
+		d := vfs.NewDisk(1)
+		p := d.Process("a")
+		a, b := openSim(t, p, 1), openSim(t, d.Process("b"), 2)
+		var heard []string
+		tell := func(s *Store, what string) {
+			say(t, s, "s", nil, "%s", what)
+			heard = append(heard, what)
+		}
+		tell(a, strings.Repeat("x", 1+extra*entryAlign))
+		for i := 0; a.w.written < 8*a.ring.size; i++ {
+			if err := a.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				tell(b, fmt.Sprint("after ", i))
+			}
+		}
+		d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journalName}, 0)
+		_ = a.Probe(t.Context()) // and dies before its sync
+		d.ClearRules()
+		tell(b, "behind a dead prober")
+		hears(t, b, "s", heard...)
+		if n := a.measures.rotations.Load() + b.measures.rotations.Load(); n > 0 {
+			t.Errorf("the ring was not what it should be, and was replaced %d times", n)
+		}
+		d.PowerCut(vfs.Cut{})
+		hears(t, openSim(t, d.Process("after"), 3), "s", heard...)
+	}
+}
+
+// TestProbeLeavesItClean: a store that was only probed has nothing to checkpoint twice,
+// and is left clean.
+func TestProbeLeavesItClean(t *testing.T) {
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	say(t, s, "s", nil, "one")
+	want(t, "checkpoint", s.checkpoint(true), nil)
+	for range 3 {
+		want(t, "probe", s.Probe(t.Context()), nil)
+	}
+	want(t, "checkpoint", s.checkpoint(true), nil)
+	if s.w.start != s.w.written || len(s.dirty) != 0 || len(s.pending) != 0 {
+		t.Errorf("start %d, written %d, %d logs dirty, %d entries pending", s.w.start, s.w.written, len(s.dirty), len(s.pending))
+	}
+	before := s.Measures()["journal_syncs_total"]
+	want(t, "checkpoint of nothing", s.checkpoint(true), nil)
+	if now := s.Measures()["journal_syncs_total"]; now != before {
+		t.Errorf("a checkpoint of nothing synced the journal")
+	}
+	want(t, "probe", s.Probe(t.Context()), nil)
+	want(t, "close", s.Close(), nil)
+	f, err := d.Process("b").Open(journalName, vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slots, _, best, err := readSlots(f); err != nil || !leftClean(slots, best) {
+		t.Errorf("it is not left clean: %+v, %v", slots, err)
 	}
 }

@@ -41,6 +41,7 @@ type request struct {
 	bodies [][]byte // the events' lines, but for what the commit adds
 	inbox  bool     // an exclusive turn lets it in
 	claim  *hansard.Claim
+	ifKept bool          // of opRelease: only if it is this process that keeps the turn
 	part   *hansard.Part // of opImport
 	left   []int         // and how many lines of their batches follow its lines
 	size   int           // more than its lines take

@@ -137,7 +137,9 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	r := &request{op: opRenew, id: id, name: name, turn: g}
 	r.size = turnSize(r) + len(t.held.Holder.String())*6 + len(t.held.Reason)*6
 	if _, err := s.submit(ctx, r); err != nil {
-		if errors.Is(err, hansard.ErrUnknown) || errors.Is(err, hansard.ErrFenced) {
+		// Where the outcome is open the lease stays: without it a holder that
+		// lives, and asks again, would be taken for dead meanwhile.
+		if errors.Is(err, hansard.ErrFenced) {
 			s.giveUp(name, g)
 		}
 		return err
@@ -171,7 +173,8 @@ func releaseOf(id hansard.SessionID, g hansard.Grant) *request {
 }
 
 // releaseAll gives up the turns this process holds itself, in one group, before it
-// goes. Those it keeps for others they may go on with through another process.
+// goes. Those it keeps for others they may go on with through another process; those
+// that another process keeps by now are not its own any more.
 // What can't be recorded ends all the same: with the process.
 func (s *Store) releaseAll(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -179,7 +182,9 @@ func (s *Store) releaseAll(patience time.Duration) {
 	var all []*request
 	for _, g := range s.leases.own() {
 		if id, ok := decodeName(g.name); ok {
-			all = append(all, releaseOf(id, g.grant))
+			r := releaseOf(id, g.grant)
+			r.ifKept = true
+			all = append(all, r)
 		}
 	}
 	if len(all) > 0 {

@@ -16,7 +16,11 @@ import (
 // corpseHolds tells of a claim that was kept waiting by the dead.
 func (k *turnProc) corpseHolds(g hansard.Grant, asked, wait time.Duration) {
 	seen := k.w.grants[g]
-	if seen == nil || seen.keeper == nil || !seen.keeper.gone || seen.turn.Remote {
+	if seen == nil || seen.keeper == nil || !seen.keeper.gone {
+		return
+	}
+	if seen.turn.Remote {
+		k.w.counts.outlived.Add(1)
 		return
 	}
 	dead := seen.keeper.died
@@ -25,46 +29,82 @@ func (k *turnProc) corpseHolds(g hansard.Grant, asked, wait time.Duration) {
 	}
 }
 
-// tookWell checks, against what is known outside of the store, why a turn was
-// taken from its holder.
-func (k *turnProc) tookWell(g *grantSeen, c hansard.Claim) {
-	var r hansard.TurnRecord
-	for e, err := range k.s.Read(context.Background(), turnSession, hansard.Range{After: g.turn.Seq - 1, Limit: 1}) {
+// renewals is when the grants were last renewed, as far as that is over now: a look
+// from now on must see it.
+func (w *turnWorld) renewals() map[hansard.Grant]time.Duration {
+	at := make(map[hansard.Grant]time.Duration, len(w.grants))
+	for g, seen := range w.grants {
+		at[g] = seen.renewed
+	}
+	return at
+}
+
+// recordAt reads what an event says about the turn, if it is about the turn.
+func (k *turnProc) recordAt(seq hansard.Seq) (g hansard.Grant, r hansard.TurnRecord) {
+	for e, err := range k.s.Read(context.Background(), turnSession, hansard.Range{After: seq - 1, Limit: 1}) {
 		if err != nil {
 			k.unexpected("read", err, hansard.ErrDamaged)
-			return
-		}
-		if e.Turn != g.turn.Grant || json.Unmarshal(e.Data, &r) != nil || !r.Grants() {
-			k.fail("seq %d does not record grant %s: %s", g.turn.Seq, g.turn.Grant, e.Data)
+		} else if e.Kind == hansard.KindTurn && json.Unmarshal(e.Data, &r) == nil {
+			g = e.Turn
 		}
 	}
-	from, w := k.w.grants[r.From], k.w
+	return g, r
+}
+
+// tookWell checks why a turn was taken from its holder. renewals is from when it was
+// asked for.
+func (k *turnProc) tookWell(g *grantSeen, renewals map[hansard.Grant]time.Duration) {
+	at, r := k.recordAt(g.turn.Seq)
+	if !k.p.Dead() && (at != g.turn.Grant || !r.Grants()) {
+		k.fail("seq %d does not record grant %s but %s: %+v", g.turn.Seq, g.turn.Grant, at, r)
+	}
 	if r.Why != "" {
-		w.counts.taken.Add(1)
+		k.w.counts.taken.Add(1)
 	}
 	if r.Why == hansard.TurnStolen {
-		w.counts.stolen.Add(1)
+		k.w.counts.stolen.Add(1)
 	}
+	k.judge(r.From, r.Why, renewals)
+}
+
+// endedWell checks why a turn was ended by somebody who wrote behind it.
+func (k *turnProc) endedWell(seq hansard.Seq, renewals map[hansard.Grant]time.Duration) {
+	if seq == 0 {
+		return
+	}
+	if g, r := k.recordAt(seq); r.Change == hansard.TurnEnded {
+		k.judge(g, r.Why, renewals)
+	}
+}
+
+// judge checks, against what is known outside of the store, what somebody found of
+// the holder of a turn.
+func (k *turnProc) judge(g hansard.Grant, why string, renewals map[hansard.Grant]time.Duration) {
+	w := k.w
+	from := w.grants[g]
 	if from == nil || w.chaos.jump > 0 {
 		return
 	}
-	switch r.Why {
+	before, known := renewals[g]
+	if !known {
+		before = from.asked
+	}
+	switch why {
 	case holderDead:
 		if from.keeper != nil && !from.keeper.gone && !from.givenUp {
-			k.fail("%s was taken from a holder that lives and was called dead", r.From)
+			k.fail("%s was ended under a holder that lives and was called dead", g)
 		}
-		if from.turn.Remote && !from.givenUp && w.clock-from.renewed < from.turn.TTL {
-			k.fail("%s was taken because a process died that its holder was not, %v after its renewal", r.From, w.clock-from.renewed)
+		if from.turn.Remote && !from.givenUp && w.clock-before < from.turn.TTL {
+			k.fail("%s was ended because a process died that its holder was not, %v after its renewal", g, w.clock-before)
 		}
 	case holderSilent:
-		// A renewal may have crossed the look that found silence.
-		crossed := w.chaos.stop > 0 || from.renewed == w.clock
-		if w.clock-from.renewed < from.turn.TTL && !crossed {
-			k.fail("%s was called silent %v after its renewal, its TTL is %v", r.From, w.clock-from.renewed, from.turn.TTL)
+		// A later renewal may have crossed the look that found silence.
+		if w.clock-before < from.turn.TTL {
+			k.fail("%s was called silent %v after its renewal, its TTL is %v", g, w.clock-before, from.turn.TTL)
 		}
 	case holderOverdue:
 		if w.clock-from.asked < from.turn.MaxHold {
-			k.fail("%s was called overdue after %v of %v", r.From, w.clock-from.asked, from.turn.MaxHold)
+			k.fail("%s was called overdue after %v of %v", g, w.clock-from.asked, from.turn.MaxHold)
 		}
 	}
 }
@@ -73,7 +113,9 @@ func (k *turnProc) tookWell(g *grantSeen, c hansard.Claim) {
 // nobody can hold any more.
 func (w *turnWorld) examine() error {
 	ctx := context.Background()
-	s, err := openOn(w.disk.Process("after"), w.seed+77, simRing)
+	cfg := simConfig(w.seed+77, simRing)
+	cfg.mono = func() time.Duration { return w.clock }
+	s, err := open(w.disk.Process("after"), Options{LockWait: time.Hour}, cfg)
 	if err != nil {
 		return err
 	}
@@ -97,6 +139,9 @@ func (w *turnWorld) examine() error {
 		if err := w.diedBefore(&e); err != nil {
 			return err
 		}
+		if err := w.endedBy(&e); err != nil {
+			return err
+		}
 	}
 	for seq := range w.acked {
 		return fmt.Errorf("seq %d was acknowledged and is not there", seq)
@@ -111,11 +156,18 @@ func (w *turnWorld) examine() error {
 			return fmt.Errorf("verify: %+v, %v", f, err)
 		}
 	}
-	var claim hansard.Claim
-	if grants.Current != nil && grants.Current.Remote {
-		claim.Steal = "its holder is not known to be gone"
+	if held := grants.Current; held != nil && held.Remote {
+		// Its holder is not known to be gone before nobody has renewed it for its TTL.
+		for range 3 {
+			if _, err := s.Acquire(ctx, turnSession, hansard.Claim{}); !errors.Is(err, hansard.ErrHeld) {
+				return fmt.Errorf("acquire of a turn whose client may live: %v", err)
+			}
+			w.clock += held.TTL / 3
+		}
+		w.clock += held.TTL / 3
+		w.counts.watched.Add(1)
 	}
-	t, err := s.Acquire(ctx, turnSession, claim)
+	t, err := s.Acquire(ctx, turnSession, hansard.Claim{})
 	if err != nil {
 		return fmt.Errorf("acquire after it all: %w", err)
 	}
@@ -123,6 +175,26 @@ func (w *turnWorld) examine() error {
 		return fmt.Errorf("grant %s follows %s", t.Grant, grants.Last)
 	}
 	return s.Close()
+}
+
+// endedBy counts the turns that a writer ended, and tells of one that was released by
+// nobody who might.
+func (w *turnWorld) endedBy(e *hansard.Event) error {
+	var r hansard.TurnRecord
+	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || !r.Ends() {
+		return nil
+	}
+	seen := w.grants[e.Turn]
+	switch {
+	case r.Change == hansard.TurnReleased && seen != nil && seen.keeper != nil && !seen.givenUp:
+		return fmt.Errorf("seq %d: %s was released, though %s kept it alive", e.Seq, e.Turn, seen.keeper.p.Name())
+	case r.Change == hansard.TurnReleased:
+	case r.Why == holderDead:
+		w.counts.endedDead.Add(1)
+	default:
+		w.counts.endedSilent.Add(1)
+	}
+	return nil
 }
 
 // diedBefore checks that a holder that was called dead was so, when the one who

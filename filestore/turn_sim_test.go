@@ -39,12 +39,10 @@ func TestTurnSchedules(t *testing.T) {
 			all.add(&w.counts)
 		}
 	})
-	t.Logf("%d grants, %d taken of which %d stolen, %d moved, %d fenced, %d held; %d stops, %d kills", all.grants.Load(), all.taken.Load(),
-		all.stolen.Load(), all.moved.Load(), all.fenced.Load(), all.held.Load(), all.stops.Load(), all.kills.Load())
-	for what, n := range map[string]*atomic.Int64{"grant": &all.grants, "take-over": &all.taken, "move": &all.moved, "fenced write": &all.fenced,
-		"refusal": &all.held, "stop": &all.stops, "kill": &all.kills} {
-		if n.Load() < 100 {
-			t.Errorf("only %d times there was a %s", n.Load(), what)
+	for what, n := range all.each() {
+		t.Logf("%6d × %s", n.Load(), what)
+		if n.Load() < int64(scale(100)) {
+			t.Errorf("only %d times: %s", n.Load(), what)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (k *turnProc) holdTurn() {
 // acquire claims the turn and checks what it was told.
 func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
 	w := k.w
-	asked, newest := w.clock, w.newest
+	asked, newest, renewals := w.clock, w.newest, w.renewals()
 	t, err := k.s.Acquire(context.Background(), turnSession, c)
 	var held *hansard.HeldError
 	if errors.As(err, &held) && !k.p.Dead() {
@@ -86,7 +86,7 @@ func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
 		k.fail("grant %s was given, though %d was before", t.Grant, newest)
 	}
 	g := &grantSeen{turn: t, keeper: k, asked: asked, renewed: asked, answered: w.clock}
-	k.tookWell(g, c)
+	k.tookWell(g, renewals)
 	for old, seen := range w.grants {
 		if old.Number() < t.Grant.Number() {
 			seen.void = true
@@ -105,7 +105,7 @@ func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 	e := text("%s.%d", k.p.Name(), k.tag)
 	e.Inbox = inbox
 	seen := k.w.grants[g]
-	void, asked := seen != nil && seen.void, k.w.clock
+	void, asked, renewals := seen != nil && seen.void, k.w.clock, k.w.renewals()
 	r, err := k.s.Append(context.Background(), turnSession, hansard.Batch{Turn: g, Events: []hansard.Event{e}})
 	var held *hansard.HeldError
 	switch {
@@ -114,6 +114,9 @@ func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 	case err == nil:
 		e.Turn = g
 		k.w.acked[r.First] = e
+		if g == "" && !inbox {
+			k.endedWell(r.First-1, renewals)
+		}
 	case errors.Is(err, hansard.ErrFenced) && g != "":
 		k.w.counts.fenced.Add(1)
 		if seen != nil {
@@ -127,7 +130,7 @@ func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 	return err == nil
 }
 
-func (k *turnProc) plain() { k.append("", k.rng.IntN(2) == 0) }
+func (k *turnProc) plain() { k.append("", k.rng.IntN(4) == 0) }
 
 // useOld writes under a grant of any time, or releases it.
 func (k *turnProc) useOld() {
@@ -146,7 +149,7 @@ func (k *turnProc) useOld() {
 
 // renew renews a grant and says whether it is still held.
 func (k *turnProc) renew(g *grantSeen) bool {
-	void, asked := g.void, k.w.clock
+	void, asked, before := g.void, k.w.clock, g.keeper
 	if g.keeper != k {
 		g.keeper, g.moved = nil, true // until we know
 	}
@@ -160,6 +163,9 @@ func (k *turnProc) renew(g *grantSeen) bool {
 	case err == nil:
 		if g.keeper != k {
 			k.w.counts.moved.Add(1)
+		}
+		if g.turn.Remote && before != nil && before != k && before.gone {
+			k.w.counts.continued.Add(1)
 		}
 		if g.keeper, g.renewed = k, asked; g.crowd > 1 {
 			g.keeper = nil

@@ -38,12 +38,27 @@ type turnWorld struct {
 type turnChaos struct{ stop, kill, fault, jump int }
 
 // turnCounts is what happened in a world, to see that it was not nothing.
-type turnCounts struct{ grants, fenced, taken, stolen, moved, stops, kills, held atomic.Int64 }
+type turnCounts struct {
+	grants, fenced, taken, stolen, moved, stops, kills, held atomic.Int64
+	// outlived: a remote turn kept somebody out whose process was dead, and continued:
+	// its holder went on through another one; watched: it was had at last.
+	outlived, continued, watched atomic.Int64
+	// An exclusive turn was ended by a writer: of the dead, and of the silent or overdue.
+	endedDead, endedSilent atomic.Int64
+}
+
+// each are the counts by the names they have in a report.
+func (c *turnCounts) each() map[string]*atomic.Int64 {
+	return map[string]*atomic.Int64{"grant": &c.grants, "fenced write": &c.fenced, "take-over": &c.taken, "steal": &c.stolen, "move": &c.moved,
+		"stop": &c.stops, "kill": &c.kills, "refusal": &c.held, "refusal for a client of a dead server": &c.outlived,
+		"client that left a dead server": &c.continued, "client that never came back": &c.watched,
+		"end of an exclusive turn of the dead": &c.endedDead, "end of an exclusive turn of the silent": &c.endedSilent}
+}
 
 func (c *turnCounts) add(o *turnCounts) {
-	for _, p := range [][2]*atomic.Int64{{&c.grants, &o.grants}, {&c.fenced, &o.fenced}, {&c.taken, &o.taken}, {&c.stolen, &o.stolen},
-		{&c.moved, &o.moved}, {&c.stops, &o.stops}, {&c.kills, &o.kills}, {&c.held, &o.held}} {
-		p[0].Add(p[1].Load())
+	to := c.each()
+	for what, n := range o.each() {
+		to[what].Add(n.Load())
 	}
 }
 
@@ -151,7 +166,7 @@ func (w *turnWorld) disturb(op vfs.Op) {
 	switch r := w.rng.IntN(1000); {
 	case r < w.chaos.stop:
 		k.p.Stop()
-		k.resume = w.clock + time.Duration(w.rng.IntN(800))*time.Millisecond
+		k.resume = w.clock + time.Duration(1+w.rng.IntN(800))*time.Millisecond // never 0, which is not stopped
 		w.counts.stops.Add(1)
 	case r < w.chaos.stop+w.chaos.kill:
 		k.end()

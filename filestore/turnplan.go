@@ -187,6 +187,9 @@ func (p *plan) renew(sess *session, r *request) error {
 		if ok, err := p.store.renewOwn(sess.name, r.id, r.turn); ok {
 			return err
 		}
+		if maxHold := t.held.MaxHold; maxHold > 0 {
+			return overdueError(r.id, r.turn, maxHold) // else it would not have been forgotten
+		}
 		return p.store.keepAlive(sess.name, t.held, 0) // it was given up, and nobody took it
 	}
 	seen, err := p.store.look(sess.name, t)
@@ -209,7 +212,8 @@ func (p *plan) renew(sess *session, r *request) error {
 
 // release gives up exactly one grant.
 func (p *plan) release(sess *session, r *request) error {
-	if _, err := p.holding(sess, r); err != nil {
+	t, err := p.holding(sess, r)
+	if err != nil || r.ifKept && t.instance != p.store.inst.base() {
 		return err
 	}
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnReleased}, r.turn)

@@ -1,0 +1,59 @@
+package filestore
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"hansard"
+)
+
+// TestQueueLoneWriter: who comes while a lone writer leads is led by somebody, and
+// when nobody is left nobody leads.
+func TestQueueLoneWriter(t *testing.T) {
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	batch := hansard.Batch{Events: []hansard.Event{text("one")}}
+	write := func(ctx context.Context) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Append(ctx, "s", batch)
+			done <- err
+		}()
+		return done
+	}
+	until := func(what func(q *queue) bool) {
+		for q := &s.queue; ; runtime.Gosched() {
+			q.mu.Lock()
+			ok := what(q)
+			q.mu.Unlock()
+			if ok {
+				return
+			}
+		}
+	}
+	for _, ctx := range []context.Context{context.Background(), t.Context()} {
+		s.syncMu.Lock() // the lone writer stands before its sync
+		first := write(context.Background())
+		until(func(q *queue) bool { return q.leading && len(q.waiting) == 0 })
+		second, third := write(ctx), write(ctx)
+		until(func(q *queue) bool { return len(q.waiting) == 2 })
+		s.syncMu.Unlock()
+		for i, done := range []<-chan error{first, second, third} {
+			if err := <-done; err != nil {
+				t.Errorf("writer %d: %v", i, err)
+			}
+		}
+		until(func(q *queue) bool { return !q.leading && len(q.waiting) == 0 })
+	}
+	say(t, s, "s", nil, "and the next one leads again")
+	want(t, "close", s.Close(), nil) // it waits for all who lead
+}
+
+// TestQueueLetJoin: a leader waits for nobody who does not come.
+func TestQueueLetJoin(t *testing.T) {
+	for _, waiting := range []int{0, 1, 5} {
+		q := &queue{waiting: make([]*request, waiting)}
+		q.letJoin(3)
+	}
+}
