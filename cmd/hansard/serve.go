@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,6 +92,16 @@ func (o *serveOptions) check() error {
 	}
 	if (o.cert == "") != (o.key == "") {
 		return &usageError{"a certificate needs its key", "give both --tls-cert and --tls-key"}
+	}
+	if o.cert != "" {
+		if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+			return &usageError{"the certificate can't be used: " + err.Error(), "both are PEM files: a certificate, and the private key it was made for"}
+		}
+	}
+	for _, host := range o.hosts {
+		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsAny(host, ":/[]@ ")) {
+			return &usageError{fmt.Sprintf("--host: %q is not a name", host), "write a.example, without http:// and without a port"}
+		}
 	}
 	if o.token != "" {
 		if err := httpd.CheckToken(o.token); err != nil {
