@@ -213,6 +213,13 @@ func accessCases() []accessCase {
 		"twice": `{"events":[{"data":1}],"events":[{"data":1}]}`, "negative": `{"events":[{"data":1}],"expect":-1}`, "kind of the store": `{"events":[{"data":1,"kind":"turn"}]}`, "a NUL": `{"events":[{"data":1,"role":"\u0000"}]}`} {
 		add("append "+what, "POST", "/v1/sessions/s/events", body, 422, "invalid")
 	}
+	for path, method := range map[string]string{"/v1/sessions": "POST", "/v1/sessions/s": "PATCH", "/v1/sessions/s/turn": "POST"} {
+		for body, want := range map[string]int{"null": 400, `[]`: 400, "": 400, `{} {}`: 400, `{"labels":}`: 400, `{"label":"a","label":"b"}`: 422, `{"Title":"t"}`: 422, `{"extra":1}`: 422} {
+			add("body "+body, method, path, body, want, map[int]string{400: "malformed", 422: "invalid"}[want], "Content-Type", "application/json")
+		}
+		add("body and a parameter", method, path+"?label=x", `{}`, 422, "invalid")
+	}
+	add("query of the turn", "GET", "/v1/sessions/s/turn?wait_ms=1", "", 422, "invalid")
 	for body, want := range map[string]int{"": 400, `[]`: 400, `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1]}`: 400, `{}`: 422, `{"created":"yesterday"}`: 422, `{"created":"2026-01-02T03:04:05Z","id":"s"}`: 422,
 		`{"created":"2026-01-02T03:04:05Z","keys":{}}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"k","first":1,"last":1}]}`: 422,
 		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"kind":"k","data":1}]}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"` + strings.Repeat("k", 257) + `"}]}`: 413,

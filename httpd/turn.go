@@ -116,6 +116,9 @@ func (s *Server) releaseTurn(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
 	t, err := s.store.Turn(r.Context(), sessionID(r))
 	if err != nil {
 		return err
