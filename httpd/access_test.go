@@ -260,6 +260,9 @@ func accessCases() []accessCase {
 	}
 	add("key over the limit", "POST", "/v1/sessions/s/events", oneEvent, 413, "too-large", "Idempotency-Key", strings.Repeat("k", 257))
 	add("key of another than the body", "POST", "/v1/sessions/s/events", `{"events":[{"data":1}],"key":"a"}`, 422, "invalid", "Idempotency-Key", "b")
+	add("key of a session without an id", "POST", "/v1/sessions", `{}`, 422, "invalid", "Idempotency-Key", "k")
+	add("key of a session with an id", "POST", "/v1/sessions", `{"id":"keyed"}`, 201, "", "Idempotency-Key", "k")
+	add("the same again", "POST", "/v1/sessions", `{"id":"keyed"}`, 409, "exists", "Idempotency-Key", "k")
 	add("Last-Event-ID of a word", "GET", "/v1/sessions/s/events/stream", "", 422, "invalid", "Last-Event-ID", "x")
 	// What is not there.
 	for _, r := range apiRoutes {
