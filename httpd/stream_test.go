@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/wire"
 	"hansard/memstore"
 )
 
@@ -172,4 +174,50 @@ func TestStreamCatchUp(t *testing.T) {
 	}
 	first.events(total, 2*total)
 	late.events(0, 2*total)
+}
+
+// waitless is a store that can't be waited on.
+type waitless struct{ hansard.Store }
+
+func (waitless) Wait(context.Context, hansard.SessionID, hansard.Seq) error {
+	return errors.New("open /home/lovelace/s: too many open files")
+}
+
+// TestFollowFails: what goes wrong while somebody follows is in the log, under the
+// name that the follower is told.
+func TestFollowFails(t *testing.T) {
+	v := serve(t, waitless{memstore.New()})
+	v.say("s", "one")
+	told := func(how, problem string) {
+		t.Helper()
+		var p wire.Problem
+		if err := json.Unmarshal([]byte(problem), &p); err != nil || p.Type != "/problems/internal" {
+			t.Fatalf("%s: %s, %v", how, problem, err)
+		}
+		name, ok := strings.CutPrefix(p.Instance, "urn:uuid:")
+		want := "request=" + name + ` type=/problems/internal error="open (a file): too many open files"`
+		if log := v.log.String(); !ok || !strings.Contains(log, want) {
+			t.Errorf("%s: %s is not in the log: %s", how, want, log)
+		}
+	}
+	c := v.stream("s", "", "1")
+	for {
+		e, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.event == "problem" {
+			told("a stream", e.data)
+			break
+		}
+	}
+	k := v.socket("reader")
+	k.send(`{"op":"follow","session":"s","after":1}`)
+	k.next("following")
+	_, text, err := k.Conn.Read(k.ctx)
+	var ended struct{ Problem json.RawMessage }
+	if err != nil || json.Unmarshal(text, &ended) != nil {
+		t.Fatalf("%s, %v", text, err)
+	}
+	told("a socket", string(ended.Problem))
 }
