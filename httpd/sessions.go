@@ -45,6 +45,9 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsLines(r) {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
+		if p.has("limit") && q.Limit == 0 { // to a Query that is all of them
+			return newLines(w).flush()
+		}
 		return s.listLines(w, r, q)
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
