@@ -39,8 +39,9 @@ func hasty(t *testing.T, store hansard.Store, hurry httpd.Hurry, change ...func(
 	return l.Addr().String(), server, v
 }
 
-// arrive is a server that waits shortly for requests.
-var arrive = httpd.Hurry{Arrive: 100 * time.Millisecond, Stall: waitMax, Grace: waitMax, Beat: waitMax}
+// arrive is a server that waits shortly for requests, and yet long enough for those
+// that a busy machine sends whole.
+var arrive = httpd.Hurry{Arrive: 500 * time.Millisecond, Stall: waitMax, Grace: waitMax, Beat: waitMax}
 
 // pipeBytes is what each end of a narrow connection holds; the kernel makes more of it.
 const pipeBytes = 16 << 10
