@@ -369,7 +369,7 @@ func TestReadOnly(t *testing.T) {
 	for _, r := range apiRoutes {
 		got := v.ask(r.method, r.path, r.body)
 		if (r.right == "append" || r.right == "admin") && r.method != "GET" {
-			if got.status != 403 || got.problem() != "read-only" {
+			if got.status != 403 || got.problem() != "read-only" || !strings.Contains(got.body, "--read-only") {
 				t.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.problem())
 			}
 		} else if got.status != r.ok {
