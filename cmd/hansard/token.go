@@ -41,7 +41,8 @@ func newTokenAdd(a *app, file *string) *cobra.Command {
 		Long: `Make a token and print it. It can't be shown again: only its hash is kept.
 
 The rights are read (list, read and follow), append (create, append, change
-metadata, take turns) and admin (all of it, and delete and import).`,
+metadata, take turns) and admin (all of it, and delete, import, verify the whole
+store and repair).`,
 		Example:           "  hansard token add dashboard --rights read",
 		Args:              arguments(1, "a name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
