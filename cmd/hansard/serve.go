@@ -126,7 +126,7 @@ func (o *serveOptions) check() error {
 // serve runs a server until the context ends.
 func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) error {
 	tokens, err := a.openTokens(o.tokenFile)
-	if err != nil {
+	if err != nil && (err != errNoTokenDir || o.token == "") { // the given one is enough
 		return err
 	}
 	// First the listeners, then the first token: it can be shown only once, and a
@@ -212,9 +212,12 @@ func (o *serveOptions) hostNames() []string {
 }
 
 // access tells who may do what, and makes the first token where there is none. Only
-// then it is given: to be printed, once.
+// then it is given: to be printed, once. Without a place for tokens there is --token.
 func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh string, err error) {
-	if o.token != "" {
+	switch {
+	case tokens == nil:
+		return httpd.Single(o.token), "", nil
+	case o.token != "":
 		return httpd.Either(httpd.Single(o.token), tokens), "", nil
 	}
 	if len(tokens.List()) == 0 {

@@ -119,6 +119,9 @@ func newTokenRm(a *app, file *string) *cobra.Command {
 	}
 }
 
+// errNoTokenDir is a store that is not a directory.
+var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
+
 // openTokens opens the file the tokens of the store are kept in.
 func (a *app) openTokens(file string) (*httpd.Tokens, error) {
 	if file == "" {
@@ -128,7 +131,7 @@ func (a *app) openTokens(file string) (*httpd.Tokens, error) {
 		}
 		scheme, rest := splitScheme(spec)
 		if scheme != "" && scheme != "file" {
-			return nil, &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
+			return nil, errNoTokenDir
 		}
 		path, err := filePath(scheme, rest)
 		if err != nil {
