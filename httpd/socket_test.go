@@ -189,6 +189,7 @@ func TestSocketRefuses(t *testing.T) {
 	c.refused("fenced", `{"op":"hold","session":"s","grant":"1-0000000000000000"}`)
 	c.refused("fenced", `{"op":"release","session":"s","grant":"1-0000000000000000"}`)
 	c.refused("invalid", `{"op":"acquire","session":"s","claim":{"ttl_ms":1}}`)
+	c.refused("invalid", `{"op":"acquire","session":"s","claim":{"claim":"a name"}}`)
 	c.send(`{"op":"ping","ref":{"any":["json"]}}`)
 	if m := c.next("pong"); fmt.Sprint(m.Ref) != "map[any:[json]]" {
 		t.Errorf("pong: %+v", m)

@@ -162,6 +162,9 @@ func (k *socket) acquire(q *request) error {
 			return err
 		}
 	}
+	if given.Name != "" {
+		return &hansard.InvalidError{Field: "claim.claim", Reason: "on a WebSocket a claim has no name: it is given back with the connection"}
+	}
 	c, err := given.Parse()
 	if err != nil {
 		return err
