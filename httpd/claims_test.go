@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"hansard"
@@ -38,6 +39,10 @@ func TestClaims(t *testing.T) {
 	if got, _ := ask("appender", "a"); got.status != 423 {
 		t.Errorf("another's claim of the same name: %d %s", got.status, got.body)
 	}
+	if got := v.must(201, "POST", path, `{}`, "Idempotency-Key", `"a"`); !strings.Contains(got.body, string(grant)) {
+		t.Errorf("its name as a key: %s", got.body)
+	}
+	v.must(422, "POST", path, `{"claim":"a"}`, "Idempotency-Key", "b")
 	withdraw("a")
 	free("a is withdrawn")
 	for _, claim := range []string{"a", "b"} {
