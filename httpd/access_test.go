@@ -245,7 +245,7 @@ func accessCases() []accessCase {
 		add("query "+query, "GET", "/v1/sessions/s/events?"+query, "", 422, "invalid")
 	}
 	add("query not encoded", "GET", "/v1/sessions/s/events?kind=%zz", "", 400, "malformed")
-	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "since=yesterday", "limit=-1", "page=2"} {
+	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "label=a=1&label=a=2", "since=yesterday", "limit=-1", "page=2"} {
 		add("query "+query, "GET", "/v1/sessions?"+query, "", 422, "invalid")
 	}
 	for _, match := range []string{"7", `W/"7"`, `"x"`, `"1", "2"`, `""`, `"-1"`, `"1`} {

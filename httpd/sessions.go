@@ -31,6 +31,9 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		if !ok || name == "" {
 			p.fail("label", "it is not of the form name=value")
 		}
+		if other, twice := q.Labels[name]; twice && other != value {
+			p.fail("label", "it is given twice, with two values")
+		}
 		q.Labels[name] = value
 	}
 	if since := p.text("since"); since != "" {
