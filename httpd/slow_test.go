@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -105,5 +106,22 @@ func TestSlowRequests(t *testing.T) {
 	}
 	if got := talk(t, address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200") {
 		t.Errorf("an idle connection: %q", got) // it was closed, or talk would have failed
+	}
+}
+
+// TestClosing: a server that stops says so to who still comes, and to nobody that
+// something failed.
+func TestClosing(t *testing.T) {
+	v := serveMemory(t)
+	v.stop()
+	answer := httptest.NewRecorder()
+	req := httptest.NewRequest("GET", "http://localhost/readyz", nil)
+	req.Header.Set("Authorization", "Bearer "+v.tokens["reader"])
+	v.server.ServeHTTP(answer, req)
+	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "/problems/closing") || answer.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", answer.Code, answer.Header(), answer.Body)
+	}
+	if strings.Contains(v.log.String(), "level=ERROR") {
+		t.Errorf("the log: %s", v.log)
 	}
 }
