@@ -73,6 +73,9 @@ func (h Holder) String() string {
 	if h.PID != 0 {
 		who = append(who, "pid "+strconv.Itoa(h.PID))
 	}
+	if len(who) == 0 && h.Host != "" {
+		who = append(who, "somebody")
+	}
 	if h.Host != "" {
 		who = append(who, "on "+h.Host)
 	}

@@ -101,11 +101,15 @@ func TestImportAnswerLost(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer front.Close()
-	s, err := client.New(front.URL, &client.Options{Token: token, Patience: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	dial := func(patience time.Duration) *client.Store {
+		s, err := client.New(front.URL, &client.Options{Token: token, Patience: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
 	}
-	defer s.Close()
+	s := dial(30 * time.Second)
 
 	lose.Store(1)
 	if err := s.Import(t.Context(), aPart("stored", " 1\n")); err != nil {
@@ -145,7 +149,7 @@ func TestImportAnswerLost(t *testing.T) {
 	}
 	instead.Store(nil)
 	lose.Store(1 << 20)
-	if err := s.Import(t.Context(), aPart("never", "1")); !errors.Is(err, hansard.ErrUnknown) {
+	if err := dial(200*time.Millisecond).Import(t.Context(), aPart("never", "1")); !errors.Is(err, hansard.ErrUnknown) {
 		t.Errorf("no answer at all: %v", err)
 	}
 }

@@ -213,6 +213,13 @@ func accessCases() []accessCase {
 		"twice": `{"events":[{"data":1}],"events":[{"data":1}]}`, "negative": `{"events":[{"data":1}],"expect":-1}`, "kind of the store": `{"events":[{"data":1,"kind":"turn"}]}`, "a NUL": `{"events":[{"data":1,"role":"\u0000"}]}`} {
 		add("append "+what, "POST", "/v1/sessions/s/events", body, 422, "invalid")
 	}
+	for path, method := range map[string]string{"/v1/sessions": "POST", "/v1/sessions/s": "PATCH", "/v1/sessions/s/turn": "POST"} {
+		for body, want := range map[string]int{"null": 400, `[]`: 400, "": 400, `{} {}`: 400, `{"labels":}`: 400, `{"label":"a","label":"b"}`: 422, `{"Title":"t"}`: 422, `{"extra":1}`: 422} {
+			add("body "+body, method, path, body, want, map[int]string{400: "malformed", 422: "invalid"}[want], "Content-Type", "application/json")
+		}
+		add("body and a parameter", method, path+"?label=x", `{}`, 422, "invalid")
+	}
+	add("query of the turn", "GET", "/v1/sessions/s/turn?wait_ms=1", "", 422, "invalid")
 	for body, want := range map[string]int{"": 400, `[]`: 400, `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1]}`: 400, `{}`: 422, `{"created":"yesterday"}`: 422, `{"created":"2026-01-02T03:04:05Z","id":"s"}`: 422,
 		`{"created":"2026-01-02T03:04:05Z","keys":{}}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"k","first":1,"last":1}]}`: 422,
 		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"kind":"k","data":1}]}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"` + strings.Repeat("k", 257) + `"}]}`: 413,
@@ -238,7 +245,7 @@ func accessCases() []accessCase {
 		add("query "+query, "GET", "/v1/sessions/s/events?"+query, "", 422, "invalid")
 	}
 	add("query not encoded", "GET", "/v1/sessions/s/events?kind=%zz", "", 400, "malformed")
-	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "since=yesterday", "limit=-1", "page=2"} {
+	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "label=a=1&label=a=2", "since=yesterday", "limit=-1", "page=2"} {
 		add("query "+query, "GET", "/v1/sessions?"+query, "", 422, "invalid")
 	}
 	for _, match := range []string{"7", `W/"7"`, `"x"`, `"1", "2"`, `""`, `"-1"`, `"1`} {
@@ -253,6 +260,9 @@ func accessCases() []accessCase {
 	}
 	add("key over the limit", "POST", "/v1/sessions/s/events", oneEvent, 413, "too-large", "Idempotency-Key", strings.Repeat("k", 257))
 	add("key of another than the body", "POST", "/v1/sessions/s/events", `{"events":[{"data":1}],"key":"a"}`, 422, "invalid", "Idempotency-Key", "b")
+	add("key of a session without an id", "POST", "/v1/sessions", `{}`, 422, "invalid", "Idempotency-Key", "k")
+	add("key of a session with an id", "POST", "/v1/sessions", `{"id":"keyed"}`, 201, "", "Idempotency-Key", "k")
+	add("the same again", "POST", "/v1/sessions", `{"id":"keyed"}`, 409, "exists", "Idempotency-Key", "k")
 	add("Last-Event-ID of a word", "GET", "/v1/sessions/s/events/stream", "", 422, "invalid", "Last-Event-ID", "x")
 	// What is not there.
 	for _, r := range apiRoutes {
@@ -359,7 +369,7 @@ func TestReadOnly(t *testing.T) {
 	for _, r := range apiRoutes {
 		got := v.ask(r.method, r.path, r.body)
 		if (r.right == "append" || r.right == "admin") && r.method != "GET" {
-			if got.status != 403 || got.problem() != "read-only" {
+			if got.status != 403 || got.problem() != "read-only" || !strings.Contains(got.body, "--read-only") {
 				t.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.problem())
 			}
 		} else if got.status != r.ok {

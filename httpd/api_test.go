@@ -102,6 +102,9 @@ func TestList(t *testing.T) {
 	if ids, p := get("limit=0"); ids != "" || p.Next != "" {
 		t.Errorf("none: %s", ids)
 	}
+	if got := v.must(200, "GET", "/v1/sessions?limit=0", "", "Accept", "application/x-ndjson"); got.body != "" {
+		t.Errorf("none, as lines: %s", got.body)
+	}
 	lines := v.must(200, "GET", "/v1/sessions?limit=2", "", "Accept", "application/x-ndjson")
 	if n := strings.Count(lines.body, "\n"); n != 2 || lines.header.Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%d lines: %s", n, lines.body)
@@ -162,6 +165,12 @@ func TestAppend(t *testing.T) {
 	v.must(200, "GET", path+"?limit=0&after=2", "").into(t, &page)
 	if len(page.Events) != 0 || !page.More {
 		t.Errorf("none: %+v", page)
+	}
+	if got := v.must(200, "GET", path+"?limit=0", "", "Accept", "application/x-ndjson"); got.body != "" {
+		t.Errorf("none, as lines: %s", got.body)
+	}
+	if got := v.ask("GET", "/v1/sessions/nowhere/events?limit=0", "", "Accept", "application/x-ndjson"); got.status != 404 {
+		t.Errorf("none of nothing: %d", got.status)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -71,8 +70,12 @@ func tooLarge(limit int64) error {
 	return &hansard.InvalidError{Field: "body", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", limit)}
 }
 
-// decode reads a body of JSON into a struct. What it does not have is refused.
+// decode reads a body of JSON into a struct. What it does not have is refused, and
+// so are parameters: what is asked for is all in the body.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
 	body, free, err := s.body(w, r, maxSmallBody)
 	if err != nil {
 		return err
@@ -82,23 +85,34 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error 
 }
 
 func decodeJSON(body []byte, into any) error {
+	// encoding/json takes null for an object, the last of two members of a name,
+	// and Title for title.
+	if err := wire.EachMember(body, func(name string, _ []byte) error {
+		if name != strings.ToLower(name) {
+			return noSuchMember(name)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(into)
 	var mistyped *json.UnmarshalTypeError
 	switch {
 	case err == nil:
-		if _, err := dec.Token(); err != io.EOF {
-			return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "something behind the end"}
-		}
 		return nil
 	case errors.As(err, &mistyped) && mistyped.Field != "":
 		return &hansard.InvalidError{Field: mistyped.Field, Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		name := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
-		return &hansard.InvalidError{Field: name, Reason: "there is no such member"}
+		return noSuchMember(name)
 	}
 	return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "it is no JSON object"}
+}
+
+func noSuchMember(name string) error {
+	return &hansard.InvalidError{Field: name, Reason: "there is no such member"}
 }
 
 // budget bounds how much of the bodies of all requests is in memory.

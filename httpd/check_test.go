@@ -147,7 +147,7 @@ func reading(t *testing.T, ctx context.Context, address, token string) (*bufio.R
 // TestVerifyShows: what was found is told while the rest is being looked at, and
 // there are signs of life, though the server's patience is over many times.
 func TestVerifyShows(t *testing.T) {
-	const short = 50 * time.Millisecond
+	const short = 300 * time.Millisecond
 	store, next, _ := held(t)
 	address, _, _ := hasty(t, store, httpd.Hurry{Arrive: short, Stall: short, Grace: short, Beat: short})
 	in, body := reading(t, t.Context(), "http://"+address, "a-token-for-tests")

@@ -98,11 +98,13 @@ func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Cla
 		if mine != nil {
 			t, err := s.acquire(own, id, c)
 			cancel()
-			if s.claims.settle(name, mine, t.Grant) && err == nil {
-				s.giveBack(id, t.Grant)
-				return hansard.Turn{}, errWithdrawn(id)
+			if !s.claims.settle(name, mine, t.Grant) {
+				return t, err
 			}
-			return t, err
+			if err == nil {
+				s.giveBack(id, t.Grant)
+			}
+			return hansard.Turn{}, errWithdrawn(id)
 		}
 		cancel()
 		select {

@@ -93,7 +93,13 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if lines {
+	switch {
+	case lines && limit == 0 && p.has("limit"): // to a Range that is all of them
+		if _, err := s.store.Stat(r.Context(), sessionID(r)); err != nil {
+			return err
+		}
+		return newLines(w).flush()
+	case lines:
 		rng.Limit = limit
 		return s.writeLines(w, r, rng)
 	}

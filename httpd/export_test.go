@@ -52,3 +52,10 @@ func (s *Server) Following() int {
 	}
 	return n
 }
+
+// Claims counts the claims with a name, under way or settled.
+func (s *Server) Claims() int {
+	s.claims.mu.Lock()
+	defer s.claims.mu.Unlock()
+	return len(s.claims.m)
+}

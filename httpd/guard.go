@@ -188,7 +188,7 @@ func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(err)
 	id, _ := r.Context().Value(requestKey{}).(string)
 	p.Instance = "urn:uuid:" + id
-	if p.Status >= 500 && p.Type != wire.ProblemType("damaged") {
+	if p.Status >= 500 && p.Type != wire.ProblemType("damaged") && p.Type != wire.ProblemType("closing") {
 		s.log.Error("failed", "request", id, "type", p.Type, "error", wire.Scrub(err.Error()))
 	}
 	s.metrics.problem(p.Type)

@@ -1,8 +1,11 @@
 package httpd_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+
+	"hansard/filestore"
 )
 
 // count is the value of a metric, or "" where there is none yet.
@@ -57,5 +60,54 @@ func TestCountConversations(t *testing.T) {
 		if got := v.count(name); got != want {
 			t.Errorf("%s is %q, want %s", name, got, want)
 		}
+	}
+}
+
+// TestMetrics: what people watch is there, counted, and names no session, key or
+// holder.
+func TestMetrics(t *testing.T) {
+	store, err := filestore.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := serve(t, store)
+	const path = "/v1/sessions/secret-id"
+	v.say("secret-id", "secret text")
+	v.must(201, "POST", path+"/events", oneEvent, "Idempotency-Key", "secret-key")
+	v.must(201, "POST", path+"/events", oneEvent, "Idempotency-Key", "secret-key")
+	v.must(412, "POST", path+"/events", oneEvent, "If-Match", `"7"`)
+	v.must(409, "POST", path+"/events", `{"events":[{"data":1}],"turn":"1-0000000000000000"}`)
+	v.must(201, "POST", path+"/turn", `{"exclusive":true,"label":"secret-holder"}`)
+	v.must(423, "POST", path+"/events", oneEvent)
+	v.must(423, "POST", path+"/turn", `{}`)
+	v.must(409, "PUT", path+"/turn", `{"grant":"1-0000000000000000"}`)
+	v.must(404, "GET", "/v1/secret-route", "")
+	v.stream("secret-id", "", "").events(0, 3)
+	c := v.socket("reader")
+	c.send(`{"op":"follow","session":"secret-id"}`)
+	c.next("following")
+	eventually(t, "both followers are counted", func() bool { return v.count("hansard_followers") == "2" })
+	body := v.must(200, "GET", "/metrics", "").body
+	for name, want := range map[string]string{
+		`hansard_appends_total{outcome="stored"}`: "2", `hansard_appends_total{outcome="replayed"}`: "1", `hansard_appends_total{outcome="conflict"}`: "1",
+		`hansard_appends_total{outcome="fenced"}`: "1", `hansard_appends_total{outcome="held"}`: "1", "hansard_appended_events_total": "2",
+		`hansard_turns_total{outcome="granted"}`: "1", `hansard_turns_total{outcome="held"}`: "1", `hansard_turns_total{outcome="fenced"}`: "1",
+		"hansard_turn_wait_seconds_count": "1", "hansard_websockets": "1", "hansard_followers_dropped_total": "0",
+		`hansard_problems_total{type="fenced"}`: "2", "hansard_store_recoveries_total": "0", "hansard_store_journal_rotations_total": "0",
+	} {
+		if got := metricIn(body, name); got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+	for _, name := range []string{"hansard_store_journal_syncs_total", "hansard_store_journal_sync_seconds_total", "hansard_store_write_locks_total"} {
+		if got, err := strconv.ParseFloat(metricIn(body, name), 64); err != nil || got <= 0 {
+			t.Errorf("%s is %v, %v", name, got, err)
+		}
+	}
+	if metricIn(body, "hansard_store_write_lock_wait_seconds_total") == "" {
+		t.Error("the time waited for the lock is not there")
+	}
+	if at := strings.Index(body, "secret"); at >= 0 {
+		t.Errorf("it tells %.60s", body[at:])
 	}
 }

@@ -167,6 +167,10 @@ func TestConversationsFail(t *testing.T) {
 	if got := v.ask("GET", conversations.Prefix+"/s", ""); got.status != 500 || got.openAICode(t) != "internal_error" || got.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
 	}
+	// The log says where, without the paths of the machine it was built on.
+	if log := v.log.String(); !strings.Contains(log, "panic") || !strings.Contains(log, "httpd_test.TestConversationsFail") || strings.Contains(log, ".go:") {
+		t.Errorf("the log: %s", log)
+	}
 
 	store := memstore.New()
 	address, _, _ := hasty(t, store, arrive, withConversations)

@@ -123,9 +123,14 @@ func (s *Server) route(path string, methods map[string]action) http.Handler {
 	})
 }
 
-func readOnly() error {
-	return fmt.Errorf("%w: this server only reads", hansard.ErrReadOnly)
-}
+func readOnly() error { return onlyReads{} }
+
+// onlyReads is a write to a server that only reads: the store could be written to.
+type onlyReads struct{}
+
+func (onlyReads) Error() string        { return hansard.ErrReadOnly.Error() + ": this server only reads" }
+func (onlyReads) Is(target error) bool { return target == hansard.ErrReadOnly }
+func (onlyReads) Hint() string         { return "ask a server that was not started with --read-only" }
 
 // fail answers with an error, unless there was an answer already.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {

@@ -31,6 +31,9 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		if !ok || name == "" {
 			p.fail("label", "it is not of the form name=value")
 		}
+		if other, twice := q.Labels[name]; twice && other != value {
+			p.fail("label", "it is given twice, with two values")
+		}
 		q.Labels[name] = value
 	}
 	if since := p.text("since"); since != "" {
@@ -45,6 +48,9 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsLines(r) {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
+		if p.has("limit") && q.Limit == 0 { // to a Query that is all of them
+			return newLines(w).flush()
+		}
 		return s.listLines(w, r, q)
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
@@ -114,6 +120,11 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := s.decode(w, r, &given); err != nil {
 		return err
+	}
+	if given.ID == nil && r.Header.Get(wire.KeyHeader) != "" {
+		// The key would be stored with an append, and this is none: a second
+		// try would make a second session.
+		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "creating a session takes no key; give it an id, and a second try says that it exists"}
 	}
 	if given.ID == nil {
 		fresh, err := uuid.NewV7()

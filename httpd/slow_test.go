@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +40,9 @@ func hasty(t *testing.T, store hansard.Store, hurry httpd.Hurry, change ...func(
 	return l.Addr().String(), server, v
 }
 
-// arrive is a server that waits shortly for requests.
-var arrive = httpd.Hurry{Arrive: 100 * time.Millisecond, Stall: waitMax, Grace: waitMax, Beat: waitMax}
+// arrive is a server that waits shortly for requests, and yet long enough for those
+// that a busy machine sends whole.
+var arrive = httpd.Hurry{Arrive: 500 * time.Millisecond, Stall: waitMax, Grace: waitMax, Beat: waitMax}
 
 // pipeBytes is what each end of a narrow connection holds; the kernel makes more of it.
 const pipeBytes = 16 << 10
@@ -104,5 +106,22 @@ func TestSlowRequests(t *testing.T) {
 	}
 	if got := talk(t, address, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200") {
 		t.Errorf("an idle connection: %q", got) // it was closed, or talk would have failed
+	}
+}
+
+// TestClosing: a server that stops says so to who still comes, and to nobody that
+// something failed.
+func TestClosing(t *testing.T) {
+	v := serveMemory(t)
+	v.stop()
+	answer := httptest.NewRecorder()
+	req := httptest.NewRequest("GET", "http://localhost/readyz", nil)
+	req.Header.Set("Authorization", "Bearer "+v.tokens["reader"])
+	v.server.ServeHTTP(answer, req)
+	if answer.Code != 503 || !strings.Contains(answer.Body.String(), "/problems/closing") || answer.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", answer.Code, answer.Header(), answer.Body)
+	}
+	if strings.Contains(v.log.String(), "level=ERROR") {
+		t.Errorf("the log: %s", v.log)
 	}
 }

@@ -77,7 +77,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	conn.SetReadLimit(maxBodyBytes + smallMessage)
 	s.metrics.sockets.Inc()
 	defer s.metrics.sockets.Dec()
-	k := &socket{server: s, conn: conn, caller: callerOf(r.Context()), pen: make(chan struct{}, 1),
+	k := &socket{server: s, conn: conn, r: r, caller: callerOf(r.Context()), pen: make(chan struct{}, 1),
 		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
 	// Not the request's context: net/http has let go of the connection.
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
@@ -90,6 +90,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 type socket struct {
 	server   *Server
 	conn     *websocket.Conn
+	r        *http.Request // the handshake: what is told and logged is under its name
 	caller   caller
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelCauseFunc
@@ -198,12 +199,7 @@ func (k *socket) read() error {
 		ref, err := k.handle(message)
 		free()
 		if err != nil {
-			p := wire.ProblemOf(err)
-			k.server.metrics.problem(p.Type)
-			if p.Status >= 500 && p.Type != wire.ProblemType("damaged") {
-				k.server.log.Error("failed", "type", p.Type, "error", wire.Scrub(err.Error()))
-			}
-			err = k.reply("problem", ref, "problem", wire.Marshal(p))
+			err = k.refuse(ref, err)
 		}
 		if err != nil && !errors.Is(err, errSlow) {
 			return err

@@ -129,7 +129,7 @@ func (k *socket) ended(id hansard.SessionID, f *following, err error) {
 	k.mu.Unlock()
 	out := append([]byte(`{"op":"ended","session":`), wire.Marshal(id)...)
 	out = append(append(out, `,"last":`...), number(f.last)...)
-	out = append(append(out, `,"problem":`...), wire.Marshal(wire.ProblemOf(err))...)
+	out = append(append(out, `,"problem":`...), wire.Marshal(k.server.told(k.r, err))...)
 	_ = k.write(append(out, '}')) // the connection is gone if it failed
 }
 
@@ -162,6 +162,9 @@ func (k *socket) acquire(q *request) error {
 			return err
 		}
 	}
+	if given.Name != "" {
+		return &hansard.InvalidError{Field: "claim.claim", Reason: "on a WebSocket a claim has no name: it is given back with the connection"}
+	}
 	c, err := given.Parse()
 	if err != nil {
 		return err
@@ -183,9 +186,7 @@ func (k *socket) acquire(q *request) error {
 		case err == nil:
 			k.keep(id, t, q.ref)
 		case k.ctx.Err() == nil:
-			p := wire.ProblemOf(err)
-			k.server.metrics.problem(p.Type)
-			_ = k.reply("problem", q.ref, "problem", wire.Marshal(p)) // the connection is gone if it failed
+			_ = k.refuse(q.ref, err) // the connection is gone if it failed
 		}
 	})
 	return nil
@@ -218,7 +219,7 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	}
 	out := append([]byte(`{"op":"lost","session":`), wire.Marshal(id)...)
 	out = append(append(out, `,"grant":`...), wire.Marshal(t.Grant)...)
-	out = append(append(out, `,"problem":`...), wire.Marshal(wire.ProblemOf(context.Cause(lease.Context())))...)
+	out = append(append(out, `,"problem":`...), wire.Marshal(k.server.told(k.r, context.Cause(lease.Context())))...)
 	_ = k.write(append(out, '}'))
 }
 

@@ -24,6 +24,11 @@ func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
 	return k.write(append(out, '}'))
 }
 
+// refuse answers a message with a problem.
+func (k *socket) refuse(ref []byte, err error) error {
+	return k.reply("problem", ref, "problem", wire.Marshal(k.server.told(k.r, err)))
+}
+
 // write sends a message. A client that does not take it in time is dropped: it
 // knows the last seq it has, and comes back with it.
 func (k *socket) write(message []byte) error {

@@ -49,7 +49,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 
 // stream makes a stream of an answer that has begun.
 func (s *Server) stream(w *recorder, r *http.Request) *sse {
-	st := &sse{server: s, w: w, caller: callerOf(r.Context())}
+	st := &sse{server: s, w: w, r: r}
 	st.patience = patience{stall: s.timing.stall, grace: s.timing.grace,
 		dropped: func() { s.dropped("sse", hansard.Seq(st.last.Load())) },
 		cut:     func() { _ = w.control.SetWriteDeadline(time.Now()) },
@@ -67,7 +67,7 @@ func (s *Server) dropped(how string, last hansard.Seq) {
 type sse struct {
 	server   *Server
 	w        *recorder
-	caller   caller
+	r        *http.Request
 	patience patience
 	last     atomic.Uint64 // the last event that is written, or being written
 }
@@ -101,7 +101,7 @@ func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, context.DeadlineExceeded):
-			if _, _, ok := st.server.opt.Access.Who(st.caller.token); !ok {
+			if _, _, ok := st.server.opt.Access.Who(callerOf(ctx).token); !ok {
 				st.problem(unauthorized("the token was withdrawn"))
 				return
 			}
@@ -142,7 +142,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // problem tells the client why there is no more.
 func (st *sse) problem(err error) {
-	out := append([]byte("event: problem\ndata: "), wire.Marshal(wire.ProblemOf(err))...)
+	out := append([]byte("event: problem\ndata: "), wire.Marshal(st.server.told(st.r, err))...)
 	_ = st.write(append(out, "\n\n"...)) // there is nothing left to do if it does not hear it
 }
 

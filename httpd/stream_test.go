@@ -4,13 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/coder/websocket"
 
 	"hansard"
+	"hansard/httpd"
+	"hansard/internal/wire"
 	"hansard/memstore"
 )
 
@@ -172,4 +179,96 @@ func TestStreamCatchUp(t *testing.T) {
 	}
 	first.events(total, 2*total)
 	late.events(0, 2*total)
+}
+
+// waitless is a store that can't be waited on.
+type waitless struct{ hansard.Store }
+
+func (waitless) Wait(context.Context, hansard.SessionID, hansard.Seq) error {
+	return errors.New("open /home/lovelace/s: too many open files")
+}
+
+// TestFollowFails: what goes wrong while somebody follows is in the log, under the
+// name that the follower is told.
+func TestFollowFails(t *testing.T) {
+	v := serve(t, waitless{memstore.New()})
+	v.say("s", "one")
+	told := func(how, problem string) {
+		t.Helper()
+		var p wire.Problem
+		if err := json.Unmarshal([]byte(problem), &p); err != nil || p.Type != "/problems/internal" {
+			t.Fatalf("%s: %s, %v", how, problem, err)
+		}
+		name, ok := strings.CutPrefix(p.Instance, "urn:uuid:")
+		want := "request=" + name + ` type=/problems/internal error="open (a file): too many open files"`
+		if log := v.log.String(); !ok || !strings.Contains(log, want) {
+			t.Errorf("%s: %s is not in the log: %s", how, want, log)
+		}
+	}
+	c := v.stream("s", "", "1")
+	for {
+		e, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.event == "problem" {
+			told("a stream", e.data)
+			break
+		}
+	}
+	k := v.socket("reader")
+	k.send(`{"op":"follow","session":"s","after":1}`)
+	k.next("following")
+	_, text, err := k.Conn.Read(k.ctx)
+	var ended struct{ Problem json.RawMessage }
+	if err != nil || json.Unmarshal(text, &ended) != nil {
+		t.Fatalf("%s, %v", text, err)
+	}
+	told("a socket", string(ended.Problem))
+}
+
+// revocable is an access that can be withdrawn.
+type revocable struct {
+	httpd.Access
+	withdrawn atomic.Bool
+}
+
+func (r *revocable) Who(token string) (string, httpd.Right, bool) {
+	name, rights, ok := r.Access.Who(token)
+	return name, rights, ok && !r.withdrawn.Load()
+}
+
+// TestFollowersBeat: while nothing happens there are signs of life, and with each of
+// them it is looked whether the follower may still.
+func TestFollowersBeat(t *testing.T) {
+	store := memstore.New()
+	access := &revocable{Access: httpd.Single("a-token-for-tests")}
+	address, _, _ := hasty(t, store, httpd.Hurry{Arrive: waitMax, Stall: waitMax, Grace: waitMax, Beat: 20 * time.Millisecond},
+		func(o *httpd.Options) { o.Access = access })
+	v := &served{t: t, url: "http://" + address, tokens: map[string]string{"reader": "a-token-for-tests", "admin": "a-token-for-tests"}}
+	v.say("s", "one")
+	c, k := v.stream("s", "", "1"), v.socket("reader")
+	k.send(`{"op":"follow","session":"s","after":1}`)
+	k.next("following")
+	for range 3 { // the greeting, and two beats
+		if e, err := c.next(); err != nil || e != (sseEvent{event: ":"}) {
+			t.Fatalf("no sign of life but %+v, %v", e, err)
+		}
+	}
+	access.withdrawn.Store(true)
+	for {
+		e, err := c.next()
+		if err != nil {
+			t.Fatalf("the stream ended without a word: %v", err)
+		}
+		if e.event == "problem" {
+			if !strings.Contains(e.data, "/problems/unauthorized") {
+				t.Errorf("the end of the stream: %s", e.data)
+			}
+			break
+		}
+	}
+	if _, err := k.read(); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+		t.Errorf("the end of the socket: %v", err)
+	}
 }

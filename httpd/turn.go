@@ -16,6 +16,16 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decode(w, r, &given); err != nil {
 		return err
 	}
+	if keys := r.Header.Values(wire.KeyHeader); len(keys) > 0 {
+		key, err := wire.ParseKey(keys)
+		if err == nil && given.Name != "" && given.Name != key {
+			err = &hansard.InvalidError{Field: wire.KeyHeader, Reason: "it is another name than that of the claim"}
+		}
+		if err != nil {
+			return err
+		}
+		given.Name = key
+	}
 	c, err := given.Parse()
 	if err != nil {
 		return err
@@ -116,6 +126,9 @@ func (s *Server) releaseTurn(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
 	t, err := s.store.Turn(r.Context(), sessionID(r))
 	if err != nil {
 		return err

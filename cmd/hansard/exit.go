@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // The exit codes. They are part of the command's contract.
@@ -185,8 +186,12 @@ func (a *app) message(err error) string {
 
 // hint is hansard.Hint in the words of the command: what to type next.
 func (a *app) hint(err error) string {
+	var refused *wire.Problem
+	if errors.As(err, &refused) && refused.Type == wire.ProblemType("unauthorized") {
+		return "set HANSARD_TOKEN to one that the server knows; where it runs, hansard token add NAME makes one"
+	}
 	var own interface{ Hint() string }
-	if errors.As(err, &own) {
+	if errors.As(err, &own) && !inGeneral(err, own.Hint()) {
 		return own.Hint()
 	}
 	id := a.session
@@ -217,6 +222,17 @@ func (a *app) hint(err error) string {
 		return "check who owns the files and their permissions"
 	}
 	return hansard.Hint(err)
+}
+
+// inGeneral tells whether a hint is what is said of such errors to programs. A server
+// says that of a session that is not there; what to type is ours to say.
+func inGeneral(err error, hint string) bool {
+	for _, o := range outcomes {
+		if errors.Is(err, o.err) {
+			return hint == hansard.Hint(o.err)
+		}
+	}
+	return false
 }
 
 // again is a command line on the same store.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -92,6 +93,16 @@ func (o *serveOptions) check() error {
 	if (o.cert == "") != (o.key == "") {
 		return &usageError{"a certificate needs its key", "give both --tls-cert and --tls-key"}
 	}
+	if o.cert != "" {
+		if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+			return &usageError{"the certificate can't be used: " + err.Error(), "both are PEM files: a certificate, and the private key it was made for"}
+		}
+	}
+	for _, host := range o.hosts {
+		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsAny(host, ":/[]@ ")) {
+			return &usageError{fmt.Sprintf("--host: %q is not a name", host), "write a.example, without http:// and without a port"}
+		}
+	}
 	if o.token != "" {
 		if err := httpd.CheckToken(o.token); err != nil {
 			return &usageError{"--token: " + err.Error(), "leave it out: one is made at the first start"}
@@ -114,8 +125,21 @@ func (o *serveOptions) check() error {
 
 // serve runs a server until the context ends.
 func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) error {
-	access, fresh, err := a.serveAccess(o)
+	tokens, err := a.openTokens(o.tokenFile)
+	if err != nil && (err != errNoTokenDir || o.token == "") { // the given one is enough
+		return err
+	}
+	// First the listeners, then the first token: it can be shown only once, and a
+	// server that did not get its port would have made it for nobody.
+	listeners, err := o.listenAll()
 	if err != nil {
+		return err
+	}
+	access, fresh, err := o.access(tokens)
+	if err != nil {
+		for _, l := range listeners {
+			l.Close()
+		}
 		return err
 	}
 	level := slog.LevelInfo
@@ -133,10 +157,6 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 		Conversations: openAIRoutes(log),
 	})
 	a.warnOfSettings(ctx, store)
-	listeners, err := o.listenAll()
-	if err != nil {
-		return err
-	}
 	if err := a.announce(o, listeners, fresh); err != nil {
 		return err
 	}
@@ -191,14 +211,13 @@ func (o *serveOptions) hostNames() []string {
 	return names
 }
 
-// serveAccess opens the tokens, and makes the first one where there is none. Only
-// then it is given: to be printed, once.
-func (a *app) serveAccess(o *serveOptions) (access httpd.Access, fresh string, err error) {
-	tokens, err := a.openTokens(o.tokenFile)
-	if err != nil {
-		return nil, "", err
-	}
-	if o.token != "" {
+// access tells who may do what, and makes the first token where there is none. Only
+// then it is given: to be printed, once. Without a place for tokens there is --token.
+func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh string, err error) {
+	switch {
+	case tokens == nil:
+		return httpd.Single(o.token), "", nil
+	case o.token != "":
 		return httpd.Either(httpd.Single(o.token), tokens), "", nil
 	}
 	if len(tokens.List()) == 0 {
@@ -304,10 +323,13 @@ func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh string) 
 		fmt.Fprintf(a.out, "serving %s\n", address)
 		if fresh != "" && l.Addr().Network() != "unix" {
 			fmt.Fprintf(a.out, "open    %s#token=%s\n", address, fresh)
-			fmt.Fprintf(a.out, "        the token is shown this once; for commands: export HANSARD_TOKEN=%s\n", fresh)
 		}
 	}
-	if !a.json && fresh == "" && o.token == "" {
+	switch {
+	case a.json:
+	case fresh != "":
+		fmt.Fprintf(a.out, "        the token is shown this once; for commands: export HANSARD_TOKEN=%s\n", fresh)
+	case o.token == "":
 		fmt.Fprintf(a.out, "        with the token that was printed at the first start, or one from: %s\n", a.again("token", "add", "NAME"))
 	}
 	return a.out.Flush()

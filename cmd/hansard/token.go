@@ -41,7 +41,8 @@ func newTokenAdd(a *app, file *string) *cobra.Command {
 		Long: `Make a token and print it. It can't be shown again: only its hash is kept.
 
 The rights are read (list, read and follow), append (create, append, change
-metadata, take turns) and admin (all of it, and delete and import).`,
+metadata, take turns) and admin (all of it, and delete, import, verify the whole
+store and repair).`,
 		Example:           "  hansard token add dashboard --rights read",
 		Args:              arguments(1, "a name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -118,6 +119,9 @@ func newTokenRm(a *app, file *string) *cobra.Command {
 	}
 }
 
+// errNoTokenDir is a store that is not a directory.
+var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
+
 // openTokens opens the file the tokens of the store are kept in.
 func (a *app) openTokens(file string) (*httpd.Tokens, error) {
 	if file == "" {
@@ -127,7 +131,7 @@ func (a *app) openTokens(file string) (*httpd.Tokens, error) {
 		}
 		scheme, rest := splitScheme(spec)
 		if scheme != "" && scheme != "file" {
-			return nil, &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
+			return nil, errNoTokenDir
 		}
 		path, err := filePath(scheme, rest)
 		if err != nil {

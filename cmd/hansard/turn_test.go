@@ -328,6 +328,8 @@ func TestTurnRecords(t *testing.T) {
 		"turn 7 taken by planner (pid 12 on host)":                                                 {Change: hansard.TurnGranted, Holder: who},
 		"turn 7 taken by planner (pid 12 on host), exclusive":                                      {Change: hansard.TurnGranted, Holder: who, Exclusive: true},
 		"turn 7 taken by somebody unnamed":                                                         {Change: hansard.TurnGranted},
+		"turn 7 taken by somebody on host":                                                         {Change: hansard.TurnGranted, Holder: hansard.Holder{Host: "host"}},
+		"turn 7 taken by planner (on host)":                                                        {Change: hansard.TurnGranted, Holder: hansard.Holder{Label: "planner", Host: "host"}},
 		"turn 7 taken by planner":                                                                  {Change: hansard.TurnGranted, Holder: hansard.Holder{Label: "planner"}},
 		"turn 7 taken over by planner (pid 12 on host): the holder of turn 6 is dead":              {Change: hansard.TurnTaken, Holder: who, From: "6-9f86d081884c7d65", Why: "dead"},
 		"turn 7 taken over by planner (pid 12 on host): the holder of turn 6 gave no sign of life": {Change: hansard.TurnTaken, Holder: who, From: "6-9f86d081884c7d65", Why: "silent"},

@@ -53,12 +53,11 @@ func whoHolds(h hansard.Holder) string {
 	if h.Label == "" {
 		return h.String()
 	}
-	rest := h
-	rest.Label = ""
-	if rest == (hansard.Holder{}) {
+	rest, more := strings.CutPrefix(h.String(), h.Label+" ")
+	if !more {
 		return h.Label
 	}
-	return h.Label + " (" + rest.String() + ")"
+	return h.Label + " (" + rest + ")"
 }
 
 func whyEnded(why string) string {

@@ -141,7 +141,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	answer, explained := errorFor(err, r.id)
 	if !explained {
-		h.log.Error("conversations", "method", r.Method, "err", err)
+		h.log.Error("conversations", "method", r.Method, "error", wire.Scrub(err.Error()))
 	}
 	if errors.Is(err, hansard.ErrUnknown) && r.key != "" {
 		answer.again = true // the key settles it

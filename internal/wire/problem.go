@@ -212,20 +212,40 @@ func ScrubDamage(d *hansard.DamagedError) *hansard.DamagedError {
 }
 
 // Scrub takes the paths of the machine out of a text: whoever is not on it has
-// no use for them.
+// no use for them. A text of several lines, such as a stack, keeps its lines.
 func Scrub(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		bare := strings.TrimLeft(w, `"'(`)
-		absolute := strings.HasPrefix(bare, "/") && len(bare) > 1
-		drive := len(bare) > 2 && bare[1] == ':' && (bare[2] == '\\' || bare[2] == '/')
-		if absolute || drive || strings.Contains(bare, ".jsonl") {
-			end := ""
-			if strings.HasSuffix(w, ":") {
-				end = ":"
-			}
-			words[i] = "(a file)" + end
+	var out strings.Builder
+	inPath := false // the word before was one, and may go on behind a space
+	for text != "" {
+		end := strings.IndexAny(text, " \t\r\n")
+		if end < 0 {
+			end = len(text)
 		}
+		word := text[:end]
+		inPath = isPath(word) || inPath && strings.ContainsAny(word, `/\`)
+		colon := strings.HasSuffix(word, ":")
+		switch {
+		case inPath && colon:
+			out.WriteString("(a file):")
+		case inPath:
+			out.WriteString("(a file)")
+		default:
+			out.WriteString(word)
+		}
+		inPath = inPath && !colon
+		if end < len(text) {
+			out.WriteByte(text[end])
+			end++
+		}
+		text = text[end:]
 	}
-	return strings.Join(words, " ")
+	return out.String()
+}
+
+// isPath tells whether a word is, or has in it, where something is on the machine.
+func isPath(word string) bool {
+	bare := strings.TrimLeft(word, "\"'(`")
+	absolute := strings.HasPrefix(bare, "/") && len(bare) > 1 || strings.Contains(bare, "=/") || strings.Contains(bare, ":/")
+	drive := len(bare) > 2 && bare[1] == ':' && (bare[2] == '\\' || bare[2] == '/')
+	return absolute || drive || strings.Contains(bare, ".jsonl")
 }

@@ -80,12 +80,16 @@ func TestMembers(t *testing.T) {
 // TestScrub: no path is left in a text, and the rest is.
 func TestScrub(t *testing.T) {
 	for text, want := range map[string]string{
-		"open /home/ada/x: permission denied": "open (a file): permission denied",
-		"no room":                             "no room",
-		`read "/a b": no`:                     `read (a file) b": no`,
-		`C:\store\x is gone`:                  "(a file) is gone",
-		"sessions/s.jsonl is torn":            "(a file) is torn",
-		"1 / 2":                               "1 / 2",
+		"open /home/ada/x: permission denied":    "open (a file): permission denied",
+		"no room":                                "no room",
+		`read "/a b": no`:                        `read (a file) b": no`,
+		`C:\store\x is gone`:                     "(a file) is gone",
+		"sessions/s.jsonl is torn":               "(a file) is torn",
+		"1 / 2":                                  "1 / 2",
+		"open /home/Ada Lovelace/journal: no":    "open (a file) (a file): no",
+		"on /home/ada: read/write failed":        "on (a file): read/write failed",
+		"to `host=/run/pg user=ada`: no":         "to (a file) user=ada`: no",
+		"f()\n\t/home/ada/f.go:7 +0x1\nmain.g()": "f()\n\t(a file) +0x1\nmain.g()",
 	} {
 		if got := Scrub(text); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
