@@ -82,7 +82,7 @@ func isClosedConn(err error) bool { return err != nil && err.Error() == "conn cl
 // neverSent tells whether an error came up before the server could do anything.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
-	return errors.Is(err, errDoubt) || errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
 }
 
 // leaveStandby closes a connection whose server has stopped taking writes: it has
