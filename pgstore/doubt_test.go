@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -93,5 +94,65 @@ func doubted(t *testing.T, primary, standby *pgtest.Server, call func() error) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnswersWaitForStandby: what others stored and the standby does not have yet is
+// nothing to base an answer on, be it a receipt or a refusal: it waits for the standby.
+func TestAnswersWaitForStandby(t *testing.T) {
+	t.Parallel() // with a server of its own
+	primary, standby, url := pair(t)
+	s := open(t, url)
+	defer s.Close()
+	hasty := open(t, url+"&synchronous_commit=local") // its commits are visible and not replicated
+	defer hasty.Close()
+	ctx := t.Context()
+	one := storetest.Marked("w", 0, 1, 0)
+	add := func(s *pgstore.Store, b hansard.Batch) error {
+		_, err := s.Append(ctx, "s", b)
+		return err
+	}
+	acquire := func(s *pgstore.Store) error {
+		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
+		return err
+	}
+	create := func(s *pgstore.Store) error {
+		_, err := s.Create(ctx, "s", hansard.Meta{})
+		return err
+	}
+	for _, c := range []struct {
+		name        string
+		first, then func(s *pgstore.Store) error
+		want        error
+	}{
+		{"a session that exists", create, create, hansard.ErrExists},
+		{"a known key", func(s *pgstore.Store) error { return add(s, hansard.Batch{Events: one, Key: "k"}) },
+			func(s *pgstore.Store) error { return add(s, hansard.Batch{Events: one, Key: "k"}) }, nil},
+		{"another last seq", func(s *pgstore.Store) error { return add(s, hansard.Batch{Events: one}) },
+			func(s *pgstore.Store) error { return add(s, hansard.Batch{Events: one, Expect: hansard.At(1)}) }, hansard.ErrConflict},
+		{"a turn that is held", acquire, acquire, hansard.ErrHeld},
+		{"a session that is deleted", func(s *pgstore.Store) error { return s.Delete(ctx, "s", "") },
+			func(s *pgstore.Store) error { return add(s, hansard.Batch{Events: one}) }, hansard.ErrDeleted},
+	} {
+		if err := standby.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.first(hasty); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.then(s) }()
+		primary.Until(t, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+		select {
+		case err := <-done:
+			t.Errorf("%s: answered (%v) while the standby did not have it", c.name, err)
+		default:
+		}
+		if err := standby.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
 	}
 }
