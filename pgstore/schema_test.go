@@ -249,3 +249,25 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("a sound server: %q, %v", got, err)
 	}
 }
+
+// Of standbys, what loses something at a failover is warned about.
+func TestWarningsOfStandbys(t *testing.T) {
+	t.Parallel() // with servers of its own
+	primary, _, address := pair(t)
+	const waits, written = "commits do not wait for the synchronous standbys", "synchronous_commit is remote_write"
+	check := func(when string, wanted map[string]string) {
+		t.Helper()
+		for setting, want := range wanted {
+			s := open(t, address+"&synchronous_commit="+setting)
+			got, err := s.Warnings(t.Context())
+			s.Close()
+			if err != nil || want == "" && len(got) > 0 || want != "" && (len(got) == 0 || !strings.Contains(got[len(got)-1], want)) {
+				t.Errorf("%s, with %s: %q, %v; want %q", when, setting, got, err, want)
+			}
+		}
+	}
+	check("a synchronous pair", map[string]string{"on": "", "remote_apply": "", "remote_write": written, "local": waits, "off": waits})
+	pgtest.NewStandby(t, primary) // of the same name: only one of them is waited for
+	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE state = 'streaming'")
+	check("one standby more", map[string]string{"on": "1 of 2 standbys are not synchronous", "local": waits})
+}
