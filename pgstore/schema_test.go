@@ -270,4 +270,10 @@ func TestWarningsOfStandbys(t *testing.T) {
 	pgtest.NewStandby(t, primary) // of the same name: only one of them is waited for
 	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE state = 'streaming'")
 	check("one standby more", map[string]string{"on": "1 of 2 standbys are not synchronous", "local": waits})
+	for names, want := range map[string]string{"any 1": "any 1 of 2 standbys", "ANY 2": ""} {
+		primary.Reload(t, "synchronous_standby_names = '"+names+" ("+pgtest.StandbyName+")'")
+		primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'quorum'")
+		primary.Until(t, "SELECT current_setting('synchronous_standby_names') LIKE '"+names+"%'")
+		check(names, map[string]string{"on": want})
+	}
 }
