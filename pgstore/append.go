@@ -175,6 +175,9 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 		return c, nil
 	}
 	if err := s.decide(context.Background(), j); err != nil {
+		if j.late && !errors.Is(err, hansard.ErrUnknown) {
+			err = fmt.Errorf("%w: the connection was lost, and then: %w", hansard.ErrUnknown, err)
+		}
 		refuse(group, err)
 		return
 	}

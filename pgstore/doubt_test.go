@@ -54,6 +54,7 @@ func TestDoubtedCommitIsFoundAgain(t *testing.T) {
 			return err
 		}},
 		{"renew", 0, func(ctx context.Context, s *pgstore.Store) error { return s.Renew(ctx, "s", turn.Grant) }},
+		{"probe", 0, func(ctx context.Context, s *pgstore.Store) error { return s.Probe(ctx) }},
 		{"release", 1, func(ctx context.Context, s *pgstore.Store) error { return s.Release(ctx, "s", turn.Grant) }},
 		{"delete", 0, func(ctx context.Context, s *pgstore.Store) error { return s.Delete(ctx, "s", "") }},
 	} {

@@ -174,6 +174,25 @@ func TestLostTwice(t *testing.T) {
 	soundLog(t, s.Store, 3)
 }
 
+// TestLostThenRefused: as long as a statement may still arrive, an error of the database
+// does not mean that nothing is stored.
+func TestLostThenRefused(t *testing.T) {
+	for _, code := range []string{diskFull, queryCanceled} {
+		tap, s := tapStore(t)
+		s.exec(fmt.Sprintf(`CREATE FUNCTION refuse_all() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'refused' USING ERRCODE = '%s'; END $$`, code))
+		s.exec("CREATE TRIGGER refuse_all BEFORE INSERT ON hansard_events FOR EACH ROW EXECUTE FUNCTION refuse_all()")
+		b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}
+		if _, err := s.Append(t.Context(), "s", b); err == nil || errors.Is(err, hansard.ErrUnknown) {
+			t.Errorf("%s, with nothing on its way: %v", code, err)
+		}
+		tap.Lose(pgtest.Loss{SQL: appendPlain})
+		if _, err := s.Append(t.Context(), "s", b); !errors.Is(err, hansard.ErrUnknown) {
+			t.Errorf("%s, with a statement on its way: %v", code, err)
+		}
+	}
+}
+
 // schemaIn is the schema of a store.
 func schemaIn(t *testing.T, s *blocking) (name string) {
 	t.Helper()
