@@ -27,7 +27,7 @@ func (s *Store) send(id hansard.SessionID, group []*request) {
 			return
 		case err != nil && !isRace(err) && !neverSent(err):
 			// It may be stored. The job looks for it first of all.
-			j.sent, j.mark = true, p.mark
+			j.sent, j.late, j.mark = true, true, p.mark
 		}
 		s.decideGroup(j, group, p)
 		return
@@ -138,13 +138,18 @@ type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
-// answer tells a group that was stored from first on.
-func (p *plain) answer(id hansard.SessionID, first hansard.Seq) {
+// answer tells a group that was stored from first on. same says that it had been told
+// so before.
+func (p *plain) answer(id hansard.SessionID, first hansard.Seq) (same bool) {
+	same = true
 	for _, r := range p.group {
 		n := hansard.Seq(r.rows.len())
-		r.receipt, r.err = hansard.Receipt{Session: id, First: first, Last: first + n - 1}, nil
+		receipt := hansard.Receipt{Session: id, First: first, Last: first + n - 1}
+		same = same && r.err == nil && r.receipt == receipt
+		r.receipt, r.err = receipt, nil
 		first += n
 	}
+	return same
 }
 
 // decideGroup decides a group's requests one by one, each on the state the one
@@ -157,29 +162,33 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 		}
 		j.meta = j.meta || r.patch != nil
 	}
-	var last hansard.Seq
-	late := j.sent // the plain statement may still arrive
-	decided := false
+	var first, last hansard.Seq // of what was decided
 	j.decide = func(l *locked) (*change, error) {
-		decided = true
 		refuse(group, nil)
 		c := (&decision{locked: l, group: group}).run()
-		last = 0
+		first, last = 0, 0
 		if c != nil {
-			last = c.head.last
-		} else if late {
+			first, last = c.head.last-hansard.Seq(c.rows.len())+1, c.head.last
+		} else if j.late {
 			settleOnly(group)
 		}
 		return c, nil
 	}
-	switch err := s.decide(context.Background(), j); {
-	case err != nil:
+	if err := s.decide(context.Background(), j); err != nil {
+		if j.late && !errors.Is(err, hansard.ErrUnknown) {
+			err = fmt.Errorf("%w: the connection was lost, and then: %w", hansard.ErrUnknown, err)
+		}
 		refuse(group, err)
 		return
-	case !decided:
-		// It was the plain statement that stored them.
-		sent.answer(j.id, j.at)
-		last = j.at + hansard.Seq(sent.rows.len()) - 1
+	}
+	if j.late && j.at > 0 {
+		// Something is stored under the mark: by what was decided, or by the plain
+		// statement. Where both would begin at the same seq one can't be told from
+		// the other, unless the answers are the same.
+		if same := sent.answer(j.id, j.at); !same && j.at == first {
+			refuse(group, fmt.Errorf("%w: the connection was lost twice", hansard.ErrUnknown))
+		}
+		last = max(last, j.at+hansard.Seq(sent.rows.len())-1)
 	}
 	if last > 0 {
 		s.hub.changed(j.id, last)

@@ -55,7 +55,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 }
 
 // until waits for something that has to come about.
-func until(t *testing.T, what string, so func() bool) {
+func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

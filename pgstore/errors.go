@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,9 @@ const (
 	commitUnknown   = "40003" // said by distributed relatives of PostgreSQL
 	queryCanceled   = "57014"
 	noLock          = "55P03"
+	noSchema        = "3F000"
+	noDatabase      = "3D000"
+	noEntry         = "28" // and more: who it is, the password, the address
 	plainWarning    = "01000"
 )
 
@@ -42,8 +46,30 @@ func (e *UnavailableError) Is(target error) bool { return target == hansard.ErrB
 
 // Hint says what to do next.
 func (e *UnavailableError) Hint() string {
+	var connect *pgconn.ConnectError
+	switch c := code(e.Err); {
+	case strings.HasPrefix(c, noEntry):
+		return "check the user and the password: in the URL, PGPASSWORD or ~/.pgpass"
+	case c == noDatabase:
+		return "make the database with createdb, or name another one in the URL"
+	case c == readOnlyServer:
+		return "this server only reads, as a standby does: name the primary, or several hosts and target_session_attrs=read-write"
+	case errors.As(e.Err, &connect):
+		return "check the host and the port in the URL; if they are right, try again when the database is up"
+	}
 	return "try again; the connection is made again by itself once the database answers"
 }
+
+// hinted is an error with what to do about it.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+// Hint says what to do next.
+func (h *hinted) Hint() string { return h.hint }
 
 // code is the database's name for an error, empty when it is not the database's.
 func code(err error) string {
@@ -82,7 +108,7 @@ func isClosedConn(err error) bool { return err != nil && err.Error() == "conn cl
 // neverSent tells whether an error came up before the server could do anything.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
-	return errors.Is(err, errDoubt) || errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
 }
 
 // leaveStandby closes a connection whose server has stopped taking writes: it has
@@ -112,7 +138,7 @@ func translate(err error) error {
 	case c == diskFull:
 		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
 	case c == noRight:
-		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
+		return &hinted{fmt.Errorf("%w: %w", hansard.ErrReadOnly, err), "grant the role the rights that docs/postgres.md lists"}
 	case isDown(err), c == queryCanceled, c == noLock:
 		return &UnavailableError{err}
 	}

@@ -64,6 +64,7 @@ type job struct {
 	// and so at most once.
 	mark string
 	sent bool        // an attempt was sent whose outcome is open
+	late bool        // something was sent under the mark that may arrive at any time
 	err  error       // its answer, if it was committed
 	at   hansard.Seq // where it was found to be stored
 }
@@ -160,7 +161,7 @@ func (j *job) attempt(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if j.sent && j.arrived(l) {
+	if (j.sent || j.late) && j.arrived(l) {
 		// The answer rests on a commit that we did not see end. Ours, which the
 		// lock made one that is written, waits for whatever standby that has to
 		// wait for; so will it have then.
@@ -191,7 +192,7 @@ func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	if len(j.keys) > 0 {
 		b.Queue(findKeys, string(j.id), j.keys)
 	}
-	if j.sent {
+	if j.sent || j.late {
 		b.Queue(findMark, string(j.id), j.mark)
 	}
 	if j.meta {
@@ -227,7 +228,7 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 			return nil, err
 		}
 	}
-	if j.sent {
+	if j.sent || j.late {
 		if err := res.QueryRow().Scan(&l.mine); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, err
 		}

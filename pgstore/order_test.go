@@ -56,14 +56,15 @@ func TestDecidedOnTheLockedRow(t *testing.T) {
 			"append": plainUnder, "append with a patch": patchUnder, "renew": renew, "release": release, "delete": removeUnder}},
 		{"takes the turn exclusively", 0, takes("1-00000000000000aa", true), hansard.ErrHeld, map[string]call{
 			"append": plain, "append with a patch": patch, "delete": remove, "acquire": acquire}},
-		{"renews a turn that was over", hansard.MinTTL, renews, hansard.ErrHeld, map[string]call{"acquire": acquire}},
+		{"renews a turn that was over", hansard.MinTTL, renews, hansard.ErrHeld, map[string]call{
+			"acquire": acquire, "append": plain, "append with a patch": patch, "delete": remove}},
 	} {
 		for name, call := range other.calls {
 			t.Run(other.name+"/"+name, func(t *testing.T) {
 				s := newBlocking(t, "")
 				var mine hansard.Grant
 				if other.ttl > 0 {
-					turn := stolen(t, s, hansard.Claim{TTL: other.ttl})
+					turn := stolen(t, s, hansard.Claim{TTL: other.ttl, Exclusive: true})
 					mine = turn.Grant
 					if other.ttl < time.Minute {
 						s.pass(turn.Renewed.Add(other.ttl))

@@ -15,7 +15,14 @@ func (s *Store) Probe(ctx context.Context) error {
 	}
 	defer s.work.Done()
 	return s.look(ctx, func(ctx context.Context) error {
-		_, err := s.pool.Exec(ctx, putProbe)
-		return err
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		if _, err := conn.Exec(ctx, putProbe); err != nil {
+			return err
+		}
+		return doubt(conn.Conn().PgConn())
 	})
 }

@@ -73,7 +73,10 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 	case err == nil || errors.Is(err, hansard.ErrVersion):
 		return m, err
 	case isRight(err):
-		return m, &rightsError{err}
+		return m, &hinted{fmt.Errorf("the tables are not there or not up to date, and this user may not change them: %w", err),
+			"run hansard migrate as the owner of the tables, then try again"}
+	case code(err) == noSchema:
+		return m, &hinted{fmt.Errorf("there is no schema to make the tables in: %w", err), "make the one that search_path names: CREATE SCHEMA"}
 	}
 	return m, fmt.Errorf("migrating the database: %w", translate(err))
 }
@@ -129,17 +132,4 @@ func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 
 func newerSchema(version int) error {
 	return fmt.Errorf("%w: the database's tables are at version %d, this program knows up to %d", hansard.ErrVersion, version, len(migrations))
-}
-
-// rightsError is returned when the tables would have to be made by somebody else.
-type rightsError struct{ err error }
-
-func (e *rightsError) Error() string {
-	return "the tables are not there or not up to date, and this user may not change them: " + e.err.Error()
-}
-func (e *rightsError) Unwrap() error { return e.err }
-
-// Hint says who has to do what.
-func (e *rightsError) Hint() string {
-	return "run hansard migrate as the owner of the tables, then try again"
 }

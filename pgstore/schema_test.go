@@ -3,8 +3,8 @@ package pgstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -73,14 +73,21 @@ func TestNoSchema(t *testing.T) {
 	}
 }
 
-// leastRights are what docs/postgres.md says a server needs. There is no UPDATE of
-// events: the log only grows.
-const leastRights = `
-	GRANT USAGE ON SCHEMA %[1]s TO %[2]s;
-	GRANT SELECT ON %[1]s.hansard_schema TO %[2]s;
-	GRANT SELECT, INSERT, UPDATE ON %[1]s.hansard_heads TO %[2]s;
-	GRANT SELECT, INSERT, DELETE ON %[1]s.hansard_events TO %[2]s;
-	GRANT SELECT, INSERT, UPDATE, DELETE ON %[1]s.hansard_sessions, %[1]s.hansard_listing, %[1]s.hansard_waiting TO %[2]s;`
+// leastRights are what docs/postgres.md says a server needs, for a role and a schema
+// of the test. There is no UPDATE of events: the log only grows.
+func leastRights(t *testing.T, schema, role string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/postgres.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rights, found := strings.Cut(string(page), "```sql\n")
+	rights, _, ended := strings.Cut(rights, "```")
+	if !found || !ended || strings.Contains(rights, "UPDATE ON hansard_events") {
+		t.Fatalf("docs/postgres.md grants %q", rights)
+	}
+	return strings.NewReplacer("SCHEMA hansard", "SCHEMA "+schema, "search_path = hansard", "search_path = "+schema, "TO app", "TO "+role).Replace(rights)
+}
 
 // as is a URL for another role.
 func as(t *testing.T, address, role string) string {
@@ -101,7 +108,7 @@ func TestLeastRights(t *testing.T) {
 	open(t, address).Close()
 	role := "app_" + schemaOf(address)
 	server.Exec(t, "CREATE ROLE "+role+" LOGIN")
-	server.Exec(t, fmt.Sprintf(leastRights, schemaOf(address), role))
+	server.Exec(t, leastRights(t, schemaOf(address), role))
 	s := open(t, as(t, address, role))
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -171,8 +178,45 @@ func TestNoRights(t *testing.T) {
 		t.Errorf("Stat with the right to read: %v", err)
 	}
 	_, err = s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
-	if !errors.Is(err, hansard.ErrReadOnly) {
-		t.Errorf("Append without the right to write: %v", err)
+	if !errors.Is(err, hansard.ErrReadOnly) || !strings.Contains(hansard.Hint(err), "grant") {
+		t.Errorf("Append without the right to write: %v, hint %q", err, hansard.Hint(err))
+	}
+}
+
+// TestWrongAddress: who can't get in is told what to look at, and nobody is told the
+// password.
+func TestWrongAddress(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	with := func(name, value string) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		q.Set(name, value)
+		q.Set("password", "secret")
+		return "postgres://?" + q.Encode()
+	}
+	for _, c := range []struct{ address, hint string }{
+		{with("user", "nobody_at_all"), "the user and the password"},
+		{with("database", "no such one"), "createdb"},
+		{with("host", t.TempDir()), "the host and the port"},
+		{with("search_path", "no_such_schema"), "CREATE SCHEMA"},
+	} {
+		_, err := pgstore.Open(t.Context(), c.address, nil)
+		if err == nil || !strings.Contains(hansard.Hint(err), c.hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open(%q): %v, hint %q", c.address, err, hansard.Hint(err))
+		}
+	}
+	open(t, address).Close()
+	reading, err := pgstore.Open(t.Context(), with("default_transaction_read_only", "on"), &pgstore.Options{RetryFor: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Close()
+	if _, err := reading.Create(t.Context(), "s", hansard.Meta{}); !errors.Is(err, hansard.ErrBusy) || !strings.Contains(hansard.Hint(err), "standby") {
+		t.Errorf("Create on a server that only reads: %v, hint %q", err, hansard.Hint(err))
 	}
 }
 
@@ -203,5 +247,33 @@ func TestWarnings(t *testing.T) {
 	defer sound.Close()
 	if got, err := sound.Warnings(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("a sound server: %q, %v", got, err)
+	}
+}
+
+// Of standbys, what loses something at a failover is warned about.
+func TestWarningsOfStandbys(t *testing.T) {
+	t.Parallel() // with servers of its own
+	primary, _, address := pair(t)
+	const waits, written = "commits do not wait for the synchronous standbys", "synchronous_commit is remote_write"
+	check := func(when string, wanted map[string]string) {
+		t.Helper()
+		for setting, want := range wanted {
+			s := open(t, address+"&synchronous_commit="+setting)
+			got, err := s.Warnings(t.Context())
+			s.Close()
+			if err != nil || want == "" && len(got) > 0 || want != "" && (len(got) == 0 || !strings.Contains(got[len(got)-1], want)) {
+				t.Errorf("%s, with %s: %q, %v; want %q", when, setting, got, err, want)
+			}
+		}
+	}
+	check("a synchronous pair", map[string]string{"on": "", "remote_apply": "", "remote_write": written, "local": waits, "off": waits})
+	pgtest.NewStandby(t, primary) // of the same name: only one of them is waited for
+	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE state = 'streaming'")
+	check("one standby more", map[string]string{"on": "1 of 2 standbys are not synchronous", "local": waits})
+	for names, want := range map[string]string{"any 1": "any 1 of 2 standbys", "ANY 2": ""} {
+		primary.Reload(t, "synchronous_standby_names = '"+names+" ("+pgtest.StandbyName+")'")
+		primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'quorum'")
+		primary.Until(t, "SELECT current_setting('synchronous_standby_names') LIKE '"+names+"%'")
+		check(names, map[string]string{"on": want})
 	}
 }

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,9 +30,11 @@ func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
 const readSettings = `SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
 	current_setting('synchronous_standby_names')`
 
-// readReplicas counts the standbys, and those of them that commits do not wait for.
-// Who may not see their state is told only that they are there.
-const readReplicas = `SELECT count(*), count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')) FROM pg_stat_replication`
+// readReplicas counts the standbys, those of them that commits do not wait for, and
+// those of which commits wait for some. Who may not see their state is told only that
+// they are there.
+const readReplicas = `SELECT count(*), count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')), count(*) FILTER (WHERE sync_state = 'quorum')
+	FROM pg_stat_replication`
 
 func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
@@ -48,12 +51,15 @@ func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error)
 	if commit == "off" {
 		warn("synchronous_commit is off: a crash loses what was acknowledged in the last moments before it")
 	}
-	var replicas, asynchronous int
-	if err := conn.QueryRow(ctx, readReplicas).Scan(&replicas, &asynchronous); err != nil {
+	var replicas, asynchronous, quorum, enough int
+	if err := conn.QueryRow(ctx, readReplicas).Scan(&replicas, &asynchronous, &quorum); err != nil {
 		if code(err) != "" {
 			return warnings, nil // nothing is known of standbys here
 		}
 		return nil, err
+	}
+	if _, err := fmt.Sscanf(strings.ToUpper(names), "ANY %d", &enough); err != nil {
+		enough = quorum // every one of them
 	}
 	switch {
 	case names != "" && (commit == "local" || commit == "off"):
@@ -64,6 +70,8 @@ func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error)
 		warn("there are standbys (%d) and synchronous_standby_names is empty: failing over to one loses what was acknowledged in the last moments", replicas)
 	case names != "" && asynchronous > 0:
 		warn("%d of %d standbys are not synchronous: failing over to one of these loses what was acknowledged in the last moments", asynchronous, replicas)
+	case quorum > enough:
+		warn("commits wait for any %d of %d standbys: failing over to another one than that which is furthest loses what was acknowledged in the last moments", enough, quorum)
 	}
 	return warnings, nil
 }

@@ -20,9 +20,10 @@ import (
 type Tap struct {
 	server string // the directory of the server's socket
 
-	mu    sync.Mutex // guards below, and heard of each connection
-	trips []*Trip
-	err   error // what could not be understood
+	mu     sync.Mutex // guards below, and heard and loss of each connection
+	trips  []*Trip
+	losses []Loss // to come
+	err    error  // what could not be understood
 }
 
 // Trip is one round trip: the statements in it, in their order.
@@ -97,6 +98,8 @@ func (t *Tap) During(beside string, f func()) (trips []Trip) {
 type tapped struct {
 	*Tap
 	heard    bool              // the server has spoken since the client did
+	loss     *Loss             // by which it ends
+	answered chan struct{}     // closed when the server has answered what was lost
 	trip     *Trip             // the last one; nil before the first
 	prepared map[string]string // statements by their names
 }
@@ -108,20 +111,8 @@ func (t *Tap) pass(client net.Conn) {
 		return // the client finds out
 	}
 	defer server.Close()
-	c := &tapped{Tap: t, prepared: make(map[string]string)}
-	go func() {
-		defer client.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buf)
-			c.mu.Lock()
-			c.heard = c.heard || n > 0 // before the client can answer it
-			c.mu.Unlock()
-			if _, wrong := client.Write(buf[:n]); err != nil || wrong != nil {
-				return
-			}
-		}
-	}()
+	c := &tapped{Tap: t, prepared: make(map[string]string), answered: make(chan struct{})}
+	go c.answer(client, server)
 	if err := c.forward(client, server); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -129,9 +120,29 @@ func (t *Tap) pass(client net.Conn) {
 	}
 }
 
+// answer passes on what the server says, until it is to be lost.
+func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		c.mu.Lock()
+		c.heard = c.heard || n > 0 // before the client can answer it
+		lost := c.loss != nil
+		c.mu.Unlock()
+		if lost {
+			close(c.answered) // the client finds out by and by
+			return
+		}
+		if _, wrong := client.Write(buf[:n]); err != nil || wrong != nil {
+			client.Close()
+			return
+		}
+	}
+}
+
 // forward passes on what the client says, message by message: a letter, except for
 // the first message, then the length of the rest, itself included.
-func (c *tapped) forward(client io.Reader, server io.Writer) error {
+func (c *tapped) forward(client io.ReadCloser, server io.WriteCloser) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {
@@ -146,6 +157,9 @@ func (c *tapped) forward(client io.Reader, server io.Writer) error {
 		}
 		if !first {
 			c.said(head[0], body)
+		}
+		if c.loss != nil {
+			return c.lose(client, server, append(head, body...))
 		}
 		if _, err := server.Write(append(head, body...)); err != nil {
 			return nil // it was killed
@@ -180,5 +194,8 @@ func (c *tapped) said(letter byte, body []byte) {
 	}
 	if c.trip != nil {
 		*c.trip = append(*c.trip, sql)
+	}
+	if letter != 'P' && len(c.losses) > 0 && c.losses[0].SQL == sql {
+		c.loss, c.losses = &c.losses[0], c.losses[1:]
 	}
 }

@@ -1,0 +1,59 @@
+package pgstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// TestWaitWithoutNotification: a notification can be lost with a connection, or with who
+// was to send it. Who waits is woken all the same.
+func TestWaitWithoutNotification(t *testing.T) {
+	s := newBlocking(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for seq := range hansard.Seq(2) {
+		woken := s.waitListening(ctx, seq)
+		s.exec(`UPDATE hansard_heads SET last = $1 WHERE id = 's'`, int64(seq+1)) // and nobody is told
+		if got := <-woken; got.err != nil {
+			t.Errorf("who waited for what nobody told: %v", got.err)
+		}
+	}
+}
+
+// waitListening has somebody wait who would hear of it.
+func (b *blocking) waitListening(ctx context.Context, after hansard.Seq) <-chan outcome[struct{}] {
+	b.t.Helper()
+	woken := later(func() (struct{}, error) { return struct{}{}, b.Wait(ctx, "s", after) })
+	until(b.t, "it waits, and listens", func() bool {
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		return b.hub.listening && b.hub.watches["s"] != nil && len(b.hub.dirty) == 0
+	})
+	return woken
+}
+
+// TestNotified: what another store commits is told and heard of. Looking alone, once a
+// second, could not keep up: it would take three times as long as there is time.
+func TestNotified(t *testing.T) {
+	s := newBlocking(t, "")
+	other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	const enough = 30 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), enough)
+	defer cancel()
+	for seq := range hansard.Seq(3 * enough / pollEvery) {
+		woken := s.waitListening(ctx, seq)
+		if _, err := other.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-woken; got.err != nil {
+			t.Fatalf("seq %d: %v", seq+1, got.err)
+		}
+	}
+}
