@@ -27,6 +27,11 @@ func TestMutants(t *testing.T) {
 				e := sharedEngine(m.plant)
 				e.Patience = m.patience
 				r := record(t, func(t testing.TB) { c.check(t, e) })
+				for again := 0; !r.Failed() && again < 3; again++ {
+					// A bug that shows in one order of goroutines may take more
+					// than one try on a busy machine.
+					r = record(t, func(t testing.TB) { c.check(t, e) })
+				}
 				if r.Skipped() || !r.Failed() {
 					t.Errorf("survives %q, which defends: %s", name, c.Defends)
 				} else {

@@ -28,7 +28,7 @@ func turnWaitMutants() []mutant {
 			}
 		}, "turn/wait bounded"),
 		claiming("nobody waits", func(c *hansard.Claim) { c.Wait = min(c.Wait, 0) },
-			"turn/wait woken", "turn/wait in order", "turn/wait and theft", "lease/refused", "turn/silent holder"),
+			"turn/wait woken", "turn/wait in order", "turn/wait and theft", "turn/silent holder"),
 		acquiring("waiting ignores the context", func(c ctx, s hansard.Store, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
 			return s.Acquire(context.WithoutCancel(c), id, claim)
 		}, "turn/wait context"),
