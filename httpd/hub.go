@@ -35,7 +35,7 @@ const (
 	// gatherEach is, per follower, how long a pump lets events gather before
 	// it wakes everybody again, and gatherMax the most: waking a thousand
 	// costs more than an append does.
-	gatherEach = 50 * time.Microsecond
+	gatherEach = 100 * time.Microsecond
 	gatherMax  = 100 * time.Millisecond
 )
 
@@ -72,7 +72,7 @@ const (
 	// workMax of work, restFor times as long: that is for the others.
 	crowd   = 16
 	workMax = time.Millisecond
-	restFor = 3
+	restFor = 5
 )
 
 // serve waits for the caller's turn to be served. It must call done.
