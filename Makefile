@@ -43,15 +43,15 @@ cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
 	GOOS=windows $(GO) vet ./...
 
-unit: ## all tests
-	@scripts/gotest -timeout 40m ./...
+unit: ## all tests, none from the cache: that does not know the programs they build, nor their seeds
+	@scripts/gotest -count=1 -timeout 40m ./...
 
 race: ## the contract under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m . ./memstore ./httpd
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|key|concurrent|exclusive|lease)|TestManyServers|TestCloseLeaves' ./pgstore
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'TestContract/turn/(contended|stolen|wait.*)' ./filestore
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m . ./memstore ./httpd
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/(append|key|concurrent|exclusive|lease)|TestManyServers|TestCloseLeaves' ./pgstore
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/turn/(contended|stolen|wait.*)' ./filestore
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...
