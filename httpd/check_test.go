@@ -227,8 +227,8 @@ func TestRepairServed(t *testing.T) {
 func TestRepairJournalServed(t *testing.T) {
 	v, dir := serveDir(t)
 	v.say("s", "one")
-	corrupt(t, filepath.Join(dir, "journal"), "HANSJRN", "HANSXXX")
-	corrupt(t, filepath.Join(dir, "journal"), "HANSJRN", "HANSXXX")
+	corrupt(t, filepath.Join(dir, "journal"), "HANSJRN", "HANSBAD")
+	corrupt(t, filepath.Join(dir, "journal"), "HANSJRN", "HANSBAD")
 	other, err := filestore.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ type end struct {
 	address string                                  // as copy is given it
 	open    func(t *testing.T) hansard.Importer     // what is kept there, not through the server
 	look    func(t *testing.T) (s hansard.Importer) // as the address leads to it
+	// settle returns when nothing is on its way any more of what a copy sent that
+	// was killed.
+	settle func(t *testing.T)
 }
 
 // TestCopyPostgres: copy carries sessions between PostgreSQL and servers, and between
@@ -51,12 +55,18 @@ func filesEnd(dir string) end {
 		must(t, err)
 		return s
 	}
-	return end{dir, open, open}
+	return end{dir, open, open, func(*testing.T) {}} // what was on its way died with it
 }
 
 func postgresEnd(url string) end {
 	open := func(t *testing.T) hansard.Importer { return openPostgres(t, url) }
-	return end{url, open, open}
+	// Its connections have a name of their own: the database closes them when it
+	// has done what they were sent.
+	name := fmt.Sprintf("copy-%d", time.Now().UnixNano())
+	return end{url + "&application_name=" + name, open, open, func(t *testing.T) {
+		t.Helper()
+		pgtest.Shared(t).Until(t, fmt.Sprintf("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = '%s'", name))
+	}}
 }
 
 func serverEnd(t *testing.T, of end) end {
@@ -68,6 +78,13 @@ func serverEnd(t *testing.T, of end) end {
 		c, err := client.New(address, &client.Options{Token: serverToken})
 		must(t, err)
 		return c
+	}, func(t *testing.T) {
+		t.Helper()
+		s.signal(syscall.SIGTERM) // it finishes what it was sent
+		if code := s.exit(); code != 0 {
+			t.Errorf("the server: exit code %d, stderr %s", code, s.stderr)
+		}
+		s.begin()
 	}}
 }
 
@@ -81,7 +98,7 @@ func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
 	for range 10 {
 		dst := newDst(t)
 		p := start(t, copyCommand(src, dst), nil)
-		at := killWhileCopying(t, p, dst, total)
+		at := killWhileCopying(t, p, dst)
 		if at == total {
 			continue // it was too fast, this time
 		}
@@ -125,7 +142,7 @@ func copyCommand(src, dst end) *exec.Cmd {
 
 // killWhileCopying kills copy when some of the long session is there, and gives how
 // much is there then.
-func killWhileCopying(t *testing.T, p *process, dst end, total hansard.Seq) (at hansard.Seq) {
+func killWhileCopying(t *testing.T, p *process, dst end) (at hansard.Seq) {
 	t.Helper()
 	s := dst.look(t)
 	defer s.Close()
@@ -134,15 +151,11 @@ func killWhileCopying(t *testing.T, p *process, dst end, total hansard.Seq) (at 
 		return err == nil && info.LastSeq > 0
 	})
 	p.kill()
-	// A server may still have been storing what it was sent.
-	for quiet := time.Now(); time.Since(quiet) < 200*time.Millisecond; time.Sleep(10 * time.Millisecond) {
-		info, err := s.Stat(t.Context(), longSession)
-		must(t, err)
-		if info.LastSeq != at {
-			at, quiet = info.LastSeq, time.Now()
-		}
-	}
-	return at
+	p.exit()
+	dst.settle(t)
+	info, err := s.Stat(t.Context(), longSession)
+	must(t, err)
+	return info.LastSeq
 }
 
 // resumed checks what copy says when it was begun again: all is the same, and of the
