@@ -121,44 +121,65 @@ func BenchmarkWire(b *testing.B) {
 	}
 }
 
-// BenchmarkFollowers: one appender of 1 KiB events, with nobody following and with
-// a thousand followers of the same session, in a process of their own, who all get
-// every event. Compare the two: the followers must not slow the appender down.
+// BenchmarkFollowers: one appender of 1 KiB events to a session that nobody follows
+// and to one with a follower, or a thousand, who are in a process of their own and
+// all get every event. The two take turns, and the followers have caught up before
+// it goes on. The ratio must be about 1: followers must not slow the appender down.
 func BenchmarkFollowers(b *testing.B) {
-	for _, n := range []int{0, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			v := serveFiles(b)
-			var crowd *exec.Cmd
-			if n > 0 {
-				crowd = startCrowd(b, v, n)
-			}
-			batch := hansard.Batch{Events: []hansard.Event{{Role: "assistant", Data: kibibyte}}}
-			b.ResetTimer()
-			for range b.N {
-				if _, err := v.store.Append(b.Context(), "s", batch); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.StopTimer()
-			if crowd == nil {
-				return
-			}
-			// They all get there, and say so by ending well.
-			if _, err := v.store.Append(b.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte(`"the end"`)}}}); err != nil {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkFollowers(b, n) })
+	}
+}
+
+func benchmarkFollowers(b *testing.B, followers int) {
+	const pairs, each = 15, 2000
+	v := serveFiles(b)
+	if _, err := v.store.Create(b.Context(), "alone", hansard.Meta{}); err != nil {
+		b.Fatal(err)
+	}
+	c := startCrowd(b, v, followers)
+	batch := hansard.Batch{Events: []hansard.Event{{Role: "assistant", Data: kibibyte}}}
+	run := func(id hansard.SessionID) float64 {
+		began := time.Now()
+		for range each {
+			if _, err := v.store.Append(b.Context(), id, batch); err != nil {
 				b.Fatal(err)
 			}
-			if err := crowd.Wait(); err != nil {
-				b.Errorf("the followers: %v", err)
-			}
-		})
+		}
+		took := time.Since(began)
+		if id == "s" {
+			c.caughtUp(b, v)
+		}
+		return float64(took.Microseconds()) / each
 	}
+	var alone, followed, ratios []float64
+	for b.Loop() {
+		for i := range pairs {
+			var a, f float64
+			if i%2 == 0 {
+				a, f = run("alone"), run("s")
+			} else {
+				f, a = run("s"), run("alone")
+			}
+			alone, followed, ratios = append(alone, a), append(followed, f), append(ratios, f/a)
+		}
+	}
+	median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
+	b.ReportMetric(0, "ns/op") // the time of the whole says nothing
+	b.ReportMetric(median(alone), "µs/append-alone")
+	b.ReportMetric(median(followed), "µs/append-followed")
+	b.ReportMetric(median(ratios), "followed/alone")
+	b.Logf("followed/alone, sorted: %.2f", ratios)
 }
 
 // crowdVariable makes this program a crowd of followers: ADDRESS TOKEN N.
 const crowdVariable = "HANSARD_TEST_CROWD"
 
+// crowd is a process of followers.
+type crowd struct{ says *bufio.Reader }
+
 // startCrowd starts followers and waits until all of them follow.
-func startCrowd(b *testing.B, v *served, n int) *exec.Cmd {
+func startCrowd(b *testing.B, v *served, n int) *crowd {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	if _, err := exec.LookPath("nice"); err == nil {
@@ -175,15 +196,33 @@ func startCrowd(b *testing.B, v *served, n int) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { cmd.Process.Kill() })
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "following\n" {
-		b.Fatalf("the followers say %q, %v", line, err)
-	}
-	return cmd
+	b.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	c := &crowd{bufio.NewReader(out)}
+	c.hear(b, "following")
+	return c
 }
 
-// beCrowd follows until the end, if this process was started for it: each of the
-// followers must have got every event in order, to the last.
+// caughtUp waits until all of them have all there is.
+func (c *crowd) caughtUp(b *testing.B, v *served) {
+	b.Helper()
+	if _, err := v.store.Append(b.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte(`"mark"`)}}}); err != nil {
+		b.Fatal(err)
+	}
+	c.hear(b, "caught up")
+}
+
+func (c *crowd) hear(b *testing.B, want string) {
+	b.Helper()
+	if line, err := c.says.ReadString('\n'); err != nil || line != want+"\n" {
+		b.Fatalf("the followers say %q, %v; want %q", line, err, want)
+	}
+}
+
+// beCrowd follows, if this process was started for it: each of the followers must
+// get every event in order. When all of them have met a mark, that is said.
 func beCrowd() {
 	order := os.Getenv(crowdVariable)
 	if order == "" {
@@ -194,7 +233,7 @@ func beCrowd() {
 	if _, err := fmt.Sscan(order, &address, &token, &n); err != nil {
 		panic(err)
 	}
-	var wg sync.WaitGroup
+	marks := make(chan struct{})
 	for range n {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -205,7 +244,7 @@ func beCrowd() {
 		if err != nil || res.StatusCode != 200 {
 			panic(fmt.Sprint(res, err))
 		}
-		wg.Go(func() {
+		go func() {
 			seq, lines := 0, bufio.NewReaderSize(res.Body, 64<<10)
 			for {
 				line, err := lines.ReadSlice('\n')
@@ -217,13 +256,17 @@ func beCrowd() {
 						panic(fmt.Sprintf("got %s, want %d", id, seq))
 					}
 				}
-				if bytes.Contains(line, []byte(`"the end"`)) {
-					return
+				if bytes.Contains(line, []byte(`"mark"`)) {
+					marks <- struct{}{}
 				}
 			}
-		})
+		}()
 	}
 	fmt.Println("following")
-	wg.Wait()
-	os.Exit(0)
+	for {
+		for range n {
+			<-marks
+		}
+		fmt.Println("caught up")
+	}
 }

@@ -2,9 +2,7 @@ package httpd
 
 import (
 	"context"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -16,11 +14,6 @@ import (
 // follower takes from those at its own pace. One that falls behind them reads the
 // store by itself until it has caught up; so a slow follower costs nobody anything,
 // and nothing is ever queued for it.
-//
-// A thousand followers are a thousand times the work of an append. It must not be
-// in the way of the next append: only a few followers are served at a time, so
-// that a writer never stands in line behind all of them, and when there is more to
-// do than can be done it is the followers who are late.
 
 const (
 	// keepMin and keepMax bound the newest events a pump keeps, keepEach is
@@ -32,9 +25,12 @@ const (
 	// takeEvents and takeBytes bound what a follower takes at once.
 	takeEvents = 256
 	takeBytes  = 1 << 20
-	// gatherEach is, per follower, how long a pump lets events gather before
-	// it wakes everybody again, and gatherMax the most: waking a thousand
-	// costs more than an append does.
+	// A pump lets events gather between two times it wakes its followers:
+	// gatherMin, gatherEach more for each of them, and gatherMax at most. To
+	// read and wake for every single event would slow down somebody who
+	// appends as fast as he can, with one follower as with a thousand. The
+	// first event after a pause is passed on at once.
+	gatherMin  = 5 * time.Millisecond
 	gatherEach = 100 * time.Microsecond
 	gatherMax  = 100 * time.Millisecond
 )
@@ -45,53 +41,22 @@ type frame struct {
 	line []byte // wire.AppendExactLine
 }
 
+// size is what it takes to keep one, or to send it.
+func (f *frame) size() int { return len(f.line) + 64 }
+
 // hub has the pumps.
 type hub struct {
 	ctx     context.Context // ends with the server
 	store   hansard.Store
 	metrics *metrics
-
-	serving chan struct{} // has room for those who are served at a time
-	waiting atomic.Int64  // those who wait for that
-	worked  atomic.Int64  // ns, since the last rest
+	service *service
 
 	mu    sync.Mutex // guards pumps, and the refs of each
 	pumps map[hansard.SessionID]*pump
 }
 
 func newHub(ctx context.Context, store hansard.Store, m *metrics) *hub {
-	return &hub{ctx: ctx, store: store, metrics: m, pumps: map[hansard.SessionID]*pump{},
-		serving: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
-}
-
-const (
-	// serveMax is how long one follower is served before the next one is:
-	// longer is not work but waiting, for a client that takes nothing.
-	serveMax = 5 * time.Millisecond
-	// When more than crowd wait to be served, there is a rest after every
-	// workMax of work, restFor times as long: that is for the others.
-	crowd   = 16
-	workMax = time.Millisecond
-	restFor = 5
-)
-
-// serve waits for the caller's turn to be served. It must call done.
-func (h *hub) serve() (done func()) {
-	h.waiting.Add(1)
-	h.serving <- struct{}{}
-	crowded := h.waiting.Add(-1) > crowd
-	began := time.Now()
-	leave := sync.OnceFunc(func() { <-h.serving })
-	late := time.AfterFunc(serveMax, leave)
-	return func() {
-		late.Stop()
-		if worked := h.worked.Add(int64(time.Since(began))); crowded && worked > int64(workMax) {
-			h.worked.Store(0)
-			time.AfterFunc(min(restFor*time.Duration(worked), restFor*serveMax), leave)
-			return
-		}
-		leave()
-	}
+	return &hub{ctx: ctx, store: store, metrics: m, pumps: map[hansard.SessionID]*pump{}, service: newService()}
 }
 
 // pump reads one session for all its followers.
@@ -103,7 +68,6 @@ type pump struct {
 	mu      sync.Mutex // guards all below
 	frames  []frame    // the newest, in order, without a gap
 	bytes   int
-	most    int           // bytes to keep
 	last    hansard.Seq   // how far the session was read
 	err     error         // the end of it
 	changed chan struct{} // closed, and replaced, when any of that changes
@@ -163,37 +127,39 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 		if err := h.store.Wait(ctx, p.id, last); err != nil {
 			return err
 		}
-		frames, err := h.read(ctx, p.id, last)
+		refs := h.followers(p)
+		most := min(keepMax, keepMin+refs*keepEach)
+		frames, err := h.read(ctx, p.id, last, 0, most)
 		if err != nil {
 			return err
 		}
 		last = frames[len(frames)-1].seq
-		h.mu.Lock()
-		refs := p.refs
-		h.mu.Unlock()
-		p.update(func() {
-			p.most = min(keepMax, keepMin+refs*keepEach)
-			p.keep(frames)
-		})
+		p.update(func() { h.service.ask(time.Now(), p.keep(frames, most)*refs) })
 		gather(ctx, refs)
 	}
 }
 
+func (h *hub) followers(p *pump) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.refs
+}
+
 // read encodes the events past a seq: at least one, since there is one, and not
-// more than a follower takes at once.
-func (h *hub) read(ctx context.Context, id hansard.SessionID, after hansard.Seq) ([]frame, error) {
+// more than so many (0: as many as there are) or so many bytes.
+func (h *hub) read(ctx context.Context, id hansard.SessionID, after hansard.Seq, events, bytes int) ([]frame, error) {
 	var out []frame
 	size := 0
-	for e, err := range h.store.Read(ctx, id, hansard.Range{After: after, Limit: takeEvents}) {
+	for e, err := range h.store.Read(ctx, id, hansard.Range{After: after, Limit: events}) {
 		if err != nil {
 			if len(out) > 0 {
 				break // the next reading meets it again
 			}
 			return nil, err
 		}
-		line := wire.AppendExactLine(nil, &e)
-		out = append(out, frame{e.Seq, line})
-		if size += len(line); size >= takeBytes {
+		f := frame{e.Seq, wire.AppendExactLine(nil, &e)}
+		out = append(out, f)
+		if size += f.size(); size >= bytes {
 			break
 		}
 	}
@@ -206,12 +172,9 @@ func (h *hub) read(ctx context.Context, id hansard.SessionID, after hansard.Seq)
 // errNothing is a store that says there is an event and has none to give.
 var errNothing = wire.NewProblem("internal", "", "connect again")
 
-// gather lets events come together when there are many to tell of them.
+// gather lets events come together.
 func gather(ctx context.Context, followers int) {
-	pause := min(time.Duration(followers)*gatherEach, gatherMax)
-	if pause < time.Millisecond {
-		return
-	}
+	pause := min(gatherMin+time.Duration(followers)*gatherEach, gatherMax)
 	select {
 	case <-time.After(pause):
 	case <-ctx.Done():
@@ -226,22 +189,22 @@ func (p *pump) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// frameBytes is what a frame takes besides its line.
-const frameBytes = 64
-
-// keep adds frames and drops the oldest. A follower may still hold a part of the
-// old list: it is not changed in place.
-func (p *pump) keep(frames []frame) {
-	all := append(p.frames[:len(p.frames):len(p.frames)], frames...)
+// keep adds frames and drops the oldest beyond so many bytes; it returns how many
+// were added. A follower may still hold a part of the list: what is in it never
+// changes.
+func (p *pump) keep(frames []frame, most int) (added int) {
+	all := append(p.frames, frames...)
 	for _, f := range frames {
-		p.bytes += len(f.line) + frameBytes
+		added += f.size()
 	}
+	p.bytes += added
 	drop := 0
-	for len(all)-drop > 1 && p.bytes > p.most {
-		p.bytes -= len(all[drop].line) + frameBytes
+	for len(all)-drop > 1 && p.bytes > most {
+		p.bytes -= all[drop].size()
 		drop++
 	}
 	p.frames, p.last = all[drop:], frames[len(frames)-1].seq
+	return added
 }
 
 // take gives the events past a seq, if the pump has them; behind says that the
@@ -264,7 +227,7 @@ func (p *pump) take(after hansard.Seq) (frames []frame, behind bool, changed <-c
 func some(frames []frame) []frame {
 	size := 0
 	for i, f := range frames[:min(len(frames), takeEvents)] {
-		if size += len(f.line); size > takeBytes && i > 0 {
+		if size += f.size(); size > takeBytes && i > 0 {
 			return frames[:i]
 		}
 	}
@@ -279,8 +242,8 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) ([]frame, er
 		case err != nil || frames != nil:
 			return frames, err
 		case behind:
-			defer h.serve()()
-			return h.read(ctx, p.id, after)
+			defer h.service.begin()(0)
+			return h.read(ctx, p.id, after, takeEvents, takeBytes)
 		}
 		select {
 		case <-changed:

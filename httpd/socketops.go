@@ -103,7 +103,7 @@ func (k *socket) events(f *following, head []byte, frames []frame) error {
 		return err
 	}
 	defer k.givePen()
-	defer k.server.hub.serve()()
+	done := k.server.hub.service.begin()
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	message := append((*buf)[:0], head...)
@@ -114,6 +114,7 @@ func (k *socket) events(f *following, head []byte, frames []frame) error {
 		message = append(message, e.line...)
 	}
 	*buf = append(message, ']', '}')
+	defer done(len(*buf))
 	k.mu.Lock()
 	f.last = frames[len(frames)-1].seq
 	k.mu.Unlock()

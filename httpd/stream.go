@@ -121,7 +121,7 @@ func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
 }
 
 func (st *sse) events(frames []frame) error {
-	defer st.server.hub.serve()()
+	done := st.server.hub.service.begin()
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	out := (*buf)[:0]
@@ -133,6 +133,7 @@ func (st *sse) events(frames []frame) error {
 		out = append(out, "\n\n"...)
 	}
 	*buf = out
+	defer done(len(out))
 	st.last.Store(uint64(frames[len(frames)-1].seq))
 	return st.write(out)
 }

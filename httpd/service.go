@@ -1,0 +1,120 @@
+package httpd
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A thousand followers are a thousand times the work of an append. It must not be
+// in the way of the next append: only a few followers are served at a time, so
+// that a writer never stands in line behind all of them, and where many wait there
+// is a rest after every bit of work, longer while the sessions grow. When there is
+// more to do than can be done at that pace (a flood: the sessions grow faster than
+// their followers can be told) it is the followers who are late, and the rest is
+// longer still: hurrying would not make them keep up, and would slow the writers
+// down.
+
+const (
+	// serveMax is how long one follower is served before the next one is:
+	// longer is not work but waiting, for a client that takes nothing.
+	serveMax = 5 * time.Millisecond
+	// When more than crowd wait to be served, there is a rest after every
+	// workMax of work, so many times as long.
+	crowd      = 16
+	workMax    = time.Millisecond
+	quietRest  = 1
+	growthRest = 5
+	floodRest  = 20
+	// lasts is how long growth, or a flood, is thought to go on after it was
+	// seen.
+	lasts = 3 * gatherMax
+)
+
+// service says who is served when.
+type service struct {
+	slots   chan struct{} // has room for those who are served at a time
+	waiting atomic.Int64  // those who wait for that
+	worked  atomic.Int64  // ns, since the last rest
+	grows   atomic.Int64  // until when, in ns of the clock
+	floods  atomic.Int64  // until when
+
+	mu    sync.Mutex // guards all below
+	asked flow       // bytes that followers are to get
+	sent  flow       // bytes that they got
+	took  flow       // seconds of work for that
+}
+
+func newService() *service {
+	return &service{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+}
+
+// begin waits for the caller's turn to be served. It must call done, with the bytes
+// it sent.
+func (s *service) begin() (done func(bytes int)) {
+	s.waiting.Add(1)
+	s.slots <- struct{}{}
+	crowded := s.waiting.Add(-1) > crowd
+	began := time.Now()
+	leave := sync.OnceFunc(func() { <-s.slots })
+	late := time.AfterFunc(serveMax, leave)
+	return func(bytes int) {
+		now := time.Now()
+		if took := now.Sub(began); late.Stop() {
+			s.mu.Lock()
+			s.sent.add(now, float64(bytes))
+			s.took.add(now, took.Seconds())
+			s.mu.Unlock()
+		} // else it was not work
+		worked := s.worked.Add(int64(now.Sub(began)))
+		if !crowded || worked <= int64(workMax) {
+			leave()
+			return
+		}
+		s.worked.Store(0)
+		time.AfterFunc(s.rest(now)*min(time.Duration(worked), serveMax), leave)
+	}
+}
+
+// rest is how many times as long as the work the rest is.
+func (s *service) rest(now time.Time) time.Duration {
+	switch now := now.UnixNano(); {
+	case now < s.floods.Load():
+		return floodRest
+	case now < s.grows.Load():
+		return growthRest
+	}
+	return quietRest
+}
+
+// ask says that followers are to get bytes, all of them together, and sees whether
+// that is more than can be done.
+func (s *service) ask(now time.Time, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked.add(now, float64(bytes))
+	speed := s.sent.at(now) / s.took.at(now) * float64(cap(s.slots)) // NaN when nothing was sent
+	until := now.Add(lasts).UnixNano()
+	s.grows.Store(until)
+	if s.asked.at(now) > speed/(1+growthRest) {
+		s.floods.Store(until)
+	}
+}
+
+// flow is how much there was of something in about the last second: what is older
+// counts ever less.
+type flow struct {
+	sum  float64
+	when time.Time
+}
+
+func (f *flow) add(now time.Time, much float64) {
+	f.sum = f.at(now) + much
+	f.when = now
+}
+
+func (f *flow) at(now time.Time) float64 {
+	return f.sum * math.Exp(-max(0, now.Sub(f.when).Seconds()))
+}

@@ -1,0 +1,115 @@
+package httpd
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// serveCrowd serves so many, each of whom gets bytes in a while, and says how long
+// it took in all.
+func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Duration {
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range followers {
+		wg.Go(func() {
+			done := s.begin()
+			time.Sleep(each)
+			done(bytes)
+		})
+	}
+	wg.Wait()
+	return time.Since(began)
+}
+
+// TestServiceRests: a crowd is served with rests, that are longer while sessions
+// grow and longest when they grow faster than the crowd can be told; a few are
+// served at once. All in the time of a bubble, on any number of cores.
+func TestServiceRests(t *testing.T) {
+	const (
+		followers = 200
+		bytes     = 1 << 20
+		each      = 2 * time.Millisecond
+	)
+	serve := func(ask int) time.Duration {
+		var took time.Duration
+		synctest.Test(t, func(t *testing.T) {
+			s := newService()
+			slots := cap(s.slots)
+			// It knows how quick it is, and nothing is new.
+			serveCrowd(s, slots, bytes, each)
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			if ask > 0 {
+				wg.Go(func() {
+					for every := time.NewTicker(gatherMax); ; {
+						s.ask(time.Now(), ask*slots)
+						select {
+						case <-every.C:
+						case <-stop:
+							return
+						}
+					}
+				})
+				synctest.Wait()
+			}
+			took = serveCrowd(s, followers*slots, bytes, each)
+			close(stop)
+			wg.Wait()
+		})
+		return took
+	}
+	work := followers * each
+	// At one MiB in 2 ms a slot sends 50 MiB in the time of a gathering, and in
+	// a sixth of the time, which growth leaves it, 8.
+	quiet, growth, flood := serve(0), serve(4*bytes), serve(40*bytes)
+	for _, c := range []struct {
+		name string
+		took time.Duration
+		rest time.Duration
+	}{{"quiet", quiet, quietRest}, {"growth", growth, growthRest}, {"flood", flood, floodRest}} {
+		// The last few are no crowd and have no rests.
+		least, most := (work-2*crowd*each)*(1+c.rest), work*(1+c.rest)
+		if c.took < least || c.took > most {
+			t.Errorf("%s: a crowd with %v of work took %v, want %v to %v", c.name, work, c.took, least, most)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newService()
+		s.ask(time.Now(), 1)
+		slots := cap(s.slots)
+		want := time.Duration((crowd+slots-1)/slots) * each
+		if took := serveCrowd(s, crowd, bytes, each); took != want {
+			t.Errorf("a few took %v, want %v", took, want)
+		}
+	})
+}
+
+// TestServiceFloodEnds: when nothing more is asked the crowd is soon served as
+// before; and one who takes nothing keeps the others waiting for a moment only.
+func TestServiceFloodEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService()
+		serveCrowd(s, 1, 1<<20, time.Millisecond)
+		s.ask(time.Now(), 1<<40)
+		if r := s.rest(time.Now()); r != floodRest {
+			t.Errorf("in a flood the rest is %d", r)
+		}
+		time.Sleep(lasts)
+		if r := s.rest(time.Now()); r != quietRest {
+			t.Errorf("after the flood the rest is %d", r)
+		}
+		s = newService()
+		var stuck []func(int)
+		for range cap(s.slots) {
+			stuck = append(stuck, s.begin())
+		}
+		if took := serveCrowd(s, 1, 1, 0); took != serveMax {
+			t.Errorf("behind those who take nothing it took %v, want %v", took, serveMax)
+		}
+		for _, done := range stuck {
+			done(1)
+		}
+	})
+}
