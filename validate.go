@@ -261,12 +261,26 @@ func plainString(data []byte) bool {
 	if n < 2 || data[0] != '"' || data[n-1] != '"' {
 		return false
 	}
-	for _, c := range data[1 : n-1] {
+	text := data[1 : n-1]
+	for ; len(text) >= 8; text = text[8:] {
+		if anySpecial(binary.LittleEndian.Uint64(text)) {
+			return false
+		}
+	}
+	for _, c := range text {
 		if c < 0x20 || c == '"' || c == '\\' {
 			return false
 		}
 	}
 	return true
+}
+
+// anySpecial tells whether one of eight bytes is a control character, a quote or a
+// backslash: a subtraction borrows from the top bit of a byte that is too small.
+func anySpecial(eight uint64) bool {
+	const each, top = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := eight^('"'*each), eight^('\\'*each)
+	return ((eight-' '*each)&^eight|(quote-each)&^quote|(backslash-each)&^backslash)&top != 0
 }
 
 func firstInvalidUTF8(data []byte) int {

@@ -61,6 +61,7 @@ func (s *Store) writeGroup() *group {
 	g := &group{ring: s.ring, ctl: s.ctl}
 	p := plan{store: s, now: s.cfg.now(), snapBytes: int(s.ring.share())}
 	p.stamp = p.now.Format(timeLayout)
+	p.measure(requests)
 	for _, r := range requests {
 		p.add(r)
 	}

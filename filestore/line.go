@@ -193,7 +193,8 @@ func fitsLine(data []byte) bool {
 	if isSpace(data[0]) || isSpace(data[len(data)-1]) {
 		return false
 	}
-	return oneLine(data) && bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) < 5000
+	const deep = 5000
+	return oneLine(data) && (len(data) < deep || bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) < deep)
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -49,11 +49,27 @@ type plan struct {
 	store   *Store
 	now     time.Time
 	stamp   string
-	touched []*session // with drafts
-	probed  bool       // somebody wants to know that the group can be written
+	touched []*session     // with drafts
+	sizes   map[string]int // of the lines for each session, at most
+	probed  bool           // somebody wants to know that the group can be written
 	// snapBytes is what snapshots may still add to the group: they are not
 	// in the sizes of its requests.
 	snapBytes int
+}
+
+// measure finds out how long the lines get that a group adds to each session, so
+// that they need not be copied as they become more.
+func (p *plan) measure(requests []*request) {
+	if p.store.lineSizes == nil {
+		p.store.lineSizes = map[string]int{}
+	}
+	p.sizes = p.store.lineSizes
+	clear(p.sizes)
+	for _, r := range requests {
+		for _, body := range r.bodies {
+			p.sizes[r.name] += len(body) + stampWidth
+		}
+	}
 }
 
 // add decides one request: it is refused, replayed, or its lines are drafted.
@@ -212,7 +228,7 @@ func (p *plan) append(sess *session, r *request) error {
 func (p *plan) line(sess *session, st *stamp, body []byte) {
 	d := p.draft(sess)
 	if room := len(body) + stampWidth + len(st.snap); cap(d.bytes)-len(d.bytes) < room {
-		d.bytes = slices.Grow(d.bytes, room) // doubles: many lines of one session
+		d.bytes = slices.Grow(d.bytes, max(room, p.sizes[sess.name]-len(d.bytes)))
 	}
 	if st.time == "" { // else it happened elsewhere, before
 		st.time = p.stamp
