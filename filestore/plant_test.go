@@ -73,7 +73,7 @@ func hunt(p plant) error {
 		var states atomic.Int64
 		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })
 	}
-	for seed := range uint64(40) {
+	for seed := range uint64(120) {
 		for _, d := range disasters {
 			if err := d(5000+seed, p); err != nil {
 				return err

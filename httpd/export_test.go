@@ -59,3 +59,19 @@ func (s *Server) Claims() int {
 	defer s.claims.mu.Unlock()
 	return len(s.claims.m)
 }
+
+// Occupy makes all followers wait to be served.
+func (s *Server) Occupy() (release func()) {
+	slots := s.hub.service.slots
+	for range cap(slots) {
+		slots <- struct{}{}
+	}
+	return func() {
+		for range cap(slots) {
+			<-slots
+		}
+	}
+}
+
+// Waiting is how many followers wait to be served.
+func (s *Server) Waiting() int { return int(s.hub.service.waiting.Load()) }

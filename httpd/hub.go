@@ -242,7 +242,11 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) ([]frame, er
 		case err != nil || frames != nil:
 			return frames, err
 		case behind:
-			defer h.service.begin()(0)
+			done, err := h.service.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer done(0)
 			return h.read(ctx, p.id, after, takeEvents, takeBytes)
 		}
 		select {

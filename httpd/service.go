@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"sync"
@@ -28,6 +29,10 @@ const (
 	quietRest  = 1
 	growthRest = 5
 	floodRest  = 20
+	// roundMax is how long it may take until everybody was served who waits:
+	// for that the rest is shorter, down to quietRest. A follower that hears
+	// nothing for long takes the server for dead.
+	roundMax = 5 * time.Second
 	// lasts is how long growth, or a flood, is thought to go on after it was
 	// seen.
 	lasts = 3 * gatherMax
@@ -45,6 +50,7 @@ type service struct {
 	asked flow       // bytes that followers are to get
 	sent  flow       // bytes that they got
 	took  flow       // seconds of work for that
+	count flow       // how often somebody was served
 }
 
 func newService() *service {
@@ -53,40 +59,53 @@ func newService() *service {
 
 // begin waits for the caller's turn to be served. It must call done, with the bytes
 // it sent.
-func (s *service) begin() (done func(bytes int)) {
+func (s *service) begin(ctx context.Context) (done func(bytes int), err error) {
 	s.waiting.Add(1)
-	s.slots <- struct{}{}
-	crowded := s.waiting.Add(-1) > crowd
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		s.waiting.Add(-1)
+		return nil, context.Cause(ctx)
+	}
+	waiting := s.waiting.Add(-1)
 	began := time.Now()
 	leave := sync.OnceFunc(func() { <-s.slots })
 	late := time.AfterFunc(serveMax, leave)
 	return func(bytes int) {
 		now := time.Now()
-		if took := now.Sub(began); late.Stop() {
-			s.mu.Lock()
-			s.sent.add(now, float64(bytes))
-			s.took.add(now, took.Seconds())
-			s.mu.Unlock()
-		} // else it was not work
-		worked := s.worked.Add(int64(now.Sub(began)))
-		if !crowded || worked <= int64(workMax) {
+		if !late.Stop() {
+			return // it was not work but waiting, and others are at it already
+		}
+		took := now.Sub(began)
+		s.mu.Lock()
+		s.sent.add(now, float64(bytes))
+		s.took.add(now, took.Seconds())
+		s.count.add(now, 1)
+		s.mu.Unlock()
+		worked := time.Duration(s.worked.Add(int64(took)))
+		if waiting <= crowd || worked <= workMax {
 			leave()
 			return
 		}
 		s.worked.Store(0)
-		time.AfterFunc(s.rest(now)*min(time.Duration(worked), serveMax), leave)
-	}
+		time.AfterFunc(time.Duration(s.rest(now, waiting)*float64(worked)), leave)
+	}, nil
 }
 
-// rest is how many times as long as the work the rest is.
-func (s *service) rest(now time.Time) time.Duration {
+// rest is how many times as long as the work the rest is, when so many wait.
+func (s *service) rest(now time.Time, waiting int64) float64 {
+	rest := float64(quietRest)
 	switch now := now.UnixNano(); {
 	case now < s.floods.Load():
-		return floodRest
+		rest = floodRest
 	case now < s.grows.Load():
-		return growthRest
+		rest = growthRest
 	}
-	return quietRest
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	each := s.took.at(now) / s.count.at(now)
+	round := float64(waiting) * each / float64(cap(s.slots))
+	return max(quietRest, min(rest, roundMax.Seconds()/round-1))
 }
 
 // ask says that followers are to get bytes, all of them together, and sees whether

@@ -1,7 +1,10 @@
 package httpd
 
 import (
+	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +17,10 @@ func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Durat
 	var wg sync.WaitGroup
 	for range followers {
 		wg.Go(func() {
-			done := s.begin()
+			done, err := s.begin(context.Background())
+			if err != nil {
+				panic(err)
+			}
 			time.Sleep(each)
 			done(bytes)
 		})
@@ -28,7 +34,7 @@ func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Durat
 // served at once. All in the time of a bubble, on any number of cores.
 func TestServiceRests(t *testing.T) {
 	const (
-		followers = 200
+		followers = 100
 		bytes     = 1 << 20
 		each      = 2 * time.Millisecond
 	)
@@ -93,23 +99,89 @@ func TestServiceFloodEnds(t *testing.T) {
 		s := newService()
 		serveCrowd(s, 1, 1<<20, time.Millisecond)
 		s.ask(time.Now(), 1<<40)
-		if r := s.rest(time.Now()); r != floodRest {
-			t.Errorf("in a flood the rest is %d", r)
+		if r := s.rest(time.Now(), 1); r != floodRest {
+			t.Errorf("in a flood the rest is %v", r)
 		}
 		time.Sleep(lasts)
-		if r := s.rest(time.Now()); r != quietRest {
-			t.Errorf("after the flood the rest is %d", r)
+		if r := s.rest(time.Now(), 1); r != quietRest {
+			t.Errorf("after the flood the rest is %v", r)
 		}
 		s = newService()
 		var stuck []func(int)
 		for range cap(s.slots) {
-			stuck = append(stuck, s.begin())
+			done, err := s.begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			stuck = append(stuck, done)
 		}
 		if took := serveCrowd(s, 1, 1, 0); took != serveMax {
 			t.Errorf("behind those who take nothing it took %v, want %v", took, serveMax)
 		}
 		for _, done := range stuck {
 			done(1)
+		}
+	})
+}
+
+// TestServiceRound: however many follow a flood, each is served again before it
+// takes the server for dead.
+func TestServiceRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const followers, each = 1000, 2 * time.Millisecond
+		s := newService()
+		s.floods.Store(time.Now().Add(time.Hour).UnixNano())
+		var longest atomic.Int64
+		var wg sync.WaitGroup
+		for range followers * cap(s.slots) {
+			wg.Go(func() {
+				var last time.Time
+				for i := range 4 {
+					done, err := s.begin(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if i == 1 || i == 2 { // in the first and the last round not all take part
+						if gap := time.Since(last); gap > time.Duration(longest.Load()) {
+							longest.Store(int64(gap))
+						}
+					}
+					last = time.Now()
+					time.Sleep(each)
+					done(1 << 20)
+				}
+			})
+		}
+		wg.Wait()
+		if got := time.Duration(longest.Load()); got > roundMax*11/10 || got < roundMax/2 {
+			t.Errorf("%d followers of a flood were served every %v, want about %v", followers, got, roundMax)
+		}
+	})
+}
+
+// TestServiceCalledOff: who no longer wants to be served does not wait.
+func TestServiceCalledOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where no time passes, nobody's time is over
+		s := newService()
+		var all []func(int)
+		for range cap(s.slots) {
+			done, err := s.begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, done)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(serveMax/2, cancel)
+		if _, err := s.begin(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("begin: %v, want Canceled", err)
+		}
+		if n := s.waiting.Load(); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+		for _, done := range all {
+			done(0)
 		}
 	})
 }

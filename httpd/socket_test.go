@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -308,4 +309,36 @@ func TestSocketShutdown(t *testing.T) {
 		t.Errorf("the end: %v", err)
 	}
 	v.stop()
+}
+
+// TestSocketAnsweredBeforeServed: on a connection that waits, with many others, for
+// events that it follows, what the client asks for is answered at once: an append is
+// not held up by followers, not even by its own.
+func TestSocketAnsweredBeforeServed(t *testing.T) {
+	v := serveMemory(t)
+	v.say("a", "1") // of this it is told from memory,
+	v.say("b", "1") // and for this the store has to be read
+	c := v.socket("admin")
+	c.send(`{"op":"follow","session":"a","after":1}`)
+	c.next("following")
+	v.say("a", "2")
+	c.events("a", 1, 2)
+	release := v.server.Occupy()
+	v.say("a", "3")
+	c.send(`{"op":"follow","session":"b"}`)
+	c.next("following")
+	for v.server.Waiting() < 2 {
+		if c.ctx.Err() != nil {
+			t.Fatal("nobody waits to be served")
+		}
+		runtime.Gosched()
+	}
+	for i := range 10 {
+		c.send(`{"op":"append","session":"a","batch":{"events":[{"data":%d}]}}`, i)
+		c.next("stored")
+	}
+	c.send(`{"op":"unfollow","session":"b"}`)
+	c.next("unfollowed")
+	release()
+	c.events("a", 2, 13)
 }

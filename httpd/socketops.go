@@ -91,19 +91,23 @@ func (k *socket) pass(ctx context.Context, id hansard.SessionID, f *following) {
 			}
 			return
 		}
-		if k.events(f, head, frames) != nil {
+		if k.events(ctx, f, head, frames) != nil {
 			return
 		}
 	}
 }
 
-func (k *socket) events(f *following, head []byte, frames []frame) error {
-	// The pen first: a message of this size is made for one session at a time.
+func (k *socket) events(ctx context.Context, f *following, head []byte, frames []frame) error {
+	// Not with the pen in hand: what the client asked for is answered meanwhile.
+	done, err := k.server.hub.service.begin(ctx)
+	if err != nil {
+		return err
+	}
 	if err := k.takePen(); err != nil {
+		done(0)
 		return err
 	}
 	defer k.givePen()
-	done := k.server.hub.service.begin()
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	message := append((*buf)[:0], head...)

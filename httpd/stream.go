@@ -97,7 +97,7 @@ func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
 		cancel()
 		switch {
 		case err == nil:
-			err = st.events(frames)
+			err = st.events(ctx, frames)
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, context.DeadlineExceeded):
@@ -120,8 +120,11 @@ func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-func (st *sse) events(frames []frame) error {
-	done := st.server.hub.service.begin()
+func (st *sse) events(ctx context.Context, frames []frame) error {
+	done, err := st.server.hub.service.begin(ctx)
+	if err != nil {
+		return err
+	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	out := (*buf)[:0]
