@@ -255,14 +255,19 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 		e := &entry{kind: kindData, uid: sess.uid, off: d.off, lprev: d.lprev, lcrc: sess.crc,
 			last: uint64(sess.seq), metaAt: sess.metaAt, turnAt: sess.turnAt, del: sess.deleted, name: sess.name, bytes: d.bytes}
 		left := s.ring.size - pos%s.ring.size
-		if left < e.length() {
+		padded := left < e.length()
+		if padded {
 			if left >= entryHeader {
 				put(&entry{kind: kindPad, padded: left - entryHeader})
 			}
+			pos = roundUp(pos, s.ring.size)
+		}
+		// From the end of the ring on, also when an entry just fills it, what
+		// comes goes to its beginning: one write does not go around.
+		if pos%s.ring.size == 0 && (padded || !s.planted(plantPastEnd)) {
 			if err := flush(); err != nil {
 				return nil, err
 			}
-			pos = roundUp(pos, s.ring.size)
 			begin, buf = pos, buf[:0]
 		}
 		put(e)

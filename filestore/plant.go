@@ -29,6 +29,7 @@ const (
 	plantLeaseLate           // write a lease after its grant
 	plantRemoteDead          // take the death of a server for that of its client
 	plantSilentEarly         // call a holder silent before its TTL is over
+	plantPastEnd             // write what follows an entry that just fills the ring behind the ring
 	plantCount
 )
 

@@ -21,6 +21,7 @@ var plantNames = map[plant]string{
 	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
 	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
 	plantNoCatchup:  "late rotation not caught up with",
+	plantPastEnd:    "written past the end of the ring",
 	plantRemoteDead: "client dead with its server", plantSilentEarly: "silent too early",
 }
 

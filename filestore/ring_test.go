@@ -1,0 +1,109 @@
+package filestore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// TestGroupReachesRingEnd defends: when an entry ends exactly where the ring does,
+// the entries of the same group behind it go to the ring's beginning, where everybody
+// looks for them. They once went past the end of the file: the next process did not
+// find them and replaced the journal, and a power cut would have taken them.
+func TestGroupReachesRingEnd(t *testing.T) {
+	for others := 1; others <= 3; others++ {
+		t.Run(fmt.Sprint(others), func(t *testing.T) { groupReachesRingEnd(t, others) })
+	}
+}
+
+func groupReachesRingEnd(t *testing.T, others int) {
+	d := vfs.NewDisk(1)
+	open := func(name string, seed uint64) *Store {
+		s, err := openOn(d.Process(name), seed, 64<<10) // several requests are a group
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s, other := open("writer", 1), open("other", 2)
+	size := func() int64 {
+		f, err := d.Process("looker").Open(journalName, vfs.ReadOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		n, err := f.Size()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	was := size()
+	want := map[hansard.SessionID]int{}
+	batch := func(id hansard.SessionID, n int) *request {
+		want[id]++
+		return newAppend(id, &hansard.Batch{Create: true, Events: []hansard.Event{{Data: []byte(`"` + strings.Repeat("x", n) + `"`)}}})
+	}
+	group := func(all ...*request) {
+		t.Helper()
+		s.submitAll(t.Context(), all)
+		for _, r := range all {
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+		}
+	}
+	for i := range others + 1 { // they exist: only lines come now
+		group(batch(hansard.SessionID(fmt.Sprint("s", i)), 1))
+	}
+	hits := 0
+	for round := 0; round < 1000 && hits < 3; round++ {
+		before := s.w.written
+		group(batch("s0", 8))
+		length, left := s.w.written-before, s.ring.size-s.w.written%s.ring.size
+		if left < length || left > 1000 {
+			continue
+		}
+		// The first of these is to end where the ring does.
+		all := []*request{batch("s0", 8+int(left-length))}
+		for i := range others {
+			all = append(all, batch(hansard.SessionID(fmt.Sprint("s", i+1)), 8))
+		}
+		lap := s.w.written / s.ring.size
+		group(all...)
+		slots, _, best, err := readSlots(s.ring.f)
+		if err != nil || best < 0 {
+			t.Fatal(best, err)
+		}
+		sl := slots[durableSlot(slots, best, &s.w)]
+		entries, end, _, err := s.ring.scan(sl.start, sl.startChain, 0)
+		if err != nil || end != s.w.written {
+			t.Errorf("round %d: the ring is written to %d, and is valid to %d (%v)", round, s.w.written, end, err)
+		}
+		if slices.ContainsFunc(entries, func(e *entry) bool { return e.end() == (lap+1)*s.ring.size }) {
+			hits++
+		}
+		want["s0"]++
+		if _, err := other.Append(t.Context(), "s0", hansard.Batch{Events: []hansard.Event{text("%s", "other")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if hits < 3 {
+		t.Errorf("an entry ended where the ring does %d times", hits)
+	}
+	if n := s.Measures()["journal_rotations_total"] + other.Measures()["journal_rotations_total"]; n != 0 {
+		t.Errorf("the journal was replaced %v times", n)
+	}
+	if now := size(); now != was {
+		t.Errorf("the journal had %d bytes and has %d", was, now)
+	}
+	for id, n := range want {
+		if info, err := other.Stat(t.Context(), id); err != nil || int(info.LastSeq) != n {
+			t.Errorf("%s: last seq %d (%v), want %d", id, info.LastSeq, err, n)
+		}
+	}
+}
