@@ -26,6 +26,8 @@ type world struct {
 	seed   uint64
 	ledger *ledger
 	plant  plant
+	ring   uint64 // its size
+	groups bool   // processes write groups of requests
 	opened int
 	wrong  error // the first thing a worker found wrong
 }
@@ -33,7 +35,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	d := vfs.NewDisk(seed)
 	d.PageSize, d.SectorSize = 512, 128 // small pages: more ways to be torn
-	return &world{disk: d, seed: seed, ledger: newLedger()}
+	return &world{disk: d, seed: seed, ledger: newLedger(), ring: simRing}
 }
 
 // open opens the store as a process.
@@ -45,7 +47,7 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	w.opened++
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	cfg := config{ringSize: simRing, inline: true, random: rng.Uint64, now: func() time.Time {
+	cfg := config{ringSize: w.ring, inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}, plant: w.plant}
@@ -89,6 +91,8 @@ func (k *worker) run(n int) {
 			return
 		}
 		switch {
+		case k.w.groups:
+			k.groupStep(context.Background())
 		case k.shared:
 			k.appendShared(context.Background(), i)
 		case k.taking && i == 0:

@@ -1,0 +1,112 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"hansard"
+)
+
+// In the other worlds a group is one request: their ring is too small for more. Here
+// it is larger, and what processes write are groups of requests for several sessions,
+// which now and then are made to end, in their midst, just where the ring does.
+
+const groupRing = 32 << 10
+
+// groupWorld is a world of groups, with a power cut after everything that changes
+// the disk.
+func groupWorld(seed uint64, p plant, states *atomic.Int64) error {
+	w := newWorld(seed)
+	w.plant, w.ring, w.groups = p, groupRing, true
+	found := w.cutEverywhere(states)
+	procs := 1 + int(seed%2) // one alone always knows where the ring ends
+	err := w.play(procs, 60/procs)
+	return errors.Join(*found, err)
+}
+
+func (k *worker) groupStep(ctx context.Context) {
+	switch r := k.rng.IntN(100); {
+	case r < 80:
+		k.appendGroup(ctx)
+	case r < 92:
+		k.unless("checkpoint", k.s.checkpoint(k.rng.IntN(2) == 0))
+	default:
+		k.read(ctx, simSessions[k.rng.IntN(len(simSessions))])
+	}
+}
+
+// appendGroup appends to several sessions at once, and writes what it was told into
+// the ledger.
+func (k *worker) appendGroup(ctx context.Context) {
+	type part struct {
+		id  hansard.SessionID
+		tag string
+	}
+	var parts []part
+	var all []*request
+	for _, i := range k.rng.Perm(len(simSessions))[:2+k.rng.IntN(2)] {
+		k.tag++
+		p := part{simSessions[i], fmt.Sprintf("%s.%d", k.p.Name(), k.tag)}
+		pad := 100 + k.rng.IntN(700)
+		if len(all) == 0 {
+			pad = k.aim(p.id, p.tag, pad)
+		}
+		all = append(all, k.request(p.id, p.tag, pad))
+		parts = append(parts, p)
+		k.w.ledger.open[p.tag] = p.id // until we are told otherwise
+		k.w.ledger.size[p.tag] = 1
+	}
+	k.s.submitAll(ctx, all)
+	if k.p.Dead() {
+		return
+	}
+	for i, r := range all {
+		p := parts[i]
+		switch {
+		case r.err == nil:
+			delete(k.w.ledger.open, p.tag)
+			k.w.ledger.ack(p.id, r.receipt.First, p.tag)
+		case !errors.Is(r.err, hansard.ErrUnknown):
+			delete(k.w.ledger.open, p.tag)
+			k.w.ledger.refused[p.tag] = p.id
+		}
+		k.unless("append to "+string(p.id), r.err)
+	}
+}
+
+func (k *worker) request(id hansard.SessionID, tag string, pad int) *request {
+	data := json.RawMessage(fmt.Sprintf(`"%s %s"`, tag, strings.Repeat("x", pad)))
+	return newAppend(id, &hansard.Batch{Create: true, Events: []hansard.Event{{Data: data}}})
+}
+
+// aim gives a length of the data with which an entry would end where the ring does,
+// if this process knew all; otherwise the length it was given.
+func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
+	sess := k.s.sessions[encodeName(id)]
+	if sess == nil || !sess.known {
+		return pad
+	}
+	r := k.request(id, tag, 0)
+	st := stamp{seq: sess.seq + 1, time: timeLayout, metaAt: sess.metaAt, turnAt: sess.turnAt, prev: sess.crc}
+	least := int64(entryHeader + len(r.name) + len(appendEvent(nil, &st, r.bodies[0])))
+	left := int64(groupRing - k.s.w.written%groupRing)
+	if left < least || left-least > 1500 {
+		return pad
+	}
+	return int(left - least)
+}
+
+// TestSimGroups defends: what was acknowledged of groups of several requests is there
+// after a power cut at any moment, also where a group goes around the end of the ring.
+func TestSimGroups(t *testing.T) {
+	inWorlds(t, 6, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		if err := groupWorld(7000+seed, plantNone, states); err != nil {
+			t.Error(err)
+		}
+	})
+}
