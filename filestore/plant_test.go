@@ -71,7 +71,7 @@ func hunt(p plant) error {
 	case plantReplayEarly:
 		disasters = append(disasters, huntSharedKeys)
 	case plantPastEnd:
-		disasters = append(disasters, func(seed uint64, p plant) error { return groupWorld(seed, p, new(atomic.Int64)) })
+		disasters = append(disasters, func(seed uint64, p plant) error { return cutGroups(seed, p, new(atomic.Int64)) })
 	default:
 		var states atomic.Int64
 		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })

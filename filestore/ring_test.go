@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -104,6 +106,86 @@ func groupReachesRingEnd(t *testing.T, others int) {
 	for id, n := range want {
 		if info, err := other.Stat(t.Context(), id); err != nil || int(info.LastSeq) != n {
 			t.Errorf("%s: last seq %d (%v), want %d", id, info.LastSeq, err, n)
+		}
+	}
+}
+
+// TestManyLaps: two stores on real files, many goroutines in each, and a ring so small
+// that it goes around dozens of times with entries that often end where it does. No
+// journal is replaced, and everything is there once.
+func TestManyLaps(t *testing.T) {
+	const (
+		goroutines, each = 16, 250
+		// With a session for each goroutine, and texts of this width, an entry
+		// is as long as the next one. 211 are a lap: however many a group
+		// has, most often it does not end where the ring does.
+		width, length = 71, 320
+		lap           = 211
+	)
+	dir := t.TempDir()
+	stores := make([]*Store, 2)
+	for i := range stores {
+		cfg := defaultConfig()
+		cfg.ringSize = lap * length
+		fsys, err := vfs.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fsys.Close()
+		if stores[i], err = open(fsys, Options{LockWait: time.Hour}, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	told := map[hansard.SessionID]map[hansard.Seq]string{}
+	for i, s := range stores {
+		for g := range goroutines {
+			wg.Go(func() {
+				for n := range each {
+					id := hansard.SessionID(fmt.Sprintf("s%02d", i*goroutines+g))
+					tag := fmt.Sprintf("%d.%02d.%03d", i, g, n)
+					r, err := s.Append(t.Context(), id, hansard.Batch{Create: true, Events: []hansard.Event{text("%s%*d", tag, width, 0)}})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if told[id] == nil {
+						told[id] = map[hansard.Seq]string{}
+					}
+					told[id][r.First] = tag
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	laps := stores[0].w.written / stores[0].ring.size
+	if laps < 10 {
+		t.Errorf("the ring went around %d times", laps)
+	}
+	total := 0
+	for id, events := range told {
+		for e, err := range stores[0].Read(t.Context(), id, hansard.Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tag := events[e.Seq]; !strings.HasPrefix(string(e.Data), `"`+tag+" ") || tag == "" {
+				t.Errorf("%s: seq %d is %s, and was told %q", id, e.Seq, e.Data, tag)
+			}
+			total++
+		}
+	}
+	if want := len(stores) * goroutines * each; total != want {
+		t.Errorf("%d events, want %d", total, want)
+	}
+	for _, s := range stores {
+		if n := s.Measures()["journal_rotations_total"]; n != 0 {
+			t.Errorf("the journal was replaced %v times", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/vfs"
 )
 
 // In the other worlds a group is one request: their ring is too small for more. Here
@@ -18,16 +19,36 @@ import (
 
 const groupRing = 32 << 10
 
-// groupWorld is a world of groups, with a power cut after everything that changes
-// the disk.
-func groupWorld(seed uint64, p plant, states *atomic.Int64) error {
+// newGroupWorld is a world of groups whose ring is nearly at its end.
+func newGroupWorld(seed uint64, p plant) (*world, error) {
 	w := newWorld(seed)
 	w.plant, w.ring, w.groups = p, groupRing, true
+	filler := w.disk.Process("filler")
+	s, err := w.open(filler)
+	if err != nil {
+		return nil, err
+	}
+	for n := 0; s.w.written%groupRing < groupRing-3000 && err == nil; n++ {
+		_, err = s.Append(context.Background(), "filling", hansard.Batch{Create: true, Events: []hansard.Event{text("%d %0500d", n, 0)}})
+	}
+	return w, errors.Join(err, s.Close())
+}
+
+// cutGroups plays a world of groups with a power cut after everything that changes
+// the disk.
+func cutGroups(seed uint64, p plant, states *atomic.Int64) error {
+	w, err := newGroupWorld(seed, p)
+	if err != nil {
+		return err
+	}
 	found := w.cutEverywhere(states)
-	procs := 1 + int(seed%2) // one alone always knows where the ring ends
-	err := w.play(procs, 60/procs)
+	err = w.play(groupProcs(seed), 8)
 	return errors.Join(*found, err)
 }
+
+// groupProcs is how many processes there are: one alone always knows where the ring
+// ends.
+func groupProcs(seed uint64) int { return 1 + int(seed%2) }
 
 func (k *worker) groupStep(ctx context.Context) {
 	switch r := k.rng.IntN(100); {
@@ -104,9 +125,41 @@ func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
 // TestSimGroups defends: what was acknowledged of groups of several requests is there
 // after a power cut at any moment, also where a group goes around the end of the ring.
 func TestSimGroups(t *testing.T) {
-	inWorlds(t, 6, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
-		if err := groupWorld(7000+seed, plantNone, states); err != nil {
+	inWorlds(t, 16, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		if err := cutGroups(7000+seed, plantNone, states); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestSimGroupMishaps: the same when a process is killed before, or in the middle of,
+// any operation, and whatever operation fails.
+func TestSimGroupMishaps(t *testing.T) {
+	inWorlds(t, 22, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		kind := int(seed) % (len(simFaults) + 1)
+		seed = 8000 + seed/uint64(len(simFaults)+1)
+		run := func(what func(*vfs.Disk)) (ops int, err error) {
+			w, err := newGroupWorld(seed, plantNone)
+			if err != nil {
+				return 0, err
+			}
+			before := w.disk.Ops()
+			err = w.strike(groupProcs(seed), 5, what)
+			return w.disk.Ops() - before, err
+		}
+		ops, err := run(func(*vfs.Disk) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= ops; n++ {
+			m := mishap{at: vfs.Match{N: n}}
+			if kind < len(simFaults) {
+				m.fault = &simFaults[kind]
+			}
+			if _, err := run(m.arrange); err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			states.Add(1)
 		}
 	})
 }

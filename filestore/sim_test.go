@@ -130,13 +130,17 @@ func TestSimPowerCut(t *testing.T) {
 func disaster(seed uint64, plant plant, procs, steps int, what func(*vfs.Disk)) error {
 	w := newWorld(seed)
 	w.plant = plant
+	return w.strike(procs, steps, what)
+}
+
+func (w *world) strike(procs, steps int, what func(*vfs.Disk)) error {
 	what(w.disk)
 	err := w.play(procs, steps)
 	if err == nil {
 		err = w.finish()
 	}
 	if err != nil {
-		return fmt.Errorf("seed %d: %w\n%s", seed, err, trace(w.disk, 80))
+		return fmt.Errorf("seed %d: %w\n%s", w.seed, err, trace(w.disk, 80))
 	}
 	return nil
 }
