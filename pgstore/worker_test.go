@@ -39,6 +39,7 @@ type work struct {
 
 // told is a line of a worker: something acknowledged, or an answer that must not be.
 type told struct {
+	Open    bool              `json:",omitempty"` // it has the store open: the first line
 	Session hansard.SessionID `json:",omitempty"`
 	Ack     *storetest.Ack    `json:",omitempty"`
 	Grant   hansard.Grant     `json:",omitempty"`
@@ -70,6 +71,7 @@ func runWorker(text string) error {
 		defer mu.Unlock()
 		out.Encode(t)
 	}
+	say(told{Open: true})
 	var clients sync.WaitGroup
 	for i := range w.Clients {
 		clients.Go(func() { w.client(ctx, s, i, say) })
@@ -178,7 +180,8 @@ type workers struct {
 	problems []string
 }
 
-// start starts processes of so many clients each.
+// start starts processes of so many clients each, and waits until they have the
+// store open: a database that is killed before has nobody to come back to it.
 func start(t testing.TB, processes int, w work) *workers {
 	t.Helper()
 	self, err := os.Executable()
@@ -186,6 +189,8 @@ func start(t testing.TB, processes int, w work) *workers {
 		t.Fatal(err)
 	}
 	all := &workers{t: t, acks: make(map[hansard.SessionID][]storetest.Ack), granted: make(map[hansard.Grant]string)}
+	var opening sync.WaitGroup
+	defer opening.Wait()
 	for i := range processes {
 		w := w
 		w.Name = fmt.Sprint("p", i)
@@ -208,8 +213,9 @@ func start(t testing.TB, processes int, w work) *workers {
 			t.Fatal(err)
 		}
 		all.inputs, all.commands = append(all.inputs, in), append(all.commands, cmd)
+		opening.Add(1)
 		all.running.Go(func() {
-			all.listen(w.Name, out)
+			all.listen(w.Name, out, sync.OnceFunc(opening.Done))
 			if err := cmd.Wait(); err != nil {
 				all.problem(fmt.Sprintf("process %s: %v", w.Name, err))
 			}
@@ -224,7 +230,8 @@ func (w *workers) problem(text string) {
 	w.problems = append(w.problems, text)
 }
 
-func (w *workers) listen(name string, out io.Reader) {
+func (w *workers) listen(name string, out io.Reader, opened func()) {
+	defer opened() // or never
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -234,6 +241,9 @@ func (w *workers) listen(name string, out io.Reader) {
 		var t told
 		if json.Unmarshal(line, &t) != nil {
 			continue
+		}
+		if t.Open {
+			opened()
 		}
 		w.note(name, t)
 	}
