@@ -150,12 +150,8 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 		return r.receipt, r.err
 	default:
 	}
-	timer := timers.Get().(*time.Timer)
-	timer.Reset(s.opt.LockWait)
-	defer func() {
-		timer.Stop()
-		timers.Put(timer)
-	}()
+	timer := time.NewTimer(s.opt.LockWait)
+	defer timer.Stop()
 	for {
 		select {
 		case <-r.done:
@@ -173,13 +169,6 @@ func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
 		}
 	}
 }
-
-// timers are for those who wait: most stop theirs before it goes off.
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
 
 // busy names the process that has the write lock.
 func (s *Store) busy() error {

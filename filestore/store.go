@@ -132,9 +132,9 @@ type Store struct {
 	sessions    map[string]*session
 	retired     []vfs.File // rings that were replaced; somebody may still sync one
 
-	ringBuf   []byte
-	lineSizes map[string]int
-	holder    []byte // what people are told who wait for this process
+	ringBuf   []byte         // memory for the next group's entries,
+	lineSizes map[string]int // and for the plan of it
+	holder    []byte         // what people are told who wait for this process
 
 	free   uint64 // bytes of the disk, when it was asked last
 	freeAt time.Time

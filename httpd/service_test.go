@@ -29,6 +29,24 @@ func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Durat
 	return time.Since(began)
 }
 
+// occupy is served as often as anybody can be at once.
+func occupy(t *testing.T, s *service) (release func()) {
+	t.Helper()
+	var all []func(int)
+	for range cap(s.slots) {
+		done, err := s.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, done)
+	}
+	return func() {
+		for _, done := range all {
+			done(1)
+		}
+	}
+}
+
 // TestServiceRests: a crowd is served with rests, that are longer while sessions
 // grow and longest when they grow faster than the crowd can be told; a few are
 // served at once. All in the time of a bubble, on any number of cores.
@@ -107,20 +125,11 @@ func TestServiceFloodEnds(t *testing.T) {
 			t.Errorf("after the flood the rest is %v", r)
 		}
 		s = newService()
-		var stuck []func(int)
-		for range cap(s.slots) {
-			done, err := s.begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			stuck = append(stuck, done)
-		}
+		release := occupy(t, s)
 		if took := serveCrowd(s, 1, 1, 0); took != serveMax {
 			t.Errorf("behind those who take nothing it took %v, want %v", took, serveMax)
 		}
-		for _, done := range stuck {
-			done(1)
-		}
+		release()
 	})
 }
 
@@ -164,14 +173,7 @@ func TestServiceRound(t *testing.T) {
 func TestServiceCalledOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where no time passes, nobody's time is over
 		s := newService()
-		var all []func(int)
-		for range cap(s.slots) {
-			done, err := s.begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, done)
-		}
+		release := occupy(t, s)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(serveMax/2, cancel)
 		if _, err := s.begin(ctx); !errors.Is(err, context.Canceled) {
@@ -180,8 +182,6 @@ func TestServiceCalledOff(t *testing.T) {
 		if n := s.waiting.Load(); n != 0 {
 			t.Errorf("%d wait", n)
 		}
-		for _, done := range all {
-			done(0)
-		}
+		release()
 	})
 }
