@@ -1,0 +1,63 @@
+package httpd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"hansard"
+)
+
+// TestPumpKeeps: whatever a pump keeps and drops, what a follower has taken stays as
+// it was, what it takes next goes on from there or has to be read, and the bytes that
+// are kept are counted right.
+func TestPumpKeeps(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &pump{changed: make(chan struct{})}
+	name := func(seq hansard.Seq) string { return fmt.Sprintf("%d %0*d", seq, int(seq%97), 0) }
+	type taken struct {
+		after  hansard.Seq
+		frames []frame
+	}
+	var held []taken
+	last, behind, passed := hansard.Seq(0), 0, 0
+	for range 3000 {
+		var frames []frame
+		for range 1 + rng.IntN(8) {
+			last++
+			frames = append(frames, frame{last, []byte(name(last))})
+		}
+		most := 1000 + rng.IntN(3000)
+		p.update(func() { p.keep(frames, most) })
+		size := 0
+		for _, f := range p.frames {
+			size += f.size()
+		}
+		if size != p.bytes || size > most && len(p.frames) > 1 {
+			t.Fatalf("%d bytes are kept, counted as %d, of at most %d", size, p.bytes, most)
+		}
+		after := last - min(last, hansard.Seq(rng.IntN(40)))
+		got, late, _, err := p.take(after)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case late:
+			behind++
+		case len(got) > 0:
+			passed++
+			held = append(held, taken{after, got})
+		}
+	}
+	if behind == 0 || passed == 0 {
+		t.Errorf("%d were behind and %d were not", behind, passed)
+	}
+	for _, h := range held {
+		for i, f := range h.frames {
+			if want := h.after + 1 + hansard.Seq(i); f.seq != want || string(f.line) != name(want) {
+				t.Fatalf("what was taken after %d has %q at %d", h.after, f.line, i)
+			}
+		}
+	}
+}
