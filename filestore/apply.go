@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"hansard"
@@ -76,28 +77,34 @@ func (s *Store) applyEntries(entries []*entry) (done int, err error) {
 // log's by one of them, in order. What could not be done, or needs more than
 // writing, is left to applyEntry.
 func (s *Store) writeSideBySide(entries []*entry) {
-	logs := make([]*session, len(entries))
-	side := map[*session]int{}
-	for i, e := range entries {
-		if sess := s.sessions[e.name]; sess != nil && sess.f != nil {
-			if _, ok := side[sess]; !ok {
-				side[sess] = len(side) % 2
-			}
-			logs[i] = sess
+	of := make(map[*session]int, len(entries))
+	var logs []*session
+	var toWrite [][]*entry // for each of them
+	for _, e := range entries {
+		sess := s.sessions[e.name]
+		if sess == nil || sess.f == nil {
+			continue
 		}
+		i, ok := of[sess]
+		if !ok {
+			i, of[sess] = len(logs), len(logs)
+			logs, toWrite = append(logs, sess), append(toWrite, nil)
+		}
+		toWrite[i] = append(toWrite[i], e)
 	}
-	write := func(mine int) {
-		stuck := map[*session]bool{}
-		for i, e := range entries {
-			if sess := logs[i]; sess != nil && side[sess] == mine && !stuck[sess] {
-				e.written = s.writeInPlace(sess, e)
-				stuck[sess] = !e.written
+	var taken atomic.Int64 // whoever is free takes the next: the second one starts late
+	write := func() {
+		for i := taken.Add(1) - 1; i < int64(len(logs)); i = taken.Add(1) - 1 {
+			for _, e := range toWrite[i] {
+				if e.written = s.writeInPlace(logs[i], e); !e.written {
+					break
+				}
 			}
 		}
 	}
 	var other sync.WaitGroup
-	other.Go(func() { write(1) })
-	write(0)
+	other.Go(write)
+	write()
 	other.Wait()
 }
 

@@ -23,3 +23,5 @@ func underlying(err error) error {
 	}
 	return err
 }
+
+const noAtime = 0
