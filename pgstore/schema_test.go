@@ -276,4 +276,9 @@ func TestWarningsOfStandbys(t *testing.T) {
 		primary.Until(t, "SELECT current_setting('synchronous_standby_names') LIKE '"+names+"%'")
 		check(names, map[string]string{"on": want})
 	}
+	// The setting may be there before the standby is, or outlive it.
+	primary.Reload(t, "synchronous_standby_names = 'elsewhere'")
+	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'async'")
+	const absent = "no synchronous standby is connected"
+	check("none of that name", map[string]string{"on": absent, "remote_write": absent, "local": waits})
 }

@@ -64,6 +64,8 @@ func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error)
 	switch {
 	case names != "" && (commit == "local" || commit == "off"):
 		warn("synchronous_commit is %s: commits do not wait for the synchronous standbys %s; failing over loses what was acknowledged in the last moments", commit, names)
+	case names != "" && asynchronous == replicas:
+		warn("no synchronous standby is connected (synchronous_standby_names is %s): every write waits until there is one", names)
 	case names != "" && commit == "remote_write":
 		warn("synchronous_commit is remote_write: if primary and standby crash at once, what was acknowledged in the last moments is lost")
 	case names == "" && replicas > 0:
