@@ -171,7 +171,7 @@ func (s *Store) olderWaiters(w *claimant) (n int) {
 
 // waits tells whether an instance waits for a session with a lower ticket.
 func waits(f vfs.File, mark, ticket uint64) bool {
-	records, _ := readTable(f)
+	records, _, _ := readTable(f)
 	return slices.ContainsFunc(records, func(r tableRecord) bool {
 		return r.kind == kindWaiter && r.key == mark && r.value < ticket
 	})

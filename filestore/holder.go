@@ -116,17 +116,14 @@ func (s *Store) lookForeign(t *turnState) (r tableRecord, life keeping, err erro
 	if gone, err := isDead(f); err != nil || gone {
 		return r, processGone, err
 	}
-	records, err := readTable(f)
-	if err != nil {
+	lease, found, err := findLease(f, nonceOf(t.held.Grant))
+	switch {
+	case err != nil:
 		return r, 0, err
+	case !found:
+		return r, givenUp, nil
 	}
-	nonce := nonceOf(t.held.Grant)
-	for _, r := range records {
-		if r.kind == kindLease && r.key == nonce {
-			return r, kept, nil
-		}
-	}
-	return r, givenUp, nil
+	return lease, kept, nil
 }
 
 func isInstance(name string) bool {

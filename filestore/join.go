@@ -83,6 +83,17 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 // attach joins the processes that have the store open, under write.lock. Who
 // finds himself alone first finishes what the last ones left.
 func (s *Store) attach() error {
+	err := s.takePart()
+	if err != nil {
+		// Before write.lock is given back, and by what can't fail: who finds it
+		// held takes the store for one that is open.
+		_ = s.files.open.Close()
+		s.files.open = nil
+	}
+	return err
+}
+
+func (s *Store) takePart() error {
 	if err := s.lockTest(); err != nil {
 		return err
 	}
@@ -94,7 +105,6 @@ func (s *Store) attach() error {
 	if s.inst == nil {
 		inst, err := s.newInstance() // recovery leaves marks in it
 		if err != nil {
-			_ = s.files.open.Unlock()
 			return err
 		}
 		s.inst = inst
@@ -108,7 +118,6 @@ func (s *Store) attach() error {
 		err = s.reload()
 	}
 	if err != nil {
-		_ = s.files.open.Unlock()
 		return err
 	}
 	// Nobody can get in between: whoever opens the store holds write.lock.

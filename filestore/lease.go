@@ -75,21 +75,29 @@ func decodeRecord(b []byte) (r tableRecord, ok bool) {
 	return r, le.Uint32(b[36:]) == checksum(b[:36])
 }
 
-// readTable reads the table of an instance file. A record that is being written
-// is read again; one that stays unreadable is an error, and no sign of death.
-func readTable(f vfs.File) ([]tableRecord, error) {
-	for try := 0; ; try++ {
-		records, whole, err := readTableOnce(f)
-		if err != nil || whole {
-			return records, err
+// findLease reads the record of a grant from the table of an instance file. One that
+// is being written is read again; if it may be one that stays unreadable, that is
+// an error, and no sign of death.
+func findLease(f vfs.File, nonce uint64) (r tableRecord, found bool, err error) {
+	for range 20 {
+		records, whole, err := readTable(f)
+		for _, r := range records {
+			if r.kind == kindLease && r.key == nonce {
+				return r, true, nil
+			}
 		}
-		if try == 20 {
-			return nil, errors.New("a record of the instance file is not valid")
+		if err != nil || whole {
+			return r, false, err
 		}
 	}
+	return r, false, errTornRecord
 }
 
-func readTableOnce(f vfs.File) (records []tableRecord, whole bool, err error) {
+var errTornRecord = errors.New("a record of the instance file is not valid")
+
+// readTable reads the table of an instance file. Not whole: some records are not
+// valid, and left out.
+func readTable(f vfs.File) (records []tableRecord, whole bool, err error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, false, err
@@ -99,15 +107,16 @@ func readTableOnce(f vfs.File) (records []tableRecord, whole bool, err error) {
 	if err != nil && err != io.EOF {
 		return nil, false, err
 	}
+	whole = true
 	// A part of a record at the end is new: nobody can be looking for it.
 	for b = b[:n]; len(b) >= recordWidth; b = b[recordWidth:] {
-		r, ok := decodeRecord(b)
-		if !ok {
-			return nil, false, nil
+		if r, ok := decodeRecord(b); ok {
+			records = append(records, r)
+		} else {
+			whole = false
 		}
-		records = append(records, r)
 	}
-	return records, true, nil
+	return records, whole, nil
 }
 
 // grantOf is a grant of one session.
@@ -141,7 +150,16 @@ type leases struct {
 	// renewals counts those of all leases: a lease that is dropped and kept anew
 	// must not show a count that somebody saw of it long ago.
 	renewals uint64
+
+	// torn are the slots whose last writing failed, and what belongs there: any
+	// part of it may be, and nobody can tell whose record it is.
+	torn   map[int]tableRecord
+	timers bool        // mender may be used; not in the simulation
+	mender *time.Timer // writes them again
 }
+
+// mendEvery is how often a record is tried that could not be written.
+const mendEvery = 500 * time.Millisecond
 
 // nonceOf is the random part of a grant, which no two grants share.
 func nonceOf(g hansard.Grant) uint64 {
@@ -157,25 +175,60 @@ func (l *leases) put(r *tableRecord) (slot int, err error) {
 	}
 	for slot = 0; slot < len(l.used) && l.used[slot]; slot++ {
 	}
-	if err := l.write(slot, r); err != nil {
-		return 0, err
-	}
 	for len(l.used) <= slot {
 		l.used = append(l.used, false)
 	}
 	l.used[slot] = true
+	if err := l.write(slot, r); err != nil {
+		l.torn[slot] = tableRecord{} // it is not wanted any more
+		return 0, err
+	}
 	return slot, nil
 }
 
+// write writes a record, and before it those that could not be written.
 func (l *leases) write(slot int, r *tableRecord) error {
+	l.mend(slot)
+	return l.writeSlot(slot, r)
+}
+
+func (l *leases) writeSlot(slot int, r *tableRecord) error {
 	if err := l.inst.writeAt(r.encode(), int64(tableAt+slot*recordWidth)); err != nil {
+		if l.torn == nil {
+			l.torn = map[int]tableRecord{}
+		}
+		l.torn[slot] = *r
+		if l.timers && l.mender == nil {
+			l.mender = time.AfterFunc(mendEvery, l.mendNow)
+		}
 		return fmt.Errorf("write the instance file: %w", err)
 	}
+	delete(l.torn, slot)
 	return nil
 }
 
-// free empties a slot. If that fails the record stays, and what it stands for
-// ends when it has not been renewed for its time.
+// mend writes the records that could not be written, but for one that is about to
+// be. The caller holds l.mu.
+func (l *leases) mend(except int) {
+	for slot, r := range l.torn {
+		if slot != except && l.writeSlot(slot, &r) == nil && r.kind == kindFree {
+			l.used[slot] = false
+		}
+	}
+}
+
+// mendNow writes what could not be written, and if it still can't, later again.
+func (l *leases) mendNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mend(-1)
+	l.mender = nil
+	if len(l.torn) > 0 && l.timers {
+		l.mender = time.AfterFunc(mendEvery, l.mendNow)
+	}
+}
+
+// free empties a slot. If that fails the record stays for a moment.
 func (l *leases) free(slot int) {
 	if l.write(slot, &tableRecord{}) == nil {
 		l.used[slot] = false
@@ -355,5 +408,9 @@ func (l *leases) stopAll() {
 	defer l.mu.Unlock()
 	for _, h := range l.held {
 		h.stop()
+	}
+	l.timers = false
+	if l.mender != nil {
+		l.mender.Stop()
 	}
 }

@@ -34,14 +34,13 @@ type lockFiles struct {
 	writeInode  uint64
 }
 
-// openLocks opens the lock files, under a name each for all time.
+// openLocks opens the lock files that are not, under a name each for all time.
 func (s *Store) openLocks() (err error) {
-	if s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName); err != nil {
-		return err
+	if s.files.write == nil {
+		s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName)
 	}
-	if s.files.open, _, err = s.openLockFile(openLockName); err != nil {
-		_ = s.files.write.Close() // both or none
-		s.files.write = nil
+	if s.files.open == nil && err == nil {
+		s.files.open, _, err = s.openLockFile(openLockName)
 	}
 	return err
 }
@@ -93,10 +92,8 @@ func (s *Store) lockAgain(again bool) error {
 
 // takeWriteLock takes the lock itself.
 func (s *Store) takeWriteLock() error {
-	if s.files.write == nil {
-		if err := s.openLocks(); err != nil {
-			return err
-		}
+	if err := s.openLocks(); err != nil {
+		return err
 	}
 	for {
 		if s.planted(plantNoLock) && s.attached {

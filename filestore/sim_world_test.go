@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,8 @@ type world struct {
 	ring   uint64 // its size
 	groups bool   // processes write groups of requests
 	opened int
-	wrong  error // the first thing a worker found wrong
+	stores []*Store // of the workers
+	wrong  error    // the first thing a worker found wrong
 }
 
 func newWorld(seed uint64) *world {
@@ -86,10 +88,12 @@ func (k *worker) run(n int) {
 		return
 	}
 	k.s = s
+	k.w.stores = append(k.w.stores, s)
 	for i := range n {
 		if k.p.Dead() {
 			return
 		}
+		s.leases.mendNow() // as a timer does
 		switch {
 		case k.w.groups:
 			k.groupStep(context.Background())
@@ -111,7 +115,13 @@ func (k *worker) run(n int) {
 // expected are the errors that injected faults may cause.
 func (k *worker) expected(err error) bool {
 	var busy *hansard.BusyError
-	return faulty(err) || errors.As(err, &busy)
+	return faulty(err) || errors.As(err, &busy) || errors.Is(err, errTornRecord) && k.w.torn()
+}
+
+// torn tells whether the record of a process could not be written, and others can't
+// read it for now.
+func (w *world) torn() bool {
+	return slices.ContainsFunc(w.stores, func(s *Store) bool { return len(s.leases.torn) > 0 })
 }
 
 func (k *worker) step() {

@@ -213,6 +213,7 @@ func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 		cfg.mono = func() time.Duration { return time.Since(began) }
 	}
 	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
+	s.leases.timers = !cfg.inline
 	if _, err := fsys.Stat(journalName); err != nil {
 		// Nothing to read yet, or only logs that were copied here.
 		_, noSessions := fsys.ReadDir(sessionsDir)
