@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,7 +72,11 @@ func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size in
 	}
 	var d *hansard.DamagedError
 	if size <= checkWhole || s.noted(name) {
-		if _, d, err = checkLog(f, id, quickLine); err != nil {
+		all, err := f.Size() // of now: others may write faster than we read
+		if err == nil {
+			_, d, err = checkUpTo(f, id, quickLine, all)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if d != nil {
@@ -86,6 +91,12 @@ func (s *Store) checkOnce(f vfs.File, name string, id hansard.SessionID, size in
 // got. Damage is what the bytes say; an error is that they could not be read,
 // which is no damage.
 func checkLog(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error)) (c chain, d *hansard.DamagedError, err error) {
+	return checkUpTo(f, id, decode, math.MaxInt64)
+}
+
+// checkUpTo is checkLog of one that may grow faster than it is read: it ends with
+// the batch that reaches upTo.
+func checkUpTo(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error), upTo int64) (c chain, d *hansard.DamagedError, err error) {
 	c.id = id
 	sc := newScanner(f, 0)
 	for {
@@ -105,6 +116,9 @@ func checkLog(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, erro
 		}
 		if err != nil {
 			return c, c.damage(at, err), nil
+		}
+		if l.Left == 0 && sc.at >= upTo {
+			return c, nil, nil
 		}
 	}
 }

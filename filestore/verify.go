@@ -111,7 +111,12 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 		return v.say(finding)
 	}
 	defer f.Close()
-	d, c, err := v.log(f, id, decodeLine)
+	size, err := f.Size() // of now: others may write faster than we read
+	var d *hansard.DamagedError
+	var c chain
+	if err == nil {
+		d, c, err = v.log(f, id, decodeLine, size)
+	}
 	if err != nil {
 		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be read: "+err.Error()
 		return v.say(finding)
@@ -125,7 +130,7 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 	if d == nil {
 		// Its bytes are sound: this is for the report, and no reason to refuse
 		// writes.
-		if d, _, err = v.log(f, id, fenced()); err != nil {
+		if d, _, err = v.log(f, id, fenced(), size); err != nil {
 			return err
 		}
 	}
@@ -167,8 +172,8 @@ func fenced() func([]byte) (*line, error) {
 	}
 }
 
-// log checks every line of a log, decoded in full.
-func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error)) (*hansard.DamagedError, chain, error) {
+// log checks every line of a log, decoded in full, up to the batch that reaches size.
+func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error), size int64) (*hansard.DamagedError, chain, error) {
 	_, err := readHeader(f, id)
 	var damaged *hansard.DamagedError
 	switch {
@@ -183,7 +188,7 @@ func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*l
 	case err != nil && err != io.EOF:
 		return nil, chain{}, err
 	}
-	c, d, err := checkLog(f, id, decode)
+	c, d, err := checkUpTo(f, id, decode, size)
 	return d, c, err
 }
 

@@ -155,7 +155,7 @@ func TestShortWrite(t *testing.T) {
 		for i := range scale(20) { // and the command, which opens, recovers and closes on the way
 			batch := fmt.Sprint("command", i)
 			cmd := command(store, "append", "demo", "--json", "--jsonl", "-")
-			limited := exec.Command("prlimit", append([]string{fmt.Sprintf("--fsize=%d", end("")+int64(17*i)), "--"}, cmd.Args...)...)
+			limited := exec.Command("prlimit", append([]string{fmt.Sprintf("--fsize=%d", end("")+int64(17*(i%20))), "--"}, cmd.Args...)...)
 			limited.Env, limited.Stdin = cmd.Env, strings.NewReader(batchInput(batch, 1, 200))
 			r := run(t, limited)
 			code, _ := r.failure()

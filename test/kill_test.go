@@ -65,9 +65,15 @@ func (w *writers) kill(n int) (killed int) {
 // and started again at once. Nothing that was acknowledged is missing, nothing
 // is there twice or in part, and nobody has to clean up. (Failure 21.)
 func TestKill9(t *testing.T) {
+	for i := range scale(1) { // a store each: what is verified on the way stays small
+		t.Run(fmt.Sprint(i), kill9)
+	}
+}
+
+func kill9(t *testing.T) {
 	rng := seeded(t)
 	w := &writers{t: t, l: newLedger(), rng: rng, store: newStore(t), sessions: []string{"a", "b", "c"}}
-	want, kills, all := scale(200), 0, 0
+	want, kills, all := 200, 0, 0
 	for round := 0; kills < want; round++ {
 		w.fill(4 + rng.IntN(5))
 		before := w.l.acks()

@@ -1,0 +1,58 @@
+package filestore
+
+import (
+	"context"
+	"testing"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// TestVerifyGrowing: a log that grows with every look at it is verified as far as it
+// went when that began, and then that is it. So is one that is read for the first time.
+func TestVerifyGrowing(t *testing.T) {
+	const enough = 1000
+	for name, look := range map[string]func(*testing.T, *Store){
+		"verify": func(t *testing.T, s *Store) {
+			for f, err := range s.Verify(context.Background(), "s") {
+				if err != nil || f.Level != hansard.LevelOK || f.Events < 3 || f.Events > enough/2 {
+					t.Errorf("found %+v, %v", f, err)
+				}
+			}
+		},
+		"read": func(t *testing.T, s *Store) {
+			n := 0
+			for _, err := range s.Read(context.Background(), "s", hansard.Range{}) {
+				if n++; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n < 3 || n > enough/2 {
+				t.Errorf("read %d events", n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			w := openSim(t, d.Process("writer"), 1)
+			for range 3 {
+				say(t, w, "s", nil, "before")
+			}
+			reader, err := open(d.Process("reader"), Options{ReadOnly: true}, simConfig(2, simRing))
+			if err != nil {
+				t.Fatal(err)
+			}
+			grown := 0
+			d.OnOp(func(op vfs.Op) {
+				if op.Proc == "reader" && op.Kind == vfs.OpRead && op.Name == logPath("s") && grown < enough {
+					grown++
+					say(t, w, "s", nil, "meanwhile")
+				}
+			})
+			look(t, reader)
+			if grown == 0 || grown >= enough {
+				t.Errorf("the log grew %d times meanwhile", grown)
+			}
+		})
+	}
+}
