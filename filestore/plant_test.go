@@ -190,17 +190,18 @@ func huntReaders(seed uint64, p plant) error {
 // huntSharedKeys has all processes append under the same keys, and cuts the
 // power everywhere.
 func huntSharedKeys(seed uint64, p plant) error {
-	return huntStopped(seed, p, func(k *worker) { k.shared = true })
+	return huntStopped(seed, p, 1, func(k *worker) { k.shared = true })
 }
 
-// huntTold does the same with processes that want the same turns.
+// huntTold does the same with processes that want the same turn, behind the first
+// write, which makes the session.
 func huntTold(seed uint64, p plant) error {
-	return huntStopped(seed, p, func(k *worker) { k.taking = true })
+	return huntStopped(seed, p, 2, func(k *worker) { k.taking = true })
 }
 
-// huntStopped stops one process between its writes and their syncs while others
-// do the same as it, and cuts the power everywhere.
-func huntStopped(seed uint64, p plant, work func(*worker)) error {
+// huntStopped stops one process between its writes, from one of them on, and their
+// syncs while others do the same as it, and cuts the power everywhere.
+func huntStopped(seed uint64, p plant, from int, work func(*worker)) error {
 	w := newWorld(seed)
 	w.plant = p
 	var states atomic.Int64
@@ -211,16 +212,19 @@ func huntStopped(seed uint64, p plant, work func(*worker)) error {
 		work(k)
 		all = append(all, k)
 	}
-	// The first one stops between each of its writes and the sync of it.
-	wrote := false
+	// It lasts until the others are done.
+	wrote, writes := false, 0
 	w.disk.OnOp(func(op vfs.Op) {
 		switch {
 		case op.Proc != "P0":
 		case op.Kind == vfs.OpWrite && op.Name == journalName && op.Off >= ringAt:
 			wrote = true
+			writes++
 		case op.Kind == vfs.OpUnlock && op.Name == writeLockName && wrote:
 			wrote = false
-			all[0].p.Stop()
+			if writes >= from {
+				all[0].p.Stop()
+			}
 		}
 	})
 	w.disk.OnIdle(func() bool {
