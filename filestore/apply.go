@@ -138,6 +138,7 @@ func (s *Store) applyEntry(e *entry) error {
 		if err := s.setAside(e); err != nil {
 			return err
 		}
+		s.w.flags |= wFlagAside
 		sess.forget()
 	}
 	if sess.waiting > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/vfs"
 )
 
 // TestApplySideBySide: logs written side by side get what they would one by one,
@@ -64,6 +65,9 @@ func TestApplySideBySide(t *testing.T) {
 			got = append(got, string(e.Data))
 		}
 		if i == 7 {
+			if !errors.Is(errs[i], hansard.ErrUnknown) || !errors.Is(errs[i], hansard.ErrDamaged) {
+				t.Errorf("the append that was set aside: %v", errs[i])
+			}
 			if now, err := os.ReadFile(edited); err != nil || string(now) != string(b) {
 				t.Errorf("the edited log was written to: %q, %v", now[len(b):], err)
 			}
@@ -73,5 +77,54 @@ func TestApplySideBySide(t *testing.T) {
 		} else if errs[i] != nil || readErr != nil || len(got) != 3 {
 			t.Errorf("session %d: %v, reads as %q, %v", i, errs[i], got, readErr)
 		}
+	}
+}
+
+// TestAsideIsNotStored: an append whose log somebody changed while it was on its way is
+// set aside, and not called stored, whichever process finds out.
+func TestAsideIsNotStored(t *testing.T) {
+	for _, by := range []string{"a", "b"} {
+		t.Run("by "+by, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+			say(t, a, "s", nil, "one")
+			say(t, a, "other", nil, "one")
+			hand, err := d.Process("editor").Open(logPath("s"), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := false
+			d.OnOp(func(op vfs.Op) {
+				// The sync is done, and the others are told.
+				if op.Proc != "a" || op.Kind != vfs.OpWrite || op.Name != controlName || op.Off != recordBytes || told {
+					return
+				}
+				told = true
+				size, err := hand.Size()
+				if err == nil {
+					_, err = hand.WriteAt([]byte("and this\n"), size)
+				}
+				if err == nil && by == "b" {
+					b.wmu.Lock()
+					defer b.wmu.Unlock()
+					if err = b.lockCaughtUp(); err == nil {
+						b.unlockW()
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			_, err = a.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{text("two")}})
+			if !told || !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, hansard.ErrDamaged) {
+				t.Errorf("append: %v; the log was changed: %v", err, told)
+			}
+			if len(a.asides("s")) != 1 {
+				t.Errorf("set aside: %q", a.asides("s"))
+			}
+			say(t, a, "other", nil, "two") // nobody else is concerned
+			say(t, b, "other", nil, "three")
+			hears(t, b, "other", "one", "two", "three")
+		})
 	}
 }

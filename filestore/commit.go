@@ -27,16 +27,27 @@ func (s *Store) commitGroup() (answered int) {
 		return 0
 	}
 	covered, err := s.syncTo(g.ring, g.ctl, g.end)
+	lookAside := false
 	if err == nil {
-		err = s.confirm(g, covered)
+		lookAside, err = s.confirm(g, covered)
+	}
+	var aside map[string]bool
+	if lookAside {
+		aside = s.allAsides()
 	}
 	for _, e := range g.entries {
 		s.waiters.wake(e.name)
 	}
 	for _, r := range g.requests {
-		if err != nil {
+		switch {
+		case err != nil:
 			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, err))
-		} else {
+		case r.err == nil && aside[r.name]:
+			// Its log was changed by somebody else after it was looked at: it is
+			// durable, but nobody who reads the session gets to see it.
+			d := damagedAt(r.id, 0, "somebody else changed the log at that moment; what was to be written to it is in %s", asideDir)
+			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, d))
+		default:
 			r.answer(r.receipt, r.err)
 		}
 	}
@@ -288,11 +299,12 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 
 // confirm makes sure that a synced group is in the logs. If another process's
 // sync covered it, that one is about to see to it: all of them queueing up for
-// the lock to find it done would cost more than a moment's patience.
-func (s *Store) confirm(g *group, covered bool) error {
+// the lock to find it done would cost more than a moment's patience. lookAside:
+// some of it may not be in its log, but set aside.
+func (s *Store) confirm(g *group, covered bool) (lookAside bool, err error) {
 	for try := 0; ; try++ {
 		if w, _, ok := g.ctl.read(); ok && w.epoch == g.ring.epoch && w.applied >= g.end {
-			return nil // another process did it for us
+			return w.flags&wFlagAside != 0, nil // another process did it for us
 		}
 		if !covered || s.cfg.inline || try == confirmTries {
 			break
@@ -302,21 +314,21 @@ func (s *Store) confirm(g *group, covered bool) error {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	if err := s.lockCaughtUpAgain(true); err != nil {
-		return err
+		return false, err
 	}
 	defer s.unlockW()
 	if s.ring.epoch == g.ring.epoch && s.w.applied >= g.end {
-		return nil
+		return s.w.flags&wFlagAside != 0, nil
 	}
 	if s.w.flags&wFlagNoSpace != 0 {
-		return errors.New("it is durable, but there is no space to show it in its log; it appears when there is")
+		return false, errors.New("it is durable, but there is no space to show it in its log; it appears when there is")
 	}
 	// The ring was replaced on the way. What was in it is in the new one
 	// and in the logs, unless it was damaged: look.
 	for _, e := range g.entries {
 		if !s.inLog(e) {
-			return errors.New("the journal was replaced after an error of the disk")
+			return false, errors.New("the journal was replaced after an error of the disk")
 		}
 	}
-	return nil
+	return false, nil
 }

@@ -26,6 +26,7 @@ const (
 	yMagic       = 0x59534e48
 	wFlagFailed  = 1 // the ring could not be synced nor replaced: writes are refused
 	wFlagNoSpace = 2 // a log could not be extended: durable entries wait in the ring
+	wFlagAside   = 4 // something was set aside in this epoch: who waits for an entry looks whether it was his
 )
 
 // wRecord is the state that write.lock guards.

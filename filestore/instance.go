@@ -255,7 +255,7 @@ func (s *Store) leave() error {
 // last, so that the next first open does not have to look. Under write.lock:
 // nobody can join, and whoever does next takes the note back before he writes.
 func (s *Store) leaveClean() error {
-	if s.w.flags != 0 || s.w.start != s.w.written {
+	if s.w.flags&^wFlagAside != 0 || s.w.start != s.w.written {
 		return nil
 	}
 	_ = s.files.open.Unlock() // a failed upgrade would lose it as well
