@@ -125,6 +125,18 @@ func TestAsideIsNotStored(t *testing.T) {
 			say(t, a, "other", nil, "two") // nobody else is concerned
 			say(t, b, "other", nil, "three")
 			hears(t, b, "other", "one", "two", "three")
+			// What is set aside needs no recovery.
+			if err := errors.Join(a.Close(), b.Close()); err != nil {
+				t.Fatal(err)
+			}
+			journal, err := d.Process("looker").Open(journalName, vfs.ReadOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer journal.Close()
+			if slots, _, best, err := readSlots(journal); err != nil || best < 0 || !leftClean(slots, best) {
+				t.Errorf("the journal was not left clean: %+v, %v", slots, err)
+			}
 		})
 	}
 }

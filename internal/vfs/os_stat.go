@@ -24,4 +24,5 @@ func underlying(err error) error {
 	return err
 }
 
+// noAtime: there is no such flag here.
 const noAtime = 0
