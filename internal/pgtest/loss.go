@@ -12,6 +12,16 @@ type Loss struct {
 	Heard bool            // the server carries it out: the answer is lost
 	Late  <-chan struct{} // the server hears of it when this is closed, the client's end is gone before
 	Then  func()          // called when the server is done with it
+
+	// Error tells the client of an error, in words only, before the connection ends, as
+	// something in between does.
+	Error string
+
+	// Silent leaves the connection open at both ends, and nothing passes any more.
+	Silent bool
+	// Begun, with Silent, lets the server have the statement, and not what comes with
+	// it and says that it was all.
+	Begun bool
 }
 
 // Lose has connections end, one after the other.
@@ -29,9 +39,12 @@ func (t *Tap) Left() int {
 }
 
 // lose ends a connection with the message that the loss was waiting for.
-func (c *tapped) lose(client io.ReadCloser, server io.WriteCloser, message []byte) error {
+func (c *tapped) lose(client io.ReadWriteCloser, server io.WriteCloser, message []byte) error {
+	if c.loss.Silent {
+		return c.fallSilent(client, server, message)
+	}
 	if c.loss.Heard || c.loss.Late != nil {
-		rest, err := untilSync(client)
+		rest, err := until(client, 'S')
 		if err != nil {
 			return err
 		}
@@ -46,14 +59,49 @@ func (c *tapped) lose(client io.ReadCloser, server io.WriteCloser, message []byt
 	} else {
 		server.Close()
 	}
+	if c.loss.Error != "" {
+		if _, err := client.Write(errorResponse("ERROR", "", c.loss.Error)); err != nil {
+			return nil // it has given up
+		}
+	}
 	if c.loss.Then != nil {
 		c.loss.Then()
 	}
 	return nil
 }
 
-// untilSync reads what the client says up to where it waits for an answer.
-func untilSync(client io.Reader) (all []byte, err error) {
+// errorResponse is how a server says that something went wrong.
+func errorResponse(severity, code, text string) []byte {
+	fields := "S" + severity + "\x00V" + severity + "\x00"
+	if code != "" {
+		fields += "C" + code + "\x00"
+	}
+	fields += "M" + text + "\x00\x00"
+	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(fields)+4)), fields...)
+}
+
+// fallSilent passes nothing on until the test ends.
+func (c *tapped) fallSilent(client io.Reader, server io.Writer, message []byte) error {
+	if c.loss.Begun {
+		rest, err := until(client, 'E')
+		if err != nil {
+			return err
+		}
+		if _, err := server.Write(append(message, rest...)); err != nil {
+			return nil // it was killed
+		}
+		// It does not answer before it is told that this was all.
+	}
+	if c.loss.Then != nil {
+		c.loss.Then()
+	}
+	<-c.ended
+	return nil
+}
+
+// until reads what the client says up to a message of this letter: S is where it waits
+// for an answer.
+func until(client io.Reader, letter byte) (all []byte, err error) {
 	for {
 		head := make([]byte, 5)
 		if _, err := io.ReadFull(client, head); err != nil {
@@ -63,7 +111,7 @@ func untilSync(client io.Reader) (all []byte, err error) {
 		if _, err := io.ReadFull(client, body); err != nil {
 			return nil, err
 		}
-		if all = append(append(all, head...), body...); head[0] == 'S' {
+		if all = append(append(all, head...), body...); head[0] == letter {
 			return all, nil
 		}
 	}

@@ -273,6 +273,26 @@ func (s *Server) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
+// Activity is what the server's processes are doing and waiting for, to be shown when
+// somebody waits for them in vain.
+func (s *Server) Activity() string {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL(""))
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close(ctx)
+	var text string
+	err = conn.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s %s/%s since %s, transaction since %s, blocked by %s: %s', pid, state, wait_event_type, wait_event,
+		clock_timestamp() - state_change, clock_timestamp() - xact_start, pg_blocking_pids(pid), left(query, 60)), E'\n' ORDER BY xact_start), 'nothing')
+		FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`).Scan(&text)
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
 // Shared is the server that the tests of one binary share. [Main] removes it.
 func Shared(t testing.TB) *Server {
 	t.Helper()

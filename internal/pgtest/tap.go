@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -18,7 +19,8 @@ import (
 // something after it heard something: round trips, as the network sees them and
 // whatever the driver believes.
 type Tap struct {
-	server string // the directory of the server's socket
+	server string        // the directory of the server's socket
+	ended  chan struct{} // closed when the test is over
 
 	mu     sync.Mutex // guards below, and heard and loss of each connection
 	trips  []*Trip
@@ -47,8 +49,9 @@ func (s *Server) Tap(t testing.TB, address string) (*Tap, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap := &Tap{server: s.dir}
+	tap := &Tap{server: s.dir, ended: make(chan struct{})}
 	t.Cleanup(func() {
+		close(tap.ended)
 		l.Close()
 		os.RemoveAll(dir)
 		tap.mu.Lock()
@@ -113,7 +116,7 @@ func (t *Tap) pass(client net.Conn) {
 	defer server.Close()
 	c := &tapped{Tap: t, prepared: make(map[string]string), answered: make(chan struct{})}
 	go c.answer(client, server)
-	if err := c.forward(client, server); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	if err := c.forward(client, server); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) { // the client left
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.err = err
@@ -142,7 +145,7 @@ func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
 
 // forward passes on what the client says, message by message: a letter, except for
 // the first message, then the length of the rest, itself included.
-func (c *tapped) forward(client io.ReadCloser, server io.WriteCloser) error {
+func (c *tapped) forward(client io.ReadWriteCloser, server io.WriteCloser) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {

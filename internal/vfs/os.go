@@ -21,6 +21,8 @@ type OS struct {
 	// the garbage collector does not close it) for the calls that want a
 	// directory's descriptor.
 	dir *os.File
+	// keeper is whom what we make belongs to, if that is not us.
+	keeper *keeper
 }
 
 // OpenDir opens a directory, which must exist (see [MakeDir]).
@@ -34,7 +36,7 @@ func OpenDir(path string) (*OS, error) {
 		_ = root.Close()
 		return nil, err
 	}
-	return &OS{root: root, dir: dir}, nil
+	return &OS{root: root, dir: dir, keeper: keeperOf(dir)}, nil
 }
 
 // MakeDir makes a directory and the missing ones above it, 0700, and makes
@@ -177,10 +179,13 @@ func (o *OS) Open(name string, flags Flag) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := o.root.OpenFile(l, flag|noAtime, 0o600)
-	if noAtime != 0 && errors.Is(err, fs.ErrPermission) {
-		f, err = o.root.OpenFile(l, flag, 0o600) // only the owner may leave no trace
-	}
+	f, err := o.keeper.openKept(flag, func(flag int) (*os.File, error) {
+		f, err := o.root.OpenFile(l, flag|noAtime, 0o600)
+		if noAtime != 0 && errors.Is(err, fs.ErrPermission) {
+			f, err = o.root.OpenFile(l, flag, 0o600) // only the owner may leave no trace
+		}
+		return f, err
+	})
 	if err != nil {
 		return nil, named(name, err)
 	}
@@ -209,12 +214,28 @@ func (o *OS) Mkdir(name string) error {
 		return err
 	}
 	err = o.root.Mkdir(l, 0o700)
+	if err == nil && o.keeper != nil {
+		o.giveDir(l)
+	}
 	if errors.Is(err, fs.ErrExist) { // somebody else was faster
 		if _, k, err := o.look("mkdir", name); err == nil && k == kindDir {
 			return nil
 		}
 	}
 	return named(name, err)
+}
+
+// giveDir gives a directory that was just made to whom it belongs. By its descriptor:
+// a directory is no link to another's file.
+func (o *OS) giveDir(name string) {
+	d, err := o.root.Open(name)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	if _, k, err := lookFile(d); err == nil && k == kindDir {
+		_ = d.Chown(o.keeper.uid, o.keeper.gid) // what can't be given stays root's
+	}
 }
 
 // Rename implements [FS].

@@ -35,6 +35,9 @@ func statInode(info fs.FileInfo, ino uint64) uint64 {
 	return ino
 }
 
+// FSTypeOf is not known here.
+func FSTypeOf(string) string { return "" }
+
 // FSType names the file system, and says whether it is one where locks can't be
 // trusted to hold between machines.
 func (o *OS) FSType() (name string, network bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -177,4 +178,20 @@ func (o *OS) FSType() (name string, network bool, err error) {
 		return t.name, t.network, nil
 	}
 	return fmt.Sprintf("unknown (magic %#x)", magic), false, nil
+}
+
+// FSTypeOf names the file system that a path is on, or would be, also when nothing on
+// it can be opened any more; empty when it is not known.
+func FSTypeOf(path string) string {
+	for {
+		var st unix.Statfs_t
+		if unix.Statfs(path, &st) == nil {
+			return fsTypes[uint32(st.Type)].name
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return ""
+		}
+		path = parent
+	}
 }

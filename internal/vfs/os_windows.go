@@ -151,6 +151,9 @@ func (o *OS) Free() (uint64, error) {
 	return free, os.NewSyscallError("GetDiskFreeSpaceEx", err)
 }
 
+// FSTypeOf is not known here.
+func FSTypeOf(string) string { return "" }
+
 // FSType names the file system, and says whether it is on another machine.
 func (o *OS) FSType() (name string, network bool, err error) {
 	vol, err := o.volume()

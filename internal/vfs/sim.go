@@ -229,7 +229,7 @@ func listed(m map[string]*inode) []string {
 	return slices.DeleteFunc(l, func(n string) bool { return n == "." || !reachable(m, n) })
 }
 
-// reachable tells whether all directories above a name exist.
+// reachable reports whether all directories above a name exist.
 func reachable(m map[string]*inode, name string) bool {
 	for name != "." {
 		name = path.Dir(name)
@@ -265,7 +265,7 @@ func (d *Disk) Poke(name string, off int64, b []byte) bool {
 	return true
 }
 
-// Unsynced tells whether a power cut could change what is under a name.
+// Unsynced reports whether a power cut could change what is under a name.
 func (d *Disk) Unsynced(name string) bool {
 	i := d.names[name]
 	return i != d.durable[name] || i != nil && (i.dirty > 0 || len(i.meta) > 0)
@@ -319,7 +319,7 @@ func chance(r *rand.Rand, percent int) bool {
 	return percent >= 100 || percent > 0 && r.IntN(100) < percent
 }
 
-// below tells whether a name is directly in a directory.
+// below reports whether a name is directly in a directory.
 func below(dir, name string) bool { return name != "." && path.Dir(name) == dir }
 
 // matches compares a name with a pattern as in path.Match; an empty pattern is

@@ -13,7 +13,7 @@ type dirOp struct {
 	ino      *inode
 }
 
-// touches tells whether the change is one of a directory's.
+// touches reports whether the change is one of a directory's.
 func (o *dirOp) touches(dir string) bool {
 	return below(dir, o.name) || o.kind == OpRename && below(dir, o.to)
 }

@@ -147,7 +147,7 @@ func (d *Disk) part(part, n int) int {
 	return min(part, n)
 }
 
-// losesPages tells whether a sync's error is one of writeback.
+// losesPages reports whether a sync's error is one of writeback.
 func losesPages(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -220,7 +220,7 @@ func (f *simFile) Close() error {
 	return f.p.done(&o, flt, nil)
 }
 
-// blocked tells whether others hold what this one wants.
+// blocked reports whether others hold what this one wants.
 func (f *simFile) blocked(mode LockMode) bool {
 	for _, g := range f.ino.locks {
 		if g != f && (mode == LockExclusive || g.mode == LockExclusive) {

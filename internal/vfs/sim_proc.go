@@ -33,10 +33,10 @@ func (p *Proc) Name() string { return p.name }
 // Ops is how many operations the process has begun.
 func (p *Proc) Ops() int { return p.ops }
 
-// Dead tells whether the process was killed, or the power cut.
+// Dead reports whether the process was killed, or the power cut.
 func (p *Proc) Dead() bool { return p.dead }
 
-// Stopped tells whether the process is stopped.
+// Stopped reports whether the process is stopped.
 func (p *Proc) Stopped() bool { return p.stopped }
 
 // OpenFiles lists the names under which files are still open.

@@ -40,7 +40,7 @@ func AppendBatch(dst []byte, b *hansard.Batch) []byte {
 	return append(strconv.AppendBool(append(dst, `"create":`...), b.Create), '}')
 }
 
-// appendGiven writes an event that is to be stored: only what the caller sets.
+// appendGiven writes an event that is to be stored: only what callers set.
 func appendGiven(dst []byte, e *hansard.Event) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = appendString(dst, e.Kind)
@@ -61,9 +61,17 @@ func appendGiven(dst []byte, e *hansard.Event) []byte {
 	return append(dst, '}')
 }
 
-// parseEvents reads a list of events.
-func parseEvents(array []byte, into *[]hansard.Event) error {
+// maxPatchBytes is more than any patch has that a store accepts. Decoded, labels take
+// many times what they do here.
+const maxPatchBytes = 2 * hansard.MaxStateBytes
+
+// parseEvents reads a list of so many events at most. It ends there and not behind
+// the last: an event that is decoded takes a hundred times what {} does.
+func parseEvents(array []byte, most int, into *[]hansard.Event) error {
 	return EachElement(array, func(value []byte) error {
+		if len(*into) == most {
+			return tooMany("events", most)
+		}
 		e, err := ParseEvent(value)
 		var bad *hansard.InvalidError
 		if errors.As(err, &bad) {
@@ -74,16 +82,23 @@ func parseEvents(array []byte, into *[]hansard.Event) error {
 	})
 }
 
-// ParseBatch reads the body of an append. It checks its shape; the rest is the
-// store's to check.
+func tooMany(field string, most int) error {
+	return &hansard.InvalidError{Field: field, TooLarge: true, Reason: fmt.Sprintf("there are more than %d", most)}
+}
+
+// ParseBatch reads the body of an append. It checks the shape only; the store checks
+// the rest.
 func ParseBatch(object []byte) (hansard.Batch, error) {
 	var b hansard.Batch
 	var inbox bool
 	err := EachMember(object, func(name string, value []byte) error {
 		switch name {
 		case "events":
-			return parseEvents(value, &b.Events)
+			return parseEvents(value, hansard.MaxBatchEvents, &b.Events)
 		case "patch":
+			if len(value) > maxPatchBytes {
+				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("%d bytes, the limit is %d", len(value), maxPatchBytes)}
+			}
 			return Member(name, value, &b.Patch)
 		case "expect":
 			return Member(name, value, &b.Expect)

@@ -16,14 +16,14 @@ func AppendEvent(dst []byte, e *hansard.Event) []byte {
 	return append(appendHead(dst, e, e.Data), '}')
 }
 
-// AppendLine writes an event as a JSON object without line breaks: data that has
-// some is compacted.
+// AppendLine writes an event as a JSON object without line breaks: data with line
+// breaks is compacted.
 func AppendLine(dst []byte, e *hansard.Event) []byte {
 	return append(appendHead(dst, e, flat(e.Data)), '}')
 }
 
-// AppendExactLine is AppendLine with one more member, "raw", the data as a string,
-// wherever the bytes of the data can't be had from "data". [ParseEvent] reads it.
+// AppendExactLine is AppendLine with one more member, "raw", the data as a string, if
+// "data" does not have the exact bytes. [ParseEvent] reads it.
 func AppendExactLine(dst []byte, e *hansard.Event) []byte {
 	data := flat(e.Data)
 	dst = appendHead(dst, e, data)
@@ -34,7 +34,8 @@ func AppendExactLine(dst []byte, e *hansard.Event) []byte {
 	return append(dst, '}')
 }
 
-// survives tells whether data has its bytes between the space around a value.
+// survives reports whether data keeps its bytes as a member of an object: space around
+// it would be lost.
 func survives(data []byte) bool { return len(bytes.TrimSpace(data)) == len(data) }
 
 func flat(data []byte) []byte {
@@ -61,6 +62,9 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 	dst = appendString(dst, e.Author)
 	dst = append(dst, `,"turn":`...)
 	dst = appendString(dst, string(e.Turn))
+	if e.By != "" {
+		dst = appendString(append(dst, `,"by":`...), e.By)
+	}
 	if e.Inbox {
 		dst = append(dst, `,"inbox":true`...)
 	}
@@ -75,8 +79,8 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 	return append(dst, data...)
 }
 
-// ParseEvent reads an event as it is written by the functions above, and as it
-// is sent to be stored.
+// ParseEvent reads an event as the functions above write it, and as it is sent to be
+// stored.
 func ParseEvent(object []byte) (hansard.Event, error) {
 	var e hansard.Event
 	var raw *string
@@ -94,6 +98,8 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.Author)
 		case "turn":
 			return Member(name, value, &e.Turn)
+		case "by":
+			return Member(name, value, &e.By)
 		case "inbox":
 			return Member(name, value, &e.Inbox)
 		case "patch":
@@ -104,7 +110,7 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 		case "raw":
 			return Member(name, value, &raw)
 		}
-		return &hansard.InvalidError{Field: name, Reason: `an event has no such member; what is stored goes into "data"`}
+		return &hansard.InvalidError{Field: name, Reason: `an event has no such member; content goes into "data"`}
 	})
 	if raw != nil {
 		e.Data = []byte(*raw)
@@ -112,8 +118,8 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 	return e, err
 }
 
-// Marshal is json.Marshal that leaves <, > and & as they are. What it is given
-// can always be written.
+// Marshal is json.Marshal without escaping <, > and &. It panics if v can't be
+// written.
 func Marshal(v any) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

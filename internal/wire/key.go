@@ -10,8 +10,8 @@ import (
 // KeyHeader is the header with a write's idempotency key.
 const KeyHeader = "Idempotency-Key"
 
-// ParseKey reads an Idempotency-Key: a string of a structured field, in quotes,
-// or as many clients send it, without. The values are those of the header.
+// ParseKey reads an Idempotency-Key: a structured field string, in quotes, or without
+// quotes, as many clients send it. keys are the values of the header.
 func ParseKey(keys []string) (string, error) {
 	wrong := func(reason string) (string, error) {
 		return "", &hansard.InvalidError{Field: KeyHeader, Reason: reason}
@@ -33,12 +33,12 @@ func ParseKey(keys []string) (string, error) {
 				}
 				return out.String(), nil
 			case c == '"' || c == '\\':
-				return wrong(fmt.Sprintf("its quotes do not fit (at byte %d)", i+1))
+				return wrong(fmt.Sprintf("its quotes do not match (at byte %d)", i+1))
 			default:
 				out.WriteByte(c)
 			}
 		}
-		return wrong("its quotes do not end")
+		return wrong("its closing quote is missing")
 	}
 	if key == "" {
 		return wrong("it is empty")

@@ -20,10 +20,9 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("not JSON: %s (at byte %d)", e.Reason, e.Offset)
 }
 
-// EachMember takes an object apart: it gives the name of each member and the
-// bytes of its value as they are. It checks the object and not the values: who
-// takes one checks it. A name that comes twice is an error, since one of the
-// values would be lost.
+// EachMember parses an object: it passes the name of each member and the exact bytes
+// of its value to take. It checks the object but not the values: take does that. A
+// duplicate name is an error, because one of the values would be lost.
 func EachMember(object []byte, take func(name string, value []byte) error) error {
 	s := scanner{data: object}
 	seen := map[string]bool{}
@@ -34,14 +33,14 @@ func EachMember(object []byte, take func(name string, value []byte) error) error
 		}
 		var name string
 		if err := json.Unmarshal(quoted, &name); err != nil {
-			return s.wrong("a name that is no string")
+			return s.wrong("a name is not a string")
 		}
 		if seen[name] {
 			return &hansard.InvalidError{Field: name, Reason: "it is given twice"}
 		}
 		seen[name] = true
 		if s.space(); !s.skip(':') {
-			return s.wrong("no colon behind a name")
+			return s.wrong("the colon after a name is missing")
 		}
 		value, err := s.value()
 		if err != nil {
@@ -51,7 +50,7 @@ func EachMember(object []byte, take func(name string, value []byte) error) error
 	})
 }
 
-// EachElement takes an array apart, as EachMember does an object.
+// EachElement parses an array, as EachMember does an object.
 func EachElement(array []byte, take func(value []byte) error) error {
 	s := scanner{data: array}
 	return s.list('[', ']', func() error {
@@ -91,10 +90,10 @@ func (s *scanner) skip(c byte) bool {
 	return false
 }
 
-// list goes through a list that must be all there is.
+// list parses a list, behind which nothing may follow.
 func (s *scanner) list(open, shut byte, item func() error) error {
 	if s.space(); !s.skip(open) {
-		return s.wrong(fmt.Sprintf("no %q where one should be", open))
+		return s.wrong(fmt.Sprintf("%q is missing", open))
 	}
 	if s.space(); !s.skip(shut) {
 		for {
@@ -106,12 +105,12 @@ func (s *scanner) list(open, shut byte, item func() error) error {
 				break
 			}
 			if !s.skip(',') {
-				return s.wrong("no comma between two values")
+				return s.wrong("a comma between two values is missing")
 			}
 		}
 	}
 	if s.space(); s.at < len(s.data) {
-		return s.wrong("something behind the end")
+		return s.wrong("something follows the end")
 	}
 	return nil
 }
@@ -120,7 +119,7 @@ func (s *scanner) list(open, shut byte, item func() error) error {
 func (s *scanner) string() ([]byte, error) {
 	begin := s.at
 	if !s.skip('"') {
-		return nil, s.wrong("no string where one should be")
+		return nil, s.wrong("a string is missing")
 	}
 	for s.at < len(s.data) {
 		switch s.data[s.at] {
@@ -132,7 +131,7 @@ func (s *scanner) string() ([]byte, error) {
 		}
 		s.at++
 	}
-	return nil, s.wrong("a string without an end")
+	return nil, s.wrong("a string does not end")
 }
 
 // value is the value that begins here, without the space around it.
@@ -161,20 +160,20 @@ func (s *scanner) value() ([]byte, error) {
 		}
 		s.at++
 	}
-	return nil, s.wrong("a value without an end")
+	return nil, s.wrong("a value does not end")
 }
 
-// plain is a number or a word that ends here.
+// plain is the number or literal that ends here.
 func (s *scanner) plain(begin int) ([]byte, error) {
 	value := bytes.TrimRight(s.data[begin:s.at], " \t\r\n")
 	if len(value) == 0 || !json.Valid(value) {
 		s.at = begin
-		return nil, s.wrong("no value where one should be")
+		return nil, s.wrong("a value is missing")
 	}
 	return value, nil
 }
 
-// Member decodes the value of a member, and says which one is wrong.
+// Member decodes the value of a member; the error says which one is wrong.
 func Member(name string, value []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()

@@ -1,14 +1,15 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
 	"hansard"
 )
 
-// AppendPart writes a part of a session as the body of an import. Its session is in
-// the path.
+// AppendPart writes a part of a session as the body of an import. The session's id is
+// in the path.
 func AppendPart(dst []byte, p *hansard.Part) []byte {
 	dst = append(dst, `{"created":"`...)
 	dst = p.Created.AppendFormat(dst, time.RFC3339Nano)
@@ -33,8 +34,8 @@ func AppendPart(dst []byte, p *hansard.Part) []byte {
 	return append(dst, `]}`...)
 }
 
-// appendExact writes an event whose data has its bytes, in "raw" where it has space
-// around it that would be lost.
+// appendExact writes an event with the exact bytes of its data, in "raw" if space
+// around it would be lost.
 func appendExact(dst []byte, e *hansard.Event) []byte {
 	if survives(e.Data) {
 		return AppendEvent(dst, e)
@@ -43,8 +44,8 @@ func appendExact(dst []byte, e *hansard.Event) []byte {
 	return append(appendString(dst, string(e.Data)), '}')
 }
 
-// ParsePart reads the body of an import. It checks its shape; the rest is the store's
-// to check.
+// ParsePart reads the body of an import. It checks the shape only; the store checks the
+// rest.
 func ParsePart(object []byte) (hansard.Part, error) {
 	var p hansard.Part
 	err := EachMember(object, func(name string, value []byte) error {
@@ -56,9 +57,15 @@ func ParsePart(object []byte) (hansard.Part, error) {
 		case "deleted":
 			return Member(name, value, &p.Deleted)
 		case "events":
-			return parseEvents(value, &p.Events)
+			return parseEvents(value, 2*hansard.MaxBatchEvents, &p.Events)
 		case "keys":
-			return Member(name, value, &p.Keys)
+			return EachElement(value, func(value []byte) error {
+				if len(p.Keys) == 2*hansard.MaxBatchEvents {
+					return tooMany(name, 2*hansard.MaxBatchEvents)
+				}
+				p.Keys = append(p.Keys, hansard.KeyUse{})
+				return Member(fmt.Sprintf("keys[%d]", len(p.Keys)-1), value, &p.Keys[len(p.Keys)-1])
+			})
 		}
 		return &hansard.InvalidError{Field: name, Reason: "an import has no such member"}
 	})

@@ -8,9 +8,9 @@ import (
 	"hansard"
 )
 
-// Problem is an error as the server tells it: problem+json (RFC 9457). Type is
-// stable and is what programs compare; the other members are what a program needs
-// to go on. It is an error itself, for those types that are not the contract's.
+// Problem is an error as the server reports it: problem+json (RFC 9457). Type is
+// stable, and is what programs compare; the other members are what a program needs to
+// continue. It is an error itself, for types that are not in the contract.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -18,26 +18,27 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	// Advice is what to do next.
 	Advice string `json:"hint,omitempty"`
-	// Instance is the request, as the server's log calls it.
+	// Instance identifies the request in the server's log.
 	Instance string `json:"instance,omitempty"`
 
 	Session hansard.SessionID `json:"session,omitempty"`
-	// Field is what was refused of the input.
+	// Field is the part of the input that was refused.
 	Field string `json:"field,omitempty"`
-	// LastSeq is the session's last seq, where it was compared; of a damaged
-	// session, the last that is safe.
+	// LastSeq is the session's last seq, if it was compared; for a damaged
+	// session, the last one that is safe.
 	LastSeq  *hansard.Seq `json:"last_seq,omitempty"`
 	Expected *hansard.Seq `json:"expected,omitempty"`
-	// Key, First and Last tell where a key was used before.
+	// Key, First and Last say where a key was used before.
 	Key   string      `json:"key,omitempty"`
 	First hansard.Seq `json:"first,omitempty"`
 	Last  hansard.Seq `json:"last,omitempty"`
-	// Grant is the one that was refused, Holder the turn that is held.
+	// Grant is the grant that was refused, Holder the current turn, without its
+	// grant.
 	Grant  hansard.Grant `json:"grant,omitempty"`
 	Holder *hansard.Turn `json:"holder,omitempty"`
 	// Damage is what is wrong with the session's log.
 	Damage *hansard.DamagedError `json:"damage,omitempty"`
-	// RetryAfter is in how many seconds trying again may help.
+	// RetryAfter is the number of seconds after which a retry may help.
 	RetryAfter int `json:"retry_after,omitempty"`
 }
 
@@ -62,20 +63,21 @@ type kind struct {
 	err    error // of the contract; nil for the server's own
 }
 
-// kinds are all the problems there are. The first whose error matches counts: an
-// open outcome outranks whatever caused it.
+// kinds are all the problems there are, one for each kind of the contract's errors
+// and the server's own.
 var kinds = []kind{
 	{"outcome-unknown", http.StatusGatewayTimeout, "It may or may not be stored", hansard.ErrUnknown},
-	{"too-large", http.StatusRequestEntityTooLarge, "Over a limit", hansard.ErrTooLarge},
-	{"invalid", http.StatusUnprocessableEntity, "Refused input", hansard.ErrInvalid},
+	{"too-large", http.StatusRequestEntityTooLarge, "A limit was exceeded", hansard.ErrTooLarge},
+	{"invalid", http.StatusUnprocessableEntity, "The input is not valid", hansard.ErrInvalid},
 	{"not-found", http.StatusNotFound, "No such session", hansard.ErrNotFound},
 	{"deleted", http.StatusGone, "The session was deleted", hansard.ErrDeleted},
 	{"exists", http.StatusConflict, "The session exists already", hansard.ErrExists},
-	{"conflict", http.StatusPreconditionFailed, "The last seq is another than the expected one", hansard.ErrConflict},
-	{"key-reused", http.StatusUnprocessableEntity, "The idempotency key was used for other content", hansard.ErrKeyReused},
+	{"conflict", http.StatusPreconditionFailed, "The last seq is not the expected one", hansard.ErrConflict},
+	{"key-reused", http.StatusUnprocessableEntity, "The idempotency key was used for different content", hansard.ErrKeyReused},
 	{"held", http.StatusLocked, "Somebody else holds the turn", hansard.ErrHeld},
 	{"fenced", http.StatusConflict, "The turn is no longer held", hansard.ErrFenced},
 	{"damaged", http.StatusServiceUnavailable, "The session is damaged", hansard.ErrDamaged},
+	{"unreadable", http.StatusServiceUnavailable, "The session can't be read", hansard.ErrUnreadable},
 	{"busy", http.StatusServiceUnavailable, "The store is busy", hansard.ErrBusy},
 	{"no-space", http.StatusInsufficientStorage, "The disk is full", hansard.ErrNoSpace},
 	{"read-only", http.StatusForbidden, "The store can only be read", hansard.ErrReadOnly},
@@ -84,20 +86,22 @@ var kinds = []kind{
 	{"unsupported", http.StatusNotImplemented, "Not supported", hansard.ErrUnsupported},
 	{"closing", http.StatusServiceUnavailable, "The server is shutting down", hansard.ErrClosed},
 
-	{"malformed", http.StatusBadRequest, "Not what the route reads", nil},
-	{"unauthorized", http.StatusUnauthorized, "No token, or not one of this server's", nil},
+	{"malformed", http.StatusBadRequest, "The request is malformed", nil},
+	{"unauthorized", http.StatusUnauthorized, "The token is missing or unknown", nil},
 	{"missing-right", http.StatusForbidden, "The token lacks a right", nil},
-	{"wrong-host", http.StatusForbidden, "Not the name of this server", nil},
-	{"wrong-origin", http.StatusForbidden, "A page of another site asked", nil},
+	{"wrong-host", http.StatusForbidden, "The request names another host", nil},
+	{"wrong-origin", http.StatusForbidden, "The request comes from another site", nil},
 	{"no-such-route", http.StatusNotFound, "No such route", nil},
+	{"no-such-token", http.StatusNotFound, "No such token", nil},
 	{"wrong-method", http.StatusMethodNotAllowed, "The route has no such method", nil},
 	{"timeout", http.StatusRequestTimeout, "The request took too long to arrive", nil},
-	{"wrong-media-type", http.StatusUnsupportedMediaType, "The body is of another type than JSON", nil},
-	{"overloaded", http.StatusServiceUnavailable, "Too much is under way", nil},
+	{"wrong-media-type", http.StatusUnsupportedMediaType, "The body is not JSON", nil},
+	{"too-many-requests", http.StatusTooManyRequests, "The token asks too often", nil},
+	{"overloaded", http.StatusServiceUnavailable, "The server is overloaded", nil},
 	{"internal", http.StatusInternalServerError, "Something went wrong in the server", nil},
 }
 
-// ProblemKinds gives the name and the status of every kind of problem.
+// ProblemKinds returns the name and status of every kind of problem.
 func ProblemKinds() map[string]int {
 	out := make(map[string]int, len(kinds))
 	for _, k := range kinds {
@@ -106,7 +110,7 @@ func ProblemKinds() map[string]int {
 	return out
 }
 
-// NewProblem is a problem of a kind that is the server's own.
+// NewProblem makes a problem of one of the server's own kinds.
 func NewProblem(name, detail, hint string) *Problem {
 	for _, k := range kinds {
 		if k.name == name {
@@ -116,8 +120,8 @@ func NewProblem(name, detail, hint string) *Problem {
 	panic("wire: no kind of problem is called " + name)
 }
 
-// ProblemOf tells an error as a problem. One that is neither a problem nor of the
-// contract is "internal" and says nothing of itself.
+// ProblemOf turns an error into a problem. An error that is neither a problem nor in
+// the contract becomes "internal", without its text.
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -127,8 +131,9 @@ func ProblemOf(err error) *Problem {
 	if errors.As(err, &syntax) {
 		return NewProblem("malformed", syntax.Error(), "send a JSON object in UTF-8")
 	}
+	of := hansard.Kind(err)
 	for _, k := range kinds {
-		if k.err != nil && errors.Is(err, k.err) {
+		if of != nil && k.err == of {
 			p := &Problem{Type: ProblemType(k.name), Title: k.title, Status: k.status, Detail: Scrub(err.Error()), Advice: hansard.Hint(err)}
 			p.fill(err)
 			return p
@@ -137,7 +142,7 @@ func ProblemOf(err error) *Problem {
 	return NewProblem("internal", "", "the server's log has more under this instance")
 }
 
-// fill adds what a program needs to go on.
+// fill adds what a program needs to continue.
 func (p *Problem) fill(err error) {
 	var invalid *hansard.InvalidError
 	var conflict *hansard.ConflictError
@@ -146,7 +151,7 @@ func (p *Problem) fill(err error) {
 	var fenced *hansard.FencedError
 	var damaged *hansard.DamagedError
 	switch {
-	case errors.Is(err, hansard.ErrUnknown):
+	case hansard.Kind(err) == hansard.ErrUnknown:
 	case errors.As(err, &invalid):
 		p.Field, p.Detail = invalid.Field, Scrub(invalid.Reason)
 	case errors.As(err, &conflict):
@@ -154,9 +159,9 @@ func (p *Problem) fill(err error) {
 	case errors.As(err, &reused):
 		p.Session, p.Key, p.First, p.Last = reused.Session, reused.Key, reused.First, reused.Last
 	case errors.As(err, &held):
-		p.Session, p.Holder, p.RetryAfter = held.Session, &held.Turn, 1
+		p.Session, p.Holder, p.RetryAfter = held.Session, holder(&held.Turn), 1
 	case errors.As(err, &fenced):
-		p.Session, p.Grant, p.Holder = fenced.Session, fenced.Grant, fenced.Current
+		p.Session, p.Grant, p.Holder = fenced.Session, fenced.Grant, holder(fenced.Current)
 	case errors.As(err, &damaged):
 		p.Damage = ScrubDamage(damaged)
 		p.Session, p.LastSeq = damaged.Session, &p.Damage.SafeSeq
@@ -165,8 +170,19 @@ func (p *Problem) fill(err error) {
 	}
 }
 
-// Err is the error of the contract that a problem was made of, as near as it
-// comes, or the problem itself.
+// holder is who has a turn, without the grant: whoever is refused would have got the
+// right to write under it.
+func holder(t *hansard.Turn) *hansard.Turn {
+	if t == nil {
+		return nil
+	}
+	who := *t
+	who.Grant = ""
+	return &who
+}
+
+// Err is the contract's error that a problem was made from, as closely as it can be
+// restored, or the problem itself.
 func (p *Problem) Err() error {
 	name, _ := strings.CutPrefix(p.Type, ProblemType(""))
 	switch {
@@ -193,7 +209,7 @@ func (p *Problem) Err() error {
 	return p
 }
 
-// told is an error of the contract in the words of the server.
+// told is an error of the contract with the server's text.
 type told struct {
 	*Problem
 	is error
@@ -201,7 +217,7 @@ type told struct {
 
 func (e *told) Unwrap() error { return e.is }
 
-// ScrubDamage takes the paths of the machine out of what is said of a log.
+// ScrubDamage removes the machine's paths from a description of damage.
 func ScrubDamage(d *hansard.DamagedError) *hansard.DamagedError {
 	if d == nil {
 		return nil
@@ -211,8 +227,8 @@ func ScrubDamage(d *hansard.DamagedError) *hansard.DamagedError {
 	return &clean
 }
 
-// Scrub takes the paths of the machine out of a text: whoever is not on it has
-// no use for them. A text of several lines, such as a stack, keeps its lines.
+// Scrub removes the machine's paths from a text: others have no use for them. A text of
+// several lines, such as a stack trace, keeps its lines.
 func Scrub(text string) string {
 	var out strings.Builder
 	inPath := false // the word before was one, and may go on behind a space
@@ -242,7 +258,7 @@ func Scrub(text string) string {
 	return out.String()
 }
 
-// isPath tells whether a word is, or has in it, where something is on the machine.
+// isPath reports whether a word is or contains a path on the machine.
 func isPath(word string) bool {
 	bare := strings.TrimLeft(word, "\"'(`")
 	absolute := strings.HasPrefix(bare, "/") && len(bare) > 1 || strings.Contains(bare, "=/") || strings.Contains(bare, ":/")

@@ -6,13 +6,16 @@ import (
 	"hansard"
 )
 
-// Session is a session as it is described to the outside.
+// Session is the description of a session for the outside.
 type Session struct {
 	hansard.Info
 	Turn    *hansard.Turn         `json:"turn"` // null when it is free
 	Damaged bool                  `json:"damaged"`
 	Damage  *hansard.DamagedError `json:"damage,omitempty"`
-	// Cursor continues a list behind this session.
+	// Preview is, in lists that ask for it, the first prompt of a session that
+	// has no title.
+	Preview string `json:"preview,omitempty"`
+	// Cursor continues a list after this session.
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -27,7 +30,7 @@ func NewSession(i hansard.Info) Session {
 	return Session{Info: i, Turn: i.Turn, Damaged: i.Damaged(), Damage: i.Damage}
 }
 
-// Describe is the Info that a Session was made of.
+// Describe returns the Info that a Session was made from.
 func (s Session) Describe() hansard.Info {
 	i := s.Info
 	i.Turn, i.Damage = s.Turn, s.Damage

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // TestEvents: an event comes back from each spelling as it was, its data to the
@@ -111,20 +112,20 @@ func FuzzParseBatch(f *testing.F) {
 			}
 			return
 		}
-		if hansard.CheckBatch(&b) != nil {
+		if engine.CheckBatch(&b) != nil {
 			return
 		}
 		again, err := ParseBatch(AppendBatch(nil, &b))
 		if err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}
-		if hansard.ContentHash(hansard.Normalize(&b)) != hansard.ContentHash(hansard.Normalize(&again)) {
+		if engine.ContentHash(engine.Normalize(&b)) != engine.ContentHash(engine.Normalize(&again)) {
 			t.Errorf("%q: another batch came back", body)
 		}
 	})
 }
 
-// strangeShape tells whether "events" is something else than a list of objects,
+// strangeShape reports whether "events" is something else than a list of objects,
 // which is called broken too.
 func strangeShape(body []byte) bool {
 	var shape struct{ Events []map[string]json.RawMessage }
@@ -142,5 +143,37 @@ func TestParseKey(t *testing.T) {
 	}
 	if _, err := ParseKey([]string{"a", "a"}); !errors.Is(err, hansard.ErrInvalid) {
 		t.Errorf("twice: %v", err)
+	}
+}
+
+// TestParseBounds: reading a body of very many small things ends with the first that
+// is too many: decoded they would take a hundred times the memory.
+func TestParseBounds(t *testing.T) {
+	many := func(what string) string { return "[" + strings.Repeat(what+",", 1_000_000) + what + "]" }
+	tooLarge := func(name string, err error) {
+		t.Helper()
+		if !errors.Is(err, hansard.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b, err := ParseBatch([]byte(`{"events":` + many("{}") + `}`))
+	tooLarge("events of an append", err)
+	if len(b.Events) > hansard.MaxBatchEvents {
+		t.Errorf("%d events were decoded", len(b.Events))
+	}
+	p, err := ParsePart([]byte(`{"events":` + many("{}") + `}`))
+	tooLarge("events of an import", err)
+	if len(p.Events) > 2*hansard.MaxBatchEvents {
+		t.Errorf("%d events were decoded", len(p.Events))
+	}
+	p, err = ParsePart([]byte(`{"keys":` + many("{}") + `}`))
+	tooLarge("keys of an import", err)
+	if len(p.Keys) > 2*hansard.MaxBatchEvents {
+		t.Errorf("%d keys were decoded", len(p.Keys))
+	}
+	b, err = ParseBatch([]byte(`{"patch":{"labels":{"a":"` + strings.Repeat("x", 3<<20) + `"}}}`))
+	tooLarge("a patch", err)
+	if b.Patch != nil {
+		t.Error("a patch of 3 MiB was decoded")
 	}
 }

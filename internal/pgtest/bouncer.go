@@ -1,0 +1,130 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Bouncer is a PgBouncer in front of a server, which gives each transaction to
+// whichever of a few connections is free.
+type Bouncer struct {
+	server *Server
+	dir    string // of its socket
+	stores atomic.Int64
+}
+
+// bouncerProgram finds PgBouncer, which Debian keeps where an ordinary PATH does not look.
+func bouncerProgram() (string, error) {
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("pgbouncer was not found")
+}
+
+// Bouncer starts a PgBouncer with so many connections to the server for each database.
+// Where there is no such program the test is skipped.
+func (s *Server) Bouncer(t testing.TB, connections int) *Bouncer {
+	t.Helper()
+	program, err := bouncerProgram()
+	if err != nil {
+		t.Skipf("SKIPPED: %v: install Debian's pgbouncer (scripts/packages does)", err)
+	}
+	dir, err := os.MkdirTemp("", "hansard-pb-") // short: it is the name of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b := &Bouncer{server: s, dir: dir}
+	users := filepath.Join(dir, "users")
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	text := fmt.Sprintf(`[databases]
+* = host=%s port=5432
+[pgbouncer]
+unix_socket_dir = %s
+listen_port = 6432
+auth_type = trust
+auth_file = %s
+pool_mode = transaction
+default_pool_size = %d
+max_client_conn = 500
+server_idle_timeout = 2
+server_login_retry = 1
+logfile = %s
+`, s.dir, dir, users, connections, filepath.Join(dir, "log"))
+	var roles strings.Builder
+	for i := range maxBouncerStores {
+		fmt.Fprintf(&roles, "\"%s\" \"\"\n", bouncerRole(i))
+	}
+	for name, content := range map[string]string{users: `"postgres" ""` + "\n" + roles.String(), ini: text} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := giveAway(dir); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-q", ini)
+	var out bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+	if err := demote(cmd, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		how := cmd.Wait()
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Logf("pgbouncer: %v\n%s%s", how, out.Bytes(), log[max(0, len(log)-4<<10):])
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, b.url("postgres"))
+		if err == nil {
+			conn.Close(ctx)
+			return b
+		}
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("pgbouncer does not answer: %v\n%s%s", err, out.Bytes(), log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// maxBouncerStores is for how many stores a PgBouncer knows roles.
+const maxBouncerStores = 1000
+
+func bouncerRole(i int) string { return fmt.Sprint("b", i) }
+
+func (b *Bouncer) url(role string) string {
+	q := url.Values{"host": {b.dir}, "port": {"6432"}, "user": {role}, "database": {"postgres"}}
+	return "postgres://?" + q.Encode()
+}
+
+// Store gives the URL of an empty store. It is a role's: what comes through a PgBouncer
+// can't choose its schema.
+func (b *Bouncer) Store(t testing.TB) string {
+	t.Helper()
+	role := bouncerRole(int(b.stores.Add(1)))
+	b.server.Exec(t, fmt.Sprintf("CREATE ROLE %s LOGIN; CREATE SCHEMA %s AUTHORIZATION %s; ALTER ROLE %s SET search_path = %s", role, role, role, role, role))
+	return b.url(role)
+}

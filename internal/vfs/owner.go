@@ -1,0 +1,72 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Root may use any user's store. What it makes there belongs to the store's owner,
+// who could not read, lock or write it otherwise: with one journal of root's a
+// user would be locked out of their own store.
+
+// keeper is whom new files are given to; nil: they stay the process's own.
+type keeper struct{ uid, gid int }
+
+// openKept opens a file through open, which takes flags of package os. If that makes
+// it, it is given away: only then, as a link or another file that somebody put in its
+// place must not be. What can't be given away stays root's.
+func (k *keeper) openKept(flag int, open func(flag int) (*os.File, error)) (*os.File, error) {
+	if k == nil || flag&os.O_CREATE == 0 {
+		return open(flag)
+	}
+	for {
+		f, err := open(flag | os.O_EXCL)
+		if err == nil {
+			_ = f.Chown(k.uid, k.gid)
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrExist) || flag&os.O_EXCL != 0 {
+			return nil, err
+		}
+		f, err = open(flag &^ os.O_CREATE)
+		if !errors.Is(err, fs.ErrNotExist) { // else it was removed just now
+			return f, err
+		}
+	}
+}
+
+// OpenKept is [os.OpenFile], but what root makes in another user's directory is given
+// to that user.
+func OpenKept(path string, flag int, perm fs.FileMode) (*os.File, error) {
+	var k *keeper
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		k = keeperOf(dir)
+		_ = dir.Close()
+	}
+	return k.openKept(flag, func(flag int) (*os.File, error) { return os.OpenFile(path, flag, perm) })
+}
+
+// Owner tells whose a file is, and who we are, for people.
+type Owner struct {
+	User     string // its name, or its number where nobody knows the name
+	UID      int
+	Mode     fs.FileMode
+	SelfUser string // of this process
+	SelfUID  int
+}
+
+func (o Owner) String() string { return describeUser(o.User, o.UID) }
+
+// Self is who we are.
+func (o Owner) Self() string { return describeUser(o.SelfUser, o.SelfUID) }
+
+func describeUser(name string, uid int) string {
+	if number := strconv.Itoa(uid); name == number {
+		return "user " + number
+	}
+	return fmt.Sprintf("%s (uid %d)", name, uid)
+}
