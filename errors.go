@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The errors of the contract. Compare with errors.Is; [Hint] tells what to do
+// The errors of the contract. Compare with errors.Is; [Hint] says what to do
 // next about any of them.
 var (
 	// ErrInvalid is returned for input that no store accepts: see [InvalidError].
@@ -21,19 +21,22 @@ var (
 	ErrExists = errors.New("session exists already")
 	// ErrConflict is returned when Batch.Expect is not the last seq: see [ConflictError].
 	ErrConflict = errors.New("conflict")
-	// ErrKeyReused is returned for a known key with other content: see [KeyReusedError].
-	ErrKeyReused = errors.New("idempotency key reused with other content")
+	// ErrKeyReused is returned for a known key with different content: see [KeyReusedError].
+	ErrKeyReused = errors.New("idempotency key reused with different content")
 	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
 	// ErrFenced is returned for a write, a renewal or a release under a grant
 	// that is not the current one: see [FencedError].
 	ErrFenced = errors.New("fenced: this turn is no longer held")
-	// ErrUnknown is returned when the outcome of a write is open: it may or
+	// ErrUnknown is returned when the outcome of a write is not known: it may or
 	// may not be stored.
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrDamaged is returned when a session's log is damaged: see [DamagedError].
 	ErrDamaged = errors.New("session is damaged")
-	// ErrBusy is returned when the store's write lock could not be had: see [BusyError].
+	// ErrUnreadable is returned when a session's log can't be read, by this user
+	// or just now: see [UnreadableError]. What is in it may be perfectly sound.
+	ErrUnreadable = errors.New("session can't be read")
+	// ErrBusy is returned when the store's write lock could not be acquired: see [BusyError].
 	ErrBusy = errors.New("store is busy")
 	// ErrNoSpace is returned when the disk is full. Nothing was stored.
 	ErrNoSpace = errors.New("no space left")
@@ -45,19 +48,23 @@ var (
 	// ErrVersion is returned for data written by a newer version.
 	ErrVersion = errors.New("written by a newer version")
 	// ErrUnsupported is returned when a store can't keep its promises where
-	// it was asked to live.
+	// it was asked to run, or can't do what was asked at all.
 	ErrUnsupported = errors.New("not supported")
 	// ErrClosed is returned by a store after Close.
 	ErrClosed = errors.New("store is closed")
 )
 
-// hints says what to do next, for the errors that leave the caller a choice.
-// The first that matches counts.
-var hints = []struct {
+// kinds are the errors of the contract in the order in which they count when an
+// error matches several, with what to do next about each. An open outcome comes
+// first: whatever caused it, what was written may be stored, and a caller told
+// "busy, try again" would store it twice.
+var kinds = []struct {
 	err  error
 	hint string
 }{
+	{ErrUnknown, hintUnknown},
 	{ErrTooLarge, "split it, or keep large content elsewhere and store a reference"},
+	{ErrInvalid, ""},
 	{ErrNotFound, "create it first, or append with create"},
 	{ErrDeleted, "a deleted session stays deleted; use a new id"},
 	{ErrExists, "use another id, or append to the existing session"},
@@ -65,25 +72,49 @@ var hints = []struct {
 	{ErrKeyReused, "use a new key for new content"},
 	{ErrHeld, "wait for the turn, or mark the events for the inbox"},
 	{ErrFenced, "stop: another holder has the turn; acquire it again before writing"},
-	{ErrUnknown, "retry with the same key to settle it"},
-	{ErrDamaged, "run verify for a report and repair to make a sound copy; nothing is deleted"},
-	{ErrBusy, "try again; a stopped process may be continued or killed, both are safe"},
+	{ErrDamaged, hintDamaged},
+	{ErrUnreadable, "check who owns the store's files, and the disk"},
+	{ErrBusy, "try again; if a process is stopped, continue or kill it: both are safe"},
 	{ErrNoSpace, "free some space and try again; nothing was lost"},
 	{ErrReadOnly, "check the permissions and the mount of the store"},
 	{ErrFailed, "check the disk, then open the store again"},
 	{ErrVersion, "upgrade hansard"},
+	{ErrUnsupported, ""},
+	{ErrClosed, ""},
 }
 
-// Hint tells in one sentence what to do next about an error of the contract,
-// or nothing.
+const (
+	hintUnknown = "retry with the same key to settle it"
+	hintDamaged = "run verify for a report and repair to make a sound copy; nothing is deleted"
+	hintJournal = "with nobody else at the store, repair its journal; everything still in it is brought back"
+)
+
+// Kind is the error of the contract that counts for an error that may match several,
+// nil if it matches none. Whoever translates errors (into a status, an exit code)
+// goes by it, so that all translations agree.
+func Kind(err error) error {
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.err
+		}
+	}
+	return nil
+}
+
+// Hint says in one sentence what to do next about an error of the contract. It is
+// empty for other errors.
 func Hint(err error) string {
+	kind := Kind(err)
 	var own interface{ Hint() string }
-	if errors.As(err, &own) {
+	switch more := errors.As(err, &own); {
+	case more && kind == ErrUnknown && own.Hint() != "":
+		return hintUnknown + "; " + own.Hint()
+	case more && kind != ErrUnknown:
 		return own.Hint()
 	}
-	for _, h := range hints {
-		if errors.Is(err, h.err) {
-			return h.hint
+	for _, k := range kinds {
+		if k.err == kind {
+			return k.hint
 		}
 	}
 	return ""
@@ -93,17 +124,17 @@ func Hint(err error) string {
 type InvalidError struct {
 	Field    string // "id", "events[3].data", "labels[owner]", …
 	Reason   string
-	TooLarge bool // it is over a limit
+	TooLarge bool // a limit was exceeded
 }
 
 func (e *InvalidError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Reason) }
 
-// Is makes an InvalidError match ErrInvalid, and ErrTooLarge where it is that.
+// Is makes an InvalidError match ErrInvalid, and ErrTooLarge if a limit was exceeded.
 func (e *InvalidError) Is(target error) bool {
 	return target == ErrInvalid || e.TooLarge && target == ErrTooLarge
 }
 
-// ConflictError tells the last seq that was found instead of the expected one.
+// ConflictError has the actual last seq, which was not the expected one.
 type ConflictError struct {
 	Session          SessionID
 	Expected, Actual Seq
@@ -116,7 +147,7 @@ func (e *ConflictError) Error() string {
 // Is makes a ConflictError match ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// KeyReusedError tells where a key was used before.
+// KeyReusedError says where a key was used before.
 type KeyReusedError struct {
 	Session     SessionID
 	Key         string
@@ -124,13 +155,13 @@ type KeyReusedError struct {
 }
 
 func (e *KeyReusedError) Error() string {
-	return fmt.Sprintf("idempotency key %q was used in session %s for other content at seq %d", e.Key, e.Session, e.First)
+	return fmt.Sprintf("idempotency key %q was used in session %s for different content at seq %d", e.Key, e.Session, e.First)
 }
 
 // Is makes a KeyReusedError match ErrKeyReused.
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
 
-// HeldError tells who holds the turn.
+// HeldError says who holds the turn.
 type HeldError struct {
 	Session SessionID
 	Turn    Turn
@@ -147,17 +178,17 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// FencedError tells which grant was refused, and who has the turn now.
+// FencedError says which grant was refused, and who holds the turn now.
 type FencedError struct {
 	Session SessionID
 	Grant   Grant
-	Current *Turn // nil when nobody holds it
+	Current *Turn // nil if nobody holds it
 }
 
 func (e *FencedError) Error() string {
 	now := "nobody holds it now"
 	if e.Current != nil {
-		now = fmt.Sprintf("it is held by %s under %s", e.Current.Holder, e.Current.Grant)
+		now = fmt.Sprintf("it is held by %s since %s", e.Current.Holder, e.Current.Since.Format(time.RFC3339))
 	}
 	return fmt.Sprintf("fenced: grant %s of session %s is no longer valid; %s", e.Grant, e.Session, now)
 }
@@ -165,19 +196,25 @@ func (e *FencedError) Error() string {
 // Is makes a FencedError match ErrFenced.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// DamagedError tells what is wrong with a session's log, where, and what is safe.
+// DamagedError says what is wrong with a session's log, where, and what is safe.
 type DamagedError struct {
 	Session SessionID `json:"session"`
-	// SafeSeq is the last event before the damage: Read gives all up to it.
+	// SafeSeq is the last event before the damage: Read yields all up to it.
 	SafeSeq Seq `json:"safe_seq"`
-	// Offset and Line are where the damage begins in the log; Line counts
-	// from 1, the header. Zero when it is not in the log itself.
+	// Offset and Line say where the damage begins in the log; Line counts
+	// from 1, the header. Zero if it is not in the log itself.
 	Offset int64  `json:"offset"`
 	Line   int    `json:"line,omitempty"`
 	Reason string `json:"reason"`
+	// Journal: what is damaged is the store's journal. The log is sound as far as
+	// it goes, but events behind it may be missing.
+	Journal bool `json:"journal,omitempty"`
 }
 
 func (e *DamagedError) Error() string {
+	if e.Journal {
+		return fmt.Sprintf("session %s: events behind seq %d may be missing: %s", e.Session, e.SafeSeq, e.Reason)
+	}
 	where := ""
 	if e.Offset > 0 || e.Line > 0 {
 		where = fmt.Sprintf(" at byte %d", e.Offset)
@@ -191,13 +228,52 @@ func (e *DamagedError) Error() string {
 // Is makes a DamagedError match ErrDamaged.
 func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
+// Hint tells which of the two repairs helps.
+func (e *DamagedError) Hint() string {
+	if e.Journal {
+		return hintJournal
+	}
+	return hintDamaged
+}
+
+// UnreadableError tells why a session's log can't be read, and what to do about it.
+type UnreadableError struct {
+	Session SessionID
+	Reason  string // for people: which file, whose it is
+	Advice  string // what to do; may be empty
+	Err     error  // of the operating system
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("session %s can't be read: %s", e.Session, e.Reason)
+}
+
+// Is makes an UnreadableError match ErrUnreadable.
+func (e *UnreadableError) Is(target error) bool { return target == ErrUnreadable }
+
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *UnreadableError) Hint() string {
+	if e.Advice != "" {
+		return e.Advice
+	}
+	return Hint(ErrUnreadable)
+}
+
 // BusyError names the process that keeps the store's write lock.
 type BusyError struct {
-	Holder string // for people: pid and host; empty when it is not known
+	Holder string // for people: pid and host; empty if unknown
+	// Own is what this process itself is doing with the lock; empty if another
+	// one has it.
+	Own string
 }
 
 func (e *BusyError) Error() string {
-	if e.Holder == "" {
+	switch {
+	case e.Own != "":
+		return "store is busy: " + e.Own
+	case e.Holder == "":
 		return "store is busy: another process holds the write lock"
 	}
 	return "store is busy: " + e.Holder + " holds the write lock"
@@ -206,7 +282,10 @@ func (e *BusyError) Error() string {
 // Is makes a BusyError match ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Hint says what to do about a process that does not let go.
+// Hint says what to do about a process that does not release the lock.
 func (e *BusyError) Hint() string {
+	if e.Own != "" {
+		return "wait and try again: it goes on by itself; a very slow or failing disk shows in the system's log"
+	}
 	return "if that process is stopped, kill -CONT and kill -9 are both safe: nothing is lost"
 }

@@ -24,8 +24,8 @@ func Example() {
 	// A batch is stored whole or not at all; nil means it is durable.
 	receipt, err := store.Append(ctx, "trip", hansard.Batch{
 		Events: []hansard.Event{
-			{Role: "user", Author: "ann", Data: []byte(`"Find me a train"`)},
-			{Role: "assistant", Author: "bot", Kind: hansard.KindToolCall, Data: []byte(`{"tool":"trains"}`)},
+			hansard.Message("user", "Find me a train"),
+			{Kind: hansard.KindToolCall, Role: "assistant", Author: "bot", Data: []byte(`{"tool":"trains"}`)}, // any JSON
 		},
 		Patch: &hansard.Patch{State: []byte(`{"step":"searching"}`)},
 	})
@@ -38,26 +38,26 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(e.Seq, e.Kind, e.Role, string(e.Data))
+		fmt.Println(e.Seq, e.Kind, e.Role, e.Text())
 	}
 
 	// Somebody else appends while we follow from where we have read to.
 	go store.Append(ctx, "trip", hansard.Batch{
-		Events: []hansard.Event{{Role: "assistant", Author: "bot", Data: []byte(`"There is one at 9:05"`)}},
+		Events: []hansard.Event{hansard.Message("assistant", "There is one at 9:05")},
 	})
 	for e, err := range hansard.Follow(ctx, store, "trip", receipt.Last) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(e.Seq, e.Kind, e.Role, string(e.Data))
+		fmt.Println(e.Seq, e.Kind, e.Role, e.Text())
 		break
 	}
 
 	// Output:
 	// stored 1 to 2
-	// 1 message user "Find me a train"
+	// 1 message user Find me a train
 	// 2 tool_call assistant {"tool":"trains"}
-	// 3 message assistant "There is one at 9:05"
+	// 3 message assistant There is one at 9:05
 }
 
 // Expect makes an append a compare-and-swap: it is stored only if nothing came
@@ -67,7 +67,7 @@ func ExampleBatch_expect() {
 	store := memstore.New()
 	defer store.Close()
 	note := func(text string) []hansard.Event {
-		return []hansard.Event{{Role: "user", Data: fmt.Appendf(nil, "%q", text)}}
+		return []hansard.Event{hansard.Message("user", text)}
 	}
 
 	store.Append(ctx, "plan", hansard.Batch{Events: note("first"), Create: true})
@@ -95,7 +95,7 @@ func ExampleBatch_key() {
 	defer store.Close()
 
 	message := hansard.Batch{
-		Events: []hansard.Event{{Role: "user", Data: []byte(`"Book it"`)}},
+		Events: []hansard.Event{hansard.Message("user", "Book it")},
 		Key:    "message-4711",
 		Create: true,
 	}
@@ -107,4 +107,38 @@ func ExampleBatch_key() {
 	// Output:
 	// 1 false <nil>
 	// 1 true <nil>
+}
+
+// A first program: one message stored, and read again.
+func ExampleMessage() {
+	ctx := context.Background()
+	store := memstore.New() // or filestore.Open, pgstore.Open, client.New
+	defer store.Close()
+
+	_, err := store.Append(ctx, "demo", hansard.Batch{
+		Create: true,
+		Events: []hansard.Event{hansard.Message("user", "What is the capital of Peru?")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range store.Read(ctx, "demo", hansard.Range{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Seq, e.Role, e.Text())
+	}
+
+	// Output:
+	// 1 user What is the capital of Peru?
+}
+
+// Text is for events that Message does not make: those with an author, another
+// kind, or left to the holder of the turn.
+func ExampleText() {
+	note := hansard.Event{Kind: "note", Author: "ada", Inbox: true, Data: hansard.Text("Lima is <1 h> by plane")}
+	fmt.Println(string(note.Data))
+
+	// Output:
+	// "Lima is <1 h> by plane"
 }

@@ -5,10 +5,10 @@ import (
 	"iter"
 )
 
-// Follow gives the events of a session past after, and goes on as new ones
+// Follow yields the events of a session past after, and continues as new ones
 // arrive, each once and in order, until the context ends. It is Read and Wait,
-// once for all engines: a slow reader can only be late, it can never lose an
-// event or hold up a writer.
+// once for all engines: a slow reader can only lag; it never loses an event and
+// never blocks a writer.
 //
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.

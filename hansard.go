@@ -7,20 +7,47 @@
 //   - A nil error from Append means the batch is durable: a power cut can no
 //     longer take it away.
 //   - A batch is stored whole or not at all, at consecutive sequence numbers
-//     that are assigned inside the commit: 1, 2, 3, … with no gap and no double.
+//     that are assigned inside the commit: 1, 2, 3, … without gaps or duplicates.
 //   - Readers take no lock, block nobody and only ever see a prefix of the
 //     session made of whole batches.
 //   - "Not found", "deleted", "damaged: here is what is safe" and "fine" are
-//     different answers, each an error the caller can tell apart.
+//     different answers, which the caller can tell apart by the error.
 //
-// The engines live in packages of their own: memstore (the model), filestore
-// (plain JSONL files shared by any number of processes), pgstore (PostgreSQL,
-// shared by any number of machines). Package storetest
-// holds the contract as code; an engine is a Store when it passes that suite.
+// # Stores
 //
-// Caveats: time stamps are for people, order is the sequence number. An append
-// whose context ends while the outcome is open answers [ErrUnknown]; give the
-// batch a Key and retry to settle it.
+// A program opens a store once and uses it through the interface. The engines
+// live in packages of their own:
+//
+//   - filestore: plain JSONL files, shared by any number of processes of a machine
+//   - pgstore: PostgreSQL, shared by any number of machines
+//   - client: a store behind a Hansard server, over HTTP
+//   - memstore: in memory, for tests; the model of the others
+//
+// A first program stores a [Message] with [Store.Append], reads with [Store.Read]
+// and follows with [Follow]. A [Batch] with a Key may be sent again after an error
+// without being stored twice; with Expect it is stored only if nothing was appended
+// since. [Copy] takes the sessions of one store to another.
+//
+// # Turns
+//
+// An agent that wants to be the only one to run in a session takes its turn, with
+// [Take]. At most one grant of it is valid at a time, and what is written under a
+// grant that was lost is refused with [ErrFenced]. The turn is not a lock: others may
+// append meanwhile, unless it was taken exclusively, and a holder that died is in
+// nobody's way.
+//
+// # Writing an engine
+//
+// Package storetest holds the contract as code: an engine is a Store when it passes
+// that suite. Package engine has the rules that all engines share (what is accepted,
+// what a batch stores, how a patch merges, which grant lets a write in); programs that
+// only use a store need neither.
+//
+// # Caveats
+//
+// Time stamps are for people; order is the sequence number. An append whose context
+// ends while the outcome is open answers [ErrUnknown]; give the batch a Key and retry
+// to settle it.
 package hansard
 
 import (
@@ -32,42 +59,46 @@ import (
 
 // SessionID names a session. [CheckID] has the grammar: 1 to 128 characters,
 // letters, digits and ". _ - : @ + ~", beginning with a letter or a digit.
-// Case counts: "a" and "A" are two sessions, on every file system.
+// It is case-sensitive: "a" and "A" are two sessions, on every file system.
 type SessionID string
 
-// Seq numbers the events of one session: 1, 2, 3, … Zero is "before the first".
+// Seq numbers the events of one session: 1, 2, 3, … Zero means "before the first".
 type Seq uint64
 
 // Grant identifies one grant of a session's turn, written "7-9f86d081884c7d65":
-// a number that grows by one per grant and a random nonce. Grants are compared
+// a number that grows by one per grant, and a random nonce. Grants are compared
 // for equality only; a grant is void once it is released or superseded. The empty
-// Grant is no turn.
+// Grant means no turn.
 type Grant string
 
-// The kinds the store and its tools know. Any other kind is the user's own.
+// The kinds that the store and its tools know. Any other kind is up to the user.
 const (
 	KindMessage    = "message"
 	KindToolCall   = "tool_call"
 	KindToolResult = "tool_result"
 	KindSummary    = "summary"
-	// KindMeta is the kind of the event that a batch without events but with
-	// a Patch becomes.
+	// KindMeta is the kind of the event that a batch becomes if it has a Patch
+	// and no events.
 	KindMeta = "meta"
 )
 
-// Event is one thing that happened in a session. The store sets Seq, Time and
-// Turn; in a Batch they must be zero.
+// Event is one thing that happened in a session. The store sets Seq, Time, Turn and
+// By; in a Batch they must be zero.
 type Event struct {
 	Seq    Seq       `json:"seq"`
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"` // "message" when a batch leaves it empty
 	Role   string    `json:"role"`
 	Author string    `json:"author"`
-	// Turn is the grant the event was written under, empty when it was
-	// written by somebody who did not hold the turn.
+	// Turn is the grant the event was written under, empty if its writer did
+	// not hold the turn.
 	Turn Grant `json:"turn"`
-	// Inbox marks what is left to the holder of the turn to take up. It is
-	// accepted even while an exclusive turn is held.
+	// By is who wrote it as the server knows it, which is the name of a token,
+	// and never what a client claims. It is empty where no server was asked. See
+	// Batch.By.
+	By string `json:"by,omitempty"`
+	// Inbox marks an event that is left for the holder of the turn to take up.
+	// It is accepted even while an exclusive turn is held.
 	Inbox bool `json:"inbox,omitempty"`
 	// Patch is the change of metadata and state that was committed with this
 	// event. In a Batch it must be nil: the patch of a batch is Batch.Patch.
@@ -109,24 +140,28 @@ type Batch struct {
 	// events are marked Inbox and it changes no metadata.
 	Turn Grant
 	// Key makes a retry harmless for the life of the session. The same key
-	// with the same content (events and patch) answers the first receipt
+	// with the same content (events and patch) returns the first receipt
 	// again and writes nothing; with other content it is [ErrKeyReused].
 	Key string
 	// Create creates the session when it does not exist. Without it an
 	// append to an unknown session is [ErrNotFound]. It never revives a
 	// deleted one.
 	Create bool
+	// By is the Event.By of what is stored. It is for servers, which know who
+	// asks; it does not travel over the wire. It is not part of the content: a
+	// retry by another name is a retry.
+	By string
 }
 
 // At is the expectation that a session's last seq is n.
 func At(n Seq) *Seq { return &n }
 
-// Receipt is what an append answers.
+// Receipt is what an append returns.
 type Receipt struct {
 	Session SessionID `json:"session"`
 	First   Seq       `json:"first"`
 	Last    Seq       `json:"last"`
-	// Replayed says that the batch's key was known: nothing was written now,
+	// Replayed says that the batch's key was known: nothing was written now;
 	// First and Last are where it was stored the first time.
 	Replayed bool `json:"replayed"`
 }
@@ -142,22 +177,26 @@ type Info struct {
 	Updated time.Time `json:"updated"`
 	LastSeq Seq       `json:"last_seq"`
 	Bytes   int64     `json:"bytes"`
-	// Turn is the session's turn, if it is held as far as its log tells; whether
-	// the holder still lives is a question for [Store.Turn].
+	// Turn is the session's turn, if its log says that it is held; whether the
+	// holder is still alive is a question for [Store.Turn].
 	Turn *Turn `json:"turn,omitempty"`
 	// Damage says what is wrong with the session's log and what is safe. A
 	// damaged session can be read up to the damage and refuses appends.
 	Damage *DamagedError `json:"damage,omitempty"`
+	// Unreadable is why a session in a list could not be described, for people:
+	// its log can't be read, and nothing but the id is known. Stat answers
+	// [ErrUnreadable].
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Damaged tells whether the session's log is known to be damaged.
+// Damaged reports whether the session's log is known to be damaged.
 func (i Info) Damaged() bool { return i.Damage != nil }
 
-// Range selects the events Read gives, in ascending order of seq.
+// Range selects the events that Read yields, in ascending order of seq.
 type Range struct {
-	// After leaves out the events up to and including this seq.
+	// After skips the events up to and including this seq.
 	After Seq
-	// Limit is how many events at most; 0 is no limit.
+	// Limit is the maximum number of events; 0 means no limit.
 	Limit int
 	// Last starts at the N-th matching event from the end; 0 starts at After.
 	Last int
@@ -167,12 +206,12 @@ type Range struct {
 	FromSummary bool
 }
 
-// Query selects the sessions List gives, newest first: by Updated, then by id,
-// both descending.
+// Query selects the sessions that List yields, newest first: by Updated, then by
+// id, both descending.
 type Query struct {
-	// Limit is how many sessions at most; 0 is no limit.
+	// Limit is the maximum number of sessions; 0 means no limit.
 	Limit int
-	// Cursor continues behind the session it was made of. See [Cursor].
+	// Cursor continues after the session it was made from. See [Cursor].
 	Cursor string
 	// Labels keeps sessions that have all of these labels.
 	Labels map[string]string
@@ -185,67 +224,67 @@ type Query struct {
 // Store is where sessions live. All methods may be called from any number of
 // goroutines at once. A context bounds waiting; it never cuts a write in half.
 //
-// Every method that takes an id answers [ErrInvalid] for one that is not valid,
+// Every method that takes an id returns [ErrInvalid] for an id that is not valid,
 // [ErrNotFound] for a session that never existed and [ErrDeleted] for one that
-// was deleted; after Close all answer [ErrClosed].
+// was deleted; after Close all methods return [ErrClosed].
 type Store interface {
 	// Create makes a new, empty session. Nil means it is durable; [ErrExists]
-	// that there is one with this id already.
+	// means there is one with this id already.
 	Create(ctx context.Context, id SessionID, m Meta) (Info, error)
 
 	// Append stores a batch. Nil means it is durable, whole, at the seqs of
 	// the receipt. [ErrUnknown] means it may or may not be stored; any other
-	// error that it is not and never will be.
+	// error means it is not and never will be.
 	Append(ctx context.Context, id SessionID, b Batch) (Receipt, error)
 
-	// Read gives the events of a range, oldest first. It ends after the last
+	// Read yields the events of a range, oldest first. It ends after the last
 	// event that was durable when it got there. A damaged session yields the
 	// events before the damage and then a [DamagedError].
 	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
 
 	// Wait returns nil when the session has an event past after that Read
-	// will give. It returns the context's error when that ends first.
+	// will yield. It returns the context's error if the context ends first.
 	Wait(ctx context.Context, id SessionID, after Seq) error
 
 	// Stat describes one session. A damaged one is described as far as it is
-	// safe, with Damage set, and no error.
+	// safe, with Damage set and no error.
 	Stat(ctx context.Context, id SessionID) (Info, error)
 
-	// List describes the sessions a query selects. A damaged session is in
-	// the list, with Damage set; one that can't be described never hides
-	// another.
+	// List describes the sessions that a query selects. A damaged session is
+	// listed, with Damage set; one that can't be described, with Unreadable set:
+	// it never hides another.
 	List(ctx context.Context, q Query) iter.Seq2[Info, error]
 
 	// Delete ends a session for ever: its id answers [ErrDeleted] from then
 	// on, and nothing brings it back. The turn is the grant under which it is
-	// deleted, empty without one; an exclusive turn keeps others from it.
+	// deleted, empty without one; an exclusive turn keeps others from it. A
+	// damaged session can be deleted, too.
 	Delete(ctx context.Context, id SessionID, turn Grant) error
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is
-	// answered. While somebody holds the turn Acquire waits as the claim says,
-	// first come first served, and then answers [ErrHeld] with the holder; if it
-	// was the context that ended, the error is the context's as well. Who gives
-	// up waiting leaves no grant behind that nobody knows of. A holder that is
-	// dead, silent for its TTL or past its MaxHold loses the turn to the next
-	// who wants it. No write ever waits for a turn. [Take] keeps a turn alive by
-	// itself.
+	// returned. While somebody holds the turn Acquire waits as the claim says,
+	// first come, first served, and then returns [ErrHeld] with the holder; if
+	// the context ended, the error is the context's as well. A caller that gives
+	// up waiting leaves no unknown grant behind. A holder that is dead, silent
+	// for its TTL or past its MaxHold loses the turn to the next claimant. No
+	// write ever waits for a turn. [Take] keeps a turn alive automatically.
 	Acquire(ctx context.Context, id SessionID, c Claim) (Turn, error)
 
 	// Renew is the holder's sign of life, due within every TTL. [ErrFenced]
-	// says that the turn is lost, or was held for its whole MaxHold.
+	// means that the turn is lost, or was held for its whole MaxHold.
 	Renew(ctx context.Context, id SessionID, g Grant) error
 
-	// Release gives up exactly this grant. [ErrFenced] says that it was not the
-	// current one: released before, or lost; nobody else is touched.
+	// Release gives up exactly this grant. [ErrFenced] means that it was not the
+	// current one: released before, or lost; nobody else's turn is touched.
 	Release(ctx context.Context, id SessionID, g Grant) error
 
-	// Turn describes the turn that is held, nil when it is free: never granted,
-	// released, or held by somebody who is known to be dead.
+	// Turn describes the turn that is held. It is nil if the turn is free: never
+	// granted, released, or held by a process that is known to be dead.
 	Turn(ctx context.Context, id SessionID) (*Turn, error)
 
-	// Close refuses new work, waits for what is under way and gives up what
-	// the store holds; turns that were acquired through it may be released by
-	// that, or are left to their TTL. Closing twice is harmless.
+	// Close refuses new work, waits for work in progress and releases the
+	// store's resources; turns that were acquired through it may be released
+	// too, or are left to their TTL. Closing twice is harmless.
 	Close() error
 }

@@ -20,9 +20,9 @@ type Lease struct {
 	once    sync.Once
 }
 
-// Take acquires a session's turn and keeps it alive until it is released, lost,
-// or ctx ends, which is also the end of the lease's context. It is Acquire, Renew
-// and Release, once for all engines.
+// Take acquires a session's turn and keeps it alive until it is released or lost,
+// or ctx ends; then the lease's context ends too. It is Acquire, Renew and Release,
+// once for all engines.
 //
 //	turn, err := hansard.Take(ctx, store, id, hansard.Claim{Wait: time.Minute, Label: "planner"})
 //	if err != nil { … }
@@ -39,7 +39,7 @@ func Take(ctx context.Context, s Store, id SessionID, c Claim) (*Lease, error) {
 	return Keep(ctx, s, id, t), nil
 }
 
-// Keep is Take for a turn that is held already: it goes on to renew it.
+// Keep is Take for a turn that is held already: it keeps renewing it.
 func Keep(ctx context.Context, s Store, id SessionID, t Turn) *Lease {
 	l := &Lease{store: s, session: id, turn: t, stopped: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -53,30 +53,30 @@ func (l *Lease) Grant() Grant { return l.turn.Grant }
 // Turn describes the turn as it was granted.
 func (l *Lease) Turn() Turn { return l.turn }
 
-// Context ends when the turn is lost or released; context.Cause tells why. What
-// the turn is held for should run under it.
+// Context ends when the turn is lost or released; context.Cause says why. Run the
+// work that the turn is held for under it.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // errReleased ends the context of a lease that was given up.
 var errReleased = errors.New("the turn was released")
 
-// Release gives the turn up. Releasing twice, or after it was lost, is an
+// Release gives the turn up. Releasing twice, or after the turn was lost, is
 // [ErrFenced] and touches nobody else's turn.
 func (l *Lease) Release() error {
 	l.once.Do(func() { l.cancel(errReleased) })
 	<-l.stopped
-	// What ended the lease's context must not keep others from the turn.
+	// That the lease's context has ended must not keep others from the turn.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), DefaultTTL)
 	defer cancel()
 	return l.store.Release(ctx, l.session, l.turn.Grant)
 }
 
-// notice is how often at most a lease looks at its turn because the session
+// notice is the minimum time between two looks at the turn because the session
 // changed.
 const notice = 100 * time.Millisecond
 
 // keep renews until the lease ends. The session's own events wake it, so that a
-// turn that was stolen is known at once and not at the next renewal.
+// stolen turn is noticed at once and not at the next renewal.
 func (l *Lease) keep(renewed time.Time) {
 	defer close(l.stopped)
 	every, began, seen := l.turn.TTL/3, renewed, l.turn.Seq
@@ -93,8 +93,8 @@ func (l *Lease) keep(renewed time.Time) {
 			l.cancel(fmt.Errorf("%w: it was held for its whole %v", ErrFenced, l.turn.MaxHold))
 			return
 		}
-		// A store that does not answer may not keep a holder in the belief
-		// that it still has the turn.
+		// A store that does not answer must not let the holder believe that
+		// it still has the turn.
 		alive, stop := context.WithDeadline(l.ctx, renewed.Add(l.turn.TTL))
 		var err error
 		if changed {
@@ -115,7 +115,7 @@ func (l *Lease) keep(renewed time.Time) {
 			l.cancel(err)
 			return
 		case time.Since(renewed) >= l.turn.TTL:
-			// Others may have been told that we are gone.
+			// By now others may consider us gone.
 			l.cancel(fmt.Errorf("%w: it could not be renewed for %v: %w", ErrFenced, l.turn.TTL, err))
 			return
 		default:
@@ -124,13 +124,12 @@ func (l *Lease) keep(renewed time.Time) {
 	}
 }
 
-// lost tells whether an error is the end of a turn, and not one that passes.
+// lost reports whether an error means the end of a turn, not a passing problem.
 func lost(err error) bool {
 	return errors.Is(err, ErrFenced) || errors.Is(err, ErrDeleted) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed)
 }
 
-// look tells how far the session has come, and whether the turn was lost on the
-// way.
+// look returns the session's last seq, and an error if the turn was lost.
 func (l *Lease) look(ctx context.Context, seen Seq) (Seq, error) {
 	info, err := l.store.Stat(ctx, l.session)
 	if err != nil {
@@ -142,7 +141,7 @@ func (l *Lease) look(ctx context.Context, seen Seq) (Seq, error) {
 	return info.LastSeq, nil
 }
 
-// pause waits for a time, or, with a seq, for the session to change or to be gone.
+// pause waits for a time or, if seen is not 0, until the session changes or is gone.
 // It never returns sooner than notice unless the time or the lease is over.
 func (l *Lease) pause(d time.Duration, seen Seq) (changed bool) {
 	ctx, cancel := context.WithTimeout(l.ctx, d)
@@ -155,8 +154,8 @@ func (l *Lease) pause(d time.Duration, seen Seq) (changed bool) {
 		case <-ctx.Done():
 			return false
 		}
-		// An error that is not the end of the pause is news too: the session
-		// was deleted, the store closed.
+		// An error other than the end of the pause is news too: the session was
+		// deleted, or the store closed.
 		_ = l.store.Wait(ctx, l.session, seen)
 		return ctx.Err() == nil
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Before is when the sessions behind a query's cursor were updated at the latest:
-// where an engine that keeps them in order begins to look. It is false when the
-// query has no cursor.
+// Before is the latest time at which sessions past a query's cursor were updated:
+// where an engine that keeps them in order starts looking. ok is false if the query
+// has no cursor.
 func (q *Query) Before() (latest time.Time, ok bool) {
 	if q.Cursor == "" {
 		return time.Time{}, false
@@ -19,7 +19,7 @@ func (q *Query) Before() (latest time.Time, ok bool) {
 	return time.Unix(0, updated).UTC(), err == nil
 }
 
-// Wants tells whether a range selects an event of this kind.
+// Wants reports whether a range selects an event of this kind.
 func (r *Range) Wants(kind string) bool {
 	if len(r.Kinds) == 0 {
 		return true
@@ -32,7 +32,7 @@ func (r *Range) Wants(kind string) bool {
 	return false
 }
 
-// Wants tells whether a query selects a session. The limit is not looked at.
+// Wants reports whether a query selects a session, ignoring the limit.
 func (q *Query) Wants(i *Info) (bool, error) {
 	if q.Cursor != "" {
 		updated, id, err := parseCursor(q.Cursor)
@@ -60,15 +60,7 @@ func (q *Query) Wants(i *Info) (bool, error) {
 	return true, nil
 }
 
-// Newer is the order of List: by Updated, then by id, both descending.
-func Newer(a, b *Info) bool {
-	if !a.Updated.Equal(b.Updated) {
-		return a.Updated.After(b.Updated)
-	}
-	return a.ID > b.ID
-}
-
-// Cursor is the Query.Cursor that continues a list behind this session.
+// Cursor is the Query.Cursor that continues a list after this session.
 func Cursor(i Info) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", i.Updated.UnixNano(), i.ID))
 }
@@ -83,27 +75,4 @@ func parseCursor(cursor string) (updated int64, id SessionID, err error) {
 		}
 	}
 	return 0, "", invalid("cursor", "%q was not made by this store", cursor)
-}
-
-// CheckRange tells whether a range is one that a store accepts.
-func CheckRange(r *Range) error {
-	if r.Limit < 0 {
-		return invalid("limit", "%d is negative; 0 is no limit", r.Limit)
-	}
-	if r.Last < 0 {
-		return invalid("last", "%d is negative", r.Last)
-	}
-	return nil
-}
-
-// CheckQuery tells whether a query is one that a store accepts.
-func CheckQuery(q *Query) error {
-	if q.Limit < 0 {
-		return invalid("limit", "%d is negative; 0 is no limit", q.Limit)
-	}
-	if q.Cursor != "" {
-		_, _, err := parseCursor(q.Cursor)
-		return err
-	}
-	return nil
 }

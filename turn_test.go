@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/memstore"
 )
 
 func TestGrantNumbers(t *testing.T) {
-	first := hansard.NextGrant("", 0x9f86d081884c7d65)
-	if first != "1-9f86d081884c7d65" || hansard.NextGrant(first, 1) != "2-0000000000000001" {
-		t.Errorf("grants are %s and %s", first, hansard.NextGrant(first, 1))
+	first := engine.NextGrant("", 0x9f86d081884c7d65)
+	if first != "1-9f86d081884c7d65" || engine.NextGrant(first, 1) != "2-0000000000000001" {
+		t.Errorf("grants are %s and %s", first, engine.NextGrant(first, 1))
 	}
 	for _, bad := range []hansard.Grant{"", "7", "7-", "-7", "0-9f86d081884c7d65", "07-9f86d081884c7d65", "+7-9f86d081884c7d65",
 		"7-9F86D081884C7D65", "7-9f86d081884c7d6", "7-9f86d081884c7d65a", "7-9f86d081884c7d6x", "99999999999999999999-9f86d081884c7d65"} {
@@ -26,7 +27,7 @@ func TestGrantNumbers(t *testing.T) {
 
 func TestTurnJSON(t *testing.T) {
 	want := hansard.Turn{Grant: "3-9f86d081884c7d65", Holder: hansard.Holder{Label: "a", Host: "h", PID: 7}, Seq: 4,
-		Since: hansard.Now(), TTL: 1500 * time.Millisecond, MaxHold: time.Minute, Exclusive: true, Reason: "stuck"}
+		Since: engine.Now(), TTL: 1500 * time.Millisecond, MaxHold: time.Minute, Exclusive: true, Reason: "stuck"}
 	data, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestLeaseLearnsOfTheft(t *testing.T) {
 	if now, err := s.Turn(ctx, "s"); err != nil || now == nil || now.Grant != thief.Grant {
 		t.Errorf("the thief's turn is %+v, %v", now, err)
 	}
-	var g hansard.Grants
+	var g engine.Grants
 	for e, err := range s.Read(ctx, "s", hansard.Range{}) {
 		if err == nil {
 			err = g.Next(&e)

@@ -18,9 +18,9 @@ var (
 	_ hansard.JournalRepairer = (*Store)(nil)
 )
 
-// Verify implements [hansard.Checker]: the server examines its store and tells what
-// it finds as it finds it. A report that broke off is an error, however much of it
-// came.
+// Verify implements [hansard.Checker]: the server examines its store and reports what
+// it finds as it finds it. A report that breaks off is an error, however much of it
+// arrived.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
 		path, given := "/v1/verify", error(nil)
@@ -50,7 +50,7 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 			case err != nil:
 				return false, fmt.Errorf("%s sends a finding that can't be read: %w", s.name, err)
 			case end != nil && end.Findings != count:
-				return false, fmt.Errorf("%s says that it found %d things, and %d came", s.name, end.Findings, count)
+				return false, fmt.Errorf("%s reported %d findings, but %d arrived", s.name, end.Findings, count)
 			case end != nil:
 				complete = true
 				return false, nil
@@ -86,7 +86,7 @@ func parseFinding(line []byte) (*hansard.Finding, *wire.Complete, error) {
 		return nil, &either.Complete, nil
 	}
 	switch either.Level {
-	case hansard.LevelOK, hansard.LevelNote, hansard.LevelDamage:
+	case hansard.LevelOK, hansard.LevelNote, hansard.LevelUnread, hansard.LevelDamage:
 		return &either.Finding, nil, nil
 	}
 	return nil, nil, fmt.Errorf("it has the level %q", either.Level)
@@ -105,8 +105,8 @@ func (s *Store) RepairJournal(ctx context.Context) (done hansard.JournalRepaired
 	return done, err
 }
 
-// repair asks for a repair. Asked twice it is done once: but then the answer that
-// told what was done may be the one that was lost.
+// repair asks for a repair. If it is asked twice it is still done once, but then the
+// response that said what was done may be the one that was lost.
 func (s *Store) repair(ctx context.Context, given error, path string, done any, changed func() bool) error {
 	leave, err := s.enter(ctx, given)
 	if err != nil {
@@ -123,18 +123,18 @@ func (s *Store) repair(ctx context.Context, given error, path string, done any, 
 	return nil
 }
 
-// lostAnswer is the error of a repair that may have been done by the try before.
+// lostAnswer is the error of a repair that may have been done by an earlier attempt.
 type lostAnswer struct{}
 
 func (e *lostAnswer) Error() string {
-	return "outcome unknown: it is sound now, and the answer that told whether it was repaired was lost"
+	return "outcome unknown: it is sound now, but the response that said whether it was repaired was lost"
 }
 func (e *lostAnswer) Is(target error) bool { return target == hansard.ErrUnknown }
 func (e *lostAnswer) Hint() string {
-	return "what a repair replaces is kept in evidence/ of the store"
+	return "a repair keeps what it replaces in evidence/ of the store"
 }
 
-// older tells of a server that does not have a route of this client.
+// older explains that the server lacks a route that this client needs.
 func (s *Store) older(err error) error {
 	var p *wire.Problem
 	if errors.As(err, &p) && p.Type == wire.ProblemType("no-such-route") {

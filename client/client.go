@@ -3,13 +3,13 @@
 //
 //	store, err := client.New("http://127.0.0.1:4267", &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
 //
-// It tries again by itself where that is safe: readings go on behind the last
-// event they gave, and an append always has an idempotency key, the caller's or
-// one of its own, so that it is stored once however often it is sent. When the
-// outcome of a write stays open the error is [hansard.ErrUnknown].
+// It retries where that is safe: a read continues after the last event it yielded,
+// and an append always has an idempotency key, the caller's or one of its own, so that
+// it is stored once however often it is sent. If the outcome of a write remains
+// unknown the error is [hansard.ErrUnknown].
 //
-// A server that was never reached is an [UnreachableError] at once; one that was,
-// and is away, is waited for as long as [Options].Patience says.
+// A server that was never reached is an [UnreachableError] at once; for one that was
+// reached before, it keeps trying as long as [Options].Patience says.
 package client
 
 import (
@@ -29,13 +29,13 @@ import (
 	"hansard"
 )
 
-// Options say how to reach a server. The zero value is fine for one that needs no
-// token, which is none of ours.
+// Options say how to reach a server. The zero value has no token, which Hansard's own
+// server refuses.
 type Options struct {
-	// Token is what the server knows the caller by.
+	// Token authenticates the caller.
 	Token string
-	// Patience is how long a server that was reached before is waited for
-	// when it is away; 0 is 15 seconds, less than 0 does not wait.
+	// Patience is how long to keep trying when a server that was reached before
+	// does not answer; 0 means 15 seconds, less than 0 does not wait.
 	Patience time.Duration
 	// TLS is for servers whose certificate the system does not know.
 	TLS *tls.Config
@@ -60,9 +60,9 @@ type Store struct {
 
 var _ hansard.Store = (*Store)(nil)
 
-// New makes a store of the address of a server: http://HOST:PORT, https://HOST,
-// or unix:PATH. The token may also be in the address, as it is in the one that the
-// server prints: http://HOST:PORT/#token=TOKEN. Nothing is asked of the server yet.
+// New makes a store from the address of a server: http://HOST:PORT, https://HOST,
+// or unix:PATH. The token may also be in the address, as in the one that the server
+// prints: http://HOST:PORT/#token=TOKEN. New does not contact the server.
 func New(address string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -126,8 +126,8 @@ func invalid(reason string) error {
 	return &hansard.InvalidError{Field: "address", Reason: reason}
 }
 
-// enter is the beginning of every call: closed, then the id, then what else was
-// given, and only then whether anybody still waits for the answer.
+// enter is the beginning of every call: closed, then the id, then the other
+// arguments, and only then whether the caller still waits for the answer.
 func (s *Store) enter(ctx context.Context, given ...error) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +143,8 @@ func (s *Store) enter(ctx context.Context, given ...error) (leave func(), err er
 	return s.active.Done, nil
 }
 
-// Close implements [hansard.Store]. Writes under way are finished; those who wait
-// or read are let go.
+// Close implements [hansard.Store]. Writes in progress are finished; waits and reads
+// are ended.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -155,14 +155,14 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// until gives a context for a call that Close lets go.
+// until returns a context for a call that Close ends.
 func (s *Store) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.closing, cancel)
 	return out, func() { stop(); cancel() }
 }
 
-// ended says why a call that was let go ended: the caller's context comes first.
+// ended says why such a call ended: the caller's context comes first.
 func (s *Store) ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() == nil && s.closing.Err() != nil && errors.Is(err, context.Canceled) {
 		return hansard.ErrClosed
@@ -170,7 +170,7 @@ func (s *Store) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// UnreachableError is returned when there was no answer of the server.
+// UnreachableError is returned when the server did not answer.
 type UnreachableError struct {
 	Server string
 	Err    error
@@ -184,5 +184,5 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Hint says what to look at.
 func (e *UnreachableError) Hint() string {
-	return "see whether hansard serve runs there, and whether the address is right"
+	return "check that hansard serve is running there, and that the address is right"
 }

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
-// maxLineBytes is the longest line an event can be: its data twice, as it is and
-// as a string, every byte of which is escaped, and its frame.
+// maxLineBytes is the longest line an event can take: its data twice, as it is and as
+// a string with every byte escaped, and its frame.
 const maxLineBytes = 4*hansard.MaxBatchBytes + 4*hansard.MaxStateBytes
 
 // Stat implements [hansard.Store].
@@ -35,7 +36,7 @@ func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, e
 	return found.Describe(), s.ended(ctx, err)
 }
 
-// pollFor is how long the server is asked to wait at once.
+// pollFor is how long the server is asked to wait per request.
 const pollFor = 25 * time.Second
 
 // Wait implements [hansard.Store].
@@ -61,11 +62,11 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Read implements [hansard.Store]. The events come as they are read, so that
-// memory is bounded; a connection that breaks is made again behind the last one.
+// Read implements [hansard.Store]. Events are yielded as they arrive, so memory is
+// bounded; if the connection breaks, a new one continues after the last event.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
-		leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckRange(&r))
+		leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckRange(&r))
 		if err != nil {
 			yield(hansard.Event{}, err)
 			return
@@ -80,9 +81,9 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 				return false, fmt.Errorf("%s sends an event that can't be read: %w", s.name, err)
 			}
 			if err := reading.Err(); err != nil {
-				return false, err // a reading cut short must not look like a whole one
+				return false, err // a read that was cut short must not look complete
 			}
-			// From here on only what is behind it is wanted.
+			// A new connection continues after this event.
 			r = hansard.Range{After: e.Seq, Limit: r.Limit, Kinds: r.Kinds}
 			if r.Limit > 0 {
 				r.Limit--
@@ -130,7 +131,7 @@ func rangeQuery(r hansard.Range) url.Values {
 // List implements [hansard.Store].
 func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
 	return func(yield func(hansard.Info, error) bool) {
-		leave, err := s.enter(ctx, hansard.CheckQuery(&q))
+		leave, err := s.enter(ctx, engine.CheckQuery(&q))
 		if err != nil {
 			yield(hansard.Info{}, err)
 			return
@@ -181,8 +182,8 @@ func listQuery(q hansard.Query) url.Values {
 	return out
 }
 
-// lines asks for lines and gives each of them, until take has enough. When the
-// connection breaks it asks again; next says for what, or nil that it can't.
+// lines requests lines and passes each of them to take, until take has enough. When
+// the connection breaks it asks again; next says for what, or nil if it can't.
 func (s *Store) lines(ctx context.Context, next func() *request, take func(object []byte) (more bool, err error)) error {
 	began := time.Now()
 	for {
@@ -213,7 +214,7 @@ func (s *Store) lines(ctx context.Context, next func() *request, take func(objec
 	}
 }
 
-// problemLine is the problem that the last line of an answer may be.
+// problemLine returns the problem, if the last line of a response is one.
 func problemLine(line []byte) *wire.Problem {
 	if len(line) < 11 || string(line[:11]) != `{"problem":` {
 		return nil
@@ -225,13 +226,13 @@ func problemLine(line []byte) *wire.Problem {
 	return last.Problem
 }
 
-// brokenOff is an answer whose end never came.
+// brokenOff is the error of a response whose end never arrived.
 type brokenOff struct{ err error }
 
-func (e *brokenOff) Error() string { return "the answer broke off: " + e.err.Error() }
+func (e *brokenOff) Error() string { return "the response broke off: " + e.err.Error() }
 func (e *brokenOff) Unwrap() error { return e.err }
 
-// eachLine gives the lines of an answer, each in memory of its own.
+// eachLine yields the lines of a response, each in memory of its own.
 func eachLine(body io.Reader, take func([]byte) (bool, error)) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	for {

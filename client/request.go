@@ -23,7 +23,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// request is one that can be sent again.
+// request is a request that can be sent again.
 type request struct {
 	method string
 	path   string
@@ -35,13 +35,13 @@ type request struct {
 const (
 	pauseMin = 20 * time.Millisecond
 	pauseMax = time.Second
-	// maxAnswer bounds an answer that is read whole.
+	// maxAnswer bounds a response that is read as a whole.
 	maxAnswer = 64 << 20
 )
 
-// do sends a request until it is answered, as far as that helps. An answer that
-// is a problem is its error. uncertain says that a request may have been carried
-// out of which the answer was never seen.
+// do sends a request until it is answered, as long as retrying helps. A response that
+// is a problem becomes the error. uncertain means that the request may have executed
+// although the response was lost.
 func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncertain bool, err error) {
 	began, pause := time.Now(), pauseMin
 	for {
@@ -67,7 +67,7 @@ func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncerta
 	}
 }
 
-// passing tells whether trying again may help.
+// passing reports whether trying again may help.
 func passing(err error) bool {
 	var away *UnreachableError
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
@@ -80,14 +80,15 @@ func passing(err error) bool {
 	return errors.As(err, &p) && p.Type == wire.ProblemType("closing")
 }
 
-// nobodyThere tells whether an address leads nowhere, as far as that can be told.
+// nobodyThere reports whether nothing listens at an address, as far as that can be
+// known.
 func nobodyThere(err error) bool {
 	var unknown *net.DNSError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) || errors.As(err, &unknown) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-// once sends a request once. sent says that the server may have acted on it
-// although there is an error.
+// once sends a request once. sent means that the server may have acted on it even if
+// there is an error.
 func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent bool, err error) {
 	var wrote atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }}
@@ -130,7 +131,7 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	return nil, errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown), err
 }
 
-// refusal is the error that an answer is.
+// refusal turns a response into an error.
 func (s *Store) refusal(res *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
@@ -142,13 +143,13 @@ func (s *Store) refusal(res *http.Response) error {
 		return p.Err()
 	}
 	if res.StatusCode == http.StatusBadGateway || res.StatusCode == http.StatusServiceUnavailable || res.StatusCode == http.StatusGatewayTimeout {
-		return &UnreachableError{s.name, errors.New("something before it answers " + res.Status)}
+		return &UnreachableError{s.name, errors.New("something in front of it answers " + res.Status)}
 	}
 	return &wire.Problem{Type: "about:blank", Status: res.StatusCode, Title: res.Status,
 		Detail: fmt.Sprintf("%s answers %s, and not like a Hansard server", s.name, res.Status), Advice: "check the address"}
 }
 
-// answer sends a request and reads its answer into a value.
+// answer sends a request and decodes the response into a value.
 func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain bool, err error) {
 	for began := time.Now(); ; {
 		res, unclear, err := s.do(ctx, q)
@@ -163,7 +164,7 @@ func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain boo
 			return uncertain, nil
 		case err == nil:
 			if err := json.Unmarshal(body, into); err != nil {
-				return true, fmt.Errorf("%s answers %s with something else than its API says: %w", s.name, q.path, err)
+				return true, fmt.Errorf("%s answers %s with something its API does not allow: %w", s.name, q.path, err)
 			}
 			return uncertain, nil
 		case ctx.Err() != nil:
@@ -175,7 +176,17 @@ func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain boo
 	}
 }
 
-// Probe tells whether the server's store takes writes.
+// readAnswer reads an answer into a value.
+func readAnswer(res *http.Response, into any) error {
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}
+
+// Probe checks that the server's store takes writes.
 func (s *Store) Probe(ctx context.Context) error {
 	leave, err := s.enter(ctx)
 	if err != nil {

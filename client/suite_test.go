@@ -54,9 +54,9 @@ func serve(t testing.TB, store hansard.Store) string {
 	return "http://" + l.Addr().String()
 }
 
-// engine is a client of a server of a store. A second handle is a client of a
+// served is a client of a server of a store. A second handle is a client of a
 // second server where the store's data has one to offer.
-func engine(name string, open func(t testing.TB) (serve string), another func(t testing.TB, address string) string) storetest.Engine {
+func served(name string, open func(t testing.TB) (serve string), another func(t testing.TB, address string) string) storetest.Engine {
 	where := storetest.NewAddresses()
 	connect := func(t testing.TB, address string) hansard.Store {
 		s, err := dial(address)
@@ -67,6 +67,7 @@ func engine(name string, open func(t testing.TB) (serve string), another func(t 
 	}
 	return storetest.Engine{
 		Name: name,
+		By:   "given",
 		Open: func(t testing.TB) hansard.Store { return connect(t, open(t)) },
 		Another: func(t testing.TB, s hansard.Store) hansard.Store {
 			return connect(t, another(t, where.Of(s)))
@@ -85,7 +86,7 @@ func engine(name string, open func(t testing.TB) (serve string), another func(t 
 func TestMemstore(t *testing.T) { storetest.Run(t, memoryEngine()) }
 
 func memoryEngine() storetest.Engine {
-	return engine("memstore through the wire",
+	return served("memstore through the wire",
 		func(t testing.TB) string { return serve(t, memstore.New()) },
 		func(_ testing.TB, address string) string { return address })
 }
@@ -129,7 +130,7 @@ func sharedEngine(name string, place func(testing.TB) string, open func(t testin
 		places[address] = place
 		return address
 	}
-	return engine(name,
+	return served(name,
 		func(t testing.TB) string { return start(t, place(t)) },
 		func(t testing.TB, address string) string { return start(t, places[address]) })
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
@@ -38,8 +39,8 @@ func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Se
 	})
 }
 
-// each gives the values of an answer of lines. When the connection breaks it goes on
-// behind the last one, which after names; nil is the beginning.
+// each yields the values of a response of lines. When the connection breaks it
+// continues after the last one, which after names; nil is the beginning.
 func each[T any](ctx context.Context, s *Store, given error, path string, after func(last *T) string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -60,7 +61,7 @@ func each[T any](ctx context.Context, s *Store, given error, path string, after 
 				return false, fmt.Errorf("%s answers %s with a line that can't be read: %w", s.name, path, err)
 			}
 			if err := reading.Err(); err != nil {
-				return false, err // what was cut short must not look whole
+				return false, err // what was cut short must not look complete
 			}
 			last = v
 			return yield(*v, nil), nil
@@ -71,10 +72,10 @@ func each[T any](ctx context.Context, s *Store, given error, path string, after 
 	}
 }
 
-// Import implements [hansard.Importer]. It is sent again where the answer was lost:
-// events are stored once, since they have their seqs.
+// Import implements [hansard.Importer]. It is sent again if the response was lost:
+// events are stored once, because they have their seqs.
 func (s *Store) Import(ctx context.Context, p hansard.Part) error {
-	leave, err := s.enter(ctx, hansard.CheckID(p.ID), hansard.CheckPartInput(&p))
+	leave, err := s.enter(ctx, hansard.CheckID(p.ID), engine.CheckPartInput(&p))
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	case p.Deleted && errors.Is(err, hansard.ErrDeleted):
 		return nil // by the try whose answer was lost, or by another: it is
 	case errors.As(err, &conflict) && len(p.Events) > 0 && conflict.Actual >= p.Events[len(p.Events)-1].Seq:
-		// Something is stored at these seqs for good. It may be the part.
+		// These seqs are taken now, perhaps by this very part.
 		switch stored, readErr := s.stored(ctx, &p); {
 		case stored:
 			return nil
@@ -115,7 +116,7 @@ func (s *Store) CheckImport(ctx context.Context) error {
 	return err
 }
 
-// stored tells whether the events and keys of a part are those at its seqs.
+// stored reports whether the events and keys at a part's seqs are the part's.
 func (s *Store) stored(ctx context.Context, p *hansard.Part) (bool, error) {
 	before, n := p.Events[0].Seq-1, 0
 	for e, err := range s.Read(ctx, p.ID, hansard.Range{After: before, Limit: len(p.Events)}) {

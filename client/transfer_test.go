@@ -14,6 +14,7 @@ import (
 
 	"hansard"
 	"hansard/client"
+	"hansard/engine"
 	"hansard/httpd"
 	"hansard/internal/pgtest"
 	"hansard/memstore"
@@ -55,6 +56,7 @@ func aPart(id hansard.SessionID, data string) hansard.Part {
 	for seq := range hansard.Seq(2) {
 		p.Events = append(p.Events, hansard.Event{Seq: seq + 1, Time: made.Add(time.Second), Kind: "k", Data: []byte(data)})
 	}
+	p.Keys[0].Hash = engine.ContentHash(p.Events)
 	return p
 }
 
@@ -132,7 +134,7 @@ func TestImportAnswerLost(t *testing.T) {
 	keyless := aPart("keyless", "1")
 	keyless.Keys = nil
 	otherKey := aPart("other-key", "1")
-	otherKey.Keys[0].Hash = "i"
+	otherKey.Keys[0].Key = "i"
 	for _, other := range []hansard.Part{aPart("other", "2"), keyless, otherKey} {
 		lose.Store(1)
 		instead.Store(&other)

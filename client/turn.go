@@ -10,13 +10,14 @@ import (
 	"github.com/google/uuid"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
-// Acquire implements [hansard.Store]. The place in the queue is the connection:
-// when that is lost it is taken again at the end.
+// Acquire implements [hansard.Store]. The place in the queue belongs to the
+// connection: if that is lost, the claim queues again at the end.
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
-	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckClaim(&c))
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckClaim(&c))
 	if err != nil {
 		return hansard.Turn{}, err
 	}
@@ -40,12 +41,12 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	return hansard.Turn{}, open(uncertain, err)
 }
 
-// withdrawMax is how long giving up a claim may take. What is not heard in time
-// is left to the claim's TTL.
+// withdrawMax is how long giving up a claim may take. If the server does not answer
+// in time, a grant is left to the claim's TTL.
 const withdrawMax = 2 * time.Second
 
-// withdraw gives up a claim, and what it may have been granted in the same
-// moment, and tells who holds the turn.
+// withdraw gives up a claim, and a turn it may have been granted at the same moment,
+// and returns who holds the turn.
 func (s *Store) withdraw(id hansard.SessionID, name string) (held *hansard.Turn) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
 	defer cancel()
@@ -63,7 +64,7 @@ func grantBody(g hansard.Grant) []byte {
 
 // Renew implements [hansard.Store].
 func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
-	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckGrant(g))
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckGrant(g))
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 
 // Release implements [hansard.Store].
 func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
-	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckGrant(g))
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckGrant(g))
 	if err != nil {
 		return err
 	}

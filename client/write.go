@@ -10,12 +10,13 @@ import (
 	"github.com/google/uuid"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
 // Create implements [hansard.Store].
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
-	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckMeta(&m))
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckMeta(&m))
 	if err != nil {
 		return hansard.Info{}, err
 	}
@@ -27,16 +28,15 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	var made wire.Session
 	uncertain, err := s.answer(ctx, &request{method: http.MethodPost, path: "/v1/sessions", body: body}, &made)
 	if err != nil {
-		// That it exists may be our own doing.
+		// It may exist because an earlier attempt of ours created it.
 		return hansard.Info{}, open(uncertain, err, hansard.ErrExists)
 	}
 	return made.Describe(), nil
 }
 
-// open makes an error that leaves the outcome open what it is: one after which
-// the request may have been, or may yet be, carried out. That is so whenever no
-// answer was seen, and for these refusals of a second try, which say nothing of
-// the first.
+// open wraps ambiguous failures in ErrUnknown: those after which the request may have
+// been, or may still be, executed. That is so whenever no response was seen, and for
+// the given refusals of a second attempt, which say nothing about the first.
 func open(uncertain bool, err error, refusals ...error) error {
 	if !uncertain || errors.Is(err, hansard.ErrUnknown) {
 		return err
@@ -53,10 +53,10 @@ func open(uncertain bool, err error, refusals ...error) error {
 	return fmt.Errorf("%w: %w", hansard.ErrUnknown, err)
 }
 
-// Append implements [hansard.Store]. A batch without a key gets one here: it can
-// be sent again, and is stored once.
+// Append implements [hansard.Store]. A batch without a key gets one here, so that it
+// can be sent again and is stored once.
 func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
-	leave, err := s.enter(ctx, hansard.CheckID(id), hansard.CheckBatch(&b))
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckBatch(&b))
 	if err != nil {
 		return hansard.Receipt{}, err
 	}

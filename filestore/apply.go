@@ -6,82 +6,93 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-const (
-	asideDir    = "aside"
-	evidenceDir = "evidence"
-)
+// From the ring to the logs, and the few other ways in which a log is written. All of it
+// but keep happens under write.lock. Three things hold here:
+//
+//   - Only what is durable in the ring goes to a log (J1): readers take no lock, and what
+//     they are shown must survive a power cut.
+//   - Before a write the log is compared with what the entry was written for (J3), so
+//     applying twice, or finishing what a killed process began, changes nothing.
+//   - Bytes that are not ours are never overwritten or cut (invariant 17). Where the log
+//     is not what it should be, ours are set aside (aside.go) and other sessions go on.
 
-// apply copies the durable entries to the logs, in ring order. It compares
-// before it writes, so that doing it again, or finishing what a killed process
-// began, changes nothing. It stops, without losing anything, where the disk is
-// full or a file can't be opened just now.
-func (s *Store) apply() error {
-	n := 0
-	for n < len(s.pending) && s.pending[n].end() <= s.lim {
-		n++
-	}
-	done, err := s.applyEntries(s.pending[:n])
+// evidenceDir keeps the original bytes of whatever is cut off or replaced.
+const evidenceDir = "evidence"
+
+// apply copies the durable pending entries to the logs, in ring order, under write.lock.
+// It stops where the disk is full or a file can't be opened just now, and loses nothing
+// by it: the entries stay in the ring, and the next holder of the lock goes on from
+// there. It does not skip (rule ApplyStops): a later entry of the same log would be found
+// not to follow, and be set aside.
+func (l *locked) apply() error {
+	pending := &l.logs.pending
+	done, err := l.applyEntries(pending.upTo(l.lim))
 	if done > 0 {
-		s.w.applied = s.pending[done-1].end()
+		l.w.Applied = pending.all[done-1].End()
 	}
-	s.pending = s.pending[done:]
-	// Padding behind it counts as applied, as far as it is durable: nothing that
-	// is not may be taken for it.
-	next := s.cursor
-	if len(s.pending) > 0 {
-		next = s.pending[0].pos
+	pending.drop(done)
+	// Padding has no log: it counts as applied with the entry before it, but only as far
+	// as it is durable. Otherwise a probe would be answered before its sync
+	// (TestProbeNotDurable).
+	next := l.cursor
+	if len(pending.all) > 0 {
+		next = pending.all[0].Pos
 	}
-	s.w.applied = max(s.w.applied, min(next, s.lim))
+	l.w.Applied = max(l.w.Applied, min(next, l.lim))
 	if isNoSpace(err) {
-		s.w.flags |= wFlagNoSpace
-		return nil // the writers are told; the entries wait
+		l.w.Flags |= peers.FlagNoSpace
+		return nil // checkDisk tells the writers; the entries wait
 	}
 	if err == nil {
-		s.w.flags &^= wFlagNoSpace
+		l.w.Flags &^= peers.FlagNoSpace
 	}
 	return err
 }
 
-// manyEntries is from how many on it pays to write logs side by side.
+// manyEntries is from how many entries on it pays to write logs in parallel.
 const manyEntries = 16
 
-// applyEntries writes entries to their logs and tells how many of the first of
-// them are there. What is behind those, though some of it may be written too, is
-// found equal the next time.
-func (s *Store) applyEntries(entries []*entry) (done int, err error) {
-	if len(entries) >= manyEntries && !s.cfg.inline {
-		s.writeSideBySide(entries)
+// applyEntries writes entries to their logs and returns how many of the first of them are
+// done. Later ones may be written too; the next attempt finds them equal. An error is
+// that of the first entry that is not done.
+func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
+	if len(entries) >= manyEntries && !l.cfg.inline {
+		l.writeSideBySide(entries)
 	}
 	for _, e := range entries {
-		if err = s.applyEntry(e); err != nil {
+		if err = l.applyEntry(e); err != nil {
 			break
 		}
 		done++
 	}
+	// Until the next attempt write.lock is given back, and somebody may change the log.
 	for _, e := range entries[done:] {
-		e.written = false // by the next time somebody may have changed the log
+		e.written = false
 	}
 	return done, err
 }
 
-// writeSideBySide lets two goroutines write the entries of logs that are open, each
-// log's by one of them, in order. What could not be done, or needs more than
-// writing, is left to applyEntry.
-func (s *Store) writeSideBySide(entries []*entry) {
+// writeSideBySide lets two goroutines write the entries of logs that are open, those of
+// one log in order and by one goroutine. It only does the plain case, which is nearly all
+// of them; what failed, or needs more than writing, is left to applyEntry, which decides
+// about setting aside one entry at a time. Nothing but e.written changes.
+func (l *locked) writeSideBySide(entries []*pendingEntry) {
 	of := make(map[*session]int, len(entries))
 	var logs []*session
-	var toWrite [][]*entry // for each of them
+	var toWrite [][]*pendingEntry // the entries for logs[i], in ring order
 	for _, e := range entries {
-		sess := s.sessions[e.name]
+		sess := l.logs.sessions[e.Name]
 		if sess == nil || sess.f == nil {
 			continue
 		}
@@ -92,11 +103,13 @@ func (s *Store) writeSideBySide(entries []*entry) {
 		}
 		toWrite[i] = append(toWrite[i], e)
 	}
-	var taken atomic.Int64 // whoever is free takes the next: the second one starts late
+	// Whoever is free takes the next log. Halves would not do: the second goroutine
+	// starts late.
+	var taken atomic.Int64
 	write := func() {
 		for i := taken.Add(1) - 1; i < int64(len(logs)); i = taken.Add(1) - 1 {
 			for _, e := range toWrite[i] {
-				if e.written = s.writeInPlace(logs[i], e); !e.written {
+				if e.written = l.logs.writeInPlace(logs[i], e.Entry); !e.written {
 					break
 				}
 			}
@@ -108,114 +121,139 @@ func (s *Store) writeSideBySide(entries []*entry) {
 	other.Wait()
 }
 
-// writeInPlace writes an entry behind the line it was made for, if its log is open
-// and just as long as it should be.
-func (s *Store) writeInPlace(sess *session, e *entry) bool {
-	inode, size, err := s.fs.Inode(logPath(sess.name))
-	if err != nil || inode != sess.inode || size != e.off || e.off == 0 || sess.fileUID != e.uid {
+// writeInPlace writes an entry after the line it was made for, if its log is open, still
+// the file its name leads to (rule LogInode) and exactly as long as it should be. False:
+// nothing is known, and any part of it may be written.
+func (ol *logs) writeInPlace(sess *session, e *journal.Entry) bool {
+	inode, size, err := ol.fs.Inode(sessionlog.Path(sess.name))
+	if err != nil || inode != sess.inode || size != e.Offset || e.Offset == 0 || sess.fileUID != e.UID {
 		return false
 	}
-	crc, err := crcBefore(sess.f, e.off)
-	return err == nil && crc == e.lprev && writeLog(sess.f, e.bytes, e.off) == nil
+	crc, err := sessionlog.CRCBefore(sess.f, e.Offset)
+	return err == nil && crc == e.LinePrev && writeLog(sess.f, e.Lines, e.Offset) == nil
 }
 
-// applyEntry writes one entry's bytes to where they go in its log.
-func (s *Store) applyEntry(e *entry) error {
-	sess := s.cached(e.name)
-	aside := ""
+// applyEntry brings one entry to its log or sets it aside. After nil the entry is done
+// with in either case. An error means that it has to be tried again: nothing after it may
+// be applied before.
+func (l *locked) applyEntry(e *pendingEntry) error {
+	sess := l.logs.cached(e.Name)
+	var why asideWhy
 	if !e.written {
 		var err error
-		if aside, err = s.writeToLog(sess, e); err != nil {
-			// A bad spot of the disk must not keep every other session from
-			// going on; but what may be over in a moment is tried again.
+		if why, err = l.logs.writeToLog(sess, e.Entry); err != nil {
+			// A bad sector must not keep every other session from going on, so after
+			// three attempts the lines are set aside and mended later (mend.go, failure
+			// 58). Other errors, such as too many open files, are not about this log:
+			// they are tried again for as long as it takes.
 			if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
 				return fmt.Errorf("write the log of session %s: %w", sess.id, err)
 			}
-			aside = err.Error()
+			why = couldNot(err)
 		}
 	}
-	if aside != "" {
-		if err := s.setAside(e); err != nil {
+	if why.reason != "" {
+		if err := l.asides.setAside(e.Entry, why); err != nil {
 			return err
 		}
-		s.w.flags |= wFlagAside
+		l.w.Flags |= peers.FlagAside
+		// The session is damaged now. What we know of it counts lines that are not in its
+		// log.
 		sess.forget()
 	}
-	if sess.waiting > 0 {
-		sess.waiting--
-	}
-	if aside == "" {
-		s.noteApplied(e)
-		if sess.known {
-			sess.inLog = e.off + int64(len(e.bytes))
-		}
+	if why.reason == "" {
+		// From here on the log is expected to have these lines: see dirty.go.
+		l.logs.noteApplied(e.Entry)
+		sess.ahead = 0
+		sess.closeDeleted(e.Entry)
 	}
 	return nil
 }
 
-// writeToLog does the writing. A reason to set the entry aside is no error: the
-// log was changed by somebody else, and his bytes are not ours to overwrite.
-func (s *Store) writeToLog(sess *session, e *entry) (aside string, err error) {
-	size, err := s.openLog(sess, e.off == 0)
+// writeToLog does the comparing and the writing (J3). A why with a reason is not an
+// error: the log was modified from outside, or this user may not write it, and the caller
+// sets the entry aside. An error is one of the moment. Any part of the entry may be
+// written then, which the next attempt completes.
+//
+//	the log ends at the entry's offset, after the line before it   write
+//	the beginning of the entry is there                            write the rest
+//	all of it is there                                             nothing
+//	it differs in NULs only                                        write it again
+//	anything else                                                  set aside
+//
+// The log is opened without O_APPEND: with it Linux ignores the offset, and doing it
+// again would duplicate lines (planted bug "append mode").
+func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err error) {
+	size, err := ol.openLog(sess, e.Offset == 0)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && ol.sessionsGone():
+		return why, errSessionsGone // all logs are missing; setting aside all of them would not help
 	case errors.Is(err, fs.ErrNotExist):
-		return "the log is missing", nil
+		return changedLog("it is missing"), nil
+	case errors.Is(err, fs.ErrPermission):
+		return couldNot(err), nil
 	case err != nil && !isForeign(err):
-		return "", err
+		return why, err
 	case err != nil:
-		return err.Error(), nil
+		return changedLog(err.Error()), nil
 	}
-	if size > 0 && e.off > 0 {
+	// The uid tells two logs of the same name apart, such as one that was removed and
+	// another that was copied to its place.
+	if size > 0 && e.Offset > 0 {
 		if sess.fileUID == 0 {
-			if sess.fileUID, err = readUID(sess.f); err != nil {
-				return "", err
+			if sess.fileUID, err = sessionlog.ReadUID(sess.f); err != nil {
+				return why, err
 			}
 		}
-		if sess.fileUID != e.uid {
-			return "the log is another session's", nil
+		if sess.fileUID != e.UID {
+			return changedLog("it is another session's"), nil
 		}
 	}
-	if size < e.off {
-		return "the log is shorter than what was written to it", nil
+	if size < e.Offset {
+		return changedLog("it is shorter than what was written to it"), nil
 	}
-	if size == e.off {
-		if e.off > 0 {
-			crc, err := crcBefore(sess.f, e.off)
+	if size == e.Offset {
+		// Same length is not enough: somebody may have edited a line in place.
+		if e.Offset > 0 {
+			crc, err := sessionlog.CRCBefore(sess.f, e.Offset)
 			if err != nil {
-				return "", err
+				return why, err
 			}
-			if crc != e.lprev {
-				return "the line before is another one", nil
+			if crc != e.LinePrev {
+				return changedLog("its last line is another one"), nil
 			}
 		}
-		return "", writeLog(sess.f, e.bytes, e.off)
+		return why, writeLog(sess.f, e.Lines, e.Offset)
 	}
-	// A predecessor was killed in mid-write, or it is all there.
-	there := make([]byte, min(size-e.off, int64(len(e.bytes))))
-	if _, err := sess.f.ReadAt(there, e.off); err != nil && err != io.EOF {
-		return "", err
+	// Another process was killed in the middle of this write, or did it and could not
+	// publish it, or this is recovery and the log was durable already.
+	there := make([]byte, min(size-e.Offset, int64(len(e.Lines))))
+	if _, err := sess.f.ReadAt(there, e.Offset); err != nil && err != io.EOF {
+		return why, err
 	}
 	switch {
-	case bytes.Equal(there, e.bytes):
-		return "", nil
-	case bytes.Equal(there, e.bytes[:len(there)]):
-		if s.planted(plantAppendMode) {
-			return "", writeLog(sess.f, e.bytes, size)
-		}
-		return "", writeLog(sess.f, e.bytes[len(there):], e.off+int64(len(there)))
-	case onlyNULsDiffer(there, e.bytes):
-		// A power cut kept the file's length and lost pages of its content, or
-		// pages whose writing failed were dropped.
-		return "", writeLog(sess.f, e.bytes, e.off)
+	case bytes.Equal(there, e.Lines):
+		return why, nil
+	case bytes.Equal(there, e.Lines[:len(there)]):
+		return why, writeLog(sess.f, e.Lines[len(there):], e.Offset+int64(len(there)))
+	case onlyNULsDiffer(there, e.Lines):
+		// A power cut kept the file's length and lost pages of its content (rule
+		// HolesFilled), or the kernel dropped pages that it could not write (LiveHoles).
+		// No line has a NUL in it, so nobody's bytes are overwritten.
+		return why, writeLog(sess.f, e.Lines, e.Offset)
 	}
-	return "the log has other content there", nil
+	return changedLog("it has other content where this belongs"), nil
 }
 
+// writeLog writes at an offset. A short write is an error, and is found and completed by
+// the comparison the next time.
 func writeLog(f vfs.File, b []byte, off int64) error {
 	_, err := f.WriteAt(b, off)
 	return err
 }
 
+// onlyNULsDiffer tells whether there is what was wanted, up to its length, except for NUL
+// bytes: pages that were lost.
 func onlyNULsDiffer(there, want []byte) bool {
 	for i := range there {
 		if there[i] != want[i] && there[i] != 0 {
@@ -225,47 +263,15 @@ func onlyNULsDiffer(there, want []byte) bool {
 	return true
 }
 
-// crcBefore reads the crc of the line that ends at off.
-func crcBefore(f vfs.File, off int64) (uint32, error) {
-	var b [11]byte // xxxxxxxx"}\n
-	if off < int64(len(b)) {
-		return 0, lineError("no line ends there")
-	}
-	if _, err := f.ReadAt(b[:], off-int64(len(b))); err != nil {
-		return 0, err
-	}
-	crc, ok := parseHex(b[:8])
-	if !ok || string(b[8:]) != "\"}\n" {
-		return ^uint32(0), nil // no crc of ours: it matches none but by accident
-	}
-	return crc, nil
-}
-
-// setAside keeps bytes that can't go where they belong, durably, instead of
-// losing them. From then on the session is damaged.
-func (s *Store) setAside(e *entry) error {
-	for pos := e.pos; ; pos++ {
-		// Another journal may have had an entry at the same position.
-		name := asideName(e.name, pos)
-		b, err := s.readAll(asideDir + "/" + name)
-		if err == nil && !bytes.HasPrefix(e.bytes, b) {
-			continue
-		}
-		return s.keep(asideDir, name, e.bytes)
-	}
-}
-
-func asideName(name string, pos uint64) string {
-	return name + "." + strconv.FormatUint(pos, 10)
-}
-
-// keep makes a file with these bytes, durable before it returns. The same bytes
-// under the same name are kept once.
-func (s *Store) keep(dir, name string, b []byte) (err error) {
-	if err := s.fs.Mkdir(dir); err != nil {
+// keep makes a file with these bytes, durable before it returns, directories included:
+// what is about to be cut or removed is then found in one place or the other after a
+// power cut (failure 30). Keeping the same bytes under the same name again is harmless,
+// so a process that died halfway is simply repeated.
+func (p *process) keep(dir, name string, b []byte) (err error) {
+	if err := p.fs.Mkdir(dir); err != nil {
 		return err
 	}
-	f, err := s.fs.Open(dir+"/"+name, vfs.Create)
+	f, err := p.fs.Open(dir+"/"+name, vfs.Create)
 	if err != nil {
 		return err
 	}
@@ -276,62 +282,67 @@ func (s *Store) keep(dir, name string, b []byte) (err error) {
 	if err := f.Datasync(); err != nil {
 		return err
 	}
-	if err := s.fs.SyncDir(dir); err != nil {
+	if err := p.fs.SyncDir(dir); err != nil {
 		return err
 	}
-	return s.fs.SyncDir(".")
+	return p.fs.SyncDir(".")
 }
 
-// cutTail sets an unfinished end of a log aside and cuts it off, so that the
-// next line does not fuse with it. Nothing else is ever cut.
-func (s *Store) cutTail(sess *session, tail *logTail, size int64) error {
-	end := tail.end
+// cutTail cuts an unfinished end off a log, so that the next line does not fuse with it
+// (W2, failure 21), after keeping it in evidence/. Only a copied or restored log has such
+// an end: our own are completed from the ring. Nothing else is ever cut: what does not
+// look like the beginning of lines is somebody's, and the session is damaged.
+func (ol *logs) cutTail(sess *session, tail *sessionlog.Tail, size int64) error {
+	end := tail.End
 	torn := make([]byte, size-end)
 	if _, err := sess.f.ReadAt(torn, end); err != nil && err != io.EOF {
 		return err
 	}
-	if !looksUnfinished(torn) {
-		return &hansard.DamagedError{Session: sess.id, Offset: end, SafeSeq: tail.last.Seq, Reason: "the last line is not one of a log"}
+	if !sessionlog.LooksUnfinished(torn) {
+		return &hansard.DamagedError{Session: sess.id, Offset: end, SafeSeq: tail.Last.Seq, Reason: "the last line is not one of a log"}
 	}
-	for _, e := range s.pending {
-		if e.name == sess.name && e.off == end {
-			return errors.New("an unfinished line waits for its journal entry") // disk full: later
+	// The disk was full in the middle of an entry: those bytes are acknowledged or may
+	// be, and apply will complete them.
+	for _, e := range ol.pending.of(sess.name) {
+		if e.Offset == end {
+			return errors.New("an unfinished line waits for its journal entry")
 		}
 	}
-	if s.planted(plantCutMore) {
-		end = tail.lastAt
-	}
-	return s.cut(sess, torn, end)
+	return ol.cut(sess, torn, end)
 }
 
-// cut keeps bytes as evidence and cuts them off a log.
-func (s *Store) cut(sess *session, torn []byte, end int64) error {
-	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, s.cfg.random())
-	if err := s.keep(evidenceDir, name, torn); err != nil {
+// cut keeps bytes as evidence and cuts them off a log, durably in this order: a power cut
+// leaves both, or the evidence. The name has a random part, because the same offset may
+// be cut again.
+func (ol *logs) cut(sess *session, torn []byte, end int64) error {
+	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, ol.cfg.random())
+	if err := ol.keep(evidenceDir, name, torn); err != nil {
 		return err
 	}
 	if err := sess.f.Truncate(end); err != nil {
 		return err
 	}
+	// If the cut came back after a later line was written over it, the two would be
+	// mixed.
 	return sess.f.Datasync()
 }
 
-// cutStub empties a log that was cut off in its first batch, which is no
-// session, for a session that is about to be made.
-func (s *Store) cutStub(sess *session) error {
-	b, err := s.readAll(logPath(sess.name))
+// cutStub empties a log that ends within its first batch. That is not a session (R1), and
+// its name is needed for one that is about to be created.
+func (ol *logs) cutStub(sess *session) error {
+	b, err := ol.readAll(sessionlog.Path(sess.name))
 	if err != nil {
 		return err
 	}
-	if err := s.cut(sess, b, 0); err != nil {
+	if err := ol.cut(sess, b, 0); err != nil {
 		return err
 	}
 	sess.stub, sess.fileUID = false, 0
 	return nil
 }
 
-// isForeign tells whether an error of opening a log is somebody's doing and
-// will not pass: a directory, a link, a file of another owner.
+// isForeign tells whether an error of opening a log will not pass by itself: a directory,
+// a link, a file that belongs to another user.
 func isForeign(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, vfs.ErrNotRegular)
 }

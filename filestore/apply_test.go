@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -31,19 +34,19 @@ func TestApplySideBySide(t *testing.T) {
 		}
 	}
 	// All of them in one group: the leader waits for wmu until they are there.
-	s.wmu.Lock()
+	s.lock.mu.Lock()
 	errs := make([]error, sessions)
 	var all sync.WaitGroup
 	for i := range sessions {
 		all.Go(func() { _, errs[i] = s.Append(t.Context(), id(i), text) })
 	}
 	for waiting := 0; waiting < sessions; runtime.Gosched() {
-		s.queue.mu.Lock()
-		waiting = len(s.queue.waiting)
-		s.queue.mu.Unlock()
+		s.committer.queue.mu.Lock()
+		waiting = len(s.committer.queue.waiting)
+		s.committer.queue.mu.Unlock()
 	}
 	// The last line's checksum, so that neither length nor place tell.
-	edited := filepath.Join(dir, filepath.FromSlash(logPath(encodeName(id(7)))))
+	edited := filepath.Join(dir, filepath.FromSlash(sessionlog.Path(sessionlog.EncodeName(id(7)))))
 	b, err := os.ReadFile(edited)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +55,7 @@ func TestApplySideBySide(t *testing.T) {
 	if err := os.WriteFile(edited, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.wmu.Unlock()
+	s.lock.mu.Unlock()
 	all.Wait()
 	for i := range sessions {
 		var got []string
@@ -89,14 +92,14 @@ func TestAsideIsNotStored(t *testing.T) {
 			a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
 			say(t, a, "s", nil, "one")
 			say(t, a, "other", nil, "one")
-			hand, err := d.Process("editor").Open(logPath("s"), 0)
+			hand, err := d.Process("editor").Open(sessionlog.Path("s"), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			told := false
 			d.OnOp(func(op vfs.Op) {
 				// The sync is done, and the others are told.
-				if op.Proc != "a" || op.Kind != vfs.OpWrite || op.Name != controlName || op.Off != recordBytes || told {
+				if op.Proc != "a" || op.Kind != vfs.OpWrite || op.Name != peers.ControlName || op.Off != peers.RecordBytes || told {
 					return
 				}
 				told = true
@@ -105,10 +108,9 @@ func TestAsideIsNotStored(t *testing.T) {
 					_, err = hand.WriteAt([]byte("and this\n"), size)
 				}
 				if err == nil && by == "b" {
-					b.wmu.Lock()
-					defer b.wmu.Unlock()
-					if err = b.lockCaughtUp(); err == nil {
-						b.unlockW()
+					var l *locked
+					if l, err = b.lock.lockCaughtUp(); err == nil {
+						l.unlock()
 					}
 				}
 				if err != nil {
@@ -119,8 +121,8 @@ func TestAsideIsNotStored(t *testing.T) {
 			if !told || !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, hansard.ErrDamaged) {
 				t.Errorf("append: %v; the log was changed: %v", err, told)
 			}
-			if len(a.asides("s")) != 1 {
-				t.Errorf("set aside: %q", a.asides("s"))
+			if len(setAsideOf(a, "s")) != 1 {
+				t.Errorf("set aside: %q", setAsideOf(a, "s"))
 			}
 			say(t, a, "other", nil, "two") // nobody else is concerned
 			say(t, b, "other", nil, "three")
@@ -129,12 +131,12 @@ func TestAsideIsNotStored(t *testing.T) {
 			if err := errors.Join(a.Close(), b.Close()); err != nil {
 				t.Fatal(err)
 			}
-			journal, err := d.Process("looker").Open(journalName, vfs.ReadOnly)
+			file, err := d.Process("looker").Open(journal.Name, vfs.ReadOnly)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer journal.Close()
-			if slots, _, best, err := readSlots(journal); err != nil || best < 0 || !leftClean(slots, best) {
+			defer file.Close()
+			if slots, _, best, err := journal.ReadSlots(file); err != nil || best < 0 || !journal.LeftClean(slots, best) {
 				t.Errorf("the journal was not left clean: %+v, %v", slots, err)
 			}
 		})

@@ -3,142 +3,181 @@ package filestore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
 )
 
-// reload follows the others to the ring they use now, under write.lock: on
-// joining them, when somebody replaced it, or when the control file is gone.
-// Whoever opens a ring first makes sure that its sync may be believed (rule A).
-func (s *Store) reload() error {
-	r, slots, best, err := s.openRing(0)
+// How a process finds out what the others did, under write.lock. catchup is the usual
+// way: it reads the ring from this process's cursor on. reload is for when that is not
+// enough, because the ring or the control file is not the one we know. Both end with the
+// caches at the end of the ring; recover.go does the same for the first process to open
+// the store.
+
+// reload follows the others to the ring they use now, under write.lock: on joining them,
+// when somebody replaced it, or when the control file is gone or wrong. Whoever opens a
+// ring first makes sure that its own sync may be believed (rule A, J5): the kernel may
+// have reported a failed write-back to a process that is gone, and would tell us OK.
+//
+// Control is believed only where its epoch is the ring's; otherwise all positions are
+// found in the ring itself.
+//
+// A reload that failed half-way has changed the ring and not the caches, and nothing in
+// the files tells that later. So it is remembered: until one succeeds, the next holder
+// of the lock in this process reloads again, whatever the control file says. (Failure 68;
+// planted bug "half a reload believed".)
+func (l *locked) reload() error {
+	l.stale = true
+	if err := l.followRing(); err != nil {
+		return err
+	}
+	l.stale = false
+	return nil
+}
+
+// followRing does the reloading.
+func (l *locked) followRing() error {
+	r, slots, best, err := l.openRing(0)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Not made anew: what only the removed one holds would be lost.
+		return errJournalGone
+	}
 	if err != nil {
 		return err
 	}
-	s.useRing(r)
-	if err := s.openControl(); err != nil {
+	l.useRing(r)
+	if err := l.openControl(); err != nil {
 		return err
 	}
-	// A rename that is not durable must not be built upon.
-	if err := s.fs.SyncDir("."); err != nil {
+	// The rename that put this ring in place may not be durable. If a cut brought the old
+	// ring back after the logs got what only the new one had, those lines would be in no
+	// journal (rule DirectorySync).
+	if err := l.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
-	s.dropCaches()
-	w, durable, ok := s.ctl.read()
-	known := ok && w.epoch == r.epoch
+	// They were read from another ring, or from an epoch whose entries a failed sync may
+	// have taken away (rule CacheEpoch).
+	l.dropCaches()
+	w, durable, ok := l.ctl.Read()
+	known := ok && w.Epoch == r.Epoch
 	sl := slots[best]
 	if known {
-		sl = slots[durableSlot(slots, best, &w)]
+		// A newer slot may not be synced yet: its writer is on the way to its sync, or
+		// died. The one with the published start is.
+		sl = slots[journal.DurableSlot(slots, best, w.Start, w.Epoch)]
 	} else {
-		w = wRecord{epoch: r.epoch, written: sl.start, tailChain: sl.startChain, applied: sl.start, start: sl.start, base: sl.start}
-		durable = sl.start
+		w = peers.Progress{Epoch: r.Epoch, Written: sl.Start, TailChain: sl.StartChain, Applied: sl.Start, Start: sl.Start, Base: sl.Start}
+		durable = sl.Start
 	}
-	entries, end, chain, err := r.scan(sl.start, sl.startChain, 0)
+	// To the end of what is valid, not to the published end: complete entries of a writer
+	// that died before it published them are adopted (rule Adoption).
+	entries, end, chain, err := r.Scan(sl.Start, sl.StartChain, 0)
 	if err != nil {
 		return err
 	}
-	s.w, s.lim = w, durable
-	if known && (end < w.written || sl.start > w.start) {
-		return s.rotate(r.size) // the ring is not what it was
+	l.w, l.lim = w, durable
+	if known && (end < w.Written || sl.Start > w.Start) {
+		// Rule WholeAtOpen: somebody's sync failed and the kernel dropped pages. Entries
+		// after the hole would be lost later; the new ring has what is left, durably.
+		return l.rotate(r.Size)
 	}
-	s.w.written, s.w.tailChain = end, chain // complete entries of a dead writer are adopted
-	if !s.planted(plantNoRewrite) {
-		err = errors.Join(r.rewrite(max(durable, sl.start), end), r.rewriteSlot(0), r.rewriteSlot(1))
-		if err != nil {
-			return err
-		}
-		// A page that was lost between the scan and the rewriting: see recover.
-		if _, again, againChain, err := r.scan(sl.start, sl.startChain, end); err != nil || again != end || againChain != chain {
-			return errors.Join(err, s.rotate(r.size))
-		}
+	l.w.Written, l.w.TailChain = end, chain
+	// Rule A: the same bytes, written in place through our own descriptor. From now on a
+	// failed write-back of them is reported to it. (Planted bug "opener without rule A".)
+	if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
+		return err
+	}
+	// A page that was dropped between the scan and the rewriting was read back from the
+	// disk and written as it is there: then that is what counts, see readDurably.
+	if _, again, againChain, err := r.Scan(sl.Start, sl.StartChain, end); err != nil || again != end || againChain != chain {
+		return errors.Join(err, l.rotate(r.Size))
 	}
 	if !known {
-		// Nobody tells which slot and which entries are durable: make all so.
-		if r.rewrite(sl.start, end) != nil || r.f.Datasync() != nil {
-			return s.rotate(r.size)
+		// Nobody tells which slot and which entries are durable, so all of it is made
+		// durable (rules RebuildRewrites, ReloadSyncs). Waiting for the disk under
+		// write.lock is the exception here: the control file was lost.
+		if r.Rewrite(sl.Start, end) != nil || r.File.Datasync() != nil {
+			return l.rotate(r.Size)
 		}
-		s.w.base, s.lim = end, end
+		l.w.Base, l.lim = end, end
 	}
-	s.cursor, s.cursorChain, s.cold = end, chain, false
+	l.cursor, l.cursorChain, l.cold = end, chain, false
+	// Entries before the applied position only mark their logs dirty; the others are
+	// pending.
 	for _, e := range entries {
-		s.note(e)
+		l.note(e)
 	}
 	return nil
 }
 
-// durableSlot is which slot is known to be on the disk: the one with the start
-// that was published. The other, though newer, may not be synced yet.
-func durableSlot(slots [2]slot, best int, w *wRecord) int {
-	if o := slots[1-best]; slots[best].start != w.start && o.size > 0 && o.start == w.start && o.epoch == w.epoch {
-		return 1 - best
-	}
-	return best
-}
-
-// catchup brings this process up to date under write.lock: complete entries
-// that a dead writer did not publish are adopted, what others wrote reaches the
-// caches, and what is durable the logs.
-func (s *Store) catchup() error {
-	if s.cold || s.cursor < s.w.start {
-		// Lapped, or the caches were dropped: begin where the ring does.
-		slots, _, best, err := readSlots(s.ring.f)
+// catchup brings this process up to date under write.lock, before anything is decided:
+// complete entries that a dead writer did not publish are adopted (J2), what others wrote
+// reaches the caches, and what is durable the logs. Seqs assigned on less would be
+// assigned twice.
+//
+// It is idempotent. On error what was applied stays applied, and the caller publishes it.
+func (l *locked) catchup() error {
+	if l.cold || l.cursor < l.w.Start {
+		// The caches were dropped, or others used the ring for a whole lap while we did
+		// nothing: where our cursor stands there are other entries now (rule CacheStart).
+		slots, _, best, err := journal.ReadSlots(l.ring.File)
 		if err != nil {
 			return err
 		}
 		if best < 0 {
-			return s.rotate(s.ring.size)
+			// Nothing tells where the ring starts. rotate finds the same, and has the
+			// store flagged as failed.
+			return l.rotate(l.ring.Size)
 		}
-		s.dropCaches()
-		sl := slots[durableSlot(slots, best, &s.w)]
-		s.cursor, s.cursorChain, s.cold = sl.start, sl.startChain, false
+		l.dropCaches()
+		sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
+		l.cursor, l.cursorChain, l.cold = sl.Start, sl.StartChain, false
 	}
-	entries, end, chain, err := s.ring.scan(s.cursor, s.cursorChain, s.w.written)
+	entries, end, chain, err := l.ring.Scan(l.cursor, l.cursorChain, l.w.Written)
 	if err != nil {
 		return err
 	}
-	if end < s.w.written {
-		if err := s.rotate(s.ring.size); err != nil {
+	// Rule WholeAtLock: the ring is shorter than what was published, see reload.
+	if end < l.w.Written {
+		if err := l.rotate(l.ring.Size); err != nil {
 			return err
 		}
-		return s.catchup()
+		return l.catchup()
 	}
-	s.w.written, s.w.tailChain = end, chain
-	s.cursor, s.cursorChain = end, chain
+	// What was adopted counts like the published entries from here on.
+	l.w.Written, l.w.TailChain = end, chain
+	l.cursor, l.cursorChain = end, chain
 	for _, e := range entries {
-		s.note(e)
-		if sess := s.sessions[e.name]; sess != nil {
-			if e.end() > s.w.applied {
-				sess.waiting++
-				sess.waitEnd = e.end()
-			}
+		l.note(e)
+		if sess := l.logs.sessions[e.Name]; sess != nil {
+			// An entry that another process wrote moves a session we know; one that we
+			// know nothing of is loaded when it is needed.
 			if sess.known && sess.damage == nil {
 				sess.follow(e)
-				if e.end() <= s.w.applied {
-					sess.inLog = sess.end
-				}
+			}
+			// Its tombstone is in the log: a descriptor would keep the bytes of a file
+			// that is removed or replaced (W6).
+			if e.End() <= l.w.Applied {
+				sess.closeDeleted(e)
 			}
 		}
 	}
-	s.dropApplied()
-	return s.apply()
+	l.dropApplied()
+	return l.apply()
 }
 
-// dropApplied forgets pending entries that others have put into the logs.
-func (s *Store) dropApplied() {
-	n := 0
-	for _, e := range s.pending {
-		if e.end() > s.w.applied {
-			break
+// dropApplied forgets pending entries that other processes have put into the logs, and
+// wakes those who wait for the sessions.
+func (l *locked) dropApplied() {
+	applied := l.logs.pending.upTo(l.w.Applied)
+	for _, e := range applied {
+		l.logs.noteApplied(e.Entry)
+		if sess := l.logs.sessions[e.Name]; sess != nil {
+			sess.ahead = 0
+			sess.closeDeleted(e.Entry)
 		}
-		n++
-		s.noteApplied(e)
-		if sess := s.sessions[e.name]; sess != nil {
-			if sess.waiting > 0 {
-				sess.waiting--
-			}
-			if sess.known {
-				sess.inLog = max(sess.inLog, e.off+int64(len(e.bytes)))
-			}
-		}
-		s.waiters.wake(e.name)
+		l.waiters.wake(e.Name)
 	}
-	s.pending = s.pending[n:]
+	l.logs.pending.drop(len(applied))
 }

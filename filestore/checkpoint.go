@@ -5,65 +5,152 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"sort"
 	"sync"
 	"time"
 
+	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// A checkpoint makes the logs durable and moves the start of the ring behind
-// what they hold, so that its space can be used again. Any process may do it;
-// check.lock keeps them from doing it all at once, and is done without when the
-// ring is full, because its holder may be stopped.
+// A checkpoint makes the logs durable and moves the start of the ring past what they
+// hold, so that its space can be used again (J6). Any process may do it; check.lock keeps
+// them from all doing it at once, and is done without when the ring is full, because its
+// holder may be stopped. The steps, and what would go wrong in another order:
+//
+//	beginCheckpoint   write.lock   upTo = applied, and the logs named since start
+//	syncLogs                       marks, fdatasync of each log, copies where that failed
+//	SyncDir                        else a new session's file is gone after a cut
+//	writeStart        write.lock   lost lines go aside; the slot that is not the durable one
+//	syncRing                       else recovery starts in space that is overwritten
+//	publishStart      write.lock   only now is the space free
+//
+// Between these steps write.lock is given back: syncing a thousand logs takes a quarter
+// of a second, and no writer waits for it. If the process dies anywhere in between, start
+// has not moved, and the next checkpoint or recovery does it again.
 
+// checkpointEvery bounds how much a first open after a crash has to recover. A ring that
+// fills faster is checkpointed before that, see roomFor.
 const checkpointEvery = 30 * time.Second
 
-// checkpointInBackground keeps the ring from filling up.
-func (s *Store) checkpointInBackground() {
-	defer s.workers.Done()
+// checkpoints frees the ring, and puts what was set aside back into the logs (mend.go),
+// which needs the same marks and syncs.
+type checkpoints struct {
+	*process
+	lock   *writeLock
+	syncer *syncer
+	asides *asides
+	checks *checks
+
+	// kick wakes the background checkpoint.
+	kick chan struct{}
+	// ckMu admits one checkpoint at a time in this process: they would use the same
+	// marks. Before syncMu and write.lock, see the order in lock.go.
+	ckMu sync.Mutex
+	// checkpointError is why background checkpoints fail, as it was last logged. Only
+	// that goroutine uses it.
+	checkpointError string
+	suspectMu       sync.Mutex
+	// suspects are logs whose sync and copy both failed, by the slot of their mark: no
+	// later sync of them may be believed. Guarded by suspectMu.
+	suspects map[int]string
+
+	// mending holds a token while a caller mends, so that no more than one goroutine is
+	// left waiting for a lock whose holder is stopped.
+	mending chan struct{}
+	// beforeClose runs a function unless the store is being closed: a worker that is
+	// added later would not be waited for.
+	beforeClose func(func()) bool
+}
+
+// checkpointInBackground keeps the ring from filling up, until the store is closed. It
+// also mends and shrinks the ring every 30 s: nobody waits for either.
+func (ck *checkpoints) checkpointInBackground() {
+	defer ck.workers.Done()
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
 	for {
+		ticked := false
 		select {
-		case <-s.closing:
+		case <-ck.closing:
 			return
-		case <-s.kick:
-			if !s.halfFull() {
+		case <-ck.kick:
+			if !ck.halfFull() {
 				continue // another process, or the last kick, did it already
 			}
 		case <-tick.C:
+			ticked = true
+			ck.mendAll()
 		}
-		// An error stays: the start does not move, the ring fills up, and
+		// An error is not lost by going on: start does not move, the ring fills up, and
 		// the writer that finds no room gets it.
-		_ = s.checkpoint(false)
+		err := ck.checkpoint(false)
+		if err == nil && ticked {
+			err = ck.shrink()
+		}
+		ck.tellCheckpoint(err)
 	}
 }
 
-// halfFull tells whether the ring is worth a checkpoint.
-func (s *Store) halfFull() bool {
-	s.wmu.Lock()
-	ctl, r := s.ctl, s.ring
-	s.wmu.Unlock()
+// tellCheckpoint logs that checkpoints fail, and that they work again: once for each
+// reason, not every 30 s (TestCheckpointErrorsAreTold).
+func (ck *checkpoints) tellCheckpoint(err error) {
+	switch {
+	case err != nil && !errors.Is(err, hansard.ErrClosed):
+		if err.Error() != ck.checkpointError {
+			ck.opt.Log.Warn("checkpoint failed: the journal fills up, and writes will be refused when it is full", "error", err)
+			ck.checkpointError = err.Error()
+		}
+	case err == nil && ck.checkpointError != "":
+		ck.opt.Log.Info("checkpoints work again")
+		ck.checkpointError = ""
+	}
+}
+
+// halfFull tells whether the ring is worth a checkpoint: a third of it could be freed. It
+// looks at control without a lock; being wrong costs a checkpoint too many or too few.
+func (ck *checkpoints) halfFull() bool {
+	ctl, size := ck.lock.inUse()
 	if ctl == nil {
 		return false
 	}
-	w, _, ok := ctl.read()
-	return ok && w.applied-w.start > r.size/3
+	defer ctl.LetGo()
+	w, _, ok := ctl.Read()
+	return ok && w.Applied-w.Start > size/3
 }
 
-func (s *Store) kickCheckpoint() {
+// kickCheckpoint wakes the background checkpoint. It never blocks, because the leader
+// calls it under write.lock; a kick that is already waiting is enough.
+func (ck *checkpoints) kickCheckpoint() {
 	select {
-	case s.kick <- struct{}{}:
+	case ck.kick <- struct{}{}:
 	default:
 	}
 }
 
-// checkpoint does one, or leaves it to the process that is at it unless urgent.
-func (s *Store) checkpoint(urgent bool) error {
-	s.ckMu.Lock()
-	defer s.ckMu.Unlock()
-	lock, _, err := s.openLockFile(checkLockName)
+// checkpoint does one, or leaves it to the process that is doing one, unless it is
+// urgent. Nil does not mean that space is free now: look at the ring again. The caller
+// must not hold write.lock.
+func (ck *checkpoints) checkpoint(urgent bool) error {
+	err := ck.tryCheckpoint(urgent)
+	if err != nil {
+		ck.measures.failedCheckpoints.Add(1)
+	}
+	return err
+}
+
+// tryCheckpoint takes the steps listed at the top of this file. On error start has not
+// moved, unless all that failed was the removal of a dead process's file; nothing has to
+// be undone in any case.
+func (ck *checkpoints) tryCheckpoint(urgent bool) error {
+	ck.ckMu.Lock()
+	defer ck.ckMu.Unlock()
+	// Opened each time: closing it is the one way of unlocking that can't fail.
+	lock, _, err := ck.openLockFile(peers.CheckLock)
 	if err != nil {
 		return err
 	}
@@ -71,86 +158,105 @@ func (s *Store) checkpoint(urgent bool) error {
 	if got, err := lock.TryLock(vfs.LockExclusive); (err != nil || !got) && !urgent {
 		return err
 	}
-	c, err := s.beginCheckpoint()
+	c, err := ck.beginCheckpoint()
 	if err != nil || c == nil {
 		return err
 	}
-	if err := s.syncLogs(c); err != nil {
+	defer c.ring.LetGo()
+	if err := ck.syncLogs(c); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	if !s.planted(plantNoDirSync) {
-		if err := s.fs.SyncDir(sessionsDir); err != nil {
-			return fmt.Errorf("checkpoint: sync sessions: %w", err)
-		}
+	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
+		return fmt.Errorf("checkpoint: sync sessions: %w", err)
 	}
-	hseq, err := s.writeStart(c)
+	hseq, err := ck.writeStart(c)
 	if err != nil || hseq == 0 {
 		return err
 	}
-	// The slot must be durable before the space before it is used again.
-	if err := s.syncRing(c.ring); err != nil {
+	// Rule HeaderBeforeStart: the slot must be durable before the space before it is used
+	// again. Otherwise, after a wrap and a cut, recovery starts in overwritten space and
+	// takes acknowledged entries for the end of the ring.
+	if err := ck.syncer.syncRing(c.ring); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	return s.publishStart(c, hseq)
+	return ck.publishStart(c, hseq)
 }
 
-// checkpointing is one checkpoint under way: all before upTo is in the logs.
+// checkpointing is one checkpoint under way, or one mending (which has only names and
+// seen). It belongs to the goroutine that holds ckMu.
 type checkpointing struct {
-	ring  *ring
-	upTo  uint64
-	chain uint64
-	names []string
-	seen  map[uint64]bool // marks that were taken care of
+	ring  *journal.Ring       // held; another by the end means that somebody rotated
+	upTo  uint64              // entries before this are in the logs: the next start
+	chain uint64              // of the entry that ends there
+	names []string            // logs to make durable, sorted
+	dirty map[string]dirtyLog // the same, with how long they should be
+	lost  []string            // of the names: logs that may lack what was written to them
+	seen  map[peers.Mark]bool // marks of dead processes that were taken care of
 }
 
-// beginCheckpoint notes what has to be made durable; nil when nothing has.
-func (s *Store) beginCheckpoint() (*checkpointing, error) {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockCaughtUp(); err != nil {
+// beginCheckpoint notes what has to be made durable, under write.lock, which it gives
+// back; nil when there is nothing. The caller lets go of the ring.
+func (ck *checkpoints) beginCheckpoint() (*checkpointing, error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
 		return nil, err
 	}
-	defer s.unlockW()
-	if s.w.applied == s.w.start {
+	defer l.unlock()
+	if l.w.Applied == l.w.Start {
 		return nil, nil
 	}
-	c := &checkpointing{ring: s.ring, upTo: s.w.applied, chain: s.w.tailChain, seen: map[uint64]bool{}}
-	if c.upTo < s.w.written {
+	// If somebody removed our instance file, others would not find our marks in it.
+	if err := l.inst.Renew(l.fs); err != nil {
+		return nil, err
+	}
+	c := &checkpointing{ring: l.ring, upTo: l.w.Applied, chain: l.w.TailChain, seen: map[peers.Mark]bool{}}
+	if c.upTo < l.w.Written {
 		var err error
-		if c.chain, err = s.ring.chainAt(c.upTo); err != nil {
+		if c.chain, err = l.ring.ChainAt(c.upTo); errors.Is(err, hansard.ErrDamaged) {
+			// A sync failed in another process, and the kernel dropped what it did not
+			// write before that process could replace the ring. The new ring has what is
+			// left; there may be nothing to do any more (found by TestSimLostRest).
+			return nil, l.rotate(l.ring.Size)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	for name, d := range s.dirty {
-		if d.end > s.w.start {
-			c.names = append(c.names, name)
-		} else {
-			delete(s.dirty, name)
-		}
+	c.dirty = l.logs.dirty.since(l.w.Start)
+	for name := range c.dirty {
+		c.names = append(c.names, name)
 	}
 	sort.Strings(c.names)
+	c.ring.Hold()
 	return c, nil
 }
 
-// checkpointFiles is how many logs a checkpoint has open at once.
+// checkpointFiles is how many logs a checkpoint has open at once: a ring may name
+// thousands, and descriptors are limited.
 const checkpointFiles = 128
 
-// syncLogs makes the logs durable.
-func (s *Store) syncLogs(c *checkpointing) error {
-	for slot, name := range s.suspects {
-		// An earlier sync failed, and the copy as well: nothing but a copy
-		// may be believed, and nobody else is told.
-		if err := s.copyLogLocked(name); err != nil {
+// syncLogs makes the logs durable. On error some may not be, and start must not move. The
+// caller holds ckMu and not write.lock.
+func (ck *checkpoints) syncLogs(c *checkpointing) error {
+	// Suspects first (rule OwnMarkCounts): an earlier sync of ours failed and the copy
+	// too. A sync would say OK now, and only we were told; so only a copy may be
+	// believed.
+	for slot, name := range ck.allSuspects() {
+		kept, err := ck.copyUnderLock(name)
+		if err != nil {
 			return err
 		}
-		delete(s.suspects, slot)
-		if err := s.inst.mark(slot, 0); err != nil {
+		if kept {
+			continue // the others do not wait for it
+		}
+		if err := ck.leases.Instance().Mark(slot, 0); err != nil {
 			return err
 		}
+		ck.acquit(slot)
 	}
 	for names := c.names; len(names) > 0; {
 		n := min(len(names), checkpointFiles)
-		if err := s.syncSome(c, names[:n]); err != nil {
+		if err := ck.syncSome(c, names[:n]); err != nil {
 			return err
 		}
 		names = names[n:]
@@ -158,17 +264,18 @@ func (s *Store) syncLogs(c *checkpointing) error {
 	return nil
 }
 
-// openedForSync is a log about to be made durable.
+// openedForSync is a log about to be made durable, on a descriptor opened for that.
 type openedForSync struct {
 	name string
 	f    vfs.File
 }
 
-// syncSome makes some logs durable. The order matters: a descriptor that is
-// open before a failure is told of it, so open first, look for marks next.
-// Whoever marked a log and is not done may have been told of a failure that
-// nobody will tell us: then, and when our own sync fails, only a copy is safe.
-func (s *Store) syncSome(c *checkpointing, names []string) (err error) {
+// syncSome makes some logs durable. The order matters (rule OpenBeforeMarks): a
+// descriptor that is open before a write-back fails is told of it, so open first, then
+// read the marks. Whoever marked a log and is not done may have been told of a failure
+// that the kernel will not report to us: then, and when our own sync fails, only a copy
+// is safe.
+func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 	var logs []openedForSync
 	defer func() {
 		for _, l := range logs {
@@ -176,171 +283,290 @@ func (s *Store) syncSome(c *checkpointing, names []string) (err error) {
 		}
 	}()
 	for _, name := range names {
-		f, err := s.fs.Open(logPath(name), 0)
+		f, err := ck.fs.Open(sessionlog.Path(name), 0)
+		if errors.Is(err, fs.ErrPermission) {
+			// A log that another user wrote. What may be read may be synced.
+			f, err = ck.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+		}
 		if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
-			continue // somebody else's doing: its entries are or will be aside
+			// Removed or replaced from outside. Its entries are set aside before their
+			// space is used again (writeStart): one log that can't be synced must not
+			// fill the ring for all.
+			c.lost = append(c.lost, name)
+			continue
 		}
 		if err != nil {
-			return err
+			return ck.explain(err)
 		}
 		logs = append(logs, openedForSync{name, f})
+		d := c.dirty[name]
+		if there, err := d.isIn(f); !there || err != nil {
+			c.lost = append(c.lost, name) // to be looked at under write.lock
+		}
 	}
-	marks, err := s.marks(false)
+	// Of living processes too: a mark that is gone a moment later costs a copy at worst.
+	marks, ofDead, err := peers.Marks(ck.fs, ck.leases.Instance(), false)
 	if err != nil {
 		return err
 	}
+	here := map[uint64]bool{}
 	for _, l := range logs {
-		if m := markOf(l.name); marks[m] {
+		here[peers.MarkOf(l.name)] = true
+	}
+	// Only the marks of the dead are done with when their logs are copied: a process that
+	// lives may mark the same log again, fail to sync it and die before we are finished.
+	for m := range ofDead {
+		if here[m.Log] {
 			c.seen[m] = true
 		}
 	}
-	if s.cfg.inline {
-		for _, l := range logs {
-			if err := s.syncLog(0, l, marks); err != nil {
-				return err
-			}
+	for rest := logs; len(rest) > 0; {
+		free := ck.freeSlots()
+		if len(free) == 0 {
+			return fmt.Errorf("%w: %d logs can neither be synced nor copied", hansard.ErrFailed, peers.MarkSlots)
 		}
-		return nil
+		if rest, err = ck.syncAtOnce(rest, free, marks); err != nil {
+			return err
+		}
 	}
-	// Several at once: they share the file system's own commits.
-	var wg sync.WaitGroup
-	work := make(chan openedForSync)
-	errs := make([]error, markSlots)
-	for slot := range markSlots {
-		wg.Go(func() {
-			for l := range work {
-				if errs[slot] == nil {
-					errs[slot] = s.syncLog(slot, l, marks)
-				}
-			}
-		})
-	}
+	return nil
+}
+
+// syncAtOnce syncs logs, several at once: they share the file system's own commits. One
+// goroutine per mark, so that whenever this process dies every sync under way is marked.
+// A mark whose log became suspect stays as it is: the logs that were to use it are rest.
+func (ck *checkpoints) syncAtOnce(logs []openedForSync, slots []int, marks map[uint64]bool) (rest []openedForSync, err error) {
+	var mu sync.Mutex // guards rest and err
+	work := make(chan openedForSync, len(logs))
 	for _, l := range logs {
 		work <- l
 	}
 	close(work)
+	worker := func(slot int) {
+		failed := false
+		for l := range work {
+			if failed || ck.isSuspect(slot) {
+				mu.Lock()
+				rest = append(rest, l)
+				mu.Unlock()
+				continue
+			}
+			if syncErr := ck.syncLog(slot, l, marks); syncErr != nil {
+				failed = true
+				mu.Lock()
+				err = errors.Join(err, syncErr)
+				mu.Unlock()
+			}
+		}
+	}
+	if ck.cfg.inline {
+		worker(slots[0])
+		return rest, err
+	}
+	var wg sync.WaitGroup
+	for _, slot := range slots {
+		wg.Go(func() { worker(slot) })
+	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return rest, err
 }
 
-func (s *Store) syncLog(slot int, l openedForSync, marks map[uint64]bool) error {
-	mark := markOf(l.name)
-	if err := s.inst.mark(slot, mark); err != nil {
+// freeSlots are the marks that no suspect log keeps.
+func (ck *checkpoints) freeSlots() (free []int) {
+	for slot := range peers.MarkSlots {
+		if !ck.isSuspect(slot) {
+			free = append(free, slot)
+		}
+	}
+	return free
+}
+
+// isSuspect tells whether a mark belongs to a log that must be copied.
+func (ck *checkpoints) isSuspect(slot int) bool {
+	ck.suspectMu.Lock()
+	defer ck.suspectMu.Unlock()
+	return ck.suspects[slot] != ""
+}
+
+// syncLog makes one log durable: mark, fdatasync, and a copy in its place if the sync
+// failed or somebody else marked the log (rules CheckpointMark, LogCopyAfterEIO; planted
+// bug "log not copied"). The mark says to whoever comes after us that an error may have
+// been reported to us alone; so it is set before the sync, and stays if the copy fails.
+func (ck *checkpoints) syncLog(slot int, l openedForSync, marks map[uint64]bool) error {
+	mark := peers.MarkOf(l.name)
+	if err := ck.leases.Instance().Mark(slot, mark); err != nil {
 		return err
 	}
-	if failed := l.f.Datasync() != nil || marks[mark]; failed && !s.planted(plantNoCopy) {
-		if err := s.copyLogLocked(l.name); err != nil {
-			s.suspect(slot, l.name)
+	if failed := l.f.Datasync() != nil || marks[mark]; failed {
+		if kept, err := ck.copyUnderLock(l.name); kept || err != nil {
+			ck.suspect(slot, l.name)
 			return err // the mark stays
 		}
 	}
-	return s.inst.mark(slot, 0)
+	return ck.leases.Instance().Mark(slot, 0)
 }
 
-// suspect remembers a log that must be copied before anything else.
-func (s *Store) suspect(slot int, name string) {
-	s.suspectMu.Lock()
-	defer s.suspectMu.Unlock()
-	if s.suspects == nil {
-		s.suspects = map[int]string{}
+// suspect remembers a log that must be copied before any sync of it is believed.
+func (ck *checkpoints) suspect(slot int, name string) {
+	ck.suspectMu.Lock()
+	defer ck.suspectMu.Unlock()
+	if ck.suspects == nil {
+		ck.suspects = map[int]string{}
 	}
-	s.suspects[slot] = name
+	ck.suspects[slot] = name
 }
 
-// suspicious tells whether there are such logs. Then this process's marks must
-// outlive it: whoever syncs one of them next is told of nothing.
-func (s *Store) suspicious() bool {
-	s.suspectMu.Lock()
-	defer s.suspectMu.Unlock()
-	return len(s.suspects) > 0
+// acquit forgets a suspect that was copied.
+func (ck *checkpoints) acquit(slot int) {
+	ck.suspectMu.Lock()
+	defer ck.suspectMu.Unlock()
+	delete(ck.suspects, slot)
 }
 
-func (s *Store) copyLogLocked(name string) error {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockCaughtUp(); err != nil {
-		return err
-	}
-	defer s.unlockW()
-	sess := s.cached(name)
-	if _, err := s.openLog(sess, false); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	return s.copyLog(sess)
+// allSuspects is a copy: acquit changes the map while the caller goes over it.
+func (ck *checkpoints) allSuspects() map[int]string {
+	ck.suspectMu.Lock()
+	defer ck.suspectMu.Unlock()
+	return maps.Clone(ck.suspects)
 }
 
-// copyLog replaces a log by a copy, under write.lock: after a failed sync the
-// old file's pages can't be believed, and writing them again was not enough on
-// every file system. What the ring has is taken from the ring.
-func (s *Store) copyLog(sess *session) error {
-	slots, _, best, err := readSlots(s.ring.f)
-	if err != nil || best < 0 {
-		return errors.Join(err, errors.New("copy log: the journal has no valid slot"))
-	}
-	sl := slots[durableSlot(slots, best, &s.w)]
-	entries, _, _, err := s.ring.scan(sl.start, sl.startChain, s.w.applied)
+// suspicious tells whether there are suspects. Then this process's marks must outlive it
+// (leave keeps its instance file): the kernel reports the failure to no later descriptor
+// (TestSuspectOutlives).
+func (ck *checkpoints) suspicious() bool {
+	ck.suspectMu.Lock()
+	defer ck.suspectMu.Unlock()
+	return len(ck.suspects) > 0
+}
+
+// copyUnderLock replaces a log by a copy. kept: it can't be copied, because of the log
+// itself, and what the ring has for it was set aside instead. Then the log stays suspect,
+// with its mark: a later sync of it says nothing, and only a copy may be believed.
+func (ck *checkpoints) copyUnderLock(name string) (kept bool, err error) {
+	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
-		return err
+		return false, err
 	}
-	return s.replaceByCopy(sess, entries)
+	defer l.unlock()
+	sess := l.logs.cached(name)
+	_, err = l.logs.openLog(sess, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = l.copyLog(sess)
+	}
+	var bad *badLog
+	if !errors.As(err, &bad) && !isForeign(err) {
+		return false, err
+	}
+	entries, readErr := l.appliedEntries()
+	if readErr != nil {
+		return false, errors.Join(err, readErr)
+	}
+	return true, l.keepInstead(name, entries, err)
 }
 
-// replaceByCopy does the copying.
-func (s *Store) replaceByCopy(sess *session, entries []*entry) (err error) {
+// copyLog replaces a log by a copy, under write.lock: after a failed sync the old file's
+// pages can't be believed, and writing them again in place was not enough for a growing
+// file on ext4. This waits for the disk under write.lock, which only errors justify.
+func (l *locked) copyLog(sess *session) error {
+	entries, err := l.appliedEntries()
+	if err != nil {
+		return fmt.Errorf("copy log: %w", err)
+	}
+	return l.logs.replaceByCopy(sess, entries)
+}
+
+// badLog is why a log can't be copied, where the log itself is the reason and not the disk
+// as a whole: a bad sector, another user's file.
+type badLog struct{ cause error }
+
+func (b *badLog) Error() string { return "copy log: " + b.cause.Error() }
+func (b *badLog) Unwrap() error { return b.cause }
+
+// keepInstead sets aside what the ring has for a log that can't be synced nor copied, so
+// that its space may be used again: one bad log must not fill the ring and stop every
+// other session. What is before the ring's start was made durable by earlier checkpoints.
+// The lines are put back when the log can be read again (mend.go), or go into a repair.
+func (l *locked) keepInstead(name string, entries []*journal.Entry, cause error) error {
+	for _, e := range entries {
+		if e.Name != name {
+			continue
+		}
+		if err := l.asides.setAside(e, couldNot(cause)); err != nil {
+			return err // the disk as a whole, then
+		}
+		l.w.Flags |= peers.FlagAside
+	}
+	if sess := l.logs.sessions[name]; sess != nil {
+		sess.closeLog()
+		sess.forget()
+	}
+	return nil
+}
+
+// replaceByCopy does the copying: a temporary file, synced, renamed over the log,
+// directory synced. If it dies before the rename the old log is there and the next first
+// open removes the temporary file. Lines that the ring still has and the old file lost go
+// into the copy (rule CopyFromRing).
+func (ol *logs) replaceByCopy(sess *session, entries []*journal.Entry) (err error) {
 	size, err := sess.f.Size()
 	if err != nil {
 		return err
 	}
-	tmp := fmt.Sprintf("log.%016x.tmp", s.cfg.random())
-	f, err := s.fs.Open(tmp, vfs.Create|vfs.Exclusive)
+	tmp := fmt.Sprintf("log.%016x.tmp", ol.cfg.random())
+	f, err := ol.fs.Open(tmp, vfs.Create|vfs.Exclusive)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())
 		if err != nil {
-			_ = s.fs.Remove(tmp)
+			_ = ol.fs.Remove(tmp)
 		}
 	}()
 	if err := copyBytes(f, sess.f, size); err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if e.name == sess.name && e.end() <= s.w.applied && e.off+int64(len(e.bytes)) <= size && s.lostPages(sess.f, e) {
-			if err := writeLog(f, e.bytes, e.off); err != nil {
+		if e.Name == sess.name && e.Offset+int64(len(e.Lines)) <= size && ol.lostPages(sess.f, e) {
+			if err := writeLog(f, e.Lines, e.Offset); err != nil {
 				return err
 			}
 		}
 	}
+	// Before the rename: a name that leads to a file without its content is failure 23.
 	if err := f.Datasync(); err != nil {
 		return err
 	}
-	if err := s.fs.Rename(tmp, logPath(sess.name)); err != nil {
+	if err := ol.fs.Rename(tmp, sessionlog.Path(sess.name)); err != nil {
 		return err
 	}
+	// Of the old file. Whoever writes to this log next opens the new one; other processes
+	// compare the inode (rule LogInode).
 	sess.closeLog()
-	return s.fs.SyncDir(sessionsDir)
+	return ol.fs.SyncDir(sessionlog.Dir)
 }
 
-// lostPages tells whether a log has, where an entry was written, its bytes with
-// runs of NUL in them: pages that the disk lost. Other content is somebody's.
-func (s *Store) lostPages(f vfs.File, e *entry) bool {
-	there := make([]byte, len(e.bytes))
-	if _, err := f.ReadAt(there, e.off); err != nil && err != io.EOF {
-		return true // unreadable: the ring knows better
+// lostPages tells whether a log has an entry's bytes where it was written, whole or with
+// NULs in them: pages that the disk lost. Other content is somebody's and is copied as it
+// is.
+func (ol *logs) lostPages(f vfs.File, e *journal.Entry) bool {
+	there := make([]byte, len(e.Lines))
+	if _, err := f.ReadAt(there, e.Offset); err != nil && err != io.EOF {
+		return true // unreadable: the ring has the bytes
 	}
-	return onlyNULsDiffer(there, e.bytes)
+	return onlyNULsDiffer(there, e.Lines)
 }
 
+// copyBytes copies the first size bytes, a megabyte at a time.
 func copyBytes(dst, src vfs.File, size int64) error {
 	buf := make([]byte, min(size, 1<<20))
 	for at := int64(0); at < size; {
 		n := min(int64(len(buf)), size-at)
 		if _, err := src.ReadAt(buf[:n], at); err != nil && err != io.EOF {
-			return err
+			return &badLog{err}
 		}
 		if _, err := dst.WriteAt(buf[:n], at); err != nil {
 			return err
@@ -350,57 +576,72 @@ func copyBytes(dst, src vfs.File, size int64) error {
 	return nil
 }
 
-// writeStart writes the slot with the new start, into the place of the one that
-// is not known to be durable. 0 is nothing to do.
-func (s *Store) writeStart(c *checkpointing) (hseq uint64, err error) {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockCaughtUp(); err != nil {
+// writeStart writes the slot with the new start, into the place of the one that is not
+// known to be durable (S2, rules SlotChoice, SlotUnderLock): if the power fails while it
+// is written, the other one is whole. It returns the slot's number; 0 is nothing to do.
+// Nothing is free yet.
+func (ck *checkpoints) writeStart(c *checkpointing) (hseq uint64, err error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
 		return 0, err
 	}
-	defer s.unlockW()
-	if s.ring != c.ring || s.w.start >= c.upTo {
-		return 0, nil // the ring was replaced, or somebody was quicker
+	defer l.unlock()
+	// Compared again, because others had write.lock since beginCheckpoint.
+	if l.ring != c.ring || l.w.Start >= c.upTo {
+		return 0, nil // the ring was replaced, or another checkpoint was faster
 	}
-	slots, _, best, err := readSlots(s.ring.f)
+	// The ring may have the only copy of what these logs lost.
+	if len(c.lost) > 0 {
+		if err := l.keepLost(c.lost...); err != nil {
+			return 0, err
+		}
+	}
+	slots, _, best, err := journal.ReadSlots(l.ring.File)
 	if err != nil {
 		return 0, err
 	}
 	if best < 0 {
-		return 0, s.rotate(s.ring.size)
+		return 0, l.rotate(l.ring.Size)
 	}
-	keep := durableSlot(slots, best, &s.w)
+	keep := journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)
 	sl := slots[keep]
-	sl.epoch, sl.hseq = s.w.epoch, slots[best].hseq+1
-	sl.start, sl.startChain = c.upTo, c.chain
-	return sl.hseq, s.ring.writeSlot(1-keep, &sl)
+	sl.Epoch, sl.HSeq = l.w.Epoch, slots[best].HSeq+1
+	sl.Start, sl.StartChain = c.upTo, c.chain
+	return sl.HSeq, l.ring.WriteSlot(1-keep, &sl)
 }
 
-func (s *Store) syncRing(r *ring) error {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	if err := s.datasync(r); err != nil {
-		// With a new ring nothing is wrong, and nothing is freed yet.
-		return s.replaceRing(r, err)
+// syncRing makes the ring durable for a checkpoint. After a failed sync the ring is
+// replaced: nil then means that there is a sound one, where the start has not moved;
+// publishStart finds another ring and does nothing.
+func (sy *syncer) syncRing(r *journal.Ring) error {
+	sy.syncMu.Lock()
+	defer sy.syncMu.Unlock()
+	if err := sy.datasync(r); err != nil {
+		return sy.replaceRing(r, err)
 	}
 	return nil
 }
 
-// publishStart frees the space, if the slot we synced is still there.
-func (s *Store) publishStart(c *checkpointing, hseq uint64) error {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockW(); err != nil {
+// publishStart frees the space, if the slot that was synced is still there (rule
+// SlotStillMine). start never goes back (rule CheckpointNeverBack): a checkpoint that was
+// stopped for a while must not take back a later one's. With it go the instance files of
+// dead processes whose marks this checkpoint took care of.
+func (ck *checkpoints) publishStart(c *checkpointing, hseq uint64) error {
+	l, err := ck.lock.lock()
+	if err != nil {
 		return err
 	}
-	defer s.unlockW()
-	if s.ring != c.ring {
+	defer l.unlock()
+	if l.ring != c.ring {
 		return nil
 	}
-	slots, _, best, err := readSlots(s.ring.f)
-	if err != nil || best < 0 || slots[best].hseq != hseq {
+	slots, _, best, err := journal.ReadSlots(l.ring.File)
+	if err != nil || best < 0 || slots[best].HSeq != hseq {
+		// If the newest slot is another's, ours was overwritten before or after our sync,
+		// and only its writer knows whether that one is durable.
 		return err // a later checkpoint overwrote it and will publish its own
 	}
-	s.w.start = max(s.w.start, c.upTo)
-	return s.removeDead(c.seen)
+	l.w.Start = max(l.w.Start, c.upTo)
+	l.measures.checkpoints.Add(1)
+	return peers.RemoveDead(l.fs, l.inst, c.seen)
 }

@@ -6,85 +6,162 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// group is what one commit writes.
+// The commit: how the requests of one process become lines in logs and answers. One
+// goroutine per process runs it at a time, the leader of queue.go, so nothing here needs
+// a lock of its own. A group goes
+//
+//	lockWithRoom   write.lock, caught up, with room in the ring and on the disk
+//	writeGroup     plan (plan.go), lay out, one write to the ring, unlock
+//	syncTo         one fdatasync for the group (lock.go)
+//	confirm        the logs have it (apply.go), or the answers are void
+//	finishGroup    answers
+//
+// One line divides the ways to fail. Before the first byte in the ring an error means
+// "not stored", and everything that can run out is checked before it. After it there is
+// only "stored" or ErrUnknown (rule UnknownAfterWrite): the next process to take
+// write.lock adopts a complete entry, and a caller that was told "not stored" would store
+// it twice.
+
+// committer takes requests through the commit. Its queue has a mutex; the rest belongs to
+// the leader, and the parts it points to say themselves how they are guarded.
+type committer struct {
+	*process
+	lock        *writeLock
+	syncer      *syncer
+	checkpoints *checkpoints
+	reader      *reader
+	asides      *asides
+	checks      *checks
+	keyring     *keyring
+	queue       queue
+}
+
+// group is what one commit writes: the requests that are answered when it is durable and
+// in the logs, and the entries that carry their lines. It is made under write.lock and
+// finished without it, when another process may already have replaced ring and ctl: so it
+// names its own, and holds them.
 type group struct {
-	ring     *ring
-	ctl      *control
+	ring     *journal.Ring
+	ctl      *peers.Control
 	requests []*request
-	entries  []*entry
+	entries  []*journal.Entry
 	end      uint64 // of its last entry, or of the newest entry an answer rests on
 }
 
-// commitGroup takes what waits through the commit: under write.lock the checks,
-// the seqs and one write to the ring; then one sync; then the logs; and only
-// then the answers. Every other order shows or promises what a power cut can
-// take back.
-func (s *Store) commitGroup() (answered int) {
-	g := s.writeGroup()
+// hold keeps the ring and the control file open while the group uses them outside
+// write.lock: a rotation by another goroutine of this process would close the descriptor
+// that is about to be synced.
+func (g *group) hold() {
+	g.ring.Hold()
+	g.ctl.Hold()
+}
+
+// letGo undoes hold; the last user of a replaced file closes it.
+func (g *group) letGo() {
+	g.ring.LetGo()
+	g.ctl.LetGo()
+}
+
+// commitGroup commits what is queued: under write.lock the checks, the seqs and one write
+// to the ring; then one sync; then the logs; and only then the answers (J1, rule
+// SyncBeforeApply). Any other order shows or promises what a power cut can take back; the
+// planted bugs "log before sync" and "no sync" are such orders. It returns how many
+// requests were answered after the sync, which tells the leader how many may come back.
+func (cm *committer) commitGroup() (answered int) {
+	g := cm.writeGroup()
 	if g == nil {
 		return 0
 	}
-	covered, err := s.syncTo(g.ring, g.ctl, g.end)
+	cm.finishGroup(g)
+	return len(g.requests)
+}
+
+// finishGroup makes a written group durable, sees to it that the logs have it, and
+// answers its requests. Refused and replayed requests wait here like the others (rules
+// ReplayWaits, RefusalWaits): "conflict" or "replayed" rests on lines that a cut could
+// still take away.
+func (cm *committer) finishGroup(g *group) {
+	defer g.letGo()
+	covered, err := cm.syncer.syncTo(g.ring, g.ctl, g.end)
 	lookAside := false
 	if err == nil {
-		lookAside, err = s.confirm(g, covered)
+		lookAside, err = cm.confirm(g, covered)
 	}
+	err = cm.explain(err)
+	// Read once for the group, and only if a flag in control says that anything was set
+	// aside in this epoch: otherwise every answer would cost a directory scan.
 	var aside map[string]bool
 	if lookAside {
-		aside = s.allAsides()
+		if aside, err = cm.asides.allAsides(); err != nil {
+			err = cm.explain(err) // whose lines are not in their logs can't be told
+		}
 	}
+	// Also after an error: the lines may be in the logs all the same, and a wake-up is
+	// only a hint to look.
 	for _, e := range g.entries {
-		s.waiters.wake(e.name)
+		cm.waiters.wake(e.Name)
 	}
 	for _, r := range g.requests {
 		switch {
 		case err != nil:
 			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, err))
-		case r.err == nil && aside[r.name]:
-			// Its log was changed by somebody else after it was looked at: it is
-			// durable, but nobody who reads the session gets to see it.
-			d := damagedAt(r.id, 0, "somebody else changed the log at that moment; what was to be written to it is in %s", asideDir)
-			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, d))
+		case r.void != nil:
+			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, r.void))
+		case aside[r.name] && !errors.Is(r.err, hansard.ErrDamaged):
+			// What it stored, or the lines it was refused or replayed for, are durable
+			// but not in the log: the log was modified from outside after it was looked
+			// at, or could not be written. No reader of the session sees them, so neither
+			// "stored" nor "conflict" would be true (TestAsideIsNotStored,
+			// TestRefusalRestsOnAside).
+			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, cm.asides.asideError(r.name, r.id)))
 		default:
 			r.answer(r.receipt, r.err)
 		}
 	}
-	return len(g.requests)
 }
 
-// writeGroup writes the next group to the ring and answers those whose outcome
-// does not depend on it. It returns nil when nobody is left to wait.
-func (s *Store) writeGroup() *group {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	limit, err := s.lockWithRoom()
+// writeGroup writes the next group to the ring and answers the requests whose outcome
+// does not depend on it. It returns nil if no request is left to wait for the sync. The
+// caller finishes the group, which holds its ring and control file.
+func (cm *committer) writeGroup() *group {
+	l, limit, err := cm.lockWithRoom()
 	if err != nil {
-		s.queue.fail(s.writeError("write", err))
+		// Nothing was written: everybody in the queue gets a definite error and may
+		// retry.
+		cm.queue.fail(cm.writeError("write", err))
 		return nil
 	}
-	defer s.unlockW()
-	requests := s.queue.take(limit)
+	defer l.unlock()
+	// From here on a caller whose context ends gets ErrUnknown, no longer "not stored".
+	requests := cm.queue.take(limit)
 	if len(requests) == 0 {
 		return nil
 	}
-	g := &group{ring: s.ring, ctl: s.ctl}
-	p := plan{store: s, now: s.cfg.now(), snapBytes: int(s.ring.share())}
-	p.stamp = p.now.Format(timeLayout)
+	g := &group{ring: l.ring, ctl: l.ctl}
+	g.hold()
+	p := plan{store: l, now: l.cfg.now(), snapBytes: int(l.ring.Share())}
+	p.stamp = p.now.Format(sessionlog.TimeLayout)
 	p.measure(requests)
 	for _, r := range requests {
 		p.add(r)
 	}
-	g.entries, err = s.writeEntries(p.touched)
+	g.entries, err = l.writeEntries(p.touched)
 	if err == nil && p.probed && len(g.entries) == 0 {
-		err = s.writeProbe()
+		err = l.writeProbe()
 	}
 	if err != nil {
-		// Part of it may be in the ring, and the next to look may find it
-		// whole. The caches expected it: they are void.
-		s.dropCaches()
+		// Any part of it may be in the ring. Entries that are whole are adopted by
+		// whoever takes the lock next, us included; the first one that is torn ends what
+		// is valid and is overwritten. The caches already count the lines of all of them:
+		// they are void.
+		l.dropCaches()
 	}
+	// The lines are in the ring, or nobody knows: in neither case a draft any more.
 	for _, sess := range p.touched {
 		sess.draft = nil
 	}
@@ -96,186 +173,221 @@ func (s *Store) writeGroup() *group {
 			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, err))
 		default:
 			if r.dep == restsOnGroup {
-				r.dep = s.w.written
+				r.dep = l.w.Written
 			}
 			g.end = max(g.end, r.dep)
 			g.requests = append(g.requests, r)
 		}
 	}
 	if len(g.requests) == 0 {
+		g.letGo()
 		return nil
 	}
 	return g
 }
 
-// lockWithRoom takes write.lock, finishes what others left, and makes sure that
-// whatever can fail for lack of room fails now: after the first byte in the
-// ring there is no "not stored". limit is the size of the next group.
-func (s *Store) lockWithRoom() (limit int, err error) {
-	for try := 0; ; try++ {
-		if err := s.lockCaughtUp(); err != nil {
-			return 0, err
+// lockWithRoom takes write.lock, finishes what others left, and makes sure that whatever
+// can fail for lack of room fails now: after the first byte in the ring there is no "not
+// stored". limit is the size of the next group in bytes. On error write.lock is not held.
+//
+// Room is made outside the lock, so by the time the lock is taken again others may have
+// used it: hence the loop, and BusyError when they always win.
+func (cm *committer) lockWithRoom() (l *locked, limit int, err error) {
+	for try := 0; try <= 20; try++ {
+		l, err := cm.lock.lockCaughtUp()
+		if err != nil {
+			return nil, 0, err
 		}
-		if s.w.flags&wFlagFailed != 0 {
-			// Whatever was wrong may be over.
-			if err := s.rotate(s.ring.size); err != nil {
-				s.unlockW()
-				return 0, fmt.Errorf("%w: %w", hansard.ErrFailed, err)
-			}
-			// The caches went with the old ring: without this its entries
-			// would not be seen, and their seqs given again.
-			if !s.planted(plantNoCatchup) {
-				err = s.catchup()
-			}
-			if err != nil {
-				s.unlockW()
-				return 0, err
-			}
+		limit, full, err := cm.roomFor(l)
+		if err == nil && full == nil && limit > 0 {
+			return l, limit, nil
 		}
-		limit = int(s.ring.share())
-		need := uint64(s.queue.need(limit))
-		if err := s.checkDisk(need); err != nil {
-			s.unlockW()
-			return 0, err
+		l.unlock()
+		if err == nil && full != nil {
+			err = cm.makeRoom(full)
 		}
-		// Twice, because an entry that does not fit before the end of the
-		// ring leaves as much unused; snapshots; and a share stays free.
-		worst := 2*(need+s.ring.share()) + s.ring.share()
-		switch {
-		case s.w.written-s.w.start+worst <= s.ring.size:
-			if s.w.written-s.w.start > s.ring.size*5/8 {
-				s.kickCheckpoint()
-			}
-			return limit, nil
-		case s.w.written == s.w.start:
-			larger := s.ring.size
-			for worst > larger {
-				larger *= 2
-			}
-			err := s.rotate(larger)
-			s.unlockW()
-			if err != nil {
-				return 0, s.writeError("make a larger journal", err)
-			}
-		case try > 20:
-			s.unlockW()
-			return 0, &hansard.BusyError{}
-		default:
-			end, r, ctl := s.w.written, s.ring, s.ctl
-			s.unlockW()
-			s.wmu.Unlock()
-			err := s.makeRoom(r, ctl, end)
-			s.wmu.Lock()
-			if err != nil {
-				return 0, err
-			}
+		if err != nil {
+			return nil, 0, err
 		}
 	}
+	return nil, 0, &hansard.BusyError{Own: "others fill the journal faster than it can be emptied"}
 }
 
-// checkDisk refuses a group that the logs may have no room for.
-func (s *Store) checkDisk(need uint64) error {
-	if now := time.Now(); s.cfg.inline || s.w.flags&wFlagNoSpace != 0 || now.Sub(s.freeAt) > freeFor || s.free < plentyFree {
-		free, err := s.fs.Free()
-		if err != nil {
-			return nil // unknown; the entry would wait in the ring
+// roomFor tells the size of the next group, under write.lock. A limit of 0 without full
+// means that the ring was just made larger: look again. full is what has to leave the
+// ring first; it is held, and makeRoom lets it go.
+func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
+	if l.w.Flags&peers.FlagFailed != 0 {
+		// An earlier rotation failed. The next writer tries again, so that a store
+		// recovers from a disk that was full or ill for a while without a restart
+		// (invariant 18).
+		if err := l.rotate(l.ring.Size); err != nil {
+			return 0, nil, fmt.Errorf("%w: %w", hansard.ErrFailed, err)
 		}
-		s.free, s.freeAt = free, now
+		// The rotation dropped the caches, and what was in the ring is pending again.
+		// Without this its seqs would be assigned a second time (planted bug "late
+		// rotation not caught up with", TestRotateCatchesUp).
+		if err := l.catchup(); err != nil {
+			return 0, nil, err
+		}
 	}
-	free := s.free
-	for _, e := range s.pending {
-		need += uint64(len(e.bytes))
+	limit = int(l.ring.Share())
+	need := uint64(cm.queue.need(limit))
+	if err := l.checkDisk(need); err != nil {
+		return 0, nil, err
 	}
-	if s.w.flags&wFlagNoSpace != 0 || free < need+64<<10 {
+	// What the requests need, and a share for snapshots, which are not in their sizes.
+	// Twice, because an entry that does not fit before the end of the ring leaves up to
+	// its own length unused there. And a share always stays free.
+	worst := 2*(need+l.ring.Share()) + l.ring.Share()
+	inUse := l.w.Written - l.w.Start
+	switch {
+	case inUse+worst <= l.ring.Size:
+		if inUse > l.ring.Size*5/8 {
+			cm.checkpoints.kickCheckpoint()
+		}
+		// No more than was counted: who queues up from now on may not fit any more.
+		return max(1, int(need)), nil, nil
+	case inUse == 0:
+		// The ring is empty and still too small: one batch needs more than a ring has. It
+		// gets a larger one; shrink (rotate.go) goes back to the usual size later.
+		larger := l.ring.Size
+		for worst > larger {
+			larger *= 2
+		}
+		if err := l.rotate(larger); err != nil {
+			return 0, nil, cm.writeError("make a larger journal", err)
+		}
+		return 0, nil, nil
+	}
+	// A full ring is synced and applied before the checkpoint (rule FullRingSyncs): a
+	// checkpoint frees only what was applied, and what is not durable is never applied.
+	full = &group{ring: l.ring, ctl: l.ctl, end: l.w.Written}
+	full.hold()
+	return 0, full, nil
+}
+
+// checkDisk refuses a group that the logs may have no room for, under write.lock. The
+// ring has its space already: without this check a full disk would be noticed only after
+// the entries are durable, when it is too late to say "not stored". pending counts as
+// well: it needs room in the logs first.
+func (l *locked) checkDisk(need uint64) error {
+	if now := time.Now(); l.cfg.inline || l.w.Flags&peers.FlagNoSpace != 0 || now.Sub(l.freeAt) > freeFor || l.free < plentyFree {
+		free, err := l.fs.Free()
+		if err != nil {
+			return nil // unknown; in the worst case entries wait in the ring
+		}
+		l.free, l.freeAt = free, now
+	}
+	free := l.free
+	need += l.logs.pending.bytes()
+	if l.w.Flags&peers.FlagNoSpace != 0 || free < need+64<<10 {
 		return fmt.Errorf("%w: the disk of the store is full", hansard.ErrNoSpace)
 	}
 	return nil
 }
 
-// A disk with plenty of room is not asked again for a moment: if it fills up
-// that quickly, entries wait in the ring.
+// plentyFree and freeFor keep statfs out of most commits: a disk with this much room is
+// not asked again for a moment. If it fills up faster than that nothing is lost; entries
+// wait in the ring, with FlagNoSpace.
 const (
 	plentyFree = 1 << 30
 	freeFor    = 50 * time.Millisecond
 )
 
+// confirmTries and confirmPause bound the patience of confirm: about half a millisecond,
+// then it takes write.lock after all.
 const (
 	confirmTries = 8
 	confirmPause = 60 * time.Microsecond
 )
 
-// makeRoom gets the ring's entries into the logs, durably, so that their space
-// can be used again.
-func (s *Store) makeRoom(r *ring, ctl *control, end uint64) error {
-	if _, err := s.syncTo(r, ctl, end); err != nil {
-		return s.writeError("make room in the journal", err)
+// makeRoom gets the ring's entries into the logs, durably, so that their space can be
+// used again: sync, apply (which lockCaughtUp does), checkpoint. The caller does not hold
+// write.lock. The checkpoint is urgent: the holder of check.lock may be stopped, and a
+// full ring must not wait for it.
+func (cm *committer) makeRoom(full *group) error {
+	defer full.letGo()
+	if _, err := cm.syncer.syncTo(full.ring, full.ctl, full.end); err != nil {
+		return cm.writeError("make room in the journal", err)
 	}
-	s.wmu.Lock()
-	err := s.lockCaughtUp()
+	l, err := cm.lock.lockCaughtUp()
 	if err == nil {
-		s.unlockW()
-	}
-	s.wmu.Unlock()
-	if err == nil {
-		err = s.checkpoint(true)
+		l.unlock()
+		err = cm.checkpoints.checkpoint(true)
 	}
 	if err != nil {
-		return s.writeError("make room in the journal", err)
+		return cm.writeError("make room in the journal", err)
 	}
 	return nil
 }
 
-// writeError types an error for a caller of whom nothing was stored.
-func (s *Store) writeError(doing string, err error) error {
+// writeError types an error for a caller whose request was not stored. It must never be
+// used after the first byte in the ring.
+func (p *process) writeError(doing string, err error) error {
 	switch {
 	case errors.Is(err, hansard.ErrClosed), errors.Is(err, hansard.ErrBusy), errors.Is(err, hansard.ErrNoSpace):
 		return err
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %s: %w", hansard.ErrNoSpace, doing, err)
 	}
-	return fmt.Errorf("%s: %w", doing, err)
+	return fmt.Errorf("%s: %w", doing, p.explain(err))
 }
 
-// writeEntries lays the drafts of the touched sessions out in the ring, one
-// entry each, and writes them.
-func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
-	pos, chain := s.w.written, s.w.tailChain
+// writeEntries lays the drafts of the touched sessions out in the ring, one entry each,
+// and writes them: with one write, or two where the group goes around the end of the
+// ring. The caller holds write.lock and has made sure of the room.
+//
+// On success the published end and this process's cursor stand behind the entries, and
+// they are pending. On error neither moved, and the caller has to drop the caches.
+func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err error) {
+	pos, chain := l.w.Written, l.w.TailChain
 	begin := pos
-	buf := s.ringBuf[:0]
+	buf := l.ringBuf[:0]
 	defer func() {
 		if cap(buf) <= 4<<20 {
-			s.ringBuf = buf // the next group writes into the same memory
+			l.ringBuf = buf // the next group writes into the same memory
 		}
 	}()
-	flush := func() error { // what is before the end of the ring
+	// flush writes what was laid out so far, which does not go around the end of the
+	// ring.
+	flush := func() error {
 		if len(buf) == 0 {
 			return nil
 		}
-		if _, err := s.ring.f.WriteAt(buf, s.ring.at(begin)); err != nil {
+		if _, err := l.ring.File.WriteAt(buf, l.ring.At(begin)); err != nil {
 			return fmt.Errorf("write journal: %w", err)
 		}
 		return nil
 	}
-	put := func(e *entry) {
-		e.pos, e.prev, e.epoch, e.dhint = pos, chain, s.ring.epoch, s.lim
-		buf = e.appendTo(buf, s.ring.salt)
-		pos, chain = e.end(), e.chain()
+	// put gives an entry its place in the chain (rule Chain) and what was durable when it
+	// was written (rule DurableHint): recovery takes an entry behind the end that knew of
+	// more being durable for proof of damage, not for the end of the ring (E4).
+	put := func(e *journal.Entry) {
+		e.Pos, e.Prev, e.Epoch, e.DurableHint = pos, chain, l.ring.Epoch, l.lim
+		buf = e.AppendTo(buf, l.ring.Salt)
+		pos, chain = e.End(), e.Chain()
 	}
 	for _, sess := range touched {
 		d := sess.draft
-		e := &entry{kind: kindData, uid: sess.uid, off: d.off, lprev: d.lprev, lcrc: sess.crc,
-			last: uint64(sess.seq), metaAt: sess.metaAt, turnAt: sess.turnAt, del: sess.deleted, name: sess.name, bytes: d.bytes}
-		left := s.ring.size - pos%s.ring.size
-		padded := left < e.length()
+		e := &journal.Entry{Kind: journal.KindData, UID: sess.uid, Offset: d.off, LinePrev: d.lprev, LineCRC: sess.crc,
+			LastSeq: uint64(sess.seq), MetaAt: sess.metaAt, TurnAt: sess.turnAt, Deletes: sess.deleted, Name: sess.name, Lines: d.bytes}
+		left := l.ring.Size - pos%l.ring.Size
+		// E2: an entry never straddles the end of the ring; padding fills the rest. Less
+		// room than a header takes is skipped without padding: a scan does the same
+		// (Ring.Place).
+		padded := left < e.Length()
 		if padded {
-			if left >= entryHeader {
-				put(&entry{kind: kindPad, padded: left - entryHeader})
+			if left >= journal.EntryHeader {
+				put(&journal.Entry{Kind: journal.KindPad, Padded: left - journal.EntryHeader})
 			}
-			pos = roundUp(pos, s.ring.size)
+			pos = journal.RoundUp(pos, l.ring.Size)
 		}
-		// From the end of the ring on, also when an entry just fills it, what
-		// comes goes to its beginning: one write does not go around.
-		if pos%s.ring.size == 0 && (padded || !s.planted(plantPastEnd)) {
+		// At the end of the ring the next entry goes to its beginning, also when the last
+		// one filled it exactly. One write does not go around: it would extend the file
+		// behind the ring (planted bug "written past the end of the ring",
+		// TestGroupReachesRingEnd).
+		if pos%l.ring.Size == 0 {
 			if err := flush(); err != nil {
 				return nil, err
 			}
@@ -287,48 +399,83 @@ func (s *Store) writeEntries(touched []*session) (entries []*entry, err error) {
 	if err := flush(); err != nil {
 		return nil, err
 	}
-	s.w.written, s.w.tailChain = pos, chain
-	s.cursor, s.cursorChain = pos, chain
-	for i, e := range entries {
-		s.note(e)
-		touched[i].waiting++
-		touched[i].waitEnd = e.end()
+	// Published by unlock. If we die before that, the next holder of write.lock finds the
+	// entries behind the old end and adopts them (J2).
+	l.w.Written, l.w.TailChain = pos, chain
+	l.cursor, l.cursorChain = pos, chain
+	for _, e := range entries {
+		l.note(e)
 	}
 	return entries, nil
 }
 
-// confirm makes sure that a synced group is in the logs. If another process's
-// sync covered it, that one is about to see to it: all of them queueing up for
-// the lock to find it done would cost more than a moment's patience. lookAside:
-// some of it may not be in its log, but set aside.
-func (s *Store) confirm(g *group, covered bool) (lookAside bool, err error) {
+// confirm makes sure that a synced group is in the logs, and marks the requests whose
+// answers rest on lines that are not there. lookAside: something was set aside in this
+// epoch, perhaps lines of this group. An error leaves every outcome of the group unknown.
+//
+// If another process's sync covered the group, that process is about to apply it too: a
+// moment's patience costs less than everybody queueing for write.lock only to find it
+// done.
+func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error) {
 	for try := 0; ; try++ {
-		if w, _, ok := g.ctl.read(); ok && w.epoch == g.ring.epoch && w.applied >= g.end {
-			return w.flags&wFlagAside != 0, nil // another process did it for us
+		// Position and epoch from one read (rule EpochInWaits): after a rotation another
+		// entry may stand at this position.
+		if w, _, ok := g.ctl.Read(); ok && w.Epoch == g.ring.Epoch && w.Applied >= g.end {
+			return w.Flags&peers.FlagAside != 0, nil // another process did it for us
 		}
-		if !covered || s.cfg.inline || try == confirmTries {
+		if !covered || cm.cfg.inline || try == confirmTries {
 			break
 		}
 		time.Sleep(confirmPause)
 	}
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockCaughtUpAgain(true); err != nil {
+	// Without looking at the journal's inode: nothing is written to the ring here, and
+	// the epoch tells whether it was replaced (rule InodeAtFinish).
+	l, err := cm.lock.lockToCatchUp(false)
+	if err != nil {
 		return false, err
 	}
-	defer s.unlockW()
-	if s.ring.epoch == g.ring.epoch && s.w.applied >= g.end {
-		return s.w.flags&wFlagAside != 0, nil
+	defer l.unlock()
+	if l.ring.Epoch == g.ring.Epoch && l.w.Applied >= g.end {
+		return l.w.Flags&peers.FlagAside != 0, nil
 	}
-	if s.w.flags&wFlagNoSpace != 0 {
+	if l.w.Flags&peers.FlagNoSpace != 0 {
 		return false, errors.New("it is durable, but there is no space to show it in its log; it appears when there is")
 	}
-	// The ring was replaced on the way. What was in it is in the new one
-	// and in the logs, unless it was damaged: look.
+	// The ring was replaced meanwhile. What was in it is in the new one and in the logs,
+	// unless a failed sync took it away: then an answer that rests on it is void, whoever
+	// wrote the line (J8, failure 57).
+	lost := map[string]bool{}
 	for _, e := range g.entries {
-		if !s.inLog(e) {
-			return false, errors.New("the journal was replaced after an error of the disk")
+		lost[e.Name] = lost[e.Name] || !l.logs.inLog(e)
+	}
+	for _, r := range g.requests {
+		if lost[r.name] || !l.stands(r.name, r.rest) {
+			r.void = errReplaced
 		}
+		l.logs.cached(r.name).closeLog() // no descriptor may keep the bytes of a deleted session (W6)
 	}
 	return false, nil
+}
+
+// errReplaced is why an outcome is unknown after a rotation that lost entries.
+var errReplaced = errors.New("the journal was replaced after an error of the disk, and lost what this was decided from")
+
+// stands tells whether a line is in its log, under write.lock. Lines are chained, so if
+// it is there all lines before it are. Offset and uid are compared as well as the
+// checksum: 32 bits alone would match another line sooner or later. An error counts as
+// "not there": the outcome is unknown then, which is always a safe answer.
+func (l *locked) stands(name string, ref lineRef) bool {
+	if ref.end == 0 {
+		return true
+	}
+	sess := l.logs.cached(name)
+	if size, err := l.logs.openLog(sess, false); err != nil || size < ref.end {
+		return false
+	}
+	uid, err := sessionlog.ReadUID(sess.f)
+	if err != nil || uid != ref.uid {
+		return false
+	}
+	crc, err := sessionlog.CRCBefore(sess.f, ref.end)
+	return err == nil && crc == ref.crc
 }

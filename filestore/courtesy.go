@@ -9,44 +9,56 @@ import (
 	"time"
 
 	"hansard"
-	"hansard/internal/vfs"
+	"hansard/filestore/internal/peers"
 )
 
-// Who waits for a turn is served in order within a process. Between processes
-// there is courtesy: each announces for which sessions it waits and since when, and
-// who finds a turn free lets older waiters go first, for a moment. Nothing but
-// fairness depends on it: who gets the turn is decided in the commit.
+// Waiting for a turn. Within a process claimants are served FIFO (waitingLine). Between
+// processes there is courtesy: each announces in its instance file for which sessions it
+// waits and since when, and a process that finds a turn free lets older waiters go first,
+// for a moment. Nothing but fairness depends on it: who gets the turn is decided in the
+// commit (turnplan.go), and a lost announcement or a stopped waiter costs milliseconds.
 
 const (
-	// turnPoll is how often who is next looks whether the holder still lives: a
-	// death wakes nobody. Who waits long looks less often.
+	// turnPoll is how often the first in line looks whether the holder still lives: a
+	// death wakes nobody. The longer it waits the less often it looks, up to turnPollMax.
 	turnPoll    = 50 * time.Millisecond
 	turnPollMax = 250 * time.Millisecond
-	// turnPause is what is between two looks at least, in a session in which much
-	// happens.
+	// turnPause is the least time between two looks, in a session in which much happens:
+	// every event of it is a wake-up.
 	turnPause = 2 * time.Millisecond
-	// courtesyMax is how long a claimant lets others go first: a waiter that
-	// is stopped costs no more than this.
+	// courtesyMax is how long a claimant lets others go first: a waiter that is stopped
+	// costs no more than this.
 	courtesyMax = 100 * time.Millisecond
-	// courtesyPoll is how long it waits for each of them before it looks
-	// again, if nothing happens.
+	// courtesyPoll is how long it waits for each of them before it looks again, if
+	// nothing happens.
 	courtesyPoll = 4 * time.Millisecond
 )
 
-// claimant is one Acquire that waits.
+// turns waits for turns on behalf of Acquire. It decides nothing.
+type turns struct {
+	*process
+	committer *committer
+	reader    *reader
+	inLine    waitingLine
+}
+
+// claimant is one Acquire that waits. Its fields belong to the goroutine of that call,
+// except for first, which another claimant closes. Times are of this process's own clock.
 type claimant struct {
 	id    hansard.SessionID
 	name  string
 	claim *hansard.Claim
 	began time.Duration
-	// first is closed when everybody before it in this process is gone.
+	// first is closed, under the line's mutex, when everybody before it in this process
+	// is gone.
 	first chan struct{}
-	// ticket is how far the ring was written when the waiting began: who has a
-	// lower one waits for longer. announced: others can see it.
+	// ticket is how far the ring was written when the waiting began: a lower one has
+	// waited longer. A position, because clocks of processes can't be compared.
+	// announced: other processes can see it.
 	ticket    uint64
 	announced bool
-	// courteous is since when it lets others go first, 0: it does not, and
-	// ahead how many they are.
+	// courteous is since when it lets others go first, 0: it does not; ahead is how many
+	// they are.
 	courteous time.Duration
 	ahead     int
 	looked    time.Duration
@@ -55,15 +67,15 @@ type claimant struct {
 	woken     <-chan struct{}
 }
 
-// waitingLine is who waits for the turns of this process's sessions, in order.
+// waitingLine is who waits for the turns of sessions in this process, oldest first.
 type waitingLine struct {
 	mu sync.Mutex
 	m  map[string][]*claimant
 }
 
-// lineUp puts a claimant at the end of the line.
-func (s *Store) lineUp(w *claimant) {
-	l := &s.inLine
+// lineUp puts a claimant at the end of its session's line. The caller must call stepOut.
+func (ts *turns) lineUp(w *claimant) {
+	l := &ts.inLine
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.m == nil {
@@ -74,18 +86,19 @@ func (s *Store) lineUp(w *claimant) {
 	if len(l.m[w.name]) == 1 {
 		close(w.first)
 	}
-	w.ticket = s.ticket()
+	w.ticket = ts.ticket()
 }
 
-// stepOut takes a claimant out of the line.
-func (s *Store) stepOut(w *claimant) {
+// stepOut takes a claimant out of the line, whether it got the turn or gave up, and lets
+// the next one look.
+func (ts *turns) stepOut(w *claimant) {
 	if w.announced {
-		s.withdraw(w.name)
+		ts.leases.Withdraw(w.name)
 	}
 	if w.point != nil {
-		s.waiters.leave(s, w.name, w.point)
+		ts.waiters.leave(w.name, w.point)
 	}
-	l := &s.inLine
+	l := &ts.inLine
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rest := slices.DeleteFunc(l.m[w.name], func(o *claimant) bool { return o == w })
@@ -99,6 +112,7 @@ func (s *Store) stepOut(w *claimant) {
 	}
 }
 
+// isFirst tells whether nobody in this process came before.
 func (w *claimant) isFirst() bool {
 	select {
 	case <-w.first:
@@ -108,135 +122,81 @@ func (w *claimant) isFirst() bool {
 	}
 }
 
-// ticket is a number that grows with everything that is written.
-func (s *Store) ticket() uint64 {
-	f, err := s.fs.Open(controlName, vfs.ReadOnly)
-	if err != nil {
-		return math.MaxUint64 // behind everybody
-	}
-	defer f.Close()
-	w, _, ok := (&control{f: f}).read()
+// ticket is a number that grows with everything that is written, the same for all
+// processes.
+func (ts *turns) ticket() uint64 {
+	w, ok := peers.LookAtControl(ts.fs)
 	if !ok {
-		return math.MaxUint64
+		return math.MaxUint64 // control can't be read: after everybody else
 	}
-	return w.written
+	return w.Written
 }
 
-// othersFirst tells whether a turn that is to be had is left to somebody else:
-// who came before in this process, or for a moment who waits in another.
-func (s *Store) othersFirst(w *claimant) bool {
+// othersFirst tells whether a turn that is free is left to somebody else: to whoever came
+// before in this process, or for a moment to whoever has waited longer in another.
+func (ts *turns) othersFirst(w *claimant) bool {
 	if !w.isFirst() {
 		return true
 	}
-	now := s.cfg.mono()
+	now := ts.cfg.mono()
 	if w.courteous != 0 && now-w.courteous >= courtesyMax {
 		return false
 	}
 	if w.courteous == 0 && w.ahead > 1 {
-		// One of those who were ahead had the turn meanwhile, the others are
-		// still: not all have to look again at once.
+		// One of those that were ahead had the turn meanwhile, so one less is ahead now.
+		// Without this shortcut all waiting processes would read each other's files with
+		// every release.
 		w.ahead--
 		w.courteous = max(now, 1)
 		return true
 	}
-	w.ahead = s.olderWaiters(w)
+	w.ahead = ts.leases.OlderWaiters(w.name, w.ticket)
 	if w.ahead > 0 && w.courteous == 0 {
 		w.courteous = max(now, 1)
 	}
 	return w.ahead > 0
 }
 
-// olderWaiters counts the living processes that wait for the session since before
-// the claimant. Who can't be read is not waited for.
-func (s *Store) olderWaiters(w *claimant) (n int) {
-	entries, _ := s.fs.ReadDir(instancesDir)
-	s.leases.mu.Lock()
-	own := s.leases.inst
-	s.leases.mu.Unlock()
-	for _, e := range entries {
-		if !e.Regular || own != nil && e.Name == own.base() {
-			continue
-		}
-		f, err := s.fs.Open(instancesDir+"/"+e.Name, vfs.ReadOnly)
-		if err != nil {
-			continue // it left
-		}
-		if waits(f, markOf(w.name), w.ticket) && !dead(f) {
-			n++
-		}
-		_ = f.Close() // and so gives back the lock
-	}
-	return n
-}
-
-// waits tells whether an instance waits for a session with a lower ticket.
-func waits(f vfs.File, mark, ticket uint64) bool {
-	records, _, _ := readTable(f)
-	return slices.ContainsFunc(records, func(r tableRecord) bool {
-		return r.kind == kindWaiter && r.key == mark && r.value < ticket
-	})
-}
-
-// announce tells other processes that this one waits for a session's turn. If it
-// can't, they are not courteous.
-func (s *Store) announce(w *claimant) {
-	if w.announced || !w.isFirst() {
-		return
-	}
-	l := &s.leases
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	slot, err := l.put(&tableRecord{kind: kindWaiter, key: markOf(w.name), value: w.ticket})
-	if err != nil {
-		return
-	}
-	if l.waiting == nil {
-		l.waiting = map[string]int{}
-	}
-	l.waiting[w.name] = slot
-	w.announced = true
-}
-
-func (s *Store) withdraw(name string) {
-	l := &s.leases
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if slot, ok := l.waiting[name]; ok {
-		delete(l.waiting, name)
-		l.free(slot)
+// announce tells other processes that this one waits for a session's turn, once per
+// process: only the first in line does. If it can't be written they are not courteous to
+// us.
+func (ts *turns) announce(w *claimant) {
+	if !w.announced && w.isFirst() {
+		w.announced = ts.leases.Announce(w.name, w.ticket)
 	}
 }
 
-// await lets time pass until something may have changed for a claimant. An error
-// is the end of its waiting.
-func (s *Store) await(ctx context.Context, w *claimant, held *hansard.Turn) error {
-	s.announce(w)
-	pause := s.pause(w, held)
-	if s.cfg.sleep != nil {
-		s.cfg.sleep(pause)
-		return s.waitOver(ctx, w, held)
+// await lets time pass until something may have changed for a claimant. An error ends its
+// waiting. It may return early: the caller looks again.
+func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) error {
+	ts.announce(w)
+	pause := ts.pause(w, held)
+	if ts.cfg.sleep != nil {
+		ts.cfg.sleep(pause)
+		return ts.waitOver(ctx, w, held)
 	}
 	if w.isFirst() {
-		if w.point == nil && !s.cfg.inline {
-			// From now on somebody wakes us; what came before is looked at again.
-			w.point = s.waiters.join(s, w.name)
+		if w.point == nil && !ts.cfg.inline {
+			// From now on a write to the session wakes us; what happened before is looked
+			// at once more.
+			w.point = ts.waiters.join(w.name)
 			return nil
 		}
-		rest := turnPause - (s.cfg.mono() - w.looked)
-		s.sleep(ctx, rest, nil, nil) // what wakes us meanwhile is not lost
-		s.sleep(ctx, pause-rest, w.woken, nil)
+		rest := turnPause - (ts.cfg.mono() - w.looked)
+		ts.sleep(ctx, rest, nil, nil) // a wake-up meanwhile is not lost: woken was taken before the look
+		ts.sleep(ctx, pause-rest, w.woken, nil)
 	} else {
-		s.sleep(ctx, pause, nil, w.first)
+		ts.sleep(ctx, pause, nil, w.first)
 	}
-	return s.waitOver(ctx, w, held)
+	return ts.waitOver(ctx, w, held)
 }
 
-// pause is how long a claimant waits before it looks again, if nothing wakes it.
-// Only the first in line has something to look for.
-func (s *Store) pause(w *claimant, held *hansard.Turn) time.Duration {
+// pause is how long a claimant waits before it looks again, if nothing wakes it. Only the
+// first in line has something to look for; the others wait to become first.
+func (ts *turns) pause(w *claimant, held *hansard.Turn) time.Duration {
 	left := hansard.Forever
 	if w.claim.Wait < hansard.Forever {
-		left = max(0, w.claim.Wait-(s.cfg.mono()-w.began))
+		left = max(0, w.claim.Wait-(ts.cfg.mono()-w.began))
 	}
 	switch {
 	case held == nil:
@@ -248,9 +208,9 @@ func (s *Store) pause(w *claimant, held *hansard.Turn) time.Duration {
 	return min(w.poll, left)
 }
 
-// sleep waits for a time, the end of the context or of the store, or one of two
-// channels.
-func (s *Store) sleep(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
+// sleep waits for a time, the end of the context or of the store, or one of two channels;
+// a nil channel is never ready.
+func (ts *turns) sleep(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
@@ -258,17 +218,18 @@ func (s *Store) sleep(ctx context.Context, d time.Duration, a, b <-chan struct{}
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-ts.closing:
 	case <-a:
 	case <-b:
 	case <-timer.C:
 	}
 }
 
-// waitOver is why a claimant stops waiting, if it does.
-func (s *Store) waitOver(ctx context.Context, w *claimant, held *hansard.Turn) error {
+// waitOver is why a claimant stops waiting; nil: it does not. If the turn was held, the
+// error says by whom as well as that the time is over.
+func (ts *turns) waitOver(ctx context.Context, w *claimant, held *hansard.Turn) error {
 	switch {
-	case s.closed.Load():
+	case ts.closed.Load():
 		return hansard.ErrClosed
 	case ctx.Err() == nil:
 		return nil

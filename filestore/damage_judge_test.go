@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -33,7 +34,7 @@ func (w *written) judge(d *vfs.Disk, log []byte, v verdict, seed uint64, all boo
 	if err := errors.Join(w.wantRead(s, v), w.wantStat(s, v), w.wantList(s, v), w.wantFindings(s, v, int64(len(log)))); err != nil {
 		return err
 	}
-	if now, _ := d.CacheBytes(logPath(encodeName(w.id))); !bytes.Equal(now, log) {
+	if now, _ := d.CacheBytes(sessionlog.Path(sessionlog.EncodeName(w.id))); !bytes.Equal(now, log) {
 		return errors.New("reading changed the log")
 	}
 	if err := w.wantAppend(s, d, log, v); err != nil {
@@ -151,7 +152,7 @@ func (w *written) wantFindings(s *Store, v verdict, size int64) error {
 		return fmt.Errorf("verify: %d findings, %v", len(all), err)
 	}
 	f := all[0]
-	if f.Session != w.id || f.File != logPath(encodeName(w.id)) || f.Events != v.safe && !v.version {
+	if f.Session != w.id || f.File != sessionlog.Path(sessionlog.EncodeName(w.id)) || f.Events != v.safe && !v.version {
 		return fmt.Errorf("verify: %+v, want %d events", f, v.safe)
 	}
 	switch {
@@ -176,7 +177,7 @@ func (w *written) wantFindings(s *Store, v verdict, size int64) error {
 // wantAppend: a damaged log takes no write and keeps its bytes; an unfinished
 // end is set aside whole, and cut, and nothing else.
 func (w *written) wantAppend(s *Store, d *vfs.Disk, log []byte, v verdict) error {
-	path := logPath(encodeName(w.id))
+	path := sessionlog.Path(sessionlog.EncodeName(w.id))
 	_, err := s.Append(context.Background(), w.id, hansard.Batch{Events: []hansard.Event{text("more")}})
 	if v.version || v.missing || v.damage != sound {
 		if err := v.check("append", w.id, err); err != nil {
@@ -253,47 +254,126 @@ func wantSound(s *Store, id hansard.SessionID) error {
 	return nil
 }
 
-// wantRepair: the safe events are there, the old bytes are kept and survive a
-// power cut, and the session goes on.
+// wantRepair: whatever was whole is there, at its seq, what is not says that it is
+// lost, the old bytes are kept and survive a power cut, and the session goes on.
 func (w *written) wantRepair(s *Store, d *vfs.Disk, log []byte, v verdict) error {
 	ctx := context.Background()
 	done, err := s.Repair(ctx, w.id)
 	if err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
-	if v.safeEnd == 0 {
-		if err := w.wantHeadless(s, d, log, done); err != nil {
-			return fmt.Errorf("%w\n%+v", err, done)
-		}
-		return nil
-	}
-	if !done.Changed || done.Events != v.safe || done.DroppedBytes != int64(len(log))-v.safeEnd {
-		return fmt.Errorf("repair: %+v, want %d events", done, v.safe)
+	if !done.Changed {
+		return fmt.Errorf("repair: %+v", done)
 	}
 	cut := d.Clone()
 	cut.PowerCut(vfs.Cut{})
 	for _, disk := range []*vfs.Disk{d, cut} {
-		if old, _ := disk.CacheBytes(done.Kept); !bytes.Equal(old, log) {
+		if old, _ := disk.CacheBytes(done.Kept); len(log) > 0 && !bytes.Equal(old, log) {
 			return fmt.Errorf("repair kept %d bytes in %q, want %d", len(old), done.Kept, len(log))
 		}
+	}
+	if err := w.wantWhole(s, log, v, done); err != nil {
+		return fmt.Errorf("%w\n%+v", err, done)
+	}
+	now, _ := cut.CacheBytes(sessionlog.Path(sessionlog.EncodeName(w.id)))
+	if w.oneOfHeader(log) && len(w.events) > 0 && !bytes.Equal(now, w.log) {
+		return errors.New("one byte of the header was damaged, and the log is not what it was")
 	}
 	if err := wantSound(s, w.id); err != nil {
 		return fmt.Errorf("after repair: %w", err)
 	}
 	again, err := s.Repair(ctx, w.id)
-	if err != nil || again.Changed || again.Events != v.safe {
+	if err != nil || again.Changed || again.Events != done.Events {
 		return fmt.Errorf("second repair: %+v, %v", again, err)
 	}
-	r, err := s.Append(ctx, w.id, hansard.Batch{Events: []hansard.Event{text("more")}})
-	if err != nil || r.First != v.safe+1 {
-		return fmt.Errorf("append after repair: %+v, %v", r, err)
-	}
-	if err := w.wantMore(s, v.safe); err != nil {
-		return fmt.Errorf("after repair: %w", err)
-	}
 	info, err := s.Stat(ctx, w.id)
-	if err != nil || info.Damaged() || info.LastSeq != v.safe+1 || v.safeEnd > 0 && info.Title != w.titles[v.safe] {
+	if err != nil || info.Damaged() || info.LastSeq != done.Events || v.safeEnd > 0 && done.Lost == 0 && info.Title != w.titles[done.Events] {
 		return fmt.Errorf("stat after repair: %+v, %v", info, err)
 	}
+	title := "more"
+	r, err := s.Append(ctx, w.id, hansard.Batch{Events: []hansard.Event{text("more")}, Patch: &hansard.Patch{Title: &title}})
+	if err != nil || r.First != done.Events+1 {
+		return fmt.Errorf("append after repair: %+v, %v", r, err)
+	}
+	if info, err := s.Stat(ctx, w.id); err != nil || info.Damaged() || info.LastSeq != r.Last || info.Title != title {
+		return fmt.Errorf("stat after the append: %+v, %v", info, err)
+	}
+	return wantSound(s, w.id)
+}
+
+// wantWhole reads a repaired session: every event is what was written at its seq, or
+// says that it is lost, and none is lost whose line is still there.
+func (w *written) wantWhole(s *Store, log []byte, v verdict, done hansard.Repaired) error {
+	lost := map[hansard.Seq]bool{}
+	n := hansard.Seq(0)
+	for e, err := range s.Read(context.Background(), w.id, hansard.Range{}) {
+		if err != nil {
+			return fmt.Errorf("read after repair: %w", err)
+		}
+		if n++; e.Seq != n {
+			return fmt.Errorf("event %d has seq %d", n, e.Seq)
+		}
+		if e.Kind == hansard.KindLost && string(e.Data) == "null" {
+			lost[n] = true
+			continue
+		}
+		e.Time = time.Time{}
+		if int(n) > len(w.events) || !reflect.DeepEqual(e, w.events[n-1]) {
+			return fmt.Errorf("event %d is not what was written there: %+v", n, e)
+		}
+	}
+	if n != done.Events || len(lost) != int(done.Lost) {
+		return fmt.Errorf("there are %d events, %d of them lost", n, len(lost))
+	}
+	there, last := w.intact(log, v)
+	if n < last || n < v.safe {
+		return fmt.Errorf("there are %d events, and seq %d is whole", n, max(last, v.safe))
+	}
+	for seq := range there {
+		if seq <= last && lost[seq] {
+			return fmt.Errorf("event %d is said to be lost", seq)
+		}
+	}
 	return nil
+}
+
+// intact are the seqs of the lines that are whole in a log, at their places, and the
+// last of them that ends its batch.
+func (w *written) intact(log []byte, v verdict) (there map[hansard.Seq]bool, last hansard.Seq) {
+	there = map[hansard.Seq]bool{}
+	for seq := range v.safe {
+		there[seq+1] = true
+	}
+	ends := map[int64]bool{}
+	for _, e := range w.ends {
+		ends[e.at] = true
+	}
+	if len(log) != len(w.log) {
+		return there, 0 // lines may have moved: the safe ones are wanted
+	}
+	at := len(linesOf(w.log)[0])
+	for i, l := range linesOf(w.log)[1:] {
+		seq := hansard.Seq(i + 1)
+		if bytes.Equal(log[at:at+len(l)], l) {
+			there[seq] = true
+			if ends[int64(at+len(l))] {
+				last = seq
+			}
+		}
+		at += len(l)
+	}
+	return there, last
+}
+
+// oneOfHeader tells whether one byte of the header was changed, and nothing else.
+func (w *written) oneOfHeader(log []byte) bool {
+	n := 0
+	for i := range min(len(log), len(w.log)) {
+		if log[i] != w.log[i] {
+			if n++; int64(i) >= w.ends[0].at {
+				return false
+			}
+		}
+	}
+	return n == 1 && len(log) == len(w.log)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 )
 
 // damages is the table: how a log is damaged, and which logs are.
@@ -139,7 +140,7 @@ func changeWhole(w *written, sm *sample, try func(string, []byte)) {
 	for _, e := range w.ends { // edited by hand, with a checksum that fits
 		lines := linesOf(w.log[:e.at])
 		last := lines[len(lines)-1]
-		edited := appendSuffix(bytes.Replace(last[:len(last)-1-suffixWidth], []byte(`"`), []byte(`"x":1,"`), 1), 0, 1)
+		edited := sessionlog.AppendSuffix(bytes.Replace(last[:len(last)-1-sessionlog.SuffixWidth], []byte(`"`), []byte(`"x":1,"`), 1), 0, 1)
 		try(fmt.Sprintf("line %d edited, its checksum right and its place in the chain not", len(lines)),
 			append(bytes.Join(lines[:len(lines)-1], nil), edited...))
 	}

@@ -13,6 +13,10 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -29,8 +33,8 @@ func TestFailure40_WholeIndexRewrittenPerUpdate(t *testing.T) {
 		}
 	})
 	say(t, s, "s7", nil, "more")
-	delete(written, controlName)
-	if len(written) != 2 || written[journalName] > 1000 || written[logPath("s7")] > 500 {
+	delete(written, peers.ControlName)
+	if len(written) != 2 || written[journal.Name] > 1000 || written[sessionlog.Path("s7")] > 500 {
 		t.Errorf("an append among 200 sessions wrote %v", written)
 	}
 }
@@ -73,7 +77,7 @@ func TestFailure42_CorruptIndexTakenForTheTruth(t *testing.T) {
 	d := sessionsOn(t, 1, 100)
 	for _, catalog := range []string{"", "{}", "garbage", "HANSCAT1\x00\x00\x00\x00"} {
 		s := openSim(t, d.Process("a"), 1)
-		if err := s.writeCache(cacheDir, catalogName, []byte(catalog)); err != nil {
+		if err := s.writeCache(cache.Dir, cache.CatalogName, []byte(catalog)); err != nil {
 			t.Fatal(err)
 		}
 		if infos, err := listed(s, hansard.Query{}); err != nil || len(infos) != 100 {
@@ -136,7 +140,7 @@ func TestFailure45_OneUnreadableFileAbortsTheList(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, c := opened(t, d, 1)
-	d.Inject(vfs.Match{Kind: vfs.OpRead, Name: logPath("s9")}, vfs.Fault{Err: syscall.EIO, Always: true})
+	d.Inject(vfs.Match{Kind: vfs.OpRead, Name: sessionlog.Path("s9")}, vfs.Fault{Err: syscall.EIO, Always: true})
 	for range 2 {
 		c.reset()
 		infos, err := listed(s, hansard.Query{})
@@ -144,8 +148,8 @@ func TestFailure45_OneUnreadableFileAbortsTheList(t *testing.T) {
 			t.Fatalf("%d sessions of 100, %v", len(infos), err)
 		}
 		for _, i := range infos {
-			if i.Damaged() != (i.ID == "s5" || i.ID == "s9") {
-				t.Errorf("%s: damage %v", i.ID, i.Damage)
+			if i.Damaged() != (i.ID == "s5") || (i.Unreadable != "") != (i.ID == "s9") {
+				t.Errorf("%s: damage %v, unreadable %q", i.ID, i.Damage, i.Unreadable)
 			}
 		}
 	}

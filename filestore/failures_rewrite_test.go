@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -29,7 +33,7 @@ func TestFailure29_TemporaryNamesCollideOrAreSwept(t *testing.T) {
 		t.Error("a temporary file was swept while others have the store open")
 	}
 	for i, s := range []*Store{a, b, a, b} {
-		if err := s.writeCache(cacheDir, "x", []byte{byte(i)}); err != nil {
+		if err := s.writeCache(cache.Dir, "x", []byte{byte(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +63,7 @@ func TestFailure30_OldPlaceRemovedBeforeTheNewIsWritten(t *testing.T) {
 		d.ClearRules()
 		b := openSim(t, d.Process("b"), 2)
 		var err error
-		switch now, _ := d.CacheBytes(logPath("small")); {
+		switch now, _ := d.CacheBytes(sessionlog.Path("small")); {
 		case bytes.Equal(now, log):
 			err = errors.Join(w.wantRead(b, v), w.wantStat(b, v))
 		case bytes.Equal(now, w.log[:v.safeEnd]):
@@ -84,9 +88,9 @@ func TestFailure31_RewriteLosesWhatWasAppendedMeanwhile(t *testing.T) {
 		pa, pb := d.Process("a"), d.Process("b")
 		a, b := openSim(t, pa, 1), openSim(t, pb, 2)
 		say(t, a, "s", nil, "one")
-		d.Inject(vfs.Match{Kind: vfs.OpSync, Name: logPath("s")}, vfs.Fault{Err: syscall.EIO})
+		d.Inject(vfs.Match{Kind: vfs.OpSync, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO})
 		errs := make([]error, 3)
-		d.Go(pa, func() { errs[0] = a.checkpoint(true) })
+		d.Go(pa, func() { errs[0] = a.checkpoints.checkpoint(true) })
 		d.Go(pb, func() {
 			for i, what := range []string{"two", "three"} {
 				_, errs[i+1] = b.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("%s", what)}})
@@ -131,7 +135,7 @@ func TestFailure33_RepairDeletesValidData(t *testing.T) {
 	for id, w := range sm.logs {
 		s := openSim(t, sm.disk.Process("a"), 1)
 		done, err := s.Repair(context.Background(), id)
-		now, _ := sm.disk.CacheBytes(logPath(encodeName(id)))
+		now, _ := sm.disk.CacheBytes(sessionlog.Path(sessionlog.EncodeName(id)))
 		if err != nil || done.Changed || !bytes.Equal(now, w.log) {
 			t.Errorf("repair of the sound session %s: %+v, %v", id, done, err)
 		}
@@ -143,7 +147,7 @@ func TestFailure34_CountersInASecondFileDisagree(t *testing.T) {
 	sm := makeSample(t, 3)
 	d := sm.disk
 	want := rebuilt(t, d)
-	for _, name := range []string{controlName, journalName} { // all that is beside the logs
+	for _, name := range []string{peers.ControlName, journal.Name} { // all that is beside the logs
 		putFile(t, d, name, nil)
 	}
 	s := openSim(t, d.Process("a"), 1)
@@ -219,7 +223,7 @@ func TestFailure37_WallClockUsedForOrder(t *testing.T) {
 func TestFailure38_SecondFsyncBelievedAfterAFailedOne(t *testing.T) {
 	// In depth: TestSimErrors cuts the power after each failed sync.
 	for keep := 0; keep <= 100; keep += 50 {
-		for _, name := range []string{journalName, logPath("s")} {
+		for _, name := range []string{journal.Name, sessionlog.Path("s")} {
 			d := vfs.NewDisk(1)
 			a, b := twoOn(t, d)
 			want := []string{"one"}
@@ -231,10 +235,10 @@ func TestFailure38_SecondFsyncBelievedAfterAFailedOne(t *testing.T) {
 				} else if !errors.Is(err, hansard.ErrUnknown) {
 					t.Fatalf("append: %v", err)
 				}
-				_ = s.checkpoint(true)
+				_ = s.checkpoints.checkpoint(true)
 				// The page cache still shows what the disk does not have.
-				d.Evict(journalName)
-				d.Evict(logPath("s"))
+				d.Evict(journal.Name)
+				d.Evict(sessionlog.Path("s"))
 			}
 			d.PowerCut(vfs.Cut{})
 			hears(t, openSim(t, d.Process("c"), 3), "s", want...)

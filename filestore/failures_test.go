@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -61,7 +64,7 @@ func twoOn(t testing.TB, d *vfs.Disk) (a, b *Store) {
 func TestFailure14_TransientErrorTakenForNoOwner(t *testing.T) {
 	// In depth: TestSimErrors.
 	for _, errno := range []error{syscall.EINTR, syscall.EMFILE, syscall.EIO} {
-		for _, name := range []string{openLockName, writeLockName, "instances/*"} {
+		for _, name := range []string{peers.OpenLock, peers.WriteLock, "instances/*"} {
 			d := vfs.NewDisk(1)
 			a := openSim(t, d.Process("a"), 1)
 			say(t, a, "s", nil, "one")
@@ -103,11 +106,11 @@ func TestFailure16_LockFileReplacedUnderWaiters(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := twoOn(t, d)
 	say(t, a, "s", nil, "one")
-	putFile(t, d, writeLockName, nil)
+	putFile(t, d, peers.WriteLock, nil)
 	say(t, b, "s", nil, "two")
 	say(t, a, "s", nil, "three")
-	putFile(t, d, writeLockName, nil)
-	putFile(t, d, writeLockName, []byte("somebody's"))
+	putFile(t, d, peers.WriteLock, nil)
+	putFile(t, d, peers.WriteLock, []byte("somebody's"))
 	say(t, a, "s", nil, "four")
 	say(t, b, "s", nil, "five")
 	hears(t, a, "s", "one", "two", "three", "four", "five")
@@ -117,7 +120,7 @@ func TestFailure17_UnreadableLockTakenForUnlocked(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := twoOn(t, d)
 	say(t, a, "s", nil, "one")
-	d.Inject(vfs.Match{Kind: vfs.OpLock, Name: writeLockName}, vfs.Fault{Err: syscall.EIO})
+	d.Inject(vfs.Match{Kind: vfs.OpLock, Name: peers.WriteLock}, vfs.Fault{Err: syscall.EIO})
 	say(t, b, "s", errAny, "not stored")
 	say(t, b, "s", nil, "two")
 	hears(t, a, "s", "one", "two")
@@ -125,7 +128,7 @@ func TestFailure17_UnreadableLockTakenForUnlocked(t *testing.T) {
 
 func TestFailure21_HalfALineFusesWithTheNext(t *testing.T) {
 	// In depth: TestSimKill, test/ with real kills.
-	for _, name := range []string{logPath("s"), journalName} {
+	for _, name := range []string{sessionlog.Path("s"), journal.Name} {
 		for part := 0; part < 200; part += 7 {
 			d := vfs.NewDisk(1)
 			a := openSim(t, d.Process("a"), 1)
@@ -147,7 +150,7 @@ func TestFailure21_HalfALineFusesWithTheNext(t *testing.T) {
 func TestFailure22_OneFailedWriteEndsAllOrStays(t *testing.T) {
 	// In depth: TestSimErrors, with the disk filling up too.
 	for _, errno := range []error{syscall.EIO, syscall.ENOSPC} {
-		for _, name := range []string{logPath("s"), journalName, controlName} {
+		for _, name := range []string{sessionlog.Path("s"), journal.Name, peers.ControlName} {
 			d := vfs.NewDisk(1)
 			a := openSim(t, d.Process("a"), 1)
 			say(t, a, "s", nil, "one")
@@ -173,7 +176,7 @@ func TestFailure23_NULsAndEmptyFilesAfterPowerLoss(t *testing.T) {
 			d.PageSize, d.SectorSize = 256, 64
 			a := openSim(t, d.Process("a"), 1)
 			say(t, a, "s", nil, "one")
-			if err := a.checkpoint(true); err != nil {
+			if err := a.checkpoints.checkpoint(true); err != nil {
 				t.Fatal(err)
 			}
 			say(t, a, "s", nil, "two")
@@ -206,7 +209,7 @@ func TestFailure24_BadLineEndsHidesOrOverwritesTheSession(t *testing.T) {
 	if _, err := s.Create(context.Background(), w.id, hansard.Meta{}); !errors.Is(err, hansard.ErrExists) && !errors.Is(err, hansard.ErrDamaged) {
 		t.Errorf("create: %v", err)
 	}
-	if now, _ := d.CacheBytes(logPath("small")); !bytes.Equal(now, log) {
+	if now, _ := d.CacheBytes(sessionlog.Path("small")); !bytes.Equal(now, log) {
 		t.Error("the damaged log was changed")
 	}
 }
@@ -251,7 +254,7 @@ func TestFailure27_TwoWritesForOneRecordInterleave(t *testing.T) {
 	if _, err := a.Append(context.Background(), "s", b); err != nil {
 		t.Fatal(err)
 	}
-	if writes[journalName] != 1 || writes[logPath("s")] != 1 {
+	if writes[journal.Name] != 1 || writes[sessionlog.Path("s")] != 1 {
 		t.Errorf("a batch took these writes: %v", writes)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/crc32c"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 )
 
 // The fuzz targets run on their seeds in every go test; go test -fuzz goes on.
@@ -18,68 +21,6 @@ import (
 func noPanic(t *testing.T) {
 	if r := recover(); r != nil {
 		t.Errorf("panic: %v\n%s", r, debug.Stack())
-	}
-}
-
-// FuzzLine: the two decoders agree on every line, and what is decoded and
-// encoded again is the same.
-func FuzzLine(f *testing.F) {
-	f.Add([]byte(`{"seq":1,"time":"2026-01-02T03:04:05.678901Z","b":0,"kind":"message","data":1`), uint32(0))
-	f.Add([]byte(`{"seq":18446744073709551615,"time":"2026-01-02T03:04:05.678901Z","b":9999,"key":"k","hash":"h","data":{}`), uint32(7))
-	f.Add([]byte(`{"hansard":1,"uid":"0123456789abcdef","id":"a","created":"2026-01-02T03:04:05.678901Z","b":0`), uint32(0))
-	f.Add([]byte(`{"seq":2,"time":"2026-01-02T03:04:05.678901Z","b":0`+tombstone), uint32(9))
-	f.Add([]byte(`{"seq":3,"time":"2026-01-02T03:04:05.678901Z","b":1,"kind":"x","data":",\"key\":\" ,\"deleted\":true"`), uint32(9))
-	f.Add([]byte(`{"seq":03,"b":1,"b":2,"B":3`), uint32(1))
-	f.Add([]byte(`{"seq":1,"time":"2026-01-02T03:04:05.678901Z","b":0,"Deleted":true`), uint32(1))
-	for _, w := range []string{"", "{", "\x00\xff", `{"seq":`} {
-		f.Add([]byte(w), uint32(0))
-	}
-	f.Fuzz(func(t *testing.T, body []byte, prev uint32) {
-		defer noPanic(t)
-		_, _ = decodeLine(body) // as it is: nothing but no panic
-		_, _ = quickLine(body)
-		if bytes.IndexByte(body, '\n') >= 0 {
-			return
-		}
-		b := appendSuffix(bytes.Clone(body), 0, prev)
-		line := b[:len(b)-1]
-		full, err := decodeLine(line)
-		quick, quickErr := quickLine(line)
-		if err != nil {
-			return // quickLine does not look at all of a line whose checksum is right
-		}
-		if quickErr != nil {
-			t.Fatalf("%q: decodeLine takes it, quickLine says %v", line, quickErr)
-		}
-		if quick.Seq != full.Seq || quick.Left != full.Left || quick.prev != full.prev || quick.crc != full.crc {
-			t.Fatalf("%q: decodeLine %+v, quickLine %+v", line, full, quick)
-		}
-		if full.prev != prev || full.crc != lineCRC(b) {
-			t.Fatalf("%q: checksums %x %x", line, full.prev, full.crc)
-		}
-		again(t, full)
-	})
-}
-
-// again encodes a decoded event once more, if it is one a store accepts.
-func again(t *testing.T, l *line) {
-	e := l.event()
-	b := hansard.Batch{Events: []hansard.Event{{Kind: e.Kind, Role: e.Role, Author: e.Author, Inbox: e.Inbox, Data: e.Data}}, Patch: e.Patch, Key: l.Key}
-	if hansard.CheckBatch(&b) != nil {
-		return
-	}
-	events := hansard.Normalize(&b)
-	line := appendEvent(nil, &stamp{seq: l.Seq, time: "2026-01-02T03:04:05.678901Z", left: l.Left}, encodeBody(nil, &events[0], l.Key, l.Hash))
-	if bytes.IndexByte(line, '\n') != len(line)-1 {
-		t.Fatalf("%q is more than one line", line)
-	}
-	second, err := decodeLine(line[:len(line)-1])
-	if err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
-	g := second.event()
-	if g.Kind != events[0].Kind || g.Role != e.Role || g.Author != e.Author || g.Inbox != e.Inbox || !bytes.Equal(g.Data, e.Data) || second.Key != l.Key {
-		t.Fatalf("%+v became %+v", e, g)
 	}
 }
 
@@ -119,7 +60,7 @@ func FuzzLog(f *testing.F) {
 			for range s.Read(ctx, w.id, r) {
 			}
 		}
-		_, _ = s.lastSeq(ctx, w.id) // what Wait looks at
+		_, _ = s.reader.lastSeq(ctx, w.id) // what Wait looks at
 		info, err := s.Stat(ctx, w.id)
 		if err == nil && end == nil && info.LastSeq != n && info.Damage == nil {
 			t.Fatalf("read gives %d events, stat says %d", n, info.LastSeq)
@@ -158,12 +99,12 @@ func rechained(log []byte) []byte {
 	prev := uint32(0)
 	for _, l := range linesOf(append(bytes.Clone(log), '\n')) {
 		l = bytes.TrimSuffix(l, []byte("\n"))
-		if len(l) <= suffixWidth {
+		if len(l) <= sessionlog.SuffixWidth {
 			out = append(append(out, l...), '\n')
 			continue
 		}
-		b := appendSuffix(bytes.Clone(l[:len(l)-suffixWidth]), 0, prev)
-		prev = lineCRC(b)
+		b := sessionlog.AppendSuffix(bytes.Clone(l[:len(l)-sessionlog.SuffixWidth]), 0, prev)
+		prev = sessionlog.LineCRC(b)
 		out = append(out, b...)
 	}
 	return out
@@ -173,14 +114,14 @@ func rechained(log []byte) []byte {
 // without, and what the logs had is not changed.
 func FuzzJournal(f *testing.F) {
 	j := killed(f, 9, 6)
-	ring, _ := j.disk.CacheBytes(journalName)
+	ring, _ := j.disk.CacheBytes(journal.Name)
 	f.Add(ring[:int(j.end)], false)
 	f.Add(ring[:int(j.end)], true)
 	f.Add(ring[:100], true)
 	f.Add([]byte{}, false)
 	f.Add(bytes.Repeat([]byte{0xc7, 'H', 'J', 'E'}, 3000), true)
 	huge := bytes.Clone(ring[:int(j.end)])
-	binary.LittleEndian.PutUint64(huge[ringAt+8+8*9:], ^uint64(0)-50) // an entry of almost 2^64 bytes
+	binary.LittleEndian.PutUint64(huge[journal.RingAt+8+8*9:], ^uint64(0)-50) // an entry of almost 2^64 bytes
 	f.Add(huge, true)
 	f.Fuzz(func(t *testing.T, b []byte, fix bool) {
 		defer noPanic(t)
@@ -192,11 +133,11 @@ func FuzzJournal(f *testing.F) {
 		d := j.disk.Clone()
 		logs := map[string][]byte{}
 		for _, name := range d.Names() {
-			if strings.HasPrefix(name, sessionsDir+"/") {
+			if strings.HasPrefix(name, sessionlog.Dir+"/") {
 				logs[name], _ = d.CacheBytes(name)
 			}
 		}
-		putFile(t, d, journalName, file)
+		putFile(t, d, journal.Name, file)
 		s, err := openOn(d.Process("next"), 1, simRing)
 		if err == nil {
 			_, err = s.Append(context.Background(), "s0", hansard.Batch{Events: []hansard.Event{text("x")}})
@@ -218,34 +159,19 @@ func FuzzJournal(f *testing.F) {
 // resum gives slots and entries the checksums they should have.
 func resum(file []byte) {
 	le := binary.LittleEndian
-	for _, at := range []int{0, slotBytes} {
-		if s := file[at:]; bytes.HasPrefix(s, slotMagic[:]) {
-			le.PutUint32(s[slotUsed-4:], checksum(s[:slotUsed-4]))
+	for _, at := range []int{0, journal.SlotBytes} {
+		if s := file[at:]; bytes.HasPrefix(s, journal.SlotMagic[:]) {
+			le.PutUint32(s[journal.SlotUsed-4:], crc32c.Sum(s[:journal.SlotUsed-4]))
 		}
 	}
-	for at := ringAt; at+entryHeader <= len(file); at += entryAlign {
+	for at := journal.RingAt; at+journal.EntryHeader <= len(file); at += journal.EntryAlign {
 		h := file[at:]
-		if !bytes.HasPrefix(h, entryMagic[:]) {
+		if !bytes.HasPrefix(h, journal.EntryMagic[:]) {
 			continue
 		}
-		if n := le.Uint64(h[8+8*10:]); n < uint64(len(h)-entryHeader) && h[106] == kindData {
-			le.PutUint32(h[112:], checksum(h[entryHeader:entryHeader+n]))
+		if n := le.Uint64(h[8+8*10:]); n < uint64(len(h)-journal.EntryHeader) && h[106] == journal.KindData {
+			le.PutUint32(h[112:], crc32c.Sum(h[journal.EntryHeader:journal.EntryHeader+n]))
 		}
-		le.PutUint32(h[4:], checksum(h[8:entryHeader]))
+		le.PutUint32(h[4:], crc32c.Sum(h[8:journal.EntryHeader]))
 	}
-}
-
-// FuzzName: ids and file names lead to each other and nowhere else.
-func FuzzName(f *testing.F) {
-	for _, s := range []string{"a", "Demo", "con", "a:b", "=con", "demo=g0", "../x", "A\x00", "com1.txt", strings.Repeat("Z", 128), "a=", ".", "x~+@:-_."} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if hansard.CheckID(hansard.SessionID(s)) == nil {
-			checkName(t, hansard.SessionID(s))
-		}
-		if id, ok := decodeName(s); ok && encodeName(id) != s {
-			t.Fatalf("name %q stands for %q, whose name is %q", s, id, encodeName(id))
-		}
-	})
 }

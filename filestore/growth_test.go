@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -53,25 +55,25 @@ func (f *countFile) ReadAt(p []byte, off int64) (int, error) {
 // buildLog makes the log of a session as the engine would, one event a batch.
 func buildLog(id hansard.SessionID, uid uint64, n int, event func(i int) (e hansard.Event, key string)) []byte {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	log := appendHeader(nil, id, uid, now, 0, hansard.Meta{})
+	log := sessionlog.AppendHeader(nil, id, uid, now, 0, hansard.Meta{})
 	metaAt, turnAt := int64(0), int64(0)
 	for i := range n {
 		e, key := event(i)
 		b := hansard.Batch{Events: []hansard.Event{e}, Patch: e.Patch}
 		b.Events[0].Patch = nil
-		events := hansard.Normalize(&b)
+		events := engine.Normalize(&b)
 		hash := ""
 		if key != "" {
-			hash = hansard.ContentHash(events)
+			hash = engine.ContentHash(events)
 		}
-		st := stamp{seq: hansard.Seq(i + 1), time: now.Add(time.Duration(i) * time.Millisecond).Format(timeLayout), metaAt: metaAt, turnAt: turnAt, prev: lineCRC(log)}
+		st := sessionlog.Stamp{Seq: hansard.Seq(i + 1), Time: now.Add(time.Duration(i) * time.Millisecond).Format(sessionlog.TimeLayout), MetaAt: metaAt, TurnAt: turnAt, Prev: sessionlog.LineCRC(log)}
 		if b.Patch != nil {
 			metaAt = int64(len(log))
 		}
 		if e.Kind == hansard.KindTurn {
-			turnAt, st.turn = int64(len(log)), "1-00000000000000aa"
+			turnAt, st.Turn = int64(len(log)), "1-00000000000000aa"
 		}
-		log = appendEvent(log, &st, encodeBody(nil, &events[0], key, hash))
+		log = sessionlog.AppendEvent(log, &st, sessionlog.EncodeBody(nil, &events[0], key, hash))
 	}
 	return log
 }
@@ -289,7 +291,7 @@ func TestGrowthStat(t *testing.T) {
 		}
 	}
 	t.Logf("at most %d reads", worst)
-	if limit := int64(2 * snapshotEvery); worst > limit {
+	if limit := int64(2 * sessionlog.SnapshotEvery); worst > limit {
 		t.Errorf("stat took %d reads, want at most %d", worst, limit)
 	}
 }
@@ -329,13 +331,13 @@ func benchAppend(b *testing.B, dir string, id hansard.SessionID) {
 func putLogs(b *testing.B, n, events int) string {
 	b.Helper()
 	dir := b.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, sessionsDir), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, sessionlog.Dir), 0o700); err != nil {
 		b.Fatal(err)
 	}
 	for i := range n {
 		id := hansard.SessionID(fmt.Sprintf("s%d", i))
 		log := buildLog(id, uint64(i+1), events, func(i int) (hansard.Event, string) { return pad(i, 10), "" })
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(logPath(encodeName(id)))), log, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(sessionlog.Path(sessionlog.EncodeName(id)))), log, 0o600); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,16 +11,32 @@ import (
 	"strings"
 
 	"hansard"
-	"hansard/internal/vfs"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 )
 
 var _ hansard.Importer = (*Store)(nil)
 
-// Origins implements [hansard.Exporter]. A session whose header can't be read is
-// given without the time it was created at.
+// Copying sessions between stores of any engine (hansard.Copy): the exporting half reads
+// without a lock, the importing half is one more kind of request of the commit.
+//
+//	Origins   every session there is, deleted ones too: an id that was deleted must stay
+//	          deleted in the copy (invariant 14)
+//	Keys      the idempotency keys: a retry against the copy must find them (failure 36)
+//	Import    a part: events with their seqs, times, grants and patches as they were
+//
+// A part goes through the ring like an append and is stored whole or not at all. It is
+// checked against the session's last seq under write.lock, so a copy that is interrupted
+// continues where it was, one that is sent twice conflicts instead of storing twice, and
+// two copiers can't interleave.
+
+// Origins implements [hansard.Exporter]: the sessions past an id, in order, so that a copy
+// can go on after an interruption. A session whose header can't be read is given without
+// the time it was created at.
 func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
 	return func(yield func(hansard.Origin, error) bool) {
-		ids, err := s.allIDs(ctx)
+		ids, err := s.reader.allIDs(ctx)
 		if err != nil {
 			yield(hansard.Origin{}, err)
 			return
@@ -29,10 +45,12 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 			if id <= after {
 				continue
 			}
-			o, err := s.origin(ctx, id)
+			o, err := s.reader.origin(ctx, id)
 			if errors.Is(err, hansard.ErrNotFound) {
-				continue // removed meanwhile, or its first batch is not there yet
+				continue // removed since the directory was read, or its first batch is being written
 			}
+			// Any other error ends it: leaving a session out would make the copy look
+			// complete.
 			if !yield(o, err) || err != nil {
 				return
 			}
@@ -40,21 +58,39 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 	}
 }
 
-// allIDs are the sessions that have a log, sorted.
-func (s *Store) allIDs(ctx context.Context) (ids []hansard.SessionID, err error) {
-	if err := s.readable(ctx, "any"); err != nil {
+// allIDs are the sessions that have a log, or will have one when recovery is over, sorted.
+// It reads the directory, not the catalog: nothing may be missing from a copy.
+func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err error) {
+	if err := rd.readable(ctx, "any"); err != nil {
 		return nil, err
 	}
-	entries, err := s.fs.ReadDir(sessionsDir)
+	entries, err := rd.fs.ReadDir(sessionlog.Dir)
+	// A missing directory beside a journal is not an empty store: copying nothing without
+	// an error would look like a successful copy (failure 42).
+	if rd.sessionsGone() {
+		return nil, errSessionsGone
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, rd.explain(err)
+	}
+	// After a power cut a session may be in the journal only (J7).
+	behind, err := rd.unapplied()
+	if err != nil {
 		return nil, err
 	}
+	hasLog := map[string]bool{}
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name, logSuffix)
+		name, ok := strings.CutSuffix(e.Name, sessionlog.Suffix)
 		if !ok {
 			continue
 		}
-		if id, ok := decodeName(name); ok {
+		if id, ok := sessionlog.DecodeName(name); ok {
+			hasLog[name] = true
+			ids = append(ids, id)
+		}
+	}
+	for _, name := range behind.onlyInJournal(func(name string) bool { return hasLog[name] }) {
+		if id, ok := sessionlog.DecodeName(name); ok {
 			ids = append(ids, id)
 		}
 	}
@@ -62,12 +98,15 @@ func (s *Store) allIDs(ctx context.Context) (ids []hansard.SessionID, err error)
 	return ids, nil
 }
 
-func (s *Store) origin(ctx context.Context, id hansard.SessionID) (hansard.Origin, error) {
+// origin is how a session began: its time of creation and first metadata, from the header.
+// A deleted session has an origin as well.
+func (rd *reader) origin(ctx context.Context, id hansard.SessionID) (hansard.Origin, error) {
 	o := hansard.Origin{ID: id}
-	l, err := s.openLogForRead(ctx, id)
+	l, err := rd.openLogForRead(ctx, id)
 	switch {
 	case err == nil:
 		defer l.f.Close()
+		// A damaged session is given too: what is before the damage can be copied.
 		if l.header != nil {
 			o.Created = l.header.Created
 			if l.header.Snap != nil {
@@ -78,12 +117,13 @@ func (s *Store) origin(ctx context.Context, id hansard.SessionID) (hansard.Origi
 	case !errors.Is(err, hansard.ErrDeleted):
 		return o, err
 	}
-	f, err := s.fs.Open(logPath(encodeName(id)), vfs.ReadOnly)
+	// Of a deleted session only when it was created: its metadata went with it.
+	f, _, err := rd.openToRead(sessionlog.EncodeName(id))
 	if err != nil {
 		return o, err
 	}
 	defer f.Close()
-	h, err := readHeader(f, id)
+	h, err := sessionlog.ReadHeader(f, id)
 	if err != nil {
 		return o, err
 	}
@@ -91,78 +131,90 @@ func (s *Store) origin(ctx context.Context, id hansard.SessionID) (hansard.Origi
 	return o, nil
 }
 
-// Keys implements [hansard.Exporter].
+// Keys implements [hansard.Exporter]: the keys of batches whose first event is past a seq,
+// in the order they were used.
 func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
 	return func(yield func(hansard.KeyUse, error) bool) {
-		if err := s.eachKey(ctx, id, after, func(k hansard.KeyUse) bool { return yield(k, nil) }); err != nil {
+		if err := s.reader.eachKey(ctx, id, after, func(k hansard.KeyUse) bool { return yield(k, nil) }); err != nil {
 			yield(hansard.KeyUse{}, err)
 		}
 	}
 }
 
-func (s *Store) eachKey(ctx context.Context, id hansard.SessionID, after hansard.Seq, yield func(hansard.KeyUse) bool) error {
-	l, err := s.openLogForRead(ctx, id)
+// eachKey calls yield with the keys of a log past a seq, up to its last whole batch, or up
+// to the damage. It scans the log rather than the key index: that has hashes, not keys, and
+// no order.
+func (rd *reader) eachKey(ctx context.Context, id hansard.SessionID, after hansard.Seq, yield func(hansard.KeyUse) bool) error {
+	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer l.f.Close()
+	// Only keys of events that Read gives: a key whose batch is lost must not make a
+	// retry a replay in the copy.
 	tail := l.tail
 	if l.damage != nil {
-		if tail, err = s.safeTail(l); err != nil {
+		if tail, err = rd.safeTail(l); err != nil {
 			return err
 		}
 	}
+	// No batch is whole before the damage.
 	if tail == nil {
 		return nil
 	}
-	for sc := newScanner(l.f, 0); ; {
-		b, at, err := sc.next()
-		if errors.Is(err, errNoLine) || err == nil && at >= tail.end {
+	for sc := sessionlog.NewScanner(l.f, 0); ; {
+		b, at, err := sc.Next()
+		if errors.Is(err, sessionlog.ErrNoLine) || err == nil && at >= tail.End {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !hasKey(b) {
+		// A look at the bytes first: decoding every line would make this as slow as
+		// reading the session.
+		if !sessionlog.HasKey(b) {
 			continue
 		}
-		line, err := decodeLine(b)
+		line, err := sessionlog.Decode(b)
 		if err != nil {
-			return damagedAt(id, at, "%v", err)
+			return sessionlog.DamagedAt(id, at, "%v", err)
 		}
 		if line.Key == "" || line.Seq <= after {
 			continue
 		}
-		seen := line.keySeen()
-		if !yield(hansard.KeyUse{Key: line.Key, Hash: seen.hash, First: seen.first, Last: seen.last}) {
+		seen := line.KeySeen()
+		if !yield(hansard.KeyUse{Key: line.Key, Hash: seen.Hash, First: seen.First, Last: seen.Last}) {
 			return nil
 		}
 	}
 }
 
-// Import implements [hansard.Importer].
+// Import implements [hansard.Importer]. Nil means that the part is durable and in the log.
+// ConflictError: its first seq does not follow the session's last one, as for a part that
+// was imported before. Nothing of a part that is refused is stored.
 func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	if err := s.usable(ctx, p.ID); err != nil {
 		return err
 	}
-	if err := hansard.CheckPartInput(&p); err != nil {
+	if err := engine.CheckPartInput(&p); err != nil {
 		return err
 	}
 	r := newImport(&p)
-	if err := s.prepare(r); err != nil {
-		return err
-	}
-	_, err := s.submit(ctx, r)
+	_, err := s.committer.carryOut(ctx, r)
 	return err
 }
 
-// newImport encodes what of a part does not depend on the commit. Each event is a
-// batch of its own but for those of a key.
+// newImport encodes what of a part does not depend on the commit, before any lock. The
+// batches of the origin are not known, except those that had a key: a replay has to answer
+// with the first and last seq of the whole batch. Every other event becomes a batch of its
+// own. The part itself is still atomic, because it is one entry of the ring.
 func newImport(p *hansard.Part) *request {
-	r := &request{op: opImport, id: p.ID, name: encodeName(p.ID), part: p, left: make([]int, len(p.Events))}
+	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events))}
 	keys := p.Keys
 	for i := range p.Events {
 		e := &p.Events[i]
+		// The key and its hash stand in the first line of the batch; left counts down to
+		// its last line (L4).
 		key, hash := "", ""
 		if len(keys) > 0 && keys[0].First <= e.Seq && e.Seq <= keys[0].Last {
 			r.left[i] = int(keys[0].Last - e.Seq)
@@ -173,24 +225,29 @@ func newImport(p *hansard.Part) *request {
 				keys = keys[1:]
 			}
 		}
-		body := encodeBody(make([]byte, 0, len(e.Data)+256), e, key, hash)
+		body := sessionlog.EncodeBody(make([]byte, 0, len(e.Data)+256), e, key, hash)
 		r.bodies = append(r.bodies, body)
-		r.size += len(body) + stampWidth
+		r.size += len(body) + sessionlog.StampWidth
 	}
-	r.size += entryHeader + 2*len(r.name) + 4*stampWidth + endedWidth + len(marshal(p.Meta))
+	// At most a header, the end of a turn and a tombstone besides: an upper bound.
+	r.size += journal.EntryHeader + 2*len(r.name) + 4*sessionlog.StampWidth + endedWidth + len(sessionlog.Marshal(p.Meta))
 	return r
 }
 
-// importPart checks a part against the session and drafts its lines.
+// importPart checks a part against the session and drafts its lines, under write.lock.
+// Everything that can be refused is checked before the first line is drafted: a draft can't
+// be taken back.
 func (p *plan) importPart(sess *session, r *request) error {
 	part := r.part
+	// A session of the same id that was made independently is not the one being copied:
+	// SameOrigin compares when they were created.
 	switch err := sess.writable(); {
 	case err == nil:
-		header, err := p.store.lineAt(sess, 0)
+		header, err := p.store.logs.lineAt(sess, 0)
 		if err != nil {
 			return err
 		}
-		if err := hansard.SameOrigin(part, header.Created); err != nil {
+		if err := engine.SameOrigin(part, header.Created); err != nil {
 			return err
 		}
 	case !errors.Is(err, hansard.ErrNotFound):
@@ -200,11 +257,13 @@ func (p *plan) importPart(sess *session, r *request) error {
 	if err != nil {
 		return err
 	}
-	grants := hansard.Grants{Current: t.held, Last: t.last}
-	if err := hansard.CheckPart(part, sess.seq, &grants); err != nil {
+	// The events carry grants of the origin. They have to fit the turn as the log here
+	// tells it, or verify would later find lines written under a grant that was not held.
+	grants := engine.Grants{Current: t.Held, Last: t.Last}
+	if err := engine.CheckPart(part, sess.seq, &grants); err != nil {
 		return err
 	}
-	metas, err := p.metasAfter(sess, part)
+	metas, err := p.metasAfter(sess, r)
 	if err != nil {
 		return err
 	}
@@ -215,20 +274,25 @@ func (p *plan) importPart(sess *session, r *request) error {
 	}
 	r.dep = restsOnGroup
 	if part.Deleted {
-		if sess.turn != nil && sess.turn.held != nil {
-			p.turnEnds(sess, "deleted elsewhere")
+		// Deleted in the origin: a tombstone here. A turn that the log says is held ends
+		// first, as before any line that is not its holder's.
+		if sess.turn != nil && sess.turn.Held != nil {
+			p.turnEnds(sess, "deleted elsewhere", "")
 		}
-		p.line(sess, &stamp{}, []byte(tombstone))
+		p.line(sess, &sessionlog.Stamp{}, []byte(sessionlog.Tombstone))
 		sess.deleted = true
 		return nil
 	}
+	// Nothing below can fail.
 	for i, body := range r.bodies {
 		p.importLine(sess, &part.Events[i], r.left[i], metas[i], body)
 	}
 	return nil
 }
 
-// createAt is create for a session that was made elsewhere, some time ago.
+// createAt is create for a session that was made elsewhere: its header has the time of
+// that, by which a later part recognises it. The plan's own time is put back for the
+// requests that follow in the group.
 func (p *plan) createAt(sess *session, part *hansard.Part) error {
 	now := p.now
 	defer func() { p.now = now }()
@@ -236,11 +300,13 @@ func (p *plan) createAt(sess *session, part *hansard.Part) error {
 	return p.create(sess, part.Meta, 0)
 }
 
-// metasAfter is the metadata that each event of a part leads to, where it has a
-// patch. It is known before the first line is drafted: a part is whole or not at all.
-func (p *plan) metasAfter(sess *session, part *hansard.Part) ([]*metaState, error) {
-	metas := make([]*metaState, len(part.Events))
-	at := &metaState{meta: part.Meta}
+// metasAfter is the metadata behind each event of a part that has a patch. A patch can be
+// refused (the result may be too large), so all of them are applied before the first line
+// is drafted: a part is stored whole or not at all.
+func (p *plan) metasAfter(sess *session, r *request) ([]hansard.Meta, error) {
+	part := r.part
+	metas := make([]hansard.Meta, len(part.Events))
+	at := part.Meta // of a session that this part creates
 	loaded := !sess.exists
 	for i := range part.Events {
 		patch := part.Events[i].Patch
@@ -248,12 +314,13 @@ func (p *plan) metasAfter(sess *session, part *hansard.Part) ([]*metaState, erro
 			continue
 		}
 		if !loaded {
-			if _, err := p.store.patched(sess, patch); err != nil { // loads it
+			// Only if there is a patch: it may send the request back to be prepared.
+			if err := p.store.logs.loadMeta(sess, r); err != nil {
 				return nil, err
 			}
-			at, loaded = sess.meta, true
+			at, loaded = sess.meta.Meta, true
 		}
-		next, err := at.after(patch)
+		next, err := engine.ApplyPatch(at, patch)
 		if err != nil {
 			return nil, fmt.Errorf("the patch of seq %d: %w", part.Events[i].Seq, err)
 		}
@@ -262,21 +329,22 @@ func (p *plan) metasAfter(sess *session, part *hansard.Part) ([]*metaState, erro
 	return metas, nil
 }
 
-// importLine drafts an event's line as it was elsewhere.
-func (p *plan) importLine(sess *session, e *hansard.Event, left int, meta *metaState, body []byte) {
-	st := stamp{left: left, turn: e.Turn, time: e.Time.UTC().Format(timeLayout)}
+// importLine drafts an event's line as it was in the origin, with its time and grant. Seq,
+// offsets and checksums are this log's own. A line about the turn moves the session's turn
+// with it; the instance it names is not one of this store, so its holder counts as dead
+// here, or, of a remote turn, as silent after its TTL (T7): a copy is not blocked by a
+// holder that can't reach it.
+func (p *plan) importLine(sess *session, e *hansard.Event, left int, meta hansard.Meta, body []byte) {
+	st := sessionlog.Stamp{Left: left, Turn: e.Turn, Time: e.Time.UTC().Format(sessionlog.TimeLayout)}
 	at := sess.end
-	if meta != nil {
-		st.snap = meta.snapshotIfDue(len(body), p.snapBytes)
-		p.snapBytes -= len(st.snap)
-	}
-	p.line(sess, &st, body)
-	if meta != nil {
-		sess.metaAt, sess.meta = at, meta
+	if e.Patch != nil {
+		p.patchLine(sess, &st, body, e.Patch, meta)
+	} else {
+		p.line(sess, &st, body)
 	}
 	if e.Kind == hansard.KindTurn {
 		var record hansard.TurnRecord
 		_ = json.Unmarshal(e.Data, &record) // CheckPart has read it
-		sess.turnAt, sess.turn = at, stateAfter(&record, e.Turn, e.Seq, e.Time)
+		sess.turnAt, sess.turn = at, sessionlog.StateAfter(&record, e.Turn, e.Seq, e.Time)
 	}
 }

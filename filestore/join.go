@@ -7,43 +7,44 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
-// errJournalDamaged refuses writes to a store whose journal lost something that
-// was durable. Reading goes on; verify says more.
-type errJournalDamaged struct{ reason string }
+// How a process comes to take part in a store. Reading needs none of it. The lock files:
+//
+//	write.lock   held throughout attach: nobody writes, joins or leaves meanwhile
+//	open.lock    exclusively = alone, so recover (recover.go); shared from then on, for as
+//	             long as this process has the store open
+//	instances/   a file of our own, locked while we live; "joined" is written to it last
+//
+// leave.go is the way out.
 
-func (e *errJournalDamaged) Error() string { return "the journal is damaged: " + e.reason }
-
-func (e *errJournalDamaged) Is(target error) bool { return target == hansard.ErrDamaged }
-
-func (e *errJournalDamaged) Hint() string {
-	return "sessions can be read; with nobody else at the store, hansard repair --journal makes a sound journal and keeps the old one"
-}
-
-// join makes the store's directory usable and takes part in it. Where taking
-// part fails (the disk is full, the journal damaged, somebody stopped inside
-// write.lock) the store can still be read, and the first write says why.
+// join makes the store's directory usable and takes part in it. Where taking part fails
+// (the disk is full, the journal damaged, a process stopped inside write.lock) the store
+// can still be read, and the first write tries again and says why. So of the errors of
+// taking part only two are returned: the store can't be written (a read-only mount, no
+// rights), or its locks can't be relied on.
 func (s *Store) join() error {
-	for _, dir := range []string{sessionsDir, instancesDir} {
-		if err := s.fs.Mkdir(dir); err != nil {
-			return err
-		}
+	if err := s.makeDirs(); err != nil {
+		return err
 	}
-	f, _, err := s.openLockFile(syncLockName)
+	f, _, err := s.openLockFile(peers.SyncLock)
 	if err != nil {
 		return err
 	}
-	s.syncGate = &gate{f: f, inline: s.cfg.inline}
+	s.syncer.syncGate = peers.NewGate(f, s.cfg.inline)
 	if s.cfg.inline {
-		return s.joinLocked()
+		return s.takePartOnce()
 	}
+	// In a goroutine, because flock can't be waited for with a deadline. It may outlive
+	// join: Close waits for it with the other workers.
 	joined := make(chan error, 1)
 	s.workers.Add(1)
 	go func() {
 		defer s.workers.Done()
-		joined <- s.joinLocked()
+		joined <- s.takePartOnce()
 	}()
 	if err := s.awaitJoin(joined); isReadOnly(err) || errors.Is(err, hansard.ErrUnsupported) {
 		return err
@@ -51,19 +52,24 @@ func (s *Store) join() error {
 	return nil
 }
 
-func (s *Store) joinLocked() error {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockW(); err != nil {
+// takePartOnce joins by taking write.lock once, and mends what an earlier process had to
+// set aside: a restart is what people try after a disk failed.
+func (s *Store) takePartOnce() error {
+	l, err := s.lock.lock()
+	if err != nil {
 		return err
 	}
-	s.unlockW()
+	l.unlock()
+	s.checkpoints.mendAll()
 	return nil
 }
 
-// awaitJoin waits until this process has joined, but not for a process that is
-// stopped inside write.lock when there is nothing to recover: reading takes no
-// lock, and needs none of what joining does once somebody has joined.
+// awaitJoin waits until this process has joined, but not for a process that is stopped
+// inside write.lock when there is nothing to recover: reading takes no lock. If other
+// processes live, recovery is theirs or over, and 50 ms are enough. If none does, this
+// one is probably recovering: it is given up to 2 s, and after that readers add what the
+// journal holds (backlog.go). Returning nil early is safe for that reason only (failure
+// 56).
 func (s *Store) awaitJoin(joined <-chan error) error {
 	timer := time.NewTimer(50 * time.Millisecond)
 	defer timer.Stop()
@@ -72,7 +78,7 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 		case err := <-joined:
 			return err
 		case <-timer.C:
-			if waited || s.othersLive() {
+			if waited || s.leases.OthersLive() {
 				return nil
 			}
 			timer.Reset(min(s.opt.LockWait, 2*time.Second))
@@ -80,133 +86,115 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 	}
 }
 
-// attach joins the processes that have the store open, under write.lock. Who
-// finds himself alone first finishes what the last ones left.
-func (s *Store) attach() error {
-	err := s.takePart()
+// attach joins the processes that have the store open, under write.lock. A process that
+// finds itself alone first finishes what the last ones left. On error this process does
+// not take part, and the next lock tries again.
+func (l *locked) attach() error {
+	l.joining.Store(true)
+	defer l.joining.Store(false)
+	err := l.takePart()
 	if err != nil {
-		// Before write.lock is given back, and by what can't fail: who finds it
-		// held takes the store for one that is open.
-		_ = s.files.open.Close()
-		s.files.open = nil
+		// Before write.lock is given back, and by closing, which can't fail: others take
+		// open.lock held exclusively for a store that is open, and nobody would recover
+		// or make the journal (TestJoinFailed).
+		_ = l.lock.files.open.Close()
+		l.lock.files.open = nil
 	}
 	return err
 }
 
-func (s *Store) takePart() error {
-	if err := s.lockTest(); err != nil {
+// takePart is the joining itself. The order matters: the lock test before any lock is
+// relied on, the instance file before recovery (which leaves marks in it), "joined" last.
+func (l *locked) takePart() error {
+	if err := l.lock.lockTest(); err != nil {
 		return err
 	}
-	alone, err := s.files.open.TryLock(vfs.LockExclusive)
+	// Rule AloneChecked: only who is alone recovers. A second opener would write slots
+	// over a ring in use.
+	alone, err := l.lock.files.open.TryLock(vfs.LockExclusive)
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
-	s.dropCaches()
-	if s.inst == nil {
-		inst, err := s.newInstance() // recovery leaves marks in it
+	l.dropCaches()
+	// Kept from an attempt that failed: one file per process.
+	if l.inst == nil {
+		inst, err := l.leases.Register(l.cfg.random) // recovery leaves marks in it
 		if err != nil {
 			return err
 		}
-		s.inst = inst
+		l.inst = inst
 	}
-	if err := s.openControl(); err == nil {
-		_, _ = s.ctl.f.WriteAt(s.holder, 2*recordBytes) // for people who wait
+	// For those who wait while we recover: they are told whom they wait for.
+	if err := l.openControl(); err == nil {
+		l.ctl.WriteHolder(l.holder)
 	}
 	if alone {
-		err = s.recover()
+		err = l.recover()
 	} else {
-		err = s.reload()
+		err = l.reload()
 	}
 	if err != nil {
 		return err
 	}
-	// Nobody can get in between: whoever opens the store holds write.lock.
+	// From exclusive to shared there is a moment without. Nobody can get in between:
+	// whoever opens the store holds write.lock.
 	if alone {
-		_ = s.files.open.Unlock()
+		_ = l.lock.files.open.Unlock()
 	}
-	if got, err := s.files.open.TryLock(vfs.LockShared); err != nil || !got {
+	if got, err := l.lock.files.open.TryLock(vfs.LockShared); err != nil || !got {
 		return errors.Join(errors.New("lock: open.lock is held exclusively outside write.lock"), err)
 	}
-	s.attached = true
+	// Only now: readers take it for proof that recovery is over and the logs are complete
+	// (J7).
+	if err := l.inst.Join(); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	l.attached = true
+	l.logsKnown.Store(true)
 	return nil
 }
 
-// openRing opens the journal file and reads its slots.
-func (s *Store) openRing(flags vfs.Flag) (r *ring, slots [2]slot, best int, err error) {
-	f, err := s.fs.Open(journalName, flags)
+// openRing opens the journal file and reads its slots, see journal.Open.
+func (p *process) openRing(flags vfs.Flag) (r *journal.Ring, slots [2]journal.Slot, best int, err error) {
+	return journal.Open(p.fs, flags)
+}
+
+// useRing makes an open ring the one we write to. The old one stays open for as long as a
+// group or a checkpoint holds it.
+func (l *locked) useRing(r *journal.Ring) {
+	if l.ring != nil {
+		l.ring.LetGo()
+	}
+	r.Hold()
+	l.ring = r
+}
+
+// openControl opens the control file, and makes it where it is missing; the one we had is
+// let go.
+func (l *locked) openControl() error {
+	ctl, err := peers.OpenControl(l.fs)
 	if err != nil {
-		return nil, slots, -1, fmt.Errorf("open journal: %w", err)
+		return err
 	}
-	var size int64
-	inode, err := f.Inode()
-	if err == nil {
-		size, err = f.Size()
+	if l.ctl != nil {
+		l.ctl.LetGo()
 	}
-	if err == nil {
-		slots, _, best, err = readSlots(f)
-	}
-	switch {
-	case err != nil:
-	case best < 0:
-		err = &errJournalDamaged{"neither of its two slots is valid"}
-	case slots[best].incompat != 0:
-		err = fmt.Errorf("journal: %w", hansard.ErrVersion)
-	case uint64(size) < ringAt+slots[best].size:
-		err = &errJournalDamaged{fmt.Sprintf("it has %d bytes of %d", size, ringAt+slots[best].size)}
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, slots, -1, err
-	}
-	sl := slots[best]
-	r = &ring{f: f, inode: inode, store: sl.store, salt: sl.salt, size: sl.size, epoch: sl.epoch, lax: s.planted(plantNoChain)}
-	return r, slots, best, nil
+	ctl.Hold()
+	l.ctl = ctl
+	return nil
 }
 
-// leftClean tells whether the last to leave said that the ring is empty. The
-// other slot must be valid: else this one may not be the newest.
-func leftClean(slots [2]slot, best int) bool {
-	return slots[best].clean && slots[1-best].hseq > 0 && slots[1-best].hseq < slots[best].hseq
-}
-
-// useRing makes an open ring the one we write to.
-func (s *Store) useRing(r *ring) {
-	if s.ring != nil {
-		s.retired = append(s.retired, s.ring.f)
-	}
-	s.ring = r
-}
-
-// openControl opens the control file, and makes it where it is missing.
-func (s *Store) openControl() error {
-	f, err := s.fs.Open(controlName, vfs.Create)
-	if err != nil {
-		return fmt.Errorf("open control: %w", err)
-	}
-	if size, err := f.Size(); err == nil && size < 3*recordBytes {
-		// Full size from the start: later writes need no room on the disk.
-		if _, err := f.WriteAt(make([]byte, 3*recordBytes), 0); err != nil {
-			_ = f.Close()
-			return fmt.Errorf("write control: %w", err)
-		}
-	}
-	if s.ctl != nil {
-		s.retired = append(s.retired, s.ctl.f)
-	}
-	s.ctl = &control{f: f}
-	s.ctl.inode, err = f.Inode()
-	return err
-}
-
-// sweep removes temporary files of processes that died: nobody else is here.
-func (s *Store) sweep() {
-	entries, err := s.fs.ReadDir(".")
+// sweep removes temporary files of processes that died. Only recovery calls it, when
+// nobody else has the store open: otherwise it would take a living process's file away
+// before its rename (failure 29). Lock files and instances are never swept (failure 18).
+func (p *process) sweep() {
+	entries, err := p.fs.ReadDir(".")
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		if e.Regular && strings.HasSuffix(e.Name, ".tmp") {
-			_ = s.fs.Remove(e.Name)
+			_ = p.fs.Remove(e.Name)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
@@ -15,11 +16,11 @@ import (
 func TestJoinFailed(t *testing.T) {
 	for name, fail := range map[string]func(*vfs.Disk){
 		"locked, and told that it is not": func(d *vfs.Disk) {
-			d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpTryLock, Name: openLockName}, vfs.Fault{Err: syscall.EIO, Done: true})
+			d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpTryLock, Name: peers.OpenLock}, vfs.Fault{Err: syscall.EIO, Done: true})
 		},
 		"no journal, and not unlocked": func(d *vfs.Disk) {
 			d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpWrite, Name: "journal.*"}, vfs.Fault{Err: syscall.ENOSPC})
-			d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpUnlock, Name: openLockName}, vfs.Fault{Err: syscall.EIO})
+			d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpUnlock, Name: peers.OpenLock}, vfs.Fault{Err: syscall.EIO})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,8 +29,8 @@ func TestJoinFailed(t *testing.T) {
 			cfg := simConfig(1, simRing)
 			cfg.anyway = true
 			a, err := open(d.Process("a"), Options{LockWait: time.Hour}, cfg)
-			if err != nil || a.attached {
-				t.Fatalf("open: %v, takes part: %v", err, a.attached)
+			if err != nil || a.lock.state.attached {
+				t.Fatalf("open: %v, takes part: %v", err, a.lock.state.attached)
 			}
 			b := openSim(t, d.Process("b"), 2)
 			say(t, b, "s", nil, "one")

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -64,15 +66,15 @@ func TestKeysMany(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	table, ok := d.CacheBytes(keysDir + "/keyed")
-	if want := keyTableHead + 16*manyKeys; !ok || len(table) < want {
+	table, ok := d.CacheBytes(cache.KeysDir + "/keyed")
+	if want := cache.KeysHead + 16*manyKeys; !ok || len(table) < want {
 		t.Fatalf("the table has %d bytes, want %d at least", len(table), want)
 	}
 	s, c := opened(t, d, 2)
 	if err := askKeys(s, "keyed", manyKeys, rng, 200); err != nil {
 		t.Fatalf("seed %d: reopened: %v", seed, err)
 	}
-	if got := c.files[logPath("keyed")]; got > int64(len(log))/2 {
+	if got := c.files[sessionlog.Path("keyed")]; got > int64(len(log))/2 {
 		t.Errorf("with the table there the log is read all the same: %d bytes of %d", got, len(log))
 	}
 }
@@ -93,28 +95,28 @@ func TestKeysTable(t *testing.T) {
 		}
 	}
 	_ = s.Close()
-	table, _ := base.CacheBytes(keysDir + "/keyed")
-	foreign, _ := base.CacheBytes(keysDir + "/other")
+	table, _ := base.CacheBytes(cache.KeysDir + "/keyed")
+	foreign, _ := base.CacheBytes(cache.KeysDir + "/other")
 	old := tableOf(t, seed, shorter)
 	if len(table) == 0 || len(foreign) == 0 || len(old) == 0 {
 		t.Fatalf("tables of %d, %d and %d bytes", len(table), len(foreign), len(old))
 	}
 	tables := map[string][]byte{
 		"deleted": nil, "empty": {}, "as it was": table, "of another session": foreign, "old": old,
-		"without its last pair": table[:len(table)-16], "cut in a pair": table[:len(table)-5], "only a head": table[:keyTableHead],
+		"without its last pair": table[:len(table)-16], "cut in a pair": table[:len(table)-5], "only a head": table[:cache.KeysHead],
 		"NULs": make([]byte, len(table)), "with a pair more": append(bytes.Clone(table), make([]byte, 16)...),
-		"its head on another's pairs": append(bytes.Clone(table[:keyTableHead]), foreign[keyTableHead:]...),
+		"its head on another's pairs": append(bytes.Clone(table[:cache.KeysHead]), foreign[cache.KeysHead:]...),
 	}
-	for i := range keyTableHead {
+	for i := range cache.KeysHead {
 		tables[fmt.Sprintf("head byte %d", i)] = changed(table, i, table[i]^0x10)
 	}
 	for range 40 {
-		i := keyTableHead + rng.IntN(len(table)-keyTableHead)
+		i := cache.KeysHead + rng.IntN(len(table)-cache.KeysHead)
 		tables[fmt.Sprintf("byte %d", i)] = changed(table, i, table[i]^byte(1<<rng.IntN(8)))
 	}
 	for what, b := range tables {
 		d := base.Clone()
-		putFile(t, d, keysDir+"/keyed", b)
+		putFile(t, d, cache.KeysDir+"/keyed", b)
 		s, _ := opened(t, d, seed)
 		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 1)), 5); err != nil {
 			t.Errorf("seed %d: table %s: %v", seed, what, err)
@@ -130,7 +132,7 @@ func tableOf(t *testing.T, seed uint64, log []byte) []byte {
 	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "key 1", Events: []hansard.Event{pad(1, 10)}}); err != nil {
 		t.Fatal(err)
 	}
-	table, _ := d.CacheBytes(keysDir + "/keyed")
+	table, _ := d.CacheBytes(cache.KeysDir + "/keyed")
 	return table
 }
 
@@ -167,9 +169,9 @@ func TestKeysCollide(t *testing.T) {
 		offs = append(offs, uint64(at))
 		at += len(l)
 	}
-	k := &keyIndex{uid: 5, upTo: int64(len(log)), crc: lineCRC(log), tail: map[string]int64{}}
+	k := &keyIndex{uid: 5, upTo: int64(len(log)), crc: sessionlog.LineCRC(log), tail: map[string]tailKey{}}
 	pair := func(key string, line int) {
-		k.table = binary.BigEndian.AppendUint64(k.table, keyHash(key))
+		k.table = binary.BigEndian.AppendUint64(k.table, cache.KeyHash(key))
 		k.table = binary.BigEndian.AppendUint64(k.table, offs[line])
 	}
 	for i := range keys {
@@ -180,11 +182,7 @@ func TestKeysCollide(t *testing.T) {
 	}
 	pair("never used", 7)
 	s, _ := opened(t, d, 1)
-	f, err := s.fs.Open(logPath("keyed"), vfs.ReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.save(s, "keyed", f)
+	k.save(s.process, "keyed")
 	if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 50); err != nil {
 		t.Error(err)
 	}
@@ -212,7 +210,7 @@ func TestKeysBehindDamage(t *testing.T) {
 	if err != nil && !errors.Is(err, hansard.ErrDamaged) {
 		t.Errorf("append: %v, want ErrDamaged", err)
 	}
-	if now, _ := d.CacheBytes(logPath("keyed")); !bytes.Equal(now, log) {
+	if now, _ := d.CacheBytes(sessionlog.Path("keyed")); !bytes.Equal(now, log) {
 		t.Error("the damaged log was written to")
 	}
 }
@@ -228,7 +226,7 @@ func TestKeysAfterReplace(t *testing.T) {
 	if _, err := s.Append(ctx, "keyed", late); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.checkpoint(true); err != nil {
+	if err := s.checkpoints.checkpoint(true); err != nil {
 		t.Fatal(err)
 	}
 	if err := putLog(d, "keyed", log); err != nil { // in place: the same inode
@@ -240,5 +238,36 @@ func TestKeysAfterReplace(t *testing.T) {
 	}
 	if err := askKeys(s, "keyed", 100, rand.New(rand.NewPCG(1, 1)), 20); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKeysOfAnotherLog: what is looked up in the index of a log that was replaced by
+// another, a moment ago, is worth nothing: the key may be in that one.
+func TestKeysOfAnotherLog(t *testing.T) {
+	const keys = 1200
+	log := buildLog("keyed", 5, keys, keyedEvent)
+	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log, "other": buildLog("other", 6, 10, keyedEvent)}), 1)
+	open := func(name string) vfs.File {
+		t.Helper()
+		f, err := s.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	old, now := open("other"), open("keyed")
+	k := &keyIndex{}
+	if err := k.catchUp(s.checks, "keyed", now); err != nil {
+		t.Fatal(err)
+	}
+	k.save(s.process, "keyed")
+	for _, key := range []string{"key 700", "key 3", "never"} {
+		p, err := k.lookUp(old, key) // by one that opened the log before it was replaced
+		if err != nil || p.round == k.round {
+			t.Errorf("%s: %+v, %v: it is believed", key, p, err)
+		}
+		if p, err = k.lookUp(now, key); err != nil || p.round != k.round || (p.seen == nil) != (key == "never") {
+			t.Errorf("%s: %+v, %v", key, p, err)
+		}
 	}
 }

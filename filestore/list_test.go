@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,10 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/crc32c"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -34,12 +39,13 @@ func rebuilt(t testing.TB, d *vfs.Disk) []hansard.Info {
 	t.Helper()
 	d = d.Clone()
 	for _, name := range d.Names() {
-		if b, ok := d.CacheBytes(name); ok && strings.HasPrefix(name, cacheDir+"/") && b != nil {
+		if b, ok := d.CacheBytes(name); ok && strings.HasPrefix(name, cache.Dir+"/") && b != nil {
 			putFile(t, d, name, nil)
 		}
 	}
 	// Not opened: that would finish what is in the ring first.
-	reader := &Store{fs: d.Process("reader"), opt: Options{ReadOnly: true}, cfg: simConfig(1, simRing), closing: make(chan struct{})}
+	reader := newStore(&process{fs: d.Process("reader"), opt: Options{ReadOnly: true}, cfg: simConfig(1, simRing), closing: make(chan struct{})})
+	reader.logsKnown.Store(true) // the processes on the other disk have joined
 	infos, err := listed(reader, hansard.Query{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +72,7 @@ func TestListEqualsRebuild(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 41))
 		d := vfs.NewDisk(seed)
-		w := &lister{t: t, d: d, rng: rng, backups: map[string][]byte{}}
+		w := &listUser{t: t, d: d, rng: rng, backups: map[string][]byte{}}
 		for i := range 3 {
 			w.stores = append(w.stores, openSim(t, d.Process(fmt.Sprint("p", i)), 1000*seed+uint64(i)))
 		}
@@ -86,7 +92,7 @@ func TestListEqualsRebuild(t *testing.T) {
 				}
 			}
 			for i := 1; i < len(want); i++ {
-				if !hansard.Newer(&want[i-1], &want[i]) {
+				if !engine.Newer(&want[i-1], &want[i]) {
 					t.Fatalf("seed %d: %v is listed before %v", seed, want[i-1], want[i])
 				}
 			}
@@ -94,8 +100,8 @@ func TestListEqualsRebuild(t *testing.T) {
 	}
 }
 
-// lister does random things to a store.
-type lister struct {
+// listUser does random things to a store.
+type listUser struct {
 	t       *testing.T
 	d       *vfs.Disk
 	rng     *rand.Rand
@@ -103,11 +109,11 @@ type lister struct {
 	backups map[string][]byte
 }
 
-func (w *lister) step(n int) string {
+func (w *listUser) step(n int) string {
 	ctx := context.Background()
 	s := w.stores[w.rng.IntN(len(w.stores))]
 	id := hansard.SessionID(fmt.Sprintf("S%d", w.rng.IntN(90)))
-	path := logPath(encodeName(id))
+	path := sessionlog.Path(sessionlog.EncodeName(id))
 	log, _ := w.d.CacheBytes(path)
 	switch r := w.rng.IntN(20); {
 	case r < 9:
@@ -162,7 +168,7 @@ func TestListCache(t *testing.T) {
 		t.Fatalf("first list: %v, %v", err, sameInfos(got, want))
 	}
 	_ = s.Close()
-	cache, ok := base.CacheBytes(cacheDir + "/" + catalogName)
+	cached, ok := base.CacheBytes(cache.Dir + "/" + cache.CatalogName)
 	if !ok {
 		t.Fatal("there is no catalog after a list of many sessions")
 	}
@@ -182,20 +188,20 @@ func TestListCache(t *testing.T) {
 	if _, err := listed(fs, hansard.Query{}); err != nil {
 		t.Fatal(err)
 	}
-	foreign, _ := foreignDisk.CacheBytes(cacheDir + "/" + catalogName)
-	caches := map[string][]byte{"deleted": nil, "empty": {}, "of another store": foreign, "cut": cache[:len(cache)/2], "NULs": make([]byte, len(cache)),
+	foreign, _ := foreignDisk.CacheBytes(cache.Dir + "/" + cache.CatalogName)
+	caches := map[string][]byte{"deleted": nil, "empty": {}, "of another store": foreign, "cut": cached[:len(cached)/2], "NULs": make([]byte, len(cached)),
 		"text": []byte("HANSCAT1 not a catalog")}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for i := range 60 {
 		at := i
 		if i >= 20 {
-			at = rng.IntN(len(cache))
+			at = rng.IntN(len(cached))
 		}
-		caches[fmt.Sprintf("byte %d", at)] = changed(cache, at, cache[at]^byte(1<<rng.IntN(8)))
+		caches[fmt.Sprintf("byte %d", at)] = changed(cached, at, cached[at]^byte(1<<rng.IntN(8)))
 	}
 	for what, b := range caches {
 		d := base.Clone()
-		putFile(t, d, cacheDir+"/"+catalogName, b)
+		putFile(t, d, cache.Dir+"/"+cache.CatalogName, b)
 		ro, _ := readOnly(t, d)
 		got, err := listed(ro, hansard.Query{})
 		if err == nil {
@@ -241,23 +247,23 @@ func TestListSaysWhatStatSays(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", what, listFirst), func(t *testing.T) {
 				d := sessionsOn(t, 1, 4)
 				s, lives := openSim(t, d.Process("p"), 1), openSim(t, d.Process("q"), 2)
-				old, _ := d.CacheBytes(logPath("s0"))
+				old, _ := d.CacheBytes(sessionlog.Path("s0"))
 				// The entry is in the ring, and its process dies before the log is written.
-				d.KillAt(vfs.Match{Kind: vfs.OpWrite, Name: logPath("s0")}, 0)
+				d.KillAt(vfs.Match{Kind: vfs.OpWrite, Name: sessionlog.Path("s0")}, 0)
 				_, _ = s.Append(context.Background(), "s0", hansard.Batch{Events: []hansard.Event{text("in the ring")}})
 				d.ClearRules()
 				if what == "shorter" {
 					old = old[:len(old)-len(linesOf(old)[1])]
-					putFile(t, d, logPath("s0"), old)
+					putFile(t, d, sessionlog.Path("s0"), old)
 				} else {
-					putFile(t, d, logPath("s0"), nil)
+					putFile(t, d, sessionlog.Path("s0"), nil)
 				}
 				if listFirst {
 					if _, err := listed(lives, hansard.Query{}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if err := lives.checkpoint(true); err != nil { // finishes what the dead one left
+				if err := lives.checkpoints.checkpoint(true); err != nil { // finishes what the dead one left
 					t.Fatal(err)
 				}
 				info, err := lives.Stat(context.Background(), "s0")
@@ -292,7 +298,7 @@ func TestListRotsInPlace(t *testing.T) {
 			t.Fatalf("stat: %+v, %v", info, err)
 		}
 		rotten := changed(w.log, at, w.log[at]^2)
-		d.Poke(logPath(encodeName(w.id)), int64(at), rotten[at:at+1])
+		d.Poke(sessionlog.Path(sessionlog.EncodeName(w.id)), int64(at), rotten[at:at+1])
 		v := w.oracle(rotten)
 		info, err := s.Stat(context.Background(), w.id)
 		if err == nil && info.Damage != nil {
@@ -322,7 +328,7 @@ func TestListOddFiles(t *testing.T) {
 	if _, err := s.Append(ctx, "fine", hansard.Batch{Create: true, Events: []hansard.Event{text("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	sessions := filepath.Join(dir, sessionsDir)
+	sessions := filepath.Join(dir, sessionlog.Dir)
 	target := filepath.Join(t.TempDir(), "outside.jsonl")
 	err = errors.Join(
 		os.Mkdir(filepath.Join(sessions, "dir.jsonl"), 0o700),
@@ -357,7 +363,7 @@ func TestListOddFiles(t *testing.T) {
 		told[f.File] = f.Level
 	}
 	for _, odd := range []string{"dir.jsonl", "link.jsonl", "dangling.jsonl", "fifo.jsonl", "Upper.jsonl", "fine.jsonl~", "notes.txt", "bad=name=.jsonl"} {
-		if level, ok := told[sessionsDir+"/"+odd]; !ok || level == hansard.LevelOK {
+		if level, ok := told[sessionlog.Dir+"/"+odd]; !ok || level == hansard.LevelOK {
 			t.Errorf("verify says %q of %s", level, odd)
 		}
 	}
@@ -371,5 +377,124 @@ func TestListOddFiles(t *testing.T) {
 	}
 	if _, err := s.Append(ctx, "empty", hansard.Batch{Create: true, Events: []hansard.Event{text("x")}}); !errors.Is(err, hansard.ErrDamaged) {
 		t.Errorf("append to a session whose file is empty: %v, want ErrDamaged: corrupt never means new", err)
+	}
+}
+
+// TestListLargeStates: however large the states of the sessions are, what is kept of
+// a list is small, and a list has them all.
+func TestListLargeStates(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const sessions = 30
+	state := func(i int) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf("%q", strings.Repeat(fmt.Sprint(i%10), i*2<<10)))
+	}
+	for i := range sessions {
+		if _, err := s.Create(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), hansard.Meta{State: state(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // described, and remembered
+		infos, err := listed(s, hansard.Query{})
+		if err != nil || len(infos) != sessions {
+			t.Fatalf("%d sessions, %v", len(infos), err)
+		}
+		for _, info := range infos {
+			var i int
+			fmt.Sscanf(string(info.ID), "s%d", &i)
+			if string(info.State) != string(state(i)) {
+				t.Errorf("%s has a state of %d bytes, want %d", info.ID, len(info.State), len(state(i)))
+			}
+		}
+		kept := 0
+		for _, entry := range s.lister.catalog.m {
+			kept += len(entry.Info.State)
+		}
+		if kept > sessions*cache.MaxListedState {
+			t.Errorf("%d bytes of states are kept", kept)
+		}
+	}
+}
+
+// readingFS counts how many bytes are read of the files in cache/.
+type readingFS struct {
+	vfs.FS
+	bytes *int64
+}
+
+func (r readingFS) Open(name string, flags vfs.Flag) (vfs.File, error) {
+	f, err := r.FS.Open(name, flags)
+	if err == nil && strings.HasPrefix(name, cache.Dir+"/") {
+		f = readingFile{f, r.bytes}
+	}
+	return f, err
+}
+
+type readingFile struct {
+	vfs.File
+	bytes *int64
+}
+
+func (r readingFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.File.ReadAt(p, off)
+	*r.bytes += int64(len(p)) // asked for: that much was set aside
+	return n, err
+}
+
+// TestCraftedCaches: what somebody put into cache/ costs no more than looking at it: a
+// sparse catalog or key table of 20 GB is not read, and the store works without.
+func TestCraftedCaches(t *testing.T) {
+	dir := t.TempDir()
+	open := func() (*Store, *int64) {
+		t.Helper()
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := new(int64)
+		s.fs = readingFS{s.fs, read}
+		return s, read
+	}
+	s, _ := open()
+	for i := range 5 {
+		if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: fmt.Sprint(i), Create: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{cache.Dir + "/" + cache.CatalogName, cache.KeysDir + "/" + sessionlog.EncodeName("s")} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		head := append([]byte(nil), cache.CatalogMagic...)
+		if strings.HasPrefix(name, cache.KeysDir) {
+			// Whoever makes one up can compute its checksum, too.
+			head = append(append([]byte(nil), cache.KeyTableMagic[:]...), make([]byte, 36)...)
+			head = binary.BigEndian.AppendUint32(head, crc32c.Sum(head))
+		}
+		if err := os.WriteFile(path, head, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 20<<30+cache.KeysHead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, read := open()
+	defer s.Close()
+	infos, err := listed(s, hansard.Query{})
+	if err != nil || len(infos) != 1 || infos[0].LastSeq != 5 {
+		t.Errorf("the list is %+v, %v", infos, err)
+	}
+	if r, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "3"}); err != nil || !r.Replayed {
+		t.Errorf("a known key: %+v, %v", r, err)
+	}
+	if *read > 1<<20 {
+		t.Errorf("%d bytes of the caches were read", *read)
 	}
 }

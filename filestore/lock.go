@@ -7,46 +7,50 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
-// What the kernel's locks are on. The files are made once and never removed;
-// that they exist means nothing.
+// Locks and syncs: who may write the ring, and who makes it durable.
 //
-//	write.lock  orders what is written; held for page-cache work only
-//	sync.lock   lets one sync serve all who wait; it can be done without
-//	open.lock   shared by everybody who has the store open; who gets it
-//	            exclusively is alone and finishes what a crash left
+//	write.lock   exclusively: the ring, control's W, the logs. Held for work in the page
+//	             cache, and blocked for in flock by one goroutine per process
+//	open.lock    shared, as long as a process takes part; exclusively by one that is alone
+//	sync.lock    saves syncs between processes (peers.Gate). Nothing depends on it
+//	check.lock   saves checkpoints (checkpoint.go). Nothing depends on it
 //
-// Order: sync.lock, write.lock, open.lock.
-const (
-	writeLockName = "write.lock"
-	syncLockName  = "sync.lock"
-	openLockName  = "open.lock"
-	checkLockName = "check.lock" // one checkpoint at a time; it can be done without
+// They are kernel locks (flock) on files that are made once and never removed: they end
+// with their process, so there are no stale ones, and a file that exists means nothing.
+// Order, also of this process's mutexes:
+//
+//	ckMu, check.lock, syncMu, sync.lock, writeLock.mu, write.lock, open.lock
+//
+// The mutexes of caches (dirtyLogs, checked, keyIndex.mu, waiters, leases, ownDurable)
+// come last, and nobody waits for a disk while holding one.
 
-	readOnlyFlag = vfs.ReadOnly
-)
-
-// lockFiles are this process's descriptors of the lock files.
+// lockFiles are this process's descriptors of the lock files, guarded by writeLock.mu. A
+// flock belongs to the open file: closing a descriptor gives its lock up.
 type lockFiles struct {
-	write, open vfs.File
-	writeInode  uint64
+	write, open vfs.File // nil: not open, or closed after an error
+	writeInode  uint64   // to notice that the file was replaced
 }
 
-// openLocks opens the lock files that are not, under a name each for all time.
-func (s *Store) openLocks() (err error) {
-	if s.files.write == nil {
-		s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName)
+// openLocks opens the lock files that are not open yet. The caller holds wl.mu.
+func (wl *writeLock) openLocks() (err error) {
+	if wl.files.write == nil {
+		wl.files.write, wl.files.writeInode, err = wl.openLockFile(peers.WriteLock)
 	}
-	if s.files.open == nil && err == nil {
-		s.files.open, _, err = s.openLockFile(openLockName)
+	if wl.files.open == nil && err == nil {
+		wl.files.open, _, err = wl.openLockFile(peers.OpenLock)
 	}
 	return err
 }
 
-func (s *Store) openLockFile(name string) (vfs.File, uint64, error) {
-	f, err := s.fs.Open(name, vfs.Create)
+// openLockFile opens a lock file, and makes it where it is missing: once for all time.
+// Without O_EXCL, because two processes that make it at once must get the same inode.
+func (p *process) openLockFile(name string) (vfs.File, uint64, error) {
+	f, err := p.fs.Open(name, vfs.Create)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open %s: %w", name, err)
 	}
@@ -58,11 +62,12 @@ func (s *Store) openLockFile(name string) (vfs.File, uint64, error) {
 	return f, inode, nil
 }
 
-// lockTest makes sure that the kernel's locks exclude here at all: on some
-// mounts they answer yes to everybody. The caller holds write.lock, so that a
-// second descriptor must not get it.
-func (s *Store) lockTest() error {
-	second, err := s.fs.Open(writeLockName, 0)
+// lockTest makes sure that the kernel's locks exclude here at all: on some mounts they
+// answer yes to everybody, and then two processes would assign the same seqs. The caller
+// holds write.lock, so a second descriptor must not get it. That is as good a test as a
+// second process: flock belongs to the open file, not to the process.
+func (wl *writeLock) lockTest() error {
+	second, err := wl.fs.Open(peers.WriteLock, 0)
 	if err != nil {
 		return fmt.Errorf("test locks: %w", err)
 	}
@@ -73,233 +78,346 @@ func (s *Store) lockTest() error {
 	return nil
 }
 
-// lockW takes write.lock, blocking, and makes sure that the lock, the control
-// file and the ring are still the ones the others use. The caller holds wmu.
-func (s *Store) lockW() error { return s.lockAgain(false) }
+// writeLock is write.lock, and the mutex of the one goroutine of this process that has it
+// or waits for it. The mutex comes first: flock does not exclude the goroutines of one
+// process that share a descriptor.
+type writeLock struct {
+	*process
+	mu    sync.Mutex // guards all below
+	files lockFiles
+	state *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
 
-// lockAgain is lockW for one who had the lock a moment ago and writes nothing
-// to the ring: that nobody replaced the ring by hand meanwhile is not looked at.
-func (s *Store) lockAgain(again bool) error {
-	if err := s.takeWriteLock(); err != nil {
-		return err
-	}
-	err := s.refresh(!again)
-	if err != nil {
-		_ = s.files.write.Unlock()
-	}
-	return err
+	// With a mutex of its own: it is set by syncs, which do not hold write.lock.
+	own ownDurable
 }
 
-// takeWriteLock takes the lock itself.
-func (s *Store) takeWriteLock() error {
-	if err := s.openLocks(); err != nil {
+// locked is what only the holder of write.lock may touch: the ring, the control file and
+// what this process knows of the sessions. Only lock gives it out, and it is good until
+// unlock; whatever needs write.lock is a method of it or takes it as an argument.
+//
+// What it remembers from the last time is a cache of the ring and belongs to an epoch
+// (rule CacheEpoch): refresh compares, and dropCaches voids it.
+type locked struct {
+	*process
+	lock   *writeLock
+	asides *asides
+	checks *checks
+	logs   *logs
+
+	inst     *peers.Instance // this process's file in instances/; nil: not registered yet
+	attached bool            // this process takes part in writing
+	ctl      *peers.Control
+	ring     *journal.Ring
+	// stale: a reload failed, so that ring and caches may not be of one time.
+	stale bool
+	w     peers.Progress // as it was when write.lock was taken, plus our changes
+	// lim is how far the ring is known to be durable: what apply may copy to the logs.
+	lim uint64
+	// cursor is how far the caches know the ring, and cursorChain the chain there:
+	// catchup goes on from it. cold: nothing is known, begin at the ring's start.
+	cold        bool
+	cursor      uint64
+	cursorChain uint64
+
+	ringBuf   []byte         // memory that the next group's entries are encoded into,
+	lineSizes map[string]int // and that its plan counts in (measure)
+
+	free   uint64 // bytes left on the disk when it was asked last, at freeAt: see checkDisk
+	freeAt time.Time
+}
+
+// lock takes write.lock, blocking, and makes sure that the lock, the control file and the
+// ring are still the ones that the others use. The first time this process joins the
+// others, which may mean recovery (attach). The caller unlocks; on error nothing is held.
+func (wl *writeLock) lock() (*locked, error) { return wl.lockLooking(true) }
+
+// lockLooking is lock. A caller that had the lock a moment ago and writes nothing to the
+// ring need not look whether somebody replaced the ring's file; the epoch is compared in
+// any case.
+func (wl *writeLock) lockLooking(look bool) (*locked, error) {
+	l, err := wl.lockOnly()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.refresh(look); err != nil {
+		l.giveBack()
+		return nil, err
+	}
+	return l, nil
+}
+
+// lockOnly takes write.lock and looks at nothing. For the repair of a journal that can't
+// be joined: everybody else goes through lock.
+func (wl *writeLock) lockOnly() (*locked, error) {
+	wl.mu.Lock()
+	if err := wl.takeWriteLock(); err != nil {
+		wl.mu.Unlock()
+		return nil, err
+	}
+	return wl.state, nil
+}
+
+// takeWriteLock takes the lock itself, by a flock that blocks. Polling would starve some
+// processes; and because only the leader of a process waits here, no caller's context is
+// tied to a thread that can't be interrupted. The caller holds wl.mu.
+func (wl *writeLock) takeWriteLock() error {
+	if err := wl.openLocks(); err != nil {
 		return err
 	}
 	for {
-		if s.planted(plantNoLock) && s.attached {
-			break
-		}
 		began := time.Now()
-		if err := s.files.write.Lock(vfs.LockExclusive); err != nil {
+		if err := wl.files.write.Lock(vfs.LockExclusive); err != nil {
 			return fmt.Errorf("lock: %w", err)
 		}
-		since(&s.measures.locks, &s.measures.lockNanos, began)
-		if s.planted(plantLostLockFile) {
-			break
-		}
+		since(&wl.measures.locks, &wl.measures.lockNanos, began)
 		// Waiters of a lock file that was replaced hold a dead inode.
-		inode, _, err := s.fs.Inode(writeLockName)
-		if err == nil && inode == s.files.writeInode {
+		// Somebody removed the file, or restored a copy of the store over it: others
+		// already lock the new one, and holding the old excludes nobody (failure 16).
+		inode, _, err := wl.fs.Inode(peers.WriteLock)
+		if err == nil && inode == wl.files.writeInode {
 			break
 		}
-		_ = s.files.write.Close() // and so unlocks it
-		if s.files.write, s.files.writeInode, err = s.openLockFile(writeLockName); err != nil {
-			s.files.write = nil
+		_ = wl.files.write.Close() // and so unlocks it
+		if wl.files.write, wl.files.writeInode, err = wl.openLockFile(peers.WriteLock); err != nil {
+			wl.files.write = nil
 			return err
 		}
 	}
 	return nil
 }
 
-// refresh reads what others changed since we last had write.lock.
-func (s *Store) refresh(look bool) error {
-	if !s.attached {
-		return s.attach()
+// refresh reads what others changed since this process last had write.lock. Normally that
+// is one read of control; anything unexpected (a bad checksum, another epoch, another
+// inode) leads to reload, which believes the ring only (rules ControlCRC, JournalInode).
+func (l *locked) refresh(look bool) error {
+	if !l.attached {
+		return l.attach()
 	}
-	w, durable, holder, ok := s.ctl.readAll()
-	if holder != string(s.holder) {
-		// For people who wait; a failure to tell them is no reason to stop.
-		_, _ = s.ctl.f.WriteAt(s.holder, 2*recordBytes)
+	w, durable, holder, ok := l.ctl.ReadAll()
+	// For the error message of those who wait too long; nothing is decided by it.
+	if holder != string(l.holder) {
+		l.ctl.WriteHolder(l.holder)
 	}
-	if ok && w.epoch == s.ring.epoch && (!look || s.sameFile(journalName, s.ring.inode) && s.sameFile(controlName, s.ctl.inode)) {
-		s.w = w
-		s.lim = max(durable, min(s.own.get(w.epoch), w.written))
-		if s.planted(plantLogBeforeSync) {
-			s.lim = w.written
-		}
+	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.sameFile(journal.Name, l.ring.Inode) && l.ctl.IsCurrent(l.fs)) {
+		l.w = w
+		// Our own syncs count too: without sync.lock they are not published. But never
+		// beyond what is written, should control be an old copy (invariant 7).
+		l.lim = max(durable, min(l.lock.own.get(w.Epoch), w.Written))
 		return nil
 	}
-	return s.reload()
+	return l.reload()
 }
 
-func (s *Store) sameFile(name string, inode uint64) bool {
-	now, _, err := s.fs.Inode(name)
+// sameFile tells whether a name still leads to the inode that we have open.
+func (p *process) sameFile(name string, inode uint64) bool {
+	now, _, err := p.fs.Inode(name)
 	return err == nil && now == inode
 }
 
-// unlockW publishes what we did and gives write.lock back.
-func (s *Store) unlockW() {
+// unlock publishes what we did and gives write.lock back.
+func (l *locked) unlock() {
 	// The record is a hint: if it can't be written the next holder finds
 	// the same by looking at the ring.
-	_ = s.ctl.writeW(&s.w)
-	if s.planted(plantLostLockFile) {
-		_ = s.fs.Remove(writeLockName)
-	}
-	_ = s.files.write.Unlock()
+	_ = l.ctl.WriteProgress(&l.w)
+	l.giveBack()
 }
 
-// lockCaughtUp takes write.lock and finishes what others left undone.
-func (s *Store) lockCaughtUp() error { return s.lockCaughtUpAgain(false) }
-
-func (s *Store) lockCaughtUpAgain(again bool) error {
-	if err := s.lockAgain(again); err != nil {
-		return err
-	}
-	if err := s.catchup(); err != nil {
-		s.unlockW()
-		return err
-	}
-	return nil
+// giveBack is unlock without publishing, for a holder that did nothing or whose state
+// can't be relied on.
+func (l *locked) giveBack() {
+	_ = l.lock.files.write.Unlock()
+	l.lock.mu.Unlock()
 }
 
-// gate is sync.lock, waited for in a goroutine of its own so that the wait can
-// be given up: a stopped holder must not hold up anybody.
-type gate struct {
-	f      vfs.File
-	inline bool
+// lockCaughtUp takes write.lock and finishes what others left: the state of every session
+// is known as far as the ring goes, and what is durable is in the logs.
+func (wl *writeLock) lockCaughtUp() (*locked, error) { return wl.lockToCatchUp(true) }
 
-	mu      sync.Mutex
-	blocked bool       // a goroutine waits in flock
-	wanted  chan error // where it tells; nil: nobody waits for it any more
+// lockToCatchUp is lockCaughtUp with a choice of how closely to look, see lockLooking.
+func (wl *writeLock) lockToCatchUp(look bool) (*locked, error) {
+	l, err := wl.lockLooking(look)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.catchup(); err != nil {
+		// What was done up to the error counts and is published: entries that were
+		// applied stay applied.
+		l.unlock()
+		return nil, err
+	}
+	return l, nil
 }
 
-// lock tells whether it got the lock within the time. One caller at a time.
-func (g *gate) lock(patience time.Duration) bool {
-	g.mu.Lock()
-	if !g.blocked {
-		if got, err := g.f.TryLock(vfs.LockExclusive); err != nil || got || g.inline {
-			g.mu.Unlock()
-			return got && err == nil
+// isAttached tells whether this process takes part in writing: not before its first lock
+// worked.
+func (wl *writeLock) isAttached() bool {
+	wl.mu.Lock()
+	defer wl.mu.Unlock()
+	return wl.state.attached
+}
+
+// inUse is the control file and the size of the ring, without write.lock: a look that may
+// be out of date. The caller lets go of the file; nil: there is none yet.
+func (wl *writeLock) inUse() (ctl *peers.Control, ringSize uint64) {
+	wl.mu.Lock()
+	defer wl.mu.Unlock()
+	l := wl.state
+	if l.ctl == nil || l.ring == nil {
+		return nil, 0
+	}
+	l.ctl.Hold()
+	return l.ctl, l.ring.Size
+}
+
+// pause runs fn while this process is outside write.lock, and keeps it there: a process
+// that is stopped in fn, by Ctrl-Z, holds up nobody (invariant 19).
+func (wl *writeLock) pause(fn func()) {
+	wl.mu.Lock()
+	defer wl.mu.Unlock()
+	if wl.files.write != nil {
+		_ = wl.files.write.Unlock() // lockIsFree may have taken it ahead
+	}
+	fn()
+}
+
+// close closes all files that are used under the lock, and with them gives up all locks.
+// After Close gave up waiting it is not called: the leader may still be using them.
+func (wl *writeLock) close() {
+	wl.mu.Lock()
+	defer wl.mu.Unlock()
+	l := wl.state
+	for _, sess := range l.logs.sessions {
+		sess.closeLog()
+	}
+	files := []vfs.File{wl.files.write, wl.files.open}
+	if l.inst != nil {
+		files = append(files, l.inst.File())
+	}
+	if l.ring != nil {
+		files = append(files, l.ring.File)
+	}
+	if l.ctl != nil {
+		files = append(files, l.ctl.File())
+	}
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close() // nothing is buffered: what was promised is synced
 		}
-		g.blocked = true
-		go g.block()
-	}
-	told := make(chan error, 1)
-	g.wanted = told
-	g.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case err := <-told:
-		return err == nil
-	case <-timer.C:
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wanted = nil // who gets the lock now gives it back at once
-	select {
-	case err := <-told:
-		return err == nil
-	default:
-		return false
 	}
 }
 
-// block waits for the lock on behalf of whoever wants it when it comes.
-func (g *gate) block() {
-	err := g.f.Lock(vfs.LockExclusive)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.blocked = false
-	switch {
-	case g.wanted != nil:
-		g.wanted <- err
-		g.wanted = nil
-	case err == nil:
-		_ = g.f.Unlock()
-	}
+// syncer makes the ring durable: one fdatasync for all groups that wait, of all
+// processes.
+type syncer struct {
+	*process
+	lock *writeLock
+	// syncMu admits one fdatasync at a time on this process's ring (rule OneSyncPerFD):
+	// the kernel reports a failed write-back once per open file, and of two at once one
+	// could take the other's report. It also guards Ring.SyncFailed. Order: at the top of
+	// this file.
+	syncMu   sync.Mutex
+	syncGate *peers.Gate // sync.lock; nil before join
 }
 
-func (g *gate) unlock() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_ = g.f.Unlock()
-}
-
-// syncPatience is how long a sync waits for another process's: a few syncs.
+// syncPatience is how long a sync waits for another process's: a few syncs. After that
+// everybody syncs without sync.lock (rule SyncLockBypassed): under load some process
+// holds it most of the time, and if that one is stopped nobody may depend on it.
 const syncPatience = 5 * time.Millisecond
 
-// syncTo makes the ring durable up to end. Nil means that it is, or that the
-// ring was replaced meanwhile, which confirm looks into. covered: another
-// process did it, and is about to write the logs as well.
-func (s *Store) syncTo(r *ring, ctl *control, end uint64) (covered bool, err error) {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	gate := s.syncGate
-	locked := gate.lock(syncPatience)
+// syncTo makes the ring durable up to end. Nil means that it is, or that the ring was
+// replaced meanwhile, which confirm looks into. covered: another process did it, and is
+// about to write the logs as well. The caller holds r and ctl, and not write.lock: this
+// is the one place where a commit waits for the disk.
+func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64) (covered bool, err error) {
+	sy.syncMu.Lock()
+	defer sy.syncMu.Unlock()
+	gate := sy.syncGate
+	locked := gate.Lock(syncPatience)
 	if locked {
-		defer gate.unlock()
+		defer gate.Unlock()
 	}
+	// Position and epoch from one read of W (rule TargetSameRead), and before the sync:
+	// what is written while it runs may or may not be covered by it.
 	upTo := end
-	if w, durable, ok := ctl.read(); ok {
-		if w.epoch != r.epoch || durable >= end {
-			return true, nil // somebody else's sync was for us as well
+	if w, durable, ok := ctl.Read(); ok {
+		if w.Epoch != r.Epoch || durable >= end {
+			return true, nil // another process's sync covered ours, or the ring was replaced
 		}
-		upTo = max(end, w.written)
+		upTo = max(end, w.Written)
 	}
-	if err := s.datasync(r); err != nil {
+	if err := sy.datasync(r); err != nil {
 		// Final for this file: asking again would say OK of data that is gone.
-		return false, s.replaceRing(r, err)
+		return false, sy.replaceRing(r, err)
 	}
-	s.own.set(r.epoch, upTo)
+	// Published only with sync.lock, because two writers of one record could bring back
+	// an older position; otherwise this process alone knows.
+	sy.lock.own.set(r.Epoch, upTo)
 	if locked {
-		_ = ctl.writeY(r.epoch, upTo) // a hint
+		_ = ctl.WriteDurable(r.Epoch, upTo) // a hint
 	}
 	return false, nil
 }
 
-// datasync is the sync that everything rests on.
-func (s *Store) datasync(r *ring) error {
-	if s.planted(plantNoSync) {
-		return nil
-	}
-	if r.bad {
-		// Somebody's sync failed before the ring could be replaced.
+// datasync is the sync that everything rests on. After the first error it fails for ever
+// on this file (rules SyncErrorFinal, SyncErrorShared): the kernel drops the pages that
+// it could not write and reports that once, so asking again says OK of data that is gone
+// (failure 38, planted bug "sync retried"). The caller holds syncMu.
+func (sy *syncer) datasync(r *journal.Ring) error {
+	if r.SyncFailed {
+		// Another goroutine got the error and has not replaced the ring yet, or could
+		// not.
 		return fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
 	}
 	began := time.Now()
-	err := r.f.Datasync()
-	since(&s.measures.syncs, &s.measures.syncNanos, began)
-	if err != nil && s.planted(plantRetrySync) {
-		return r.f.Datasync()
-	}
-	r.bad = err != nil
+	err := r.File.Datasync()
+	since(&sy.measures.syncs, &sy.measures.syncNanos, began)
+	r.SyncFailed = err != nil
 	return err
 }
 
-// replaceRing puts a new journal in place of one whose sync failed.
-func (s *Store) replaceRing(r *ring, cause error) error {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockW(); err != nil {
+// replaceRing puts a new journal in place of one whose sync failed. Nil means that there
+// is one, made here or by another process; whether the caller's entries are in it is
+// found out by confirm. The caller holds syncMu.
+func (sy *syncer) replaceRing(r *journal.Ring, cause error) error {
+	l, err := sy.lock.lock()
+	if err != nil {
 		return errors.Join(cause, err)
 	}
-	defer s.unlockW()
-	if s.ring.epoch != r.epoch {
-		return nil // somebody else did
+	defer l.unlock()
+	if l.ring.Epoch != r.Epoch {
+		return nil // another process replaced it already
 	}
-	if err := s.rotate(s.ring.size); err != nil {
+	if err := l.rotate(l.ring.Size); err != nil {
 		return errors.Join(cause, err)
 	}
 	return nil
+}
+
+// ownDurable is how far this process has synced the ring itself. It matters where the
+// position was not published, because sync.lock was not to be had.
+type ownDurable struct {
+	mu         sync.Mutex // guards both
+	epoch, pos uint64
+}
+
+// get is the position synced in an epoch; 0 in any other (rule OwnDurableDropped):
+// another ring has other entries at these positions.
+func (o *ownDurable) get(epoch uint64) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.epoch != epoch {
+		return 0
+	}
+	return o.pos
+}
+
+// set notes a sync. Positions only grow within an epoch: a slower sync that began earlier
+// must not take back what a later one made durable.
+func (o *ownDurable) set(epoch, pos uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.epoch != epoch {
+		o.epoch, o.pos = epoch, 0
+	}
+	o.pos = max(o.pos, pos)
 }

@@ -5,22 +5,29 @@ import (
 	"time"
 )
 
-// measures count what a store does, for people who watch it.
+// measures count what this process does with a store, for people who watch it: a server
+// shows them on /metrics. Atomic, so that counting takes no lock. They say nothing about
+// other processes: nothing about the store is derived from them (failure 34).
 type measures struct {
-	syncs, syncNanos atomic.Int64 // of the journal, by this process
+	syncs, syncNanos atomic.Int64 // fdatasyncs of the journal; those of other processes that covered ours do not count
 	locks, lockNanos atomic.Int64 // of write.lock: how often, and the waiting for it
 	recoveries       atomic.Int64 // first opens after a crash
 	rotations        atomic.Int64 // journals replaced
+
+	checkpoints, failedCheckpoints atomic.Int64
 }
 
-// since adds a piece of work that took until now.
+// since counts a piece of work that began then and is done now.
 func since(count, nanos *atomic.Int64, began time.Time) {
 	count.Add(1)
 	nanos.Add(int64(time.Since(began)))
 }
 
-// Measures gives counters of this process's use of the store since it was opened,
-// by names in the style of Prometheus.
+// Measures gives counters of this process's use of the store since it was opened, by names
+// in the style of Prometheus: totals that only grow, so that the reader computes rates and
+// a restart shows as a fall to zero. Worth an alarm are journal_rotations_total (syncs
+// fail, or batches are larger than the ring) and checkpoint_failures_total (the ring fills
+// up, and writes will be refused).
 func (s *Store) Measures() map[string]float64 {
 	seconds := func(n *atomic.Int64) float64 { return time.Duration(n.Load()).Seconds() }
 	return map[string]float64{
@@ -30,5 +37,7 @@ func (s *Store) Measures() map[string]float64 {
 		"write_lock_wait_seconds_total": seconds(&s.measures.lockNanos),
 		"recoveries_total":              float64(s.measures.recoveries.Load()),
 		"journal_rotations_total":       float64(s.measures.rotations.Load()),
+		"checkpoints_total":             float64(s.measures.checkpoints.Load()),
+		"checkpoint_failures_total":     float64(s.measures.failedCheckpoints.Load()),
 	}
 }

@@ -1,151 +1,141 @@
 package filestore
 
 import (
-	"fmt"
+	"bytes"
+	"math"
 
 	"hansard"
-	"hansard/internal/vfs"
+	"hansard/engine"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// Metadata is folded from the patches in the log. Each line with a patch names
-// the one before it, and the last line names the newest, so that a session is
-// described by its last line and a walk back to the last snapshot.
+// Metadata under write.lock. It is folded from the patches in the log: each line names
+// the line with the newest patch before it, and some patches carry a snapshot of
+// everything, so a walk back from the last line is short (sessionlog/fold.go).
+//
+//	header ◄── patch ◄── patch + snap ◄── patch ◄── patch ◄── last line
+//	                     the walk ends here
+//
+// A walk that would read more than lockedBytes under the lock is not done there: the
+// request goes back and is prepared with the metadata read before (prepare.go).
 
-// metaState is a session's metadata and what a walk to it costs.
-type metaState struct {
-	meta  hansard.Meta
-	bytes int // of patches since the last snapshot
-	count int // of them
-}
-
-const snapshotEvery = 256 // patches, at most
-
-// metaAt is where the line with the newest metadata begins, seen from a line
-// that begins at the offset at.
-func (l *line) metaAt(at int64) int64 {
-	if l.Patch != nil {
-		return at
+// patched is the session's metadata after a request's patch, under write.lock. Patches
+// are merged in the order of the log (failures 34 and 41), so that has to be done here.
+// An error refuses the request; nothing is drafted yet.
+func (ol *logs) patched(sess *session, r *request) (hansard.Meta, error) {
+	if err := ol.loadMeta(sess, r); err != nil {
+		return hansard.Meta{}, err
 	}
-	return l.MetaAt
+	return engine.ApplyPatch(sess.meta.Meta, r.patch)
 }
 
-// foldMeta walks back from the line at an offset to the last snapshot and
-// applies the patches on the way forward. lineAt reads a line.
-func foldMeta(at int64, lineAt func(int64) (*line, error)) (*metaState, error) {
-	var patches []*hansard.Patch
-	m := &metaState{}
-	for {
-		l, err := lineAt(at)
+// loadMeta makes sure that the metadata of a session is known, under write.lock: from the
+// cache, or by a walk that ends at a snapshot, at the header, or at what was prepared.
+// errUnprepared asks for the request to be prepared again, with wantMeta set.
+func (ol *logs) loadMeta(sess *session, r *request) error {
+	if sess.meta != nil {
+		return nil
+	}
+	if !sess.exists {
+		sess.meta = &sessionlog.MetaState{}
+		return nil
+	}
+	// What was prepared is good for this log only; inode and uid tell. That the log has
+	// grown since does not matter: the walk meets the prepared line on its way back.
+	var known *sessionlog.KnownMeta
+	if p := r.prepared.meta; p != nil && p.inode == sess.inode && p.uid == sess.uid {
+		known = &p.KnownMeta
+	}
+	// No limit for a request that nobody prepares (tries is 0), and for the last attempt.
+	left := lockedBytes
+	if r.prepared.tries == 0 || r.prepared.last {
+		left = math.MaxInt
+	}
+	m, err := sessionlog.FoldMeta(sess.metaAt, known, func(at int64) (*sessionlog.Line, error) {
+		b, err := ol.lineBytes(sess, at, min(left, sessionlog.MaxLine))
+		// The limit shrinks with each line, so this is the walk getting too long, too.
+		if err == sessionlog.ErrLongLine {
+			r.prepared.wantMeta = true
+			return nil, errUnprepared
+		}
 		if err != nil {
 			return nil, err
 		}
-		if l.Snap != nil {
-			m.meta = *l.Snap
-			break
-		}
-		if at == 0 {
-			break // a header without metadata
-		}
-		if l.Patch == nil || l.MetaAt >= at {
-			return nil, damagedAt("", at, "the line has no metadata, though a later one says so")
-		}
-		patches = append(patches, l.Patch)
-		m.bytes += len(l.Patch.State) + 64
-		at = l.MetaAt
-	}
-	m.count = len(patches)
-	for i := len(patches) - 1; i >= 0; i-- {
-		next, err := hansard.ApplyPatch(m.meta, patches[i])
+		left -= len(b)
+		l, err := sessionlog.DecodeHead(b)
 		if err != nil {
-			return nil, fmt.Errorf("fold metadata: %w", err)
+			return nil, sessionlog.DamagedAt("", at, "%v", err)
 		}
-		m.meta = next
+		return l, nil
+	})
+	if err != nil {
+		return err
 	}
-	return m, nil
+	sess.meta = m
+	return nil
 }
 
-// readMeta folds the metadata of an opened log.
-func readMeta(f vfs.File, tail *logTail) (*metaState, error) {
-	return foldMeta(tail.last.metaAt(tail.lastAt), func(at int64) (*line, error) { return decodeLineAt(f, at) })
-}
-
-func decodeLineAt(f vfs.File, at int64) (*line, error) {
-	b, err := readLineAt(f, at)
+// lineAt reads a line of a session, wherever it is, under write.lock.
+func (ol *logs) lineAt(sess *session, at int64) (*sessionlog.Line, error) {
+	b, err := ol.lineBytes(sess, at, sessionlog.MaxLine)
 	if err != nil {
 		return nil, err
 	}
-	l, err := decodeLine(b)
+	l, err := sessionlog.Decode(b)
 	if err != nil {
-		return nil, damagedAt("", at, "%v", err)
+		return nil, sessionlog.DamagedAt("", at, "%v", err)
 	}
 	return l, nil
 }
 
-// patched is the session's metadata after a patch, under write.lock.
-func (s *Store) patched(sess *session, p *hansard.Patch) (*metaState, error) {
-	if sess.meta == nil {
-		m := &metaState{}
-		if sess.exists {
-			var err error
-			m, err = foldMeta(sess.metaAt, func(at int64) (*line, error) { return s.lineAt(sess, at) })
-			if err != nil {
-				return nil, err
-			}
-		}
-		sess.meta = m
-	}
-	return sess.meta.after(p)
-}
-
-// after is the metadata behind one more patch.
-func (m *metaState) after(p *hansard.Patch) (*metaState, error) {
-	meta, err := hansard.ApplyPatch(m.meta, p)
-	if err != nil {
-		return nil, err
-	}
-	return &metaState{meta: meta, bytes: m.bytes + len(p.State) + 64, count: m.count + 1}, nil
-}
-
-// lineAt reads a line of a session from its draft, from an entry that is not in
-// the log yet, or from the log.
-func (s *Store) lineAt(sess *session, at int64) (*line, error) {
-	from := func(b []byte, off int64) (*line, error) {
+// lineBytes are the bytes of a line of a session, without the newline, under write.lock:
+// in its draft, in an entry that is not in the log yet, or, if there are no more than
+// limit, in the log. Newest first: the log may already have a part of a pending entry.
+func (ol *logs) lineBytes(sess *session, at int64, limit int) ([]byte, error) {
+	from := func(b []byte, off int64) ([]byte, error) {
 		b = b[at-off:]
-		for i, c := range b {
-			if c == '\n' {
-				return decodeLine(b[:i])
-			}
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			return b[:i], nil
 		}
-		return nil, errNoLine
+		return nil, sessionlog.ErrNoLine
 	}
 	if d := sess.draft; d != nil && at >= d.off {
 		return from(d.bytes, d.off)
 	}
-	for _, e := range s.pending {
-		if e.name == sess.name && at >= e.off && at < e.off+int64(len(e.bytes)) {
-			return from(e.bytes, e.off)
+	for _, e := range ol.pending.of(sess.name) {
+		if at >= e.Offset && at < e.Offset+int64(len(e.Lines)) {
+			return from(e.Lines, e.Offset)
 		}
 	}
 	if sess.f == nil {
-		return nil, errNoLine
+		return nil, sessionlog.ErrNoLine
 	}
-	return decodeLineAt(sess.f, at)
+	return sessionlog.ReadLineWithin(sess.f, at, limit)
 }
 
-// snapshotIfDue is the whole metadata when the walk back has become long: not
-// more often than it doubles what is written, and within a budget.
-func (m *metaState) snapshotIfDue(body, budget int) []byte {
-	size := len(m.meta.State) + len(m.meta.Title) + 128
-	for k, v := range m.meta.Labels {
-		size += len(k) + len(v) + 8
+// patchLine drafts a line with a patch, after which the metadata is next. When the walk
+// back has become long (in lines, in bytes of patches, or in bytes of the lines they are
+// on) the line also gets a snapshot. Not more often than doubles what is written, and
+// within the group's budget: snapshots are not in the sizes that room was made for
+// (roomFor). If the budget is used up the next patch gets one.
+func (p *plan) patchLine(sess *session, st *sessionlog.Stamp, body []byte, patch *hansard.Patch, next hansard.Meta) {
+	w := sess.meta.Walk
+	own := int64(len(body) + sessionlog.StampWidth)
+	w.Lines += own
+	w.Patches += sessionlog.PatchBytes(patch)
+	w.Count++
+	size := sessionlog.MetaBytes(&next)
+	due := w.Patches >= size || w.Count >= sessionlog.SnapshotEvery || w.Lines >= max(sessionlog.WalkBytes, 2*int64(size))
+	if due && size <= p.snapBytes {
+		if snap := sessionlog.Marshal(next); len(snap) <= p.snapBytes {
+			p.snapBytes -= len(snap)
+			// A walk that ends here reads the whole line, so its own length counts for
+			// the next one: a large event is not what every walk should end with
+			// (TestFailure55_MetadataOnLargeEvents).
+			st.Snap, w = snap, sessionlog.MetaWalk{Lines: own}
+		}
 	}
-	if m.bytes < size && m.count < snapshotEvery || size > budget {
-		return nil
-	}
-	snap := marshal(m.meta)
-	if len(snap) > budget {
-		return nil
-	}
-	m.bytes, m.count = 0, 0
-	return snap
+	at := sess.end
+	p.line(sess, st, body)
+	sess.metaAt, sess.meta = at, &sessionlog.MetaState{Meta: next, Walk: w}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/sessionlog"
 )
 
 // Metadata is folded from patches that are all over the log. The model is the
@@ -86,7 +88,7 @@ func TestMetaFolds(t *testing.T) {
 			for range rng.IntN(3) {
 				b.Events = append(b.Events, text("between"))
 			}
-			next, wantErr := hansard.ApplyPatch(model, b.Patch)
+			next, wantErr := engine.ApplyPatch(model, b.Patch)
 			_, err := s.Append(ctx, "m", b)
 			if (err == nil) != (wantErr == nil) {
 				t.Fatalf("seed %d: patch %d: %v, the model says %v", seed, i, err, wantErr)
@@ -104,7 +106,7 @@ func TestMetaFolds(t *testing.T) {
 				if err := wantMeta(ro, "m", model); err != nil {
 					t.Fatalf("seed %d: after patch %d, read by another: %v", seed, i, err)
 				}
-				if c.reads > 2*snapshotEvery {
+				if c.reads > 2*sessionlog.SnapshotEvery {
 					t.Errorf("seed %d: after patch %d stat took %d reads", seed, i, c.reads)
 				}
 			}

@@ -6,64 +6,120 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// damagedAt is the error for a log that is wrong at an offset.
-func damagedAt(id hansard.SessionID, off int64, format string, args ...any) *hansard.DamagedError {
-	return &hansard.DamagedError{Session: id, Offset: off, Reason: fmt.Sprintf(format, args...)}
+// Opening a log for reading: everything that reads a session begins here (read.go,
+// list.go, wait.go, turn.go, import.go). No lock is taken, so a writer that is stopped
+// anywhere blocks no reader (invariant 19), and the log may change at every step:
+//
+//	backlog.go    the log, with what the journal holds for it until recovery is over
+//	header        whose log it is, and in which format
+//	tail          the last line that ends its batch: as far as a reader may go (R1)
+//	aside, dirty  is there more that should be in the log?
+//
+// "not found", "damaged" and "fine" are three answers, and the first is given only where
+// no trace of a session is left (failures F1 and 24). Lines that are in no log yet because
+// their batch is being written are not damage; lines that the log had and lost are.
+
+// reader reads sessions. It takes no lock of the store; its methods may run at once.
+type reader struct {
+	*process
+	asides *asides
+	checks *checks
+	dirty  *dirtyLogs
+
+	// backlog is what the journal holds while the logs are not known to be complete.
+	// The mutex also keeps readers from scanning the ring all at once.
+	backlogMu sync.Mutex // guards backlog
+	backlog   *backlog
 }
 
-// openedLog is a log opened for reading.
+// openedLog is a log opened for reading, as it was at one moment. Readers go by tail:
+// what others append meanwhile is behind it.
 type openedLog struct {
 	f      vfs.File
-	header *header
-	tail   *logTail
-	damage *hansard.DamagedError // nil: nothing wrong was seen
+	header *sessionlog.Header    // nil: damaged, see damage
+	tail   *sessionlog.Tail      // nil: no sound end was found
+	damage *hansard.DamagedError // nil: nothing wrong was seen; else SafeSeq is how far it is sound
+	aside  bool                  // something was set aside when it was opened
 }
 
-// openLogForRead opens a session's log. It answers ErrNotFound, ErrDeleted and
-// ErrVersion; damage is in the result. The caller closes it.
-func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *openedLog, err error) {
-	if err := s.readable(ctx, id); err != nil {
+// openLogForRead opens a session's log. ErrNotFound, ErrDeleted, ErrVersion and
+// ErrUnreadable are errors, with nothing to close. Damage is in the result, because what
+// is before it can be read (R3); then header or tail may be nil. A session of which only
+// set-aside lines are left, or whose log this process knows is missing, is a damage error.
+// The caller closes l.f.
+//
+// behind is why the log may show less than was acknowledged: the journal is damaged, or
+// does not follow the log. Then even "not found" may not be true.
+//
+// The order of the steps matters. aside/ is listed before the tail is read: lines that
+// are put in place between the two are then seen twice at worst, which openTail notices;
+// the other way round they could be missed in both places.
+func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *openedLog, err error) {
+	if err := rd.readable(ctx, id); err != nil {
 		return nil, err
 	}
-	name := encodeName(id)
-	f, err := s.fs.Open(logPath(name), vfs.ReadOnly)
+	name := sessionlog.EncodeName(id)
+	f, behind, err := rd.openToRead(name)
+	defer func() {
+		if behind != nil && errors.Is(err, hansard.ErrNotFound) {
+			err = fmt.Errorf("session %s is in no log, but may have been in the journal: %w", id, behind)
+		}
+	}()
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && rd.sessionsGone():
+		return nil, errSessionsGone
 	case errors.Is(err, fs.ErrNotExist):
-		if d := s.asideDamage(name, id); d != nil {
-			d.Reason = "the log is missing; what was to be written to it is in " + asideDir
+		if d, err := rd.asides.asideDamage(name, id); err != nil {
+			return nil, err
+		} else if d != nil {
+			return nil, &setAsideError{d}
+		}
+		if d := rd.harmed(nil, name, id); d != nil {
 			return nil, d
 		}
 		return nil, fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
-	case err != nil && isForeign(err):
-		return nil, damagedAt(id, 0, "the log can't be opened: %v", err)
+	case errors.Is(err, vfs.ErrNotRegular):
+		return nil, sessionlog.DamagedAt(id, 0, "the log can't be opened: %v", err)
 	case err != nil:
-		return nil, fmt.Errorf("session %s: %w", id, err)
+		return nil, rd.unreadableLog(id, err)
 	}
+	f = bounded(ctx, f)
 	l = &openedLog{f: f}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
 		}
 	}()
+	aside, err := rd.asides.asides(name)
+	if err != nil {
+		return nil, rd.explain(err)
+	}
+	l.aside = len(aside) > 0
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
 	}
-	l.header, err = readHeader(f, id)
-	if err == errEmptyLog {
-		err = s.emptied(f, id)
+	l.header, err = sessionlog.ReadHeader(f, id)
+	if err == sessionlog.ErrEmptyLog {
+		err = rd.emptied(f, id)
 	}
 	if err == io.EOF {
-		// It is being made: its first batch is not there yet.
-		return nil, fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
+		return nil, rd.asides.notYet(name, id)
 	}
 	var damaged *hansard.DamagedError
 	if errors.As(err, &damaged) {
+		if d, err := rd.asides.asideDamage(name, id); err == nil && d != nil {
+			damaged = d // the cause: it says what happened to the log
+		}
 		l.header, l.damage = nil, damaged
 		return l, nil
 	}
@@ -71,13 +127,14 @@ func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *op
 		return nil, err
 	}
 	for range 5 {
-		if err := s.openTail(l, name, id, size); err != nil {
+		if err := rd.openTail(l, name, id, size); err != nil {
 			return nil, err
 		}
 		if l.tail != nil || l.damage != nil {
+			l.mayLack(id, behind)
 			return l, nil
 		}
-		// What was not whole when we looked is whole now: look again.
+		// The log grew between two looks at it: neither is wrong, look again.
 		if size, err = f.Size(); err != nil {
 			return nil, err
 		}
@@ -85,86 +142,103 @@ func (s *Store) openLogForRead(ctx context.Context, id hansard.SessionID) (l *op
 	return nil, fmt.Errorf("session %s: the log changes as it is read", id)
 }
 
-// emptied tells whether an empty log is one that is being made, io.EOF, or was
-// emptied: nothing of the ring is on its way to the logs, and it is still empty.
-func (s *Store) emptied(f vfs.File, id hansard.SessionID) error {
-	c, err := s.fs.Open(controlName, vfs.ReadOnly)
-	if err != nil {
-		return io.EOF
+// mayLack turns the chance that acknowledged events are missing behind the end of a log
+// into damage: showing the log as if it were complete would be silent loss (failure 56).
+// Damage that was found in the log itself goes first.
+func (l *openedLog) mayLack(id hansard.SessionID, behind error) {
+	if behind == nil || l.damage != nil {
+		return
 	}
-	defer c.Close()
-	w, _, ok := (&control{f: c}).read()
-	size, err := f.Size()
-	if err != nil || !ok || w.applied < w.written || size > 0 {
-		return io.EOF
+	l.damage = sessionlog.DamagedAt(id, 0, "%v", behind)
+	var damagedJournal *journal.DamagedError
+	l.damage.Journal = errors.As(behind, &damagedJournal)
+	if l.tail != nil {
+		l.damage.Offset, l.damage.SafeSeq = l.tail.End, l.tail.Last.Seq
 	}
-	return damagedAt(id, 0, "the log is empty")
 }
 
-// openTail reads the end of an opened log, and all of it where it is short.
-func (s *Store) openTail(l *openedLog, name string, id hansard.SessionID, size int64) error {
-	tail, err := readTail(l.f, size)
-	if s.planted(plantHalfBatch) {
-		tail, err = readLast(l.f, size)
+// notYet is the error for a log whose first batch is not whole: the session is being
+// created and does not exist yet, or its first lines could not be written and were set
+// aside.
+func (as *asides) notYet(name string, id hansard.SessionID) error {
+	if d, err := as.asideDamage(name, id); err != nil {
+		return err
+	} else if d != nil {
+		return &setAsideError{d}
 	}
+	return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
+}
+
+// emptied tells an empty log that is being made, io.EOF, from one that somebody emptied,
+// which is damage. apply creates a log and then writes to it; in between it is empty, and
+// the ring has an entry that is not applied. If everything is applied and the log is still
+// empty, nothing is on its way. In doubt it is being made: that is the smaller mistake.
+func (rd *reader) emptied(f vfs.File, id hansard.SessionID) error {
+	w, ok := peers.LookAtControl(rd.fs)
+	// The size is read after control: an entry applied in between would have filled it.
+	size, err := f.Size()
+	if err != nil || !ok || w.Applied < w.Written || size > 0 {
+		return io.EOF
+	}
+	return sessionlog.DamagedAt(id, 0, "the log is empty")
+}
+
+// openTail reads the end of the first size bytes of an opened log and sets l.tail or
+// l.damage; neither means that the log changed under it, and the caller looks again. The
+// first time this process meets a short log, checkOnce reads all of it; of a long one only
+// the end is read, so that the cost does not grow with the session (failure 55).
+// ErrDeleted, ErrNotFound and errors of reading are returned as errors.
+func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size int64) error {
+	tail, err := sessionlog.ReadTail(l.f, size)
 	var damaged *hansard.DamagedError
 	switch {
 	case errors.As(err, &damaged) && damaged.Offset == 0:
-		if !wholeBatch(l.f) {
-			return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
+		// Going back from the end no batch was whole: either the first one is being
+		// written, or the header is damaged.
+		var whole bool
+		if whole, err = sessionlog.WholeBatch(l.f); err == nil && !whole {
+			return rd.asides.notYet(name, id)
 		}
-		_, l.damage, err = checkLog(l.f, id, decodeLine)
+		if err == nil {
+			_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
+		}
 	case errors.As(err, &damaged):
-		_, l.damage, err = checkLog(l.f, id, decodeLine)
+		// The end is damaged: how far it is safe, only the whole log tells. If Check
+		// finds nothing, the line was being written when the tail was read.
+		_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
 	case err != nil:
 		return err
-	case tail.last.Deleted:
+	case tail.Last.Deleted:
 		return fmt.Errorf("session %s: %w", id, hansard.ErrDeleted)
 	default:
-		if l.damage, err = s.checkOnce(l.f, name, id, tail.end); err == nil && l.damage == nil && tail.end < size {
-			l.damage, err = damagedEnd(l.f, id, tail, size)
+		if l.damage, err = rd.checks.checkOnce(l.f, name, id, tail.End); err == nil && l.damage == nil && tail.End < size {
+			l.damage, err = sessionlog.DamagedEnd(l.f, id, tail, size)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	l.tail = tail
-	if l.damage == nil {
-		l.damage = s.asideDamage(name, id)
-		if l.damage != nil && tail != nil {
-			l.damage.Offset, l.damage.SafeSeq = tail.end, tail.last.Seq
+	if l.damage != nil || tail == nil {
+		return nil
+	}
+	// The lines are sound. Is there more that should be behind them?
+	if l.aside {
+		if l.damage, err = rd.asides.asideDamage(name, id); err != nil {
+			return rd.explain(err)
 		}
+		if l.damage == nil {
+			// It was put in place meanwhile, behind the tail we have read: look again.
+			l.tail, l.aside = nil, false
+			return nil
+		}
+	} else {
+		// A log that was cut at the end of a batch is sound by itself. Only the ring
+		// knows that it was longer.
+		l.damage = rd.harmed(l.f, name, id)
+	}
+	if l.damage != nil {
+		l.damage.Offset, l.damage.SafeSeq = tail.End, tail.Last.Seq
 	}
 	return nil
-}
-
-// damagedEnd looks at what is behind the last whole batch.
-func damagedEnd(f vfs.File, id hansard.SessionID, tail *logTail, size int64) (*hansard.DamagedError, error) {
-	rest := make([]byte, min(size-tail.end, maxLineBytes))
-	n, err := f.ReadAt(rest, tail.end)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	if looksUnfinished(rest[:n]) {
-		return nil, nil
-	}
-	d := damagedAt(id, tail.end, "what is behind the last batch is no line of a log")
-	d.SafeSeq = tail.last.Seq
-	return d, nil
-}
-
-// wholeBatch tells whether a log has one whole batch, however damaged the rest:
-// one that has none is a session whose first batch is being written.
-func wholeBatch(f vfs.File) bool {
-	sc := newScanner(f, 0)
-	for {
-		b, _, err := sc.next()
-		if err != nil {
-			return false
-		}
-		l, err := decodeLine(b)
-		if err != nil || l.Left == 0 {
-			return true
-		}
-	}
 }

@@ -6,16 +6,23 @@ import (
 	"syscall"
 )
 
-// What errors of the operating system mean here.
+// What errors of the operating system mean for a store. Which errors are of the moment
+// and which stay decides whether an entry waits, is tried again, or is set aside.
 
+// isNoSpace tells whether the disk, or the user's quota, is full. That may be over any
+// moment, so entries wait in the ring and apply stops (ApplyStops).
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// isReadOnly tells whether this process may not write here: a read-only mount, or no
+// permission. The store can still be read.
 func isReadOnly(err error) bool {
 	return errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
 }
 
+// isTooManyFiles tells whether no more files can be opened, in this process or on the
+// machine. It says nothing about the file that was to be opened (failure 14).
 func isTooManyFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

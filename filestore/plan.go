@@ -6,18 +6,34 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// restsOnGroup is the dep of an answer that rests on the group being planned.
+// The plan: what becomes of each request of a group. It is made under write.lock, after
+// catching up, on state = log + pending entries + what the group added so far. So seqs,
+// keys, expectations and grants are decided in the one order in which lines are written
+// (failures F5 and 41), and nothing is decided on what was read before the lock, unless
+// it was compared again.
+//
+// A plan puts nothing into the ring or a log: its lines are drafts, which writeEntries
+// turns into entries. The one trace it leaves if we die here is a lease in our instance
+// file, which dies with us (turnplan.go, where turns are decided).
+
+// restsOnGroup is the dep of an answer that rests on the group being planned, whose
+// positions are not known yet; writeGroup replaces it by the end of the group.
 const restsOnGroup = ^uint64(0)
 
-// newAppend encodes what of a batch does not depend on the commit.
+// newAppend encodes what of a batch does not depend on the commit, before any lock: under
+// it only the stamp (seq, time, checksums) is added. r.size is an upper bound of what the
+// request adds to the ring, without snapshots; roomFor relies on it.
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
-	events := hansard.Normalize(b)
-	r := &request{op: opAppend, id: id, name: encodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, patch: b.Patch, inbox: b.InboxOnly()}
+	events := engine.Normalize(b)
+	r := &request{op: opAppend, id: id, name: sessionlog.EncodeName(id), expect: b.Expect, turn: b.Turn,
+		key: b.Key, create: b.Create, patch: b.Patch, inbox: b.InboxOnly(), by: b.By}
 	if b.Key != "" {
-		r.hash = hansard.ContentHash(events)
+		r.hash = engine.ContentHash(events)
 	}
 	r.bodies = make([][]byte, len(events))
 	for i := range events {
@@ -26,39 +42,42 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 		if i == 0 {
 			key = b.Key
 		}
-		// The frame of a body and of a line are small against the data.
-		buf := make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+96+len(key))
-		r.bodies[i] = encodeBody(buf, e, key, r.hash)
-		r.size += len(r.bodies[i]) + stampWidth
+		// Room for the members around the data, so that encoding does not have to grow
+		// it.
+		buf := make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+96+len(key))
+		r.bodies[i] = sessionlog.EncodeBody(buf, e, key, r.hash)
+		r.size += len(r.bodies[i]) + sessionlog.StampWidth
 	}
-	r.size += entryHeader + 2*len(r.name) + 2*stampWidth + endedWidth
+	// The entry's header and name, a header line, and a line that ends a dead holder's
+	// turn.
+	r.size += journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + endedWidth + byWidth(len(b.By))
 	return r
 }
 
-// draft collects the lines a group adds to one session.
+// draft collects the lines that a group adds to one session: they become one ring entry.
 type draft struct {
-	off   int64  // where they go
-	lprev uint32 // crc of the line before
+	off   int64  // where in the log they go
+	lprev uint32 // crc of the line before them, which apply compares
 	bytes []byte
-	keys  map[string]keySeen
+	keys  map[string]sessionlog.KeySeen // of batches in this draft: the same key may come twice in a group
 }
 
-// plan decides a group's requests in order, each on the state the one before
-// leaves behind.
+// plan decides a group's requests in order, each on the state that the one before leaves.
+// It lives under one hold of write.lock.
 type plan struct {
-	store   *Store
-	now     time.Time
-	stamp   string
+	store   *locked
+	now     time.Time      // one time for the whole group
+	stamp   string         // the same, as lines have it
 	touched []*session     // with drafts
 	sizes   map[string]int // of the lines for each session, at most
-	probed  bool           // somebody wants to know that the group can be written
+	probed  bool           // a probe is in the group: something has to be written
 	// snapBytes is what snapshots may still add to the group: they are not
 	// in the sizes of its requests.
 	snapBytes int
 }
 
-// measure finds out how long the lines get that a group adds to each session, so
-// that they need not be copied as they become more.
+// measure adds up how long the lines for each session get, so that a draft is allocated
+// once: growing it copies megabytes while everybody waits for write.lock.
 func (p *plan) measure(requests []*request) {
 	if p.store.lineSizes == nil {
 		p.store.lineSizes = map[string]int{}
@@ -67,12 +86,15 @@ func (p *plan) measure(requests []*request) {
 	clear(p.sizes)
 	for _, r := range requests {
 		for _, body := range r.bodies {
-			p.sizes[r.name] += len(body) + stampWidth
+			p.sizes[r.name] += len(body) + sessionlog.StampWidth
 		}
 	}
 }
 
-// add decides one request: it is refused, replayed, or its lines are drafted.
+// add decides one request: it is refused, replayed, or its lines are drafted. It sets
+// r.err or r.receipt, and what the answer rests on: r.dep, a position that has to be
+// durable and applied before anybody is told, and r.rest, the line that has to be in the
+// log if the ring is replaced before that.
 func (p *plan) add(r *request) {
 	if r.op == opProbe {
 		p.probed, r.dep = true, restsOnGroup
@@ -83,16 +105,17 @@ func (p *plan) add(r *request) {
 		r.err = err
 		return
 	}
-	// An answer rests on the newest lines of the session it was made from.
-	r.dep = sess.waitEnd
-	if sess.waiting == 0 {
-		r.dep = 0
-	}
+	// A refusal or a replay rests on the newest lines of the session too, even if other
+	// processes wrote them: told before they are durable, a cut makes it untrue (planted
+	// bugs "replay before durable", "holder told before his grant is durable").
+	r.dep = p.store.logs.pending.end(sess.name)
 	if sess.draft != nil {
 		r.dep = restsOnGroup
 	}
 	switch r.op {
 	case opCreate:
+		// A Create that succeeds rests on its own header; a refusal rests on the lines of
+		// whoever made the session.
 		err = p.create(sess, r.meta, 0)
 		r.receipt = hansard.Receipt{Session: r.id}
 		if sess.exists && err == nil {
@@ -112,12 +135,19 @@ func (p *plan) add(r *request) {
 		err = p.append(sess, r)
 	}
 	r.err = err
-	if errors.Is(err, hansard.ErrHeld) && p.store.planted(plantHeldEarly) {
-		r.dep = 0
+	// After the decision: the request's own lines count.
+	if sess.exists && sess.damage == nil {
+		r.rest = lineRef{uid: sess.uid, end: sess.end, crc: sess.crc}
+	}
+	if err == errUnprepared {
+		// It goes back to be prepared again, which must not wait for a sync.
+		r.dep = 0 // nothing was decided
 	}
 }
 
-// create drafts the header of a new session.
+// create drafts the header of a new session. left is how many lines of its batch follow:
+// a session made by its first append does not exist before that batch is whole (R1).
+// Deleted sessions stay deleted (rule TombstoneLast, failure 32).
 func (p *plan) create(sess *session, m hansard.Meta, left int) error {
 	if sess.deleted {
 		return hansard.ErrDeleted
@@ -126,20 +156,24 @@ func (p *plan) create(sess *session, m hansard.Meta, left int) error {
 		return hansard.ErrExists
 	}
 	if sess.stub {
-		if err := p.store.cutStub(sess); err != nil {
+		if err := p.store.logs.cutStub(sess); err != nil {
 			return err
 		}
 	}
 	sess.exists = true
+	// A log that comes back, or is copied here from another store, has another uid:
+	// entries for this one are not written to it.
 	sess.uid = p.store.cfg.random()
 	d := p.draft(sess)
-	d.bytes = appendHeader(d.bytes, sess.id, sess.uid, p.now, left, m)
-	sess.crc = lineCRC(d.bytes)
+	d.bytes = sessionlog.AppendHeader(d.bytes, sess.id, sess.uid, p.now, left, m)
+	sess.crc = sessionlog.LineCRC(d.bytes)
 	sess.end = int64(len(d.bytes))
-	sess.meta = &metaState{meta: m}
+	sess.meta = &sessionlog.MetaState{Meta: m}
 	return nil
 }
 
+// delete drafts a tombstone, a line like any other (rule DeleteIsEntry): removing the
+// file would let the journal, or the next Create, bring the session back.
 func (p *plan) delete(sess *session, r *request) error {
 	if err := sess.writable(); err != nil {
 		return err
@@ -149,33 +183,38 @@ func (p *plan) delete(sess *session, r *request) error {
 		return err
 	}
 	if gone != "" {
-		p.turnEnds(sess, gone)
+		p.turnEnds(sess, gone, "")
 	}
-	p.line(sess, &stamp{turn: r.turn}, []byte(tombstone))
+	p.line(sess, &sessionlog.Stamp{Turn: r.turn}, []byte(sessionlog.Tombstone))
 	sess.deleted = true
 	r.dep = restsOnGroup
 	return nil
 }
 
-// append checks a batch against the session, in the order the contract gives,
-// and drafts its lines.
+// append checks a batch against the session, in the order that the contract gives, and
+// drafts its lines. Everything that can refuse it comes before the first line: a batch is
+// drafted whole or not at all (failure 35).
 func (p *plan) append(sess *session, r *request) error {
 	if err := sess.writable(); err != nil && (!errors.Is(err, hansard.ErrNotFound) || !r.create) {
 		return err
 	}
+	// The key comes before the fence and the expectation: a retry of what was stored is a
+	// replay, though the turn has moved on and the seq has grown since (failure 36).
 	if r.key != "" && sess.exists {
-		seen, err := p.store.lookupKey(sess, r.key)
+		seen, err := p.store.logs.lookupKey(sess, r)
 		if err != nil {
 			return err
 		}
 		if seen != nil {
-			if seen.hash != r.hash {
-				return &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.first, Last: seen.last}
+			if seen.Hash != r.hash {
+				// Another batch under a used key: calling it a replay would lose it
+				// silently.
+				return &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.First, Last: seen.Last}
 			}
-			r.receipt = hansard.Receipt{Session: r.id, First: seen.first, Last: seen.last, Replayed: true}
-			if p.store.planted(plantReplayEarly) {
-				r.dep = 0
-			}
+			// Rule KeysCompared: the first attempt was stored, and its receipt is the
+			// answer. It rests on the lines of that attempt, through the dep that add
+			// set.
+			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
 			return nil
 		}
 	}
@@ -186,9 +225,11 @@ func (p *plan) append(sess *session, r *request) error {
 	if r.expect != nil && *r.expect != sess.seq {
 		return &hansard.ConflictError{Session: r.id, Expected: *r.expect, Actual: sess.seq}
 	}
-	var meta *metaState
+	// The patch is applied before anything is drafted: it may be refused, or its metadata
+	// may take long to read (errUnprepared).
+	var meta hansard.Meta
 	if r.patch != nil {
-		if meta, err = p.store.patched(sess, r.patch); err != nil {
+		if meta, err = p.store.logs.patched(sess, r); err != nil {
 			return err
 		}
 	}
@@ -199,17 +240,14 @@ func (p *plan) append(sess *session, r *request) error {
 		}
 	}
 	if gone != "" {
-		p.turnEnds(sess, gone)
+		p.turnEnds(sess, gone, r.by)
 	}
+	// After turnEnds, which adds a line before the batch.
 	first := sess.seq + 1
 	for i, body := range r.bodies {
-		st := stamp{left: len(r.bodies) - 1 - i, turn: r.turn}
-		if st.left == 0 && meta != nil {
-			st.snap = meta.snapshotIfDue(len(body), p.snapBytes)
-			p.snapBytes -= len(st.snap)
-			at := sess.end
-			p.line(sess, &st, body)
-			sess.metaAt, sess.meta = at, meta
+		st := sessionlog.Stamp{Left: len(r.bodies) - 1 - i, Turn: r.turn}
+		if st.Left == 0 && r.patch != nil {
+			p.patchLine(sess, &st, body, r.patch, meta)
 			continue
 		}
 		p.line(sess, &st, body)
@@ -217,30 +255,36 @@ func (p *plan) append(sess *session, r *request) error {
 	r.receipt = hansard.Receipt{Session: r.id, First: first, Last: sess.seq}
 	if r.key != "" {
 		if sess.draft.keys == nil {
-			sess.draft.keys = map[string]keySeen{}
+			sess.draft.keys = map[string]sessionlog.KeySeen{}
 		}
-		sess.draft.keys[r.key] = keySeen{hash: r.hash, first: first, last: sess.seq}
+		// A second request of this group with the same key is a replay of this one.
+		sess.draft.keys[r.key] = sessionlog.KeySeen{Hash: r.hash, First: first, Last: sess.seq}
 	}
 	return nil
 }
 
-// line drafts one line at the end of a session.
-func (p *plan) line(sess *session, st *stamp, body []byte) {
+// line drafts one line at the end of a session: it gets its seq, its time, the offsets of
+// the newest metadata and turn before it, and the checksum of the line before.
+func (p *plan) line(sess *session, st *sessionlog.Stamp, body []byte) {
 	d := p.draft(sess)
-	if room := len(body) + stampWidth + len(st.snap); cap(d.bytes)-len(d.bytes) < room {
+	// In one piece for all lines of the session in this group, see measure; a snapshot is
+	// not in that sum and may need more.
+	if room := len(body) + sessionlog.StampWidth + len(st.Snap); cap(d.bytes)-len(d.bytes) < room {
 		d.bytes = slices.Grow(d.bytes, max(room, p.sizes[sess.name]-len(d.bytes)))
 	}
-	if st.time == "" { // else it happened elsewhere, before
-		st.time = p.stamp
+	if st.Time == "" { // else it is an import, with the time of the original
+		st.Time = p.stamp
 	}
-	st.seq, st.metaAt, st.turnAt, st.prev = sess.seq+1, sess.metaAt, sess.turnAt, sess.crc
+	st.Seq, st.MetaAt, st.TurnAt, st.Prev = sess.seq+1, sess.metaAt, sess.turnAt, sess.crc
 	n := len(d.bytes)
-	d.bytes = appendEvent(d.bytes, st, body)
+	d.bytes = sessionlog.AppendEvent(d.bytes, st, body)
 	sess.seq++
-	sess.crc = lineCRC(d.bytes)
+	sess.crc = sessionlog.LineCRC(d.bytes)
 	sess.end += int64(len(d.bytes) - n)
 }
 
+// draft is the session's draft, begun if there is none. It keeps where the group's lines
+// start and what is before them, because the session's state moves with every line.
 func (p *plan) draft(sess *session) *draft {
 	if sess.draft == nil {
 		sess.draft = &draft{off: sess.end, lprev: sess.crc}
@@ -249,7 +293,8 @@ func (p *plan) draft(sess *session) *draft {
 	return sess.draft
 }
 
-// writable tells why a session takes no writes, if it does not.
+// writable tells why a session takes no writes; nil: it does. Damage comes first: whether
+// a damaged session exists or was deleted can't be known.
 func (sess *session) writable() error {
 	switch {
 	case sess.damage != nil:

@@ -2,97 +2,196 @@ package filestore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-var plantNames = map[plant]string{
-	plantNoSync: "no sync", plantNoDirSync: "no directory sync", plantLogBeforeSync: "log before sync",
-	plantNoChain: "no chain", plantReplayEarly: "replay before durable", plantHeldEarly: "holder told before his grant is durable",
-	plantTrustControl: "control trusted", plantRetrySync: "sync retried", plantNoRewrite: "opener without rule A",
-	plantNoLock: "no lock", plantHalfBatch: "half a batch read", plantCutMore: "good line cut",
-	plantAppendMode: "append mode", plantNoCopy: "log not copied",
-	plantLostLockFile: "lock file removed",
-	plantNoFence:      "no fence", plantFenceByNumber: "grants compared by number", plantErrorIsDead: "error taken for death",
-	plantGrantEarly: "grant before durable", plantLeaseLate: "lease after its grant",
-	plantNoCatchup:  "late rotation not caught up with",
-	plantPastEnd:    "written past the end of the ring",
-	plantRemoteDead: "client dead with its server", plantSilentEarly: "silent too early",
+// A bug put in on purpose: the simulation must find every one of them, or it is worth
+// nothing. They are not in the code. TestSimPlanted builds the tests once more with the
+// changes of plantings, through an overlay, and has that build hunt for one bug after
+// the other.
+var bugs = map[string]func(seed uint64) error{
+	"no sync":                                 huntCuts,
+	"no directory sync":                       huntCuts,
+	"log before sync":                         huntCuts,
+	"no chain":                                huntCuts, // take entries of another time for valid
+	"replay before durable":                   huntSharedKeys,
+	"control trusted":                         huntCuts,              // on first open
+	"sync retried":                            huntCutAfterSyncError, // and believed
+	"opener without rule A":                   huntLateComer,         // believe a sync on a ring opened after somebody's failed
+	"no lock":                                 quietWorld,            // assign seqs outside the lock
+	"half a batch read":                       huntReaders,           // to the last line, not to the last batch
+	"append mode":                             huntKills,             // write entries at the end of a log, wherever they go
+	"log not copied":                          huntSyncErrors,        // go on with a log whose sync failed
+	"lock file removed":                       quietWorld,
+	"no fence":                                huntTurns, // let a write in whatever its grant is
+	"error taken for death":                   huntTurns,
+	"grant before durable":                    huntCuts,
+	"lease after its grant":                   huntTurns,
+	"logs read before recovery":               huntBesideRecovery,
+	"client dead with its server":             huntTurns,
+	"silent too early":                        huntTurns,
+	"holder told before his grant is durable": huntTold,
+	"late rotation not caught up with":        huntPairs,
+	"written past the end of the ring":        func(seed uint64) error { return cutGroups(seed, new(atomic.Int64)) },
+	"answer outlives the entry it rests on":   huntLostRest,
+	"damaged for ever by an ill disk":         func(seed uint64) error { return huntIll(seed, func(int) {}) },
+	"set aside and forgotten too early":       func(seed uint64) error { return huntIll(seed, func(int) {}) },
+	"half a reload believed":                  func(uint64) error { return failedReloads() },
+	"marks of the living taken for done":      func(uint64) error { return markedAgain() },
+	"marks forgotten by recovery":             func(uint64) error { return markedByMend() },
+	"good line cut":                           func(uint64) error { return tornCopy() },
+	"grants compared by number":               func(uint64) error { return restoredLog() },
 }
 
-// TestSimPlanted defends the simulation itself: each bug that is put in on
-// purpose is found.
+// plantedBug names the bug that is wanted, in the build that has them.
+const plantedBug = "HANSARD_PLANTED_BUG"
+
+// TestSimPlanted defends the simulation itself: each bug that is put in on purpose is
+// found.
 func TestSimPlanted(t *testing.T) {
-	for p := plantNone + 1; p < plantCount; p++ {
-		t.Run(plantNames[p], func(t *testing.T) {
+	if bug := os.Getenv(plantedBug); bug != "" {
+		if found := hunt(bug); found != nil {
+			fmt.Printf("found: %.200s\n", found)
+			return
+		}
+		t.Fatal("the simulation does not find it")
+	}
+	tests := buildPlanted(t)
+	for bug := range bugs {
+		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
-			found := hunt(p)
-			if found == nil {
-				t.Fatal("the simulation does not find it")
+			cmd := exec.CommandContext(t.Context(), tests, "-test.run=^TestSimPlanted$")
+			cmd.Env = append(os.Environ(), plantedBug+"="+bug)
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "found: ") {
+				t.Fatalf("%v\n%s", err, out)
 			}
-			msg := found.Error()
-			t.Logf("found: %s", msg[:min(len(msg), 200)])
+			t.Logf("%s", out)
 		})
 	}
 }
 
-// hunt tries the disasters that a bug should show in, for seed after seed, until
+// hunt tries the disaster that a bug should show in, for seed after seed, until
 // something goes wrong.
-func hunt(p plant) error {
-	var disasters []func(seed uint64, p plant) error
-	switch p {
-	case plantCutMore:
-		return tornCopy(p)
-	case plantFenceByNumber:
-		return restoredLog(p)
-	case plantNoFence, plantErrorIsDead, plantLeaseLate, plantRemoteDead, plantSilentEarly:
-		disasters = append(disasters, huntTurns)
-	case plantHeldEarly:
-		disasters = append(disasters, huntTold)
-	case plantNoRewrite:
-		disasters = append(disasters, huntLateComer)
-	case plantNoCopy:
-		disasters = append(disasters, huntSyncErrors)
-	case plantRetrySync:
-		disasters = append(disasters, huntCutAfterSyncError)
-	case plantAppendMode:
-		disasters = append(disasters, huntKills)
-	case plantNoLock, plantLostLockFile:
-		disasters = append(disasters, quietWorld)
-	case plantHalfBatch:
-		disasters = append(disasters, huntReaders)
-	case plantNoCatchup:
-		disasters = append(disasters, huntPairs)
-	case plantReplayEarly:
-		disasters = append(disasters, huntSharedKeys)
-	case plantPastEnd:
-		disasters = append(disasters, func(seed uint64, p plant) error { return cutGroups(seed, p, new(atomic.Int64)) })
-	default:
-		var states atomic.Int64
-		disasters = append(disasters, func(seed uint64, p plant) error { return cutWorld(seed, p, &states) })
+func hunt(bug string) error {
+	disaster := bugs[bug]
+	if disaster == nil {
+		return nil
 	}
 	for seed := range uint64(120) {
-		for _, d := range disasters {
-			if err := d(5000+seed, p); err != nil {
-				return err
-			}
+		if err := disaster(5000 + seed); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// plantedFiles are the files with bugs in them.
+func plantedFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	unused := maps.Clone(bugs)
+	for _, p := range plantings {
+		if files[p.file] == "" {
+			b, err := os.ReadFile(filepath.FromSlash(p.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[p.file] = strings.Replace(string(b), "\nimport ", "\nimport \"hansard/filestore/internal/planted\"\n\nimport ", 1)
+		}
+		if n := strings.Count(files[p.file], p.is); n != 1 {
+			t.Fatalf("%s has these lines %d times; plantings no longer fits the code:\n%s", p.file, n, p.is)
+		}
+		files[p.file] = strings.Replace(files[p.file], p.is, p.becomes, 1)
+		for bug := range bugs {
+			if strings.Contains(p.becomes, strconv.Quote(bug)) {
+				delete(unused, bug)
+			}
+		}
+	}
+	if len(unused) > 0 {
+		t.Fatalf("bugs that nothing plants: %q", slices.Collect(maps.Keys(unused)))
+	}
+	return files
+}
+
+// TestPlantingsFit: the lines that bugs are planted in are still in the code, and every
+// bug is planted.
+func TestPlantingsFit(t *testing.T) { plantedFiles(t) }
+
+// buildPlanted builds the tests of this package with all bugs in, none of them at work.
+func buildPlanted(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("SKIPPED: there is no go to build the bugs with")
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	add := func(file string, content string) {
+		made := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay.Replace)))
+		if err := os.WriteFile(made, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		overlay.Replace[filepath.Join(here, filepath.FromSlash(file))] = made
+	}
+	files := plantedFiles(t)
+	for file, content := range files {
+		add(file, content)
+	}
+	add("internal/planted/planted.go", fmt.Sprintf(`package planted
+
+import "os"
+
+var bug = os.Getenv(%q)
+
+// Is tells whether a bug is wanted.
+func Is(name string) bool { return name == bug }
+`, plantedBug))
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := filepath.Join(dir, "planted.test")
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", file, "-o", tests, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building the bugs: %v\n%s", err, out)
+	}
+	return tests
+}
+
+// huntCuts cuts the power everywhere.
+func huntCuts(seed uint64) error { return cutWorld(seed, new(atomic.Int64)) }
+
 // huntCutAfterSyncError has a sync of the ring fail, and cuts the power
 // everywhere after it.
-func huntCutAfterSyncError(seed uint64, p plant) error {
+func huntCutAfterSyncError(seed uint64) error {
 	for k := 4; k <= 12; k++ {
 		w := newWorld(seed)
-		w.plant = p
-		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journalName, N: k}, vfs.Fault{Err: syscall.EIO})
+		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journal.Name, N: k}, vfs.Fault{Err: syscall.EIO})
 		var states atomic.Int64
 		var found *error
 		w.disk.OnOp(func(op vfs.Op) {
@@ -114,11 +213,10 @@ func huntCutAfterSyncError(seed uint64, p plant) error {
 // huntLateComer has a sync fail, the process that was told of it die, the other
 // one stop, and a third one join and write, before the power is cut: nobody
 // tells the third one that the ring lost what is before its entries.
-func huntLateComer(seed uint64, p plant) error {
+func huntLateComer(seed uint64) error {
 	for k := 4; k <= 30; k++ {
 		w := newWorld(seed)
-		w.plant = p
-		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journalName, N: k}, vfs.Fault{Err: syscall.EIO})
+		w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journal.Name, N: k}, vfs.Fault{Err: syscall.EIO})
 		both := []*worker{w.spawn("P0", 10, 100), w.spawn("P1", 10, 101)}
 		var late *worker
 		w.disk.OnOp(func(op vfs.Op) {
@@ -154,14 +252,13 @@ func huntLateComer(seed uint64, p plant) error {
 	return nil
 }
 
-func quietWorld(seed uint64, p plant) error {
-	return disaster(seed, p, 3, 20, func(*vfs.Disk) {})
+func quietWorld(seed uint64) error {
+	return disaster(seed, 3, 20, func(*vfs.Disk) {})
 }
 
 // huntReaders has readers read all the time while writes happen in two steps.
-func huntReaders(seed uint64, p plant) error {
+func huntReaders(seed uint64) error {
 	w := newWorld(seed)
-	w.plant = p
 	w.disk.Split = 100
 	w.spawn("P0", 12, 100)
 	for i := range 2 {
@@ -189,21 +286,20 @@ func huntReaders(seed uint64, p plant) error {
 
 // huntSharedKeys has all processes append under the same keys, and cuts the
 // power everywhere.
-func huntSharedKeys(seed uint64, p plant) error {
-	return huntStopped(seed, p, 1, func(k *worker) { k.shared = true })
+func huntSharedKeys(seed uint64) error {
+	return huntStopped(seed, 1, func(k *worker) { k.shared = true })
 }
 
 // huntTold does the same with processes that want the same turn, behind the first
 // write, which makes the session.
-func huntTold(seed uint64, p plant) error {
-	return huntStopped(seed, p, 2, func(k *worker) { k.taking = true })
+func huntTold(seed uint64) error {
+	return huntStopped(seed, 2, func(k *worker) { k.taking = true })
 }
 
 // huntStopped stops one process between its writes, from one of them on, and their
 // syncs while others do the same as it, and cuts the power everywhere.
-func huntStopped(seed uint64, p plant, from int, work func(*worker)) error {
+func huntStopped(seed uint64, from int, work func(*worker)) error {
 	w := newWorld(seed)
-	w.plant = p
 	var states atomic.Int64
 	found := w.cutEverywhere(&states)
 	var all []*worker
@@ -217,10 +313,10 @@ func huntStopped(seed uint64, p plant, from int, work func(*worker)) error {
 	w.disk.OnOp(func(op vfs.Op) {
 		switch {
 		case op.Proc != "P0":
-		case op.Kind == vfs.OpWrite && op.Name == journalName && op.Off >= ringAt:
+		case op.Kind == vfs.OpWrite && op.Name == journal.Name && op.Off >= journal.RingAt:
 			wrote = true
 			writes++
-		case op.Kind == vfs.OpUnlock && op.Name == writeLockName && wrote:
+		case op.Kind == vfs.OpUnlock && op.Name == peers.WriteLock && wrote:
 			wrote = false
 			if writes >= from {
 				all[0].p.Stop()
@@ -237,15 +333,14 @@ func huntStopped(seed uint64, p plant, from int, work func(*worker)) error {
 
 // huntStoppedCheckpoint stops a process that has written a slot and not synced
 // it, while another goes on, and cuts the power everywhere.
-func huntStoppedCheckpoint(seed uint64, p plant) error {
+func huntStoppedCheckpoint(seed uint64) error {
 	w := newWorld(seed)
-	w.plant = p
 	var states atomic.Int64
 	victim := w.spawn("P0", 30, 100)
 	w.spawn("P1", 30, 101)
 	var found *error
 	w.disk.OnOp(func(op vfs.Op) {
-		slot := op.Kind == vfs.OpWrite && op.Name == journalName && op.Off < ringAt && op.Len == slotUsed
+		slot := op.Kind == vfs.OpWrite && op.Name == journal.Name && op.Off < journal.RingAt && op.Len == journal.SlotUsed
 		if slot && op.Proc == "P0" && op.PN > 120 && found == nil {
 			victim.p.Stop()
 			found = w.cutEverywhere(&states)
@@ -266,8 +361,8 @@ func huntStoppedCheckpoint(seed uint64, p plant) error {
 // TestSimHunts: the hunts find nothing where no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64, plant) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
-			if err := hunt(5000+seed, plantNone); err != nil {
+		for _, hunt := range []func(uint64) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
+			if err := hunt(5000 + seed); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -277,15 +372,15 @@ func TestSimHunts(t *testing.T) {
 // TestSimReaders: the same without the bug. (P4)
 func TestSimReaders(t *testing.T) {
 	for seed := range uint64(20) {
-		if err := huntReaders(5000+seed, plantNone); err != nil {
+		if err := huntReaders(5000 + seed); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func huntKills(seed uint64, p plant) error {
+func huntKills(seed uint64) error {
 	for k := 1 + int(seed%5); k <= 600; k += 5 {
-		err := disaster(seed, p, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
+		err := disaster(seed, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
 		if err != nil {
 			return err
 		}
@@ -295,10 +390,10 @@ func huntKills(seed uint64, p plant) error {
 
 // huntSyncErrors has a sync fail and the process that was told of it die at its
 // next operation, so that nobody knows.
-func huntSyncErrors(seed uint64, p plant) error {
+func huntSyncErrors(seed uint64) error {
 	for k := 1; k <= 40; k++ {
 		for _, kill := range []bool{false, true} {
-			err := disaster(seed, p, 3, 10, func(d *vfs.Disk) {
+			err := disaster(seed, 3, 10, func(d *vfs.Disk) {
 				d.Inject(vfs.Match{Kind: vfs.OpSync, N: k}, vfs.Fault{Err: syscall.EIO})
 				if kill {
 					d.OnOp(func(op vfs.Op) {
@@ -317,13 +412,12 @@ func huntSyncErrors(seed uint64, p plant) error {
 }
 
 // tornCopy puts a log in place that was cut in its last line, as a copy may be.
-func tornCopy(p plant) error {
+func tornCopy() error {
 	w := newWorld(1)
-	w.plant = p
 	if err := w.play(1, 20); err != nil {
 		return err
 	}
-	path := logPath(encodeName("a"))
+	path := sessionlog.Path(sessionlog.EncodeName("a"))
 	b, ok := w.disk.CacheBytes(path)
 	if !ok {
 		return nil
@@ -335,12 +429,12 @@ func tornCopy(p plant) error {
 	if err := f.Truncate(int64(len(b)) - 20); err != nil {
 		return nil
 	}
-	tail, err := readTail(f, int64(len(b))-20)
+	tail, err := sessionlog.ReadTail(f, int64(len(b))-20)
 	if err != nil {
 		return nil
 	}
 	for seq := range w.ledger.acked["a"] {
-		if seq > tail.last.Seq {
+		if seq > tail.Last.Seq {
 			delete(w.ledger.acked["a"], seq) // the copy's loss, not ours
 		}
 	}
@@ -358,7 +452,7 @@ func tornCopy(p plant) error {
 // TestSimLateComer: the same without the bug.
 func TestSimLateComer(t *testing.T) {
 	for seed := range uint64(6) {
-		if err := huntLateComer(5000+seed, plantNone); err != nil {
+		if err := huntLateComer(5000 + seed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -366,7 +460,7 @@ func TestSimLateComer(t *testing.T) {
 
 // TestTornCopy: the same without the bug: nothing but what the copy lost is lost.
 func TestTornCopy(t *testing.T) {
-	if err := tornCopy(plantNone); err != nil {
+	if err := tornCopy(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,25 +6,29 @@ import (
 	"fmt"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
 )
 
-// Probe tells whether the store takes writes, by writing: an entry that is for no
-// session goes through the queue, write.lock, the ring, its sync and the look at
-// the logs behind it, as an append does, and so fails where one would. It shows
-// nowhere, wakes nobody, and its space is used again.
+// Probe tells whether the store takes writes, by writing: an entry for no session goes
+// through the queue, write.lock, the ring, its sync and the look at the logs behind it,
+// as an append does, and so fails where one would. (A sync of some other file says
+// nothing about the journal: that was the first version.) It shows in no log and wakes
+// nobody, and the next checkpoint frees its space.
 func (s *Store) Probe(ctx context.Context) error {
 	if s.closed.Load() {
 		return hansard.ErrClosed
 	}
-	if s.opt.ReadOnly {
-		return hansard.ErrReadOnly
+	if err := s.writable(); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := s.submit(ctx, &request{op: opProbe, size: entryHeader})
+	// Not carryOut: there is no log to prepare.
+	_, err := s.committer.submit(ctx, &request{op: opProbe, size: journal.EntryHeader})
 	if errors.Is(err, hansard.ErrUnknown) && ctx.Err() == nil {
-		// Nothing is in doubt: there was nothing to store, and the store failed.
+		// The outcome of an append would be unknown; of a probe there is nothing to be
+		// unknown about. The store failed, and says so.
 		switch {
 		case isNoSpace(err):
 			return fmt.Errorf("%w: %v", hansard.ErrNoSpace, err)
@@ -35,14 +39,21 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
-// writeProbe writes what a group of nothing but probes writes: padding without a
-// filling. Groups that write something for a session need none: probes rest on that.
-func (s *Store) writeProbe() error {
-	e := &entry{kind: kindPad, pos: s.ring.place(s.w.written), prev: s.w.tailChain, epoch: s.ring.epoch, dhint: s.lim}
-	if _, err := s.ring.f.WriteAt(e.appendTo(nil, s.ring.salt), s.ring.at(e.pos)); err != nil {
+// writeProbe writes what a group of nothing but probes consists of: padding of length 0
+// (E2). Groups that write something for a session need none; their probes rest on that.
+// The caller holds write.lock and has made sure of the room; on error it drops the
+// caches.
+//
+// It is written at Ring.Place, where a scan will look for it, and never where less than a
+// header is left before the end (TestProbeAtTheEndOfTheRing).
+func (l *locked) writeProbe() error {
+	e := &journal.Entry{Kind: journal.KindPad, Pos: l.ring.Place(l.w.Written), Prev: l.w.TailChain, Epoch: l.ring.Epoch, DurableHint: l.lim}
+	if _, err := l.ring.File.WriteAt(e.AppendTo(nil, l.ring.Salt), l.ring.At(e.Pos)); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
-	s.w.written, s.w.tailChain = e.end(), e.chain()
-	s.cursor, s.cursorChain = e.end(), e.chain()
+	// Not pending: it goes to no log. apply moves the applied position over it once it is
+	// durable, and not before (TestProbeNotDurable).
+	l.w.Written, l.w.TailChain = e.End(), e.Chain()
+	l.cursor, l.cursorChain = e.End(), e.Chain()
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -25,10 +28,10 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, s, "s", nil, "one")
-	p := s.waiters.join(s, encodeName("s"))
-	defer s.waiters.leave(s, encodeName("s"), p)
+	p := s.waiters.join(sessionlog.EncodeName("s"))
+	defer s.waiters.leave(sessionlog.EncodeName("s"), p)
 	woken := s.waiters.channel(p)
-	log, err := os.ReadFile(filepath.Join(dir, logPath("s")))
+	log, err := os.ReadFile(filepath.Join(dir, sessionlog.Path("s")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +53,7 @@ func TestProbe(t *testing.T) {
 		t.Error("a probe woke those who wait for the session")
 	default:
 	}
-	if now, err := os.ReadFile(filepath.Join(dir, logPath("s"))); err != nil || string(now) != string(log) {
+	if now, err := os.ReadFile(filepath.Join(dir, sessionlog.Path("s"))); err != nil || string(now) != string(log) {
 		t.Errorf("the log was changed, or %v", err)
 	}
 	if now := namesIn(t, dir); !slices.Equal(now, files) {
@@ -95,7 +98,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 
 // TestProbeFails: a probe fails where an append would, and no longer than that.
 func TestProbeFails(t *testing.T) {
-	sync, write := vfs.Match{Kind: vfs.OpSync}, vfs.Match{Kind: vfs.OpWrite, Name: journalName}
+	sync, write := vfs.Match{Kind: vfs.OpSync}, vfs.Match{Kind: vfs.OpWrite, Name: journal.Name}
 	for _, c := range []struct {
 		what  string
 		match vfs.Match
@@ -137,7 +140,7 @@ func TestProbeFails(t *testing.T) {
 // TestProbeDamaged: a journal that takes no writes is not ready for one.
 func TestProbeDamaged(t *testing.T) {
 	j := killed(t, 1, 12)
-	j.disk.Poke(journalName, 0, make([]byte, ringAt))
+	j.disk.Poke(journal.Name, 0, make([]byte, journal.RingAt))
 	s, err := joined(j.disk.Process("server"), 5)
 	if !errors.Is(err, hansard.ErrDamaged) {
 		t.Fatalf("join: %v", err)
@@ -156,12 +159,12 @@ func TestProbeBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, s, "s", nil, "one")
-	s.wmu.Lock() // and so nobody of this process has the lock, either
-	other, err := s.fs.Open(writeLockName, 0)
+	s.lock.mu.Lock() // and so nobody of this process has the lock, either
+	other, err := s.fs.Open(peers.WriteLock, 0)
 	if err == nil {
 		err = other.Lock(vfs.LockExclusive)
 	}
-	s.wmu.Unlock()
+	s.lock.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +202,7 @@ func TestProbeForEver(t *testing.T) {
 		}
 		say(t, s, "s", nil, "after %d", i)
 		want = append(want, fmt.Sprintf("after %d", i))
-		file, _ := d.CacheBytes(journalName)
+		file, _ := d.CacheBytes(journal.Name)
 		if i == 500 { // the checkpoints have made what they need
 			names, size = d.Names(), len(file)
 		} else if i > 500 && (len(file) != size || !slices.Equal(d.Names(), names)) {
@@ -219,19 +222,18 @@ func TestProbeNotDurable(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := twoOn(t, d)
 	say(t, a, "s", nil, "one")
-	d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journalName}, 0)
+	d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journal.Name}, 0)
 	if err := a.Probe(t.Context()); err == nil {
 		t.Fatal("a probe without its sync succeeded")
 	}
 	d.ClearRules()
-	b.wmu.Lock()
-	defer b.wmu.Unlock()
-	if err := b.lockCaughtUp(); err != nil {
+	l, err := b.lock.lockCaughtUp()
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.unlockW()
-	if b.w.applied >= b.w.written || b.w.applied != b.lim {
-		t.Errorf("written %d, applied %d, durable %d", b.w.written, b.w.applied, b.lim)
+	defer l.unlock()
+	if l.w.Applied >= l.w.Written || l.w.Applied != l.lim {
+		t.Errorf("written %d, applied %d, durable %d", l.w.Written, l.w.Applied, l.lim)
 	}
 }
 
@@ -239,7 +241,7 @@ func TestProbeNotDurable(t *testing.T) {
 // alignment there is, and whoever reads it afterwards, a process beside or one after a
 // crash, finds the same.
 func TestProbeAtTheEndOfTheRing(t *testing.T) {
-	for extra := range entryHeader / entryAlign {
+	for extra := range journal.EntryHeader / journal.EntryAlign {
 		d := vfs.NewDisk(1)
 		p := d.Process("a")
 		a, b := openSim(t, p, 1), openSim(t, d.Process("b"), 2)
@@ -248,8 +250,8 @@ func TestProbeAtTheEndOfTheRing(t *testing.T) {
 			say(t, s, "s", nil, "%s", what)
 			heard = append(heard, what)
 		}
-		tell(a, strings.Repeat("x", 1+extra*entryAlign))
-		for i := 0; a.w.written < 8*a.ring.size; i++ {
+		tell(a, strings.Repeat("x", 1+extra*journal.EntryAlign))
+		for i := 0; a.lock.state.w.Written < 8*a.lock.state.ring.Size; i++ {
 			if err := a.Probe(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -257,7 +259,7 @@ func TestProbeAtTheEndOfTheRing(t *testing.T) {
 				tell(b, fmt.Sprint("after ", i))
 			}
 		}
-		d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journalName}, 0)
+		d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: journal.Name}, 0)
 		_ = a.Probe(t.Context()) // and dies before its sync
 		d.ClearRules()
 		tell(b, "behind a dead prober")
@@ -276,26 +278,26 @@ func TestProbeLeavesItClean(t *testing.T) {
 	d := vfs.NewDisk(1)
 	s := openSim(t, d.Process("a"), 1)
 	say(t, s, "s", nil, "one")
-	want(t, "checkpoint", s.checkpoint(true), nil)
+	want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
 	for range 3 {
 		want(t, "probe", s.Probe(t.Context()), nil)
 	}
-	want(t, "checkpoint", s.checkpoint(true), nil)
-	if s.w.start != s.w.written || len(s.dirty) != 0 || len(s.pending) != 0 {
-		t.Errorf("start %d, written %d, %d logs dirty, %d entries pending", s.w.start, s.w.written, len(s.dirty), len(s.pending))
+	want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
+	if s.lock.state.w.Start != s.lock.state.w.Written || len(s.lock.state.logs.dirty.m) != 0 || len(s.lock.state.logs.pending.all) != 0 {
+		t.Errorf("start %d, written %d, %d logs dirty, %d entries pending", s.lock.state.w.Start, s.lock.state.w.Written, len(s.lock.state.logs.dirty.m), len(s.lock.state.logs.pending.all))
 	}
 	before := s.Measures()["journal_syncs_total"]
-	want(t, "checkpoint of nothing", s.checkpoint(true), nil)
+	want(t, "checkpoint of nothing", s.checkpoints.checkpoint(true), nil)
 	if now := s.Measures()["journal_syncs_total"]; now != before {
 		t.Errorf("a checkpoint of nothing synced the journal")
 	}
 	want(t, "probe", s.Probe(t.Context()), nil)
 	want(t, "close", s.Close(), nil)
-	f, err := d.Process("b").Open(journalName, vfs.ReadOnly)
+	f, err := d.Process("b").Open(journal.Name, vfs.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slots, _, best, err := readSlots(f); err != nil || !leftClean(slots, best) {
+	if slots, _, best, err := journal.ReadSlots(f); err != nil || !journal.LeftClean(slots, best) {
 		t.Errorf("it is not left clean: %+v, %v", slots, err)
 	}
 }

@@ -3,14 +3,32 @@ package filestore
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
+	"hansard/internal/fate"
 	"hansard/internal/vfs"
 )
+
+// The queue between callers and the commit. One goroutine per process, the leader, takes
+// what waits as one group through the commit (commit.go), so that one thread blocks in
+// flock for all callers, and one sync serves them all. Callers wait on channels and can
+// leave at any time by their context; a thread per caller would outlive it.
+//
+//	enqueue ─► waiting ─► take ─► commitGroup ─► answer ─► wait returns
+//	              └─ withdrawn by its caller: "not stored", for certain
+//
+// Invariants:
+//   - A request is in at most one group; its state moves once, by compare-and-swap, from
+//     queued to taken or to withdrawn. That decides a race between a caller that leaves
+//     and the leader: never "not stored" for a request that a group has (failure 36).
+//   - leading is true while somebody is bound to look at waiting again: no request is
+//     left behind without a leader (TestQueueLoneWriter).
+//   - Every request that was queued and not withdrawn is answered exactly once.
 
 // op is what a request asks for.
 type op int
@@ -26,7 +44,9 @@ const (
 	opProbe // of no session: see Probe
 )
 
-// request is one write on its way through the commit.
+// request is one write on its way through the commit. The caller fills in what it asks
+// for and leaves it alone until done is closed; between take and answer it belongs to the
+// leader. Only state is used by both at once.
 type request struct {
 	op     op
 	id     hansard.SessionID
@@ -40,61 +60,90 @@ type request struct {
 	patch  *hansard.Patch
 	bodies [][]byte // the events' lines, but for what the commit adds
 	inbox  bool     // an exclusive turn lets it in
+	by     string   // the writer's name, as a server knows it
 	claim  *hansard.Claim
 	ifKept bool          // of opRelease: only if it is this process that keeps the turn
 	part   *hansard.Part // of opImport
 	left   []int         // and how many lines of their batches follow its lines
-	size   int           // more than its lines take
+	// size is an upper bound of the bytes it adds to the ring, without snapshots of
+	// metadata. Room is made by it before the first byte is written: afterwards there is
+	// no "not stored" any more.
+	size int
 
-	state atomic.Int32
-	done  chan struct{} // closed when receipt and err are set
+	prepared prepared // what was read for it before write.lock
 
-	// The outcome, and the ring position it rests on: nobody is told before
-	// that is durable and in the logs.
+	fate fate.Fate
+	done chan struct{} // closed when receipt and err are set
+
+	// The outcome, and what it rests on: rest is the newest line of the session it was
+	// decided from, dep the ring position up to which that line's entry reaches; 0: it
+	// rests on the log alone. No answer, refusals and replays included, is given before
+	// dep is durable and applied (ReplayWaits, RefusalWaits): a power cut could take
+	// back the entry that a caller was just told about.
 	receipt hansard.Receipt
 	granted hansard.Turn // of opAcquire
 	err     error
 	dep     uint64
+	rest    lineRef
+	void    error // why the line is not there
 }
 
-// The states of a request. A caller whose context ends takes a queued request
-// back; one that is taken may be stored.
-const (
-	queued int32 = iota
-	taken
-	withdrawn
-)
+// lineRef names a line by where it ends in the log with this uid, and by its crc. A line's
+// crc covers the crc of the line before: if it stands, all lines before it do. So one
+// reference is enough to tell, after the ring was replaced, whether everything that an
+// answer was decided from survived.
+type lineRef struct {
+	uid uint64
+	end int64 // 0: no line
+	crc uint32
+}
 
-// queue holds the requests that wait for the next group. What queues up during
-// one sync is the next group: no timer makes a lone writer wait.
+// queue holds the requests that wait for the next group. What queues up during one sync
+// is the next group: group commit without a timer, so that a lone writer never waits for
+// company.
 type queue struct {
-	mu      sync.Mutex
-	waiting []*request
-	leading bool  // somebody runs the commit loop
-	refused error // no more requests
+	mu      sync.Mutex // guards all below; held for work in memory only
+	waiting []*request // FIFO
+	leading bool       // a leader is running, and looks at waiting before it ends
+	refused error      // the store is closing: the answer to every new request
 }
 
-// submit hands a request to the commit and waits for its outcome.
-func (s *Store) submit(ctx context.Context, r *request) (hansard.Receipt, error) {
-	if err := s.enqueue(ctx, r); err != nil {
+// submit hands a request to the commit and waits for its outcome. A request that is
+// refused because lines of its session were set aside after an I/O error is tried once
+// more if those lines can be put in place now (mend.go; failure 58). Nothing of it was
+// stored the first time: mended never agrees to an ErrUnknown.
+func (cm *committer) submit(ctx context.Context, r *request) (hansard.Receipt, error) {
+	receipt, err := cm.submitOnce(ctx, r)
+	if err != nil && cm.checkpoints.mended(ctx, err, r.name) {
+		r.fate.Requeue()
+		return cm.submitOnce(ctx, r)
+	}
+	return receipt, err
+}
+
+// submitOnce is one way of a request through the queue.
+func (cm *committer) submitOnce(ctx context.Context, r *request) (hansard.Receipt, error) {
+	if err := cm.enqueue(ctx, r); err != nil {
 		return hansard.Receipt{}, err
 	}
-	return r.wait(ctx, s)
+	return r.wait(ctx, cm.process)
 }
 
-// submitAll hands requests to the commit as one group, and waits for them.
-func (s *Store) submitAll(ctx context.Context, all []*request) {
-	if s.enqueue(ctx, all...) != nil {
+// submitAll hands requests to the commit as one group, as far as they fit into one, and
+// waits for them. Their outcomes are in the requests.
+func (cm *committer) submitAll(ctx context.Context, all []*request) {
+	if cm.enqueue(ctx, all...) != nil {
 		return
 	}
 	for _, r := range all {
-		_, _ = r.wait(ctx, s)
+		_, _ = r.wait(ctx, cm.process)
 	}
 }
 
-// enqueue puts requests into the queue and sees to it that somebody leads.
-func (s *Store) enqueue(ctx context.Context, all ...*request) error {
-	q := &s.queue
+// enqueue puts requests into the queue and makes sure that there is a leader. An error
+// means that the store is closed and nothing was queued.
+func (cm *committer) enqueue(ctx context.Context, all ...*request) error {
+	q := &cm.queue
 	q.mu.Lock()
 	if q.refused != nil {
 		q.mu.Unlock()
@@ -107,101 +156,131 @@ func (s *Store) enqueue(ctx context.Context, all ...*request) error {
 	lead := !q.leading
 	q.leading = true
 	if lead {
-		s.workers.Add(1) // before Close can wait for it
+		// Under the mutex: Close sets refused under it before it waits for the workers,
+		// so a leader is either counted before Wait or never started.
+		cm.workers.Add(1)
 	}
 	q.mu.Unlock()
 	if lead {
 		switch {
-		case s.cfg.inline:
-			s.lead()
-		case ctx.Done() == nil && s.lockIsFree():
-			// A lone writer that can't be called off saves two switches of
-			// goroutines by leading himself; who comes meanwhile gets another.
-			s.commitGroup()
-			if s.queue.anyLeft() {
-				go s.lead()
+		case cm.cfg.inline:
+			cm.lead()
+		case ctx.Done() == nil && cm.lock.lockIsFree():
+			// A lone writer that can't be cancelled leads itself, which saves two
+			// goroutine switches; requests that arrive meanwhile get a leader of their
+			// own. With a cancellable context it must not: nothing could call it back
+			// from a slow disk.
+			cm.commitGroup()
+			if cm.queue.anyLeft() {
+				go cm.lead()
 			} else {
-				s.workers.Done()
+				cm.workers.Done()
 			}
 		default:
-			go s.lead()
+			go cm.lead()
 		}
 	}
 	return nil
 }
 
-// lockIsFree takes write.lock if nobody has it. lockW, on the same descriptor,
-// then finds it taken by us.
-func (s *Store) lockIsFree() bool {
-	if !s.wmu.TryLock() {
+// lockIsFree takes write.lock if it is free, and tells whether it did. flock belongs to
+// the open file, so lock, on the same descriptor, then gets it again at once. Merely
+// asking would not do: the caller could still block behind a process that takes the lock
+// in between. pause gives back a lock that was taken like this and not used yet.
+func (wl *writeLock) lockIsFree() bool {
+	if !wl.mu.TryLock() {
 		return false
 	}
-	defer s.wmu.Unlock()
-	if s.files.write == nil {
+	defer wl.mu.Unlock()
+	if wl.files.write == nil {
 		return false
 	}
-	got, err := s.files.write.TryLock(vfs.LockExclusive)
+	got, err := wl.files.write.TryLock(vfs.LockExclusive)
 	return err == nil && got
 }
 
-func (r *request) wait(ctx context.Context, s *Store) (hansard.Receipt, error) {
+// wait waits for the outcome of a queued request.
+//
+//	done                    the outcome
+//	ctx ends, queued        withdrawn: certainly not stored
+//	ctx ends, taken         ErrUnknown: it may be in the ring, and will be applied then
+//	LockWait over, queued   ErrBusy, with the process that holds write.lock: not stored
+//	LockWait over, taken    goes on waiting
+func (r *request) wait(ctx context.Context, p *process) (hansard.Receipt, error) {
 	select {
-	case <-r.done: // most often without a timer
+	case <-r.done: // a caller that led itself: no timer needed
 		return r.receipt, r.err
 	default:
 	}
-	timer := time.NewTimer(s.opt.LockWait)
+	timer := time.NewTimer(p.opt.LockWait)
 	defer timer.Stop()
 	for {
 		select {
 		case <-r.done:
 			return r.receipt, r.err
 		case <-ctx.Done():
-			if r.state.CompareAndSwap(queued, withdrawn) {
+			if r.fate.Withdraw() {
 				return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
 			}
 			return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
 		case <-timer.C:
-			if r.state.CompareAndSwap(queued, withdrawn) {
-				return hansard.Receipt{}, s.busy()
+			if r.fate.Withdraw() {
+				return hansard.Receipt{}, p.busy()
 			}
-			// It is in the commit: the outcome comes, however slow the disk.
+			// It is in the commit: the outcome comes, however slow the disk. Giving up
+			// here would make every slow sync an ErrUnknown.
 		}
 	}
 }
 
-// busy names the process that has the write lock.
-func (s *Store) busy() error {
-	if pid := lockHolder(s.fs); pid > 0 {
+// busy is the error for a write that got no write lock. It names the process that holds
+// it, so that people know what to continue or kill. If that is this process, it says what
+// it is doing instead: advice to kill oneself does not help (TestBusyIsNotOneself).
+func (p *process) busy() error {
+	pid := peers.LockHolder(p.fs)
+	if pid == os.Getpid() {
+		return p.busyItself()
+	}
+	if pid > 0 {
 		return &hansard.BusyError{Holder: fmt.Sprintf("process %d", pid)}
 	}
-	f, err := s.fs.Open(controlName, readOnlyFlag)
-	if err != nil {
-		return &hansard.BusyError{}
+	// The kernel does not tell (another PID namespace, not Linux): the last holder that
+	// the control file names. A hint, for people only.
+	holder, itself := peers.LastHolder(p.fs, p.holder)
+	if itself {
+		return p.busyItself()
 	}
-	defer f.Close()
-	return &hansard.BusyError{Holder: (&control{f: f}).holder()}
+	return &hansard.BusyError{Holder: holder}
 }
 
-// lead commits groups until nobody waits. One goroutine per process does it, so
-// that one thread blocks in flock for everybody.
-func (s *Store) lead() {
-	defer s.workers.Done()
-	for s.queue.anyLeft() {
-		n := s.commitGroup()
-		if !s.cfg.inline && n > 1 {
-			s.queue.letJoin(n)
+// busyItself is busy where the lock's holder is this process.
+func (p *process) busyItself() error {
+	if p.joining.Load() {
+		return &hansard.BusyError{Own: "this process is still finishing what a crash left in the journal; the disk is slow"}
+	}
+	return &hansard.BusyError{Own: "a write of this process is still under way; the disk is slow"}
+}
+
+// lead commits groups until the queue is empty. At most one goroutine per process runs
+// it, so that one thread blocks in flock for all callers.
+func (cm *committer) lead() {
+	defer cm.workers.Done()
+	for cm.queue.anyLeft() {
+		n := cm.commitGroup()
+		if !cm.cfg.inline && n > 1 {
+			cm.queue.letJoin(n)
 		}
 	}
 }
 
-// letJoin gives those who were just answered the chance to be in the next group
-// too: most of them come back with their next event. It waits as long as more
-// come, a few microseconds each, and never for a lone writer.
+// letJoin gives the n callers that were just answered a chance to be in the next group:
+// most of them come back with their next event at once, but a little later than the
+// leader would lock again. It waits while requests keep arriving, at most 20 µs for each,
+// and never for a lone writer. It polls: a timer is too coarse for that.
 func (q *queue) letJoin(n int) {
 	const quiet = 20 * time.Microsecond
 	last := time.Now()
-	all := q.length() + n // some have come while the group was on its way
+	all := q.length() + n // some arrived while the group was on its way
 	for have := 0; have < all; {
 		runtime.Gosched()
 		now := q.length()
@@ -213,13 +292,15 @@ func (q *queue) letJoin(n int) {
 	}
 }
 
+// length is how many requests wait.
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting)
 }
 
-// anyLeft tells the leader whether to go on; if not, the next to come leads.
+// anyLeft tells the leader whether to go on. If not, it resigns in the same critical
+// section: a request queued right after finds leading false and starts a leader.
 func (q *queue) anyLeft() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -227,8 +308,9 @@ func (q *queue) anyLeft() bool {
 	return q.leading
 }
 
-// need is how many bytes of requests wait, at most the first and what fits into
-// limit behind it.
+// need is an upper bound of what the waiting requests add to the ring: the first, however
+// large, and those behind it that fit into limit. The first always counts, or a batch
+// larger than limit would wait for ever; roomFor makes a larger ring for it.
 func (q *queue) need(limit int) (bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +323,10 @@ func (q *queue) need(limit int) (bytes int) {
 	return bytes
 }
 
-// take takes the next group off the queue, within the same limit as need.
+// take takes the next group off the queue, within the same limit as need. Withdrawn
+// requests are dropped; their callers have their answer. From here on a request that is
+// in the group may be stored. The caller holds write.lock, so that what is taken is
+// written next and not left to wait for the lock.
 func (q *queue) take(limit int) (group []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -252,17 +337,31 @@ func (q *queue) take(limit int) (group []*request) {
 		}
 		n++
 		bytes += r.size
-		if r.state.CompareAndSwap(queued, taken) {
+		if r.fate.Take() {
 			group = append(group, r)
 		}
 	}
+	// Moved down rather than sliced off: the array is used again, and cleared, so that
+	// it does not keep megabytes of answered requests alive.
 	rest := copy(q.waiting, q.waiting[n:])
 	clear(q.waiting[rest:])
 	q.waiting = q.waiting[:rest]
 	return group
 }
 
-// refuse answers all that wait, and all that come, with an error.
+// beforeClose runs fn, which starts work that Close has to wait for, unless the store is
+// already closing; it tells whether it did. A WaitGroup must not grow while somebody
+// waits for it to become zero.
+func (q *queue) beforeClose(fn func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refused == nil {
+		fn()
+	}
+	return q.refused == nil
+}
+
+// refuse answers all waiting requests, and all later ones, with an error.
 func (q *queue) refuse(err error) {
 	q.mu.Lock()
 	q.refused = err
@@ -270,13 +369,16 @@ func (q *queue) refuse(err error) {
 	q.fail(err)
 }
 
-// fail answers all that wait with an error: nothing of theirs was stored.
+// fail answers all waiting requests with an error. None of them was in a group, so
+// nothing of them was stored and the error may say so.
 func (q *queue) fail(err error) {
 	for _, r := range q.take(1 << 62) {
 		r.answer(hansard.Receipt{}, err)
 	}
 }
 
+// answer sets the outcome and lets the caller go. The leader must not touch the request
+// afterwards: the caller may use it for another try (carryOut).
 func (r *request) answer(receipt hansard.Receipt, err error) {
 	r.receipt, r.err = receipt, err
 	close(r.done)

@@ -23,7 +23,7 @@ func TestQueueLoneWriter(t *testing.T) {
 		return done
 	}
 	until := func(what func(q *queue) bool) {
-		for q := &s.queue; ; runtime.Gosched() {
+		for q := &s.committer.queue; ; runtime.Gosched() {
 			q.mu.Lock()
 			ok := what(q)
 			q.mu.Unlock()
@@ -33,12 +33,14 @@ func TestQueueLoneWriter(t *testing.T) {
 		}
 	}
 	for _, ctx := range []context.Context{context.Background(), t.Context()} {
-		s.syncMu.Lock() // the lone writer stands before its sync
+		// Whoever led before must be done, or it would be taken for the next leader.
+		until(func(q *queue) bool { return !q.leading })
+		s.syncer.syncMu.Lock() // the lone writer stands before its sync
 		first := write(context.Background())
 		until(func(q *queue) bool { return q.leading && len(q.waiting) == 0 })
 		second, third := write(ctx), write(ctx)
 		until(func(q *queue) bool { return len(q.waiting) == 2 })
-		s.syncMu.Unlock()
+		s.syncer.syncMu.Unlock()
 		for i, done := range []<-chan error{first, second, third} {
 			if err := <-done; err != nil {
 				t.Errorf("writer %d: %v", i, err)

@@ -6,59 +6,80 @@ import (
 	"iter"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// Reading takes no lock and needs no position: what is in a log is durable, and
-// a reader goes by the lines alone, up to the last that ends its batch.
+// Reading takes no lock and needs no position of the ring: what is in a log is durable
+// (J1), and a reader goes by the lines alone, up to the last one that ends its batch (R1).
+//
+//	Read ─► openLogForRead ─► startOf ─► locate ─► scanEvents ─► yield
+//	        tail or damage    from the   by        line by line,
+//	        tells the end     end back   bisection chain checked
+//
+// The cost of a read is that of what it gives, not of the session: a page of the end of a
+// log of gigabytes reads a few lines (failure 55, TestGrowthReadLast). There is no index
+// of offsets beside the log that could disagree with it (failure 34): seqs grow along the
+// file, so bisection finds a line.
 
-// Read gives the events of a range, oldest first.
+// Read gives the events of a range, oldest first. The end of the session is fixed when the
+// iteration begins; later events are not given. Of a damaged session all whole batches
+// before the damage are given, then the damage as the last error: a reader that stops
+// early does not see it, one that reads on never takes less for all (failure 24). The log
+// stays open while the caller iterates, however slow it is; no writer waits for it.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
-		if err := s.read(ctx, id, r, func(e hansard.Event) bool { return yield(e, nil) }); err != nil && err != errStop {
-			yield(hansard.Event{}, err)
+		if err := s.reader.read(ctx, id, r, func(e hansard.Event) bool { return yield(e, nil) }); err != nil && err != errStop {
+			yield(hansard.Event{}, s.readError(id, err))
 		}
 	}
 }
 
-// errStop ends a scan whose reader has enough.
+// errStop ends a scan whose reader has enough. It is never returned to a caller of the
+// store.
 var errStop = errors.New("stop")
 
-func (s *Store) read(ctx context.Context, id hansard.SessionID, r hansard.Range, yield func(hansard.Event) bool) error {
-	if err := s.readable(ctx, id); err != nil {
+// read calls yield with the events of a range. errStop: yield, or the limit, ended it.
+func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Range, yield func(hansard.Event) bool) error {
+	if err := rd.readable(ctx, id); err != nil {
 		return err
 	}
-	if err := hansard.CheckRange(&r); err != nil {
+	if err := engine.CheckRange(&r); err != nil {
 		return err
 	}
-	l, err := s.openLogForRead(ctx, id)
+	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer l.f.Close()
 	if l.header == nil {
-		return l.damage
+		return l.damage // nothing says whose lines follow
 	}
+	// Where this read ends; of a damaged log, as far as it is safe. Lines may be appended
+	// while it goes on, but their batch may not be whole, and a range counted from the end
+	// needs a fixed one.
 	last := hansard.Seq(0)
 	switch {
 	case l.damage != nil:
 		last = l.damage.SafeSeq
 	case l.tail != nil:
-		last = l.tail.last.Seq
+		last = l.tail.Last.Seq
 	}
 	after := r.After
 	if r.FromSummary || r.Last > 0 {
-		if after, err = s.startOf(ctx, l, id, r, last); err != nil {
+		if after, err = rd.startOf(ctx, l, id, r, last); err != nil {
 			return err
 		}
 	}
+	// Without a limit left starts at 0, goes below and never meets 0 again.
 	left := r.Limit
-	err = s.scanEvents(ctx, l, id, after, last, func(e *line) bool {
+	err = rd.scanEvents(ctx, l, id, after, last, func(e *sessionlog.Line) bool {
 		if !r.Wants(e.Kind) {
 			return true
 		}
 		left--
-		return yield(e.event()) && left != 0
+		return yield(e.Event()) && left != 0
 	})
 	if err != nil {
 		return err
@@ -69,12 +90,12 @@ func (s *Store) read(ctx context.Context, id hansard.SessionID, r hansard.Range,
 	return nil
 }
 
-// startOf finds where a range that is counted from the end begins. It looks at
-// ever larger pieces of the end, so that it costs what it finds.
-func (s *Store) startOf(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq) (hansard.Seq, error) {
+// startOf is the seq behind which a range that is counted from the end begins: at the
+// newest summary, or at the last n events, whichever is later.
+func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq) (hansard.Seq, error) {
 	after := r.After
 	if r.FromSummary {
-		at, err := s.lastMatches(ctx, l, id, after, last, 1, func(kind string) bool { return kind == hansard.KindSummary })
+		at, err := rd.lastMatches(ctx, l, id, after, last, 1, func(kind string) bool { return kind == hansard.KindSummary })
 		if err != nil {
 			return 0, err
 		}
@@ -85,29 +106,32 @@ func (s *Store) startOf(ctx context.Context, l *openedLog, id hansard.SessionID,
 	if r.Last == 0 {
 		return after, nil
 	}
+	// Seqs have no gaps, so without a filter the n-th last is arithmetic.
 	if len(r.Kinds) == 0 {
 		if n := hansard.Seq(r.Last); last > n {
 			after = max(after, last-n)
 		}
 		return after, nil
 	}
-	at, err := s.lastMatches(ctx, l, id, after, last, r.Last, r.Wants)
+	at, err := rd.lastMatches(ctx, l, id, after, last, r.Last, r.Wants)
 	if at > 0 {
 		after = max(after, at-1)
 	}
 	return after, err
 }
 
-// lastMatches is the seq of the n-th last event, past after, whose kind is
-// wanted, or of the first if there are fewer; 0 if there is none.
-func (s *Store) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (hansard.Seq, error) {
+// lastMatches is the seq of the n-th last event past after whose kind is wanted, or of the
+// first such event if there are fewer; 0 if there is none. It scans ever larger pieces of
+// the end, eight times as large each time, so that its cost is a fixed multiple of what it
+// finds and does not grow with the session.
+func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (hansard.Seq, error) {
 	for window := hansard.Seq(64); ; window *= 8 {
 		from := after
 		if last > after+window {
 			from = last - window
 		}
 		var found []hansard.Seq
-		err := s.scanEvents(ctx, l, id, from, last, func(e *line) bool {
+		err := rd.scanEvents(ctx, l, id, from, last, func(e *sessionlog.Line) bool {
 			if wants(e.Kind) {
 				found = append(found, e.Seq)
 				if len(found) > n {
@@ -119,6 +143,7 @@ func (s *Store) lastMatches(ctx context.Context, l *openedLog, id hansard.Sessio
 		if err != nil {
 			return 0, err
 		}
+		// Enough of them, or there is nothing left to look at.
 		if len(found) == n || from == after {
 			if len(found) == 0 {
 				return 0, nil
@@ -128,48 +153,55 @@ func (s *Store) lastMatches(ctx context.Context, l *openedLog, id hansard.Sessio
 	}
 }
 
-// scanEvents calls fn with the events of (after, last], whole batches checked
-// against the chain. It returns errStop when fn had enough.
-func (s *Store) scanEvents(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*line) bool) error {
+// scanEvents calls fn with the events of (after, last], in whole batches: a batch is held
+// back until its last line was read and found to follow, so that fn never gets half of
+// one (failure 35; planted bug "half a batch read"). A line that does not follow is damage:
+// it is noted for others and returned. errStop: fn had enough.
+func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*sessionlog.Line) bool) error {
 	if last == 0 || after >= last {
 		return nil
 	}
-	sc := newScanner(l.f, 0)
-	c := chain{id: id}
+	sc := sessionlog.NewScanner(l.f, 0)
+	c := sessionlog.Chain{ID: id}
 	if after > 0 {
+		// Start behind the line with seq after; its crc starts the chain (R4). If it is
+		// not found, begin at the header, which is slower and finds out why.
 		if at, first, ok := locate(l, after); ok {
-			sc = newScanner(l.f, at)
-			c.resume(first)
+			sc = sessionlog.NewScanner(l.f, at)
+			c.Resume(first)
 		}
 	}
-	var batch []*line // given out when it is whole
+	var batch []*sessionlog.Line // given to fn when it is whole
 	for n := 0; ; n++ {
+		// A scan of gigabytes has to end with its caller and with the store.
 		if n%256 == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if s.closed.Load() {
+			if rd.closed.Load() {
 				return hansard.ErrClosed
 			}
 		}
-		b, at, err := sc.next()
-		if err == errNoLine {
+		b, at, err := sc.Next()
+		if err == sessionlog.ErrNoLine {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		e, err := decodeLine(b)
+		// Every line is checked on the way, by its own crc and by that of the line
+		// before: a bit that flipped since the log was checked is reported, not shown.
+		e, err := sessionlog.Decode(b)
 		if err == nil {
-			err = c.follow(e)
+			err = c.Follow(e)
 		}
 		if err != nil {
-			return s.damagedInScan(l.f, id, c.damage(at, err))
+			return rd.damagedInScan(l.f, id, c.Damage(at, err))
 		}
 		if e.Seq > after {
 			batch = append(batch, e)
 		}
-		if e.Left > 0 && !s.planted(plantHalfBatch) {
+		if e.Left > 0 {
 			continue
 		}
 		for _, e := range batch {
@@ -184,33 +216,43 @@ func (s *Store) scanEvents(ctx context.Context, l *openedLog, id hansard.Session
 	}
 }
 
-// damagedInScan makes damage that a reader came upon known, and tells it with
-// what is safe of the whole log.
-func (s *Store) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) error {
-	_, whole, err := checkLog(f, id, decodeLine)
+// damagedInScan records damage found while reading, so that writers refuse and List shows
+// it (TestDamageFoundByAReaderStays), and returns it as it is for the whole log: a scan
+// that began in the middle knows neither the line number nor what is safe before it.
+func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) error {
+	_, whole, err := sessionlog.Check(f, id, sessionlog.Decode)
 	if err == nil && whole != nil {
 		d = whole
 	}
 	if inode, err := f.Inode(); err == nil {
-		s.foundDamage(encodeName(id), inode, d)
+		rd.checks.foundDamage(sessionlog.EncodeName(id), inode, d)
 	}
 	return d
 }
 
-// locate finds the line with a seq by bisection: lines are in the order of
-// their seqs. It returns the offset behind it, and the line. Not ok: go from
-// the beginning, and find out why.
-func locate(l *openedLog, seq hansard.Seq) (behind int64, at *line, ok bool) {
-	if l.tail == nil || seq >= l.tail.last.Seq {
+// locate finds the line with a seq by bisection over byte offsets: lines are in the order
+// of their seqs. It returns the offset behind it, and the line.
+//
+//	lo               mid-1  begin                    hi
+//	├─ line ─┼─ line ───┼────┼─ line ─┼─ line ────────┤
+//	                    └skip┘  seq? → lo or hi
+//
+// It reads about two lines per step and only the seq of each. Not ok: something on the way
+// is not what it should be (damage, an error, a seq out of order); the caller scans from
+// the beginning, which reports it properly.
+func locate(l *openedLog, seq hansard.Seq) (behind int64, at *sessionlog.Line, ok bool) {
+	if l.tail == nil || seq >= l.tail.Last.Seq {
 		return 0, nil, false
 	}
-	lo, hi := l.header.end, l.tail.lastAt // the line begins in [lo, hi)
+	// The line begins in [lo, hi). lo is always where a line begins; hi need not be.
+	lo, hi := l.header.End, l.tail.LastAt
 	for lo < hi {
 		mid := lo + (hi-lo)/2
 		begin := lo
 		if mid > lo {
-			// The first line that begins at or behind mid.
-			skip, err := readLineAt(l.f, mid-1)
+			// The first line that begins at or behind mid. From mid-1, because mid itself
+			// may be the beginning of a line, which would be skipped.
+			skip, err := sessionlog.ReadLineAt(l.f, mid-1)
 			if err != nil {
 				return 0, nil, false
 			}
@@ -220,21 +262,21 @@ func locate(l *openedLog, seq hansard.Seq) (behind int64, at *line, ok bool) {
 			hi = mid // no line begins in [mid, hi)
 			continue
 		}
-		b, err := readLineAt(l.f, begin)
+		b, err := sessionlog.ReadLineAt(l.f, begin)
 		if err != nil {
 			return 0, nil, false
 		}
-		got, isEvent := quickSeq(b)
+		got, isEvent := sessionlog.QuickSeq(b)
 		switch {
 		case !isEvent:
 			return 0, nil, false
 		case got == seq:
-			e, err := decodeLine(b)
+			e, err := sessionlog.Decode(b)
 			return begin + int64(len(b)) + 1, e, err == nil
 		case got < seq:
 			lo = begin + int64(len(b)) + 1
 		case mid == lo:
-			return 0, nil, false
+			return 0, nil, false // the first line left is already past seq: it is missing
 		default:
 			hi = mid
 		}

@@ -6,172 +6,274 @@ import (
 	"io/fs"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// recover is the first open: nobody else has the store open, and whatever the
-// page cache and the control file say may be older than the disk, or newer.
-func (s *Store) recover() error {
-	s.sweep()
-	r, slots, best, err := s.openRing(0)
+// Recovery, the first open of docs/protocol.md. It is the catching up that every
+// process does (catchup.go), with two differences: it starts at the ring's durable start
+// instead of at a cursor, and it trusts neither the control file nor the page cache.
+//
+//	recover ─► readDurably   scan the ring, write it back, sync, scan again
+//	        ─► replay        apply every entry to its log (apply.go)
+//	        ─► settle        make those logs durable
+//	        ─► new slot      epoch + 1, start = end; only now is the ring empty
+//
+// Invariants:
+//   - Nothing reaches a log before the entry it comes from is durable in the ring.
+//   - The old slot stays valid until the logs are durable. A power cut or a kill at any
+//     step leaves a store that the next first open recovers in the same way: recovering
+//     twice equals once (invariant 9; TestSimPowerCut cuts inside recovery as well).
+//   - "joined" is written to the instance file after recovery (join.go), never before:
+//     readers take it as the sign that the logs are complete (failure 56).
+
+// recover brings the logs up to date with the journal and leaves the ring empty. A new
+// store gets its journal here.
+//
+// The caller holds write.lock and open.lock exclusively, so no other process has the
+// store open (rule AloneChecked), and l.inst is registered, because settle leaves marks
+// in it. On an error the journal is as it was found, apart from the write-back; the next
+// process to open the store starts over. A *journal.DamagedError means that acknowledged
+// entries are missing: the store can be read, and written again after RepairJournal.
+func (l *locked) recover() error {
+	// Temporary files of dead processes. Safe only here: a second process would remove
+	// files that a living one is about to rename (failures 18 and 29).
+	l.sweep()
+	r, slots, best, err := l.openRing(0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.newJournal(); err != nil {
+		if err := l.newJournal(); err != nil {
 			return err
 		}
-		r, slots, best, err = s.openRing(0)
+		r, slots, best, err = l.openRing(0)
 	}
 	if err != nil {
 		return err
 	}
-	s.useRing(r)
+	l.useRing(r)
+	entries, end, chain, err := readDurably(r, slots, best)
+	if err != nil {
+		return err
+	}
 	sl := slots[best]
-	var entries []*entry
-	end, chain := sl.start, sl.startChain
-	for clean, settled := leftClean(slots, best), false; !settled; {
-		if !clean {
-			if entries, end, chain, err = r.scan(sl.start, sl.startChain, 0); err != nil {
-				return err
-			}
-			if err := r.lostBehind(end, sl.start); err != nil {
-				return err
-			}
-		}
-		// A sync that failed while nobody looked would be reported to nobody:
-		// write what counts once more, so that this sync speaks for it.
-		if err := errors.Join(r.rewrite(sl.start, end), r.rewriteSlot(best)); err != nil {
-			return err
-		}
-		if err := r.f.Datasync(); err != nil {
-			return fmt.Errorf("sync journal: %w", err)
-		}
-		// A page that was lost between the scan and the rewriting was written
-		// back as it is on the disk: then that is what counts.
-		settled = true
-		if !clean {
-			_, again, againChain, err := r.scan(sl.start, sl.startChain, 0)
-			if err != nil {
-				return err
-			}
-			settled = again == end && againChain == chain
-		}
+	if end > sl.Start {
+		l.measures.recoveries.Add(1) // the last process to leave did not empty it
 	}
-	if end > sl.start {
-		s.measures.recoveries.Add(1) // the last to leave did not empty it
-	}
-	// The journal may have been renamed into place by a process that died.
-	if err := s.fs.SyncDir("."); err != nil {
+	// The journal may have been renamed into place by a process that died before it
+	// synced the directory. Without this sync a power cut could bring the old journal
+	// back after the logs got entries that only the new one has (FirstOpenDirSync).
+	if err := l.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
-	suspects, err := s.deadMarks()
+	done, err := l.replay(sl, entries, end, chain)
 	if err != nil {
 		return err
 	}
-	s.w = wRecord{epoch: sl.epoch, written: end, tailChain: chain, applied: sl.start, start: sl.start, base: end}
-	s.lim, s.cursor, s.cursorChain, s.cold = end, end, chain, false
-	if s.planted(plantTrustControl) && s.openControl() == nil {
-		if w, _, ok := s.ctl.read(); ok && w.applied <= end && w.applied >= sl.start {
-			s.w.applied = w.applied
-		}
-	}
-	for _, e := range entries {
-		s.note(e)
-	}
-	if err := s.apply(); err != nil {
+	// The logs are durable, so the ring may start behind the entries. The new epoch
+	// voids a control record that survived the crash: its positions are of another time.
+	l.w.Epoch++
+	l.ring.Epoch = l.w.Epoch
+	l.w.Start = end
+	fresh := journal.Slot{StoreID: sl.StoreID, Salt: sl.Salt, Size: sl.Size, HSeq: sl.HSeq + 1, Epoch: l.w.Epoch, Start: end, StartChain: chain}
+	// Over the other slot: a torn write here must leave the slot that recovery started
+	// from (SlotChoice). This also takes back `clean`, before anything is appended.
+	if err := r.WriteSlot(1-best, &fresh); err != nil {
 		return err
 	}
-	if s.w.applied < end {
-		return fmt.Errorf("%w: what the journal holds does not fit on the disk", hansard.ErrNoSpace)
-	}
-	if err := s.settle(entries, suspects); err != nil {
-		return err
-	}
-	s.w.epoch++
-	s.ring.epoch = s.w.epoch
-	s.w.start = end
-	fresh := slot{store: sl.store, salt: sl.salt, size: sl.size, hseq: sl.hseq + 1, epoch: s.w.epoch, start: end, startChain: chain}
-	if err := r.writeSlot(1-best, &fresh); err != nil {
-		return err
-	}
-	if err := r.f.Datasync(); err != nil {
+	// Space before the new start is reused from here on: the slot has to be durable
+	// first (HeaderBeforeStart).
+	if err := r.File.Datasync(); err != nil {
 		return fmt.Errorf("sync journal: %w", err)
 	}
-	s.dirty = map[string]dirtyLog{}
-	if err := s.openControl(); err != nil {
+	l.logs.dirty.reset()
+	if err := l.openControl(); err != nil {
 		return err
 	}
-	if err := s.removeDead(nil); err != nil {
+	// Files of dead processes, with their marks: those whose logs were copied.
+	if err := peers.RemoveDead(l.fs, l.inst, done); err != nil {
 		return err
 	}
-	return errors.Join(s.ctl.writeW(&s.w), s.ctl.writeY(s.w.epoch, end))
+	return errors.Join(l.ctl.WriteProgress(&l.w), l.ctl.WriteDurable(l.w.Epoch, end))
 }
 
-// lostBehind tells whether the ring has an entry behind the end of what is
-// valid that was written when more than that was durable: then the end is not
-// an end but damage.
-func (r *ring) lostBehind(end, start uint64) error {
-	limit := start + r.size
-	buf := make([]byte, min(1<<20, r.size))
-	for pos := r.place(end); pos < limit; {
-		n := min(uint64(len(buf)), limit-pos, r.size-pos%r.size)
-		buf := buf[:n]
-		if _, err := r.f.ReadAt(buf, r.at(pos)); err != nil {
-			return fmt.Errorf("read journal: %w", err)
+// readDurably returns the entries of the ring, their end and its chain, all of it known
+// to be on the disk: what goes to the logs must not be taken back by the next power cut.
+//
+// The page cache may show what the disk does not have. If a sync failed while no process
+// had the file open, or was reported to one that died, the kernel reports it to nobody
+// again, and the pages are marked clean: a plain fdatasync here would say OK (failure
+// 38). So what counts is written back in place first (FirstOpenRewrites, FirstOpenSlot)
+// and read once more afterwards (RewriteVerified).
+//
+// It is a *journal.DamagedError if an entry behind the end proves that more was durable
+// (E4): taking that for the end would overwrite acknowledged entries.
+func readDurably(r *journal.Ring, slots [2]journal.Slot, best int) (entries []*journal.Entry, end, chain uint64, err error) {
+	sl := slots[best]
+	clean := journal.LeftClean(slots, best)
+	for {
+		end, chain = sl.Start, sl.StartChain
+		// A clean slot says that nothing is behind start (S3). That spares opening an
+		// idle store the reading of 64 MiB.
+		if !clean {
+			if entries, end, chain, err = r.Scan(sl.Start, sl.StartChain, 0); err != nil {
+				return nil, 0, 0, err
+			}
+			if err := r.LostBehind(end, sl.Start); err != nil {
+				return nil, 0, 0, err
+			}
 		}
-		for at := 0; at+4 <= len(buf); at += entryAlign {
-			if [4]byte(buf[at:at+4]) != entryMagic {
-				continue
-			}
-			var h [entryHeader]byte
-			if _, err := r.f.ReadAt(h[:], r.at(pos+uint64(at))); err != nil {
-				continue // too near to the end of the ring for an entry
-			}
-			if e, _, ok := decodeEntry(h[:], r.salt, pos+uint64(at)); ok && e.dhint > end && e.pos > end {
-				return &errJournalDamaged{fmt.Sprintf("the entry at position %d was durable and is not valid any more", end)}
-			}
+		// Same bytes, same place: the pages are dirty again, so the sync below covers
+		// them and an error is reported to this descriptor.
+		if err := errors.Join(r.Rewrite(sl.Start, end), r.RewriteSlot(best)); err != nil {
+			return nil, 0, 0, err
 		}
-		pos += n
+		if err := r.File.Datasync(); err != nil {
+			return nil, 0, 0, fmt.Errorf("sync journal: %w", err)
+		}
+		if clean {
+			return nil, end, chain, nil
+		}
+		// A page may have been evicted between the scan and the rewriting. Rewrite then
+		// read, and wrote back, what the disk has, which is not what was scanned. The
+		// disk counts, so start over until both scans agree.
+		_, again, againChain, err := r.Scan(sl.Start, sl.StartChain, 0)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if again == end && againChain == chain {
+			return entries, end, chain, nil
+		}
 	}
-	return nil
 }
 
-// settle makes the logs that recovery wrote to durable.
-func (s *Store) settle(entries []*entry, suspects map[uint64]bool) error {
-	byName := map[string][]*entry{}
-	var names []string
+// replay applies all entries of the ring, which the caller made durable, and makes the
+// logs they went to durable. It sets l.w and the caches to the state after the last
+// entry. ErrNoSpace: the logs do not fit on the disk; the entries stay in the ring.
+func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain uint64) (done map[peers.Mark]bool, err error) {
+	// Applied starts at Start, whatever the control file says (ControlNotTrusted). It is
+	// never synced: a power cut can keep a record that says "applied" and lose the log
+	// pages it talks about. Planted bug: "control trusted".
+	l.w = peers.Progress{Epoch: sl.Epoch, Written: end, TailChain: chain, Applied: sl.Start, Start: sl.Start, Base: end}
+	l.lim, l.cursor, l.cursorChain, l.cold = end, end, chain, false
 	for _, e := range entries {
-		if byName[e.name] == nil {
-			names = append(names, e.name)
-		}
-		byName[e.name] = append(byName[e.name], e)
+		l.note(e)
+	}
+	if done, err = l.copySuspects(entries); err != nil {
+		return nil, err
+	}
+	if err := l.apply(); err != nil {
+		return nil, err
+	}
+	// apply stops, without an error, where the disk is full. Moving start past entries
+	// that are in no log would lose them.
+	if l.w.Applied < end {
+		return nil, fmt.Errorf("%w: what the journal holds does not fit on the disk", hansard.ErrNoSpace)
+	}
+	return done, l.settle(entries)
+}
+
+// copySuspects makes the logs durable that a process was syncing when it died: that sync
+// may have failed, and nobody else was told. Also those that the ring has nothing for:
+// mend writes to such logs. Before anything is applied to them (rule SuspectsFirst): a
+// page that is dropped later would make an entry look as if it followed another line. done
+// are the marks that were taken care of: without them the next process that opens the
+// store would believe its own sync of these logs. (Failure 68; planted bug "marks
+// forgotten by recovery".)
+func (l *locked) copySuspects(entries []*journal.Entry) (done map[peers.Mark]bool, err error) {
+	suspects, ofDead, err := peers.Marks(l.fs, l.inst, true)
+	if err != nil || len(suspects) == 0 {
+		return ofDead, err
+	}
+	names, err := l.logNames()
+	if err != nil {
+		return nil, fmt.Errorf("look for logs that were being synced: %w", err)
 	}
 	for _, name := range names {
-		sess := s.cached(name)
-		if _, err := s.openLog(sess, false); err != nil {
-			continue // removed by somebody else; its entries were set aside
+		mark := peers.MarkOf(name)
+		if !suspects[mark] {
+			continue
 		}
-		// If this process dies between a failed sync and the copy, its mark
-		// tells the next one.
-		if err := s.inst.mark(0, markOf(name)); err != nil {
-			return err
-		}
-		if suspects[markOf(name)] || s.rewriteAndSync(sess, byName[name]) != nil {
-			if err := s.copyLog(sess); err != nil {
-				return err
+		sess := l.logs.cached(name)
+		if _, err := l.logs.openLog(sess, false); err != nil {
+			if errors.Is(err, fs.ErrNotExist) || isForeign(err) {
+				continue // somebody else's doing; there is nothing to copy
 			}
+			return nil, err
 		}
-		if err := s.inst.mark(0, 0); err != nil {
-			return err
+		// Our own mark, so that a death in the middle is noticed as well.
+		if err := l.inst.Mark(0, mark); err != nil {
+			return nil, err
+		}
+		var bad *badLog
+		if err := l.logs.replaceByCopy(sess, entries); errors.As(err, &bad) {
+			// What the ring has for it goes to aside/ when it can't be applied. The dead
+			// process's mark stays, for one that can read the log.
+			for m := range ofDead {
+				if m.Log == mark {
+					delete(ofDead, m)
+				}
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		if err := l.inst.Mark(0, 0); err != nil {
+			return nil, err
 		}
 	}
-	if err := s.fs.SyncDir(sessionsDir); err != nil {
+	return ofDead, nil
+}
+
+// settle makes the logs that the entries name durable, then sessions/ itself. suspects
+// are the marks of processes that died while syncing a log: an error of such a sync was
+// reported to the dead process and to nobody else, so those logs are replaced by a copy
+// instead of being synced (MarkAtOpen). An error leaves the ring's start where it was.
+func (l *locked) settle(entries []*journal.Entry) error {
+	// One sync per log, however many entries it got; in ring order, not in map order, so
+	// that the simulation can replay a run.
+	byName := map[string][]*journal.Entry{}
+	var names []string
+	for _, e := range entries {
+		if byName[e.Name] == nil {
+			names = append(names, e.Name)
+		}
+		byName[e.Name] = append(byName[e.Name], e)
+	}
+	for _, name := range names {
+		sess := l.logs.cached(name)
+		if _, err := l.logs.openLog(sess, false); err != nil {
+			continue // removed from outside; apply has set its entries aside
+		}
+		// If this process dies between a failed sync and the copy, the mark tells the
+		// next one that the log is suspect (RecoveryMarks).
+		if err := l.inst.Mark(0, peers.MarkOf(name)); err != nil {
+			return err
+		}
+		if l.logs.rewriteAndSync(sess, byName[name]) != nil {
+			if err := l.copyLog(sess); err != nil {
+				return err // the mark stays, for the next process
+			}
+		}
+		if err := l.inst.Mark(0, 0); err != nil {
+			return err
+		}
+		sess.closeDeleted(byName[name][len(byName[name])-1])
+	}
+	// A log that apply created has a name only after this: without it a power cut
+	// takes the file, and the ring no longer has the lines (SessionsDirSync).
+	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
 		return fmt.Errorf("sync sessions: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) rewriteAndSync(sess *session, entries []*entry) error {
+// rewriteAndSync writes the entries of one log to it once more and syncs it. Entries that
+// apply found in place were not written by this process, so their pages may be clean and
+// lost, as in readDurably. An entry that is not in the log was set aside, and must not be
+// written over what stands there instead. After an error only a copy may be believed.
+func (ol *logs) rewriteAndSync(sess *session, entries []*journal.Entry) error {
 	for _, e := range entries {
-		if s.inLog(e) {
-			if err := writeLog(sess.f, e.bytes, e.off); err != nil {
+		if ol.inLog(e) {
+			if err := writeLog(sess.f, e.Lines, e.Offset); err != nil {
 				return err
 			}
 		}

@@ -1,181 +1,334 @@
 package filestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"sort"
-	"strconv"
-	"strings"
+	"slices"
 
 	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// Repair makes a sound copy of a damaged session in its place: the whole batches
-// before the damage, and of what was set aside what follows them. If it is the
-// header that is damaged, the lines behind it are kept. The old bytes stay in
-// evidence/.
+// Replacing a log that can't be appended to: a repair, and the deletion of a damaged
+// session (delete.go). What goes into the new log is decided by sessionlog (runs.go,
+// assemble.go, rebuild.go); this file puts it in place:
+//
+//	under write.lock   begin      nothing of the ring is on its way to the log; open it
+//	no lock            sound?     then there is nothing to do
+//	                   write      the new log, under a temporary name; sync it
+//	                   keepOld    the old log and aside/ to evidence/, durably
+//	under write.lock   install    unchanged? rename, sync sessions/, drop aside/
+//
+// Reading and writing a log of gigabytes takes minutes, so it is done without the lock.
+// Writers refuse a damaged session meanwhile; if the log or aside/ changed all the same,
+// install notices and all of it is done again (failure 31).
+//
+// Invariants:
+//   - The old bytes are durable in evidence/ before anything takes their place: nothing
+//     is ever deleted by a repair (failures 30 and 33).
+//   - The name leads to the old log or to the new one, both whole, after a crash at any
+//     step (TestSimRepairInterrupted). Leftovers are a temporary file, which the next
+//     first open sweeps, and a copy in evidence/.
+//   - A log is replaced only if no entry from the ring's start on names it (W6): the
+//     entry would be applied to the new log, at an offset of the old one.
+
+// Repair replaces a damaged session by a sound one: every line that is whole, at its seq,
+// from the log and from what was set aside; events of kind lost where lines are missing.
+// The old bytes stay in evidence/, in the file that Repaired.Kept names. A session that is
+// sound is left as it is. ErrNotFound: there is neither a log nor anything set aside.
 func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Repaired{}, err
 	}
-	name := encodeName(id)
+	return s.rebuild(ctx, id, "repaired", (*rebuild).repaired)
+}
+
+// Why a rebuild has to start over. Callers see them only after ten tries.
+var (
+	errInJournal = errors.New("the journal still has entries for this session")
+	errChanged   = errors.New("the log changes as it is repaired")
+)
+
+// rebuild replaces a log by another one that write makes, and keeps the old one in
+// evidence/, under a name that says what was done (as: "repaired", "deleted"). It takes
+// write.lock itself. After an error the old log is in place, or, if only what follows the
+// rename failed, the new one.
+func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, write func(*rebuild, vfs.File) error) (done hansard.Repaired, err error) {
 	for try := 0; ; try++ {
-		done, err := s.repairLocked(id, name)
-		if err == nil || !errors.Is(err, errInJournal) || try == 10 {
+		r := &rebuild{s: s, id: id, name: sessionlog.EncodeName(id), as: as}
+		r.done.Session = id
+		err := r.replace(write)
+		r.close()
+		if try == 10 || !errors.Is(err, errInJournal) && !errors.Is(err, errChanged) {
+			return r.done, err
+		}
+		if err := ctx.Err(); err != nil {
 			return done, err
 		}
-		// The journal has entries for the log: they go first.
-		if err := s.checkpoint(true); err != nil {
-			return hansard.Repaired{}, err
+		// A checkpoint moves the ring's start behind the session's entries. Urgent: it
+		// must not be left to another process that may be stopped.
+		if errors.Is(err, errInJournal) {
+			if err := s.checkpoints.checkpoint(true); err != nil {
+				return done, err
+			}
 		}
 	}
 }
 
-var errInJournal = errors.New("the journal still has entries for this session")
-
-func (s *Store) repairLocked(id hansard.SessionID, name string) (hansard.Repaired, error) {
-	done := hansard.Repaired{Session: id}
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.lockCaughtUp(); err != nil {
-		return done, err
-	}
-	defer s.unlockW()
-	if s.dirty[name].end > s.w.start {
-		return done, errInJournal
-	}
-	old, err := s.fs.Open(logPath(name), vfs.ReadOnly)
-	missing := errors.Is(err, fs.ErrNotExist)
-	asides := s.asides(name)
-	if missing && len(asides) == 0 {
-		return done, fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
-	}
-	if err != nil && !missing {
-		return done, err
-	}
-	r := &rebuild{s: s, id: id, name: name}
-	if !missing {
-		defer old.Close()
-		if err := r.safePart(old); err != nil {
-			return done, err
-		}
-		if r.sound && len(asides) == 0 {
-			done.Events = r.chain.safe
-			return done, nil
-		}
-	}
-	kept, err := r.keepOld(old, asides)
-	if err != nil {
-		return done, fmt.Errorf("keep the old bytes: %w", err)
-	}
-	if err := r.follow(asides); err != nil {
-		return done, err
-	}
-	if err := r.install(old); err != nil {
-		return done, err
-	}
-	for _, a := range asides {
-		if err := s.fs.Remove(asideDir + "/" + a); err != nil {
-			return done, err
-		}
-	}
-	if len(asides) > 0 {
-		if err := s.fs.SyncDir(asideDir); err != nil {
-			return done, err
-		}
-	}
-	s.checked.forget(name)
-	if sess := s.sessions[name]; sess != nil {
-		sess.closeLog()
-		sess.forget()
-	}
-	_ = s.fs.Remove(damageDir + "/" + name) // a cache
-	done.Changed, done.Events, done.Kept = true, r.chain.safe, kept
-	done.DroppedBytes = max(0, r.size-r.safe)
-	if h := r.headless; h != nil {
-		done.Lost = h.lost()
-		done.DroppedBytes = max(0, r.size-h.kept())
-	}
-	return done, nil
-}
-
-// rebuild is a log being made anew.
+// rebuild is one attempt to replace a log. inode, size and asides are what was there when
+// it began; install compares them.
 type rebuild struct {
-	s     *Store
-	id    hansard.SessionID
-	name  string
-	size  int64 // of the old log
-	safe  int64 // of it: whole batches, chained from the header
-	sound bool
-	chain chain
-	more  []byte // to follow the safe part
-
-	headless *headless // the header is damaged, and this is left
+	s      *Store
+	id     hansard.SessionID
+	name   string
+	as     string   // what is done, for the name in evidence/
+	old    vfs.File // nil: it is missing, or not a regular file
+	thing  bool     // something that is not a regular file is in its place
+	inode  uint64
+	size   int64
+	asides []string         // file names in aside/, in the order they were written
+	done   hansard.Repaired // the report
 }
 
-// safePart finds how much of the old log is safe.
-func (r *rebuild) safePart(old vfs.File) error {
-	var err error
-	if r.size, err = old.Size(); err != nil {
+// close closes the old log.
+func (r *rebuild) close() {
+	if r.old != nil {
+		_ = r.old.Close() // it was only read
+	}
+}
+
+// replace is one attempt: see the steps above. Nil with done.Changed false: it was sound.
+// errInJournal and errChanged ask for another attempt.
+func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
+	if err := r.locked(r.begin); err != nil {
 		return err
+	}
+	if sound, err := r.sound(); sound || err != nil {
+		return err
+	}
+	// In the store's directory, where sweep finds a leftover, not in sessions/; and random,
+	// so that two repairs do not meet in one file (failure 29).
+	tmp := fmt.Sprintf("log.%016x.tmp", r.s.cfg.random())
+	f, err := r.s.fs.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = r.s.fs.Remove(tmp)
+		}
+	}()
+	if err := write(r, f); err != nil {
+		return err
+	}
+	// Before the rename: otherwise a power cut can keep the name and lose the content, an
+	// empty log (failure 23).
+	if err := f.Datasync(); err != nil {
+		return err
+	}
+	if r.done.Kept, err = r.keepOld(); err != nil {
+		return fmt.Errorf("keep the old bytes: %w", err)
+	}
+	return r.locked(func(l *locked) error { return r.install(l, tmp) })
+}
+
+// locked runs fn under write.lock, caught up, if the ring has no entry for the log from
+// its start on. Otherwise errInJournal: the caller makes a checkpoint and tries again. What
+// the log has lost of those entries goes to aside/ first, where the repair finds it; the
+// ring is about to forget it (TestRepairFromJournal).
+func (r *rebuild) locked(fn func(*locked) error) error {
+	l, err := r.s.lock.lockCaughtUp()
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	if l.logs.dirty.get(r.name).end > l.w.Start {
+		return errors.Join(errInJournal, l.keepLost(r.name))
+	}
+	return fn(l)
+}
+
+// begin notes what there is of the session and opens the old log, under write.lock, so that
+// log and aside/ belong together.
+func (r *rebuild) begin(*locked) (err error) {
+	if r.asides, err = r.s.asides.asides(r.name); err != nil {
+		return err
+	}
+	r.old, err = r.s.fs.Open(sessionlog.Path(r.name), vfs.ReadOnly)
+	switch {
+	case errors.Is(err, vfs.ErrNotRegular):
+		r.old, r.thing = nil, true
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && len(r.asides) > 0:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("session %s: %w", r.id, hansard.ErrNotFound)
+	case err != nil:
+		return err
+	}
+	if r.inode, err = r.old.Inode(); err != nil {
+		return err
+	}
+	r.size, err = r.old.Size()
+	return err
+}
+
+// sound tells whether there is nothing to repair: nothing was set aside, and every line is
+// whole. A log that is not damaged must not be rewritten: repairing twice is the same as
+// once, and a healthy session that somebody "repairs" stays what it is (failure 33).
+func (r *rebuild) sound() (bool, error) {
+	if r.old == nil || r.size == 0 || len(r.asides) > 0 {
+		return false, nil
 	}
 	var damaged *hansard.DamagedError
-	if _, err := readHeader(old, r.id); errors.As(err, &damaged) {
-		return r.behindHeader(old)
-	} else if err == errEmptyLog {
-		return nil
+	if _, err := sessionlog.ReadHeader(r.old, r.id); errors.As(err, &damaged) {
+		return false, nil
 	} else if err != nil && err != io.EOF {
-		return err
+		return false, err
 	}
-	c, d, err := checkLog(old, r.id, decodeLine)
+	c, d, err := sessionlog.CheckUpTo(r.old, r.id, sessionlog.Decode, r.size)
+	if err != nil || d != nil {
+		return false, err
+	}
+	r.done.Events = c.Safe
+	return true, nil
+}
+
+// repaired writes the new log of a repair to f and fills in the report. It ends a turn that
+// the new log says is held: the lost lines may have given it to another holder (T6).
+func (r *rebuild) repaired(f vfs.File) error {
+	sources, err := r.sources()
 	if err != nil {
 		return err
 	}
-	r.chain, r.sound = c, d == nil
-	end := r.size
-	if d != nil {
-		end = d.Offset
-	}
-	if end > 0 {
-		tail, err := readTail(old, end)
-		if err != nil {
-			return nil // not one batch is whole
+	defer func() {
+		for _, src := range sources {
+			if !src.Log {
+				_ = src.F.Close() // it was only read
+			}
 		}
-		r.safe = tail.end
-		r.chain.crc, r.chain.seq, r.chain.left = tail.last.crc, tail.last.Seq, 0
-		r.chain.safe = tail.last.Seq
+	}()
+	a := sessionlog.Assemble(sources)
+	// Which lines belong to the session is decided; the header comes first in the file.
+	kept, err := r.header(a)
+	if err != nil {
+		return err
 	}
+	w, err := a.WriteTo(f)
+	if err != nil {
+		return err
+	}
+	if err := w.EndTurn(r.s.cfg.now()); err != nil {
+		return err
+	}
+	_, r.done.Lost = a.Count()
+	r.done.Events = w.Seq
+	r.done.DroppedBytes = max(0, r.size-w.Kept-kept)
 	return nil
 }
 
-// keepOld copies what is about to be replaced, and what was set aside.
-func (r *rebuild) keepOld(old vfs.File, asides []string) (string, error) {
-	mark := fmt.Sprintf("%016x", r.s.cfg.random())
-	kept := ""
-	if old != nil && r.size > 0 {
-		kept = r.name + ".repaired." + mark
-		if err := r.s.fs.Mkdir(evidenceDir); err != nil {
-			return "", err
+// sources are the files that lines of the session are taken from: its log first, because
+// where two contradict each other the first counts, then aside/ in the order it was
+// written. The caller closes all but the log. After an error nothing is left open.
+func (r *rebuild) sources() (sources []*sessionlog.Source, err error) {
+	defer func() {
+		if err != nil {
+			for _, src := range sources {
+				if !src.Log {
+					_ = src.F.Close()
+				}
+			}
 		}
-		f, err := r.s.fs.Open(evidenceDir+"/"+kept, vfs.Create|vfs.Exclusive)
+	}()
+	if r.old != nil {
+		log := &sessionlog.Source{F: r.old, Log: true}
+		if err := log.Read(r.id); err != nil {
+			return nil, err
+		}
+		sources = append(sources, log)
+	}
+	for _, name := range r.asides {
+		f, err := r.s.fs.Open(asideDir+"/"+name, vfs.ReadOnly)
+		if err != nil {
+			return sources, err
+		}
+		src := &sessionlog.Source{F: f}
+		sources = append(sources, src)
+		if err := src.Read(r.id); err != nil {
+			return sources, err
+		}
+	}
+	return sources, nil
+}
+
+// header makes sure that the new log has a header, and tells how many bytes of the old log
+// it is. In order of preference: the old one; the old one with one wrong byte corrected,
+// which the first line's prev proves; a new one, with another uid, so that entries and
+// caches of the old log are not taken for it (W4).
+func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
+	if h := a.Head; h != nil {
+		// A header that counts lines of its batch which are all lost would leave a log
+		// that never has a whole batch: the session would not exist.
+		if h.Left > 0 && len(a.Pieces) == 0 {
+			meta := hansard.Meta{}
+			if h.Snap != nil {
+				meta = *h.Snap
+			}
+			return 0, a.NewHeader(r.id, h.LogUID, h.Created, meta)
+		}
+		if a.Used > 0 {
+			kept = int64(len(a.Raw))
+		}
+		return kept, nil
+	}
+	if len(a.Pieces) == 0 { // nothing is left: an empty session under the same id
+		return 0, a.NewHeader(r.id, r.s.cfg.random(), r.s.cfg.now(), hansard.Meta{})
+	}
+	p := a.Pieces[0]
+	// Every byte of a long header times 255 would take too long to try.
+	if p.Src.Log && p.First.Seq == 1 && p.At <= sessionlog.MaxSearched {
+		region := make([]byte, p.At)
+		if _, err := r.old.ReadAt(region, 0); err != nil {
+			return 0, err
+		}
+		if raw := sessionlog.RestoreHeader(region, r.id, p.First); raw != nil {
+			return int64(len(raw)), a.UseHeader(raw)
+		}
+	}
+	return 0, a.NewHeader(r.id, r.s.cfg.random(), p.First.Time, hansard.Meta{})
+}
+
+// keepOld copies what is about to be replaced, and what was set aside, to evidence/, and
+// returns the name to report. When it returns nil the copies and their names are durable.
+// Copies, not renames: until install the session's name must lead to its log.
+//
+//	evidence/<name>.repaired.<16 hex>            the old log
+//	evidence/<name>.<pos>.aside.<16 hex>         a file of aside/
+func (r *rebuild) keepOld() (kept string, err error) {
+	mark := fmt.Sprintf("%016x", r.s.cfg.random())
+	if err := r.s.fs.Mkdir(evidenceDir); err != nil {
+		return "", err
+	}
+	if r.size > 0 {
+		kept = evidenceDir + "/" + r.name + "." + r.as + "." + mark
+		f, err := r.s.fs.Open(kept, vfs.Create|vfs.Exclusive)
 		if err != nil {
 			return "", err
 		}
-		err = copyBytes(f, old, r.size)
+		err = copyBytes(f, r.old, r.size)
 		if err == nil {
 			err = f.Datasync()
 		}
 		if err := errors.Join(err, f.Close()); err != nil {
 			return "", err
 		}
-		kept = evidenceDir + "/" + kept
 	}
-	for _, a := range asides {
+	for _, a := range r.asides {
 		b, err := r.s.readAll(asideDir + "/" + a)
 		if err != nil {
 			return "", err
@@ -187,110 +340,84 @@ func (r *rebuild) keepOld(old vfs.File, asides []string) (string, error) {
 			kept = evidenceDir + "/" + a + ".aside." + mark
 		}
 	}
-	return kept, errors.Join(r.s.fs.Mkdir(evidenceDir), r.s.fs.SyncDir(evidenceDir))
+	return kept, errors.Join(r.s.fs.SyncDir(evidenceDir), r.s.fs.SyncDir("."))
 }
 
-// follow appends what was set aside where it follows the safe part: it was
-// acknowledged, and only the log was not the one it belonged to.
-func (r *rebuild) follow(asides []string) error {
-	sort.Slice(asides, func(i, j int) bool { return asidePos(asides[i]) < asidePos(asides[j]) })
-	for _, a := range asides {
-		b, err := r.s.readAll(asideDir + "/" + a)
-		if err != nil {
+// install puts the new log in place of the old one, under write.lock, if that is still the
+// one that was read; else errChanged. aside/ is emptied last: if we die in between, the
+// session still counts as damaged, until its lines are found in the new log (J9) or it is
+// repaired again.
+func (r *rebuild) install(l *locked, tmp string) error {
+	if err := r.unchanged(); err != nil {
+		return err
+	}
+	// A directory or a link can't be copied like a log, and nothing can be renamed over a
+	// directory: it is moved to evidence/ as it is.
+	if r.thing {
+		r.done.Kept = fmt.Sprintf("%s/%s.%s.%016x", evidenceDir, r.name, r.as, l.cfg.random())
+		if err := l.fs.Rename(sessionlog.Path(r.name), r.done.Kept); err != nil {
 			return err
 		}
-		r.followLines(b)
+		if err := l.fs.SyncDir(evidenceDir); err != nil {
+			return err
+		}
 	}
+	if err := l.fs.Rename(tmp, sessionlog.Path(r.name)); err != nil {
+		return err
+	}
+	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
+		return err
+	}
+	r.done.Changed = true
+	if err := l.asides.dropAsides(r.asides); err != nil {
+		return err
+	}
+	// Whatever this process knew is about the old file. Other processes notice the inode.
+	l.checks.checked.forget(r.name)
+	if sess := l.logs.sessions[r.name]; sess != nil {
+		sess.closeLog()
+		sess.forget()
+	}
+	cache.ForgetNote(l.fs, r.name)
+	l.waiters.wake(r.name) // inotify does not report a replaced file
 	return nil
 }
 
-// followLines appends the whole batches at the beginning of b, if they follow.
-func (r *rebuild) followLines(b []byte) {
-	c, whole := r.chain, 0
-	for at := 0; ; {
-		i := bytes.IndexByte(b[at:], '\n')
-		if i < 0 {
-			break
-		}
-		l, err := decodeLine(b[at : at+i])
-		if err != nil || c.follow(l) != nil {
-			break
-		}
-		if at += i + 1; c.left == 0 {
-			r.chain, whole = c, at
-		}
-	}
-	r.more = append(r.more, b[:whole]...)
-}
-
-func asidePos(name string) uint64 {
-	pos, _ := strconv.ParseUint(name[strings.LastIndexByte(name, '.')+1:], 10, 64)
-	return pos
-}
-
-// install writes the new log and puts it in place of the old one.
-func (r *rebuild) install(old vfs.File) (err error) {
-	tmp := fmt.Sprintf("log.%016x.tmp", r.s.cfg.random())
-	f, err := r.s.fs.Open(tmp, vfs.Create|vfs.Exclusive)
+// unchanged is errChanged if what is about to be replaced is not what was read, under
+// write.lock. Inode and size are enough: writers only append, and replacing a log gives it
+// another inode. It opens the file rather than trust the old descriptor: what counts is
+// what the name leads to now.
+func (r *rebuild) unchanged() error {
+	now, err := r.s.asides.asides(r.name)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		if err != nil {
-			_ = r.s.fs.Remove(tmp)
+	if !slices.Equal(now, r.asides) {
+		return errChanged
+	}
+	f, err := r.s.fs.Open(sessionlog.Path(r.name), vfs.ReadOnly)
+	if err != nil {
+		if r.thing && errors.Is(err, vfs.ErrNotRegular) || !r.thing && r.old == nil && errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-	}()
-	at := r.safe
-	if r.headless != nil {
-		if at, err = r.writeHeadless(f, old); err != nil {
-			return err
-		}
-	} else if at > 0 {
-		if err := copyBytes(f, old, at); err != nil {
-			return err
-		}
-	} else if len(r.more) == 0 || !r.chain.started {
-		// Nothing is safe, not even the header: the session begins anew.
-		r.more = appendHeader(nil, r.id, r.s.cfg.random(), r.s.cfg.now(), 0, hansard.Meta{})
+		return errors.Join(errChanged, err)
 	}
-	if _, err := f.WriteAt(r.more, at); err != nil {
+	defer f.Close()
+	inode, err := f.Inode()
+	if err != nil {
 		return err
 	}
-	if err := r.endTurn(f, at+int64(len(r.more))); err != nil {
-		return err
+	size, err := f.Size()
+	if err == nil && (r.old == nil || inode != r.inode || size != r.size) {
+		err = errChanged
 	}
-	if err := f.Datasync(); err != nil {
-		return err
-	}
-	if err := r.s.fs.Rename(tmp, logPath(r.name)); err != nil {
-		return err
-	}
-	return r.s.fs.SyncDir(sessionsDir)
+	return err
 }
 
-// endTurn ends the turn that the new log says is held: what was lost may have given
-// it to another, and the grants that are in the past must not come back with it.
-func (r *rebuild) endTurn(f vfs.File, size int64) error {
-	tail, err := readTail(f, size)
-	if err != nil || tail.last.Deleted {
-		return err
-	}
-	t, err := turnIn(&openedLog{f: f}, tail)
-	if err != nil || t.held == nil {
-		return err
-	}
-	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: "repaired"}
-	e := record.Event()
-	st := stamp{seq: tail.last.Seq + 1, time: r.s.cfg.now().Format(timeLayout), turn: t.held.Grant, prev: tail.last.crc,
-		metaAt: tail.last.metaAt(tail.lastAt), turnAt: tail.last.turnAt(tail.lastAt)}
-	r.chain.safe++
-	return writeLog(f, appendEvent(nil, &st, encodeBody(nil, &e, "", "")), size)
-}
-
-// readAll reads a whole file.
-func (s *Store) readAll(name string) ([]byte, error) {
-	f, err := s.fs.Open(name, vfs.ReadOnly)
+// readAll reads a whole file into memory: for files of aside/, stubs and the journal, never
+// for a log, which may be larger than memory.
+func (p *process) readAll(name string) ([]byte, error) {
+	f, err := p.fs.Open(name, vfs.ReadOnly)
 	if err != nil {
 		return nil, err
 	}

@@ -12,19 +12,38 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// RepairJournal makes a sound journal out of a damaged one, so that the store can
-// be written to again. Nobody else may have the store open.
+// Repairing the journal, D1 to D5 of FORMAT.md. A damaged journal is one that lost
+// something that was durable: no valid slot, a file cut short, or an entry that an entry
+// behind it proves was there (E4). No process writes to it: scanning would end at the
+// damage, and the next append would overwrite acknowledged entries behind it.
 //
-// The old file is kept in evidence/. What is still whole in it goes into a new
-// journal, and with it what is left of entries that are not, as lines that fit no
-// log. The new journal is put in place by one rename; from there on everything is
-// the recovery that follows any crash: it compares each entry with its log, writes
-// what is missing, and sets aside what does not fit. So a crash before the rename
-// leaves the damaged journal to be repaired again, and one after it a journal like
-// any other.
+// The repair decides as little as possible. internal/journal/salvage.go finds what is
+// valid by itself; this file makes a new journal of it; recovery (recover.go) compares
+// every entry with its log, as after any crash, writes what is missing and sets aside what
+// does not fit.
+//
+//	damaged journal ─► evidence/            D1, durable before anything else
+//	        │          sync every log       D1, their entries may be lost
+//	        ├─ whole entries ───────────┐   D2, D3
+//	        └─ fragments not in a log ──┤   D4, at an offset no log has: go to aside/
+//	                                    └─► new journal, rename ─► recovery    D5
+//
+// A crash before the rename leaves the damaged journal, to be repaired again with the same
+// result; one after it leaves a journal like any other (TestRepairJournalCut).
+
+// RepairJournal makes a sound journal out of a damaged one, so that the store can be
+// written to again, and reports what became of the sessions it had entries for. A journal
+// that is sound is left alone: Changed is false.
+//
+// No other process may have the store open: ErrBusy. ErrVersion: a newer format, which this
+// version must not take for damage. After an error with Changed true the new journal is in
+// place and only recovery is left, which the next process to open the store does.
 func (s *Store) RepairJournal(ctx context.Context) (hansard.JournalRepaired, error) {
 	var done hansard.JournalRepaired
 	if s.closed.Load() {
@@ -36,234 +55,272 @@ func (s *Store) RepairJournal(ctx context.Context) (hansard.JournalRepaired, err
 	if err := ctx.Err(); err != nil {
 		return done, err
 	}
-	if s.othersLive() {
+	// A quick answer before any lock is waited for. open.lock decides, in repair.
+	if s.leases.OthersLive() {
 		return done, &errInUse{}
 	}
-	w, err := s.repairJournalLocked(&done)
+	w, err := s.journalRepair.repair(&done)
 	if err != nil || w == nil {
 		return done, err
 	}
-	return done, s.tellSessions(ctx, &done, w)
+	return done, s.journalRepair.tellSessions(ctx, &done, w)
 }
 
-// errInUse refuses to repair the journal under those who use it.
+// errInUse refuses to repair the journal while another process has the store open: its
+// positions, caches and descriptor would be those of the old file.
 type errInUse struct{}
 
 func (e *errInUse) Error() string {
 	return "store is busy: the journal can't be repaired while another process has the store open"
 }
+
+// Is makes it an ErrBusy.
 func (e *errInUse) Is(target error) bool { return target == hansard.ErrBusy }
+
+// Hint is what the command prints below the error.
 func (e *errInUse) Hint() string {
 	return "end every program that uses the store, then repair the journal; reading goes on meanwhile"
 }
 
-// wreckage is what a repair of the journal worked on, to be told about.
-type wreckage struct{ found []rescued }
-
-// rescued is an entry that went into the new journal.
-type rescued struct {
-	*entry
-	before, now bool // it is in its log
+// journalRepair replaces a damaged journal.
+type journalRepair struct {
+	*process
+	lock        *writeLock
+	checkpoints *checkpoints
+	reader      *reader
 }
 
-func (s *Store) repairJournalLocked(done *hansard.JournalRepaired) (w *wreckage, err error) {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if err := s.takeWriteLock(); err != nil {
+// wreckage is what a repair put into the new journal, for the report.
+type wreckage struct{ found []rescued }
+
+// rescued is an entry that went into the new journal, and whether its log had it before
+// the repair and has it now.
+type rescued struct {
+	*journal.Entry
+	before, now bool
+}
+
+// repair replaces a damaged journal and recovers the store from the new one. Nil without
+// an error: the journal is sound, or there is none. It takes write.lock, but only the lock
+// itself (lockOnly): refresh would try to use the journal. And it takes open.lock
+// exclusively, which proves that nobody else has the store open; a process that joins
+// needs write.lock for it, so none can slip in.
+func (jr *journalRepair) repair(done *hansard.JournalRepaired) (w *wreckage, err error) {
+	l, err := jr.lock.lockOnly()
+	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.files.write.Unlock() }()
-	attached := s.attached
-	_ = s.files.open.Unlock() // a failed upgrade would lose it as well
-	alone, err := s.files.open.TryLock(vfs.LockExclusive)
+	defer l.giveBack()
+	attached := l.attached
+	// Give up our own share first: upgrading a flock is not atomic, and a failed upgrade
+	// would lose it as well.
+	_ = l.lock.files.open.Unlock()
+	alone, err := l.lock.files.open.TryLock(vfs.LockExclusive)
 	if err != nil || !alone {
 		if attached {
-			_, _ = s.files.open.TryLock(vfs.LockShared) // whoever has it exclusively has write.lock too
+			// Can't fail: an exclusive lock is only taken under write.lock, which we have.
+			_, _ = l.lock.files.open.TryLock(vfs.LockShared)
 		}
 		return nil, errors.Join(err, &errInUse{})
 	}
-	reason := s.journalDamage()
-	var damaged *errJournalDamaged
+	reason := jr.journalDamage()
+	var damaged *journal.DamagedError
 	if errors.As(reason, &damaged) {
-		done.Reason = damaged.reason
-		w, err = s.replaceJournal(done)
+		done.Reason = damaged.Reason
+		w, err = jr.replaceJournal(l, done)
 	} else if reason != nil && !errors.Is(reason, fs.ErrNotExist) {
-		err = reason // a newer version, or it can't be read just now
+		err = reason // a newer version, or an I/O error: neither is damage
 	}
-	_ = s.files.open.Unlock()
+	_ = l.lock.files.open.Unlock()
 	if err != nil || damaged == nil {
 		if attached {
-			_, _ = s.files.open.TryLock(vfs.LockShared)
+			_, _ = l.lock.files.open.TryLock(vfs.LockShared)
 		}
 		return nil, err
 	}
-	// From here on it is a store like any other after a crash.
-	done.Changed, s.attached = true, false
-	if err := s.attach(); err != nil {
+	// From here on it is a store like any other after a crash, and attach recovers it.
+	done.Changed, l.attached = true, false
+	if err := l.attach(); err != nil {
 		return nil, fmt.Errorf("the journal is repaired; what it holds is yet to be written to the logs: %w", err)
 	}
 	for i := range w.found {
 		f := &w.found[i]
-		f.now = s.inLog(f.entry)
+		f.now = l.logs.inLog(f.Entry)
 	}
 	return w, nil
 }
 
-// journalDamage is why the journal can't be used, as the first to open the store
-// finds it.
-func (s *Store) journalDamage() error {
-	r, slots, best, err := s.openRing(vfs.ReadOnly)
+// journalDamage is why the journal can't be used, by the same checks as those of recovery:
+// what recovery accepts must not be repaired, or entries that it would have applied get
+// lost in a "repair". Nil: it is sound.
+func (jr *journalRepair) journalDamage() error {
+	r, slots, best, err := jr.openRing(vfs.ReadOnly)
 	if err != nil {
 		return err
 	}
-	defer r.f.Close()
-	if leftClean(slots, best) {
+	defer r.File.Close()
+	if journal.LeftClean(slots, best) {
 		return nil
 	}
 	sl := slots[best]
-	_, end, _, err := r.scan(sl.start, sl.startChain, 0)
+	_, end, _, err := r.Scan(sl.Start, sl.StartChain, 0)
 	if err != nil {
 		return err
 	}
-	return r.lostBehind(end, sl.start)
+	return r.LostBehind(end, sl.Start)
 }
 
-// replaceJournal puts a sound journal in place of the damaged one. Everything
-// before the rename can be done again.
-func (s *Store) replaceJournal(done *hansard.JournalRepaired) (*wreckage, error) {
-	old, err := s.readAll(journalName)
+// replaceJournal puts a sound journal in place of the damaged one. The caller holds
+// write.lock and open.lock exclusively. Before the rename nothing but evidence/ gets new
+// content, and all of it can be done again.
+func (jr *journalRepair) replaceJournal(l *locked, done *hansard.JournalRepaired) (*wreckage, error) {
+	old, err := jr.readAll(journal.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
-	kept := fmt.Sprintf("%s.%x", journalName, sha256.Sum256(old))[:len(journalName)+17]
-	if err := s.keep(evidenceDir, kept, old); err != nil {
-		return nil, s.writeError("keep the old journal", err)
+	// Named after its content: a repair that is interrupted and repeated keeps one copy.
+	kept := fmt.Sprintf("%s.%x", journal.Name, sha256.Sum256(old))[:len(journal.Name)+17]
+	if err := jr.keep(evidenceDir, kept, old); err != nil {
+		return nil, jr.writeError("keep the old journal", err)
 	}
 	done.Kept = evidenceDir + "/" + kept
-	f, err := s.fs.Open(journalName, vfs.ReadOnly)
+	f, err := jr.fs.Open(journal.Name, vfs.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	slots, valid, best, err := readSlots(f)
+	slots, valid, best, err := journal.ReadSlots(f)
 	_ = f.Close()
 	if err != nil {
 		return nil, err
 	}
 	for i := range slots {
-		if valid[i] && slots[i].incompat != 0 {
+		if valid[i] && slots[i].Incompat != 0 {
 			return nil, fmt.Errorf("journal: %w", hansard.ErrVersion)
 		}
 	}
-	v := salvageFrom(old, slots, valid, best, s.cfg.ringSize)
-	if ctl, err := s.fs.Open(controlName, vfs.ReadOnly); err == nil {
-		if w, _, ok := (&control{f: ctl}).read(); ok {
-			v.epoch = max(v.epoch, w.epoch)
-		}
-		_ = ctl.Close()
+	v := journal.ReadSalvage(old, slots, valid, best, jr.cfg.ringSize, sessionlog.IsName)
+	// Above every epoch ever used: a control record of the same epoch would be believed.
+	if w, ok := peers.LookAtControl(jr.fs); ok {
+		v.Epoch = max(v.Epoch, w.Epoch)
 	}
-	s.dropCaches()
-	if err := s.syncAllLogs(); err != nil {
-		return nil, s.writeError("sync the logs", err)
+	l.dropCaches()
+	if err := jr.syncAllLogs(l); err != nil {
+		return nil, jr.writeError("sync the logs", err)
 	}
 	w := &wreckage{}
-	var entries []*entry
-	for i := range v.found {
-		f := &v.found[i]
+	var entries []*journal.Entry
+	for i := range v.Found {
+		f := &v.Found[i]
 		sure := true
-		if !f.whole {
-			f.name, sure = s.nameOf(v, f)
+		if !f.Whole {
+			f.Name, sure = jr.nameOf(v, f)
 		}
-		there, err := s.hasFragment(f)
+		there, err := jr.hasFragment(l, f)
 		if err != nil {
 			return nil, err
 		}
-		if !f.whole {
+		// Whole entries go in even if their log has them: applying finds them equal. What
+		// is left of others goes in only if its log does not have it, and at an offset
+		// that fits no log: it may be half a batch.
+		if !f.Whole {
 			if there {
 				continue
 			}
 			if !sure {
-				v.unreadable += f.length()
+				v.Unreadable += f.Length()
 			}
-			if f.name == "" {
+			if f.Name == "" {
 				continue
 			}
-			f.off = lostAt
+			f.Offset = journal.LostAt
 		}
-		entries = append(entries, f.entry)
-		w.found = append(w.found, rescued{entry: f.entry, before: there})
+		entries = append(entries, f.Entry)
+		w.found = append(w.found, rescued{Entry: f.Entry, before: there})
 	}
-	done.UnreadableBytes = int64(v.unreadable)
-	sl := v.newSlot(entries, s.cfg.random())
-	if err := s.installRing(sl, content(entries, sl)); err != nil {
-		return nil, s.writeError("make a new journal", err)
+	done.UnreadableBytes = int64(v.Unreadable)
+	sl := v.NewSlot(entries, jr.cfg.random())
+	if err := jr.installRing(sl, journal.Content(entries, sl)); err != nil {
+		return nil, jr.writeError("make a new journal", err)
 	}
 	return w, nil
 }
 
-// hasFragment tells whether a log has what an entry was to write to it. Of one
-// that is not whole the end is known, or some of its lines.
-func (s *Store) hasFragment(f *fragment) (bool, error) {
-	if f.whole {
-		return s.inLog(f.entry), nil
+// hasFragment tells whether a log has what an entry was to write to it, under write.lock.
+//
+//	whole              its bytes stand at its offset
+//	header valid       the log has this uid, and the line that ends where the entry would
+//	                   have has the crc that the header names; the chain proves the rest
+//	text only          its lines stand somewhere at the end of the log
+//
+// A log that is missing does not have it. An error of reading is an error: setting aside
+// what the log has would report damage that is none.
+func (jr *journalRepair) hasFragment(l *locked, f *journal.Fragment) (bool, error) {
+	if f.Whole {
+		return l.logs.inLog(f.Entry), nil
 	}
-	if f.name == "" {
+	if f.Name == "" {
 		return false, nil
 	}
-	sess := s.cached(f.name)
-	size, err := s.openLog(sess, false)
+	sess := l.logs.cached(f.Name)
+	size, err := l.logs.openLog(sess, false)
 	if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if f.header {
-		end := f.off + f.lines
-		uid, err := readUID(sess.f)
-		if err != nil || uid != f.uid || end > size {
+	if f.Header {
+		end := f.Offset + f.LineBytes
+		uid, err := sessionlog.ReadUID(sess.f)
+		if err != nil || uid != f.UID || end > size {
 			return false, err
 		}
-		crc, err := crcBefore(sess.f, end)
-		return err == nil && crc == f.lcrc, err
+		crc, err := sessionlog.CRCBefore(sess.f, end)
+		return err == nil && crc == f.LineCRC, err
 	}
-	// Where its lines went is not known; it was not long ago.
-	tail := make([]byte, min(size, defaultRing))
+	// Where its lines went is not known. The ring holds what was written last, and of one
+	// log no more than a ring's length.
+	tail := make([]byte, min(size, journal.DefaultSize))
 	if _, err := sess.f.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
 		return false, err
 	}
-	return bytes.Contains(tail, f.bytes), nil
+	return bytes.Contains(tail, f.Lines), nil
 }
 
-// nameOf is the name of the log that a fragment belongs to. The one it says may be
-// damaged itself, and be another session's now: it is sure only where its uid, its
-// checksum or its first line agree.
-func (s *Store) nameOf(v *salvage, f *fragment) (name string, sure bool) {
-	if first, _, ok := bytes.Cut(f.bytes, []byte("\n")); ok {
-		if l, err := decodeLine(first); err == nil && l.Version > 0 && hansard.CheckID(hansard.SessionID(l.ID)) == nil {
-			return encodeName(hansard.SessionID(l.ID)), true
+// nameOf is the name of the log that a fragment belongs to, empty if that can't be told.
+// The name in the fragment may be damaged, and with one byte changed be the name of
+// another session. It is sure only if something else agrees: the id in a header line, the
+// uid of the log, or the checksum over name and lines. Where it is not sure the lines are
+// set aside under that name and counted as unreadable as well.
+func (jr *journalRepair) nameOf(v *journal.Salvage, f *journal.Fragment) (name string, sure bool) {
+	if first, _, ok := bytes.Cut(f.Lines, []byte("\n")); ok {
+		if l, err := sessionlog.Decode(first); err == nil && l.Version > 0 && hansard.CheckID(hansard.SessionID(l.ID)) == nil {
+			return sessionlog.EncodeName(hansard.SessionID(l.ID)), true
 		}
 	}
-	if f.header {
-		if name := s.nameByUID(v, f.uid); name != "" {
+	if f.Header {
+		if name := jr.nameByUID(v, f.UID); name != "" {
 			return name, true
 		}
 	}
-	if _, ok := decodeName(f.name); !ok {
+	if _, ok := sessionlog.DecodeName(f.Name); !ok {
 		return "", false
 	}
-	return f.name, f.sure
+	return f.Name, f.Sure
 }
 
-// nameByUID is the name of the log with this uid, as the journal or the log says.
-func (s *Store) nameByUID(v *salvage, uid uint64) string {
-	for i := range v.found {
-		if o := &v.found[i]; o.whole && o.uid == uid {
-			return o.name
+// nameByUID is the name of the log with this uid: as a whole entry of the journal says, or
+// else by reading the header of every log. Empty if there is none.
+func (jr *journalRepair) nameByUID(v *journal.Salvage, uid uint64) string {
+	for i := range v.Found {
+		if o := &v.Found[i]; o.Whole && o.UID == uid {
+			return o.Name
 		}
 	}
-	for _, name := range s.logNames() {
-		if l, err := s.fs.Open(logPath(name), vfs.ReadOnly); err == nil {
-			its, err := readUID(l)
+	names, _ := jr.logNames() // it could not be told whose it was: the same as not found
+	for _, name := range names {
+		if l, err := jr.fs.Open(sessionlog.Path(name), vfs.ReadOnly); err == nil {
+			its, err := sessionlog.ReadUID(l)
 			_ = l.Close()
 			if err == nil && its == uid {
 				return name
@@ -273,62 +330,77 @@ func (s *Store) nameByUID(v *salvage, uid uint64) string {
 	return ""
 }
 
-// logNames are the names of all logs.
-func (s *Store) logNames() (names []string) {
-	entries, _ := s.fs.ReadDir(sessionsDir)
+// logNames are the names of all logs, sorted, so that the simulation can replay a run.
+func (p *process) logNames() (names []string, err error) {
+	entries, err := p.fs.ReadDir(sessionlog.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name, logSuffix)
-		if _, valid := decodeName(name); ok && valid {
+		name, ok := strings.CutSuffix(e.Name, sessionlog.Suffix)
+		if _, valid := sessionlog.DecodeName(name); ok && valid {
 			names = append(names, name)
 		}
 	}
 	sort.Strings(names)
-	return names
+	return names, nil
 }
 
-// syncAllLogs makes every log durable: what a lost entry put into one may not be,
-// and nothing tells which one it was.
-func (s *Store) syncAllLogs() error {
-	suspects, err := s.deadMarks()
+// syncAllLogs makes every log durable, and sessions/. An entry that is lost may have been
+// applied, and its lines be in a log that no checkpoint has synced: after the repair the
+// ring does not have them any more, and nothing tells which log it was. A log whose sync
+// fails, or that a dead process had marked, is replaced by a copy, as in a checkpoint;
+// the ring has nothing to correct the copy with. Under write.lock; nobody else is there to
+// wait for it.
+func (jr *journalRepair) syncAllLogs(l *locked) error {
+	suspects, _, err := peers.Marks(jr.fs, jr.leases.Instance(), true)
 	if err != nil {
 		return err
 	}
-	for _, name := range s.logNames() {
-		sess := s.cached(name)
-		if _, err := s.openLog(sess, false); err != nil {
+	names, err := jr.logNames()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		sess := l.logs.cached(name)
+		if _, err := l.logs.openLog(sess, false); err != nil {
 			if errors.Is(err, fs.ErrNotExist) || isForeign(err) {
-				continue // somebody else's doing
+				continue // removed, or replaced by something that is not a log
 			}
 			return err
 		}
-		if suspects[markOf(name)] || sess.f.Datasync() != nil {
-			if err := s.replaceByCopy(sess, nil); err != nil {
+		if suspects[peers.MarkOf(name)] || sess.f.Datasync() != nil {
+			if err := l.logs.replaceByCopy(sess, nil); err != nil {
 				return err
 			}
 		}
 	}
-	return s.fs.SyncDir(sessionsDir)
+	return jr.fs.SyncDir(sessionlog.Dir)
 }
 
-// tellSessions says what became of the sessions that the journal had something of:
-// those that got events back, and those of which something was set aside.
-func (s *Store) tellSessions(ctx context.Context, done *hansard.JournalRepaired, w *wreckage) error {
+// tellSessions adds to the report what became of the sessions that the journal had entries
+// for: those that got events back, and those of which something was set aside, with the
+// seqs that nobody can read any more. Sessions that had everything are left out. It takes
+// no lock; the repair is done.
+func (jr *journalRepair) tellSessions(ctx context.Context, done *hansard.JournalRepaired, w *wreckage) error {
 	byName := map[string][]rescued{}
 	var names []string
 	for _, e := range w.found {
-		if byName[e.name] == nil {
-			names = append(names, e.name)
+		if byName[e.Name] == nil {
+			names = append(names, e.Name)
 		}
-		byName[e.name] = append(byName[e.name], e)
+		byName[e.Name] = append(byName[e.Name], e)
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		id, _ := decodeName(name)
+		id, _ := sessionlog.DecodeName(name)
 		told := hansard.SalvagedSession{Session: id}
+		// last is the highest seq the session is known to have had, readable what of it
+		// is in aside/: the rest, behind the log's end, is lost.
 		last, readable, aside := hansard.Seq(0), map[hansard.Seq]bool{}, false
 		for _, e := range byName[name] {
-			seqs := seqsIn(e.bytes)
-			last = max(last, hansard.Seq(e.last))
+			seqs := seqsIn(e.Lines)
+			last = max(last, hansard.Seq(e.LastSeq))
 			switch {
 			case e.now && !e.before:
 				told.Restored += len(seqs)
@@ -343,13 +415,18 @@ func (s *Store) tellSessions(ctx context.Context, done *hansard.JournalRepaired,
 		if told.Restored == 0 && !aside {
 			continue
 		}
-		info, err := s.Stat(ctx, id)
+		// Damaged, or not there at all, is what a session with lines in aside/ is.
+		info, err := jr.reader.describe(ctx, id)
 		if err != nil && !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrNotFound) && !errors.Is(err, hansard.ErrDeleted) {
 			return err
 		}
 		told.Events = info.LastSeq
 		if aside {
-			for _, a := range s.asides(name) {
+			files, err := jr.checkpoints.asides.asides(name)
+			if err != nil {
+				return err
+			}
+			for _, a := range files {
 				told.Aside = append(told.Aside, asideDir+"/"+a)
 			}
 			for seq := told.Events + 1; seq <= last; seq++ {
@@ -366,10 +443,10 @@ func (s *Store) tellSessions(ctx context.Context, done *hansard.JournalRepaired,
 	return nil
 }
 
-// seqsIn are the seqs of the lines that can be read.
+// seqsIn are the seqs of the lines that are whole; of a fragment not all are.
 func seqsIn(b []byte) (seqs []hansard.Seq) {
 	for line := range bytes.Lines(b) {
-		if l, err := decodeLine(bytes.TrimSuffix(line, []byte("\n"))); err == nil && l.Seq > 0 {
+		if l, err := sessionlog.Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil && l.Seq > 0 {
 			seqs = append(seqs, l.Seq)
 		}
 	}

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -25,7 +28,7 @@ func TestRepairJournalCut(t *testing.T) {
 	j := killed(t, 3, 12)
 	base := j.disk.Clone()
 	base.PowerCut(vfs.Cut{})
-	file, _ := base.CacheBytes(journalName)
+	file, _ := base.CacheBytes(journal.Name)
 	found := entriesOf(t, file)
 	rng := rand.New(rand.NewPCG(3, 8))
 	all := harms(found, len(file), rng)
@@ -34,7 +37,7 @@ func TestRepairJournalCut(t *testing.T) {
 		broken := h.do(bytes.Clone(file))
 		for n := 1; ; n++ {
 			d := base.Clone()
-			putFile(t, d, journalName, broken)
+			putFile(t, d, journal.Name, broken)
 			s, damage := joined(d.Process("first"), 84)
 			if damage == nil {
 				break // it did no harm
@@ -59,7 +62,7 @@ func TestRepairJournalCut(t *testing.T) {
 
 // again repairs what a power cut in the middle of a repair left.
 func (j *journaled) again(d *vfs.Disk, first hansard.JournalRepaired, broken []byte) error {
-	now, _ := d.CacheBytes(journalName)
+	now, _ := d.CacheBytes(journal.Name)
 	if bytes.Equal(now, broken) { // the cut was before the rename
 		done, err := j.repairedOn(d, true, broken)
 		if err == nil && !done.Changed {
@@ -103,7 +106,7 @@ func TestRepairJournalAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Somebody who is about to leave: no instance any more, but the lock.
-	f, err := d.Process("leaving").Open(openLockName, 0)
+	f, err := d.Process("leaving").Open(peers.OpenLock, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +122,7 @@ func TestRepairJournalAlone(t *testing.T) {
 	}
 	say(t, a, "s", nil, "four")
 	// Damaged under the only one who has it open, who repairs it himself.
-	d.Poke(journalName, 0, make([]byte, ringAt))
+	d.Poke(journal.Name, 0, make([]byte, journal.RingAt))
 	if done, err := a.RepairJournal(ctx); err != nil || !done.Changed {
 		t.Errorf("of a journal without slots: %+v, %v", done, err)
 	}
@@ -140,11 +143,11 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	say(t, s, "s", nil, "one")
 	say(t, s, "other", nil, "two")
 	say(t, s, "s", nil, "three")
-	if err := s.checkpoint(true); err != nil {
+	if err := s.checkpoints.checkpoint(true); err != nil {
 		t.Fatal(err)
 	}
 	say(t, s, "s", nil, "four")
-	path := filepath.Join(dir, journalName)
+	path := filepath.Join(dir, journal.Name)
 	live, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -152,14 +155,14 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	log := filepath.Join(dir, filepath.FromSlash(logPath("s")))
+	log := filepath.Join(dir, filepath.FromSlash(sessionlog.Path("s")))
 	b, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// As if the power had been cut: "four" is in the journal only, whose slots are gone.
 	lines := linesOf(b)
-	clear(live[:ringAt])
+	clear(live[:journal.RingAt])
 	if err := errors.Join(os.WriteFile(log, bytes.Join(lines[:3], nil), 0o600), os.WriteFile(path, live, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -223,11 +226,11 @@ func TestRepairJournalUnderWriters(t *testing.T) {
 	}
 	for range rounds {
 		more()
-		f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY, 0)
+		f, err := os.OpenFile(filepath.Join(dir, journal.Name), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.WriteAt(make([]byte, ringAt), 0)
+		_, err = f.WriteAt(make([]byte, journal.RingAt), 0)
 		if err = errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
 	"hansard/internal/vfs"
 )
 
@@ -33,7 +34,7 @@ func groupReachesRingEnd(t *testing.T, others int) {
 	}
 	s, other := open("writer", 1), open("other", 2)
 	size := func() int64 {
-		f, err := d.Process("looker").Open(journalName, vfs.ReadOnly)
+		f, err := d.Process("looker").Open(journal.Name, vfs.ReadOnly)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func groupReachesRingEnd(t *testing.T, others int) {
 	}
 	group := func(all ...*request) {
 		t.Helper()
-		s.submitAll(t.Context(), all)
+		s.committer.submitAll(t.Context(), all)
 		for _, r := range all {
 			if r.err != nil {
 				t.Fatal(r.err)
@@ -64,9 +65,9 @@ func groupReachesRingEnd(t *testing.T, others int) {
 	}
 	hits := 0
 	for round := 0; round < 1000 && hits < 3; round++ {
-		before := s.w.written
+		before := s.lock.state.w.Written
 		group(batch("s0", 8))
-		length, left := s.w.written-before, s.ring.size-s.w.written%s.ring.size
+		length, left := s.lock.state.w.Written-before, s.lock.state.ring.Size-s.lock.state.w.Written%s.lock.state.ring.Size
 		if left < length || left > 1000 {
 			continue
 		}
@@ -75,18 +76,18 @@ func groupReachesRingEnd(t *testing.T, others int) {
 		for i := range others {
 			all = append(all, batch(hansard.SessionID(fmt.Sprint("s", i+1)), 8))
 		}
-		lap := s.w.written / s.ring.size
+		lap := s.lock.state.w.Written / s.lock.state.ring.Size
 		group(all...)
-		slots, _, best, err := readSlots(s.ring.f)
+		slots, _, best, err := journal.ReadSlots(s.lock.state.ring.File)
 		if err != nil || best < 0 {
 			t.Fatal(best, err)
 		}
-		sl := slots[durableSlot(slots, best, &s.w)]
-		entries, end, _, err := s.ring.scan(sl.start, sl.startChain, 0)
-		if err != nil || end != s.w.written {
-			t.Errorf("round %d: the ring is written to %d, and is valid to %d (%v)", round, s.w.written, end, err)
+		sl := slots[journal.DurableSlot(slots, best, s.lock.state.w.Start, s.lock.state.w.Epoch)]
+		entries, end, _, err := s.lock.state.ring.Scan(sl.Start, sl.StartChain, 0)
+		if err != nil || end != s.lock.state.w.Written {
+			t.Errorf("round %d: the ring is written to %d, and is valid to %d (%v)", round, s.lock.state.w.Written, end, err)
 		}
-		if slices.ContainsFunc(entries, func(e *entry) bool { return e.end() == (lap+1)*s.ring.size }) {
+		if slices.ContainsFunc(entries, func(e *journal.Entry) bool { return e.End() == (lap+1)*s.lock.state.ring.Size }) {
 			hits++
 		}
 		want["s0"]++
@@ -167,7 +168,7 @@ func manyLaps(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	laps := stores[0].w.written / stores[0].ring.size
+	laps := stores[0].lock.state.w.Written / stores[0].lock.state.ring.Size
 	if laps < 10 {
 		t.Errorf("the ring went around %d times", laps)
 	}

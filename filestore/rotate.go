@@ -1,83 +1,156 @@
 package filestore
 
-import "fmt"
+import (
+	"fmt"
 
-// rotate replaces the journal file by a fresh one with the same valid entries,
-// or by an empty one of another size. It is what follows a failed sync: the old
-// file can't be believed any more. On failure writes are refused until it works.
-func (s *Store) rotate(size uint64) (err error) {
-	s.measures.rotations.Add(1)
-	defer func() {
-		if err != nil {
-			s.w.flags |= wFlagFailed
-		}
-	}()
-	slots, _, best, err := readSlots(s.ring.f)
-	if err != nil {
-		return err
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+)
+
+// Replacing the journal file. There are two reasons for it:
+//
+//   - A sync of the ring failed, or pages of it are gone. The kernel may have dropped the
+//     pages and marked them clean, so a second fdatasync would say OK of data that is
+//     lost (failure 38; rule SyncErrorFinal). The file is never synced again; its valid
+//     entries go to a new file.
+//   - A batch does not fit into the ring, or the large ring made for one is not needed
+//     any more.
+//
+// The order, as for every file that is replaced: write under a temporary name, fsync,
+// rename, fsync the directory. Before the rename the old journal is the journal; after
+// it the new one is, with a higher epoch, by which every other process notices at its
+// next lock that its positions and caches are void (lock.go: refresh).
+
+// rotate replaces the journal by a new file of this size with the same valid entries,
+// under write.lock. On success l.ring, l.w and l.lim describe the new ring and the caches
+// are dropped: the caller has to run catchup before it plans anything, or the entries of
+// the ring are not seen and their seqs are given again (TestRotateCatchesUp).
+//
+// If it fails after a failed sync, FlagFailed is set, which unlock publishes: writes are
+// refused, reads go on, the next writer tries to rotate again (roomFor). If only the size was
+// to change, the old ring is still good and stays in use (TestGrowingFailsAlone), unless
+// the rename may have happened.
+func (l *locked) rotate(size uint64) error {
+	l.measures.rotations.Add(1)
+	resized := size != l.ring.Size
+	replaced, err := l.replaceJournalFile(size)
+	if err != nil && (replaced || !resized) {
+		l.w.Flags |= peers.FlagFailed
 	}
-	if best < 0 {
-		return &errJournalDamaged{"neither of its two slots is valid"}
-	}
-	sl := slots[durableSlot(slots, best, &s.w)]
-	_, end, chain, err := s.ring.scan(sl.start, sl.startChain, 0)
-	if err != nil {
-		return err
-	}
-	if size != s.ring.size && end != sl.start {
-		return fmt.Errorf("filestore: rotate to another size with entries in the ring")
-	}
-	content := make([]byte, end-sl.start)
-	for done := uint64(0); done < uint64(len(content)); {
-		pos := sl.start + done
-		n := min(uint64(len(content))-done, s.ring.size-pos%s.ring.size)
-		if _, err := s.ring.f.ReadAt(content[done:done+n], s.ring.at(pos)); err != nil {
-			return fmt.Errorf("read journal: %w", err)
-		}
-		done += n
-	}
-	fresh := slot{store: sl.store, salt: sl.salt, size: size, hseq: slots[best].hseq + 1,
-		epoch: max(s.w.epoch, sl.epoch) + 1, start: sl.start, startChain: sl.startChain}
-	if size != s.ring.size {
-		fresh.start = roundUp(sl.start, size)
-	}
-	if err := s.installRing(&fresh, content); err != nil {
-		return err
-	}
-	applied := min(max(s.w.applied, fresh.start), fresh.start+uint64(len(content)))
-	s.w = wRecord{epoch: fresh.epoch, written: fresh.start + uint64(len(content)), tailChain: chain,
-		applied: applied, start: fresh.start, base: fresh.start + uint64(len(content))}
-	if size != s.ring.size {
-		s.w.applied = fresh.start
-	}
-	r, _, _, err := s.openRing(0)
-	if err != nil {
-		return err
-	}
-	s.useRing(r)
-	s.dropCaches()
-	s.lim = s.w.base
-	// Whoever finds the old control record must not believe it: its epoch
-	// is another one, so even an unwritten record is harmless.
-	return s.ctl.writeW(&s.w)
+	return err
 }
 
-// installRing makes a journal and puts it in place, durably.
-func (s *Store) installRing(sl *slot, content []byte) error {
-	tmp := fmt.Sprintf("journal.%016x.tmp", s.cfg.random())
-	if err := makeRing(s.fs, tmp, sl, content); err != nil {
+// replaceJournalFile does the work of rotate. replaced: the old file is no longer the
+// journal, or may not be (a rename whose directory sync failed can go either way).
+func (l *locked) replaceJournalFile(size uint64) (replaced bool, err error) {
+	slots, _, best, err := journal.ReadSlots(l.ring.File)
+	if err != nil {
+		return false, err
+	}
+	if best < 0 {
+		return false, &journal.DamagedError{Reason: "neither of its two slots is valid"}
+	}
+	// From the durable start, not from the newest slot: a checkpoint may have written a
+	// slot that never reached the disk, and its logs may not be durable either.
+	sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
+	entries, end, chain, err := l.ring.Scan(sl.Start, sl.StartChain, 0)
+	if err != nil {
+		return false, err
+	}
+	// Entries that the failed sync lost are missing from this scan. Answers that rest on
+	// them become ErrUnknown (confirm; failure 57).
+	fresh := journal.Slot{StoreID: sl.StoreID, Salt: sl.Salt, Size: size, HSeq: slots[best].HSeq + 1,
+		Epoch: max(l.w.Epoch, sl.Epoch) + 1, Start: sl.Start, StartChain: sl.StartChain}
+	applied := max(l.w.Applied, sl.Start)
+	var bytes []byte
+	// The same size keeps positions, chains and salt, so the bytes are copied as they
+	// are. Another size gives every position another place in the file: the entries are
+	// encoded again, past all old positions, so that no position has two meanings.
+	if size == l.ring.Size {
+		bytes, err = l.ring.Bytes(sl.Start, end)
+	} else {
+		bytes, chain, applied, err = journal.LayOut(entries, &fresh, end, applied)
+	}
+	if err != nil {
+		return false, err
+	}
+	tmp, err := l.makeJournal(&fresh, bytes)
+	if err != nil {
+		return false, err
+	}
+	if err := l.putJournal(tmp); err != nil {
+		return true, err
+	}
+	// makeJournal has synced the file, so all of it is durable: Base and lim are its end.
+	end = fresh.Start + uint64(len(bytes))
+	l.w = peers.Progress{Epoch: fresh.Epoch, Written: end, TailChain: chain, Applied: min(applied, end), Start: fresh.Start, Base: end}
+	r, _, _, err := l.openRing(0)
+	if err != nil {
+		return true, err
+	}
+	l.useRing(r)
+	l.dropCaches()
+	l.lim = l.w.Base
+	// If we die before this, the control file still has the record of the old epoch,
+	// which nobody with the new ring believes (ControlCRC): they reload.
+	return true, l.ctl.WriteProgress(&l.w)
+}
+
+// shrink gives back the space of a ring that was made larger for one batch, once that
+// batch is durable in its log. It takes write.lock itself. It may be called at any time:
+// while the ring is in use, or after a failed sync, it does nothing.
+func (ck *checkpoints) shrink() error {
+	if !ck.lock.isAttached() {
+		return nil
+	}
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
 		return err
 	}
-	if err := s.fs.Rename(tmp, journalName); err != nil {
+	defer l.unlock()
+	// A quarter, because LayOut takes no entry larger than a quarter of the new ring.
+	if l.ring.Size <= l.cfg.ringSize || l.w.Flags&peers.FlagFailed != 0 || l.w.Written-l.w.Start > l.cfg.ringSize/4 {
+		return nil
+	}
+	return l.rotate(l.cfg.ringSize)
+}
+
+// installRing makes a journal with this slot and content and puts it in place. When it
+// returns nil the file and its name are durable. The caller holds write.lock.
+func (p *process) installRing(sl *journal.Slot, content []byte) error {
+	tmp, err := p.makeJournal(sl, content)
+	if err != nil {
+		return err
+	}
+	return p.putJournal(tmp)
+}
+
+// makeJournal writes and syncs a journal under a temporary name. The name is random: with
+// a fixed one two processes would break each other's rename (failures F4 and 29). On an
+// error the file is removed; a leftover of a kill is swept by the next first open.
+func (p *process) makeJournal(sl *journal.Slot, content []byte) (tmp string, err error) {
+	tmp = fmt.Sprintf("journal.%016x.tmp", p.cfg.random())
+	return tmp, journal.Make(p.fs, tmp, sl, content)
+}
+
+// putJournal renames a synced file to journal and makes the name durable. After an error
+// the rename may or may not have happened, and a power cut may undo it.
+func (p *process) putJournal(tmp string) error {
+	if err := p.fs.Rename(tmp, journal.Name); err != nil {
 		return fmt.Errorf("install journal: %w", err)
 	}
-	if err := s.fs.SyncDir("."); err != nil {
+	if err := p.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
 	return nil
 }
 
-// newJournal makes the journal of a new store.
-func (s *Store) newJournal() error {
-	return s.installRing(&slot{store: s.cfg.random(), salt: s.cfg.random(), size: s.cfg.ringSize, hseq: 1, epoch: 1}, nil)
+// newJournal makes the journal of a new store. sessions/ has to be durable first: a
+// journal without sessions/ means that all logs are missing (errSessionsGone), and a
+// power cut must not make a new store look like that.
+func (p *process) newJournal() error {
+	if err := p.fs.SyncDir("."); err != nil {
+		return fmt.Errorf("sync store directory: %w", err)
+	}
+	return p.installRing(&journal.Slot{StoreID: p.cfg.random(), Salt: p.cfg.random(), Size: p.cfg.ringSize, HSeq: 1, Epoch: 1}, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
 	"hansard/internal/vfs"
 )
 
@@ -27,7 +28,7 @@ func TestRotateCatchesUp(t *testing.T) {
 	if _, err := add("one"); err != nil {
 		t.Fatal(err)
 	}
-	w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journalName}, vfs.Fault{Err: syscall.EIO})
+	w.disk.Inject(vfs.Match{Kind: vfs.OpSync, Name: journal.Name}, vfs.Fault{Err: syscall.EIO})
 	w.disk.Inject(vfs.Match{Kind: vfs.OpOpen, Name: "journal.*.tmp"}, vfs.Fault{Err: syscall.EIO})
 	if _, err := add("two"); !errors.Is(err, hansard.ErrUnknown) {
 		t.Fatalf("the failed one: %v, want ErrUnknown", err)

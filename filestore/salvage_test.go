@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -29,27 +31,27 @@ func joined(fsys vfs.FS, seed uint64) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.joinLocked()
+	return s, s.takePartOnce()
 }
 
 // entriesOf are the entries from the start of a sound journal on.
-func entriesOf(t testing.TB, file []byte) []fragment {
+func entriesOf(t testing.TB, file []byte) []journal.Fragment {
 	t.Helper()
 	d := vfs.NewDisk(1)
-	putFile(t, d, journalName, file)
-	f, err := d.Process("look").Open(journalName, vfs.ReadOnly)
+	putFile(t, d, journal.Name, file)
+	f, err := d.Process("look").Open(journal.Name, vfs.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots, valid, best, err := readSlots(f)
+	slots, valid, best, err := journal.ReadSlots(f)
 	if err != nil || best < 0 {
 		t.Fatalf("slots of a sound journal: %d, %v", best, err)
 	}
-	v := salvageFrom(file, slots, valid, best, simRing)
-	if v.unreadable > 0 {
-		t.Fatalf("%d bytes of a sound journal are unreadable", v.unreadable)
+	v := journal.ReadSalvage(file, slots, valid, best, simRing, sessionlog.IsName)
+	if v.Unreadable > 0 {
+		t.Fatalf("%d bytes of a sound journal are unreadable", v.Unreadable)
 	}
-	return v.found
+	return v.Found
 }
 
 // harm is one way to damage a journal.
@@ -64,7 +66,7 @@ func zeroed(from, to int) func([]byte) []byte {
 }
 
 // harms makes the damages of a journal with these entries.
-func harms(found []fragment, size int, rng *rand.Rand) (all []harm) {
+func harms(found []journal.Fragment, size int, rng *rand.Rand) (all []harm) {
 	add := func(hit []int, do func([]byte) []byte, format string, args ...any) {
 		all = append(all, harm{fmt.Sprintf(format, args...), hit, do})
 	}
@@ -72,43 +74,43 @@ func harms(found []fragment, size int, rng *rand.Rand) (all []harm) {
 		mask := byte(1) << rng.IntN(8)
 		return func(b []byte) []byte { b[at] ^= mask; return b }
 	}
-	begin := func(i int) int { return ringAt + found[i].at }
-	end := func(i int) int { return ringAt + found[i].at + int(found[i].length()) }
+	begin := func(i int) int { return journal.RingAt + found[i].At }
+	end := func(i int) int { return journal.RingAt + found[i].At + int(found[i].Length()) }
 	for i := range found {
-		for at := 0; at < entryHeader; at += 2 { // every field
+		for at := 0; at < journal.EntryHeader; at += 2 { // every field
 			add([]int{i}, flip(begin(i)+at), "byte %d of the header of entry %d flipped", at, i)
 		}
-		payload := begin(i) + entryHeader
+		payload := begin(i) + journal.EntryHeader
 		add([]int{i}, flip(payload), "name of entry %d flipped", i)
 		for range 3 {
-			add([]int{i}, flip(payload+rng.IntN(int(found[i].size))), "payload of entry %d flipped", i)
+			add([]int{i}, flip(payload+rng.IntN(int(found[i].Size))), "payload of entry %d flipped", i)
 		}
 		add([]int{i}, zeroed(begin(i), end(i)), "entry %d zeroed", i)
-		add([]int{i}, zeroed(begin(i), begin(i)+entryHeader), "header of entry %d zeroed", i)
+		add([]int{i}, zeroed(begin(i), begin(i)+journal.EntryHeader), "header of entry %d zeroed", i)
 		add([]int{i}, zeroed(payload, end(i)), "payload of entry %d zeroed", i)
-		if i+1 < len(found) && found[i+1].at > found[i].at {
+		if i+1 < len(found) && found[i+1].At > found[i].At {
 			add([]int{i, i + 1}, zeroed(begin(i), end(i+1)), "entries %d and %d zeroed", i, i+1)
 			mask := flip(payload + 1)
 			add([]int{i, i + 1}, func(b []byte) []byte { return mask(flip(begin(i + 1))(b)) }, "entries %d and %d flipped", i, i+1)
 		}
-		add(nil, func(b []byte) []byte { return zeroed(begin(i), end(i))(zeroed(0, ringAt)(b)) }, "slots and entry %d zeroed", i)
-		add(nil, func(b []byte) []byte { return b[:begin(i)+entryHeader/2] }, "cut in the header of entry %d", i)
-		add(nil, func(b []byte) []byte { return b[:payload+int(found[i].size)/2] }, "cut in the payload of entry %d", i)
+		add(nil, func(b []byte) []byte { return zeroed(begin(i), end(i))(zeroed(0, journal.RingAt)(b)) }, "slots and entry %d zeroed", i)
+		add(nil, func(b []byte) []byte { return b[:begin(i)+journal.EntryHeader/2] }, "cut in the header of entry %d", i)
+		add(nil, func(b []byte) []byte { return b[:payload+int(found[i].Size)/2] }, "cut in the payload of entry %d", i)
 	}
 	for at := 0; at < size; at += 512 {
 		add(nil, zeroed(at, at+512), "page at %d zeroed", at)
 	}
 	for slot := range 2 {
-		for at := range slotUsed {
-			add(nil, flip(slot*slotBytes+at), "byte %d of slot %d flipped", at, slot)
+		for at := range journal.SlotUsed {
+			add(nil, flip(slot*journal.SlotBytes+at), "byte %d of slot %d flipped", at, slot)
 		}
 	}
-	add(nil, zeroed(0, ringAt), "both slots zeroed")
+	add(nil, zeroed(0, journal.RingAt), "both slots zeroed")
 	add(nil, func(b []byte) []byte { return b[:0] }, "emptied")
-	add(nil, func(b []byte) []byte { return b[:slotBytes] }, "cut behind the first slot")
-	add(nil, func(b []byte) []byte { return b[:ringAt] }, "cut behind the slots")
+	add(nil, func(b []byte) []byte { return b[:journal.SlotBytes] }, "cut behind the first slot")
+	add(nil, func(b []byte) []byte { return b[:journal.RingAt] }, "cut behind the slots")
 	add(nil, func(b []byte) []byte { return b[:len(b)-1] }, "cut by a byte")
-	add(nil, func(b []byte) []byte { return zeroed(0, ringAt)(b[:len(b)-512]) }, "slots zeroed and cut by a page")
+	add(nil, func(b []byte) []byte { return zeroed(0, journal.RingAt)(b[:len(b)-512]) }, "slots zeroed and cut by a page")
 	return all
 }
 
@@ -124,12 +126,12 @@ func TestRepairJournal(t *testing.T) {
 			if power {
 				base.PowerCut(vfs.Cut{})
 			}
-			file, _ := base.CacheBytes(journalName)
+			file, _ := base.CacheBytes(journal.Name)
 			found := entriesOf(t, file)
 			for _, h := range harms(found, len(file), rand.New(rand.NewPCG(uint64(seed), 7))) {
 				d := base.Clone()
 				broken := h.do(bytes.Clone(file))
-				putFile(t, d, journalName, broken)
+				putFile(t, d, journal.Name, broken)
 				done, err := j.repairedOn(d, power, broken)
 				if err == nil && !power && !strings.HasPrefix(h.what, "page") {
 					// The logs have it all, and it can be seen that they do.
@@ -203,28 +205,28 @@ func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done han
 // wantFresh: a salt that was never used, and an epoch above all that can be seen in
 // the old journal.
 func wantFresh(d *vfs.Disk, broken []byte) error {
-	now, _ := d.CacheBytes(journalName)
-	fresh, ok := decodeSlot(now[slotBytes:]) // written by the recovery
+	now, _ := d.CacheBytes(journal.Name)
+	fresh, ok := journal.DecodeSlot(now[journal.SlotBytes:]) // written by the recovery
 	if !ok {
 		return errors.New("the new journal has no second slot")
 	}
-	var olds []slot
-	for i := 0; i < ringAt; i += slotBytes {
-		if len(broken) >= i+slotUsed {
-			if old, ok := decodeSlot(broken[i:]); ok {
+	var olds []journal.Slot
+	for i := 0; i < journal.RingAt; i += journal.SlotBytes {
+		if len(broken) >= i+journal.SlotUsed {
+			if old, ok := journal.DecodeSlot(broken[i:]); ok {
 				olds = append(olds, old)
 			}
 		}
 	}
-	for at := ringAt; at+entryHeader <= len(broken); at += entryAlign {
-		h := broken[at : at+entryHeader]
-		if e, _, ok := decodeEntry(h, binary.LittleEndian.Uint64(h[8:]), binary.LittleEndian.Uint64(h[16:])); ok {
-			olds = append(olds, slot{salt: binary.LittleEndian.Uint64(h[8:]), epoch: e.epoch})
+	for at := journal.RingAt; at+journal.EntryHeader <= len(broken); at += journal.EntryAlign {
+		h := broken[at : at+journal.EntryHeader]
+		if e, _, ok := journal.DecodeEntry(h, binary.LittleEndian.Uint64(h[8:]), binary.LittleEndian.Uint64(h[16:])); ok {
+			olds = append(olds, journal.Slot{Salt: binary.LittleEndian.Uint64(h[8:]), Epoch: e.Epoch})
 		}
 	}
 	for _, old := range olds {
-		if fresh.salt == old.salt || fresh.epoch <= old.epoch+1 {
-			return fmt.Errorf("the new journal has salt %x and epoch %d after salt %x and epoch %d", fresh.salt, fresh.epoch, old.salt, old.epoch)
+		if fresh.Salt == old.Salt || fresh.Epoch <= old.Epoch+1 {
+			return fmt.Errorf("the new journal has salt %x and epoch %d after salt %x and epoch %d", fresh.Salt, fresh.Epoch, old.Salt, old.Epoch)
 		}
 	}
 	return nil
@@ -240,7 +242,7 @@ func (j *journaled) told(s *Store, done hansard.JournalRepaired, power bool) err
 		return fmt.Errorf("verify: %w", err)
 	}
 	for _, f := range all {
-		if f.File == journalName && f.Level == hansard.LevelDamage {
+		if f.File == journal.Name && f.Level == hansard.LevelDamage {
 			return fmt.Errorf("verify: %+v", f)
 		}
 	}
@@ -278,20 +280,20 @@ func (j *journaled) told(s *Store, done hansard.JournalRepaired, power bool) err
 // hurtOnly makes sure that a damage to some entries touched their sessions only,
 // and of those only what was in these entries and behind; that repairing the
 // sessions brings back what was set aside and follows; and that all take writes.
-func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []fragment) error {
+func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []journal.Fragment) error {
 	ctx := context.Background()
 	s, err := openOn(d.Process("repair sessions"), 83, simRing)
 	if err != nil {
 		return err
 	}
 	for id, acked := range j.acked {
-		name := encodeName(id)
+		name := sessionlog.EncodeName(id)
 		whole, safe := true, hansard.Seq(0)
 		for i, f := range found {
-			if f.name == name {
+			if f.Name == name {
 				hit := slices.Contains(h.hit, i)
 				if whole = whole && !hit; whole {
-					safe = hansard.Seq(f.last)
+					safe = hansard.Seq(f.LastSeq)
 				}
 			}
 		}
@@ -333,13 +335,13 @@ func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []fragment) error {
 func TestSalvageNever(t *testing.T) {
 	const size, salt = 16 << 10, 77
 	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")
-	ring := make([]byte, ringAt+size)
-	sl := slot{salt: salt, size: size, hseq: 3, epoch: 5, start: 800}
-	pos, chain := sl.start, uint64(0)
+	ring := make([]byte, journal.RingAt+size)
+	sl := journal.Slot{Salt: salt, Size: size, HSeq: 3, Epoch: 5, Start: 800}
+	pos, chain := sl.Start, uint64(0)
 	put := func(name string, epoch, prev uint64) {
-		e := &entry{kind: kindData, pos: pos, prev: prev, epoch: epoch, name: name, bytes: line}
-		copy(ring[ringAt+pos%size:], e.appendTo(nil, salt))
-		pos, chain = e.end(), e.chain()
+		e := &journal.Entry{Kind: journal.KindData, Pos: pos, Prev: prev, Epoch: epoch, Name: name, Lines: line}
+		copy(ring[journal.RingAt+pos%size:], e.AppendTo(nil, salt))
+		pos, chain = e.End(), e.Chain()
 	}
 	put("first", 5, 0)
 	put("stale", 5, 1)       // does not follow it
@@ -349,25 +351,25 @@ func TestSalvageNever(t *testing.T) {
 	put("kept", 6, 99)       // behind a hole nobody knows what it follows
 	put("kept-2", 6, chain)  //
 	put("stale-3", 5, chain) // older than the one before
-	clear(ring[ringAt+hole-120 : ringAt+hole])
-	copy(ring, sl.encode())
+	clear(ring[journal.RingAt+hole-120 : journal.RingAt+hole])
+	copy(ring, sl.Encode())
 	for _, slots := range []bool{true, false} {
 		best := 0
 		if !slots {
 			best = -1
 		}
-		v := salvageFrom(ring, [2]slot{sl}, [2]bool{slots, false}, best, size)
+		v := journal.ReadSalvage(ring, [2]journal.Slot{sl}, [2]bool{slots, false}, best, size, sessionlog.IsName)
 		var names []string
-		for _, f := range v.found {
-			if f.whole {
-				names = append(names, f.name)
+		for _, f := range v.Found {
+			if f.Whole {
+				names = append(names, f.Name)
 			}
 		}
 		if want := "first kept kept-2"; strings.Join(names, " ") != want {
 			t.Errorf("with slots %v: %q, want %q", slots, names, want)
 		}
-		if v.epoch != 6 {
-			t.Errorf("with slots %v: epoch %d", slots, v.epoch)
+		if v.Epoch != 6 {
+			t.Errorf("with slots %v: epoch %d", slots, v.Epoch)
 		}
 	}
 }
@@ -377,32 +379,32 @@ func TestSalvageNever(t *testing.T) {
 func TestSalvageBehindProbes(t *testing.T) {
 	const size, salt = 16 << 10, 77
 	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")
-	ring := make([]byte, ringAt+size)
-	sl := slot{salt: salt, size: size, hseq: 3, epoch: 5, start: 800}
-	pos, chain := sl.start, uint64(0)
-	put := func(e *entry) {
-		e.pos, e.prev, e.epoch = pos, chain, 5
-		copy(ring[ringAt+pos%size:], e.appendTo(nil, salt))
-		pos, chain = e.end(), e.chain()
+	ring := make([]byte, journal.RingAt+size)
+	sl := journal.Slot{Salt: salt, Size: size, HSeq: 3, Epoch: 5, Start: 800}
+	pos, chain := sl.Start, uint64(0)
+	put := func(e *journal.Entry) {
+		e.Pos, e.Prev, e.Epoch = pos, chain, 5
+		copy(ring[journal.RingAt+pos%size:], e.AppendTo(nil, salt))
+		pos, chain = e.End(), e.Chain()
 	}
-	put(&entry{kind: kindData, name: "first", bytes: line})
+	put(&journal.Entry{Kind: journal.KindData, Name: "first", Lines: line})
 	begin := pos
-	put(&entry{kind: kindPad})
-	put(&entry{kind: kindPad})
-	put(&entry{kind: kindData, name: "hurt", bytes: line})
-	clear(ring[ringAt+begin : ringAt+begin+3*entryHeader])
-	put(&entry{kind: kindPad})
-	put(&entry{kind: kindData, name: "last", bytes: line})
-	copy(ring, sl.encode())
-	v := salvageFrom(ring, [2]slot{sl}, [2]bool{true, false}, 0, size)
+	put(&journal.Entry{Kind: journal.KindPad})
+	put(&journal.Entry{Kind: journal.KindPad})
+	put(&journal.Entry{Kind: journal.KindData, Name: "hurt", Lines: line})
+	clear(ring[journal.RingAt+begin : journal.RingAt+begin+3*journal.EntryHeader])
+	put(&journal.Entry{Kind: journal.KindPad})
+	put(&journal.Entry{Kind: journal.KindData, Name: "last", Lines: line})
+	copy(ring, sl.Encode())
+	v := journal.ReadSalvage(ring, [2]journal.Slot{sl}, [2]bool{true, false}, 0, size, sessionlog.IsName)
 	var names []string
-	for _, f := range v.found {
-		names = append(names, f.name)
-		if f.name == "hurt" && (f.whole || string(f.bytes) != string(line) || f.pos != begin+2*entryHeader) {
-			t.Errorf("found %+v at %d", f, f.pos)
+	for _, f := range v.Found {
+		names = append(names, f.Name)
+		if f.Name == "hurt" && (f.Whole || string(f.Lines) != string(line) || f.Pos != begin+2*journal.EntryHeader) {
+			t.Errorf("found %+v at %d", f, f.Pos)
 		}
 	}
-	if want := "first hurt last"; strings.Join(names, " ") != want || v.unreadable != 2*entryHeader {
-		t.Errorf("found %q and %d bytes without a meaning, want %q and two headers", names, v.unreadable, want)
+	if want := "first hurt last"; strings.Join(names, " ") != want || v.Unreadable != 2*journal.EntryHeader {
+		t.Errorf("found %q and %d bytes without a meaning, want %q and two headers", names, v.Unreadable, want)
 	}
 }

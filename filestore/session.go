@@ -8,70 +8,115 @@ import (
 	"io/fs"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// session is what a process knows of one session: its open log, and the state
-// behind its last line, pending entries included. Guarded by Store.wmu.
+// The state of a session, as a write needs it: what the next line has to follow. It comes
+// from two places, the log and the entries that are on their way there:
+//
+//	log    ├── header ── lines ───────────────┤· · · ahead · ·┤
+//	                                          settled         size
+//	ring                                      ├─ entry ─ entry ─ entry ─┤
+//	state                                                               end, seq, crc
+//
+// The log alone is not enough: seqs would be assigned on a state that leaves out what
+// other processes wrote a moment ago. The ring alone is not enough either: it forgets what
+// a checkpoint made durable.
+//
+// All of it is a cache, guarded by write.lock and checked before use: lookup compares the
+// inode and the size of the log with what it should be, so a log that was edited,
+// replaced or removed from outside is noticed before a write is promised. Start at
+// lookup; plan.go is the caller, apply.go writes the log.
+
+// session is what a process knows of one session: its open log, and the state behind its
+// last line, pending entries and drafted lines included. Guarded by write.lock.
 type session struct {
 	id   hansard.SessionID
 	name string
 
-	f       vfs.File // nil when it is not open
+	// f is the open log, nil when it is not open; inode tells whether the name still
+	// leads to it. Without O_APPEND: apply writes at offsets.
+	f       vfs.File
 	inode   uint64
 	fileUID uint64 // the uid in its header; 0: not looked at yet
 
 	known   bool // what follows is the state of the session
-	stub    bool // there is a log, cut off in its first batch: no session
+	stub    bool // there is a log, cut off in its first batch: not a session yet
 	exists  bool
 	deleted bool
-	damage  error // why writes are refused
-	uid     uint64
-	end     int64 // behind the last line
+	damage  error  // why writes are refused
+	uid     uint64 // of the log, as its entries name it
+	end     int64  // behind the last line
 	seq     hansard.Seq
-	crc     uint32     // of the last line
-	metaAt  int64      // where the line with the newest metadata begins; 0: the header
-	meta    *metaState // nil when it is not loaded
-	turnAt  int64      // where the newest line about the turn begins; 0: none
-	turn    *turnState // nil when it is not loaded
+	crc     uint32                // of the last line
+	metaAt  int64                 // where the line with the newest metadata begins; 0: the header
+	meta    *sessionlog.MetaState // nil when it is not loaded
+	turnAt  int64                 // where the newest line about the turn begins; 0: none
+	turn    *sessionlog.TurnState // nil when it is not loaded
 
-	inLog   int64  // how much of it is in the log: the file's expected size
-	waiting int    // entries that are in the ring only
-	waitEnd uint64 // end of the newest of them
-	draft   *draft // lines of the group being planned
+	// ahead is how many bytes of pending entries the log already had when it was loaded:
+	// a process that died in apply wrote them and published nothing. They count for
+	// length, not for the state.
+	ahead int64
+	draft *draft // lines of the group being planned; nil outside of a plan
 }
 
-// maxSessions is how many sessions, and so open logs, a process keeps at hand.
+// logs are the logs this process has open to write to, the entries on their way there,
+// and which logs got any since the ring's start. All but dirty, which readers look at and
+// which has a mutex of its own, is guarded by write.lock.
+type logs struct {
+	*process
+	asides   *asides
+	checks   *checks
+	sessions map[string]*session // by name of the log; at most about maxSessions
+	// pending are the entries that are not in the logs yet, dirty the logs that
+	// entries since the ring's start went to, with the end of the last.
+	pending pendingEntries
+	dirty   *dirtyLogs
+}
+
+// maxSessions is how many sessions, and so open logs, a process keeps. It is well below
+// the usual limits on open files; where those are lower, openLog evicts on EMFILE.
 const maxSessions = 1024
 
-// cached is the cache's record of a session, possibly knowing nothing.
-func (s *Store) cached(name string) *session {
-	if sess := s.sessions[name]; sess != nil {
+// cached is the cache's record of a session, a new and empty one if there is none. It may
+// evict others, which are then unusable: keep no *session across calls of cached unless
+// it has a draft or a pending entry.
+func (ol *logs) cached(name string) *session {
+	if sess := ol.sessions[name]; sess != nil {
 		return sess
 	}
-	if len(s.sessions) >= maxSessions {
-		s.evict(maxSessions / 4)
+	if len(ol.sessions) >= maxSessions {
+		// A few at random (map order), not the oldest: a round robin over slightly more
+		// sessions than fit would miss every time with LRU.
+		ol.evict(maxSessions/64, nil)
 	}
-	id, _ := decodeName(name)
+	id, _ := sessionlog.DecodeName(name)
 	sess := &session{id: id, name: name}
-	s.sessions[name] = sess
+	ol.sessions[name] = sess
 	return sess
 }
 
-// evict forgets some sessions that no entry and no draft needs.
-func (s *Store) evict(n int) {
-	for name, sess := range s.sessions {
+// evict closes and forgets up to n sessions. Those with pending entries or a draft stay:
+// their state is not in the log yet. So does the one its caller is about to use: a draft
+// on a session that is not in the map any more would be planned a second time by the next
+// request of the group (TestEvictKeepsTheOpened).
+func (ol *logs) evict(n int, except *session) {
+	for name, sess := range ol.sessions {
 		if n == 0 {
 			return
 		}
-		if sess.waiting == 0 && sess.draft == nil {
+		if sess != except && len(ol.pending.of(name)) == 0 && sess.draft == nil {
 			sess.closeLog()
-			delete(s.sessions, name)
+			delete(ol.sessions, name)
 			n--
 		}
 	}
 }
 
+// closeLog closes the log; the state stays known.
 func (sess *session) closeLog() {
 	if sess.f != nil {
 		_ = sess.f.Close() // nothing is buffered
@@ -79,67 +124,105 @@ func (sess *session) closeLog() {
 	}
 }
 
-// forget drops what is known of a session; its open log stays.
-func (sess *session) forget() {
-	*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, fileUID: sess.fileUID,
-		waiting: sess.waiting, waitEnd: sess.waitEnd}
-}
-
-// dropCaches forgets everything read from the ring and the logs.
-func (s *Store) dropCaches() {
-	for _, sess := range s.sessions {
+// closeDeleted closes the log after an entry that ends it with a tombstone was applied.
+// Nothing will be written to it, and an open descriptor would keep the bytes of a deleted
+// session on the disk after its file is replaced or removed (W6; TestDeletedIsClosed).
+func (sess *session) closeDeleted(e *journal.Entry) {
+	if e.Deletes {
 		sess.closeLog()
 	}
-	s.sessions = map[string]*session{}
-	s.pending, s.dirty = nil, map[string]dirtyLog{}
-	s.cold = true
 }
 
-// lookup gives the state of a session to plan a write on. It makes sure that
-// the log can be written and is the one we know, before anything is promised.
-func (s *Store) lookup(id hansard.SessionID, name string) (*session, error) {
-	sess := s.cached(name)
-	if sess.known && sess.draft != nil {
-		return sess, nil // looked at a moment ago, under the same lock
+// forget drops what is known of a session, its draft included; its open log stays.
+func (sess *session) forget() {
+	*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, fileUID: sess.fileUID}
+}
+
+// dropCaches forgets everything read from the ring and the logs; the next catchup begins
+// at the ring's start. Needed whenever the ring may not be the one that the caches were
+// read from (CacheEpoch), and after a failed write to it: the caches expect entries that
+// may not be there, and seqs would continue behind lines that nobody can read.
+func (l *locked) dropCaches() {
+	for _, sess := range l.logs.sessions {
+		sess.closeLog()
 	}
-	size, err := s.openLog(sess, false)
+	l.logs.sessions = map[string]*session{}
+	l.logs.pending = pendingEntries{}
+	l.logs.dirty.reset()
+	l.cold = true
+}
+
+// lookup gives the state of a session to plan a write on, under write.lock and after
+// catchup. It makes sure that the log can be opened for writing and is the one we know,
+// before anything is in the ring: afterwards there is no "not stored" (UnknownAfterWrite).
+//
+// A session that does not exist, is deleted or damaged is no error here; its fields say
+// so. An error is one of the moment (EMFILE, EIO, no permission) and refuses the request.
+func (l *locked) lookup(id hansard.SessionID, name string) (*session, error) {
+	sess, err := l.lookupLog(id, name)
+	if err == nil && sess.deleted && sess.draft == nil && len(l.logs.pending.of(name)) == 0 {
+		sess.closeLog() // nothing will be written to it
+	}
+	return sess, err
+}
+
+// lookupLog is lookup, but leaves the log of a deleted session open.
+func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) {
+	sess := l.logs.cached(name)
+	if sess.known && sess.draft != nil {
+		return sess, nil // checked for an earlier request of this group, under the same lock
+	}
+	// A session we knew to be sound and have to load again was modified from outside.
+	// openLog and forget below erase the traces of that, so remember it now.
+	changed := sess.known && sess.exists && sess.f != nil && sess.damage == nil
+	size, err := l.logs.openLog(sess, false)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("open the log of session %s: %w", id, s.logError(id, err))
+			return nil, fmt.Errorf("open the log of session %s: %w", id, l.logError(id, err))
 		}
-		if sess.known && sess.exists && sess.inLog > 0 {
-			sess.forget() // its log was removed
+		if l.sessionsGone() {
+			return nil, errSessionsGone
+		}
+		// Removed from outside. A session whose first entry is still pending has no log
+		// yet, and its state is good.
+		if sess.known && sess.exists && l.logs.length(sess) > 0 {
+			sess.forget()
 		}
 	}
-	if sess.known && sess.inLog == size {
+	// The usual case: same inode, the size it should have. Damage by set-aside lines is
+	// looked at again, because another process may have put them in place.
+	var aside *setAsideError
+	if sess.known && l.logs.length(sess) == size && !errors.As(sess.damage, &aside) {
 		return sess, nil
 	}
-	changed := sess.known && sess.exists && sess.f != nil && sess.damage == nil
 	sess.forget()
-	if err := s.load(sess, size); err != nil {
+	if err := l.load(sess, size); err != nil {
 		return nil, err
 	}
-	if changed && sess.damage == nil && size <= checkWhole {
-		// Somebody else was at it: what he left is looked at in full.
-		_, d, err := checkLog(sess.f, id, quickLine)
+	if changed && sess.f != nil && sess.damage == nil && !sess.deleted && size <= checkWhole {
+		// Modified from outside. load has read the end only, and this log was checked in
+		// full before, so nothing else would look at its middle again.
+		_, d, err := sessionlog.Check(sess.f, id, sessionlog.DecodeQuick)
 		if err != nil {
 			sess.known = false
 			return nil, err
 		}
 		if d != nil {
 			sess.damage = d
-			s.foundDamage(name, sess.inode, d)
+			l.checks.foundDamage(name, sess.inode, d)
 		}
 	}
 	return sess, nil
 }
 
-// openLog makes sure that sess.f is the file its name leads to, and tells its
-// size.
-func (s *Store) openLog(sess *session, create bool) (size int64, err error) {
-	path := logPath(sess.name)
+// openLog makes sure that sess.f is the file that its name leads to now, and tells its
+// size; create makes a missing one. A log that was replaced is opened anew and the state
+// forgotten: lines written to the old inode would be in no file that anybody reads
+// (LogInode; failure 16). fs.ErrNotExist: there is no log; sess.f is nil then.
+func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
+	path := sessionlog.Path(sess.name)
 	if sess.f != nil {
-		inode, size, err := s.fs.Inode(path)
+		inode, size, err := ol.fs.Inode(path)
 		if err == nil && inode == sess.inode {
 			return size, nil
 		}
@@ -153,10 +236,12 @@ func (s *Store) openLog(sess *session, create bool) (size int64, err error) {
 	if create {
 		flags = vfs.Create
 	}
-	f, err := s.fs.Open(path, flags)
+	f, err := ol.fs.Open(path, flags)
 	if isTooManyFiles(err) {
-		s.evict(len(s.sessions) / 2)
-		f, err = s.fs.Open(path, flags)
+		// Our own open logs are what can be given up. Without this a process with a low
+		// limit could never apply an entry, and nobody else may be there to do it.
+		ol.evict(len(ol.sessions)/2, sess)
+		f, err = ol.fs.Open(path, flags)
 	}
 	if err != nil {
 		return 0, err
@@ -173,71 +258,97 @@ func (s *Store) openLog(sess *session, create bool) (size int64, err error) {
 	return size, nil
 }
 
-// load reads a session's state from its log and the entries that will follow.
-func (s *Store) load(sess *session, size int64) error {
+// load reads a session's state from its log, size bytes long, and the pending entries
+// behind it. sess was forgotten before; its log is open if there is one. Damage becomes
+// part of the state. After an error nothing is known, and the next lookup tries again.
+func (l *locked) load(sess *session, size int64) error {
 	sess.known = true
-	settled, err := s.settled(sess, size)
+	// What the ring says was applied to this log has to be in it: its last line stands
+	// for all. If not, the log was shortened or replaced from outside.
+	was := l.logs.dirty.get(sess.name)
+	lost := was.end > l.w.Start && was.logEnd > 0
+	aside, err := l.asides.asides(sess.name)
+	settled := int64(0)
+	if err == nil {
+		settled, err = l.logs.settled(sess, size)
+	}
+	if err == nil && lost && sess.f != nil {
+		var there bool
+		there, err = was.isIn(sess.f)
+		lost = !there
+	}
 	if err != nil {
 		sess.known = false
 		return err
 	}
 	if settled > 0 {
-		if err := s.loadLog(sess, settled); err != nil {
+		// An unfinished end is cut only if we know where it comes from. Where lines were
+		// lost or set aside it may be part of what a repair needs.
+		if err := l.logs.loadLog(sess, settled, !lost && len(aside) == 0); err != nil {
 			sess.known = false
 			return err
 		}
 	}
-	if err := s.knownDamage(sess); err != nil && sess.damage == nil {
-		sess.damage = err
+	known, err := l.checks.knownDamage(sess)
+	if err != nil {
+		sess.known = false
+		return err
 	}
-	if was := s.dirty[sess.name]; was.end > s.w.start && sess.end < was.logEnd && sess.damage == nil {
-		d := damagedAt(sess.id, sess.end, "the log is shorter than what was written to it: it had %d bytes", was.logEnd)
-		if sess.f == nil {
-			d.Reason = "the log is missing"
-		}
+	if known != nil && sess.damage == nil && !sess.deleted {
+		sess.exists, sess.damage = true, known
+	}
+	if lost && sess.damage == nil {
+		d := lostLines(sess.id, sess.f == nil, sess.end, was.logEnd)
 		d.SafeSeq = sess.seq
 		sess.exists, sess.damage = true, d
 	}
-	if sess.f != nil && size == 0 && sess.damage == nil && !s.isPending(sess.name) {
-		sess.exists, sess.damage = true, damagedAt(sess.id, 0, "the log is empty")
+	// An empty log that no entry is about to fill was emptied: apply creates a log and
+	// writes to it under one lock. Corrupt is not empty (failures F4 and 24).
+	if sess.f != nil && size == 0 && sess.damage == nil && len(l.logs.pending.of(sess.name)) == 0 {
+		sess.exists, sess.damage = true, sessionlog.DamagedAt(sess.id, 0, "the log is empty")
 	}
-	sess.inLog, sess.waiting = sess.end, 0
+	if sess.damage != nil && was.end > l.w.Start {
+		// The ring may have what the log has lost: set it aside before anybody is told
+		// to repair. If that fails now, the checkpoint that frees the ring does it.
+		_ = l.keepLost(sess.name)
+		sess.known = true // keepLost has marked it unknown
+	}
+	sess.ahead = 0
 	if settled < size && sess.damage == nil {
-		sess.inLog = size
+		sess.ahead = size - settled
 	}
-	for _, e := range s.pending {
-		if e.name == sess.name {
-			sess.follow(e)
-			sess.waiting++
-			sess.waitEnd = e.end()
-		}
+	for _, e := range l.logs.pending.of(sess.name) {
+		sess.follow(e.Entry)
 	}
 	return nil
 }
 
-// settled is how much of a log is there without the entries that are pending. One
-// that died may have written them, or a part, and told nobody that they are
-// durable: what they lead to is known from the ring, not from the log.
-func (s *Store) settled(sess *session, size int64) (int64, error) {
+// settled is the length of a log without its pending entries. A process that died in
+// apply may have written them, or a part of them, and published nothing: to us they are
+// still pending, and what they lead to is known from the ring (TestJoinBehindTheDead).
+// Reading the state from the end of the log as well would count them twice, and an entry
+// that is half there would look like an unfinished line to be cut.
+//
+// If the log has other bytes where the entries belong, all of it counts as settled, and
+// follow or apply finds that the entries do not fit.
+func (ol *logs) settled(sess *session, size int64) (int64, error) {
 	if sess.f == nil {
 		return 0, nil
 	}
 	begin, end := size, size
-	for _, e := range s.pending {
+	for _, e := range ol.pending.of(sess.name) {
 		switch {
-		case e.name != sess.name:
-			continue
-		case begin == size && e.off < size:
-			begin, end = e.off, e.off
-		case e.off != end:
-			return size, nil // it does not belong there: follow tells
+		case begin == size && e.Offset < size:
+			begin, end = e.Offset, e.Offset
+		case e.Offset != end:
+			return size, nil // it does not follow: follow reports it
 		}
-		there := make([]byte, min(size-end, int64(len(e.bytes))))
+		there := make([]byte, min(size-end, int64(len(e.Lines))))
 		if _, err := sess.f.ReadAt(there, end); err != nil && err != io.EOF {
 			return 0, err
 		}
-		if !bytes.Equal(there, e.bytes[:len(there)]) {
-			return size, nil // somebody else's doing
+		if !bytes.Equal(there, e.Lines[:len(there)]) {
+			return size, nil // modified from outside
 		}
 		if end += int64(len(there)); end == size {
 			return begin, nil
@@ -246,56 +357,63 @@ func (s *Store) settled(sess *session, size int64) (int64, error) {
 	return size, nil
 }
 
-// isPending tells whether the ring has entries that are to go to a log.
-func (s *Store) isPending(name string) bool {
-	for _, e := range s.pending {
-		if e.name == name {
-			return true
-		}
+// length is how long the log of a session should be now: it ends where its first pending
+// entry begins, plus what of the entries was there ahead of time. Another size means that
+// it was modified from outside. It is computed, not stored: entries come and go in commit,
+// catchup and apply, each of which would have to keep a stored length right.
+func (ol *logs) length(sess *session) int64 {
+	if of := ol.pending.of(sess.name); len(of) > 0 {
+		return of[0].Offset + sess.ahead
 	}
-	return false
+	return sess.end + sess.ahead
 }
 
-// loadLog reads the last line of a log and what is needed to write behind it.
-func (s *Store) loadLog(sess *session, size int64) error {
-	h, err := readHeader(sess.f, sess.id)
-	if err == io.EOF || err == errEmptyLog {
+// loadLog reads the header and the last line of the first size bytes of a log: all that is
+// needed to write behind it, at the same cost for every length. cut: an unfinished end,
+// which a copied or restored file may have, goes to evidence/ and is cut off, so that the
+// next line does not fuse with it (W2; failure 21).
+func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
+	h, err := sessionlog.ReadHeader(sess.f, sess.id)
+	if err == io.EOF || err == sessionlog.ErrEmptyLog {
+		// Its first batch is not whole: nothing of it was acknowledged, no session.
 		sess.stub = true
 		return nil
 	}
 	if err != nil {
-		return s.becomeDamaged(sess, err)
+		return ol.becomeDamaged(sess, err)
 	}
-	tail, err := readTail(sess.f, size)
+	tail, err := sessionlog.FindTail(sess.f, size, sessionlog.HeadOrTurn)
 	if err != nil {
-		c, d, readErr := checkLog(sess.f, sess.id, decodeLine)
+		// The end is not sound. Reading all of it is slow, under the lock, but happens
+		// once: the damage is remembered. It tells damage from an unfinished first batch.
+		c, d, readErr := sessionlog.Check(sess.f, sess.id, sessionlog.Decode)
 		switch {
 		case readErr != nil:
 			return readErr
 		case d != nil:
-			return s.becomeDamaged(sess, d)
-		case c.safe == 0 && c.left > 0:
+			return ol.becomeDamaged(sess, d)
+		case c.Safe == 0 && c.Left > 0:
 			sess.stub = true
 			return nil
 		}
-		return s.becomeDamaged(sess, err)
+		return ol.becomeDamaged(sess, err)
 	}
-	if tail.end < size {
-		if err := s.cutTail(sess, tail, size); err != nil {
-			return s.becomeDamaged(sess, err)
+	if cut && tail.End < size {
+		if err := ol.cutTail(sess, tail, size); err != nil {
+			return ol.becomeDamaged(sess, err)
 		}
 	}
-	last := tail.last
-	sess.exists, sess.uid, sess.fileUID = true, h.uid, h.uid
-	sess.end, sess.seq, sess.crc = tail.end, last.Seq, last.crc
+	last := tail.Last
+	sess.exists, sess.uid, sess.fileUID = true, h.LogUID, h.LogUID
+	sess.end, sess.seq, sess.crc = tail.End, last.Seq, last.CRC
 	sess.deleted = last.Deleted
-	sess.metaAt, sess.turnAt = last.metaAt(tail.lastAt), last.turnAt(tail.lastAt)
+	sess.metaAt, sess.turnAt = last.NewestMeta(tail.LastAt), last.NewestTurn(tail.LastAt)
 	return nil
 }
 
-// becomeDamaged keeps a session's damage as its state; any other error is one
-// of the moment and goes to the caller.
-func (s *Store) becomeDamaged(sess *session, err error) error {
+// becomeDamaged keeps damage as the session's state. Any other error is one of the moment
+// and goes to the caller: a read that fails with EIO once must not mark a session damaged.
+func (ol *logs) becomeDamaged(sess *session, err error) error {
 	var damaged *hansard.DamagedError
 	if !errors.As(err, &damaged) {
 		return err
@@ -305,10 +423,11 @@ func (s *Store) becomeDamaged(sess *session, err error) error {
 	return nil
 }
 
-// follow moves a session's state behind an entry; one that does not fit means
-// that the log is not what the journal was written for.
-func (sess *session) follow(e *entry) {
-	fits := e.off == sess.end && (e.off == 0 || e.lprev == sess.crc && e.uid == sess.uid)
+// follow moves a session's state behind an entry of the ring, without reading the log: the
+// entry's header has all that is needed. An entry that does not continue the state was
+// written for another log; the session becomes damaged rather than get a seq twice.
+func (sess *session) follow(e *journal.Entry) {
+	fits := e.Offset == sess.end && (e.Offset == 0 || e.LinePrev == sess.crc && e.UID == sess.uid)
 	if !fits {
 		if sess.damage == nil {
 			sess.exists = true
@@ -317,55 +436,39 @@ func (sess *session) follow(e *entry) {
 		}
 		return
 	}
-	sess.exists, sess.uid, sess.deleted = true, e.uid, e.del
-	sess.end, sess.seq, sess.crc = e.off+int64(len(e.bytes)), hansard.Seq(e.last), e.lcrc
-	if sess.metaAt != e.metaAt {
-		sess.metaAt, sess.meta = e.metaAt, nil
+	sess.exists, sess.uid, sess.deleted = true, e.UID, e.Deletes
+	sess.end, sess.seq, sess.crc = e.Offset+int64(len(e.Lines)), hansard.Seq(e.LastSeq), e.LineCRC
+	// Metadata and turn are loaded only when they are needed, and again only if the entry
+	// changed them.
+	if sess.metaAt != e.MetaAt {
+		sess.metaAt, sess.meta = e.MetaAt, nil
 	}
-	if sess.turnAt != e.turnAt {
-		sess.turnAt, sess.turn = e.turnAt, nil
-	}
-}
-
-// note keeps track of an entry that is in the ring.
-func (s *Store) note(e *entry) {
-	d := s.dirty[e.name]
-	d.end = e.end()
-	s.dirty[e.name] = d
-	if e.end() > s.w.applied {
-		s.pending = append(s.pending, e)
-	} else {
-		s.noteApplied(e)
+	if sess.turnAt != e.TurnAt {
+		sess.turnAt, sess.turn = e.TurnAt, nil
 	}
 }
 
-// noteApplied keeps how long a log is at least, now that an entry is in it.
-func (s *Store) noteApplied(e *entry) {
-	d := s.dirty[e.name]
-	d.logEnd = e.off + int64(len(e.bytes))
-	s.dirty[e.name] = d
-}
-
-// inLog tells whether an entry's bytes stand in its log.
-func (s *Store) inLog(e *entry) bool {
-	sess := s.cached(e.name)
-	if _, err := s.openLog(sess, false); err != nil {
+// inLog tells whether an entry's bytes stand in its log, under write.lock. A log that
+// can't be opened or read counts as one without them.
+func (ol *logs) inLog(e *journal.Entry) bool {
+	sess := ol.cached(e.Name)
+	if _, err := ol.openLog(sess, false); err != nil {
 		return false
 	}
-	b := make([]byte, len(e.bytes))
-	n, err := sess.f.ReadAt(b, e.off)
-	return (err == nil || err == io.EOF) && n == len(b) && string(b) == string(e.bytes)
+	there, err := has(sess.f, e)
+	return there && err == nil
 }
 
-// logError types what can be wrong with a log that can't be opened.
-func (s *Store) logError(id hansard.SessionID, err error) error {
+// logError types the error of opening a log for writing: ErrReadOnly, ErrNoSpace, damage
+// where something that is not a log stands in its place, else the error with a hint.
+func (p *process) logError(id hansard.SessionID, err error) error {
 	switch {
 	case isReadOnly(err):
-		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, err)
+		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, p.explain(err))
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
 	case isForeign(err):
-		return damagedAt(id, 0, "the log can't be opened: %v", err)
+		return sessionlog.DamagedAt(id, 0, "the log can't be opened: %v", err)
 	}
-	return err
+	return p.explain(err)
 }

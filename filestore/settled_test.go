@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -19,20 +21,20 @@ func TestJoinBehindTheDead(t *testing.T) {
 		a := openSim(t, pa, 1)
 		say(t, a, "s", nil, "one")
 		// Somebody is stopped in sync.lock: how far a sync got is not published.
-		gate, err := d.Process("stopped").Open(syncLockName, 0)
+		gate, err := d.Process("stopped").Open(peers.SyncLock, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := gate.Lock(vfs.LockExclusive); err != nil {
 			t.Fatal(err)
 		}
-		before, _ := d.CacheBytes(logPath("s"))
+		before, _ := d.CacheBytes(sessionlog.Path("s"))
 		d.KillAt(vfs.Match{Proc: "a", N: k}, -1)
 		_, _ = a.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{text("two")}})
 		if !pa.Dead() {
 			break
 		}
-		if now, _ := d.CacheBytes(logPath("s")); len(now) > len(before) {
+		if now, _ := d.CacheBytes(sessionlog.Path("s")); len(now) > len(before) {
 			behind++
 		}
 		b := openSim(t, d.Process("b"), 2)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -20,15 +22,15 @@ import (
 const groupRing = 32 << 10
 
 // newGroupWorld is a world of groups whose ring is nearly at its end.
-func newGroupWorld(seed uint64, p plant) (*world, error) {
+func newGroupWorld(seed uint64) (*world, error) {
 	w := newWorld(seed)
-	w.plant, w.ring, w.groups = p, groupRing, true
+	w.ring, w.groups = groupRing, true
 	filler := w.disk.Process("filler")
 	s, err := w.open(filler)
 	if err != nil {
 		return nil, err
 	}
-	for n := 0; s.w.written%groupRing < groupRing-3000 && err == nil; n++ {
+	for n := 0; s.lock.state.w.Written%groupRing < groupRing-3000 && err == nil; n++ {
 		_, err = s.Append(context.Background(), "filling", hansard.Batch{Create: true, Events: []hansard.Event{text("%d %0500d", n, 0)}})
 	}
 	return w, errors.Join(err, s.Close())
@@ -36,8 +38,8 @@ func newGroupWorld(seed uint64, p plant) (*world, error) {
 
 // cutGroups plays a world of groups with a power cut after everything that changes
 // the disk.
-func cutGroups(seed uint64, p plant, states *atomic.Int64) error {
-	w, err := newGroupWorld(seed, p)
+func cutGroups(seed uint64, states *atomic.Int64) error {
+	w, err := newGroupWorld(seed)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (k *worker) groupStep(ctx context.Context) {
 	case r < 80:
 		k.appendGroup(ctx)
 	case r < 92:
-		k.unless("checkpoint", k.s.checkpoint(k.rng.IntN(2) == 0))
+		k.unless("checkpoint", k.s.checkpoints.checkpoint(k.rng.IntN(2) == 0))
 	default:
 		k.read(ctx, simSessions[k.rng.IntN(len(simSessions))])
 	}
@@ -82,7 +84,7 @@ func (k *worker) appendGroup(ctx context.Context) {
 		k.w.ledger.open[p.tag] = p.id // until we are told otherwise
 		k.w.ledger.size[p.tag] = 1
 	}
-	k.s.submitAll(ctx, all)
+	k.s.committer.submitAll(ctx, all)
 	if k.p.Dead() {
 		return
 	}
@@ -108,14 +110,14 @@ func (k *worker) request(id hansard.SessionID, tag string, pad int) *request {
 // aim gives a length of the data with which an entry would end where the ring does,
 // if this process knew all; otherwise the length it was given.
 func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
-	sess := k.s.sessions[encodeName(id)]
+	sess := k.s.lock.state.logs.sessions[sessionlog.EncodeName(id)]
 	if sess == nil || !sess.known {
 		return pad
 	}
 	r := k.request(id, tag, 0)
-	st := stamp{seq: sess.seq + 1, time: timeLayout, metaAt: sess.metaAt, turnAt: sess.turnAt, prev: sess.crc}
-	least := int64(entryHeader + len(r.name) + len(appendEvent(nil, &st, r.bodies[0])))
-	left := int64(groupRing - k.s.w.written%groupRing)
+	st := sessionlog.Stamp{Seq: sess.seq + 1, Time: sessionlog.TimeLayout, MetaAt: sess.metaAt, TurnAt: sess.turnAt, Prev: sess.crc}
+	least := int64(journal.EntryHeader + len(r.name) + len(sessionlog.AppendEvent(nil, &st, r.bodies[0])))
+	left := int64(groupRing - k.s.lock.state.w.Written%groupRing)
 	if left < least || left-least > 1500 {
 		return pad
 	}
@@ -126,7 +128,7 @@ func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
 // after a power cut at any moment, also where a group goes around the end of the ring.
 func TestSimGroups(t *testing.T) {
 	inWorlds(t, 16, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
-		if err := cutGroups(7000+seed, plantNone, states); err != nil {
+		if err := cutGroups(7000+seed, states); err != nil {
 			t.Error(err)
 		}
 	})
@@ -139,7 +141,7 @@ func TestSimGroupMishaps(t *testing.T) {
 		kind := int(seed) % (len(simFaults) + 1)
 		seed = 8000 + seed/uint64(len(simFaults)+1)
 		run := func(what func(*vfs.Disk)) (ops int, err error) {
-			w, err := newGroupWorld(seed, plantNone)
+			w, err := newGroupWorld(seed)
 			if err != nil {
 				return 0, err
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // ledger is what callers were told, kept outside of the store.
@@ -19,7 +20,8 @@ type ledger struct {
 	deleted map[hansard.SessionID]bool // for certain
 	maybe   map[hansard.SessionID]bool // perhaps deleted
 	seen    map[hansard.SessionID][]string
-	size    map[string]int // tag of the first event → events of the batch
+	size    map[string]int                    // tag of the first event → events of the batch
+	told    map[hansard.SessionID]hansard.Seq // refusals said that there are so many events
 	acks    int
 }
 
@@ -27,7 +29,7 @@ func newLedger() *ledger {
 	return &ledger{acked: map[hansard.SessionID]map[hansard.Seq]string{}, open: map[string]hansard.SessionID{},
 		refused: map[string]hansard.SessionID{}, keys: map[string]hansard.Seq{}, created: map[hansard.SessionID]bool{},
 		deleted: map[hansard.SessionID]bool{}, maybe: map[hansard.SessionID]bool{},
-		seen: map[hansard.SessionID][]string{}, size: map[string]int{}}
+		seen: map[hansard.SessionID][]string{}, size: map[string]int{}, told: map[hansard.SessionID]hansard.Seq{}}
 }
 
 // ack notes an event that was acknowledged.
@@ -73,7 +75,7 @@ func (l *ledger) compare(s *Store, verify bool) error {
 
 func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.SessionID) error {
 	var tags []string
-	var grants hansard.Grants // one at a time, and no line of one behind the next
+	var grants engine.Grants // one at a time, and no line of one behind the next
 	for e, err := range s.Read(ctx, id, hansard.Range{}) {
 		switch {
 		case errors.Is(err, hansard.ErrDeleted):
@@ -120,6 +122,9 @@ func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
 		if int(seq) > len(tags) || tags[seq-1] != tag {
 			return fmt.Errorf("event %s was acknowledged at seq %d and is not there (%d events)", tag, seq, len(tags))
 		}
+	}
+	if int(l.told[id]) > len(tags) {
+		return fmt.Errorf("a refusal named seq %d, and there are %d events", l.told[id], len(tags))
 	}
 	for i, tag := range l.seen[id] {
 		if i >= len(tags) || tags[i] != tag {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -61,8 +62,8 @@ func pairOf(rng *rand.Rand, ops int) [2]mishap {
 }
 
 // pair plays a world in which two things go wrong.
-func pair(seed uint64, p plant, m [2]mishap) error {
-	err := disaster(seed, p, 2, 6, func(d *vfs.Disk) {
+func pair(seed uint64, m [2]mishap) error {
+	err := disaster(seed, 2, 6, func(d *vfs.Disk) {
 		m[0].arrange(d)
 		seen := 0
 		d.OnOp(func(op vfs.Op) {
@@ -81,11 +82,11 @@ func pair(seed uint64, p plant, m [2]mishap) error {
 }
 
 // huntPairs tries some pairs.
-func huntPairs(seed uint64, p plant) error {
+func huntPairs(seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	ops := opsOf(seed, 2, 6)
 	for range 150 {
-		if err := pair(seed, p, pairOf(rng, ops)); err != nil {
+		if err := pair(seed, pairOf(rng, ops)); err != nil {
 			return err
 		}
 	}
@@ -96,7 +97,7 @@ func huntPairs(seed uint64, p plant) error {
 // kill, take nothing acknowledged with them. (P6, P7)
 func TestSimPairs(t *testing.T) {
 	inWorlds(t, 40, 5_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
-		if err := huntPairs(6000+seed, plantNone); err != nil {
+		if err := huntPairs(6000 + seed); err != nil {
 			t.Error(err)
 		}
 		states.Add(150)
@@ -117,13 +118,13 @@ func TestSuspectOutlives(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, a, "s", nil, "one")
-	w.disk.Inject(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: logPath("s")}, vfs.Fault{Err: syscall.EIO})
+	w.disk.Inject(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO})
 	w.disk.Inject(vfs.Match{Proc: "a", Kind: vfs.OpOpen, Name: "log.*.tmp"}, vfs.Fault{Err: syscall.EIO})
-	if err := a.checkpoint(true); !errors.Is(err, syscall.EIO) {
+	if err := a.checkpoints.checkpoint(true); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("checkpoint: %v, want EIO", err)
 	}
 	w.disk.ClearRules()
-	if err := errors.Join(a.Close(), b.checkpoint(true)); err != nil {
+	if err := errors.Join(a.Close(), b.checkpoints.checkpoint(true)); err != nil {
 		t.Fatal(err)
 	}
 	w.disk.PowerCut(vfs.Cut{})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
@@ -68,9 +69,8 @@ func TestSimPlain(t *testing.T) {
 // cutWorld plays a world and looks, after every operation that changes the disk,
 // at what a power cut would leave, with any part of what is not synced
 // surviving, and now and then at a second cut inside recovery.
-func cutWorld(seed uint64, plant plant, states *atomic.Int64) error {
+func cutWorld(seed uint64, states *atomic.Int64) error {
 	w := newWorld(seed)
-	w.plant = plant
 	w.disk.Writeback = int(seed % 3 * 5)
 	found := w.cutEverywhere(states)
 	err := w.play(3, 20)
@@ -120,16 +120,15 @@ func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 // power cut at any moment, also during recovery. (P2, P3, P6, P9)
 func TestSimPowerCut(t *testing.T) {
 	inWorlds(t, 19, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
-		if err := cutWorld(1000+seed, plantNone, states); err != nil {
+		if err := cutWorld(1000+seed, states); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 // disaster plays a world in which something happens at operation k.
-func disaster(seed uint64, plant plant, procs, steps int, what func(*vfs.Disk)) error {
+func disaster(seed uint64, procs, steps int, what func(*vfs.Disk)) error {
 	w := newWorld(seed)
-	w.plant = plant
 	return w.strike(procs, steps, what)
 }
 
@@ -160,7 +159,7 @@ func TestSimKill(t *testing.T) {
 		seed += 2000
 		ops := opsOf(seed, 3, 10)
 		for k := 1 + int(seed%3); k <= ops; k += 3 {
-			err := disaster(seed, plantNone, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
+			err := disaster(seed, 3, 10, func(d *vfs.Disk) { d.KillAt(vfs.Match{N: k}, -1) })
 			if states.Add(1); err != nil {
 				t.Fatalf("killed before operation %d: %v", k, err)
 			}
@@ -183,7 +182,7 @@ func TestSimErrors(t *testing.T) {
 		seed = 3000 + seed/uint64(len(simFaults))
 		ops := opsOf(seed, 2, 5)
 		for k := 1; k <= ops; k++ {
-			err := disaster(seed, plantNone, 2, 5, func(d *vfs.Disk) {
+			err := disaster(seed, 2, 5, func(d *vfs.Disk) {
 				d.Inject(vfs.Match{N: k}, fault)
 				if fault.Always && k%2 == 0 {
 					d.OnOp(func(op vfs.Op) { // the fault is over in the middle of the work
@@ -221,7 +220,7 @@ func stopped(seed uint64, k int) error {
 	w := newWorld(seed)
 	inLock := false
 	w.disk.OnOp(func(op vfs.Op) {
-		if op.Proc == "P0" && op.Name == writeLockName && op.Err == nil {
+		if op.Proc == "P0" && op.Name == peers.WriteLock && op.Err == nil {
 			switch op.Kind {
 			case vfs.OpLock:
 				inLock = true

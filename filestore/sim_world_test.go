@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
@@ -26,12 +28,16 @@ type world struct {
 	disk   *vfs.Disk
 	seed   uint64
 	ledger *ledger
-	plant  plant
 	ring   uint64 // its size
 	groups bool   // processes write groups of requests
-	opened int
-	stores []*Store // of the workers
-	wrong  error    // the first thing a worker found wrong
+	// crossing: processes do what is answered from each other's newest lines.
+	crossing bool
+	resize   bool // processes write batches too large for the ring, and make it small again
+	ill      bool // the disk is: writes may be refused for damage that is mended later
+	wasIll   bool // and reads told of it, until it is
+	opened   int
+	stores   []*Store // of the workers
+	wrong    error    // the first thing a worker found wrong
 }
 
 func newWorld(seed uint64) *world {
@@ -52,7 +58,7 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	cfg := config{ringSize: w.ring, inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
-	}, plant: w.plant}
+	}}
 	return open(p, opt, cfg)
 }
 
@@ -67,6 +73,8 @@ type worker struct {
 	done   bool
 	shared bool // do nothing but append under shared keys
 	taking bool // do nothing but take turns
+	large  bool // the next batch is too large for the ring
+	well   bool // the disk was ill, and over it when the step began
 }
 
 // fail notes what a worker found wrong.
@@ -93,10 +101,15 @@ func (k *worker) run(n int) {
 		if k.p.Dead() {
 			return
 		}
-		s.leases.mendNow() // as a timer does
+		s.leases.MendNow() // as a timer does
+		k.well = k.w.wasIll && !k.w.ill
 		switch {
 		case k.w.groups:
 			k.groupStep(context.Background())
+		case k.w.crossing:
+			k.crossStep(context.Background(), i)
+		case k.w.resize:
+			k.resizeStep(context.Background())
 		case k.shared:
 			k.appendShared(context.Background(), i)
 		case k.taking && i == 0:
@@ -115,13 +128,16 @@ func (k *worker) run(n int) {
 // expected are the errors that injected faults may cause.
 func (k *worker) expected(err error) bool {
 	var busy *hansard.BusyError
-	return faulty(err) || errors.As(err, &busy) || errors.Is(err, errTornRecord) && k.w.torn()
+	return faulty(err) || errors.As(err, &busy) || errors.Is(err, peers.ErrTornRecord) && k.w.torn() || k.sawIll() && errors.Is(err, hansard.ErrDamaged)
 }
+
+// sawIll tells whether the disk was ill during the step.
+func (k *worker) sawIll() bool { return k.w.wasIll && !k.well }
 
 // torn tells whether the record of a process could not be written, and others can't
 // read it for now.
 func (w *world) torn() bool {
-	return slices.ContainsFunc(w.stores, func(s *Store) bool { return len(s.leases.torn) > 0 })
+	return slices.ContainsFunc(w.stores, func(s *Store) bool { return s.leases.Counts().Torn > 0 })
 }
 
 func (k *worker) step() {
@@ -150,7 +166,7 @@ func (k *worker) step() {
 			k.w.ledger.maybe[id] = was // an exclusive turn keeps it out, for example
 		}
 	case r < 88:
-		if err := k.s.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
+		if err := k.s.checkpoints.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
 			k.fail("%s: checkpoint: %v", k.p.Name(), err)
 		}
 	case r < 94:
@@ -182,12 +198,24 @@ func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-// told notes what a refusal says: that somebody was granted the turn. It must be
-// true for ever.
+// told notes what a refusal says: that somebody was granted the turn, or how many
+// events there are. It must be true for ever.
 func (k *worker) told(err error) {
-	var held *hansard.HeldError
-	if errors.As(err, &held) && !k.p.Dead() {
-		k.w.ledger.ack(held.Session, held.Turn.Seq, turnTag(held.Turn.Grant, held.Turn.Seq))
+	l := k.w.ledger
+	if k.p.Dead() {
+		return
+	}
+	if held := (*hansard.HeldError)(nil); errors.As(err, &held) {
+		l.ack(held.Session, held.Turn.Seq, turnTag(held.Turn.Grant, held.Turn.Seq))
+	}
+	if c := (*hansard.ConflictError)(nil); errors.As(err, &c) {
+		l.told[c.Session] = max(l.told[c.Session], c.Actual)
+	}
+	if r := (*hansard.KeyReusedError)(nil); errors.As(err, &r) {
+		l.told[r.Session] = max(l.told[r.Session], r.Last)
+	}
+	if f := (*hansard.FencedError)(nil); errors.As(err, &f) && f.Current != nil {
+		l.ack(f.Session, f.Current.Seq, turnTag(f.Current.Grant, f.Current.Seq))
 	}
 }
 
@@ -215,6 +243,9 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 		tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
 		tags = append(tags, tag)
 		pad := []int{0, 40, 40, 40, k.rng.IntN(120), 500}[k.rng.IntN(6)]
+		if k.large {
+			pad = 2000 + k.rng.IntN(4000)
+		}
 		b.Events = append(b.Events, hansard.Event{Data: json.RawMessage(fmt.Sprintf(`"%s %s"`, tag, strings.Repeat("x", pad)))})
 	}
 	if k.rng.IntN(3) == 0 {
@@ -270,7 +301,9 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 	b := hansard.Batch{Create: true, Key: key, Events: []hansard.Event{{Data: json.RawMessage(`"` + key + `"`)}}}
 	r, err := k.s.Append(ctx, id, b)
 	if err != nil {
-		k.unless("append "+key, err, hansard.ErrHeld)
+		if k.told(err); !k.w.crossing || !errors.Is(err, hansard.ErrKeyReused) {
+			k.unless("append "+key, err, hansard.ErrHeld)
+		}
 		return
 	}
 	if at, told := l.keys[key]; told && at != r.First {
@@ -283,11 +316,11 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 // read reads a session as a reader would, and remembers what it was shown.
 func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	var tags []string
-	var grants hansard.Grants
+	var grants engine.Grants
 	for e, err := range k.s.Read(ctx, id, hansard.Range{}) {
 		if err != nil {
 			var damaged *hansard.DamagedError
-			if errors.As(err, &damaged) {
+			if errors.As(err, &damaged) && !k.w.wasIll {
 				k.fail("%s: read %s: %v", k.p.Name(), id, err)
 			}
 			return // not found, deleted, or a fault

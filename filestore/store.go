@@ -1,22 +1,38 @@
-// Package filestore keeps sessions in plain JSONL files that any number of
-// processes share, with no daemon and none of them privileged.
+// Package filestore keeps sessions in plain JSONL files that any number of processes
+// share, without a daemon. No process is privileged.
 //
 //	store, err := filestore.Open("./sessions", nil)
 //
-// Every append of every process goes to one shared redo journal first, one
-// sync makes all that wait durable, and then it is copied to the logs, one file
-// per session that people can cat, grep and tail. What is in a log is durable,
-// so readers take no lock. Mutual exclusion is the kernel's flock; nothing in
-// the directory is a lock by existing, so nothing can be a stale one.
+// Every append of every process goes to one shared redo journal first, one sync makes
+// all waiting appends durable, and then they are copied to the logs, one file per session
+// that people can cat, grep and tail. What is in a log is durable, so readers take no
+// lock. Mutual exclusion is the kernel's flock; no file is a lock by existing, so there
+// are no stale locks (failures 1 to 6).
 //
-// The files follow the data down: store → queue → commit → session → line →
-// journal → apply; recover and checkpoint beside them; read, wait, list, verify
-// and repair on the other side. A turn is asked for in turn, waited for in
-// courtesy, decided in turnplan, kept alive in lease and watched in holder.
-// ARCHITECTURE.md tells the life of one append, FORMAT.md the bytes.
+// Promises:
+//   - Append returned nil: the batch is durable and in its log, once, whole, at the seqs
+//     of the receipt, after any crash or power cut.
+//   - ErrUnknown: it is there whole or not at all; a retry with the same key settles it.
+//   - Any other error: it was not stored and never will be.
+//   - What Read gave is still there after a power cut.
 //
-// Caveats: one machine. File systems on which flock does not reach all
-// processes (NFS, SMB, FUSE, …) are refused unless Options.AllowNetwork is set.
+// The files follow the data down: store → prepare → queue → commit → plan → session →
+// journal → apply; recover, rotate and checkpoint beside them; openlog, read, wait, list,
+// verify and repair on the other side. A turn is asked for in turn, waited for in
+// courtesy, decided in turnplan; internal/peers keeps it alive (lease) and watches it
+// (holder). ARCHITECTURE.md tells the life of one append, docs/protocol.md every rule and
+// what breaks without it, FORMAT.md the bytes.
+//
+// Lock order, outermost first:
+//
+//	checkpoints.ckMu, check.lock   one checkpoint at a time
+//	syncer.syncMu, sync.lock       one fdatasync at a time
+//	writeLock.mu, write.lock       the ring, the control file, the sessions' state
+//	open.lock                      who is alone; taken only under write.lock
+//	queue.mu, waiters.mu, the caches' and the leases' mutexes: for work in memory
+//
+// Caveats: one machine. File systems on which flock does not reach all processes (NFS,
+// SMB, FUSE, …) are refused unless Options.AllowNetwork is set.
 package filestore
 
 import (
@@ -26,155 +42,100 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
 // Options says how to open a store. The zero value is safe and durable.
 type Options struct {
-	// ReadOnly refuses writes. It touches nothing, except that it finishes
-	// what a crash left if nobody else did: else readers would miss events
-	// that are durable only in the journal.
+	// ReadOnly refuses writes. Opening changes nothing in the store, with one
+	// exception: if a crash left work in the journal, no other process has finished
+	// it, and the permissions allow it, it is finished. Where they do not, reads
+	// include what is durable only in the journal.
 	ReadOnly bool
 	// AllowNetwork opens the store on a file system whose locks can't be
 	// relied on between machines. Use it only where one machine has it mounted.
 	AllowNetwork bool
-	// MustExist is fs.ErrNotExist for a directory without a store, instead
-	// of making one.
+	// MustExist makes Open return fs.ErrNotExist for a directory without a store,
+	// instead of creating one.
 	MustExist bool
 	// LockWait is how long a write waits for the store's write lock before
 	// it answers ErrBusy; 0 is 10 seconds. The lock is held for microseconds:
 	// waiting long means that its holder is stopped.
 	LockWait time.Duration
+	// Log receives errors of background work, which no caller gets. Nil: they are
+	// dropped; the counters of Measures count them in any case.
+	Log *slog.Logger
 }
 
 // config is what only tests change.
 type config struct {
 	ringSize uint64
-	// inline runs everything in the caller's goroutine, for the simulation.
+	// inline runs everything in the caller's goroutine: the simulation stops a process
+	// at any operation and replays it by its seed, so nothing may run beside it.
 	inline bool
-	// anyway opens a store that can't be joined, as it is without inline.
+	// anyway makes an inline open succeed although joining failed, as it does without
+	// inline, where the store can still be read.
 	anyway bool
 	random func() uint64
 	now    func() time.Time
-	// mono is this process's own clock, which nobody else's is compared with;
-	// sleep lets its time pass, in the simulation.
+	// mono is this process's own clock. It is never compared with another process's:
+	// suspended laptops and time namespaces make such comparisons lie. sleep lets its
+	// time pass, in the simulation.
 	mono  func() time.Duration
 	sleep func(time.Duration)
-	plant plant
 }
 
+// defaultConfig is the configuration of every store that Open opens. Random numbers tell
+// temporary files, logs and grants apart. They come from the system: a generator seeded
+// by time or PID would repeat itself between processes and containers.
 func defaultConfig() config {
-	return config{ringSize: defaultRing, now: hansard.Now, random: func() uint64 {
+	return config{ringSize: journal.DefaultSize, now: engine.Now, random: func() uint64 {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		return binary.LittleEndian.Uint64(b[:])
 	}}
 }
 
-// Store is an open store. It implements hansard.Store and hansard.Checker.
+// Store is an open store. It implements hansard.Store and hansard.Checker. Its methods
+// may be called by any number of goroutines.
+//
+// Its parts, from the files up: asides, checks and keyring know about single logs;
+// lock gives the ring and the sessions' state to one goroutine at a time; syncer,
+// checkpoints and committer take writes through it; reader and lister take no lock;
+// turns waits on behalf of claimants. The parts do not change after newStore.
 type Store struct {
-	fs   vfs.FS
-	dir  *vfs.OS // nil in the simulation
-	path string  // of dir
-	opt  Options
-	cfg  config
+	*process
+	asides        *asides
+	checks        *checks
+	keyring       *keyring
+	lock          *writeLock
+	syncer        *syncer
+	checkpoints   *checkpoints
+	reader        *reader
+	lister        *lister
+	committer     *committer
+	turns         *turns
+	journalRepair *journalRepair
 
-	closed    atomic.Bool
-	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
-	queue     queue
-	waiters   waiters
-	leases    leases // the turns this process keeps alive
-	inLine    waitingLine
-	checked   checked
-	keys      keyIndexes
-	catalog   catalog
-	measures  measures
-	workers   sync.WaitGroup // the leader and the background checkpoint
-	kick      chan struct{}  // wakes the background checkpoint
-	ckMu      sync.Mutex     // one checkpoint at a time in this process
-	suspectMu sync.Mutex
-	suspects  map[int]string // logs whose sync and copy failed, by the slot of their mark; written under both, read under ckMu
-
-	// syncMu admits one fdatasync at a time on this process's ring: two at
-	// once on one descriptor could each take the other's error report.
-	// Order: ckMu, syncMu, wmu.
-	syncMu   sync.Mutex
-	syncGate *gate
-
-	// wmu is held by the one goroutine of this process that has write.lock
-	// or waits for it. It guards all below.
-	wmu   sync.Mutex
-	files lockFiles
-	inst  *instance // this process among the others; nil: not registered yet
-	// attached: this process takes part in writing. suspects are logs whose
-	// sync failed and that could not be copied, by the slot of their mark.
-	attached bool
-	ctl      *control
-	ring     *ring
-	w        wRecord // as it was when write.lock was taken, plus our changes
-	// lim is how far the ring is known to be durable.
-	lim uint64
-	// cursor is how far the caches know the ring. pending are the entries
-	// that are not in the logs yet, dirty the logs that entries since
-	// w.start went to, with the end of the last. cold: nothing is known.
-	cold        bool
-	cursor      uint64
-	cursorChain uint64
-	pending     []*entry
-	dirty       map[string]dirtyLog
-	sessions    map[string]*session
-	retired     []vfs.File // rings that were replaced; somebody may still sync one
-
-	ringBuf   []byte         // memory for the next group's entries,
-	lineSizes map[string]int // and for the plan of it
-	holder    []byte         // what people are told who wait for this process
-
-	free   uint64 // bytes of the disk, when it was asked last
-	freeAt time.Time
-
-	own ownDurable
 }
 
-// dirtyLog is a log that entries since the ring's start went to.
-type dirtyLog struct {
-	end    uint64 // of the last entry
-	logEnd int64  // how long its log is, at least: entries up to there were applied
-}
-
-// ownDurable is how far this process has synced the ring itself without telling
-// anybody, because sync.lock was not to be had.
-type ownDurable struct {
-	mu         sync.Mutex
-	epoch, pos uint64
-}
-
-func (o *ownDurable) get(epoch uint64) uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.epoch != epoch {
-		return 0 // of another ring or another time: it says nothing
-	}
-	return o.pos
-}
-
-func (o *ownDurable) set(epoch, pos uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.epoch != epoch {
-		o.epoch, o.pos = epoch, 0
-	}
-	o.pos = max(o.pos, pos)
-}
-
-// Open opens the store in a directory, and makes one where there is none. The
-// first process to open a store finishes what a power cut interrupted.
+// Open opens the store in a directory, and creates one where there is none. The first
+// process to open a store finishes what a power cut interrupted.
+//
+// A store that can be read but not written opens, too: on a read-only mount, with a
+// damaged journal, on a full disk, or beside a process that is stopped inside write.lock.
+// The first write then says why. ErrUnsupported: file locks can't be relied on here.
 func Open(dir string, o *Options) (*Store, error) {
 	var opt Options
 	if o != nil {
@@ -185,13 +146,15 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	if !opt.ReadOnly && !opt.MustExist {
 		if err := vfs.MakeDir(dir); err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
+			return nil, fmt.Errorf("open store: %w", explainAt(dir, err))
 		}
 	}
 	root, err := vfs.OpenDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+		return nil, fmt.Errorf("open store: %w", explainAt(dir, err))
 	}
+	// Where flock is local to each machine two writers would both get write.lock, and
+	// no test on one machine can find that out: the type of the file system has to.
 	if !opt.AllowNetwork {
 		if name, network, err := root.FSType(); err == nil && network {
 			_ = root.Close()
@@ -201,52 +164,76 @@ func Open(dir string, o *Options) (*Store, error) {
 	s, err := open(root, opt, defaultConfig())
 	if err != nil {
 		_ = root.Close()
-		return nil, fmt.Errorf("open store: %w", err)
+		return nil, fmt.Errorf("open store: %w", explainAt(dir, err))
 	}
 	s.dir, s.path = root, dir
 	return s, nil
 }
 
-// open is Open on any file system.
+// open is Open on any file system, real or simulated. On an error the caller closes fsys.
 func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 	if began := time.Now(); cfg.mono == nil {
 		cfg.mono = func() time.Duration { return time.Since(began) }
 	}
-	s := &Store{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), kick: make(chan struct{}, 1), holder: holderRecord()}
-	s.leases.timers = !cfg.inline
-	if _, err := fsys.Stat(journalName); err != nil {
-		// Nothing to read yet, or only logs that were copied here.
-		_, noSessions := fsys.ReadDir(sessionsDir)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	s := newStore(&process{fs: fsys, opt: opt, cfg: cfg, closing: make(chan struct{}), holder: peers.HolderRecord()})
+	if _, err := fsys.Stat(journal.Name); err != nil {
+		// No journal: an empty directory, or logs that were copied here, which are a
+		// store (failure 43).
+		_, noSessions := fsys.ReadDir(sessionlog.Dir)
 		if errors.Is(err, fs.ErrNotExist) && noSessions != nil && (opt.MustExist || opt.ReadOnly) {
 			return nil, fmt.Errorf("there is no store here: %w", fs.ErrNotExist)
 		}
 	}
-	if opt.ReadOnly && s.recovered() {
-		return s, nil
+	if opt.ReadOnly {
+		// Nothing to recover: stay out of write.lock and leave no instance file.
+		if done, err := s.reader.logsComplete(); done && err == nil {
+			s.logsKnown.Store(true)
+			return s, nil
+		}
 	}
+	// A store that this user may not write, or on a read-only mount, can still be read.
+	// onlyRead remembers why, for the first write.
 	if err := s.join(); isReadOnly(err) {
-		s.opt.ReadOnly = true
+		s.opt.ReadOnly, s.onlyRead = true, s.explain(err)
 	} else if err != nil && !cfg.anyway {
 		s.release()
 		return nil, err
 	}
 	if !cfg.inline && !opt.ReadOnly && !s.opt.ReadOnly {
 		s.workers.Add(1)
-		go s.checkpointInBackground()
+		go s.checkpoints.checkpointInBackground()
 	}
 	return s, nil
 }
 
-// recovered tells whether the logs have all that is durable: the last to leave
-// left nothing, or somebody is here who has seen to it.
-func (s *Store) recovered() bool {
-	f, err := s.fs.Open(journalName, vfs.ReadOnly)
-	if err != nil {
-		return true // nothing to recover from
-	}
-	defer f.Close()
-	slots, _, best, err := readSlots(f)
-	return err != nil || best < 0 || leftClean(slots, best) || s.othersLive()
+// newStore puts the parts together. It touches neither disk nor locks. Each part gets
+// pointers to the parts it needs and to no others; only lock.state leads to what
+// write.lock guards (TestLockIsTheOnlyWay).
+func newStore(p *process) *Store {
+	p.waiters = &waiters{process: p}
+	p.leases = peers.NewLeases(p.fs, p.cfg.mono, p.cfg.inline)
+	s := &Store{process: p}
+	s.asides = &asides{process: p}
+	s.checks = &checks{process: p, asides: s.asides}
+	s.keyring = &keyring{process: p, checks: s.checks}
+	s.lock = &writeLock{process: p}
+	dirty := &dirtyLogs{}
+	open := &logs{process: p, asides: s.asides, checks: s.checks, dirty: dirty}
+	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks}
+	s.syncer = &syncer{process: p, lock: s.lock}
+	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
+		kick: make(chan struct{}, 1), mending: make(chan struct{}, 1)}
+	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty}
+	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
+	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
+		asides: s.asides, checks: s.checks, keyring: s.keyring}
+	s.checkpoints.beforeClose = s.committer.queue.beforeClose
+	s.turns = &turns{process: p, committer: s.committer, reader: s.reader}
+	s.journalRepair = &journalRepair{process: p, lock: s.lock, checkpoints: s.checkpoints, reader: s.reader}
+	return s
 }
 
 // unsupportedFS refuses a file system whose locks can't be relied on.
@@ -255,62 +242,54 @@ type unsupportedFS struct{ name string }
 func (e *unsupportedFS) Error() string {
 	return "open store: the directory is on " + e.name + ", where file locks do not reach every process"
 }
+
+// Is makes it an ErrUnsupported.
 func (e *unsupportedFS) Is(target error) bool { return target == hansard.ErrUnsupported }
+
+// Hint is what the command prints below the error.
 func (e *unsupportedFS) Hint() string {
 	return "put the store on a local disk, or run one server beside the disk; --allow-network-fs overrides this where only one machine uses the directory"
 }
 
-// Create makes a new, empty session.
+// Create makes a new, empty session. ErrExists: there is one; ErrDeleted: there was one,
+// and its id is never used again (failure 32).
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Info{}, err
 	}
-	if err := hansard.CheckMeta(&m); err != nil {
+	if err := engine.CheckMeta(&m); err != nil {
 		return hansard.Info{}, err
 	}
-	r := &request{op: opCreate, id: id, name: encodeName(id), meta: m}
-	r.size = entryHeader + 2*len(r.name) + 2*stampWidth + len(marshal(m))
-	if err := s.prepare(r); err != nil {
+	r := &request{op: opCreate, id: id, name: sessionlog.EncodeName(id), meta: m}
+	r.size = journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + len(sessionlog.Marshal(m))
+	if _, err := s.committer.carryOut(ctx, r); err != nil {
 		return hansard.Info{}, err
 	}
-	if _, err := s.submit(ctx, r); err != nil {
-		return hansard.Info{}, err
-	}
+	// It is stored: a context that ends now must not turn that into an error.
 	return s.Stat(context.WithoutCancel(ctx), id)
 }
 
-// Append stores a batch; nil means that it is durable.
+// Append stores a batch. Nil means that it is durable and in its log, ErrUnknown that it
+// may be, any other error that it is not stored and never will be. The end of ctx stops
+// the waiting, never a write that has begun.
+//
+// Everything that can be checked without a lock is checked and encoded here, in the
+// caller's goroutine: under write.lock every process waits.
 func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Receipt{}, err
 	}
-	if err := hansard.CheckBatch(&b); err != nil {
+	if err := engine.CheckBatch(&b); err != nil {
 		return hansard.Receipt{}, err
 	}
 	r := newAppend(id, &b)
-	if err := s.prepare(r); err != nil {
-		return hansard.Receipt{}, err
-	}
-	return s.submit(ctx, r)
+	return s.committer.carryOut(ctx, r)
 }
 
-// Delete ends a session for ever.
-func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
-	if err := s.usable(ctx, id); err != nil {
-		return err
-	}
-	r := &request{op: opDelete, id: id, name: encodeName(id), turn: turn}
-	r.size = entryHeader + 2*len(r.name) + 2*stampWidth + endedWidth
-	if err := s.prepare(r); err != nil {
-		return err
-	}
-	_, err := s.submit(ctx, r)
-	return err
-}
-
-// readable tells whether a call may be tried at all.
-func (s *Store) readable(ctx context.Context, id hansard.SessionID) error {
-	if s.closed.Load() {
+// readable is the check at the beginning of every call: the store is open, the id is
+// valid (it becomes a file name: failure 51), and the caller still waits.
+func (p *process) readable(ctx context.Context, id hansard.SessionID) error {
+	if p.closed.Load() {
 		return hansard.ErrClosed
 	}
 	if err := hansard.CheckID(id); err != nil {
@@ -319,27 +298,42 @@ func (s *Store) readable(ctx context.Context, id hansard.SessionID) error {
 	return ctx.Err()
 }
 
-// usable tells whether a write may be tried at all.
-func (s *Store) usable(ctx context.Context, id hansard.SessionID) error {
-	if err := s.readable(ctx, id); err != nil {
+// usable is readable for writes.
+func (p *process) usable(ctx context.Context, id hansard.SessionID) error {
+	if err := p.readable(ctx, id); err != nil {
 		return err
 	}
-	if s.opt.ReadOnly {
+	return p.writable()
+}
+
+// writable is ErrReadOnly if the store was opened read-only, or could not be opened for
+// writing; then with the reason.
+func (p *process) writable() error {
+	switch {
+	case p.onlyRead != nil:
+		return fmt.Errorf("%w: %w", hansard.ErrReadOnly, p.onlyRead)
+	case p.opt.ReadOnly:
 		return hansard.ErrReadOnly
 	}
 	return nil
 }
 
-// Close refuses new work, waits for what is under way, and leaves the store
-// with nothing to recover if this was the last process that had it open.
+// Close refuses new work, waits for the group under way, releases this process's own
+// turns and, in the last process that has the store open, empties the journal, so that
+// there is nothing to recover. Calling it again returns the same error. What was
+// acknowledged is durable whatever Close returns.
+//
+// The order matters: turns are released through the queue, so the queue is closed only
+// after them; workers are waited for before the files they use are closed (failure 19).
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.closed.Store(true)
 		close(s.closing)
 		s.waiters.wakeAll()
+		// Nobody is to wait for the end of a program because another one is stopped.
 		patience := max(s.opt.LockWait/10, time.Second)
-		s.releaseAll(patience)
-		s.queue.refuse(hansard.ErrClosed)
+		s.turns.releaseAll(patience)
+		s.committer.queue.refuse(hansard.ErrClosed)
 		done := make(chan struct{})
 		go func() { s.workers.Wait(); close(done) }()
 		timer := time.NewTimer(patience)
@@ -348,9 +342,10 @@ func (s *Store) Close() error {
 		case <-done:
 			s.closeErr = s.leave()
 		case <-timer.C:
-			// The leader waits for a lock whose holder is stopped. Nobody
-			// waits for it any more, and what it holds ends with the process.
-			// A reader wanted nothing of it.
+			// The leader waits for a lock whose holder is stopped. Queued requests have
+			// been refused; the files are left to the end of the process, because
+			// closing them under the leader would be a race. A reader needs nothing
+			// from the lock.
 			if !s.opt.ReadOnly {
 				s.closeErr = s.busy()
 			}
@@ -359,16 +354,9 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// Pause runs fn while this process is outside the write lock and keeps it
-// there, so that a process stopped in fn (Ctrl-Z) holds up nobody.
-func (s *Store) Pause(fn func()) {
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	if s.files.write != nil {
-		_ = s.files.write.Unlock() // lockIsFree may have taken it ahead
-	}
-	fn()
-}
+// Pause runs fn while this process is outside the write lock and keeps it there, so that
+// a process that stops itself in fn (Ctrl-Z) does not block other processes' writes.
+func (s *Store) Pause(fn func()) { s.lock.pause(fn) }
 
 var (
 	_ hansard.Store   = (*Store)(nil)

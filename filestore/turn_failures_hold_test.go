@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
@@ -108,9 +110,9 @@ func TestFailure17_UnreadableLeaseTakenForNone(t *testing.T) {
 	a, b := twoOn(t, d)
 	say(t, a, "s", nil, "hello")
 	turn := take(t, a, "s", hansard.Claim{})
-	name := a.inst.name
+	name := a.lock.state.inst.Name
 	whole, _ := d.CacheBytes(name)
-	d.Poke(name, tableAt+8, []byte{0xee})
+	d.Poke(name, peers.TableAt+8, []byte{0xee})
 	_, err := b.Acquire(context.Background(), "s", hansard.Claim{})
 	if err == nil || errors.Is(err, hansard.ErrHeld) {
 		t.Errorf("acquire with a lease that can't be read: %v", err)
@@ -129,7 +131,7 @@ func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
 		p := d.Process(fmt.Sprint("guest", i))
 		s := openSim(t, p, 10+i)
 		say(t, s, "other", nil, "hello")
-		want(t, "checkpoint", s.checkpoint(true), nil)
+		want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
 		if i%2 == 0 {
 			want(t, "close", s.Close(), nil)
 		} else {
@@ -146,7 +148,7 @@ func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
 	// Nothing has to be cleaned up, and nothing that counts can be.
 	want(t, "close", a.Close(), nil)
 	for _, name := range d.Names() {
-		if strings.HasPrefix(name, cacheDir+"/") || name == controlName || strings.HasPrefix(name, instancesDir+"/") {
+		if strings.HasPrefix(name, cache.Dir+"/") || name == peers.ControlName || strings.HasPrefix(name, peers.InstancesDir+"/") {
 			putFile(t, d, name, nil)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
 
@@ -177,7 +178,7 @@ func TestFailure03_LockReclaimedBeforeItIsFilled(t *testing.T) {
 		var errA, errB error
 		inLock, reached := false, false
 		d.OnOp(func(op vfs.Op) {
-			if op.Proc == "a" && op.Name == writeLockName {
+			if op.Proc == "a" && op.Name == peers.WriteLock {
 				inLock = op.Kind == vfs.OpLock
 			}
 		})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/peers"
 )
 
 // What was told to the callers of a turnWorld is judged here: at once, where it is
@@ -90,19 +92,19 @@ func (k *turnProc) judge(g hansard.Grant, why string, renewals map[hansard.Grant
 		before = from.asked
 	}
 	switch why {
-	case holderDead:
+	case peers.HolderDead:
 		if from.keeper != nil && !from.keeper.gone && !from.givenUp {
 			k.fail("%s was ended under a holder that lives and was called dead", g)
 		}
 		if from.turn.Remote && !from.givenUp && w.clock-before < from.turn.TTL {
 			k.fail("%s was ended because a process died that its holder was not, %v after its renewal", g, w.clock-before)
 		}
-	case holderSilent:
+	case peers.HolderSilent:
 		// A later renewal may have crossed the look that found silence.
 		if w.clock-before < from.turn.TTL {
 			k.fail("%s was called silent %v after its renewal, its TTL is %v", g, w.clock-before, from.turn.TTL)
 		}
-	case holderOverdue:
+	case peers.HolderOverdue:
 		if w.clock-from.asked < from.turn.MaxHold {
 			k.fail("%s was called overdue after %v of %v", g, w.clock-from.asked, from.turn.MaxHold)
 		}
@@ -119,7 +121,7 @@ func (w *turnWorld) examine() error {
 	if err != nil {
 		return err
 	}
-	var grants hansard.Grants
+	var grants engine.Grants
 	records := map[hansard.Seq]hansard.Grant{}
 	for e, err := range s.Read(ctx, turnSession, hansard.Range{}) {
 		if errors.Is(err, hansard.ErrNotFound) && len(w.grants) == 0 {
@@ -189,7 +191,7 @@ func (w *turnWorld) endedBy(e *hansard.Event) error {
 	case r.Change == hansard.TurnReleased && seen != nil && seen.keeper != nil && !seen.givenUp:
 		return fmt.Errorf("seq %d: %s was released, though %s kept it alive", e.Seq, e.Turn, seen.keeper.p.Name())
 	case r.Change == hansard.TurnReleased:
-	case r.Why == holderDead:
+	case r.Why == peers.HolderDead:
 		w.counts.endedDead.Add(1)
 	default:
 		w.counts.endedSilent.Add(1)
@@ -201,7 +203,7 @@ func (w *turnWorld) endedBy(e *hansard.Event) error {
 // said it was answered at the latest.
 func (w *turnWorld) diedBefore(e *hansard.Event) error {
 	var r hansard.TurnRecord
-	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || r.Why != holderDead {
+	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || r.Why != peers.HolderDead {
 		return nil
 	}
 	from, next := w.grants[r.From], w.grants[e.Turn]

@@ -1,38 +1,34 @@
 package filestore
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
 // TestTurnVerify: a write under a grant that was over, and one past an exclusive
-// turn, are found in the log by who was not there.
+// turn, are found in the log by a process that was not there.
 func TestTurnVerify(t *testing.T) {
 	ctx := context.Background()
 	for _, exclusive := range []bool{false, true} {
 		d := vfs.NewDisk(1)
-		cfg := simConfig(1, simRing)
-		cfg.plant = plantNoFence
-		a, err := open(d.Process("a"), Options{LockWait: time.Hour}, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := openSim(t, d.Process("a"), 1)
 		say(t, a, "s", nil, "hello")
 		one := take(t, a, "s", hansard.Claim{Exclusive: exclusive})
 		sayUnder(t, a, "s", one.Grant, nil, "mine")
 		if exclusive {
-			say(t, a, "s", nil, "past it")
+			a.release() // without giving the turn back
+			writePastTurn(t, d, "s", "")
 		} else {
 			want(t, "release", a.Release(ctx, "s", one.Grant), nil)
-			sayUnder(t, a, "s", one.Grant, nil, "stale")
+			want(t, "close", a.Close(), nil)
+			writePastTurn(t, d, "s", one.Grant)
 		}
 		b := openSim(t, d.Process("b"), 2)
 		found := ""
@@ -53,40 +49,99 @@ func TestTurnVerify(t *testing.T) {
 	}
 }
 
-// TestTurnRepair: a repair that lost lines ends the turn, whose holder may have
-// lost it in them; the next grant is another one.
-func TestTurnRepair(t *testing.T) {
-	ctx := context.Background()
-	d := vfs.NewDisk(1)
-	a := openSim(t, d.Process("a"), 1)
-	say(t, a, "s", nil, "hello")
-	one := take(t, a, "s", hansard.Claim{})
-	sayUnder(t, a, "s", one.Grant, nil, "mine")
-	two := take(t, a, "s", hansard.Claim{Steal: "now"})
-	sayUnder(t, a, "s", two.Grant, nil, "mine too")
-	want(t, "checkpoint", a.checkpoint(true), nil)
-	log, _ := d.CacheBytes(logPath("s"))
-	lines := bytes.SplitAfter(log, []byte("\n"))
-	broken := slices.Concat(lines[:4]...)
-	broken = append(broken, changed(lines[4], 30, 'X')...)
-	if err := putLog(d, "s", append(broken, lines[5]...)); err != nil {
+// writePastTurn adds an event to a log that follows in every way, but was written
+// without looking at the turn.
+func writePastTurn(t *testing.T, d *vfs.Disk, id hansard.SessionID, g hansard.Grant) {
+	t.Helper()
+	f, err := d.Process("past").Open(sessionlog.Path(sessionlog.EncodeName(id)), 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	b := openSim(t, d.Process("b"), 2)
-	r, err := b.Repair(ctx, "s")
-	if err != nil || !r.Changed || r.Events != 4 {
-		t.Fatalf("repair: %+v, %v", r, err)
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
 	}
-	wantChanges(t, b, "s", "1 granted", "1 ended repaired")
-	for _, g := range []hansard.Grant{one.Grant, two.Grant} {
-		sayUnder(t, b, "s", g, hansard.ErrFenced, "of a time that is lost")
+	tail, err := sessionlog.ReadTail(f, size)
+	if err != nil {
+		t.Fatal(err)
 	}
-	three := take(t, b, "s", hansard.Claim{})
-	if three.Grant == two.Grant {
-		t.Errorf("grant %s was given twice", two.Grant)
+	last := tail.Last
+	e := text("past it")
+	e.Kind = hansard.KindMessage
+	b := sessionlog.AppendEvent(nil, &sessionlog.Stamp{Seq: last.Seq + 1, Time: last.Time.Format(sessionlog.TimeLayout), Turn: g,
+		MetaAt: last.NewestMeta(tail.LastAt), TurnAt: last.NewestTurn(tail.LastAt), Prev: last.CRC}, sessionlog.EncodeBody(nil, &e, "", ""))
+	if _, err := f.WriteAt(b, size); err != nil {
+		t.Fatal(err)
 	}
-	sayUnder(t, b, "s", three.Grant, nil, "on")
-	wantChanges(t, b, "s", "1 granted", "1 ended repaired", "2 granted")
+}
+
+// TestTurnRepair: a repair that lost lines ends the turn, whose holder may have
+// lost it in them; the next grant is another one. An event stays what it was where
+// the record of the grant it was written under is lost.
+func TestTurnRepair(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		what    string
+		broken  []int // lines; the rest is there
+		events  hansard.Seq
+		lost    hansard.Seq
+		changes []string
+	}{
+		{"a grant and what was written under it", []int{4, 5}, 4, 0, []string{"1 granted", "1 ended repaired"}},
+		{"a grant", []int{4}, 6, 1, []string{"1 granted", "2 ended repaired"}},
+		{"the first grant", []int{2}, 6, 1, []string{"2 stolen stolen", "2 ended repaired"}},
+		{"what was written under the first", []int{3}, 6, 1, []string{"1 granted", "2 stolen stolen", "2 ended repaired"}},
+		{"all but the last", []int{1, 2, 3, 4}, 6, 4, []string{"2 ended repaired"}},
+		{"the header, too", []int{0, 1, 2, 3}, 6, 3, []string{"2 stolen stolen", "2 ended repaired"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			a := openSim(t, d.Process("a"), 1)
+			say(t, a, "s", nil, "hello")
+			one := take(t, a, "s", hansard.Claim{Exclusive: true})
+			sayUnder(t, a, "s", one.Grant, nil, "mine")
+			two := take(t, a, "s", hansard.Claim{Steal: "now"})
+			sayUnder(t, a, "s", two.Grant, nil, "mine too")
+			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			log, _ := d.CacheBytes(sessionlog.Path("s"))
+			lines := linesOf(log)
+			for _, i := range c.broken {
+				lines[i] = changed(lines[i], 30, 'X')
+				lines[i] = changed(lines[i], 60, 'X')
+			}
+			if err := putLog(d, "s", slices.Concat(lines...)); err != nil {
+				t.Fatal(err)
+			}
+			b := openSim(t, d.Process("b"), 2)
+			r, err := b.Repair(ctx, "s")
+			if err != nil || !r.Changed || r.Events != c.events || r.Lost != c.lost {
+				t.Fatalf("repair: %+v, %v", r, err)
+			}
+			wantChanges(t, b, "s", c.changes...)
+			if err := wantSound(b, "s"); err != nil {
+				t.Error(err)
+			}
+			if c.lost > 0 {
+				for e, err := range b.Read(ctx, "s", hansard.Range{After: 4, Limit: 1}) {
+					if err != nil || e.Turn != two.Grant || string(e.Data) != `"mine too"` {
+						t.Errorf("seq 5 is %+v, %v", e, err)
+					}
+				}
+			}
+			for _, g := range []hansard.Grant{one.Grant, two.Grant} {
+				sayUnder(t, b, "s", g, hansard.ErrFenced, "of a time that is lost")
+			}
+			three := take(t, b, "s", hansard.Claim{})
+			if c.lost > 0 && three.Grant.Number() != 3 || three.Grant == two.Grant {
+				t.Errorf("grant %s behind %s", three.Grant, two.Grant)
+			}
+			sayUnder(t, b, "s", three.Grant, nil, "on")
+			if err := wantSound(b, "s"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestTurnClonedStore: a store that was copied while a turn was held, and a machine

@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -44,8 +48,8 @@ func TestTurnRemoteOutlives(t *testing.T) {
 		process.Kill()
 		wantHeld(t, other, "s", hansard.Claim{}, one.Grant) // and from now on the absence
 		if swept {
-			want(t, "checkpoint", other.checkpoint(true), nil)
-			if _, there := c.disk.CacheBytes(server.inst.name); there {
+			want(t, "checkpoint", other.checkpoints.checkpoint(true), nil)
+			if _, there := c.disk.CacheBytes(server.lock.state.inst.Name); there {
 				t.Fatal("the instance file was not swept")
 			}
 		}
@@ -68,7 +72,7 @@ func TestTurnRemoteCopied(t *testing.T) {
 	server, _ := c.open(t, "server")
 	say(t, server, "s", nil, "hello")
 	one := take(t, server, "s", hansard.Claim{TTL: time.Minute, Remote: true, Exclusive: true})
-	log, _ := c.disk.CacheBytes(logPath("s"))
+	log, _ := c.disk.CacheBytes(sessionlog.Path("s"))
 	alone := vfs.NewDisk(2)
 	first := &clocked{disk: alone}
 	s, _ := first.open(t, "first")
@@ -134,7 +138,7 @@ func TestTurnRemoteClosed(t *testing.T) {
 	say(t, a, "local", nil, "hello")
 	one := take(t, a, "s", hansard.Claim{TTL: time.Minute, Remote: true, Exclusive: true})
 	take(t, a, "local", hansard.Claim{TTL: time.Minute, Exclusive: true})
-	a.releaseAll(time.Second)
+	a.turns.releaseAll(time.Second)
 	say(t, a, "s", hansard.ErrHeld, "in the commit when the server closes")
 	wantHeld(t, a, "s", hansard.Claim{}, one.Grant)
 	want(t, "close", a.Close(), nil)
@@ -180,7 +184,7 @@ func TestTurnRenewedOnceMore(t *testing.T) {
 		for i := 1; i < 4; i++ { // somewhere on the way the silent one is dropped
 			take(t, a, hansard.SessionID(fmt.Sprint("s", i)), hansard.Claim{TTL: time.Hour})
 		}
-		if a.leases.held[grantOf{"s0", turn.Grant}] != nil {
+		if a.leases.Holds("s0", turn.Grant) {
 			t.Fatal("the lease was not dropped")
 		}
 		want(t, "renew", a.Renew(ctx, "s0", turn.Grant), nil)
@@ -215,7 +219,7 @@ func TestTurnMaxHoldRemembered(t *testing.T) {
 	want(t, "renew past MaxHold", s.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
 	c.clock += 30 * time.Second
 	forget()
-	if s.leases.held[grantOf{"s", turn.Grant}] != nil {
+	if s.leases.Holds("s", turn.Grant) {
 		t.Fatal("the lease was not dropped")
 	}
 	want(t, "renew long past MaxHold", s.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
@@ -234,9 +238,9 @@ func TestTurnRenewalInDoubt(t *testing.T) {
 		say(t, a, "s", nil, "hello")
 		turn := take(t, a, "s", hansard.Claim{TTL: time.Minute, Remote: true})
 		process.Kill()
-		fault := vfs.Match{Proc: "b", Kind: kind, Name: journalName}
+		fault := vfs.Match{Proc: "b", Kind: kind, Name: journal.Name}
 		if kind == vfs.OpWrite {
-			fault.Name = logPath("s")
+			fault.Name = sessionlog.Path("s")
 		}
 		c.disk.Inject(fault, vfs.Fault{Err: syscall.EIO, Always: true})
 		c.disk.Inject(vfs.Match{Proc: "b", Kind: vfs.OpRename}, vfs.Fault{Err: syscall.EIO, Always: true})
@@ -261,8 +265,8 @@ func TestTurnManyWatched(t *testing.T) {
 	c := &clocked{disk: vfs.NewDisk(1)}
 	s, _ := c.open(t, "a")
 	look := func(i int) bool {
-		turn := hansard.Turn{Grant: hansard.NextGrant("", uint64(i)), TTL: time.Minute, Remote: true}
-		return s.stoodStill(fmt.Sprint("s", i), &turnState{held: &turn}, uncounted, c.clock)
+		turn := hansard.Turn{Grant: engine.NextGrant("", uint64(i)), TTL: time.Minute, Remote: true}
+		return s.leases.StoodStill(fmt.Sprint("s", i), &turn, "", peers.Uncounted, c.clock)
 	}
 	for round := range 4 {
 		for i := range many {
@@ -276,7 +280,7 @@ func TestTurnManyWatched(t *testing.T) {
 	for i := range many {
 		look(2*many + i)
 	}
-	if n := len(s.leases.watched); n > many+1 {
+	if n := s.leases.Counts().Watched; n > many+1 {
 		t.Errorf("%d are watched of %d that are looked at", n, many)
 	}
 }
@@ -309,7 +313,7 @@ func TestTurnExclusiveEnds(t *testing.T) {
 		batch(nil, "", "behind it"),
 		batch(nil, one.Grant, "the holder, too late"),
 	}
-	b.submitAll(ctx, all)
+	b.committer.submitAll(ctx, all)
 	for i, wanted := range []error{hansard.ErrConflict, nil, hansard.ErrConflict, nil, nil, hansard.ErrFenced} {
 		want(t, fmt.Sprint("request ", i), all[i].err, wanted)
 	}

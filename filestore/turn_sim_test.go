@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -48,10 +50,9 @@ func TestTurnSchedules(t *testing.T) {
 }
 
 // huntTurns plays schedules of every kind.
-func huntTurns(seed uint64, p plant) error {
+func huntTurns(seed uint64) error {
 	for i := range uint64(8) {
 		w := newTurnWorld(seed*8+i, turnChaos{stop: 4, kill: 1 + int(i%2), fault: 300 * int(i%2)})
-		w.plant = p
 		if err := w.play(3, 8); err != nil {
 			return err
 		}
@@ -61,10 +62,9 @@ func huntTurns(seed uint64, p plant) error {
 
 // restoredLog puts an older log back in place, from before a grant: the next grant
 // has the same number, and must not let in who has the first one.
-func restoredLog(p plant) error {
+func restoredLog() error {
 	ctx := context.Background()
 	w := newWorld(1)
-	w.plant = p
 	s, err := w.open(w.disk.Process("before"))
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func restoredLog(p plant) error {
 	if _, err := s.Append(ctx, "a", one); err != nil {
 		return err
 	}
-	backup, _ := w.disk.CacheBytes(logPath(encodeName("a")))
+	backup, _ := w.disk.CacheBytes(sessionlog.Path(sessionlog.EncodeName("a")))
 	old, err := s.Acquire(ctx, "a", hansard.Claim{})
 	if err = errors.Join(err, s.Close(), putLog(w.disk, "a", backup)); err != nil {
 		return err
@@ -97,7 +97,7 @@ func restoredLog(p plant) error {
 
 // TestTurnRestoredLog: the same without the bug.
 func TestTurnRestoredLog(t *testing.T) {
-	if err := restoredLog(plantNone); err != nil {
+	if err := restoredLog(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +106,7 @@ func TestTurnRestoredLog(t *testing.T) {
 // wherever the power fails.
 func TestTurnTold(t *testing.T) {
 	for seed := range uint64(3) {
-		if err := huntTold(5000+seed, plantNone); err != nil {
+		if err := huntTold(5000 + seed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestTurnCourtesyInOrder(t *testing.T) {
 		b := w.process("B", contend)
 		if stopped {
 			w.disk.OnOp(func(op vfs.Op) {
-				waits := op.Kind == vfs.OpClose && strings.HasPrefix(op.Name, instancesDir)
+				waits := op.Kind == vfs.OpClose && strings.HasPrefix(op.Name, peers.InstancesDir)
 				if op.Proc == "B" && len(order) == 5 && waits && b.resume == 0 {
 					b.p.Stop()
 					b.resume = w.clock + time.Hour

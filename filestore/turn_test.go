@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -42,7 +46,7 @@ func sayUnder(t testing.TB, s *Store, id hansard.SessionID, g hansard.Grant, wan
 // changes are the records of a session's turn, in short.
 func changes(t testing.TB, s *Store, id hansard.SessionID) (all []string) {
 	t.Helper()
-	grants := hansard.Grants{}
+	grants := engine.Grants{}
 	for e, err := range s.Read(context.Background(), id, hansard.Range{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -53,8 +57,8 @@ func changes(t testing.TB, s *Store, id hansard.SessionID) (all []string) {
 		if e.Kind != hansard.KindTurn {
 			continue
 		}
-		l := line{Kind: e.Kind, Data: e.Data, Turn: e.Turn, Seq: e.Seq}
-		if _, err := l.turnState(); err != nil {
+		l := sessionlog.Line{Kind: e.Kind, Data: e.Data, Turn: e.Turn, Seq: e.Seq}
+		if _, err := l.TurnState(); err != nil {
 			t.Fatal(err)
 		}
 		var r hansard.TurnRecord
@@ -127,7 +131,7 @@ func TestTurnAcrossProcesses(t *testing.T) {
 	want(t, "second release", a.Release(ctx, "s", one.Grant), hansard.ErrFenced)
 	want(t, "renew after release", a.Renew(ctx, "s", one.Grant), hansard.ErrFenced)
 	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "after release")
-	if n := len(a.leases.held); n != 0 {
+	if n := a.leases.Counts().Held; n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
 
@@ -224,7 +228,7 @@ func TestTurnMovesBack(t *testing.T) {
 		want(t, "renew", s.Renew(ctx, "s", turn.Grant), nil)
 		clock += 40 * time.Second
 		wantHeld(t, c, "s", hansard.Claim{}, turn.Grant)
-		s.lapsed(grantOf{"s", turn.Grant}) // its timer does
+		s.leases.Lapsed("s", turn.Grant) // its timer does
 	}
 	for range 3 {
 		want(t, "renew", a.Renew(ctx, "s", turn.Grant), nil)
@@ -252,7 +256,7 @@ func TestTurnNoJump(t *testing.T) {
 			}
 			waiter <- turn
 		}()
-		s.inLine.until(t, "s", 1)
+		s.turns.inLine.until(t, "s", 1)
 		want(t, "release", s.Release(ctx, "s", turn.Grant), nil)
 		_, err := s.Acquire(ctx, "s", hansard.Claim{})
 		next := <-waiter
@@ -274,7 +278,7 @@ func TestTurnInstanceRemoved(t *testing.T) {
 	one := take(t, a, "s", hansard.Claim{})
 	clean := func() {
 		for _, name := range d.Names() {
-			if strings.HasPrefix(name, instancesDir+"/") {
+			if strings.HasPrefix(name, peers.InstancesDir+"/") {
 				putFile(t, d, name, nil)
 			}
 		}
@@ -283,15 +287,15 @@ func TestTurnInstanceRemoved(t *testing.T) {
 	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
 	wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
 	clean()
-	putFile(t, d, a.inst.name, []byte("a copy of somebody's"))
+	putFile(t, d, a.lock.state.inst.Name, []byte("a copy of somebody's"))
 	two := take(t, b, "s", hansard.Claim{})
 	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "robbed, and told so")
 	want(t, "release", b.Release(ctx, "s", two.Grant), nil)
 	three := take(t, a, "s", hansard.Claim{})
 	wantHeld(t, b, "s", hansard.Claim{}, three.Grant)
-	want(t, "close", errors.Join(a.checkpoint(true), a.Close(), b.Close()), nil)
+	want(t, "close", errors.Join(a.checkpoints.checkpoint(true), a.Close(), b.Close()), nil)
 	for _, name := range d.Names() {
-		if strings.HasPrefix(name, instancesDir+"/") {
+		if strings.HasPrefix(name, peers.InstancesDir+"/") {
 			t.Errorf("%s is left", name)
 		}
 	}
@@ -302,7 +306,7 @@ func TestTurnInstanceRemoved(t *testing.T) {
 func TestTurnUnknownGrant(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []vfs.Kind{vfs.OpSync, vfs.OpWrite} {
-		for _, name := range []string{journalName, logPath("s"), "instances/*"} {
+		for _, name := range []string{journal.Name, sessionlog.Path("s"), "instances/*"} {
 			d := vfs.NewDisk(1)
 			a, b := twoOn(t, d)
 			say(t, a, "s", nil, "hello")
@@ -314,7 +318,7 @@ func TestTurnUnknownGrant(t *testing.T) {
 			}
 			say(t, b, "s", nil, "past it")
 			take(t, b, "s", hansard.Claim{})
-			if len(a.leases.held) > 0 {
+			if a.leases.Counts().Held > 0 {
 				t.Errorf("%v of %s fails: a lease is left", kind, name)
 			}
 		}

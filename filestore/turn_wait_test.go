@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
 )
 
 // TestTurnWaits: waiters in one process are served in order, with processes of the
@@ -36,7 +37,7 @@ func TestTurnWaits(t *testing.T) {
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		s.inLine.until(t, "s", i+1) // in line before the next comes
+		s.turns.inLine.until(t, "s", i+1) // in line before the next comes
 	}
 	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
 	wg.Wait()
@@ -50,11 +51,11 @@ func TestTurnWaits(t *testing.T) {
 	if got := strings.Join(order, ""); got != "01234567" {
 		t.Errorf("served in the order %q", got)
 	}
-	files, _ := filepath.Glob(filepath.Join(s.path, instancesDir, "*"))
+	files, _ := filepath.Glob(filepath.Join(s.path, peers.InstancesDir, "*"))
 	if len(files) != 1 {
 		t.Fatalf("instances: %v", files)
 	}
-	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b), "\x00") != "" {
+	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b[peers.TableAt:]), "\x00") != "" {
 		t.Errorf("the instance file has something left: %q, %v", b, err)
 	}
 }
@@ -121,27 +122,25 @@ func TestAcquireGivenUpInTheCommit(t *testing.T) {
 	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	s.syncMu.Lock() // a disk that does not answer
+	s.syncer.syncMu.Lock() // a disk that does not answer
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
 		answered <- err
 	}()
-	for {
-		s.queue.mu.Lock()
-		taken := s.queue.leading && len(s.queue.waiting) == 0
-		s.queue.mu.Unlock()
-		if taken {
-			break
+	// Not that somebody leads: that may be who led for Create.
+	for granted, deadline := 0, time.Now().Add(time.Minute); granted == 0; runtime.Gosched() {
+		granted = s.leases.Counts().Held
+		if time.Now().After(deadline) {
+			t.Fatal("the turn is not being granted")
 		}
-		runtime.Gosched()
 	}
 	cancel()
 	if err := <-answered; !errors.Is(err, hansard.ErrUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("who stopped waiting is told %v", err)
 	}
-	s.syncMu.Unlock()
+	s.syncer.syncMu.Unlock()
 	next, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Minute, TTL: time.Hour})
 	if err != nil || next.Grant.Number() != 2 {
 		t.Errorf("the next one gets %+v, %v", next, err)

@@ -22,7 +22,6 @@ type turnWorld struct {
 	disk   *vfs.Disk
 	seed   uint64
 	rng    *rand.Rand
-	plant  plant
 	chaos  turnChaos
 	clock  time.Duration // of the world; each process adds a jump of its own
 	procs  []*turnProc
@@ -177,7 +176,7 @@ func (w *turnWorld) disturb(op vfs.Op) {
 
 func (w *turnWorld) config(k *turnProc, seed uint64) config {
 	rng := rand.New(rand.NewPCG(w.seed, seed))
-	return config{ringSize: simRing, inline: true, random: rng.Uint64, plant: w.plant,
+	return config{ringSize: simRing, inline: true, random: rng.Uint64,
 		now: func() time.Time { // a wall clock that nobody should believe
 			return time.Date(2026, 1, 1, rng.IntN(48), 0, 0, rng.IntN(1e9), time.UTC).Truncate(time.Microsecond)
 		},

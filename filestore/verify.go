@@ -11,10 +11,30 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// Verify examines one session, or all and the journal. It takes no lock.
+// Verify reads everything and says what it found. It takes no lock, so it can be run beside
+// writers at any time, and has to tell what is being written from what is wrong:
+//
+//	journal   slots, chain, and whether more was durable than is valid (E4); read again
+//	          if somebody writes to it meanwhile
+//	logs      every line, its data included, up to the size the log had at the beginning
+//	          (TestVerifyGrowing); then with aside/ and with what the journal says was
+//	          applied to it; then every grant (Grants)
+//	names     files in sessions/ that are no logs; sessions that only aside/ or the
+//	          journal has
+//
+// One unreadable file is a finding, not the end (failure 45). It repairs nothing: what a
+// repair would do is decided by people (repair.go).
+
+// Verify examines one session, or, with an empty id, all sessions and the journal. It
+// yields one finding per file at least, sound ones too, and notes. An error is the end of
+// the call, not something about a session: the caller left, the store was closed.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
 		if s.closed.Load() {
@@ -24,7 +44,10 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 		v := verifier{s: s, yield: func(f hansard.Finding) bool { return yield(f, nil) }}
 		var err error
 		if id != "" {
-			err = v.session(id, true)
+			// The journal knows of lines that a log has lost, as readers do. Whether it
+			// is sound itself is for an examination of the whole store to tell.
+			_ = v.readEntries(ctx)
+			err = v.session(ctx, id, true)
 		} else {
 			err = v.all(ctx)
 		}
@@ -34,12 +57,16 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 	}
 }
 
+// verifier is one call of Verify.
 type verifier struct {
-	s       *Store
-	yield   func(hansard.Finding) bool
-	journal map[string][]*entry // what the ring says that the logs have
+	s     *Store
+	yield func(hansard.Finding) bool
+	// journal are the entries that the ring says were applied, by the name of their log.
+	// Empty when nobody has the store open.
+	journal map[string][]*journal.Entry
 }
 
+// say gives a finding to the caller; errStop: it has enough.
 func (v *verifier) say(f hansard.Finding) error {
 	if !v.yield(f) {
 		return errStop
@@ -47,13 +74,26 @@ func (v *verifier) say(f hansard.Finding) error {
 	return nil
 }
 
-// all examines everything in the store's directory.
+// all examines the journal and every session there is a trace of: a log, lines in the
+// journal, lines in aside/. The journal goes first, because the logs are compared with it:
+// what was applied when it was read must be in a log that is read later.
 func (v *verifier) all(ctx context.Context) error {
-	if err := v.examineJournal(); err != nil {
+	if err := v.examineJournal(ctx); err != nil {
 		return err
 	}
-	entries, err := v.s.fs.ReadDir(sessionsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	entries, err := v.s.fs.ReadDir(sessionlog.Dir)
+	// Corrupt is not empty: without its logs the store is damaged, and a directory that
+	// is not there must not look like a store without sessions (failure 42).
+	if v.s.sessionsGone() {
+		f := hansard.Finding{Level: hansard.LevelDamage, File: sessionlog.Dir, Message: errSessionsGone.Error() + "; " + errSessionsGone.Hint()}
+		if err := v.say(f); err != nil {
+			return err
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return v.s.explain(err)
+	}
+	behind, err := v.s.reader.unapplied()
+	if err != nil {
 		return err
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
@@ -62,10 +102,12 @@ func (v *verifier) all(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		name, ok := strings.CutSuffix(e.Name, logSuffix)
-		id, valid := decodeName(name)
+		name, ok := strings.CutSuffix(e.Name, sessionlog.Suffix)
+		id, valid := sessionlog.DecodeName(name)
+		// N1. Said, because a log that was renamed by hand is a session that nobody
+		// finds; a note, because it may as well be an editor's backup.
 		if !ok || !valid {
-			f := hansard.Finding{Level: hansard.LevelNote, File: sessionsDir + "/" + e.Name,
+			f := hansard.Finding{Level: hansard.LevelNote, File: sessionlog.Dir + "/" + e.Name,
 				Message: "not a session: no session has this file name; it is left alone"}
 			if err := v.say(f); err != nil {
 				return err
@@ -73,17 +115,35 @@ func (v *verifier) all(ctx context.Context) error {
 			continue
 		}
 		seen[name] = true
-		if err := v.session(id, false); err != nil {
+		if err := v.session(ctx, id, false); err != nil {
 			return err
 		}
 	}
-	// Sessions of which there is only what was set aside.
+	// Sessions that get their log when recovery is over.
+	for _, name := range behind.onlyInJournal(func(name string) bool { return seen[name] }) {
+		if id, ok := sessionlog.DecodeName(name); ok {
+			seen[name] = true
+			if err := v.session(ctx, id, false); err != nil {
+				return err
+			}
+		}
+	}
+	// Sessions whose log was removed since the journal's start.
+	for name := range v.journal {
+		if id, ok := sessionlog.DecodeName(name); ok && !seen[name] {
+			seen[name] = true
+			if err := v.session(ctx, id, false); err != nil {
+				return err
+			}
+		}
+	}
+	// Sessions whose log is gone, or could never be written: only aside/ has them.
 	asides, _ := v.s.fs.ReadDir(asideDir)
 	for _, e := range asides {
 		name := e.Name[:max(0, strings.LastIndexByte(e.Name, '.'))]
-		if id, ok := decodeName(name); ok && !seen[name] {
+		if id, ok := sessionlog.DecodeName(name); ok && !seen[name] {
 			seen[name] = true
-			if err := v.session(id, false); err != nil {
+			if err := v.session(ctx, id, false); err != nil {
 				return err
 			}
 		}
@@ -91,60 +151,67 @@ func (v *verifier) all(ctx context.Context) error {
 	return nil
 }
 
-// session examines one log, line by line.
-func (v *verifier) session(id hansard.SessionID, named bool) error {
+// session examines one session and says what it found. named: the caller asked for this
+// one, so that it is not there is ErrNotFound; else it was removed since the directory was
+// read, which is no finding. A log that can't be read is a finding of its own level,
+// "unread": it may be sound (failure 14).
+func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool) error {
 	if err := hansard.CheckID(id); err != nil {
 		return err
 	}
-	name := encodeName(id)
-	path := logPath(name)
+	name := sessionlog.EncodeName(id)
+	path := sessionlog.Path(name)
 	finding := hansard.Finding{Session: id, File: path}
-	f, err := v.s.fs.Open(path, vfs.ReadOnly)
-	if errors.Is(err, fs.ErrNotExist) && len(v.s.asides(name)) == 0 {
+	f, behind, err := v.s.reader.openToRead(name)
+	aside, asideErr := v.s.asides.asides(name)
+	if asideErr != nil {
+		return v.s.explain(asideErr)
+	}
+	if errors.Is(err, fs.ErrNotExist) && behind == nil && len(aside) == 0 && len(v.journal[name]) == 0 {
 		if named {
 			return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
 		}
 		return nil
 	}
-	if err != nil {
+	// Something else in its place, or no log but lines that were set aside or a journal
+	// that may have had some: the session is damaged, not missing.
+	if errors.Is(err, vfs.ErrNotRegular) || errors.Is(err, fs.ErrNotExist) {
 		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be opened: "+err.Error()
+		if d, err := v.s.asides.asideDamage(name, id); err == nil && d != nil {
+			finding.Message = d.Reason
+		}
 		return v.say(finding)
+	}
+	// Out of file descriptors, cancelled, closed: every log that follows would be called
+	// unreadable, so this ends the call.
+	if v.s.isOver(ctx, err) {
+		return err
+	}
+	if err != nil {
+		return v.unread(finding, err)
 	}
 	defer f.Close()
-	size, err := f.Size() // of now: others may write faster than we read
-	var d *hansard.DamagedError
-	var c chain
-	if err == nil {
-		d, c, err = v.log(f, id, decodeLine, size)
+	c, d, err := v.examine(bounded(ctx, f), name, id)
+	if v.s.isOver(ctx, err) {
+		return err
 	}
 	if err != nil {
-		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be read: "+err.Error()
-		return v.say(finding)
+		return v.unread(finding, err)
 	}
-	if inode, err := f.Inode(); d != nil && err == nil {
-		v.s.foundDamage(name, inode, d)
+	if d == nil && behind != nil {
+		// Its lines are sound, but the journal may have had more: the same damage that
+		// Read reports.
+		l := openedLog{}
+		l.mayLack(id, behind)
+		d = l.damage
+		d.SafeSeq = c.Safe
 	}
-	if d == nil {
-		d = v.behindJournal(f, name, &c)
-	}
-	if d == nil {
-		// Its bytes are sound: this is for the report, and no reason to refuse
-		// writes.
-		if d, _, err = v.log(f, id, fenced(), size); err != nil {
-			return err
-		}
-	}
-	if d == nil {
-		if d = v.s.asideDamage(name, id); d != nil {
-			d.SafeSeq = c.safe
-		}
-	}
-	finding.Events = c.safe
+	finding.Events = c.Safe
 	switch {
 	case d != nil:
 		finding.Level, finding.Message = hansard.LevelDamage, d.Reason
 		finding.Offset, finding.Line, finding.Events = d.Offset, d.Line, d.SafeSeq
-	case c.deleted:
+	case c.Deleted:
 		finding.Level, finding.Message = hansard.LevelOK, "deleted"
 	default:
 		finding.Level, finding.Message = hansard.LevelOK, "sound"
@@ -152,91 +219,165 @@ func (v *verifier) session(id hansard.SessionID, named bool) error {
 	if err := v.say(finding); err != nil {
 		return err
 	}
-	if d != nil || c.deleted {
+	// Behind damage, or a tombstone, an unfinished end says nothing new.
+	if d != nil || c.Deleted {
 		return nil
 	}
-	return v.unfinishedTail(f, &c, finding)
+	return v.unfinishedTail(bounded(ctx, f), &c, finding)
 }
 
-// fenced decodes lines and proves that none was written under a grant that was
-// not the current one, nor past an exclusive turn.
-func fenced() func([]byte) (*line, error) {
-	var grants hansard.Grants
-	return func(b []byte) (*line, error) {
-		l, err := decodeLine(b)
+// unread says that a file could not be examined, and what helps.
+func (v *verifier) unread(f hansard.Finding, err error) error {
+	err = v.s.explain(err)
+	f.Level, f.Message = hansard.LevelUnread, err.Error()
+	if hint := hansard.Hint(err); hint != "" {
+		f.Message += "; " + hint
+	}
+	return v.say(f)
+}
+
+// examine finds what is wrong with a log, and how far it is sound. It asks in the order of
+// what explains most: damaged lines; lines set aside, with the reason in their file; lines
+// that the journal knows were written and are gone; grants. An error means that the log
+// could not be read.
+func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
+	// A fixed end: others may write faster than we read.
+	size, err := f.Size()
+	if err == nil {
+		d, c, err = v.log(f, id, sessionlog.Decode, size)
+	}
+	// Remembered for writers and List: of a long log they check only the end.
+	if inode, noInode := f.Inode(); d != nil && noInode == nil {
+		v.s.checks.foundDamage(name, inode, d)
+	}
+	if err == nil && (d == nil || size == 0 || !c.Started) {
+		// Before the journal, which may have the same lines, but not the reason.
+		a, asideErr := v.s.asides.asideDamage(name, id)
+		if asideErr != nil {
+			return c, nil, asideErr
+		}
+		if a != nil && !c.Deleted {
+			d, a.SafeSeq = a, c.Safe
+		}
+	}
+	if d == nil && err == nil {
+		d, err = v.behindJournal(f, name, &c)
+	}
+	if d == nil && err == nil {
+		// The bytes are sound. What this finds goes into the report but is not noted as
+		// damage: refusing writes would not help, and a repair could not change it.
+		d, _, err = v.log(f, id, fenced(), size)
+	}
+	return c, d, err
+}
+
+// fenced returns a decoder that follows the turn from line to line and fails at one that
+// was written under a grant that was not the current one, or past an exclusive turn (T1 to
+// T4). So the log alone proves that no stale holder ever wrote (invariant 13).
+func fenced() func([]byte) (*sessionlog.Line, error) {
+	var grants engine.Grants
+	return func(b []byte) (*sessionlog.Line, error) {
+		l, err := sessionlog.Decode(b)
 		if err != nil || l.Seq == 0 {
 			return l, err
 		}
-		e := l.event()
+		e := l.Event()
 		return l, grants.Next(&e)
 	}
 }
 
-// log checks every line of a log, decoded in full, up to the batch that reaches size.
-func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*line, error), size int64) (*hansard.DamagedError, chain, error) {
-	_, err := readHeader(f, id)
+// log checks every line of a log up to the batch that reaches size, with the decoder it is
+// given. Unlike checkOnce it decodes the data, too, and does so for logs of any length.
+func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*sessionlog.Line, error), size int64) (*hansard.DamagedError, sessionlog.Chain, error) {
+	_, err := sessionlog.ReadHeader(f, id)
 	var damaged *hansard.DamagedError
 	switch {
 	case errors.As(err, &damaged):
-		return damaged, chain{}, nil
+		return damaged, sessionlog.Chain{}, nil
 	case errors.Is(err, hansard.ErrVersion):
-		return damagedAt(id, 0, "%v", err), chain{}, nil
-	case err == errEmptyLog:
-		if v.s.emptied(f, id) != io.EOF {
-			return damagedAt(id, 0, "the log is empty"), chain{}, nil
+		return sessionlog.DamagedAt(id, 0, "%v", err), sessionlog.Chain{}, nil
+	case err == sessionlog.ErrEmptyLog:
+		// Being made, or emptied by somebody: only the second is damage.
+		if v.s.reader.emptied(f, id) != io.EOF {
+			return sessionlog.DamagedAt(id, 0, "the log is empty"), sessionlog.Chain{}, nil
 		}
 	case err != nil && err != io.EOF:
-		return nil, chain{}, err
+		return nil, sessionlog.Chain{}, err
 	}
-	c, d, err := checkUpTo(f, id, decode, size)
+	c, d, err := sessionlog.CheckUpTo(f, id, decode, size)
 	return d, c, err
 }
 
-// unfinishedTail notes an unfinished end, which the next append sets aside.
-func (v *verifier) unfinishedTail(f vfs.File, c *chain, finding hansard.Finding) error {
+// unfinishedTail notes bytes behind the last whole batch. They are no damage: a batch that
+// is being written looks like that, and so does a copy of a log that was being written. If
+// no entry of the ring completes them, the next append cuts them off (W2).
+func (v *verifier) unfinishedTail(f vfs.File, c *sessionlog.Chain, finding hansard.Finding) error {
 	size, err := f.Size()
 	if err != nil {
 		return err
 	}
 	end := int64(0)
-	if tail, err := readTail(f, size); err == nil {
-		end = tail.end
+	var damaged *hansard.DamagedError
+	switch tail, err := sessionlog.ReadTail(f, size); {
+	case err == nil:
+		end = tail.End
+	case !errors.As(err, &damaged): // damaged: no batch is whole
+		return err
 	}
 	if end == size {
 		return nil
 	}
-	finding.Level, finding.Offset, finding.Line = hansard.LevelNote, end, c.lines+1
+	finding.Level, finding.Offset, finding.Line = hansard.LevelNote, end, c.Lines+1
 	finding.Message = fmt.Sprintf("the last %d bytes are an unfinished batch: being written, or cut off by a copy; "+
 		"the next append sets them aside in %s", size-end, evidenceDir)
 	return v.say(finding)
 }
 
-// behindJournal compares a log with what the journal says was written to it.
-func (v *verifier) behindJournal(f vfs.File, name string, c *chain) *hansard.DamagedError {
+// behindJournal compares a log with the entries that the journal says were applied to it.
+// A log that was cut at the end of a batch, or replaced by an older copy, is sound by
+// itself; only this shows that acknowledged events are missing.
+func (v *verifier) behindJournal(f vfs.File, name string, c *sessionlog.Chain) (*hansard.DamagedError, error) {
 	for _, e := range v.journal[name] {
-		b := make([]byte, len(e.bytes))
-		if _, err := f.ReadAt(b, e.off); err != nil || string(b) != string(e.bytes) {
-			d := damagedAt(c.id, e.off, "the log does not have what was written to it up to seq %d", e.last)
-			d.SafeSeq = c.safe
-			return d
+		b := make([]byte, len(e.Lines))
+		_, err := f.ReadAt(b, e.Offset)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		// io.EOF here is a log that is too short: damage, not an error.
+		if err != nil || string(b) != string(e.Lines) {
+			d := sessionlog.DamagedAt(c.ID, e.Offset, "the log does not have what was written to it up to seq %d", e.LastSeq)
+			d.SafeSeq = c.Safe
+			return d, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// examineJournal checks the ring. Others may be writing: a ring that changed
-// while we looked is looked at again.
-func (v *verifier) examineJournal() error {
-	finding := hansard.Finding{Level: hansard.LevelOK, File: journalName}
+// examineJournal checks the ring and says what it found. Others may be writing to it: slots
+// and entries are not read at one moment, and a ring that wrapped in between looks damaged.
+// Only what is wrong five times in a row is reported.
+func (v *verifier) examineJournal(ctx context.Context) error {
+	finding := hansard.Finding{Level: hansard.LevelOK, File: journal.Name}
 	for try := 0; ; try++ {
-		err := v.readJournal()
+		err := v.readJournal(ctx)
+		if v.s.isOver(ctx, err) {
+			return err
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			finding.Level, finding.Message = hansard.LevelNote, "there is no journal; the next write makes one"
 			return v.say(finding)
 		}
 		if err == nil {
 			finding.Message = "sound"
+			// Sound, but with work left: say so, or the events that a session is said to
+			// have would not be found in its file.
+			if b, err := v.s.reader.unapplied(); err == nil && b != nil {
+				finding.Message = fmt.Sprintf("sound; recovery is not over: %d sessions are examined together with what it holds for them", len(b.entries))
+			}
 			return v.say(finding)
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return v.unread(finding, err) // looking again would not help
 		}
 		if try == 4 {
 			finding.Level, finding.Message = hansard.LevelDamage, err.Error()
@@ -248,37 +389,54 @@ func (v *verifier) examineJournal() error {
 	}
 }
 
-func (v *verifier) readJournal() error {
+// readJournal checks the ring once and collects what it says was applied into v.journal.
+// Nil: it is sound. A *journal.DamagedError may also come from a ring that changed while it
+// was read.
+func (v *verifier) readJournal(ctx context.Context) error {
+	return v.scanJournal(ctx, func(r *journal.Ring, end, start uint64) error { return r.LostBehind(end, start) })
+}
+
+// readEntries is readJournal without the look behind the end, which reads all of the
+// ring: enough to know what the logs should have.
+func (v *verifier) readEntries(ctx context.Context) error {
+	return v.scanJournal(ctx, func(*journal.Ring, uint64, uint64) error { return nil })
+}
+
+// scanJournal reads the valid entries of the ring; behind looks at what follows them.
+func (v *verifier) scanJournal(ctx context.Context, behind func(r *journal.Ring, end, start uint64) error) error {
 	r, slots, best, err := v.s.openRing(vfs.ReadOnly)
 	if err != nil {
 		return err
 	}
-	defer r.f.Close()
+	defer r.File.Close()
+	r.File = bounded(ctx, r.File)
 	sl := slots[best]
-	var w wRecord
-	live := false
-	if f, err := v.s.fs.Open(controlName, vfs.ReadOnly); err == nil {
-		w, _, live = (&control{f: f}).read()
-		live = live && w.epoch == r.epoch
-		_ = f.Close()
-	}
+	w, live := peers.LookAtControl(v.s.fs)
+	// Without a living process the control file is left over from before: a power cut may
+	// have kept the record and lost the entries that it speaks of (ControlNotTrusted).
+	live = live && w.Epoch == r.Epoch && v.s.reader.someoneJoined()
+	// A checkpoint under way may have written a slot that is not durable yet: from there
+	// on less would be checked.
 	if live {
-		sl = slots[durableSlot(slots, best, &w)]
+		sl = slots[journal.DurableSlot(slots, best, w.Start, w.Epoch)]
 	}
-	entries, end, _, err := r.scan(sl.start, sl.startChain, 0)
+	entries, end, _, err := r.Scan(sl.Start, sl.StartChain, 0)
 	if err != nil {
 		return err
 	}
-	if live && end < w.written {
-		return &errJournalDamaged{fmt.Sprintf("its entries end at position %d, %d was written", end, w.written)}
+	// Control was read before the ring, so the ring must have at least what it says.
+	if live && end < w.Written {
+		return &journal.DamagedError{Reason: fmt.Sprintf("its entries end at position %d, %d was written", end, w.Written)}
 	}
-	if err := r.lostBehind(end, sl.start); err != nil {
+	if err := behind(r, end, sl.Start); err != nil {
 		return err
 	}
-	v.journal = map[string][]*entry{}
+	// Entries past applied may not be in their logs yet; without a living process nobody
+	// says which are, and recovery compares all of them anyway.
+	v.journal = map[string][]*journal.Entry{}
 	for _, e := range entries {
-		if live && e.end() <= w.applied {
-			v.journal[e.name] = append(v.journal[e.name], e)
+		if live && e.End() <= w.Applied {
+			v.journal[e.Name] = append(v.journal[e.Name], e)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -44,7 +45,7 @@ func TestVerifyGrowing(t *testing.T) {
 			}
 			grown := 0
 			d.OnOp(func(op vfs.Op) {
-				if op.Proc == "reader" && op.Kind == vfs.OpRead && op.Name == logPath("s") && grown < enough {
+				if op.Proc == "reader" && op.Kind == vfs.OpRead && op.Name == sessionlog.Path("s") && grown < enough {
 					grown++
 					say(t, w, "s", nil, "meanwhile")
 				}

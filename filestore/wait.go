@@ -9,32 +9,49 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// A wait is a look at the log, repeated when something may have happened: this
-// process applied an entry, the kernel tells of a write to the file, or a while
-// has passed. Only the look counts; the rest are hints, any of which may be lost.
+// A wait is a look at the log, repeated when something may have happened:
+//
+//	wake      this process applied an entry, or mended or repaired the log
+//	inotify   another process wrote to the file
+//	poll      20 ms … 1 s have passed
+//
+// Only the look counts. The others are hints, and each of them gets lost: inotify goes
+// silent when a file is replaced, has a limit on watches, and is not there on every
+// system. The poll is what guarantees that a follower never hangs.
+//
+// No event is carried by a wake-up, so a follower that is slow, or was not waiting at the
+// moment, misses nothing: it reads from the log what is past the seq it has (failures 47
+// to 49).
 
+// How long a wait sleeps without a hint: doubled from the first to the second.
 const (
 	pollMin = 20 * time.Millisecond
 	pollMax = time.Second
 )
 
-// waiters wake the waits of this process, by file name.
+// waiters wake the waits of this process, by file name. It is used by Wait and by Acquire
+// (courtesy.go).
 type waiters struct {
-	mu    sync.Mutex
-	m     map[string]*waitPoint
-	watch *fsnotify.Watcher // nil: not started, or not to be had
-	tried bool
+	process *process
+
+	mu    sync.Mutex            // guards all below; taken last, also under write.lock
+	m     map[string]*waitPoint // the names somebody waits for
+	watch *fsnotify.Watcher     // nil: not started, or not to be had
+	tried bool                  // to start it
 }
 
+// waitPoint is where all waits for one log meet.
 type waitPoint struct {
-	woken chan struct{} // closed by the next wake
-	refs  int
+	woken chan struct{} // closed, and replaced, by each wake; guarded by waiters.mu
+	refs  int           // how many wait; guarded by waiters.mu
 }
 
-// join begins a wait; the point's channel is renewed by each wake.
-func (w *waiters) join(s *Store, name string) *waitPoint {
+// join begins a wait. The caller has to look at the log after it and before it sleeps:
+// what happened before join wakes nobody. It ends the wait with leave.
+func (w *waiters) join(name string) *waitPoint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.m == nil {
@@ -44,13 +61,15 @@ func (w *waiters) join(s *Store, name string) *waitPoint {
 	if p == nil {
 		p = &waitPoint{woken: make(chan struct{})}
 		w.m[name] = p
-		w.watchFile(s, name)
+		w.watchFile(name)
 	}
 	p.refs++
 	return p
 }
 
-func (w *waiters) leave(s *Store, name string, p *waitPoint) {
+// leave ends a wait that join began. The last one to leave removes the kernel's watch:
+// there are few of them, and sessions are many.
+func (w *waiters) leave(name string, p *waitPoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.refs--; p.refs > 0 {
@@ -58,17 +77,20 @@ func (w *waiters) leave(s *Store, name string, p *waitPoint) {
 	}
 	delete(w.m, name)
 	if w.watch != nil {
-		_ = w.watch.Remove(s.hostPath(name)) // it may be gone already
+		_ = w.watch.Remove(w.process.hostPath(name)) // it may be gone already
 	}
 }
 
-// channel is closed by the first wake from now on.
+// channel is closed by the first wake from now on. Get it before the look at the log: a
+// wake between the look and the sleep then still ends the sleep.
 func (w *waiters) channel(p *waitPoint) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return p.woken
 }
 
+// wake ends the sleep of all waits for a log. It never blocks, so that it may be called
+// under write.lock: no follower holds up a writer (failure 49).
 func (w *waiters) wake(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,6 +100,7 @@ func (w *waiters) wake(name string) {
 	}
 }
 
+// wakeAll ends every sleep, for Close.
 func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,53 +110,62 @@ func (w *waiters) wakeAll() {
 	}
 }
 
-// watchFile asks the kernel to tell of writes by other processes. A watch goes
-// silent when the file is replaced; the polls go on.
-func (w *waiters) watchFile(s *Store, name string) {
-	if s.dir == nil {
+// watchFile asks the kernel to report writes by other processes. The caller holds w.mu. A
+// failure is not reported: the polls go on. The watch is on the file, not on sessions/,
+// where every write to every session would wake this process.
+func (w *waiters) watchFile(name string) {
+	// A simulated disk; or closed: Close has woken everybody, under our mutex, and waits
+	// for the workers. One that starts now would be added while it is waited for.
+	if w.process.dir == nil || w.process.closed.Load() {
 		return
 	}
 	if !w.tried {
 		w.tried = true
 		if watch, err := fsnotify.NewWatcher(); err == nil {
+			// The goroutine lives until Close, which waits for it.
 			w.watch = watch
-			s.workers.Add(1)
-			go s.forwardWrites(watch)
+			w.process.workers.Add(1)
+			go w.forwardWrites(watch)
 		}
 	}
 	if w.watch != nil {
-		_ = w.watch.Add(s.hostPath(name)) // out of watches: polls
+		_ = w.watch.Add(w.process.hostPath(name)) // out of watches: polls
 	}
 }
 
-func (s *Store) forwardWrites(watch *fsnotify.Watcher) {
-	defer s.workers.Done()
+// forwardWrites turns the kernel's events into wakes until the store is closed. Any kind
+// of event wakes: a wake too many costs one look, one too few a poll interval.
+func (w *waiters) forwardWrites(watch *fsnotify.Watcher) {
+	defer w.process.workers.Done()
 	defer watch.Close()
 	for {
 		select {
-		case <-s.closing:
+		case <-w.process.closing:
 			return
 		case e, ok := <-watch.Events:
 			if !ok {
 				return
 			}
 			base := filepath.Base(e.Name)
-			s.waiters.wake(base[:max(0, len(base)-len(logSuffix))])
+			w.wake(base[:max(0, len(base)-len(sessionlog.Suffix))])
 		case <-watch.Errors: // lost events: polls
 		}
 	}
 }
 
-func (s *Store) hostPath(name string) string {
-	return filepath.Join(s.path, filepath.FromSlash(logPath(name)))
+// hostPath is the path of a log for the operating system, as inotify wants it.
+func (p *process) hostPath(name string) string {
+	return filepath.Join(p.path, filepath.FromSlash(sessionlog.Path(name)))
 }
 
-// Wait returns nil when the session has an event past after.
+// Wait returns nil when the session has an event past after that Read gives. Otherwise it
+// returns when ctx ends, the store is closed, or the session is deleted, damaged or not
+// there. It takes no lock, and it does not see half a batch.
 func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
 	if err := s.readable(ctx, id); err != nil {
 		return err
 	}
-	name := encodeName(id)
+	name := sessionlog.EncodeName(id)
 	poll := pollMin
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
@@ -143,30 +175,33 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 		if p != nil {
 			woken = s.waiters.channel(p) // before the look, or a wake between is lost
 		}
-		last, err := s.lastSeq(ctx, id)
+		last, err := s.reader.lastSeq(ctx, id)
 		if err != nil || last > after {
 			return err
 		}
 		if p == nil {
-			// The first look found nothing; from now on somebody wakes us.
-			p = s.waiters.join(s, name)
-			defer s.waiters.leave(s, name, p)
+			// Nothing on the first look, which most often is enough. Join, and look again:
+			// what was written before we joined wakes nobody.
+			p = s.waiters.join(name)
+			defer s.waiters.leave(name, p)
 			continue
 		}
 		timer.Reset(poll)
 		select {
-		case <-ctx.Done():
+		case <-ctx.Done(): // the next look returns the error
 		case <-s.closing:
 		case <-woken:
 		case <-timer.C:
+			// Seconds of silence cost little this way; hints make up for the delay.
 			poll = min(2*poll, pollMax)
 		}
 	}
 }
 
-// lastSeq is the seq up to which Read gives events.
-func (s *Store) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Seq, error) {
-	l, err := s.openLogForRead(ctx, id)
+// lastSeq is the seq up to which Read gives events; damage is an error, because a damaged
+// session gets no more of them. It costs the same for every length of the log.
+func (rd *reader) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Seq, error) {
+	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -174,5 +209,5 @@ func (s *Store) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Seq,
 	if l.damage != nil {
 		return 0, l.damage
 	}
-	return l.tail.last.Seq, nil
+	return l.tail.Last.Seq, nil
 }

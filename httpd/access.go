@@ -3,10 +3,11 @@ package httpd
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"hansard/internal/wire"
 )
@@ -56,16 +57,30 @@ func ParseRights(names string) (Right, error) {
 	return out, nil
 }
 
-// Access tells whose token something is.
+// Pass is what a token allows.
+type Pass struct {
+	// Name tells people, and the log, whose token it is.
+	Name   string
+	Rights Right
+	Scope  Scope
+	// Expires is when it is no longer known; zero is never.
+	Expires time.Time
+	// Rate is how many requests, or messages on a WebSocket, it may make in a
+	// second; 0 is as many as it likes.
+	Rate float64
+}
+
+// Access tells what tokens allow.
 type Access interface {
-	// Who gives the name and the rights of a token, and false for one that
-	// is not known. It takes as long for a wrong token as for a right one.
-	Who(token string) (name string, rights Right, ok bool)
+	// Who gives what a token allows, and false for one that is not known, or no
+	// longer. It is asked again, every now and then, about the tokens in use. It
+	// takes as long for a wrong token as for a right one.
+	Who(token string) (Pass, bool)
 }
 
 type nobody struct{}
 
-func (nobody) Who(string) (string, Right, bool) { return "", 0, false }
+func (nobody) Who(string) (Pass, bool) { return Pass{}, false }
 
 // hashed is a token as it is kept: who finds it can't use it. The tokens that
 // are made here have 256 random bits, so a plain hash is enough.
@@ -74,34 +89,18 @@ type hashed [sha256.Size]byte
 func hashToken(token string) hashed { return sha256.Sum256([]byte(token)) }
 
 // Single is the Access of one token that may do everything.
-func Single(token string) Access { return single{hashToken(token)} }
-
-type single struct{ hash hashed }
-
-func (s single) Who(token string) (string, Right, bool) {
-	hash := hashToken(token)
-	return "given", Admin, subtle.ConstantTimeCompare(hash[:], s.hash[:]) == 1
+func Single(token string) Access {
+	t := &Tokens{}
+	t.Accept("given", token, Admin)
+	return t
 }
 
-// Either is the Access of several: the first that knows a token tells.
-func Either(list ...Access) Access { return either(list) }
-
-type either []Access
-
-func (e either) Who(token string) (name string, rights Right, ok bool) {
-	for _, a := range e {
-		if n, r, known := a.Who(token); known && !ok {
-			name, rights, ok = n, r, true
-		}
-	}
-	return name, rights, ok
-}
-
-// caller is who asks.
+// caller is who asks: what the token allowed when it was looked at, for this request.
 type caller struct {
-	name   string
-	rights Right
-	token  string
+	Pass
+	user    *user
+	account *account
+	outside *atomic.Bool // set when it asks for what is out of its scope
 }
 
 type callerKey struct{}
@@ -111,17 +110,22 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// authenticate finds out who asks.
+// authenticate finds out who asks. The user has entered, and must leave.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	token, problem := bearer(r)
+	if problem == noToken {
+		cookie, err := loginOf(r)
+		if err != nil {
+			return caller{}, err
+		}
+		if cookie != "" {
+			token, problem = cookie, ""
+		}
+	}
 	if problem != "" {
 		return caller{}, unauthorized(problem)
 	}
-	name, rights, ok := s.opt.Access.Who(token)
-	if !ok {
-		return caller{}, unauthorized("the token is not one of this server's")
-	}
-	return caller{name, rights, token}, nil
+	return s.live.enter(token)
 }
 
 func unauthorized(detail string) error {
@@ -131,6 +135,8 @@ func unauthorized(detail string) error {
 // tokenProtocol is how a browser gives its token when it opens a WebSocket: it
 // can't set headers there.
 const tokenProtocol = "hansard.token."
+
+const noToken = "there is no token"
 
 // bearer is the token of a request.
 func bearer(r *http.Request) (token, problem string) {
@@ -152,7 +158,7 @@ func bearer(r *http.Request) (token, problem string) {
 			}
 		}
 	}
-	return "", "there is no token"
+	return "", noToken
 }
 
 func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }

@@ -45,7 +45,7 @@ const oneEvent = `{"events":[{"data":"x"}]}`
 var apiRoutes = []struct {
 	method, path, body string
 	right              string
-	ok                 int // the status for who may, in this order of calls
+	ok                 int // the status for a token that may, in this order of calls
 }{
 	{"GET", "/v1/sessions", "", "read", 200},
 	{"POST", "/v1/sessions", `{}`, "append", 201},
@@ -58,6 +58,8 @@ var apiRoutes = []struct {
 	{"PUT", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},
 	{"DELETE", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},
 	{"DELETE", "/v1/sessions/gone", "", "admin", 404},
+	{"GET", "/v1/sessions/s/find?q=x", "", "read", 200},
+	{"GET", "/v1/whoami", "", "any", 200},
 	{"GET", "/v1/origins", "", "read", 200},
 	{"GET", "/v1/sessions/s/keys", "", "read", 200},
 	{"POST", "/v1/sessions/imported/import", `{"created":"2026-01-02T03:04:05Z"}`, "admin", 204},
@@ -65,6 +67,10 @@ var apiRoutes = []struct {
 	{"GET", "/v1/verify", "", "admin", 200},
 	{"POST", "/v1/sessions/s/repair", "", "admin", 200},
 	{"POST", "/v1/journal/repair", "", "admin", 200},
+	{"GET", "/v1/store", "", "any", 200},
+	{"DELETE", "/v1/login", "", "any", 204},
+	{"GET", "/v1/tokens", "", "admin", 200},
+	{"DELETE", "/v1/tokens/nobody", "", "admin", 404},
 	{"GET", "/readyz", "", "any", 200},
 	{"GET", "/metrics", "", "read", 200},
 	{"GET", "/v1/ws", "", "any", 400},
@@ -89,6 +95,8 @@ func accessCases() []accessCase {
 				problem = "fenced"
 			case status == 404 && r.path == "/v1/nothing":
 				problem = "no-such-route"
+			case status == 404 && strings.HasPrefix(r.path, "/v1/tokens/"):
+				problem = "no-such-token"
 			case status == 404:
 				problem = "not-found"
 			case status == 400:
@@ -221,7 +229,7 @@ func accessCases() []accessCase {
 	}
 	add("query of the turn", "GET", "/v1/sessions/s/turn?wait_ms=1", "", 422, "invalid")
 	for body, want := range map[string]int{"": 400, `[]`: 400, `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1]}`: 400, `{}`: 422, `{"created":"yesterday"}`: 422, `{"created":"2026-01-02T03:04:05Z","id":"s"}`: 422,
-		`{"created":"2026-01-02T03:04:05Z","keys":{}}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"k","first":1,"last":1}]}`: 422,
+		`{"created":"2026-01-02T03:04:05Z","keys":{}}`: 400, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"k","first":1,"last":1}]}`: 422,
 		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"kind":"k","data":1}]}`: 422, `{"created":"2026-01-02T03:04:05Z","keys":[{"key":"` + strings.Repeat("k", 257) + `"}]}`: 413,
 		`{"created":"2026-01-02T03:04:05Z","events":[{"seq":2,"time":"2026-01-02T03:04:05Z","kind":"k","data":1}]}`: 412, `{"created":"2026-01-02T03:04:06Z"}`: 409} {
 		add("import "+body, "POST", "/v1/sessions/imported/import", body, want, map[int]string{400: "malformed", 422: "invalid", 413: "too-large", 412: "conflict", 409: "exists"}[want])
@@ -368,7 +376,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for _, r := range apiRoutes {
 		got := v.ask(r.method, r.path, r.body)
-		if (r.right == "append" || r.right == "admin") && r.method != "GET" {
+		if (r.right == "append" || r.right == "admin") && r.method != "GET" && !strings.HasPrefix(r.path, "/v1/tokens") {
 			if got.status != 403 || got.problem() != "read-only" || !strings.Contains(got.body, "--read-only") {
 				t.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.problem())
 			}

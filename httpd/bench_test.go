@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,8 @@ import (
 
 	"hansard"
 	"hansard/filestore"
+	"hansard/httpd"
+	"hansard/memstore"
 )
 
 // serveFiles serves a store of files with one session.
@@ -269,4 +272,77 @@ func beCrowd() {
 		}
 		fmt.Println("caught up")
 	}
+}
+
+// piped is a listener whose connections are in memory: ten thousand of them take no
+// descriptors, of which there may be too few.
+type piped struct {
+	conns chan net.Conn
+	done  chan struct{}
+	close func()
+}
+
+func newPiped() *piped {
+	p := &piped{conns: make(chan net.Conn), done: make(chan struct{})}
+	p.close = sync.OnceFunc(func() { close(p.done) })
+	return p
+}
+
+func (p *piped) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *piped) Close() error   { p.close(); return nil }
+func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+// BenchmarkIdleConnections: what the server holds for each of ten thousand connections
+// on which nothing happens: between two requests, a stream, a WebSocket.
+func BenchmarkIdleConnections(b *testing.B) {
+	const connections = 10_000
+	for _, way := range []struct{ name, path, headers string }{
+		{"keepalive", "/v1/sessions/s", ""},
+		{"stream", "/v1/sessions/s/events/stream?after=1", ""},
+		{"websocket", "/v1/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			l := newPiped()
+			v := crowded(b, memstore.New(), unhurried, httpd.Tight{Conns: 3 * connections, Requests: 2 * connections, Sockets: 2 * connections}, l)
+			if _, err := v.store.Append(b.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{{Data: kibibyte}}}); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				before := heapAndStacks()
+				held := make([]net.Conn, connections)
+				for i := range held {
+					here, there := net.Pipe()
+					l.conns <- there
+					held[i] = here
+					fmt.Fprintf(here, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", way.path, v.tokens["greedy"], way.headers)
+					if _, err := io.ReadFull(here, make([]byte, len("HTTP/1.1 200"))); err != nil {
+						b.Fatal(err)
+					}
+					go io.Copy(io.Discard, here)
+				}
+				b.ReportMetric(float64(heapAndStacks()-before)/connections/1024, "KiB/connection")
+				for _, c := range held {
+					c.Close()
+				}
+				eventually(b, "they are gone", func() bool { all, _ := v.server.Connections(); return all == 0 })
+			}
+		})
+	}
+}
+
+// heapAndStacks is what is in use after a collection.
+func heapAndStacks() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
 }

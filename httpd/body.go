@@ -2,7 +2,8 @@ package httpd
 
 import (
 	"bytes"
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"hansard"
@@ -25,7 +25,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	if media := r.Header.Get("Content-Type"); media != "" {
 		kind, _, err := mime.ParseMediaType(media)
 		if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-			return nil, nil, wire.NewProblem("wrong-media-type", "the body is said to be something else than JSON", "send Content-Type: application/json")
+			return nil, nil, wire.NewProblem("wrong-media-type", "the Content-Type is not JSON", "send Content-Type: application/json")
 		}
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
@@ -34,36 +34,31 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge(limit)
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = limit // unknown: it may be as large as that
-	}
-	release, err := s.bodies.take(r.Context(), size)
-	if err != nil {
-		return nil, nil, err
-	}
+	room := s.memory.load(callerOf(r.Context()).Name)
 	defer func() {
 		if err != nil {
-			release()
+			room.free()
 		}
 	}()
-	var buf bytes.Buffer
-	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	body, err = room.read(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
 	var over *http.MaxBytesError
+	var full *wire.Problem
+	if p := ended(r.Context()); p != nil {
+		return nil, nil, p // it may have arrived, but it is not to be acted on
+	}
 	switch {
+	case errors.As(err, &full):
+		return nil, nil, err
 	case errors.As(err, &over):
 		return nil, nil, tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, nil, wire.NewProblem("timeout", fmt.Sprintf("the body did not arrive within %v", s.timing.body), "send it again")
 	case err != nil:
-		return nil, nil, wire.NewProblem("malformed", "the body is not as long as it was said to be", "send it again")
+		return nil, nil, wire.NewProblem("malformed", "the body ended before it was complete", "send it again")
 	}
 	// The deadline of the body must not end a request that waits for something.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return buf.Bytes(), release, nil
+	return body, room.free, nil
 }
 
 func tooLarge(limit int64) error {
@@ -113,71 +108,6 @@ func decodeJSON(body []byte, into any) error {
 
 func noSuchMember(name string) error {
 	return &hansard.InvalidError{Field: name, Reason: "there is no such member"}
-}
-
-// budget bounds how much of the bodies of all requests is in memory.
-type budget struct {
-	patience time.Duration
-
-	mu      sync.Mutex // guards all below
-	left    int64
-	waiting []*wanting
-}
-
-type wanting struct {
-	size int64
-	got  chan struct{}
-}
-
-func newBudget(size int64, patience time.Duration) *budget {
-	return &budget{left: size, patience: patience}
-}
-
-// take waits until there is room for so many bytes.
-func (b *budget) take(ctx context.Context, size int64) (free func(), err error) {
-	b.mu.Lock()
-	if len(b.waiting) == 0 && b.left >= size {
-		b.left -= size
-		b.mu.Unlock()
-		return b.giver(size), nil
-	}
-	w := &wanting{size, make(chan struct{})}
-	b.waiting = append(b.waiting, w)
-	b.mu.Unlock()
-	timer := time.NewTimer(b.patience)
-	defer timer.Stop()
-	select {
-	case <-w.got:
-		return b.giver(size), nil
-	case <-timer.C:
-		p := wire.NewProblem("overloaded", "too many large bodies are being read", "try again")
-		p.RetryAfter = 1
-		err = p
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, other := range b.waiting {
-		if other == w {
-			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-			return nil, err
-		}
-	}
-	return b.giver(size), nil // it was given in the last moment
-}
-
-func (b *budget) giver(size int64) func() {
-	return sync.OnceFunc(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.left += size
-		for len(b.waiting) > 0 && b.left >= b.waiting[0].size {
-			b.left -= b.waiting[0].size
-			close(b.waiting[0].got)
-			b.waiting = b.waiting[1:]
-		}
-	})
 }
 
 // params reads the query of a request: each parameter at most as often as it
@@ -259,11 +189,38 @@ func (p *params) flag(name string) bool {
 }
 
 // writeJSON answers with a value.
+// unchanged tells whether a client that reads has this answer already. What has no tag
+// gets one.
+func unchanged(w http.ResponseWriter, body []byte) bool {
+	rec, ok := w.(*recorder)
+	if !ok || !rec.reads {
+		return false
+	}
+	tag := w.Header().Get("ETag")
+	if tag == "" {
+		sum := sha256.Sum256(body)
+		tag = `"` + hex.EncodeToString(sum[:12]) + `"`
+		w.Header().Set("ETag", tag)
+	}
+	for _, header := range rec.known {
+		for _, have := range strings.Split(header, ",") {
+			if have = strings.TrimPrefix(strings.TrimSpace(have), "W/"); have == tag || have == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return writeBytes(w, status, append(wire.Marshal(v), '\n'))
 }
 
 func writeBytes(w http.ResponseWriter, status int, body []byte) error {
+	if status == http.StatusOK && unchanged(w, body) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

@@ -15,11 +15,19 @@ func (s *Server) verifySession(w http.ResponseWriter, r *http.Request) error {
 	if err := hansard.CheckID(id); err != nil {
 		return err
 	}
+	if _, err := s.door.pass(r.Context(), id, ""); err != nil {
+		return err
+	}
 	return s.verify(w, r, id)
 }
 
 // verifyStore examines everything.
-func (s *Server) verifyStore(w http.ResponseWriter, r *http.Request) error { return s.verify(w, r, "") }
+func (s *Server) verifyStore(w http.ResponseWriter, r *http.Request) error {
+	if err := wholeStore(r.Context()); err != nil {
+		return err
+	}
+	return s.verify(w, r, "")
+}
 
 // verify answers with one finding a line and, when there are no more, a line that
 // says so: whoever does not see that one has not seen all.
@@ -31,6 +39,11 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request, id hansard.Sessi
 	if err != nil {
 		return err
 	}
+	account := callerOf(r.Context()).account
+	if err := account.take(aReport); err != nil {
+		return err
+	}
+	defer account.give(aReport)
 	ctx, cancel := context.WithCancel(r.Context())
 	found := make(chan examined)
 	go examine(ctx, store, id, found)
@@ -86,6 +99,8 @@ func (rep *report) write(found <-chan examined) error {
 		select {
 		case <-rep.server.closing.Done():
 			return hansard.ErrClosed
+		case <-rep.r.Context().Done():
+			return rep.r.Context().Err()
 		case <-tick.C:
 			if err := rep.show(); err != nil {
 				return err
@@ -115,9 +130,6 @@ func (rep *report) show() error {
 		if time.Since(rep.wrote) < rep.server.timing.beat {
 			return nil
 		}
-		if _, _, ok := rep.server.opt.Access.Who(callerOf(rep.r.Context()).token); !ok {
-			return unauthorized("the token was withdrawn")
-		}
 		if err := rep.lines.line(nil); err != nil {
 			return err
 		}
@@ -139,6 +151,9 @@ func (s *Server) repairSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if _, err := s.door.pass(r.Context(), id, ""); err != nil {
+		return err
+	}
 	done, err := store.Repair(writing(r), id)
 	if err != nil {
 		return err
@@ -149,10 +164,10 @@ func (s *Server) repairSession(w http.ResponseWriter, r *http.Request) error {
 // repairJournal makes a sound journal of a damaged one, if this server is the only
 // process that has the store open.
 func (s *Server) repairJournal(w http.ResponseWriter, r *http.Request) error {
-	if err := s.nothingGiven(w, r, nil); err != nil {
+	if err := s.nothingGiven(w, r, wholeStore(r.Context())); err != nil {
 		return err
 	}
-	store, ok := s.store.(hansard.JournalRepairer)
+	store, ok := s.base.(hansard.JournalRepairer)
 	if !ok {
 		return &notChecked{"has no journal to repair", "only a store of files has one"}
 	}
@@ -176,7 +191,7 @@ func (s *Server) nothingGiven(w http.ResponseWriter, r *http.Request, err error)
 }
 
 func (s *Server) checker() (hansard.Checker, error) {
-	if store, ok := s.store.(hansard.Checker); ok {
+	if store, ok := s.base.(hansard.Checker); ok {
 		return store, nil
 	}
 	return nil, &notChecked{"has nothing to verify or repair", "it keeps no logs that could be damaged"}

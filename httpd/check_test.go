@@ -213,11 +213,11 @@ func TestRepairServed(t *testing.T) {
 	}
 	var done hansard.Repaired
 	v.must(200, "POST", "/v1/sessions/s/repair", "").into(t, &done)
-	if !done.Changed || done.Events != 1 || filepath.IsAbs(done.Kept) || done.Kept == "" {
+	if !done.Changed || done.Events != 2 || filepath.IsAbs(done.Kept) || done.Kept == "" {
 		t.Errorf("repaired: %+v", done)
 	}
 	v.say("s", "third")
-	if got := v.must(200, "GET", "/v1/sessions/s/verify", "").body; !strings.Contains(got, `"level":"ok","session":"s","file":"sessions/s.jsonl","events":2`) {
+	if got := v.must(200, "GET", "/v1/sessions/s/verify", "").body; !strings.Contains(got, `"level":"ok","session":"s","file":"sessions/s.jsonl","events":3`) {
 		t.Errorf("then: %s", got)
 	}
 }

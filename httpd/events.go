@@ -69,7 +69,7 @@ func malformedData(b *hansard.Batch, err error) error {
 
 // readEvents gives a page of events, or all of a range as lines.
 func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "limit", "last", "kind", "from_summary", "wait_ms")
+	p := paramsOf(r, "after", "limit", "last", "kind", "from_summary", "wait_ms", "view", "whole")
 	rng := hansard.Range{
 		After:       hansard.Seq(p.number("after", 0)),
 		Last:        p.count("last", 0, math.MaxInt32),
@@ -84,6 +84,13 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	wait := time.Duration(min(p.number("wait_ms", 0), uint64(pollMax.Milliseconds()))) * time.Millisecond
 	if p.has("last") && rng.Last == 0 {
 		p.fail("last", "the last 0 events are none")
+	}
+	as := viewOf(p)
+	switch {
+	case p.has("whole") && as == stored:
+		p.fail("whole", "it is for view=parts; events as they are stored are whole")
+	case p.flag("whole"):
+		as = wholeParts
 	}
 	if p.err != nil {
 		return p.err
@@ -101,13 +108,18 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 		return newLines(w).flush()
 	case lines:
 		rng.Limit = limit
-		return s.writeLines(w, r, rng)
+		return s.writeLines(w, r, rng, as)
 	}
-	return s.writePage(w, r, rng, limit)
+	return s.writePage(w, r, rng, limit, as)
 }
 
 // waitFor waits for an event, for a time. That none came is no error.
 func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration) error {
+	if who := callerOf(r.Context()); !who.Scope.All() {
+		if err := s.door.inScope(r.Context(), who, sessionID(r)); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
@@ -132,28 +144,50 @@ func wantsLines(r *http.Request) bool {
 
 // writePage answers with one page. What comes behind the events of a page, more
 // events or damage, is for the next page to tell.
-func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.Range, limit int) error {
+func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.Range, limit int, as view) error {
 	info, err := s.store.Stat(r.Context(), sessionID(r))
 	if err != nil {
 		return err
 	}
 	last := info.LastSeq
+	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // nothing has to be read for that
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	body := []byte(`{"events":[`)
 	more := false
 	n := 0
+	room := s.memory.load(callerOf(r.Context()).Name)
+	defer room.free()
 	rng.Limit = limit + 1
 	for e, err := range s.store.Read(r.Context(), info.ID, rng) {
 		if err != nil && n == 0 {
 			return err
 		}
-		if err != nil || n == limit || n > 0 && len(body)+len(e.Data) > maxPageBytes {
+		if err != nil || n == limit || n > 0 && as == stored && len(body)+len(e.Data) > maxPageBytes {
 			more = true
 			break
 		}
+		if fits, err := room.fit(r.Context(), n == 0, len(e.Data)); err != nil {
+			return err
+		} else if !fits {
+			more = true
+			break
+		}
+		end := len(body)
 		if n++; n > 1 {
 			body = append(body, ',')
 		}
-		body = wire.AppendEvent(body, &e)
+		body = as.event(body, &e)
+		// In another view an event may be larger than it is stored.
+		fits, err := room.fit(r.Context(), n == 1, max(0, len(body)-end-len(e.Data)))
+		if err != nil {
+			return err
+		}
+		if !fits || n > 1 && len(body) > maxPageBytes {
+			body, more = body[:end], true
+			break
+		}
 		last = max(last, e.Seq)
 	}
 	body = append(body, `],"last_seq":`...)
@@ -165,7 +199,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 }
 
 // writeLines answers with all events of a range, one a line, in bounded memory.
-func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range) error {
+func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range, as view) error {
 	out := newLines(w)
 	for e, err := range s.store.Read(r.Context(), sessionID(r), rng) {
 		if err != nil {
@@ -174,7 +208,7 @@ func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.
 			}
 			break
 		}
-		out.chunk = append(wire.AppendExactLine(out.chunk, &e), '\n')
+		out.chunk = append(as.line(out.chunk, &e), '\n')
 		if err := out.grown(); err != nil {
 			return err
 		}

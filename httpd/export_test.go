@@ -1,6 +1,8 @@
 package httpd
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"hansard"
@@ -12,7 +14,52 @@ type Hurry struct{ Arrive, Stall, Grace, Beat time.Duration }
 
 // NewHasty is New with little patience.
 func NewHasty(store hansard.Store, opt Options, h Hurry) *Server {
-	return newTimed(store, opt, timing{header: h.Arrive, body: h.Arrive, idle: h.Arrive, stall: h.Stall, grace: h.Grace, beat: h.Beat})
+	return newServer(store, opt, h.timing(), defaultLimits)
+}
+
+// Tight is how little there is room for; 0 is the default.
+type Tight struct {
+	Memory, Followed                                        int64
+	Conns, Strangers                                        int
+	Requests, Sockets, Followings, Turns, Reports, Searches int
+}
+
+// NewTight is NewHasty with little room.
+func NewTight(store hansard.Store, opt Options, h Hurry, t Tight) *Server {
+	lim := defaultLimits
+	lim.memory, lim.followed = cmp.Or(t.Memory, lim.memory), cmp.Or(t.Followed, lim.followed)
+	lim.conns, lim.strangers = cmp.Or(t.Conns, lim.conns), cmp.Or(t.Strangers, lim.strangers)
+	for what, most := range map[kind]int{aRequest: t.Requests, aSocket: t.Sockets, aFollowing: t.Followings, aTurn: t.Turns, aReport: t.Reports, aSearch: t.Searches} {
+		lim.each[what] = cmp.Or(most, lim.each[what])
+	}
+	return newServer(store, opt, h.timing(), lim)
+}
+
+// MemoryOf is how much of the memory for bodies and pages a token has.
+func (s *Server) MemoryOf(token string) int64 {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	return s.memory.used[token]
+}
+
+// Kept is how many bytes of events are kept for followers.
+func (s *Server) Kept() int64 { return s.hub.kept.Load() }
+
+// Connections counts those there are, and those without a token.
+func (s *Server) Connections() (all, strangers int) {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	return len(s.conns.all), s.conns.strangers.Len()
+}
+
+// MaxPageBytes and MaxClaims are limits that tests look at.
+const (
+	MaxPageBytes = maxPageBytes
+	MaxClaims    = maxClaims
+)
+
+func (h Hurry) timing() timing {
+	return timing{header: h.Arrive, body: h.Arrive, idle: h.Arrive, stall: h.Stall, grace: h.Grace, beat: h.Beat}
 }
 
 // Routes gives the methods of every route.
@@ -35,11 +82,19 @@ func TakeApart(message []byte) {
 
 // FillBodies takes all memory there is for bodies.
 func (s *Server) FillBodies() (free func()) {
-	s.bodies.mu.Lock()
-	defer s.bodies.mu.Unlock()
-	size := s.bodies.left
-	s.bodies.left = 0
-	return s.bodies.giver(size)
+	var all []*load
+	for i := 0; ; i++ {
+		l := s.memory.load(fmt.Sprint("filler ", i))
+		all = append(all, l)
+		if !l.tryGrow(min(s.memory.left, s.memory.each)) || s.memory.left == 0 {
+			break
+		}
+	}
+	return func() {
+		for _, l := range all {
+			l.free()
+		}
+	}
 }
 
 // Following counts those who follow.
@@ -55,9 +110,15 @@ func (s *Server) Following() int {
 
 // Claims counts the claims with a name, under way or settled.
 func (s *Server) Claims() int {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	return len(s.claims.m)
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	n := 0
+	for _, a := range s.live.accounts {
+		a.claims.mu.Lock()
+		n += len(a.claims.m)
+		a.claims.mu.Unlock()
+	}
+	return n
 }
 
 // Occupy makes all followers wait to be served.
@@ -75,3 +136,23 @@ func (s *Server) Occupy() (release func()) {
 
 // Waiting is how many followers wait to be served.
 func (s *Server) Waiting() int { return int(s.hub.service.waiting.Load()) }
+
+// OutlivesMax is how long something may go on after its token was withdrawn.
+const OutlivesMax = tokensLook + watchEvery + lastWords
+
+// Busy is how many requests of tokens are under way.
+func (s *Server) Busy() int {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	return s.live.busy
+}
+
+// MaxLogins is how many logins a token has.
+const MaxLogins = maxLogins
+
+// Logins counts the browsers that are logged in.
+func (s *Server) Logins() int {
+	s.logins.mu.Lock()
+	defer s.logins.mu.Unlock()
+	return len(s.logins.m)
+}

@@ -28,6 +28,7 @@ func FuzzBodies(f *testing.F) {
 			t.Fatal(err)
 		}
 		server := httpd.New(store, httpd.Options{Access: httpd.Single("a-token-for-tests")})
+		defer server.Shutdown(t.Context())
 		r := routes[int(route)%len(routes)]
 		if r.path == "/v1/sessions/s/turn" && strings.Contains(body, "wait") {
 			return // that would take its time

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,7 +26,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		began := time.Now()
 		id := uuid.NewString()
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
-		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall}
+		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall,
+			reads: r.Method == http.MethodGet || r.Method == http.MethodHead, known: r.Header.Values("If-None-Match")}
 		// That of the last request on this connection is not for this one.
 		_ = rec.control.SetWriteDeadline(time.Time{})
 		if r.ContentLength != 0 {
@@ -33,6 +36,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
 		}
 		defer func() { // answered or broken off
+			if rec.leave != nil {
+				rec.leave()
+			}
+			s.auditRequest(rec, r, id)
 			s.metrics.request(rec.route, r.Method, rec.status, time.Since(began))
 			s.log.Debug("request", "request", id, "method", r.Method, "route", rec.route, "status", rec.status,
 				"token", rec.token, "took", time.Since(began))
@@ -147,9 +154,48 @@ type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration // 0: whoever writes minds the deadline
+	reads   bool          // GET or HEAD
+	known   []string      // the answers that the client has already: If-None-Match
 	status  int
 	route   string
 	token   string
+	leave   func()      // of the token's user; nil: nobody was let in
+	admin   bool        // only an admin may
+	problem string      // the type of the answer, if it was one
+	outside atomic.Bool // the session is not one for the token
+
+	mu   sync.Mutex // guards all below, and the order of deadlines
+	over bool       // finished: the deadline is not moved any more
+	gone bool       // the connection is somebody else's
+}
+
+// finish leaves the client a moment to hear the end. Nothing more is read from it.
+func (w *recorder) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return
+	}
+	w.over = true
+	now := time.Now()
+	_ = w.control.SetReadDeadline(now)
+	_ = w.control.SetWriteDeadline(now.Add(lastWords))
+}
+
+// handOver says that the connection is the caller's from now on.
+func (w *recorder) handOver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+}
+
+// deadline is by when what is being written has to be taken.
+func (w *recorder) deadline(t time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		_ = w.control.SetWriteDeadline(t) // not every writer has one
+	}
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -162,7 +208,7 @@ func (w *recorder) WriteHeader(status int) {
 
 func (w *recorder) extend() {
 	if w.stall > 0 {
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // not every writer has one
+		w.deadline(time.Now().Add(w.stall))
 	}
 }
 
@@ -185,7 +231,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // told is an error as a client is told of it: counted, and in the log if it is ours.
 func (s *Server) told(r *http.Request, err error) *wire.Problem {
-	p := *wire.ProblemOf(err)
+	p := *wire.ProblemOf(masked(r.Context(), err))
 	id, _ := r.Context().Value(requestKey{}).(string)
 	p.Instance = "urn:uuid:" + id
 	if p.Status >= 500 && p.Type != wire.ProblemType("damaged") && p.Type != wire.ProblemType("closing") {
@@ -198,6 +244,9 @@ func (s *Server) told(r *http.Request, err error) *wire.Problem {
 // problem answers with an error.
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.told(r, err)
+	if rec, ok := w.(*recorder); ok {
+		rec.problem = p.Type
+	}
 	h := w.Header()
 	h.Del("ETag")
 	if p.Status == http.StatusUnauthorized {

@@ -23,6 +23,21 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, version)
 }
 
+// storeIdentity tells which store this is: the same by every server that serves it.
+func (s *Server) storeIdentity(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	identity := ""
+	if named, ok := s.base.(hansard.Identified); ok {
+		var err error
+		if identity, err = named.Identity(r.Context()); err != nil {
+			return err
+		}
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"identity": identity})
+}
+
 // Prober is a store that can be asked to prove that it can write, without
 // leaving anything behind that people would see.
 type Prober interface {
@@ -72,15 +87,15 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) probe(ctx context.Context) error {
 	if s.opt.ReadOnly {
-		for _, err := range s.store.List(ctx, hansard.Query{Limit: 1}) {
+		for _, err := range s.base.List(ctx, hansard.Query{Limit: 1}) {
 			return err
 		}
 		return nil
 	}
-	if p, ok := s.store.(Prober); ok {
+	if p, ok := s.base.(Prober); ok {
 		return p.Probe(ctx)
 	}
-	_, err := s.store.Append(ctx, ReadySession, hansard.Batch{Create: true,
+	_, err := s.base.Append(ctx, ReadySession, hansard.Batch{Create: true,
 		Events: []hansard.Event{{Kind: "probe", Author: "hansard", Data: []byte("null")}}})
 	return err
 }

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -10,7 +11,7 @@ import (
 )
 
 // However many follow a session, the store is asked once: one pump per session
-// that is followed waits, reads and encodes, and keeps the newest events. Each
+// that is followed, and view of it, waits, reads and encodes, and keeps the newest events. Each
 // follower takes from those at its own pace. One that falls behind them reads the
 // store by itself until it has caught up; so a slow follower costs nobody anything,
 // and nothing is ever queued for it.
@@ -28,7 +29,7 @@ const (
 	// A pump lets events gather between two times it wakes its followers:
 	// gatherMin, gatherEach more for each of them, and gatherMax at most. To
 	// read and wake for every single event would slow down somebody who
-	// appends as fast as he can, with one follower as with a thousand. The
+	// appends as fast as it can, with one follower as with a thousand. The
 	// first event after a pause is passed on at once.
 	gatherMin  = 5 * time.Millisecond
 	gatherEach = 100 * time.Microsecond
@@ -38,7 +39,7 @@ const (
 // frame is an event as it goes out.
 type frame struct {
 	seq  hansard.Seq
-	line []byte // wire.AppendExactLine
+	line []byte // view.line
 }
 
 // size is what it takes to keep one, or to send it.
@@ -50,18 +51,27 @@ type hub struct {
 	store   hansard.Store
 	metrics *metrics
 	service *service
+	memory  *budget
+	keepAll int64        // bounds what all pumps keep, in bytes: anybody may follow many sessions
+	kept    atomic.Int64 // what they do
 
 	mu    sync.Mutex // guards pumps, and the refs of each
-	pumps map[hansard.SessionID]*pump
+	pumps map[followed]*pump
 }
 
-func newHub(ctx context.Context, store hansard.Store, m *metrics) *hub {
-	return &hub{ctx: ctx, store: store, metrics: m, pumps: map[hansard.SessionID]*pump{}, service: newService()}
+// followed is what is followed: a session, in a view.
+type followed struct {
+	id hansard.SessionID
+	as view
+}
+
+func newHub(ctx context.Context, store hansard.Store, m *metrics, memory *budget, keepAll int64) *hub {
+	return &hub{ctx: ctx, store: store, metrics: m, memory: memory, keepAll: keepAll, pumps: map[followed]*pump{}, service: newService()}
 }
 
 // pump reads one session for all its followers.
 type pump struct {
-	id     hansard.SessionID
+	followed
 	cancel context.CancelFunc
 	refs   int // followers; guarded by hub.mu
 
@@ -74,14 +84,15 @@ type pump struct {
 }
 
 // join makes the caller a follower. It must leave.
-func (h *hub) join(id hansard.SessionID) (p *pump, leave func()) {
+func (h *hub) join(id hansard.SessionID, as view) (p *pump, leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p = h.pumps[id]
+	key := followed{id, as}
+	p = h.pumps[key]
 	if p == nil {
 		ctx, cancel := context.WithCancel(h.ctx)
-		p = &pump{id: id, cancel: cancel, changed: make(chan struct{})}
-		h.pumps[id] = p
+		p = &pump{followed: key, cancel: cancel, changed: make(chan struct{})}
+		h.pumps[key] = p
 		go h.run(ctx, p)
 	}
 	p.refs++
@@ -99,8 +110,8 @@ func (h *hub) join(id hansard.SessionID) (p *pump, leave func()) {
 
 // forget makes the next follower start a fresh pump. The caller has h.mu.
 func (h *hub) forget(p *pump) {
-	if h.pumps[p.id] == p {
-		delete(h.pumps, p.id)
+	if h.pumps[p.followed] == p {
+		delete(h.pumps, p.followed)
 	}
 }
 
@@ -113,7 +124,11 @@ func (h *hub) run(ctx context.Context, p *pump) {
 	if h.ctx.Err() != nil {
 		err = hansard.ErrClosed
 	}
-	p.update(func() { p.err = err })
+	p.update(func() {
+		p.err = err
+		h.kept.Add(-int64(p.bytes))
+		p.frames, p.bytes = nil, 0
+	})
 }
 
 func (h *hub) pump(ctx context.Context, p *pump) error {
@@ -127,37 +142,44 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 		if err := h.store.Wait(ctx, p.id, last); err != nil {
 			return err
 		}
-		refs := h.followers(p)
-		most := min(keepMax, keepMin+refs*keepEach)
-		frames, err := h.read(ctx, p.id, last, 0, most)
+		refs, most := h.share(p)
+		frames, err := h.read(ctx, p.followed, last, 0, most)
 		if err != nil {
 			return err
 		}
 		last = frames[len(frames)-1].seq
-		p.update(func() { h.service.ask(time.Now(), p.keep(frames, most)*refs) })
+		p.update(func() {
+			before := p.bytes
+			h.service.ask(time.Now(), p.keep(frames, most)*refs)
+			if h.kept.Add(int64(p.bytes-before)) > h.keepAll {
+				h.kept.Add(-int64(p.bytes)) // they have to be read, by those who are not too late
+				p.frames, p.bytes = nil, 0
+			}
+		})
 		gather(ctx, refs)
 	}
 }
 
-func (h *hub) followers(p *pump) int {
+// share is how many follow, and how much is kept for them.
+func (h *hub) share(p *pump) (refs, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return p.refs
+	return p.refs, min(keepMax, keepMin+p.refs*keepEach, int(h.keepAll)/max(1, len(h.pumps))) // the pump itself may be forgotten already
 }
 
 // read encodes the events past a seq: at least one, since there is one, and not
 // more than so many (0: as many as there are) or so many bytes.
-func (h *hub) read(ctx context.Context, id hansard.SessionID, after hansard.Seq, events, bytes int) ([]frame, error) {
+func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events, bytes int) ([]frame, error) {
 	var out []frame
 	size := 0
-	for e, err := range h.store.Read(ctx, id, hansard.Range{After: after, Limit: events}) {
+	for e, err := range h.store.Read(ctx, what.id, hansard.Range{After: after, Limit: events}) {
 		if err != nil {
 			if len(out) > 0 {
 				break // the next reading meets it again
 			}
 			return nil, err
 		}
-		f := frame{e.Seq, wire.AppendExactLine(nil, &e)}
+		f := frame{e.Seq, what.as.line(nil, &e)}
 		out = append(out, f)
 		if size += f.size(); size >= bytes {
 			break
@@ -234,23 +256,69 @@ func some(frames []frame) []frame {
 	return frames[:min(len(frames), takeEvents)]
 }
 
-// next waits for events past a seq and gives some of them.
-func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) ([]frame, error) {
+// next waits for events past a seq and gives some of them. They have to be freed.
+func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) (frames []frame, free func(), err error) {
 	for {
 		frames, behind, changed, err := p.take(after)
 		switch {
 		case err != nil || frames != nil:
-			return frames, err
+			return frames, func() {}, err
 		case behind:
-			done, err := h.service.begin(ctx)
-			if err != nil {
-				return nil, err
-			}
-			defer done(0)
-			return h.read(ctx, p.id, after, takeEvents, takeBytes)
+			return h.catchUp(ctx, p.followed, after)
 		}
 		select {
 		case <-changed:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// catchUp reads for one follower alone. What it reads is charged to its token until
+// the client has taken it: clients that take nothing could otherwise have the server
+// hold as much for each of them.
+func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (frames []frame, free func(), err error) {
+	for want := int64(takeBytes); ; {
+		room, err := h.room(ctx, want)
+		if err != nil {
+			return nil, nil, err
+		}
+		frames, err := h.readServed(ctx, what, after)
+		size := int64(0)
+		for i := range frames {
+			size += int64(frames[i].size())
+		}
+		if err == nil && (size <= want || room.tryGrow(size-want)) {
+			return frames, room.free, nil
+		}
+		room.free()
+		if err != nil {
+			return nil, nil, err
+		}
+		want = size // of one large event, once there is room for it
+	}
+}
+
+func (h *hub) readServed(ctx context.Context, what followed, after hansard.Seq) ([]frame, error) {
+	done, err := h.service.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done(0)
+	return h.read(ctx, what, after, takeEvents, takeBytes)
+}
+
+// room waits for memory. A follower has time: it is late, and nothing is lost.
+func (h *hub) room(ctx context.Context, size int64) (*load, error) {
+	for {
+		room := h.memory.load(callerOf(ctx).Name)
+		err := room.grow(ctx, size)
+		if err == nil {
+			return room, nil
+		}
+		room.free()
+		select {
+		case <-time.After(gatherMax):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -259,7 +327,7 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) ([]frame, er
 
 // wait returns nil when the session has an event past a seq.
 func (h *hub) wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
-	p, leave := h.join(id)
+	p, leave := h.join(id, stored)
 	defer leave()
 	for {
 		frames, behind, changed, err := p.take(after)

@@ -1,6 +1,8 @@
 package httpd
 
 import (
+	"context"
+	"errors"
 	"net/http"
 
 	"hansard/internal/wire"
@@ -47,7 +49,8 @@ func (l *lines) flush() error {
 // endLines tells an error: as the answer, which it returns, while there is none
 // yet; else as the last line, {"problem":{…}}.
 func (s *Server) endLines(l *lines, r *http.Request, err error) error {
-	if !l.begun && len(l.chunk) == 0 || r.Context().Err() != nil {
+	err = because(r.Context(), err)
+	if !l.begun && len(l.chunk) == 0 || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return l.line(append(append([]byte(`{"problem":`), wire.Marshal(s.told(r, err))...), '}'))

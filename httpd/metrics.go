@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -92,21 +91,29 @@ func (c storeMeasures) Collect(to chan<- prometheus.Metric) {
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	if err := wholeStore(r.Context()); err != nil {
+		return err
+	}
 	promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }
 
 func (m *metrics) request(route, method string, status int, took time.Duration) {
-	switch method { // anybody can invent one
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
-	default:
-		method = "other"
-	}
+	method = methodName(method)
 	if route == "" {
 		route = "none"
 	}
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
+}
+
+// methodName is a method that there is: anybody can invent one.
+func methodName(method string) string {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
+		return method
+	}
+	return "other"
 }
 
 func (m *metrics) problem(kind string) {
@@ -115,20 +122,21 @@ func (m *metrics) problem(kind string) {
 
 // outcome is what became of a write, in a word.
 func outcome(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return "stored"
-	case errors.Is(err, hansard.ErrUnknown):
+	}
+	switch hansard.Kind(err) {
+	case hansard.ErrUnknown:
 		return "unknown"
-	case errors.Is(err, hansard.ErrConflict):
+	case hansard.ErrConflict:
 		return "conflict"
-	case errors.Is(err, hansard.ErrKeyReused):
+	case hansard.ErrKeyReused:
 		return "key_reused"
-	case errors.Is(err, hansard.ErrFenced):
+	case hansard.ErrFenced:
 		return "fenced"
-	case errors.Is(err, hansard.ErrHeld):
+	case hansard.ErrHeld:
 		return "held"
-	case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrExists):
+	case hansard.ErrInvalid, hansard.ErrTooLarge, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists:
 		return "refused"
 	}
 	return "failed"

@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 		`hansard_appends_total{outcome="fenced"}`: "1", `hansard_appends_total{outcome="held"}`: "1", "hansard_appended_events_total": "2",
 		`hansard_turns_total{outcome="granted"}`: "1", `hansard_turns_total{outcome="held"}`: "1", `hansard_turns_total{outcome="fenced"}`: "1",
 		"hansard_turn_wait_seconds_count": "1", "hansard_websockets": "1", "hansard_followers_dropped_total": "0",
-		`hansard_problems_total{type="fenced"}`: "2", "hansard_store_recoveries_total": "0", "hansard_store_journal_rotations_total": "0",
+		`hansard_problems_total{type="fenced"}`: "2", "hansard_store_recoveries_total": "0", "hansard_store_journal_rotations_total": "0", "hansard_store_checkpoint_failures_total": "0",
 	} {
 		if got := metricIn(body, name); got != want {
 			t.Errorf("%s is %q, want %s", name, got, want)

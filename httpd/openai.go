@@ -1,7 +1,11 @@
 package httpd
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 
@@ -27,20 +31,39 @@ func (s *Server) conversations() http.Handler {
 			}
 		}
 		r, err := s.admit(w, r, want)
+		if err == nil && tellsConversation(r) && !callerOf(r.Context()).Rights.allows(Read) {
+			err = missingRight(Read)
+		}
 		if err == nil && writes && s.opt.ReadOnly {
 			err = readOnly()
-		}
-		free := func() {}
-		if err == nil && r.Method == http.MethodPost {
-			free, err = s.roomFor(r)
 		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		defer free()
+		room := s.memory.load(callerOf(r.Context()).Name)
+		defer room.free()
+		if err := s.roomFor(r, room); err != nil {
+			s.fail(w, r, err)
+			return
+		}
 		s.talk.ServeHTTP(w, r)
 	})
+}
+
+// tellsConversation tells whether a request is answered with what others may have
+// written: the metadata of a conversation.
+func tellsConversation(r *http.Request) bool {
+	switch rest := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, conversations.Prefix), "/"); {
+	case r.Method == http.MethodDelete:
+		return true
+	case r.Method != http.MethodPost:
+		return false // to read it needs the right to
+	case rest == "":
+		return r.Header.Get(wire.KeyHeader) != "" // it may have been made before
+	default:
+		return !strings.Contains(rest, "/")
+	}
 }
 
 // counted is the store of the conversations: what they append is counted like
@@ -53,18 +76,35 @@ type counted struct {
 func (c counted) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	receipt, err := c.Store.Append(ctx, id, b)
 	c.metrics.append(&b, receipt, err)
-	return receipt, err
+	return receipt, masked(ctx, err)
 }
 
-// roomFor waits until there is memory for the body of a conversation's request:
-// it is one of all bodies.
-func (s *Server) roomFor(r *http.Request) (free func(), err error) {
-	size := r.ContentLength
-	if size < 0 || size > conversations.MaxBodyBytes {
-		size = conversations.MaxBodyBytes // no more of it is read
+// roomFor charges a request of a conversation: its body, which is one of all bodies,
+// or the page it is answered with. The handler reads the body as it arrived, also
+// where that did not go well.
+func (s *Server) roomFor(r *http.Request, room *load) error {
+	if r.Method != http.MethodPost {
+		if strings.HasSuffix(r.URL.Path, "/items") {
+			return room.grow(r.Context(), conversations.MaxPageBytes)
+		}
+		return nil
 	}
-	return s.bodies.take(r.Context(), size)
+	body, err := room.read(r.Context(), io.LimitReader(r.Body, conversations.MaxBodyBytes+1), r.ContentLength)
+	var full *wire.Problem
+	if p := ended(r.Context()); p != nil || errors.As(err, &full) {
+		return cmp.Or(p, err)
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), failing{err}), r.Body}
+	return room.grow(r.Context(), int64(len(body))) // the handler's own copy
 }
+
+// failing is the rest of a body that could not be read; nil: there is none.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 // isConversations tells whether a path is one below which every answer, whoever
 // gives it, has the shape the OpenAI SDKs expect.
@@ -75,9 +115,10 @@ func isConversations(path string) bool {
 // openAICodes are those problems that have another name in OpenAI's API, or in
 // the handler's answers.
 var openAICodes = map[string]string{
-	"unauthorized":  "invalid_api_key",
-	"no-such-route": "unknown_url",
-	"internal":      "internal_error",
+	"unauthorized":      "invalid_api_key",
+	"too-many-requests": "rate_limit_exceeded",
+	"no-such-route":     "unknown_url",
+	"internal":          "internal_error",
 }
 
 // refuse tells a problem in that shape.

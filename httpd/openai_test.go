@@ -57,17 +57,17 @@ func (r reply) openAICode(t testing.TB) string {
 var conversationRoutes = []struct {
 	method, path, body string
 	right              string
-	status             int    // for who may
+	status             int    // for a token that may
 	code               string // of that
 }{
 	{"POST", "", `{}`, "append", 200, ""},
 	{"GET", "/s", "", "read", 200, ""},
-	{"POST", "/s", `{"metadata":{}}`, "append", 200, ""},
+	{"POST", "/s", `{"metadata":{}}`, "read,append", 200, ""},
 	{"DELETE", "/gone", "", "admin", 404, "conversation_not_found"},
 	{"GET", "/s/items", "", "read", 200, ""},
 	{"POST", "/s/items", `{"items":[{"role":"user","content":"x"}]}`, "append", 200, ""},
 	{"GET", "/s/items/msg_none", "", "read", 404, "item_not_found"},
-	{"DELETE", "/s/items/msg_none", "", "append", 404, "item_not_found"},
+	{"DELETE", "/s/items/msg_none", "", "read,append", 404, "item_not_found"},
 	// What is not there, or not like that.
 	{"GET", "/s/nothing", "", "read", 404, "unknown_url"},
 	{"GET", "/s/items/a/b", "", "read", 404, "unknown_url"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/httpd/conversations"
@@ -208,6 +209,23 @@ func TestOpenAPI(t *testing.T) {
 	}
 	answer("POST", one+"/import", "/v1/sessions/t/import", `{"created":"2027-01-02T03:04:05Z"}`)
 	answer("POST", one+"/import", "/v1/sessions/t/import", `{"events":[]}`)
+	answer("GET", "/v1/store", "/v1/store", "")
+	once := `{"code":"` + code(t, v.tokens["admin"], time.Minute) + `"}`
+	for _, body := range []string{once, once, `{}`, `{`, `{"x":1}`} { // the second was used
+		answer("POST", "/v1/login", "/v1/login", body, "Authorization", "")
+	}
+	answer("DELETE", "/v1/login", "/v1/login", "")
+	answer("DELETE", "/v1/login", "/v1/login", "", "Authorization", "")
+	answer("GET", "/v1/tokens", "/v1/tokens", "")
+	for range 2 { // the second exists
+		answer("POST", "/v1/tokens", "/v1/tokens", `{"name":"n","rights":"read","prefix":"a","labels":{"k":"v"},"rate":2.5,"expires":"2999-01-02T03:04:05Z"}`)
+	}
+	answer("POST", "/v1/tokens", "/v1/tokens", `{"name":"n m","rights":"read"}`)
+	answer("GET", "/v1/store", "/v1/store", "")
+	answer("GET", "/v1/tokens", "/v1/tokens", "")
+	for range 2 { // the second is gone
+		answer("DELETE", "/v1/tokens/{name}", "/v1/tokens/n", "")
+	}
 	answer("GET", "/v1/verify", "/v1/verify", "")
 	answer("GET", "/v1/verify", "/v1/verify?fast=1", "")
 	answer("GET", one+"/verify", "/v1/sessions/s/verify", "")
@@ -227,6 +245,19 @@ func TestOpenAPI(t *testing.T) {
 	answer("DELETE", one+"/turn", "/v1/sessions/s/turn", fmt.Sprintf(`{"grant":%q}`, turn.Grant))
 	answer("DELETE", one+"/turn", "/v1/sessions/s/turn", fmt.Sprintf(`{"grant":%q}`, turn.Grant))
 	answer("GET", one+"/events", "/v1/sessions/s/events", "")
+	answer("POST", one+"/events", "/v1/sessions/s/events", `{"events":[{"data":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}},{"type":"tool_result","content":"x","is_error":true}]},
+		{"data":{"role":"assistant","content":[{"type":"image","data":"AAAA","mimeType":"image/png"}],"usage":{"input_tokens":1}}},{"kind":"summary","data":{"from":1,"to":2,"text":"x"}},{"kind":"item_deleted","data":{"seq":1}}]}`)
+	answer("GET", one+"/events", "/v1/sessions/s/events?view=parts", "")
+	answer("GET", one+"/events", "/v1/sessions/s/events?view=parts&whole", "", "Accept", "application/x-ndjson")
+	answer("GET", one+"/events", "/v1/sessions/s/events?view=x", "")
+	answer("GET", one+"/find", "/v1/sessions/s/find?q=x", "")
+	answer("GET", one+"/find", "/v1/sessions/s/find", "")
+	answer("GET", one+"/find", "/v1/sessions/nowhere/find?q=x", "")
+	answer("GET", "/v1/whoami", "/v1/whoami", "")
+	answer("GET", "/v1/whoami", "/v1/whoami", "", "Authorization", "")
+	answer("POST", one+"/events", "/v1/sessions/untitled/events", `{"create":true,"events":[{"role":"user","data":"x"}]}`)
+	answer("GET", "/v1/sessions", "/v1/sessions?preview", "")
+	answer("GET", one, "/v1/sessions/untitled?preview", "")
 	answer("GET", one+"/events", "/v1/sessions/s/events?limit=x", "")
 	answer("GET", one+"/events/stream", "/v1/sessions/nowhere/events/stream", "")
 	answer("GET", "/v1/sessions", "/v1/sessions?limit=1", "")

@@ -45,6 +45,8 @@ func (s *Server) routes() map[string]map[string]action {
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
+		session + "/find":   {"GET": {Read, false, s.findEventsWith}},
+		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
@@ -54,12 +56,22 @@ func (s *Server) routes() map[string]map[string]action {
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
 		session + "/repair":  {"POST": {Admin, true, s.repairSession}},
 		"/v1/journal/repair": {"POST": {Admin, true, s.repairJournal}},
-		"/v1/ws":             {"GET": {Read | Append, false, s.socket}},
-		"/healthz":           {"GET": {0, false, s.healthz}},
-		"/readyz":            {"GET": {Read | Append, false, s.readyz}},
-		"/metrics":           {"GET": {Read, false, s.serveMetrics}},
-		"/version":           {"GET": {0, false, s.version}},
-		"/openapi.json":      {"GET": {0, false, s.openAPI}},
+		"/v1/tokens": {
+			"GET":  {Admin, false, s.listTokens},
+			"POST": {Admin, false, s.addToken},
+		},
+		"/v1/tokens/{name}": {"DELETE": {Admin, false, s.removeToken}},
+		"/v1/login": {
+			"POST":   {0, false, s.logIn},
+			"DELETE": {Read | Append, false, s.logOut},
+		},
+		"/v1/store":     {"GET": {Read | Append, false, s.storeIdentity}},
+		"/v1/ws":        {"GET": {Read | Append, false, s.socket}},
+		"/healthz":      {"GET": {0, false, s.healthz}},
+		"/readyz":       {"GET": {Read | Append, false, s.readyz}},
+		"/metrics":      {"GET": {Read, false, s.serveMetrics}},
+		"/version":      {"GET": {0, false, s.version}},
+		"/openapi.json": {"GET": {0, false, s.openAPI}},
 	}
 }
 
@@ -78,7 +90,7 @@ func (s *Server) router() http.Handler {
 	}
 	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPI(r.URL.Path) {
-			// What there is is for those who may know.
+			// Hide routes from unauthenticated callers.
 			if _, err := s.admit(w, r, Read|Append); err != nil {
 				s.problem(w, r, err)
 				return
@@ -134,6 +146,7 @@ func (onlyReads) Hint() string         { return "ask a server that was not start
 
 // fail answers with an error, unless there was an answer already.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	err = because(r.Context(), err)
 	if w.(*recorder).status != 0 || errors.Is(err, context.Canceled) {
 		// The client is gone, or has part of an answer: a cut connection is
 		// how it learns that the rest is missing.
@@ -151,11 +164,23 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, want Right) (*htt
 	if err != nil {
 		return r, err
 	}
-	w.(*recorder).token = who.name
-	if !who.rights.allows(want) {
+	rec := w.(*recorder)
+	rec.token, rec.admin = who.Name, want == Admin
+	ctx, leave := who.under(r.Context(), rec)
+	who = callerOf(ctx)
+	rec.leave = leave
+	if err := s.conns.own(ctx, who.account); err != nil {
+		rec.Header().Set("Connection", "close")
+		return r, err
+	}
+	r = r.WithContext(ctx)
+	if err := who.account.pace(who.Rate); err != nil {
+		return r, err
+	}
+	if !who.Rights.allows(want) {
 		return r, missingRight(want)
 	}
-	return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
+	return r, nil
 }
 
 func missingRight(want Right) error {

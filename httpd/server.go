@@ -19,6 +19,7 @@ package httpd
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -39,8 +40,8 @@ const (
 	maxPartBytes = 2 * maxBodyBytes
 	// maxSmallBody is for bodies that hold no events.
 	maxSmallBody = 2 * hansard.MaxStateBytes
-	// maxBodiesBytes is how much of all bodies is in memory at once.
-	maxBodiesBytes = 8 * maxBodyBytes
+	// maxMemoryBytes is how much of all bodies and pages is in memory at once.
+	maxMemoryBytes = 8 * maxBodyBytes
 	// maxPageEvents and maxPageBytes are the largest page of events.
 	maxPageEvents     = 1000
 	maxPageBytes      = 8 << 20
@@ -74,6 +75,9 @@ type Options struct {
 	ReadOnly bool
 	// Log gets what people who run the server should know. Nil discards it.
 	Log *slog.Logger
+	// Audit gets a line of JSON, an [Audited], for every request that was denied
+	// and every one that only an admin may make. Nil: nothing is noted.
+	Audit io.Writer
 	// Version is what /version answers, any JSON.
 	Version any
 	// Page serves "/" and all below it that is not the API: static files,
@@ -87,18 +91,27 @@ type Options struct {
 
 // Server serves a store. Make one with [New].
 type Server struct {
-	store   hansard.Store
+	base    hansard.Store // what is served
+	store   hansard.Store // for those who ask: the door
+	door    *door
 	opt     Options
 	timing  timing
 	log     *slog.Logger
 	hub     *hub
-	bodies  *budget
+	memory  *budget
 	metrics *metrics
 	handler http.Handler
 	talk    http.Handler // the conversations; nil: none
 	http    *http.Server
 	ready   readiness
-	claims  claims
+	live    *live
+	logins  *logins
+	limits  limits
+	audited audit
+	conns   conns
+	// previews are for lists; finding has room for those who search.
+	previews previews
+	finding  chan struct{}
 
 	// closing ends with Shutdown: it lets go of those who wait or follow.
 	closing   context.Context
@@ -108,21 +121,29 @@ type Server struct {
 
 // New makes a server for a store. The store stays the caller's to close, after
 // Shutdown.
-func New(store hansard.Store, opt Options) *Server { return newTimed(store, opt, defaultTiming) }
+func New(store hansard.Store, opt Options) *Server {
+	return newServer(store, opt, defaultTiming, defaultLimits)
+}
 
-func newTimed(store hansard.Store, opt Options, t timing) *Server {
-	s := &Server{store: store, opt: opt, timing: t, log: opt.Log, bodies: newBudget(maxBodiesBytes, t.body)}
+func newServer(store hansard.Store, opt Options, t timing, lim limits) *Server {
+	s := &Server{base: store, opt: opt, timing: t, limits: lim, log: opt.Log, memory: newBudget(lim.memory, t.body), finding: make(chan struct{}, findSlots)}
+	s.conns = conns{most: lim.conns, strangersMost: lim.strangers, all: map[net.Conn]*conn{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.opt.Access == nil {
 		s.opt.Access = nobody{}
 	}
+	s.audited.to = opt.Audit
+	s.door = &door{Store: store, holders: map[held]string{}}
+	s.store = s.door
 	s.closing, s.letGo = context.WithCancel(context.Background())
+	s.logins = newLogins(s.opt.Access)
+	s.live = newLive(s)
 	s.metrics = newMetrics(store)
-	s.hub = newHub(s.closing, store, s.metrics)
+	s.hub = newHub(s.closing, store, s.metrics, s.memory, lim.followed)
 	if opt.Conversations != nil {
-		s.talk = opt.Conversations(counted{store, s.metrics})
+		s.talk = opt.Conversations(counted{s.store, s.metrics})
 	}
 	s.handler = s.guard(s.router())
 	s.http = &http.Server{
@@ -130,6 +151,8 @@ func newTimed(store hansard.Store, opt Options, t timing) *Server {
 		ReadHeaderTimeout: t.header,
 		IdleTimeout:       t.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       s.conns.begin,
+		ConnState:         s.conns.state,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // broken handshakes and the like
 		// No WriteTimeout: streams last. Every write has a deadline of its own.
 	}

@@ -49,13 +49,13 @@ type buffer = syncbuf.Buffer
 func serve(t testing.TB, store hansard.Store, change ...func(*httpd.Options)) *served {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens")
-	tokens, err := httpd.OpenTokens(path)
+	tokens, err := httpd.OpenTokens(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &served{t: t, store: store, log: new(buffer), tokens: map[string]string{}}
 	for name, rights := range map[string]httpd.Right{"admin": httpd.Admin, "reader": httpd.Read, "appender": httpd.Append} {
-		if v.tokens[name], err = tokens.Add(name, rights); err != nil {
+		if v.tokens[name], err = tokens.Add(tokenOf(name, rights)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,3 +215,8 @@ func (v *served) tryContext(ctx context.Context, method, path, body string) (rep
 }
 
 func textLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
+
+// tokenOf describes a token with these rights and no bounds.
+func tokenOf(name string, rights httpd.Right) httpd.Token {
+	return httpd.Token{Name: name, Rights: rights.String()}
+}

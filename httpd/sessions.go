@@ -1,6 +1,8 @@
 package httpd
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"math"
 	"net/http"
 	"strconv"
@@ -18,14 +20,16 @@ func sessionID(r *http.Request) hansard.SessionID { return hansard.SessionID(r.P
 // describe is a session as it is told to clients.
 func describe(i hansard.Info) wire.Session {
 	i.Damage = wire.ScrubDamage(i.Damage)
+	i.Unreadable = wire.Scrub(i.Unreadable)
 	return wire.NewSession(i)
 }
 
 // listSessions gives a page of sessions, newest first.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "label", "q", "since")
+	p := paramsOf(r, "limit", "cursor", "label", "q", "since", "preview")
 	q := hansard.Query{Cursor: p.text("cursor"), Text: p.text("q"), Labels: map[string]string{}}
 	limit := p.count("limit", defaultPageLength, maxPageSessions)
+	preview := p.flag("preview")
 	for _, pair := range p.values["label"] {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
@@ -48,16 +52,25 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsLines(r) {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
+		if preview {
+			return &hansard.InvalidError{Field: "preview", Reason: "it is for pages; whole lists have none"}
+		}
 		if p.has("limit") && q.Limit == 0 { // to a Query that is all of them
 			return newLines(w).flush()
 		}
 		return s.listLines(w, r, q)
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
-	page := struct {
-		Sessions []wire.Session `json:"sessions"`
-		Next     string         `json:"next,omitempty"`
-	}{Sessions: []wire.Session{}}
+	return s.writeSessions(w, r, q, limit, preview)
+}
+
+// writeSessions answers with one page of a list. Sessions may have a state of 1 MiB
+// each: a page ends before it gets too large, too.
+func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard.Query, limit int, preview bool) error {
+	room := s.memory.load(callerOf(r.Context()).Name)
+	defer room.free()
+	body, last, n, more := []byte(`{"sessions":[`), "", 0, false
+	previewing := previewPageBytes
 	for info, err := range s.store.List(r.Context(), q) {
 		if err != nil {
 			return err
@@ -65,15 +78,30 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		if info.ID == ReadySession {
 			continue
 		}
-		if len(page.Sessions) == limit {
-			if limit > 0 {
-				page.Next = page.Sessions[limit-1].Cursor
-			}
+		if more = n == limit || n > 0 && len(body)+len(info.State) > maxPageBytes; more {
 			break
 		}
-		page.Sessions = append(page.Sessions, listed(info))
+		fits, err := room.fit(r.Context(), n == 0, len(info.State)+1024)
+		if err != nil {
+			return err
+		}
+		if more = !fits; more {
+			break
+		}
+		if n++; n > 1 {
+			body = append(body, ',')
+		}
+		session := listed(info)
+		if preview {
+			session.Preview = s.previews.of(r.Context(), s.store, &info, &previewing)
+		}
+		body, last = append(body, wire.Marshal(session)...), session.Cursor
 	}
-	return writeJSON(w, http.StatusOK, page)
+	body = append(body, ']')
+	if more && n > 0 {
+		body = append(append(body, `,"next":`...), wire.Marshal(last)...)
+	}
+	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
 // listed is a session of a list.
@@ -143,22 +171,46 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 func answerSession(w http.ResponseWriter, status int, info hansard.Info) error {
-	w.Header().Set("ETag", etag(info.LastSeq))
+	w.Header().Set("ETag", tagOf(&info))
 	return writeJSON(w, status, describe(info))
+}
+
+// tagOf is the entity tag of a session's description: its last seq, and where it says
+// what may change without one, the turn or damage, a mark of that.
+func tagOf(info *hansard.Info) string {
+	if info.Turn == nil && info.Damage == nil && info.Unreadable == "" {
+		return etag(info.LastSeq)
+	}
+	return markedTag(info.LastSeq, describe(*info))
+}
+
+// markedTag is a last seq with a mark of all that is told.
+func markedTag(seq hansard.Seq, told any) string {
+	sum := sha256.Sum256(wire.Marshal(told))
+	return `"` + strconv.FormatUint(uint64(seq), 10) + "." + hex.EncodeToString(sum[:6]) + `"`
 }
 
 // etag is a last seq as an entity tag.
 func etag(seq hansard.Seq) string { return `"` + strconv.FormatUint(uint64(seq), 10) + `"` }
 
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
-	if p := paramsOf(r); p.err != nil {
+	p := paramsOf(r, "preview")
+	preview := p.flag("preview")
+	if p.err != nil {
 		return p.err
 	}
 	info, err := s.store.Stat(r.Context(), sessionID(r))
 	if err != nil {
 		return err
 	}
-	return answerSession(w, http.StatusOK, info)
+	if !preview {
+		return answerSession(w, http.StatusOK, info)
+	}
+	session := describe(info)
+	left := previewPageBytes
+	session.Preview = s.previews.of(r.Context(), s.store, &info, &left)
+	w.Header().Set("ETag", markedTag(info.LastSeq, session))
+	return writeJSON(w, http.StatusOK, session)
 }
 
 // patchSession changes metadata and state, as a batch of only a patch.
@@ -187,7 +239,17 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 		// to the next question.
 		info = hansard.Info{ID: id, LastSeq: receipt.Last}
 	}
+	if !callerOf(r.Context()).Rights.allows(Read) {
+		w.Header().Set("ETag", etag(receipt.Last))
+		return writeJSON(w, http.StatusOK, written{id, receipt.Last})
+	}
 	return answerSession(w, http.StatusOK, info)
+}
+
+// written is what a change of a session is answered with to one who may not read.
+type written struct {
+	ID      hansard.SessionID `json:"id"`
+	LastSeq hansard.Seq       `json:"last_seq"`
 }
 
 // deleteSession ends a session. Its seq can't be a condition: nothing that is
@@ -245,6 +307,7 @@ func parseETag(match string) (*hansard.Seq, error) {
 	}
 	inner, ok := strings.CutPrefix(match, `"`)
 	inner, closed := strings.CutSuffix(inner, `"`)
+	inner, _, _ = strings.Cut(inner, ".") // the mark of what is no event
 	seq, err := strconv.ParseUint(inner, 10, 64)
 	if !ok || !closed || err != nil {
 		return nil, &hansard.InvalidError{Field: "If-Match", Reason: `it is not the seq of an ETag, such as "7"`}

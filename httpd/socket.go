@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 // One WebSocket follows any number of sessions, appends, and holds turns. Every
 // message is a JSON object with an "op". The client's:
 //
-//	{"op":"follow","ref":1,"session":"s","after":7}
+//	{"op":"follow","ref":1,"session":"s","after":7,"view":"parts"}
 //	{"op":"unfollow","ref":2,"session":"s"}
 //	{"op":"append","ref":3,"session":"s","batch":{…as in POST …/events…}}
 //	{"op":"acquire","ref":4,"session":"s","claim":{…as in POST …/turn…}}
@@ -52,8 +53,8 @@ const (
 	maxWaiting = 1000
 	// goodbyeMax is how long a server that stops waits for a client to hear it.
 	goodbyeMax = time.Second
-	// smallMessage is read without asking how much of others is in memory.
-	smallMessage = 64 << 10
+	// frameBytes is what a message has around a batch.
+	frameBytes = 64 << 10
 	// statusSlow closes the connection of a client that was dropped.
 	statusSlow = websocket.StatusCode(4008)
 )
@@ -66,21 +67,28 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
 	}
+	caller := callerOf(r.Context())
+	if err := caller.account.take(aSocket); err != nil {
+		return err
+	}
+	defer caller.account.give(aSocket)
 	s.followers.Add(1)
 	defer s.followers.Done()
 	// Host and Origin were checked before, by rules that are stricter. The
 	// token a browser sent as a protocol is not repeated.
+	w.(*recorder).handOver()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{socketProtocol}, InsecureSkipVerify: true})
 	if err != nil {
 		return nil // it has answered
 	}
-	conn.SetReadLimit(maxBodyBytes + smallMessage)
+	defer s.conns.end(r.Context())
+	conn.SetReadLimit(maxBodyBytes + frameBytes)
 	s.metrics.sockets.Inc()
 	defer s.metrics.sockets.Dec()
-	k := &socket{server: s, conn: conn, r: r, caller: callerOf(r.Context()), pen: make(chan struct{}, 1),
+	k := &socket{server: s, conn: conn, r: r, caller: caller, pen: make(chan struct{}, 1),
 		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
 	// Not the request's context: net/http has let go of the connection.
-	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.ctx, k.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	k.patience = patience{stall: s.timing.stall, grace: s.timing.grace, dropped: k.dropped, cut: func() { k.cancel(errSlow) }}
 	k.serve()
 	return nil
@@ -119,15 +127,11 @@ type following struct {
 
 func (k *socket) serve() {
 	k.work.Go(k.beat)
-	stop := context.AfterFunc(k.server.closing, func() {
-		// It says so, and waits a moment for a client that listens.
-		late := time.AfterFunc(goodbyeMax, func() { k.cancel(hansard.ErrClosed) })
-		defer late.Stop()
-		_ = k.conn.Close(websocket.StatusGoingAway, "the server is shutting down")
-		k.cancel(hansard.ErrClosed)
-	})
+	stop := context.AfterFunc(k.server.closing, func() { k.end(goodbyeMax, websocket.StatusGoingAway, "the server is shutting down") })
+	goodbye := context.AfterFunc(k.r.Context(), func() { k.end(lastWords, websocket.StatusPolicyViolation, "the token was withdrawn") })
 	err := k.read()
 	stop()
+	goodbye()
 	if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
 		k.giveUp()
 	}
@@ -137,17 +141,29 @@ func (k *socket) serve() {
 	_ = k.conn.CloseNow() // it is gone already, or should be
 }
 
+// end closes the connection: it says why, and waits a moment for a client that
+// listens.
+func (k *socket) end(wait time.Duration, code websocket.StatusCode, reason string) {
+	late := time.AfterFunc(wait, func() { k.cancel(hansard.ErrClosed) })
+	defer late.Stop()
+	_ = k.conn.Close(code, reason)
+	k.cancel(hansard.ErrClosed)
+}
+
 // giveUp releases what a client held that went away in good order.
 func (k *socket) giveUp() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, lease := range k.leases {
-		k.work.Go(func() { _ = lease.Release() }) // lost is as good
+		k.work.Go(func() {
+			_ = lease.Release() // lost is as good
+			k.caller.user.drop(lease.Grant())
+		})
 	}
 	clear(k.leases)
 }
 
-// beat finds connections whose other end is gone, and tokens that were withdrawn.
+// beat finds connections whose other end is gone.
 func (k *socket) beat() {
 	tick := time.NewTicker(k.server.timing.beat)
 	defer tick.Stop()
@@ -167,10 +183,6 @@ func (k *socket) beat() {
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
 			return // it is gone
 		}
-		if _, _, ok := k.server.opt.Access.Who(k.caller.token); !ok {
-			_ = k.conn.Close(websocket.StatusPolicyViolation, "the token was withdrawn")
-			return
-		}
 	}
 }
 
@@ -185,19 +197,26 @@ func (k *socket) read() error {
 			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
 			return errors.New("a message that is no text")
 		}
+		// It has begun to arrive: from now on what it holds is held up.
+		late := time.AfterFunc(k.server.timing.body, func() { k.end(lastWords, websocket.StatusPolicyViolation, "the message did not arrive in time") })
 		if k.patience.isSlow() {
 			// Nobody would hear the answer. It is sent again.
-			if _, err := io.Copy(io.Discard, r); err != nil {
+			_, err := io.Copy(io.Discard, r)
+			late.Stop()
+			if err != nil {
 				return err
 			}
 			continue
 		}
-		message, free, err := k.message(r)
+		room := k.server.memory.load(k.caller.Name)
+		message, err := room.read(k.ctx, r, -1)
+		late.Stop()
 		if err != nil {
-			return err
+			room.free()
+			return k.unread(err)
 		}
 		ref, err := k.handle(message)
-		free()
+		room.free()
 		if err != nil {
 			err = k.refuse(ref, err)
 		}
@@ -207,28 +226,22 @@ func (k *socket) read() error {
 	}
 }
 
-// message reads one message. Large ones share what memory there is for bodies.
-func (k *socket) message(r io.Reader) (message []byte, free func(), err error) {
-	free = func() {}
-	message, err = io.ReadAll(io.LimitReader(r, smallMessage))
-	if err != nil || len(message) < smallMessage {
-		return message, free, err
+// unread ends a connection one of whose messages could not be read. That there was no
+// room for it is said by closing: it has no ref yet that an answer could have.
+func (k *socket) unread(err error) error {
+	var full *wire.Problem
+	if errors.As(err, &full) {
+		k.server.metrics.problem(full.Type)
+		k.end(lastWords, websocket.StatusTryAgainLater, full.Error())
 	}
-	if free, err = k.server.bodies.take(k.ctx, maxBodyBytes); err != nil {
-		return nil, nil, err
-	}
-	rest, err := io.ReadAll(r)
-	if err != nil {
-		free()
-		return nil, nil, err
-	}
-	return append(message, rest...), free, nil
+	return err
 }
 
 // request is a message of the client.
 type request struct {
 	op, session  string
 	ref          []byte
+	view         string
 	after        hansard.Seq
 	grant        hansard.Grant
 	batch, claim []byte
@@ -240,7 +253,7 @@ func parseRequest(message []byte) (q request, err error) {
 		case "op":
 			return wire.Member(name, value, &q.op)
 		case "ref":
-			q.ref = value
+			q.ref = bytes.Clone(value) // it outlives the message, which may be large
 			if len(value) > maxRef {
 				q.ref = nil
 				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxRef)}
@@ -248,6 +261,8 @@ func parseRequest(message []byte) (q request, err error) {
 			return wire.Member(name, value, new(any))
 		case "session":
 			return wire.Member(name, value, &q.session)
+		case "view":
+			return wire.Member(name, value, &q.view)
 		case "after":
 			return wire.Member(name, value, &q.after)
 		case "grant":
@@ -273,16 +288,42 @@ func (k *socket) handle(message []byte) (ref []byte, err error) {
 	if err != nil {
 		return q.ref, err
 	}
+	if err := k.caller.account.pace(k.caller.Rate); err != nil {
+		return q.ref, err
+	}
 	do, ok := socketOps[q.op]
+	defer func() {
+		if err != nil {
+			k.denied(&q, err)
+		}
+	}()
 	switch {
 	case !ok:
 		return q.ref, &hansard.InvalidError{Field: "op", Reason: "there is no such op"}
-	case !k.caller.rights.allows(do.right):
+	case ended(k.r.Context()) != nil:
+		return q.ref, ended(k.r.Context())
+	case !k.caller.Rights.allows(do.right):
 		return q.ref, missingRight(do.right)
 	case do.writes && k.server.opt.ReadOnly:
 		return q.ref, readOnly()
 	}
 	return q.ref, do.do(k, &q)
+}
+
+// denied notes a message that was denied.
+func (k *socket) denied(q *request, err error) {
+	p := wire.ProblemOf(err)
+	outside := k.caller.outside.Swap(false) // noted here, and not once more for the connection
+	if k.server.opt.Audit == nil || p.Status != http.StatusForbidden && !outside {
+		return
+	}
+	op := q.op
+	if _, known := socketOps[op]; !known {
+		op = "other"
+	}
+	id, _ := k.r.Context().Value(requestKey{}).(string)
+	k.server.audit(Audited{Request: id, Remote: k.r.RemoteAddr, Token: k.caller.Name, Method: op, Route: "/v1/ws",
+		Session: hansard.SessionID(q.session), Status: p.Status, Problem: p.Type}, true)
 }
 
 // socketOps is what a client may ask for.

@@ -42,10 +42,15 @@ type wsConn struct {
 
 func (v *served) socket(token string) *wsConn {
 	v.t.Helper()
+	return v.socketThrough(token, http.DefaultTransport)
+}
+
+func (v *served) socketThrough(token string, through http.RoundTripper) *wsConn {
+	v.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitMax)
 	v.t.Cleanup(cancel)
 	conn, _, err := websocket.Dial(ctx, strings.Replace(v.url, "http", "ws", 1)+"/v1/ws", &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + v.tokens[token]}}})
+		HTTPClient: &http.Client{Transport: through}, HTTPHeader: http.Header{"Authorization": {"Bearer " + v.tokens[token]}}})
 	if err != nil {
 		v.t.Fatal(err)
 	}

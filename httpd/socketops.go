@@ -23,6 +23,10 @@ func (k *socket) follow(q *request) error {
 	if err != nil {
 		return err
 	}
+	as, ok := parseView(q.view)
+	if !ok {
+		return &hansard.InvalidError{Field: "view", Reason: "there is no such view; parts is one"}
+	}
 	info, err := k.server.store.Stat(k.ctx, id)
 	if err != nil {
 		return err
@@ -31,7 +35,7 @@ func (k *socket) follow(q *request) error {
 		return info.Damage
 	}
 	k.stop(id)
-	ctx, cancel := context.WithCancel(k.ctx)
+	ctx, cancel := k.server.door.follow(k.ctx, id, info.LastSeq)
 	f := &following{cancel: cancel, last: q.after, done: make(chan struct{})}
 	k.mu.Lock()
 	if len(k.follows) >= maxFollows {
@@ -39,13 +43,19 @@ func (k *socket) follow(q *request) error {
 		cancel()
 		return wire.NewProblem("overloaded", fmt.Sprintf("one connection follows at most %d sessions", maxFollows), "open another one")
 	}
+	if err := k.caller.account.take(aFollowing); err != nil {
+		k.mu.Unlock()
+		cancel()
+		return err
+	}
 	k.follows[id] = f
 	k.mu.Unlock()
 	// It is answered before its first event.
 	err = k.reply("following", q.ref, "session", append(append(wire.Marshal(id), `,"last_seq":`...), number(info.LastSeq)...))
 	k.work.Go(func() {
+		defer k.caller.account.give(aFollowing)
 		defer close(f.done)
-		k.pass(ctx, id, f)
+		k.pass(ctx, id, as, f)
 	})
 	return err
 }
@@ -78,20 +88,24 @@ func (k *socket) unfollow(q *request) error {
 }
 
 // pass sends the events of a session until it is stopped.
-func (k *socket) pass(ctx context.Context, id hansard.SessionID, f *following) {
-	p, leave := k.server.hub.join(id)
+func (k *socket) pass(ctx context.Context, id hansard.SessionID, as view, f *following) {
+	p, leave := k.server.hub.join(id, as)
 	defer leave()
 	head := append([]byte(`{"op":"events","session":`), wire.Marshal(id)...)
 	head = append(head, `,"events":[`...)
 	for {
-		frames, err := k.server.hub.next(ctx, p, f.last)
+		frames, free, err := k.server.hub.next(ctx, p, f.last)
 		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, hansard.ErrClosed) {
+			if p := ended(ctx); p != nil && k.ctx.Err() == nil {
+				k.ended(id, f, p)
+			} else if ctx.Err() == nil && !errors.Is(err, hansard.ErrClosed) {
 				k.ended(id, f, err)
 			}
 			return
 		}
-		if k.events(ctx, f, head, frames) != nil {
+		err = k.events(ctx, f, head, frames)
+		free()
+		if err != nil {
 			return
 		}
 	}
@@ -179,15 +193,19 @@ func (k *socket) acquire(q *request) error {
 	if k.waiting >= maxWaiting || len(k.leases) >= maxHeld {
 		return wire.NewProblem("overloaded", fmt.Sprintf("one connection holds at most %d turns", maxHeld), "open another one")
 	}
+	if err := k.caller.account.take(aTurn); err != nil {
+		return err
+	}
 	k.waiting++
 	k.work.Go(func() {
+		defer k.caller.account.give(aTurn)
 		t, err := k.server.acquire(k.ctx, id, c)
 		k.mu.Lock()
 		k.waiting--
 		k.mu.Unlock()
 		switch {
 		case err == nil && k.ctx.Err() != nil:
-			k.server.giveBack(id, t.Grant)
+			k.server.giveBack(k.ctx, id, t.Grant)
 		case err == nil:
 			k.keep(id, t, q.ref)
 		case k.ctx.Err() == nil:
@@ -202,6 +220,12 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	ctx, leave := context.WithCancel(k.ctx)
 	defer leave()
 	lease := &holding{hansard.Keep(ctx, k.server.store, id, t), leave}
+	// While it is kept here only the withdrawal of the token ends it; once it is not
+	// it has its TTL.
+	if !k.caller.user.keep(id, t.Grant, 0) {
+		k.server.giveBack(k.ctx, id, t.Grant)
+		return
+	}
 	k.mu.Lock()
 	old := k.leases[t.Grant]
 	k.leases[t.Grant] = lease
@@ -209,16 +233,18 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	if old != nil {
 		old.leave() // this one goes on with it
 	}
-	if k.reply("turn", ref, "turn", wire.Marshal(t)) != nil {
-		return
+	if k.reply("turn", ref, "turn", wire.Marshal(t)) == nil {
+		<-lease.Context().Done()
 	}
-	<-lease.Context().Done()
 	k.mu.Lock()
 	mine := k.leases[t.Grant] == lease
 	if mine {
 		delete(k.leases, t.Grant)
 	}
 	k.mu.Unlock()
+	if mine {
+		k.caller.user.keep(id, t.Grant, t.TTL)
+	}
 	if !mine || k.ctx.Err() != nil {
 		return // released, held anew, or the connection is gone
 	}
@@ -245,8 +271,14 @@ func (k *socket) hold(q *request) error {
 	if t == nil || t.Grant != q.grant {
 		return &hansard.FencedError{Session: id, Grant: q.grant, Current: t}
 	}
+	if err := k.caller.account.take(aTurn); err != nil {
+		return err
+	}
 	ref := q.ref
-	k.work.Go(func() { k.keep(id, *t, ref) })
+	k.work.Go(func() {
+		defer k.caller.account.give(aTurn)
+		k.keep(id, *t, ref)
+	})
 	return nil
 }
 
@@ -261,8 +293,9 @@ func (k *socket) release(q *request) error {
 	k.mu.Unlock()
 	if lease != nil {
 		err = lease.Release()
+		k.caller.user.drop(q.grant)
 	} else {
-		err = k.server.store.Release(context.WithoutCancel(k.ctx), id, q.grant)
+		err = k.server.release(context.WithoutCancel(k.ctx), id, q.grant)
 	}
 	if err != nil {
 		k.server.metrics.turnError(err)

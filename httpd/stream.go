@@ -17,8 +17,9 @@ import (
 // streamEvents follows a session as server-sent events: the id of each is its
 // seq, so that a client that comes back with Last-Event-ID goes on where it was.
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after")
+	p := paramsOf(r, "after", "view")
 	after := hansard.Seq(p.number("after", 0))
+	as := viewOf(p)
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		n, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {
@@ -43,7 +44,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	s.stream(w.(*recorder), r).follow(r.Context(), info.ID, after)
+	ctx, leave := s.door.follow(r.Context(), info.ID, info.LastSeq)
+	defer leave()
+	s.stream(w.(*recorder), r).follow(ctx, info.ID, as, after)
 	return nil
 }
 
@@ -74,37 +77,34 @@ type sse struct {
 
 // follow writes events until the client is gone, or the stream is over, which the
 // client was told.
-func (st *sse) follow(ctx context.Context, id hansard.SessionID, after hansard.Seq) {
+func (st *sse) follow(ctx context.Context, id hansard.SessionID, as view, after hansard.Seq) {
 	st.last.Store(uint64(after))
 	// From here to the end it is patience that minds how long a write takes.
 	stall := st.w.stall
 	st.w.stall = 0
-	_ = st.w.control.SetWriteDeadline(time.Time{})
-	st.pass(ctx, id)
+	st.w.deadline(time.Time{})
+	st.pass(ctx, id, as)
 	st.patience.end()
 	st.w.stall = stall
 	st.w.extend() // for the last bytes of the answer, which net/http writes
 }
 
-func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
+func (st *sse) pass(ctx context.Context, id hansard.SessionID, as view) {
 	err := st.write([]byte("retry: 1000\n: following\n\n"))
-	p, leave := st.server.hub.join(id)
+	p, leave := st.server.hub.join(id, as)
 	defer leave()
 	for err == nil && !st.patience.isSlow() {
 		wait, cancel := context.WithTimeout(ctx, st.server.timing.beat)
 		var frames []frame
-		frames, err = st.server.hub.next(wait, p, hansard.Seq(st.last.Load()))
+		var free func()
+		frames, free, err = st.server.hub.next(wait, p, hansard.Seq(st.last.Load()))
 		cancel()
 		switch {
 		case err == nil:
 			err = st.events(ctx, frames)
-		case ctx.Err() != nil:
-			return
+			free()
+		case ctx.Err() != nil: // below
 		case errors.Is(err, context.DeadlineExceeded):
-			if _, _, ok := st.server.opt.Access.Who(callerOf(ctx).token); !ok {
-				st.problem(unauthorized("the token was withdrawn"))
-				return
-			}
 			err = st.write([]byte(": beat\n\n"))
 		case errors.Is(err, hansard.ErrClosed):
 			return // the client comes back to whoever serves then
@@ -113,7 +113,10 @@ func (st *sse) pass(ctx context.Context, id hansard.SessionID) {
 			return
 		}
 	}
-	if err == nil {
+	switch why := ended(ctx); {
+	case why != nil:
+		st.problem(why)
+	case ctx.Err() == nil && err == nil:
 		// Dropped, and yet it took the rest: it can be told how far it got.
 		last := st.last.Load()
 		_ = st.write(fmt.Appendf(nil, "event: dropped\nid: %d\ndata: {\"last_seq\":%d}\n\n", last, last))

@@ -233,13 +233,13 @@ type revocable struct {
 	withdrawn atomic.Bool
 }
 
-func (r *revocable) Who(token string) (string, httpd.Right, bool) {
-	name, rights, ok := r.Access.Who(token)
-	return name, rights, ok && !r.withdrawn.Load()
+func (r *revocable) Who(token string) (httpd.Pass, bool) {
+	pass, ok := r.Access.Who(token)
+	return pass, ok && !r.withdrawn.Load()
 }
 
-// TestFollowersBeat: while nothing happens there are signs of life, and with each of
-// them it is looked whether the follower may still.
+// TestFollowersBeat: while nothing happens there are signs of life, until the token
+// is withdrawn.
 func TestFollowersBeat(t *testing.T) {
 	store := memstore.New()
 	access := &revocable{Access: httpd.Single("a-token-for-tests")}

@@ -1,38 +1,41 @@
 package httpd
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"hansard/internal/wire"
 )
 
-// Tokens is an [Access] kept in a file of mode 0600: named tokens with rights,
-// hashed, so that the file tells nobody a token.
+// Tokens is an [Access] kept in a file of mode 0600: named tokens with rights and a
+// scope, hashed, so that the file tells nobody a token.
 //
 // The file is only ever appended to, a line of JSON for each token that is added
 // or removed, so that any number of servers and commands may do so at once. The
 // first to add a name has it, until it is removed.
+//
+// The tokens are those of one store, and of the file they were written to: where the
+// file came with a store from elsewhere, or belongs to another store, they are
+// [Tokens.Foreign] and let nobody in until somebody adopts them.
 type Tokens struct {
-	path string
+	path  string
+	store string  // identity; empty: not known
+	given []Token // those that are not in the file; guarded by mu
 
-	mu     sync.RWMutex // guards all below
-	looked time.Time    // when the file was last compared
-	stamp  stamp
-	list   []Token
+	mu      sync.RWMutex // guards all below
+	looked  time.Time    // when the file was last compared
+	stamp   stamp
+	list    []Token
+	byHash  map[hashed]*Token
+	byKey   map[string]*Token
+	foreign []Token // that are not valid here
 }
 
 // Token describes a token.
@@ -40,29 +43,27 @@ type Token struct {
 	Name    string    `json:"name"`
 	Rights  string    `json:"rights"`
 	Created time.Time `json:"created"`
-	hash    hashed
-	rights  Right
+	Scope
+	Expires time.Time `json:"expires,omitzero"`
+	Rate    float64   `json:"rate,omitempty"` // requests a second
+	// Share says that it is a link to one session.
+	Share  bool `json:"share,omitempty"`
+	hash   hashed
+	key    string // by which narrowed ones are known
+	rights Right
 }
 
-// tokenLine is a line of the file.
-type tokenLine struct {
-	Name    string    `json:"name"`
-	Rights  string    `json:"rights,omitempty"`
-	SHA256  string    `json:"sha256,omitempty"`
-	Time    time.Time `json:"time"`
-	Removed bool      `json:"removed,omitempty"`
+// pass is what a token allows.
+func (k *Token) pass() Pass {
+	return Pass{Name: k.Name, Rights: k.rights, Scope: k.Scope, Expires: k.Expires, Rate: k.Rate}
 }
 
-// stamp tells whether a file changed.
-type stamp struct {
-	size int64
-	time time.Time
-}
+func (k *Token) expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
 const (
 	// tokensLook is how often at most the file is compared: a token that was
 	// removed is refused from then on.
-	tokensLook     = time.Second
+	tokensLook     = 500 * time.Millisecond
 	minTokenBytes  = 16
 	maxTokenBytes  = 256
 	maxNameBytes   = 64
@@ -75,48 +76,97 @@ var ErrTokenExists = errors.New("there is a token of this name")
 // ErrNoToken is returned for the name of a token that there is not.
 var ErrNoToken = errors.New("there is no token of this name")
 
-// OpenTokens reads the file at a path. One that is not there has no tokens.
-func OpenTokens(path string) (*Tokens, error) {
-	t := &Tokens{path: path}
+// OpenTokens reads the file at a path. One that is not there has no tokens. The store
+// is the identity of the one they are for, empty if it has none.
+func OpenTokens(path, store string) (*Tokens, error) {
+	t := &Tokens{path: path, store: store}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t, t.loadLocked()
 }
 
 // Who implements [Access].
-func (t *Tokens) Who(token string) (name string, rights Right, ok bool) {
-	hash := hashToken(token)
-	for _, known := range t.List() { // all of them, whichever it is
-		if subtle.ConstantTimeCompare(known.hash[:], hash[:]) == 1 {
-			name, rights, ok = known.Name, known.rights, true
+func (t *Tokens) Who(token string) (Pass, bool) {
+	t.look()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	now := time.Now()
+	if n, ok := wire.ParseNarrowed(token, now); ok {
+		known := t.byKey[string(n.Key)]
+		if known == nil || known.expired(now) || n.Login != "" {
+			return Pass{}, false
 		}
+		return narrowed(known.pass(), n)
 	}
-	return name, rights, ok
+	known := t.byHash[hashToken(token)] // whoever sees how long that takes learns of the hash of what he sent
+	if known == nil || known.expired(now) {
+		return Pass{}, false
+	}
+	return known.pass(), true
 }
 
-// List gives the tokens there are, in the order they were added.
-func (t *Tokens) List() []Token {
+// narrowed is what is left of a pass.
+func narrowed(p Pass, n wire.Narrowing) (Pass, bool) {
+	rights, err := ParseRights(n.Rights)
+	if err != nil || rights&Admin != 0 {
+		return Pass{}, false
+	}
+	for _, r := range rightNames {
+		if rights&r.right != 0 && !p.Rights.allows(r.right) {
+			rights &^= r.right
+		}
+	}
+	var ok bool
+	if p.Scope, ok = p.Scope.within(n.Session); !ok || rights == 0 {
+		return Pass{}, false
+	}
+	p.Rights = rights
+	if ends := time.Unix(n.Expires, 0); p.Expires.IsZero() || ends.Before(p.Expires) {
+		p.Expires = ends
+	}
+	return p, true
+}
+
+// look compares the file, if that is due.
+func (t *Tokens) look() {
 	t.mu.RLock()
-	list, fresh := t.list, time.Since(t.looked) < tokensLook
+	fresh := time.Since(t.looked) < tokensLook
 	t.mu.RUnlock()
 	if fresh {
-		return list
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// A file that can't be read any more keeps what it said: nobody is
 	// let in who was not.
 	_ = t.loadLocked()
-	return t.list
 }
 
-// Add makes a token and gives it. It can't be had again.
-func (t *Tokens) Add(name string, rights Right) (token string, err error) {
-	if err := checkName(name); err != nil {
+// List gives the tokens there are, in the order they were added.
+func (t *Tokens) List() []Token {
+	t.look()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Clone(t.list)
+}
+
+// Foreign gives the tokens that the file has and that are not valid here.
+func (t *Tokens) Foreign() []Token {
+	t.look()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Clone(t.foreign)
+}
+
+// Add makes a token and gives it. It can't be had again. Of the description its name,
+// rights, scope, end, rate and whether it is a share count.
+func (t *Tokens) Add(k Token) (token string, err error) {
+	rights, err := ParseRights(k.Rights)
+	if err != nil {
 		return "", err
 	}
-	if rights == 0 {
-		return "", errors.New("a token without rights is of no use")
+	if err := checkNew(&k); err != nil {
+		return "", err
 	}
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -127,16 +177,32 @@ func (t *Tokens) Add(name string, rights Right) (token string, err error) {
 	if err := t.loadLocked(); err != nil {
 		return "", err
 	}
-	if t.findLocked(name) != nil {
-		return "", fmt.Errorf("%w: %s", ErrTokenExists, name)
+	if t.findLocked(k.Name) != nil {
+		return "", fmt.Errorf("%w: %s", ErrTokenExists, k.Name)
 	}
-	if err := t.writeLocked(tokenLine{Name: name, Rights: rights.String(), SHA256: hex.EncodeToString(hash[:])}); err != nil {
+	line := tokenLine{Name: k.Name, Rights: rights.String(), SHA256: hex.EncodeToString(hash[:]), Key: wire.VerifyKey(token),
+		Scope: k.Scope, Expires: k.Expires.UTC().Truncate(time.Second), Rate: k.Rate, Share: k.Share}
+	if err := t.writeLocked(line); err != nil {
 		return "", err
 	}
-	if got := t.findLocked(name); got == nil || got.hash != hash {
-		return "", fmt.Errorf("%w: %s", ErrTokenExists, name) // somebody was faster
+	if got := t.findLocked(k.Name); got == nil || got.hash != hash {
+		return "", fmt.Errorf("%w: %s", ErrTokenExists, k.Name) // somebody was faster
 	}
 	return token, nil
+}
+
+// checkNew tells whether a token may be made as described.
+func checkNew(k *Token) error {
+	if err := checkName(k.Name); err != nil {
+		return err
+	}
+	if k.expired(time.Now()) {
+		return errors.New("the token would have expired already")
+	}
+	if k.Rate < 0 {
+		return errors.New("a rate can't be negative")
+	}
+	return k.check()
 }
 
 // Remove withdraws a token.
@@ -152,6 +218,24 @@ func (t *Tokens) Remove(name string) error {
 	return t.writeLocked(tokenLine{Name: name, Removed: true})
 }
 
+// Adopt makes the tokens valid here that are not.
+func (t *Tokens) Adopt() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.loadLocked(); err != nil || len(t.foreign) == 0 {
+		return err
+	}
+	return t.appendLocked(tokenLine{Adopt: true}, true)
+}
+
+// Accept makes a token known that is not in the file, for as long as the program runs.
+func (t *Tokens) Accept(name, token string, rights Right) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.given = append(t.given, Token{Name: name, Rights: rights.String(), rights: rights, hash: hashToken(token), key: string(wire.VerifyKey(token))})
+	t.indexLocked()
+}
+
 func (t *Tokens) findLocked(name string) *Token {
 	i := slices.IndexFunc(t.list, func(k Token) bool { return k.Name == name })
 	if i < 0 {
@@ -160,87 +244,21 @@ func (t *Tokens) findLocked(name string) *Token {
 	return &t.list[i]
 }
 
-// writeLocked appends a line and reads the file again. The line begins with a
-// line break too, so that one that was torn by a crash spoils no other.
-func (t *Tokens) writeLocked(l tokenLine) error {
-	l.Time = time.Now().UTC().Truncate(time.Second)
-	line, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(t.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(append([]byte("\n"), line...), '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	t.stamp = stamp{}
-	return t.loadLocked()
-}
-
-// loadLocked reads the file if it changed.
-func (t *Tokens) loadLocked() error {
-	t.looked = time.Now()
-	info, err := os.Stat(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.list, t.stamp = nil, stamp{}
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("the token file %s may be read by others: chmod 600 it", t.path)
-	}
-	now := stamp{info.Size(), info.ModTime()}
-	if now == t.stamp {
-		return nil
-	}
-	if info.Size() > maxTokensBytes {
-		return fmt.Errorf("the token file %s is too large", t.path)
-	}
-	content, err := os.ReadFile(t.path)
-	if err != nil {
-		return err
-	}
-	t.list, t.stamp = parseTokens(content), now
-	return nil
-}
-
-// parseTokens reads the lines. What is no line of ours lets nobody in.
-func parseTokens(content []byte) []Token {
-	var list []Token
-	for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
-		var l tokenLine
-		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Name == "" {
-			continue
+// indexLocked finds tokens by what is shown of them.
+func (t *Tokens) indexLocked() {
+	t.byHash, t.byKey = map[hashed]*Token{}, map[string]*Token{}
+	add := func(k *Token) {
+		t.byHash[k.hash] = k
+		if k.key != "" {
+			t.byKey[k.key] = k
 		}
-		at := slices.IndexFunc(list, func(k Token) bool { return k.Name == l.Name })
-		if l.Removed {
-			if at >= 0 {
-				list = slices.Delete(list, at, at+1)
-			}
-			continue
-		}
-		rights, err := ParseRights(l.Rights)
-		sum, hexErr := hex.DecodeString(l.SHA256)
-		if at >= 0 || err != nil || hexErr != nil || len(sum) != len(hashed{}) {
-			continue
-		}
-		list = append(list, Token{Name: l.Name, Rights: rights.String(), Created: l.Time, hash: hashed(sum), rights: rights})
 	}
-	return list
+	for i := range t.list {
+		add(&t.list[i])
+	}
+	for i := range t.given {
+		add(&t.given[i])
+	}
 }
 
 // tokenSigns are the signs a token may have: those that need no escape in a

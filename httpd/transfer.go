@@ -27,6 +27,9 @@ func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
 			if o.ID == ReadySession && err == nil {
 				continue // the server's own
 			}
+			if who := callerOf(r.Context()); err == nil && !who.Scope.All() && s.door.inScope(r.Context(), who.quiet(), o.ID) != nil {
+				continue
+			}
 			if !yield(o, err) {
 				return
 			}
@@ -45,6 +48,9 @@ func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if _, err := s.door.pass(r.Context(), sessionID(r), ""); err != nil {
+		return err
+	}
 	return writeEach(s, w, r, store.Keys(r.Context(), sessionID(r), after))
 }
 
@@ -53,7 +59,7 @@ func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
 	}
-	store, ok := s.store.(hansard.Importer)
+	store, ok := s.base.(hansard.Importer)
 	if !ok {
 		return notTransferred()
 	}
@@ -67,6 +73,11 @@ func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	part.ID = sessionID(r)
+	if who := callerOf(r.Context()); len(who.Scope.Labels) > 0 {
+		return wholeStore(r.Context()) // what labels it will have is in all its parts
+	} else if hansard.CheckID(part.ID) == nil && !who.Scope.named(part.ID) {
+		return who.notThere(part.ID)
+	}
 	err = store.Import(writing(r), part)
 	s.metrics.imported(&part, err)
 	if err != nil {
@@ -77,7 +88,7 @@ func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) exporter() (hansard.Exporter, error) {
-	if store, ok := s.store.(hansard.Exporter); ok {
+	if store, ok := s.base.(hansard.Exporter); ok {
 		return store, nil
 	}
 	return nil, notTransferred()

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -33,46 +34,68 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
+	if c.Wait > 0 {
+		s.followers.Go(func() { whileThere(ctx, r, cancel) })
+	}
 	id := sessionID(r)
 	var t hansard.Turn
 	if given.Name == "" {
 		t, err = s.acquire(ctx, id, c)
 	} else {
-		t, err = s.acquireNamed(ctx, claimName{callerOf(ctx).name, string(id), given.Name}, c)
+		t, err = s.acquireNamed(ctx, claimName{string(id), given.Name}, c)
 	}
 	if err != nil {
-		if s.closing.Err() != nil && r.Context().Err() == nil {
+		switch {
+		case r.Context().Err() != nil || ctx.Err() == nil:
+			return err
+		case s.closing.Err() != nil:
 			return hansard.ErrClosed
 		}
-		return err
+		return errors.Join(context.Canceled, err) // the client is gone
 	}
-	if r.Context().Err() == nil {
+	if r.Context().Err() == nil && !peerGone(r) {
 		if err = writeJSON(w, http.StatusCreated, t); err == nil {
 			return nil
 		}
 	}
 	// Nobody knows of the grant: let the next one have it.
 	if given.Name == "" {
-		s.giveBack(id, t.Grant)
-	} else if err := s.withdraw(writing(r), claimName{callerOf(ctx).name, string(id), given.Name}); err != nil {
+		s.giveBack(ctx, id, t.Grant)
+	} else if err := s.withdraw(writing(r), claimName{string(id), given.Name}); err != nil {
 		return err
 	}
-	return r.Context().Err()
+	return context.Canceled
 }
 
 func (s *Server) acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
 	began := time.Now()
 	t, err := s.store.Acquire(ctx, id, c)
 	s.metrics.acquire(time.Since(began), err)
+	if err == nil && !callerOf(ctx).user.keep(id, t.Grant, t.TTL) {
+		s.giveBack(ctx, id, t.Grant)
+		return hansard.Turn{}, errTokenGone
+	}
 	return t, err
 }
 
 // giveBack releases a grant that its holder will never use.
-func (s *Server) giveBack(id hansard.SessionID, g hansard.Grant) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+func (s *Server) giveBack(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	// When it fails the TTL takes care of it.
-	_ = s.store.Release(ctx, id, g)
+	_ = s.base.Release(ctx, id, g)
+	if u := callerOf(ctx).user; u != nil {
+		u.drop(g)
+	}
+}
+
+// release gives up a grant of the caller's.
+func (s *Server) release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	err := s.store.Release(ctx, id, g)
+	if err == nil || errors.Is(err, hansard.ErrFenced) {
+		callerOf(ctx).user.drop(g)
+	}
+	return err
 }
 
 // named is what a request names: a grant, or a claim.
@@ -101,8 +124,14 @@ func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
 		s.metrics.turnError(err)
 		return err
 	}
-	// It is renewed, whatever can be told of it a moment later.
+	// It is renewed, whatever can be told of it a moment later: not of another's.
 	t, _ := s.store.Turn(r.Context(), sessionID(r))
+	if t != nil && t.Grant != n.Grant {
+		t = nil
+	}
+	if t != nil {
+		callerOf(r.Context()).user.keep(sessionID(r), t.Grant, t.TTL)
+	}
 	return answerTurn(w, t)
 }
 
@@ -112,12 +141,12 @@ func (s *Server) releaseTurn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if n.Claim != "" && n.Grant == "" {
-		if err := s.withdraw(writing(r), claimName{callerOf(r.Context()).name, string(sessionID(r)), n.Claim}); err != nil {
+		if err := s.withdraw(writing(r), claimName{string(sessionID(r)), n.Claim}); err != nil {
 			return err
 		}
-		return s.getTurn(w, r)
+		return s.answerHolder(w, r)
 	}
-	if err := s.store.Release(writing(r), sessionID(r), n.Grant); err != nil {
+	if err := s.release(writing(r), sessionID(r), n.Grant); err != nil {
 		s.metrics.turnError(err)
 		return err
 	}
@@ -132,6 +161,22 @@ func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.store.Turn(r.Context(), sessionID(r))
 	if err != nil {
 		return err
+	}
+	return answerTurn(w, t)
+}
+
+// answerHolder tells whoever gave up a claim who has the turn: not its grant, and
+// nothing to one who may not read.
+func (s *Server) answerHolder(w http.ResponseWriter, r *http.Request) error {
+	if !callerOf(r.Context()).Rights.allows(Read) {
+		return answerTurn(w, nil)
+	}
+	t, err := s.store.Turn(r.Context(), sessionID(r))
+	if err != nil {
+		return err
+	}
+	if t != nil {
+		t.Grant = ""
 	}
 	return answerTurn(w, t)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var _ hansard.Importer = (*Store)(nil)
@@ -85,7 +86,7 @@ func (s *Store) keysOf(ctx context.Context, id hansard.SessionID) (out []hansard
 func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, p.ID, hansard.CheckPartInput(&p)); err != nil {
+	if err := s.checkLocked(ctx, p.ID, engine.CheckPartInput(&p)); err != nil {
 		return err
 	}
 	ses := s.sessions[p.ID]
@@ -96,7 +97,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	case ses.deleted:
 		return fmt.Errorf("%w: %s", hansard.ErrDeleted, p.ID)
 	default:
-		if err := hansard.SameOrigin(&p, ses.created); err != nil {
+		if err := engine.SameOrigin(&p, ses.created); err != nil {
 			return err
 		}
 	}
@@ -106,14 +107,14 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		ses.wake()
 		return nil
 	}
-	grants := hansard.Grants{Current: ses.turn, Last: ses.newest}
-	if err := hansard.CheckPart(&p, ses.last(), &grants); err != nil {
+	grants := engine.Grants{Current: ses.turn, Last: ses.newest}
+	if err := engine.CheckPart(&p, ses.last(), &grants); err != nil {
 		return err
 	}
 	meta := ses.meta
 	for i := range p.Events {
 		var err error
-		if meta, err = hansard.ApplyPatch(meta, p.Events[i].Patch); err != nil {
+		if meta, err = engine.ApplyPatch(meta, p.Events[i].Patch); err != nil {
 			return err
 		}
 	}

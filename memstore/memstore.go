@@ -2,8 +2,8 @@
 //
 // One mutex, maps and slices; nothing is clever, so that it can be checked by
 // reading. The suite in package storetest compares other engines with it step
-// by step. It keeps everything in memory and is gone when the program is: use it
-// in tests, and as the text that says what the contract means.
+// by step. It keeps everything in memory and loses it with the program: use it in
+// tests, and read it to see what the contract means.
 package memstore
 
 import (
@@ -13,11 +13,13 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // Store is a store in memory. Make one with [New].
@@ -26,6 +28,7 @@ type Store struct {
 
 	mu       sync.Mutex // guards all below, and every session
 	closed   bool
+	identity string
 	sessions map[hansard.SessionID]*session
 }
 
@@ -36,7 +39,7 @@ type session struct {
 	meta    hansard.Meta
 	created time.Time
 	deleted bool
-	// events are never changed once they are here; event n is events[n-1].
+	// events are never changed once they are stored; event n is events[n-1].
 	events []hansard.Event
 	bytes  int64
 	keys   map[string]stored
@@ -53,11 +56,11 @@ type stored struct {
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{done: make(chan struct{}), sessions: make(map[hansard.SessionID]*session)}
+	return &Store{identity: fmt.Sprintf("mem-%016x%016x", rand.Uint64(), rand.Uint64()), done: make(chan struct{}), sessions: make(map[hansard.SessionID]*session)}
 }
 
 func newSession(m hansard.Meta) *session {
-	return &session{born: m, meta: m, created: hansard.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
+	return &session{born: m, meta: m, created: engine.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
 }
 
 func (ses *session) last() hansard.Seq { return hansard.Seq(len(ses.events)) }
@@ -67,8 +70,8 @@ func (ses *session) wake() {
 	ses.changed = make(chan struct{})
 }
 
-// checkLocked is the beginning of every method: closed, then the id, then what
-// else was given, and only then whether anybody still waits for the answer.
+// checkLocked is the beginning of every method: closed, then the id, then the other
+// arguments, and only then whether the caller still waits for the answer.
 func (s *Store) checkLocked(ctx context.Context, id hansard.SessionID, given ...error) error {
 	if s.closed {
 		return hansard.ErrClosed
@@ -99,7 +102,7 @@ func (s *Store) findLocked(id hansard.SessionID) (*session, error) {
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, id, hansard.CheckMeta(&m)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckMeta(&m)); err != nil {
 		return hansard.Info{}, err
 	}
 	switch _, err := s.findLocked(id); {
@@ -114,11 +117,11 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 }
 
 // Append implements [hansard.Store]. The order of its checks is part of the
-// contract: every engine gives the same answer to a batch that is wrong twice.
+// contract: a batch that is wrong in two ways gets the same answer on every engine.
 func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, id, hansard.CheckBatch(&b)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckBatch(&b)); err != nil {
 		return hansard.Receipt{}, err
 	}
 	ses, err := s.findLocked(id)
@@ -129,10 +132,10 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
-	events := hansard.Normalize(&b)
-	hash := hansard.ContentHash(events)
-	// The key comes before the conditions: a retry of what was stored is
-	// answered although the session has moved on since.
+	events := engine.Normalize(&b)
+	hash := engine.ContentHash(events)
+	// The key comes before the conditions: a retry of a stored batch is
+	// answered even if the session has moved on since.
 	if old, known := ses.keys[b.Key]; known {
 		if old.hash != hash {
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
@@ -149,13 +152,13 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	for i := range events {
 		events[i] = cloneEvent(events[i]) // the caller's memory stays the caller's
 	}
-	meta, err := hansard.ApplyPatch(ses.meta, events[len(events)-1].Patch)
+	meta, err := engine.ApplyPatch(ses.meta, events[len(events)-1].Patch)
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
 
 	if gone != "" {
-		ses.end(gone)
+		ses.end(gone, b.By)
 	}
 	r := hansard.Receipt{Session: id, First: ses.last() + 1, Last: ses.last() + hansard.Seq(len(events))}
 	ses.add(events, b.Turn)
@@ -164,14 +167,14 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		ses.keys[b.Key] = stored{hash, r.First, r.Last}
 	}
 	s.sessions[id] = ses
-	ses.serve() // a turn that ended is free for who waits for it
+	ses.serve() // a turn that ended is free for the next claimant
 	ses.wake()
 	return r, nil
 }
 
-// add puts events behind the last one.
+// add appends events.
 func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
-	now := hansard.Now()
+	now := engine.Now()
 	for i := range events {
 		events[i].Seq, events[i].Time, events[i].Turn = ses.last()+hansard.Seq(i)+1, now, turn
 		ses.bytes += int64(len(events[i].Data))
@@ -179,8 +182,8 @@ func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
 	ses.events = append(ses.events, events...)
 }
 
-// Read implements [hansard.Store]. What it gives is chosen in one moment, when
-// the iteration begins, and given without the lock.
+// Read implements [hansard.Store]. The events are selected at one moment, when the
+// iteration begins, and yielded without the lock.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		events, err := s.choose(ctx, id, r)
@@ -189,7 +192,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			return
 		}
 		for _, e := range events {
-			// A reading cut short must not look like a whole one.
+			// A read that was cut short must not look complete.
 			if err := ctx.Err(); err != nil {
 				yield(hansard.Event{}, err)
 				return
@@ -251,9 +254,9 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	}
 }
 
-// past tells whether there is an event past after: nil if so, and otherwise what
-// to wait for before looking again. Looking and taking the channel are one
-// critical section, so no change can fall between them.
+// past reports whether there is an event past after: it returns nil if so, and
+// otherwise what to wait for before looking again. Looking and taking the channel are
+// one critical section, so no change can be missed between them.
 func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +332,7 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 		}
 	}
 	slices.SortFunc(out, func(a, b hansard.Info) int {
-		if hansard.Newer(&a, &b) {
+		if engine.Newer(&a, &b) {
 			return -1
 		}
 		return 1 // never the same: ids differ
@@ -402,7 +405,7 @@ func notNegative(field string, n int) error {
 	return nil
 }
 
-// cloneEvent copies what a caller could change behind the store's back.
+// cloneEvent copies an event, so that a caller can't change what the store has.
 func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
 	if e.Patch != nil {

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // turnState is a session's turn. Guarded by Store.mu.
 type turnState struct {
-	turn    *hansard.Turn // nil when nobody holds it
-	newest  hansard.Grant // the last one made grant, held or not
-	began   time.Time     // with renewed: on this process's monotonic clock
+	turn    *hansard.Turn // nil if nobody holds it
+	newest  hansard.Grant // the newest grant, whether it is held or not
+	began   time.Time     // began and renewed are on this process's monotonic clock
 	renewed time.Time
-	queue   []*waiter // who wants it, the first first
+	queue   []*waiter // FIFO
 }
 
 // waiter is one Acquire that waits.
@@ -55,12 +56,12 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	}
 }
 
-// claim puts a waiter into the queue, or to its head when it steals, and serves
-// the queue; who does not wait and got nothing is told by whom it is held.
+// claim adds a waiter to the queue, at its head if it steals, and serves the queue. A
+// claim that does not wait and got nothing returns who holds the turn.
 func (s *Store) claim(ctx context.Context, id hansard.SessionID, w *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, id, hansard.CheckClaim(&w.claim)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckClaim(&w.claim)); err != nil {
 		return err
 	}
 	ses, err := s.findLocked(id)
@@ -80,7 +81,7 @@ func (s *Store) claim(ctx context.Context, id hansard.SessionID, w *waiter) erro
 	return nil
 }
 
-// look serves the queue and tells what a waiter should wait for next.
+// look serves the queue and returns what a waiter should wait for next.
 func (s *Store) look(id hansard.SessionID) (changed <-chan struct{}, expiry <-chan time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +103,8 @@ func (s *Store) look(id hansard.SessionID) (changed <-chan struct{}, expiry <-ch
 	return ses.changed, time.After(time.Until(at)), nil
 }
 
-// leave takes a waiter out of the queue. One that was served in the last moment
-// keeps what it got: nobody else knows of it.
+// leave removes a waiter from the queue. A waiter that was served at the last moment
+// keeps its grant: nobody else knows of it.
 func (s *Store) leave(id hansard.SessionID, w *waiter, cause error) (hansard.Turn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,7 @@ func (ses *session) serve() {
 	ses.grant(w, why)
 }
 
-// lost tells why the holder's turn may be given to another, if it may.
+// lost returns why the turn may be taken from its holder; empty if it may not.
 func (ses *session) lost() string {
 	switch {
 	case time.Since(ses.renewed) >= ses.turn.TTL:
@@ -158,10 +159,10 @@ func (ses *session) lost() string {
 	return ""
 }
 
-// fence decides whether a write gets past the turn. gone is why an exclusive turn
-// that would keep it out has to end first.
+// fence decides whether the turn lets a write in. gone is why an exclusive turn that
+// would refuse it has to end first.
 func (ses *session) fence(id hansard.SessionID, under hansard.Grant, inboxOnly bool) (gone string, err error) {
-	err = hansard.Fence(id, ses.turn, under, inboxOnly)
+	err = engine.Fence(id, ses.turn, under, inboxOnly)
 	if errors.Is(err, hansard.ErrHeld) {
 		if gone = ses.lost(); gone != "" {
 			return gone, nil
@@ -171,8 +172,8 @@ func (ses *session) fence(id hansard.SessionID, under hansard.Grant, inboxOnly b
 }
 
 // end records that the holder of the turn is gone.
-func (ses *session) end(why string) {
-	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: why}
+func (ses *session) end(why, by string) {
+	record := hansard.TurnRecord{Change: hansard.TurnEnded, Why: why, By: by}
 	ses.add([]hansard.Event{record.Event()}, ses.turn.Grant)
 	ses.turn = nil
 }
@@ -183,8 +184,8 @@ func (ses *session) grant(w *waiter, why string) {
 	if ses.turn != nil {
 		from = ses.turn.Grant
 	}
-	record := hansard.NewTurnRecord(&w.claim, from, why)
-	g := hansard.NextGrant(ses.newest, rand.Uint64())
+	record := engine.NewTurnRecord(&w.claim, from, why)
+	g := engine.NextGrant(ses.newest, rand.Uint64())
 	ses.add([]hansard.Event{record.Event()}, g)
 	event := &ses.events[len(ses.events)-1]
 	t := record.Turn(g, event.Seq, event.Time)
@@ -195,23 +196,23 @@ func (ses *session) grant(w *waiter, why string) {
 	w.granted <- ses.described()
 }
 
-// described is the turn that is held, with its last sign of life.
+// described is the current turn, with its last sign of life.
 func (ses *session) described() hansard.Turn {
 	t := *ses.turn
 	t.Renewed = ses.renewed.UTC().Truncate(time.Microsecond)
 	return t
 }
 
-// holding is the session, if the grant is its current one.
+// holding returns the session, if the grant is its current one.
 func (s *Store) holding(ctx context.Context, id hansard.SessionID, g hansard.Grant) (*session, error) {
-	if err := s.checkLocked(ctx, id, hansard.CheckGrant(g)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckGrant(g)); err != nil {
 		return nil, err
 	}
 	ses, err := s.findLocked(id)
 	if err != nil {
 		return nil, err
 	}
-	return ses, hansard.Fence(id, ses.turn, g, false)
+	return ses, engine.Fence(id, ses.turn, g, false)
 }
 
 // Renew implements [hansard.Store].
@@ -237,7 +238,7 @@ func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	if err != nil {
 		return err
 	}
-	record := hansard.TurnRecord{Change: hansard.TurnReleased}
+	record := hansard.TurnRecord{Change: hansard.TurnReleased, By: ses.turn.By}
 	ses.add([]hansard.Event{record.Event()}, g)
 	ses.turn = nil
 	ses.serve()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // send stores a group of appends to one session and sets their answers. Most
@@ -97,19 +98,19 @@ func newPlain(group []*request) (*plain, bool) {
 // somebody who changed it, again. (After a wait for somebody who only locked it the time
 // is that of before; nothing was stored meanwhile that it could be earlier than.)
 var appendPlain = `WITH head AS (
-	UPDATE hansard_heads SET last = last + $13::integer, bytes = bytes + $14::bigint, updated = clock_timestamp()
-	WHERE id = $1 AND NOT deleted AND ($15::text = '' OR current = $15) AND NOT ($16::boolean AND exclusive) AND ($17::bigint IS NULL OR last = $17)
-		AND NOT EXISTS (SELECT 1 FROM hansard_events k WHERE k.id = $1 AND k.key = ANY($18::text[]))
+	UPDATE hansard_heads SET last = last + $14::integer, bytes = bytes + $15::bigint, updated = clock_timestamp()
+	WHERE id = $1 AND NOT deleted AND ($16::text = '' OR current = $16) AND NOT ($17::boolean AND exclusive) AND ($18::bigint IS NULL OR last = $18)
+		AND NOT EXISTS (` + knownKeys("1", "$19") + `)
 	RETURNING last, updated
 ), added AS (
-	` + insertColumns + ` SELECT $1, head.last - $13 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
-), shelved AS (
-	UPDATE hansard_listing l SET listed = head.updated FROM head
-	WHERE l.id = $1 AND (l.listed > head.updated OR l.listed <= head.updated - interval '100 milliseconds')
+	` + insertColumns + ` SELECT $1, head.last - $14 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 )
-SELECT last FROM head`
+SELECT last, ` + durably("$20") + ` FROM head`
 
-// sendPlain sends a combined group. No last seq and no error means that the
+// sendPlain sends a combined group, and has the list put right in the same round trip
+// and the same commit. That is a statement of its own: one that had to wait for the
+// row sees the list as it was before, without the rows that the one it waited for has
+// added. No last seq and no error means that the
 // conditions did not hold, for whatever reason.
 func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err error) {
 	// Nobody's context: many wait for it, and ending it would leave the outcome
@@ -121,22 +122,22 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 		return 0, &unsent{err}
 	}
 	defer conn.Release()
+	b := &pgx.Batch{}
+	b.Queue(appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys, !s.asked("synchronous_commit"))...)
+	b.Queue(shelve, string(id), p.mark)
+	res := conn.SendBatch(ctx, b)
 	var n int64
-	err = conn.QueryRow(ctx, appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys)...).Scan(&n)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+	err = res.QueryRow().Scan(&n, nil)
+	stored := !errors.Is(err, pgx.ErrNoRows)
+	if closeErr := res.Close(); !stored || err == nil {
+		err = closeErr
 	}
 	leaveStandby(conn.Conn(), err)
-	if err == nil {
+	if err == nil && stored {
 		err = doubt(conn.Conn().PgConn())
 	}
 	return hansard.Seq(n), err
 }
-
-// unsent is an error that came up before there was a connection.
-type unsent struct{ error }
-
-func (u *unsent) Unwrap() error { return u.error }
 
 // answer tells a group that was stored from first on. same says that it had been told
 // so before.
@@ -161,6 +162,7 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 			j.keys = append(j.keys, r.key)
 		}
 		j.meta = j.meta || r.patch != nil
+		j.bytes += r.rows.bytes
 	}
 	var first, last hansard.Seq // of what was decided
 	j.decide = func(l *locked) (*change, error) {
@@ -252,7 +254,7 @@ func (d *decision) append(r *request) error {
 	if r.expect != nil && *r.expect != h.last {
 		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
 	}
-	if meta, err = hansard.ApplyPatch(meta, r.patch); err != nil {
+	if meta, err = engine.ApplyPatch(meta, r.patch); err != nil {
 		return err
 	}
 	if d.c == nil {
@@ -262,7 +264,7 @@ func (d *decision) append(r *request) error {
 		}
 	}
 	if gone != "" {
-		if err := d.c.endTurn(gone); err != nil {
+		if err := d.c.endTurn(gone, r.rows.by[0]); err != nil {
 			return err
 		}
 	}

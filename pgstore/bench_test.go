@@ -109,3 +109,38 @@ func fill(b *testing.B, s *Store, n int) {
 		b.Fatal(err)
 	}
 }
+
+// An append with a key, and one without, to a session that has had so many with keys.
+func BenchmarkManyKeys(b *testing.B) {
+	for _, keys := range []int{10, 100_000, 1_000_000} {
+		s, err := Open(b.Context(), pgtest.Shared(b).Schema(b), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		conn, err := s.pool.Acquire(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		grow(b, conn.Conn(), keys, 1000)
+		if _, err := conn.Exec(b.Context(), "VACUUM ANALYZE"); err != nil {
+			b.Fatal(err)
+		}
+		conn.Release()
+		n := 0
+		for _, keyed := range []bool{true, false} {
+			b.Run(fmt.Sprintf("%d keys/keyed=%v", keys, keyed), func(b *testing.B) {
+				for b.Loop() {
+					n++
+					batch := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}
+					if keyed {
+						batch.Key = fmt.Sprint("another-", n)
+					}
+					if _, err := s.Append(b.Context(), "big", batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		s.Close()
+	}
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // Three servers' worth of processes, 32 clients each, on 50 sessions, while they
-// contend for a turn: no gap, no double, stale grants refused.
+// contend for a turn: no gap, no duplicate, stale grants refused.
 func TestManyServers(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)

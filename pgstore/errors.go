@@ -28,6 +28,11 @@ const (
 	noLock          = "55P03"
 	noSchema        = "3F000"
 	noDatabase      = "3D000"
+	startingUp      = "57P03"
+	shutDown        = "57P" // and more: it is ended, or starting
+	protocolError   = "08P01"
+	statementExists = "42P05" // a prepared one, of this name
+	noStatement     = "26000"
 	noEntry         = "28" // and more: who it is, the password, the address
 	plainWarning    = "01000"
 )
@@ -54,6 +59,12 @@ func (e *UnavailableError) Hint() string {
 		return "make the database with createdb, or name another one in the URL"
 	case c == readOnlyServer:
 		return "this server only reads, as a standby does: name the primary, or several hosts and target_session_attrs=read-write"
+	case c == tooManyConns:
+		return "it takes no more connections: raise its max_connections, or lower pool_max_conns in the URL of each process that uses it"
+	case c == startingUp:
+		return "it is starting, or ending: try again in a moment"
+	case c == protocolError && strings.Contains(e.Err.Error(), "startup parameter"):
+		return "a pool of connections, such as PgBouncer, does not know a setting in the URL: leave it out, or name it in its ignore_startup_parameters"
 	case errors.As(e.Err, &connect):
 		return "check the host and the port in the URL; if they are right, try again when the database is up"
 	}
@@ -91,24 +102,33 @@ func isDown(err error) bool {
 		switch {
 		case pg.Code == commitUnknown, pg.Code == tooManyConns, pg.Code == readOnlyServer:
 			return true
-		case pg.Code[:2] == "08", pg.Code[:3] == "57P": // connection exceptions; shutting down, crashing, starting
+		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, shutDown): // connection exceptions; shutting down, crashing, starting
 			return true
+		case pg.Code == "":
+			return true // not the database's: something in between, which does not say what became of the statement
 		}
 		return pg.Severity == "FATAL" || pg.Severity == "PANIC"
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.Is(err, errDoubt) || errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+	var early *unsent
+	return errors.Is(err, errDoubt) || errors.As(err, &early) || errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isClosedConn(err)
 }
 
 // isClosedConn tells whether a connection was found closed: pgx has no name for it.
 func isClosedConn(err error) bool { return err != nil && err.Error() == "conn closed" }
 
+// unsent is an error that came up before there was a connection.
+type unsent struct{ error }
+
+func (u *unsent) Unwrap() error { return u.error }
+
 // neverSent tells whether an error came up before the server could do anything.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
+	var early *unsent
+	return errors.As(err, &connect) || errors.As(err, &early) || pgconn.SafeToRetry(err) || code(err) == tooManyConns || code(err) == readOnlyServer
 }
 
 // leaveStandby closes a connection whose server has stopped taking writes: it has
@@ -139,6 +159,9 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", hansard.ErrNoSpace, err)
 	case c == noRight:
 		return &hinted{fmt.Errorf("%w: %w", hansard.ErrReadOnly, err), "grant the role the rights that docs/postgres.md lists"}
+	case c == statementExists, c == noStatement:
+		return &hinted{fmt.Errorf("%w: a pool of connections is in between that gives each transaction to another process of the server: %w", hansard.ErrUnsupported, err),
+			"add default_query_exec_mode=exec to the URL, or have the pool keep sessions (PgBouncer: pool_mode=session): see docs/postgres.md"}
 	case isDown(err), c == queryCanceled, c == noLock:
 		return &UnavailableError{err}
 	}

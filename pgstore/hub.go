@@ -2,12 +2,8 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"hansard"
 )
@@ -33,6 +29,8 @@ type hub struct {
 type watch struct {
 	waiters int
 	last    hansard.Seq   // known to be durable
+	current string        // the grant that is held, when it was last looked at
+	looks   int           // how often it was
 	err     error         // the session is gone: those who wait are told
 	changed chan struct{} // closed, and replaced, when one of these changed
 }
@@ -43,11 +41,8 @@ func newHub(s *Store) *hub {
 }
 
 const (
-	pollEvery     = time.Second            // while notifications come
-	pollDeaf      = 100 * time.Millisecond // while they do not
-	tellEvery     = 5 * time.Millisecond   // news of so long go together
-	notifyBytes   = 7900                   // PostgreSQL takes less than 8000
-	notifySeconds = 2
+	pollEvery = time.Second            // while notifications come
+	pollDeaf  = 100 * time.Millisecond // while they do not
 )
 
 // Wait implements [hansard.Store].
@@ -59,15 +54,15 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	w := s.hub.join(id)
 	defer s.hub.leave(id, w)
 	for {
-		last, changed, err := s.hub.state(w)
+		now := s.hub.state(w)
 		switch {
-		case err != nil:
-			return err
-		case last > after:
+		case now.err != nil:
+			return now.err
+		case now.last > after:
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-now.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.closing:
@@ -90,7 +85,7 @@ func (h *hub) join(id hansard.SessionID) *watch {
 		h.watches[id] = w
 	}
 	w.waiters++
-	h.soilLocked(id)
+	h.markDirtyLocked(id)
 	return w
 }
 
@@ -102,14 +97,15 @@ func (h *hub) leave(id hansard.SessionID, w *watch) {
 	}
 }
 
-func (h *hub) state(w *watch) (last hansard.Seq, changed <-chan struct{}, err error) {
+// state is what a watch knows by now.
+func (h *hub) state(w *watch) watch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return w.last, w.changed, w.err
+	return *w
 }
 
-// soilLocked has a session looked at.
-func (h *hub) soilLocked(id hansard.SessionID) {
+// markDirtyLocked has a session looked at.
+func (h *hub) markDirtyLocked(id hansard.SessionID) {
 	h.dirty[id] = true
 	poke(h.look)
 }
@@ -131,7 +127,7 @@ func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
 		w.last = last
 		w.wake()
 	} else if w != nil && last == 0 {
-		h.soilLocked(id)
+		h.markDirtyLocked(id)
 	}
 	h.news[id] = true
 	poke(h.tell)
@@ -188,7 +184,7 @@ func (h *hub) take(all bool) (ids []string) {
 	return ids
 }
 
-const lookAtHeads = "SELECT id, last, deleted FROM hansard_heads WHERE id = ANY($1)"
+const lookAtHeads = "SELECT id, last, deleted, current FROM hansard_heads WHERE id = ANY($1)"
 
 func (h *hub) lookAt(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
@@ -201,16 +197,17 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 		return err
 	}
 	found := make(map[string]*head, len(ids))
+	current := make(map[string]string, len(ids))
 	for rows.Next() {
-		var id string
+		var id, grant string
 		var last int64
 		f := new(head)
-		if err := rows.Scan(&id, &last, &f.deleted); err != nil {
+		if err := rows.Scan(&id, &last, &f.deleted, &grant); err != nil {
 			rows.Close()
 			return err
 		}
 		f.last = hansard.Seq(last)
-		found[id] = f
+		found[id], current[id] = f, grant
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -226,8 +223,9 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 		f := found[string(id)]
 		if err := f.find(id); err != nil {
 			h.endLocked(id, w, err)
-		} else if f.last > w.last {
-			w.last = f.last
+		} else {
+			w.last, w.current = max(w.last, f.last), current[string(id)]
+			w.looks++
 			w.wake()
 		}
 	}
@@ -249,118 +247,4 @@ func (h *hub) fail(err error) {
 	for id, w := range h.watches {
 		h.endLocked(id, w, err)
 	}
-}
-
-// listen hears what other processes tell, on a connection of its own.
-func (h *hub) listen(ctx context.Context) {
-	pause := 50 * time.Millisecond
-	for ctx.Err() == nil {
-		began := time.Now()
-		h.listenOnce(ctx)
-		h.setListening(false)
-		if time.Since(began) > time.Second {
-			pause = 50 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-			pause = min(2*pause, 2*time.Second)
-		}
-	}
-}
-
-// listenOnce listens until the connection ends, however it does: the next one is
-// made a moment later, and looking goes on without it.
-func (h *hub) listenOnce(ctx context.Context) {
-	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
-	if err != nil {
-		return
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		conn.Close(ctx)
-	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+h.s.channel); err != nil {
-		return
-	}
-	h.setListening(true)
-	for {
-		n, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return
-		}
-		h.heard(strings.Fields(n.Payload))
-	}
-}
-
-func (h *hub) heard(ids []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, id := range ids {
-		if h.watches[hansard.SessionID(id)] != nil {
-			h.soilLocked(hansard.SessionID(id))
-		}
-	}
-}
-
-// setListening notes whether notifications come. Those before it began are lost,
-// so everything is looked at.
-func (h *hub) setListening(on bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.listening = on
-	for id := range h.watches {
-		h.soilLocked(id)
-	}
-}
-
-// telling tells other processes what changed, outside of any commit: NOTIFY in the
-// transactions themselves would make them wait for each other. What changes while
-// one notification is under way goes with the next.
-func (h *hub) telling(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.tell:
-		}
-		h.flush()
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(tellEvery):
-		}
-	}
-}
-
-const tellOthers = "SELECT pg_notify($1, $2)"
-
-// flush tells what is news. If it fails, others find out by looking.
-func (h *hub) flush() {
-	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
-	defer cancel()
-	for {
-		text := h.nextNews()
-		if text == "" {
-			return
-		}
-		if _, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text); err != nil {
-			return
-		}
-	}
-}
-
-func (h *hub) nextNews() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var text strings.Builder
-	for id := range h.news {
-		if text.Len()+len(id) >= notifyBytes {
-			break
-		}
-		fmt.Fprintf(&text, "%s ", id)
-		delete(h.news, id)
-	}
-	return text.String()
 }

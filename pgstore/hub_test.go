@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/internal/pgtest"
 )
 
 // TestWaitWithoutNotification: a notification can be lost with a connection, or with who
@@ -55,5 +56,41 @@ func TestNotified(t *testing.T) {
 		if got := <-woken; got.err != nil {
 			t.Fatalf("seq %d: %v", seq+1, got.err)
 		}
+	}
+}
+
+// TestListenAgain: a connection for notifications that nobody speaks on any more is
+// noticed, and another one made.
+func TestListenAgain(t *testing.T) {
+	t.Parallel() // it is all waiting
+	server := pgtest.Shared(t)
+	proxy, address := server.Proxy(t, server.Schema(t))
+	s, err := Open(t.Context(), address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	busy(t, s, 1)
+	waits := later(func() (struct{}, error) { return struct{}{}, s.Wait(t.Context(), "s0", 1) })
+	listening := func() bool {
+		s.hub.mu.Lock()
+		defer s.hub.mu.Unlock()
+		return s.hub.listening
+	}
+	until(t, "it listens", listening)
+	proxy.Freeze()
+	// The old connection is still there: nobody has told the server.
+	server.Until(t, "SELECT count(*) = 2 FROM pg_stat_activity WHERE query = 'LISTEN "+s.channel+"'")
+	until(t, "it listens again", listening)
+	if _, err := s.Append(within(t), "s0", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {
+		t.Error(err)
+	}
+	select {
+	case got := <-waits:
+		if got.err != nil {
+			t.Error(got.err)
+		}
+	case <-time.After(mostSilence):
+		t.Error("who waits is not woken")
 	}
 }

@@ -9,11 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var _ hansard.Importer = (*Store)(nil)
 
-const originsAfter = `SELECT h.id, h.created, h.deleted, coalesce(s.born, '{}') FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id
+// originsAfter looks up each session by itself: a merge of the two tables would begin
+// at the first session for every page.
+const originsAfter = `SELECT h.id, h.created, h.deleted, coalesce(s.born, '{}') FROM hansard_heads h
+	LEFT JOIN LATERAL (SELECT born FROM hansard_sessions WHERE id = h.id LIMIT 1) s ON true
 	WHERE h.id > $1 ORDER BY h.id LIMIT 200`
 
 // Origins implements [hansard.Exporter].
@@ -78,7 +82,9 @@ func (s *Store) collect(ctx context.Context, row func(pgx.Rows) error, restart f
 	})
 }
 
-const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND key IS NOT NULL AND seq > $2 ORDER BY seq LIMIT 1000`
+// keysAfter goes along the log. Where there is a hash there is a key; asking for the
+// key would let PostgreSQL take the index of the keys, and sort all of them for a page.
+const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND hash IS NOT NULL AND seq > $2 ORDER BY seq LIMIT 1000`
 
 // Keys implements [hansard.Exporter].
 func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
@@ -118,7 +124,7 @@ func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Se
 
 // Import implements [hansard.Importer].
 func (s *Store) Import(ctx context.Context, p hansard.Part) error {
-	if err := s.begin(ctx, p.ID, hansard.CheckPartInput(&p), s.writable()); err != nil {
+	if err := s.begin(ctx, p.ID, engine.CheckPartInput(&p), s.writable()); err != nil {
 		return err
 	}
 	defer s.work.Done()
@@ -127,7 +133,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return err
 	}
 	var last hansard.Seq
-	err = s.write(ctx, &job{id: p.ID, meta: true, decide: func(l *locked) (*change, error) {
+	err = s.write(ctx, &job{id: p.ID, meta: true, bytes: rows.bytes, decide: func(l *locked) (*change, error) {
 		c, err := importPart(l, &p)
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
@@ -154,7 +160,7 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 		return nil, l.head.find(p.ID)
 	default:
 		c.head = *l.head
-		if err := hansard.SameOrigin(p, l.head.created); err != nil {
+		if err := engine.SameOrigin(p, l.head.created); err != nil {
 			return nil, err
 		}
 	}
@@ -162,15 +168,15 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 		c.remove = true
 		return c, nil
 	}
-	grants := hansard.Grants{Current: c.head.turn, Last: c.head.newest}
-	if err := hansard.CheckPart(p, c.head.last, &grants); err != nil {
+	grants := engine.Grants{Current: c.head.turn, Last: c.head.newest}
+	if err := engine.CheckPart(p, c.head.last, &grants); err != nil {
 		return nil, err
 	}
 	for i := range p.Events {
 		e := &p.Events[i]
 		if e.Patch != nil {
 			var err error
-			if meta, err = hansard.ApplyPatch(meta, e.Patch); err != nil {
+			if meta, err = engine.ApplyPatch(meta, e.Patch); err != nil {
 				return nil, fmt.Errorf("the patch of seq %d: %w", e.Seq, err)
 			}
 			patched := meta

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // List implements [hansard.Store]. The order is found in one snapshot of the
@@ -49,7 +50,7 @@ const infoPage = 200
 // order gives the ids of the sessions a query selects, in order, and the
 // descriptions of the first page of them.
 func (s *Store) order(ctx context.Context, q hansard.Query) (ids []string, infos []hansard.Info, err error) {
-	if err := s.begin(ctx, "any", hansard.CheckQuery(&q)); err != nil {
+	if err := s.begin(ctx, "any", engine.CheckQuery(&q)); err != nil {
 		return nil, nil, err
 	}
 	defer s.work.Done()
@@ -79,20 +80,22 @@ func (s *Store) describe(ctx context.Context, ids []string) (infos []hansard.Inf
 	return infos, err
 }
 
-// span is by how much the time of a session's last event may be past the time it
-// is listed under: see the schema.
-const span = 100 * time.Millisecond
+// span is by how much, and more, the time of a session's last event may not be past
+// the time it is listed under. That time is in an index: the longer the span, the fewer
+// appends have to change that, and the more sessions a list has to look at to find out
+// which are the newest: all that were used within the span.
+const span = 10 * time.Second
 
 // walkIDs goes down the list, walkTitles does it with the titles. The index has the
-// order and the label.
+// order and the label. What else there is of a session is looked up for each by itself,
+// and LIMIT keeps it so: no plan reads all sessions for a page of them.
 const (
-	walkIDs    = `SELECT l.id, l.listed, h.updated, '' FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id` + walkSome
-	walkTitles = `SELECT l.id, l.listed, h.updated, s.title FROM hansard_listing l JOIN hansard_heads h ON h.id = l.id
-		JOIN hansard_sessions s ON s.id = l.id` + walkSome
-	walkSome = `
+	walkIDs    = `SELECT l.id, l.listed, h.updated, '' ` + walkSome
+	walkTitles = `SELECT l.id, l.listed, h.updated, coalesce((SELECT title FROM hansard_sessions WHERE id = l.id), '') ` + walkSome
+	walkSome   = `FROM hansard_listing l CROSS JOIN LATERAL (SELECT updated FROM hansard_heads WHERE id = l.id LIMIT 1) h
 	WHERE l.label = $1 AND (l.listed, l.id) < ($2::timestamptz, $3::text)
 		AND NOT EXISTS (SELECT 1 FROM unnest($4::text[]) AS o(label)
-			WHERE NOT EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label))
+			LEFT JOIN LATERAL (SELECT x.id FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label LIMIT 1) x ON true WHERE x.id IS NULL)
 	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
 
 	// Of several labels the list of one is walked, and each session on it is looked
@@ -180,7 +183,7 @@ func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, er
 		}
 		end := seen < n || !query.Since.IsZero() && !from.Add(span).After(query.Since)
 		slices.SortFunc(pending, func(a, b hansard.Info) int {
-			if hansard.Newer(&a, &b) {
+			if engine.Newer(&a, &b) {
 				return -1
 			}
 			return 1 // never the same: ids differ
@@ -199,8 +202,9 @@ func walk(ctx context.Context, q querier, query hansard.Query) (ids []string, er
 	}
 }
 
-const infosOf = "SELECT h.id, " + infoColumns + ` FROM unnest($1::text[]) WITH ORDINALITY AS o(id, n)
-	JOIN hansard_heads h ON h.id = o.id JOIN hansard_sessions s ON s.id = o.id WHERE NOT h.deleted ORDER BY o.n`
+const infosOf = "SELECT o.id, " + infoColumns + ` FROM unnest($1::text[]) WITH ORDINALITY AS o(id, n)
+	CROSS JOIN LATERAL (SELECT * FROM hansard_heads WHERE id = o.id LIMIT 1) h CROSS JOIN LATERAL (SELECT * FROM hansard_sessions WHERE id = o.id LIMIT 1) s
+	WHERE NOT h.deleted ORDER BY o.n`
 
 // readInfos describes sessions, in the order of their ids.
 func readInfos(ctx context.Context, q querier, ids []string) (infos []hansard.Info, err error) {

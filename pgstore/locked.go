@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -60,6 +61,10 @@ type job struct {
 	// rests on what is durable.
 	decide func(l *locked) (*change, error)
 
+	bytes   int64  // about what the change has to send
+	idle    string // how long the server waits for us while the row is locked, in milliseconds
+	durable bool   // the commit has to be
+
 	// mark is the job's own key: whatever is stored for it is stored under it,
 	// and so at most once.
 	mark string
@@ -83,8 +88,16 @@ func (s *Store) decide(ctx context.Context, j *job) error {
 	if j.mark == "" {
 		j.mark = newMark()
 	}
+	if j.idle == "" && !s.asked("idle_in_transaction_session_timeout") {
+		j.idle = milliseconds(idleInside + time.Duration(j.bytes/slowest)*time.Millisecond)
+	}
+	j.durable = !s.asked("synchronous_commit")
 	return s.retry(ctx, &j.sent, func(ctx context.Context) error { return s.attempt(ctx, j) })
 }
+
+// slowest is the network on which a batch of any size gets through in time, in bytes
+// for each millisecond.
+const slowest = 256
 
 // retry repeats what a race or a lost connection ended, for as long as the store's
 // options say.
@@ -148,7 +161,7 @@ func answer(err error) error {
 func (s *Store) attempt(ctx context.Context, j *job) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return &unsent{err}
 	}
 	defer conn.Release() // closes it when a transaction is open
 	err = j.attempt(ctx, conn.Conn())
@@ -172,23 +185,44 @@ func (j *job) attempt(ctx context.Context, conn *pgx.Conn) error {
 	return j.finish(ctx, conn, l, c, verdict)
 }
 
+// readClock asks for the time in a statement of its own: in the one that locks it
+// might be read before the lock is there. The settings that go with it are those of the
+// transaction: those of the connection may be another's, if there is a pool of
+// connections in between.
+var readClock = "SELECT clock_timestamp(), CASE WHEN $1::text <> '' THEN set_config('idle_in_transaction_session_timeout', $1, true) END, " + durably("$2")
+
 const (
 	lockSession = "SELECT " + headColumns + " FROM hansard_heads h WHERE h.id = $1 FOR UPDATE"
-	// The clock is asked by a statement of its own: in the one that locks it
-	// might be read before the lock is there.
-	readClock = "SELECT clock_timestamp()"
-	findKeys  = "SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND key = ANY($2)"
-	findMark  = "SELECT seq FROM hansard_events WHERE id = $1 AND mark = $2"
-	findMeta  = "SELECT title, labels, state FROM hansard_sessions WHERE id = $1"
+	findMark    = "SELECT seq FROM hansard_events WHERE id = $1 AND mark = $2"
+	findMeta    = "SELECT title, labels, state FROM hansard_sessions WHERE id = $1"
 )
+
+// durably makes the commit of the transaction one that is durable before it is
+// answered, if it is asked to, whatever the defaults of the database or the role are.
+// Stronger settings are left alone. It is read when the transaction commits, so that
+// the statement which commits by itself can have it too.
+func durably(asked string) string {
+	return "CASE WHEN " + asked + "::boolean AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
+}
+
+var findKeys = knownKeys("known.key, known.hash, known.seq, known.size", "$2")
+
+// knownKeys selects columns of those keys, of an array, that the session $1 has. Each
+// is looked up by itself, and LIMIT keeps it so: with key = ANY(array), and the array
+// unknown when the plan is made, PostgreSQL can't use the index of the keys as far as
+// the key, and reads all keys of the session.
+func knownKeys(columns, array string) string {
+	return "SELECT " + columns + ` FROM unnest(` + array + `::text[]) AS asked(key)
+		CROSS JOIN LATERAL (SELECT k.key, k.hash, k.seq, k.size FROM hansard_events k WHERE k.id = $1 AND k.key = asked.key LIMIT 1) AS known`
+}
 
 // lock begins a transaction, locks the session's row and reads what the job needs.
 // Each statement after the one that locks sees all that was committed before.
 func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	b := &pgx.Batch{}
-	b.Queue("BEGIN")
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	b.Queue(lockSession, string(j.id))
-	b.Queue(readClock)
+	b.Queue(readClock, j.idle, j.durable)
 	if len(j.keys) > 0 {
 		b.Queue(findKeys, string(j.id), j.keys)
 	}
@@ -219,7 +253,7 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if err := res.QueryRow().Scan(&l.now); err != nil {
+	if err := res.QueryRow().Scan(&l.now, nil, nil); err != nil {
 		return nil, err
 	}
 	l.now = l.now.UTC()
@@ -308,28 +342,43 @@ func newMark() string {
 }
 
 const (
-	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, mark) VALUES ($1, 0, 0, $2, $2, $3)`
+	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) VALUES ($1, 0, 0, $2, $2, $2, $3)`
 	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born) VALUES ($1, $2, $3, $4, $5)`
 	createListing = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l`
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
-	// shelve keeps a session's place in the list: see the schema. The condition
-	// is on the listing itself, so a session listed a moment ago costs a look.
-	shelve      = `UPDATE hansard_listing SET listed = $2 WHERE id = $1 AND (listed > $2 OR listed <= $2::timestamptz - interval '100 milliseconds')`
-	updateMeta  = `UPDATE hansard_sessions SET title = $2, labels = $3, state = $4 WHERE id = $1`
-	dropLabels  = `DELETE FROM hansard_listing WHERE id = $1 AND label <> ALL($2::text[])`
-	moveListing = `UPDATE hansard_listing SET listed = $2 WHERE id = $1`
-	addLabels   = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l ON CONFLICT (id, label) DO NOTHING`
-	updateTurn  = `UPDATE hansard_heads SET current = $2, newest = $3, turn = $4, exclusive = $5, renewed = $6 WHERE id = $1`
-	renewTurn   = `UPDATE hansard_heads SET renewed = $2 WHERE id = $1`
-	removeHead  = `UPDATE hansard_heads SET deleted = true, purging = true, current = '', turn = '', exclusive = false, mark = $2 WHERE id = $1`
-	removeMeta  = `DELETE FROM hansard_sessions WHERE id = $1`
-	removeList  = `DELETE FROM hansard_listing WHERE id = $1`
-	removeWait  = `DELETE FROM hansard_waiting WHERE id = $1`
+	updateMeta    = `UPDATE hansard_sessions SET title = $2, labels = $3, state = $4 WHERE id = $1`
+	dropLabels    = `DELETE FROM hansard_listing WHERE id = $1 AND label <> ALL($2::text[])`
+	addLabels     = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, h.listed FROM hansard_heads h, unnest($2::text[]) AS l WHERE h.id = $1
+		ON CONFLICT (id, label) DO NOTHING`
+	updateTurn = `UPDATE hansard_heads SET current = $2, newest = $3, turn = $4, exclusive = $5, renewed = $6 WHERE id = $1`
+	renewTurn  = `UPDATE hansard_heads SET renewed = $2 WHERE id = $1`
+	removeHead = `UPDATE hansard_heads SET deleted = true, purging = true, current = '', turn = '', exclusive = false, mark = $2 WHERE id = $1`
+	removeMeta = `DELETE FROM hansard_sessions WHERE id = $1`
+	removeList = `DELETE FROM hansard_listing WHERE id = $1`
+	removeWait = `DELETE FROM hansard_waiting WHERE id = $1`
 )
+
+// shelve keeps a session's place in the list right enough: see span. It belongs to what
+// has just been stored under a mark, so that the row is locked. Most of the time it is
+// a look at that row.
+var shelve = fmt.Sprintf(`WITH due AS (
+	UPDATE hansard_heads h SET listed = h.updated
+	WHERE h.id = $1 AND (h.updated < h.listed OR h.updated >= h.listed + interval '%d milliseconds') AND EXISTS (SELECT 1 FROM hansard_events e WHERE e.id = $1 AND e.mark = $2)
+	RETURNING h.id, h.updated
+)
+UPDATE hansard_listing SET listed = (SELECT updated FROM due) WHERE id = (SELECT id FROM due)`, span.Milliseconds())
 
 // write queues the statements of a change.
 func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 	id := string(l.id)
+	n := c.rows.len()
+	if n > 0 {
+		// First, because it may be large. Until all of it is there the server waits
+		// for the next statement of a transaction, which has a timeout of the right
+		// length, and not for the rest of what it has begun.
+		c.rows.marks[0] = &mark
+		c.rows.insert(b, l.id, c.head.last-hansard.Seq(n), c.head.updated)
+	}
 	if c.create != nil {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
@@ -337,22 +386,24 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		b.Queue(createMeta, id, title, labels, state, string(born))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)
 	}
-	if n := c.rows.len(); n > 0 {
-		c.rows.marks[0] = &mark
-		after := c.head.last - hansard.Seq(n)
-		c.rows.insert(b, l.id, after, c.head.updated)
+	if n > 0 {
 		b.Queue(updateLog, id, int64(c.head.last), c.head.bytes, c.head.updated)
-		if c.meta == nil {
-			b.Queue(shelve, id, c.head.updated)
-		}
 	}
 	if c.meta != nil {
 		title, labels, state := metaRow(*c.meta)
 		b.Queue(updateMeta, id, title, labels, state)
-		listing := listingLabels(c.meta.Labels)
-		b.Queue(dropLabels, id, listing)
-		b.Queue(moveListing, id, c.head.updated)
-		b.Queue(addLabels, id, listing, c.head.updated)
+		was := l.meta.Labels
+		if c.create != nil {
+			was = c.create.Labels
+		}
+		if !maps.Equal(was, c.meta.Labels) {
+			listing := listingLabels(c.meta.Labels)
+			b.Queue(dropLabels, id, listing)
+			b.Queue(addLabels, id, listing)
+		}
+	}
+	if n > 0 {
+		b.Queue(shelve, id, mark)
 	}
 	if c.turn {
 		c.writeTurn(b, id)

@@ -4,8 +4,8 @@ import "context"
 
 // putProbe commits a change of one row, always the same: of those who wait for the
 // turn of a session that can't exist.
-const putProbe = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ('', 'probe', clock_timestamp(), clock_timestamp())
-	ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen`
+var putProbe = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ('', 'probe', clock_timestamp(), clock_timestamp())
+	ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen RETURNING ` + durably("$1")
 
 // Probe tells whether the database takes writes, by a commit as durable as that of
 // an append. It shows in no list and no log, and the tables do not grow by it.
@@ -20,7 +20,7 @@ func (s *Store) Probe(ctx context.Context) error {
 			return err
 		}
 		defer conn.Release()
-		if _, err := conn.Exec(ctx, putProbe); err != nil {
+		if _, err := conn.Exec(ctx, putProbe, !s.asked("synchronous_commit")); err != nil {
 			return err
 		}
 		return doubt(conn.Conn().PgConn())

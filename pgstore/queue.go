@@ -3,9 +3,10 @@ package pgstore
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/internal/fate"
 )
 
 // lane is where the appends of this process to one session queue up. One goroutine
@@ -25,19 +26,11 @@ type request struct {
 	key     string
 	hash    string
 	patch   *hansard.Patch
-	state   atomic.Int32
+	fate    fate.Fate
 	done    chan struct{} // closed when the two below are set
 	receipt hansard.Receipt
 	err     error
 }
-
-// The states of a request. A caller whose context ends takes a queued request
-// back; one that is taken may be stored.
-const (
-	queued int32 = iota
-	taken
-	withdrawn
-)
 
 // The limits of a group: enough to make a round trip worth it, little enough to
 // keep its first from waiting for the data of its last.
@@ -48,7 +41,7 @@ const (
 
 // Append implements [hansard.Store].
 func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
-	if err := s.begin(ctx, id, hansard.CheckBatch(&b), s.writable()); err != nil {
+	if err := s.begin(ctx, id, engine.CheckBatch(&b), s.writable()); err != nil {
 		return hansard.Receipt{}, err
 	}
 	defer s.work.Done()
@@ -62,7 +55,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return r.receipt, r.err
 	case <-ctx.Done():
 	}
-	if r.state.CompareAndSwap(queued, withdrawn) {
+	if r.fate.Withdraw() {
 		return hansard.Receipt{}, fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}
 	select {
@@ -74,10 +67,10 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 }
 
 func newRequest(b *hansard.Batch) (*request, error) {
-	events := hansard.Normalize(b)
+	events := engine.Normalize(b)
 	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: clonePatch(b.Patch), done: make(chan struct{})}
 	if b.Key != "" {
-		r.hash = hansard.ContentHash(events)
+		r.hash = engine.ContentHash(events)
 	}
 	return r, r.rows.add(events, batch{b.Turn, b.Key, r.hash})
 }
@@ -88,7 +81,7 @@ func (s *Store) submit(id hansard.SessionID, r *request) {
 	defer s.mu.Unlock()
 	if s.opt.alone {
 		s.work.Go(func() {
-			r.state.Store(taken)
+			r.fate.Take()
 			s.send(id, []*request{r})
 			close(r.done)
 		})
@@ -131,7 +124,7 @@ func (s *Store) take(id hansard.SessionID, l *lane) (group []*request) {
 			break
 		}
 		l.waiting = l.waiting[1:]
-		if !r.state.CompareAndSwap(queued, taken) {
+		if !r.fate.Take() {
 			continue
 		}
 		bytes += r.rows.bytes

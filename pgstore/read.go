@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // The size of one reading from the database: so much is in memory at once, and the
@@ -54,14 +55,14 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 }
 
 const (
-	fromSummary = `SELECT coalesce(max(seq) - 1, $2) FROM hansard_events WHERE id = $1 AND seq > $2 AND kind = 'summary'`
+	fromSummary = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND kind = 'summary' ORDER BY seq DESC LIMIT 1), $2)`
 	fromLast    = `SELECT coalesce(min(seq) - 1, $2) FROM (SELECT seq FROM hansard_events
 		WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq DESC LIMIT $3) l`
 )
 
 // from is the seq behind which a range begins.
 func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range) (hansard.Seq, error) {
-	if err := s.begin(ctx, id, hansard.CheckRange(&r)); err != nil {
+	if err := s.begin(ctx, id, engine.CheckRange(&r)); err != nil {
 		return 0, err
 	}
 	defer s.work.Done()

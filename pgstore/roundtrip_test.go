@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,8 +86,8 @@ func TestOneRoundTrip(t *testing.T) {
 				t.Errorf("an append %s took %d round trips, want %d: %q", k.name, len(trips), k.trips, trips)
 				continue
 			}
-			if k.trips != 2 && (len(trips[0]) != 1 || trips[0][0] != appendPlain) {
-				t.Errorf("an append %s begins with %q, and not with the one statement", k.name, trips[0])
+			if k.trips != 2 && !slices.Equal(trips[0], pgtest.Trip{appendPlain, shelve}) {
+				t.Errorf("an append %s begins with %.300q, and not with the one statement", k.name, trips[0])
 			}
 			for _, trip := range trips {
 				if strings.Contains(strings.Join(trip, "; "), "pg_notify") {

@@ -13,12 +13,12 @@ import (
 // rows are events on their way into the table, one slice for each column: that is
 // how one statement inserts any number of them.
 type rows struct {
-	kinds, roles, authors, turns, data []string
-	inbox                              []bool
-	patches, keys, hashes, marks       []*string
-	sizes                              []*int32
-	times                              []time.Time // only where the database's clock does not set them
-	bytes                              int64
+	kinds, roles, authors, turns, data, by []string
+	inbox                                  []bool
+	patches, keys, hashes, marks           []*string
+	sizes                                  []*int32
+	times                                  []time.Time // only where the database's clock does not set them
+	bytes                                  int64
 }
 
 func (r *rows) len() int { return len(r.kinds) }
@@ -39,6 +39,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		r.authors = append(r.authors, e.Author)
 		r.turns = append(r.turns, string(b.turn))
 		r.data = append(r.data, string(e.Data))
+		r.by = append(r.by, e.By)
 		r.inbox = append(r.inbox, e.Inbox)
 		r.bytes += int64(len(e.Data))
 		var patch, key, hash *string
@@ -69,6 +70,7 @@ func (r *rows) join(o *rows) {
 	r.authors = append(r.authors, o.authors...)
 	r.turns = append(r.turns, o.turns...)
 	r.data = append(r.data, o.data...)
+	r.by = append(r.by, o.by...)
 	r.inbox = append(r.inbox, o.inbox...)
 	r.patches = append(r.patches, o.patches...)
 	r.keys = append(r.keys, o.keys...)
@@ -82,23 +84,23 @@ func (r *rows) join(o *rows) {
 func ptr[T any](v T) *T { return &v }
 
 // insertColumns and insertValues are the parts of a statement that inserts rows
-// from the parameters $1 to $12; e.n counts them from 1.
+// from the parameters $1 to $13; e.n counts them from 1.
 const (
-	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark)`
-	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, n)`
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by")`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, n)`
 )
 
-// args are the parameters $1 to $12 for insertColumns, and more behind them.
+// args are the parameters $1 to $13 for insertColumns, and more behind them.
 func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks}, more...)
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by}, more...)
 }
 
 // insertAfter inserts rows behind a seq, at times of their own or all at one time.
 var (
-	insertAt    = insertColumns + ` SELECT $1, $13::bigint + e.n, $14::timestamptz, ` + insertValues + ` FROM ` + insertFrom
-	insertTimed = insertColumns + ` SELECT $1, $13::bigint + e.n, ($14::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+	insertAt    = insertColumns + ` SELECT $1, $14::bigint + e.n, $15::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $14::bigint + e.n, ($15::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
 func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
@@ -110,12 +112,12 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, inbox, patch, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", inbox, patch, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
 	var patch *string
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()

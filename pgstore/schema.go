@@ -45,7 +45,7 @@ type Migration struct {
 // processes may do it at once: one does it, the others find it done. A schema that
 // is newer than this program is [hansard.ErrVersion].
 func Migrate(ctx context.Context, url string) (Migration, error) {
-	cfg, err := config(url)
+	cfg, _, err := config(url)
 	if err != nil {
 		return Migration{}, err
 	}
@@ -54,7 +54,12 @@ func Migrate(ctx context.Context, url string) (Migration, error) {
 		return Migration{}, fmt.Errorf("postgres: %w", err)
 	}
 	defer pool.Close()
-	return migrate(ctx, pool)
+	var m Migration
+	err = whenStarted(ctx, defaultRetry, func(ctx context.Context) error {
+		m, err = migrate(ctx, pool)
+		return err
+	})
+	return m, err
 }
 
 // migrationLock is the advisory lock of who migrates: a number of our own.
@@ -65,7 +70,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 		m, err = migrateOnce(ctx, pool)
 		// Who waited for the lock may still believe what it knew of the tables
 		// before; a new transaction knows better.
-		if c := code(err); c != tableExists && c != uniqueViolation {
+		if c := code(err); c != tableExists && c != uniqueViolation && c != noLock {
 			break
 		}
 	}
@@ -76,7 +81,12 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 		return m, &hinted{fmt.Errorf("the tables are not there or not up to date, and this user may not change them: %w", err),
 			"run hansard migrate as the owner of the tables, then try again"}
 	case code(err) == noSchema:
+		if closed := closedSchema(ctx, pool); closed != nil {
+			return m, closed
+		}
 		return m, &hinted{fmt.Errorf("there is no schema to make the tables in: %w", err), "make the one that search_path names: CREATE SCHEMA"}
+	case code(err) == noLock:
+		return m, &hinted{fmt.Errorf("somebody has been using the tables all the time: %w", translate(err)), "try again when no dump and no long query is running"}
 	}
 	return m, fmt.Errorf("migrating the database: %w", translate(err))
 }
@@ -104,6 +114,11 @@ func migrateOnce(ctx context.Context, pool *pgxpool.Pool) (m Migration, err erro
 				return err
 			}
 		}
+		// A step that has to wait for somebody, such as a dump, has everybody wait who
+		// comes after it: not for long, and then again.
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '3s'"); err != nil {
+			return err
+		}
 		for i, step := range migrations[m.From:] {
 			if _, err := tx.Exec(ctx, step); err != nil {
 				return fmt.Errorf("step %d: %w", m.From+i+1, err)
@@ -128,6 +143,23 @@ func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 		return 0, fmt.Errorf("postgres: reading the version of the tables: %w", translate(err))
 	}
 	return version, nil
+}
+
+// closedSchema finds out whether there seems to be nothing only because this user may
+// not look into a schema where the tables would be.
+func closedSchema(ctx context.Context, q querier) error {
+	var schema, user string
+	err := q.QueryRow(ctx, `SELECT n.nspname, current_user FROM pg_namespace n, unnest(string_to_array(current_setting('search_path'), ',')) AS p(name)
+		WHERE n.nspname = trim(both ' "' from p.name) AND NOT has_schema_privilege(n.oid, 'USAGE') LIMIT 1`).Scan(&schema, &user)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: %w", translate(err))
+	}
+	return &hinted{fmt.Errorf("the user %s may not use the schema %s", user, schema),
+		fmt.Sprintf("grant it, as its owner: GRANT USAGE ON SCHEMA %s TO %s; and grant the rights on the tables that docs/postgres.md lists",
+			pgx.Identifier{schema}.Sanitize(), pgx.Identifier{user}.Sanitize())}
 }
 
 func newerSchema(version int) error {

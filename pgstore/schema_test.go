@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"os"
@@ -111,49 +110,8 @@ func TestLeastRights(t *testing.T) {
 	server.Exec(t, leastRights(t, schemaOf(address), role))
 	s := open(t, as(t, address, role))
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	red := "red"
-	_, err := s.Create(ctx, "s", hansard.Meta{Labels: map[string]string{"team": "blue"}})
-	must(err)
-	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k", Patch: &hansard.Patch{Labels: map[string]*string{"team": &red}}}
-	for range 2 {
-		_, err = s.Append(ctx, "s", b)
-		must(err)
-	}
-	turn, err := s.Acquire(ctx, "s", hansard.Claim{})
-	must(err)
-	waiting := make(chan error, 1)
-	go func() {
-		next, err := s.Acquire(ctx, "s", hansard.Claim{Wait: time.Minute})
-		if err == nil {
-			err = s.Release(ctx, "s", next.Grant)
-		}
-		waiting <- err
-	}()
-	server.Until(t, "SELECT count(*) = 1 FROM "+schemaOf(address)+".hansard_waiting")
-	must(s.Renew(ctx, "s", turn.Grant))
-	must(s.Release(ctx, "s", turn.Grant))
-	must(<-waiting)
-	must(s.Probe(ctx))
-	must(s.Wait(ctx, "s", 0))
-	for _, err := range s.List(ctx, hansard.Query{Labels: map[string]string{"team": "red"}, Text: "S"}) {
-		must(err)
-	}
-	for _, err := range s.Verify(ctx, "") {
-		must(err)
-	}
-	_, err = s.Warnings(ctx)
-	must(err)
-	must(s.Import(ctx, hansard.Part{Origin: hansard.Origin{ID: "i", Created: hansard.Now()}}))
-	must(s.Delete(ctx, "s", ""))
-	server.Until(t, "SELECT count(*) = 0 FROM "+schemaOf(address)+".hansard_events")
+	pgstore.UseEverything(t, s)
+	server.Until(t, "SELECT count(*) = 0 FROM "+schemaOf(address)+".hansard_events WHERE id = 's'")
 }
 
 // Without rights the answer says whose they are.

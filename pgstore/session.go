@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // Create implements [hansard.Store].
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
-	if err := s.begin(ctx, id, hansard.CheckMeta(&m), s.writable()); err != nil {
+	if err := s.begin(ctx, id, engine.CheckMeta(&m), s.writable()); err != nil {
 		return hansard.Info{}, err
 	}
 	defer s.work.Done()
@@ -39,8 +40,8 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	return info, nil
 }
 
-// write carries a job out for one caller, who does not wait for longer than his
-// context lets him: then the outcome is open.
+// write carries a job out for one caller, which waits no longer than its
+// context allows: then the outcome is open.
 func (s *Store) write(ctx context.Context, j *job) error {
 	done := make(chan error, 1)
 	s.work.Add(1) // the caller has one: it can't be zero
@@ -92,20 +93,23 @@ func (s *Store) startPurge(id hansard.SessionID) {
 }
 
 const (
-	purgeSome = `DELETE FROM hansard_events WHERE id = $1 AND seq IN (SELECT seq FROM hansard_events WHERE id = $1 ORDER BY seq LIMIT 2000)`
-	purged    = `UPDATE hansard_heads SET purging = false WHERE id = $1`
-	toPurge   = `SELECT id FROM hansard_heads WHERE purging`
+	// purgeSome removes the next events behind a seq and gives the last of them. It
+	// does not begin at the start again, where what was removed is still in the way.
+	purgeSome = `WITH part AS (SELECT max(seq) AS last FROM (SELECT seq FROM hansard_events WHERE id = $1 AND seq > $2 ORDER BY seq LIMIT 2000) s),
+	gone AS (DELETE FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (SELECT last FROM part))
+	SELECT coalesce(last, 0) FROM part`
+	purged  = `UPDATE hansard_heads SET purging = false WHERE id = $1`
+	toPurge = `SELECT id FROM hansard_heads WHERE purging`
 )
 
 // purge removes the events of a deleted session. What it does not get done the
 // next to open the store does.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) (done bool) {
-	for {
-		tag, err := s.pool.Exec(ctx, purgeSome, string(id))
-		if err != nil {
+	for after := int64(0); ; {
+		if err := s.pool.QueryRow(ctx, purgeSome, string(id), after).Scan(&after); err != nil {
 			return false
 		}
-		if tag.RowsAffected() == 0 {
+		if after == 0 {
 			_, err := s.pool.Exec(ctx, purged, string(id))
 			return err == nil
 		}

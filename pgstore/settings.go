@@ -21,7 +21,7 @@ func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
 			return err
 		}
 		defer conn.Release()
-		warnings, err = examine(ctx, conn.Conn())
+		warnings, err = examine(ctx, conn.Conn(), !s.asked("synchronous_commit"))
 		return err
 	})
 	return warnings, err
@@ -36,11 +36,16 @@ const readSettings = `SELECT current_setting('synchronous_commit'), current_sett
 const readReplicas = `SELECT count(*), count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')), count(*) FILTER (WHERE sync_state = 'quorum')
 	FROM pg_stat_replication`
 
-func examine(ctx context.Context, conn *pgx.Conn) (warnings []string, err error) {
+// examine looks at the settings. Where commits are made durable by those who make them
+// it does not count that the setting is off.
+func examine(ctx context.Context, conn *pgx.Conn, durable bool) (warnings []string, err error) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	var commit, fsync, fullPages, names string
 	if err := conn.QueryRow(ctx, readSettings).Scan(&commit, &fsync, &fullPages, &names); err != nil {
 		return nil, err
+	}
+	if durable && commit == "off" {
+		commit = "on"
 	}
 	if fsync != "on" {
 		warn("fsync is off: a crash of the machine can damage or lose everything")

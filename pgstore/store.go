@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"sync"
 	"time"
 
@@ -44,6 +45,9 @@ type Options struct {
 	alone bool
 }
 
+// defaultRetry is how long a call goes on trying when the options do not say.
+const defaultRetry = 10 * time.Second
+
 // ErrNoSchema is returned by Open when it must not make the tables and they are
 // not there.
 var ErrNoSchema = errors.New("the database has no tables of Hansard")
@@ -52,7 +56,10 @@ var ErrNoSchema = errors.New("the database has no tables of Hansard")
 type Store struct {
 	opt     Options
 	pool    *pgxpool.Pool
-	channel string // for NOTIFY
+	dialer  *dialer
+	unwatch func()            // ends watchSilence
+	params  map[string]string // settings of the server that the URL has
+	channel string            // for NOTIFY
 	hub     *hub
 	closing chan struct{}  // closed by Close
 	work    sync.WaitGroup // calls and goroutines under way
@@ -81,61 +88,27 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 		s.opt = *o
 	}
 	if s.opt.RetryFor <= 0 {
-		s.opt.RetryFor = 10 * time.Second
+		s.opt.RetryFor = defaultRetry
 	}
-	cfg, err := config(url)
+	cfg, d, err := config(url)
 	if err != nil {
 		return nil, err
 	}
+	s.dialer = d
+	s.params = maps.Clone(cfg.ConnConfig.RuntimeParams)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	if err := s.prepare(ctx); err != nil {
-		s.pool.Close()
+	watching, stop := context.WithCancel(context.Background())
+	s.unwatch = stop
+	go s.watchSilence(watching)
+	if err := whenStarted(ctx, s.opt.RetryFor, s.prepare); err != nil {
+		s.hangUp()
 		return nil, err
 	}
 	s.hub = newHub(s)
 	s.sweep()
 	return s, nil
-}
-
-// defaultConns is how many connections a store uses when the URL does not say.
-const defaultConns = 16
-
-// config is the pool's configuration for a URL.
-func config(url string) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		// The error may quote the URL, though not its password.
-		return nil, &hansard.InvalidError{Field: "store", Reason: err.Error()}
-	}
-	own, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, &hansard.InvalidError{Field: "store", Reason: err.Error()}
-	}
-	if _, given := own.RuntimeParams["pool_max_conns"]; !given {
-		cfg.MaxConns = defaultConns
-	}
-	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
-		cfg.ConnConfig.RuntimeParams["application_name"] = "hansard"
-	}
-	cfg.ConnConfig.OnNotice = noticeDoubt
-	_, chosen := cfg.ConnConfig.RuntimeParams["synchronous_commit"]
-	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error { return settle(ctx, c, chosen) }
-	return cfg, nil
-}
-
-// settle makes a connection one that keeps our promises, whatever the defaults of
-// the database or the role are: each statement sees what is committed when it
-// begins, and a commit is durable before it is answered. Stronger settings of
-// synchronous_commit, and one that the URL asks for, are left alone.
-func settle(ctx context.Context, c *pgx.Conn, chosen bool) error {
-	sql := "SET default_transaction_isolation = 'read committed'"
-	if !chosen {
-		sql += "; SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-	}
-	_, err := c.PgConn().Exec(ctx, sql).ReadAll()
-	return err
 }
 
 // prepare looks whether the database is one we can live in, and makes the tables.
@@ -151,6 +124,11 @@ func (s *Store) prepare(ctx context.Context) error {
 	version, err := schemaVersion(ctx, s.pool)
 	if err != nil {
 		return err
+	}
+	if version == 0 {
+		if err := closedSchema(ctx, s.pool); err != nil {
+			return err
+		}
 	}
 	switch {
 	case version > len(migrations):
@@ -203,6 +181,12 @@ func (s *Store) begin(ctx context.Context, id hansard.SessionID, given ...error)
 	return err
 }
 
+// asked tells whether the URL has a setting of the server. Then it is not ours to make.
+func (s *Store) asked(name string) bool {
+	_, given := s.params[name]
+	return given
+}
+
 // writable is what is wrong with writing to this store at all.
 func (s *Store) writable() error {
 	if s.opt.ReadOnly {
@@ -222,9 +206,21 @@ func (s *Store) Close() error {
 		s.work.Wait()
 		s.bg.Wait()
 		s.hub.flush()
-		s.pool.Close()
+		s.hangUp()
 	})
 	return nil
+}
+
+// hangUp closes all connections, when nothing is under way any more. What was had to be
+// watched: it may have been waiting for a silent host.
+func (s *Store) hangUp() {
+	s.unwatch()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.pool.Close()
+	}()
+	s.dialer.hangUp(closed)
 }
 
 // background starts a goroutine that Close waits for. The context ends when the

@@ -6,20 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
-
-// claims are the Acquires of this process that wait for one session's turn, the
-// first first. Only the first asks the database, under a ticket there: so the
-// processes that wait are served in the order they came, and each serves its own.
-type claims struct {
-	queue []*claim // guarded by Store.mu
-}
 
 // claim is one Acquire.
 type claim struct {
@@ -28,36 +21,20 @@ type claim struct {
 	first  chan struct{} // closed when it is the first of its process
 	ticket string        // empty: it does not wait
 	listed bool          // the ticket may be in the database
+	shown  time.Time     // when it last was
 
 	// What the last attempt found.
 	turn hansard.Turn  // granted
 	held *hansard.Turn // by somebody else
-	last hansard.Seq   // of the session
 	safe time.Duration // for so long nobody can take it from the holder
 }
-
-const (
-	// staleTicket is when one who waits and gives no sign of it is passed over.
-	staleTicket = 3 * time.Second
-	showTicket  = time.Second
-	askEvery    = 5 * time.Millisecond
-	lastMoment  = 5 * time.Second
-
-	findAhead = `SELECT EXISTS (SELECT 1 FROM hansard_waiting w WHERE w.id = $1 AND w.ticket <> $2
-		AND w.seen > clock_timestamp() - make_interval(secs => $3)
-		AND (w.since, w.ticket) < (coalesce((SELECT since FROM hansard_waiting WHERE id = $1 AND ticket = $2), 'infinity'), $2))`
-	putTicket = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ($1, $2, $3, $3)
-		ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen`
-	dropTicket = `DELETE FROM hansard_waiting WHERE id = $1 AND ticket = $2`
-	dropStale  = `DELETE FROM hansard_waiting WHERE id = $1 AND (ticket = $2 OR seen < $3::timestamptz - interval '1 minute')`
-)
 
 // errWaiting is the answer of an attempt to a claim that has to wait.
 var errWaiting = errors.New("the turn is not to be had yet")
 
 // Acquire implements [hansard.Store].
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
-	if err := s.begin(ctx, id, hansard.CheckClaim(&c), s.writable()); err != nil {
+	if err := s.begin(ctx, id, engine.CheckClaim(&c), s.writable()); err != nil {
 		return hansard.Turn{}, err
 	}
 	defer s.work.Done()
@@ -94,97 +71,9 @@ func (c *claim) heldError() error {
 	return held
 }
 
-// acquireWaiting asks again and again, when it is this claim's turn to ask and
-// something may have changed.
-func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time.Time) (hansard.Turn, error) {
-	w := s.hub.join(c.id)
-	defer s.hub.leave(c.id, w)
-	first := c.first
-	var again <-chan time.Time
-	for {
-		last, changed, err := s.hub.state(w)
-		if err != nil {
-			return hansard.Turn{}, err
-		}
-		if first == nil && last > c.last {
-			// It may be the release. Other events come often: not for each.
-			again, changed = time.After(askEvery), nil
-		}
-		select {
-		case <-first:
-			first = nil
-		case <-again:
-		case <-changed:
-			continue
-		case <-s.closing:
-			return hansard.Turn{}, hansard.ErrClosed
-		case <-enough:
-			return s.giveUp(ctx, c, nil)
-		case <-ctx.Done():
-			return s.giveUp(ctx, c, ctx.Err())
-		}
-		if err := s.tryClaim(ctx, c); !errors.Is(err, errWaiting) {
-			return c.turn, err
-		}
-		again = time.After(max(min(c.safe, showTicket), time.Millisecond))
-	}
-}
-
-// giveUp is the answer to a claim that has waited for long enough.
-func (s *Store) giveUp(ctx context.Context, c *claim, cause error) (hansard.Turn, error) {
-	if c.held == nil {
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		c.held, _ = s.turnOf(look, c.id) // without it the answer says less
-	}
-	switch {
-	case cause == nil:
-		return hansard.Turn{}, c.heldError()
-	case c.held == nil:
-		return hansard.Turn{}, cause
-	}
-	return hansard.Turn{}, fmt.Errorf("%w: %w", cause, c.heldError())
-}
-
-// enqueue puts a claim behind the others of this process.
-func (s *Store) enqueue(c *claim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.claims[c.id]
-	if q == nil {
-		q = new(claims)
-		s.claims[c.id] = q
-	}
-	if q.queue = append(q.queue, c); len(q.queue) == 1 {
-		close(c.first)
-	}
-}
-
-// dequeue takes a claim out, and lets the next one ask.
-func (s *Store) dequeue(c *claim) {
-	if c.listed {
-		s.background(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTicket)
-			defer cancel()
-			_, _ = s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket) // or it goes stale
-		})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.claims[c.id]
-	i := slices.Index(q.queue, c)
-	q.queue = slices.Delete(q.queue, i, i+1)
-	switch {
-	case len(q.queue) == 0:
-		delete(s.claims, c.id)
-	case i == 0:
-		close(q.queue[0].first)
-	}
-}
-
 // tryClaim asks the database for the turn, once. A caller whose context ends
-// meanwhile still waits for the answer a little: what he is granted in the last
-// moment is his. A grant that comes when he is gone is given back.
+// meanwhile still waits for the answer a little: what it is granted in the last
+// moment is its own. A grant that comes when it is gone is given back.
 func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 	found := *c // the attempt's own: the caller may be gone before it ends
 	found.listed = false
@@ -223,15 +112,11 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 	}
 }
 
-// decide grants the turn of a locked session to a claim, or says why not.
-func (c *claim) decide(l *locked) (*change, error) {
+// mustWait tells whether a claim has to wait, as a session is, and notes who holds the
+// turn, and for how long it is safe. Otherwise it tells whose turn ends, and why.
+func (c *claim) mustWait(l *locked) (from hansard.Grant, why string, wait bool) {
 	h := l.head
-	if err := h.find(l.id); err != nil {
-		return nil, err
-	}
-	c.last, c.held, c.safe = h.last, nil, showTicket
-	var from hansard.Grant
-	why := ""
+	c.held, c.safe = nil, showTicket
 	if h.turn != nil {
 		from = h.turn.Grant
 		if why, c.safe = h.lost(l.now); c.Steal != "" {
@@ -240,19 +125,32 @@ func (c *claim) decide(l *locked) (*change, error) {
 		t := *h.turn
 		c.held = &t
 	}
-	free := h.turn == nil || why != ""
-	if !free || c.ticket != "" && l.ahead {
-		if c.ticket == "" {
-			return nil, errWaiting
-		}
-		if free {
-			c.safe = showTicket
-		}
-		c.listed = true
+	switch free := h.turn == nil || why != ""; {
+	case !free:
+		return from, why, true
+	case c.ticket != "" && l.ahead:
+		c.safe = showTicket
+		return from, why, true
+	}
+	return from, why, false
+}
+
+// decide grants the turn of a locked session to a claim, or says why not.
+func (c *claim) decide(l *locked) (*change, error) {
+	h := l.head
+	if err := h.find(l.id); err != nil {
+		return nil, err
+	}
+	from, why, wait := c.mustWait(l)
+	switch {
+	case wait && c.ticket == "":
+		return nil, errWaiting
+	case wait:
+		c.listed, c.shown = true, time.Now()
 		return &change{more: func(b *pgx.Batch) { b.Queue(putTicket, string(l.id), c.ticket, l.now) }}, errWaiting
 	}
-	record := hansard.NewTurnRecord(&c.Claim, from, why)
-	grant := hansard.NextGrant(h.newest, nonce())
+	record := engine.NewTurnRecord(&c.Claim, from, why)
+	grant := engine.NextGrant(h.newest, nonce())
 	ch, err := addRecord(l, &record, grant)
 	if err != nil {
 		return nil, err
@@ -285,8 +183,8 @@ func (c *change) addRecord(record *hansard.TurnRecord, g hansard.Grant) error {
 }
 
 // endTurn ends a turn whose holder is gone.
-func (c *change) endTurn(why string) error {
-	err := c.addRecord(&hansard.TurnRecord{Change: hansard.TurnEnded, Why: why}, c.head.turn.Grant)
+func (c *change) endTurn(why, by string) error {
+	err := c.addRecord(&hansard.TurnRecord{Change: hansard.TurnEnded, Why: why, By: by}, c.head.turn.Grant)
 	c.head.turn = nil
 	return err
 }
@@ -294,7 +192,7 @@ func (c *change) endTurn(why string) error {
 // fence decides whether a write gets past the turn of h, a locked session as it is
 // by now. gone is why an exclusive turn that would keep it out has to end first.
 func (l *locked) fence(h *head, under hansard.Grant, inboxOnly bool) (gone string, err error) {
-	err = hansard.Fence(l.id, h.turn, under, inboxOnly)
+	err = engine.Fence(l.id, h.turn, under, inboxOnly)
 	if errors.Is(err, hansard.ErrHeld) {
 		if gone, _ = h.lost(l.now); gone != "" {
 			return gone, nil
@@ -311,7 +209,7 @@ func nonce() uint64 {
 
 // Renew implements [hansard.Store].
 func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
-	if err := s.begin(ctx, id, hansard.CheckGrant(g), s.writable()); err != nil {
+	if err := s.begin(ctx, id, engine.CheckGrant(g), s.writable()); err != nil {
 		return err
 	}
 	defer s.work.Done()
@@ -331,12 +229,12 @@ func holding(l *locked, g hansard.Grant) error {
 	if err := l.head.find(l.id); err != nil {
 		return err
 	}
-	return hansard.Fence(l.id, l.head.turn, g, false)
+	return engine.Fence(l.id, l.head.turn, g, false)
 }
 
 // Release implements [hansard.Store].
 func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
-	if err := s.begin(ctx, id, hansard.CheckGrant(g), s.writable()); err != nil {
+	if err := s.begin(ctx, id, engine.CheckGrant(g), s.writable()); err != nil {
 		return err
 	}
 	defer s.work.Done()
@@ -353,7 +251,7 @@ func (s *Store) releasing(id hansard.SessionID, g hansard.Grant) *job {
 		if err := holding(l, g); err != nil {
 			return nil, err
 		}
-		c, err := addRecord(l, &hansard.TurnRecord{Change: hansard.TurnReleased}, g)
+		c, err := addRecord(l, &hansard.TurnRecord{Change: hansard.TurnReleased, By: l.head.turn.By}, g)
 		if err != nil {
 			return nil, err
 		}

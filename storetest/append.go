@@ -12,15 +12,15 @@ import (
 
 var appendCases = []Case{
 	{Name: "append/one", run: appendOne,
-		Defends: "an append answers where the event is, and the event reads back as it was given"},
+		Defends: "an append returns where the event is, and the event reads back as it was given"},
 	{Name: "append/batch", run: appendBatch,
 		Defends: "the events of a batch get consecutive seqs in their order, from one past the last"},
 	{Name: "append/fields", run: appendFields,
-		Defends: "kind, role, author and the inbox mark are kept, whatever signs are in them", Answers: "28"},
+		Defends: "kind, role, author and the inbox mark are kept, whatever characters they contain", Answers: "28"},
 	{Name: "append/all or nothing", run: appendAllOrNothing,
 		Defends: "a batch with one event that is refused stores nothing at all", Answers: "35"},
 	{Name: "append/store sets", run: appendStoreSets,
-		Defends: "seq, time, turn and patch of an event are the store's to set"},
+		Defends: "only the store sets the seq, time, turn and patch of an event"},
 	{Name: "append/unknown session", run: appendUnknown,
 		Defends: "an append never creates a session by accident"},
 	{Name: "append/create", run: appendCreate,
@@ -34,9 +34,9 @@ var appendCases = []Case{
 	{Name: "append/cancelled", run: appendCancelled,
 		Defends: "an append whose context ended before it began stores nothing and burns no key"},
 	{Name: "append/memory", run: appendMemory,
-		Defends: "what a caller does to its own memory after an append, or to what it has read, does not reach the store"},
+		Defends: "what a caller does to its own memory after an append, or to what it has read, does not affect the store"},
 	{Name: "append/times", run: appendTimes,
-		Defends: "an event has one time, in whole microseconds, the same in every reading", Answers: "37"},
+		Defends: "an event has one time, in whole microseconds, the same on every read", Answers: "37"},
 }
 
 func appendOne(x *env) {
@@ -50,7 +50,7 @@ func appendOne(x *env) {
 	if len(got) != 1 {
 		x.Fatalf("%d events, want 1", len(got))
 	}
-	given.Seq = 1
+	given.Seq, given.By = 1, x.by("")
 	if diff := diffEvent(got[0], given); diff != "" {
 		x.Error(diff)
 	}
@@ -83,7 +83,7 @@ func appendBatch(x *env) {
 	}
 }
 
-// hardTexts are texts that formats built of lines and quotes trip over.
+// hardTexts are texts that line-based and quoted formats get wrong.
 var hardTexts = []string{
 	"", " ", "plain", "a\nb", "a\r\nb", "\n", "\r", "\t\b\f", `"`, `\`, `\n`, `\"`, `","x":"`, "}", "]", "null", "\u2028\u2029", "\u0085",
 	"\x01\x1f\x7f", "<script>&amp;</script>", "日本語", "🦀👩\u200d👩\u200d👧", "e\u0301", "\ufeff", "\ufffd", "\u202e", "%00", "..", strings.Repeat("ä", hansard.MaxNameBytes/2),
@@ -107,6 +107,7 @@ func appendFields(x *env) {
 		x.Fatalf("%d events, want %d", len(got), len(given))
 	}
 	for i := range got {
+		given[i].By = x.by("")
 		if diff := diffEvent(got[i], given[i]); diff != "" {
 			x.Error(diff)
 		}
@@ -148,6 +149,7 @@ func appendStoreSets(x *env) {
 		"a seq":   {Seq: 1},
 		"a time":  {Time: time.Now()},
 		"a turn":  {Turn: "1-00"},
+		"a by":    {By: "ann"},
 		"a patch": {Patch: &hansard.Patch{Title: &title}},
 	} {
 		e.Data = []byte("1")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // ReadAll reads a whole session that must be readable.
@@ -23,14 +24,14 @@ func ReadAll(t testing.TB, s hansard.Store, id hansard.SessionID) []hansard.Even
 	return events
 }
 
-// readRange gives what a reading gave, and the error that ended it. An event
-// that comes with an error, or anything after an error, is a breach itself.
+// readRange returns what a read yielded, and the error that ended it. An event that
+// comes with an error, or anything after an error, breaks the contract.
 func readRange(ctx context.Context, s hansard.Store, id hansard.SessionID, r hansard.Range) ([]hansard.Event, error) {
 	var events []hansard.Event
 	var failed error
 	for e, err := range s.Read(ctx, id, r) {
 		if failed != nil {
-			return events, fmt.Errorf("the reading went on after its error %w", failed)
+			return events, fmt.Errorf("the read continued after its error %w", failed)
 		}
 		if err != nil {
 			failed = err
@@ -46,7 +47,7 @@ func listAll(ctx context.Context, s hansard.Store, q hansard.Query) ([]hansard.I
 	var failed error
 	for info, err := range s.List(ctx, q) {
 		if failed != nil {
-			return infos, fmt.Errorf("the list went on after its error %w", failed)
+			return infos, fmt.Errorf("the list continued after its error %w", failed)
 		}
 		if err != nil {
 			failed = err
@@ -57,7 +58,7 @@ func listAll(ctx context.Context, s hansard.Store, q hansard.Query) ([]hansard.I
 	return infos, failed
 }
 
-// wantSound has a store that can be examined say that nothing is wrong with it.
+// wantSound verifies a store that can be verified: nothing may be wrong with it.
 func wantSound(ctx context.Context, t testing.TB, s hansard.Store) {
 	t.Helper()
 	c, ok := s.(hansard.Checker)
@@ -122,8 +123,8 @@ func (x *env) audit() {
 	}
 }
 
-// releaseAll gives up the turns that a case has left behind, and tells whether
-// there were any: what becomes of them when their handle is closed is up to the
+// releaseAll releases the turns that a case has left behind, and reports whether
+// there were any: what happens to them when their handle is closed is up to the
 // engine.
 func (x *env) releaseAll(sessions map[hansard.SessionID]session) (any bool) {
 	x.Helper()
@@ -172,7 +173,7 @@ func snapshot(ctx context.Context, s hansard.Store) (map[hansard.SessionID]sessi
 	return out, nil
 }
 
-// agree tells where a description and a log say different things.
+// agree returns where a description and a log disagree.
 func agree(info hansard.Info, events []hansard.Event) error {
 	for i, e := range events {
 		if e.Seq != hansard.Seq(i+1) {
@@ -189,17 +190,17 @@ func agree(info hansard.Info, events []hansard.Event) error {
 	}
 	switch {
 	case (info.Turn == nil) != (turn == nil):
-		return fmt.Errorf("the turn is said to be %+v, the log says %+v", info.Turn, turn)
+		return fmt.Errorf("the description has the turn %+v, the log %+v", info.Turn, turn)
 	case turn != nil && diffTurn(*info.Turn, *turn) != "":
 		return fmt.Errorf("the turn is not what the log says: %s", diffTurn(*info.Turn, *turn))
 	case info.LastSeq != hansard.Seq(len(events)):
-		return fmt.Errorf("the last seq is said to be %d, the log has %d events", info.LastSeq, len(events))
+		return fmt.Errorf("the description has the last seq %d, the log %d events", info.LastSeq, len(events))
 	case !info.Updated.Equal(updated):
-		return fmt.Errorf("updated is said to be %v, the log says %v", info.Updated, updated)
+		return fmt.Errorf("the description was updated %v, the log says %v", info.Updated, updated)
 	case info.Labels == nil:
 		return errors.New("the labels are nil")
 	case info.Damaged():
-		return fmt.Errorf("it is said to be damaged: %v", info.Damage)
+		return fmt.Errorf("it is described as damaged: %v", info.Damage)
 	case !json.Valid(info.State):
 		return fmt.Errorf("the state is not JSON: %q", info.State)
 	case info.Bytes < 0:
@@ -209,10 +210,10 @@ func agree(info hansard.Info, events []hansard.Event) error {
 }
 
 // checkGrants proves from a log alone that nobody ever wrote under a grant that
-// was not the current one, and gives the turn that is held at its end. On the way
-// it sees that the records tell the whole story.
+// was not the current one, and returns the turn that is held at its end. It also
+// checks that the records are complete.
 func checkGrants(events []hansard.Event) (*hansard.Turn, error) {
-	var grants hansard.Grants
+	var grants engine.Grants
 	given := make(map[hansard.Grant]bool)
 	for _, e := range events {
 		was := grants.Current
@@ -244,7 +245,7 @@ func checkGrants(events []hansard.Event) (*hansard.Turn, error) {
 	return grants.Current, nil
 }
 
-// diffInfo tells the first difference of two descriptions, all but their size.
+// diffInfo returns the first difference between two descriptions, ignoring their size.
 func diffInfo(got, want hansard.Info) string {
 	if !got.Created.Equal(want.Created) || !got.Updated.Equal(want.Updated) {
 		return fmt.Sprintf("created %v updated %v, want %v and %v", got.Created, got.Updated, want.Created, want.Updated)
@@ -273,7 +274,7 @@ func diffContent(got, want hansard.Info) string {
 	return ""
 }
 
-// diffEvents tells the first difference of two logs.
+// diffEvents returns the first difference between two logs.
 func diffEvents(got, want []hansard.Event) string {
 	for i := range min(len(got), len(want)) {
 		if !got[i].Time.Equal(want[i].Time) {
@@ -289,7 +290,7 @@ func diffEvents(got, want []hansard.Event) string {
 	return ""
 }
 
-// diffEvent tells the first difference of two events, all but their times.
+// diffEvent returns the first difference between two events, ignoring their times.
 func diffEvent(got, want hansard.Event) string {
 	difference := func(field string, is, was any) string {
 		return fmt.Sprintf("event %d has %s %.200q, want %.200q", want.Seq, field, is, was)
@@ -305,6 +306,8 @@ func diffEvent(got, want hansard.Event) string {
 		return difference("author", got.Author, want.Author)
 	case got.Turn != want.Turn:
 		return difference("turn", got.Turn, want.Turn)
+	case got.By != want.By:
+		return difference("by", got.By, want.By)
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):
@@ -330,7 +333,7 @@ func show(v any) string {
 	return string(out)
 }
 
-// sameJSON compares what two texts say: members in any order, numbers by their
+// sameJSON compares the meaning of two texts: members in any order, numbers by their
 // digits.
 func sameJSON(a, b []byte) bool {
 	va, errA := decode(a)
@@ -338,7 +341,7 @@ func sameJSON(a, b []byte) bool {
 	return errA == nil && errB == nil && reflect.DeepEqual(va, vb)
 }
 
-// canonical is one spelling for all texts that sameJSON holds to be the same.
+// canonical is the same for all texts that sameJSON considers the same.
 func canonical(text []byte) string {
 	v, err := decode(text)
 	if err != nil {

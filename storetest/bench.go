@@ -12,7 +12,7 @@ import (
 )
 
 // Bench measures an engine: appends of 1 KiB from one writer and from 64, to one
-// session and to a thousand, readings, and lists.
+// session and to a thousand, reads, and lists.
 func Bench(b *testing.B, e Engine) {
 	b.Run("append/1 writer", func(b *testing.B) { benchAppend(b, e, 1, 1) })
 	b.Run("append/64 goroutines 1 session", func(b *testing.B) { benchAppend(b, e, 64, 1) })

@@ -25,10 +25,19 @@ type broken struct {
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	close  func() error
 
+	identity func(ctx context.Context) (string, error)
+
 	acquire func(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error)
 	renew   func(ctx context.Context, id hansard.SessionID, g hansard.Grant) error
 	release func(ctx context.Context, id hansard.SessionID, g hansard.Grant) error
 	turn    func(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error)
+}
+
+func (s *broken) Identity(ctx context.Context) (string, error) {
+	if s.identity != nil {
+		return s.identity(ctx)
+	}
+	return s.Store.(hansard.Identified).Identity(ctx)
 }
 
 func (s *broken) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {

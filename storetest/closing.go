@@ -11,15 +11,15 @@ import (
 
 var closeCases = []Case{
 	{Name: "close/twice", run: closeTwice,
-		Defends: "closing twice, or from many sides at once, is harmless"},
+		Defends: "closing twice, or from many goroutines at once, is harmless"},
 	{Name: "close/refuses", run: closeRefuses,
-		Defends: "a closed store answers everything with that it is closed, before it looks at anything else"},
+		Defends: "a closed store answers every call with ErrClosed, before it checks anything else"},
 	{Name: "close/releases", run: closeReleases,
 		Defends: "closing releases everyone who waits or follows"},
 	{Name: "close/during appends", run: closeDuringAppends,
 		Defends: "an append that runs while the store is closed is either acknowledged and kept, or refused and not stored", Answers: "19 25"},
 	{Name: "close/one handle", run: closeOneHandle, needs: needsAnother,
-		Defends: "closing one handle leaves the others and the data as they are", Answers: "9 30"},
+		Defends: "closing one handle leaves the others and the data as they are"},
 	{Name: "close/keeps all", run: closeKeepsAll, needs: needsReopen,
 		Defends: "everything that was acknowledged is there after opening again: logs, metadata, times, keys, deletions", Answers: "F1 23"},
 }

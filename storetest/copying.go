@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // RunCopy checks that an engine exports and imports as [hansard.Copy] needs it.
-// The other store is one that is known to do so, of any engine, and empty.
+// The other store, of any engine, is known to do so, and is empty.
 func RunCopy(t *testing.T, e Engine, other func(t testing.TB) hansard.Store) {
 	t.Run("out", func(t *testing.T) { copyBetween(t, e.Open(t), other(t)) })
 	t.Run("in", func(t *testing.T) { copyBetween(t, other(t), e.Open(t)) })
 	t.Run("refused", func(t *testing.T) { copyRefused(t, e.Open(t)) })
 }
 
-// FillForCopy fills a store with sessions of all kinds, of which [CheckCopy] can tell
-// whether they were copied.
+// FillForCopy fills a store with sessions of all kinds; [CheckCopy] checks a copy of
+// it.
 func FillForCopy(t testing.TB, s hansard.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -45,6 +46,9 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 			b.Patch = &hansard.Patch{Title: ptr(fmt.Sprint("title ", i)), Labels: map[string]*string{"n": ptr(fmt.Sprint(i)), "odd": nil}, State: fmt.Appendf(nil, `{"n":%d}`, i)}
 		}
 		b.Create = true
+		if i%2 == 0 {
+			b.By = "ann"
+		}
 		_, err := s.Append(ctx, "rich", b)
 		must(err)
 		_, err = s.Append(ctx, "Made-By:append", hansard.Batch{Events: b.Events, Key: b.Key, Create: true})
@@ -64,6 +68,16 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 		must(err)
 		large.Key = ""
 	}
+	// An event with every field set, the turn's too.
+	_, err = s.Create(ctx, "full", hansard.Meta{})
+	must(err)
+	held, err := s.Acquire(ctx, "full", hansard.Claim{})
+	must(err)
+	var e hansard.Event
+	Full(&e, 1)
+	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: e.Patch, Turn: held.Grant, Key: "full"})
+	must(err)
+	must(s.Release(ctx, "full", held.Grant))
 	// A turn that was released, one that was stolen, one that is held.
 	first, err := s.Acquire(ctx, "rich", hansard.Claim{Label: "first"})
 	must(err)
@@ -93,7 +107,7 @@ func copyBetween(t *testing.T, from, to hansard.Store) {
 		}
 	}()
 	FillForCopy(t, src)
-	// Interrupted in the middle of each session, and begun again.
+	// Interrupted in the middle of each session, and started again.
 	interrupted := &lame{Importer: dst, parts: 1}
 	for range 20 {
 		if whole := copyAll(t, src, interrupted); whole {
@@ -112,7 +126,7 @@ func copyBetween(t *testing.T, from, to hansard.Store) {
 	CheckCopy(t, src, dst)
 }
 
-// lame is a store that fails after so many parts.
+// lame is a store that fails after a number of parts.
 type lame struct {
 	hansard.Importer
 	parts int
@@ -143,7 +157,7 @@ func copyAll(t *testing.T, src hansard.Exporter, dst hansard.Importer) (whole bo
 }
 
 // CheckCopy compares a store that [FillForCopy] filled with its copy, and then uses
-// the copy as the store it is.
+// the copy as a store.
 func CheckCopy(t *testing.T, src hansard.Exporter, dst hansard.Importer) {
 	t.Helper()
 	same(t, src, dst)
@@ -177,7 +191,7 @@ func same(t *testing.T, src, dst hansard.Exporter) {
 	if _, err := dst.Stat(ctx, "gone"); !errors.Is(err, hansard.ErrDeleted) {
 		t.Errorf("the deleted session: %v", err)
 	}
-	// Times and metadata are compared as text: what they were made of does not count.
+	// Times and metadata are compared as text: their Go representation does not count.
 	sameSequence(t, "how sessions began", asText(src.Origins(ctx, "")), asText(dst.Origins(ctx, "")))
 }
 
@@ -195,7 +209,7 @@ func asText(origins iter.Seq2[hansard.Origin, error]) iter.Seq2[string, error] {
 	}
 }
 
-// sameSequence compares what two iterations give.
+// sameSequence compares what two iterations yield.
 func sameSequence[T comparable](t *testing.T, what string, want, got iter.Seq2[T, error]) {
 	t.Helper()
 	next, stop := iter.Pull2(got)
@@ -212,7 +226,7 @@ func sameSequence[T comparable](t *testing.T, what string, want, got iter.Seq2[T
 	}
 }
 
-// liveOn uses a copy as the store it is: keys, turns and seqs go on where they were.
+// liveOn uses a copy as a store: keys, turns and seqs continue where they were.
 func liveOn(t *testing.T, s hansard.Importer) {
 	t.Helper()
 	ctx := t.Context()
@@ -232,7 +246,7 @@ func liveOn(t *testing.T, s hansard.Importer) {
 	if _, err := s.Append(ctx, "rich", hansard.Batch{Events: texts("under it").Events, Turn: info.Turn.Grant}); err != nil {
 		t.Errorf("an append under the grant of the source: %v", err)
 	}
-	// Its holder is not here: an engine that knows this need not wait for him.
+	// Its holder is not here: an engine that knows this need not wait for it.
 	if _, err := s.Append(ctx, "rich", texts("kept out")); err != nil && !errors.Is(err, hansard.ErrHeld) {
 		t.Errorf("an append against an exclusive turn of the source: %v", err)
 	}
@@ -278,6 +292,11 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	badKey := part("s", event(3))
 	badKey.Keys = []hansard.KeyUse{{Key: "k", Hash: "h", First: 3, Last: 4}}
 	check("a key past the end", badKey, hansard.ErrInvalid)
+	for what, hash := range map[string]string{"made up": "h", "none": "", "of one event of two": engine.ContentHash([]hansard.Event{event(3)})} {
+		lying := part("s", event(3), event(4))
+		lying.Keys = []hansard.KeyUse{{Key: "k", Hash: hash, First: 3, Last: 4}}
+		check("a hash that is "+what, lying, hansard.ErrInvalid)
+	}
 	bad := event(3)
 	bad.Data = []byte("{")
 	check("data that is no JSON", part("s", bad), hansard.ErrInvalid)

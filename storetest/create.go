@@ -14,7 +14,7 @@ import (
 
 var createCases = []Case{
 	{Name: "create/describes", run: createDescribes,
-		Defends: "Create answers with what it was given, and Stat and List say the same"},
+		Defends: "Create returns what it was given, and Stat and List say the same"},
 	{Name: "create/plain", run: createPlain,
 		Defends: "a session without metadata has no labels, not nil, the state null, and an empty log that reads without error",
 		Answers: "F1"},
@@ -24,21 +24,21 @@ var createCases = []Case{
 		Defends: "no method accepts an id outside the grammar, whatever a path, a URL or a file system would make of it",
 		Answers: "51"},
 	{Name: "create/valid id", run: createValidID,
-		Defends: "every id inside the grammar works, also names that file systems reserve", Answers: "51"},
+		Defends: "every id inside the grammar works, including names that file systems reserve", Answers: "51"},
 	{Name: "create/twins", run: createTwins,
-		Defends: "ids that differ by case or by one sign are different sessions, on every file system", Answers: "15 51"},
+		Defends: "ids that differ only in case or in one character are different sessions, on every file system", Answers: "15 51"},
 	{Name: "create/invalid meta", run: createInvalidMeta,
 		Defends: "metadata over a limit is refused as too large and nothing is created"},
 	{Name: "create/race", run: createRace,
-		Defends: "of many that create one session at once exactly one succeeds and the others learn that it exists",
+		Defends: "if many create one session at once, exactly one succeeds and the others learn that it exists",
 		Answers: "F4"},
 	{Name: "create/memory", run: createMemory,
-		Defends: "what the caller does to its own metadata later, or to what it was answered, does not reach the store"},
+		Defends: "what the caller does later to its own metadata, or to what was returned, does not affect the store"},
 	{Name: "create/cancelled", run: createCancelled,
-		Defends: "a call whose context has ended before it began does nothing and says so"},
+		Defends: "a call whose context ended before it began does nothing and says so"},
 }
 
-// richMeta has something of everything that is hard to keep.
+// richMeta has some of everything that is hard to keep.
 var richMeta = hansard.Meta{
 	Title:  "line one\nline \"two\"\r\n\\ tab\t <b>&amp;</b> \u2028 \u0085 日本語 🦀",
 	Labels: map[string]string{"team": "red", "empty": "", "новый label\n": "v=1\r\n", "quote\"": "\\"},
@@ -264,7 +264,7 @@ func createRace(x *env) {
 			} else if !errors.Is(err, hansard.ErrExists) {
 				return err
 			}
-			// Whoever made it, it is there now.
+			// Whoever created it, it exists now.
 			_, err = handles[(i+1)%len(handles)].Stat(x.ctx, id)
 			return err
 		})

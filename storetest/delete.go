@@ -12,13 +12,13 @@ import (
 
 var deleteCases = []Case{
 	{Name: "delete/stays deleted", run: deleteStays,
-		Defends: "a deleted session answers that it was deleted, to everything and for ever; nothing brings it back", Answers: "32 53"},
+		Defends: "every call on a deleted session says that it was deleted, for ever; nothing brings it back", Answers: "32 53"},
 	{Name: "delete/not listed", run: deleteNotListed,
-		Defends: "a deleted session is in no list, and no other session is touched by its deletion", Answers: "46"},
+		Defends: "a deleted session is in no list, and its deletion affects no other session", Answers: "46"},
 	{Name: "delete/key", run: deleteKey,
-		Defends: "a retry of what was stored in a deleted session learns that it was deleted", Answers: "32 36"},
+		Defends: "a retry of a batch that was stored in a session deleted since learns that it was deleted", Answers: "32 36"},
 	{Name: "delete/once", run: deleteOnce,
-		Defends: "of many that delete a session at once one did, the others learn that it was deleted", Answers: "32"},
+		Defends: "if many delete a session at once, one does, and the others learn that it was deleted", Answers: "32"},
 	{Name: "delete/racing appends", run: deleteRacingAppends,
 		Defends: "every acknowledged append came before the deletion, and none that began after it is stored", Answers: "32"},
 	{Name: "delete/empty", run: deleteEmpty,

@@ -68,8 +68,8 @@ func newEnv(t testing.TB, e Engine, c Case) *env {
 	return x
 }
 
-// handles gives n handles on the data: independent ones where the engine has
-// them, and otherwise the one store n times.
+// handles returns n handles on the data: independent ones if the engine has them, or
+// else the one store n times.
 func (x *env) handles(n int) []hansard.Store {
 	out := []hansard.Store{x.store}
 	for len(out) < n {
@@ -84,7 +84,7 @@ func (x *env) handles(n int) []hansard.Store {
 	return out
 }
 
-// reopen closes the store and opens its data again, where the engine keeps any.
+// reopen closes the store and opens its data again, if the engine keeps any.
 func (x *env) reopen() {
 	x.Helper()
 	if x.engine.Reopen != nil {
@@ -165,7 +165,7 @@ func (x *env) delete(id hansard.SessionID) {
 	}
 }
 
-// wantErr reports an answer that is not the error it should be.
+// wantErr reports an error that is not the expected one.
 func (x *env) wantErr(what string, got, want error) {
 	x.Helper()
 	if !errors.Is(got, want) {
@@ -173,8 +173,8 @@ func (x *env) wantErr(what string, got, want error) {
 	}
 }
 
-// wantTexts compares the data of events, JSON strings made by text, and says
-// where they are not the texts that are wanted, at seqs 1, 2, 3, …
+// wantTexts checks that the events at seqs 1, 2, 3, … have these texts, which were
+// made by text.
 func (x *env) wantTexts(id hansard.SessionID, want ...string) {
 	x.Helper()
 	got := x.all(id)
@@ -191,7 +191,7 @@ func (x *env) wantTexts(id hansard.SessionID, want ...string) {
 	}
 }
 
-// text is an event that says something plain.
+// text is an event with a plain text.
 func text(s string) hansard.Event {
 	return hansard.Event{Role: "user", Author: "ann", Data: []byte(strconv.Quote(s))}
 }
@@ -204,7 +204,7 @@ func texts(list ...string) hansard.Batch {
 	return b
 }
 
-// task is work in a goroutine of its own.
+// task is work in its own goroutine.
 type task struct {
 	x    *env
 	what string
@@ -221,7 +221,7 @@ func (x *env) start(what string, f func() error) *task {
 	return t
 }
 
-// result waits for the work and gives its error. Work that does not end in time
+// result waits for the work and returns its error. Work that does not end in time
 // fails the case: that is what a lost wake-up or a deadlock looks like.
 func (t *task) result() error {
 	t.x.Helper()
@@ -237,8 +237,8 @@ func (t *task) finish() {
 	}
 }
 
-// reaches waits for work to get to a point, of which the channel tells, and
-// fails with the error of work that ended on the way.
+// reaches waits until work has reached a point, which the channel signals. It fails
+// with the error of work that ended before that.
 func (t *task) reaches(what string, point <-chan struct{}) {
 	t.x.Helper()
 	either := make(chan struct{})
@@ -257,7 +257,7 @@ func (t *task) reaches(what string, point <-chan struct{}) {
 	}
 }
 
-// within waits for a channel to be closed, or to give something, in time.
+// within waits, with a deadline, for a channel to be closed or to deliver something.
 func (x *env) within(what string, done <-chan struct{}) {
 	x.Helper()
 	timer := time.NewTimer(x.patience)
@@ -270,7 +270,7 @@ func (x *env) within(what string, done <-chan struct{}) {
 	}
 }
 
-// each runs f n times at once, all let go in the same moment, and waits.
+// each runs f n times concurrently, all started at the same moment, and waits.
 func (x *env) each(n int, what string, f func(i int) error) {
 	x.Helper()
 	gate := make(chan struct{})
@@ -289,16 +289,16 @@ func (x *env) each(n int, what string, f func(i int) error) {
 	}
 }
 
-// letOthersRun makes it likely that goroutines started just now have got to
-// where they wait. Nothing may depend on it: whichever comes first, the answer
-// has to be the same, and the yields only bring about the interesting order.
+// letOthersRun makes it likely that goroutines started just now are waiting. Nothing
+// may depend on it: the answer has to be the same in any order; the yields only make
+// the interesting order likely.
 func letOthersRun() {
 	for range 200 {
 		runtime.Gosched()
 	}
 }
 
-// unless gives an error that is not the one it may be.
+// unless returns an error unless it is the permitted one.
 func unless(err, allowed error) error {
 	if errors.Is(err, allowed) {
 		return nil
@@ -306,7 +306,7 @@ func unless(err, allowed error) error {
 	return err
 }
 
-// pause is the rest between two looks at something that takes its time.
+// pause is the time between two looks at something that takes a while.
 func pause(ctx context.Context) error {
 	rest := time.NewTimer(2 * time.Millisecond)
 	defer rest.Stop()

@@ -11,13 +11,13 @@ import (
 
 var expectCases = []Case{
 	{Name: "expect/holds", run: expectHolds,
-		Defends: "an append that expects the last seq is stored when it is that"},
+		Defends: "an append that expects the actual last seq is stored"},
 	{Name: "expect/conflict", run: expectConflict,
-		Defends: "an append that expects another last seq is refused with the actual one, and stores nothing", Answers: "31 41"},
+		Defends: "an append that expects a different last seq is refused with the actual one, and stores nothing", Answers: "31 41"},
 	{Name: "expect/new session", run: expectNewSession,
-		Defends: "a session that is not there yet has the last seq 0"},
+		Defends: "a session that does not exist yet has the last seq 0"},
 	{Name: "expect/race", run: expectRace,
-		Defends: "of many that expect the same last seq at once exactly one is stored", Answers: "F5 7 41"},
+		Defends: "if many appends expect the same last seq at once, exactly one is stored", Answers: "F5 41"},
 }
 
 func expectHolds(x *env) {

@@ -18,11 +18,11 @@ import (
 
 var historyCases = []Case{
 	{Name: "history/linearizable", run: historyLinearizable,
-		Defends: "appends, readings and refusals of a session happen one after the other, each between its call and its return", Answers: "F1 F5 7 41"},
+		Defends: "appends, reads and refusals of a session take effect one after the other, each between its call and its return", Answers: "F1 F5 41"},
 }
 
-// op is one operation on a session as its caller saw it. The log itself is the
-// witness of the order: an operation either stands in it, or saw it up to a seq.
+// op is one operation on a session as its caller saw it. The log itself witnesses the
+// order: an operation is either in it, or saw it up to a seq.
 type op struct {
 	begin, end time.Duration // on one monotonic clock
 	// first and last are the seqs of what was stored; for an operation that
@@ -34,6 +34,7 @@ type op struct {
 	// is then found in the log.
 	grant    hansard.Grant
 	released bool
+	heldAt   hansard.Seq // the event that recorded the turn it saw held; 0: none
 	// latest is the last seq that may have been there before it, where that
 	// is not known exactly; 0 where it is.
 	latest hansard.Seq
@@ -48,8 +49,8 @@ func (o op) before() hansard.Seq {
 }
 
 // placeTurns finds the places of operations on the turn. A release is where the
-// log has it. Who was refused saw the turn held: at the time of its grant, or any
-// time before its end.
+// log has it. A refused claim saw the turn held: at the time of its grant, or any time
+// before its end.
 func placeTurns(log []hansard.Event, ops []op) error {
 	ended := make(map[hansard.Grant]hansard.Seq) // where, by release or by the next grant
 	var held hansard.Grant
@@ -70,6 +71,9 @@ func placeTurns(log []hansard.Event, ops []op) error {
 	}
 	for i := range ops {
 		o := &ops[i]
+		if o.heldAt > 0 && o.heldAt <= hansard.Seq(len(log)) {
+			o.grant = log[o.heldAt-1].Turn
+		}
 		end, over := ended[o.grant]
 		switch {
 		case o.grant == "":
@@ -88,7 +92,7 @@ func placeTurns(log []hansard.Event, ops []op) error {
 
 // checkHistory judges a history by the final log: what ended before another
 // began must come before it. That is enough: the log already is one order of all
-// that was stored, and a look has its place behind the last event it saw.
+// that was stored, and a read has its place after the last event it saw.
 func checkHistory(log []hansard.Event, ops []op) error {
 	sums := prefixSums(log)
 	taken := make([]string, len(log)+1)
@@ -125,7 +129,7 @@ func checkHistory(log []hansard.Event, ops []op) error {
 	return nil
 }
 
-// prefixSums identifies what a reading up to each seq must have seen.
+// prefixSums identifies what a read up to each seq must have seen.
 func prefixSums(log []hansard.Event) []uint64 {
 	h := fnv.New64a()
 	sums := []uint64{h.Sum64()}
@@ -180,7 +184,7 @@ func historyLinearizable(x *env) {
 	if stored < agents*steps/5 {
 		x.Errorf("only %d of %d operations stored something: too little to judge by", stored, len(ops))
 	}
-	// Every event belongs to somebody who was told so.
+	// Every event belongs to an operation that was told so.
 	told := 0
 	for _, o := range ops {
 		if o.first > 0 {
@@ -199,7 +203,7 @@ type actor struct {
 	turn  hansard.Grant // that it holds
 }
 
-// act does one random thing and notes what it did or saw.
+// act does one random thing and records what it did or saw.
 func (a *actor) act(ctx context.Context, s hansard.Store, name string, o *op) error {
 	switch a.rng.IntN(8) {
 	case 0, 1: // append, under the turn where it has it
@@ -249,13 +253,13 @@ func (a *actor) act(ctx context.Context, s hansard.Store, name string, o *op) er
 	}
 }
 
-// acquire takes the turn; to be refused is a look at who has it.
+// acquire takes the turn; a refusal counts as a look at who holds it.
 func (a *actor) acquire(ctx context.Context, s hansard.Store, name string, o *op) error {
 	o.what += " (acquire)"
 	t, err := s.Acquire(ctx, "s", hold(name))
 	var held *hansard.HeldError
 	if errors.As(err, &held) {
-		o.last, o.grant = held.Turn.Seq, held.Turn.Grant
+		o.last, o.heldAt = held.Turn.Seq, held.Turn.Seq // its grant is in the log: a server's refusal does not tell it
 		return nil
 	}
 	o.first, o.last, a.turn = t.Seq, t.Seq, t.Grant

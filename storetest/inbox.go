@@ -11,17 +11,17 @@ import (
 var inboxCases = []Case{
 	{Name: "exclusive/refuses", run: exclusiveRefuses,
 		Defends: "while a turn is exclusive, appends, changes of metadata and deletions without its grant are refused with the holder's name, and nothing is stored",
-		Answers: "7 13"},
+		Answers: "13"},
 	{Name: "exclusive/inbox", run: exclusiveInbox,
-		Defends: "events for the inbox are accepted whatever turn is held, in order, and marked for the holder to take up", Answers: "10"},
+		Defends: "events for the inbox are accepted whatever turn is held, in order, and are marked for the holder to take up", Answers: "10"},
 	{Name: "exclusive/inbox crowd", run: exclusiveInboxCrowd,
-		Defends: "many that write to the inbox of an exclusive turn, while its holder writes too, lose nothing and wait for nobody", Answers: "10 12"},
+		Defends: "many writers to the inbox of an exclusive turn, while its holder writes too, lose nothing and wait for nobody", Answers: "10 12"},
 	{Name: "exclusive/holder", run: exclusiveHolder,
-		Defends: "the holder of an exclusive turn writes, patches and deletes as ever"},
+		Defends: "the holder of an exclusive turn writes, patches and deletes as usual"},
 	{Name: "exclusive/ends", run: exclusiveEnds,
-		Defends: "when an exclusive turn is over everybody writes again", Answers: "17"},
+		Defends: "when an exclusive turn is over, everybody can write again"},
 	{Name: "exclusive/silent holder", run: exclusiveSilent,
-		Defends: "an exclusive turn keeps nobody out once its holder was silent for its TTL: the first write ends it, on record, and its holder is fenced from then on", Answers: "10 20"},
+		Defends: "an exclusive turn refuses nobody once its holder was silent for its TTL: the first write ends it, which is recorded, and its holder is fenced from then on", Answers: "10 20"},
 }
 
 func exclusive(label string) hansard.Claim {
@@ -219,7 +219,7 @@ func exclusiveEnds(x *env) {
 }
 
 func exclusiveSilent(x *env) {
-	// past repeats a write until the turn does not refuse it any more.
+	// past repeats a write until the turn no longer refuses it.
 	past := func(what string, write func() error) {
 		x.Helper()
 		x.start(what, func() error {

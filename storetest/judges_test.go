@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -222,6 +223,22 @@ func TestSkipsSayWhy(t *testing.T) {
 		r := record(t, func(t testing.TB) { c.check(t, e) })
 		if !r.Skipped() || !strings.Contains(strings.Join(r.said, ""), "has no") {
 			t.Errorf("case that needs %d: skipped %v, %q", c.needs, r.Skipped(), r.said)
+		}
+	}
+}
+
+// TestDiffEventSeesEveryField: what compares events in this package compares all of
+// them, also a field that was added since.
+func TestDiffEventSeesEveryField(t *testing.T) {
+	var a, b hansard.Event
+	Full(&a, 1)
+	Full(&b, 2)
+	for i := range reflect.TypeFor[hansard.Event]().NumField() {
+		name := reflect.TypeFor[hansard.Event]().Field(i).Name
+		changed := a
+		reflect.ValueOf(&changed).Elem().Field(i).Set(reflect.ValueOf(b).Field(i))
+		if diffEvents([]hansard.Event{a}, []hansard.Event{changed}) == "" {
+			t.Errorf("Event.%s is not compared: add it to diffEvent in storetest/audit.go", name)
 		}
 	}
 }

@@ -12,23 +12,23 @@ import (
 
 var keyCases = []Case{
 	{Name: "key/replay", run: keyReplay,
-		Defends: "a retry with the same key and content gets the first receipt again, marked as replayed, and stores nothing", Answers: "12 36"},
+		Defends: "a retry with the same key and content gets the first receipt again, marked as replayed, and stores nothing", Answers: "36"},
 	{Name: "key/reused", run: keyReused,
-		Defends: "a known key with other content is refused, tells where the key was used, and the key keeps its meaning", Answers: "36"},
+		Defends: "a known key with different content is refused, the error says where the key was used, and the key keeps its meaning", Answers: "36"},
 	{Name: "key/same content", run: keySameContent,
-		Defends: "content is what is stored: conditions and defaults do not make a retry another batch"},
+		Defends: "content is what is stored: conditions and defaults do not make a retry a different batch"},
 	{Name: "key/outlives conditions", run: keyOutlives,
-		Defends: "a retry is answered although its expectation or its turn no longer hold", Answers: "36"},
+		Defends: "a retry is answered even if its expected seq or its turn no longer holds", Answers: "36"},
 	{Name: "key/per session", run: keyPerSession,
 		Defends: "a key belongs to its session, and keys are compared byte by byte"},
 	{Name: "key/failed", run: keyFailed,
 		Defends: "an append that was refused leaves its key free"},
 	{Name: "key/patch once", run: keyPatchOnce,
-		Defends: "a replayed patch is not applied again over what came later", Answers: "36"},
+		Defends: "a replayed patch is not applied again over later changes", Answers: "36"},
 	{Name: "key/lives long", run: keyLivesLong,
 		Defends: "a key is known for the life of the session, however much was appended since and however often it was opened", Answers: "36"},
 	{Name: "key/race", run: keyRace,
-		Defends: "of many that retry one key at once exactly one stores it and all get the same receipt", Answers: "12 36"},
+		Defends: "if many retry one key at once, exactly one stores it and all get the same receipt", Answers: "36"},
 }
 
 func keyed(key string, list ...string) hansard.Batch {
@@ -256,8 +256,8 @@ func keyRace(x *env) {
 	}
 }
 
-// checkOnce tells whether so many batches were each stored by exactly one of
-// those who tried.
+// checkOnce reports whether each of n batches was stored by exactly one of those who
+// tried.
 func checkOnce(log []hansard.Event, acks []Ack, batches int) error {
 	if err := CheckLog(log, acks); err != nil {
 		return err

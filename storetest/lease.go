@@ -12,11 +12,11 @@ import (
 
 var leaseCases = []Case{
 	{Name: "lease/renews itself", run: leaseRenews,
-		Defends: "a lease keeps its turn past its TTL by itself, without a line in the log", Answers: "7"},
+		Defends: "a lease keeps its turn past its TTL automatically, without an event in the log", Answers: "7"},
 	{Name: "lease/released", run: leaseReleased,
 		Defends: "a lease that is released ends its context and leaves the turn to the next; releasing again is an error and harmless", Answers: "F2 9"},
 	{Name: "lease/stolen", run: leaseStolen,
-		Defends: "the context of a lease whose turn was stolen ends at once and tells who has it", Answers: "8 20"},
+		Defends: "the context of a lease whose turn was stolen ends at once, and says who has it", Answers: "8 20"},
 	{Name: "lease/max hold", run: leaseMaxHold,
 		Defends: "the context of a lease ends when the turn was held for its MaxHold", Answers: "8"},
 	{Name: "lease/deleted", run: leaseDeleted,
@@ -24,12 +24,12 @@ var leaseCases = []Case{
 	{Name: "lease/closed", run: leaseClosed,
 		Defends: "the context of a lease ends at once when its store is closed", Answers: "19"},
 	{Name: "lease/context", run: leaseContext,
-		Defends: "a lease ends with the context it was taken under, and can be released all the same", Answers: "17"},
+		Defends: "a lease ends with the context it was taken under, and can still be released"},
 	{Name: "lease/refused", run: leaseRefused,
-		Defends: "a lease is not had while another has the turn, and waiting for one is waiting for the turn"},
+		Defends: "a lease is refused while another holds the turn, and waiting for a lease is waiting for the turn"},
 }
 
-// take takes a lease that must be had.
+// take takes a lease, which must succeed.
 func (x *env) take(s hansard.Store, id hansard.SessionID, c hansard.Claim) *hansard.Lease {
 	x.Helper()
 	l, err := hansard.Take(x.ctx, s, id, c)
@@ -39,14 +39,14 @@ func (x *env) take(s hansard.Store, id hansard.SessionID, c hansard.Claim) *hans
 	return l
 }
 
-// cause waits for a lease to end and tells why it did.
+// cause waits for a lease to end and returns why it did.
 func (x *env) cause(l *hansard.Lease) error {
 	x.Helper()
 	x.within("the lease's context ends", l.Context().Done())
 	return context.Cause(l.Context())
 }
 
-// renewals is a store that notes the renewals made through it.
+// renewals is a store that records the renewals made through it.
 type renewals struct {
 	hansard.Store
 

@@ -7,28 +7,29 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var listCases = []Case{
 	{Name: "list/newest first", run: listNewestFirst,
 		Defends: "sessions are listed by their last event, newest first, and an append brings one to the front", Answers: "37"},
 	{Name: "list/filters", run: listFilters,
-		Defends: "labels, text and since select as they say, alone and together, and follow patches at once", Answers: "3"},
+		Defends: "labels, text and since filter correctly, alone and together, and see patches at once"},
 	{Name: "list/pages", run: listPages,
-		Defends: "the pages of a list give each session once, in the order of the whole", Answers: "3 45"},
+		Defends: "the pages of a list have each session once, in the order of the whole list", Answers: "45"},
 	{Name: "list/invalid", run: listInvalid,
-		Defends: "a cursor that no list gave, or a negative limit, is refused, also by an empty store"},
+		Defends: "a cursor that no list returned, or a negative limit, is refused, also by an empty store"},
 	{Name: "list/registrations", run: listRegistrations,
-		Defends: "N that register at once, by Create or by Append, give N entries", Answers: "F4 3 40 41 42"},
+		Defends: "N concurrent registrations, by Create or by Append, give N entries", Answers: "F4 40 41 42"},
 	{Name: "list/complete", run: listComplete,
-		Defends: "a session is in every list from the moment it is made, while others are made and written to", Answers: "F4 3 43"},
+		Defends: "a session is in every list from the moment it is created, while others are created and written to", Answers: "F4 43"},
 	{Name: "list/break", run: listBreak,
-		Defends: "a list may be left at any entry, and calls may be made from inside it"},
+		Defends: "a list may be abandoned at any entry, and calls may be made while it runs"},
 	{Name: "list/reopened", run: listReopened,
-		Defends: "the list is the same after opening again: nothing vanishes, nothing comes back", Answers: "3 42 43 44", needs: needsReopen},
+		Defends: "the list is the same after opening again: nothing vanishes, nothing comes back", Answers: "42 43 44", needs: needsReopen},
 }
 
-// touch appends to a session until it is the newest: clocks have grains.
+// touch appends to a session until it is the newest: clocks have limited resolution.
 func (x *env) touch(id hansard.SessionID, newerThan hansard.Info) hansard.Info {
 	x.Helper()
 	for {
@@ -74,9 +75,9 @@ func listNewestFirst(x *env) {
 
 func byNewer(a, b hansard.Info) int {
 	switch {
-	case hansard.Newer(&a, &b):
+	case engine.Newer(&a, &b):
 		return -1
-	case hansard.Newer(&b, &a):
+	case engine.Newer(&b, &a):
 		return 1
 	}
 	return 0
@@ -159,7 +160,7 @@ func listPages(x *env) {
 			}
 		}
 	}
-	// A page goes on behind its cursor, also when that session is gone.
+	// A page continues after its cursor, even if that session is gone.
 	list := x.list(hansard.Query{})
 	x.delete(list[4].ID)
 	rest := x.list(hansard.Query{Cursor: hansard.Cursor(list[4]), Limit: 3})
@@ -261,7 +262,7 @@ func listComplete(x *env) {
 			if _, err := s.Append(x.ctx, mine[n/2], texts("x")); err != nil {
 				return err
 			}
-			// Through whichever handle: what I made is there.
+			// Through any handle: what I created is there.
 			list, err := listAll(x.ctx, handles[(i+n)%len(handles)], hansard.Query{})
 			if err != nil {
 				return err
@@ -279,7 +280,7 @@ func listComplete(x *env) {
 		}
 		return nil
 	})
-	// And in the end all are there: an update that is lost may be another's.
+	// In the end all are there: a lost update may be another's.
 	if list := x.list(hansard.Query{}); len(list) != agents*each {
 		x.Errorf("%d sessions are listed, want %d", len(list), agents*each)
 	}

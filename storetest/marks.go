@@ -11,8 +11,8 @@ import (
 )
 
 // Mark is the data of an event that knows where it belongs: which part of which
-// batch of which writer. A log of such events can be judged by itself: half a
-// batch, a doubled one, two that are mixed up all show.
+// batch of which writer. A log of such events can be judged by itself: half a batch, a
+// duplicate, and two that are mixed up are all visible.
 type Mark struct {
 	Writer string `json:"w"`
 	Batch  int    `json:"b"`
@@ -47,10 +47,9 @@ type batchName struct {
 	batch  int
 }
 
-// CheckWhole tells whether marked events are a stretch of a session that ends
-// with a whole batch: seqs without a gap, batches complete, in order and not
-// mixed. Only the first batch may lack its beginning, and not when it is at
-// seq 1.
+// CheckWhole checks that marked events are a run of a session that ends with a whole
+// batch: seqs without gaps, batches complete, in order and not mixed. Only the first
+// batch may lack its beginning, and not if it is at seq 1.
 func CheckWhole(events []hansard.Event) error {
 	var before Mark
 	for i, e := range events {
@@ -78,10 +77,10 @@ func CheckWhole(events []hansard.Event) error {
 }
 
 // CheckLog judges the whole log of one session, of marked events only, by what
-// its writers were told: gapless from 1, whole batches, each at most once, each
-// writer's in the order it wrote them, and every acknowledged one exactly where
-// its receipt says. Batches that were stored and not acknowledged are allowed:
-// that is what an unknown outcome is.
+// its writers were told: no gaps from 1 on, whole batches, each at most once, each
+// writer's in the order it wrote them, and every acknowledged one exactly where its
+// receipt says. Batches that were stored and not acknowledged are allowed: their
+// outcome was unknown.
 func CheckLog(log []hansard.Event, acks []Ack) error {
 	if err := CheckWhole(log); err != nil {
 		return err
@@ -131,9 +130,9 @@ func name(m Mark) batchName { return batchName{m.Writer, m.Batch} }
 
 func (n batchName) String() string { return fmt.Sprintf("batch %d of %s", n.batch, n.writer) }
 
-// markOf reads the mark of an event and sees that its padding is whole. It does
-// not decode the padding: readers do this for megabytes, again and again. The
-// record of a turn is a batch of its own.
+// markOf reads the mark of an event and checks that its padding is whole. It does not
+// decode the padding: readers do this for megabytes, again and again. The record of a
+// turn is a batch of its own.
 func markOf(e hansard.Event) (Mark, error) {
 	if e.Kind == hansard.KindTurn {
 		return Mark{Writer: "the store", Batch: int(e.Seq), Part: 1, Of: 1}, nil

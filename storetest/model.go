@@ -15,7 +15,7 @@ import (
 
 var modelCases = []Case{
 	{Name: "model/random operations", run: modelRandom,
-		Defends: "any sequence of calls has the same answers as on the model, across handles and opening again", Answers: "9 34"},
+		Defends: "any sequence of calls gets the same answers as on the model, across handles and opening again", Answers: "9 34"},
 }
 
 // sentinels are the errors by which two answers are compared, the narrower first.
@@ -24,7 +24,7 @@ var sentinels = []error{
 	hansard.ErrKeyReused, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
 }
 
-// answer is what a call said, in words that two engines can be compared by.
+// answer is the result of a call, as text that can be compared between engines.
 func answer(v any, err error) string {
 	var conflict *hansard.ConflictError
 	var reused *hansard.KeyReusedError
@@ -56,7 +56,7 @@ func modelRandom(x *env) {
 	stored := 0
 	for step := range 2000 {
 		if step%400 == 399 && x.engine.Reopen != nil {
-			// What becomes of a turn whose handle is closed is up to the engine.
+			// What happens to a turn whose handle is closed is up to the engine.
 			if got, want := releaseAllOn(x.ctx, &side{x.store, grants}), releaseAllOn(x.ctx, model); !slices.Equal(got, want) {
 				x.Fatalf("step %d: releasing all turns:\n got: %q\nwant: %q", step, got, want)
 			}
@@ -82,11 +82,11 @@ func modelRandom(x *env) {
 	}
 }
 
-// modelCall makes one call and puts its answer into words.
+// modelCall makes one call and returns its answer as text.
 type modelCall func(ctx context.Context, s *side) string
 
 // randomCall draws one call. Ids, keys and contents come from small pools, so
-// that sessions exist, keys are met again and expectations sometimes hold.
+// that sessions exist, keys are reused and expected seqs sometimes hold.
 func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "../x"}[rng.IntN(8)], max(0, epoch-rng.IntN(2))))
 	switch n := rng.IntN(26); {
@@ -128,7 +128,7 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 		return randomTurnCall(rng, id)
 	case rng.IntN(6) > 0:
 		after := hansard.Seq(rng.IntN(4))
-		// With a context that has ended: what the answer would be, never a wait.
+		// With a context that has ended: the answer without a wait.
 		return fmt.Sprintf("Wait(%q, %d)", id, after), func(ctx context.Context, s *side) string {
 			info, err := s.Stat(ctx, id)
 			if err != nil || info.LastSeq <= after {
@@ -173,7 +173,7 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 	}
 	if rng.IntN(3) == 0 {
 		b.Key = fmt.Sprint("key ", rng.IntN(6))
-		// Few contents, so that a key is met again with the same one.
+		// Few contents, so that a key is reused with the same one.
 		b.Events, b.Patch = texts(fmt.Sprint(rng.IntN(2))).Events, nil
 	}
 	if rng.IntN(4) == 0 {
@@ -211,8 +211,8 @@ func randomQuery(rng *rand.Rand) hansard.Query {
 	return q
 }
 
-// answerList compares lists as sets: two stores have two clocks. That the order
-// is right by the store's own clock, and the pages make the whole, it checks.
+// answerList compares lists as sets: two stores have two clocks. It checks that the
+// order is right by the store's own clock, and that the pages make the whole list.
 func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 	whole := q
 	whole.Limit = 0
@@ -246,7 +246,7 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 	return strings.Join(out, "; ")
 }
 
-// plain writes down a description without what differs between stores.
+// plain is the text of a description without what differs between stores.
 func plain(i hansard.Info) string {
 	return fmt.Sprintf("%s %q %q %s last %d turn %v damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, turnOf(i), i.Damage)
 }
@@ -263,5 +263,5 @@ func plainEvents(events []hansard.Event) string {
 	return out.String()
 }
 
-// turnOf is what of a session's turn two engines agree on.
+// turnOf is the part of a session's turn that engines agree on.
 func turnOf(i hansard.Info) string { return plainTurn(i.Turn) }

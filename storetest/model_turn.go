@@ -12,8 +12,8 @@ import (
 	"hansard"
 )
 
-// side is a store that is compared with another, and the grants it gave: the two
-// have other nonces, so that a call names a grant by when it was given.
+// side is a store that is compared with another, and the grants it issued: the two
+// have different nonces, so a call names a grant by when it was issued.
 type side struct {
 	hansard.Store
 	*grantsGiven
@@ -21,8 +21,8 @@ type side struct {
 
 type grantsGiven struct {
 	grants map[hansard.SessionID][]hansard.Grant
-	// by is through which handle a grant was acquired. It is renewed through
-	// the same: where a turn moves to another, that may be an event.
+	// by is the handle through which a grant was acquired. It is renewed through
+	// the same one: moving a turn to another may be an event.
 	by map[hansard.Grant]hansard.Store
 }
 
@@ -30,8 +30,8 @@ func newGrantsGiven() *grantsGiven {
 	return &grantsGiven{make(map[hansard.SessionID][]hansard.Grant), make(map[hansard.Grant]hansard.Store)}
 }
 
-// given is the grant of a session that many before the last; one that never was
-// when there is none.
+// given is the grant of a session that many before the last, or one that was never
+// issued if there is none.
 func (s *side) given(id hansard.SessionID, before int) hansard.Grant {
 	if list := s.grants[id]; before < len(list) {
 		return list[len(list)-1-before]
@@ -80,7 +80,7 @@ func randomTurnCall(rng *rand.Rand, id hansard.SessionID) (string, modelCall) {
 }
 
 // releaseAllOn releases all turns that may be held, in the same order on every
-// side, and gives the answers.
+// side, and returns the answers.
 func releaseAllOn(ctx context.Context, s *side) (answers []string) {
 	var list []hansard.SessionID
 	for id := range s.grants {
@@ -94,30 +94,37 @@ func releaseAllOn(ctx context.Context, s *side) (answers []string) {
 	return answers
 }
 
-// answerTurn puts into words what an error says of a turn, if it does.
+// answerTurn is the text of what an error says about a turn, if it does.
 func answerTurn(err error) (string, bool) {
 	var held *hansard.HeldError
 	var fenced *hansard.FencedError
 	switch {
 	case errors.As(err, &held):
-		return fmt.Sprintf("held %s %s", held.Session, plainTurn(&held.Turn)), true
+		return fmt.Sprintf("held %s %s", held.Session, plainHolder(&held.Turn)), true
 	case errors.As(err, &fenced):
-		return fmt.Sprintf("fenced %s %d, now %s", fenced.Session, fenced.Grant.Number(), plainTurn(fenced.Current)), true
+		return fmt.Sprintf("fenced %s %d, now %s", fenced.Session, fenced.Grant.Number(), plainHolder(fenced.Current)), true
 	}
 	return "", false
 }
 
-// plainTurn writes down a turn without what differs between stores.
+// plainTurn is the text of a turn without what differs between stores.
 func plainTurn(t *hansard.Turn) string {
 	if t == nil {
 		return "free"
 	}
-	return fmt.Sprintf("%d by %q at %d, ttl %v, max hold %v, exclusive %v, reason %q",
-		t.Grant.Number(), t.Holder.Label, t.Seq, t.TTL, t.MaxHold, t.Exclusive, t.Reason)
+	return fmt.Sprintf("%d %s", t.Grant.Number(), plainHolder(t))
 }
 
-// plainData writes down an event's data; of a turn's record only what all engines
-// agree on.
+// plainHolder is plainTurn without the grant, which a server's refusals do not tell.
+func plainHolder(t *hansard.Turn) string {
+	if t == nil {
+		return "free"
+	}
+	return fmt.Sprintf("by %q at %d, ttl %v, max hold %v, exclusive %v, reason %q", t.Holder.Label, t.Seq, t.TTL, t.MaxHold, t.Exclusive, t.Reason)
+}
+
+// plainData is the text of an event's data; for the record of a turn, only what all
+// engines agree on.
 func plainData(e *hansard.Event) string {
 	r, err := recordOf(*e)
 	if err != nil {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -192,6 +193,12 @@ func deleteMutants() []mutant {
 func handleMutants() []mutant {
 	type ctx = context.Context
 	return []mutant{
+		{name: "every handle has an identity of its own", caught: []string{"identity/one store"}, plant: perHandle(func(b *broken, _, _ hansard.Store, n int) {
+			b.identity = func(ctx) (string, error) { return fmt.Sprint("handle ", n), nil }
+		})},
+		{name: "all stores are one", caught: []string{"identity/one store"}, plant: inner(func(b *broken, _ hansard.Store) {
+			b.identity = func(ctx) (string, error) { return "the store", nil }
+		})},
 		{name: "closing twice is an error", caught: []string{"close/twice"}, plant: perHandle(func(b *broken, h, _ hansard.Store, _ int) {
 			var closed atomic.Bool
 			b.close = func() error {

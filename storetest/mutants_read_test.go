@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // metaMutants break how sessions are made and described.
@@ -59,7 +60,7 @@ func metaMutants() []mutant {
 				i.State = nil
 			}
 		}, "create/plain"),
-		seen("looking counts as use", func(i *hansard.Info) { i.Updated = hansard.Now() }, "read/changes nothing"),
+		seen("looking counts as use", func(i *hansard.Info) { i.Updated = engine.Now() }, "read/changes nothing"),
 		creating("an existing session is as good as a new one", func(c ctx, s hansard.Store, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 			info, err := s.Create(c, id, m)
 			if errors.Is(err, hansard.ErrExists) {
@@ -166,7 +167,7 @@ func readMutants() []mutant {
 				events[i].Patch = nil
 			}
 			return events
-		}, "patch/alone", "patch/with events"),
+		}, "patch/alone", "patch/with events", "append/every field"),
 		given("an event has the time of its reading", func(_ hansard.Range, events []hansard.Event) []hansard.Event {
 			for i := range events {
 				events[i].Time = time.Now().UTC()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // holding gives the turn that is held, nil when none is or it can't be told.
@@ -68,6 +69,7 @@ func turnMutants() []mutant {
 	as := func(*hansard.Info) {}
 	free := func(i *hansard.Info) { i.Turn = nil }
 	return []mutant{
+		claiming("who claims is lost", func(c *hansard.Claim) { c.By = "" }, "by/turns"),
 		claiming("the label is lost", func(c *hansard.Claim) { c.Label = "" }, "turn/granted", "turn/claims", "turn/shown"),
 		claiming("a claim is made to fit", func(c *hansard.Claim) {
 			c.Wait, c.TTL, c.MaxHold = max(c.Wait, 0), min(max(c.TTL, hansard.MinTTL), hansard.MaxTTL), max(c.MaxHold, 0)
@@ -95,14 +97,14 @@ func turnMutants() []mutant {
 		granting("a turn is said to be on record a seq before it is", func(_ hansard.Store, _ hansard.SessionID, t *hansard.Turn) { t.Seq-- },
 			"turn/granted", "turn/record"),
 		granting("the nonce is always the same", func(_ hansard.Store, _ hansard.SessionID, t *hansard.Turn) {
-			t.Grant = hansard.NextGrant(hansard.Grant(fmt.Sprintf("%d-0123456789abcdef", t.Grant.Number()-1)), 7)
+			t.Grant = engine.NextGrant(hansard.Grant(fmt.Sprintf("%d-0123456789abcdef", t.Grant.Number()-1)), 7)
 		}, "turn/numbers"),
 		{name: "grants are counted by each handle", caught: []string{"turn/numbers"}, plant: perHandle(func(b *broken, h, _ hansard.Store, _ int) {
 			given := make(map[hansard.SessionID]hansard.Grant)
 			b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
 				t, err := h.Acquire(c, id, claim)
 				if err == nil {
-					given[id] = hansard.NextGrant(given[id], 7)
+					given[id] = engine.NextGrant(given[id], 7)
 					t.Grant = given[id]
 				}
 				return t, err
@@ -132,16 +134,16 @@ func turnMutants() []mutant {
 			plant: inner(func(b *broken, s hansard.Store) {
 				// The answer is that of a grant to be, which the store has yet to make.
 				b.acquire = func(c ctx, id hansard.SessionID, claim hansard.Claim) (hansard.Turn, error) {
-					if err := hansard.CheckClaim(&claim); err != nil || claim.Steal != "" || holding(c, s, id) != nil {
+					if err := engine.CheckClaim(&claim); err != nil || claim.Steal != "" || holding(c, s, id) != nil {
 						return s.Acquire(c, id, claim)
 					}
 					info, err := s.Stat(c, id)
 					if err != nil || c.Err() != nil {
 						return s.Acquire(c, id, claim)
 					}
-					r := hansard.NewTurnRecord(&claim, "", "")
+					r := engine.NewTurnRecord(&claim, "", "")
 					time.AfterFunc(time.Millisecond, func() { s.Acquire(context.WithoutCancel(c), id, claim) })
-					return r.Turn(hansard.NextGrant("", 7), info.LastSeq+1, hansard.Now()), nil
+					return r.Turn(engine.NextGrant("", 7), info.LastSeq+1, engine.Now()), nil
 				}
 			})},
 		{name: "the turn's records are not read", caught: []string{"turn/granted", "turn/record", "turn/on events"}, plant: inner(func(b *broken, s hansard.Store) {

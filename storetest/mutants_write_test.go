@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"hansard"
 )
 
-// lacking tells whether the session is not there.
+// lacking reports whether the session is not there.
 func lacking(ctx context.Context, s hansard.Store, id hansard.SessionID) bool {
 	_, err := s.Stat(ctx, id)
 	return errors.Is(err, hansard.ErrNotFound)
@@ -54,7 +55,13 @@ func writeMutants() []mutant {
 			for i := range b.Events {
 				b.Events[i].Author = ""
 			}
-		}, "append/one", "append/fields"),
+		}, "append/one", "append/fields", "append/every field"),
+		changed("who wrote is lost", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) { b.By = "" }, "by/appends", "by/turns"),
+		changed("a client says who wrote", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) {
+			for i := range b.Events {
+				b.By, b.Events[i].By = cmp.Or(b.Events[i].By, b.By), ""
+			}
+		}, "append/store sets"),
 		changed("line ends in names become spaces", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) {
 			for i := range b.Events {
 				b.Events[i].Kind = strings.ReplaceAll(b.Events[i].Kind, "\n", " ")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var patchCases = []Case{
@@ -20,9 +21,9 @@ var patchCases = []Case{
 	{Name: "patch/atomic", run: patchAtomic,
 		Defends: "an event and the state it caused are one commit: both or neither", Answers: "34 35"},
 	{Name: "patch/over a limit", run: patchOverLimit,
-		Defends: "a patch whose result is over a limit is refused, and nothing of its batch is stored"},
+		Defends: "a patch whose result exceeds a limit is refused, and nothing of its batch is stored"},
 	{Name: "patch/race", run: patchRace,
-		Defends: "changes of the state by compare-and-swap from many sides at once are none lost", Answers: "F4 41"},
+		Defends: "no change of the state is lost when many change it at once by compare-and-swap", Answers: "F4 41"},
 	{Name: "patch/a thousand", run: patchThousand,
 		Defends: "after a thousand patches, and after opening again, state and log still say the same", Answers: "34"},
 }
@@ -95,7 +96,7 @@ func patchAlone(x *env) {
 		x.Errorf("receipt %+v, want one event", r)
 	}
 	got := x.all("s")
-	want := hansard.Event{Seq: 1, Kind: hansard.KindMeta, Data: []byte("null"), Patch: &p}
+	want := hansard.Event{Seq: 1, Kind: hansard.KindMeta, Data: []byte("null"), Patch: &p, By: x.by("")}
 	if len(got) != 1 {
 		x.Fatalf("%d events, want 1", len(got))
 	}
@@ -201,10 +202,10 @@ func patchRace(x *env) {
 	}
 }
 
-// fold is what the patches in a log make of the metadata a session began with.
+// fold applies the patches in a log to the metadata that a session began with.
 func fold(begin hansard.Meta, log []hansard.Event) (hansard.Meta, error) {
 	for _, e := range log {
-		next, err := hansard.ApplyPatch(begin, e.Patch)
+		next, err := engine.ApplyPatch(begin, e.Patch)
 		if err != nil {
 			return begin, fmt.Errorf("event %d: %w", e.Seq, err)
 		}

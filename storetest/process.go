@@ -18,10 +18,10 @@ import (
 // Processes are the test binary itself, started again. The suite writes an order
 // into the child's environment; [Main], called first in TestMain, finds it there
 // and does the work instead of running tests. The child says when it has opened
-// the store, begins when it is told so on its standard input, and prints a line
-// of JSON for everything that was acknowledged: what the parent has read of that
-// happened, however the child ends. It stops when its input ends, and so also
-// when its parent is gone.
+// the store, begins when its standard input tells it to, and prints a line of JSON for
+// everything that was acknowledged: what the parent has read of that has happened,
+// however the child ends. It stops when its input ends, so also when its parent is
+// gone.
 
 // orderVariable is the environment variable that makes a process a child.
 const orderVariable = "HANSARD_STORETEST_ORDER"
@@ -35,7 +35,7 @@ type order struct {
 	Creator  *creator  `json:",omitempty"`
 	Counter  *counter  `json:",omitempty"`
 	Agent    *agent    `json:",omitempty"`
-	// Linger says that the child lives on, with its store open, after its work.
+	// Linger says that the child stays alive, with its store open, after its work.
 	Linger bool `json:",omitempty"`
 }
 
@@ -65,10 +65,10 @@ type line struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// Main makes a test binary able to be one of the suite's processes: call it
-// first in TestMain. It returns at once in a process that the suite did not
-// start; in one that it did, it works and does not return. The function opens
-// the data at an address that [Engine].Address gave.
+// Main lets a test binary be one of the suite's processes: call it first in TestMain.
+// In a process that the suite did not start it returns at once; in one that it did, it
+// does the work and does not return. The function opens the data at an address that
+// [Engine].Address returned.
 func Main(open func(address string) (hansard.Store, error)) {
 	text := os.Getenv(orderVariable)
 	if text == "" {
@@ -166,8 +166,8 @@ func (x *env) spawn(what string, o order) *child {
 	return c
 }
 
-// said gives a channel that is closed when the child has reported n times. It is
-// asked for before the child begins.
+// said returns a channel that is closed when the child has reported n times. Call it
+// before the child begins.
 func (c *child) said(n int) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *child) listen(out io.Reader) {
 	defer close(c.ended)
 	in := bufio.NewReader(out)
 	for {
-		// A line that a kill has cut in half was never said.
+		// A line that a kill has cut in half does not count.
 		text, err := in.ReadBytes('\n')
 		if err != nil {
 			break
@@ -213,7 +213,7 @@ func (c *child) listen(out io.Reader) {
 	}
 }
 
-// begin lets children go, in one moment, once each has opened the store.
+// begin starts children at the same moment, once each has opened the store.
 func (x *env) begin(children ...*child) {
 	x.Helper()
 	for _, c := range children {
@@ -232,7 +232,7 @@ func (x *env) begin(children ...*child) {
 	}
 }
 
-// stop tells a child to end by itself.
+// stop tells a child to end.
 func (c *child) stop() { c.in.Close() }
 
 // kill ends a child as kill -9 does, in the middle of whatever it does.
@@ -244,7 +244,7 @@ func (c *child) kill() {
 	c.x.within(c.what+": being killed", c.ended)
 }
 
-// finish waits for a child that must succeed and gives what it reported.
+// finish waits for a child that must succeed and returns what it reported.
 func (c *child) finish() []report {
 	c.x.Helper()
 	c.x.within(c.what, c.ended)
@@ -254,7 +254,7 @@ func (c *child) finish() []report {
 	return c.reports
 }
 
-// acks gives what a child was told, whatever became of it. It must have ended.
+// acks returns what a child was told, however it ended. It must have ended.
 func (c *child) acks() []Ack {
 	var out []Ack
 	for _, r := range c.reports {

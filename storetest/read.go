@@ -13,21 +13,21 @@ import (
 
 var readCases = []Case{
 	{Name: "read/range", run: readRanges,
-		Defends: "Read gives what its range says: where it starts, which kinds, how many, oldest first", Answers: "55"},
+		Defends: "Read yields what its range says: where it starts, which kinds, how many, oldest first", Answers: "55"},
 	{Name: "read/random ranges", run: readRandomRanges,
 		Defends: "every combination of a range's parts means the same on every engine"},
 	{Name: "read/invalid range", run: readInvalidRange,
-		Defends: "a negative limit is refused, not taken for none"},
+		Defends: "a negative limit is refused, not taken for no limit"},
 	{Name: "read/break", run: readBreak,
-		Defends: "a reading may be left at any event, and leaves nothing behind"},
+		Defends: "a read may be abandoned at any event, and leaves nothing behind"},
 	{Name: "read/again", run: readAgain,
 		Defends: "what Read returned may be ranged over again, and reads again"},
 	{Name: "read/cancelled", run: readCancelled,
-		Defends: "a reading that its context cuts short ends with the error, never as if it were whole", Answers: "24 25"},
+		Defends: "a read that its context cuts short ends with the error, and never looks complete", Answers: "25"},
 	{Name: "read/no lock", run: readNoLock,
-		Defends: "a reader that stands still holds up nobody: not a writer, not another reader, not itself", Answers: "11 49"},
+		Defends: "a reader that pauses blocks nobody: no writer, no other reader, not itself", Answers: "49"},
 	{Name: "read/changes nothing", run: readChangesNothing,
-		Defends: "looking at a session changes nothing about it", Answers: "50"},
+		Defends: "reading a session changes nothing about it", Answers: "50"},
 }
 
 // kindsOf are the kinds of a log to read from; a seq is an index and one more.
@@ -110,8 +110,8 @@ func seqs(events []hansard.Event) []hansard.Seq {
 	return out
 }
 
-// chosen is what a range means, said once more and in another way than any
-// engine does it: which seqs of a log with these kinds it gives.
+// chosen is the meaning of a range, computed in a different way than by any engine:
+// which seqs of a log with these kinds it selects.
 func chosen(kinds []string, r hansard.Range) []hansard.Seq {
 	summary := hansard.Seq(0)
 	for i, k := range kinds {
@@ -256,7 +256,7 @@ func readNoLock(x *env) {
 	for i := range 10 {
 		x.append("s", hansard.Batch{Events: Marked("w", i, 100, 100)})
 	}
-	// Everything that can be done is done in the middle of a reading.
+	// Everything that can be done is done in the middle of a read.
 	inside := x.start("calls from inside a reading", func() error {
 		for e, err := range x.store.Read(x.ctx, "s", hansard.Range{}) {
 			if err != nil {
@@ -292,7 +292,7 @@ func readNoLock(x *env) {
 	})
 	inside.finish()
 
-	// A reader stands still while writers go on.
+	// A reader pauses while writers continue.
 	standing, resume := make(chan struct{}), make(chan struct{})
 	slow := x.start("a slow reader", func() error {
 		var got []hansard.Event

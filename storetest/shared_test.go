@@ -201,3 +201,7 @@ func (h *handle) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil
 }
+
+func (h *handle) Identity(ctx context.Context) (string, error) {
+	return h.inner.(hansard.Identified).Identity(ctx)
+}

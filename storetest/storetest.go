@@ -1,8 +1,8 @@
 // Package storetest is the contract of [hansard.Store] as code: an engine is a
 // Store when it passes [Run]. Every case carries the sentence it defends.
 //
-// It is an ordinary package of the standard library only, for engines inside and
-// outside this module. Wiring one is this much:
+// It is an ordinary package that needs nothing but the standard library, for engines
+// inside and outside this module. Wiring one takes this much:
 //
 //	func TestMain(m *testing.M) {
 //		storetest.Main(func(dir string) (hansard.Store, error) { return mystore.Open(dir) })
@@ -30,13 +30,13 @@
 //	func TestStore(t *testing.T)       { storetest.Run(t, engine()) }
 //	func BenchmarkStore(b *testing.B)  { storetest.Bench(b, engine()) }
 //
-// No case sleeps to let something happen. Every wait has a deadline of its own
-// ([Engine].Patience), so that a lost wake-up fails instead of hanging. What is
-// random is drawn from a seed that a failure prints; STORETEST_SEED replays it.
+// No case sleeps to let something happen. Every wait has its own deadline
+// ([Engine].Patience), so that a lost wake-up fails instead of hanging. Random choices
+// come from a seed that a failure prints; STORETEST_SEED replays it.
 //
-// The helpers that crash tests and tests through the wire share with the suite
-// are exported: [Marked] makes events that know their batch, [CheckWhole] and
-// [CheckLog] judge what was read by what was acknowledged.
+// Helpers that crash tests and tests through the wire share with the suite are
+// exported: [Marked] makes events that know their batch, [CheckWhole] and [CheckLog]
+// judge what was read by what was acknowledged.
 package storetest
 
 import (
@@ -51,12 +51,12 @@ import (
 	"hansard"
 )
 
-// Engine tells the suite how to get at an engine. Only Open is required; what an
-// engine leaves nil is skipped, and the skip says so.
+// Engine tells the suite how to use an engine. Only Open is required; cases that need
+// a function that is nil are skipped, and the skip says so.
 type Engine struct {
 	Name string
 
-	// Open gives a fresh, empty store. The suite closes it.
+	// Open returns a fresh, empty store. The suite closes it.
 	Open func(t testing.TB) hansard.Store
 
 	// Reopen closes a store and opens the same data again. Nil: the engine
@@ -71,7 +71,12 @@ type Engine struct {
 	// a store in another process. Nil: one process only.
 	Address func(s hansard.Store) string
 
-	// Patience is how long something may take that must happen. 30 s when 0.
+	// By is the name under which a server knows the suite, if the store is on
+	// one: that is the By of everything the suite writes, whatever it says, and
+	// refusals tell no grant. Empty: what the suite says is stored.
+	By string
+
+	// Patience is the deadline for things that must happen; 0 means 30 s.
 	Patience time.Duration
 }
 
@@ -80,15 +85,15 @@ type Case struct {
 	Name string
 	// Defends is the promise, in a sentence.
 	Defends string
-	// Answers names the lines of the list of known failures that this case
-	// is about: "F1" to "F5" and "1" to "55".
+	// Answers names the failures of docs/failures.md that this case would
+	// notice: "F1" to "F5" for the founding reports, else their numbers.
 	Answers string
 
 	needs needs
 	run   func(x *env)
 }
 
-// needs is what of an engine a case can't do without.
+// needs is what a case requires of an engine.
 type needs uint8
 
 const (
@@ -99,11 +104,11 @@ const (
 
 // Cases lists the suite.
 func Cases() []Case {
-	return slices.Concat(createCases, appendCases, bytesCases, expectCases, keyCases, patchCases, readCases,
-		waitCases, listCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
+	return slices.Concat(createCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, patchCases, readCases,
+		waitCases, listCases, contextCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 
-// Run runs the whole suite on an engine, one subtest a case.
+// Run runs the whole suite on an engine, one subtest per case.
 func Run(t *testing.T, e Engine) {
 	if os.Getenv(orderVariable) != "" {
 		// Without this a forgotten Main would start the suite again in every
@@ -115,7 +120,7 @@ func Run(t *testing.T, e Engine) {
 	}
 }
 
-// check runs one case and then looks over everything the case left behind.
+// check runs one case and then audits everything the case left behind.
 func (c Case) check(t testing.TB, e Engine) {
 	if missing := c.needs.missing(e); missing != "" {
 		t.Skip("engine " + e.Name + " has no " + missing)
@@ -141,17 +146,17 @@ func (n needs) missing(e Engine) string {
 	return strings.Join(out, " and ")
 }
 
-// Addresses remembers where each open store lives, for engines whose Store does
-// not tell. It is a convenience for wiring an [Engine].
+// Addresses remembers where each open store lives, for engines whose Store does not
+// say. It is a convenience for wiring an [Engine].
 type Addresses struct {
 	mu sync.Mutex
 	of map[hansard.Store]string
 }
 
-// NewAddresses makes an empty memory.
+// NewAddresses makes an empty Addresses.
 func NewAddresses() *Addresses { return &Addresses{of: make(map[hansard.Store]string)} }
 
-// Keep notes the address of a store and returns the store.
+// Keep records the address of a store and returns the store.
 func (a *Addresses) Keep(s hansard.Store, address string) hansard.Store {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,13 +164,13 @@ func (a *Addresses) Keep(s hansard.Store, address string) hansard.Store {
 	return s
 }
 
-// Of gives the address that was kept.
+// Of returns the address that was recorded.
 func (a *Addresses) Of(s hansard.Store) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	address, ok := a.of[s]
 	if !ok {
-		panic(fmt.Sprintf("storetest: no address was kept for this %T", s))
+		panic(fmt.Sprintf("storetest: no address was recorded for this %T", s))
 	}
 	return address
 }

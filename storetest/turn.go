@@ -10,24 +10,24 @@ import (
 
 var turnCases = []Case{
 	{Name: "turn/granted", run: turnGranted,
-		Defends: "a free turn is granted at once, is on record before it is answered, and is free again when it is released", Answers: "3"},
+		Defends: "a free turn is granted at once, is recorded before the answer, and is free again when it is released", Answers: "3"},
 	{Name: "turn/held", run: turnHeld,
-		Defends: "a turn that is held is refused with the name of the holder, to everybody and also to the holder: there is no re-entrancy",
+		Defends: "a held turn is refused with the name of the holder, to everybody including the holder: there is no re-entrancy",
 		Answers: "F3 11 13"},
 	{Name: "turn/numbers", run: turnNumbers,
-		Defends: "grants of a session are numbered 1, 2, 3, …, across handles and opening again, and no grant is ever given twice", Answers: "F3 5 9"},
+		Defends: "grants of a session are numbered 1, 2, 3, …, across handles and opening again, and no grant is ever issued twice", Answers: "F3 5 9"},
 	{Name: "turn/record", run: turnRecord,
 		Defends: "only the store writes the record of the turn, and everybody reads, follows and counts it like other events"},
 	{Name: "turn/on events", run: turnOnEvents,
-		Defends: "every event carries the grant it was written under, and none that was written without", Answers: "20"},
+		Defends: "every event carries the grant it was written under, or none if it was written without one", Answers: "20"},
 	{Name: "turn/claims", run: turnClaims,
 		Defends: "a claim that no store accepts is refused and leaves nothing behind"},
 	{Name: "turn/shown", run: turnShown,
-		Defends: "Stat, List and Turn show a held turn and its holder, through every handle, and a free one as free", Answers: "17 50"},
+		Defends: "Stat, List and Turn show a held turn and its holder, through every handle, and a free one as free", Answers: "50"},
 	{Name: "turn/sessions apart", run: turnSessionsApart,
-		Defends: "the turns of two sessions have nothing to do with each other"},
+		Defends: "the turns of two sessions are independent"},
 	{Name: "turn/remote", run: turnRemote,
-		Defends: "the turn of a remote holder does not end with the store it was acquired through: the holder goes on through another", Answers: "4 7"},
+		Defends: "the turn of a remote holder does not end with the store it was acquired through: the holder continues through another", Answers: "4 7"},
 	{Name: "turn/deleted", run: turnDeleted,
 		Defends: "the holder may delete its session under its grant; the turn ends with it", Answers: "32"},
 }
@@ -50,7 +50,7 @@ func turnGranted(x *env) {
 			ttl = hansard.DefaultTTL
 		}
 		want := hansard.Turn{Grant: e.Turn, Holder: turn.Holder, Seq: e.Seq, Since: e.Time, TTL: ttl, MaxHold: c.MaxHold, Exclusive: c.Exclusive,
-			Remote: turn.Remote} // as every turn that is had through a server
+			Remote: turn.Remote, By: x.by("")} // as every turn that is had through a server
 		if diff := diffTurn(turn, want); diff != "" {
 			x.Errorf("claim %d: %s", i, diff)
 		}
@@ -59,7 +59,7 @@ func turnGranted(x *env) {
 		}
 		r.Instance = ""
 		if want := (hansard.TurnRecord{Change: hansard.TurnGranted, Holder: turn.Holder, TTL: ttl.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
-			Exclusive: c.Exclusive, Remote: turn.Remote}); r != want {
+			Exclusive: c.Exclusive, Remote: turn.Remote, By: x.by("")}); r != want {
 			x.Errorf("claim %d: the record is %+v, want %+v", i, r, want)
 		}
 		x.wantTurn("when it is held", x.store, "s", &turn)
@@ -140,7 +140,7 @@ func turnRecord(x *env) {
 	for _, g := range []hansard.Grant{"", turn.Grant} {
 		x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{text("and"), forged}, Turn: g})
 	}
-	// A grant is an event: it counts for expectations, and wakes who waits.
+	// A grant is an event: it counts for expected seqs, and wakes waiters.
 	early := under(turn.Grant, "early")
 	early.Expect = hansard.At(turn.Seq - 1)
 	x.refused(hansard.ErrConflict, "s", early)
@@ -240,7 +240,7 @@ func turnClaims(x *env) {
 		x.wantTurn("with a hard label", x.store, "s", &turn)
 		x.release(x.store, "s", turn.Grant)
 	}
-	// What is as long as it may be, and longer when it is written down.
+	// As long as allowed, and longer when encoded.
 	longest := hold(strings.Repeat("\x01", hansard.MaxNameBytes))
 	longest.Steal = strings.Repeat("\x02", hansard.MaxTitleBytes)
 	for range 3 {

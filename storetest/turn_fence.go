@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var turnFenceCases = []Case{
@@ -14,19 +15,19 @@ var turnFenceCases = []Case{
 		Defends: "a write, a change of metadata, a deletion, a renewal and a release under any grant but the current one are refused and change nothing",
 		Answers: "F3 8 9 20"},
 	{Name: "turn/key before fence", run: turnKeyBeforeFence,
-		Defends: "a retry of what was stored under a turn is answered although the turn is lost; what was not stored is fenced", Answers: "20 36"},
+		Defends: "a retry of what was stored under a turn is answered even if the turn is lost; what was not stored is fenced", Answers: "20 36"},
 	{Name: "turn/release once", run: turnReleaseOnce,
 		Defends: "a release gives up one grant, once; a second one, or one after loss, is an error and touches nobody else", Answers: "F2 9"},
 	{Name: "turn/released in a race", run: turnReleaseRace,
-		Defends: "of many that release one grant at once one does, and whoever got the turn meanwhile keeps it", Answers: "F2 9"},
+		Defends: "if many release one grant at once, one succeeds, and whoever got the turn meanwhile keeps it", Answers: "F2 9"},
 	{Name: "turn/stolen", run: turnStolen,
-		Defends: "a turn is taken from a living holder only on purpose, with the reason on record, and the holder is fenced", Answers: "7 8"},
+		Defends: "a turn is taken from a living holder only on purpose, with the reason recorded, and the holder is fenced", Answers: "7 8"},
 }
 
 // besides are grants that are not g but look like it.
 func besides(g hansard.Grant) []hansard.Grant {
 	number, nonce, _ := strings.Cut(string(g), "-")
-	other := hansard.NextGrant(g, 0)
+	other := engine.NextGrant(g, 0)
 	return []hansard.Grant{
 		hansard.Grant(number + "-0123456789abcdef"), other, other[:len(other)-16] + hansard.Grant(nonce), g + " ", " " + g, "0" + g, g[:len(g)-1], g + "0",
 		hansard.Grant(strings.ToUpper(string(g)) + "F"), hansard.Grant(number), hansard.Grant(nonce), "nonsense", "*",

@@ -8,14 +8,14 @@ import (
 	"hansard"
 )
 
-// Time decides who loses a turn, never whether a case passes: where a turn must
-// not expire it lasts an hour, and where it must it is waited for.
+// Time decides who loses a turn, never whether a case passes: a turn that must not
+// expire lasts an hour, and one that must is waited for.
 
 var turnTimeCases = []Case{
 	{Name: "turn/silent holder", run: turnSilent,
-		Defends: "a holder that gave no sign of life for its TTL loses the turn to who wants it, and is fenced from then on", Answers: "4 17 20"},
+		Defends: "a holder that gave no sign of life for its TTL loses the turn to the next claimant, and is fenced from then on", Answers: "4 20"},
 	{Name: "turn/expiry alone", run: turnExpiryAlone,
-		Defends: "a holder that is late, but that nobody has followed, still holds the turn", Answers: "7 12"},
+		Defends: "a holder that is late still holds the turn if nobody has taken it", Answers: "7 12"},
 	{Name: "turn/renewed", run: turnRenewed,
 		Defends: "a holder that renews its turn keeps it past its TTL, through whichever handle", Answers: "7"},
 	{Name: "turn/max hold", run: turnMaxHold,
@@ -42,7 +42,7 @@ func turnSilent(x *env) {
 		x.wantFencedOff("after its turn was taken", "s", old.Grant, &turn)
 		x.release(handles[i%2], "s", turn.Grant)
 	}
-	// Without waiting it is the same, however often one has to ask.
+	// The same without waiting, however often one has to ask.
 	old := x.acquire(x.store, "s", brief("silent"))
 	x.start("Acquire again and again", func() error {
 		for {
@@ -80,8 +80,8 @@ func turnExpiryAlone(x *env) {
 }
 
 // turnRenewed renews a turn for several times its TTL while another waits for
-// it. On a machine so slow that renewals were a TTL apart, losing it is right:
-// then it tries again with a longer one.
+// it. If the machine is so slow that renewals were a TTL apart, losing it is right:
+// then it tries again with a longer TTL.
 func turnRenewed(x *env) {
 	handles := x.handles(2)
 	for i, ttl := 0, 400*time.Millisecond; ; i, ttl = i+1, 2*ttl {
@@ -136,7 +136,7 @@ func (x *env) whileWanted(s hansard.Store, id hansard.SessionID, f func() error)
 	}
 }
 
-// signsOfLife notes when renewals were made, as far as who made them can tell.
+// signsOfLife records when renewals were made, as seen by their caller.
 type signsOfLife struct {
 	asked time.Time
 	gap   time.Duration
@@ -149,7 +149,7 @@ func (l *signsOfLife) note(asked, answered time.Time) {
 	l.asked = asked
 }
 
-// longest is how long the store may have heard nothing, at most.
+// longest is the longest time for which the store may have heard nothing.
 func (l *signsOfLife) longest() time.Duration { return max(l.gap, time.Since(l.asked)) }
 
 func turnMaxHold(x *env) {
@@ -180,7 +180,7 @@ func turnMaxHold(x *env) {
 	x.wantFencedOff("after its turn was taken", "s", old.Grant, &turn)
 	x.release(x.store, "s", turn.Grant)
 
-	// With nobody behind it, it is told all the same, and may finish.
+	// Even if nobody waits it is told, and may finish.
 	alone := x.acquire(x.store, "s", c)
 	x.start("a holder past its MaxHold, alone", func() error {
 		for {

@@ -13,23 +13,23 @@ import (
 
 var turnWaitCases = []Case{
 	{Name: "turn/wait bounded", run: turnWaitBounded,
-		Defends: "who waits for a turn no longer than it wants learns who holds it", Answers: "10 13"},
+		Defends: "a claim whose wait has ended learns who holds the turn", Answers: "10 13"},
 	{Name: "turn/wait context", run: turnWaitContext,
-		Defends: "waiting for a turn ends with the context, and the error says both: that it ended and who holds the turn", Answers: "10 13"},
+		Defends: "waiting for a turn ends with the context, and the error says both that it ended and who holds the turn", Answers: "10 13"},
 	{Name: "turn/wait woken", run: turnWaitWoken,
-		Defends: "a release hands the turn to one of those who wait, on whichever handle, until all have had it; no wake-up is lost", Answers: "F2 16"},
+		Defends: "a release hands the turn to one of the waiters, on whichever handle, until all have had it; no wake-up is lost", Answers: "F2"},
 	{Name: "turn/wait in order", run: turnWaitOrder,
-		Defends: "those who wait through one handle are served in the order they came", Answers: "10"},
+		Defends: "waiters of one handle are served in FIFO order", Answers: "10"},
 	{Name: "turn/wait given up", run: turnWaitGivenUp,
-		Defends: "who gives up waiting is passed over, and leaves no grant behind that nobody knows of", Answers: "F3 17"},
+		Defends: "a waiter that gives up is passed over, and leaves no unknown grant behind"},
 	{Name: "turn/wait deleted", run: turnWaitDeleted,
-		Defends: "those who wait for the turn of a session that is deleted learn that it was"},
+		Defends: "waiters for the turn of a session that is deleted learn that it was deleted"},
 	{Name: "turn/wait closed", run: turnWaitClosed,
 		Defends: "closing releases everyone who waits for a turn", Answers: "19"},
 	{Name: "turn/wait and theft", run: turnWaitTheft,
-		Defends: "a theft goes before those who wait, and does not forget them"},
+		Defends: "stealing a turn goes ahead of the waiters, and does not drop them"},
 	{Name: "turn/others write", run: turnOthersWrite,
-		Defends: "while a turn is held others append without waiting for it, and the holder sees what they wrote as it comes", Answers: "7 10 12"},
+		Defends: "while a turn is held others append without waiting for it, and the holder sees what they write as it arrives", Answers: "10 12"},
 }
 
 func turnWaitBounded(x *env) {
@@ -51,7 +51,7 @@ func turnWaitBounded(x *env) {
 			}
 		}
 	}
-	// Those who left do not get it afterwards.
+	// Waiters that left do not get it afterwards.
 	x.release(x.store, "s", turn.Grant)
 	next := x.acquire(x.store, "s", hold("next"))
 	if next.Grant.Number() != turn.Grant.Number()+1 {
@@ -75,8 +75,8 @@ func turnWaitContext(x *env) {
 	x.wantTurn("after that", x.store, "s", nil)
 	turn := x.acquire(x.store, "s", hold("holder"))
 	for i, s := range handles {
-		// A context that ends before the claim is looked at says nothing of
-		// the holder; so it is given longer until it does.
+		// If the context ends before the claim is looked at, the error does not
+		// name the holder; so it gets longer until it does.
 		for after := 5 * time.Millisecond; ; after *= 2 {
 			ctx, cancel := context.WithTimeout(x.ctx, after)
 			waiter := x.start(fmt.Sprintf("handle %d: Acquire until a deadline", i), func() error {
@@ -142,9 +142,9 @@ func turnWaitWoken(x *env) {
 	}
 }
 
-// turnWaitOrder can't know when a claim has joined the queue. It gives each some
-// time, and more when the order was not kept: an engine that keeps it does so
-// before long, and one that does not will hardly do so by chance.
+// turnWaitOrder can't know when a claim has joined the queue. It gives each some time,
+// and more if the order was not kept: an engine that keeps it soon does so, and one
+// that does not will hardly do so by chance.
 func turnWaitOrder(x *env) {
 	x.create("s")
 	var got []string
@@ -206,7 +206,7 @@ func turnWaitGivenUp(x *env) {
 		if round%3 > 0 {
 			letOthersRun()
 		}
-		// It leaves before the release, after it, or in the same moment.
+		// It leaves before the release, after it, or at the same moment.
 		if round%2 == 0 {
 			cancel()
 		}
@@ -219,7 +219,7 @@ func turnWaitGivenUp(x *env) {
 			x.wantErr("the waiter that left", err, context.Canceled)
 		}
 		staying.finish()
-		// Nobody holds it now, or if so somebody who lets go by itself.
+		// Nobody holds it now, or only a holder that releases it.
 		x.start("the turn is free in the end", func() error {
 			turn, err := x.store.Acquire(x.ctx, "s", waiting(hold("last")))
 			if err != nil {

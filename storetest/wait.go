@@ -15,21 +15,21 @@ var waitCases = []Case{
 	{Name: "wait/arrives", run: waitArrives,
 		Defends: "an append wakes everyone who waits for it, and no wake-up is ever lost"},
 	{Name: "wait/past the end", run: waitPastEnd,
-		Defends: "Wait returns nil only when Read has an event past the seq to give"},
+		Defends: "Wait returns nil only if Read has an event past the seq"},
 	{Name: "wait/context", run: waitContext,
-		Defends: "Wait ends with its context, and says which way"},
+		Defends: "Wait ends with its context, and the error says how"},
 	{Name: "wait/deleted", run: waitDeleted,
-		Defends: "those who wait for a session that is deleted learn that it was"},
+		Defends: "waiters for a session that is deleted learn that it was deleted"},
 	{Name: "wait/ping pong", run: waitPingPong,
-		Defends: "two that answer each other's events never wait for ever, on one handle or on two"},
+		Defends: "two that respond to each other's events never wait for ever, on one handle or on two"},
 	{Name: "follow/each once", run: followEachOnce,
 		Defends: "each of many followers gets every event once and in order, and takes none from another", Answers: "47 48"},
 	{Name: "follow/resume", run: followResume,
-		Defends: "a follower that comes back with the last seq it has misses nothing and gets nothing twice", Answers: "48"},
+		Defends: "a follower that resumes from the last seq it has misses nothing and gets nothing twice", Answers: "48"},
 	{Name: "follow/slow", run: followSlow,
-		Defends: "a slow follower is late, loses nothing, and holds up no writer", Answers: "49"},
+		Defends: "a slow follower lags, loses nothing, and blocks no writer", Answers: "49"},
 	{Name: "follow/ends", run: followEnds,
-		Defends: "following ends with the context's error, with the deletion, and when it is left"},
+		Defends: "following ends with the context's error, with the session's deletion, and when the caller stops"},
 }
 
 func waitThere(x *env) {
@@ -85,7 +85,7 @@ func waitPastEnd(x *env) {
 	letOthersRun()
 	x.append("s", texts("6", "7"))
 	woken.finish()
-	// Other sessions' events are no reason to wake.
+	// Events of other sessions must not wake it.
 	x.create("t")
 	ctx, cancel := context.WithCancel(x.ctx)
 	other := x.start("Wait on another session", func() error { return x.store.Wait(ctx, "t", 0) })
@@ -176,7 +176,7 @@ func followEachOnce(x *env) {
 		following := x.start("follower", func() error {
 			return f.run(x.ctx, handles[i%len(handles)], func(report) {})
 		})
-		// All follow before anything comes that only waiting brings.
+		// All follow before the events that only waiting can deliver.
 		following.reaches("the first event", began)
 		followers = append(followers, following)
 	}

@@ -19,16 +19,16 @@ type worker interface {
 	run(ctx context.Context, s hansard.Store, report func(report)) error
 }
 
-// report is one line of what a worker has done or seen.
+// report is one thing that a worker has done or seen.
 type report struct {
 	Ack   *Ack `json:"ack,omitempty"`
 	Reads int  `json:"reads,omitempty"`
 	// Created is a session the worker made, Exists one that was there.
 	Created hansard.SessionID `json:"created,omitempty"`
 	Exists  hansard.SessionID `json:"exists,omitempty"`
-	// Deleted says that the session of the worker ended under its hands.
+	// Deleted says that the worker's session was deleted while it worked.
 	Deleted bool `json:"deleted,omitempty"`
-	// Stint is a turn that the worker had.
+	// Stint is a turn that the worker held.
 	Stint *stint `json:"stint,omitempty"`
 }
 
@@ -44,7 +44,7 @@ type writer struct {
 	Create   bool
 }
 
-// batch is the same whenever it is asked for, so that it can be retried.
+// batch always returns the same batch, so that it can be retried.
 func (w *writer) batch(i int) (hansard.SessionID, hansard.Batch) {
 	h := fnv.New32a()
 	fmt.Fprint(h, w.Name, i)
@@ -76,11 +76,11 @@ func (w *writer) run(ctx context.Context, s hansard.Store, to func(report)) erro
 }
 
 // reader reads marked sessions again and again until its context ends: each
-// reading must be whole batches, and never less than the one before.
+// read must be whole batches, and never less than the one before.
 type reader struct {
 	Sessions []hansard.SessionID
-	// Born says that the sessions are made by their first batch, so that none
-	// is ever seen without it.
+	// Born says that the sessions are created by their first batch, so none may
+	// be seen without it.
 	Born bool
 }
 
@@ -119,8 +119,8 @@ func (r *reader) look(ctx context.Context, s hansard.Store, id hansard.SessionID
 	return r.note(id, last, err, seen)
 }
 
-// note holds what was seen now against what was seen before: a session that was
-// there neither vanishes nor shrinks.
+// note compares what was seen now with what was seen before: a session that existed
+// neither vanishes nor shrinks.
 func (r *reader) note(id hansard.SessionID, last hansard.Seq, err error, seen map[hansard.SessionID]hansard.Seq) error {
 	before, known := seen[id]
 	if errors.Is(err, hansard.ErrNotFound) && !known {
@@ -171,7 +171,7 @@ func (f *follower) run(ctx context.Context, s hansard.Store, to func(report)) er
 	return nil
 }
 
-// creator makes sessions that others may make as well.
+// creator creates sessions that others may create as well.
 type creator struct {
 	Sessions []hansard.SessionID
 }

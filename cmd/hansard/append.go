@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,12 +26,13 @@ type appendOptions struct {
 	grant              hansard.Grant // what turn comes to
 	hasData, expectSet bool
 	text               *string // the TEXT argument
+	stdin              bool    // TEXT is -
 }
 
 func newAppend(a *app) *cobra.Command {
 	var o appendOptions
 	cmd := &cobra.Command{
-		Use:   "append ID [TEXT]",
+		Use:   "append ID [TEXT | -]",
 		Short: "Append events to a session",
 		Long: `Append events to a session. When it returns, they are durable: a power cut can
 no longer take them away. Nobody has to hold anything, and nobody waits for a
@@ -38,17 +40,24 @@ turn: any number of processes may append to one session at once.
 
 The content is one of
   TEXT          a message; it is stored as a JSON string
+  -             a message read from standard input, without its last line break
   --data JSON   any JSON value, kept byte for byte
   --jsonl FILE  events from a file, one a line; - reads standard input
 
 In --jsonl an object with a "data" member is an event, with the members "kind",
-"role", "author", "inbox" and "data"; any other JSON value is itself the data.
+"role", "author", "inbox" and "data"; one with a "role" and a "content" is a message
+of that role, and the whole object its data; any other JSON value is itself the data.
 --kind, --role and --author are for lines that do not say. Blank lines are
-skipped. "seq", "time" and "turn" are ignored, so that the output of show --json
-can be appended again; a "patch" is applied with its event, which needs --each
-unless it is on the last line. Other members are an error.
+skipped. A "patch" is applied with its event, which needs --each unless it is on the
+last line. Other members are an error.
 
-All lines are one batch, stored together or not at all, up to 16 MiB and 10,000
+The output of show --json can be appended again: "seq", "time", "turn" and "by" are
+ignored, and what only the store writes (who had the turn, what a repair put in the
+place of lost events) is left out with a note.
+Such a copy may be several appends, behind each patch and where one would be too
+large; hansard copy keeps seqs, times and turns as well.
+
+All other lines are one batch, stored together or not at all, up to 16 MiB and 10,000
 events. With --each every line is an append of its own, in constant memory:
 what was stored before an error or Ctrl-C stays stored, and the message says how
 much that is.
@@ -68,6 +77,7 @@ everything else out.`,
   hansard append demo --kind tool_call --data '{"name":"search","q":"Paris"}'
   hansard append demo --create --jsonl events.jsonl --key import-2024-06-01
   agent | hansard append demo --jsonl - --each --json
+  git diff | hansard append demo - --role tool --author git
   hansard append demo -- "-text that begins with a dash"`,
 		Args:              arguments(1, "a session id", "text"),
 		ValidArgsFunction: a.completeIDs,
@@ -75,6 +85,10 @@ everything else out.`,
 			a.session = args[0]
 			if len(args) > 1 {
 				o.text = &args[1]
+			}
+			o.stdin = o.text != nil && *o.text == "-"
+			if err := o.defaultAuthor(a, cmd.Flags().Changed("author")); err != nil {
+				return err
 			}
 			o.hasData, o.expectSet = cmd.Flags().Changed("data"), cmd.Flags().Changed("expect")
 			var err error
@@ -89,16 +103,14 @@ everything else out.`,
 	flags.StringVar(&o.jsonl, "jsonl", "", "read events from a `FILE`, one a line; - is standard input")
 	flags.BoolVar(&o.each, "each", false, "with --jsonl: one append per line instead of one batch")
 	flags.BoolVar(&o.create, "create", false, "create the session (and the store) when it does not exist")
-	flags.StringVar(&o.role, "role", "", "the role: user, assistant, tool, …")
-	flags.StringVar(&o.kind, "kind", "", `the kind: message, tool_call, tool_result, summary or your own (default "message")`)
-	flags.StringVar(&o.author, "author", "", "who or what wrote it")
+	flags.StringVar(&o.role, "role", "", "the `ROLE`: user, assistant, tool, …")
+	flags.StringVar(&o.kind, "kind", "", "the `KIND`: message, tool_call, tool_result, summary or your own (default \"message\")")
+	flags.StringVar(&o.author, "author", "", "the `NAME` of who or what wrote it (default $HANSARD_AUTHOR)")
 	flags.StringVar(&o.key, "key", "", "an idempotency `KEY`: the same append is stored once")
 	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
 	flags.BoolVar(&o.inbox, "inbox", false, "leave it to the holder of the turn to take up")
 	o.turn.add(a, cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &usageError{err.Error(), "text that begins with a dash goes behind --: hansard append ID -- TEXT"}
-	})
+	cmd.SetFlagErrorFunc(behindDashes("text that begins with a dash goes behind --: hansard append ID -- TEXT"))
 	return cmd
 }
 
@@ -108,6 +120,13 @@ func (a *app) append(cmd *cobra.Command, id hansard.SessionID, o *appendOptions)
 	}
 	if err := o.checkSource(); err != nil {
 		return err
+	}
+	if o.stdin {
+		text, err := a.readText(cmd.Context())
+		if err != nil {
+			return err
+		}
+		o.text = &text
 	}
 	if o.jsonl == "" {
 		event, err := o.single()
@@ -137,13 +156,24 @@ func (o *appendOptions) checkSource() error {
 	}
 	switch {
 	case sources == 0:
-		return &usageError{"there is nothing to append", "give TEXT or --data JSON; to read standard input use --jsonl -"}
+		return &usageError{"there is nothing to append", "give TEXT or --data JSON; - reads TEXT from standard input, --jsonl - one event a line"}
 	case sources > 1:
 		return &usageError{"TEXT, --data and --jsonl exclude each other", "give one of them"}
 	case o.each && o.jsonl == "":
 		return &usageError{"--each needs --jsonl", "use --jsonl FILE, or --jsonl - for standard input"}
 	}
 	return nil
+}
+
+// defaultAuthor is the author of what is given on the command line, if it does not
+// say. Events that are read from elsewhere have their own, or none.
+func (o *appendOptions) defaultAuthor(a *app, given bool) error {
+	if given || o.jsonl != "" {
+		return nil
+	}
+	author, err := a.applySetting("author")
+	o.author = author.Value
+	return err
 }
 
 func (o *appendOptions) defaults() hansard.Event {
@@ -155,19 +185,49 @@ func (o *appendOptions) single() (hansard.Event, error) {
 	event := o.defaults()
 	event.Data = json.RawMessage(o.data)
 	if o.text != nil {
-		// encoding/json would store U+FFFD in the place of bad bytes.
-		if !utf8.ValidString(*o.text) {
+		switch {
+		case !utf8.ValidString(*o.text):
 			return event, &hansard.InvalidError{Field: "text", Reason: "it is not valid UTF-8"}
+		case *o.text == "" && o.stdin:
+			return event, &usageError{"there is no text on standard input", emptyHint}
+		case *o.text == "": // a variable that was never set, most of the time
+			return event, &usageError{"the text is empty", emptyHint}
 		}
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(*o.text); err != nil {
-			return event, err
-		}
-		event.Data = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+		event.Data = hansard.Text(*o.text)
 	}
 	return event, checkRecord(event, nil)
+}
+
+const emptyHint = `to store an empty text all the same: --data '""'`
+
+// readText reads the text of a message from standard input, without its last line
+// break, as $(…) would. A signal ends the wait for it.
+func (a *app) readText(ctx context.Context) (string, error) {
+	if isTerminal(a.stdin) {
+		fmt.Fprintln(a.stderr, "type the text; Ctrl-D on a line of its own ends it")
+	}
+	type read struct {
+		text []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(a.stdin, hansard.MaxBatchBytes+1))
+		done <- read{text, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return "", fmt.Errorf("reading the text: %w", r.err)
+		}
+		if len(r.text) > hansard.MaxBatchBytes {
+			return "", &hansard.InvalidError{Field: "text", TooLarge: true, Reason: fmt.Sprintf("it is longer than %d bytes", hansard.MaxBatchBytes)}
+		}
+		text := bytes.TrimSuffix(r.text, []byte("\n"))
+		return string(bytes.TrimSuffix(text, []byte("\r"))), nil
+	case <-ctx.Done():
+		return "", &interrupted{"nothing was stored"}
+	}
 }
 
 func (o *appendOptions) batch(events []hansard.Event, patch *hansard.Patch) hansard.Batch {

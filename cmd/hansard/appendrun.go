@@ -6,12 +6,13 @@ import (
 	"io"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // appendBatch stores one batch. It is checked before the store is opened, so
 // that bad input changes nothing, not even by making the store's directory.
 func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOptions, b hansard.Batch) error {
-	if err := hansard.CheckBatch(&b); err != nil {
+	if err := engine.CheckBatch(&b); err != nil {
 		return err
 	}
 	return a.withStore(o.access(), func(s hansard.Store) error {
@@ -25,37 +26,30 @@ func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOp
 	})
 }
 
-// appendAll stores all lines as one batch.
+// appendAll stores all lines as one batch. What show --json printed may be more
+// batches: a session has no bound, and any of its events may carry a patch.
 func (a *app) appendAll(ctx context.Context, id hansard.SessionID, o *appendOptions, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var events []hansard.Event
-	var patch *hansard.Patch
-	total := 0
+	run := &batchRun{app: a, id: id, o: o}
 	records := readRecords(ctx, in, o.defaults())
 	for {
 		rec, ok, err := next(ctx, records)
 		if err != nil {
-			return orInterrupted(err, "nothing was stored")
+			return orInterrupted(run.failed(err), run.stored())
 		}
 		if !ok {
 			break
 		}
-		if patch != nil {
-			return &lineError{rec.line - 1, bad("only the last event of a batch can carry a patch; use --each")}
+		if rec.left != "" {
+			run.leaveOut(rec.left)
+			continue
 		}
-		events, patch = append(events, rec.event), rec.patch
-		// Do not read gigabytes only to refuse them.
-		total += len(rec.event.Data)
-		if total > hansard.MaxBatchBytes || len(events) > hansard.MaxBatchEvents {
-			err := hansard.CheckBatch(&hansard.Batch{Events: events})
-			return &hinted{&lineError{rec.line, err}, "use --each to store every line as an append of its own"}
+		if err := run.add(ctx, rec); err != nil {
+			return run.failed(err)
 		}
 	}
-	if len(events) == 0 {
-		return &usageError{"there are no events in the input", "give one JSON value per line"}
-	}
-	return a.appendBatch(ctx, id, o, o.batch(events, patch))
+	return run.finish(ctx)
 }
 
 // appendEach stores every line as an append of its own. The store is opened
@@ -65,13 +59,22 @@ func (a *app) appendEach(ctx context.Context, id hansard.SessionID, o *appendOpt
 	defer cancel()
 	records := readRecords(readCtx, in, o.defaults())
 	run := &eachRun{app: a, id: id, o: o, progress: newProgress(a.stderr)}
-	rec, ok, err := next(readCtx, records)
+	skipped := &batchRun{app: a}
+	take := func() (record, bool, error) {
+		for {
+			rec, ok, err := next(readCtx, records)
+			if rec.left == "" || err != nil || !ok {
+				return rec, ok, err
+			}
+			skipped.leaveOut(rec.left)
+		}
+	}
+	rec, ok, err := take()
 	if err == nil && ok {
-		err = a.withStore(o.access(), func(s hansard.Store) error {
-			return run.all(ctx, s, rec, func() (record, bool, error) { return next(readCtx, records) })
-		})
+		err = a.withStore(o.access(), func(s hansard.Store) error { return run.all(ctx, s, rec, take) })
 	}
 	run.progress.done()
+	skipped.tellLeft()
 	return run.finish(err)
 }
 
@@ -187,7 +190,7 @@ func (a *app) printReceipt(r hansard.Receipt) error {
 	if r.Replayed {
 		note = "  (this key was stored before; nothing was written)"
 	}
-	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", r.Session, seqRange(r.First, r.Last), note)
+	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", escapeLine(string(r.Session)), seqRange(r.First, r.Last), note)
 	return err
 }
 

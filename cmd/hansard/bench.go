@@ -37,11 +37,11 @@ hits both alike; the medians are shown:
   w2  64 goroutines, one session   w4  8 processes × 8 goroutines over 100 sessions
 
 Every run is read back and compared with what was acknowledged: an event that is
-missing, doubled or out of order is an error.
+missing, duplicated or out of order is an error.
 
 It takes about two minutes, with --quick less than 30 seconds, and up to 1 GB in a
-temporary directory, which is removed in any case. It is made in --dir; without
-that beside the store, on the disk that matters.
+temporary directory, which is always removed. That directory is created in --dir, or
+else next to the store, on the disk that matters.
 
 --json prints one line each, {"workload","candidate","ops_s","p50_us","p99_us"}, with
 rounds, ratio (against plain) and min_share (w4: the slowest process against the
@@ -169,7 +169,7 @@ func (a *app) printBench(dir string, results []bench.Result) error {
 	if err := t.print(a.out); err != nil {
 		return err
 	}
-	notes = append([]string{"Every run was read back: nothing missing, nothing doubled."}, notes...)
+	notes = append([]string{"Every run was read back: nothing is missing or duplicated."}, notes...)
 	_, err := fmt.Fprintf(a.out, "\n%s\n", strings.Join(notes, "\n"))
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,35 +17,31 @@ const (
 	completeWait = time.Second
 )
 
+const idsDirective = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+
 // completeIDs offers the ids of sessions to the shell, newest first, with their
 // titles. What goes wrong here is not worth a message in the middle of a line.
 func (a *app) completeIDs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	if len(args) > 0 {
-		return nil, directive
+		return nil, idsDirective
 	}
-	a.storeSet = cmd.Flags().Changed("store")
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
-	defer cancel()
-	var ids []string
-	err := a.withStore(reading, func(s hansard.Store) error {
+	return a.completeManyIDs(cmd, args, prefix)
+}
+
+// completeManyIDs is completeIDs for a command that takes several; those that are
+// there already are not offered again.
+func (a *app) completeManyIDs(cmd *cobra.Command, args []string, prefix string) (ids []string, _ cobra.ShellCompDirective) {
+	a.look(cmd, func(ctx context.Context, s hansard.Store) {
 		for info, err := range s.List(ctx, hansard.Query{Text: prefix}) {
-			if err != nil {
-				continue
-			}
-			if !strings.HasPrefix(string(info.ID), prefix) {
+			if err != nil || hansard.CheckID(info.ID) != nil || !strings.HasPrefix(string(info.ID), prefix) || slices.Contains(args, string(info.ID)) {
 				continue
 			}
 			if ids = append(ids, completion(info)); len(ids) == completeMax {
 				break
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, directive | cobra.ShellCompDirectiveError
-	}
-	return ids, directive
+	return ids, idsDirective
 }
 
 // completeTurn offers ids, and behind them what a shell offers for a program and
@@ -59,15 +56,11 @@ func (a *app) completeTurn(cmd *cobra.Command, args []string, prefix string) ([]
 // completeGrant offers the grant of the turn that is held.
 func (a *app) completeGrant(cmd *cobra.Command, args []string, _ string) (grants []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		a.storeSet = cmd.Flags().Changed("store")
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
-		defer cancel()
-		_ = a.withStore(reading, func(s hansard.Store) error { // not worth a message here
+		a.look(cmd, func(ctx context.Context, s hansard.Store) {
 			held, err := s.Turn(ctx, hansard.SessionID(args[0]))
-			if err == nil && held != nil {
+			if err == nil && held != nil && escapeLine(string(held.Grant)) == string(held.Grant) {
 				grants = append(grants, string(held.Grant)+"\t"+escapeLine(held.Holder.String()))
 			}
-			return nil
 		})
 	}
 	return grants, cobra.ShellCompDirectiveNoFileComp

@@ -7,11 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/client"
 	"hansard/filestore"
 )
 
 func newCopy(a *app) *cobra.Command {
-	return &cobra.Command{
+	var toToken string
+	cmd := &cobra.Command{
 		Use:   "copy SRC DST",
 		Short: "Copy the sessions of one store to another",
 		Long: `Copy all sessions of one store to another: events with their seqs and times, turns,
@@ -24,15 +26,19 @@ there, or began otherwise, is reported and left as it is (exit 1). What is appen
 the source while it is copied may need another run: stop the writers before the last.
 
 Either may be a server: the token in HANSARD_TOKEN needs the right read at the source,
-admin at the destination. Two servers with tokens of their own are
-copied by way of a directory, or with a token in each address, http://HOST/#token=TOKEN,
-and HANSARD_TOKEN unset; others on the machine may see such an address.`,
+admin at the destination. --to-token-from FILE is for a destination that has a token of
+its own.`,
 		Example: `  hansard copy ./sessions postgres://user@host/hansard
   hansard copy postgres://user@host/hansard ./backup --json
   hansard copy http://127.0.0.1:4267 ./backup`,
 		Args: arguments(2, "a source", "a destination"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withBoth(args[0], args[1], func(src hansard.Exporter, dst hansard.Importer) error {
+			for _, spec := range args {
+				if err := checkShown("the address", spec); err != nil {
+					return err
+				}
+			}
+			return a.withBoth(args[0], args[1], toToken, func(src hansard.Exporter, dst hansard.Importer) error {
 				run := &copyRun{app: a, progress: newProgress(a.stderr)}
 				defer run.progress.done()
 				for c, err := range hansard.Copy(cmd.Context(), src, dst) {
@@ -47,16 +53,19 @@ and HANSARD_TOKEN unset; others on the machine may see such an address.`,
 			})
 		},
 	}
+	cmd.Flags().StringVar(&toToken, "to-token-from", "", "the token for the destination, from this `FILE`")
+	return cmd
 }
 
 // withBoth opens a source and a destination, runs fn and closes them.
-func (a *app) withBoth(from, to string, fn func(hansard.Exporter, hansard.Importer) error) (err error) {
-	src, err := a.openCopied(from, &filestore.Options{ReadOnly: true, MustExist: true, AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
+func (a *app) withBoth(from, to, toToken string, fn func(hansard.Exporter, hansard.Importer) error) (err error) {
+	src, err := a.openCopied(from, "", "nothing was copied: see whether its name is right; the source comes first, then the destination",
+		&filestore.Options{ReadOnly: true, MustExist: true, AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	dst, err := a.openCopied(to, &filestore.Options{AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
+	dst, err := a.openCopied(to, toToken, "its user may not make the tables: run hansard migrate as their owner", &filestore.Options{AllowNetwork: a.allowNetwork, LockWait: a.lockWait})
 	if err != nil {
 		return err
 	}
@@ -72,12 +81,20 @@ func (a *app) withBoth(from, to string, fn func(hansard.Exporter, hansard.Import
 	return fn(exporter, importer)
 }
 
-func (a *app) openCopied(spec string, o *filestore.Options) (hansard.Store, error) {
+// openCopied opens one end, with the token in a file if it has one of its own.
+func (a *app) openCopied(spec, tokenFrom, missing string, o *filestore.Options) (hansard.Store, error) {
 	letGo := a.stop.hold()
 	defer letGo(nil)
-	s, err := openStore(spec, o)
+	if tokenFrom != "" {
+		token, err := readToken(tokenFrom)
+		if err != nil {
+			return nil, fmt.Errorf("--to-token-from: %w", err)
+		}
+		return client.New(spec, &client.Options{Token: token})
+	}
+	s, err := a.openStore(spec, o)
 	if errors.Is(err, errNoStore) {
-		return nil, &noStoreError{shownStore(spec), "hansard new ID --store " + shellQuote(shownStore(spec))}
+		return nil, &noStoreError{shownStore(spec), missing}
 	}
 	return s, err
 }
@@ -117,7 +134,7 @@ func (r *copyRun) take(c hansard.Copied) error {
 		return r.out.jsonLine(line)
 	}
 	if c.Err != nil {
-		_, err := fmt.Fprintf(r.out, "%s  NOT THE SAME: %s\n", c.Session, escapeLine(c.Err.Error()))
+		_, err := fmt.Fprintf(r.out, "%s  NOT THE SAME: %s\n", escapeLine(string(c.Session)), escapeLine(c.Err.Error()))
 		return err
 	}
 	return nil

@@ -21,15 +21,16 @@ func TestCopyRemote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	tokens, err := httpd.OpenTokens(filepath.Join(dir, "tokens"))
+	tokens, err := httpd.OpenTokens(filepath.Join(dir, "tokens"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	appender, err := tokens.Add("appender", httpd.Read|httpd.Append)
+	appender, err := tokens.Add(httpd.Token{Name: "appender", Rights: "read,append"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(httpd.New(store, httpd.Options{Access: httpd.Either(httpd.Single(token), tokens)}))
+	tokens.Accept("given", token, httpd.Admin)
+	server := httptest.NewServer(httpd.New(store, httpd.Options{Access: tokens}))
 	defer server.Close()
 	hansard := func(want int, args ...string) string {
 		t.Helper()

@@ -32,7 +32,7 @@ the time of --for, or until --sessions of them are told to the end.`,
   hansard demo --store http://127.0.0.1:4267
   hansard demo --for 30s --at-once 8
   hansard demo --sessions 5 --pause 0s
-  hansard ls --label source=demo --json | jq -r .id | xargs -n 1 hansard rm`,
+  hansard ls --label source=demo --json | jq -r .id | xargs hansard rm --yes`,
 		Args:              arguments(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,10 +43,10 @@ the time of --for, or until --sessions of them are told to the end.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&lasts, "for", 0, "stop after this `TIME`; 30s, 10m")
+	durationVar(flags, &lasts, "for", 0, "stop after this time: 30s, 10m")
 	flags.IntVar(&o.Sessions, "sessions", 0, "stop after `N` sessions")
-	flags.IntVar(&o.AtOnce, "at-once", 4, "how many sessions are under way at the same time")
-	flags.DurationVar(&o.Pause, "pause", 1500*time.Millisecond, "how long somebody takes to say something, about; 0s does not wait")
+	flags.IntVar(&o.AtOnce, "at-once", 4, "how many sessions, `N`, are under way at the same time")
+	durationVar(flags, &o.Pause, "pause", 1500*time.Millisecond, "how long somebody takes to say something, about; 0s does not wait")
 	flags.Uint64Var(&o.Seed, "seed", 0, "let the same things be said as with this `SEED` before (in another store)")
 	return cmd
 }
@@ -83,7 +83,7 @@ func (a *app) demo(ctx context.Context, s hansard.Store, o demo.Options, lasts t
 		if a.json {
 			_ = a.out.jsonLine(wire.NewSession(info)) // the first error sticks, and Flush tells it
 		} else {
-			fmt.Fprintf(a.out, "%s  %s\n", info.ID, info.Title)
+			fmt.Fprintf(a.out, "%s  %s\n", escapeLine(string(info.ID)), escapeLine(info.Title))
 		}
 		_ = a.out.Flush()
 	}

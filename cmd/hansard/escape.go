@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -38,8 +40,8 @@ func escape(s string, breaks bool) string {
 			b.WriteString(`\t`)
 		case isControl(r):
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case isReordering(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
+		case isHidden(r) && !joins(s[:i], r, s[i+n:]):
+			b.WriteString(escapedRune(r))
 		default:
 			b.WriteString(s[i : i+n])
 		}
@@ -53,7 +55,7 @@ func needsEscape(s string) bool {
 		return true
 	}
 	for _, r := range s {
-		if isControl(r) || isReordering(r) {
+		if isControl(r) || isHidden(r) {
 			return true
 		}
 	}
@@ -63,8 +65,64 @@ func needsEscape(s string) bool {
 // isControl tells the C0 and C1 controls and DEL.
 func isControl(r rune) bool { return r < 0x20 || 0x7f <= r && r <= 0x9f }
 
-// isReordering tells the characters that make a line read other than it is
-// stored (bidirectional overrides and isolates), or break it where no line ends.
-func isReordering(r rune) bool {
-	return 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069 || r == 0x2028 || r == 0x2029
+// isHidden tells the characters that can't be seen, and make a line read other than it
+// is stored: bidirectional marks, overrides and isolates, characters without a width,
+// fillers, and separators that break a line where none ends.
+func isHidden(r rune) bool {
+	if r < 0xad {
+		return false
+	}
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+}
+
+// joining are the scripts that are written with joiners and non-joiners.
+var joining = []*unicode.RangeTable{unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati,
+	unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar}
+
+// joins tells whether a joiner or non-joiner is where people write one: inside an emoji,
+// or between letters of a script that needs it. Anywhere else it only hides.
+func joins(before string, r rune, behind string) bool {
+	left, _ := utf8.DecodeLastRuneInString(before)
+	right, _ := utf8.DecodeRuneInString(behind)
+	switch r {
+	case 0x200d: // zero width joiner
+		if (unicode.In(left, unicode.So, unicode.Sk) || left == 0xfe0f) && unicode.Is(unicode.So, right) {
+			return true
+		}
+		fallthrough
+	case 0x200c: // zero width non-joiner
+		return unicode.In(left, joining...) && unicode.In(right, joining...)
+	}
+	return false
+}
+
+func escapedRune(r rune) string {
+	if r > 0xffff {
+		return fmt.Sprintf(`\U%08x`, r)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// escapeJSON writes what a terminal must not get raw as JSON escapes. In JSON such
+// characters can only be inside strings, where both mean the same.
+func escapeJSON(b []byte) []byte {
+	if !needsEscape(strings.TrimSuffix(string(b), "\n")) {
+		return b
+	}
+	out := make([]byte, 0, len(b)+16)
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			out = append(out, `\ufffd`...)
+		case 0x7f <= r && isControl(r) || isHidden(r):
+			for _, unit := range utf16.Encode([]rune{r}) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		default:
+			out = append(out, b[i:i+n]...)
+		}
+		i += n
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -26,8 +27,8 @@ const (
 	exitSignal   = 128 // plus the signal's number
 )
 
-// outcomes maps errors to exit codes and to the words programs compare. The
-// first that matches counts: an open outcome outranks whatever caused it.
+// outcomes maps errors to exit codes and to the words programs compare: those of
+// the contract by their kind, the others as the first that matches.
 var outcomes = []struct {
 	err  error
 	exit int
@@ -37,6 +38,7 @@ var outcomes = []struct {
 	{hansard.ErrTooLarge, exitUsage, "too_large"},
 	{hansard.ErrInvalid, exitUsage, "invalid"},
 	{errNoStore, exitNotFound, "no_store"},
+	{errNotSet, exitNotFound, "not_set"},
 	{hansard.ErrNotFound, exitNotFound, "not_found"},
 	{hansard.ErrDeleted, exitNotFound, "deleted"},
 	{hansard.ErrExists, exitConflict, "exists"},
@@ -45,6 +47,7 @@ var outcomes = []struct {
 	{hansard.ErrHeld, exitHeld, "held"},
 	{hansard.ErrFenced, exitHeld, "fenced"},
 	{hansard.ErrDamaged, exitDamaged, "damaged"},
+	{hansard.ErrUnreadable, exitOther, "unreadable"},
 	{hansard.ErrBusy, exitOther, "busy"},
 	{hansard.ErrNoSpace, exitOther, "no_space"},
 	{hansard.ErrReadOnly, exitOther, "read_only"},
@@ -79,8 +82,9 @@ func outcome(ctx context.Context, err error) (exit int, code string) {
 	if errors.As(err, &program) {
 		return program.exit, "program"
 	}
+	kind := hansard.Kind(err)
 	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
+		if o.err == kind || (kind == nil || o.err == errNoStore) && errors.Is(err, o.err) {
 			return o.exit, o.code
 		}
 	}
@@ -152,9 +156,17 @@ func (a *app) report(ctx context.Context, err error) int {
 			// Turn is who has the turn, when that is why.
 			Turn *hansard.Turn `json:"turn,omitempty"`
 		}{message, code, exit, hint, turnOf(err)})
-		fmt.Fprintf(a.stderr, "%s\n", line)
+		fmt.Fprintf(a.stderr, "%s\n", escapeJSON(line))
 	}
 	return exit
+}
+
+// warn says on stderr what went wrong without being a failure of the command.
+func (a *app) warn(what string, err error) {
+	fmt.Fprintf(a.stderr, "hansard: warning: %s: %s\n", what, escapeText(err.Error()))
+	if hint := a.hint(err); hint != "" {
+		fmt.Fprintf(a.stderr, "hint: %s\n", escapeText(hint))
+	}
 }
 
 // turnOf is the turn that an error is about.
@@ -190,8 +202,12 @@ func (a *app) hint(err error) string {
 	if errors.As(err, &refused) && refused.Type == wire.ProblemType("unauthorized") {
 		return "set HANSARD_TOKEN to one that the server knows; where it runs, hansard token add NAME makes one"
 	}
+	var damaged *hansard.DamagedError
+	if errors.As(err, &damaged) && damaged.Journal {
+		return fmt.Sprintf("with nobody else at the store, %s brings back everything still in the journal", a.again("repair", "--journal"))
+	}
 	var own interface{ Hint() string }
-	if errors.As(err, &own) && !inGeneral(err, own.Hint()) {
+	if hansard.Kind(err) != hansard.ErrUnknown && errors.As(err, &own) && !inGeneral(err, own.Hint()) {
 		return own.Hint()
 	}
 	id := a.session
@@ -204,7 +220,7 @@ func (a *app) hint(err error) string {
 	case errors.Is(err, hansard.ErrTooLarge):
 		return hansard.Hint(err)
 	case errors.Is(err, hansard.ErrNotFound):
-		return fmt.Sprintf("make it with: %s; or append with --create", a.again("new", id))
+		return a.notFoundHint(id)
 	case errors.Is(err, hansard.ErrExists):
 		return fmt.Sprintf("use another id, or add to it with: %s", a.again("append", id, "TEXT"))
 	case errors.Is(err, hansard.ErrConflict):
@@ -213,7 +229,7 @@ func (a *app) hint(err error) string {
 		return fmt.Sprintf("append --inbox is always accepted; or wait for the turn: hansard turn %s --wait 5m -- …; %s tells who has it",
 			id, a.again("turn", id, "--show"))
 	case errors.Is(err, hansard.ErrFenced):
-		return fmt.Sprintf("stop: nothing can be written under a lost turn; %s tells who has it now", a.again("turn", id, "--show"))
+		return a.fencedHint(err, id)
 	case errors.Is(err, hansard.ErrDamaged):
 		return fmt.Sprintf("%s reports what is wrong; %s makes a sound copy and keeps the old bytes", a.again("verify", id), a.again("repair", id))
 	case errors.Is(err, hansard.ErrUnsupported):
@@ -227,19 +243,19 @@ func (a *app) hint(err error) string {
 // inGeneral tells whether a hint is what is said of such errors to programs. A server
 // says that of a session that is not there; what to type is ours to say.
 func inGeneral(err error, hint string) bool {
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			return hint == hansard.Hint(o.err)
-		}
-	}
-	return false
+	kind := hansard.Kind(err)
+	return kind != nil && hint == hansard.Hint(kind)
 }
 
 // again is a command line on the same store.
 func (a *app) again(args ...string) string {
 	line := append([]string{"hansard"}, args...)
 	if a.storeSet {
-		line = append(line, "--store", shownStore(a.store))
+		end := slices.Index(line, "--") // what is behind it is not ours
+		if end < 0 {
+			end = len(line)
+		}
+		line = slices.Insert(line, end, "--store", shownStore(a.store))
 	}
 	for i, arg := range line {
 		line[i] = shellQuote(arg)

@@ -80,7 +80,7 @@ func TestReadOnly(t *testing.T) {
 	refused(t, store, "read-only", "append", "demo", "two")
 	refused(t, store, "read-only", "new", "other")
 	refused(t, store, "read-only", "set", "demo", "--title", "x")
-	refused(t, store, "read-only", "rm", "demo")
+	refused(t, store, "read-only", "rm", "demo", "--yes")
 	refused(t, filepath.Join(dir, "new"), "read-only", "new", "demo")
 	for _, args := range [][]string{{"show", "demo"}, {"tail", "demo"}, {"stat", "demo"}, {"ls"}, {"verify"}} {
 		hansardOK(t, store, args...)

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/transcript"
 )
 
 // maxLineBytes is the longest line read: the largest event, and room for its
@@ -32,7 +34,11 @@ type record struct {
 	line  int
 	event hansard.Event
 	patch *hansard.Patch
-	err   error
+	// copied says that it has a seq: it is what show --json printed of a session.
+	// left says why such an event is not appended.
+	copied bool
+	left   string
+	err    error
 }
 
 // readRecords reads events, one a line, ahead of whoever takes them from the
@@ -53,7 +59,8 @@ func readRecords(ctx context.Context, r io.Reader, defaults hansard.Event) <-cha
 				continue
 			}
 			if err == nil {
-				rec.event, rec.patch, err = parseRecord(line, defaults)
+				rec, err = parseRecord(line, defaults)
+				rec.line = n
 			}
 			if err != nil {
 				rec.err = &lineError{n, err}
@@ -93,37 +100,81 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseRecord reads one line: an object with a data member is an event, any
-// other JSON value is the data of one.
-func parseRecord(line []byte, defaults hansard.Event) (hansard.Event, *hansard.Patch, error) {
-	event := defaults
+// parseRecord reads one line: an object with a data member is an event, one with a
+// role and a content is a message, any other JSON value is the data of an event.
+func parseRecord(line []byte, defaults hansard.Event) (record, error) {
+	rec := record{event: defaults}
 	line = bytes.TrimSpace(line)
 	if bytes.HasPrefix(line, []byte("\xef\xbb\xbf")) {
-		return event, nil, bad("it begins with a byte order mark; save the file as UTF-8 without one")
+		return rec, bad("it begins with a byte order mark; save the file as UTF-8 without one")
 	}
 	if !utf8.Valid(line) {
-		return event, nil, bad("it is not valid UTF-8")
+		return rec, bad("it is not valid UTF-8")
 	}
-	event.Data = line
-	var patch *hansard.Patch
+	rec.event.Data = line
 	if line[0] == '{' && json.Valid(line) {
 		members, err := splitObject(line)
 		if err != nil {
-			return event, nil, err
+			return rec, err
 		}
 		if _, ok := members["data"]; ok {
-			if patch, err = fillEvent(&event, members); err != nil {
-				return event, nil, err
+			if rec.patch, err = fillEvent(&rec.event, members); err != nil {
+				return rec, err
 			}
+			_, rec.copied = members["seq"]
+			if rec.left = storesOwn(&rec); rec.left != "" && rec.patch == nil {
+				return rec, nil
+			} else if rec.left != "" { // what changed with it is kept
+				rec.left, rec.event = "", hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null")}
+			}
+		} else {
+			fillMessage(&rec.event, members)
 		}
 	}
-	return event, patch, checkRecord(event, patch)
+	return rec, checkRecord(rec.event, rec.patch)
+}
+
+// storesOwn is what an event is that only a store writes, or that means another one
+// in another session; empty if it is neither.
+func storesOwn(rec *record) string {
+	switch {
+	case !rec.copied:
+	case rec.event.Kind == hansard.KindTurn:
+		return "about the turn, which the store writes itself"
+	case rec.event.Kind == hansard.KindLost && rec.event.Role == "" && rec.event.Author == "" && !rec.event.Inbox && rec.patch == nil && string(rec.event.Data) == "null":
+		return "in the place of lost ones, which a repair wrote"
+	case rec.event.Kind == transcript.KindDeleted:
+		return "of items that were deleted, which name events of the other session"
+	}
+	return ""
+}
+
+// fillMessage takes what a message of a chat says about itself: {"role","content"},
+// {"role","parts"}, {"role","tool_calls"}. The whole object is the data.
+func fillMessage(e *hansard.Event, members map[string]json.RawMessage) {
+	var role, name string
+	if json.Unmarshal(members["role"], &role) != nil || role == "" {
+		return
+	}
+	_, content := members["content"]
+	_, parts := members["parts"]
+	_, calls := members["tool_calls"]
+	if !content && !parts && !calls {
+		return
+	}
+	e.Role = role
+	if json.Unmarshal(members["name"], &name) == nil && name != "" && e.Author == "" && role != "tool" {
+		e.Author = name
+	}
+	if e.Kind == "" && (role == "tool" || role == "function") {
+		e.Kind = hansard.KindToolResult
+	}
 }
 
 // checkRecord applies the store's own rules to a single event, so that the
 // error can name its line.
 func checkRecord(event hansard.Event, patch *hansard.Patch) error {
-	err := hansard.CheckBatch(&hansard.Batch{Events: []hansard.Event{event}, Patch: patch})
+	err := engine.CheckBatch(&hansard.Batch{Events: []hansard.Event{event}, Patch: patch})
 	var invalid *hansard.InvalidError
 	if errors.As(err, &invalid) {
 		invalid.Field = strings.TrimPrefix(invalid.Field, "events[0].")
@@ -168,7 +219,7 @@ func fillEvent(e *hansard.Event, members map[string]json.RawMessage) (patch *han
 		switch name {
 		case "data":
 			e.Data = value
-		case "seq", "time", "turn":
+		case "seq", "time", "turn", "by":
 		case "kind":
 			err = unmarshal(name, value, &e.Kind)
 		case "role":

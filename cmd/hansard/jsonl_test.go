@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"hansard"
+	"hansard/engine"
+	"hansard/filestore"
 )
 
 // collect reads all records of an input.
@@ -157,25 +162,151 @@ func TestEventJSON(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	for _, seed := range []string{`{"data":1}`, `[1]`, `{"data":{"a":[null]},"patch":{"labels":{"a":null}}}`, "\xef\xbb\xbf", `{"`, `{"data":`} {
+	for _, seed := range []string{`{"data":1}`, `{"role":"user","content":"x"}`, `{"seq":1,"kind":"turn","data":{}}`, `[1]`, `{"data":{"a":[null]},"patch":{"labels":{"a":null}}}`, "\xef\xbb\xbf", `{"`, `{"data":`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return
 		}
-		event, patch, err := parseRecord(line, hansard.Event{})
+		rec, err := parseRecord(line, hansard.Event{})
 		if err != nil {
 			if exit, _ := outcome(t.Context(), err); exit != exitUsage {
 				t.Fatalf("%q: %v has exit code %d", line, err, exit)
 			}
 			return
 		}
-		if err := hansard.CheckBatch(&hansard.Batch{Events: []hansard.Event{event}, Patch: patch}); err != nil {
+		if rec.left != "" {
+			return // not to be appended
+		}
+		if err := engine.CheckBatch(&hansard.Batch{Events: []hansard.Event{rec.event}, Patch: rec.patch}); err != nil {
 			t.Fatalf("%q was taken, the store refuses it: %v", line, err)
 		}
-		if !bytes.Contains(line, event.Data) {
-			t.Fatalf("%q gave data %q", line, event.Data)
+		if !bytes.Contains(line, rec.event.Data) {
+			t.Fatalf("%q gave data %q", line, rec.event.Data)
 		}
 	})
+}
+
+// TestAppendAgain: what show --json prints of any session can be appended: with turns,
+// changes of metadata on any event, items that were deleted, events that were lost, and
+// more of them than one append takes. Only what the store writes itself is left out.
+func TestAppendAgain(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	store := t.TempDir() + "/store"
+	s, err := filestore.Open(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
+	ctx := t.Context()
+	for i := range 12 {
+		id := hansard.SessionID(fmt.Sprint("s", i))
+		if _, err := s.Create(ctx, id, hansard.Meta{Title: "before"}); err != nil {
+			t.Fatal(err)
+		}
+		steps := 1 + rnd.IntN(30)
+		if i == 0 {
+			steps = 3
+			large := hansard.Batch{}
+			for n := range 15_000 {
+				if large.Events = append(large.Events, hansard.Message("user", fmt.Sprint("message ", n))); len(large.Events) == 7500 {
+					if _, err := s.Append(ctx, id, large); err != nil {
+						t.Fatal(err)
+					}
+					large.Events = nil
+				}
+			}
+		}
+		for range steps {
+			b := hansard.Batch{}
+			for range rnd.IntN(4) {
+				b.Events = append(b.Events, hansard.Event{Kind: pick("message", "tool_call", "tool_result", "summary", "own", "item_deleted", "lost"), Role: pick("", "user", "tool"), Author: pick("", "ada"),
+					Inbox: rnd.IntN(5) == 0, Data: []byte(pick("null", `"text"`, "{ \"a\" : 1.50,\n\"b\":[] }", `{"seq":3,"id":"item_3"}`, `{"role":"user","content":"x"}`, `{"data":1}`, `"\u2028\u0000"`))})
+			}
+			if rnd.IntN(3) == 0 || len(b.Events) == 0 {
+				title, label := pick("", "a title"), "v"
+				b.Patch = &hansard.Patch{Title: &title, Labels: map[string]*string{pick("k", "l"): &label, "gone": nil}, State: []byte(pick("", `{"n":1,"o":null}`))}
+			}
+			if rnd.IntN(4) == 0 {
+				turn, err := s.Acquire(ctx, id, hansard.Claim{Label: "planner", Steal: "mine"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Turn = turn.Grant
+			}
+			if _, err := s.Append(ctx, id, b); err != nil {
+				t.Fatalf("%+v: %v", b, err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	do := func(stdin string, args ...string) (stdout, stderr string) {
+		t.Helper()
+		var out, told bytes.Buffer
+		if code := run(ctx, append(args, "--store", store), strings.NewReader(stdin), &out, &told); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s", args, code, told.String())
+		}
+		return out.String(), told.String()
+	}
+	for i := range 12 {
+		from, to := fmt.Sprint("s", i), fmt.Sprint("copy", i)
+		before, _ := do("", "show", from, "--json")
+		do("", "new", to, "--title", "before")
+		args := []string{"append", to, "--jsonl", "-"}
+		if i%3 == 2 {
+			args = append(args, "--each")
+		}
+		_, told := do(before, args...)
+		after, _ := do("", "show", to, "--json")
+		want, left := appended(t, before)
+		got, _ := appended(t, after)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has %d events, its copy %d of %d that can be appended", from, strings.Count(before, "\n"), len(got), len(want))
+		}
+		if (left > 0) != strings.Contains(told, "left out: ") {
+			t.Errorf("%s: %d events were left out, and told was %q", from, left, told)
+		}
+		state := func(id string) string {
+			text, _ := do("", "stat", id, "--json")
+			var info struct{ Title, Labels, State json.RawMessage }
+			if err := json.Unmarshal([]byte(text), &info); err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%s %s %s", info.Title, info.Labels, info.State)
+		}
+		if a, b := state(from), state(to); a != b {
+			t.Errorf("%s is %s, its copy %s", from, a, b)
+		}
+	}
+}
+
+// appended is what of a session's events, as show --json prints them, can be appended
+// again, without what the store sets; and how many can't.
+func appended(t *testing.T, text string) (events []string, left int) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var e struct {
+			Kind, Role, Author string
+			Inbox              bool
+			Patch, Data        json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case e.Kind == "turn", e.Kind == "item_deleted" && e.Patch == nil, e.Kind == "lost" && e.Role+e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null":
+			left++
+			continue
+		case e.Kind == "item_deleted":
+			events = append(events, fmt.Sprintf("meta   false %s null", e.Patch))
+			continue
+		}
+		events = append(events, fmt.Sprintf("%s %s %s %v %s %s", e.Kind, e.Role, e.Author, e.Inbox, e.Patch, e.Data))
+	}
+	return events, left
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
@@ -40,7 +41,7 @@ given again (exit 3).`,
 			if meta.Labels, err = parseLabels(labels); err != nil {
 				return err
 			}
-			if err := hansard.CheckMeta(&meta); err != nil {
+			if err := engine.CheckMeta(&meta); err != nil {
 				return err
 			}
 			return a.withStore(creating, func(s hansard.Store) error {
@@ -53,12 +54,12 @@ given again (exit 3).`,
 				if a.json {
 					return a.out.jsonLine(wire.NewSession(info))
 				}
-				_, err = fmt.Fprintln(a.out, info.ID)
+				_, err = fmt.Fprintln(a.out, escapeLine(string(info.ID)))
 				return err
 			})
 		},
 	}
-	cmd.Flags().StringVar(&title, "title", "", "the session's title")
+	cmd.Flags().StringVar(&title, "title", "", "the session's title, a `TEXT`")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "a label, `k=v`; may be repeated")
 	return cmd
 }

@@ -49,10 +49,10 @@ func shownStore(spec string) string {
 func newMigrate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the tables of a PostgreSQL store, or bring them up to date",
-		Long: `Make the tables of a PostgreSQL store, or bring them up to date. A store does that
-by itself when it is first used, if its user may; migrate is for setups where only
-the owner of the tables may change them, and for upgrades. It may run anywhere, any
+		Short: "Create the tables of a PostgreSQL store, or bring them up to date",
+		Long: `Create the tables of a PostgreSQL store, or bring them up to date. A store does that
+automatically when it is first used, if its user may; migrate is for setups where
+only the owner of the tables may change them, and for upgrades. It may run anywhere, any
 number of times, also while servers are running. A schema that is newer than this
 program is refused.`,
 		Example: `  hansard migrate --store postgres://owner@db.example/hansard`,

@@ -39,7 +39,7 @@ func TestPostgres(t *testing.T) {
 	if out := on(exitOK, "migrate"); !strings.Contains(out, "made the tables") {
 		t.Errorf("migrate: %s", out)
 	}
-	if out := on(exitOK, "migrate", "--json"); !strings.Contains(out, `"from":1`) {
+	if out := on(exitOK, "migrate", "--json"); !strings.Contains(out, `"from":3,"to":3`) {
 		t.Errorf("migrate again: %s", out)
 	}
 	on(exitOK, "new", "demo", "--title", "On PostgreSQL", "--label", "team=red")

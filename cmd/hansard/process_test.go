@@ -187,9 +187,53 @@ func TestTailDeleted(t *testing.T) {
 	hansardOK(t, store, "append", "demo", "one", "--create")
 	p := start(t, store, "tail", "-f", "demo")
 	p.line()
-	hansardOK(t, store, "rm", "demo")
+	hansardOK(t, store, "rm", "demo", "--yes")
 	if code := p.exit(); code != 3 || !strings.Contains(p.stderr.String(), "deleted") {
 		t.Errorf("exit code %d, stderr %q, want 3 and deleted", code, p.stderr)
+	}
+}
+
+// TestTailSeveral: several sessions are followed at once, each in order; the end of
+// one, or that it was never there, is told and is not the end of the others.
+func TestTailSeveral(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "append", "a", "one", "--create")
+	hansardOK(t, store, "append", "b", "one", "--create")
+	p := start(t, store, "tail", "-f", "a", "nope", "b", "--json")
+	for _, want := range []string{`{"session":"a","seq":1,`, `{"session":"b","seq":1,`} {
+		if line := p.line(); !strings.HasPrefix(line, want) {
+			t.Fatalf("line %s, want %s", line, want)
+		}
+	}
+	for i, id := range []string{"b", "a", "a", "b"} {
+		hansardOK(t, store, "append", id, "more")
+		if line, want := p.line(), fmt.Sprintf(`{"session":%q,"seq":%d,`, id, 2+i/2); !strings.HasPrefix(line, want) {
+			t.Fatalf("line %s, want %s", line, want)
+		}
+	}
+	hansardOK(t, store, "rm", "a", "--yes")
+	hansardOK(t, store, "append", "b", "goes on")
+	if line := p.line(); !strings.HasPrefix(line, `{"session":"b","seq":4,`) {
+		t.Fatalf("line %s, want seq 4 of b", line)
+	}
+	hansardOK(t, store, "rm", "b", "--yes")
+	if code := p.exit(); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	for _, want := range []string{"session nope: no such session", "session a: session was deleted", "session b: session was deleted"} {
+		if strings.Count(p.stderr.String(), "hansard: "+want) != 1 {
+			t.Errorf("stderr %s\nwant once: %s", p.stderr, want)
+		}
+	}
+	// Ctrl-C ends them all.
+	hansardOK(t, store, "append", "c", "one", "--create")
+	hansardOK(t, store, "append", "d", "one", "--create")
+	p = start(t, store, "tail", "-f", "c", "d")
+	for p.line() != "==> d <==" {
+	}
+	p.cmd.Process.Signal(syscall.SIGINT)
+	if code := p.exit(); code != 130 || p.stderr.String() != "" {
+		t.Errorf("exit code %d, stderr %q", code, p.stderr)
 	}
 }
 

@@ -9,13 +9,17 @@ import (
 )
 
 func newRepair(a *app) *cobra.Command {
-	var journal bool
+	var journal, all bool
 	cmd := &cobra.Command{
-		Use:   "repair ID | repair --journal",
-		Short: "Make a sound copy of a damaged session, or of a damaged journal",
-		Long: `Make a sound copy of a damaged session out of what is safe, in its place, so that it
-can be appended to again. Nothing is deleted: the old bytes are kept in the store,
-and the command says where. A session that is sound is left alone.
+		Use:   "repair ID | repair --all | repair --journal",
+		Short: "Make a sound copy of a damaged session, of all of them, or of a damaged journal",
+		Long: `Make a sound copy of a damaged session, in its place, so that it can be appended to
+again. Every event that can still be read stays, with its seq; where one is lost, an
+event of kind lost says so. Nothing is deleted: the old bytes are kept in the store, and
+the command says where. A session that is sound is left alone.
+
+With --all it looks for damage as verify does and repairs every session that has some.
+One that can't be repaired is reported and does not keep the others from it.
 
 With --journal it repairs what protects all sessions: when the journal itself is
 damaged the store can only be read. What is still whole in it is written to the
@@ -27,25 +31,30 @@ http://…) the server does it, if it is the only one that has it open.
 Look first with verify: it says what is damaged and how much is safe.`,
 		Example: `  hansard verify demo
   hansard repair demo
+  hansard repair --all
   hansard repair --journal`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if journal {
-				if len(args) > 0 {
-					return &usageError{"repair takes a session or --journal, not both", "repair the journal first"}
+			if journal || all {
+				if len(args) > 0 || journal && all {
+					return &usageError{"repair takes a session, --all or --journal, not more than one of them", "repair the journal first"}
 				}
 				return nil
 			}
-			return arguments(1, "a session id, or --journal")(cmd, args)
+			return arguments(1, "a session id, --all or --journal")(cmd, args)
 		},
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if journal {
+			switch {
+			case journal:
 				return a.repairJournal(cmd)
+			case all:
+				return a.repairAll(cmd)
 			}
 			return a.repairSession(cmd, args[0])
 		},
 	}
 	cmd.Flags().BoolVar(&journal, "journal", false, "repair the store's journal")
+	cmd.Flags().BoolVar(&all, "all", false, "repair every damaged session")
 	return cmd
 }
 
@@ -71,15 +80,15 @@ func (a *app) repairSession(cmd *cobra.Command, arg string) error {
 
 func (a *app) printRepaired(r hansard.Repaired) error {
 	if !r.Changed {
-		_, err := fmt.Fprintf(a.out, "%s is sound; nothing was changed\n", r.Session)
+		_, err := fmt.Fprintf(a.out, "%s is sound; nothing was changed\n", escapeLine(string(r.Session)))
 		return err
 	}
 	lost := ""
 	if r.Lost > 0 {
-		lost = fmt.Sprintf(", of which the first %d can't be read any more", r.Lost)
+		lost = fmt.Sprintf(", of which %d can't be read any more", r.Lost)
 	}
 	_, err := fmt.Fprintf(a.out, "%s has %s again%s; the old log is kept in %s of the store, %s of it only there\n",
-		r.Session, plural(r.Events, "event"), lost, escapeLine(r.Kept), humanBytes(r.DroppedBytes))
+		escapeLine(string(r.Session)), plural(r.Events, "event"), lost, escapeLine(r.Kept), humanBytes(r.DroppedBytes))
 	return err
 }
 
@@ -114,7 +123,7 @@ func (a *app) printJournalRepaired(r hansard.JournalRepaired) error {
 	}
 	fmt.Fprintf(a.out, "the journal was damaged: %s\nit is sound again; the old one is kept in %s of the store\n", escapeLine(r.Reason), escapeLine(r.Kept))
 	for _, s := range r.Sessions {
-		fmt.Fprintf(a.out, "%s  %s", s.Session, plural(s.Events, "event"))
+		fmt.Fprintf(a.out, "%s  %s", escapeLine(string(s.Session)), plural(s.Events, "event"))
 		if s.Restored > 0 {
 			fmt.Fprintf(a.out, ", %d of them restored from the journal", s.Restored)
 		}
@@ -147,6 +156,10 @@ func (a *app) stillDamaged(r hansard.JournalRepaired) error {
 	if err := a.out.Flush(); err != nil {
 		return err
 	}
+	which := string(damaged[0])
+	if len(damaged) > 1 {
+		which = "--all"
+	}
 	return &hinted{&damageFound{len(damaged), len(damaged)},
-		a.again("repair", string(damaged[0])) + " takes back what was set aside, as far as it follows"}
+		a.again("repair", which) + " takes back what was set aside, as far as it follows"}
 }

@@ -16,46 +16,43 @@ func newRm(a *app) *cobra.Command {
 	var yes bool
 	var turn turnFlag
 	cmd := &cobra.Command{
-		Use:   "rm ID",
-		Short: "Delete a session for ever",
-		Long: `Delete a session. Its id answers "deleted" (exit 3) from then on, and nothing brings
-it back by accident: not a late append, not append --create, not new.
+		Use:   "rm ID…",
+		Short: "Delete sessions for ever",
+		Long: `Delete sessions. The id of each answers "deleted" (exit 3) from then on, and
+nothing brings it back by accident: not a late append, not append --create, not
+new.
 
-The id has to be exact; a prefix never stands for a session. On a terminal the
-command asks first, unless --yes is given.
+Ids have to be exact; a prefix never stands for a session. The command asks
+first; where there is no terminal to ask on, it needs --yes. Of several sessions
+those that can be deleted are; each that can't is named, and the exit code is
+that of the first.
 
-An exclusive turn of somebody else keeps the session from being deleted (exit 5).
+A damaged session can be deleted, too. What was damaged is kept, in evidence/ of
+the store, until you remove it.
+
+An exclusive turn of somebody else keeps a session from being deleted (exit 5).
 In a program that hansard turn runs it is deleted under the turn, as with append.`,
 		Example: `  hansard rm demo
-  hansard rm demo --yes`,
-		Args:              arguments(1, "a session id"),
-		ValidArgsFunction: a.completeIDs,
+  hansard rm trip-1 trip-2 --yes
+  hansard ls --label source=demo --json | jq -r .id | xargs hansard rm --yes`,
+		Args:              someIDs,
+		ValidArgsFunction: a.completeManyIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id := hansard.SessionID(args[0])
-			a.session = args[0]
-			if err := hansard.CheckID(id); err != nil {
-				return err
-			}
-			grant, err := turn.of(a, id)
+			run, err := newRmRun(a, &turn, args)
 			if err != nil {
 				return err
 			}
+			if !yes && (!isTerminal(a.stdin) || !isTerminal(a.stderr)) {
+				return &usageError{"nothing was deleted: rm asks first, and there is no terminal to ask on",
+					"to delete without a question: " + a.again(append([]string{"rm", "--yes"}, args...)...)}
+			}
 			return a.withStore(writing, func(s hansard.Store) error {
-				if !yes && isTerminal(a.stdin) && isTerminal(a.stderr) {
-					if err := a.confirmDelete(cmd.Context(), s, id); err != nil {
+				if !yes {
+					if err := run.confirm(cmd.Context(), s); err != nil {
 						return err
 					}
 				}
-				ctx, cancel := forWrite(cmd.Context())
-				defer cancel()
-				if err := s.Delete(ctx, id, grant); err != nil {
-					return orInterrupted(err, "nothing was deleted")
-				}
-				if a.json {
-					return a.out.jsonLine(map[string]any{"session": id, "deleted": true})
-				}
-				_, err := fmt.Fprintf(a.out, "%s  deleted\n", id)
-				return err
+				return run.delete(cmd.Context(), s)
 			})
 		},
 	}
@@ -64,16 +61,69 @@ In a program that hansard turn runs it is deleted under the turn, as with append
 	return cmd
 }
 
-func (a *app) confirmDelete(ctx context.Context, s hansard.Store, id hansard.SessionID) error {
-	info, err := s.Stat(ctx, id)
+// rmRun is one rm under way.
+type rmRun struct {
+	several
+	targets []rmTarget
+	deleted int
+}
+
+type rmTarget struct {
+	id    hansard.SessionID
+	grant hansard.Grant
+}
+
+func newRmRun(a *app, turn *turnFlag, args []string) (*rmRun, error) {
+	a.session = args[0]
+	ids, err := checkIDs(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	what := plural(info.LastSeq, "event")
-	if info.Title != "" {
-		what = fmt.Sprintf("%q, %s", escapeLine(info.Title), what)
+	run := &rmRun{several: several{app: a, many: len(ids) > 1}}
+	if run.many && turn.given() && turn.grant != "" {
+		return nil, &usageError{"--turn names the grant of one session", "delete that session by itself"}
 	}
-	fmt.Fprintf(a.stderr, "Delete session %s (%s) for ever? [y/N] ", id, what)
+	for _, id := range ids {
+		grant, err := turn.of(a, id)
+		if err != nil {
+			return nil, err
+		}
+		run.targets = append(run.targets, rmTarget{id, grant})
+	}
+	return run, nil
+}
+
+// confirm asks, once for all sessions that are there.
+func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
+	var there []rmTarget
+	var lines []string
+	for _, t := range r.targets {
+		info, err := s.Stat(ctx, t.id)
+		if err != nil {
+			if err := r.failed(ctx, t.id, err); err != nil {
+				return err
+			}
+			continue
+		}
+		there = append(there, t)
+		lines = append(lines, fmt.Sprintf("%s (%s)", t.id, describe(info)))
+	}
+	r.targets = there
+	question := "Delete session "
+	switch len(there) {
+	case 0:
+		return r.outcome()
+	case 1:
+		question += lines[0]
+	default:
+		question = fmt.Sprintf("  %s\nDelete these %d sessions", strings.Join(lines, "\n  "), len(there))
+	}
+	fmt.Fprintf(r.app.stderr, "%s for ever? [y/N] ", question)
+	return r.app.answerYes(ctx)
+}
+
+// answerYes waits for the answer to a question; only yes is yes.
+func (a *app) answerYes(ctx context.Context) error {
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
@@ -90,4 +140,41 @@ func (a *app) confirmDelete(ctx context.Context, s hansard.Store, id hansard.Ses
 		fmt.Fprintln(a.stderr)
 		return &interrupted{"nothing was deleted"}
 	}
+}
+
+func (r *rmRun) delete(ctx context.Context, s hansard.Store) error {
+	patient, cancel := forWrite(ctx)
+	defer cancel()
+	for _, t := range r.targets {
+		if ctx.Err() != nil {
+			return &interrupted{r.done()}
+		}
+		if err := s.Delete(patient, t.id, t.grant); err != nil {
+			if err := r.failed(ctx, t.id, orInterrupted(err, r.done())); err != nil {
+				return err
+			}
+			continue
+		}
+		r.deleted++
+		var err error
+		if r.app.json {
+			err = r.app.out.jsonLine(map[string]any{"session": t.id, "deleted": true})
+		} else {
+			_, err = fmt.Fprintf(r.app.out, "%s  deleted\n", t.id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.outcome()
+}
+
+func (r *rmRun) done() string {
+	switch r.deleted {
+	case 0:
+		return "nothing was deleted"
+	case 1:
+		return "1 session was deleted"
+	}
+	return fmt.Sprintf("%d sessions were deleted", r.deleted)
 }

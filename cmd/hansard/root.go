@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"hansard"
 	"hansard/filestore"
@@ -28,15 +30,22 @@ type app struct {
 	json         bool // --json
 	allowNetwork bool // --allow-network-fs
 	lockWait     time.Duration
+	colour       string // --colour
+	colourSet    bool
+	configured   *config // nil: not read yet
+	warned       bool    // that others can write to the store
 
-	session string // the session the command is about, for hints
-	started bool   // the arguments were fine: what fails now is not the usage
+	command string // which is run, and the session it is about, for hints
+	session string
+	started bool         // the arguments were fine: what fails now is not the usage
+	log     *slog.Logger // of serve; nil elsewhere
 	stop    *stopper
 }
 
 // run is the whole program: it runs one command and returns its exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, out: newOutput(stdout), stderr: stderr, now: time.Now, opener: openStore}
+	a := &app{stdin: stdin, stdout: stdout, out: newOutput(stdout), stderr: stderr, now: time.Now}
+	a.opener = a.openStore
 	return a.run(ctx, args)
 }
 
@@ -78,21 +87,12 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hansard",
 		Short: "The session store for AI agents",
-		Long: `Hansard keeps the sessions of AI agents: many agents, processes and servers
-write one session, and nothing is lost, torn, doubled or stuck.
+		Long: `Hansard keeps the sessions of AI agents: many agents, processes and servers write
+one session, and nothing is lost, half-written, duplicated or stuck.
 
-A session is an append-only log of events, numbered 1, 2, 3, … What an append
-has acknowledged survives a power cut. Any number of processes may use one
-store at once; there is no daemon to start.
-
-The store is --store, else $HANSARD_STORE, else $XDG_DATA_HOME/hansard, else
-~/.local/share/hansard: a directory, which "hansard new" makes when it is not there,
-or the address of a server, http://HOST:PORT, with the token in $HANSARD_TOKEN.
-
-Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 conflict (expected seq, key
-reused, exists), 5 held or fenced, 6 damaged; 130 and 143 after Ctrl-C and
-SIGTERM; turn has its program's. With --json an error ends with one line on stderr:
-{"error":…,"code":…,"exit":…,"hint":…}, and "turn", who holds it, where that is why.`,
+A session is an append-only log of events, numbered 1, 2, 3, … What an append has
+acknowledged survives a power cut. Any number of processes may use one store at
+once; there is no daemon to start.`,
 		Example: `  hansard new demo --title "First try"
   hansard append demo "Hello" --role user
   hansard show demo
@@ -102,47 +102,56 @@ SIGTERM; turn has its program's. With --json an error ends with one line on stde
 		SilenceUsage:  true,
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.started = true
+			a.command = cmd.Name()
 			a.storeSet = cmd.Flags().Changed("store")
+			a.colourSet = cmd.Flags().Changed("colour")
+			return a.useColour(cmd)
 		},
 	}
-	root.SuggestionsMinimumDistance = 2
+	root.SetHelpFunc(a.printHelp)
+	root.SetUsageFunc(a.printUsage)
+	root.SetFlagErrorFunc(flagError)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "color" {
+			name = "colour"
+		}
+		return pflag.NormalizedName(name)
+	})
 	root.SetVersionTemplate("hansard {{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`; ./sessions, http://127.0.0.1:4267, postgres://user@host/database")
+	flags.StringVar(&a.store, "store", "", "the store: a `URL|PATH`, ./sessions, http://127.0.0.1:4267, postgres://user@host/database (default: see hansard config)")
+	flags.StringVar(&a.colour, "colour", "", "`WHEN` to use colours: auto, always, never (default auto)")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object per line, for programs")
-	flags.DurationVar(&a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
+	durationVar(flags, &a.lockWait, "lock-wait", 10*time.Second, "how long a write waits for a process that is stopped inside the store's write lock")
 	flags.BoolVar(&a.allowNetwork, "allow-network-fs", false, "open a store on a network file system although its locks may not work there")
 
-	root.AddCommand(
-		newNew(a), newAppend(a), newShow(a), newTail(a), newStat(a), newSet(a), newLs(a), newRm(a), newTurn(a), newTurnGuard(a),
-		newServe(a), newToken(a), newDemo(a), newVerify(a), newRepair(a), newBench(a), newBenchWorker(a), newVersion(a), newMigrate(a), newCopy(a),
-	)
+	cobra.EnableCommandSorting = false
+	addCommands(root, groupSessions, "Sessions:",
+		newNew(a), newAppend(a), newShow(a), newTail(a), newLs(a), newStat(a), newSet(a), newRm(a), newTurn(a))
+	addCommands(root, groupServer, "The server:", newServe(a), newOpen(a), newToken(a), newShare(a), newDemo(a))
+	addCommands(root, groupStore, "The store:", newVerify(a), newRepair(a), newCopy(a), newMigrate(a), newBench(a))
+	addCommands(root, groupProgram, "This program:", newConfig(a), newCompletion(root), newMan(a), newVersion(a))
+	help := newHelp(root)
+	help.GroupID = groupProgram
+	root.SetHelpCommand(help)
+	root.InitDefaultHelpCmd()
+	root.AddCommand(newTopics()...)
+	root.AddCommand(newTurnGuard(a), newBenchWorker(a)) // hidden
+	a.completeFlags(root)
 	return root
-}
-
-// noCommand refuses arguments of the bare program: they were meant to be a command.
-func noCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	msg := fmt.Sprintf("there is no command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return &usageError{msg: msg, hint: "did you mean hansard " + strings.Join(near, ", hansard ") + "?"}
-	}
-	return &usageError{msg: msg, hint: "hansard help lists the commands"}
 }
 
 // arguments checks the number of arguments and says what is missing by name.
 func arguments(atLeast int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		use := "usage: hansard " + strings.TrimSpace(cmd.Use)
+		use := "usage: " + strings.TrimSuffix(cmd.UseLine(), " [flags]")
 		if len(args) < atLeast {
-			return &usageError{msg: fmt.Sprintf("%s needs %s", cmd.Name(), names[len(args)]), hint: use}
+			return &usageError{msg: fmt.Sprintf("%s needs %s", commandName(cmd), names[len(args)]), hint: use}
 		}
 		if len(args) > len(names) {
-			return &usageError{msg: fmt.Sprintf("%s does not take %q", cmd.Name(), args[len(names)]), hint: use + "; quote an argument that has spaces"}
+			return &usageError{msg: fmt.Sprintf("%s does not take %q", commandName(cmd), args[len(names)]), hint: use + "; quote an argument that has spaces"}
 		}
 		return nil
 	}

@@ -17,11 +17,17 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"hansard/internal/heed"
 )
 
 // TestMain lets the test binary be the command: scripts and tests find it as
 // "hansard" in PATH.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != "hansard" {
+		os.Setenv("HANSARD_CONFIG", os.DevNull) // the settings of whoever runs the tests are not for them
+		heed.Signals()
+	}
 	testscript.Main(m, map[string]func(){
 		"hansard": func() {
 			os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +30,10 @@ const drainMax = 10 * time.Second
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	listen, socket   string
-	token, tokenFile string
+	tokenFrom        string
+	token, tokenFile string // token is what --token-from holds
 	cert, key        string
+	audit            string
 	hosts            []string
 	readOnly         bool
 	verbose          bool
@@ -46,7 +50,8 @@ the same time, beside commands and programs that use it directly.
 
 At the first start it makes a token and prints it once, as an address to open. The
 file it is kept in (tokens, in the store's directory) has only its hash: "hansard
-token add" makes more, "hansard token rm" withdraws them.
+token add" makes more, "hansard token rm" withdraws them. Later starts print a link
+that logs a browser in: once, within ten minutes. "hansard open" makes others.
 
 It listens on the loopback only. Any other address needs --tls-cert and --tls-key,
 and --host for each name by which clients will call it. --socket listens on a Unix
@@ -69,17 +74,19 @@ comes back to it, or to another, and continues where it was.`,
 			if o.readOnly {
 				want = reading
 			}
+			a.log = o.logger(a.stderr)
 			return a.withStore(want, func(s hansard.Store) error { return a.serve(cmd.Context(), s, &o) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:4267", "the `ADDRESS` to listen on; port 0 takes a free one")
 	flags.StringVar(&o.socket, "socket", "", "listen on a Unix socket at this `PATH`")
-	flags.StringVar(&o.token, "token", "", "one more `TOKEN` that may do everything, for this run")
+	flags.StringVar(&o.tokenFrom, "token-from", "", "one more token that may do everything, for this run, from this `FILE`")
 	flags.StringVar(&o.tokenFile, "token-file", "", "keep the tokens in this `FILE` instead of the store's directory")
 	flags.StringVar(&o.cert, "tls-cert", "", "the certificate, a PEM `FILE`")
 	flags.StringVar(&o.key, "tls-key", "", "the certificate's key, a PEM `FILE`")
 	flags.StringArrayVar(&o.hosts, "host", nil, "a `NAME` by which clients may call this server; may be repeated")
+	flags.StringVar(&o.audit, "audit-log", "", "note denied and administrative requests in this `FILE`, a line of JSON each; - is stderr")
 	flags.BoolVar(&o.readOnly, "read-only", false, "refuse everything that would change the store")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "log every request")
 	return cmd
@@ -103,9 +110,13 @@ func (o *serveOptions) check() error {
 			return &usageError{fmt.Sprintf("--host: %q is not a name", host), "write a.example, without http:// and without a port"}
 		}
 	}
-	if o.token != "" {
+	if o.tokenFrom != "" {
+		var err error
+		if o.token, err = readToken(o.tokenFrom); err != nil {
+			return fmt.Errorf("--token-from: %w", err)
+		}
 		if err := httpd.CheckToken(o.token); err != nil {
-			return &usageError{"--token: " + err.Error(), "leave it out: one is made at the first start"}
+			return &usageError{"--token-from: " + err.Error(), "leave it out: one is made at the first start"}
 		}
 	}
 	if o.listen == "" {
@@ -123,9 +134,27 @@ func (o *serveOptions) check() error {
 	return nil
 }
 
+// logger is where the server and its store tell what happens.
+func (o *serveOptions) logger(w io.Writer) *slog.Logger {
+	level := slog.LevelInfo
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
 // serve runs a server until the context ends.
-func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) error {
-	tokens, err := a.openTokens(o.tokenFile)
+func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (err error) {
+	audit, closeAudit, err := a.openAudit(o.audit)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := closeAudit(); err == nil {
+			err = closeErr
+		}
+	}()
+	tokens, err := a.openTokens(ctx, o.tokenFile)
 	if err != nil && (err != errNoTokenDir || o.token == "") { // the given one is enough
 		return err
 	}
@@ -135,29 +164,26 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 	if err != nil {
 		return err
 	}
-	access, fresh, err := o.access(tokens)
+	access, fresh, login, err := o.access(tokens)
 	if err != nil {
 		for _, l := range listeners {
 			l.Close()
 		}
 		return err
 	}
-	level := slog.LevelInfo
-	if o.verbose {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
 	server := httpd.New(store, httpd.Options{
 		Access:        access,
 		Hosts:         o.hostNames(),
 		ReadOnly:      o.readOnly,
-		Log:           log,
+		Log:           a.log,
+		Audit:         audit,
 		Version:       buildVersion(),
 		Page:          page(),
-		Conversations: openAIRoutes(log),
+		Conversations: openAIRoutes(a.log),
 	})
 	a.warnOfSettings(ctx, store)
-	if err := a.announce(o, listeners, fresh); err != nil {
+	a.warnOfForeign(tokens)
+	if err := a.announce(o, listeners, fresh, login); err != nil {
 		return err
 	}
 	failed := make(chan error, len(listeners))
@@ -182,6 +208,19 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) e
 	return err
 }
 
+// warnOfForeign tells of tokens that came with the store from elsewhere.
+func (a *app) warnOfForeign(tokens *httpd.Tokens) {
+	if tokens == nil || len(tokens.Foreign()) == 0 {
+		return
+	}
+	var names []string
+	for _, k := range tokens.Foreign() {
+		names = append(names, k.Name)
+	}
+	fmt.Fprintf(a.stderr, "hansard: warning: the token file came from elsewhere, or is another store's: its tokens let nobody in (%s); if they are yours: %s\n",
+		escapeLine(strings.Join(names, ", ")), a.again("token", "adopt"))
+}
+
 // warnOfSettings tells in which ways a database is set up not to keep what it
 // acknowledges. That it can't be asked is no reason not to serve.
 func (a *app) warnOfSettings(ctx context.Context, store hansard.Store) {
@@ -196,7 +235,7 @@ func (a *app) warnOfSettings(ctx context.Context, store hansard.Store) {
 		warnings = append(warnings, "the settings of the database can't be read: "+err.Error())
 	}
 	for _, w := range warnings {
-		fmt.Fprintf(a.stderr, "hansard: warning: %s\n", w)
+		fmt.Fprintf(a.stderr, "hansard: warning: %s\n", escapeLine(w))
 	}
 }
 
@@ -212,95 +251,41 @@ func (o *serveOptions) hostNames() []string {
 }
 
 // access tells who may do what, and makes the first token where there is none. Only
-// then it is given: to be printed, once. Without a place for tokens there is --token.
-func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh string, err error) {
+// then it is given: to be printed, once. Without a place for tokens there is that of
+// --token-from. The login is a token to make codes of, for links to the page.
+func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh, login string, err error) {
 	switch {
 	case tokens == nil:
-		return httpd.Single(o.token), "", nil
+		return httpd.Single(o.token), "", o.token, nil
 	case o.token != "":
-		return httpd.Either(httpd.Single(o.token), tokens), "", nil
+		tokens.Accept("given", o.token, httpd.Admin)
+		return tokens, "", o.token, nil
 	}
 	if len(tokens.List()) == 0 {
-		fresh, err = tokens.Add("owner", httpd.Admin)
+		fresh, err = tokens.Add(httpd.Token{Name: "owner", Rights: httpd.Admin.String()})
 		if errors.Is(err, httpd.ErrTokenExists) {
 			err = nil // another server was first, and printed it
 		}
 	}
-	return tokens, fresh, err
+	if fresh != "" || err != nil {
+		return tokens, fresh, fresh, err
+	}
+	// The tokens there are only their owners know: the page gets one that is known to
+	// this process alone.
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	login = hex.EncodeToString(secret[:])
+	name := "page"
+	for slices.ContainsFunc(tokens.List(), func(k httpd.Token) bool { return k.Name == name }) {
+		name += "_"
+	}
+	tokens.Accept(name, login, httpd.Admin)
+	return tokens, "", login, nil
 }
 
-func (o *serveOptions) listenAll() ([]net.Listener, error) {
-	var out []net.Listener
-	if o.listen != "" {
-		l, err := net.Listen("tcp", o.listen)
-		if err != nil {
-			return nil, &hinted{fmt.Errorf("can't listen on %s: %w", o.listen, err), "another program may be using the port: --listen 127.0.0.1:0 takes a free one"}
-		}
-		out = append(out, l)
-	}
-	if o.socket != "" {
-		l, err := listenSocket(o.socket)
-		if err != nil {
-			for _, open := range out {
-				open.Close()
-			}
-			return nil, fmt.Errorf("can't listen on the socket: %w", err)
-		}
-		out = append(out, l)
-	}
-	return out, nil
-}
-
-// listenSocket listens on a Unix socket that only its owner may use. One that a
-// server left behind when it was killed is in nobody's use: it is replaced.
-func listenSocket(path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			c.Close()
-			return nil, errors.New("another server listens there")
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	// Between listening and chmod others could connect: in a directory of its
-	// own it gets its permissions first, and its name last.
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".hansard-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	private := filepath.Join(dir, "s")
-	l, err := net.Listen("unix", private)
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	err = os.Chmod(private, 0o600)
-	if err == nil {
-		err = os.Rename(private, path)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	return &socketListener{l, path}, nil
-}
-
-// socketListener removes its socket when it is closed.
-type socketListener struct {
-	net.Listener
-	path string
-}
-
-func (l *socketListener) Close() error {
-	err := l.Listener.Close()
-	_ = os.Remove(l.path) // another server may have replaced it; then it is gone for a moment
-	return err
-}
-
-// announce tells where the server is, and the fresh token, as an address to open.
-func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh string) error {
+// announce tells where the server is, and an address to open: with the fresh token, or
+// with a code that is good once.
+func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh, login string) error {
 	for _, l := range listeners {
 		address := "unix:" + o.socket
 		if l.Addr().Network() != "unix" {
@@ -321,8 +306,20 @@ func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh string) 
 			continue
 		}
 		fmt.Fprintf(a.out, "serving %s\n", address)
-		if fresh != "" && l.Addr().Network() != "unix" {
+		switch {
+		case l.Addr().Network() == "unix":
+		case fresh != "":
 			fmt.Fprintf(a.out, "open    %s#token=%s\n", address, fresh)
+		default:
+			link, err := codeLink(address, login, "", codeWithin)
+			if err != nil {
+				return err
+			}
+			again := []string{"open"}
+			if address != shareURL+"/" {
+				again = append(again, "--url", address)
+			}
+			fmt.Fprintf(a.out, "open    %s\n        once, within %s; then: %s\n", link, humanDuration(codeWithin), a.again(again...))
 		}
 	}
 	switch {
@@ -330,24 +327,9 @@ func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh string) 
 	case fresh != "":
 		fmt.Fprintf(a.out, "        the token is shown this once; for commands: export HANSARD_TOKEN=%s\n", fresh)
 	case o.token == "":
-		fmt.Fprintf(a.out, "        with the token that was printed at the first start, or one from: %s\n", a.again("token", "add", "NAME"))
+		fmt.Fprintf(a.out, "        programs need the token that was printed at the first start, or one from: %s\n", a.again("token", "add", "NAME"))
 	}
 	return a.out.Flush()
-}
-
-// publicHost is how clients name the listener.
-func (o *serveOptions) publicHost(address net.Addr) string {
-	host, port, err := net.SplitHostPort(address.String())
-	if err != nil {
-		return address.String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	if len(o.hosts) > 0 {
-		host = o.hosts[0]
-	}
-	return net.JoinHostPort(host, port)
 }
 
 // openAIRoutes are those of OpenAI's Conversations API.

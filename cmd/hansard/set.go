@@ -61,7 +61,7 @@ an exclusive turn of somebody else keeps it out (exit 5).`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.title, "title", "", `the new title; "" clears it`)
+	flags.StringVar(&o.title, "title", "", "the new title, a `TEXT`; \"\" clears it")
 	flags.StringArrayVar(&o.labels, "label", nil, "set a label, `k=v`; may be repeated")
 	flags.StringArrayVar(&o.unlabels, "unlabel", nil, "remove the label `k`; may be repeated")
 	flags.StringVar(&o.state, "state", "", "a `JSON` merge patch for the state document")

@@ -1,22 +1,31 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/transcript"
 )
 
 func newShow(a *app) *cobra.Command {
 	var r hansard.Range
 	var after uint64
+	var style printStyle
+	var noPager bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Print the events of a session",
 		Long: `Print the events of a session, oldest first.
 
-People get a transcript: number, local time, kind, role and author, then the text.
-Control characters in the content are shown as \x1b and the like, never sent to
-the terminal.
+People get a transcript: number, local time, kind, role and author, then what they
+would read in the page: text, what a model thought, calls of tools with their names
+and arguments, what came back. On a terminal long outputs are folded (--full prints
+all of them), lines are wrapped, and what is longer than the screen is shown by
+$PAGER, else less; --no-pager does without. A pipe gets everything. --raw prints the
+data as it is stored. Control characters in the content are shown as \x1b and the
+like, never sent to the terminal.
 
 --json prints one event per line with seq, time, kind, role, author, turn and data,
 and inbox and patch where they are set. The data has the bytes it was stored with,
@@ -29,7 +38,8 @@ the damage are printed; then it ends with exit 6.`,
   hansard show demo --last 20
   hansard show demo --after 100 --limit 50 --json | jq -r .data
   hansard show demo --kind message --kind summary
-  hansard show demo --from-summary`,
+  hansard show demo --from-summary
+  hansard show demo --full --no-pager`,
 		Args:              arguments(1, "a session id"),
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,16 +50,23 @@ the damage are printed; then it ends with exit 6.`,
 			}
 			r.After = hansard.Seq(after)
 			return a.withStore(reading, func(s hansard.Store) error {
-				print := a.eventPrinter()
-				for e, err := range s.Read(cmd.Context(), id, r) {
-					if err != nil {
-						return err
+				return a.paged(noPager, func() error {
+					print := a.newPrinter(style)
+					if !a.json {
+						if err := print.findDeleted(cmd.Context(), s, id, r); err != nil {
+							return err
+						}
 					}
-					if err := print(e); err != nil {
-						return err
+					for e, err := range s.Read(cmd.Context(), id, r) {
+						if err != nil {
+							return err
+						}
+						if err := print.event(a.json, e); err != nil {
+							return err
+						}
 					}
-				}
-				return nil
+					return nil
+				})
 			})
 		},
 	}
@@ -57,9 +74,19 @@ the damage are printed; then it ends with exit 6.`,
 	flags.Uint64Var(&after, "after", 0, "only events after seq `N`")
 	flags.IntVar(&r.Limit, "limit", 0, "at most `N` events")
 	flags.IntVar(&r.Last, "last", 0, "start `N` events from the end")
-	flags.StringArrayVar(&r.Kinds, "kind", nil, "only events of this kind; may be repeated")
+	flags.StringArrayVar(&r.Kinds, "kind", nil, "only events of this `KIND`; may be repeated")
 	flags.BoolVar(&r.FromSummary, "from-summary", false, "start at the last summary, if there is one")
+	flags.BoolVar(&noPager, "no-pager", false, "never use a pager")
+	style.add(cmd)
 	return cmd
+}
+
+// printStyle is how events are printed for people.
+type printStyle struct{ raw, full bool }
+
+func (s *printStyle) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.raw, "raw", false, "print the data as it is stored")
+	cmd.Flags().BoolVar(&s.full, "full", false, "fold nothing")
 }
 
 // checkRead refuses what no store can be asked, before one is opened.
@@ -67,6 +94,10 @@ func checkRead(id hansard.SessionID, counts ...int) error {
 	if err := hansard.CheckID(id); err != nil {
 		return err
 	}
+	return checkCounts(counts...)
+}
+
+func checkCounts(counts ...int) error {
 	for _, n := range counts {
 		if n < 0 {
 			return &usageError{"a number of events can't be negative", ""}
@@ -75,11 +106,36 @@ func checkRead(id hansard.SessionID, counts ...int) error {
 	return nil
 }
 
-// eventPrinter prints events the way --json asks for.
-func (a *app) eventPrinter() func(hansard.Event) error {
-	if a.json {
-		return a.out.eventJSON
+func (a *app) newPrinter(style printStyle) *printer {
+	t := newPrinter(a.out, a.now)
+	t.raw, t.full = style.raw, style.full
+	return t
+}
+
+// findDeleted looks for what the OpenAI routes deleted of a range: the events that say
+// so are behind it. Damage is left to the reading of the range itself.
+func (t *printer) findDeleted(ctx context.Context, s hansard.Store, id hansard.SessionID, r hansard.Range) error {
+	if t.raw || t.full {
+		return nil
 	}
-	t := &transcript{out: a.out, now: a.now}
-	return t.print
+	info, err := s.Stat(ctx, id)
+	if err != nil || info.Damage != nil {
+		return nil // the reading tells
+	}
+	after := r.After
+	if n := hansard.Seq(r.Last); n > 0 && len(r.Kinds) == 0 && info.LastSeq > n {
+		after = max(after, info.LastSeq-n)
+	}
+	t.deleted = map[hansard.Seq]hansard.Seq{}
+	for e, err := range s.Read(ctx, id, hansard.Range{After: after, Kinds: []string{transcript.KindDeleted}}) {
+		if err != nil {
+			return err
+		}
+		for _, p := range transcript.Of(e).Parts {
+			if p.Type == transcript.Deletion && p.Seq < e.Seq {
+				t.deleted[p.Seq] = e.Seq
+			}
+		}
+	}
+	return nil
 }

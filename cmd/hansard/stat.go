@@ -61,7 +61,7 @@ func (a *app) printRows(rows []infoRow) error {
 
 func (a *app) printInfo(i hansard.Info) error {
 	rows := []infoRow{
-		{"id", string(i.ID)},
+		{"id", escapeLine(string(i.ID))},
 		{"title", escapeLine(i.Title)},
 		{"labels", humanLabels(i.Labels)},
 		{"events", humanCount(i.LastSeq)},

@@ -28,14 +28,15 @@ const (
 var errNoStore = errors.New("there is no store")
 
 // noStoreError names the store as the user gave it.
-type noStoreError struct{ spec, create string }
+type noStoreError struct{ spec, hint string }
 
 func (e *noStoreError) Error() string        { return fmt.Sprintf("there is no store at %s", e.spec) }
 func (e *noStoreError) Is(target error) bool { return target == errNoStore }
-func (e *noStoreError) Hint() string         { return "the first session makes it: " + e.create }
+func (e *noStoreError) Hint() string         { return e.hint }
 
-// withStore opens the store, runs fn and closes it. A close that fails is an
-// error of the command.
+// withStore opens the store, runs fn and closes it. What fn did counts, also when
+// closing fails: a command that was told to be stored and then fails would be
+// repeated, and store it twice.
 func (a *app) withStore(want access, fn func(hansard.Store) error) (err error) {
 	s, err := a.open(want)
 	if err != nil {
@@ -45,8 +46,8 @@ func (a *app) withStore(want access, fn func(hansard.Store) error) (err error) {
 		letGo := a.stop.hold()
 		closeErr := s.Close()
 		letGo(nil)
-		if err == nil && closeErr != nil {
-			err = fmt.Errorf("closing the store: %w", closeErr)
+		if closeErr != nil && err == nil {
+			a.warn("everything was done, but closing the store failed", closeErr)
 		}
 	}()
 	return fn(s)
@@ -66,13 +67,14 @@ func (a *app) open(want access) (hansard.Store, error) {
 		MustExist:    want != creating,
 		AllowNetwork: a.allowNetwork,
 		LockWait:     a.lockWait,
+		Log:          a.log,
 	})
 	if errors.Is(err, errNoStore) {
 		id := a.session
 		if id == "" {
 			id = "ID"
 		}
-		return nil, &noStoreError{shownStore(spec), a.again("new", id)}
+		return nil, &noStoreError{shownStore(spec), "the first session makes it: " + a.again("new", id)}
 	}
 	if err != nil {
 		return nil, err
@@ -83,17 +85,23 @@ func (a *app) open(want access) (hansard.Store, error) {
 	return s, nil
 }
 
-// storeSpec is --store, else HANSARD_STORE, else the user's data directory.
+// storeSpec is --store, else HANSARD_STORE, else what the configuration says, else
+// the user's data directory.
 func (a *app) storeSpec() (string, error) {
 	if a.storeSet {
+		if err := checkShown("--store", a.store); err != nil {
+			return "", err
+		}
 		if a.store == "" {
 			return "", &usageError{"--store is empty", "give a directory, or leave the flag out for the default"}
 		}
-		return a.store, nil
 	}
-	if spec := os.Getenv("HANSARD_STORE"); spec != "" {
-		return spec, nil
-	}
+	store, err := a.applySetting("store")
+	return store.Value, err
+}
+
+// defaultStore is in the user's data directory.
+func defaultStore() (string, error) {
 	// The XDG specification says to ignore relative paths.
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "hansard"), nil
@@ -107,7 +115,7 @@ func (a *app) storeSpec() (string, error) {
 
 // openStore opens the store a URL or a path names. The options are those of the
 // file engine; other engines take from them what they know.
-func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
+func (a *app) openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 	scheme, rest := splitScheme(spec)
 	switch scheme {
 	case "", "file":
@@ -115,9 +123,17 @@ func openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openFiles(path, o)
+		s, err := openFiles(path, o)
+		if err == nil {
+			a.warnOfOthers(path)
+		}
+		return s, err
 	case "http", "https", "unix":
-		return client.New(spec, &client.Options{Token: os.Getenv("HANSARD_TOKEN")})
+		token, err := a.serverToken(spec)
+		if err != nil {
+			return nil, err
+		}
+		return client.New(spec, &client.Options{Token: token})
 	case "postgres", "postgresql":
 		return openPostgres(spec, o)
 	default:
@@ -177,8 +193,9 @@ func openFiles(path string, o *filestore.Options) (hansard.Store, error) {
 		}
 	case errors.Is(err, syscall.ENOTDIR):
 		return nil, fmt.Errorf("store %s: a part of the path is a file, not a directory", path)
-	case err != nil:
+	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("store %s: %w", path, err)
+	case err != nil: // opening it says more
 	case !info.IsDir():
 		return nil, fmt.Errorf("store %s is a file, not a directory", path)
 	}

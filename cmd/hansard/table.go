@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
@@ -12,7 +13,13 @@ type column struct {
 	right bool // numbers
 	// shrink is the width below which the column is not cut; 0 is never cut.
 	shrink int
+	// drop is when it is left out of lines that are too long all the same, 1 first;
+	// 0 is never. The last one is cut further before it is left out.
+	drop int
 }
+
+// narrowest is the width below which a column says nothing.
+const narrowest = 8
 
 // table lays out rows in columns as wide as they need, or as the terminal allows.
 // Cells must be single lines without control characters: see escapeLine.
@@ -68,26 +75,44 @@ func (t *table) printRow(o *output, style string, row []string, widths []int) er
 	return err
 }
 
-// widths gives each column what its widest cell needs, and takes from those
-// that may be cut, the last first, until the line fits.
+// widths gives each column what its widest cell needs. Where the line does not fit,
+// it cuts the cells that may be cut, the last column first; and where that is not
+// enough leaves out the column that is missed least, and begins again.
 func (t *table) widths(limit int) []int {
-	widths := make([]int, len(t.columns))
+	needed := make([]int, len(t.columns))
 	for i := range t.columns {
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], runewidth.StringWidth(row[i]))
+			needed[i] = max(needed[i], runewidth.StringWidth(row[i]))
 		}
-		if widths[i] > 0 {
-			widths[i] = max(widths[i], runewidth.StringWidth(t.columns[i].name))
+		if needed[i] > 0 {
+			needed[i] = max(needed[i], runewidth.StringWidth(t.columns[i].name))
 		}
 	}
-	if limit <= 0 {
-		return widths
+	for {
+		widths, over := t.fit(needed, limit)
+		drop, others := t.nextDrop(needed)
+		if over <= 0 || drop < 0 {
+			return widths
+		}
+		if cut := widths[drop] - over; !others && t.columns[drop].shrink > 0 && cut >= narrowest {
+			widths[drop] = cut
+			return widths
+		}
+		needed[drop] = 0
 	}
+}
+
+// fit cuts columns until the line fits, and tells by how much it is too long still.
+func (t *table) fit(needed []int, limit int) (widths []int, over int) {
+	widths = slices.Clone(needed)
 	total := -2
 	for _, w := range widths {
 		if w > 0 {
 			total += w + 2
 		}
+	}
+	if limit <= 0 {
+		return widths, 0
 	}
 	for i := len(widths) - 1; i >= 0 && total > limit; i-- {
 		if least := t.columns[i].shrink; least > 0 && widths[i] > least {
@@ -96,5 +121,21 @@ func (t *table) widths(limit int) []int {
 			total -= cut
 		}
 	}
-	return widths
+	return widths, total - limit
+}
+
+// nextDrop is the column to leave out next, -1 when there is none, and whether there
+// are others after it.
+func (t *table) nextDrop(widths []int) (next int, others bool) {
+	next = -1
+	for i, c := range t.columns {
+		if widths[i] == 0 || c.drop == 0 {
+			continue
+		}
+		others = next >= 0
+		if next < 0 || c.drop < t.columns[next].drop {
+			next = i
+		}
+	}
+	return next, others
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
 )
 
@@ -109,7 +110,7 @@ func TestTerminalRm(t *testing.T) {
 			t.Errorf("answer %q: exit code %d, screen %q", answer, code, screen)
 		}
 	}
-	if screen, code := onTerminal(t, store, "[y/N]", "\x03", nil, "rm", "demo"); code != 130 || !strings.Contains(screen, "nothing was deleted") {
+	if screen, code := onTerminal(t, store, "[y/N]", "\x03", nil, "rm", "demo"); code != 130 {
 		t.Errorf("after Ctrl-C: exit code %d, screen %q", code, screen)
 	}
 	hansardOK(t, store, "stat", "demo")
@@ -120,6 +121,21 @@ func TestTerminalRm(t *testing.T) {
 	if screen, code := onTerminal(t, store, "", "", nil, "rm", "other", "--yes"); code != 0 || strings.Contains(screen, "[y/N]") {
 		t.Errorf("--yes: exit code %d, screen %q", code, screen)
 	}
+
+	// One question for all that are there, and only those are deleted.
+	hansardOK(t, store, "append", "one", "x", "--create")
+	hansardOK(t, store, "new", "two", "--title", "The second")
+	screen, code := onTerminal(t, store, "[y/N]", "n\n", nil, "rm", "one", "two")
+	if code != 1 || strings.Count(screen, "[y/N]") != 1 || !strings.Contains(screen, "  one (1 event)\n  two (\"The second\", 0 events)\nDelete these 2 sessions") {
+		t.Errorf("two, n: exit code %d, screen %q", code, screen)
+	}
+	screen, code = onTerminal(t, store, "[y/N]", "y\n", nil, "rm", "one", "nope", "two")
+	if code != 3 || !strings.Contains(screen, "session nope: no such session") || !strings.Contains(screen, "one  deleted\ntwo  deleted\n") {
+		t.Errorf("two and one that is not there: exit code %d, screen %q", code, screen)
+	}
+	if screen, code := onTerminal(t, store, "", "", nil, "rm", "one", "nope"); code != 3 || strings.Contains(screen, "[y/N]") {
+		t.Errorf("none is there: exit code %d, screen %q", code, screen)
+	}
 }
 
 // TestTerminalColours: colours on a terminal, not with NO_COLOR, and content
@@ -128,7 +144,7 @@ func TestTerminalColours(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "demo", "content \x1b[31m", "--create", "--role", "user")
 	screen, _ := onTerminal(t, store, "", "", nil, "show", "demo")
-	if !strings.Contains(screen, "\x1b[1muser\x1b[0m") || !strings.Contains(screen, `content \x1b[31m`) {
+	if !strings.Contains(screen, "\x1b[1;36muser\x1b[0m") || !strings.Contains(screen, `content \x1b[31m`) {
 		t.Errorf("screen %q", screen)
 	}
 	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
@@ -138,14 +154,72 @@ func TestTerminalColours(t *testing.T) {
 	}
 }
 
-// TestTerminalWidth: the list fits the terminal, and ids stay whole.
+// TestTerminalWidth: the list fits the terminal: columns are cut, and left out
+// before a row wraps, and ids stay whole.
 func TestTerminalWidth(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "a-session-with-a-long-id", "--title", strings.Repeat("日本", 40), "--label", "k="+strings.Repeat("v", 50))
+	hansardOK(t, store, "new", "other", "--label", "k=v")
 	screen, _ := onTerminal(t, store, "", "", []string{"NO_COLOR=1"}, "ls")
 	lines := strings.Split(strings.TrimSpace(screen), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[1], "a-session-with-a-long-id  日本") || !strings.Contains(lines[1], "…") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[2], "a-session-with-a-long-id  日本") || !strings.Contains(lines[2], "…") {
 		t.Errorf("screen %q", screen)
+	}
+	for _, line := range lines {
+		if n := runewidth.StringWidth(line); n > 60 {
+			t.Errorf("a line of %d columns on a terminal of 60: %q", n, line)
+		}
+	}
+	if !strings.Contains(lines[0], "UPDATED") || strings.Contains(lines[0], "LABELS") {
+		t.Errorf("columns %q", lines[0])
+	}
+}
+
+// TestTerminalList: a list on a terminal is a screen long and tells how many more
+// there are; the command it names lists them, by the same filters.
+func TestTerminalList(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	for i := range 30 {
+		hansardOK(t, store, "new", fmt.Sprintf("s%02d", i), "--label", "even="+fmt.Sprint(i%2 == 0))
+	}
+	list := func(args ...string) (rows int, rest string) {
+		t.Helper()
+		screen, code := onTerminal(t, store, "", "", []string{"NO_COLOR=1"}, append([]string{"ls"}, args...)...)
+		if code != 0 {
+			t.Errorf("ls %q: exit code %d", args, code)
+		}
+		for _, line := range strings.Split(strings.TrimSpace(screen), "\n") {
+			if strings.HasPrefix(line, "s") {
+				rows++
+			} else if !strings.HasPrefix(line, "ID") {
+				rest = line
+			}
+		}
+		return rows, rest
+	}
+	for _, tt := range []struct {
+		args []string
+		rows int
+		rest string
+	}{
+		{nil, 21, "9 more; all of them: hansard ls --all"}, // of 24 lines
+		{[]string{"--text", "s"}, 21, "9 more; all of them: hansard ls --text s --all"},
+		{[]string{"--label", "even=true"}, 15, ""},
+		{[]string{"--all"}, 30, ""},
+		{[]string{"--limit", "0"}, 30, ""},
+		{[]string{"--text", "nothing"}, 0, "no session matches"},
+	} {
+		if rows, rest := list(tt.args...); rows != tt.rows || rest != tt.rest {
+			t.Errorf("ls %q: %d rows, %q; want %d, %q", tt.args, rows, rest, tt.rows, tt.rest)
+		}
+	}
+	rows, rest := list("--limit", "4", "--label", "even=true")
+	if rows != 4 || !strings.HasPrefix(rest, "11 more: hansard ls --label even=true --limit 4 --cursor ") {
+		t.Errorf("--limit: %d rows, %q", rows, rest)
+	}
+	screen, _ := onTerminal(t, store, "", "", nil, "ls", "--json")
+	if n := strings.Count(screen, `"id"`); n != 30 {
+		t.Errorf("--json: %d of 30 sessions", n)
 	}
 }
 
@@ -186,4 +260,79 @@ func TestTerminalTurn(t *testing.T) {
 			t.Errorf("screen %q", screen)
 		}
 	})
+}
+
+// TestTerminalShow: on a terminal a transcript that is longer than the screen is given
+// to the pager, whole and in colours; a short one is not, nor is anything with
+// --no-pager, --json or PAGER=cat; and who leaves the pager early has seen enough.
+func TestTerminalShow(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "store")
+	hansardOK(t, store, "new", "short")
+	hansardOK(t, store, "append", "short", "one line", "--role", "user")
+	hansardOK(t, store, "new", "long")
+	var lines strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&lines, "{\"role\":\"user\",\"content\":\"message %d\"}\n", i+1)
+	}
+	file := filepath.Join(dir, "lines.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hansardOK(t, store, "append", "long", "--jsonl", file)
+	seen := filepath.Join(dir, "seen")
+	pager := []string{"PAGER=tee " + seen + " | tail -1; echo LESS=$LESS"}
+	show := func(env []string, args ...string) (screen, paged string) {
+		t.Helper()
+		_ = os.Remove(seen)
+		screen, code := onTerminal(t, store, "", "", env, append([]string{"show"}, args...)...)
+		if code != 0 {
+			t.Errorf("%v: exit code %d: %q", args, code, screen)
+		}
+		text, err := os.ReadFile(seen)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return screen, string(text)
+	}
+	if screen, paged := show(pager, "short"); paged != "" || !strings.Contains(screen, "one line") || strings.Contains(screen, "LESS") {
+		t.Errorf("a short one: paged %q, screen %q", paged, screen)
+	}
+	screen, paged := show(pager, "long")
+	if strings.Count(paged, "      message ") != 3000 || !strings.Contains(screen, "message 3000") || strings.Contains(screen, "message 7\n") || !strings.Contains(screen, "LESS=FRX") {
+		t.Errorf("a long one: %d messages paged, screen %q", strings.Count(paged, "      message "), screen)
+	}
+	if _, paged := show(append(pager, "NO_COLOR=", "TERM=xterm"), "long"); !strings.Contains(paged, "\x1b[1;36muser\x1b[0m") {
+		t.Error("the pager gets no colours")
+	}
+	for _, c := range []struct {
+		env  []string
+		args []string
+	}{{pager, []string{"long", "--no-pager"}}, {pager, []string{"long", "--json"}}, {[]string{"PAGER=cat"}, []string{"long"}}, {[]string{"PAGER="}, []string{"long"}}, {[]string{"PAGER=/no/such/pager"}, []string{"short"}}} {
+		if screen, paged := show(c.env, c.args...); paged != "" || strings.Contains(screen, "LESS=") || c.args[0] == "long" && !strings.Contains(screen, "message 7") {
+			t.Errorf("%v %v: %d bytes paged", c.env, c.args, len(paged))
+		}
+	}
+	// Left after a line: that is no error, and the rest is not waited for.
+	if screen, code := onTerminal(t, store, "", "", []string{"PAGER=head -1"}, "show", "long"); code != 0 || strings.Contains(screen, "hansard:") {
+		t.Errorf("left early: exit code %d, screen %q", code, screen)
+	}
+}
+
+// TestTerminalAppend: append ID - says how to end the text that is typed, and
+// Ctrl-C stores nothing.
+func TestTerminalAppend(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "new", "demo")
+	// The terminal throws away what is on its way to the screen when Ctrl-C is typed,
+	// sometimes the message too.
+	if screen, code := onTerminal(t, store, "Ctrl-D", "half a \x03", nil, "append", "demo", "-"); code != 130 {
+		t.Errorf("after Ctrl-C: exit code %d, screen %q", code, screen)
+	}
+	if screen, code := onTerminal(t, store, "Ctrl-D", "hello\n\x04", nil, "append", "demo", "-"); code != 0 || !strings.Contains(screen, "demo  seq 1") {
+		t.Errorf("exit code %d, screen %q", code, screen)
+	}
+	if got := hansardOK(t, store, "show", "demo", "--json"); !strings.Contains(got, `"data":"hello"`) {
+		t.Errorf("stored %s", got)
+	}
 }

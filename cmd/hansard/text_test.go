@@ -21,7 +21,17 @@ func TestEscape(t *testing.T) {
 		{"c1 \u009b31m", `c1 \x9b31m`, `c1 \x9b31m`},
 		{"del\x7f nul\x00", `del\x7f nul\x00`, `del\x7f nul\x00`},
 		{"bidi \u202e x\u2066", `bidi \u202e x\u2066`, `bidi \u202e x\u2066`},
+		{"marks \u200f\u061c", `marks \u200f\u061c`, `marks \u200f\u061c`},
+		{"ad\u200bmin \ufeff\u00ad\u2060", `ad\u200bmin \ufeff\u00ad\u2060`, `ad\u200bmin \ufeff\u00ad\u2060`},
+		{"ad\u200dmin\u200c", `ad\u200dmin\u200c`, `ad\u200dmin\u200c`},
+		{"می\u200cخواهم", "می\u200cخواهم", "می\u200cخواهم"},
+		{"日\u200d\u200d本", `日\u200d\u200d本`, `日\u200d\u200d本`},
+		{"tag \U000e0041", `tag \U000e0041`, `tag \U000e0041`},
 		{"sep\u2028", `sep\u2028`, `sep\u2028`},
+		{"zero\u200bwidth\u200d\ufeff\u2060\u00ad", `zero\u200bwidth\u200d\ufeff\u2060\u00ad`, `zero\u200bwidth\u200d\ufeff\u2060\u00ad`},
+		{"marks \u200e\u200f\u061c filler \u3164", `marks \u200e\u200f\u061c filler \u3164`, `marks \u200e\u200f\u061c filler \u3164`},
+		{"tag \U000E0041", `tag \U000e0041`, `tag \U000e0041`},
+		{"می\u200cخواهم", "می\u200cخواهم", "می\u200cخواهم"},
 		{"bad \xff\xc3", `bad \xff\xc3`, `bad \xff\xc3`},
 		{"", "", ""},
 	}
@@ -36,10 +46,11 @@ func TestEscape(t *testing.T) {
 }
 
 // TestTable: columns line up by what the terminal shows, not by bytes, and a
-// narrow terminal cuts what may be cut, the id never.
+// narrow terminal cuts what may be cut, then leaves out what is missed least, the
+// id never.
 func TestTable(t *testing.T) {
 	sample := func() *table {
-		tab := &table{columns: []column{{name: "ID"}, {name: "TITLE", shrink: 6}, {name: "N", right: true}, {name: "MARKS"}, {name: "LABELS", shrink: 4}}}
+		tab := &table{columns: []column{{name: "ID"}, {name: "TITLE", shrink: 9, drop: 3}, {name: "N", right: true, drop: 2}, {name: "MARKS"}, {name: "LABELS", shrink: 4, drop: 1}}}
 		tab.add("", "a-long-id", "日本語の題名", "1", "", "k=v")
 		tab.add("", "b", "plain", "1,234", "", "")
 		return tab
@@ -51,12 +62,24 @@ func TestTable(t *testing.T) {
 		{0, "ID         TITLE             N  LABELS\n" +
 			"a-long-id  日本語の題名      1  k=v\n" +
 			"b          plain         1,234\n"},
-		{32, "ID         TITLE         N  LAB…\n" +
-			"a-long-id  日本語…       1  k=v\n" +
-			"b          plain     1,234\n"},
-		{1, "ID         TITLE       N  LAB…\n" +
-			"a-long-id  日本…       1  k=v\n" +
-			"b          plain   1,234\n"},
+		{33, "ID         TITLE          N  LAB…\n" +
+			"a-long-id  日本語の…      1  k=v\n" +
+			"b          plain      1,234\n"},
+		{32, "ID         TITLE             N\n" +
+			"a-long-id  日本語の題名      1\n" +
+			"b          plain         1,234\n"},
+		{26, "ID         TITLE\n" +
+			"a-long-id  日本語の題名\n" +
+			"b          plain\n"},
+		{19, "ID         TITLE\n" +
+			"a-long-id  日本語…\n" +
+			"b          plain\n"},
+		{18, "ID\n" +
+			"a-long-id\n" +
+			"b\n"},
+		{1, "ID\n" +
+			"a-long-id\n" +
+			"b\n"},
 	}
 	for _, tt := range tests {
 		var buf bytes.Buffer

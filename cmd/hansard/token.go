@@ -1,10 +1,10 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +20,8 @@ func newToken(a *app) *cobra.Command {
 
 They are kept in the file "tokens" of the store's directory, or --token-file: their
 names, rights and hashes, never the tokens. A running server sees a change within a
-second.`,
+second, and within two it has ended what a withdrawn token had: streams, sockets,
+those who wait, turns.`,
 		Example: `  hansard token add dashboard --rights read
   hansard token add agent-7 --rights read,append
   hansard token ls
@@ -29,12 +30,21 @@ second.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&file, "token-file", "", "the `FILE` the tokens are kept in")
-	cmd.AddCommand(newTokenAdd(a, &file), newTokenLs(a, &file), newTokenRm(a, &file))
+	cmd.AddCommand(newTokenAdd(a, &file), newTokenLs(a, &file), newTokenRm(a, &file), newTokenAdopt(a, &file))
 	return cmd
 }
 
+// tokenOptions are the flags of token add.
+type tokenOptions struct {
+	rights, prefix string
+	labels         []string
+	expires        time.Duration
+	rate           string
+	address        string // of the server, for a link to its page
+}
+
 func newTokenAdd(a *app, file *string) *cobra.Command {
-	var rights string
+	var o tokenOptions
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Make a token and print it, once",
@@ -42,105 +52,165 @@ func newTokenAdd(a *app, file *string) *cobra.Command {
 
 The rights are read (list, read and follow), append (create, append, change
 metadata, take turns) and admin (all of it, and delete, import, verify the whole
-store and repair).`,
-		Example:           "  hansard token add dashboard --rights read",
+store and repair).
+
+--prefix and --label say which sessions it is for: those whose ids begin so, and that
+have these labels. All others are not found by it; sessions it makes get the labels.
+--expires ends it by itself, --rate bounds how often it may ask.
+
+Besides the token it prints a link that opens the page of the server with it: good once,
+for ten minutes.`,
+		Example: `  hansard token add dashboard --rights read
+  hansard token add ci --rights append --prefix team:ci: --expires 30d --rate 50/s`,
 		Args:              arguments(1, "a name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(_ *cobra.Command, args []string) error {
-			wanted, err := httpd.ParseRights(rights)
-			if err != nil {
-				return &usageError{"--rights: " + err.Error(), "write --rights read,append"}
-			}
-			tokens, err := a.openTokens(*file)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			made, err := o.token(a, args[0])
 			if err != nil {
 				return err
 			}
-			token, err := tokens.Add(args[0], wanted)
+			keeper, server, err := a.tokenKeeper(cmd.Context(), *file)
+			if err != nil {
+				return err
+			}
+			token, err := keeper.Add(made)
+			if err != nil {
+				return err
+			}
+			link, err := codeLink(pageAddress(o.address, server), token, "", codeWithin)
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.out.jsonLine(map[string]string{"name": args[0], "rights": wanted.String(), "token": token})
+				return a.out.jsonLine(map[string]string{"name": args[0], "rights": made.Rights, "token": token, "open": link})
 			}
-			_, err = fmt.Fprintln(a.out, token)
+			if _, err = fmt.Fprintln(a.out, escapeLine(token)); err == nil && made.Rights != httpd.Append.String() { // the page reads
+				fmt.Fprintf(a.stderr, "hansard: the page with it, once, within %s: %s\n", humanDuration(codeWithin), escapeLine(link))
+			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&rights, "rights", "read,append", "what it may do: read, append, admin")
+	flags := cmd.Flags()
+	flags.StringVar(&o.rights, "rights", "read,append", "the `RIGHTS` it has: read, append, admin")
+	flags.StringVar(&o.prefix, "prefix", "", "only sessions whose ids begin with this `TEXT`")
+	flags.StringArrayVar(&o.labels, "label", nil, "only sessions with this label, `k=v`; may be repeated")
+	durationVar(flags, &o.expires, "expires", 0, "how long it is good for (default for ever)")
+	flags.StringVar(&o.address, "url", "", "the `URL` of the server, where the store is a directory (default "+shareURL+")")
+	flags.StringVar(&o.rate, "rate", "", "how often it may ask, a `RATE`: 50/s, 3000/m")
 	return cmd
+}
+
+// token is what the flags describe.
+func (o *tokenOptions) token(a *app, name string) (httpd.Token, error) {
+	k := httpd.Token{Name: name, Scope: httpd.Scope{Prefix: o.prefix}}
+	rights, err := httpd.ParseRights(o.rights)
+	if err != nil {
+		return k, &usageError{"--rights: " + err.Error(), "write --rights read,append"}
+	}
+	k.Rights = rights.String()
+	for _, pair := range o.labels {
+		label, value, ok := strings.Cut(pair, "=")
+		if !ok || label == "" {
+			return k, &usageError{fmt.Sprintf("--label: %q is not of the form k=v", pair), ""}
+		}
+		if k.Labels == nil {
+			k.Labels = map[string]string{}
+		}
+		k.Labels[label] = value
+	}
+	if o.expires < 0 {
+		return k, &usageError{"--expires: a token can't have ended before it is made", "write --expires 30d"}
+	}
+	if o.expires > 0 {
+		k.Expires = a.now().Add(o.expires)
+	}
+	if o.rate != "" {
+		if k.Rate, err = httpd.ParseRate(o.rate); err != nil {
+			return k, &usageError{"--rate: " + err.Error(), ""}
+		}
+	}
+	return k, nil
 }
 
 func newTokenLs(a *app, file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:               "ls",
-		Short:             "List the tokens: names and rights",
-		Long:              "List the tokens: their names, rights and when they were made.",
+		Short:             "List the tokens: names, rights and scopes",
+		Long:              "List the tokens: their names, rights, what they are for and when they were made.",
 		Example:           "  hansard token ls --json",
 		Args:              arguments(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			tokens, err := a.openTokens(*file)
-			if err != nil {
+		RunE:              func(cmd *cobra.Command, _ []string) error { return a.listTokens(cmd.Context(), *file, false) },
+	}
+}
+
+// listTokens prints the tokens, or the shares alone.
+func (a *app) listTokens(ctx context.Context, file string, shares bool) error {
+	keeper, _, err := a.tokenKeeper(ctx, file)
+	if err != nil {
+		return err
+	}
+	list, err := keeper.all()
+	if err != nil {
+		return err
+	}
+	t := &table{columns: []column{{name: "NAME"}, {name: "RIGHTS"}, {name: "FOR"}, {name: "ENDS"}, {name: "MADE"}}}
+	for _, token := range list {
+		if shares && !token.Share {
+			continue
+		}
+		if a.json {
+			if err := a.out.jsonLine(token); err != nil {
 				return err
 			}
-			t := &table{columns: []column{{name: "NAME"}, {name: "RIGHTS"}, {name: "MADE"}}}
-			for _, token := range tokens.List() {
-				if a.json {
-					if err := a.out.jsonLine(token); err != nil {
-						return err
-					}
-					continue
-				}
-				t.add("", token.Name, token.Rights, humanAgo(a.now(), token.Created))
-			}
-			if len(t.rows) == 0 {
-				return nil
-			}
-			return t.print(a.out)
-		},
+			continue
+		}
+		ends := ""
+		if !token.Expires.IsZero() {
+			ends = humanTime(a.now(), token.Expires)
+		}
+		t.add("", escapeLine(token.Name), escapeLine(token.Rights), escapeLine(token.Scope.String()), ends, humanAgo(a.now(), token.Created))
 	}
+	if len(t.rows) == 0 {
+		return nil
+	}
+	return t.print(a.out)
 }
 
 func newTokenRm(a *app, file *string) *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm NAME",
-		Short:             "Withdraw a token",
-		Long:              "Withdraw a token. A running server refuses it within a second.",
+		Use:   "rm NAME",
+		Short: "Withdraw a token",
+		Long: `Withdraw a token. Within two seconds running servers refuse it and have ended what
+it had: streams, sockets, those who wait, turns.`,
 		Example:           "  hansard token rm agent-7",
 		Args:              arguments(1, "a name"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(_ *cobra.Command, args []string) error {
-			tokens, err := a.openTokens(*file)
+		ValidArgsFunction: a.completeTokens(file, false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keeper, _, err := a.tokenKeeper(cmd.Context(), *file)
 			if err != nil {
 				return err
 			}
-			return tokens.Remove(args[0])
+			return keeper.Remove(args[0])
 		},
 	}
 }
 
-// errNoTokenDir is a store that is not a directory.
-var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
-
-// openTokens opens the file the tokens of the store are kept in.
-func (a *app) openTokens(file string) (*httpd.Tokens, error) {
-	if file == "" {
-		spec, err := a.storeSpec()
-		if err != nil {
-			return nil, err
-		}
-		scheme, rest := splitScheme(spec)
-		if scheme != "" && scheme != "file" {
-			return nil, errNoTokenDir
-		}
-		path, err := filePath(scheme, rest)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, &noStoreError{spec, a.again("serve")}
-		}
-		file = filepath.Join(path, "tokens")
+func newTokenAdopt(a *app, file *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "adopt",
+		Short: "Accept the tokens of a store that was copied here",
+		Long: `Accept the tokens of a store that was copied or restored from elsewhere. Until then
+they let nobody in: whoever made them could otherwise read and write here.`,
+		Example:           "  hansard token adopt",
+		Args:              arguments(0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tokens, err := a.openTokens(cmd.Context(), *file)
+			if err != nil {
+				return err
+			}
+			return tokens.Adopt()
+		},
 	}
-	return httpd.OpenTokens(file)
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // turnOptions are the flags of turn.
@@ -92,18 +94,17 @@ held it has lost it, and others may take it.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&o.wait, "wait", "how `long` to wait for the turn: 30s, 5m, forever")
-	flags.DurationVar(&o.ttl, "ttl", hansard.DefaultTTL, "how long without a sign of life before another may take the turn")
-	flags.DurationVar(&o.maxHold, "max-hold", 0, "how long the turn may be held at all; 0 is no bound")
-	flags.DurationVar(&o.grace, "grace", 10*time.Second, "how long the program may take to end when the turn is lost")
+	flags.Var(&o.wait, "wait", "how long to wait for the turn: 30s, 5m, forever")
+	hideZero(flags.Lookup("wait"))
+	durationVar(flags, &o.ttl, "ttl", hansard.DefaultTTL, "how long without a sign of life before another may take the turn")
+	durationVar(flags, &o.maxHold, "max-hold", 0, "how long the turn may be held at all; 0 is no bound")
+	durationVar(flags, &o.grace, "grace", 10*time.Second, "how long the program may take to end when the turn is lost")
 	flags.BoolVar(&o.exclusive, "exclusive", false, "let others write to the inbox only")
-	flags.StringVar(&o.label, "label", "", "who holds the turn, for people (default the program's name)")
+	flags.StringVar(&o.label, "label", "", "the `NAME` of who holds the turn, for people (default the program's name)")
 	flags.BoolVar(&o.show, "show", false, "tell who holds the turn")
 	flags.BoolVar(&o.steal, "steal", false, "take the turn from a holder that lives")
-	flags.StringVar(&o.reason, "reason", "", "with --steal: why, for the record")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &usageError{err.Error(), "the program and its arguments go behind --: hansard turn ID -- PROGRAM ARGS"}
-	})
+	flags.StringVar(&o.reason, "reason", "", "with --steal: why, a `TEXT` for the record")
+	cmd.SetFlagErrorFunc(behindDashes("the program and its arguments go behind --: hansard turn ID -- PROGRAM ARGS"))
 	return cmd
 }
 
@@ -142,7 +143,7 @@ func (o *turnOptions) check(given func(flag string) bool) error {
 		return &usageError{"--ttl can't be 0", fmt.Sprintf("leave it out for %v", hansard.DefaultTTL)}
 	}
 	claim := o.claim()
-	return hansard.CheckClaim(&claim)
+	return engine.CheckClaim(&claim)
 }
 
 func (o *turnOptions) claim() hansard.Claim {
@@ -156,11 +157,13 @@ func (o *turnOptions) claim() hansard.Claim {
 // waitFlag is a duration, or "forever".
 type waitFlag time.Duration
 
+func (w *waitFlag) Type() string { return "DURATION" }
+
 func (w *waitFlag) String() string {
 	if time.Duration(*w) == hansard.Forever {
 		return "forever"
 	}
-	return time.Duration(*w).String()
+	return humanDuration(time.Duration(*w))
 }
 
 func (w *waitFlag) Set(s string) error {
@@ -168,15 +171,13 @@ func (w *waitFlag) Set(s string) error {
 		*w = waitFlag(hansard.Forever)
 		return nil
 	}
-	d, err := time.ParseDuration(s)
+	d, err := parseDuration(s)
 	if err != nil || d < 0 {
-		return fmt.Errorf("it is not a time to wait: write 30s, 5m or forever")
+		return errors.New("is not a time to wait: write 30s, 5m or forever")
 	}
 	*w = waitFlag(d)
 	return nil
 }
-
-func (w *waitFlag) Type() string { return "duration" }
 
 // fenceHolder takes the turn from its holder and releases it: the holder has
 // lost it, and nobody has it. A free turn is left alone.

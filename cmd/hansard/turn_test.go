@@ -18,12 +18,17 @@ import (
 	"hansard/filestore"
 	"hansard/internal/syncbuf"
 	"hansard/memstore"
+	"hansard/transcript"
 )
 
 // keptOpen is a store that outlives the commands that use it.
 type keptOpen struct{ hansard.Store }
 
 func (keptOpen) Close() error { return nil }
+
+func (k keptOpen) Identity(ctx context.Context) (string, error) {
+	return k.Store.(hansard.Identified).Identity(ctx)
+}
 
 // turnTest runs commands on a store in memory with one session.
 type turnTest struct {
@@ -203,12 +208,17 @@ func TestTurnEnvironment(t *testing.T) {
 		{turn.Grant, []string{"append", "demo", "x", "--store", "/nowhere/../somewhere"}},
 		{turn.Grant, []string{"append", "demo", "x", "--store", "file:/somewhere"}},
 		{"", []string{"append", "demo", "x", "--turn", ""}},
-		{"", []string{"append", "demo", "x", "--store", "/elsewhere"}},
+		{turn.Grant, []string{"append", "demo", "x", "--store", "/elsewhere"}}, // it is the same store
 	} {
 		if tt.expect(0, "", "", c.args...); last() != c.want {
 			t.Errorf("%s: written under %q, want %q", c.args, last(), c.want)
 		}
 	}
+	t.Setenv(envStoreID, "another store's")
+	if tt.expect(0, "", "", "append", "demo", "x", "--store", "/elsewhere"); last() != "" {
+		t.Errorf("in another store: written under %q", last())
+	}
+	t.Setenv(envStoreID, "")
 	tt.expect(0, "", "", "append", "other", "x", "--create")
 	tt.expect(5, "", "runs in that turn already", "turn", "demo", "--wait", "forever", "--", "true")
 	tt.expect(5, "", "runs in that turn already", "turn", "demo", "--steal", "--reason", "r", "--", "true")
@@ -344,7 +354,7 @@ func TestTurnRecords(t *testing.T) {
 	} {
 		e := r.Event()
 		e.Turn = "7-9f86d081884c7d65"
-		if got, known := turnText(e); got != want || known != (want != "") {
+		if got, known := noteText(transcript.Of(e)); got != want || known != (want != "") {
 			t.Errorf("%+v is %q, want %q", r, got, want)
 		}
 	}

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // What turn tells the program it runs, and append, set and rm in it find.
@@ -16,15 +20,65 @@ const (
 	envStore   = "HANSARD_STORE"
 	envSession = "HANSARD_SESSION"
 	envTurn    = "HANSARD_TURN"
+	// envStoreID tells the store, by whichever address it is reached.
+	envStoreID = "HANSARD_STORE_ID"
 )
 
-// turnEnv is the environment of a program that holds the turn.
-func (a *app) turnEnv(id hansard.SessionID, g hansard.Grant) ([]string, error) {
+// programAccess is how long the token of a program that a turn runs is good for, where
+// the turn has no bound of its own.
+const programAccess = 7 * 24 * time.Hour
+
+// turnEnv is the environment of a program that holds the turn: with what it needs for
+// its session, and no more. It does not get the password of a database; of a server it
+// gets a token for this session alone, and not the user's.
+func (a *app) turnEnv(ctx context.Context, s hansard.Store, id hansard.SessionID, t hansard.Turn) ([]string, error) {
 	spec, err := a.storeSpec()
 	if err != nil {
 		return nil, err
 	}
-	return append(os.Environ(), envStore+"="+absoluteSpec(spec), envSession+"="+string(id), envTurn+"="+string(g)), nil
+	identity, err := identityOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return isServer(spec) && (name == envToken || name == envTokenFile) || name == envStoreID || name == "PGPASSWORD" || name == "PGSSLPASSWORD"
+	})
+	token, err := a.programToken(spec, id, t)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		env = append(env, envToken+"="+token)
+	}
+	spec, _, _ = strings.Cut(withoutPassword(absoluteSpec(spec)), "#token=")
+	return append(env, envStore+"="+spec, envStoreID+"="+identity, envSession+"="+string(id), envTurn+"="+string(t.Grant)), nil
+}
+
+// isServer tells whether a store is reached through a server.
+func isServer(spec string) bool {
+	scheme, _ := splitScheme(spec)
+	return scheme == "http" || scheme == "https" || scheme == "unix"
+}
+
+// programToken is the token for a program: this session's, and no longer than the turn
+// may last.
+func (a *app) programToken(spec string, id hansard.SessionID, t hansard.Turn) (string, error) {
+	if !isServer(spec) {
+		return "", nil
+	}
+	token, err := a.serverToken(spec)
+	if _, inAddress, ok := strings.Cut(spec, "#token="); ok && token == "" {
+		token = inAddress
+	}
+	if err != nil || token == "" || wire.IsNarrowed(token) {
+		return token, err
+	}
+	last := programAccess
+	if t.MaxHold > 0 {
+		last = min(last, t.MaxHold+time.Minute)
+	}
+	return wire.Narrow(token, wire.Narrowing{Session: id, Rights: "read,append", Expires: a.now().Add(last).Unix()})
 }
 
 // absoluteSpec is a store's name that is right in every directory.
@@ -80,11 +134,37 @@ func (a *app) turnHeld(id hansard.SessionID) (hansard.Grant, error) {
 		return "", nil
 	}
 	spec, err := a.storeSpec()
-	if err != nil || !sameStore(spec, os.Getenv(envStore)) {
+	if err != nil {
 		return "", err
+	}
+	if !sameStore(spec, os.Getenv(envStore)) && !a.sameByIdentity(id, hansard.Grant(g)) {
+		return "", nil
 	}
 	return checkGrant(envTurn, g)
 }
+
+// sameByIdentity tells whether the store is the one this program's turn is of, though it
+// is reached by another address: it has the same identity, or holds the same grant,
+// which no two stores ever do. What can't be asked is not the same: the command itself
+// gets the error.
+func (a *app) sameByIdentity(id hansard.SessionID, g hansard.Grant) (same bool) {
+	_ = a.withStore(reading, func(s hansard.Store) error {
+		ctx, cancel := context.WithTimeout(context.Background(), identityWait)
+		defer cancel()
+		identity, err := identityOf(ctx, s)
+		if err == nil && identity != "" && os.Getenv(envStoreID) != "" {
+			same = identity == os.Getenv(envStoreID)
+			return nil
+		}
+		held, err := s.Turn(ctx, id)
+		same = err == nil && held != nil && held.Grant == g
+		return err
+	})
+	return same
+}
+
+// identityWait is how long a store is asked which one it is.
+const identityWait = 15 * time.Second
 
 // sameStore tells whether two names are of one store, also where they spell its
 // directory differently.

@@ -70,7 +70,11 @@ func (a *app) runInTurn(ctx context.Context, id hansard.SessionID, o *turnOption
 		if err != nil {
 			return err
 		}
-		status, lost, err := a.runProgram(lease, id, o, signals)
+		env, err := a.turnEnv(ctx, s, id, lease.Turn())
+		if err != nil {
+			return turnEnd(lease, 0, nil, err)
+		}
+		status, lost, err := a.runProgram(lease, id, o, env, signals)
 		return turnEnd(lease, status, lost, err)
 	})
 }
@@ -139,11 +143,7 @@ func (a *app) heldHint(err error, id hansard.SessionID) error {
 
 // runProgram runs the program for as long as the turn is held. It tells why the
 // turn was lost, if it was.
-func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOptions, signals <-chan os.Signal) (status int, lost, err error) {
-	env, err := a.turnEnv(id, lease.Grant())
-	if err != nil {
-		return 0, nil, err
-	}
+func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOptions, env []string, signals <-chan os.Signal) (status int, lost, err error) {
 	cmd := exec.Command(o.program[0], o.program[1:]...)
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr

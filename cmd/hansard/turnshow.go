@@ -79,7 +79,7 @@ func (a *app) printTurn(r turnReport) error {
 		rows = append(rows, infoRow{"turn", "free"})
 	} else {
 		rows = append(rows,
-			infoRow{"turn", string(t.Grant)},
+			infoRow{"turn", escapeLine(string(t.Grant))},
 			infoRow{"holder", escapeLine(t.Holder.String())},
 			infoRow{"since", a.when(t.Since)},
 			infoRow{"alive", a.sign(t)},
@@ -109,7 +109,7 @@ func (a *app) until(t *hansard.Turn, end *time.Time) string {
 	}
 	left := end.Sub(a.now()).Round(time.Second)
 	if left <= 0 {
-		return fmt.Sprintf("%s: it is overdue, the next one who wants it gets it", a.stamp(*end))
+		return fmt.Sprintf("%s: it is overdue, the next claimant gets it", a.stamp(*end))
 	}
 	return fmt.Sprintf("%s (in %v), or %s", a.stamp(*end), left, text)
 }
@@ -123,7 +123,7 @@ func others(t *hansard.Turn) string {
 
 // who is the author of an event and whether he had the turn.
 func (l *lastWrite) who(held *hansard.Turn) string {
-	who := title(hansard.Event{Kind: l.Kind, Role: l.Role, Author: l.Author})
+	who := title(l.Kind, l.Role, l.Author)
 	var marks []string
 	switch {
 	case l.Turn == "":

@@ -18,8 +18,9 @@ nothing and takes no lock, so it may run while others write.
 
 Damage is reported with its place (exit 6), and how many events before it are safe.
 People see what is wrong and a summary; --json prints one finding per line, also
-for what is sound, with level (ok, note, damage), session, file, offset, line,
-events and message.`,
+for what is sound, with level (ok, note, unread, damage), session, file, offset,
+line, events and message. What could not be examined, as for lack of rights, is
+unread (exit 1).`,
 		Example: `  hansard verify
   hansard verify demo
   hansard verify --json | jq 'select(.level=="damage")'`,
@@ -68,9 +69,11 @@ type verifyRun struct {
 	single              bool
 	progress            *progress
 	sound, notes, harms int
+	unread              int // files that could not be examined
 	events              hansard.Seq
 	damaged             []hansard.SessionID
 	journal             bool // is damaged, and goes before the sessions
+	missing             bool // are all logs
 	tables              bool // what is damaged is kept in no file
 }
 
@@ -83,9 +86,12 @@ func (v *verifyRun) take(f hansard.Finding) error {
 		}
 	case hansard.LevelNote:
 		v.notes++
+	case hansard.LevelUnread:
+		v.unread++
 	default:
 		v.harms++
-		v.journal = v.journal || f.Session == ""
+		v.journal = v.journal || f.File == "journal"
+		v.missing = v.missing || f.File == "sessions"
 		v.tables = v.tables || f.File == "" && f.Session != ""
 		if f.Session != "" && (len(v.damaged) == 0 || v.damaged[len(v.damaged)-1] != f.Session) {
 			v.damaged = append(v.damaged, f.Session)
@@ -109,7 +115,7 @@ func (v *verifyRun) take(f hansard.Finding) error {
 
 // print writes a finding for people: how bad, what, where, why.
 func (v *verifyRun) print(f hansard.Finding) error {
-	style := map[hansard.Level]string{hansard.LevelDamage: red, hansard.LevelNote: yellow}[f.Level]
+	style := map[hansard.Level]string{hansard.LevelDamage: red, hansard.LevelUnread: red, hansard.LevelNote: yellow}[f.Level]
 	name := string(f.Session)
 	if name == "" {
 		name = f.File
@@ -124,6 +130,9 @@ func (v *verifyRun) print(f hansard.Finding) error {
 			}
 			where = fmt.Sprintf("  (%s, byte %d; %s safe)", place, f.Offset, plural(f.Events, "event"))
 		}
+		if f.Session == "" {
+			where = "" // it is about all of them
+		}
 	}
 	out := v.app.out
 	_, err := fmt.Fprintf(out, "%s  %s  %s%s\n", out.paint(style, fmt.Sprintf("%-6s", f.Level)), escapeLine(name), escapeLine(f.Message), escapeLine(where))
@@ -134,6 +143,12 @@ func (v *verifyRun) finish() error {
 	v.progress.done()
 	if !v.app.json && !v.single {
 		text := fmt.Sprintf("%s sound, %s", plural(v.sound, "session"), plural(v.events, "event"))
+		if v.missing {
+			text = "no session was examined"
+		}
+		if v.unread > 0 {
+			text += fmt.Sprintf(", %d not examined", v.unread)
+		}
 		if v.notes > 0 {
 			text += ", " + plural(v.notes, "note")
 		}
@@ -141,12 +156,16 @@ func (v *verifyRun) finish() error {
 			return err
 		}
 	}
-	if v.harms == 0 {
+	if v.harms == 0 && v.unread == 0 {
 		return nil
 	}
 	// What was found belongs before the words about it.
 	if err := v.app.out.Flush(); err != nil {
 		return err
+	}
+	if v.harms == 0 {
+		return &hinted{fmt.Errorf("%s could not be examined: %w", plural(v.unread, "file"), hansard.ErrUnreadable),
+			"what each of them needs is said above; nothing is known to be wrong with them"}
 	}
 	if v.journal {
 		return &hinted{&damageFound{v.harms, len(v.damaged)},
@@ -154,6 +173,12 @@ func (v *verifyRun) finish() error {
 	}
 	if v.tables {
 		return &hinted{&damageFound{v.harms, len(v.damaged)}, "restore the database from a backup; hansard copy takes along what is safe"}
+	}
+	if len(v.damaged) == 0 {
+		return &hinted{&damageFound{v.harms, 0}, "what helps is said above"}
+	}
+	if len(v.damaged) > 1 {
+		return &hinted{&damageFound{v.harms, len(v.damaged)}, v.app.again("repair", "--all") + " makes sound copies and keeps the old bytes"}
 	}
 	return &hinted{&damageFound{v.harms, len(v.damaged)},
 		v.app.again("repair", string(v.damaged[0])) + " makes a sound copy and keeps the old bytes"}

@@ -4,34 +4,50 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set when a release is linked; otherwise the build says what it knows.
+// version is what git says about the sources, set by the Makefile when it links the
+// program: a tag, commits since a tag, or only a commit.
 var version string
 
 // build describes this program.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // built from a checkout with uncommitted changes
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
 }
 
 func buildVersion() build {
-	b := build{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if ok {
+	info, _ := debug.ReadBuildInfo()
+	return describeBuild(version, info)
+}
+
+// describeBuild tells the version of a program from what it was linked with, or else
+// from what the go command recorded: with go install that is the module's version,
+// with go build in a clone the commit.
+func describeBuild(linked string, info *debug.BuildInfo) build {
+	b := build{Version: linked, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if linked != "" && !strings.HasPrefix(linked, "v") {
+		b.Version = "dev-" + linked // no release was tagged before this commit
+	}
+	if info != nil {
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
+			switch s.Key {
+			case "vcs.revision":
 				b.Revision = s.Value
+			case "vcs.modified":
+				b.Modified = s.Value == "true"
 			}
 		}
-	}
-	if b.Version == "" && ok && info.Main.Version != "(devel)" {
-		b.Version = info.Main.Version
+		if b.Version == "" && info.Main.Version != "(devel)" {
+			b.Version = info.Main.Version
+		}
 	}
 	if b.Version == "" {
 		b.Version = "dev"

@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // maxTries is how often a write with a condition is tried again when others
@@ -38,7 +39,7 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 		return nil, err
 	}
 	if len(shapes) == 0 && r.key == "" {
-		created, err := hansard.ApplyPatch(hansard.Meta{}, patch)
+		created, err := engine.ApplyPatch(hansard.Meta{}, patch)
 		if err != nil {
 			return nil, err
 		}

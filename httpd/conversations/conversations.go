@@ -68,7 +68,7 @@ type handler struct {
 
 // New makes the handler of a store. It does not close the store.
 func New(store hansard.Store, o *Options) http.Handler {
-	h := &handler{store: store, log: slog.Default(), index: newIndex(store, maxKnown), pageBytes: maxPageBytes}
+	h := &handler{store: store, log: slog.Default(), index: newIndex(store, maxKnown), pageBytes: MaxPageBytes}
 	if o != nil && o.Log != nil {
 		h.log = o.Log
 	}

@@ -77,16 +77,18 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	var invalid *hansard.InvalidError
 	var held *hansard.HeldError
 	var damaged *hansard.DamagedError
-	switch {
-	case errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
+	switch kind := hansard.Kind(err); {
+	case kind == hansard.ErrUnknown:
+		say(http.StatusInternalServerError, "outcome_unknown", "It is not known whether this was stored.")
+	case kind == hansard.ErrNotFound, kind == hansard.ErrDeleted:
 		// The SDKs know 404 alone; that it was deleted is in the code.
 		answer = noConversation(id)
-		if errors.Is(err, hansard.ErrDeleted) {
+		if kind == hansard.ErrDeleted {
 			answer.code = "conversation_deleted"
 		}
 	case errors.As(err, &tooLong):
 		say(http.StatusRequestEntityTooLarge, "request_too_large", "The request is larger than %d bytes.", tooLong.Limit)
-	case errors.Is(err, hansard.ErrTooLarge) && errors.As(err, &invalid):
+	case kind == hansard.ErrTooLarge && errors.As(err, &invalid):
 		say(http.StatusRequestEntityTooLarge, "request_too_large", "Invalid '%s': %s.", param(invalid.Field), invalid.Reason)
 		answer.param = param(invalid.Field)
 	case errors.As(err, &invalid):
@@ -95,31 +97,31 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	case errors.As(err, &held):
 		say(http.StatusConflict, "turn_held", "The turn of conversation '%s' is held exclusively by %s.", id, held.Turn.Holder)
 		answer.again, answer.after = true, 1
-	case errors.Is(err, hansard.ErrFenced):
+	case kind == hansard.ErrFenced:
 		say(http.StatusConflict, "turn_lost", "The turn this was to be written under is no longer held in conversation '%s'.", id)
-	case errors.Is(err, hansard.ErrConflict):
+	case kind == hansard.ErrConflict:
 		answer = errTooBusy(id)
-	case errors.Is(err, hansard.ErrExists):
+	case kind == hansard.ErrExists:
 		say(http.StatusConflict, "conversation_exists", "Conversation '%s' exists already.", id)
-	case errors.Is(err, hansard.ErrKeyReused):
+	case kind == hansard.ErrKeyReused:
 		say(http.StatusUnprocessableEntity, "idempotency_key_reused", "The Idempotency-Key was used in conversation '%s' for another request.", id)
 		answer.param = keyHeader
 	case errors.As(err, &damaged):
 		say(http.StatusServiceUnavailable, "conversation_damaged", "Conversation '%s' is damaged; what was stored up to seq %d is safe.", id, damaged.SafeSeq)
-	case errors.Is(err, hansard.ErrDamaged):
+	case kind == hansard.ErrDamaged:
 		say(http.StatusServiceUnavailable, "conversation_damaged", "Conversation '%s' is damaged.", id)
-	case errors.Is(err, hansard.ErrBusy):
+	case kind == hansard.ErrUnreadable:
+		say(http.StatusServiceUnavailable, "conversation_unreadable", "Conversation '%s' can't be read.", id)
+	case kind == hansard.ErrBusy:
 		say(http.StatusServiceUnavailable, "store_busy", "The store is busy.")
 		answer.again, answer.after = true, 1
-	case errors.Is(err, hansard.ErrNoSpace):
+	case kind == hansard.ErrNoSpace:
 		say(http.StatusInsufficientStorage, "no_space", "There is no space left to store this.")
-	case errors.Is(err, hansard.ErrReadOnly):
+	case kind == hansard.ErrReadOnly:
 		say(http.StatusForbidden, "read_only", "The store can only be read.")
-	case errors.Is(err, hansard.ErrClosed):
+	case kind == hansard.ErrClosed:
 		say(http.StatusServiceUnavailable, "shutting_down", "The server is shutting down.")
 		answer.again = true
-	case errors.Is(err, hansard.ErrUnknown):
-		say(http.StatusInternalServerError, "outcome_unknown", "It is not known whether this was stored.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		say(http.StatusServiceUnavailable, "timeout", "The request ended before it was answered.")
 	default:

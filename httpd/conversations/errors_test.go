@@ -19,7 +19,7 @@ func TestRefusals(t *testing.T) {
 	s := newServer(t, memstore.New())
 	id := s.create(`{"items":[` + message("hi") + `,{"type":"reasoning","id":"rs_1","summary":[]}]}`)
 	items := "/" + id + "/items"
-	many := strings.TrimSuffix(strings.Repeat(message("x")+",", 21), ",")
+	many := strings.TrimSuffix(strings.Repeat(message("x")+",", 101), ",")
 	pairs := func(n int) string {
 		var all []string
 		for i := range n {
@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 	}
 	one := func(item string) string { return `{"items":[` + item + `]}` }
 	s.ok("POST", "", pairs(16))
-	s.ok("POST", "", `{"items":[`+strings.TrimSuffix(strings.Repeat(message("x")+",", 20), ",")+`]}`)
+	s.ok("POST", "", `{"items":[`+strings.TrimSuffix(strings.Repeat(message("x")+",", 100), ",")+`]}`)
 	lastSeq := func() hansard.Seq {
 		info, err := s.store.Stat(context.Background(), hansard.SessionID(id))
 		if err != nil {
@@ -214,12 +214,15 @@ func TestStoreErrors(t *testing.T) {
 		{&hansard.HeldError{Turn: hansard.Turn{Exclusive: true, Holder: hansard.Holder{Label: "agent-1"}}}, 409, "turn_held", "true"},
 		{&hansard.FencedError{}, 409, "turn_lost", "false"},
 		{&hansard.DamagedError{SafeSeq: 7, Reason: "in /var/lib/secret"}, 503, "conversation_damaged", "false"},
+		{&hansard.UnreadableError{Reason: "/var/lib/secret belongs to somebody else"}, 503, "conversation_unreadable", "false"},
 		{hansard.ErrDamaged, 503, "conversation_damaged", "false"},
 		{&hansard.BusyError{Holder: "pid 7"}, 503, "store_busy", "true"},
 		{fmt.Errorf("%w: /var/lib/secret", hansard.ErrNoSpace), 507, "no_space", "false"},
 		{hansard.ErrReadOnly, 403, "read_only", ""},
 		{hansard.ErrClosed, 503, "shutting_down", "true"},
 		{hansard.ErrUnknown, 500, "outcome_unknown", "false"},
+		{fmt.Errorf("%w: %w", hansard.ErrUnknown, &hansard.BusyError{}), 500, "outcome_unknown", "false"},
+		{fmt.Errorf("%w: %w", hansard.ErrUnknown, &hansard.DamagedError{}), 500, "outcome_unknown", "false"},
 		{context.DeadlineExceeded, 503, "timeout", "false"},
 		{secret, 500, "internal_error", "false"},
 	} {

@@ -10,8 +10,9 @@ import (
 	"hansard"
 )
 
-// maxItems is how many items one request may add: the API's limit.
-const maxItems = 20
+// maxItems is how many items one request may add. OpenAI takes 20, but its SDKs don't
+// split the items of a turn: with ten parallel tool calls and their results it fails.
+const maxItems = 100
 
 // never is a last seq that no session has: an append that expects it can only be
 // a replay.

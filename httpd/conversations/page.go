@@ -12,8 +12,11 @@ import (
 const (
 	defaultLimit = 20
 	maxLimit     = 100
-	maxPageBytes = 8 << 20
 )
+
+// MaxPageBytes is about how large a list of items may get; the last item may be
+// larger than what is left of it.
+const MaxPageBytes = 8 << 20
 
 // page is a list of items as it grows.
 type page struct {

@@ -312,3 +312,24 @@ func TestTurns(t *testing.T) {
 		s.ok(w.method, "/"+id+w.path, w.body, turnHeader, grant)
 	}
 }
+
+// The items of one turn come in one request, which the SDKs don't split: 15 parallel
+// tool calls with their results, up to 100 items, or none at all.
+func TestItemsOfATurn(t *testing.T) {
+	onEngines(t, func(t *testing.T, s *server) {
+		id := field[string](t, s.ok("POST", "", `{"items":[]}`), "id")
+		s.ok("POST", "/"+id+"/items", `{"items":[]}`)
+		var items []string
+		for i := range 15 {
+			items = append(items, fmt.Sprintf(`{"type":"function_call","call_id":"call_%d","name":"weather","arguments":"{}"}`, i))
+		}
+		for i := range 15 {
+			items = append(items, fmt.Sprintf(`{"type":"function_call_output","call_id":"call_%d","output":"sunny"}`, i))
+		}
+		s.ok("POST", "/"+id+"/items", `{"items":[`+strings.Join(items, ",")+`]}`)
+		var list struct{ Data []json.RawMessage }
+		if err := json.Unmarshal([]byte(s.ok("GET", "/"+id+"/items?limit=100", "")), &list); err != nil || len(list.Data) != 30 {
+			t.Errorf("%d items, %v", len(list.Data), err)
+		}
+	})
+}

@@ -1,32 +1,32 @@
 // The server: requests with the token, errors with their hints, and streams.
 
+import { cookieLogin } from "./login.js";
+
 const tokenKey = "hansard.token";
 let memory = null; // the token where the browser keeps nothing for us
 
 export const auth = {
   get token() {
-    try { return localStorage.getItem(tokenKey) ?? memory; } catch { return memory; }
+    try { return sessionStorage.getItem(tokenKey) ?? localStorage.getItem(tokenKey) ?? memory; } catch { return memory; }
   },
   set token(value) {
     memory = value;
     try {
+      sessionStorage.removeItem(tokenKey);
       if (value) localStorage.setItem(tokenKey, value);
       else localStorage.removeItem(tokenKey);
     } catch { /* then it lasts as long as the page */ }
   },
+  // keep keeps a token, or only for this tab.
+  keep(value, here) {
+    if (!here) { auth.token = value; return; }
+    try { sessionStorage.setItem(tokenKey, value); } catch { memory = value; }
+  },
   refused: () => {}, // called when the server does not take the token
 };
 
-// takeToken keeps a token that came in the address, /#token=…, and takes it out
-// of the address bar and the history.
-export function takeToken() {
-  const match = /^#token=([^&]+)/.exec(location.hash);
-  if (!match) return;
-  let given = match[1];
-  try { given = decodeURIComponent(given); } catch { /* it was not encoded */ }
-  auth.token = /^[\x21-\x7e]+$/.test(given) ? given : null; // what no header can carry is none
-  history.replaceState(null, "", location.pathname + "#/");
-}
+// isToken tells what a header can carry.
+export const isToken = (text) => /^[\x21-\x7e]+$/.test(text);
 
 // ServerError is an answer that is not the one that was asked for. Status 0: there
 // was none.
@@ -99,13 +99,21 @@ function stringEnd(text, i) {
   }
 }
 
+// parseParts reads events in parts. All numbers in them are the server's own, but for
+// those of a patch.
+export const parseParts = (text) => (text.includes('"patch":') ? parse(text) : JSON.parse(text));
+
+// stringify writes JSON, and the numbers that parse kept as they are.
+export const stringify = (value, indent) => JSON.stringify(value, null, indent) ?? "";
+
 async function answer(path, { method = "GET", body, headers = {}, signal } = {}) {
   let response;
+  const cookie = auth.token === cookieLogin;
   try {
     response = await fetch(path, {
-      method, signal, cache: "no-store", credentials: "omit",
+      method, signal, cache: "no-store", credentials: cookie ? "same-origin" : "omit",
       headers: {
-        Authorization: `Bearer ${auth.token ?? ""}`,
+        ...(cookie ? {} : { Authorization: `Bearer ${auth.token ?? ""}` }),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
         ...headers,
       },
@@ -123,7 +131,7 @@ async function answer(path, { method = "GET", body, headers = {}, signal } = {})
   throw error;
 }
 
-// request asks for JSON.
+// request asks for JSON. What has other people's numbers in it is read exactly.
 export async function request(path, options) {
   const response = await answer(path, options);
   let text;
@@ -132,7 +140,7 @@ export async function request(path, options) {
     throw unreachable();
   }
   if (text === "") return null;
-  const value = parse(text);
+  const value = options?.parts ? parseParts(text) : parse(text);
   if (value && typeof value === "object") Object.defineProperty(value, "bytes_received", { value: text.length });
   return value;
 }
@@ -140,19 +148,31 @@ export async function request(path, options) {
 const session = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
 
 export const api = {
+  // whoami tells what the token is for.
+  whoami: () => request("/v1/whoami"),
   sessions: ({ q, labels, cursor, limit = 50 }, signal) => {
-    const query = new URLSearchParams({ limit });
+    const query = new URLSearchParams({ limit, preview: "true" });
     if (q) query.set("q", q);
     if (cursor) query.set("cursor", cursor);
     for (const label of labels ?? []) query.append("label", label);
     return request(`/v1/sessions?${query}`, { signal });
   },
-  session: (id, signal) => request(session(id), { signal }),
-  events: (id, after, limit, signal) => request(`${session(id)}/events?after=${after}&limit=${limit}`, { signal }),
+  session: (id, signal) => request(`${session(id)}?preview=true`, { signal }),
+  create: (given) => request("/v1/sessions", { method: "POST", body: given }),
+  change: (id, patch, key) => request(session(id), { method: "PATCH", body: patch, headers: { "Idempotency-Key": key } }),
+  remove: (id) => request(session(id), { method: "DELETE" }),
+  // Events as people read them: the server finds the parts, the page draws them.
+  events: (id, after, limit, signal) => request(`${session(id)}/events?view=parts&after=${after}&limit=${limit}`, { signal, parts: true }),
+  wholeEvents: (id, after, limit) => request(`${session(id)}/events?view=parts&whole=true&after=${after}&limit=${limit}`, { parts: true }),
+  deletions: (id, after, signal) => request(`${session(id)}/events?view=parts&kind=item_deleted&after=${after}`, { signal, parts: true }),
+  // One event with nothing cut, and one as it is stored.
+  whole: async (id, seq) => (await api.wholeEvents(id, seq - 1, 1)).events[0],
+  stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
+  find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>
     request(`${session(id)}/events`, { method: "POST", body: batch, headers: { "Idempotency-Key": key }, signal }),
-  stream: (id, after, signal) => answer(`${session(id)}/events/stream?after=${after}`, { headers: { Accept: "text/event-stream" }, signal }),
+  stream: (id, after, signal) => answer(`${session(id)}/events/stream?view=parts&after=${after}`, { headers: { Accept: "text/event-stream" }, signal }),
 };
 
 // newKey is an idempotency key. randomUUID would need https on other hosts.

@@ -1,34 +1,48 @@
 // The page: the list of sessions beside the one that is open. What is shown is in
-// the address: #/ the list, #/s/ID a session, #/s/ID/42 an event of it.
+// the address: #/ the list, #/s/ID a session, #/s/ID/42 an event of it; behind a ?
+// what the list is searched for.
 
-import { auth, takeToken } from "./api.js";
+import { api, auth } from "./api.js";
+import { takeLogin } from "./login.js";
 import { h, icon, notice } from "./dom.js";
 import { SessionList } from "./sessions.js";
 import { SessionView } from "./session.js";
 import { chooseHint, emptyPage, helpDialog, tokenPage } from "./welcome.js";
 
 const root = document.getElementById("app");
-let list = null, main = null, view = null, openID = null, empty = false, offline = null;
+let list = null, main = null, view = null, openID = null, empty = false, offline = null, starting = 0, rights = new Set();
 
+// route reads the address. The query is null where it does not say.
 function route() {
-  const [, kind, id, seq] = location.hash.split("/");
-  if (kind !== "s" || !id) return { id: null, seq: 0 };
+  const [path, query = null] = split(location.hash, "?");
+  const [, kind, id, seq] = path.split("/");
+  if (kind !== "s" || !id) return { id: null, seq: 0, query: query ?? "" };
   try {
-    return { id: decodeURIComponent(id), seq: Math.floor(Number(seq)) > 0 ? Math.floor(Number(seq)) : 0 };
+    return { id: decodeURIComponent(id), seq: Math.floor(Number(seq)) > 0 ? Math.floor(Number(seq)) : 0, query };
   } catch {
-    return { id: null, seq: 0 };
+    return { id: null, seq: 0, query: query ?? "" };
   }
+}
+
+function split(text, mark) {
+  const at = text.indexOf(mark);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
 }
 
 const narrow = () => matchMedia("(max-width: 760px)").matches;
 
-function goTo(id) { location.hash = id ? `#/s/${encodeURIComponent(id)}` : "#/"; }
+// withQuery is an address that keeps what the list is searched for.
+const withQuery = (path) => path + (list?.query ? `?${list.query}` : "");
+
+function goTo(id) { location.hash = withQuery(id ? `#/s/${encodeURIComponent(id)}` : "#/"); }
 
 // show brings the page to what the address says.
 function show() {
-  if (location.hash.startsWith("#token=")) { takeToken(); start(); return; }
+  if (location.hash.startsWith("#token=")) { start(); return; }
   if (!list) return;
-  const { id, seq } = route();
+  const { id, seq, query } = route();
+  if (query === null) history.replaceState(null, "", withQuery(location.hash)); // a link within the session
+  else list.search(query);
   root.firstChild.classList.toggle("reading", id !== null);
   if (id === openID && view) {
     if (seq) view.jump(seq);
@@ -40,13 +54,15 @@ function show() {
   list.selected(id);
   if (id === null) {
     document.title = "Hansard";
-    main.replaceChildren(empty ? emptyPage() : chooseHint());
+    main.replaceChildren(empty ? emptyPage(rights) : chooseHint());
     return;
   }
-  view = new SessionView(id, {
+  view = new SessionView(id, rights, {
     back: () => goTo(null),
     label: (label) => { if (narrow()) goTo(null); list.filter(label); },
     live: () => { if (offline) list.refresh(); },
+    read: () => list?.seen(id),
+    changed: () => list?.refresh(),
   });
   main.replaceChildren(view.el);
   view.open(seq);
@@ -54,36 +70,53 @@ function show() {
 }
 
 // start builds the page, or asks for the token.
-function start(error) {
+async function start(error) {
   view?.close();
   list?.stop();
   view = list = main = null;
   openID = undefined;
+  const mine = ++starting;
+  error = await takeLogin(auth) ?? error;
+  if (mine !== starting) return;
   if (!auth.token) {
     root.replaceChildren(tokenPage(error, () => start()));
     return;
   }
-  list = new SessionList({
+  try {
+    rights = new Set((await api.whoami()).rights);
+  } catch (failed) {
+    if (mine !== starting || failed.status === 401) return;
+    rights = new Set(["read", "append", "admin"]); // not known: what is refused says so
+  }
+  if (mine === starting) build();
+}
+
+function build() {
+  list = new SessionList(rights, {
     open: goTo,
-    empty: (now) => { if (now !== empty) { empty = now; if (!openID && main) main.replaceChildren(empty ? emptyPage() : chooseHint()); root.firstChild.classList.toggle("empty", empty); } },
+    empty: (now) => { if (now !== empty) { empty = now; if (!openID && main) main.replaceChildren(empty ? emptyPage(rights) : chooseHint()); root.firstChild.classList.toggle("empty", empty); } },
     offline: away,
+    // What is typed is not a step one goes back to.
+    asked: () => history.replaceState(null, "", withQuery(split(location.hash || "#/", "?")[0])),
   });
   main = h("main", { id: "main", tabindex: "-1" });
   root.replaceChildren(h("div.app", null,
+    h("header.unseen", null, h("h1", null, "Hansard")),
     h("button.skip", { type: "button", onclick: () => (view ? view.focus() : main.focus()) }, "Skip to the transcript"),
     h("nav.sidebar", { "aria-label": "Sessions" },
       h("header.brand", null,
-        h("h1.wordmark", null, h("a", { href: "#/" }, h("img", { src: "icon.svg", alt: "" }), "Hansard")),
-        h("button.quiet", { type: "button", title: "Dark or light (t)", "aria-label": "Dark or light", onclick: toggleTheme }, icon("sun"), icon("moon")),
+        h("div.wordmark", null, h("a", { href: "#/" }, h("img", { src: "icon.svg", alt: "" }), "Hansard")),
+        h("button.quiet.theme", { type: "button", title: "Dark or light (t)", "aria-label": "Dark or light", onclick: toggleTheme }, icon("sun"), icon("moon")),
         h("button.quiet", { type: "button", title: "Keyboard (?)", "aria-label": "Keyboard help", onclick: helpDialog }, icon("help"))),
       list.el),
     main));
-  list.start();
+  empty = false;
   show();
+  list.start();
 }
 
 auth.refused = (error) => {
-  if (!list) return;
+  if (!auth.token) return; // it was said already
   auth.token = null;
   start(`The server did not take the token: ${error.message}`);
 };
@@ -113,7 +146,14 @@ const shortcuts = {
   K: () => other(-1),
   g: () => view?.toStart(),
   G: () => view?.toEnd(),
+  f: () => view?.find(),
+  o: () => view?.unfold(),
+  y: () => view?.link(),
+  ":": () => view?.askSeq(),
+  m: () => view?.menu(),
+  e: () => view?.edit(),
   n: () => view?.write(),
+  c: () => list.create(),
   t: toggleTheme,
   Escape: () => goTo(null),
 };
@@ -124,8 +164,15 @@ function other(by) {
 }
 
 addEventListener("keydown", (e) => {
-  if (!list || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (!list || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if ((e.ctrlKey || e.metaKey) && e.key === "p" && view) { // all of the transcript, not the part on the screen
+    e.preventDefault();
+    view.print();
+    return;
+  }
+  if (e.ctrlKey || e.metaKey) return;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) return;
+  if (e.key === "Enter" && e.target.matches?.(".event") && view?.unfold()) { e.preventDefault(); return; }
   const act = Object.hasOwn(shortcuts, e.key) ? shortcuts[e.key] : null;
   if (!act) return;
   e.preventDefault();
@@ -136,5 +183,4 @@ addEventListener("hashchange", show);
 addEventListener("error", (e) => notice({ message: `The page failed: ${e.message}`, hint: "Reload it; nothing is lost." }));
 addEventListener("unhandledrejection", (e) => notice({ message: `The page failed: ${e.reason?.message ?? e.reason}`, hint: "Reload it; nothing is lost." }));
 
-takeToken();
 start();

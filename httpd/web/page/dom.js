@@ -33,6 +33,12 @@ const shapes = {
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M5 19l1.4-1.4M17.6 6.4L19 5",
   help: "M9 9a3 3 0 1 1 4.5 2.6c-.9.6-1.5 1.1-1.5 2.4M12 17.5v.01",
   warning: "M12 4L2.5 20h19zM12 10v4M12 17v.01",
+  file: "M6 3h8l5 5v13H6zM14 3v5h5",
+  link: "M10 14a4 4 0 0 0 6 .5l3-3a4 4 0 0 0-5.6-5.6L12 7.3M14 10a4 4 0 0 0-6-.5l-3 3a4 4 0 0 0 5.6 5.6L12 16.7",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  plus: "M12 5v14M5 12h14",
+  search: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5L20 20",
+  trash: "M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13",
   key: "M15 9a4 4 0 1 0-3.6 4L13 14.5h2V17h2.5v2.5H21V16l-5.4-5.4A4 4 0 0 0 15 9z",
 };
 
@@ -48,21 +54,45 @@ export function icon(name) {
   return svg;
 }
 
-// copyButton copies what text() gives and says so.
-export function copyButton(text, label = "Copy") {
-  const button = h("button.copy", { type: "button", "aria-label": label, title: label }, icon("copy"));
+// copyButton copies what text() gives, or promises, and says so.
+export function copyButton(text, label = "Copy", shape = "copy") {
+  const button = h("button.copy", { type: "button", "aria-label": label, title: label }, icon(shape));
   button.addEventListener("click", async (event) => {
     event.preventDefault();
     event.stopPropagation();
-    const done = await copy(text());
+    let done = false;
+    try { done = await copy(await text()); } catch { /* what was to be copied could not be loaded */ }
     button.replaceChildren(icon(done ? "check" : "cross"));
     announce(done ? "Copied" : "The browser did not let the page copy");
-    setTimeout(() => button.replaceChildren(icon("copy")), 1500);
+    setTimeout(() => button.replaceChildren(icon(shape)), 1500);
   });
   return button;
 }
 
-async function copy(text) {
+// Characters that change the direction of what follows them: with them a line reads
+// other than it is stored.
+const turning = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
+const turningMax = 2000; // elements cost; beyond this many the rest is replaced
+
+// showTurning makes such characters of an element's texts visible, and takes what they
+// do from them. The text stays the same.
+export function showTurning(el) {
+  if (!turning.test(el.textContent)) return el;
+  const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) if (turning.test(walker.currentNode.data)) found.push(walker.currentNode);
+  let left = turningMax;
+  for (const node of found) {
+    node.replaceWith(...node.data.split(new RegExp(`(${turning.source})`)).filter(Boolean).map((piece) => {
+      if (!turning.test(piece)) return piece;
+      return left-- > 0 ? h("span.turning", { "data-code": "U+" + piece.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") }, h("span", { hidden: true }, piece)) : "\ufffd";
+    }));
+  }
+  return el;
+}
+
+// copy puts text on the clipboard, and tells whether it could.
+export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -76,15 +106,38 @@ export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
+// Where people last did something: a notice about it goes to the other half of the
+// page, so that it never covers the button that made it.
+let acted = 0;
+const noteAct = (e) => {
+  const box = e.target?.getBoundingClientRect?.();
+  acted = e.type === "pointerdown" || !box ? e.clientY ?? acted : (box.top + box.bottom) / 2;
+};
+addEventListener("pointerdown", noteAct, { capture: true, passive: true });
+addEventListener("keydown", noteAct, { capture: true, passive: true });
+
 // notice shows an error, with what to do about it, until it is closed.
-export function notice(error) {
-  const box = h("div.notice", null,
+export function notice(error) { return show(error, "notice"); }
+
+// toast says for a moment that something was done.
+export function toast(text) {
+  const box = show({ message: text }, "notice.toast");
+  setTimeout(() => box.remove(), 4_000);
+  return box;
+}
+
+function show(error, spec) {
+  const box = h(`div.${spec}`, null,
     h("p", null, error.message ?? String(error)),
     error.hint && h("p.hint", null, error.hint),
     h("button.quiet", { type: "button", "aria-label": "Close", onclick: () => box.remove() }, icon("cross")));
   const all = document.getElementById("notices");
+  all.classList.toggle("above", acted > innerHeight / 2);
+  // Nor the one to send with, nor the one that leads to the end.
+  const transcript = document.querySelector(".transcript")?.getBoundingClientRect();
+  all.style.setProperty("--clear", transcript ? `${innerHeight - transcript.bottom + 46}px` : "0px");
   for (const old of all.children) if (old.textContent === box.textContent) old.remove();
   all.append(box);
-  while (all.children.length > 4) all.firstChild.remove();
+  while (all.children.length > 3) all.firstChild.remove();
   return box;
 }

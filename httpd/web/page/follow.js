@@ -1,4 +1,4 @@
-import { api, auth, parse, serverSent, ServerError } from "./api.js";
+import { api, auth, parseParts, serverSent, ServerError } from "./api.js";
 
 // Follower gives the events of a session past a seq as they arrive, each once and
 // in order, across lost connections: it always asks for what comes behind the
@@ -105,7 +105,7 @@ export class Follower {
   }
 
   #take(message) {
-    const value = parse(message.data);
+    const value = parseParts(message.data);
     if (message.event === "error" || message.event === "problem" || value?.seq === undefined) {
       if (value?.status === undefined && value?.detail === undefined) return; // something we do not know
       const error = new ServerError(value.status ?? 0, value);

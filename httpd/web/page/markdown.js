@@ -4,7 +4,7 @@
 // it slow.
 
 import { coloured } from "./colour.js";
-import { h, copyButton } from "./dom.js";
+import { copyButton, h, showTurning } from "./dom.js";
 
 const nestingMax = 6;
 const linkTextMax = 1000;
@@ -13,8 +13,18 @@ const urlMax = 2000;
 // markdown renders a text.
 export function markdown(text) {
   const fragment = document.createDocumentFragment();
+  outline = { first: 0, last: 2 };
   blocks(text.replace(/\r\n?/g, "\n").split("\n"), fragment, 0);
   return fragment;
+}
+
+// The headings of a text, which begin where the page's own end, whatever level it
+// begins with, and leave none out.
+let outline = { first: 0, last: 2 };
+function headingLevel(n) {
+  outline.first ||= n;
+  outline.last = Math.max(3, Math.min(3 + n - outline.first, outline.last + 1, 6));
+  return outline.last;
 }
 
 // safeLink is the URL if a link may lead there: http, https or mailto.
@@ -64,8 +74,7 @@ function blocks(lines, into, depth) {
       i = codeBlock(lines, i, m, into);
     } else if ((m = heading.exec(line))) {
       flush();
-      // The page has its own h1 and h2: a message begins below them.
-      into.append(h(`h${Math.min(6, m[1].length + 2)}`, null, inline(m[2].replace(/\s#+\s*$/, ""))));
+      into.append(h(`h${headingLevel(m[1].length)}`, null, inline(m[2].replace(/\s#+\s*$/, ""))));
       i++;
     } else if (isRule(line)) {
       flush();
@@ -107,7 +116,7 @@ function codeBlock(lines, i, [opening, mark, info], into) {
 export function codeBox(text, language) {
   return h("div.code", null,
     h("div.code-head", null, h("span", null, language || ""), copyButton(() => text, "Copy the code")),
-    h("pre", { tabindex: "0" }, h("code", null, language === "json" ? coloured(text) : text)));
+    showTurning(h("pre", { tabindex: "0" }, h("code", null, coloured(text, language)))));
 }
 
 function list(lines, i, into, depth) {

@@ -1,40 +1,59 @@
 // SessionView is one open session: its head, the turn, the transcript, the place to
 // write.
 
-import { api } from "./api.js";
+import { api, stringify } from "./api.js";
 import { Composer } from "./composer.js";
-import { announce, copyButton, h, icon, notice } from "./dom.js";
+import { deleteSession, editSession } from "./dialogs.js";
+import { announce, copy, copyButton, h, icon, notice, toast } from "./dom.js";
 import { Follower } from "./follow.js";
 import { exactTime, size, ticking } from "./format.js";
 import { Transcript } from "./transcript.js";
 import { TurnPanel } from "./turn.js";
 import { codeBox } from "./markdown.js";
-import { stringify } from "./content.js";
+import { Menu } from "./menu.js";
+import { printSession } from "./print.js";
+import { markSeen } from "./seen.js";
 
 const repairLook = 3_000; // how often a damaged session is looked at
 
 export class SessionView {
-  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null;
+  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null; #info = null; #rights;
 
-  // The hooks are back(), label(text) and live(), when the server is there again.
-  constructor(id, hooks) {
+  // The hooks are back(), label(text), live(), when the server is there again, read(),
+  // when something was read, and changed(), when the session was. The rights are a set.
+  constructor(id, rights, hooks) {
+    this.#rights = rights;
     this.#id = id;
     this.#hooks = hooks;
     this.#title = h("h2.title", { tabindex: "-1" }, h("bdi", null, id));
     this.#about = h("div.about");
     this.#state = h("button.state-chip", { type: "button", title: "Try again now", onclick: () => this.#follower?.retryNow() });
-    this.#position = h("button.position", { type: "button", title: "Go to a seq", onclick: () => this.#askSeq() });
+    this.#position = h("button.position", { type: "button", title: "Go to a seq", onclick: () => this.askSeq() });
     this.#document = h("div.document", { hidden: true });
     this.#banner = h("div.banner", { hidden: true, role: "alert" });
-    this.#transcript = new Transcript(id, { error: notice, position: (text) => { this.#position.textContent = text; } });
+    this.#transcript = new Transcript(id, { error: notice, position: (text) => { this.#position.textContent = text; }, read: (seq) => { if (markSeen(id, seq)) hooks.read(); } });
     this.#turn = new TurnPanel(id, (turn) => this.#composer.held(turn));
     this.#composer = new Composer(id, { sent: () => this.#transcript.toEnd(), leave: () => this.focus() });
     this.el = h("section.session", { "aria-label": `Session ${id}` },
       h("header.session-head", null,
         h("button.back", { type: "button", "aria-label": "Back to the sessions", onclick: hooks.back }, icon("back")),
         h("div.naming", null, this.#title, this.#about),
-        h("div.status", null, this.#state, this.#position)),
-      this.#document, this.#turn.el, this.#banner, this.#transcript.el, this.#composer.el);
+        h("div.status", null, this.#state, this.#position),
+        new Menu("More (m)", () => this.#choices()).el),
+      this.#document, this.#turn.el, this.#banner, this.#transcript.el, rights.has("append") && this.#composer.el);
+  }
+
+  // choices are what the menu has, for those who may.
+  #choices() {
+    const may = (right) => this.#rights.has(right) && this.#info;
+    return [
+      ["search", "Find", "f", () => this.find()],
+      ["down", "Go to an event", ":", () => this.askSeq()],
+      ["link", "Copy a link", "", async () => toast(await copy(`${location.origin}${location.pathname}#/s/${encodeURIComponent(this.#id)}`) ? "The link is copied." : "The browser did not let the page copy.")],
+      this.#info && ["file", "Print", "Ctrl P", () => this.print()],
+      may("append") && ["braces", "Title and labels", "e", () => this.edit()],
+      may("admin") && ["trash", "Delete", "", () => deleteSession(this.#info, () => { this.#hooks.changed(); this.#hooks.back(); })],
+    ].filter(Boolean);
   }
 
   close() {
@@ -45,8 +64,14 @@ export class SessionView {
     clearTimeout(this.#fresh);
   }
 
-  focus() { this.#transcript.el.firstChild.focus({ preventScroll: true }); }
-  write() { this.#composer.focus(); }
+  focus() { this.#transcript.focus(); }
+  write() { if (this.#rights.has("append")) this.#composer.focus(); }
+  find() { this.#transcript.find(); }
+  unfold() { return this.#transcript.unfold(); }
+  link() { return this.#transcript.link(); }
+  print() { if (this.#info) return printSession(this.#info, this.#transcript.context); }
+  edit() { if (this.#info && this.#rights.has("append")) editSession(this.#info, () => { this.#refresh(); this.#hooks.changed(); }); }
+  menu() { this.el.querySelector(".menu-button").click(); }
   toStart() { return this.#transcript.toStart(); }
   toEnd() { return this.#transcript.toEnd(); }
   step(by) { return this.#transcript.step(by); }
@@ -111,7 +136,8 @@ export class SessionView {
   }
 
   #describe(info) {
-    const name = info.title || info.id;
+    this.#info = info;
+    const name = info.title || info.preview || info.id;
     this.#title.replaceChildren(h("bdi", null, name));
     document.title = `${name} · Hansard`;
     this.#about.replaceChildren(
@@ -181,7 +207,8 @@ export class SessionView {
     if (state.name === "ended" && state.error && state.error.status !== 401) this.#refused(state.error, () => location.reload());
   }
 
-  #askSeq() {
+  askSeq() {
+    if (!this.#position.isConnected) return;
     const input = h("input.seq-input", { type: "number", min: "1", max: String(this.#transcript.last), placeholder: "seq", "aria-label": "Go to event number" });
     let over = false; // taking the field away takes its focus, which asks for the same
     const done = () => {

@@ -2,32 +2,40 @@
 // refreshed while it is looked at, longer as it is scrolled.
 
 import { api } from "./api.js";
+import { newSession } from "./dialogs.js";
 import { announce, h, icon } from "./dom.js";
 import { holderName } from "./event.js";
 import { ago, exactTime, number, ticking } from "./format.js";
+import { unread } from "./seen.js";
 
 const refreshEvery = 2_500;
 const pageSessions = 50;
 
 export class SessionList {
-  #hooks; #list; #scroller; #search; #filters; #foot; #rows = new Map(); #order = []; #labels = []; #next = null;
-  #asked = null; #loading = false; #timer; #open = null; #failures = 0; #settled = false; #typing;
+  #hooks; #list; #scroller; #search; #filters; #foot; #rows = new Map(); #order = []; #labels = []; #next = null; #rights; #started = false;
+  #asked = null; #loading = false; #timer; #open = null; #failures = 0; #settled = false; #typing; #work;
 
-  // The hooks are open(id), empty(yes) and offline(error or null).
-  constructor(hooks) {
+  // The hooks are open(id), empty(yes), offline(error or null) and asked(query), when
+  // something else is searched for. The rights are a set.
+  constructor(rights, hooks) {
     this.#hooks = hooks;
+    this.#work = h("div.work", { hidden: true, role: "progressbar", "aria-label": "Searching" });
     this.#search = h("input.search", { type: "search", placeholder: "Search sessions", "aria-label": "Search sessions by id and title", autocomplete: "off", spellcheck: "false" });
     this.#filters = h("div.filters", { hidden: true });
     this.#list = h("ul.sessions", { "aria-label": "Sessions, newest first" });
     this.#foot = h("div.foot", { role: "status" });
     this.#scroller = h("div.list-scroller", { tabindex: "-1" }, this.#list, this.#foot);
-    this.el = h("div.session-list", null, h("div.searching", null, this.#search, h("kbd", { "aria-hidden": "true" }, "/")), this.#filters, this.#scroller);
+    this.el = h("div.session-list", null,
+      h("div.searching", null, this.#search, h("kbd", { "aria-hidden": "true" }, "/"),
+        rights.has("append") && h("button.new", { type: "button", title: "New session (c)", "aria-label": "New session", onclick: () => this.create() }, icon("plus"))),
+      this.#work, this.#filters, this.#scroller);
+    this.#rights = rights;
     this.#search.addEventListener("input", () => {
       clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => this.#ask(), 180);
+      this.#typing = setTimeout(() => this.#changed(), 180);
     });
     this.#search.addEventListener("keydown", (e) => {
-      if (e.key === "Escape") { this.#search.value ? (this.#search.value = "", this.#ask()) : this.#search.blur(); e.stopPropagation(); }
+      if (e.key === "Escape") { this.#search.value ? (this.#search.value = "", this.#changed()) : this.#search.blur(); e.stopPropagation(); }
       if (e.key === "Enter") { this.#search.blur(); if (this.#order[0]) hooks.open(this.#order[0]); }
     });
     this.#scroller.addEventListener("scroll", () => {
@@ -39,7 +47,41 @@ export class SessionList {
 
   get filtered() { return this.#search.value.trim() !== "" || this.#labels.length > 0; }
 
-  start() { return this.#ask(); }
+  // query is what is searched for, as it is in the address.
+  get query() {
+    const q = new URLSearchParams();
+    if (this.#search.value.trim()) q.set("q", this.#search.value.trim());
+    for (const label of this.#labels) q.append("label", label);
+    return q.toString();
+  }
+
+  // search shows what an address asks for.
+  search(query) {
+    if (query === this.query) return;
+    const q = new URLSearchParams(query);
+    this.#search.value = q.get("q") ?? "";
+    this.#labels = q.getAll("label").filter((l) => l.indexOf("=") > 0);
+    this.#showFilters();
+    if (this.#started) this.#ask();
+  }
+
+  // changed is a search by the reader, and not by the address.
+  #changed() {
+    this.#hooks.asked(this.query);
+    return this.#ask();
+  }
+
+  create() {
+    if (this.#rights.has("append")) newSession((id) => { this.refresh(); this.#hooks.open(id); });
+  }
+
+  // seen shows what was read meanwhile.
+  seen(id) {
+    const row = this.#rows.get(id);
+    if (row) this.#row(row.info);
+  }
+
+  start() { this.#started = true; return this.#ask(); }
   stop() { clearTimeout(this.#timer); this.#asked?.abort(); }
   focusSearch() { this.#search.focus(); this.#search.select(); }
 
@@ -47,7 +89,7 @@ export class SessionList {
   filter(label) {
     if (!this.#labels.includes(label)) this.#labels.push(label);
     this.#showFilters();
-    return this.#ask();
+    return this.#changed();
   }
 
   // selected marks the session that is open.
@@ -74,7 +116,11 @@ export class SessionList {
     this.#next = null;
     this.#settled = false;
     this.#loading = false;
+    // A sign of work, unless the answer is quicker than the eye.
+    const slow = setTimeout(() => { this.#work.hidden = false; }, 150);
     await this.refresh();
+    clearTimeout(slow);
+    this.#work.hidden = true;
     if (this.filtered) announce(`${this.#order.length}${this.#next ? " or more" : ""} sessions found`);
   }
 
@@ -145,7 +191,8 @@ export class SessionList {
 
   // row makes or updates the row of a session.
   #row(info) {
-    const key = JSON.stringify(info);
+    const fresh = unread(info);
+    const key = JSON.stringify([info, fresh === Infinity ? "new" : fresh]);
     let row = this.#rows.get(info.id);
     if (row?.key === key) return;
     if (!row) {
@@ -156,15 +203,20 @@ export class SessionList {
     }
     row.info = info;
     row.key = key;
+    row.el.classList.toggle("unread", fresh > 0);
     const labels = Object.entries(info.labels ?? {});
+    const named = Boolean(info.title || info.preview);
     row.link.replaceChildren(
-      h("span.line", null, h("bdi.title", null, info.title || info.id),
+      h("span.line", null,
+        fresh > 0 && h("span.fresh" + (fresh === Infinity ? "" : ".counted"), { title: fresh === Infinity ? "Not opened yet" : `${number(fresh)} new` }, h("span.unseen", null, "unread "), fresh === Infinity ? "" : fresh > 99 ? "99+" : String(fresh)),
+        h("bdi.title" + (info.title ? "" : info.preview ? ".said" : ".plain-id"), null, info.title || info.preview || info.id),
         ticking(h("time", { datetime: info.updated, title: exactTime(info.updated) }), () => ago(info.updated))),
       h("span.line.small", null,
         info.damaged && h("span.badge.bad", null, icon("warning"), "damaged"),
+        info.unreadable && h("span.badge.bad", null, icon("warning"), "unreadable"),
         info.turn && h("span.badge.held", { title: `${holderName(info.turn.holder)} holds the turn` }, h("span.dot"), h("bdi", null, holderName(info.turn.holder))),
         h("span.count", null, `${number(info.last_seq)} event${info.last_seq === 1 ? "" : "s"}`),
-        info.title && h("bdi.id", null, info.id)));
+        named && h("bdi.id", null, info.id)));
     row.el.replaceChildren(row.link, ...(labels.length ? [h("div.labels", null, labels.slice(0, 4).map(([k, v]) => this.#label(`${k}=${v}`)), labels.length > 4 && h("span.quiet", null, `+${labels.length - 4}`))] : []));
   }
 
@@ -178,7 +230,7 @@ export class SessionList {
       type: "button", "aria-label": `Do not filter by ${label}`, onclick: () => {
         this.#labels = this.#labels.filter((l) => l !== label);
         this.#showFilters();
-        this.#ask();
+        this.#changed();
       },
     }, h("bdi", null, label), icon("cross"))));
   }

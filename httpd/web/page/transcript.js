@@ -3,13 +3,14 @@
 
 import { announce, h, icon } from "./dom.js";
 import { api } from "./api.js";
-import { speaker } from "./event.js";
+import { copyLink, speaker, toggleFolds } from "./event.js";
+import { Find } from "./find.js";
 import { number } from "./format.js";
 import { EventWindow, rowsMax } from "./window.js";
 
 const pageEvents = 60; // asked for at a time
 const pageBytes = 2_000_000; // more than this: ask for fewer
-const nearPixels = 900; // closer to an end of the window than this: load
+const nearPixels = 2500; // closer to an end of the window than this: load
 
 export class Transcript {
   #id; #scroller; #window; #hooks; #stop = new AbortController();
@@ -17,21 +18,36 @@ export class Transcript {
   #end = Infinity; // of what can be read: less in a damaged session
   #readTo = 0; // the last seq when the reader left the end
   #queue = []; #flushing = false; #loading = false; #step = pageEvents; #marked = 0;
-  #pill; #top; #position = "";
+  #pill; #top; #position = ""; #looking = false; #find;
 
-  // The hooks are error(e) and position(text).
+  // The hooks are error(e), position(text) and read(seq).
   constructor(id, hooks) {
     this.#id = id;
     this.#hooks = hooks;
     this.#top = h("div.edge");
     this.#scroller = h("div.scroller", { tabindex: "0", role: "log", "aria-label": "Transcript", "aria-live": "off" }, this.#top);
-    this.#window = new EventWindow(this.#scroller, id);
+    this.#window = new EventWindow(this.#scroller, id, { error: hooks.error, changed: () => this.#find.mark() });
+    this.#find = new Find(id, {
+      jump: (seq) => this.jump(seq, true), row: (seq) => this.#window.row(seq), rows: () => this.#window.elements, from: () => this.#window.visible().first,
+      error: hooks.error, closed: () => this.focus(),
+    });
     this.#pill = h("button.pill", { type: "button", hidden: true, onclick: () => this.toEnd() });
-    this.el = h("div.transcript", null, this.#scroller, this.#pill);
-    this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.el = h("div.transcript", null, this.#find.el, this.#scroller, this.#pill);
+    // Many scroll events may come before a frame is painted; one look is enough.
+    this.#scroller.addEventListener("scroll", () => {
+      this.#window.scrolled();
+      if (this.#looking) return;
+      this.#looking = true;
+      requestAnimationFrame(() => { this.#looking = false; this.#scrolled(); });
+    }, { passive: true });
+    document.addEventListener("visibilitychange", () => this.#showPosition(), { signal: this.#stop.signal });
   }
 
   get last() { return this.#last; }
+  get context() { return this.#window.context; }
+
+  focus() { this.#scroller.focus({ preventScroll: true }); }
+  find() { this.#find.open(); }
 
   close() {
     this.#stop.abort();
@@ -44,6 +60,26 @@ export class Transcript {
     this.#readTo = this.#last;
     await this.jump(seq || this.#readable());
     if (!seq) this.#follow(true);
+    if (!info.damage) this.#deletions();
+  }
+
+  // deletions asks which items were deleted through the OpenAI routes: the events that
+  // say so may be anywhere behind them.
+  async #deletions() {
+    try {
+      for (let after = 0; ;) {
+        const page = await api.deletions(this.#id, after, this.#stop.signal);
+        for (const event of page.events) this.#deleted(event);
+        if (!page.more || !page.events.length) return;
+        after = page.events.at(-1).seq;
+      }
+    } catch (error) {
+      if (!this.#stop.signal.aborted && ![0, 401, 404, 410, 503].includes(error.status)) this.#hooks.error(error);
+    }
+  }
+
+  #deleted(event) {
+    for (const part of event.parts) if (part.type === "deletion") this.#window.deleted(part.seq, event.seq);
   }
 
   // jump shows the events around a seq, marks it when it was asked for, and tells
@@ -63,6 +99,7 @@ export class Transcript {
     if (row && (mark || target !== this.#readable())) {
       this.#follow(false);
       row.scrollIntoView({ block: row.offsetHeight > this.#scroller.clientHeight * 0.7 ? "start" : "center" });
+      this.#window.pin(row);
     }
     if (mark) {
       this.#mark(target);
@@ -74,7 +111,9 @@ export class Transcript {
 
   async toStart() {
     await this.jump(1);
+    this.#follow(false);
     this.#scroller.scrollTop = 0;
+    if (this.#window.row(1)) this.#window.pin(this.#window.row(1));
     this.#window.row(1)?.focus({ preventScroll: true });
   }
 
@@ -96,9 +135,20 @@ export class Transcript {
     this.#follow(false);
     this.#mark(to);
     row.scrollIntoView({ block: "nearest" });
+    this.#window.pin(row);
     row.focus({ preventScroll: true });
     this.#scrolled();
   }
+
+  // unfold opens what is folded in the marked event, or folds it again.
+  unfold() {
+    const row = this.#window.row(this.#marked);
+    if (row) toggleFolds(row);
+    return Boolean(row);
+  }
+
+  // link copies a link to the marked event, or the first in sight.
+  link() { return copyLink(this.#id, this.#window.row(this.#marked) ? this.#marked : this.#window.visible().first || 1); }
 
   // arrived takes an event from the stream, which gives each once and in order.
   arrived(event) {
@@ -121,13 +171,11 @@ export class Transcript {
     const events = this.#queue;
     this.#queue = [];
     if (this.#stop.signal.aborted || !events.length) return;
-    const joins = this.#window.length === 0 ? events[0].seq === 1 : events[0].seq === this.#window.last + 1;
+    for (const event of events) if (event.kind === "item_deleted") this.#deleted(event);
+    const joins = this.#window.length === 0 ? events[0].seq === 1 : events[0].seq === this.#window.until + 1;
     if (!joins) {
       // The reader is elsewhere, and scrolling down loads them; or just got here.
       if (this.#window.following) this.toEnd();
-    } else if (events.length > rowsMax && this.#window.following) {
-      this.#window.reset(events.slice(-rowsMax));
-      this.#window.toEnd();
     } else if (this.#window.following || this.#window.length + events.length <= rowsMax) {
       this.#window.append(events);
     }
@@ -151,31 +199,36 @@ export class Transcript {
   // more loads events behind (1) or before (-1) the window.
   async #more(direction) {
     if (this.#loading || !this.#window.length) return;
-    const { first, last } = this.#window;
+    const { first, until: last } = this.#window;
     if (direction > 0 ? last >= this.#readable() : first <= 1) return;
     this.#loading = true;
+    try { return await this.#loadMore(direction, first, last); } finally { this.#loading = false; }
+  }
+
+  async #loadMore(direction, first, last) {
     const after = direction > 0 ? last : Math.max(0, first - 1 - this.#step);
     const events = await this.#load(after, direction > 0 ? this.#step : first - 1 - after);
-    this.#loading = false;
     if (this.#stop.signal.aborted || !events?.length) return;
     // The window may have moved on meanwhile: only what joins it is taken.
     if (direction > 0) {
-      const fresh = events.filter((e) => e.seq > this.#window.last);
-      if (fresh[0]?.seq === this.#window.last + 1) this.#window.append(fresh);
+      const fresh = events.filter((e) => e.seq > this.#window.until);
+      if (fresh[0]?.seq === this.#window.until + 1) await this.#window.append(fresh);
     } else if (events.at(-1).seq === this.#window.first - 1) {
-      this.#window.prepend(events);
+      await this.#window.prepend(events);
     } else if (events.at(-1).seq < this.#window.first - 1) {
-      return this.#more(-1); // large events: the page was cut short, and the next one is shorter
+      return this.#loadMore(-1, first, last); // large events: the page was cut short, and the next one is shorter
     }
     this.#edges();
-    this.#scrolled();
+    requestAnimationFrame(() => this.#scrolled());
   }
 
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
     const below = scrollHeight - clientHeight - scrollTop;
-    const atEnd = below < 40 && this.#window.last >= this.#readable();
-    if (atEnd !== this.#window.following && !(this.#window.following && below < 40)) this.#follow(atEnd, false);
+    // Close to it; but where there is little to scroll the beginning is not the end.
+    const near = below <= Math.min(40, (scrollHeight - clientHeight) / 2);
+    const atEnd = near && this.#window.last >= this.#readable();
+    if (atEnd !== this.#window.following && !(this.#window.following && near)) this.#follow(atEnd, false);
     if (scrollTop < nearPixels) this.#more(-1);
     if (below < nearPixels) this.#more(1);
     this.#showPosition();
@@ -214,6 +267,7 @@ export class Transcript {
       this.#pill.setAttribute("aria-label", fresh > 0 ? `${fresh} new events: go to the end` : "Go to the end");
     }
     const seen = this.#window.visible();
+    if (!document.hidden && this.#window.length) this.#hooks.read(following ? this.#readable() : seen.last);
     const position = this.#window.length ? `${number(following ? this.#readable() : seen.last)} of ${number(this.#last)}` : "empty";
     if (position !== this.#position) this.#hooks.position(this.#position = position);
   }

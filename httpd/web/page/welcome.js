@@ -1,7 +1,7 @@
 // What to see where there is nothing to see: no token, an empty store, no session
 // chosen, the help.
 
-import { auth } from "./api.js";
+import { auth, isToken } from "./api.js";
 import { copyButton, h, icon } from "./dom.js";
 
 const here = location.origin;
@@ -20,7 +20,7 @@ export function tokenPage(error, done) {
     h("form.token", { onsubmit: (e) => {
       e.preventDefault();
       const given = input.value.trim().replace(/^.*#token=/, "");
-      if (!/^[\x21-\x7e]+$/.test(given)) return page.replaceWith(tokenPage("A token has only plain letters, digits and signs, without spaces.", done));
+      if (!isToken(given)) return page.replaceWith(tokenPage("A token has only plain letters, digits and signs, without spaces.", done));
       auth.token = given;
       done();
     } },
@@ -36,8 +36,9 @@ export function tokenPage(error, done) {
 }
 
 // emptyPage tells what to do next in a store without sessions.
-export function emptyPage() {
+export function emptyPage(rights) {
   const token = auth.token ?? "";
+  if (!rights.has("append")) return h("div.welcome", null, h("h2", null, "An empty store"), h("p", null, "Nobody has said anything yet. As soon as somebody does, it appears here."));
   return h("div.welcome", null,
     h("h2", null, "An empty store"),
     h("p", null, "Nobody has said anything yet. As soon as somebody does, it appears here."),
@@ -51,7 +52,7 @@ export function emptyPage() {
       h("li", null, h("h3", null, "Write a session of your own"),
         command('hansard new first --title "A first session"\nhansard append first "What is the capital of Peru?" --role user'),
         h("p", null, "or from any language:"),
-        command(`curl ${here}/v1/sessions/first/events \\\n  -H "Authorization: Bearer $HANSARD_TOKEN" \\\n  -d '{"create":true,"events":[{"role":"user","data":"What is the capital of Peru?"}]}'`))));
+        command(`curl ${here}/v1/sessions/first/events \\\n  -H "Authorization: Bearer $HANSARD_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -d '{"create":true,"events":[{"role":"user","data":"What is the capital of Peru?"}]}'`))));
 }
 
 // chooseHint is beside the list while no session is open.
@@ -63,7 +64,15 @@ const keys = [
   [["j", "k"], "next and previous event; session, while none is open"],
   [["J", "K"], "next and previous session"],
   [["g", "G"], "the beginning, the end"],
+  [["o"], "open or fold the marked event; also Enter"],
+  [["y"], "copy a link to it"],
+  [["f"], "find in the session"],
+  [[":"], "go to an event by its number"],
+  [["m"], "what else can be done with the session"],
+  [["Ctrl", "P"], "print all of it"],
+  [["e"], "title and labels"],
   [["/"], "search sessions"],
+  [["c"], "new session"],
   [["n"], "write a message"],
   [["Ctrl", "Enter"], "send it"],
   [["Esc"], "leave a field, close this, back to the list"],

@@ -3,65 +3,139 @@
 // a few hundred rows whatever the length of the session, and what the reader looks at
 // does not move when rows are added or taken away above it.
 
+import { api } from "./api.js";
 import { h } from "./dom.js";
 import { answers, eventRow, place } from "./event.js";
 import { Pairs } from "./pairs.js";
 
 export const rowsMax = 240;
+// A few rows are made at a time, and then the browser may paint: making them all at
+// once would stop the scrolling for several frames.
+const sliceRows = 8;
 
 export class EventWindow {
-  #scroller; #list; #rows = []; #context; #heights = new WeakMap(); #observer;
+  #scroller; #list; #rows = []; #anchor = null; #end = 0; #observer; #version = 0;
+  #waiting = []; #appending = null; // what is to be appended
   following = false; // at the end, and to stay there
+  context;
 
-  constructor(scroller, id) {
+  // The hooks are error(e) and changed(), when rows came or went.
+  constructor(scroller, id, hooks) {
     this.#scroller = scroller;
-    this.#context = { id, pairs: new Pairs() };
+    this.hooks = hooks;
+    const wholes = new WeakMap();
+    this.context = { id, pairs: new Pairs(), deleted: new Map(), error: hooks.error, whole: (event) => {
+      if (!wholes.has(event)) wholes.set(event, api.whole(id, event.seq).catch((error) => { wholes.delete(event); throw error; }));
+      return wholes.get(event);
+    } };
     this.#list = h("div.rows");
     scroller.append(this.#list);
-    // Images that are decoded and folds that open change heights later on.
-    this.#observer = new ResizeObserver((entries) => this.#resized(entries));
+    // Rows out of sight are laid out when they come near, pictures are decoded, folds
+    // open: heights change later on.
+    this.#observer = new ResizeObserver(() => this.#hold());
     this.#observer.observe(scroller);
   }
 
   get first() { return this.#rows[0]?.event.seq ?? 0; }
   get last() { return this.#rows.at(-1)?.event.seq ?? 0; }
   get length() { return this.#rows.length; }
+  // until is the last one with those that are still to be appended.
+  get until() { return this.#waiting.at(-1)?.seq ?? this.last; }
+  get elements() { return this.#rows.map((r) => r.el); }
 
   row(seq) { return this.#rows[seq - this.first]?.el ?? null; }
 
-  close() { this.#observer.disconnect(); }
+  close() {
+    this.#version++;
+    this.#observer.disconnect();
+  }
 
   // reset shows these events and nothing else.
   reset(events) {
+    this.#version++; // what is still being added is not any more
+    this.#waiting = [];
     this.#observer.disconnect();
     this.#observer.observe(this.#scroller);
-    this.#context.pairs.clear();
+    this.context.pairs.clear();
     this.#rows = events.map((event) => this.#make(event));
     this.#list.replaceChildren(...this.#rows.map((r) => r.el));
     this.#place(0, this.#rows.length);
+    this.#anchor = null;
+    this.hooks.changed();
   }
 
-  // append adds events behind the last one; what is too much goes from the top.
+  // append adds events behind the last one; what is too much goes from the top. It
+  // promises that they are shown, or that the window moved elsewhere.
   append(events) {
-    this.#keeping(() => {
-      const from = this.#rows.length;
-      for (const event of events) this.#rows.push(this.#make(event));
-      this.#list.append(...this.#rows.slice(from).map((r) => r.el));
-      this.#place(from, this.#rows.length);
-      this.#drop(this.#rows.splice(0, Math.max(0, this.#rows.length - rowsMax)));
-      this.#place(0, 1);
-    });
+    this.#waiting.push(...events);
+    if (!this.#appending) this.#appending = this.#addWaiting().finally(() => { this.#appending = null; });
+    return this.#appending;
   }
 
-  // prepend adds events before the first one; what is too much goes from the end.
-  prepend(events) {
-    this.#keeping(() => {
-      const made = events.map((event) => this.#make(event));
-      this.#list.prepend(...made.map((r) => r.el));
-      this.#rows.unshift(...made);
-      this.#place(0, made.length + 1);
-      this.#drop(this.#rows.splice(rowsMax));
-    });
+  async #addWaiting() {
+    const version = this.#version;
+    while (this.#waiting.length) {
+      if (this.following && this.#waiting.length > rowsMax) {
+        // More than the window holds: what comes before would be gone at once.
+        this.reset(this.#waiting.slice(-rowsMax));
+        this.toEnd();
+        return;
+      }
+      const slice = this.#waiting.splice(0, this.following ? 4 * sliceRows : sliceRows);
+      this.#keeping(() => this.#addBehind(slice));
+      this.hooks.changed();
+      if (this.#waiting.length) await frame();
+      if (version !== this.#version) return;
+    }
+  }
+
+  // prepend adds events before the first one, those that join it first; what is too
+  // much goes from the end.
+  async prepend(events) {
+    const version = this.#version;
+    for (let end = events.length; end > 0; end -= sliceRows) {
+      if (end < events.length) await frame();
+      if (version !== this.#version || events[end - 1].seq !== this.first - 1) return;
+      this.#keeping(() => this.#addBefore(events.slice(Math.max(0, end - sliceRows), end)));
+      this.hooks.changed();
+    }
+  }
+
+  #addBehind(events) {
+    const from = this.#rows.length;
+    for (const event of events) this.#rows.push(this.#make(event));
+    this.#list.append(...this.#rows.slice(from).map((r) => r.el));
+    this.#place(from, this.#rows.length);
+    const much = this.#rows.length - rowsMax;
+    if (much <= 0) return;
+    this.#drop(this.#rows.splice(0, much));
+    this.#place(0, 1);
+  }
+
+  #addBefore(events) {
+    const made = events.map((event) => this.#make(event));
+    this.#list.prepend(...made.map((r) => r.el));
+    this.#rows.unshift(...made);
+    this.#place(0, made.length + 1);
+    // What waits to be appended would not join any more.
+    if (this.#rows.length > rowsMax) this.#waiting = [];
+    this.#drop(this.#rows.splice(rowsMax));
+  }
+
+  // deleted tells that an event was deleted by another: its row is drawn anew.
+  deleted(seq, by) {
+    if (this.context.deleted.has(seq)) return;
+    this.context.deleted.set(seq, by);
+    const i = seq - this.first;
+    const old = this.#rows[i];
+    if (!old) return;
+    this.context.pairs.forget(seq);
+    this.#observer.unobserve(old.el);
+    const fresh = this.#make(old.event);
+    fresh.el.className += old.el.classList.contains("marked") ? " marked" : "";
+    this.#rows[i] = fresh;
+    this.#keeping(() => old.el.replaceWith(fresh.el));
+    this.#place(i, i + 1);
   }
 
   // visible are the seqs of the first and the last row in sight.
@@ -74,10 +148,13 @@ export class EventWindow {
     return { first: this.#rows[at].event.seq, last: this.#rows[end].event.seq };
   }
 
-  toEnd() { this.#scroller.scrollTop = this.#scroller.scrollHeight; }
+  toEnd() {
+    this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    this.#end = this.#scroller.scrollTop;
+  }
 
   #make(event) {
-    const el = eventRow(event, this.#context);
+    const el = eventRow(event, this.context);
     this.#observer.observe(el);
     return { event, el };
   }
@@ -85,7 +162,7 @@ export class EventWindow {
   #drop(rows) {
     for (const { el, event } of rows) {
       this.#observer.unobserve(el);
-      this.#context.pairs.forget(event.seq);
+      this.context.pairs.forget(event.seq);
       el.remove();
     }
   }
@@ -110,34 +187,50 @@ export class EventWindow {
 
   // keeping changes rows while what the reader looks at stays where it is.
   #keeping(change) {
-    const at = this.#firstBelow(this.#scroller.getBoundingClientRect().top);
-    const anchor = at >= 0 ? this.#rows[at].el : null;
-    // The speech, not the row: a mark for the day may come or go above it.
-    const top = () => anchor.lastElementChild.getBoundingClientRect().bottom;
-    const before = anchor ? top() : 0;
+    if (!this.#anchor?.pinned) this.#setAnchor();
     change();
-    if (this.following) this.toEnd();
-    else if (anchor?.isConnected) this.#scroller.scrollTop += top() - before;
-    // What grew or shrank by this is accounted for: the observer must not do it again.
-    for (const { el } of this.#rows) if (this.#heights.has(el)) this.#heights.set(el, el.offsetHeight);
+    this.#hold();
   }
 
-  #resized(entries) {
+  // scrolled tells that the reader is elsewhere now, unless it was us who scrolled.
+  scrolled() {
+    // At once: rows that get their height in this frame must not lead back to the end.
+    if (this.following && this.#scroller.scrollTop < this.#end - 2) this.following = false;
+    if (this.#anchor?.pinned && Math.abs(this.#scroller.scrollTop - this.#anchor.at) < 2) return;
+    this.#setAnchor();
+  }
+
+  // pin makes a row the one that stays, until the reader scrolls: what is around it
+  // gets its height when it is painted.
+  pin(el) { this.#anchor = { el, top: this.#topOf(el), at: this.#scroller.scrollTop, pinned: true }; }
+
+  // The anchor is the first row in sight: where it is on the screen, and where the
+  // scroller was then.
+  #setAnchor() {
+    const at = this.#firstBelow(this.#scroller.getBoundingClientRect().top);
+    const el = at >= 0 ? this.#rows[at].el : null;
+    this.#anchor = el && { el, top: this.#topOf(el), at: this.#scroller.scrollTop, pinned: false };
+  }
+
+  // topOf is where the speech of a row begins in the scroller, which may move itself: a
+  // mark for the day may come or go above it.
+  #topOf(el) { return el.lastElementChild.previousElementSibling.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top; }
+
+  // hold scrolls so that the anchor is where it was.
+  #hold() {
     if (this.following) {
       this.toEnd();
       return;
     }
-    const top = this.#scroller.getBoundingClientRect().top;
-    let grown = 0;
-    for (const { target } of entries) {
-      if (target === this.#scroller) continue;
-      const height = target.offsetHeight;
-      const before = this.#heights.get(target);
-      this.#heights.set(target, height);
-      if (before === undefined || before === height) continue;
-      const box = target.getBoundingClientRect();
-      if (box.bottom - (height - before) <= top) grown += height - before;
-    }
-    if (grown) this.#scroller.scrollTop += grown;
+    const anchor = this.#anchor;
+    if (!anchor?.el.isConnected) return;
+    const moved = this.#topOf(anchor.el) - anchor.top;
+    if (Math.abs(moved) < 0.5) return;
+    this.#scroller.scrollTop += moved;
+    anchor.at = this.#scroller.scrollTop;
+    anchor.top = this.#topOf(anchor.el); // less than wished at either end
   }
 }
+
+// frame waits for the next painting; a hidden page has none.
+const frame = () => new Promise((done) => (document.hidden ? setTimeout(done) : requestAnimationFrame(() => done())));

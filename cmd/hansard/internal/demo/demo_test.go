@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/memstore"
 )
 
@@ -41,7 +42,7 @@ func TestRun(t *testing.T) {
 		if !slices.Contains(began, info.ID) || info.Title == "" || info.Turn != nil {
 			t.Errorf("%s: title %q, turn %v", info.ID, info.Title, info.Turn)
 		}
-		var grants hansard.Grants
+		var grants engine.Grants
 		for e, err := range s.Read(t.Context(), info.ID, hansard.Range{}) {
 			if err != nil {
 				t.Fatal(err)

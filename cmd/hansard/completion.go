@@ -1,0 +1,25 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// newCompletion is cobra's command for the scripts of shells, with our words.
+func newCompletion(root *cobra.Command) *cobra.Command {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		root.RemoveCommand(cmd)
+		cmd.Short = "Print the script that completes commands in your shell"
+		cmd.Long = `Print the script that lets your shell complete commands, flags, session ids, kinds,
+roles, labels and the names of tokens. "hansard help completion bash" and the like
+tell how to install it.`
+		cmd.Example = `  source <(hansard completion bash)
+  hansard completion zsh >"${fpath[1]}/_hansard"
+  hansard completion fish >~/.config/fish/completions/hansard.fish`
+		cmd.Args = noCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return cmd
+	}
+	return &cobra.Command{Use: "completion", Hidden: true} // never: it was just made
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+	"github.com/spf13/cobra"
+)
+
+// The groups of commands in the help.
+const (
+	groupSessions = "sessions"
+	groupServer   = "server"
+	groupStore    = "store"
+	groupProgram  = "program"
+)
+
+// addCommands adds the commands of a group, in the order people will want them.
+func addCommands(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, cmd := range cmds {
+		cmd.GroupID = id
+	}
+	root.AddCommand(cmds...)
+}
+
+// helpMax is the width of help where there is no terminal, or a very wide one.
+const helpMax = 80
+
+func (a *app) helpWidth() int {
+	if a.out.width > 0 {
+		return min(helpMax, a.out.width)
+	}
+	return helpMax
+}
+
+// printHelp is what --help prints: what the command does, then its usage.
+func (a *app) printHelp(cmd *cobra.Command, _ []string) {
+	_ = a.useColour(cmd) // a broken configuration is no reason not to help
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short
+	}
+	fmt.Fprintln(a.out, reflow(text, a.helpWidth()))
+	if cmd.Runnable() || cmd.HasSubCommands() {
+		fmt.Fprintln(a.out)
+		_ = a.printUsage(cmd) // the first error sticks, and Flush tells it
+	}
+}
+
+// reflow breaks paragraphs at a width. Lines that are indented, such as those of a
+// list, stay as they are.
+func reflow(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || line[0] == ' ' {
+			if column > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(line + "\n")
+			column = 0
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			n := runewidth.StringWidth(word)
+			switch {
+			case column == 0:
+			case column+1+n > width:
+				b.WriteByte('\n')
+				column = 0
+			default:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += n
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// printUsage is what is printed of a command behind its description.
+func (a *app) printUsage(cmd *cobra.Command) error {
+	var b bytes.Buffer
+	section := func(title string) { fmt.Fprintf(&b, "\n%s\n", a.out.paint(bold, title)) }
+	section("Usage:")
+	if cmd.Runnable() && !cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s\n", cmd.UseLine())
+	} else {
+		fmt.Fprintf(&b, "  %s COMMAND\n", cmd.CommandPath())
+	}
+	if cmd.HasExample() {
+		section("Examples:")
+		fmt.Fprintln(&b, cmd.Example)
+	}
+	for _, group := range cmd.Groups() {
+		section(group.Title)
+		listCommands(&b, cmd, func(sub *cobra.Command) bool { return sub.GroupID == group.ID && !sub.Hidden })
+	}
+	if cmd.HasAvailableSubCommands() && len(cmd.Groups()) == 0 {
+		section("Commands:")
+		listCommands(&b, cmd, (*cobra.Command).IsAvailableCommand)
+	}
+	if cmd.HasHelpSubCommands() {
+		section("More to read:")
+		listCommands(&b, cmd, (*cobra.Command).IsAdditionalHelpTopicCommand)
+	}
+	if cmd.HasAvailableLocalFlags() {
+		section("Flags:")
+		b.WriteString(cmd.LocalFlags().FlagUsagesWrapped(a.helpWidth()))
+	}
+	if cmd.HasAvailableInheritedFlags() {
+		section("Flags of all commands:")
+		b.WriteString(cmd.InheritedFlags().FlagUsagesWrapped(a.helpWidth()))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n%s tells more about a command.\n", strings.TrimSpace("hansard help "+commandName(cmd))+" COMMAND")
+	}
+	_, err := cmd.OutOrStdout().Write(bytes.TrimPrefix(b.Bytes(), []byte("\n")))
+	return err
+}
+
+// listCommands lists those that are wanted, in the order they were added.
+func listCommands(w io.Writer, cmd *cobra.Command, want func(*cobra.Command) bool) {
+	width := 0
+	for _, sub := range cmd.Commands() {
+		width = max(width, len(sub.Name()))
+	}
+	for _, sub := range cmd.Commands() {
+		if want(sub) {
+			fmt.Fprintf(w, "  %-*s  %s\n", width, sub.Name(), sub.Short)
+		}
+	}
+}
+
+// newHelp is the help command: what it does not know is a mistake.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Tell more about a command",
+		Long: `Tell more about a command, or about what this help lists under "More to read".
+The same is printed by the command with --help.`,
+		Example: `  hansard help append
+  hansard help token add
+  hansard help exit-codes`,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if cmd, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range cmd.Commands() {
+					if !sub.Hidden && strings.HasPrefix(sub.Name(), prefix) {
+						names = append(names, sub.Name()+"\t"+sub.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return err // from noCommand
+			}
+			if len(rest) > 0 {
+				return noCommand(cmd, rest)
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// noCommand refuses arguments of what has commands: they were meant to be one.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	help := strings.TrimSpace("hansard help " + commandName(cmd))
+	if cmd.HasSubCommands() {
+		help += " lists the commands"
+	}
+	wrong := strings.TrimSpace(commandName(cmd) + " " + args[0])
+	return &usageError{fmt.Sprintf("there is no command %q", wrong), didYouMean(args[0], names, cmd.CommandPath()+" ", help)}
+}
+
+// commandName is "token add", and nothing for the program itself.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
+}
+
+// newTopics are pages of the help that are about no command.
+func newTopics() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use:   "exit-codes",
+			Short: "What the exit codes mean",
+			Long: `The exit codes of all commands:
+
+  0    it is done
+  1    something else went wrong: the disk, the network, a lack of rights
+  2    usage: what was asked for makes no sense; nothing was done
+  3    not found: no such session, or it was deleted, or there is no store
+  4    conflict: another last seq than expected, a key used for something else,
+       an id that is taken
+  5    held or fenced: somebody else has the turn
+  6    damaged: what is safe was printed, and the message says what is not
+  130  after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal
+
+hansard turn ends with the code of its program. What a command found out is told
+by its code also where there is more than one session: it is that of the first
+that failed.
+
+With --json an error ends with one line on standard error, for programs:
+
+  {"error":…,"code":…,"exit":…,"hint":…}
+
+and "turn", who holds the turn, where that is why.`,
+		},
+		{
+			Use:   "environment",
+			Short: "The variables that commands look at",
+			Long: `The variables that commands look at. "hansard config" shows which of them apply.
+
+  HANSARD_STORE       the store, where --store is not given
+  HANSARD_TOKEN       the token for a store that is a server
+  HANSARD_TOKEN_FILE  the file it is in instead, readable by its owner alone
+  HANSARD_AUTHOR      the author of what is appended without --author
+  HANSARD_CONFIG      another configuration file than
+                      $XDG_CONFIG_HOME/hansard/config.toml
+  XDG_DATA_HOME       the store is $XDG_DATA_HOME/hansard where nothing else is
+                      said, and without it ~/.local/share/hansard
+  NO_COLOR            no colours, whatever its value
+
+A program that hansard turn runs finds its store, its session and its grant in
+HANSARD_STORE, HANSARD_SESSION and HANSARD_TURN; append, set and rm write to that
+session under that grant.`,
+		},
+	}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"hansard"
+)
+
+// countMax is how long the sessions are counted that a list on a terminal leaves out.
+const countMax = time.Second
+
+// listing is one ls for people.
+type listing struct {
+	app    *app
+	flags  *pflag.FlagSet // as they were given, for the command that continues the list
+	query  hansard.Query
+	screen bool // the terminal is the limit
+
+	table *table
+	last  hansard.Info // of the table
+	more  int          // sessions that are not in it
+	cut   bool         // and more than those, which took too long to count
+}
+
+func (l *listing) run(ctx context.Context, s hansard.Store) error {
+	l.table = sessionTable()
+	first := l.collect(ctx, s)
+	if len(l.table.rows) > 0 {
+		if err := l.table.print(l.app.out); err != nil {
+			return err
+		}
+	}
+	if err := l.app.out.Flush(); err != nil { // the words come behind the table
+		return err
+	}
+	switch {
+	case l.more > 0:
+		fmt.Fprintln(l.app.stderr, escapeLine(l.moreText()))
+	case len(l.table.rows) == 0 && first == nil:
+		fmt.Fprintln(l.app.stderr, l.noneText())
+	}
+	return first
+}
+
+// collect fills the table up to the limit. On a terminal it then counts the others.
+func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
+	q, limit := l.query, l.query.Limit
+	switch {
+	case l.screen:
+		limit = max(l.app.out.height-3, 5) // a line for the header, one for the rest, one for the prompt
+	case limit > 0 && !l.app.out.tty:
+		q.Limit++ // to see whether there are others
+	case limit > 0:
+		q.Limit = 0
+	}
+	counting, stop := context.WithCancel(ctx)
+	defer stop()
+	for info, err := range s.List(counting, q) {
+		switch {
+		case err != nil && counting.Err() != nil && ctx.Err() == nil:
+			l.cut = true // we stopped it ourselves
+			return first
+		case err != nil:
+			first = orFirst(first, err)
+		case limit == 0 || len(l.table.rows) < limit:
+			l.last = info
+			l.app.addSession(l.table, liveTurn(ctx, s, info))
+		default:
+			if l.more++; l.more == 1 {
+				defer time.AfterFunc(countMax, stop).Stop()
+			}
+		}
+	}
+	return first
+}
+
+// moreText tells how many sessions were left out, and how to see them.
+func (l *listing) moreText() string {
+	next := []string{"ls"}
+	l.flags.Visit(func(f *pflag.Flag) {
+		switch v, _ := f.Value.(pflag.SliceValue); {
+		case f.Name == "label":
+			for _, label := range v.GetSlice() {
+				next = append(next, "--label", label)
+			}
+		case f.Name == "text" || f.Name == "since":
+			next = append(next, "--"+f.Name, f.Value.String())
+		}
+	})
+	if l.screen {
+		return fmt.Sprintf("%s more; all of them: %s", l.count(), l.app.again(append(next, "--all")...))
+	}
+	next = append(next, "--limit", strconv.Itoa(l.query.Limit), "--cursor", hansard.Cursor(l.last))
+	if !l.app.out.tty { // they were not counted
+		return "there are more: " + l.app.again(next...)
+	}
+	return fmt.Sprintf("%s more: %s", l.count(), l.app.again(next...))
+}
+
+func (l *listing) count() string {
+	if l.cut {
+		return "over " + humanCount(l.more)
+	}
+	return humanCount(l.more)
+}
+
+func (l *listing) noneText() string {
+	if l.flags.Changed("label") || l.flags.Changed("text") || l.flags.Changed("since") || l.flags.Changed("cursor") {
+		return "no session matches"
+	}
+	return "there are no sessions yet; the first one: " + l.app.again("new", "ID")
+}
+
+// sessionTable is the table of a list. A narrow terminal does without some columns.
+func sessionTable() *table {
+	return &table{columns: []column{
+		{name: "ID"},
+		{name: "TITLE", shrink: 24, drop: 6},
+		{name: "EVENTS", right: true, drop: 3},
+		{name: "UPDATED", drop: 4},
+		{name: "SIZE", right: true, drop: 2},
+		{name: "MARKS", shrink: 12, drop: 5},
+		{name: "LABELS", shrink: 16, drop: 1},
+	}}
+}
+
+func (a *app) addSession(t *table, info hansard.Info) {
+	style, marks := "", ""
+	if info.Turn != nil {
+		style, marks = yellow, "held by "+shortHolder(info.Turn.Holder)
+	}
+	if info.Damaged() {
+		style, marks = red, strings.TrimPrefix(marks+", damaged", ", ")
+	}
+	if info.Unreadable != "" {
+		style, marks = red, "unreadable"
+	}
+	t.add(style, escapeLine(string(info.ID)), escapeLine(info.Title), humanCount(info.LastSeq), humanAgo(a.now(), info.Updated),
+		humanBytes(info.Bytes), marks, humanLabels(info.Labels))
+}
+
+// shortHolder is who holds a turn, in a word if there is one.
+func shortHolder(h hansard.Holder) string {
+	if h.Label != "" {
+		return escapeLine(h.Label)
+	}
+	return escapeLine(h.String())
+}

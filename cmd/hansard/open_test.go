@@ -1,0 +1,189 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/filestore"
+	"hansard/httpd"
+)
+
+// logInWith uses the code of a link, and gives the status and whose token it is.
+func logInWith(t *testing.T, server, link string) (int, string) {
+	t.Helper()
+	m := regexp.MustCompile(`#code=([^&\s]+)`).FindStringSubmatch(link)
+	if m == nil {
+		t.Fatalf("there is no code in %q", link)
+	}
+	body, err := json.Marshal(map[string]string{"code": m[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.Post(server+"/v1/login", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var who struct{ Name string }
+	_ = json.Unmarshal(text, &who)
+	return res.StatusCode, who.Name
+}
+
+// TestOpen: open gives the browser a link that logs in once, and nobody who looks at
+// the processes of the machine sees it.
+func TestOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := store.Create(t.Context(), "a", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	identity, err := store.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := httpd.OpenTokens(filepath.Join(dir, "tokens"), identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := tokens.Add(httpd.Token{Name: "mine", Rights: "read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpd.New(store, httpd.Options{Access: tokens})
+	front := httptest.NewServer(server)
+	defer func() { front.Close(); server.Shutdown(t.Context()) }()
+
+	// A browser that notes what it was started with, and what it was given to read.
+	seen := t.TempDir()
+	browser := filepath.Join(seen, "browser")
+	if err := os.WriteFile(browser, []byte("#!/bin/sh\necho \"$@\" >"+seen+"/args\nls -l \"$1\" >"+seen+"/mode\ncat \"$1\" >"+seen+"/page\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BROWSER", browser)
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(seen, "cache"))
+	t.Setenv(envToken, mine)
+	for _, c := range []struct {
+		name, whose string
+		args        []string
+	}{
+		{"a server", "mine", []string{"open", "a", "--store", front.URL}},
+		{"a directory", "page-", []string{"open", "a", "--store", dir, "--url", front.URL}},
+	} {
+		var out, errs bytes.Buffer
+		if exit := run(t.Context(), c.args, strings.NewReader(""), &out, &errs); exit != 0 {
+			t.Fatalf("%s: exit code %d: %s", c.name, exit, &errs)
+		}
+		link := strings.TrimSpace(out.String())
+		if !strings.HasPrefix(link, front.URL+"/#code=") || !strings.HasSuffix(link, "&session=a") || strings.Contains(link, mine) {
+			t.Errorf("%s: the link is %s", c.name, link)
+		}
+		read := func(name string) string {
+			content, err := os.ReadFile(filepath.Join(seen, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(content)
+		}
+		if args := read("args"); strings.Contains(args, "code") || strings.Contains(args, "http") {
+			t.Errorf("%s: everybody sees %s", c.name, args)
+		}
+		if mode := read("mode"); !strings.HasPrefix(mode, "-rw-------") {
+			t.Errorf("%s: the file is %s", c.name, mode)
+		}
+		if page := read("page"); !strings.Contains(page, strings.ReplaceAll(link, "&", "&amp;")) {
+			t.Errorf("%s: the browser reads %s", c.name, page)
+		}
+		if status, who := logInWith(t, front.URL, link); status != 200 || !strings.HasPrefix(who, c.whose) {
+			t.Errorf("%s: the login gives %d, %s", c.name, status, who)
+		}
+		if status, _ := logInWith(t, front.URL, link); status != 401 {
+			t.Errorf("%s: the link is good twice: %d", c.name, status)
+		}
+	}
+	for _, k := range tokens.List() {
+		if strings.HasPrefix(k.Name, "page-") && k.Expires.IsZero() {
+			t.Errorf("%+v never ends", k)
+		}
+	}
+	// What can't be opened.
+	for _, c := range []struct {
+		exit int
+		want string
+		args []string
+	}{
+		{exitNotFound, "no such session", []string{"open", "nope", "--store", front.URL}},
+		{exitUsage, "can't open a Unix socket", []string{"open", "--store", "unix:/nowhere"}},
+		{exitOther, "there is no server at http://127.0.0.1:1", []string{"open", "--store", dir, "--url", "http://127.0.0.1:1"}},
+	} {
+		var out, errs bytes.Buffer
+		if exit := run(t.Context(), c.args, strings.NewReader(""), &out, &errs); exit != c.exit || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%v: exit code %d: %s", c.args, exit, &errs)
+		}
+	}
+}
+
+// TestLinksOfServeAndTokenAdd: both print a link that logs in, once: serve at a later
+// start too, when it knows no token any more; token add for the new token.
+func TestLinksOfServeAndTokenAdd(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	for i := range 2 {
+		p := start(t, dir, "serve", "--listen", "127.0.0.1:0")
+		url := strings.TrimSuffix(strings.TrimPrefix(p.line(), "serving "), "/")
+		link := p.line()
+		if i == 0 {
+			if !strings.Contains(link, "/#token=") {
+				t.Errorf("the first start prints %q", link)
+			}
+		} else {
+			if status, who := logInWith(t, url, link); status != 200 || who != "page" {
+				t.Errorf("%s: %d, %s", link, status, who)
+			}
+			if status, _ := logInWith(t, url, link); status != 401 {
+				t.Errorf("%s is good twice: %d", link, status)
+			}
+			var out, errs bytes.Buffer
+			if exit := run(t.Context(), []string{"token", "add", "ada", "--rights", "read", "--store", dir, "--url", url}, strings.NewReader(""), &out, &errs); exit != 0 {
+				t.Fatalf("exit code %d: %s", exit, &errs)
+			}
+			if token := strings.TrimSpace(out.String()); strings.ContainsAny(token, " \n") || strings.Contains(errs.String(), token) {
+				t.Errorf("token add prints %q and %q", &out, &errs)
+			}
+			// The server looks at the file every half second.
+			deadline := time.Now().Add(waitMax)
+			for {
+				status, who := logInWith(t, url, errs.String())
+				if status == 200 && who == "ada" {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: %d, %s", &errs, status, who)
+				}
+				time.Sleep(20 * time.Millisecond) // between two attempts
+			}
+		}
+		if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		p.exit()
+	}
+}

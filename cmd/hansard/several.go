@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+)
+
+// someIDs wants one session id or more.
+func someIDs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return arguments(1, "a session id")(cmd, args)
+}
+
+// checkIDs refuses a bad id before anything is done about the others, and leaves
+// out those given twice.
+func checkIDs(args []string) ([]hansard.SessionID, error) {
+	ids := make([]hansard.SessionID, 0, len(args))
+	seen := make(map[string]bool, len(args))
+	for _, arg := range args {
+		if err := hansard.CheckID(hansard.SessionID(arg)); err != nil {
+			return nil, err
+		}
+		if !seen[arg] {
+			ids = append(ids, hansard.SessionID(arg))
+		}
+		seen[arg] = true
+	}
+	return ids, nil
+}
+
+// several is a command on more than one session. One that fails is named and does
+// not keep it from the others; the first failure gives the exit code.
+type several struct {
+	app   *app
+	many  bool // else the only failure is the command's
+	first error
+}
+
+// failed takes the failure of one session; nil is to go on with the next. What is
+// not about the session, such as a store that can't be reached, ends the command.
+func (v *several) failed(ctx context.Context, id hansard.SessionID, err error) error {
+	v.app.session = string(id)
+	if !v.many || !aboutSession(err) {
+		return err
+	}
+	if flushErr := v.app.out.Flush(); flushErr != nil {
+		return flushErr // what was done before comes before it
+	}
+	v.app.report(ctx, err)
+	v.first = orFirst(v.first, err)
+	return nil
+}
+
+// outcome is the error of the command: all that failed has been said.
+func (v *several) outcome() error {
+	if v.first == nil {
+		return nil
+	}
+	return &quietError{v.first}
+}
+
+func aboutSession(err error) bool {
+	for _, e := range []error{hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrDamaged} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// describe is a session in a few words: its title and how much there is of it.
+func describe(i hansard.Info) string {
+	if i.Title == "" {
+		return plural(i.LastSeq, "event")
+	}
+	return fmt.Sprintf("%q, %s", escapeLine(i.Title), plural(i.LastSeq, "event"))
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"hansard"
+	"hansard/client"
+	"hansard/filestore"
+	"hansard/httpd"
+)
+
+// keeper is what keeps tokens: a file, or a server.
+type keeper interface {
+	Add(k httpd.Token) (string, error)
+	Remove(name string) error
+	all() ([]httpd.Token, error)
+}
+
+type fileKeeper struct{ *httpd.Tokens }
+
+func (k fileKeeper) all() ([]httpd.Token, error) { return k.List(), nil }
+
+// serverKeeper has a server keep them.
+type serverKeeper struct {
+	ctx   context.Context
+	store *client.Store
+}
+
+func (k serverKeeper) Add(t httpd.Token) (string, error) {
+	var made struct{ Token string }
+	err := k.store.Tokens(k.ctx, http.MethodPost, "", struct {
+		httpd.Token
+		Created *time.Time `json:"created,omitempty"` // the server's to say
+	}{Token: t}, &made)
+	return made.Token, err
+}
+
+func (k serverKeeper) Remove(name string) error {
+	return k.store.Tokens(k.ctx, http.MethodDelete, name, nil, nil)
+}
+
+func (k serverKeeper) all() ([]httpd.Token, error) {
+	var found struct{ Tokens []httpd.Token }
+	err := k.store.Tokens(k.ctx, http.MethodGet, "", nil, &found)
+	return found.Tokens, err
+}
+
+// tokenKeeper is what keeps the tokens of the store, and the server's address if it is
+// one.
+func (a *app) tokenKeeper(ctx context.Context, file string) (k keeper, address string, err error) {
+	spec, err := a.storeSpec()
+	if err != nil {
+		return nil, "", err
+	}
+	if file == "" && isServer(spec) {
+		s, err := a.opener(spec, &filestore.Options{})
+		if err != nil {
+			return nil, "", err
+		}
+		server, ok := s.(*client.Store)
+		if !ok {
+			return nil, "", errNoTokenDir
+		}
+		return serverKeeper{ctx, server}, shownStore(spec), nil
+	}
+	tokens, err := a.openTokens(ctx, file)
+	return fileKeeper{tokens}, "", err
+}
+
+// errNoTokenDir is a store that is not a directory.
+var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
+
+// openTokens opens the file the tokens of the store are kept in. They are the store's:
+// those of another have no effect.
+func (a *app) openTokens(ctx context.Context, file string) (*httpd.Tokens, error) {
+	if file == "" {
+		spec, err := a.storeSpec()
+		if err != nil {
+			return nil, err
+		}
+		scheme, rest := splitScheme(spec)
+		if scheme != "" && scheme != "file" {
+			return nil, errNoTokenDir
+		}
+		path, err := filePath(scheme, rest)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, &noStoreError{spec, "the server or the first session makes it: " + a.again("serve")}
+		}
+		file = filepath.Join(path, "tokens")
+	}
+	identity := ""
+	err := a.withStore(reading, func(s hansard.Store) (err error) {
+		identity, err = identityOf(ctx, s)
+		return err
+	})
+	if err != nil && !errors.Is(err, errNoStore) {
+		return nil, err
+	}
+	return httpd.OpenTokens(file, identity)
+}
+
+// identityOf is what tells a store from others; empty if it does not tell.
+func identityOf(ctx context.Context, s hansard.Store) (string, error) {
+	named, ok := s.(hansard.Identified)
+	if !ok {
+		return "", nil
+	}
+	return named.Identity(ctx)
+}

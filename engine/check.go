@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"hansard"
+)
+
+// CheckBatch checks that a store may accept a batch, whatever the session contains.
+func CheckBatch(b *hansard.Batch) error {
+	if len(b.Events) == 0 && b.Patch == nil {
+		return invalid("batch", "it has neither events nor a patch")
+	}
+	if len(b.Events) > hansard.MaxBatchEvents {
+		return tooLarge("batch", len(b.Events), hansard.MaxBatchEvents, "events")
+	}
+	if err := checkText("key", b.Key, hansard.MaxKeyBytes); err != nil {
+		return err
+	}
+	if err := checkText("turn", string(b.Turn), hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("by", b.By, hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	total := 0
+	for i := range b.Events {
+		if err := checkEvent(&b.Events[i]); err != nil {
+			var bad *hansard.InvalidError
+			if errors.As(err, &bad) {
+				bad.Field = fmt.Sprintf("events[%d].%s", i, bad.Field)
+			}
+			return err
+		}
+		e := &b.Events[i]
+		total += len(e.Data)
+	}
+	if b.Patch != nil {
+		if err := checkPatch(b.Patch); err != nil {
+			return err
+		}
+	}
+	if total > hansard.MaxBatchBytes {
+		return tooLarge("batch", total, hansard.MaxBatchBytes, "bytes")
+	}
+	return nil
+}
+
+func checkEvent(e *hansard.Event) error {
+	switch {
+	case e.Seq != 0:
+		return invalid("seq", "the store sets it")
+	case !e.Time.IsZero():
+		return invalid("time", "the store sets it")
+	case e.Turn != "":
+		return invalid("turn", "the store sets it; the turn of a batch is Batch.Turn")
+	case e.By != "":
+		return invalid("by", "the server sets it")
+	case e.Patch != nil:
+		return invalid("patch", "the patch of a batch is Batch.Patch")
+	}
+	if e.Kind == hansard.KindTurn {
+		return invalid("kind", "%q is the store's own: acquire and release the turn instead", hansard.KindTurn)
+	}
+	if err := checkText("kind", e.Kind, hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("role", e.Role, hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("author", e.Author, hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	if len(e.Data) > hansard.MaxBatchBytes {
+		return tooLarge("data", len(e.Data), hansard.MaxBatchBytes, "bytes")
+	}
+	return checkJSON("data", e.Data)
+}
+
+// CheckMeta checks that a session may be created with this metadata.
+func CheckMeta(m *hansard.Meta) error {
+	if err := checkText("title", m.Title, hansard.MaxTitleBytes); err != nil {
+		return err
+	}
+	if err := checkLabelCount(m.Labels); err != nil {
+		return err
+	}
+	for k, v := range m.Labels {
+		if err := checkLabel(k, v); err != nil {
+			return err
+		}
+	}
+	return checkState(m.State)
+}
+
+func checkPatch(p *hansard.Patch) error {
+	if p.Title != nil {
+		if err := checkText("title", *p.Title, hansard.MaxTitleBytes); err != nil {
+			return err
+		}
+	}
+	if len(p.Labels) > hansard.MaxLabels {
+		return tooLarge("labels", len(p.Labels), hansard.MaxLabels, "labels")
+	}
+	for k, v := range p.Labels {
+		value := ""
+		if v != nil {
+			value = *v
+		}
+		if err := checkLabel(k, value); err != nil {
+			return err
+		}
+	}
+	return checkState(p.State)
+}
+
+func checkLabelCount(labels map[string]string) error {
+	if len(labels) > hansard.MaxLabels {
+		return tooLarge("labels", len(labels), hansard.MaxLabels, "labels")
+	}
+	return nil
+}
+
+func checkLabel(name, value string) error {
+	if name == "" {
+		return invalid("labels", "a label has no name")
+	}
+	if strings.ContainsRune(name, '=') {
+		return invalid("labels", "label name %q contains an equals sign", name)
+	}
+	if err := checkText("labels", name, hansard.MaxLabelBytes); err != nil {
+		return err
+	}
+	return checkText("labels["+name+"]", value, hansard.MaxLabelBytes)
+}
+
+func checkState(state json.RawMessage) error {
+	if len(state) == 0 {
+		return nil
+	}
+	if len(state) > hansard.MaxStateBytes {
+		return tooLarge("state", len(state), hansard.MaxStateBytes, "bytes")
+	}
+	if err := checkJSON("state", state); err != nil {
+		return err
+	}
+	if n := depth(state); n > hansard.MaxStateDepth {
+		return tooLarge("state", n, hansard.MaxStateDepth, "levels")
+	}
+	return nil
+}
+
+func checkText(field, s string, limit int) error {
+	if len(s) > limit {
+		return tooLarge(field, len(s), limit, "bytes")
+	}
+	if !utf8.ValidString(s) {
+		return invalid(field, "it is not valid UTF-8")
+	}
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return invalid(field, "it has a NUL byte at %d", i)
+	}
+	return nil
+}

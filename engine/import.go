@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"hansard"
+)
+
+// CheckPart checks that a part can be added to a session whose last seq is last and
+// whose turn is in the state of grants, which it advances. Engines call it where
+// they order writes.
+func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants) error {
+	for i := range p.Events {
+		e := &p.Events[i]
+		if e.Seq != last+hansard.Seq(i)+1 {
+			if i == 0 {
+				return &hansard.ConflictError{Session: p.ID, Expected: e.Seq - 1, Actual: last}
+			}
+			return invalid("events", "seq %d follows seq %d", e.Seq, p.Events[i-1].Seq)
+		}
+		if e.Time.IsZero() || !e.Time.Equal(e.Time.Truncate(time.Microsecond)) {
+			return invalid("events", "seq %d has the time %v; it has to be in whole microseconds", e.Seq, e.Time)
+		}
+		if err := grants.Next(e); err != nil {
+			return invalid("events", "%v", err)
+		}
+	}
+	end := last
+	for _, k := range p.Keys {
+		if k.Key == "" || k.First <= end || k.Last < k.First || k.Last > last+hansard.Seq(len(p.Events)) {
+			return invalid("keys", "key %q at %d to %d is not that of a batch behind %d", k.Key, k.First, k.Last, end)
+		}
+		end = k.Last
+		// A retry with the key would be answered as a replay of something else, or
+		// be refused though it is the same.
+		events := p.Events[k.First-last-1 : k.Last-last]
+		if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.IsLost() }) && ContentHash(events) != k.Hash {
+			return invalid("keys", "the hash of key %q is not that of its events, %d to %d", k.Key, k.First, k.Last)
+		}
+	}
+	return nil
+}
+
+// CheckPartInput checks what can be checked of a part without the session it goes to.
+func CheckPartInput(p *hansard.Part) error {
+	if err := CheckMeta(&p.Meta); err != nil {
+		return err
+	}
+	if p.Created.IsZero() {
+		return invalid("created", "it is not set")
+	}
+	total := 0
+	for i := range p.Events {
+		e := p.Events[i]
+		if e.Patch != nil {
+			if err := checkPatch(e.Patch); err != nil {
+				return err
+			}
+		}
+		if e.Kind == "" {
+			return invalid(fmt.Sprintf("events[%d].kind", i), "it is empty")
+		}
+		if err := checkText(fmt.Sprintf("events[%d].by", i), e.By, hansard.MaxNameBytes); err != nil {
+			return err
+		}
+		// What the store normally sets, and what only the store writes.
+		e.Seq, e.Time, e.Turn, e.By, e.Patch = 0, time.Time{}, "", "", nil
+		if e.Kind == hansard.KindTurn {
+			e.Kind = hansard.KindMeta
+		}
+		if err := checkEvent(&e); err != nil {
+			return err
+		}
+		total += len(e.Data)
+	}
+	for i, k := range p.Keys {
+		for name, text := range map[string]string{"key": k.Key, "hash": k.Hash} {
+			if err := checkText(fmt.Sprintf("keys[%d].%s", i, name), text, hansard.MaxKeyBytes); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.Events) > 2*hansard.MaxBatchEvents || total > 2*hansard.MaxBatchBytes {
+		return tooLarge("part", total, 2*hansard.MaxBatchBytes, "bytes")
+	}
+	return nil
+}
+
+// SameOrigin returns an error if the session that a part goes to began differently.
+func SameOrigin(p *hansard.Part, created time.Time) error {
+	if !created.Equal(p.Created) {
+		return fmt.Errorf("%w: %s: it was created at %v here, and at %v there", hansard.ErrExists, p.ID, created.UTC(), p.Created.UTC())
+	}
+	return nil
+}

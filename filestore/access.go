@@ -1,0 +1,108 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// Errors of rights, made into something a person can act on: which file it is, whom it
+// belongs to, who asks, and the command that helps. A store that root wrote to once, or
+// that was restored under another user, is the usual case.
+
+// accessError is a file that this user has no right to. Nothing is wrong with its
+// content, so it is neither damage nor a failed disk.
+type accessError struct {
+	file string // relative to the store's directory
+	why  string // whom it belongs to; empty: not known
+	what string // what to do
+	err  error
+}
+
+// Error puts the reason before the operating system's words.
+func (e *accessError) Error() string {
+	if e.why == "" {
+		return e.err.Error()
+	}
+	return e.why + ": " + e.err.Error()
+}
+
+// Unwrap keeps fs.ErrPermission recognisable: isReadOnly and isForeign go by it.
+func (e *accessError) Unwrap() error { return e.err }
+
+// Hint is what the command and the server print after the error.
+func (e *accessError) Hint() string { return e.what }
+
+// noAccess explains an error of rights; any other, nil, and one that was explained
+// already is returned as it is. Finding out more must not replace the error: where that
+// fails, what is known so far is returned.
+func (p *process) noAccess(err error) error {
+	var known *accessError
+	if !errors.Is(err, fs.ErrPermission) || errors.As(err, &known) {
+		return err
+	}
+	e := &accessError{err: err, what: "check who owns the files of the store and their permissions"}
+	var at *fs.PathError
+	// The simulated disk has no owners.
+	owners, ok := p.fs.(interface {
+		Owner(name string) (vfs.Owner, error)
+	})
+	if !ok || !errors.As(err, &at) {
+		return e
+	}
+	store, err := owners.Owner(".")
+	if err != nil {
+		return e
+	}
+	e.file = at.Path
+	file, err := owners.Owner(e.file)
+	if err != nil { // it is missing, or its directory can't be searched: then that is what to explain
+		e.file = path.Dir(e.file)
+		if file, err = owners.Owner(e.file); err != nil {
+			return e
+		}
+	}
+	named := e.file
+	if named == "." {
+		named = "the store's directory"
+	}
+	e.why = fmt.Sprintf("%s belongs to %s, with mode %04o, and this is %s", named, file, file.Mode, store.Self())
+	// A file that is not the store owner's has to be given back, whoever asks; only then
+	// does it matter who asks.
+	switch {
+	case file.User != store.User:
+		e.what = fmt.Sprintf("give it back to the owner of the store, as root, in the store's directory: chown %s %s", store.User, e.file)
+	case store.User != store.SelfUser:
+		e.what = fmt.Sprintf("the store is %s's: use it as that user, or through a server that runs as that user", store.User)
+	default:
+		e.what = fmt.Sprintf("give yourself the right, in the store's directory: chmod u+rwX %s", e.file)
+	}
+	return e
+}
+
+// readError types an error of the operating system in reading a log as ErrUnreadable. It
+// is told apart from damage: the content may be fine, and a repair would not help. Errors
+// that are neither of the disk nor of rights (a context, damage) are returned as they
+// are.
+func (p *process) readError(id hansard.SessionID, err error) error {
+	if errors.Is(err, hansard.ErrUnreadable) || !isDiskError(err) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return p.unreadableLog(id, err)
+}
+
+// unreadableLog is the error for a log that can't be opened or read, with the advice of
+// its cause.
+func (p *process) unreadableLog(id hansard.SessionID, err error) error {
+	err = p.explain(err)
+	e := &hansard.UnreadableError{Session: id, Reason: err.Error(), Err: err}
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		e.Advice = hinted.Hint()
+	}
+	return e
+}

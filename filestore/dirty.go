@@ -1,0 +1,258 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"sync"
+	"syscall"
+
+	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// What the ring says was written to the logs since its start. A log that no longer has it
+// was changed from outside, and the ring has the only copy of the missing lines: they are
+// set aside before a checkpoint frees their space, and readers are told before that.
+// Without this, damage that was reported would be forgotten together with the lines.
+//
+// This is about logs that were shortened, replaced or removed while a store is in use.
+// What a log never got is apply's to deal with; damage inside a log is found by check.go.
+
+// dirtyLog is a log that entries since the ring's start went to. It is a cache of the
+// ring: dropCaches voids it, and reload and catchup fill it again.
+type dirtyLog struct {
+	end    uint64 // of the last entry in the ring: freed once start is past it
+	logEnd int64  // how long the log is at least: entries up to there were applied; 0: not known
+	crc    uint32 // of the line that ends there
+	kept   bool   // what the log has lost of that was set aside
+}
+
+// dirtyLogs are the dirty logs, by name. They change under write.lock only; the mutex is
+// for readers, which look at single logs without it.
+type dirtyLogs struct {
+	mu sync.Mutex
+	m  map[string]dirtyLog
+}
+
+// get is the zero dirtyLog for a log that is not dirty.
+func (l *dirtyLogs) get(name string) dirtyLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.m[name]
+}
+
+// change changes the record of a log, or makes it. The caller holds write.lock.
+func (l *dirtyLogs) change(name string, fn func(*dirtyLog)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.m == nil {
+		l.m = map[string]dirtyLog{}
+	}
+	d := l.m[name]
+	fn(&d)
+	l.m[name] = d
+}
+
+// reset forgets all: the ring is another one, or empty.
+func (l *dirtyLogs) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.m = nil
+}
+
+// since are the logs with entries after start; the others are forgotten, which bounds the
+// map by what a ring can hold. The caller holds write.lock.
+func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := make(map[string]dirtyLog, len(l.m))
+	for name, d := range l.m {
+		if d.end > start {
+			found[name] = d
+		} else {
+			delete(l.m, name)
+		}
+	}
+	return found
+}
+
+// note keeps track of an entry that is in the ring: written by us, found by catchup, or
+// read on joining. The caller holds write.lock, and notes entries in ring order.
+func (l *locked) note(e *journal.Entry) {
+	// A new entry: what was set aside so far is not all that the log could lose.
+	l.logs.dirty.change(e.Name, func(d *dirtyLog) { d.end, d.kept = e.End(), false })
+	// Applied is believed: whoever published it wrote the log before (J1).
+	if e.End() > l.w.Applied {
+		l.logs.pending.add(e)
+	} else {
+		l.logs.noteApplied(e)
+	}
+}
+
+// noteApplied keeps how long a log is at least, now that an entry is in it.
+func (ol *logs) noteApplied(e *journal.Entry) {
+	ol.dirty.change(e.Name, func(d *dirtyLog) { d.logEnd, d.crc = e.Offset+int64(len(e.Lines)), e.LineCRC })
+}
+
+// isIn tells whether a log still has what was written to it, by the checksum of the last
+// of those lines. Edits before it that leave the length as it was are check.go's to find.
+func (d *dirtyLog) isIn(f vfs.File) (bool, error) {
+	if d.logEnd == 0 {
+		return true, nil
+	}
+	size, err := f.Size()
+	if err != nil || size < d.logEnd {
+		return false, err
+	}
+	crc, err := sessionlog.CRCBefore(f, d.logEnd)
+	return err == nil && crc == d.crc, err
+}
+
+// harmed is the damage of a log that has lost lines which this process knows were written
+// to it; f is nil if the log is missing. nil means that nothing is known to be lost. It
+// takes no lock, so everything it sees may change meanwhile: it reports damage only if
+// the log is still the file that the name leads to, and the ring still has entries for
+// it. Without entries in the ring, a repair may have replaced the log, rightly.
+func (rd *reader) harmed(f vfs.File, name string, id hansard.SessionID) *hansard.DamagedError {
+	d := rd.dirty.get(name)
+	if d.logEnd == 0 {
+		return nil
+	}
+	if f != nil {
+		// Looked at before the name: whatever is found there must be the file that lacks
+		// them.
+		if ok, err := d.isIn(f); ok || err != nil {
+			return nil // an error is met again, and reported, by reading on
+		}
+	}
+	inode, size, err := rd.fs.Inode(sessionlog.Path(name))
+	switch {
+	case f == nil && errors.Is(err, fs.ErrNotExist):
+	case f == nil || err != nil:
+		return nil // it appeared meanwhile, or can't be looked at
+	default:
+		if own, err := f.Inode(); err != nil || own != inode {
+			return nil // another file was put in its place just now
+		}
+	}
+	// Last: a checkpoint or a repair may have passed while we looked.
+	if w, ok := peers.LookAtControl(rd.fs); !ok || d.end <= w.Start {
+		return nil
+	}
+	return lostLines(id, f == nil, size, d.logEnd)
+}
+
+// lostLines is the damage of a log without what was written to it: missing, shorter, or
+// another.
+func lostLines(id hansard.SessionID, missing bool, size, was int64) *hansard.DamagedError {
+	switch {
+	case missing:
+		return sessionlog.DamagedAt(id, 0, "the log is missing")
+	case size < was:
+		return sessionlog.DamagedAt(id, size, "the log is shorter than what was written to it: it had %d bytes", was)
+	}
+	return sessionlog.DamagedAt(id, 0, "the log is another than what was written to it")
+}
+
+// appliedEntries are the entries of the ring that were applied, from the durable start
+// on, under write.lock. They are what copies and repairs can take from the ring.
+func (l *locked) appliedEntries() ([]*journal.Entry, error) {
+	// From the durable slot on, not from this process's cursor: entries that were applied
+	// long ago are in no cache.
+	slots, _, best, err := journal.ReadSlots(l.ring.File)
+	if err != nil || best < 0 {
+		return nil, errors.Join(err, errors.New("the journal has no valid slot"))
+	}
+	// The published start, so that nothing is missed that is not free yet.
+	sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
+	entries, _, _, err := l.ring.Scan(sl.Start, sl.StartChain, l.w.Applied)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for n < len(entries) && entries[n].End() <= l.w.Applied {
+		n++
+	}
+	return entries[:n], nil
+}
+
+// keepLost sets aside what the ring has of some logs and they have lost, under
+// write.lock. After nil the ring is not needed for them any more, and its space may be
+// freed. It waits for the disk under the lock, which only damage justifies; kept saves
+// doing it again with every refused write.
+func (l *locked) keepLost(names ...string) error {
+	names = slices.DeleteFunc(names, func(name string) bool { return l.logs.dirty.get(name).kept })
+	if len(names) == 0 {
+		return nil
+	}
+	entries, err := l.appliedEntries()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := l.keepLostOf(name, entries); err != nil {
+			return fmt.Errorf("set aside what the log of %s has lost: %w", name, err)
+		}
+		l.logs.dirty.change(name, func(d *dirtyLog) { d.kept = true })
+	}
+	return nil
+}
+
+// keepLostOf does that for one log. Each entry is compared by itself: a log may have lost
+// some and not others. What can't be decided now (too many open files) is an error, and
+// the space is not freed.
+func (l *locked) keepLostOf(name string, entries []*journal.Entry) error {
+	// An error of opening is judged entry by entry below: a log that is missing has lost
+	// all.
+	f, err := l.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if err == nil {
+		defer f.Close()
+	}
+	for _, e := range entries {
+		if e.Name != name {
+			continue
+		}
+		there, err := false, err
+		if err == nil {
+			there, err = has(f, e)
+		}
+		why := changedLog("it does not have what was written to it")
+		switch {
+		case there:
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			why = changedLog("it is missing")
+		case isForeign(err) || errors.Is(err, syscall.EIO):
+			why = couldNot(err)
+		case err != nil:
+			return err // it may be over in a moment
+		}
+		if err := l.asides.setAside(e, why); err != nil {
+			return err
+		}
+		l.w.Flags |= peers.FlagAside
+		if sess := l.logs.sessions[name]; sess != nil && sess.draft == nil {
+			// What is planned next has to see the damage. Not with a draft: that was
+			// decided under this same lock, and its lines are set aside when they turn
+			// out not to fit.
+			sess.known = false
+		}
+	}
+	return nil
+}
+
+// has tells whether a log has an entry's bytes where they belong.
+func has(f vfs.File, e *journal.Entry) (bool, error) {
+	b := make([]byte, len(e.Lines))
+	n, err := f.ReadAt(b, e.Offset)
+	if err == io.EOF {
+		err = nil
+	}
+	return err == nil && n == len(b) && string(b) == string(e.Lines), err
+}

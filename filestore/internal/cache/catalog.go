@@ -1,0 +1,117 @@
+package cache
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"strings"
+	"time"
+
+	"hansard"
+	"hansard/filestore/internal/crc32c"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// The catalog is kept in cache/catalog between processes, so that listing a
+// hundred thousand sessions does not open a hundred thousand files. It is a
+// cache: checked against the directory, replaced whole, and ignored when
+// anything about it is wrong. Somebody else may have written it, so reading it never
+// takes more memory than the directory accounts for: its length is compared with the
+// number of logs first, and what it says is read line by line, as JSON, which takes no
+// more room than it has bytes.
+//
+//	"HANSCAT2" | CRC-32C of the rest (4 bytes) | lines of {"name":…,"entry":{…}}
+
+const (
+	CatalogName = "catalog"
+	// maxCatalogEntry is more than the entry of one session takes: its title, its
+	// labels, a small state and the holder of its turn, every byte of them escaped.
+	maxCatalogEntry = 6*(4<<10+64*2*256+MaxListedState+4<<10) + 4<<10
+)
+
+var CatalogMagic = []byte("HANSCAT2")
+
+type Entry struct {
+	Inode   uint64
+	Size    int64
+	ModTime time.Time
+	Info    hansard.Info // without its state, if that is large: see complete
+	Gone    bool         // deleted, or not a session yet
+}
+
+// catalogLine is one entry in the file.
+type catalogLine struct {
+	Name  string `json:"name"`
+	Entry Entry  `json:"entry"`
+}
+
+// LoadCatalog reads the catalog, for the logs there are. Nil: there is none, or something
+// about it is wrong.
+func LoadCatalog(fsys vfs.FS, logs []vfs.Entry) map[string]Entry {
+	f, err := fsys.Open(Dir+"/"+CatalogName, vfs.ReadOnly)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head := int64(len(CatalogMagic)) + 4
+	size, err := f.Size()
+	if err != nil || size < head || size > head+int64(len(logs)+catalogSlack)*maxCatalogEntry {
+		return nil
+	}
+	begin := make([]byte, head)
+	if _, err := f.ReadAt(begin, 0); err != nil || !bytes.HasPrefix(begin, CatalogMagic) {
+		return nil
+	}
+	want := binary.BigEndian.Uint32(begin[len(CatalogMagic):])
+	there := make(map[string]bool, len(logs))
+	for _, e := range logs {
+		there[strings.TrimSuffix(e.Name, sessionlog.Suffix)] = true
+	}
+	m, crc, ok := readCatalog(io.NewSectionReader(f, head, size-head), there)
+	if !ok || crc != want {
+		return nil
+	}
+	return m
+}
+
+// catalogChunk is how much of a catalog is read at once.
+const catalogChunk = 256 << 10
+
+// catalogSlack is how many entries a catalog may have of logs that are gone.
+const catalogSlack = 1024
+
+// readCatalog reads the lines about logs that there are.
+func readCatalog(r io.Reader, there map[string]bool) (m map[string]Entry, crc uint32, ok bool) {
+	m = map[string]Entry{}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, catalogChunk), maxCatalogEntry)
+	for lines.Scan() {
+		crc = crc32c.Add(crc32c.Add(crc, lines.Bytes()), []byte{'\n'})
+		var l catalogLine
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			return nil, 0, false
+		}
+		if there[l.Name] {
+			m[l.Name] = l.Entry
+		}
+	}
+	return m, crc, lines.Err() == nil
+}
+
+// EncodeCatalog is a catalog as it is written.
+func EncodeCatalog(m map[string]Entry) []byte {
+	var body bytes.Buffer
+	for name, entry := range m {
+		body.Write(sessionlog.Marshal(catalogLine{Name: name, Entry: entry}))
+		body.WriteByte('\n')
+	}
+	head := binary.BigEndian.AppendUint32(bytes.Clone(CatalogMagic), crc32c.Sum(body.Bytes()))
+	return append(head, body.Bytes()...)
+}
+
+// MaxListedState is the largest state document that the catalog remembers. With
+// larger ones it would take as much memory as all sessions have, for one list.
+const MaxListedState = 4 << 10

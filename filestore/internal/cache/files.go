@@ -1,0 +1,62 @@
+// Package cache is what a store keeps in cache/, and the memory beside it: a catalog of
+// the sessions, tables of keys, notes of damage, and a map that forgets what was not used
+// for longest.
+//
+// Everything here is derived. It may be deleted at any time, and costs time then, nothing
+// else. It may also have been written by somebody else, with any content: a file is
+// believed only if it is whole, by a checksum, and fits what it is about; and reading one
+// never takes more memory than the logs account for, so that a crafted file can't use up
+// a reader's (TestCraftedCaches).
+package cache
+
+import (
+	"errors"
+	"fmt"
+
+	"hansard/internal/vfs"
+)
+
+// What is in cache/, by directory. damage has a file per session that somebody found
+// damaged.
+const (
+	Dir       = "cache"
+	KeysDir   = Dir + "/keys"
+	DamageDir = Dir + "/damage"
+)
+
+// Write puts a file in place whole, with its content durable before its name:
+// a file of the right name and without its content would be believed to be a short one.
+// The directory is not synced: a power cut may take the file, which costs time and
+// nothing else. number makes the temporary name this process's own.
+func Write(fsys vfs.FS, number uint64, dir, name string, b []byte) error {
+	if err := errors.Join(fsys.Mkdir(Dir), fsys.Mkdir(dir)); err != nil {
+		return err
+	}
+	tmp := fmt.Sprintf("cache.%016x.tmp", number)
+	f, err := fsys.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Datasync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fsys.Rename(tmp, dir+"/"+name)
+	}
+	if err != nil {
+		_ = fsys.Remove(tmp)
+	}
+	return err
+}
+
+// Noted tells whether damage of a session was noted, by any process.
+func Noted(fsys vfs.FS, name string) bool {
+	_, _, err := fsys.Inode(DamageDir + "/" + name)
+	return err == nil
+}
+
+// ForgetNote removes the note of a session that was repaired. A leftover only makes
+// others check the log again.
+func ForgetNote(fsys vfs.FS, name string) { _ = fsys.Remove(DamageDir + "/" + name) }

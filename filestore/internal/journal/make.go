@@ -1,0 +1,165 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+
+	"hansard/internal/vfs"
+)
+
+// Writing the journal file as a whole: making one, writing back in place what is
+// there, and laying out entries for a new one. Entries of a group are written by
+// commit.go.
+
+// Make makes a journal file under a temporary name: zeros, then the entries from s.Start
+// on, then s as slot 0, and syncs it. The caller renames it into place and syncs the
+// directory; until then the old journal counts.
+//
+// The ring is written with zeros, not allocated or left as a hole: otherwise the first
+// sync of each block would write metadata too. And what is all zeros is not taken for an
+// entry.
+//
+// On an error the file is removed. If that fails too, it stays as *.tmp, and the next
+// first open sweeps it.
+func Make(fsys vfs.FS, tmp string, s *Slot, entries []byte) (err error) {
+	// Exclusive: two processes must never write one temporary file (failure 29); the name
+	// has 64 random bits.
+	f, err := fsys.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return fmt.Errorf("make journal: %w", err)
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if err != nil {
+			_ = fsys.Remove(tmp)
+		}
+	}()
+	if c, ok := f.(interface{ NoCOW() error }); ok {
+		// On btrfs, and only while the file is empty. It only saves time: a failure means
+		// that syncs write more.
+		_ = c.NoCOW()
+	}
+	zeros := make([]byte, min(1<<20, RingAt+s.Size))
+	for at := uint64(0); at < RingAt+s.Size; at += uint64(len(zeros)) {
+		n := min(uint64(len(zeros)), RingAt+s.Size-at)
+		if _, err := f.WriteAt(zeros[:n], int64(at)); err != nil {
+			return fmt.Errorf("make journal: %w", err)
+		}
+	}
+	// In pieces where the entries go around the end of the ring.
+	for done := uint64(0); done < uint64(len(entries)); {
+		pos := s.Start + done
+		n := min(uint64(len(entries))-done, s.Size-pos%s.Size)
+		if _, err := f.WriteAt(entries[done:done+n], RingAt+int64(pos%s.Size)); err != nil {
+			return fmt.Errorf("make journal: %w", err)
+		}
+		done += n
+	}
+	// Slot 1 stays zeros, which is not a valid slot: s counts, whatever its HSeq.
+	if _, err := f.WriteAt(s.Encode(), 0); err != nil {
+		return fmt.Errorf("make journal: %w", err)
+	}
+	// One sync for all of it. A failed one is final: the file is dropped.
+	if err := f.Datasync(); err != nil {
+		return fmt.Errorf("sync new journal: %w", err)
+	}
+	return nil
+}
+
+// Rewrite writes the bytes of [from, to) back to where they stand (rule A,
+// OpenerRewrites; FirstOpenRewrites). They do not change. But a page whose write-back
+// failed is clean in the cache, and the failure was reported to another process that may
+// be dead: this process's fdatasync would say OK of data that is not on the disk. Written
+// again, the pages are dirty, and a failure from now on is reported to this descriptor.
+// The planted bug "opener without rule A" leaves this out.
+//
+// The caller holds write.lock and syncs, or has a sync ahead that covers it; it also
+// scans again, because a page may have been evicted before it was read here and then came
+// back from the disk as it was before (RewriteVerified).
+func (r *Ring) Rewrite(from, to uint64) error {
+	if from >= to {
+		return nil
+	}
+	buf := make([]byte, min(256<<10, to-from))
+	for from < to {
+		n := min(uint64(len(buf)), to-from, r.Size-from%r.Size)
+		if _, err := r.File.ReadAt(buf[:n], r.At(from)); err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		if _, err := r.File.WriteAt(buf[:n], r.At(from)); err != nil {
+			return fmt.Errorf("rewrite journal: %w", err)
+		}
+		from += n
+	}
+	return nil
+}
+
+// RewriteSlot writes a slot back to where it stands, for the same reason (OpenerSlots,
+// FirstOpenSlot). Under write.lock: otherwise it could undo another process's new slot.
+func (r *Ring) RewriteSlot(i int) error {
+	b := make([]byte, SlotUsed)
+	if _, err := r.File.ReadAt(b, int64(i)*SlotBytes); err != nil {
+		return fmt.Errorf("read journal slot: %w", err)
+	}
+	if _, err := r.File.WriteAt(b, int64(i)*SlotBytes); err != nil {
+		return fmt.Errorf("rewrite journal slot: %w", err)
+	}
+	return nil
+}
+
+// WriteSlot writes slot i, under write.lock. The caller has chosen i so that it is not
+// the durable one (DurableSlot) and syncs before it uses the space this frees. After an
+// error the slot may be torn, so its checksum fails and the other one counts.
+func (r *Ring) WriteSlot(i int, s *Slot) error {
+	if _, err := r.File.WriteAt(s.Encode(), int64(i)*SlotBytes); err != nil {
+		return fmt.Errorf("write journal slot: %w", err)
+	}
+	return nil
+}
+
+// LayOut encodes entries for a ring of another size. It sets fresh.Start, and returns the
+// bytes, the chain of the last entry, and the applied position in the new ring: before it
+// everything is in the logs.
+//
+// Positions are given anew, from the new ring's beginning on and past all positions of
+// the old one: entries do not fit at their old offsets modulo another size, and a
+// position must never mean two things (EpochInWaits). So they get the new epoch too, and
+// the start of the new ring as their durable hint: Make syncs all of it.
+//
+// entries are in ring order, and those with an end up to wasApplied are a prefix of them.
+// If they would take more than half of the new ring, or one of them more than a quarter,
+// it is an error and nothing is lost: the old ring stays.
+func LayOut(entries []*Entry, fresh *Slot, end, wasApplied uint64) (b []byte, chain, applied uint64, err error) {
+	fresh.Start = RoundUp(end, fresh.Size)
+	applied = fresh.Start
+	pos, chain := fresh.Start, fresh.StartChain
+	for _, e := range entries {
+		// A copy: the caller's entry still describes the old ring.
+		c := *e
+		c.Pos, c.Prev, c.Epoch, c.DurableHint = pos, chain, fresh.Epoch, fresh.Start
+		b = c.AppendTo(b, fresh.Salt)
+		pos, chain = c.End(), c.Chain()
+		if e.End() <= wasApplied {
+			applied = pos
+		}
+		if c.Length() > fresh.Size/4 || uint64(len(b)) > fresh.Size/2 {
+			return nil, 0, 0, fmt.Errorf("what is in the journal does not fit into one of %d bytes", fresh.Size)
+		}
+	}
+	return b, chain, applied, nil
+}
+
+// Content is what the ring of a repaired journal holds: these entries, one behind the
+// other, from sl.Start on. Positions, chain, epoch and hint are new, because the old ones
+// had gaps where entries are lost. The entries fit: NewSlot chose the size for them.
+func Content(entries []*Entry, sl *Slot) []byte {
+	var b []byte
+	pos, chain := sl.Start, sl.StartChain
+	for _, e := range entries {
+		c := *e
+		c.Pos, c.Prev, c.Epoch, c.DurableHint = pos, chain, sl.Epoch, sl.Start
+		b = c.AppendTo(b, sl.Salt)
+		pos, chain = c.End(), c.Chain()
+	}
+	return b
+}

@@ -1,0 +1,200 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+
+	"hansard/filestore/internal/crc32c"
+)
+
+// Reading the ring back: which entries are valid, and where they end. All of it is
+// reading only; nobody needs a lock for it, but without write.lock what is read may be
+// overwritten meanwhile, and the caller has to find that out (backlog.go).
+//
+// The end of the valid entries is the end of the ring's content, except for one case:
+// see LostBehind.
+
+// window is a piece of the ring in memory, so that a scan does not issue two reads per
+// entry. Entries' Lines are parts of its buffer: it is never reused for another piece, a
+// new one is made instead.
+type window struct {
+	r   *Ring
+	pos uint64 // of buf[0]
+	buf []byte
+}
+
+// bytes gives n bytes at pos, which must not straddle the end of the ring. ahead is how
+// far the caller expects to go: one that catches up with a single new entry under
+// write.lock should read that entry and not a megabyte.
+//
+// A file that ends too early was cut off by somebody, which is damage; other errors are
+// returned as they are.
+func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
+	if pos < w.pos || pos+n > w.pos+uint64(len(w.buf)) {
+		size := min(max(n, ahead), w.r.Size-pos%w.r.Size, max(n, 1<<20))
+		w.pos, w.buf = pos, make([]byte, size)
+		if _, err := w.r.File.ReadAt(w.buf, w.r.At(pos)); err != nil {
+			w.buf = nil
+			// The ring was made with its full size, and Open compared that.
+			if err == io.EOF {
+				return nil, &DamagedError{"it is cut off"}
+			}
+			return nil, fmt.Errorf("read journal: %w", err)
+		}
+	}
+	return w.buf[pos-w.pos:][:n:n], nil
+}
+
+// entryAt reads and checks the entry at pos, whose predecessor has this chain and epoch.
+// It is rule E1 of FORMAT.md. A nil entry without an error is the end of what is valid:
+// what stands there is of another lap, of another ring file, of an older epoch, follows
+// another entry, or was cut off in the middle of being written. All of these mean the
+// same to the caller: the next entry goes there.
+func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*Entry, error) {
+	h, err := w.bytes(pos, EntryHeader, ahead)
+	if err != nil {
+		return nil, err
+	}
+	e, payload, ok := DecodeEntry(h, w.r.Salt, pos)
+	if !ok || payload > w.r.Size || e.Prev != chain || e.Epoch < minEpoch || EntryHeader+payload > w.r.Size-pos%w.r.Size {
+		return nil, nil
+	}
+	// A PAD has no payload to check.
+	if e.Kind == KindPad {
+		return e, nil
+	}
+	if EntryHeader+payload > w.r.MaxEntry() {
+		return nil, nil
+	}
+	b, err := w.bytes(pos+EntryHeader, payload, ahead)
+	if err != nil {
+		return nil, err
+	}
+	// The header arrived and the payload did not, or not all of it: the kernel writes
+	// pages back in any order. Nobody was told that it is stored: that takes a sync.
+	if crc32c.Sum(b) != e.PayloadCRC {
+		return nil, nil
+	}
+	nameLen := nameLength(h)
+	e.Name, e.Lines = string(b[:nameLen]), b[nameLen:]
+	return e, nil
+}
+
+// Scan reads the valid entries from pos on, where chain is the chain of what ends there.
+// It returns those with data, the position behind the last valid one (padding included)
+// and its chain. An error is a failed read, never the end of the entries.
+//
+// expect is where the entries are known to end, or 0. It only saves reading: whatever is
+// valid behind it counts too, because a writer may have died between its write to the
+// ring and publishing it (Adoption).
+func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain uint64, err error) {
+	minEpoch := uint64(0)
+	begin := pos
+	w := window{r: r}
+	for {
+		at := r.Place(pos)
+		// Exactly to the known end and one header more, which is the look behind it.
+		ahead := uint64(64 << 10)
+		if expect > 0 {
+			ahead = EntryHeader
+			if expect > at {
+				ahead += expect - at
+			}
+		}
+		e, err := w.entryAt(at, chain, minEpoch, ahead)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		// More than one lap can't be valid: the last entry would overlap the first.
+		if e == nil || e.End()-begin > r.Size {
+			break
+		}
+		// Epochs never fall along the chain (EpochOrder).
+		pos, chain, minEpoch = e.End(), e.Chain(), e.Epoch
+		if e.Kind == KindData {
+			entries = append(entries, e)
+		}
+	}
+	return entries, pos, chain, nil
+}
+
+// ChainAt is the chain of the entry that ends at pos, as the entry behind it says in
+// prev. A checkpoint needs it for the slot that starts at pos: with a wrong chain the
+// next scan would find nothing valid there.
+//
+// There must be an entry behind pos, so the caller has pos < written. If there is none,
+// pages of the ring were dropped after somebody's failed sync: DamagedError, and the
+// caller rotates.
+func (r *Ring) ChainAt(pos uint64) (uint64, error) {
+	at := r.Place(pos)
+	w := window{r: r}
+	h, err := w.bytes(at, EntryHeader, 0)
+	if err != nil {
+		return 0, err
+	}
+	e, _, ok := DecodeEntry(h, r.Salt, at)
+	if !ok {
+		return 0, &DamagedError{fmt.Sprintf("there is no entry at position %d", at)}
+	}
+	return e.Prev, nil
+}
+
+// LostBehind tells whether the end of what is valid is damage instead of the end: a
+// DamagedError then. Without it, a flipped bit in an acknowledged entry would look like
+// the end of the ring, and the next group would overwrite the entries behind it
+// (DurableHint, invariant 12).
+//
+// Every entry carries a position that was durable when it was written. One behind the end
+// that names a position beyond the end proves that the entry at the end had been durable.
+// Entries that a dead writer left behind the end prove nothing: what they name is not
+// beyond it.
+//
+// The ring is searched in steps of 8 from end on, up to where it would meet start again.
+// This may read the whole ring, so only recovery, verify and readers beside a recovery do
+// it, never a writer.
+func (r *Ring) LostBehind(end, start uint64) error {
+	limit := start + r.Size
+	buf := make([]byte, min(1<<20, r.Size))
+	for pos := r.Place(end); pos < limit; {
+		n := min(uint64(len(buf)), limit-pos, r.Size-pos%r.Size)
+		buf := buf[:n]
+		if _, err := r.File.ReadAt(buf, r.At(pos)); err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		// pos is a multiple of 8 and so is every entry's position.
+		for at := 0; at+4 <= len(buf); at += EntryAlign {
+			if [4]byte(buf[at:at+4]) != EntryMagic {
+				continue
+			}
+			// Read again, because the header may go on behind this piece.
+			var h [EntryHeader]byte
+			if _, err := r.File.ReadAt(h[:], r.At(pos+uint64(at))); err == io.EOF {
+				continue // too near to the end of the ring for an entry
+			} else if err != nil {
+				return fmt.Errorf("read journal: %w", err)
+			}
+			// The payload is not looked at: the header alone proves what was durable.
+			if e, _, ok := DecodeEntry(h[:], r.Salt, pos+uint64(at)); ok && e.DurableHint > end && e.Pos > end {
+				return &DamagedError{fmt.Sprintf("the entry at position %d was durable and is not valid any more", end)}
+			}
+		}
+		pos += n
+	}
+	return nil
+}
+
+// Bytes are what stands in the ring from one position to another, at most one lap apart,
+// as they are: a rotation to the same size copies them without decoding, so that the
+// chain stays valid.
+func (r *Ring) Bytes(from, to uint64) ([]byte, error) {
+	b := make([]byte, to-from)
+	for done := uint64(0); done < uint64(len(b)); {
+		pos := from + done
+		n := min(uint64(len(b))-done, r.Size-pos%r.Size)
+		if _, err := r.File.ReadAt(b[done:done+n], r.At(pos)); err != nil {
+			return nil, fmt.Errorf("read journal: %w", err)
+		}
+		done += n
+	}
+	return b, nil
+}

@@ -1,0 +1,138 @@
+package sessionlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// Header is the first line of a log. Everything a session has is in its log, so the
+// header also says which session it is: a copied or renamed file is noticed.
+type Header struct {
+	*Line
+	LogUID uint64 // random: tells two logs of one id apart, as after a restore
+	End    int64  // offset behind it
+}
+
+// ReadUID reads the uid in a log's header. It is at a fixed place, so that apply can
+// compare it with the entry's without parsing the line. 0 without an error: the file does
+// not begin with a header of ours, so it matches no entry.
+func ReadUID(f vfs.File) (uint64, error) {
+	var b [len(`{"hansard":1,"uid":"0123456789abcdef"`)]byte
+	// A short file leaves zeros in b: the prefix does not match.
+	if _, err := f.ReadAt(b[:], 0); err != nil && err != io.EOF {
+		return 0, err
+	}
+	if !bytes.HasPrefix(b[:], []byte(`{"hansard":`)) || string(b[13:20]) != `"uid":"` {
+		return 0, nil // none of ours
+	}
+	uid, _ := ParseUID(string(b[20:36]))
+	return uid, nil
+}
+
+// ReadHeader reads and checks the first line of a session's log.
+//
+// io.EOF: the first line is not complete yet. The session does not exist yet, for
+// readers; it is not damaged (failure F1). ErrEmptyLog: a log of no bytes, for the caller
+// to judge. ErrVersion: a newer format. DamagedError: it is not, or no longer, the header
+// of this session.
+func ReadHeader(f vfs.File, id hansard.SessionID) (*Header, error) {
+	b, err := ReadLineAt(f, 0)
+	if errors.Is(err, ErrNoLine) {
+		if err := beingMade(f, id); err != nil {
+			return nil, err
+		}
+		b, err = ReadLineAt(f, 0) // it is there now
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Before the checksum: a later format may have another one, and must not be called
+	// damaged.
+	if v := HeaderVersion(b); v > FormatVersion {
+		return nil, fmt.Errorf("the log of session %s has format %d: %w", id, v, hansard.ErrVersion)
+	}
+	l, err := Decode(b)
+	if err != nil {
+		d := DamagedAt(id, 0, "header: %v", err)
+		d.Line = 1
+		return nil, d
+	}
+	// From here on the line is what was written; whether it is the header of this log is
+	// open.
+	uid, ok := ParseUID(l.UID)
+	d := DamagedAt(id, 0, "")
+	d.Line = 1
+	switch {
+	case l.Version == 0:
+		d.Reason = "the first line is not the header of a log"
+	// A file copied to another session's name must not answer for it.
+	case l.ID != string(id):
+		d.Reason = fmt.Sprintf("the log belongs to session %q", l.ID)
+	case !ok || l.Prev != 0 || l.Seq != 0:
+		d.Reason = "the header is not valid"
+	default:
+		return &Header{Line: l, LogUID: uid, End: int64(len(b)) + 1}, nil
+	}
+	return nil, d
+}
+
+// beingMade tells whether a log without a complete line is one whose first line is being
+// written, or was when its writer died: io.EOF. ErrEmptyLog: there is nothing at all. Any
+// other bytes are damage. Nil: the line came meanwhile, so read again.
+func beingMade(f vfs.File, id hansard.SessionID) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, min(size, MaxLine))
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	// ReadLineAt did not see it: it has come since.
+	if bytes.IndexByte(b[:n], '\n') >= 0 {
+		return nil
+	}
+	if looksBegun(b[:n]) && n > 0 {
+		return io.EOF
+	}
+	if n == 0 {
+		return ErrEmptyLog
+	}
+	d := DamagedAt(id, 0, "it has no line of a log")
+	d.Line = 1
+	return d
+}
+
+// ErrEmptyLog is a log of no bytes: being made, or emptied by somebody else. The two look
+// the same here; what waits in the ring tells them apart (reader.emptied).
+var ErrEmptyLog = errors.New("the log is empty")
+
+// looksBegun tells whether bytes are the beginning of a header, cut off anywhere: what a
+// writer leaves that was killed in its first write to a log.
+func looksBegun(b []byte) bool {
+	const begin = `{"hansard":`
+	n := min(len(b), len(begin))
+	return string(b[:n]) == begin[:n] && looksPartial(b)
+}
+
+// HeaderVersion reads the version, before anything else of the line is believed. 0: the
+// line is not a header.
+func HeaderVersion(b []byte) int {
+	rest, ok := bytes.CutPrefix(b, []byte(`{"hansard":`))
+	if !ok {
+		return 0
+	}
+	n := 0
+	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+		n++
+	}
+	v, _ := strconv.Atoi(string(rest[:n]))
+	return v
+}

@@ -1,0 +1,479 @@
+// Package sessionlog is the log of one session: how its lines are written and read, how
+// they chain, and what the last of them tells about the whole. FORMAT.md has the rules
+// (L, R, W, T). It takes open files and bytes and knows nothing of the ring; when a line
+// may be written, and what of a log may be believed while others write, is decided in
+// package filestore.
+//
+// Read the files in this order:
+//
+//   - name.go: a session's file name
+//   - line.go: one line as bytes; keyline.go, turnline.go: what keys and turns are in it
+//   - chain.go: that lines follow each other
+//   - scan.go: where lines begin and end in a file
+//   - header.go, tail.go: the first line, and the last that ends its batch
+//   - fold.go: metadata, from the last line back
+//   - sweep.go: all of a log, checked
+//   - runs.go, assemble.go, headless.go, rebuild.go: repair, in this order
+package sessionlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"hansard"
+	"hansard/filestore/internal/crc32c"
+)
+
+// A log is lines of JSON: a header, then one line per event. Every line ends in a suffix
+// of fixed width that chains it to the line before:
+//
+//	…,"prev":"5c1f00aa","crc":"9e83d7b1"}\n
+//
+// crc is the CRC-32C of the line up to the comma before it, prev the crc of the line
+// before ("00000000" in the header). FORMAT.md has the members. An event's line:
+//
+//	{"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0,"meta":812,"turned":455   stamp
+//	,"kind":"message","role":"user","key":"k1","hash":"…","data":"hi"             body
+//	,"prev":"5c1f00aa","crc":"9e83d7b1"}                                          suffix
+//
+// The body is encoded before any lock is taken, the stamp is known only in the commit.
+// The order of members is fixed: the seq can be read without parsing (bisection), offsets
+// can be found and replaced (repair), and the data, which may be megabytes, comes last
+// and can be left out. Members a reader does not know are ignored (L2).
+//
+// One JSON object per line, so that cat, grep and jq work on it. So no byte that some
+// reader of lines splits at may be in a line (failure 28).
+
+const (
+	FormatVersion = 1
+	// TimeLayout has a fixed width. Times are for people, and nothing is ordered by them
+	// (failure 37).
+	TimeLayout = "2006-01-02T15:04:05.000000Z"
+	prevWidth  = len(`,"prev":"00000000"`)
+	// CRCWidth and SuffixWidth are what ends every line, so that a checksum is found from
+	// the end of a line, or of a file, without parsing.
+	CRCWidth    = len(`,"crc":"00000000"}`)
+	SuffixWidth = prevWidth + CRCWidth
+	// MaxLine bounds what is looked at as one line: the largest batch as one event, every
+	// byte of it escaped, and its frame. What is longer is damage, not a reason to use
+	// all memory.
+	MaxLine = 2*hansard.MaxBatchBytes + 4*hansard.MaxStateBytes
+)
+
+// Line is a decoded line of a log. The header is the line with seq 0. What a line says of
+// other lines (MetaAt, TurnAt) is only as good as the chain that leads to it.
+type Line struct {
+	Version int       `json:"hansard"` // header only
+	ID      string    `json:"id"`      // header only
+	UID     string    `json:"uid"`     // header only
+	Created time.Time `json:"created"` // header only
+
+	Seq     hansard.Seq   `json:"seq"`
+	Time    time.Time     `json:"time"`
+	Left    int           `json:"b"` // lines of the same batch that follow
+	Turn    hansard.Grant `json:"turn"`
+	Kind    string        `json:"kind"`
+	Role    string        `json:"role"`
+	Author  string        `json:"author"`
+	By      string        `json:"by"`
+	Inbox   bool          `json:"inbox"`
+	Key     string        `json:"key"`  // on the first line of its batch
+	Hash    string        `json:"hash"` // of the batch's content, with Key
+	Deleted bool          `json:"deleted"`
+
+	// Patch is the change of metadata this line made. MetaAt is the offset of the line with
+	// the change before it (0: none but the header), so that metadata is found from
+	// the last line without reading the log. Snap is the whole metadata after the change,
+	// written now and then to keep that walk short: see fold.go.
+	Patch  *hansard.Patch `json:"patch"`
+	MetaAt int64          `json:"meta"`
+	Snap   *hansard.Meta  `json:"snap"`
+
+	// TurnAt is the offset of the newest line about the turn before this one; 0: there
+	// is none. So the turn is found from the last line, too.
+	TurnAt int64 `json:"turned"`
+
+	Data json.RawMessage `json:"data"`
+	Raw  *string         `json:"raw"` // data that does not fit a line: see fitsLine
+
+	Prev, CRC uint32 `json:"-"`
+	size      int    `json:"-"` // bytes of the line, its newline included
+}
+
+// AppendHeader writes the first line of a session that is being made. hansard and uid
+// come first and have fixed widths: the version is read before anything else is believed,
+// and the uid is compared before lines of an entry go there (ReadUID). left is how many
+// events are in the batch that makes the session; the header belongs to that batch, so a
+// power cut leaves either all of it or no session.
+func AppendHeader(dst []byte, id hansard.SessionID, uid uint64, created time.Time, left int, m hansard.Meta) []byte {
+	begin := len(dst)
+	dst = fmt.Appendf(dst, `{"hansard":%d,"uid":"%016x","id":`, FormatVersion, uid)
+	dst = appendString(dst, string(id))
+	dst = fmt.Appendf(dst, `,"created":"%s","b":%d`, created.Format(TimeLayout), left)
+	if m.Title != "" || len(m.Labels) > 0 || len(m.State) > 0 {
+		dst = append(dst, `,"snap":`...)
+		dst = append(dst, Marshal(m)...)
+	}
+	return AppendSuffix(dst, begin, 0)
+}
+
+// Stamp is the part of a line that is only known inside the commit, under write.lock. The
+// body is encoded before: encoding megabytes must not keep other writers waiting.
+type Stamp struct {
+	Seq    hansard.Seq
+	Time   string // formatted once per group
+	Left   int
+	Turn   hansard.Grant
+	MetaAt int64
+	TurnAt int64
+	Snap   []byte // marshalled metadata, usually none
+	Prev   uint32
+}
+
+// AppendEvent writes an event's line: the stamp, then the body from EncodeBody, then the
+// checksums. The order of members is what QuickSeq, DecodeQuick and offsetsIn go by.
+func AppendEvent(dst []byte, st *Stamp, body []byte) []byte {
+	begin := len(dst)
+	dst = append(dst, `{"seq":`...)
+	dst = strconv.AppendUint(dst, uint64(st.Seq), 10)
+	dst = append(dst, `,"time":"`...)
+	dst = append(dst, st.Time...)
+	dst = append(dst, `","b":`...)
+	dst = strconv.AppendInt(dst, int64(st.Left), 10)
+	if st.Turn != "" {
+		dst = append(dst, `,"turn":"`...)
+		dst = append(dst, st.Turn...)
+		dst = append(dst, '"')
+	}
+	dst = appendOffsets(dst, st.MetaAt, st.TurnAt)
+	if st.Snap != nil {
+		dst = append(dst, `,"snap":`...)
+		dst = append(dst, st.Snap...)
+	}
+	dst = append(dst, body...)
+	return AppendSuffix(dst, begin, st.Prev)
+}
+
+// appendOffsets writes the members of a line that are offsets of other lines. 0 is left
+// out.
+func appendOffsets(dst []byte, metaAt, turnAt int64) []byte {
+	if metaAt != 0 {
+		dst = append(dst, `,"meta":`...)
+		dst = strconv.AppendInt(dst, metaAt, 10)
+	}
+	if turnAt != 0 {
+		dst = append(dst, `,"turned":`...)
+		dst = strconv.AppendInt(dst, turnAt, 10)
+	}
+	return dst
+}
+
+// StampWidth is more than AppendEvent ever adds to a body without a snapshot, so that the
+// room for a request is known before its stamp is.
+const StampWidth = 256
+
+// AppendSuffix ends the line that begins at begin with its two checksums. prev is inside
+// what crc covers: so each line's crc stands for all lines before it.
+func AppendSuffix(dst []byte, begin int, prev uint32) []byte {
+	dst = append(dst, `,"prev":"`...)
+	dst = appendHex(dst, prev)
+	dst = append(dst, '"')
+	crc := crc32c.Sum(dst[begin:])
+	dst = append(dst, `,"crc":"`...)
+	dst = appendHex(dst, crc)
+	return append(dst, '"', '}', '\n')
+}
+
+// LineCRC is the crc that a line, with its newline, ends in. It must be a line we wrote:
+// it is not checked.
+func LineCRC(b []byte) uint32 {
+	crc, _ := parseHex(b[len(b)-11 : len(b)-3])
+	return crc
+}
+
+// EncodeBody encodes the part of an event's line that does not depend on the commit. It
+// begins with a comma. key and hash go on the first line of a batch only. The event has
+// passed hansard.CheckBatch: its strings are UTF-8, its data is valid JSON and not empty.
+func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
+	dst = append(dst, `,"kind":`...)
+	dst = appendString(dst, e.Kind)
+	if e.Role != "" {
+		dst = append(dst, `,"role":`...)
+		dst = appendString(dst, e.Role)
+	}
+	if e.Author != "" {
+		dst = append(dst, `,"author":`...)
+		dst = appendString(dst, e.Author)
+	}
+	if e.By != "" {
+		dst = append(dst, `,"by":`...)
+		dst = appendString(dst, e.By)
+	}
+	if e.Inbox {
+		dst = append(dst, `,"inbox":true`...)
+	}
+	if key != "" {
+		dst = append(dst, `,"key":`...)
+		dst = appendString(dst, key)
+		dst = append(dst, `,"hash":`...)
+		dst = appendString(dst, hash)
+	}
+	if e.Patch != nil {
+		dst = append(dst, `,"patch":`...)
+		dst = append(dst, Marshal(e.Patch)...)
+	}
+	if fitsLine(e.Data) {
+		dst = append(dst, `,"data":`...)
+		return append(dst, e.Data...)
+	}
+	dst = append(dst, `,"raw":`...)
+	return appendString(dst, string(e.Data))
+}
+
+// Tombstone is the body of the last line of a deleted session. Deleting is a line like
+// any other, through the ring: unlinking the file would let the journal, or the next
+// Create, bring the session back (DeleteIsEntry, failure 32).
+const Tombstone = `,"kind":"deleted","deleted":true,"data":null`
+
+// fitsLine tells whether data keeps its bytes as a member of a line; otherwise it is
+// stored as a JSON string in raw. Space around a value is not part of it there; a newline
+// would end the line; and a parser that takes the value alone may find it nested too
+// deeply inside another (encoding/json gives up at 10,000 levels).
+func fitsLine(data []byte) bool {
+	if isSpace(data[0]) || isSpace(data[len(data)-1]) {
+		return false
+	}
+	// Brackets in strings are counted too: a bound is enough, and raw is always right.
+	const deep = 5000
+	return oneLine(data) && (len(data) < deep || bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) < deep)
+}
+
+// isSpace is what JSON takes for space between tokens.
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// oneLine tells whether every reader of lines takes data for a part of one line: JSON may
+// have newlines between its tokens and, inside its strings, U+0085, U+2028 and U+2029,
+// which the line readers of many languages split at (failure 28).
+func oneLine(data []byte) bool {
+	if bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
+		return false
+	}
+	return !bytes.Contains(data, []byte("\u2028")) && !bytes.Contains(data, []byte("\u2029")) &&
+		!bytes.Contains(data, []byte("\u0085"))
+}
+
+// Marshal encodes metadata, on one line for every reader of lines. v has been checked, so
+// that an error is a bug of ours: it panics.
+func Marshal(v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // people read this
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("filestore: checked metadata does not marshal: %v", err))
+	}
+	b := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if !oneLine(b) {
+		b = bytes.ReplaceAll(b, []byte("\u0085"), []byte(`\u0085`))
+		b = bytes.ReplaceAll(b, []byte("\u2028"), []byte(`\u2028`))
+		b = bytes.ReplaceAll(b, []byte("\u2029"), []byte(`\u2029`))
+	}
+	return b
+}
+
+// appendString appends a JSON string with no more escapes than needed: people read these
+// lines. Escaped are quotes, backslashes, control characters, and what oneLine excludes.
+// s is valid UTF-8: other bytes would be kept as they are.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	plain := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= 0x20 && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		r, n := rune(c), 1
+		if c >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(s[i:])
+			if r != '\u0085' && r != '\u2028' && r != '\u2029' {
+				i += n
+				continue
+			}
+		}
+		dst = append(dst, s[plain:i]...)
+		switch r {
+		case '"', '\\':
+			dst = append(dst, '\\', byte(r))
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		}
+		i += n
+		plain = i
+	}
+	return append(append(dst, s[plain:]...), '"')
+}
+
+// lineError is why a line is not one of this format: damage, in contrast to a failed
+// read.
+type lineError string
+
+// Error says what is wrong with the line.
+func (e lineError) Error() string { return string(e) }
+
+// CheckFrame checks the suffix of a line (without its newline) and gives its two
+// checksums (L1). What passes is what was once written, byte for byte; a flipped bit, a
+// torn write or NULs do not pass (failures 21 and 23).
+func CheckFrame(b []byte) (prev, crc uint32, err error) {
+	if prev, crc, err = checkEnd(b); err != nil {
+		return 0, 0, err
+	}
+	if crc32c.Sum(b[:len(b)-CRCWidth]) != crc {
+		return 0, 0, lineError("the line's checksum does not match its content")
+	}
+	return prev, crc, nil
+}
+
+// checkEnd is CheckFrame without computing the checksum: it only looks like the end of a
+// line.
+func checkEnd(b []byte) (prev, crc uint32, err error) {
+	if len(b) < SuffixWidth+2 {
+		return 0, 0, lineError("the line is too short to be one of a log")
+	}
+	tail := b[len(b)-SuffixWidth:]
+	prev, ok1 := parseHex(tail[9:17])
+	crc, ok2 := parseHex(tail[prevWidth+8 : prevWidth+16])
+	if string(tail[:9]) != `,"prev":"` || tail[17] != '"' || string(tail[prevWidth:prevWidth+8]) != `,"crc":"` ||
+		string(tail[prevWidth+16:]) != `"}` || !ok1 || !ok2 {
+		return 0, 0, lineError("the line does not end in its checksums")
+	}
+	return prev, crc, nil
+}
+
+// Decode checks and decodes a line without its newline (L1, L2). The error is a
+// lineError. Where the line stands in the chain (L3 to L5) is the caller's to check: see
+// Chain.
+func Decode(b []byte) (*Line, error) {
+	prev, crc, err := CheckFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	l := &Line{}
+	if err := json.Unmarshal(b, l); err != nil {
+		return nil, lineError("the line is not JSON of this format: " + err.Error())
+	}
+	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
+	// The checksum was right, so somebody wrote it so. But whoever believed it would take
+	// everything that follows for an unfinished batch.
+	if l.Left < 0 || l.Left > hansard.MaxBatchEvents {
+		return nil, lineError("the line says that " + strconv.Itoa(l.Left) + " lines of its batch follow")
+	}
+	// No line begins there, and reading there fails as if the disk were ill.
+	if l.MetaAt < 0 || l.TurnAt < 0 {
+		return nil, lineError("the line names another line at a negative offset")
+	}
+	return l, nil
+}
+
+// DecodeHead is Decode without the data, which comes last in a line and is most of it:
+// for callers that need only what stands before it. The checksum is still computed over
+// all of the line. Data and Raw stay empty; that they are valid JSON is not checked.
+func DecodeHead(b []byte) (*Line, error) {
+	prev, crc, err := CheckFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	head := b[:len(b)-SuffixWidth]
+	if i := dataAt(head); i >= 0 {
+		head = head[:i]
+	}
+	l := &Line{}
+	if err := json.Unmarshal(append(bytes.Clone(head), '}'), l); err != nil {
+		return Decode(b) // it says what is wrong
+	}
+	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
+	if l.Left < 0 || l.Left > hansard.MaxBatchEvents || l.MetaAt < 0 || l.TurnAt < 0 {
+		return Decode(b)
+	}
+	return l, nil
+}
+
+// dataAt is where the member with an event's data begins, its comma included; -1: there
+// is none. It finds the first `,"data":` or `,"raw":` at the top level: what looks the
+// same in content is inside a string or an object.
+func dataAt(b []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case c == ',' && depth == 1 && (bytes.HasPrefix(b[i:], []byte(`,"data":`)) || bytes.HasPrefix(b[i:], []byte(`,"raw":`))):
+			return i
+		}
+	}
+	return -1
+}
+
+// Event is the event that the line stores, with the bytes of its data as they were given.
+func (l *Line) Event() hansard.Event {
+	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
+		Turn: l.Turn, By: l.By, Inbox: l.Inbox, Patch: l.Patch, Data: l.Data}
+	if l.Raw != nil {
+		e.Data = json.RawMessage(*l.Raw)
+	}
+	return e
+}
+
+// appendHex appends 8 lower-case digits: fixed width, one spelling.
+func appendHex(dst []byte, v uint32) []byte {
+	const digits = "0123456789abcdef"
+	for shift := 28; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[v>>shift&15])
+	}
+	return dst
+}
+
+// parseHex is its inverse; false for anything else. Upper case is refused: a checksum
+// does not cover its own spelling, so a damaged bit could otherwise go unnoticed.
+func parseHex(b []byte) (uint32, bool) {
+	for _, c := range b {
+		if 'A' <= c && c <= 'F' {
+			return 0, false
+		}
+	}
+	var v [4]byte
+	if n, err := hex.Decode(v[:], b); n != 4 || err != nil {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(v[:]), true
+}
+
+// ParseUID reads the uid of a header, 16 hex digits.
+func ParseUID(s string) (uint64, bool) {
+	uid, err := strconv.ParseUint(s, 16, 64)
+	return uid, err == nil && len(s) == 16
+}
+
+// DamagedAt is the error for a log that is wrong at an offset. Callers that know more add
+// the line number and how far the log is sound.
+func DamagedAt(id hansard.SessionID, off int64, format string, args ...any) *hansard.DamagedError {
+	return &hansard.DamagedError{Session: id, Offset: off, Reason: fmt.Sprintf(format, args...)}
+}

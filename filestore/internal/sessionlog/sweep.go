@@ -1,0 +1,117 @@
+package sessionlog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// All of a log, line by line: for verify, for repair, and once for each log that is
+// opened or whose end does not look right. The rest of the time the last line is enough.
+
+// Check checks every line of a log (L1 to L5), decoded by decode, and returns how far it
+// got: c.Safe is the last event that readers may have. Damage is what the bytes say; an
+// error is that they could not be read, which is not damage: EIO or EMFILE must not mark
+// a session damaged.
+//
+// decode is Decode to check everything, or DecodeQuick to check checksums and chain.
+func Check(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, error)) (c Chain, d *hansard.DamagedError, err error) {
+	return CheckUpTo(f, id, decode, math.MaxInt64)
+}
+
+// CheckUpTo is Check of a log that may grow faster than it is read: it ends with the
+// batch that reaches upTo. An unfinished end is not damage.
+func CheckUpTo(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, error), upTo int64) (c Chain, d *hansard.DamagedError, err error) {
+	c.ID = id
+	sc := NewScanner(f, 0)
+	for {
+		b, at, err := sc.Next()
+		if errors.Is(err, ErrNoLine) {
+			d, err := unfinished(&c, f, at)
+			return c, d, err
+		}
+		if err != nil {
+			return c, nil, err
+		}
+		// Follow counts the line; one that can't be decoded is counted here, so that the
+		// error names its number.
+		l, err := decode(b)
+		if err == nil {
+			err = c.Follow(l)
+		} else {
+			c.Lines++
+		}
+		if err != nil {
+			return c, c.Damage(at, err), nil
+		}
+		if l.Left == 0 && sc.At >= upTo {
+			return c, nil, nil
+		}
+	}
+}
+
+// unfinished looks at what follows the last newline. The beginning of a line is being
+// written now, or was left by a kill or by a copy of a live log: the next writer
+// completes or cuts it (W2). Anything else is damage: nothing but our own beginnings may
+// be cut.
+func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
+	size, err := f.Size()
+	if err != nil || size <= at {
+		return nil, err
+	}
+	rest := make([]byte, min(size-at, MaxLine))
+	n, err := f.ReadAt(rest, at)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if c.Started && LooksUnfinished(rest[:n]) || !c.Started && looksBegun(rest[:n]) {
+		return nil, nil
+	}
+	c.Lines++
+	return c.Damage(at, lineError("the last line is not one of a log")), nil
+}
+
+// DecodeQuick is Decode for callers that need only what the chain is made of: Seq, Left,
+// Prev, CRC, and Key and Deleted where there are any. The canonical beginning of a line
+// is read by hand; any other line is decoded by DecodeHead. It accepts all that Decode
+// does, and some lines with a right checksum that Decode refuses.
+func DecodeQuick(b []byte) (*Line, error) {
+	seq, ok := QuickSeq(b)
+	// May be false alarms, because content may have these bytes: then it is only slower.
+	if !ok || HasKey(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
+		return DecodeHead(b)
+	}
+	// {"seq":N,"time":"2006-01-02T15:04:05.000000Z","b":K
+	rest := b[len(`{"seq":`):]
+	for len(rest) > 0 && rest[0] != ',' {
+		rest = rest[1:]
+	}
+	const timeWidth = len(`,"time":"`) + len(TimeLayout) + 1
+	if len(rest) < timeWidth+len(`,"b":0,`) || string(rest[timeWidth:timeWidth+5]) != `,"b":` {
+		return DecodeHead(b)
+	}
+	rest = rest[timeWidth+5:]
+	n := 0
+	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+		n++
+	}
+	left, err := strconv.Atoi(string(rest[:n]))
+	if err != nil {
+		return DecodeHead(b)
+	}
+	// The checksum is always computed: finding a flipped bit is what this is for.
+	prev, crc, err := CheckFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	return &Line{Seq: seq, Left: left, Prev: prev, CRC: crc}, nil
+}
+
+// HasKey is a quick look whether a line has a key; content may contain the same bytes, so
+// true means: decode it.
+func HasKey(line []byte) bool { return bytes.Contains(line, []byte(`,"key":"`)) }

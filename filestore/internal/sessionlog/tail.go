@@ -1,0 +1,186 @@
+package sessionlog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"hansard"
+	"hansard/internal/vfs"
+)
+
+// The end of a log. To append, only the last line is needed: it has the seq and the
+// checksum that the next line continues, and the offsets of the newest metadata and turn.
+// Reading it costs the same for a log of any length (failure 55).
+
+// Tail is the end of what is whole in a log: its last line that ends a batch. What is
+// behind it, if anything, is an unfinished batch: it does not exist for readers (R1), and
+// a writer completes it from the ring, or cuts it (W2).
+type Tail struct {
+	Last   *Line
+	LastAt int64 // where it begins
+	End    int64 // offset behind it
+}
+
+// looksPartial tells whether bytes may be a part of a line: no control characters (NULs
+// are pages that a power cut lost), and not a whole line with something other than a
+// newline behind it. What it accepts may be cut off the log, so in doubt it is false:
+// then it is damage, and nothing is removed (failure 33).
+func looksPartial(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 {
+			return false
+		}
+	}
+	// Content may look like the end of a line, but not with the right checksum. Each look
+	// computes one over everything before it: a few are enough, and more would let content
+	// make this quadratic.
+	for at, looks := 0, 0; looks < 16; looks++ {
+		i := bytes.Index(b[at:], []byte(`,"crc":"`))
+		if i < 0 || len(b) <= at+i+CRCWidth {
+			break
+		}
+		at += i + CRCWidth
+		if _, _, err := CheckFrame(b[:at]); err == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// ReadTail finds the last line that ends its batch, in the first size bytes of a log.
+// Only the end is read. DamagedError: the last lines are not valid, or, with offset 0, no
+// batch is whole, which is also how a log looks whose first batch is being written
+// (WholeBatch).
+func ReadTail(f vfs.File, size int64) (*Tail, error) { return FindTail(f, size, Decode) }
+
+// HeadOrTurn decodes a line without its data, unless that is about the turn: decoding
+// megabytes under write.lock would keep every other process waiting.
+func HeadOrTurn(b []byte) (*Line, error) {
+	l, err := DecodeHead(b)
+	if err == nil && l.Kind == hansard.KindTurn {
+		return Decode(b)
+	}
+	return l, err
+}
+
+// FindTail is ReadTail with another decoder. It goes back line by line over an unfinished
+// batch; each line has to be valid and to follow the one before it, so that a line
+// somebody added by hand is noticed where it matters most. Lines before the tail are not
+// looked at: check.go does that once per log.
+func FindTail(f vfs.File, size int64, decode func([]byte) (*Line, error)) (*Tail, error) {
+	end, err := lastNewline(f, size)
+	if err != nil {
+		return nil, err
+	}
+	for end > 0 {
+		at, b, err := lineBefore(f, end)
+		if err != nil {
+			return nil, err
+		}
+		l, err := decode(b)
+		if err != nil {
+			return nil, DamagedAt("", at, "%v", err)
+		}
+		// A line that does not follow the one before was put there, or moved. The header
+		// has nothing before it.
+		if at > 0 {
+			if crc, err := CRCBefore(f, at); err != nil || crc != l.Prev {
+				if err == nil {
+					err = DamagedAt("", at, "the line does not follow the one before it")
+				}
+				return nil, err
+			}
+		}
+		if l.Left == 0 {
+			return &Tail{Last: l, LastAt: at, End: end}, nil
+		}
+		end = at
+	}
+	return nil, DamagedAt("", 0, "no batch of it is whole")
+}
+
+// LooksUnfinished tells whether bytes behind a whole batch are the beginning of lines of
+// a log: whole ones, and a last one cut off anywhere. Only that may be cut (W2); no bytes
+// at all are unfinished, too.
+func LooksUnfinished(b []byte) bool {
+	const begin = `{"seq":`
+	for len(b) > 0 {
+		if n := min(len(b), len(begin)); string(b[:n]) != begin[:n] {
+			return false
+		}
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			return looksPartial(b)
+		}
+		b = b[i+1:]
+	}
+	return true
+}
+
+// CRCBefore reads the crc of the line that ends at off: 11 bytes, so that apply can
+// compare it with the entry's LinePrev before every write (W1, "behind the line it
+// names"). The line itself is not checked. An error is of reading, or off is too small
+// for a line to end there.
+func CRCBefore(f vfs.File, off int64) (uint32, error) {
+	var b [11]byte // xxxxxxxx"}\n
+	if off < int64(len(b)) {
+		return 0, lineError("no line ends there")
+	}
+	if _, err := f.ReadAt(b[:], off-int64(len(b))); err != nil {
+		return 0, err
+	}
+	crc, ok := parseHex(b[:8])
+	if !ok || string(b[8:]) != "\"}\n" {
+		return ^uint32(0), nil // not a crc: it matches none, except by chance
+	}
+	return crc, nil
+}
+
+// EndsDeleted tells whether the last whole batch of a log is a tombstone. False if that
+// can't be read: the callers then treat the log as one that is still in use.
+func EndsDeleted(f vfs.File) bool {
+	size, err := f.Size()
+	if err != nil {
+		return false
+	}
+	tail, err := ReadTail(f, size)
+	return err == nil && tail.Last.Deleted
+}
+
+// WholeBatch tells whether a log has one whole batch, however damaged the rest. If it has
+// none, it is a session whose first batch is being written: not found, rather than
+// damaged. A line that can't be decoded counts as whole: its batch was written once, and
+// the session must not look as if it did not exist (failure 24).
+func WholeBatch(f vfs.File) (bool, error) {
+	sc := NewScanner(f, 0)
+	for {
+		b, _, err := sc.Next()
+		if errors.Is(err, ErrNoLine) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		l, err := Decode(b)
+		if err != nil || l.Left == 0 {
+			return true, nil
+		}
+	}
+}
+
+// DamagedEnd looks at what is behind the last whole batch: nil if it may be a batch that
+// is being written, otherwise the damage, behind which nothing may be appended.
+func DamagedEnd(f vfs.File, id hansard.SessionID, tail *Tail, size int64) (*hansard.DamagedError, error) {
+	rest := make([]byte, min(size-tail.End, MaxLine))
+	n, err := f.ReadAt(rest, tail.End)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if LooksUnfinished(rest[:n]) {
+		return nil, nil
+	}
+	d := DamagedAt(id, tail.End, "what is behind the last batch is no line of a log")
+	d.SafeSeq = tail.Last.Seq
+	return d, nil
+}

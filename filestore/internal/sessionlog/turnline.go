@@ -1,0 +1,52 @@
+package sessionlog
+
+import (
+	"encoding/json"
+	"time"
+
+	"hansard"
+)
+
+// TurnState is a session's turn as its newest line about it tells (T5). Who holds it is
+// in the log and nowhere else, so it has one order with the writes it fences; whether the
+// holder is alive is asked of package peers.
+type TurnState struct {
+	Last     hansard.Grant // the newest grant, held or not; the next number is one more
+	Held     *hansard.Turn // nil when nobody holds it
+	Instance string        // of the process that keeps it alive
+}
+
+// NewestTurn is the offset of the newest line about the turn, seen from a line that
+// begins at the offset at: itself, or the one it points to. 0: there was none, since the
+// header is at 0.
+func (l *Line) NewestTurn(at int64) int64 {
+	if l.Kind == hansard.KindTurn && l.Seq > 0 {
+		return at
+	}
+	return l.TurnAt
+}
+
+// TurnState is the turn after a line about it. An error means that the line is damaged,
+// or that an offset led to another line: not that the turn is free (failure 17).
+func (l *Line) TurnState() (*TurnState, error) {
+	e := l.Event()
+	var r hansard.TurnRecord
+	if l.Kind != hansard.KindTurn {
+		return nil, lineError("the line is not about the turn, though a later one says so")
+	}
+	if err := json.Unmarshal(e.Data, &r); err != nil {
+		return nil, lineError("the line is no record of a turn: " + err.Error())
+	}
+	return StateAfter(&r, e.Turn, e.Seq, e.Time), nil
+}
+
+// StateAfter is the turn after a record r about grant g, at this seq and time. A record
+// that ends the turn leaves Last, so that the next grant's number is higher.
+func StateAfter(r *hansard.TurnRecord, g hansard.Grant, seq hansard.Seq, at time.Time) *TurnState {
+	t := &TurnState{Last: g}
+	if !r.Ends() {
+		turn := r.Turn(g, seq, at)
+		t.Held, t.Instance = &turn, r.Instance
+	}
+	return t
+}

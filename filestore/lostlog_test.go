@@ -1,0 +1,239 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// logHarms are what somebody may do to a log while writers have the store open. mark is
+// how long it was when the journal was emptied the last time.
+var logHarms = map[string]func(t testing.TB, d *vfs.Disk, log []byte, mark int){
+	"an older copy": func(t testing.TB, d *vfs.Disk, log []byte, mark int) {
+		putFile(t, d, sessionlog.Path("s"), nil) // another file of that name
+		putFile(t, d, sessionlog.Path("s"), log[:mark])
+	},
+	"cut":           func(t testing.TB, d *vfs.Disk, log []byte, mark int) { cutLog(t, d, int64(mark)) },
+	"cut in a line": func(t testing.TB, d *vfs.Disk, log []byte, mark int) { cutLog(t, d, int64(mark+20)) },
+	"removed":       func(t testing.TB, d *vfs.Disk, _ []byte, _ int) { putFile(t, d, sessionlog.Path("s"), nil) },
+	"emptied":       func(t testing.TB, d *vfs.Disk, _ []byte, _ int) { cutLog(t, d, 0) },
+	"garbage": func(t testing.TB, d *vfs.Disk, _ []byte, _ int) {
+		putFile(t, d, sessionlog.Path("s"), []byte("garbage\n"))
+	},
+	"a line less": func(t testing.TB, d *vfs.Disk, log []byte, _ int) {
+		cutLog(t, d, int64(bytes.LastIndexByte(log[:len(log)-1], '\n')+1))
+	},
+	"an older one, on": olderAndOn,
+}
+
+func cutLog(t testing.TB, d *vfs.Disk, size int64) {
+	t.Helper()
+	f, err := d.Observer("somebody").Open(sessionlog.Path("s"), 0)
+	if err == nil {
+		err = errors.Join(f.Truncate(size), f.Datasync(), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// olderAndOn is an older copy that somebody, in another store, went on with.
+func olderAndOn(t testing.TB, d *vfs.Disk, log []byte, mark int) {
+	e := text("elsewhere")
+	st := sessionlog.Stamp{Seq: 4, Time: "2026-02-01T00:00:00.000000Z", Prev: sessionlog.LineCRC(log[:mark])}
+	other := sessionlog.AppendEvent(bytes.Clone(log[:mark]), &st, sessionlog.EncodeBody(nil, &e, "", ""))
+	for len(other) < len(log)+100 {
+		st.Seq, st.Prev = st.Seq+1, sessionlog.LineCRC(other)
+		other = sessionlog.AppendEvent(other, &st, sessionlog.EncodeBody(nil, &e, "", ""))
+	}
+	putFile(t, d, sessionlog.Path("s"), other)
+}
+
+// harmed is a session of five events, the last two of which the journal still has,
+// and somebody's harm to its log.
+func harmed(t testing.TB, harm func(testing.TB, *vfs.Disk, []byte, int)) (d *vfs.Disk, a, b *Store) {
+	t.Helper()
+	d = vfs.NewDisk(1)
+	a, b = openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	for _, what := range []string{"one", "two", "three"} {
+		say(t, a, "s", nil, "%s", what)
+	}
+	if err := a.checkpoints.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := d.CacheBytes(sessionlog.Path("s"))
+	say(t, a, "s", nil, "four")
+	say(t, a, "other", nil, "one")
+	say(t, a, "s", nil, "five")
+	log, _ := d.CacheBytes(sessionlog.Path("s"))
+	harm(t, d, log, len(before))
+	return d, a, b
+}
+
+// TestLostLinesAreKept: what the journal has and a log has lost, to whatever somebody
+// did to it, is not forgotten: not when the damage was seen, and not when nobody looked
+// before the journal's space was used again.
+func TestLostLinesAreKept(t *testing.T) {
+	ctx := context.Background()
+	type who = func(t *testing.T, a, b *Store)
+	seen := map[string]who{
+		"by nobody":       func(*testing.T, *Store, *Store) {},
+		"by a writer":     func(t *testing.T, a, _ *Store) { say(t, a, "s", hansard.ErrDamaged, "six") },
+		"by another":      func(t *testing.T, _, b *Store) { say(t, b, "s", hansard.ErrDamaged, "six") },
+		"by verify":       func(_ *testing.T, a, _ *Store) { _, _ = findings(a, "") },
+		"by a reader":     func(t *testing.T, a, _ *Store) { wantDamaged(t, a) },
+		"by one who left": func(t *testing.T, a, b *Store) { say(t, b, "s", hansard.ErrDamaged, "six"); _ = b.Close() },
+	}
+	then := map[string]who{
+		"checkpoint":         func(t *testing.T, a, _ *Store) { want(t, "checkpoint", a.checkpoints.checkpoint(true), nil) },
+		"another checkpoint": func(t *testing.T, _, b *Store) { _ = b.checkpoints.checkpoint(true) },
+		"the journal around": func(t *testing.T, a, _ *Store) {
+			for range 40 {
+				say(t, a, "other", nil, "and on, until the space of the journal has been used again and again")
+			}
+		},
+		"close": func(t *testing.T, a, b *Store) { want(t, "close", errors.Join(a.Close(), b.Close()), nil) },
+	}
+	for what, harm := range logHarms {
+		for by, see := range seen {
+			for end, finish := range then {
+				t.Run(what+"/"+by+"/"+end, func(t *testing.T) {
+					d, a, b := harmed(t, harm)
+					see(t, a, b)
+					finish(t, a, b)
+					_, _ = a.Close(), b.Close()
+					c := openSim(t, d.Process("c"), 3)
+					all, err := findings(c, "")
+					damaged := false
+					for _, f := range all {
+						damaged = damaged || f.Session == "s" && f.Level == hansard.LevelDamage
+					}
+					if err != nil || !damaged {
+						t.Errorf("verify: %+v, %v", all, err)
+					}
+					say(t, c, "s", hansard.ErrDamaged, "six")
+					say(t, c, "other", nil, "goes on")
+					if _, err := c.Repair(ctx, "s"); err != nil {
+						t.Fatal(err)
+					}
+					var got []string
+					for e, err := range c.Read(ctx, "s", hansard.Range{}) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						got = append(got, string(e.Data))
+					}
+					if n := len(got); what != "an older one, on" && (n != 5 || got[3] != `"four"` && what != "a line less" || got[4] != `"five"`) {
+						t.Errorf("after the repair there is %q", got)
+					}
+					// What contradicts the log is not in it, but not gone either.
+					for _, line := range []string{"four", "five"} {
+						if !anywhere(d, line) {
+							t.Errorf("%q is gone", line)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// anywhere tells whether some text is in a file of the store, the journal and lost
+// temporary files aside.
+func anywhere(d *vfs.Disk, text string) bool {
+	for _, name := range d.Names() {
+		if b, _ := d.CacheBytes(name); name != journal.Name && bytes.Contains(b, []byte(`"`+text+`"`)) {
+			return true
+		}
+	}
+	return false
+}
+
+// wantDamaged: whoever reads the session is told.
+func wantDamaged(t testing.TB, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	var end error
+	for _, err := range s.Read(ctx, "s", hansard.Range{}) {
+		end = err
+	}
+	if !errors.Is(end, hansard.ErrDamaged) {
+		t.Errorf("read: %v, want ErrDamaged", end)
+	}
+	if info, err := s.Stat(ctx, "s"); err != nil || info.Damage == nil {
+		t.Errorf("stat: %+v, %v, want damage", info, err)
+	}
+	if err := s.Wait(ctx, "s", 0); !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("wait: %v, want ErrDamaged", err)
+	}
+}
+
+// TestShortenedIsReported: a process that knows of events that a log has lost says so,
+// to readers as to writers, whoever comes first.
+func TestShortenedIsReported(t *testing.T) {
+	for what, harm := range logHarms {
+		for _, order := range [][]string{{"read", "append", "read"}, {"append", "read", "append"}} {
+			t.Run(what+"/"+order[0], func(t *testing.T) {
+				_, a, _ := harmed(t, harm)
+				for _, do := range order {
+					if do == "read" {
+						wantDamaged(t, a)
+					} else {
+						say(t, a, "s", hansard.ErrDamaged, "six")
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRestoredIsSound: a log that is replaced by an older copy when nothing of it is in
+// the journal counts as restored, by those too who knew the other one.
+func TestRestoredIsSound(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	say(t, a, "s", nil, "one")
+	old, _ := d.CacheBytes(sessionlog.Path("s"))
+	say(t, a, "s", nil, "two")
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	putFile(t, d, sessionlog.Path("s"), old)
+	hears(t, a, "s", "one")
+	say(t, a, "s", nil, "three")
+	hears(t, a, "s", "one", "three")
+}
+
+// TestVerifyAgreesWithRead: what reading calls damaged, because a log has lost what was
+// written to it, an examination of the session and one of the whole store call so, too.
+func TestVerifyAgreesWithRead(t *testing.T) {
+	ctx := context.Background()
+	for what, harm := range logHarms {
+		_, a, _ := harmed(t, harm)
+		var read error
+		for _, err := range a.Read(ctx, "s", hansard.Range{}) {
+			if err != nil {
+				read = err
+			}
+		}
+		if read == nil {
+			t.Errorf("%s: Read finds nothing", what)
+		}
+		for _, id := range []hansard.SessionID{"s", ""} {
+			damaged := false
+			for f, err := range a.Verify(ctx, id) {
+				if err != nil {
+					t.Errorf("%s: Verify(%q): %v", what, id, err)
+				}
+				damaged = damaged || f.Session == "s" && f.Level == hansard.LevelDamage
+			}
+			if !damaged {
+				t.Errorf("%s: Read says %v, Verify(%q) says nothing", what, read, id)
+			}
+		}
+	}
+}

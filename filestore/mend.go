@@ -1,0 +1,249 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"hansard"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// After I/O errors aside/ has lines that fit their logs: the log ends where they begin,
+// with the line they follow. They are added to it automatically (J9), by the next write
+// to the session, the next process that joins, or the background checkpoint: a device
+// that failed for a moment must not leave sessions damaged for ever (failure 58). Lines
+// that the log already has, because somebody restored it or recovery wrote them, only
+// lose their file in aside/.
+//
+//	putInPlace     write.lock   the lines, by the rules of apply
+//	syncLogs                    the log durable, then sessions/
+//	forgetAsides   write.lock   still there: remove the files
+//
+// Until the second step is done aside/ has the only durable copy: a cut before that
+// leaves the file, and mending starts again (TestSimMendInterrupted).
+
+// mend adds to a session's log what was set aside of it, and tells whether nothing is
+// left in aside/. If somebody changed the log it does nothing: that is a repair's to
+// decide. The caller holds no lock.
+func (ck *checkpoints) mend(name string) (mended bool, err error) {
+	if !ck.asides.mayMend(name) {
+		return false, nil
+	}
+	// The marks of logs that are being synced are the checkpoint's, one set per process.
+	ck.ckMu.Lock()
+	defer ck.ckMu.Unlock()
+	files, err := ck.putInPlace(name)
+	if err != nil || len(files) == 0 {
+		return false, err
+	}
+	// Planted bug "set aside and forgotten too early": without the sync a cut takes both
+	// copies.
+	c := &checkpointing{names: []string{name}, seen: map[peers.Mark]bool{}}
+	if err := ck.syncLogs(c); err != nil {
+		return false, err
+	}
+	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
+		return false, err
+	}
+	if slices.Contains(slices.Collect(maps.Values(ck.allSuspects())), name) {
+		return false, nil // it could not be copied after all: aside/ has the only durable copy
+	}
+	return ck.forgetAsides(name, files)
+}
+
+// mayMend looks without a lock: most damage can't be mended, and looking must not make
+// every refused write take write.lock.
+func (as *asides) mayMend(name string) bool {
+	_, ok := as.readAsides(name)
+	files, _ := as.asides(name) // not known is not to be mended now
+	return ok || len(files) > 0 && as.isDeleted(name)
+}
+
+// isDeleted tells whether a log ends in a tombstone.
+func (as *asides) isDeleted(name string) bool {
+	f, err := as.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return sessionlog.EndsDeleted(f)
+}
+
+// readAsides reads what was set aside of a session. ok: there is something, and all of it
+// may be put in place. All or nothing: later lines do not fit without the earlier ones.
+func (as *asides) readAsides(name string) (all []*aside, ok bool) {
+	files, err := as.asides(name)
+	if err != nil {
+		return nil, false
+	}
+	for _, file := range files {
+		a, err := as.readAside(name, file)
+		if err != nil || !a.told || !a.why.failed && !as.isInPlace(a) {
+			return nil, false
+		}
+		all = append(all, a)
+	}
+	return all, len(all) > 0
+}
+
+// isInPlace tells whether a log has what was set aside, byte for byte, and is the same
+// log. An error counts as no: the file in aside/ stays then.
+func (as *asides) isInPlace(a *aside) bool {
+	f, err := as.fs.Open(sessionlog.Path(a.Name), vfs.ReadOnly)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if uid, err := sessionlog.ReadUID(f); err != nil || uid != a.UID {
+		return false
+	}
+	there, err := has(f, &a.Entry)
+	return there && err == nil
+}
+
+// putInPlace writes what was set aside of a session to its log, under write.lock and by
+// the rules for entries of the ring (J3), and returns the files it was in; none if it
+// does not fit. If it stops halfway, the lines written so far are what the next attempt
+// finds equal.
+func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return nil, err
+	}
+	defer l.unlock()
+	if l.asides.isDeleted(name) { // the process that deleted it died before this
+		return nil, l.asides.buryAsides(name)
+	}
+	all, ok := l.asides.readAsides(name) // more may have been set aside just now
+	if !ok {
+		return nil, nil
+	}
+	sess := l.logs.cached(name)
+	// Its state was that of a damaged session, or is that of one without these lines.
+	defer func() { sess.known = false }()
+	for _, a := range all {
+		if why, err := l.logs.writeToLog(sess, &a.Entry); err != nil || why.reason != "" {
+			return nil, err
+		}
+		// Also where the log has them: they may be there in the page cache only, after a
+		// sync that failed. Written again, the sync that follows speaks for them (rule A).
+		if err := writeLog(sess.f, a.Lines, a.Offset); err != nil {
+			return nil, err
+		}
+		files = append(files, a.file)
+	}
+	return files, nil
+}
+
+// buryAsides moves what was set aside of a deleted session to evidence/ (W5), under
+// write.lock: nothing may follow a tombstone. Kept first, removed after (failure 30).
+func (as *asides) buryAsides(name string) error {
+	files, err := as.asides(name)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		b, err := as.readAll(asideDir + "/" + file)
+		if err == nil {
+			err = as.keep(evidenceDir, file+".aside.deleted", b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return as.dropAsides(files)
+}
+
+// forgetAsides removes the files in aside/ whose lines the log has durably, under
+// write.lock. It compares once more: the lock was given back for the sync, and somebody
+// may have replaced the log. It returns whether nothing of the session is left aside.
+func (ck *checkpoints) forgetAsides(name string, files []string) (bool, error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return false, err
+	}
+	defer l.unlock()
+	for _, file := range files {
+		a, err := l.asides.readAside(name, file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process mended it
+		}
+		if err != nil || !a.told || !l.asides.isInPlace(a) {
+			return false, err
+		}
+	}
+	if err := l.asides.dropAsides(files); err != nil {
+		return false, err
+	}
+	l.checks.checked.forget(name)
+	l.logs.cached(name).known = false
+	l.waiters.wake(name)
+	left, err := l.asides.asides(name)
+	return err == nil && len(left) == 0, err
+}
+
+// mendAll mends what can be mended. Errors stay with their sessions, which are damaged
+// with that reason.
+func (ck *checkpoints) mendAll() {
+	names, _ := ck.asides.allAsides() // the next time, then
+	for name := range names {
+		_, _ = ck.mend(name)
+	}
+}
+
+// mended tells whether a call that was refused for what was set aside may be made again:
+// the lines are in place now, by us or by another process. A call whose outcome is
+// unknown may not be repeated here: it could be stored twice.
+func (ck *checkpoints) mended(ctx context.Context, err error, name string) bool {
+	var set *setAsideError
+	if !errors.As(err, &set) || errors.Is(err, hansard.ErrUnknown) {
+		return false
+	}
+	try := func() bool {
+		if ok, err := ck.mend(name); ok || err != nil {
+			return err == nil
+		}
+		left, err := ck.asides.asides(name)
+		return err == nil && len(left) == 0
+	}
+	if ck.cfg.inline {
+		return try()
+	}
+	// mend takes locks that can't be waited for with a context. It runs in a goroutine of
+	// its own, so that the caller waits no longer than it wants to if the holder of a
+	// lock is stopped; and one at a time, so that at most one such goroutine is left
+	// behind.
+	timer := time.NewTimer(ck.opt.LockWait)
+	defer timer.Stop()
+	select {
+	case ck.mending <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return false
+	}
+	// Close waits for workers; one that is added after it began to wait would be missed.
+	if !ck.beforeClose(func() { ck.workers.Add(1) }) {
+		<-ck.mending
+		return false
+	}
+	done := make(chan bool, 1)
+	go func() {
+		defer ck.workers.Done()
+		done <- try()
+		<-ck.mending
+	}()
+	select {
+	case ok := <-done:
+		return ok
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
+}

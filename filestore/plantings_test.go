@@ -1,0 +1,169 @@
+package filestore
+
+// What each planted bug changes: the lines of a file as they are, and as they are in
+// the build that has the bugs. There planted.Is tells which of them is wanted.
+var plantings = []struct{ file, is, becomes string }{
+	{"apply.go", `		return why, writeLog(sess.f, e.Lines[len(there):], e.Offset+int64(len(there)))
+`, `		if planted.Is("append mode") {
+			return why, writeLog(sess.f, e.Lines, size)
+		}
+		return why, writeLog(sess.f, e.Lines[len(there):], e.Offset+int64(len(there)))
+`},
+	{"apply.go", `	return ol.cut(sess, torn, end)
+`, `	if planted.Is("good line cut") {
+		end = tail.LastAt
+	}
+	return ol.cut(sess, torn, end)
+`},
+	{"backlog.go", `	if rd.logsKnown.Load() {`, `	if rd.logsKnown.Load() || planted.Is("logs read before recovery") {`},
+	{"catchup.go", `	if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
+		return err
+	}
+`, `	if !planted.Is("opener without rule A") {
+		if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
+			return err
+		}
+	}
+`},
+	{"checkpoint.go", `	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
+`, `	if planted.Is("no directory sync") {
+	} else if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
+`},
+	{"checkpoint.go", `	if failed := l.f.Datasync() != nil || marks[mark]; failed {`, `	if failed := l.f.Datasync() != nil || marks[mark]; failed && !planted.Is("log not copied") {`},
+	{"commit.go", `		if err := l.catchup(); err != nil {
+			return 0, nil, err
+`, `		if planted.Is("late rotation not caught up with") {
+		} else if err := l.catchup(); err != nil {
+			return 0, nil, err
+`},
+	{"commit.go", `		if pos%l.ring.Size == 0 {`, `		if pos%l.ring.Size == 0 && (padded || !planted.Is("written past the end of the ring")) {`},
+	{"commit.go", `	if ref.end == 0 {`, `	if ref.end == 0 || planted.Is("answer outlives the entry it rests on") {`},
+	{"lock.go", `		began := time.Now()
+		if err := wl.files`, `		if planted.Is("no lock") && wl.state.attached {
+			break
+		}
+		began := time.Now()
+		if err := wl.files`},
+	{"lock.go", `		// Waiters of a lock file that was replaced hold a dead inode.
+`, `		if planted.Is("lock file removed") {
+			break
+		}
+`},
+	{"lock.go", `		l.lim = max(durable, min(l.lock.own.get(w.Epoch), w.Written))
+`, `		l.lim = max(durable, min(l.lock.own.get(w.Epoch), w.Written))
+		if planted.Is("log before sync") {
+			l.lim = w.Written
+		}
+`},
+	{"lock.go", `	_ = l.ctl.WriteProgress(&l.w)
+`, `	_ = l.ctl.WriteProgress(&l.w)
+	if planted.Is("lock file removed") {
+		_ = l.fs.Remove(peers.WriteLock)
+	}
+`},
+	{"lock.go", `	if r.SyncFailed {
+`, `	if planted.Is("no sync") {
+		return nil
+	}
+	if r.SyncFailed {
+`},
+	{"lock.go", `	r.SyncFailed = err != nil
+`, `	if err != nil && planted.Is("sync retried") {
+		return r.File.Datasync()
+	}
+	r.SyncFailed = err != nil
+`},
+	{"mend.go", `	if !ck.asides.mayMend(name) {`, `	if planted.Is("damaged for ever by an ill disk") || !ck.asides.mayMend(name) {`},
+	{"mend.go", `	c := &checkpointing{names: []string{name}, seen: map[peers.Mark]bool{}}
+`, `	if planted.Is("set aside and forgotten too early") {
+		return ck.forgetAsides(name, files)
+	}
+	c := &checkpointing{names: []string{name}, seen: map[peers.Mark]bool{}}
+`},
+	{"plan.go", `		r.dep = 0 // nothing was decided
+	}
+`, `		r.dep = 0 // nothing was decided
+	}
+	if planted.Is("holder told before his grant is durable") && errors.Is(err, hansard.ErrHeld) {
+		r.dep = 0
+	}
+`},
+	{"plan.go", `			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
+`, `			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
+			if planted.Is("replay before durable") {
+				r.dep = 0
+			}
+`},
+	{"read.go", `		if e.Left > 0 {`, `		if e.Left > 0 && !planted.Is("half a batch read") {`},
+	{"recover.go", `	l.lim, l.cursor, l.cursorChain, l.cold = end, end, chain, false
+`, `	l.lim, l.cursor, l.cursorChain, l.cold = end, end, chain, false
+	if planted.Is("control trusted") && l.openControl() == nil {
+		if w, _, ok := l.ctl.Read(); ok && w.Applied <= end && w.Applied >= sl.Start {
+			l.w.Applied = w.Applied
+		}
+	}
+`},
+	{"turn.go", `	return r.granted, nil
+}
+`, `	if planted.Is("lease after its grant") {
+		return r.granted, ts.leases.KeepAlive(w.name, &r.granted, 0)
+	}
+	return r.granted, nil
+}
+`},
+	{"turnplan.go", `	err = engine.Fence(r.id, t.Held, r.turn, r.inbox)
+`, `	if planted.Is("no fence") {
+		return "", nil
+	}
+	if planted.Is("grants compared by number") && t.Held != nil && r.turn.Number() >= t.Held.Grant.Number() {
+		return "", nil
+	}
+	err = engine.Fence(r.id, t.Held, r.turn, r.inbox)
+`},
+	{"turnplan.go", `	if err := p.store.leases.KeepAlive(sess.name, &granted, 0); err != nil {
+`, `	if planted.Is("lease after its grant") {
+	} else if err := p.store.leases.KeepAlive(sess.name, &granted, 0); err != nil {
+`},
+	{"turnplan.go", `	r.granted, r.dep = granted, restsOnGroup
+`, `	r.granted, r.dep = granted, restsOnGroup
+	if planted.Is("grant before durable") {
+		r.dep = 0
+	}
+`},
+	{"internal/journal/scan.go", `	e, payload, ok := DecodeEntry(h, w.r.Salt, pos)
+	if !ok || payload > w.r.Size || e.Prev != chain || e.Epoch < minEpoch || `, `	want := pos
+	at := uint64(0)
+	for i := range 8 {
+		at |= uint64(h[16+i]) << (8 * i)
+	}
+	if planted.Is("no chain") && (at-pos)%w.r.Size == 0 {
+		want = at
+	}
+	e, payload, ok := DecodeEntry(h, w.r.Salt, want)
+	if ok {
+		e.Pos = pos
+	}
+	if !ok || payload > w.r.Size || !planted.Is("no chain") && (e.Prev != chain || e.Epoch < minEpoch) || `},
+	{"internal/peers/holder.go", `	r, life, err := l.lookForeign(t, instance)
+`, `	r, life, err := l.lookForeign(t, instance)
+	if err != nil && planted.Is("error taken for death") {
+		return Sighting{State: HolderDead}, nil
+	}
+`},
+	{"internal/peers/holder.go", `life == processGone && !t.Remote:`, `life == processGone && (!t.Remote || planted.Is("client dead with its server")):`},
+	{"internal/peers/holder.go", `		return began-w.since >= t.TTL`, `		return began-w.since >= t.TTL || planted.Is("silent too early") && began-w.since >= t.TTL/2`},
+	{"internal/sessionlog/tail.go", `		if l.Left == 0 {
+			return &Tail`, `		if l.Left == 0 || planted.Is("half a batch read") {
+			return &Tail`},
+	{"lock.go", `	if ok && !l.stale && w.Epoch`, `	if ok && (!l.stale || planted.Is("half a reload believed")) && w.Epoch`},
+	{"internal/peers/instance.go", `			if !done[Mark{name, m}] {
+`, `			if !done[Mark{name, m}] && !planted.Is("marks of the living taken for done") {
+`},
+	{"recover.go", `	if err != nil || len(suspects) == 0 {
+		return ofDead, err
+	}
+`, `	if err != nil || len(suspects) == 0 || planted.Is("marks forgotten by recovery") {
+		return ofDead, err
+	}
+`},
+}

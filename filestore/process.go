@@ -1,0 +1,34 @@
+package filestore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"hansard/filestore/internal/peers"
+	"hansard/internal/vfs"
+)
+
+// process is what all parts of an open store share: where it is, how it was opened, and
+// this process among those that have it open. Every part embeds a pointer to the same
+// one. The fields up to cfg do not change after open; what does is atomic or has a lock
+// of its own, so no lock guards the struct.
+type process struct {
+	fs   vfs.FS
+	dir  *vfs.OS // the same as fs; nil in the simulation
+	path string  // of dir
+	opt  Options
+	// onlyRead is why a store that was opened for writing can only be read.
+	onlyRead error
+	cfg      config
+
+	closed  atomic.Bool    // set first by Close: new calls are refused
+	closing chan struct{}  // closed by Close
+	workers sync.WaitGroup // what Close waits for: the leader, the background checkpoint, a mender
+
+	joining   atomic.Bool // attach is under way, perhaps a recovery: busy says so
+	logsKnown atomic.Bool // the logs have all that was acknowledged; never goes back, see unapplied
+	holder    []byte      // this process's record in control, for people who wait for write.lock
+	waiters   *waiters
+	leases    *peers.Leases // the turns this process keeps alive, and its instance file
+	measures  measures
+}

@@ -1,0 +1,382 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// What a process left half done, itself or another, is not believed.
+
+// afterCut is what a store has of a session after a power cut that loses all that is
+// not synced, as texts.
+func afterCut(d *vfs.Disk, id hansard.SessionID) (string, error) {
+	c := d.Clone()
+	c.PowerCut(vfs.Cut{})
+	s, err := open(c.Process("after"), Options{}, simConfig(99, simRing))
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	var all []string
+	for e, err := range s.Read(context.Background(), id, hansard.Range{}) {
+		if err != nil {
+			return strings.Join(all, " "), err
+		}
+		all = append(all, strings.Trim(string(e.Data), `"`))
+	}
+	return strings.Join(all, " "), nil
+}
+
+// failedReload has a process follow the others to a ring that replaced one whose sync
+// failed, with an error at its k-th operation on the way, and write. What it was told is
+// stored must survive a power cut. tried: there was such an operation.
+func failedReload(k int) (tried bool, err error) {
+	ctx := context.Background()
+	d := vfs.NewDisk(7)
+	one, err := open(d.Process("P1"), Options{}, simConfig(1, simRing))
+	if err != nil {
+		return false, err
+	}
+	two, err := open(d.Process("P2"), Options{}, simConfig(2, simRing))
+	if err != nil {
+		return false, err
+	}
+	if _, err := one.Append(ctx, "a", hansard.Batch{Create: true, Events: []hansard.Event{text("first")}}); err != nil {
+		return false, err
+	}
+	lost := newAppend("a", &hansard.Batch{Events: []hansard.Event{text("lost")}})
+	lost.done = make(chan struct{})
+	one.committer.queue.waiting = append(one.committer.queue.waiting, lost)
+	g := one.committer.writeGroup()
+	l, err := two.lock.lockCaughtUp() // its caches know the entry that is about to be lost
+	if err != nil {
+		return false, err
+	}
+	l.unlock()
+	d.Inject(vfs.Match{Proc: "P1", Kind: vfs.OpSync, Name: journal.Name}, vfs.Fault{Err: syscall.EIO})
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpSync && op.Err != nil {
+			d.Evict(journal.Name)
+		}
+	})
+	one.committer.finishGroup(g)
+	d.ClearRules()
+	const kinds = vfs.OpOpen | vfs.OpRead | vfs.OpWrite | vfs.OpSync | vfs.OpSyncDir
+	d.Inject(vfs.Match{Proc: "P2", Kind: kinds, N: k}, vfs.Fault{Err: syscall.EIO})
+	d.OnOp(func(op vfs.Op) { tried = tried || op.Proc == "P2" && errors.Is(op.Err, syscall.EIO) })
+	want := "first"
+	for _, what := range []string{"second", "third"} {
+		if _, err := two.Append(ctx, "a", hansard.Batch{Events: []hansard.Event{text("%s", what)}}); err == nil {
+			want += " " + what
+		} else if errors.Is(err, hansard.ErrUnknown) {
+			return tried, nil // what is told is that nobody knows
+		}
+	}
+	got, err := afterCut(d, "a")
+	if err != nil || got != want {
+		return tried, fmt.Errorf("operation %d of the reload fails: %q was acknowledged, %q is there: %v", k, want, got, err)
+	}
+	return tried, nil
+}
+
+// failedReloads fails each operation of a reload.
+func failedReloads() error {
+	for k := 1; k < 300; k++ {
+		if tried, err := failedReload(k); err != nil || !tried {
+			return err
+		}
+	}
+	return errors.New("the reload does not end")
+}
+
+// TestFailure68_HalfAReload: a process that could not follow the others to a new ring does
+// not go on with it as if it had.
+func TestFailure68_HalfAReload(t *testing.T) {
+	tries := 0
+	for k := 1; k < 300; k++ {
+		tried, err := failedReload(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !tried {
+			break
+		}
+		tries++
+	}
+	if tries < 10 {
+		t.Errorf("%d operations failed; the reload has more", tries)
+	}
+}
+
+// markedAgain has a checkpoint find a log that another process is syncing. That process
+// is done with it, writes to it and syncs it again, which fails, and dies before it could
+// copy it, all before the checkpoint is over: its mark is the only trace.
+func markedAgain() error {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	pb := d.Process("b")
+	a, err := open(d.Process("a"), Options{}, simConfig(1, simRing))
+	if err != nil {
+		return err
+	}
+	b, err := open(pb, Options{}, simConfig(2, simRing))
+	if err != nil {
+		return err
+	}
+	for _, s := range []*Store{a, b} {
+		if _, err := s.Append(ctx, "s", hansard.Batch{Create: s == a, Events: []hansard.Event{text("x")}}); err != nil {
+			return err
+		}
+	}
+	if err := b.leases.Instance().Mark(0, peers.MarkOf("s")); err != nil {
+		return err
+	}
+	var wrong error
+	syncs := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Proc != "a" || op.Kind != vfs.OpSyncDir || op.Name != sessionlog.Dir {
+			return
+		}
+		if syncs++; syncs != 2 { // the first is of the copy, under write.lock
+			return
+		}
+		wrong = errors.Join(wrong, b.leases.Instance().Mark(0, 0))
+		_, err := b.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("y")}})
+		wrong = errors.Join(wrong, err)
+		d.Inject(vfs.Match{Proc: "b", Kind: vfs.OpSync, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO})
+		d.Inject(vfs.Match{Proc: "b", Kind: vfs.OpOpen, Name: "log.*.tmp"}, vfs.Fault{Err: syscall.EIO})
+		_ = b.checkpoints.checkpoint(true) // its sync fails, and so does the copy
+		pb.Kill()
+		d.ClearRules()
+	})
+	if err := a.checkpoints.checkpoint(true); err != nil {
+		return err
+	}
+	if syncs < 2 || wrong != nil {
+		return fmt.Errorf("the scene was not played: %d syncs, %w", syncs, wrong)
+	}
+	if _, err := a.Append(ctx, "other", hansard.Batch{Create: true, Events: []hansard.Event{text("z")}}); err != nil {
+		return err
+	}
+	if err := a.checkpoints.checkpoint(true); err != nil {
+		return err
+	}
+	if got, err := afterCut(d, "s"); err != nil || got != "x x y" {
+		return fmt.Errorf("after a power cut the session has %q: %v", got, err)
+	}
+	return nil
+}
+
+// TestFailure68_MarkedAgain: a mark that was taken care of while its process lived is not
+// taken for done when the process has died since.
+func TestFailure68_MarkedAgain(t *testing.T) {
+	if err := markedAgain(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// markedByMend has a process die between a failed sync of a log to which it put back what
+// was set aside, and the copy. Nobody else is there, and the ring has nothing for that
+// log.
+func markedByMend() error {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, err := open(d.Process("a"), Options{}, simConfig(1, simRing))
+	if err != nil {
+		return err
+	}
+	if _, err := a.Append(ctx, "s", hansard.Batch{Create: true, Events: []hansard.Event{text("one")}}); err != nil {
+		return err
+	}
+	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: "sessions/*"}, vfs.Fault{Err: syscall.EIO, Always: true})
+	for range 4 {
+		_, _ = a.Append(ctx, "s", hansard.Batch{Key: "two", Events: []hansard.Event{text("two")}}) // set aside
+	}
+	d.ClearRules()
+	if err := a.checkpoints.checkpoint(true); err != nil { // the ring forgets it
+		return err
+	}
+	d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpSync, Name: "sessions/s.jsonl"}, vfs.Fault{Err: syscall.EIO})
+	d.KillAt(vfs.Match{Proc: "a", Kind: vfs.OpOpen, Name: "log.*.tmp"}, 0)
+	_, _ = a.checkpoints.mend("s")
+	d.ClearRules()
+	b, err := open(d.Process("b"), Options{}, simConfig(2, simRing))
+	if err != nil {
+		return err
+	}
+	told := 0
+	for _, err := range b.Read(ctx, "s", hansard.Range{}) {
+		if err == nil {
+			told++
+		}
+	}
+	got, err := afterCut(d, "s")
+	if told < 2 || err != nil || len(strings.Fields(got)) < told {
+		return fmt.Errorf("a reader was given %d events; after a power cut there is %q: %v", told, got, err)
+	}
+	return nil
+}
+
+// TestFailure68_MarkedByMend: recovery copies every log that a dead process had marked,
+// also one that the ring has nothing for.
+func TestFailure68_MarkedByMend(t *testing.T) {
+	if err := markedByMend(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEvictKeepsTheOpened: where too many files are open, the session that is being opened
+// is not among those that are given up for it.
+func TestEvictKeepsTheOpened(t *testing.T) {
+	for seed := range uint64(10) {
+		d := vfs.NewDisk(seed + 1)
+		s, err := openOn(d.Process("a"), seed+1, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []hansard.SessionID{"s", "t", "u", "v", "w", "x"} {
+			say(t, s, id, nil, "one")
+		}
+		l, err := s.lock.lockCaughtUp()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.logs.sessions["s"].closeLog()
+		delete(l.logs.sessions, "s")
+		l.unlock()
+		d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpOpen, Name: sessionlog.Path("s"), N: 1}, vfs.Fault{Err: syscall.EMFILE})
+		var all []*request
+		for _, what := range []string{"two", "three"} {
+			all = append(all, newAppend("s", &hansard.Batch{Events: []hansard.Event{text("%s", what)}}))
+		}
+		s.committer.submitAll(context.Background(), all)
+		for _, r := range all {
+			if r.err != nil {
+				t.Errorf("seed %d: %v %v", seed, r.receipt, r.err)
+			}
+		}
+		if err := wantSound(s, "s"); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// setAsideOf are the files of what was set aside of a session, in tests where that can be
+// told.
+func setAsideOf(s *Store, name string) []string {
+	files, err := s.asides.asides(name)
+	if err != nil {
+		panic(err)
+	}
+	return files
+}
+
+// TestAsidesUnknown: where it can't be told what was set aside, nothing is taken for
+// stored, and no seq is given again.
+func TestAsidesUnknown(t *testing.T) {
+	ctx := context.Background()
+	cantTell := func(d *vfs.Disk) {
+		d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpReadDir, Name: asideDir}, vfs.Fault{Err: syscall.EMFILE, Always: true})
+	}
+	t.Run("answer", func(t *testing.T) {
+		d := vfs.NewDisk(1)
+		a := openSim(t, d.Process("a"), 1)
+		say(t, a, "s", nil, "one")
+		edited := false
+		d.OnOp(func(op vfs.Op) { // once the entry is durable, before it is applied
+			if op.Proc != "a" || op.Kind != vfs.OpWrite || op.Name != peers.ControlName || op.Off != peers.RecordBytes || edited {
+				return
+			}
+			edited = true
+			hand, err := d.Process("editor").Open(sessionlog.Path("s"), 0)
+			var size int64
+			if err == nil {
+				size, err = hand.Size()
+			}
+			if err == nil {
+				_, err = hand.WriteAt([]byte("and this\n"), size)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			cantTell(d)
+		})
+		if r, err := a.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("two")}}); !errors.Is(err, hansard.ErrUnknown) || !edited {
+			t.Errorf("%+v, %v, want that it is unknown", r, err)
+		}
+	})
+	t.Run("next write", func(t *testing.T) {
+		d := vfs.NewDisk(1)
+		a := openSim(t, d.Process("a"), 1)
+		say(t, a, "s", nil, "one")
+		d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpWrite, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO, Always: true})
+		for range 4 {
+			_, _ = a.Append(ctx, "s", hansard.Batch{Key: "two", Events: []hansard.Event{text("two")}})
+		}
+		d.ClearRules()
+		if len(setAsideOf(a, "s")) == 0 {
+			t.Fatal("nothing was set aside")
+		}
+		cantTell(d)
+		if r, err := a.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("three")}}); err == nil {
+			t.Errorf("%+v: stored, though lines wait in aside/", r)
+		}
+		d.ClearRules()
+		say(t, a, "s", nil, "four")
+		if err := wantSound(a, "s"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// badSector has a log whose sync fails and that can't be read, while another session is
+// written to for several laps of the ring; then the log is well again.
+func badSector() error {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, err := open(d.Process("a"), Options{LockWait: 1}, simConfig(1, simRing))
+	if err != nil {
+		return err
+	}
+	for _, what := range []string{"one", "two"} {
+		if _, err := a.Append(ctx, "s", hansard.Batch{Create: true, Events: []hansard.Event{text("%s", what)}}); err != nil {
+			return err
+		}
+	}
+	d.Inject(vfs.Match{Kind: vfs.OpSync, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO})
+	d.Inject(vfs.Match{Kind: vfs.OpRead, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO, Always: true})
+	for i := range 200 {
+		if _, err := a.Append(ctx, "t", hansard.Batch{Create: true, Events: []hansard.Event{text("%d", i)}}); err != nil {
+			return fmt.Errorf("append %d to another session: %w", i, err)
+		}
+	}
+	d.ClearRules()
+	if _, err := a.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("three")}}); err != nil {
+		return fmt.Errorf("the log can be read again: %w", err)
+	}
+	if err := a.checkpoints.checkpoint(true); err != nil {
+		return err
+	}
+	if got, err := afterCut(d, "s"); err != nil || got != "one two three" {
+		return fmt.Errorf("after a power cut the session has %q: %v", got, err)
+	}
+	return nil
+}
+
+// TestFailure69_BadLogStopsNobody: a log that can neither be synced nor read keeps nobody
+// from writing to the others, and loses nothing.
+func TestFailure69_BadLogStopsNobody(t *testing.T) {
+	if err := badSector(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,135 @@
+package httpd
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// conns are the connections there are, so that nobody can take them all: neither
+// somebody without a token, who has a share of them and loses the oldest for a new
+// one, nor somebody with one, whose idle ones are closed for new ones.
+type conns struct {
+	most, strangersMost int
+
+	mu        sync.Mutex // guards all below, and of each account the conns and idle
+	all       map[net.Conn]*conn
+	strangers list.List // of *conn: without an account, the oldest first
+}
+
+// conn is one connection.
+type conn struct {
+	net.Conn
+	owner *account
+	list  *list.List // where it can be found: strangers, or the owner's idle ones
+	place *list.Element
+}
+
+type connKey struct{}
+
+// begin notes a new connection. It is closed if there are too many.
+func (c *conns) begin(ctx context.Context, nc net.Conn) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) >= c.most || c.strangers.Len() >= c.strangersMost {
+		oldest := c.strangers.Front()
+		if oldest == nil {
+			_ = nc.Close()
+			return ctx
+		}
+		c.closeLocked(oldest.Value.(*conn))
+	}
+	one := &conn{Conn: nc}
+	c.all[nc] = one
+	one.put(&c.strangers)
+	return context.WithValue(ctx, connKey{}, one)
+}
+
+// state notes what becomes of a connection. One that is hijacked is its new owner's
+// to end.
+func (c *conns) state(nc net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.all[nc]
+	switch {
+	case one == nil:
+	case state == http.StateClosed:
+		c.removeLocked(one)
+	case one.owner == nil:
+	case state == http.StateIdle:
+		one.put(&one.owner.idle)
+	default:
+		one.unlist()
+	}
+}
+
+// own makes a connection the account's that showed a token on it first.
+func (c *conns) own(ctx context.Context, a *account) error {
+	one, _ := ctx.Value(connKey{}).(*conn)
+	if one == nil {
+		return nil // another program's server
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.owner != nil || c.all[one.Conn] == nil {
+		return nil
+	}
+	if a.conns >= c.most/2 {
+		longest := a.idle.Front()
+		if longest == nil {
+			return tooMany("this token has half of all connections there may be")
+		}
+		c.closeLocked(longest.Value.(*conn))
+	}
+	one.owner = a
+	a.conns++
+	one.unlist()
+	return nil
+}
+
+// end forgets a connection that was hijacked.
+func (c *conns) end(ctx context.Context) {
+	if one, _ := ctx.Value(connKey{}).(*conn); one != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.removeLocked(one)
+	}
+}
+
+// of is how many connections an account has.
+func (c *conns) of(a *account) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return a.conns
+}
+
+func (c *conns) closeLocked(one *conn) {
+	c.removeLocked(one)
+	// Not here: closing TLS writes to the other end.
+	go func() { _ = one.Close() }()
+}
+
+func (c *conns) removeLocked(one *conn) {
+	if c.all[one.Conn] != one {
+		return
+	}
+	delete(c.all, one.Conn)
+	one.unlist()
+	if one.owner != nil {
+		one.owner.conns--
+	}
+}
+
+func (one *conn) put(to *list.List) {
+	one.unlist()
+	one.list, one.place = to, to.PushBack(one)
+}
+
+func (one *conn) unlist() {
+	if one.list != nil {
+		one.list.Remove(one.place)
+		one.list, one.place = nil, nil
+	}
+}

@@ -1,0 +1,328 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+	"time"
+
+	"hansard"
+	"hansard/engine"
+	"hansard/internal/wire"
+)
+
+// door is the store as those see it who come in by a token: what is out of its scope
+// is not there, what they write has their name on it, and what was granted to another
+// token is not theirs to use. It knows them by their context; a context without a
+// caller gets nowhere.
+type door struct {
+	hansard.Store
+
+	mu      sync.Mutex // guards holders
+	holders map[held]string
+}
+
+// held is a grant of a session's turn. Who it was given to never changes.
+type held struct {
+	id    hansard.SessionID
+	grant hansard.Grant
+}
+
+// maxHolders bounds what is remembered of grants. They can be looked up again.
+const maxHolders = 10_000
+
+// pass tells whether a caller may have to do with a session, and use a grant.
+func (d *door) pass(ctx context.Context, id hansard.SessionID, g hansard.Grant) (caller, error) {
+	who := callerOf(ctx)
+	if who.user == nil {
+		return who, fmt.Errorf("%w: nobody asks", hansard.ErrNotFound)
+	}
+	if hansard.CheckID(id) != nil {
+		return who, nil // the store says what is wrong with it
+	}
+	if err := d.inScope(ctx, who, id); err != nil || g == "" {
+		return who, err
+	}
+	to, err := d.holder(ctx, held{id, g})
+	if err == nil && to != "" && to != who.Name {
+		err = &notYours{id, g}
+	}
+	return who, err
+}
+
+// inScope tells whether a session is there for a caller.
+func (d *door) inScope(ctx context.Context, who caller, id hansard.SessionID) error {
+	if !who.Scope.named(id) {
+		return who.notThere(id)
+	}
+	if len(who.Scope.Labels) == 0 {
+		return nil
+	}
+	info, err := d.Store.Stat(ctx, id)
+	switch {
+	case errors.Is(err, hansard.ErrNotFound):
+		return err
+	case errors.Is(err, hansard.ErrDeleted): // what labels it had is not known any more
+		return who.notThere(id)
+	case err != nil:
+		return err
+	case !who.Scope.has(&info):
+		return who.notThere(id)
+	}
+	return nil
+}
+
+// notThere is the answer to who asks for what is out of scope: the same as if it had
+// never existed.
+func (c caller) notThere(id hansard.SessionID) error {
+	if c.outside != nil {
+		c.outside.Store(true)
+	}
+	return fmt.Errorf("%w: %s", hansard.ErrNotFound, id)
+}
+
+// quiet is a caller whose looking around is not noted.
+func (c caller) quiet() caller {
+	c.outside = nil
+	return c
+}
+
+// wholeStore refuses what concerns all sessions to a token that is for some.
+func wholeStore(ctx context.Context) error {
+	if callerOf(ctx).Scope.All() {
+		return nil
+	}
+	return wire.NewProblem("missing-right", "this concerns the whole store, and the token is for some of its sessions", "use a token without a scope")
+}
+
+// holder is the token that a grant was given to; empty when it was not given to one,
+// or is not the current grant: then the store refuses it.
+func (d *door) holder(ctx context.Context, h held) (string, error) {
+	d.mu.Lock()
+	name, known := d.holders[h]
+	d.mu.Unlock()
+	if known {
+		return name, nil
+	}
+	t, err := d.Store.Turn(ctx, h.id)
+	if err != nil || t == nil || t.Grant != h.grant {
+		return "", nil // what is wrong, the store says where it orders writes
+	}
+	d.remember(h, t.By)
+	return t.By, nil
+}
+
+func (d *door) remember(h held, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.holders) >= maxHolders {
+		clear(d.holders)
+	}
+	d.holders[h] = name
+}
+
+// notYours refuses a grant that was given to another token.
+type notYours struct {
+	session hansard.SessionID
+	grant   hansard.Grant
+}
+
+func (e *notYours) Error() string {
+	return fmt.Sprintf("fenced: grant %s of session %s was given to another token", e.grant, e.session)
+}
+func (e *notYours) Is(target error) bool { return target == hansard.ErrFenced }
+func (e *notYours) Hint() string {
+	return "acquire the turn with this token, or use the one it was acquired with"
+}
+
+// masked is an error as the caller may know it. That somebody has the turn is all of it
+// for one who may not read: who that is others wrote.
+func masked(ctx context.Context, err error) error {
+	var held *hansard.HeldError
+	var fenced *hansard.FencedError
+	mask := func(t hansard.Turn) hansard.Turn {
+		return hansard.Turn{Seq: t.Seq, Since: t.Since, TTL: t.TTL, Exclusive: t.Exclusive}
+	}
+	switch {
+	case callerOf(ctx).Rights.allows(Read) || errors.Is(err, hansard.ErrUnknown):
+	case errors.As(err, &held):
+		return &hansard.HeldError{Session: held.Session, Turn: mask(held.Turn)}
+	case errors.As(err, &fenced) && fenced.Current != nil:
+		now := mask(*fenced.Current)
+		return &hansard.FencedError{Session: fenced.Session, Grant: fenced.Grant, Current: &now}
+	}
+	return err
+}
+
+// follow gives a context that ends when a session is no longer in the scope of who
+// follows it: labels change. It must be left.
+func (d *door) follow(ctx context.Context, id hansard.SessionID, last hansard.Seq) (context.Context, context.CancelFunc) {
+	who := callerOf(ctx).quiet()
+	out, cancel := context.WithCancelCause(ctx)
+	if len(who.Scope.Labels) > 0 {
+		go d.watchScope(out, who, id, last, cancel)
+	}
+	return out, func() { cancel(nil) }
+}
+
+// scopeEvery is how often at most it is looked whether a session that grows is still
+// in scope.
+const scopeEvery = time.Second
+
+func (d *door) watchScope(ctx context.Context, who caller, id hansard.SessionID, last hansard.Seq, end context.CancelCauseFunc) {
+	for d.Store.Wait(ctx, id, last) == nil {
+		info, err := d.Store.Stat(ctx, id)
+		if err == nil {
+			last = info.LastSeq
+			if !who.Scope.has(&info) {
+				end(wire.ProblemOf(who.notThere(id)))
+				return
+			}
+		}
+		select {
+		case <-time.After(scopeEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
+	who, err := d.pass(ctx, id, b.Turn)
+	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
+		// The scope is labels. It is made with them, by a call that fails where
+		// somebody was faster: an append would take the session over.
+		if _, err = d.Create(ctx, id, hansard.Meta{}); errors.Is(err, hansard.ErrExists) {
+			_, err = d.pass(ctx, id, b.Turn)
+		}
+	}
+	if err == nil && b.Patch != nil {
+		err = who.keepsLabels(b.Patch)
+	}
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	b.By = who.Name
+	return d.Store.Append(ctx, id, b)
+}
+
+// keepsLabels refuses to change the labels that a token's scope is.
+func (c caller) keepsLabels(p *hansard.Patch) error {
+	for name, value := range p.Labels {
+		if want, ok := c.Scope.Labels[name]; ok && (value == nil || *value != want) {
+			return wire.NewProblem("missing-right", "the label is what makes the session one for this token", "use a token without this scope")
+		}
+	}
+	return nil
+}
+
+func (d *door) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	who := callerOf(ctx)
+	if who.user == nil || hansard.CheckID(id) == nil && !who.Scope.named(id) {
+		return hansard.Info{}, who.notThere(id)
+	}
+	if len(who.Scope.Labels) > 0 {
+		labels := maps.Clone(who.Scope.Labels)
+		for name, value := range m.Labels {
+			if want, ok := labels[name]; ok && want != value {
+				return hansard.Info{}, &hansard.InvalidError{Field: "labels[" + name + "]", Reason: "sessions of this token have another"}
+			}
+			labels[name] = value
+		}
+		m.Labels = labels
+	}
+	return d.Store.Create(ctx, id, m)
+}
+
+func (d *door) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return hansard.Info{}, err
+	}
+	return d.Store.Stat(ctx, id)
+}
+
+func (d *door) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return err
+	}
+	return d.Store.Wait(ctx, id, after)
+}
+
+func (d *door) Turn(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error) {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return nil, err
+	}
+	return d.Store.Turn(ctx, id)
+}
+
+func (d *door) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return func(yield func(hansard.Event, error) bool) { yield(hansard.Event{}, err) }
+	}
+	return d.Store.Read(ctx, id, r)
+}
+
+func (d *door) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	who := callerOf(ctx)
+	switch {
+	case who.user == nil:
+		return func(func(hansard.Info, error) bool) {}
+	case who.Scope.All():
+		return d.Store.List(ctx, q)
+	}
+	limit := q.Limit
+	if limit >= 0 {
+		q.Limit = 0 // not all that it gives count
+	}
+	return func(yield func(hansard.Info, error) bool) {
+		n := 0
+		for info, err := range d.Store.List(ctx, q) {
+			if err == nil && !who.Scope.has(&info) {
+				continue
+			}
+			if !yield(info, err) {
+				return
+			}
+			if n++; n == limit {
+				return
+			}
+		}
+	}
+}
+
+func (d *door) Delete(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if _, err := d.pass(ctx, id, g); err != nil {
+		return err
+	}
+	return d.Store.Delete(ctx, id, g)
+}
+
+func (d *door) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	who, err := d.pass(ctx, id, "")
+	if err != nil {
+		return hansard.Turn{}, err
+	}
+	c.By = who.Name
+	t, err := d.Store.Acquire(ctx, id, c)
+	if err == nil {
+		d.remember(held{id, t.Grant}, t.By)
+	}
+	return t, err
+}
+
+func (d *door) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if _, err := d.pass(ctx, id, g); err != nil {
+		return err
+	}
+	return d.Store.Renew(ctx, id, g)
+}
+
+func (d *door) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	if _, err := d.pass(ctx, id, g); err != nil {
+		return err
+	}
+	return d.Store.Release(ctx, id, g)
+}

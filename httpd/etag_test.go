@@ -1,0 +1,59 @@
+package httpd_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"hansard"
+)
+
+// TestNotModified: what a client has already is not sent again, on every route that
+// answers with JSON; what changed is, also where the last seq did not.
+func TestNotModified(t *testing.T) {
+	v := serveMemory(t)
+	v.say("s", "one")
+	for _, path := range []string{"/v1/sessions", "/v1/sessions?limit=1", "/v1/sessions/s", "/v1/sessions/s/events", "/v1/sessions/s/events?after=0&limit=1", "/v1/sessions/s/events?after=1&wait_ms=1", "/v1/sessions/s/turn", "/v1/store", "/v1/tokens"} {
+		got := v.must(200, "GET", path, "")
+		tag := got.header.Get("ETag")
+		if tag == "" {
+			t.Errorf("%s has no ETag", path)
+			continue
+		}
+		for _, have := range []string{tag, "W/" + tag, `"other", ` + tag, "*"} {
+			if same := v.ask("GET", path, "", "If-None-Match", have); same.status != 304 || same.body != "" || same.header.Get("ETag") != tag {
+				t.Errorf("%s with %s: %d %s %q", path, have, same.status, same.header.Get("ETag"), same.body)
+			}
+		}
+		for _, have := range []string{`"other"`, `"99"`, "junk", `"`, `W/""`} {
+			if other := v.ask("GET", path, "", "If-None-Match", have); other.status != 200 || other.body != got.body {
+				t.Errorf("%s with %s: %d %s", path, have, other.status, other.body)
+			}
+		}
+		if strings.HasPrefix(path, "/v1/s") && path != "/v1/store" {
+			v.must(401, "GET", path, "", "If-None-Match", "*", "Authorization", "")
+		}
+	}
+	// It changes, by an event and without one.
+	before := v.must(200, "GET", "/v1/sessions/s", "").header.Get("ETag")
+	v.say("s", "two")
+	v.must(200, "GET", "/v1/sessions/s", "", "If-None-Match", before)
+	v.must(200, "GET", "/v1/sessions/s/events", "", "If-None-Match", before)
+	turn, err := v.store.Acquire(t.Context(), "s", hansard.Claim{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := v.must(200, "GET", "/v1/sessions/s", "").header.Get("ETag")
+	info, err := v.store.Stat(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain := fmt.Sprintf(`"%d"`, info.LastSeq); held == plain {
+		t.Errorf("%s tells nothing of the turn, which can end without an event", held)
+	}
+	v.must(304, "GET", "/v1/sessions/s", "", "If-None-Match", held)
+	// As a condition of a write it is the seq that it was.
+	v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
+	v.must(412, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
+	v.must(404, "GET", "/v1/sessions/none", "", "If-None-Match", "*")
+}

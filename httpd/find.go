@@ -1,0 +1,117 @@
+package httpd
+
+import (
+	"net/http"
+	"strings"
+
+	"hansard"
+	"hansard/transcript"
+)
+
+// A session is searched by reading it: what people read in its events, in pieces,
+// so that no request takes long and whoever asks can stop.
+
+const (
+	// findEvents and findBytes are how much is read for one request.
+	findEvents = 20_000
+	findBytes  = 32 << 20
+	// findMatches is how many are given at once.
+	findMatches = 1000
+	findText    = 1000 // bytes of what is looked for
+	// findSlots is how many search at the same time: it is work. A token that has
+	// more under way than limits.each is refused, so that others are soon served.
+	findSlots = 2
+	// around is how much is shown on either side of a match, in bytes.
+	around = 60
+)
+
+// match is an event that has the text.
+type match struct {
+	Seq  hansard.Seq `json:"seq"`
+	Line string      `json:"line"`
+}
+
+// findEventsWith looks for a text in what people read in a session's events.
+func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "q", "after", "limit")
+	text := strings.ToLower(p.text("q"))
+	after := hansard.Seq(p.number("after", 0))
+	limit := p.count("limit", 100, findMatches)
+	switch {
+	case strings.TrimSpace(text) == "":
+		p.fail("q", "there is nothing to look for")
+	case len(text) > findText:
+		p.fail("q", "it is longer than 1000 bytes")
+	case limit == 0:
+		p.fail("limit", "0 matches are none")
+	}
+	if p.err != nil {
+		return p.err
+	}
+	info, err := s.store.Stat(r.Context(), sessionID(r))
+	if err != nil {
+		return err
+	}
+	account := callerOf(r.Context()).account
+	if err := account.take(aSearch); err != nil {
+		return err
+	}
+	defer account.give(aSearch)
+	select {
+	case s.finding <- struct{}{}:
+		defer func() { <-s.finding }()
+	case <-r.Context().Done():
+		return r.Context().Err()
+	case <-s.closing.Done():
+		return hansard.ErrClosed
+	}
+	answer := struct {
+		Matches []match     `json:"matches"`
+		Through hansard.Seq `json:"through"`
+		Last    hansard.Seq `json:"last_seq"`
+		More    bool        `json:"more"`
+	}{Matches: []match{}, Through: after, Last: info.LastSeq}
+	n, size := 0, 0
+	for e, err := range s.store.Read(r.Context(), info.ID, hansard.Range{After: after}) {
+		if err != nil {
+			if n == 0 {
+				return err
+			}
+			answer.More = true // the next request meets it
+			break
+		}
+		if n == findEvents || size > findBytes || len(answer.Matches) == limit {
+			answer.More = true
+			break
+		}
+		n, size = n+1, size+len(e.Data)
+		answer.Through = e.Seq
+		if line, ok := matching(transcript.Of(e).PlainText(), text); ok {
+			answer.Matches = append(answer.Matches, match{e.Seq, line})
+		}
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// matching is what is around the first place where a text is, on one line.
+func matching(in, text string) (string, bool) {
+	lower := strings.ToLower(in)
+	at := strings.Index(lower, text)
+	if at < 0 {
+		return "", false
+	}
+	if len(lower) != len(in) {
+		// Some letters are longer in the other case: the place is not exact.
+		in = lower
+	}
+	begin, end := max(0, at-around), min(len(in), at+len(text)+around)
+	p := transcript.Part{Type: transcript.Text, Text: strings.ToValidUTF8(in[begin:end], "")}
+	line := p.Line(len(text) + 2*around)
+	if begin > 0 {
+		line = "…" + line
+	}
+	if end < len(in) && !strings.HasSuffix(line, "…") {
+		line += "…"
+	}
+	return line, true
+}

@@ -1,0 +1,420 @@
+package httpd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/httpd"
+	"hansard/memstore"
+)
+
+// crowded is a server with little room and two tokens, "greedy" and "admin": what the
+// one does must not be felt by the other.
+func crowded(t testing.TB, store hansard.Store, hurry httpd.Hurry, tight httpd.Tight, listen ...net.Listener) *served {
+	t.Helper()
+	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &served{t: t, store: store, tokens: map[string]string{}, log: new(buffer)}
+	for _, name := range []string{"admin", "greedy"} {
+		if v.tokens[name], err = tokens.Add(tokenOf(name, httpd.Admin)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.server = httpd.NewTight(store, httpd.Options{Access: tokens, Log: textLog(v.log)}, hurry, tight)
+	if len(listen) == 0 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.url = "http://" + l.Addr().String()
+		listen = append(listen, narrow{l})
+	}
+	done := make(chan error, 1)
+	go func() { done <- v.server.Serve(listen[0]) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), waitMax)
+		defer cancel()
+		if err := v.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		<-done
+		store.Close()
+	})
+	return v
+}
+
+// begin sends the beginning of a request as greedy and leaves it at that.
+func (v *served) begin(line, headers, body string) net.Conn {
+	v.t.Helper()
+	conn, err := dialNarrow(v.t.Context(), "tcp", strings.TrimPrefix(v.url, "http://"))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(2 * waitMax))
+	fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n%s", line, v.tokens["greedy"], headers, body)
+	return conn
+}
+
+// unfinished sends the beginning of a message.
+func (c *wsConn) unfinished(begin string) {
+	c.t.Helper()
+	w, err := c.Writer(c.ctx, websocket.MessageText)
+	if err == nil {
+		_, err = io.WriteString(w, begin)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestFailure62_UnfinishedMessages: what one client announces, or begins to send, and
+// does not finish, takes from the others no more than what arrived of it.
+func TestFailure62_UnfinishedMessages(t *testing.T) {
+	v := crowded(t, memstore.New(), unhurried, httpd.Tight{})
+	begun := strings.Repeat("x", 128<<10)
+	const post = "POST /v1/sessions/s/events"
+	for range 10 {
+		v.socket("greedy").unfinished(`{"op":"append","session":"` + begun)
+		v.begin(post, "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n", len(begun), begun))
+		v.begin(post, "Content-Length: 40000000\r\n", begun)
+	}
+	// What is held has at most twice the size of what arrived.
+	const most = 30 * 2 * (128<<10 + 64)
+	eventually(t, "it arrives", func() bool { return v.server.MemoryOf("greedy") >= 30*128<<10 })
+	if held := v.server.MemoryOf("greedy"); held > most {
+		t.Errorf("%d bytes are held of %d that arrived", held, 30*len(begun))
+	}
+	v.say("s", strings.Repeat("y", 8<<20))
+	if held := v.server.MemoryOf("admin"); held != 0 {
+		t.Errorf("%d bytes are held of what is answered", held)
+	}
+}
+
+// TestGreedyShare: however much one token sends, half of the memory is for others, and
+// of its own requests those that can be finished are.
+func TestGreedyShare(t *testing.T) {
+	const total = 8 << 20
+	v := crowded(t, memstore.New(), httpd.Hurry{Arrive: waitMax, Stall: waitMax, Grace: waitMax, Beat: waitMax}, httpd.Tight{Memory: total})
+	data := strings.Repeat("x", 2<<20-100)
+	body := fmt.Sprintf(`{"events":[{"data":"%s"}],"create":true}`, data)
+	const each = 6
+	var conns []net.Conn
+	for range each { // the half of each
+		conns = append(conns, v.begin("POST /v1/sessions/s/events", fmt.Sprintf("Connection: close\r\nContent-Length: %d\r\n", len(body)), body[:1<<20]))
+	}
+	eventually(t, "its share is used up", func() bool { return v.server.MemoryOf("greedy") > total/2-1<<20 })
+	for range 3 {
+		v.say("t", data)
+	}
+	if held := v.server.MemoryOf("greedy"); held > total/2 {
+		t.Errorf("greedy has %d bytes of %d", held, total)
+	}
+	stored, refused := 0, 0
+	for _, conn := range conns {
+		go io.WriteString(conn, body[1<<20:])
+	}
+	for _, conn := range conns {
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		switch {
+		case err != nil:
+			t.Error(err)
+		case res.StatusCode == 201:
+			stored++
+		case res.StatusCode == 503 && res.Header.Get("Retry-After") == "1":
+			refused++
+		default:
+			t.Errorf("answered %s", res.Status)
+		}
+	}
+	if info, err := v.store.Stat(t.Context(), "s"); err != nil || int(info.LastSeq) != stored || stored == 0 || stored+refused != each {
+		t.Errorf("%d were stored, %d refused; the session is %+v, %v", stored, refused, info, err)
+	}
+	eventually(t, "all is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
+}
+
+// TestGreedyMessageLate: a message that does not arrive in time ends its connection,
+// and what was held of it is given back.
+func TestGreedyMessageLate(t *testing.T) {
+	v := crowded(t, memstore.New(), arrive, httpd.Tight{})
+	c := v.socket("greedy")
+	c.unfinished(strings.Repeat(" ", 100<<10))
+	if _, err := c.read(); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+		t.Errorf("the end of the connection: %v", err)
+	}
+	eventually(t, "it is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
+}
+
+// TestGreedyCounts: of everything one token may have so much at a time, and others
+// are not counted with it.
+func TestGreedyCounts(t *testing.T) {
+	store, _, _ := held(t)
+	v := crowded(t, store, unhurried, httpd.Tight{Requests: 8, Sockets: 2, Followings: 5, Turns: 3, Reports: 1})
+	for i := range 10 {
+		v.say(fmt.Sprint("s", i), "one")
+	}
+	// Sockets, and what is on them.
+	a, b := v.socket("greedy"), v.socket("greedy")
+	over := func(c *wsConn, want int, message string) {
+		t.Helper()
+		for i := range want + 1 {
+			if c = a; i%2 == 1 {
+				c = b
+			}
+			c.send(message, i)
+			m, err := c.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for m.Op == "events" {
+				if m, err = c.read(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if refused := m.Op == "problem"; refused != (i == want) || refused && m.Problem.Type != "/problems/overloaded" {
+				t.Errorf("%d of %d: %+v", i+1, want, m)
+			}
+		}
+	}
+	over(a, 5, `{"op":"follow","session":"s%d","after":1}`)
+	over(a, 3, `{"op":"acquire","session":"s%d"}`)
+	if _, res, err := websocket.Dial(t.Context(), strings.Replace(v.url, "http", "ws", 1)+"/v1/ws", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + v.tokens["greedy"]}}}); err == nil || res == nil || res.StatusCode != 503 {
+		t.Errorf("a third socket: %v, %v", res, err)
+	}
+	_, report := reading(t, t.Context(), v.url, v.tokens["greedy"])
+	defer report.Close()
+	if got := v.ask("GET", "/v1/verify", "", "Authorization", "Bearer "+v.tokens["greedy"]); got.status != 503 || got.problem() != "overloaded" {
+		t.Errorf("a second report: %d %s", got.status, got.body)
+	}
+	// Requests, of which three are under way.
+	for range 5 {
+		v.begin("GET /v1/sessions/s9/events?after=1&wait_ms=60000", "", "")
+	}
+	eventually(t, "they wait", func() bool { return v.server.Busy() == 8 })
+	if got := v.ask("GET", "/v1/sessions/s1", "", "Authorization", "Bearer "+v.tokens["greedy"]); got.status != 503 || got.problem() != "overloaded" {
+		t.Errorf("a ninth request: %d %s", got.status, got.body)
+	}
+	v.must(200, "GET", "/v1/sessions/s1", "")
+	c := v.socket("admin")
+	c.send(`{"op":"follow","session":"s1","after":1}`)
+	c.next("following")
+	// What ends makes room.
+	a.Close(websocket.StatusNormalClosure, "")
+	eventually(t, "there is room again", func() bool {
+		return v.ask("GET", "/v1/sessions/s1", "", "Authorization", "Bearer "+v.tokens["greedy"]).status == 200
+	})
+	d := v.socket("greedy")
+	d.send(`{"op":"follow","session":"s8","after":1}`)
+	d.next("following")
+}
+
+// TestGreedyConnections: whoever opens many connections, with a token or without,
+// leaves others theirs.
+func TestGreedyConnections(t *testing.T) {
+	v := crowded(t, memstore.New(), unhurried, httpd.Tight{Conns: 40, Strangers: 10})
+	v.say("s", "one")
+	// Without a token: the oldest go.
+	var strangers []net.Conn
+	for range 30 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(v.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, "GET /v1/sessions HTTP/1.1\r\n")
+		strangers = append(strangers, conn)
+	}
+	for _, conn := range strangers[:20] {
+		conn.SetReadDeadline(time.Now().Add(waitMax))
+		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Fatalf("an old connection without a token is still there: %v", err)
+		}
+	}
+	// The connection that said "one" may still be closing.
+	eventually(t, "at most ten connections, all without a token", func() bool {
+		all, unknown := v.server.Connections()
+		return all <= 10 && unknown <= 10
+	})
+	v.must(200, "GET", "/v1/sessions/s", "")
+	// With one: idle ones are closed for new ones, busy ones are not.
+	ask := func(path string) (*bufio.Reader, *http.Response) {
+		t.Helper()
+		in := bufio.NewReader(v.begin("GET "+path, "", ""))
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in, res
+	}
+	for i := range 60 {
+		if _, res := ask("/v1/sessions/s"); res.StatusCode != 200 {
+			t.Fatalf("connection %d: %s", i, res.Status)
+		}
+	}
+	if all, _ := v.server.Connections(); all > 31 {
+		t.Errorf("%d connections", all)
+	}
+	refused := 0
+	for range 30 {
+		if _, res := ask("/v1/sessions/s/events/stream"); res.StatusCode == 503 {
+			refused++
+		}
+	}
+	if refused != 10 {
+		t.Errorf("%d of 30 streams were refused, where half of 40 connections are for one token", refused)
+	}
+	v.must(200, "GET", "/v1/sessions/s", "")
+}
+
+// counting counts what is taken from lists.
+type counting struct {
+	hansard.Store
+	listed atomic.Int64
+}
+
+func (c *counting) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	return func(yield func(hansard.Info, error) bool) {
+		for info, err := range c.Store.List(ctx, q) {
+			c.listed.Add(1)
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestListBytes: a page of sessions with large states ends before it gets too large,
+// and the next goes on behind it.
+func TestListBytes(t *testing.T) {
+	store := &counting{Store: memstore.New()}
+	v := serve(t, store)
+	const sessions = 40
+	state := append(append([]byte{'"'}, bytes.Repeat([]byte("s"), 1<<20-2)...), '"')
+	for i := range sessions {
+		if _, err := store.Create(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), hansard.Meta{State: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[hansard.SessionID]int{}
+	pages := 0
+	for cursor := ""; ; {
+		store.listed.Store(0)
+		got := v.must(200, "GET", "/v1/sessions?limit=1000&cursor="+cursor, "")
+		var page struct {
+			Sessions []hansard.Info
+			Next     string
+		}
+		got.into(t, &page)
+		if len(got.body) > httpd.MaxPageBytes+1<<20 || len(page.Sessions) == 0 {
+			t.Errorf("a page of %d sessions has %d bytes", len(page.Sessions), len(got.body))
+		}
+		if taken := int(store.listed.Load()); taken > len(page.Sessions)+1 {
+			t.Errorf("%d sessions were taken for a page of %d", taken, len(page.Sessions))
+		}
+		for _, s := range page.Sessions {
+			seen[s.ID]++
+		}
+		pages++
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if len(seen) != sessions || pages < 5 {
+		t.Errorf("%d sessions on %d pages", len(seen), pages)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was listed %d times", id, n)
+		}
+	}
+}
+
+// TestGreedyClaims: the names of claims are short, and only so many are kept.
+func TestGreedyClaims(t *testing.T) {
+	v := crowded(t, memstore.New(), unhurried, httpd.Tight{})
+	v.say("s", "one")
+	long := fmt.Sprintf(`{"claim":"%s"}`, strings.Repeat("n", 1<<20))
+	for _, path := range []string{"/v1/sessions/s/turn", "/v1/sessions/" + strings.Repeat("x", 10_000) + "/turn"} {
+		for _, method := range []string{"DELETE", "POST"} {
+			if got := v.ask(method, path, long); got.status != 413 {
+				t.Errorf("%s %.30s with a long name: %d %.200s", method, path, got.status, got.body)
+			}
+			if got := v.ask(method, path, `{"claim":"n"}`); got.status != 413 && path != "/v1/sessions/s/turn" {
+				t.Errorf("%s of a long id: %d %.200s", method, got.status, got.body)
+			}
+		}
+	}
+	known := v.server.Claims()
+	if known > 1 {
+		t.Errorf("%d claims are kept", known)
+	}
+	in := bufio.NewReader(nil)
+	conn := v.begin("GET /v1/sessions/s", "", "")
+	in.Reset(conn)
+	for i := range httpd.MaxClaims + 100 {
+		if i > 0 {
+			body := fmt.Sprintf(`{"claim":"n%d"}`, i)
+			fmt.Fprintf(conn, "DELETE /v1/sessions/s/turn HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", v.tokens["greedy"], len(body), body)
+		}
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("%v, %v", res, err)
+		}
+		io.Copy(io.Discard, res.Body)
+	}
+	if kept := v.server.Claims() - known; kept != httpd.MaxClaims {
+		t.Errorf("%d claims are kept, want %d", kept, httpd.MaxClaims)
+	}
+}
+
+// TestGreedyFollowers: followers that take nothing hold no more than their token's
+// share, however many they are, and what is kept of all sessions is bounded.
+func TestGreedyFollowers(t *testing.T) {
+	const total, kept = 16 << 20, 4 << 20
+	v := crowded(t, memstore.New(), unhurried, httpd.Tight{Memory: total, Followed: kept})
+	const sessions = 20
+	for i := range sessions {
+		for range 3 {
+			v.say(fmt.Sprint("s", i), strings.Repeat("x", 1<<20))
+		}
+	}
+	for i := range 4 * sessions {
+		conn := v.begin(fmt.Sprintf("GET /v1/sessions/s%d/events/stream", i%sessions), "", "")
+		if _, err := bufio.NewReaderSize(conn, 16).Peek(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the share is used", func() bool { return v.server.MemoryOf("greedy") > total/2-2<<20 })
+	for i := range sessions {
+		v.say(fmt.Sprint("s", i), strings.Repeat("y", 1<<20))
+		if held := v.server.MemoryOf("greedy"); held > total/2 {
+			t.Fatalf("greedy has %d of %d", held, total)
+		}
+		if held := v.server.Kept(); held > kept+3<<20 { // and one that is being added
+			t.Fatalf("%d bytes are kept, of at most %d", held, kept)
+		}
+	}
+	// Another follows, and gets everything.
+	c := v.socket("admin")
+	c.send(`{"op":"follow","session":"s0"}`)
+	c.next("following")
+	c.events("s0", 0, 4)
+}

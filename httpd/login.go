@@ -1,0 +1,255 @@
+package httpd
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"hansard/internal/wire"
+)
+
+// A browser logs in with a code that is good once and for minutes: it is made of a token
+// by whoever has that, and may be seen where a token must not be, in an address or a
+// terminal's scrollback. For it the browser gets a cookie that no script can read, and
+// which EventSource sends too. The cookie is the token's for as long as that is valid,
+// and is known to this server alone, as long as it runs.
+//
+// What comes with a cookie may come from a page that is not ours. Requests of other
+// sites, and of other ports of this host, are refused before (see meant); what changes
+// something has to name our origin besides.
+
+const (
+	// LoginCodeMax is how long a code may be good for.
+	LoginCodeMax = 15 * time.Minute
+	// loginFor is how long a cookie is.
+	loginFor = 7 * 24 * time.Hour
+	// maxLogins and maxCodes bound what is remembered: of one token, and of codes
+	// that were used and have not expired.
+	maxLogins    = 50
+	maxAllLogins = 10_000
+	maxCodes     = 10_000
+	maxCodeBytes = 4 << 10
+
+	loginPrefix  = "login."
+	cookiePrefix = "hansard_"
+)
+
+// CodeAccess is an [Access] whose tokens can be logged in with. [Tokens] is one.
+type CodeAccess interface {
+	Access
+	// Login reads a code. While its token is valid, who gives what that allows. The
+	// number is the code's own.
+	Login(code string) (who func() (Pass, bool), number string, expires time.Time, ok bool)
+}
+
+// NewLoginCode makes a code of a token, to log in with within a time.
+func NewLoginCode(token string, within time.Duration) (string, error) {
+	var number [12]byte
+	_, _ = rand.Read(number[:]) // never fails
+	return wire.Narrow(token, wire.Narrowing{Login: base64.RawURLEncoding.EncodeToString(number[:]), Expires: time.Now().Add(within).Unix()})
+}
+
+// Login implements [CodeAccess].
+func (t *Tokens) Login(code string) (who func() (Pass, bool), number string, expires time.Time, ok bool) {
+	n, valid := wire.ParseNarrowed(code, time.Now())
+	if !valid || n.Login == "" || len(n.Login) > 64 {
+		return nil, "", time.Time{}, false
+	}
+	who = func() (Pass, bool) {
+		t.look()
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		known := t.byKey[string(n.Key)]
+		if known == nil || known.expired(time.Now()) {
+			return Pass{}, false
+		}
+		return known.pass(), true
+	}
+	if _, ok = who(); !ok { // the token may have been made just now, for this login
+		t.mu.Lock()
+		_ = t.loadLocked() // see look
+		t.mu.Unlock()
+		_, ok = who()
+	}
+	return who, string(n.Key) + n.Login, time.Unix(n.Expires, 0), ok
+}
+
+// logins is the Access of a server: its own, and the cookies it gave.
+type logins struct {
+	Access
+
+	mu   sync.Mutex // guards all below
+	m    map[hashed]*login
+	used map[string]time.Time // codes, and when they end
+}
+
+// login is a browser that has logged in.
+type login struct {
+	who  func() (Pass, bool)
+	name string
+	ends time.Time
+}
+
+func newLogins(a Access) *logins {
+	return &logins{Access: a, m: map[hashed]*login{}, used: map[string]time.Time{}}
+}
+
+// Who implements [Access].
+func (l *logins) Who(token string) (Pass, bool) {
+	if !strings.HasPrefix(token, loginPrefix) {
+		return l.Access.Who(token)
+	}
+	l.mu.Lock()
+	in := l.m[hashToken(token)]
+	l.mu.Unlock()
+	if in == nil || !time.Now().Before(in.ends) {
+		return Pass{}, false
+	}
+	return in.who()
+}
+
+// begin takes a code for a cookie.
+func (l *logins) begin(code string) (cookie string, pass Pass, err error) {
+	refused := wire.NewProblem("unauthorized", "the code is not one of this server's, or was used, or is too old", "hansard open makes another")
+	codes, ok := l.Access.(CodeAccess)
+	if !ok {
+		return "", Pass{}, refused
+	}
+	who, number, expires, ok := codes.Login(code)
+	now := time.Now()
+	if !ok || expires.Sub(now) > LoginCodeMax {
+		return "", Pass{}, refused
+	}
+	pass, ok = who()
+	if !ok {
+		return "", Pass{}, refused
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetLocked(now)
+	if _, used := l.used[number]; used {
+		return "", Pass{}, refused
+	}
+	if len(l.used) >= maxCodes {
+		return "", Pass{}, wire.NewProblem("overloaded", "there were too many logins", "try again in some minutes")
+	}
+	l.used[number] = expires
+	l.makeRoomLocked(pass.Name)
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	cookie = loginPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
+	l.m[hashToken(cookie)] = &login{who: who, name: pass.Name, ends: now.Add(loginFor)}
+	return cookie, pass, nil
+}
+
+// forgetLocked forgets what has ended.
+func (l *logins) forgetLocked(now time.Time) {
+	for number, ends := range l.used {
+		if !now.Before(ends) {
+			delete(l.used, number)
+		}
+	}
+	for hash, in := range l.m {
+		if !now.Before(in.ends) {
+			delete(l.m, hash)
+		}
+	}
+}
+
+// makeRoomLocked ends the oldest login of a token that has too many, or of all.
+func (l *logins) makeRoomLocked(name string) {
+	var oldest, oldestOfAll hashed
+	n := 0
+	for hash, in := range l.m {
+		if in.name == name {
+			if n++; n == 1 || in.ends.Before(l.m[oldest].ends) {
+				oldest = hash
+			}
+		}
+		if first := l.m[oldestOfAll]; first == nil || in.ends.Before(first.ends) {
+			oldestOfAll = hash
+		}
+	}
+	if n >= maxLogins {
+		delete(l.m, oldest)
+	}
+	if len(l.m) >= maxAllLogins {
+		delete(l.m, oldestOfAll)
+	}
+}
+
+func (l *logins) end(cookie string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.m, hashToken(cookie))
+}
+
+// cookieName is that of this server: browsers send the cookies of a host to all its
+// ports, and another server there has its own.
+func cookieName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		port = "0"
+	}
+	return cookiePrefix + port
+}
+
+// loginOf is the cookie of a request, or why it is not taken.
+func loginOf(r *http.Request) (cookie string, err error) {
+	c, err := r.Cookie(cookieName(r))
+	if err != nil || !strings.HasPrefix(c.Value, loginPrefix) {
+		return "", nil
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if r.Header.Get("Origin") == "" && (!reads || isUpgrade(r)) {
+		return "", wire.NewProblem("wrong-origin", "a request that changes something came with a cookie and without an Origin", "send Authorization: Bearer TOKEN")
+	}
+	return c.Value, nil
+}
+
+// logIn takes a code and gives a cookie.
+func (s *Server) logIn(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	body, free, err := s.body(w, r, maxCodeBytes)
+	if err != nil {
+		return err
+	}
+	defer free()
+	var given struct {
+		Code string `json:"code"`
+	}
+	if err := decodeJSON(body, &given); err != nil {
+		return err
+	}
+	cookie, pass, err := s.logins.begin(given.Code)
+	if err != nil {
+		return err
+	}
+	w.(*recorder).token = pass.Name
+	setLogin(w, r, cookie, int(loginFor/time.Second))
+	return writeJSON(w, http.StatusOK, map[string]string{"name": pass.Name, "rights": pass.Rights.String()})
+}
+
+// logOut ends the login that the request came with.
+func (s *Server) logOut(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	if cookie, err := loginOf(r); err == nil && cookie != "" {
+		s.logins.end(cookie)
+	}
+	setLogin(w, r, "", -1)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func setLogin(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{Name: cookieName(r), Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")})
+}

@@ -1,0 +1,122 @@
+package httpd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hansard"
+	"hansard/engine"
+)
+
+// Scope is which sessions a token is for: those for which all that is set holds. The
+// zero value is all of them. What is out of scope is not found.
+type Scope struct {
+	// Session is the only one.
+	Session hansard.SessionID `json:"session,omitempty"`
+	// Prefix is how the ids begin.
+	Prefix string `json:"prefix,omitempty"`
+	// Labels are what the sessions have. Sessions that the token makes get them.
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// All tells whether the scope is every session there is.
+func (s Scope) All() bool { return s.Session == "" && s.Prefix == "" && len(s.Labels) == 0 }
+
+// named tells whether a session of this id may be in scope.
+func (s Scope) named(id hansard.SessionID) bool {
+	return (s.Session == "" || s.Session == id) && strings.HasPrefix(string(id), s.Prefix)
+}
+
+// has tells whether a session is in scope.
+func (s Scope) has(info *hansard.Info) bool {
+	for name, value := range s.Labels {
+		if got, ok := info.Labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return s.named(info.ID)
+}
+
+// within is a scope inside of another: false when there is nothing in both.
+func (s Scope) within(session hansard.SessionID) (Scope, bool) {
+	if session == "" {
+		return s, true
+	}
+	if !s.named(session) {
+		return Scope{}, false
+	}
+	s.Session = session
+	return s, true
+}
+
+func (s Scope) String() string {
+	var parts []string
+	if s.Session != "" {
+		parts = append(parts, "session "+string(s.Session))
+	}
+	if s.Prefix != "" {
+		parts = append(parts, "prefix "+s.Prefix)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		parts = append(parts, "label "+name+"="+s.Labels[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// check tells whether a scope can have any session in it.
+func (s Scope) check() error {
+	if s.Session != "" {
+		if err := hansard.CheckID(s.Session); err != nil {
+			return err
+		}
+	}
+	if s.Prefix != "" {
+		if err := hansard.CheckID(hansard.SessionID(s.Prefix)); err != nil {
+			return fmt.Errorf("prefix: %w", err)
+		}
+	}
+	return engine.CheckMeta(&hansard.Meta{Labels: s.Labels})
+}
+
+// ParseRate reads how many requests a token may make: "50/s", "3000/m".
+func ParseRate(text string) (perSecond float64, err error) {
+	number, unit, ok := strings.Cut(text, "/")
+	n, convErr := strconv.ParseFloat(number, 64)
+	each := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
+	if !ok || convErr != nil || each == 0 || !(n > 0) || n > 1e6 {
+		return 0, fmt.Errorf("%q is no rate: write 50/s, 3000/m or 100/h", text)
+	}
+	return n / each, nil
+}
+
+// bucket is how many requests a token may make now: as many as it may in a second at
+// once, and at least one.
+type bucket struct {
+	left float64
+	when time.Time
+}
+
+// take takes one, or tells in how many seconds there is one.
+func (b *bucket) take(now time.Time, rate float64) (wait float64) {
+	most := max(1, rate)
+	if b.when.IsZero() {
+		b.left = most
+	} else {
+		b.left = min(most, b.left+rate*now.Sub(b.when).Seconds())
+	}
+	b.when = now
+	if b.left < 1 {
+		return (1 - b.left) / rate
+	}
+	b.left--
+	return 0
+}
+
+// full tells whether there is nothing to remember of it.
+func (b *bucket) full(now time.Time, rate float64) bool {
+	return b.when.IsZero() || b.left+rate*now.Sub(b.when).Seconds() >= max(1, rate)
+}

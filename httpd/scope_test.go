@@ -1,0 +1,351 @@
+package httpd_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/httpd"
+	"hansard/httpd/conversations"
+	"hansard/internal/wire"
+	"hansard/memstore"
+)
+
+// scoped is a server with sessions inside and outside of a scope: "team:in" has the
+// label k=v, "team:out" has not, "other" is of another prefix.
+func scoped(t *testing.T) (*served, *httpd.Tokens) {
+	t.Helper()
+	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := serve(t, &checked{Store: memstore.New()}, withConversations, func(o *httpd.Options) { o.Access = tokens })
+	for id, labels := range map[hansard.SessionID]map[string]string{"team:in": {"k": "v"}, "team:out": {"k": "w"}, "other": {"k": "v"}} {
+		if _, err := v.store.Create(t.Context(), id, hansard.Meta{Title: "SECRET " + string(id), Labels: labels}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.store.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{{Role: "user", Data: []byte(`{"role":"user","content":"SECRET"}`)}}, Key: "key"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return v, tokens
+}
+
+// kindOfToken is one kind, and which of the sessions it is for.
+type kindOfToken struct {
+	name   string
+	rights string
+	in     map[string]bool // nil: all
+	make   func(t *testing.T, tokens *httpd.Tokens) string
+}
+
+func kindsOfToken() []kindOfToken {
+	var all []kindOfToken
+	add := func(name, rights string, scope httpd.Scope, in ...string) {
+		k := kindOfToken{name: name + " " + rights, rights: rights, make: func(t *testing.T, tokens *httpd.Tokens) string {
+			token, err := tokens.Add(httpd.Token{Name: "it", Rights: rights, Scope: scope})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}}
+		if in != nil {
+			k.in = map[string]bool{}
+			for _, id := range in {
+				k.in[id] = true
+			}
+		}
+		all = append(all, k)
+	}
+	for _, rights := range []string{"read", "append", "read,append", "admin"} {
+		add("plain", rights, httpd.Scope{})
+		add("prefix", rights, httpd.Scope{Prefix: "team:"}, "team:in", "team:out", "team:none")
+		add("label", rights, httpd.Scope{Labels: map[string]string{"k": "v"}}, "team:in", "other")
+		add("prefix and label", rights, httpd.Scope{Prefix: "team:", Labels: map[string]string{"k": "v"}}, "team:in")
+		add("session", rights, httpd.Scope{Session: "team:in"}, "team:in")
+	}
+	for _, rights := range []string{"read", "append", "read,append"} {
+		all = append(all, kindOfToken{"narrowed " + rights, rights, map[string]bool{"team:in": true}, func(t *testing.T, tokens *httpd.Tokens) string {
+			token, err := tokens.Add(httpd.Token{Name: "it", Rights: "admin", Scope: httpd.Scope{Prefix: "team:"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			token, err = wire.Narrow(token, wire.Narrowing{Session: "team:in", Rights: rights, Expires: time.Now().Add(time.Hour).Unix()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}})
+	}
+	return all
+}
+
+// scopedRoutes is every route about a session, with ID for it, and the right it needs.
+func scopedRoutes() [][4]string {
+	var all [][4]string
+	for _, r := range apiRoutes {
+		if path := strings.NewReplacer("/sessions/s", "/sessions/ID", "/sessions/gone", "/sessions/ID", "/sessions/imported", "/sessions/ID").Replace(r.path); strings.Contains(path, "ID") {
+			all = append(all, [4]string{r.method, path, r.body, r.right})
+		}
+	}
+	for _, r := range conversationRoutes {
+		path := firstPart.ReplaceAllString(r.path, "/ID$2")
+		if strings.HasPrefix(path, "/ID") && r.status != 405 && r.code != "unknown_url" {
+			all = append(all, [4]string{r.method, conversations.Prefix + path, r.body, r.right})
+		}
+	}
+	return append(all, [4]string{"GET", "/v1/sessions/ID/events?after=0&wait_ms=5", "", "read"}, [4]string{"GET", "/v1/sessions/ID/events/stream", "", "read"},
+		[4]string{"POST", "/v1/sessions/ID/events", `{"events":[{"data":1}],"create":true}`, "append"})
+}
+
+// may tells whether rights include one, or several.
+func may(rights, want string) bool {
+	for _, one := range strings.Split(want, ",") {
+		if one != "any" && rights != "admin" && !strings.Contains(rights, one) {
+			return false
+		}
+	}
+	return true
+}
+
+var firstPart = regexp.MustCompile(`^/(s|gone)(/|$)`)
+
+var instances = regexp.MustCompile(`urn:uuid:[0-9a-f-]+`)
+
+// TestScopes: every route with every kind of token, on sessions inside of its scope and
+// outside. What is outside is not found, in the very words for what never existed, and
+// stays as it is.
+func TestScopes(t *testing.T) {
+	cases := 0
+	for _, kind := range kindsOfToken() {
+		for _, r := range scopedRoutes() {
+			v, tokens := scoped(t)
+			token := kind.make(t, tokens)
+			ask := func(id string) reply {
+				t.Helper()
+				if strings.HasSuffix(r[1], "/stream") {
+					return v.head(r[1], id, token)
+				}
+				return v.ask(r[0], strings.ReplaceAll(r[1], "ID", id), r[2], "Authorization", "Bearer "+token)
+			}
+			for _, id := range []string{"team:in", "team:out", "other"} {
+				cases++
+				before, err := v.store.Stat(t.Context(), hansard.SessionID(id))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ask(id)
+				what := fmt.Sprintf("%s: %s %s of %s", kind.name, r[0], r[1], id)
+				switch inside := kind.in == nil || kind.in[id]; {
+				case !may(kind.rights, r[3]):
+					if got.status != 403 {
+						t.Errorf("%s without the right: %d %s", what, got.status, got.body)
+					}
+				case inside:
+					if importing := strings.HasSuffix(r[1], "/import"); !importing && (got.status == 403 || got.status == 404 && !strings.Contains(r[1], "msg_none")) {
+						t.Errorf("%s: %d %s", what, got.status, got.body)
+					}
+				case strings.HasSuffix(r[1], "/import") && strings.Contains(kind.name, "label"):
+					if got.status != 403 {
+						t.Errorf("%s: %d %s", what, got.status, got.body)
+					}
+				default:
+					none := ask("never:was")
+					same := strings.ReplaceAll(instances.ReplaceAllString(none.body, ""), "never:was", id) == instances.ReplaceAllString(got.body, "")
+					if got.status != 404 && got.status != 409 || strings.Contains(got.body, "SECRET") {
+						t.Errorf("%s: %d %s", what, got.status, got.body)
+					}
+					if !same && !strings.Contains(r[2], "create") && !strings.HasSuffix(r[1], "/import") {
+						t.Errorf("%s: %d %s, and of one that never was %d %s", what, got.status, got.body, none.status, none.body)
+					}
+					if after, err := v.store.Stat(t.Context(), hansard.SessionID(id)); err != nil || after.LastSeq != before.LastSeq || after.Title != before.Title {
+						t.Errorf("%s: it was %+v and is %+v, %v", what, before, after, err)
+					}
+				}
+			}
+			v.stop()
+		}
+	}
+	t.Logf("%d cases", cases)
+}
+
+// head asks for a stream and does not read it.
+func (v *served) head(path, id, token string) reply {
+	v.t.Helper()
+	req, err := http.NewRequest("GET", v.url+strings.ReplaceAll(path, "ID", id), nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := plain.Do(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	got := reply{status: res.StatusCode, header: res.Header}
+	if res.StatusCode != 200 {
+		text := make([]byte, 4096)
+		n, _ := res.Body.Read(text)
+		got.body = string(text[:n])
+	}
+	return got
+}
+
+// TestScopeLists: lists, whole stores and sockets know of what is in scope alone; what
+// is made is made in it, and can't be taken out of it.
+func TestScopeLists(t *testing.T) {
+	v, tokens := scoped(t)
+	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "admin", Scope: httpd.Scope{Prefix: "team:", Labels: map[string]string{"k": "v"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.tokens["it"] = made
+	for _, path := range []string{"/v1/sessions", "/v1/sessions?limit=1", "/v1/sessions?q=e", "/v1/sessions?label=k=w", "/v1/origins"} {
+		for _, accept := range []string{"application/json", "application/x-ndjson"} {
+			got := v.must(200, "GET", path, "", append(v.as("it"), "Accept", accept)...)
+			if strings.Contains(got.body, "other") || strings.Contains(got.body, "team:out") || path != "/v1/sessions?label=k=w" && !strings.Contains(got.body, "team:in") {
+				t.Errorf("%s: %s", path, got.body)
+			}
+		}
+	}
+	for _, q := range [][2]string{{"GET", "/metrics"}, {"GET", "/v1/verify"}, {"POST", "/v1/journal/repair"}, {"GET", "/v1/tokens"}, {"DELETE", "/v1/tokens/it"}} {
+		if got := v.ask(q[0], q[1], "", v.as("it")...); got.status != 403 || got.problem() != "missing-right" {
+			t.Errorf("%s %s: %d %s", q[0], q[1], got.status, got.body)
+		}
+	}
+	if got := v.ask("POST", "/v1/tokens", `{"name":"more","rights":"admin"}`, v.as("it")...); got.status != 403 {
+		t.Errorf("it made a token: %d %s", got.status, got.body)
+	}
+	c := v.socket("it")
+	for _, id := range []string{"team:out", "other", "never:was"} {
+		for _, op := range []string{"follow", "append", "acquire", "hold", "release"} {
+			c.refused("not-found", `{"op":%q,"session":%q,"grant":"1-0123456789abcdef","batch":{"events":[{"data":1}]}}`, op, id)
+		}
+	}
+	// New ones.
+	v.must(201, "POST", "/v1/sessions", `{"id":"team:new","labels":{"x":"y"}}`, v.as("it")...)
+	v.must(201, "POST", "/v1/sessions/team:made/events", `{"events":[{"data":1}],"create":true}`, v.as("it")...)
+	v.must(404, "POST", "/v1/sessions", `{"id":"mine:new"}`, v.as("it")...)
+	v.must(422, "POST", "/v1/sessions", `{"id":"team:odd","labels":{"k":"w"}}`, v.as("it")...)
+	for _, id := range []hansard.SessionID{"team:new", "team:made"} {
+		if info, err := v.store.Stat(t.Context(), id); err != nil || info.Labels["k"] != "v" {
+			t.Errorf("%s is %+v, %v", id, info, err)
+		}
+	}
+	for _, patch := range []string{`{"labels":{"k":null}}`, `{"labels":{"k":"w"}}`} {
+		if got := v.ask("PATCH", "/v1/sessions/team:new", patch, v.as("it")...); got.status != 403 {
+			t.Errorf("%s: %d %s", patch, got.status, got.body)
+		}
+	}
+	v.must(200, "PATCH", "/v1/sessions/team:new", `{"labels":{"k":"v","z":"1"}}`, v.as("it")...)
+	// A session whose label is taken away ends for who follows it.
+	c.send(`{"op":"follow","session":"team:in","after":1}`)
+	c.next("following")
+	gone := "w"
+	if _, err := v.store.Append(t.Context(), "team:in", hansard.Batch{Patch: &hansard.Patch{Labels: map[string]*string{"k": &gone}}}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := c.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Op == "ended" {
+			if m.Problem.Type != "/problems/not-found" {
+				t.Errorf("it ended with %+v", m)
+			}
+			break
+		}
+	}
+}
+
+// TestExpiry: an expired token is none, whatever it had under way, and a narrowed one
+// lasts no longer and allows no more than what it was made of.
+func TestExpiry(t *testing.T) {
+	v, tokens := scoped(t)
+	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "read", Expires: time.Now().Add(1500 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.tokens["it"], v.tokens["reader"] = made, made
+	narrow := func(n wire.Narrowing) string {
+		t.Helper()
+		out, err := wire.Narrow(made, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	far := time.Now().Add(time.Hour).Unix()
+	longer := narrow(wire.Narrowing{Rights: "read,append", Expires: far})
+	if got := v.ask("POST", "/v1/sessions/other/events", oneEvent, "Authorization", "Bearer "+longer); got.status != 403 {
+		t.Errorf("a narrowed token that says it may append: %d %s", got.status, got.body)
+	}
+	for _, none := range []string{narrow(wire.Narrowing{Rights: "admin", Expires: far}), narrow(wire.Narrowing{Rights: "append", Expires: far}),
+		narrow(wire.Narrowing{Rights: "read", Expires: time.Now().Unix() - 1}), narrow(wire.Narrowing{Rights: "read", Expires: far, Login: "x"})} {
+		if got := v.ask("GET", "/v1/sessions", "", "Authorization", "Bearer "+none); got.status != 401 {
+			t.Errorf("%.60s: %d", none, got.status)
+		}
+	}
+	c := v.stream("other", "", "")
+	for _, token := range []string{made, longer} {
+		eventually(t, "it expires", func() bool { return v.ask("GET", "/v1/sessions", "", "Authorization", "Bearer "+token).status == 401 })
+	}
+	for {
+		e, err := c.next()
+		if err != nil || e.event == "problem" {
+			if err != nil || !strings.Contains(e.data, "unauthorized") {
+				t.Errorf("%+v, %v", e, err)
+			}
+			break
+		}
+	}
+	if _, err := tokens.Add(httpd.Token{Name: "late", Rights: "read", Expires: time.Now().Add(-time.Second)}); err == nil {
+		t.Error("one was made that has expired")
+	}
+}
+
+// TestRate: a token may ask so often, by request and by message, and no more; others are
+// not counted with it.
+func TestRate(t *testing.T) {
+	v, tokens := scoped(t)
+	var err error
+	if v.tokens["it"], err = tokens.Add(httpd.Token{Name: "it", Rights: "admin", Rate: 3.0 / 3600}); err != nil { // one, and then one every 20 minutes
+		t.Fatal(err)
+	}
+	if v.tokens["admin"], err = tokens.Add(tokenOf("admin", httpd.Admin)); err != nil {
+		t.Fatal(err)
+	}
+	v.must(200, "GET", "/v1/sessions", "", v.as("it")...)
+	for range 5 {
+		got := v.ask("GET", "/v1/sessions", "", v.as("it")...)
+		if got.status != 429 || got.problem() != "too-many-requests" || got.header.Get("Retry-After") == "" {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		v.must(200, "GET", "/v1/sessions", "")
+	}
+	if got := v.ask("GET", conversations.Prefix+"/other", "", v.as("it")...); got.status != 429 || got.openAICode(t) != "rate_limit_exceeded" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if v.tokens["talker"], err = tokens.Add(httpd.Token{Name: "talker", Rights: "admin", Rate: 3.0}); err != nil {
+		t.Fatal(err)
+	}
+	c := v.socket("talker")
+	refused := 0
+	for range 50 {
+		c.send(`{"op":"ping"}`)
+		if m, err := c.read(); err != nil {
+			t.Fatal(err)
+		} else if m.Op == "problem" {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("50 messages at once were all answered")
+	}
+}

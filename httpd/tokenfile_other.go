@@ -1,0 +1,17 @@
+//go:build !unix
+
+package httpd
+
+import (
+	"io/fs"
+	"os"
+)
+
+const openStrictly = 0
+
+func isLink(error) bool { return false }
+
+func ownFile(string, fs.FileInfo) bool { return true }
+
+// filePlace tells a file from a copy of it; here it can't be told.
+func filePlace(*os.File) string { return "" }

@@ -1,0 +1,262 @@
+package httpd_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"hansard"
+	"hansard/httpd"
+	"hansard/memstore"
+)
+
+// unhurried never looks at anything by itself: what ends here is ended by the token.
+var unhurried = httpd.Hurry{Arrive: time.Hour, Stall: time.Hour, Grace: time.Hour, Beat: time.Hour}
+
+// withdrawing is a server with a token, "victim", that another process withdraws.
+type withdrawing struct {
+	*served
+	withdraw func()
+}
+
+func withdrawable(t *testing.T, store hansard.Store) *withdrawing {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	tokens, err := httpd.OpenTokens(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &served{t: t, store: store, tokens: map[string]string{}}
+	for _, name := range []string{"admin", "victim"} {
+		if v.tokens[name], err = tokens.Add(tokenOf(name, httpd.Admin)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.tokens["reader"] = v.tokens["victim"]
+	address, server, log := hasty(t, store, unhurried, func(o *httpd.Options) { o.Access = tokens })
+	v.url, v.server, v.log = "http://"+address, server, log
+	return &withdrawing{v, func() {
+		t.Helper()
+		other, err := httpd.OpenTokens(path, "")
+		if err == nil {
+			err = other.Remove("victim")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}}
+}
+
+// as sends a request with the victim's token, and gives the answer when it comes.
+func (v *withdrawing) as(method, path, body string) <-chan reply {
+	answer := make(chan reply, 1)
+	go func() {
+		got, err := v.try(method, path, body, "Authorization", "Bearer "+v.tokens["victim"])
+		if err != nil {
+			got.body = err.Error()
+		}
+		answer <- got
+	}()
+	return answer
+}
+
+// refused waits for an answer that says that the token is no longer one.
+func (v *withdrawing) refused(what string, answer <-chan reply) {
+	v.t.Helper()
+	select {
+	case got := <-answer:
+		if got.status != 401 || got.problem() != "unauthorized" || !strings.Contains(got.body, "withdrawn") {
+			v.t.Errorf("%s: %d %s", what, got.status, got.body)
+		}
+	case <-time.After(waitMax):
+		v.t.Fatalf("%s goes on", what)
+	}
+}
+
+// TestFailure61_WithdrawnToken: what a withdrawn token had under way ends, though the
+// session never rests and the server never looks by itself.
+func TestFailure61_WithdrawnToken(t *testing.T) {
+	if httpd.OutlivesMax > 2*time.Second {
+		t.Errorf("it may take %v until a withdrawn token is without effect", httpd.OutlivesMax)
+	}
+	v := withdrawable(t, memstore.New())
+	v.say("s", "one")
+	stream, socket := v.stream("s", "", ""), v.socket("victim")
+	socket.send(`{"op":"follow","session":"s"}`)
+	socket.next("following")
+	writing, rest := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer rest()
+	wg.Go(func() { // there is always an event to send
+		for writing.Err() == nil {
+			if _, err := v.store.Append(writing, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil && writing.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	stream.events(0, 10)
+	v.withdraw()
+	ended := make(chan error, 2)
+	go func() {
+		for {
+			e, err := stream.next()
+			if err == nil && e.event != "problem" {
+				continue
+			}
+			if err == nil && !strings.Contains(e.data, "/problems/unauthorized") {
+				err = fmt.Errorf("the stream ends with %s", e.data)
+			}
+			ended <- err
+			return
+		}
+	}()
+	go func() {
+		for {
+			_, err := socket.read()
+			if err == nil {
+				continue
+			}
+			if websocket.CloseStatus(err) == websocket.StatusPolicyViolation {
+				err = nil
+			}
+			ended <- err
+			return
+		}
+	}()
+	for range 2 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(waitMax):
+			t.Fatal("a follower goes on")
+		}
+	}
+}
+
+// TestWithdrawnWaits: whoever waits with a withdrawn token, for an event, a turn, or
+// a report, is refused, and what was waited for is not given later.
+func TestWithdrawnWaits(t *testing.T) {
+	store, _, ended := held(t)
+	v := withdrawable(t, store)
+	v.say("s", "one")
+	v.say("t", "one")
+	turn, err := v.store.Acquire(t.Context(), "s", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := v.as("POST", "/v1/sessions/s/turn", `{"wait_ms":-1}`)
+	named := v.as("POST", "/v1/sessions/s/turn", `{"wait_ms":-1,"claim":"n"}`)
+	poll := v.as("GET", "/v1/sessions/t/events?after=1&wait_ms=3600000", "")
+	in, body := reading(t, t.Context(), v.url, v.tokens["victim"])
+	defer body.Close()
+	eventually(t, "all wait", func() bool { return v.server.Busy() == 4 && v.server.Claims() == 1 && v.server.Following() == 1 })
+	v.withdraw()
+	v.refused("a claim", claim)
+	v.refused("a claim with a name", named)
+	v.refused("a long poll", poll)
+	if rest, err := io.ReadAll(in); err != nil || !strings.Contains(string(rest), "/problems/unauthorized") {
+		t.Errorf("the report ends with %q, %v", rest, err)
+	}
+	<-ended
+	if err := v.store.Release(t.Context(), "s", turn.Grant); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := v.store.Turn(t.Context(), "s"); now != nil || err != nil {
+		t.Errorf("the turn was given to %+v, %v", now, err)
+	}
+}
+
+// TestWithdrawnSocket: a socket whose token was withdrawn appends nothing more, and
+// what it held and waited for is given back.
+func TestWithdrawnSocket(t *testing.T) {
+	v := withdrawable(t, memstore.New())
+	for _, id := range []string{"s", "t", "u"} {
+		v.say(id, "one")
+	}
+	theirs, err := v.store.Acquire(t.Context(), "t", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.must(201, "POST", "/v1/sessions/u/turn", `{"ttl_ms":3600000}`, "Authorization", "Bearer "+v.tokens["victim"])
+	c := v.socket("victim")
+	c.send(`{"op":"acquire","session":"s","claim":{"ttl_ms":3600000}}`)
+	c.next("turn")
+	c.send(`{"op":"acquire","session":"t","claim":{"ttl_ms":3600000,"wait_ms":-1}}`)
+	c.send(`{"op":"append","session":"s","batch":{"events":[{"data":1}]}}`)
+	c.next("stored")
+	v.withdraw()
+	sent := 0
+	for { // as fast as it can, and without a pause
+		if c.Write(c.ctx, websocket.MessageText, []byte(`{"op":"append","session":"s","batch":{"events":[{"data":1}]}}`)) != nil {
+			break
+		}
+		if _, err := c.read(); err != nil {
+			break
+		}
+		sent++
+	}
+	t.Logf("%d appends until it was seen", sent)
+	if err := v.store.Release(t.Context(), "t", theirs.Grant); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []hansard.SessionID{"s", "t", "u"} {
+		eventually(t, "the turn of "+string(id)+" is free", func() bool {
+			now, err := v.store.Turn(t.Context(), id)
+			return err == nil && now == nil
+		})
+	}
+}
+
+// TestWithdrawnSlow: a client that neither reads nor sends does not keep what a
+// withdrawn token began: a stream, a socket, an answer of lines, a body under way.
+func TestWithdrawnSlow(t *testing.T) {
+	v := withdrawable(t, memstore.New())
+	for range 4 { // more than the connection holds
+		v.say("s", strings.Repeat("x", 4<<20))
+	}
+	dial := func(path, more string) net.Conn {
+		t.Helper()
+		conn, err := dialNarrow(t.Context(), "tcp", strings.TrimPrefix(v.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", path, v.tokens["victim"], more)
+		return conn
+	}
+	stream := dial("GET /v1/sessions/s/events/stream", "")
+	lines := dial("GET /v1/sessions/s/events", "Accept: application/x-ndjson\r\n")
+	page := dial("GET /v1/sessions/s/events", "")
+	body := dial("POST /v1/sessions/s/events", "Content-Type: application/json\r\nContent-Length: 100\r\n")
+	io.WriteString(body, `{"events"`)
+	for _, conn := range []net.Conn{stream, lines, page} {
+		if _, err := bufio.NewReaderSize(conn, 16).Peek(1); err != nil { // it has begun
+			t.Fatal(err)
+		}
+	}
+	socket := v.socketThrough("victim", &http.Transport{DialContext: dialNarrow})
+	socket.send(`{"op":"follow","session":"s"}`)
+	if _, err := socket.read(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are under way", func() bool { return v.server.Busy() == 5 })
+	v.withdraw()
+	eventually(t, "nothing is under way", func() bool { return v.server.Busy() == 0 })
+	res, err := http.ReadResponse(bufio.NewReader(body), nil)
+	if err != nil || res.StatusCode != 401 {
+		t.Errorf("the body that never came: %+v, %v", res, err)
+	}
+}

@@ -1,0 +1,296 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+	"hansard/engine"
+)
+
+// examination is one session being examined.
+type examination struct {
+	id        hansard.SessionID
+	head      head
+	current   hansard.Grant // as the statement of an append sees it
+	exclusive bool
+	meta      hansard.Meta // as it is stored
+	grown     hansard.Meta // as the log leads to it
+	seq       hansard.Seq  // the last event that is safe
+	time      time.Time    // its
+	bytes     int64
+	grants    engine.Grants
+	batch     hansard.KeyUse // the last one with a key
+	end       hansard.Seq    // where the log ended when it was begun
+	read      hansard.Seq    // how far it is read
+	listing   []listingRow
+	wrong     string // the first thing that is
+	broken    bool   // the log itself, behind seq
+}
+
+// listingRow is a row of hansard_listing.
+type listingRow struct {
+	label  string
+	listed time.Time
+	early  bool // it is listed under an earlier time than the head says
+}
+
+// logged is an event as it is examined.
+type logged struct {
+	event     hansard.Event
+	key, hash *string
+	size      *int32
+	bad       error // what can't be read of it
+}
+
+func (e *examination) found(format string, args ...any) {
+	if e.wrong == "" {
+		e.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// breaks is found for something behind which the log can't be relied on.
+func (e *examination) breaks(format string, args ...any) {
+	e.found(format, args...)
+	e.broken = true
+}
+
+const (
+	verifyHead = "SELECT " + headColumns + `, h.current, h.exclusive, s.title, s.labels, s.state, s.born,
+	coalesce((SELECT seq FROM hansard_events WHERE id = $1 ORDER BY seq DESC LIMIT 1), 0)
+	FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1`
+	verifyList = `SELECT l.label, l.listed, l.listed < (SELECT h.listed FROM hansard_heads h WHERE h.id = $1) FROM hansard_listing l WHERE l.id = $1`
+	verifyPage = "SELECT " + eventColumns + `, key, hash, size FROM (
+		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
+			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+		) part
+	) page WHERE before < $5 ORDER BY seq`
+)
+
+// start reads what is kept about the session, and the first page of its log.
+func (e *examination) start(ctx context.Context, s *Store) error {
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	b.Queue(verifyHead, string(e.id))
+	b.Queue(verifyList, string(e.id))
+	b.Queue(verifyPage, string(e.id), int64(0), int64(maxSeq), pageEvents, int64(pageBytes))
+	b.Queue("COMMIT")
+	return s.batch(ctx, b, func(res pgx.BatchResults) error {
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		if err := e.readHead(res.QueryRow()); err != nil {
+			return err
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if e.listing, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l listingRow, err error) {
+			return l, row.Scan(&l.label, &l.listed, &l.early)
+		}); err != nil {
+			return err
+		}
+		if rows, err = res.Query(); err != nil {
+			return err
+		}
+		page, err := readLogged(rows)
+		for i := range page {
+			e.event(&page[i])
+		}
+		return err
+	})
+}
+
+// rest reads the rest of the log.
+func (e *examination) rest(ctx context.Context, s *Store) error {
+	for before := hansard.Seq(0); e.read < e.end && e.read > before; {
+		var page []logged
+		before = e.read
+		err := s.look(ctx, func(ctx context.Context) error {
+			rows, err := s.pool.Query(ctx, verifyPage, string(e.id), int64(e.read), int64(e.end), pageEvents, int64(pageBytes))
+			if err == nil {
+				page, err = readLogged(rows)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			e.event(&page[i])
+		}
+	}
+	if e.read == e.end && e.wrong == "" {
+		return nil
+	}
+	// What was deleted meanwhile has no log to be examined.
+	return s.look(ctx, func(ctx context.Context) error {
+		var h head
+		err := s.pool.QueryRow(ctx, findHead, string(e.id)).Scan(&h.deleted, nil)
+		if err != nil {
+			return err
+		}
+		return h.find(e.id)
+	})
+}
+
+// readHead reads what is kept about the session.
+func (e *examination) readHead(row pgx.Row) error {
+	var title, labels, state, born *string
+	var end int64
+	var bad *unreadable
+	switch err := scanHead(row, &e.head, &e.current, &e.exclusive, &title, &labels, &state, &born, &end); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return (*head)(nil).find(e.id)
+	case errors.As(err, &bad):
+		e.found("%v", bad)
+	case err != nil:
+		return err
+	}
+	e.end = hansard.Seq(end)
+	if err := e.head.find(e.id); err != nil {
+		return err
+	}
+	if title == nil || labels == nil || state == nil || born == nil {
+		e.found("it has no row in hansard_sessions")
+		return nil
+	}
+	var err error
+	if e.meta, err = scanMeta(*title, *labels, *state); err != nil {
+		e.found("%v", err)
+	}
+	if e.grown, err = scanBorn(*born); err != nil {
+		e.found("%v", err)
+	}
+	return nil
+}
+
+func scanBorn(text string) (hansard.Meta, error) {
+	var b bornMeta
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return hansard.Meta{}, fmt.Errorf("hansard_sessions.born: %w", err)
+	}
+	return hansard.Meta{Title: b.Title, Labels: b.Labels, State: []byte(b.State)}, nil
+}
+
+// readLogged reads a page of the log.
+func readLogged(rows pgx.Rows) (page []logged, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var l logged
+		var bad *unreadable
+		switch err := scanEvent(more{rows, []any{&l.key, &l.hash, &l.size}}, &l.event); {
+		case errors.As(err, &bad):
+			l.bad = bad
+		case err != nil:
+			return nil, err
+		}
+		page = append(page, l)
+	}
+	return page, rows.Err()
+}
+
+// more is a row whose last columns go elsewhere.
+type more struct {
+	pgx.Row
+	last []any
+}
+
+func (m more) Scan(into ...any) error { return m.Row.Scan(append(into, m.last...)...) }
+
+func (e *examination) event(l *logged) {
+	ev := &l.event
+	e.read = ev.Seq
+	if l.bad != nil {
+		e.breaks("%v", l.bad)
+	}
+	if ev.Seq != e.seq+1 && !e.broken {
+		e.breaks("seq %d follows seq %d", ev.Seq, e.seq)
+	}
+	if !json.Valid(ev.Data) {
+		e.breaks("the data of seq %d is not JSON", ev.Seq)
+	}
+	if err := e.grants.Next(ev); err != nil {
+		e.breaks("%v", err)
+	}
+	meta, err := engine.ApplyPatch(e.grown, ev.Patch)
+	if err != nil {
+		e.breaks("the patch of seq %d: %v", ev.Seq, err)
+	}
+	if !e.broken {
+		e.seq, e.time, e.grown = ev.Seq, ev.Time, meta
+	}
+	e.bytes += int64(len(ev.Data))
+	e.keyUse(ev.Seq, l.key, l.hash, l.size)
+}
+
+// keyUse examines what is kept with the first event of a batch with a key.
+func (e *examination) keyUse(seq hansard.Seq, key, hash *string, size *int32) {
+	switch {
+	case key == nil && hash == nil && size == nil:
+		return
+	case key == nil || hash == nil || size == nil:
+		e.found("the key at seq %d lacks itself, its hash or its size", seq)
+		return
+	case *size < 1 || seq+hansard.Seq(*size)-1 > e.head.last:
+		e.found("the batch at seq %d has %d events, which can't be", seq, *size)
+		return
+	case seq <= e.batch.Last:
+		e.found("the batch at seq %d begins inside the one at seq %d", seq, e.batch.First)
+	}
+	e.batch = hansard.KeyUse{First: seq, Last: seq + hansard.Seq(*size) - 1}
+}
+
+// compare holds what is kept about the session against its log.
+func (e *examination) compare() {
+	current := hansard.Grant("")
+	if e.grants.Current != nil {
+		current = e.grants.Current.Grant
+	}
+	held := hansard.Grant("")
+	if e.head.turn != nil {
+		held = e.head.turn.Grant
+	}
+	switch {
+	case e.wrong != "": // one thing leads to another
+	case e.seq != e.head.last:
+		e.found("the last seq is said to be %d, the log has %d", e.head.last, e.seq)
+	case e.seq > 0 && !e.time.Equal(e.head.updated):
+		e.found("it was updated at %v, its last event says %v", e.head.updated, e.time)
+	case e.bytes != e.head.bytes:
+		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
+	case current != held || current != e.current || e.grants.Last != e.head.newest:
+		e.found("the turn is said to be %q and %q behind %q, the log says %q behind %q", held, e.current, e.head.newest, current, e.grants.Last)
+	case e.exclusive != (e.grants.Current != nil && e.grants.Current.Exclusive):
+		e.found("the turn is said to be exclusive: %v; the log says %v", e.exclusive, !e.exclusive)
+	case e.meta.Title != e.grown.Title || !maps.Equal(e.meta.Labels, e.grown.Labels) || !bytes.Equal(e.meta.State, e.grown.State):
+		e.found("its metadata is not what its patches lead to")
+	}
+	e.compareListing()
+}
+
+// compareListing holds the session's rows in the list against what is kept about it.
+func (e *examination) compareListing() {
+	var got []string
+	for _, l := range e.listing {
+		got = append(got, l.label)
+		if l.listed.After(e.head.updated) || !l.listed.Add(span).After(e.head.updated) || l.early {
+			e.found("it is listed under %v, and was updated at %v", l.listed.UTC(), e.head.updated)
+		}
+	}
+	want := listingLabels(e.meta.Labels)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		e.found("it is listed as %q, its labels say %q", got, want)
+	}
+}

@@ -1,0 +1,176 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+)
+
+const (
+	tellEvery     = 5 * time.Millisecond // news of so long go together
+	notifyBytes   = 7900                 // PostgreSQL takes less than 8000
+	notifySeconds = 2
+	hearWithin    = 5 * time.Second  // our own words are said, and then heard
+	hearEvery     = 10 * time.Second // and again
+)
+
+// listen hears what other processes tell, on a connection of its own.
+func (h *hub) listen(ctx context.Context) {
+	const soon = 50 * time.Millisecond
+	for pause := soon; ctx.Err() == nil; {
+		if h.listenOnce(ctx) {
+			pause = soon
+		}
+		h.setListening(false)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, hearEvery)
+		}
+	}
+}
+
+// listenOnce listens until the connection ends, however it does: the next one is
+// made a moment later, and looking goes on without it. It tells whether anything was
+// to be heard.
+func (h *hub) listenOnce(ctx context.Context) (heard bool) {
+	cfg := h.s.pool.Config().ConnConfig
+	cfg.DialFunc = h.s.dialer.DialContext // not watched: it waits in silence
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return false
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	bounded, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	if _, err := conn.Exec(bounded, "LISTEN "+h.s.channel); err != nil {
+		return false
+	}
+	for h.hear(ctx, conn) {
+		heard = true
+	}
+	return heard
+}
+
+// hear hears what others tell for a while, if it also hears what it says itself, by
+// another connection: this one may be dead, and where there is a pool that gives each
+// statement to another process of the server it means nothing to LISTEN.
+func (h *hub) hear(ctx context.Context, conn *pgx.Conn) (heard bool) {
+	word := "?" + newMark() // no session is called so
+	var said atomic.Bool
+	saying := make(chan struct{})
+	go func() {
+		defer close(saying)
+		said.Store(h.tellOne(ctx, word) == nil)
+	}()
+	defer func() { <-saying }()
+	until := time.Now().Add(2 * hearWithin)
+	for {
+		bounded, cancel := context.WithDeadline(ctx, until)
+		n, err := conn.WaitForNotification(bounded)
+		cancel()
+		switch {
+		case err != nil:
+			// What could not be said is nothing to have been heard.
+			return (heard || !said.Load()) && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+		case n.Payload == word:
+			heard, until = true, time.Now().Add(hearEvery)
+			h.setListening(true)
+		default:
+			h.heard(strings.Fields(n.Payload))
+		}
+	}
+}
+
+func (h *hub) heard(ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if h.watches[hansard.SessionID(id)] != nil {
+			h.markDirtyLocked(hansard.SessionID(id))
+		}
+	}
+}
+
+// setListening notes whether notifications come. Those before it began are lost,
+// so everything is looked at.
+func (h *hub) setListening(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listening && on {
+		return
+	}
+	h.listening = on
+	for id := range h.watches {
+		h.markDirtyLocked(id)
+	}
+}
+
+// telling tells other processes what changed, outside of any commit: NOTIFY in the
+// transactions themselves would make them wait for each other. What changes while
+// one notification is under way goes with the next.
+func (h *hub) telling(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.tell:
+		}
+		h.flush()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellEvery):
+		}
+	}
+}
+
+const tellOthers = "SELECT pg_notify($1, $2)"
+
+// flush tells what is news. If it fails, others find out by looking.
+func (h *hub) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
+	defer cancel()
+	for {
+		text := h.nextNews()
+		if text == "" {
+			return
+		}
+		if _, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text); err != nil {
+			return
+		}
+	}
+}
+
+// tellOne sends one notification of our own.
+func (h *hub) tellOne(ctx context.Context, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	_, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text)
+	return err
+}
+
+func (h *hub) nextNews() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var text strings.Builder
+	for id := range h.news {
+		if text.Len()+len(id) >= notifyBytes {
+			break
+		}
+		fmt.Fprintf(&text, "%s ", id)
+		delete(h.news, id)
+	}
+	return text.String()
+}

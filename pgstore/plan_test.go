@@ -1,0 +1,287 @@
+package pgstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+	"hansard/internal/pgtest"
+)
+
+// The growth that plans are looked at: one session with so many keyed batches, and
+// so many sessions beside it.
+const (
+	grownKeys     = 100_000
+	grownSessions = 20_000
+)
+
+// grow fills the tables by themselves: a hundred thousand appends would be a test of
+// something else.
+func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
+	t.Helper()
+	for _, sql := range []string{
+		`INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) SELECT 'big', $1, $1, now(), now(), now() - interval '1 hour', ''
+			UNION ALL SELECT 'small-' || g, 3, 3, now(), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
+		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id, '{}', '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_listing (id, label, listed) SELECT h.id, l, h.listed FROM hansard_heads h, unnest(ARRAY['', 'team=red', 'shard=' || length(h.id), 'self=' || h.id]) l WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark)
+			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g FROM generate_series(1, $1) g
+			UNION ALL SELECT 'small-' || s, g, now(), false, 'message', '', '', '', '1', NULL, NULL, NULL, 'mark-' || g FROM generate_series(1, $2::integer) s, generate_series(1, 3) g`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql, keys, sessions); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// hotStatement is a statement that the store sends, with parameters for it on the
+// tables that grow makes, and how many pages of the database it may touch at most.
+type hotStatement struct {
+	sql   string
+	pages int
+	args  []any
+	rare  bool // not for every call: it may be slow until PostgreSQL notices that a table has grown
+}
+
+func hotStatements(t *testing.T) []hotStatement {
+	t.Helper()
+	now := time.Now()
+	var r rows
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, fmt.Sprint("new-", i))
+		if err := r.add([]hansard.Event{{Kind: "message", Data: []byte("1")}}, batch{key: keys[i], hash: "h"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none, labels := []string{}, []string{"", "team=red"}
+	return []hotStatement{
+		{appendPlain, 250, r.args("big", 10, int64(10), "", false, nil, keys, true), false}, // 10 events into three indexes
+		{lockSession, 10, []any{"big"}, false},
+		{findKeys, 80, []any{"big", keys}, false},
+		{findMark, 10, []any{"big", "mark-77"}, false},
+		{findMeta, 10, []any{"big"}, false},
+		{insertAt, 150, r.args("big", int64(grownKeys), now), false},
+		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false},
+		{shelve, 20, []any{"small-9999", "mark-1"}, false}, // its place in the list is right
+		{shelve, 80, []any{"big", "mark-1"}, true},         // it has to be put right
+		{updateMeta, 20, []any{"big", "t", "{}", ""}, false},
+		{dropLabels, 20, []any{"big", labels}, true},
+		{addLabels, 30, []any{"big", labels}, false},
+		{updateTurn, 10, []any{"big", "", "", "", false, nil}, false},
+		{renewTurn, 10, []any{"big", now}, false},
+		{removeHead, 20, []any{"big", "m"}, false},
+		{removeMeta, 10, []any{"big"}, false},
+		{removeList, 20, []any{"big"}, true},
+		{removeWait, 10, []any{"big"}, false},
+		{purgeSome, 2500, []any{"big", int64(5000)}, false}, // 2,000 rows, each removed
+		{purged, 10, []any{"big"}, false},
+		{toPurge, 10, nil, false},
+		{createHead, 10, []any{"fresh", now, "m"}, false},
+		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false},
+		{createListing, 30, []any{"fresh", labels, now}, false},
+		{findAhead, 10, []any{"big", "ticket", 3.0}, false},
+		{putTicket, 10, []any{"big", "ticket", now}, false},
+		{dropTicket, 10, []any{"big", "ticket"}, false},
+		{dropStale, 10, []any{"big", "ticket", now}, false},
+		{findTurn, 10, []any{"big"}, false},
+		{statSession, 10, []any{"big"}, false},
+		{lookAtHeads, 20, []any{[]string{"big", "small-1", "small-2"}}, false},
+		{readPage, 50, []any{"big", int64(grownKeys / 2), 500, none, int64(pageBytes)}, false},
+		{findHead, 10, []any{"big"}, false},
+		{fromSummary, 10, []any{"big", int64(0)}, false},
+		{fromLast, 20, []any{"big", int64(0), 100, none}, false},
+		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false},
+		{originsAfter, 2000, []any{"small-5"}, false}, // 200 sessions
+		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70}, false},
+		{walkTitles, 700, []any{"", now, "", none, 70}, false},
+		{byRarity, 50, []any{labels}, false},
+		{lookTurn, 20, []any{"big", "ticket", 3.0}, false},
+		{keepTicket, 10, []any{"big", "ticket"}, false},
+		{verifyIDs, 1500, []any{"small-5"}, false}, // 1,000 sessions
+		{verifyHead, 20, []any{"big"}, false},
+		{verifyList, 20, []any{"big"}, true},
+		{verifyPage, 50, []any{"big", int64(grownKeys / 2), int64(grownKeys), pageEvents, int64(pageBytes)}, false},
+		{orphanPages[0], 8000, []any{"small-5"}, false}, // 1,000 sessions, three times
+		{orphanPages[1], 10000, []any{"small-5"}, false},
+		{orphanPages[2], 10000, []any{"small-5"}, false},
+		{infosOf, 20, []any{[]string{"big", "small-7"}}, false},
+		{putProbe, 10, []any{true}, false},
+	}
+}
+
+// plan is a node of what EXPLAIN says.
+type plan struct {
+	NodeType     string  `json:"Node Type"`
+	RelationName string  `json:"Relation Name"`
+	IndexName    string  `json:"Index Name"`
+	IndexCond    string  `json:"Index Cond"`
+	Filter       string  `json:"Filter"`
+	Filtered     float64 `json:"Rows Removed by Filter"`
+	Rows         float64 `json:"Actual Rows"`
+	Loops        float64 `json:"Actual Loops"`
+	Hit          int     `json:"Shared Hit Blocks"`
+	Read         int     `json:"Shared Read Blocks"`
+	Plans        []*plan
+}
+
+// maxFiltered is how many rows a node may read and leave out.
+const maxFiltered = 50
+
+// wrong finds nodes that read more of a table of ours than they need: all of it, or
+// what is then left out.
+func (p *plan) wrong() (found []string) {
+	if strings.HasPrefix(p.RelationName, "hansard_") && (p.NodeType == "Seq Scan" && p.Rows*p.Loops > 0 || p.Filtered*p.Loops > maxFiltered) {
+		found = append(found, fmt.Sprintf("%s of %s", p.NodeType, p.RelationName))
+	}
+	for _, child := range p.Plans {
+		found = append(found, child.wrong()...)
+	}
+	return found
+}
+
+// text is the plan as people read it.
+func (p *plan) text(indent string) string {
+	text := fmt.Sprintf("%s%s %s %s: %v rows, %v left out, %v times, %d pages; index %s, filter %s\n", indent, p.NodeType, p.RelationName, p.IndexName,
+		p.Rows, p.Filtered, p.Loops, p.Hit+p.Read, p.IndexCond, p.Filter)
+	for _, child := range p.Plans {
+		text += child.text(indent + "  ")
+	}
+	return text
+}
+
+// planner makes plans as PostgreSQL does for statements that are prepared and used
+// often: once, without knowing the parameters, and for as long as nothing about the
+// tables is said to have changed.
+type planner struct {
+	t    *testing.T
+	conn *pgx.Conn
+	hot  []hotStatement
+}
+
+func (p *planner) exec(sql string, args ...any) {
+	p.t.Helper()
+	if _, err := p.conn.Exec(p.t.Context(), sql, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...); err != nil {
+		p.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// prepare has all plans made.
+func (p *planner) prepare() {
+	p.t.Helper()
+	p.exec("DEALLOCATE ALL")
+	p.exec("SET plan_cache_mode = force_generic_plan")
+	for i, hot := range p.hot {
+		p.exec(fmt.Sprintf("PREPARE hot%d AS %s", i, hot.sql))
+		p.explain(i, "EXPLAIN (FORMAT JSON)")
+	}
+}
+
+// explain gives the plan of a statement, and carries it out if the command says so.
+func (p *planner) explain(i int, command string) *plan {
+	p.t.Helper()
+	p.exec("BEGIN")
+	defer p.exec("ROLLBACK")
+	call, args := fmt.Sprintf("%s EXECUTE hot%d", command, i), p.hot[i].args
+	for i := range args {
+		call += fmt.Sprintf("%s$%d", map[bool]string{true: "(", false: ", "}[i == 0], i+1)
+	}
+	if len(args) > 0 {
+		call += ")"
+	}
+	var text []byte
+	if err := p.conn.QueryRow(p.t.Context(), call, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&text); err != nil {
+		p.t.Fatalf("%s: %v", p.hot[i].sql, err)
+	}
+	var said []struct{ Plan *plan }
+	if err := json.Unmarshal(text, &said); err != nil || len(said) != 1 {
+		p.t.Fatalf("EXPLAIN says %s (%v)", text, err)
+	}
+	return said[0].Plan
+}
+
+// check carries the statements out, on the plans that were made.
+func (p *planner) check(when string, rare bool) {
+	p.t.Helper()
+	for i, hot := range p.hot {
+		if hot.rare && !rare {
+			continue
+		}
+		got := p.explain(i, "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT JSON)")
+		if pages := got.Hit + got.Read; pages > hot.pages {
+			p.t.Errorf("planned %s: it touches %d pages, want at most %d: %s\n%s", when, pages, hot.pages, hot.sql, got.text(""))
+		}
+		if wrong := got.wrong(); len(wrong) > 0 {
+			p.t.Errorf("planned %s: %v in %s\n%s", when, wrong, hot.sql, got.text(""))
+		}
+	}
+}
+
+// TestPlans: no statement of the store reads more than it needs, however many keyed
+// batches its session has and however many sessions there are, whenever PostgreSQL
+// has made its plan. (Failure 60.)
+func TestPlans(t *testing.T) {
+	address := pgtest.Shared(t).Schema(t)
+	s, err := Open(t.Context(), address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	p := &planner{t, conn.Conn(), hotStatements(t)}
+	p.exec("VACUUM ANALYZE")
+	p.prepare()
+	grow(t, conn.Conn(), grownKeys, grownSessions)
+	p.check("when the tables were empty", false)
+	p.prepare()
+	p.check("without statistics", true)
+	p.exec("VACUUM ANALYZE")
+	p.check("with statistics", true)
+}
+
+// TestPlansOfAll: what TestPlans looks at is all that a store sends.
+func TestPlansOfAll(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	if _, err := Migrate(t.Context(), address); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{
+		insertTimed: true, // as insertAt
+		"SELECT max(version) FROM hansard_schema": true, // which has one row
+	}
+	for _, hot := range hotStatements(t) {
+		known[hot.sql] = true
+	}
+	tap, address := server.Tap(t, address)
+	s, err := Open(t.Context(), address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	UseEverything(t, s)
+	s.Close()
+	seen := 0
+	for _, trip := range tap.Trips() {
+		for _, sql := range trip {
+			switch {
+			case !strings.Contains(sql, " hansard_"), strings.HasPrefix(sql, testsOwn), strings.HasPrefix(sql, "LISTEN "):
+			case known[sql]:
+				seen++
+			default:
+				t.Errorf("not looked at by TestPlans: %s", sql)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("nothing was seen")
+	}
+}

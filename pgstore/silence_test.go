@@ -1,0 +1,220 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/internal/pgtest"
+)
+
+// mostSilence is what docs/postgres.md promises: nobody waits for longer because
+// somebody or something else has fallen silent.
+const mostSilence = 15 * time.Second
+
+// within is a context of so long.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), mostSilence)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestSilentWriter: a process that is cut off while it has a session's row locked, and
+// whose end nobody is told, does not keep the session from others, wherever in its
+// transaction it was. What it wrote, if it goes on elsewhere, is stored once.
+// (Failure 59.)
+func TestSilentWriter(t *testing.T) {
+	title := "patched"
+	one := []hansard.Event{{Data: []byte("1")}}
+	patched := hansard.Batch{Events: one, Patch: &hansard.Patch{Title: &title}}
+	for name, c := range map[string]struct {
+		batch hansard.Batch
+		loss  pgtest.Loss
+	}{
+		"between lock and commit":       {patched, pgtest.Loss{SQL: insertAt}},
+		"before the commit":             {patched, pgtest.Loss{SQL: "COMMIT"}},
+		"after the lock, before asking": {patched, pgtest.Loss{SQL: lockSession, Begun: true}},
+		"in the middle of an append":    {hansard.Batch{Events: one}, pgtest.Loss{SQL: appendPlain, Begun: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it is all waiting
+			tap, s := tapStore(t)
+			other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			silent := make(chan struct{})
+			c.loss.Silent, c.loss.Then = true, func() { close(silent) }
+			tap.Lose(c.loss)
+			cutOff := later(func() (hansard.Receipt, error) { return s.Append(t.Context(), "s", c.batch) })
+			<-silent
+			s.server.Until(t, fmt.Sprintf("SELECT count(*) > 0 FROM pg_locks WHERE relation = '%s.hansard_heads'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')", schemaIn(t, s)))
+			if _, err := other.Append(within(t), "s", hansard.Batch{Events: one}); err != nil {
+				t.Errorf("an append by somebody else: %v", err)
+			}
+			if r := <-cutOff; r.err != nil || r.value.First == 0 {
+				t.Errorf("the one that was cut off, on a new connection: %+v, %v", r.value, r.err)
+			}
+			soundLog(t, other, 2)
+		})
+	}
+}
+
+// busy makes sessions and a pool full of connections.
+func busy(t *testing.T, s *Store, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Create: true}
+			if _, err := s.Append(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// everything calls all of a store at once, and each gets its answer in time.
+func everything(t *testing.T, s *Store, n int) {
+	t.Helper()
+	ctx := within(t)
+	var all sync.WaitGroup
+	check := func(what string, f func() error) {
+		all.Go(func() {
+			began := time.Now()
+			if err := f(); err != nil {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		})
+	}
+	for i := range n {
+		id := hansard.SessionID(fmt.Sprint("s", i))
+		check("append", func() error {
+			r, err := s.Append(ctx, id, hansard.Batch{Events: []hansard.Event{{Data: []byte("2")}}})
+			if err == nil && r.First != 2 {
+				err = fmt.Errorf("it is at seq %d", r.First)
+			}
+			return err
+		})
+	}
+	check("stat", func() error {
+		_, err := s.Stat(ctx, "s0")
+		return err
+	})
+	check("read", func() error {
+		for _, err := range s.Read(ctx, "s1", hansard.Range{}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	check("list", func() error {
+		for _, err := range s.List(ctx, hansard.Query{}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	check("wait", func() error { return s.Wait(ctx, "s2", 1) })
+	check("probe", func() error { return s.Probe(ctx) })
+	all.Wait()
+}
+
+// TestSilentHost: of several hosts one that takes connections and does not answer costs
+// seconds, whether it does not from the start or falls silent with a pool full of
+// connections to it. Connections that are dead one by one, on a host that answers, are
+// no better and no worse.
+func TestSilentHost(t *testing.T) {
+	const n = 8 // sessions
+	for name, c := range map[string]struct {
+		before, then func(first *pgtest.Proxy)
+	}{
+		"from the start":         {(*pgtest.Proxy).Silence, func(*pgtest.Proxy) {}},
+		"with connections to it": {func(*pgtest.Proxy) {}, (*pgtest.Proxy).Silence},
+		"connections forgotten":  {func(*pgtest.Proxy) {}, (*pgtest.Proxy).Freeze},
+		"connections half open":  {func(*pgtest.Proxy) {}, (*pgtest.Proxy).HalfOpen},
+		"connections cut":        {func(*pgtest.Proxy) {}, (*pgtest.Proxy).Cut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it is all waiting
+			server := pgtest.Shared(t)
+			address := server.Schema(t)
+			first, one := server.Proxy(t, address)
+			_, two := server.Proxy(t, address)
+			c.before(first)
+			s, err := Open(within(t), pgtest.Proxied(one, two), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			busy(t, s, n)
+			c.then(first)
+			everything(t, s, n)
+			for f, err := range s.Verify(t.Context(), "") {
+				if err != nil || f.Level != hansard.LevelOK {
+					t.Errorf("%+v, %v", f, err)
+				}
+			}
+		})
+	}
+}
+
+// TestSilentOnlyHost: where there is no other host, a call on a host that falls silent
+// ends with an error that says so, and goes on when it answers again.
+func TestSilentOnlyHost(t *testing.T) {
+	t.Parallel() // it is all waiting
+	server := pgtest.Shared(t)
+	proxy, address := server.Proxy(t, server.Schema(t))
+	s, err := Open(t.Context(), address, &Options{RetryFor: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	busy(t, s, 2)
+	proxy.Silence()
+	if _, err := s.Stat(within(t), "s0"); !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("stat of a silent host: %v", err)
+	}
+	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("2")}}, Key: "k"}
+	if _, err := s.Append(within(t), "s0", b); !errors.Is(err, hansard.ErrBusy) && !errors.Is(err, hansard.ErrUnknown) {
+		t.Errorf("append to a silent host: %v", err)
+	}
+	proxy.Heal()
+	if r, err := s.Append(within(t), "s0", b); err != nil || r.First != 2 {
+		t.Errorf("append when it answers again: %+v, %v", r, err)
+	}
+}
+
+// TestSlowIsNotSilent: a statement that the server is at work for is left alone, for
+// however long it takes.
+func TestSlowIsNotSilent(t *testing.T) {
+	t.Parallel() // it is all waiting
+	s := newBlocking(t, "&pool_max_conns=1")
+	s.lock()
+	out := later(func() (hansard.Receipt, error) {
+		return s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+	})
+	s.waiting(1)
+	var began, now time.Time
+	const statement = "SELECT query_start FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'"
+	if err := s.conn.QueryRow(t.Context(), statement, s.name).Scan(&began); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(s.clock().Add(silentAfter + askPatience + 2*time.Second))
+	if err := s.conn.QueryRow(t.Context(), statement, s.name).Scan(&now); err != nil || !now.Equal(began) {
+		t.Errorf("the statement that began at %v waits since %v (%v)", began, now, err)
+	}
+	s.exec("COMMIT")
+	if r := <-out; r.err != nil || r.value.First != 1 {
+		t.Errorf("%+v, %v", r.value, r.err)
+	}
+}
