@@ -1,38 +1,43 @@
-# Everything a person or CI does to this project. `make help` lists it.
+# Everything a person or CI does with this project. `make help` lists it.
 
 GO ?= go
 BIN := $(CURDIR)/dist/hansard
-# Pinned, and built by the first run, which takes some minutes; no part of the test.
+# What `hansard version` says: the last tag, the commits since, the commit. Empty without git: then the program says "dev".
+VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12 2>/dev/null)
+# No paths of this machine in the program: the same sources give the same bytes anywhere.
+BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
+# Pinned, and built by its first run, which takes some minutes; not part of the test.
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.4 run --config $(CURDIR)/.golangci.yml
 
-.PHONY: help build serve demo try browser test check unit race torture cross lint bench fuzz packages clean
+.PHONY: help build serve demo try quick browser test check unit race torture cross lint bench fuzz packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 build: ## build the command into dist/
-	$(GO) build -o $(BIN) ./cmd/hansard
+	$(GO) build $(BUILD) -o $(BIN) ./cmd/hansard
 
-serve: build ## the main job: a server with its page, on the embedded store
+serve: build ## start the server and its web page, on the embedded store
 	$(BIN) serve
 
-demo: build ## fill that store with agents talking, to have something to look at
+demo: build ## fill that store with agents talking, so that there is something to look at
 	$(BIN) demo
 
-try: build ## make a store in a temporary directory and use it
+try: build ## create a store in a temporary directory and use it
 	@scripts/try $(BIN)
 
-test: packages check cross ## everything: what CI runs
-	@# Side by side: much of the one is waiting, and the other has work for the cores.
-	$(MAKE) -j2 unit race
-	$(MAKE) browser
-	@scripts/summary
+quick: check ## what to run all day, within two minutes: formatting, vet, the fast tests
+	@GO="$(GO)" scripts/quick
+
+test: packages check cross ## everything: what CI runs; the last line tells the counts
+	@scripts/all
 
 packages: ## install what the tests need (Debian)
 	@scripts/packages
 
 browser: ## the page in a real browser
-	@test/browser/run
+	@rm -f dist/browser.log
+	@scripts/gotest browser test/browser/run -v
 
 check: ## formatting and vet
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
@@ -43,27 +48,35 @@ cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
 	GOOS=windows $(GO) vet ./...
 
-unit: ## all tests, none from the cache: that does not know the programs they build, nor their seeds
-	@scripts/gotest -count=1 -timeout 40m ./...
+# Where goroutines meet, whole packages run under the race detector, instead of without it: not twice. The rest is the command and the client, whose suites start a program or a
+# server for every case, which under the detector takes half an hour; the file engine, whose simulation lets one
+# goroutine run at a time and is searched for much longer than a detector would allow, and programs that are built and run.
+RACED := hansard(/(engine|memstore|httpd|pgstore|transcript|internal)(/|$$)|$$)
+WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
 
-race: ## the contract under the race detector
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m . ./memstore ./httpd
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/(append|key|concurrent|exclusive|lease)|TestManyServers|TestCloseLeaves' ./pgstore
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/(append|concurrent|wait|close|keys?|delete)' ./filestore
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'TestContract/turn/(contended|stolen|wait.*)' ./filestore
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 15m -run 'Idem|DeleteOnce|ManyWr|Faster|Turns' ./httpd/conversations
+unit: ## all tests that race does not run; never from the cache: it does not know the programs they build, nor their seeds
+	@rm -f dist/unit.log
+	@scripts/gotest unit $(GO) test -v -count=1 -timeout 40m $$($(GO) list ./... | grep -vE '^$(RACED)')
+
+race: ## whole packages under the race detector, and of the file engine the cases in which goroutines meet
+	@rm -f dist/race.log
+	@failed=0; \
+	scripts/gotest race $(WITHRACE) $$($(GO) list ./... | grep -E '^$(RACED)') || failed=1; \
+	scripts/gotest race $(WITHRACE) -run 'TestContract/(append|concurrent|wait|close|context|keys?|delete)|TestSuspects|TestKeysWhile' ./filestore || failed=1; \
+	scripts/gotest race $(WITHRACE) -run 'TestContract/turn/(contended|stolen|wait.*)' ./filestore || failed=1; \
+	exit $$failed
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...
 
-lint: ## golangci-lint, with what .golangci.yml says
+lint: ## run golangci-lint as configured in .golangci.yml
 	$(LINT) ./...
 	cd test/browser && GOFLAGS=-mod=mod $(LINT) ./...
 
-bench: build ## what this disk can do and what hansard makes of it
+bench: build ## measure this disk, and what hansard makes of it
 	$(BIN) bench
 
-fuzz: ## each fuzz target for FUZZTIME (15s)
+fuzz: ## run each fuzz target for FUZZTIME (15s)
 	@scripts/fuzz $${FUZZTIME:-15s}
 
 clean:

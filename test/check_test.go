@@ -46,13 +46,13 @@ func TestVerifyThroughServer(t *testing.T) {
 			t.Errorf("%s: the path of the store is told: %s%s", args, there.stdout, there.stderr)
 		}
 	}
-	if r := through(t, s, "repair", "bad"); r.code != 0 || !strings.Contains(r.stdout, "bad has 1 event again; the old log is kept in evidence/") {
+	if r := through(t, s, "repair", "bad"); r.code != 0 || !strings.Contains(r.stdout, "bad has 2 events again; the old log is kept in evidence/") {
 		t.Errorf("repair: exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	if r := through(t, s, "append", "bad", "third"); r.code != 0 {
 		t.Errorf("append: exit code %d: %s", r.code, r.stderr)
 	}
-	if r := through(t, s, "verify"); r.code != 0 || !strings.HasPrefix(r.stdout, "2 sessions sound, 3 events") {
+	if r := through(t, s, "verify"); r.code != 0 || !strings.HasPrefix(r.stdout, "2 sessions sound, 4 events") {
 		t.Errorf("in the end: exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -83,7 +83,7 @@ func TestVerifyServerKilled(t *testing.T) {
 	<-begun
 	s.kill()
 	close(killed)
-	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "the answer broke off") {
+	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "the response broke off") {
 		t.Errorf("exit code %d, stderr %s", code, p.stderr)
 	}
 	if lines >= notes {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"hansard/internal/heed"
 	"hansard/internal/pgtest"
 )
 
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runWorker(name, os.Args[1:]))
 	}
 	flag.Parse()
+	heed.Signals()
 	os.Exit(buildAndRun(m))
 }
 

@@ -48,7 +48,7 @@ func connect(t *testing.T, s *server) *client.Store {
 
 // TestPostgresServers: three servers on one database, each with 32 clients that
 // append with keys over HTTP and WebSocket, and that take turns and lose them, on 50
-// sessions: no gap, no double, all that was acknowledged in its place and nothing
+// sessions: no gap, no duplicate, all that was acknowledged in its place and nothing
 // else, and every write under a grant that is void is refused with 409. Who follows
 // through any of the servers sees every event, once and in order.
 func TestPostgresServers(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -233,7 +234,10 @@ func run(t *testing.T, cmd *exec.Cmd) result {
 func execute(ctx context.Context, cmd *exec.Cmd) (result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	ctx, cancel := context.WithTimeout(ctx, waitMax)
 	defer cancel()
 	if err := cmd.Start(); err != nil {
@@ -249,6 +253,16 @@ func execute(ctx context.Context, cmd *exec.Cmd) (result, error) {
 		r.signal = ws.Signal()
 	}
 	return r, nil
+}
+
+// serverTokenFile is a file with the server's token, for its owner alone.
+func serverTokenFile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(serverToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // command is the command on a store.

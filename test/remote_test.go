@@ -49,7 +49,7 @@ func startServer(t *testing.T, store string, flags ...string) *server {
 // begin starts the server and waits until it listens.
 func (s *server) begin() {
 	s.t.Helper()
-	s.process = start(s.t, command(s.store, append([]string{"serve", "--listen", s.address, "--token", serverToken, "--json"}, s.flags...)...), nil)
+	s.process = start(s.t, command(s.store, append([]string{"serve", "--listen", s.address, "--token-from", serverTokenFile(s.t), "--json"}, s.flags...)...), nil)
 	if line := s.process.line(); !strings.Contains(line, s.address) {
 		s.t.Fatalf("serve says %s", line)
 	}

@@ -148,7 +148,7 @@ func spelled(t *testing.T, s hansard.Store, id hansard.SessionID) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Time = time.Time{}
+		e.Time, e.By = time.Time{}, "" // when it was written, and through which token
 		out = append(wire.AppendExactLine(out, &e), '\n')
 	}
 	info, err := s.Stat(t.Context(), id)
@@ -162,7 +162,7 @@ func spelled(t *testing.T, s hansard.Store, id hansard.SessionID) string {
 func TestServeTLS(t *testing.T) {
 	cert, key, roots := certificate(t)
 	store := newStore(t)
-	p := start(t, command(store, "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--token", serverToken, "--json"), nil)
+	p := start(t, command(store, "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--token-from", serverTokenFile(t), "--json"), nil)
 	var said struct{ URL string }
 	if err := json.Unmarshal([]byte(p.line()), &said); err != nil || !strings.HasPrefix(said.URL, "https://") {
 		t.Fatalf("it says %+v, %v", said, err)

@@ -197,7 +197,7 @@ func TestServeDrains(t *testing.T) {
 // stored. (Failure 54.)
 func TestServersEnvironment(t *testing.T) {
 	store := newStore(t)
-	cmd := command(store, "serve", "--listen", "127.0.0.1:0", "--token", serverToken, "--json")
+	cmd := command(store, "serve", "--listen", "127.0.0.1:0", "--token-from", serverTokenFile(t), "--json")
 	for _, name := range []string{"HANSARD_MEMORY", "HANSARD_EPHEMERAL", "HANSARD_NO_PERSIST", "HANSARD_DISABLE_PERSISTENCE", "HANSARD_SKIP_FSYNC", "HANSARD_TEST", "CI", "NODE_ENV", "DEBUG"} {
 		cmd.Env = append(cmd.Env, name+"=1")
 	}

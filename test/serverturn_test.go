@@ -40,7 +40,7 @@ func TestServerTurnOutlivesServer(t *testing.T) {
 	goesOn := func(when string, s hansard.Store) {
 		t.Helper()
 		var held *hansard.HeldError
-		if _, err := other.Acquire(ctx, remoteSession, hansard.Claim{Label: "rival"}); !errors.As(err, &held) || held.Turn.Grant != turn.Grant {
+		if _, err := other.Acquire(ctx, remoteSession, hansard.Claim{Label: "rival"}); !errors.As(err, &held) || held.Turn.Seq != turn.Seq {
 			t.Errorf("%s: a rival's claim: %v", when, err)
 		}
 		if err := s.Renew(ctx, remoteSession, turn.Grant); err != nil {

@@ -56,14 +56,12 @@ type stopPlay struct {
 	gaps   map[string]int
 }
 
-// Two things are not yet as they should be; they are counted, and become errors
-// when strictStops is set. One: whoever is stopped in the few microseconds before
-// he left his name is not the one that is named. Two: a reader that waited in
-// vain to recover says at the end that it could not close the store.
+// One thing is not yet as it should be; it is counted, and becomes an error when
+// strictStops is set: whoever is stopped in the few microseconds before he left his
+// name is not the one that is named.
 const (
-	strictStops  = false
-	gapName      = "errors that name the holder before"
-	gapReadClose = "readings that were whole and ended in an error"
+	strictStops = false
+	gapName     = "errors that name the holder before"
 )
 
 func (p *stopPlay) gap(what, format string, args ...any) {
@@ -140,11 +138,7 @@ func (p *stopPlay) look(in injection, pid int) {
 	for _, r := range reading {
 		code := r.exit()
 		_, read := r.out.take(p.t)
-		switch {
-		case code == 0 && read:
-		case read && strings.Contains(r.stderr.String(), "closing the store: store is busy"):
-			p.gap(gapReadClose, "%s: %s: exit code %d, stderr %s", in, r.cmd, code, r.stderr)
-		default:
+		if code != 0 || !read {
 			p.t.Errorf("%s: %s: exit code %d, stderr %s", in, r.cmd, code, r.stderr)
 		}
 	}
@@ -159,9 +153,25 @@ func (p *stopPlay) look(in injection, pid int) {
 // others append. They must succeed, or if somebody holds them up, name him.
 func (p *stopPlay) others(in injection, holder int) {
 	p.t.Helper()
+	code, message := p.append()
+	for deadline := time.Now().Add(waitMax); holder == 0 && code == "busy" && time.Now().Before(deadline); {
+		code, message = p.append() // it was its own recovery that took so long: the machine is busy
+	}
+	switch {
+	case holder == 0 && code != "":
+		p.t.Errorf("%s: an append, with nobody in the write lock: %s: %s", in, code, message)
+	case holder > 0 && code == "busy" && !strings.Contains(message, fmt.Sprintf("process %d ", holder)):
+		p.gap(gapName, "%s: process %d is in the write lock, and another append says: %s", in, holder, message)
+	case holder > 0 && code != "busy":
+		p.t.Errorf("%s: process %d is in the write lock, and another append says: %s: %s", in, holder, code, message)
+	}
+}
+
+// append is one append by somebody else, and how it failed, if it did.
+func (p *stopPlay) append() (code, message string) {
+	p.t.Helper()
 	p.asked++
 	batch := fmt.Sprint("o", p.asked)
-	var code, message string
 	if p.beside != nil {
 		line := p.beside.ask("append demo " + batch + " 1 50")
 		if !p.l.answer(line) {
@@ -180,14 +190,7 @@ func (p *stopPlay) others(in injection, holder int) {
 			p.l.refuse(batch, code, r.stderr)
 		}
 	}
-	switch {
-	case holder == 0 && code != "":
-		p.t.Errorf("%s: an append, with nobody in the write lock: %s: %s", in, code, message)
-	case holder > 0 && code == "busy" && !strings.Contains(message, fmt.Sprintf("process %d ", holder)):
-		p.gap(gapName, "%s: process %d is in the write lock, and another append says: %s", in, holder, message)
-	case holder > 0 && code != "busy":
-		p.t.Errorf("%s: process %d is in the write lock, and another append says: %s: %s", in, holder, code, message)
-	}
+	return code, message
 }
 
 // TestStopAtSystemCall: an append is stopped before each of its system calls.
@@ -272,7 +275,7 @@ func TestCtrlZ(t *testing.T) {
 				t.Errorf("try %d: process %d is stopped inside the write lock", tries, pid)
 			}
 			if stops%5 == 0 {
-				if r := run(t, command(store, "append", "other", "--create", "--lock-wait", "2s", "--data", string(newMark(f.name, 0, 1, 1).encode()))); r.code != 0 {
+				if r := run(t, command(store, "append", "other", "--create", "--lock-wait", "30s", "--data", string(newMark(f.name, 0, 1, 1).encode()))); r.code != 0 {
 					t.Errorf("an append beside a stopped process: exit code %d, stderr %s", r.code, r.stderr)
 				}
 			}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore"
 )
 
@@ -201,7 +202,7 @@ func restartWorker(args []string) error {
 
 // proveTurns reads the session and proves from it alone that nobody ever wrote
 // under a turn that he did not hold. It gives the events.
-func proveTurns(t *testing.T, store string) (events []hansard.Event, g hansard.Grants) {
+func proveTurns(t *testing.T, store string) (events []hansard.Event, g engine.Grants) {
 	t.Helper()
 	s, err := filestore.Open(store, &filestore.Options{ReadOnly: true})
 	must(t, err)

@@ -88,7 +88,7 @@ func TestList(t *testing.T) {
 	// What happens elsewhere appears: a new session, and one that moves up.
 	append1(t, s, "fresh", says("user", "", "hello"))
 	append1(t, s, "s003", says("user", "", "hello"))
-	p.until(titles + `.slice(0, 2).join() == "Session 003,fresh"`)
+	p.until(titles + `.slice(0, 2).join() == "Session 003,hello"`)
 	if n := eval[int](p, titles+".length"); n != 131 {
 		t.Errorf("%d sessions are listed, want 131", n)
 	}
@@ -98,7 +98,7 @@ func TestList(t *testing.T) {
 	if err := s.Delete(t.Context(), "fresh", ""); err != nil {
 		t.Fatal(err)
 	}
-	p.until("!" + titles + `.includes("fresh")`)
+	p.until("!" + titles + `.includes("hello")`)
 
 	// Search and labels.
 	p.press("/")

@@ -24,6 +24,7 @@ func TestMarkdown(t *testing.T) {
 		{"`*not em*` \\*nor this\\*", "<p><code>*not em*</code> *nor this*</p>"},
 		{"an `unfinished code", "<p>an `unfinished code</p>"},
 		{"# One\n## Two ##\n####### seven", "<h3>One</h3><h4>Two</h4><p>####### seven</p>"},
+		{"### Three\n# One\n###### Six", "<h3>Three</h3><h3>One</h3><h4>Six</h4>"},
 		{"- a\n- b\n  - c\n  - d\n- e", "<ul><li><p>a</p></li><li><p>b</p><ul><li><p>c</p></li><li><p>d</p></li></ul></li><li><p>e</p></li></ul>"},
 		{"3. three\n4. four", `<ol start="3"><li><p>three</p></li><li><p>four</p></li></ol>`},
 		{"1. one\n   - in it\n2. two", "<ol><li><p>one</p><ul><li><p>in it</p></li></ul></li><li><p>two</p></li></ol>"},
@@ -57,56 +58,6 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestShapes: the parts that people want to read are found in the common shapes of
-// data, and the rest stays JSON.
-func TestShapes(t *testing.T) {
-	_, url := serve(t)
-	p := newTab(t, url)
-	p.open("/")
-	const png = "data:image/png;base64,AAAA"
-	for _, c := range []struct{ kind, data, parts string }{
-		{"message", `"hi"`, "text hi"},
-		{"message", `{"text":"hi"}`, "text hi"},
-		{"message", `{"role":"user","content":"hi"}`, "text hi"},
-		{"message", `{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"` + png + `"}}]}`, "text look; image"},
-		{"message", `[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"` + png + `"}]`, "text a; image"},
-		{"message", `[{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://a.example/b.png"}}]`, "image; remote https://a.example/b.png"},
-		{"message", `{"type":"image","data":"AAAA","mimeType":"image/webp"}`, "image"},
-		{"message", `{"type":"message","role":"assistant","id":"msg_1","status":"completed","content":[{"type":"output_text","text":"hi","annotations":[]}]}`, "text hi"},
-		{"message", `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`, `call c1 f {"a":1}`},
-		{"message", `[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"tool_use","id":"t1","name":"f","input":{"a":1}}]`, `thinking hm; call t1 f {"a":1}`},
-		{"message", `[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"ok"}],"is_error":true}]`, "result t1 failed: text ok"},
-		{"message", `{"role":"tool","tool_call_id":"c1","content":"ok"}`, "result c1: text ok"},
-		{"message", `{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"why"}]}`, "thinking why"},
-		{"tool_call", `{"type":"function_call","call_id":"c1","name":"f","arguments":"not json"}`, `call c1 f "not json"`},
-		{"tool_call", `{"name":"search","q":"Paris"}`, `call  search {"q":"Paris"}`},
-		{"tool_call", `{"tool":"search","args":{"q":"Paris"},"id":7}`, `call 7 search {"q":"Paris"}`},
-		{"tool_call", `["f"]`, `json ["f"]`},
-		{"tool_result", `{"type":"function_call_output","call_id":"c1","output":"{\"n\":2}"}`, `result c1: json {"n":2}`},
-		{"tool_result", `{"id":"c1","error":"no such file"}`, "result c1 failed: text no such file"},
-		{"tool_result", `"done"`, "result : text done"},
-		{"tool_result", `[1,2]`, "result : json [1,2]"},
-		{"summary", `{"from":1,"to":9,"text":"all"}`, "text all"},
-		{"note", `{"a":1}`, `json {"a":1}`},
-		{"message", `{"content":"hi","score":3}`, `text hi; json {"score":3}`},
-		{"message", `{"content":{"odd":1}}`, `json {"content":{"odd":1}}`},
-		{"message", `["a","b"]`, `json ["a","b"]`},
-		{"message", `null`, `json null`},
-		{"message", `[]`, `json []`},
-		{"message", `12`, `json 12`},
-		{"message", `{"type":"web_search_call","id":"ws_1","status":"completed"}`, `json {"type":"web_search_call","id":"ws_1","status":"completed"}`},
-	} {
-		got := eval[string](p, `import("/content.js").then(({ parts }) => {
-			const one = (p) => p.is == "result" ? "result " + p.id + (p.failed ? " failed" : "") + ": " + p.parts.map(one).join(", ")
-				: p.is == "call" ? "call " + p.id + " " + p.name + " " + JSON.stringify(p.input) : p.is == "json" ? "json " + JSON.stringify(p.value) : p.is == "remote" ? "remote " + p.url : p.is == "image" ? "image" : p.is + " " + p.text;
-			return parts(JSON.parse(%q), %q).map(one).join("; ");
-		})`, c.data, c.kind)
-		if got != c.parts {
-			t.Errorf("%s %s\n became %s\n    want %s", c.kind, c.data, got, c.parts)
-		}
-	}
-}
-
 // TestPairs: calls and results find each other also when one of them comes into the
 // page later, and what changes with an event is told.
 func TestPairs(t *testing.T) {
@@ -127,11 +78,12 @@ func TestPairs(t *testing.T) {
 	append1(t, s, "tools", tool("tool_result", map[string]any{"id": "a", "output": "fine"}))
 	p.until(`document.querySelector('[data-seq="2"] .state.failed') && document.querySelector('[data-seq="1"] .state.done')`)
 	p.until(`document.querySelector('[data-seq="3"] .tool-name').textContent == "second" && document.querySelector('[data-seq="4"] .tool-name').textContent == "first"`)
-	if eval[bool](p, `document.querySelector(".tool").open`) {
-		t.Error("a tool is not folded")
+	if eval[bool](p, `document.querySelector("details.tool").open`) {
+		t.Error("a call is not folded")
 	}
-	p.click(`[data-seq="4"] summary`)
-	p.until(`document.querySelector('[data-seq="4"] .tool-body')?.innerText == "fine"`)
+	p.until(`document.querySelector('[data-seq="4"] .tool-body .literal')?.textContent == "fine"`)
+	p.click(`[data-seq="1"] summary`)
+	p.until(`document.querySelector('[data-seq="1"] .args').innerText.replace(/\s+/g, " ") == "x 1"`)
 	// The event as it is stored.
 	eval[bool](p, `(document.querySelector('[data-seq="4"] .raw').click(), true)`)
 	p.until(`JSON.parse(document.querySelector('[data-seq="4"] .raw-box code').textContent).seq == 4`)

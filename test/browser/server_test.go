@@ -24,14 +24,24 @@ import (
 
 const token = "a-token-for-the-tests-of-the-page-0123456789"
 
+// tokenFile is a file with the token, for its owner alone.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // serve serves a store of its own in this process: the whole server and the page.
-func serve(t *testing.T) (hansard.Store, string) {
+func serve(t testing.TB) (hansard.Store, string) {
 	t.Helper()
 	s, server := newServer(t)
 	return s, listen(t, server)
 }
 
-func newServer(t *testing.T) (hansard.Store, *httpd.Server) {
+func newServer(t testing.TB) (hansard.Store, *httpd.Server) {
 	s := memstore.New()
 	server := httpd.New(s, httpd.Options{Access: httpd.Single(token), Page: web.Handler()})
 	t.Cleanup(func() {
@@ -45,7 +55,7 @@ func newServer(t *testing.T) (hansard.Store, *httpd.Server) {
 
 // listen gives a handler an address. It is closed after the tabs, which are opened
 // later: what they say at the end is not about that.
-func listen(t *testing.T, h http.Handler) string {
+func listen(t testing.TB, h http.Handler) string {
 	l := httptest.NewServer(h)
 	t.Cleanup(func() {
 		l.CloseClientConnections()
@@ -55,7 +65,7 @@ func listen(t *testing.T, h http.Handler) string {
 }
 
 // append1 appends one event and gives its seq.
-func append1(t *testing.T, s hansard.Store, id string, e hansard.Event) hansard.Seq {
+func append1(t testing.TB, s hansard.Store, id string, e hansard.Event) hansard.Seq {
 	t.Helper()
 	r, err := s.Append(t.Context(), hansard.SessionID(id), hansard.Batch{Create: true, Events: []hansard.Event{e}})
 	if err != nil {
@@ -102,7 +112,7 @@ func (s *process) url() string { return "http://" + s.address }
 func (s *process) start() {
 	s.Helper()
 	s.log = &bytes.Buffer{}
-	s.cmd = exec.Command(command, "serve", "--store", s.store, "--listen", s.address, "--token", token)
+	s.cmd = exec.Command(command, "serve", "--store", s.store, "--listen", s.address, "--token-from", tokenFile(s.T))
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		s.Fatal(err)

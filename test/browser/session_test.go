@@ -19,7 +19,7 @@ const shownSeqs = `[...document.querySelectorAll(".event")].map((e) => Number(e.
 // live waits until the session of the address is open and followed.
 func (p *tab) live() {
 	p.Helper()
-	p.until(`document.querySelector(".session")?.getAttribute("aria-label") == "Session " + decodeURIComponent(location.hash.split("/")[2])
+	p.until(`document.querySelector(".session")?.getAttribute("aria-label") == "Session " + decodeURIComponent(location.hash.split(/[/?]/)[2])
 		&& document.querySelector(".state-chip").dataset.state == "live"`)
 }
 
@@ -223,7 +223,7 @@ func TestTurn(t *testing.T) {
 	p.click(`.sessions a[href$="talk"]`)
 	p.live()
 	p.until(`document.querySelector(".turn summary").textContent.startsWith("planner holds the turn alone")`)
-	p.sees("planner took the turn for itself alone")
+	p.sees("planner took the turn exclusively")
 	p.click(".turn summary")
 	p.sees("Last sign of life")
 	p.sees("may write to the inbox only")
@@ -351,6 +351,7 @@ func TestLarge(t *testing.T) {
 	for round := range 12 {
 		first := eval[int](p, shownSeqs+"[0]")
 		eval[bool](p, `((s) => { s.scrollTop = 300; return true; })(document.querySelector(".scroller"))`)
+		p.painted() // rows get their height when they come into sight
 		row := eval[int](p, `Number(document.elementFromPoint(800, 300).closest(".event").dataset.seq)`)
 		top := `document.querySelector('.event[data-seq="%d"] .body').getBoundingClientRect().top`
 		before := eval[float64](p, top, row)

@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 // tab is a tab of the browser with storage of its own. It notes whatever the page
 // should not do, and fails the test for it at the end.
 type tab struct {
-	*testing.T
+	testing.TB
 	ctx    context.Context
 	server string // where the page may send requests to
 
@@ -43,14 +43,17 @@ const watch = `
 	document.addEventListener("securitypolicyviolation", (e) => window.violations.push(e.violatedDirective + " " + e.blockedURI + " " + e.sample));
 `
 
-func newTab(t *testing.T, server string) *tab {
+func newTab(t testing.TB, server string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
-	p := &tab{T: t, ctx: ctx, server: server}
+	p := &tab{TB: t, ctx: ctx, server: server}
 	t.Cleanup(func() {
 		p.verdict()
 		cancel()
 	})
+	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as this context
+		t.Fatal(err)
+	}
 	p.do(chromedp.EmulateViewport(1280, 800))
 	p.call(chromedp.Call(ctx, network.Enable, network.EnableParams{}))
 	p.call(chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watch}))
@@ -117,7 +120,10 @@ func (p *tab) verdict() {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		p.shot("failed-" + strings.ReplaceAll(p.Name(), "/", "-"))
 		p.Fatal(err)
 	}
 }
@@ -172,6 +178,12 @@ func (p *tab) until(expression string, args ...any) {
 	}
 }
 
+// painted waits until the page was painted, twice: the first time may change heights.
+func (p *tab) painted() {
+	p.Helper()
+	eval[bool](p, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true)))))`)
+}
+
 // sees waits until the text of the page contains something.
 func (p *tab) sees(text string) {
 	p.Helper()
@@ -197,7 +209,7 @@ func (p *tab) press(key string) {
 		params.Text, params.WindowsVirtualKeyCode, params.Code = "\r", 13, "Enter"
 	case key == "Escape":
 		params.WindowsVirtualKeyCode, params.Code = 27, "Escape"
-	case len(key) == 1:
+	case len(key) == 1 && params.Modifiers == 0:
 		params.Text = key
 	}
 	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))

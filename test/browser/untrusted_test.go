@@ -125,7 +125,7 @@ func TestInjection(t *testing.T) {
 		// Open every fold, every raw view; touch every link and image.
 		eval[bool](p, `(document.querySelectorAll("details").forEach((d) => { d.open = true; }), document.querySelectorAll(".event:nth-child(3n) .raw, button.more").forEach((b) => b.click()), true)`)
 		p.until(`document.querySelectorAll(".raw-box").length > 5`)
-		p.until(`document.querySelectorAll(".tool[open] .code").length > 0`)
+		p.until(`document.querySelectorAll(".tool[open] .args").length > 0`)
 		eval[bool](p, `(document.querySelectorAll("main a, main img, main span").forEach((e) => e.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }))), true)`)
 		if bad := eval[[]string](p, badNodes); len(bad) > 0 {
 			t.Errorf("attack %d, %q, became %q", i, attacks[i], bad)

@@ -105,3 +105,13 @@ test('an agent runs twice on one session and remembers', async () => {
   assert.deepEqual(seen[1], ['What is the capital of Peru?', 'answer 1', 'And of Chile?']);
   assert.deepEqual((await session.getItems()).map(text), ['What is the capital of Peru?', 'answer 1', 'And of Chile?', 'answer 2']);
 });
+
+test('fifteen parallel tool calls and their results are one request; none is fine too', async () => {
+  const session = newSession();
+  await session.addItems([{ role: 'user', content: 'the weather everywhere?' }]);
+  await session.addItems([]);
+  const calls = Array.from({ length: 15 }, (_, i) => ({ type: 'function_call', callId: `call_${i}`, name: 'weather', arguments: '{}', status: 'completed' }));
+  const results = calls.map(({ callId }) => ({ type: 'function_call_result', callId, name: 'weather', status: 'completed', output: { type: 'text', text: 'sunny' } }));
+  await session.addItems([...calls, ...results]);
+  assert.equal((await session.getItems()).length, 31);
+});

@@ -159,7 +159,7 @@ test('error classes', async () => {
   await refused(items.list(id, { limit: 101 }), BadRequestError, 400, 'integer_above_max_value', 'limit');
   await refused(items.list(id, { limit: 0 }), BadRequestError, 400, 'integer_below_min_value', 'limit');
   await refused(items.list(id, { order: 'sideways' }), BadRequestError, 400, 'invalid_value', 'order');
-  await refused(items.create(id, { items: Array(21).fill(user('x')) }), BadRequestError, 400, 'array_above_max_length', 'items');
+  await refused(items.create(id, { items: Array(101).fill(user('x')) }), BadRequestError, 400, 'array_above_max_length', 'items');
   await refused(items.create(id, {}), BadRequestError, 400, 'missing_required_parameter', 'items');
   await refused(items.create(id, { items: [{ role: 'user' }] }), BadRequestError, 400, 'missing_required_parameter', 'items[0].content');
   await refused(items.create(id, { items: [{ type: 'reasoning', id: 'rs_1' }] }), BadRequestError, 400, 'duplicate_item_id', 'items[0].id');

@@ -66,7 +66,11 @@ func TestSDKsWithTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	const token = "a-token-of-this-test-0123456789abcdef"
-	serve := exec.Command(program, "serve", "--store", filepath.Join(dir, "store"), "--listen", "127.0.0.1:0", "--token", token)
+	tokenFile := filepath.Join(dir, "token")
+	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := exec.Command(program, "serve", "--store", filepath.Join(dir, "store"), "--listen", "127.0.0.1:0", "--token-from", tokenFile)
 	out := &lines{seen: make(chan string, 100)}
 	serve.Stdout, serve.Stderr = out, out
 	if err := serve.Start(); err != nil {

@@ -1,0 +1,174 @@
+package test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is a user that owns nothing here.
+const nobody = 65534
+
+// usersStore is a store of nobody's, who has the program, too.
+type usersStore struct {
+	t       *testing.T
+	dir     string
+	program string
+}
+
+func newUsersStore(t *testing.T) *usersStore {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skip(t, "only root can be two users")
+	}
+	top, err := os.MkdirTemp("", "hansard-user-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(top) })
+	must(t, os.Chmod(top, 0o755))
+	u := &usersStore{t: t, dir: filepath.Join(top, "store"), program: filepath.Join(top, "hansard")}
+	b, err := os.ReadFile(program)
+	must(t, err)
+	must(t, os.WriteFile(u.program, b, 0o755))
+	must(t, os.Mkdir(u.dir, 0o700))
+	must(t, os.Chown(u.dir, nobody, nobody))
+	return u
+}
+
+// as runs the command as a user.
+func (u *usersStore) as(uid uint32, args ...string) result {
+	u.t.Helper()
+	cmd := exec.Command(u.program, args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"HANSARD_STORE=" + u.dir, "HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	return run(u.t, cmd)
+}
+
+func (u *usersStore) ok(uid uint32, args ...string) string {
+	u.t.Helper()
+	r := u.as(uid, args...)
+	if r.code != 0 {
+		u.t.Fatalf("user %d: hansard %s: exit code %d\n%s", uid, strings.Join(args, " "), r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// TestRootKeepsTheOwner: whatever root does in a user's store, the user goes on with it.
+func TestRootKeepsTheOwner(t *testing.T) {
+	u := newUsersStore(t)
+	for round, first := range []uint32{0, nobody} { // who makes the store makes its journal
+		u.ok(first, "new", "a")
+		u.ok(0, "append", "a", "one", "--key", "k1")
+		u.ok(0, "append", "b", "two", "--create")
+		u.ok(0, "turn", "b", "--", "true")
+		u.ok(0, "ls")
+		u.ok(0, "token", "add", "dashboard", "--rights", "read")
+		must(t, filepath.WalkDir(u.dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			if st := info.Sys().(*syscall.Stat_t); st.Uid != nobody || st.Gid != nobody {
+				t.Errorf("round %d: %s belongs to %d:%d", round, path, st.Uid, st.Gid)
+			}
+			return nil
+		}))
+		for _, args := range [][]string{{"append", "a", "more"}, {"append", "b", "more"}, {"new", "c"}, {"ls"}, {"show", "b"}, {"verify"}, {"token", "ls"}} {
+			u.ok(nobody, args...)
+		}
+		must(t, os.RemoveAll(u.dir))
+		must(t, os.Mkdir(u.dir, 0o700))
+		must(t, os.Chown(u.dir, nobody, nobody))
+	}
+}
+
+// TestLackOfRightsIsNoDamage: a file that a user has no right to is named, with its
+// owner and what to do; nothing is called damaged, and nobody is told to repair it.
+func TestLackOfRightsIsNoDamage(t *testing.T) {
+	u := newUsersStore(t)
+	for _, id := range []string{"mine", "roots"} {
+		u.ok(nobody, "new", id)
+		u.ok(nobody, "append", id, "one")
+	}
+	log := filepath.Join(u.dir, "sessions", "roots.jsonl")
+	check := func(what string, r result, file string) {
+		t.Helper()
+		said := r.stdout + r.stderr
+		if r.code != 1 {
+			t.Errorf("%s: exit code %d, want 1\n%s", what, r.code, said)
+		}
+		for _, want := range []string{file, "belongs to root", "chown nobody " + file} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: it does not say %q:\n%s", what, want, said)
+			}
+		}
+		for _, never := range []string{"damage", "repair"} {
+			if strings.Contains(said, never) {
+				t.Errorf("%s: it says %q:\n%s", what, never, said)
+			}
+		}
+	}
+	must(t, os.Chown(log, 0, 0))
+	for _, args := range [][]string{{"show", "roots"}, {"stat", "roots"}, {"append", "roots", "two"}, {"append", "roots", "two", "--key", "k"}, {"verify", "roots"}, {"verify"}} {
+		check(strings.Join(args, " "), u.as(nobody, args...), "sessions/roots.jsonl")
+	}
+	if list := u.ok(nobody, "ls"); !strings.Contains(list, "mine") || !strings.Contains(list, "unreadable") || strings.Contains(list, "damaged") {
+		t.Errorf("ls:\n%s", list)
+	}
+	u.ok(nobody, "append", "mine", "two") // the others go on
+	must(t, os.Chown(log, nobody, nobody))
+	u.ok(nobody, "append", "roots", "two")
+	for _, name := range []string{"write.lock", "journal", "control"} {
+		must(t, os.Chown(filepath.Join(u.dir, name), 0, 0))
+		check("append with root's "+name, u.as(nobody, "append", "mine", "three"), name)
+		if name == "journal" { // without it nobody can tell whether the logs are complete
+			check("show with root's journal", u.as(nobody, "show", "mine"), name)
+		} else {
+			u.ok(nobody, "show", "mine")
+		}
+		must(t, os.Chown(filepath.Join(u.dir, name), nobody, nobody))
+	}
+	u.ok(nobody, "append", "mine", "three")
+	if out := u.ok(nobody, "verify"); !strings.Contains(out, "2 sessions sound, 5 events") {
+		t.Errorf("verify: %s", out)
+	}
+}
+
+// TestFailedDeviceSaysRemount: after a device failed nothing works on xfs, also when it is
+// well again, until the file system is mounted anew; and that is what people are told.
+func TestFailedDeviceSaysRemount(t *testing.T) {
+	needs(t, "xfs_io")
+	d := newDisk(t, "xfs", 400)
+	store := filepath.Join(d.dir, "store")
+	ok(t, store, "append", "demo", "one", "--create")
+	writer := start(t, command(store, "append", "demo", "--jsonl", "-", "--each", "--json"), nil)
+	writer.send(`{"data":"two"}`)
+	eventually(t, "the second is stored", func() bool { return strings.Contains(ok(t, store, "show", "demo"), "two") })
+	d.cut() // it shuts itself down, as after an error
+	writer.send(`{"data":"three"}`)
+	writer.stdin.Close()
+	if code := writer.exit(); code != 1 || !strings.Contains(writer.stderr.String(), "mounted again") {
+		t.Errorf("a running writer: exit code %d, stderr %s", code, writer.stderr)
+	}
+	for _, args := range [][]string{{"append", "demo", "four"}, {"show", "demo"}, {"ls"}, {"verify"}} {
+		r := run(t, command(store, args...))
+		said := r.stdout + r.stderr
+		if r.code == 0 || !strings.Contains(said, "mounted again") || !strings.Contains(said, "xfs") || strings.Contains(said, "repair") {
+			t.Errorf("%s: exit code %d\n%s", strings.Join(args, " "), r.code, said)
+		}
+	}
+	d.unmount()
+	d.mount()
+	ok(t, store, "append", "demo", "five")
+	if out := ok(t, store, "show", "demo"); !strings.Contains(out, "one") || !strings.Contains(out, "two") || !strings.Contains(out, "five") {
+		t.Errorf("show:\n%s", out)
+	}
+	ok(t, store, "verify")
+}
