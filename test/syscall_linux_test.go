@@ -177,8 +177,9 @@ func TestKillAtSystemCall(t *testing.T) {
 		total.Add(int64(kills))
 		t.Logf("%d kills, %d of them after an answer", kills, acked)
 	})
-	if !t.Failed() && total.Load() < 300 {
-		t.Errorf("%d kills, want at least 300", total.Load())
+	// About 300 with the system calls an append makes today, a few more or less by how the processes meet: far fewer would mean that the sweep missed its calls.
+	if !t.Failed() && total.Load() < 200 {
+		t.Errorf("%d kills, want at least 200", total.Load())
 	}
 	t.Logf("%d kills", total.Load())
 }
@@ -208,8 +209,8 @@ func TestErrorAtSystemCall(t *testing.T) {
 		}
 		p.end()
 	})
-	if !t.Failed() && total.Load() < 300 {
-		t.Errorf("%d errors, want at least 300", total.Load())
+	if !t.Failed() && total.Load() < 200 {
+		t.Errorf("%d errors, want at least 200", total.Load())
 	}
 	t.Logf("%d errors, of which %d reached the caller", total.Load(), refused.Load())
 }

@@ -217,12 +217,28 @@ func (p *tab) press(key string) {
 	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
 }
 
-// click clicks an element as soon as a click reaches it.
+// click clicks an element as soon as a click reaches it. What is above it may still grow between the
+// look and the click, which then hits something else: as a person would, it clicks again.
 func (p *tab) click(selector string) {
 	p.Helper()
-	// It may be there and not painted yet, or something may still lie above it.
-	p.until(`((e) => { if (!e) return false; e.scrollIntoView({ block: "nearest" }); const r = e.getBoundingClientRect(); return e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2)); })(document.querySelector(%q))`, selector)
-	p.do(chromedp.Click(chromedp.CSS(selector)))
+	for range 5 {
+		// It may be there and not painted yet, or something may still lie above it.
+		p.until(`((e) => {
+			if (!e) return false;
+			e.scrollIntoView({ block: "nearest" });
+			const r = e.getBoundingClientRect();
+			if (!e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2))) return false;
+			window.missed = false;
+			document.addEventListener("mousedown", (ev) => { window.missed = !e.contains(ev.target); }, { capture: true, once: true });
+			return true;
+		})(document.querySelector(%q))`, selector)
+		p.do(chromedp.Click(chromedp.CSS(selector)))
+		if !eval[bool](p, `Boolean(window.missed)`) {
+			return
+		}
+		p.Logf("a click on %s hit something else; once more", selector)
+	}
+	p.Fatalf("five clicks on %s hit something else", selector)
 }
 
 // size makes the window as large as that, a phone if it is narrow.
