@@ -212,7 +212,7 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 // patch by its meaning.
 func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn && a.By == b.By &&
-		a.Inbox == b.Inbox && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
+		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
 }
 
 func samePatch(a, b *Patch) bool {

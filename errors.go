@@ -23,6 +23,10 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrKeyReused is returned for a known key with different content: see [KeyReusedError].
 	ErrKeyReused = errors.New("idempotency key reused with different content")
+	// ErrIDReused is returned for a known event id with different content: see [IDReusedError].
+	ErrIDReused = errors.New("event id reused with different content")
+	// ErrNoEvent is returned when a session has no event with the id of a Range.
+	ErrNoEvent = errors.New("no such event")
 	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
 	// ErrFenced is returned for a write, a renewal or a release under a grant
@@ -70,6 +74,8 @@ var kinds = []struct {
 	{ErrExists, "use another id, or append to the existing session"},
 	{ErrConflict, "read what was appended meanwhile and try again with the new last seq"},
 	{ErrKeyReused, "use a new key for new content"},
+	{ErrIDReused, "leave these events out, or give the new content ids of its own"},
+	{ErrNoEvent, "read without the id to see which events there are"},
 	{ErrHeld, "wait for the turn, or mark the events for the inbox"},
 	{ErrFenced, "stop: another holder has the turn; acquire it again before writing"},
 	{ErrDamaged, hintDamaged},
@@ -160,6 +166,25 @@ func (e *KeyReusedError) Error() string {
 
 // Is makes a KeyReusedError match ErrKeyReused.
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
+
+// IDReusedError names the events of a batch whose ids the session has with different
+// content: all of them, so that whoever mirrors can leave them out.
+type IDReusedError struct {
+	Session SessionID
+	IDs     []string // each once, in the order of the batch
+}
+
+func (e *IDReusedError) Error() string {
+	const most = 3
+	shown, more := e.IDs, ""
+	if len(shown) > most {
+		shown, more = shown[:most], fmt.Sprintf(" and %d more", len(e.IDs)-most)
+	}
+	return fmt.Sprintf("session %s has different events with the ids %q%s", e.Session, shown, more)
+}
+
+// Is makes an IDReusedError match ErrIDReused.
+func (e *IDReusedError) Is(target error) bool { return target == ErrIDReused }
 
 // HeldError says who holds the turn.
 type HeldError struct {

@@ -97,6 +97,14 @@ type Event struct {
 	// and never what a client claims. It is empty where no server was asked. See
 	// Batch.By.
 	By string `json:"by,omitempty"`
+	// ID is its writer's own name for the event, unique in its session; empty if it
+	// has none. Whoever delivers the same records again, in whatever batches, stores
+	// none of them twice: an event whose id the session has is skipped. See Batch.
+	ID string `json:"id,omitempty"`
+	// At is when it happened, as its writer says, for displays alone: order, lists
+	// and Since go by Seq and Time. The zero time says nothing. Stores keep it in
+	// UTC, in whole microseconds.
+	At time.Time `json:"at,omitzero"`
 	// Inbox marks an event that is left for the holder of the turn to take up.
 	// It is accepted even while an exclusive turn is held.
 	Inbox bool `json:"inbox,omitempty"`
@@ -114,6 +122,9 @@ type Meta struct {
 	State  json.RawMessage   `json:"state,omitempty"`
 }
 
+// IsZero reports whether it says nothing.
+func (m Meta) IsZero() bool { return m.Title == "" && len(m.Labels) == 0 && len(m.State) == 0 }
+
 // Patch changes a session's metadata and state. It rides in a Batch, so that an
 // event and the state it caused are one commit.
 type Patch struct {
@@ -128,6 +139,13 @@ type Patch struct {
 
 // Batch is what one append carries, all or nothing, and the conditions under
 // which it may happen. A batch needs at least one event or a patch.
+//
+// Events whose ID the session has already, with the same content (kind, role, author,
+// inbox, at, data), are skipped and the others stored, in order. If one of them has
+// other content the batch is refused, see [IDReusedError]. The patch is skipped only
+// if the last event is known with this very patch; otherwise it is stored with the
+// last event that is new, or as an event of its own. A batch of which nothing is new is
+// a replay, whatever its conditions say; it does not tell that the turn is held.
 type Batch struct {
 	Events []Event
 	Patch  *Patch
@@ -147,6 +165,8 @@ type Batch struct {
 	// append to an unknown session is [ErrNotFound]. It never revives a
 	// deleted one.
 	Create bool
+	// Meta is what the session is created with, if this append creates it.
+	Meta Meta
 	// By is the Event.By of what is stored. It is for servers, which know who
 	// asks; it does not travel over the wire. It is not part of the content: a
 	// retry by another name is a retry.
@@ -159,11 +179,19 @@ func At(n Seq) *Seq { return &n }
 // Receipt is what an append returns.
 type Receipt struct {
 	Session SessionID `json:"session"`
-	First   Seq       `json:"first"`
-	Last    Seq       `json:"last"`
-	// Replayed says that the batch's key was known: nothing was written now;
-	// First and Last are where it was stored the first time.
+	// First and Last are the seqs of what was stored now. They are 0 if that is
+	// nothing, because all ids were known. For a known key they are where the
+	// batch was stored the first time.
+	First Seq `json:"first"`
+	Last  Seq `json:"last"`
+	// Replayed says that nothing was written now: the batch's key was known, or
+	// the ids of all its events.
 	Replayed bool `json:"replayed"`
+	// Created says that this append created the session.
+	Created bool `json:"created,omitempty"`
+	// Seqs has the seq of each event of the batch, stored now or before, if one of
+	// them has an ID. A patch without events has none.
+	Seqs []Seq `json:"seqs,omitempty"`
 }
 
 // Info describes a session.
@@ -204,6 +232,9 @@ type Range struct {
 	Kinds []string
 	// FromSummary starts at the last event of kind "summary", if there is one.
 	FromSummary bool
+	// ID selects the event with this ID; if there is none it is [ErrNoEvent]. It
+	// goes with no other field.
+	ID string
 }
 
 // Query selects the sessions that List yields, newest first: by Updated, then by

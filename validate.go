@@ -12,6 +12,7 @@ const (
 	MaxBatchEvents = 10_000
 	MaxNameBytes   = 256 // kind, role, author, by
 	MaxKeyBytes    = 256
+	MaxEventID     = 256 // bytes of an event's id
 	MaxTitleBytes  = 4 << 10
 	MaxLabels      = 64
 	MaxLabelBytes  = 256     // each name and each value

@@ -5,15 +5,17 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"hash"
 	"strconv"
 	"time"
 
 	"hansard"
 )
 
-// Normalize returns the events that a checked batch stores: kinds are filled in, and
-// a batch with only a patch becomes one event of kind "meta". The patch is on the
-// last event. All engines call it, so that they store the same.
+// Normalize returns the events of a checked batch as they are stored: kinds are filled
+// in, At is in UTC and whole microseconds, and a batch with only a patch becomes one
+// event of kind "meta". The patch is on the last event. All engines call it, so that
+// they store the same.
 func Normalize(b *hansard.Batch) []hansard.Event {
 	events := make([]hansard.Event, len(b.Events), max(1, len(b.Events)))
 	copy(events, b.Events)
@@ -21,9 +23,10 @@ func Normalize(b *hansard.Batch) []hansard.Event {
 		if events[i].Kind == "" {
 			events[i].Kind = hansard.KindMessage
 		}
+		events[i].At = at(events[i].At)
 	}
 	if len(events) == 0 {
-		events = append(events, hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null")})
+		events = append(events, metaEvent())
 	}
 	for i := range events {
 		events[i].By = b.By
@@ -32,28 +35,66 @@ func Normalize(b *hansard.Batch) []hansard.Event {
 	return events
 }
 
+// metaEvent is what carries a patch that has no event to ride on.
+func metaEvent() hansard.Event {
+	return hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null")}
+}
+
+// at is a time as engines keep it.
+func at(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
 // ContentHash identifies what a batch stores. Two batches with the same key are the
 // same if their hashes are; conditions do not count.
 func ContentHash(events []hansard.Event) string {
-	h := sha256.New()
-	field := func(s []byte) {
-		var n [8]byte
-		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write(s)
-	}
+	h := newHash()
 	for i := range events {
-		e := &events[i]
-		field([]byte(e.Kind))
-		field([]byte(e.Role))
-		field([]byte(e.Author))
-		field(strconv.AppendBool(nil, e.Inbox))
-		field(e.Data)
-		if e.Patch != nil {
-			patch, _ := json.Marshal(e.Patch) // strings, maps and checked JSON: can't fail
-			field(patch)
-		}
+		h.event(&events[i])
+		h.patch(events[i].Patch)
 	}
+	return h.sum()
+}
+
+// contentHash hashes fields, each with its length, so that no two lists of them look
+// the same.
+type contentHash struct{ hash.Hash }
+
+func newHash() contentHash { return contentHash{sha256.New()} }
+
+func (h contentHash) field(s []byte) {
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
+	h.Write(n[:])
+	h.Write(s)
+}
+
+// event hashes what a writer says in an event.
+func (h contentHash) event(e *hansard.Event) {
+	h.field([]byte(e.ID))
+	h.field([]byte(e.Kind))
+	h.field([]byte(e.Role))
+	h.field([]byte(e.Author))
+	h.field(strconv.AppendBool(nil, e.Inbox))
+	var happened []byte
+	if !e.At.IsZero() {
+		happened = strconv.AppendInt(nil, e.At.UnixMicro(), 10)
+	}
+	h.field(happened)
+	h.field(e.Data)
+}
+
+func (h contentHash) patch(p *hansard.Patch) {
+	if p != nil {
+		text, _ := json.Marshal(p) // strings, maps and checked JSON: can't fail
+		h.field(text)
+	}
+}
+
+func (h contentHash) sum() string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"hansard"
@@ -44,6 +45,9 @@ func CheckBatch(b *hansard.Batch) error {
 			return err
 		}
 	}
+	if err := CheckMeta(&b.Meta); err != nil {
+		return err
+	}
 	if total > hansard.MaxBatchBytes {
 		return tooLarge("batch", total, hansard.MaxBatchBytes, "bytes")
 	}
@@ -74,6 +78,12 @@ func checkEvent(e *hansard.Event) error {
 	}
 	if err := checkText("author", e.Author, hansard.MaxNameBytes); err != nil {
 		return err
+	}
+	if err := checkEventID("id", e.ID); err != nil {
+		return err
+	}
+	if y := e.At.Year(); !e.At.IsZero() && (y < 1 || y > 9999) {
+		return invalid("at", "the year %d can't be written as JSON", y)
 	}
 	if len(e.Data) > hansard.MaxBatchBytes {
 		return tooLarge("data", len(e.Data), hansard.MaxBatchBytes, "bytes")
@@ -150,6 +160,19 @@ func checkState(state json.RawMessage) error {
 	}
 	if n := depth(state); n > hansard.MaxStateDepth {
 		return tooLarge("state", n, hansard.MaxStateDepth, "levels")
+	}
+	return nil
+}
+
+// checkEventID checks an event's id; an empty one is none.
+func checkEventID(field, id string) error {
+	if err := checkText(field, id, hansard.MaxEventID); err != nil {
+		return err
+	}
+	for i, r := range id {
+		if unicode.IsControl(r) {
+			return invalid(field, "it has the control character %q at byte %d", r, i)
+		}
 	}
 	return nil
 }

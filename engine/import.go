@@ -8,10 +8,11 @@ import (
 	"hansard"
 )
 
-// CheckPart checks that a part can be added to a session whose last seq is last and
-// whose turn is in the state of grants, which it advances. Engines call it where
-// they order writes.
-func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants) error {
+// CheckPart checks that a part can be added to a session whose last seq is last, whose
+// turn is in the state of grants, which it advances, and which says what it has under an
+// event's id. Engines call it where they order writes.
+func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eventID string) (Known, bool)) error {
+	ids := map[string]bool{}
 	for i := range p.Events {
 		e := &p.Events[i]
 		if e.Seq != last+hansard.Seq(i)+1 {
@@ -20,12 +21,22 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants) error {
 			}
 			return invalid("events", "seq %d follows seq %d", e.Seq, p.Events[i-1].Seq)
 		}
+		if !e.At.Equal(at(e.At)) {
+			return invalid("events", "seq %d happened at %v; it has to be in whole microseconds", e.Seq, e.At)
+		}
 		if e.Time.IsZero() || !e.Time.Equal(e.Time.Truncate(time.Microsecond)) {
 			return invalid("events", "seq %d has the time %v; it has to be in whole microseconds", e.Seq, e.Time)
 		}
 		if err := grants.Next(e); err != nil {
 			return invalid("events", "%v", err)
 		}
+		if e.ID == "" {
+			continue
+		}
+		if _, twice := known(e.ID); twice || ids[e.ID] {
+			return invalid("events", "seq %d has the id %q, which another event has", e.Seq, e.ID)
+		}
+		ids[e.ID] = true
 	}
 	end := last
 	for _, k := range p.Keys {

@@ -1,6 +1,11 @@
 package engine
 
-import "hansard"
+import (
+	"fmt"
+	"reflect"
+
+	"hansard"
+)
 
 // Newer is the order of List: by Updated, then by id, both descending.
 func Newer(a, b *hansard.Info) bool {
@@ -18,7 +23,15 @@ func CheckRange(r *hansard.Range) error {
 	if r.Last < 0 {
 		return invalid("last", "%d is negative", r.Last)
 	}
-	return nil
+	if alone := (hansard.Range{ID: r.ID}); r.ID != "" && !reflect.DeepEqual(*r, alone) {
+		return invalid("id", "it selects one event; leave the other conditions out")
+	}
+	return checkEventID("id", r.ID)
+}
+
+// NoEvent is the answer to a range with an event's id that the session does not have.
+func NoEvent(session hansard.SessionID, id string) error {
+	return fmt.Errorf("%w in session %s: id %q", hansard.ErrNoEvent, session, id)
 }
 
 // CheckQuery checks that a store may accept a query.

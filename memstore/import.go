@@ -108,7 +108,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return nil
 	}
 	grants := engine.Grants{Current: ses.turn, Last: ses.newest}
-	if err := engine.CheckPart(&p, ses.last(), &grants); err != nil {
+	if err := engine.CheckPart(&p, ses.last(), &grants, ses.known); err != nil {
 		return err
 	}
 	meta := ses.meta
@@ -120,7 +120,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	}
 	for _, e := range p.Events {
 		ses.events = append(ses.events, cloneEvent(e))
-		ses.bytes += int64(len(e.Data))
+		ses.remember(&e)
 	}
 	for _, k := range p.Keys {
 		ses.keys[k.Key] = stored{k.Hash, k.First, k.Last}

@@ -43,6 +43,7 @@ type session struct {
 	events []hansard.Event
 	bytes  int64
 	keys   map[string]stored
+	ids    map[string]engine.Known // of the events that have one
 	turnState
 	// changed is closed, and replaced, whenever a waiter should look again.
 	changed chan struct{}
@@ -60,7 +61,7 @@ func New() *Store {
 }
 
 func newSession(m hansard.Meta) *session {
-	return &session{born: m, meta: m, created: engine.Now(), keys: make(map[string]stored), changed: make(chan struct{})}
+	return &session{born: m, meta: m, created: engine.Now(), keys: make(map[string]stored), ids: make(map[string]engine.Known), changed: make(chan struct{})}
 }
 
 func (ses *session) last() hansard.Seq { return hansard.Seq(len(ses.events)) }
@@ -127,7 +128,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	ses, err := s.findLocked(id)
 	if errors.Is(err, hansard.ErrNotFound) && b.Create {
 		// Not in the map yet: a batch that is refused creates nothing.
-		ses, err = newSession(hansard.Meta{}), nil
+		ses, err = newSession(cloneMeta(b.Meta)), nil
 	}
 	if err != nil {
 		return hansard.Receipt{}, err
@@ -140,8 +141,18 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		if old.hash != hash {
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
 		}
-		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true}, nil
+		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
+			Seqs: engine.ReplayedSeqs(events, old.first, old.last, ses.known)}, nil
 	}
+	// So do the ids: what is there already needs no right to be written.
+	sifted, err := engine.Sift(id, events, ses.known)
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	if sifted.Nothing() {
+		return sifted.Receipt(id, 0), nil
+	}
+	events = sifted.Pick(events)
 	gone, err := ses.fence(id, b.Turn, b.InboxOnly())
 	if err != nil {
 		return hansard.Receipt{}, err
@@ -160,7 +171,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if gone != "" {
 		ses.end(gone, b.By)
 	}
-	r := hansard.Receipt{Session: id, First: ses.last() + 1, Last: ses.last() + hansard.Seq(len(events))}
+	r := sifted.Receipt(id, ses.last()+1)
+	r.Created = s.sessions[id] == nil
 	ses.add(events, b.Turn)
 	ses.meta = meta
 	if b.Key != "" {
@@ -177,9 +189,23 @@ func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
 	now := engine.Now()
 	for i := range events {
 		events[i].Seq, events[i].Time, events[i].Turn = ses.last()+hansard.Seq(i)+1, now, turn
-		ses.bytes += int64(len(events[i].Data))
+		ses.remember(&events[i])
 	}
 	ses.events = append(ses.events, events...)
+}
+
+// remember notes what there is to know about an event that is stored.
+func (ses *session) remember(e *hansard.Event) {
+	ses.bytes += int64(len(e.Data))
+	if e.ID != "" {
+		ses.ids[e.ID] = engine.KnownEvent(e)
+	}
+}
+
+// known is what the session has under an event's id.
+func (ses *session) known(id string) (engine.Known, bool) {
+	k, ok := ses.ids[id]
+	return k, ok
 }
 
 // Read implements [hansard.Store]. The events are selected at one moment, when the
@@ -207,12 +233,19 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Range) ([]hansard.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, id, notNegative("limit", r.Limit), notNegative("last", r.Last)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckRange(&r)); err != nil {
 		return nil, err
 	}
 	ses, err := s.findLocked(id)
 	if err != nil {
 		return nil, err
+	}
+	if r.ID != "" {
+		k, ok := ses.ids[r.ID]
+		if !ok {
+			return nil, engine.NoEvent(id, r.ID)
+		}
+		return ses.events[k.Seq-1 : k.Seq], nil
 	}
 	events := ses.events[min(r.After, ses.last()):]
 	if r.FromSummary {

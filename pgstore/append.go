@@ -146,7 +146,7 @@ func (p *plain) answer(id hansard.SessionID, first hansard.Seq) (same bool) {
 	for _, r := range p.group {
 		n := hansard.Seq(r.rows.len())
 		receipt := hansard.Receipt{Session: id, First: first, Last: first + n - 1}
-		same = same && r.err == nil && r.receipt == receipt
+		same = same && r.err == nil && reflect.DeepEqual(r.receipt, receipt)
 		r.receipt, r.err = receipt, nil
 		first += n
 	}

@@ -81,7 +81,7 @@ func TestLostConnection(t *testing.T) {
 				}
 				if c.batch.Key != "" {
 					want.Replayed = true
-					if r, err := s.Append(t.Context(), "s", c.batch); err != nil || r != want {
+					if r, err := s.Append(t.Context(), "s", c.batch); err != nil || !reflect.DeepEqual(r, want) {
 						t.Errorf("the caller's own retry: %+v, %v; want %+v", r, err, want)
 					}
 				}

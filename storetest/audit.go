@@ -308,6 +308,10 @@ func diffEvent(got, want hansard.Event) string {
 		return difference("turn", got.Turn, want.Turn)
 	case got.By != want.By:
 		return difference("by", got.By, want.By)
+	case got.ID != want.ID:
+		return difference("id", got.ID, want.ID)
+	case !got.At.Equal(want.At):
+		return fmt.Sprintf("event %d happened at %v, want %v", got.Seq, got.At, want.At)
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):
@@ -317,6 +321,9 @@ func diffEvent(got, want hansard.Event) string {
 	}
 	return ""
 }
+
+// sameReceipt compares two receipts.
+func sameReceipt(a, b hansard.Receipt) bool { return reflect.DeepEqual(a, b) }
 
 func samePatch(a, b *hansard.Patch) bool {
 	if a == nil || b == nil {

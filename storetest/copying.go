@@ -39,6 +39,9 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	must(err)
 	for i := range 30 {
 		b := texts(fmt.Sprint("a ", i), "b\u2028\n")
+		if i%5 == 0 {
+			b.Events[1].ID = fmt.Sprint("event ", i)
+		}
 		if i%3 == 0 {
 			b.Key = fmt.Sprint("key ", i)
 		}
@@ -289,6 +292,17 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	stale := event(3)
 	stale.Turn = "1-0123456789abcdef"
 	check("a write under a grant that was never given", part("s", stale), hansard.ErrInvalid)
+	named := func(seq hansard.Seq, id string) hansard.Event {
+		e := event(seq)
+		e.ID = id
+		return e
+	}
+	check("an id twice", part("s", named(3, "a"), named(4, "a")), hansard.ErrInvalid)
+	check("an id", part("ids", named(1, "a")), nil)
+	check("an id that the session has", part("ids", event(2), named(3, "a")), hansard.ErrInvalid)
+	fine := event(3)
+	fine.At = made.Add(time.Nanosecond)
+	check("a time finer than microseconds", part("s", fine), hansard.ErrInvalid)
 	badKey := part("s", event(3))
 	badKey.Keys = []hansard.KeyUse{{Key: "k", Hash: "h", First: 3, Last: 4}}
 	check("a key past the end", badKey, hansard.ErrInvalid)

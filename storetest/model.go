@@ -21,13 +21,14 @@ var modelCases = []Case{
 // sentinels are the errors by which two answers are compared, the narrower first.
 var sentinels = []error{
 	hansard.ErrTooLarge, hansard.ErrInvalid, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
-	hansard.ErrKeyReused, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
+	hansard.ErrKeyReused, hansard.ErrIDReused, hansard.ErrNoEvent, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
 }
 
 // answer is the result of a call, as text that can be compared between engines.
 func answer(v any, err error) string {
 	var conflict *hansard.ConflictError
 	var reused *hansard.KeyReusedError
+	var reusedIDs *hansard.IDReusedError
 	switch {
 	case err == nil:
 		return fmt.Sprintf("%+v", v)
@@ -35,6 +36,8 @@ func answer(v any, err error) string {
 		return fmt.Sprintf("conflict %+v", *conflict)
 	case errors.As(err, &reused):
 		return fmt.Sprintf("key reused %+v", *reused)
+	case errors.As(err, &reusedIDs):
+		return fmt.Sprintf("ids reused %+v", *reusedIDs)
 	}
 	if text, ok := answerTurn(err); ok {
 		return text
@@ -157,6 +160,9 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 		if rng.IntN(40) == 0 {
 			e.Data = []byte("{")
 		}
+		if rng.IntN(3) == 0 {
+			e = named(fmt.Sprint("id ", rng.IntN(5)), fmt.Sprint(rng.IntN(8)/7)) // mostly the same content
+		}
 		b.Events = append(b.Events, e)
 	}
 	if rng.IntN(3) == 0 {
@@ -186,6 +192,9 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 		b = inboxed(b)
 	}
 	b.Create = rng.IntN(3) == 0
+	if rng.IntN(3) == 0 {
+		b.Meta = hansard.Meta{Title: "as created", Labels: map[string]string{"l": "0"}, State: []byte(`{"a":2}`)}
+	}
 	return b
 }
 
@@ -254,7 +263,7 @@ func plain(i hansard.Info) string {
 func plainEvents(events []hansard.Event) string {
 	var out strings.Builder
 	for _, e := range events {
-		fmt.Fprintf(&out, "[%d %q %q %q %d %v %s", e.Seq, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
+		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
 		if e.Patch != nil {
 			fmt.Fprintf(&out, " patch %s", canonical([]byte(show(e.Patch))))
 		}

@@ -37,6 +37,9 @@ func AppendBatch(dst []byte, b *hansard.Batch) []byte {
 		dst = append(dst, `"key":`...)
 		dst = append(appendString(dst, b.Key), ',')
 	}
+	if !b.Meta.IsZero() {
+		dst = append(append(append(dst, `"meta":`...), Marshal(b.Meta)...), ',')
+	}
 	return append(strconv.AppendBool(append(dst, `"create":`...), b.Create), '}')
 }
 
@@ -50,9 +53,7 @@ func appendGiven(dst []byte, e *hansard.Event) []byte {
 	if e.Author != "" {
 		dst = appendString(append(dst, `,"author":`...), e.Author)
 	}
-	if e.Inbox {
-		dst = append(dst, `,"inbox":true`...)
-	}
+	dst = appendOptional(dst, e)
 	if survives(e.Data) {
 		dst = append(append(dst, `,"data":`...), e.Data...)
 	} else {
@@ -106,6 +107,11 @@ func ParseBatch(object []byte) (hansard.Batch, error) {
 			return Member(name, value, &b.Turn)
 		case "key":
 			return Member(name, value, &b.Key)
+		case "meta":
+			if len(value) > maxPatchBytes {
+				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("%d bytes, the limit is %d", len(value), maxPatchBytes)}
+			}
+			return Member(name, value, &b.Meta)
 		case "create":
 			return Member(name, value, &b.Create)
 		case "inbox":

@@ -65,9 +65,7 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 	if e.By != "" {
 		dst = appendString(append(dst, `,"by":`...), e.By)
 	}
-	if e.Inbox {
-		dst = append(dst, `,"inbox":true`...)
-	}
+	dst = appendOptional(dst, e)
 	if e.Patch != nil {
 		dst = append(dst, `,"patch":`...)
 		dst = append(dst, Marshal(e.Patch)...)
@@ -77,6 +75,21 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 		return append(dst, "null"...)
 	}
 	return append(dst, data...)
+}
+
+// appendOptional writes what callers may set and seldom do.
+func appendOptional(dst []byte, e *hansard.Event) []byte {
+	if e.ID != "" {
+		dst = appendString(append(dst, `,"id":`...), e.ID)
+	}
+	if !e.At.IsZero() {
+		dst = e.At.AppendFormat(append(dst, `,"at":"`...), time.RFC3339Nano)
+		dst = append(dst, '"')
+	}
+	if e.Inbox {
+		dst = append(dst, `,"inbox":true`...)
+	}
+	return dst
 }
 
 // ParseEvent reads an event as the functions above write it, and as it is sent to be
@@ -100,6 +113,10 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.Turn)
 		case "by":
 			return Member(name, value, &e.By)
+		case "id":
+			return Member(name, value, &e.ID)
+		case "at":
+			return Member(name, value, &e.At)
 		case "inbox":
 			return Member(name, value, &e.Inbox)
 		case "patch":

@@ -32,6 +32,8 @@ type Problem struct {
 	Key   string      `json:"key,omitempty"`
 	First hansard.Seq `json:"first,omitempty"`
 	Last  hansard.Seq `json:"last,omitempty"`
+	// IDs are the event ids that were used before.
+	IDs []string `json:"ids,omitempty"`
 	// Grant is the grant that was refused, Holder the current turn, without its
 	// grant.
 	Grant  hansard.Grant `json:"grant,omitempty"`
@@ -74,6 +76,8 @@ var kinds = []kind{
 	{"exists", http.StatusConflict, "The session exists already", hansard.ErrExists},
 	{"conflict", http.StatusPreconditionFailed, "The last seq is not the expected one", hansard.ErrConflict},
 	{"key-reused", http.StatusUnprocessableEntity, "The idempotency key was used for different content", hansard.ErrKeyReused},
+	{"id-reused", http.StatusConflict, "Event ids were used for different content", hansard.ErrIDReused},
+	{"no-event", http.StatusNotFound, "No such event", hansard.ErrNoEvent},
 	{"held", http.StatusLocked, "Somebody else holds the turn", hansard.ErrHeld},
 	{"fenced", http.StatusConflict, "The turn is no longer held", hansard.ErrFenced},
 	{"damaged", http.StatusServiceUnavailable, "The session is damaged", hansard.ErrDamaged},
@@ -147,6 +151,7 @@ func (p *Problem) fill(err error) {
 	var invalid *hansard.InvalidError
 	var conflict *hansard.ConflictError
 	var reused *hansard.KeyReusedError
+	var reusedIDs *hansard.IDReusedError
 	var held *hansard.HeldError
 	var fenced *hansard.FencedError
 	var damaged *hansard.DamagedError
@@ -158,6 +163,8 @@ func (p *Problem) fill(err error) {
 		p.Session, p.Expected, p.LastSeq = conflict.Session, &conflict.Expected, &conflict.Actual
 	case errors.As(err, &reused):
 		p.Session, p.Key, p.First, p.Last = reused.Session, reused.Key, reused.First, reused.Last
+	case errors.As(err, &reusedIDs):
+		p.Session, p.IDs = reusedIDs.Session, reusedIDs.IDs
 	case errors.As(err, &held):
 		p.Session, p.Holder, p.RetryAfter = held.Session, holder(&held.Turn), 1
 	case errors.As(err, &fenced):
@@ -192,6 +199,8 @@ func (p *Problem) Err() error {
 		return &hansard.ConflictError{Session: p.Session, Expected: *p.Expected, Actual: *p.LastSeq}
 	case name == "key-reused" && p.Session != "":
 		return &hansard.KeyReusedError{Session: p.Session, Key: p.Key, First: p.First, Last: p.Last}
+	case name == "id-reused" && p.Session != "":
+		return &hansard.IDReusedError{Session: p.Session, IDs: p.IDs}
 	case name == "held" && p.Holder != nil:
 		return &hansard.HeldError{Session: p.Session, Turn: *p.Holder}
 	case name == "fenced" && p.Grant != "":
