@@ -26,18 +26,13 @@ func Normalize(b *hansard.Batch) []hansard.Event {
 		events[i].At = at(events[i].At)
 	}
 	if len(events) == 0 {
-		events = append(events, metaEvent())
+		events = append(events, MetaEvent(b.By))
 	}
 	for i := range events {
 		events[i].By = b.By
 	}
 	events[len(events)-1].Patch = b.Patch
 	return events
-}
-
-// metaEvent is what carries a patch that has no event to ride on.
-func metaEvent() hansard.Event {
-	return hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null")}
 }
 
 // at is a time as engines keep it.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"slices"
 
 	"hansard"
@@ -37,117 +38,135 @@ func PatchHash(p *hansard.Patch) string {
 	return h.sum()
 }
 
-// HasIDs reports whether one of a batch's events has an id.
-func HasIDs(events []hansard.Event) bool {
-	return slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" })
+// Named is what of an event in a batch decides whether it is new.
+type Named struct {
+	ID      string
+	Content string // its EventHash; empty without an id
+}
+
+// Names are the names of a normalised batch's events; nil if none has one. Hashing
+// reads all data: do it before a lock is taken.
+func Names(events []hansard.Event) []Named {
+	if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" }) {
+		return nil
+	}
+	names := make([]Named, len(events))
+	for i := range events {
+		if e := &events[i]; e.ID != "" {
+			names[i] = Named{e.ID, EventHash(e)}
+		}
+	}
+	return names
 }
 
 // Sifted is what of a batch is new to a session.
 type Sifted struct {
-	// Fresh are the indexes of the events to store, in order. The patch, if it is
-	// new, goes on the last of them.
+	// Fresh are the indexes of the events to store, in order. A patch that is new
+	// goes on the last of them; if there is none, on a [MetaEvent].
 	Fresh []int
-	// PatchAlone says that only the patch is new, and is stored as an event of kind
-	// "meta": see [MetaEvent].
-	PatchAlone bool
-	// Patch says that the patch is new. It is false without one.
-	Patch bool
-	// seqs of the events that are known, 0 for the others; nil if there are no ids.
-	// again are the indexes of the first event with the same id in the batch, -1 if
-	// there is none.
+	Patch bool // the patch is new; false without one
+
+	// seqs are those of the events that are known, 0 for the others. again is the
+	// index of the first event with the same id in the batch, -1 if there is none.
 	seqs  []hansard.Seq
 	again []int
 }
 
-// Sift decides what of a normalised batch is new to a session, which says what it has
-// under an id. It is an [hansard.IDReusedError] if an id is known with other content,
-// in the session or in the batch itself. Engines call it where they order writes.
-func Sift(id hansard.SessionID, events []hansard.Event, known func(eventID string) (Known, bool)) (Sifted, error) {
-	s := Sifted{again: make([]int, len(events))}
-	if HasIDs(events) {
-		s.seqs = make([]hansard.Seq, len(events))
-	}
-	first := make(map[string]int, len(events)) // index of the first event with an id
+// Sift decides what of a batch is new to a session, which says what it has under an id.
+// patch is the [PatchHash] of the batch's patch. It is an [hansard.IDReusedError] if an
+// id is known with other content, in the session or in the batch itself. Engines call it
+// where they order writes.
+func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
+	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names)), again: make([]int, len(names))}
+	first := make(map[string]int, len(names)) // index of the first event with an id
 	var reused []string
-	last := len(events) - 1
-	s.Patch = events[last].Patch != nil
-	for i := range events {
-		e := &events[i]
+	for i, n := range names {
 		s.again[i] = -1
-		if e.ID == "" {
+		if n.ID == "" {
 			s.Fresh = append(s.Fresh, i)
 			continue
 		}
-		before, twice := first[e.ID]
+		before, twice := first[n.ID]
 		if !twice {
-			first[e.ID] = i
+			first[n.ID] = i
 		}
-		have, ok := known(e.ID)
+		have, ok := known(n.ID)
 		switch {
-		case ok && have.Content == EventHash(e):
+		case ok && have.Content == n.Content:
 			s.seqs[i] = have.Seq
-			if i == last && s.Patch && have.Patch == PatchHash(e.Patch) {
+			if i == len(names)-1 && have.Patch == patch {
 				s.Patch = false
 			}
 		case !ok && !twice:
 			s.Fresh = append(s.Fresh, i)
-		case !ok && EventHash(&events[before]) == EventHash(e):
+		case !ok && names[before].Content == n.Content:
 			s.again[i] = before
-		case !slices.Contains(reused, e.ID):
-			reused = append(reused, e.ID)
+		case !slices.Contains(reused, n.ID):
+			reused = append(reused, n.ID)
 		}
 	}
 	if len(reused) > 0 {
-		return Sifted{}, &hansard.IDReusedError{Session: id, IDs: reused}
+		return Sifted{}, &hansard.IDReusedError{Session: session, IDs: reused}
 	}
-	s.PatchAlone = s.Patch && len(s.Fresh) == 0
 	return s, nil
 }
 
-// Nothing reports whether nothing of the batch is new.
-func (s *Sifted) Nothing() bool { return len(s.Fresh) == 0 && !s.Patch }
+// AllNew is what Sift says of a batch without names.
+func AllNew(events int, patch bool) Sifted {
+	s := Sifted{Patch: patch}
+	for i := range events {
+		s.Fresh = append(s.Fresh, i)
+	}
+	return s
+}
 
-// Pick returns the events to store: of a normalised batch, those that are new, with the
+// Len is how many events are stored; 0 for a replay.
+func (s *Sifted) Len() int {
+	if len(s.Fresh) == 0 && s.Patch {
+		return 1
+	}
+	return len(s.Fresh)
+}
+
+// MetaEvent is what carries a patch that has no event to ride on.
+func MetaEvent(by string) hansard.Event {
+	return hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null"), By: by}
+}
+
+// Pick returns what is stored of a normalised batch: the events that are new, with the
 // patch on the last one if it is new.
-func (s *Sifted) Pick(events []hansard.Event) []hansard.Event {
-	patch := events[len(events)-1].Patch
-	var out []hansard.Event
+func (s *Sifted) Pick(events []hansard.Event) (out []hansard.Event) {
 	for _, i := range s.Fresh {
 		e := events[i]
 		e.Patch = nil
 		out = append(out, e)
 	}
-	if s.PatchAlone {
-		e := metaEvent()
-		e.By = events[0].By
-		out = append(out, e)
+	if len(out) == 0 && s.Patch {
+		out = append(out, MetaEvent(events[0].By))
 	}
 	if s.Patch {
-		out[len(out)-1].Patch = patch
+		out[len(out)-1].Patch = events[len(events)-1].Patch
 	}
 	return out
 }
 
-// Receipt is what the append answers, if its first new event is stored at first.
-func (s *Sifted) Receipt(id hansard.SessionID, first hansard.Seq) hansard.Receipt {
-	r := hansard.Receipt{Session: id, Seqs: slices.Clone(s.seqs)}
-	for n, i := range s.Fresh {
-		if r.Seqs != nil {
+// Receipt is what the append answers, if what is new is stored from first on.
+func (s *Sifted) Receipt(session hansard.SessionID, first hansard.Seq) hansard.Receipt {
+	r := hansard.Receipt{Session: session, Seqs: slices.Clone(s.seqs)}
+	if r.Seqs != nil {
+		for n, i := range s.Fresh {
 			r.Seqs[i] = first + hansard.Seq(n)
 		}
-	}
-	for i, before := range s.again {
-		if before >= 0 {
-			r.Seqs[i] = r.Seqs[before]
+		for i, before := range s.again {
+			if before >= 0 {
+				r.Seqs[i] = r.Seqs[before]
+			}
 		}
 	}
-	switch {
-	case s.Nothing():
+	if n := s.Len(); n > 0 {
+		r.First, r.Last = first, first+hansard.Seq(n)-1
+	} else {
 		r.Replayed = true
-	case s.PatchAlone:
-		r.First, r.Last = first, first
-	default:
-		r.First, r.Last = first, first+hansard.Seq(len(s.Fresh))-1
 	}
 	return r
 }
@@ -155,16 +174,15 @@ func (s *Sifted) Receipt(id hansard.SessionID, first hansard.Seq) hansard.Receip
 // ReplayedSeqs are the Receipt.Seqs of a batch that was stored under its key at first to
 // last: events without an id are among those, in order, and so are the events whose ids
 // were new then.
-func ReplayedSeqs(events []hansard.Event, first, last hansard.Seq, known func(eventID string) (Known, bool)) []hansard.Seq {
-	if !HasIDs(events) {
+func ReplayedSeqs(names []Named, first, last hansard.Seq, known func(eventID string) (Known, bool)) []hansard.Seq {
+	if names == nil {
 		return nil
 	}
-	out, next := make([]hansard.Seq, len(events)), first
-	for i := range events {
-		if have, ok := known(events[i].ID); ok && events[i].ID != "" {
+	out, next := make([]hansard.Seq, len(names)), first
+	for i, n := range names {
+		out[i] = next
+		if have, ok := known(n.ID); ok && n.ID != "" {
 			out[i] = have.Seq
-		} else {
-			out[i] = next
 		}
 		if out[i] >= next && out[i] <= last {
 			next = out[i] + 1

@@ -260,7 +260,7 @@ func (p *plan) importPart(sess *session, r *request) error {
 	// The events carry grants of the origin. They have to fit the turn as the log here
 	// tells it, or verify would later find lines written under a grant that was not held.
 	grants := engine.Grants{Current: t.Held, Last: t.Last}
-	if err := engine.CheckPart(part, sess.seq, &grants); err != nil {
+	if err := engine.CheckPart(part, sess.seq, &grants, func(string) (engine.Known, bool) { return engine.Known{}, false }); err != nil {
 		return err
 	}
 	metas, err := p.metasAfter(sess, r)

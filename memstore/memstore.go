@@ -135,6 +135,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	}
 	events := engine.Normalize(&b)
 	hash := engine.ContentHash(events)
+	names := engine.Names(events)
 	// The key comes before the conditions: a retry of a stored batch is
 	// answered even if the session has moved on since.
 	if old, known := ses.keys[b.Key]; known {
@@ -142,15 +143,17 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
 		}
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
-			Seqs: engine.ReplayedSeqs(events, old.first, old.last, ses.known)}, nil
+			Seqs: engine.ReplayedSeqs(names, old.first, old.last, ses.known)}, nil
 	}
 	// So do the ids: what is there already needs no right to be written.
-	sifted, err := engine.Sift(id, events, ses.known)
-	if err != nil {
-		return hansard.Receipt{}, err
-	}
-	if sifted.Nothing() {
-		return sifted.Receipt(id, 0), nil
+	sifted := engine.AllNew(len(events), b.Patch != nil)
+	if names != nil {
+		if sifted, err = engine.Sift(id, names, engine.PatchHash(b.Patch), ses.known); err != nil {
+			return hansard.Receipt{}, err
+		}
+		if sifted.Len() == 0 {
+			return sifted.Receipt(id, 0), nil
+		}
 	}
 	events = sifted.Pick(events)
 	gone, err := ses.fence(id, b.Turn, b.InboxOnly())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,6 +49,7 @@ type plain struct {
 	group  []*request
 	rows   rows
 	keys   []string      // of the batches that have one
+	ids    []string      // of the events that have one
 	turn   hansard.Grant // that some of the batches need
 	free   bool          // some need that no exclusive turn is held
 	expect *int64
@@ -56,8 +58,8 @@ type plain struct {
 
 // newPlain combines a group, if it can be.
 func newPlain(group []*request) (*plain, bool) {
-	p := &plain{group: group, keys: []string{}}
-	seen := make(map[string]bool)
+	p := &plain{group: group, keys: []string{}, ids: []string{}}
+	seen, seenIDs := make(map[string]bool), make(map[string]bool)
 	for _, r := range group {
 		switch {
 		case r.patch != nil, r.key != "" && seen[r.key]:
@@ -84,6 +86,16 @@ func newPlain(group []*request) (*plain, bool) {
 			seen[r.key] = true
 			p.keys = append(p.keys, r.key)
 		}
+		for _, n := range r.names {
+			if n.ID == "" {
+				continue
+			}
+			if seenIDs[n.ID] {
+				return nil, false
+			}
+			seenIDs[n.ID] = true
+			p.ids = append(p.ids, n.ID)
+		}
 		p.rows.join(&r.rows)
 	}
 	p.mark = newMark()
@@ -93,19 +105,19 @@ func newPlain(group []*request) (*plain, bool) {
 
 // appendPlain is an append in one statement. The row's lock orders it: when it has
 // to wait for it, the conditions on the row are checked again on what the row is
-// then. Keys that were added meanwhile are not seen here, but their index refuses
-// to take them twice. The clock is read for each version of the row: after a wait for
+// then. Keys and ids that were added meanwhile are not seen here, but their indexes
+// refuse to take them twice. The clock is read for each version of the row: after a wait for
 // somebody who changed it, again. (After a wait for somebody who only locked it the time
 // is that of before; nothing was stored meanwhile that it could be earlier than.)
 var appendPlain = `WITH head AS (
-	UPDATE hansard_heads SET last = last + $14::integer, bytes = bytes + $15::bigint, updated = clock_timestamp()
-	WHERE id = $1 AND NOT deleted AND ($16::text = '' OR current = $16) AND NOT ($17::boolean AND exclusive) AND ($18::bigint IS NULL OR last = $18)
-		AND NOT EXISTS (` + knownKeys("1", "$19") + `)
+	UPDATE hansard_heads SET last = last + $17::integer, bytes = bytes + $18::bigint, updated = clock_timestamp()
+	WHERE id = $1 AND NOT deleted AND ($19::text = '' OR current = $19) AND NOT ($20::boolean AND exclusive) AND ($21::bigint IS NULL OR last = $21)
+		AND NOT EXISTS (` + knownKeys("1", "$22") + `) AND NOT EXISTS (` + knownIDs("1", "$23") + `)
 	RETURNING last, updated
 ), added AS (
-	` + insertColumns + ` SELECT $1, head.last - $14 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
+	` + insertColumns + ` SELECT $1, head.last - $17 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 )
-SELECT last, ` + durably("$20") + ` FROM head`
+SELECT last, ` + durably("$24") + ` FROM head`
 
 // sendPlain sends a combined group, and has the list put right in the same round trip
 // and the same commit. That is a statement of its own: one that had to wait for the
@@ -123,7 +135,7 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	}
 	defer conn.Release()
 	b := &pgx.Batch{}
-	b.Queue(appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys, !s.asked("synchronous_commit"))...)
+	b.Queue(appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, !s.asked("synchronous_commit"))...)
 	b.Queue(shelve, string(id), p.mark)
 	res := conn.SendBatch(ctx, b)
 	var n int64
@@ -146,6 +158,9 @@ func (p *plain) answer(id hansard.SessionID, first hansard.Seq) (same bool) {
 	for _, r := range p.group {
 		n := hansard.Seq(r.rows.len())
 		receipt := hansard.Receipt{Session: id, First: first, Last: first + n - 1}
+		for i := range r.names { // nil without ids
+			receipt.Seqs = append(receipt.Seqs, first+hansard.Seq(i))
+		}
 		same = same && r.err == nil && reflect.DeepEqual(r.receipt, receipt)
 		r.receipt, r.err = receipt, nil
 		first += n
@@ -160,6 +175,11 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 	for _, r := range group {
 		if r.key != "" {
 			j.keys = append(j.keys, r.key)
+		}
+		for _, n := range r.names {
+			if n.ID != "" {
+				j.ids = append(j.ids, n.ID)
+			}
 		}
 		j.meta = j.meta || r.patch != nil
 		j.bytes += r.rows.bytes
@@ -203,7 +223,7 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 func settleOnly(group []*request) {
 	for _, r := range group {
 		var conflict *hansard.ConflictError
-		forEver := errors.Is(r.err, hansard.ErrDeleted) || errors.Is(r.err, hansard.ErrKeyReused) || errors.Is(r.err, hansard.ErrFenced) ||
+		forEver := errors.Is(r.err, hansard.ErrDeleted) || errors.Is(r.err, hansard.ErrKeyReused) || errors.Is(r.err, hansard.ErrIDReused) || errors.Is(r.err, hansard.ErrFenced) ||
 			errors.As(r.err, &conflict) && conflict.Expected < conflict.Actual
 		if r.err != nil && !forEver {
 			r.err = fmt.Errorf("%w: the connection was lost, and then: %v", hansard.ErrUnknown, r.err)
@@ -217,11 +237,12 @@ type decision struct {
 	*locked
 	group []*request
 	c     *change
-	new   map[string]stored // keys of this group
+	new   map[string]stored       // keys of this group
+	named map[string]engine.Known // ids of this group
 }
 
 func (d *decision) run() *change {
-	d.new = make(map[string]stored)
+	d.new, d.named = make(map[string]stored), make(map[string]engine.Known)
 	for _, r := range d.group {
 		r.err = d.append(r)
 	}
@@ -234,7 +255,7 @@ func (d *decision) append(r *request) error {
 	switch err := h.find(d.id); {
 	case err == nil:
 	case h == nil && r.create:
-		h = &head{created: d.now, updated: d.now}
+		h, meta = &head{created: d.now, updated: d.now}, r.meta
 	default:
 		return err
 	}
@@ -243,9 +264,18 @@ func (d *decision) append(r *request) error {
 			if old.hash != r.hash {
 				return &hansard.KeyReusedError{Session: d.id, Key: r.key, First: old.first, Last: old.last}
 			}
-			r.receipt = hansard.Receipt{Session: d.id, First: old.first, Last: old.last, Replayed: true}
+			r.receipt = hansard.Receipt{Session: d.id, First: old.first, Last: old.last, Replayed: true,
+				Seqs: engine.ReplayedSeqs(r.names, old.first, old.last, d.knownID)}
 			return nil
 		}
+	}
+	sifted, err := d.sift(r)
+	if err != nil {
+		return err
+	}
+	if sifted.Len() == 0 {
+		r.receipt = sifted.Receipt(d.id, 0)
+		return nil
 	}
 	gone, err := d.fence(h, r.turn, r.inbox)
 	if err != nil {
@@ -254,13 +284,15 @@ func (d *decision) append(r *request) error {
 	if r.expect != nil && *r.expect != h.last {
 		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
 	}
-	if meta, err = engine.ApplyPatch(meta, r.patch); err != nil {
-		return err
+	if sifted.Patch {
+		if meta, err = engine.ApplyPatch(meta, r.patch); err != nil {
+			return err
+		}
 	}
 	if d.c == nil {
 		d.c = &change{head: *h}
 		if !exists {
-			d.c.create = &hansard.Meta{}
+			d.c.create = &r.meta
 		}
 	}
 	if gone != "" {
@@ -269,14 +301,19 @@ func (d *decision) append(r *request) error {
 		}
 	}
 	h = &d.c.head
-	n := hansard.Seq(r.rows.len())
-	r.receipt = hansard.Receipt{Session: d.id, First: h.last + 1, Last: h.last + n}
-	if r.patch != nil {
+	r.receipt = sifted.Receipt(d.id, h.last+1)
+	r.receipt.Created = !exists
+	if sifted.Patch {
 		d.c.meta = &meta
 	}
-	d.c.rows.join(&r.rows)
-	h.last += n
-	h.bytes += r.rows.bytes
+	added := &r.rows
+	if r.names != nil {
+		added = r.rows.pick(&sifted, batch{r.turn, r.key, r.hash})
+		d.remember(added, h.last, r.patch)
+	}
+	d.c.rows.join(added)
+	h.last = r.receipt.Last
+	h.bytes += added.bytes
 	h.updated = d.now
 	if r.key != "" {
 		d.new[r.key] = stored{hash: r.hash, first: r.receipt.First, last: r.receipt.Last}
@@ -302,6 +339,41 @@ func (d *decision) known(key string) (stored, bool) {
 	}
 	k, ok := d.keys[key]
 	return k, ok
+}
+
+// sift decides what of a request is new to the session.
+func (d *decision) sift(r *request) (engine.Sifted, error) {
+	if r.names == nil {
+		return engine.AllNew(r.rows.len(), r.patch != nil), nil
+	}
+	return engine.Sift(d.id, r.names, engine.PatchHash(r.patch), d.knownID)
+}
+
+// remember notes the ids of rows that are stored behind a seq, for the requests of the
+// group that come after.
+func (d *decision) remember(r *rows, after hansard.Seq, patch *hansard.Patch) {
+	for i, id := range r.ids {
+		if id == nil {
+			continue
+		}
+		k := engine.Known{Seq: after + hansard.Seq(i) + 1, Content: *r.contents[i]}
+		if r.patches[i] != nil {
+			k.Patch = engine.PatchHash(patch)
+		}
+		d.named[*id] = k
+	}
+}
+
+func (d *decision) knownID(id string) (engine.Known, bool) {
+	if k, ok := d.named[id]; ok {
+		return k, true
+	}
+	k, ok := d.ids[id]
+	return k, ok
+}
+
+func cloneMeta(m hansard.Meta) hansard.Meta {
+	return hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
 }
 
 // clonePatch copies what a caller could change behind the store's back.

@@ -47,6 +47,7 @@ type listingRow struct {
 type logged struct {
 	event     hansard.Event
 	key, hash *string
+	content   *string
 	size      *int32
 	bad       error // what can't be read of it
 }
@@ -68,7 +69,7 @@ const (
 	coalesce((SELECT seq FROM hansard_events WHERE id = $1 ORDER BY seq DESC LIMIT 1), 0)
 	FROM hansard_heads h LEFT JOIN hansard_sessions s ON s.id = h.id WHERE h.id = $1`
 	verifyList = `SELECT l.label, l.listed, l.listed < (SELECT h.listed FROM hansard_heads h WHERE h.id = $1) FROM hansard_listing l WHERE l.id = $1`
-	verifyPage = "SELECT " + eventColumns + `, key, hash, size FROM (
+	verifyPage = "SELECT " + eventColumns + `, key, hash, size, content FROM (
 		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
 			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
 		) part
@@ -188,7 +189,7 @@ func readLogged(rows pgx.Rows) (page []logged, err error) {
 	for rows.Next() {
 		var l logged
 		var bad *unreadable
-		switch err := scanEvent(more{rows, []any{&l.key, &l.hash, &l.size}}, &l.event); {
+		switch err := scanEvent(more{rows, []any{&l.key, &l.hash, &l.size, &l.content}}, &l.event); {
 		case errors.As(err, &bad):
 			l.bad = bad
 		case err != nil:
@@ -231,6 +232,9 @@ func (e *examination) event(l *logged) {
 	}
 	e.bytes += int64(len(ev.Data))
 	e.keyUse(ev.Seq, l.key, l.hash, l.size)
+	if was := l.content; (ev.ID == "") != (was == nil) || was != nil && *was != engine.EventHash(ev) {
+		e.found("the hash at seq %d is not that of its event, whose id is %q", ev.Seq, ev.ID)
+	}
 }
 
 // keyUse examines what is kept with the first event of a batch with a key.

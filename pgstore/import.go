@@ -133,7 +133,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return err
 	}
 	var last hansard.Seq
-	err = s.write(ctx, &job{id: p.ID, meta: true, bytes: rows.bytes, decide: func(l *locked) (*change, error) {
+	err = s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), meta: true, bytes: rows.bytes, decide: func(l *locked) (*change, error) {
 		c, err := importPart(l, &p)
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
@@ -145,6 +145,15 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		s.hub.changed(p.ID, last)
 	}
 	return err
+}
+
+func idsOf(events []hansard.Event) (ids []string) {
+	for i := range events {
+		if events[i].ID != "" {
+			ids = append(ids, events[i].ID)
+		}
+	}
+	return ids
 }
 
 // importPart decides about a part on a locked session. The rows are left to the
@@ -169,7 +178,7 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 		return c, nil
 	}
 	grants := engine.Grants{Current: c.head.turn, Last: c.head.newest}
-	if err := engine.CheckPart(p, c.head.last, &grants); err != nil {
+	if err := engine.CheckPart(p, c.head.last, &grants, func(id string) (engine.Known, bool) { k, ok := l.ids[id]; return k, ok }); err != nil {
 		return nil, err
 	}
 	for i := range p.Events {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // locked is a session while a transaction holds the lock of its row: nobody else
@@ -25,8 +26,9 @@ type locked struct {
 	// now is the database's clock, read when the lock was there: a clock read
 	// before would not count the time spent waiting for it.
 	now  time.Time
-	keys map[string]stored // those of the job's keys that are known
-	mine int64             // the seq under which the job's mark is known, or 0
+	keys map[string]stored       // those of the job's keys that are known
+	ids  map[string]engine.Known // those of the job's ids that are known
+	mine int64                   // the seq under which the job's mark is known, or 0
 	// ahead tells of a claim on the turn whether somebody waits for longer.
 	ahead bool
 }
@@ -53,6 +55,7 @@ type change struct {
 type job struct {
 	id     hansard.SessionID
 	keys   []string
+	ids    []string // of events
 	meta   bool
 	ticket string // of a claim on the turn
 	// decide is called with the row locked, and again when the transaction has
@@ -216,6 +219,14 @@ func knownKeys(columns, array string) string {
 		CROSS JOIN LATERAL (SELECT k.key, k.hash, k.seq, k.size FROM hansard_events k WHERE k.id = $1 AND k.key = asked.key LIMIT 1) AS known`
 }
 
+var findIDs = knownIDs("known.event_id, known.seq, known.content, known.patch", "$2")
+
+// knownIDs is knownKeys for the ids of events.
+func knownIDs(columns, array string) string {
+	return "SELECT " + columns + ` FROM unnest(` + array + `::text[]) AS named(id)
+		CROSS JOIN LATERAL (SELECT i.event_id, i.seq, i.content, i.patch FROM hansard_events i WHERE i.id = $1 AND i.event_id = named.id LIMIT 1) AS known`
+}
+
 // lock begins a transaction, locks the session's row and reads what the job needs.
 // Each statement after the one that locks sees all that was committed before.
 func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
@@ -225,6 +236,9 @@ func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	b.Queue(readClock, j.idle, j.durable)
 	if len(j.keys) > 0 {
 		b.Queue(findKeys, string(j.id), j.keys)
+	}
+	if len(j.ids) > 0 {
+		b.Queue(findIDs, string(j.id), j.ids)
 	}
 	if j.sent || j.late {
 		b.Queue(findMark, string(j.id), j.mark)
@@ -247,7 +261,7 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	if _, err := res.Exec(); err != nil {
 		return nil, err
 	}
-	l := &locked{id: j.id, head: new(head), keys: make(map[string]stored)}
+	l := &locked{id: j.id, head: new(head), keys: make(map[string]stored), ids: make(map[string]engine.Known)}
 	if err := scanHead(res.QueryRow(), l.head); errors.Is(err, pgx.ErrNoRows) {
 		l.head = nil
 	} else if err != nil {
@@ -259,6 +273,11 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	l.now = l.now.UTC()
 	if len(j.keys) > 0 {
 		if err := l.readKeys(res); err != nil {
+			return nil, err
+		}
+	}
+	if len(j.ids) > 0 {
+		if err := l.readIDs(res); err != nil {
 			return nil, err
 		}
 	}
@@ -301,6 +320,33 @@ func (l *locked) readKeys(res pgx.BatchResults) error {
 		}
 		k.first, k.last = hansard.Seq(first), hansard.Seq(first)+hansard.Seq(size)-1
 		l.keys[key] = k
+	}
+	return found.Err()
+}
+
+func (l *locked) readIDs(res pgx.BatchResults) error {
+	found, err := res.Query()
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	for found.Next() {
+		var id string
+		var seq int64
+		var k engine.Known
+		var patch *string
+		if err := found.Scan(&id, &seq, &k.Content, &patch); err != nil {
+			return err
+		}
+		k.Seq = hansard.Seq(seq)
+		if patch != nil {
+			p := new(hansard.Patch)
+			if err := json.Unmarshal([]byte(*patch), p); err != nil {
+				return &unreadable{fmt.Sprintf("the patch of seq %d", seq), err}
+			}
+			k.Patch = engine.PatchHash(p)
+		}
+		l.ids[id] = k
 	}
 	return found.Err()
 }

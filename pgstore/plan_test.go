@@ -29,9 +29,9 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 			UNION ALL SELECT 'small-' || g, 3, 3, now(), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
 		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id, '{}', '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_listing (id, label, listed) SELECT h.id, l, h.listed FROM hansard_heads h, unnest(ARRAY['', 'team=red', 'shard=' || length(h.id), 'self=' || h.id]) l WHERE $1 + $2::integer > 0`,
-		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark)
-			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g FROM generate_series(1, $1) g
-			UNION ALL SELECT 'small-' || s, g, now(), false, 'message', '', '', '', '1', NULL, NULL, NULL, 'mark-' || g FROM generate_series(1, $2::integer) s, generate_series(1, 3) g`,
+		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark, event_id, content)
+			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g, 'id-' || g, 'hash' FROM generate_series(1, $1) g
+			UNION ALL SELECT 'small-' || s, g, now(), false, 'message', '', '', '', '1', NULL, NULL, NULL, 'mark-' || g, NULL, NULL FROM generate_series(1, $2::integer) s, generate_series(1, 3) g`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql, keys, sessions); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -55,18 +55,20 @@ func hotStatements(t *testing.T) []hotStatement {
 	var keys []string
 	for i := range 10 {
 		keys = append(keys, fmt.Sprint("new-", i))
-		if err := r.add([]hansard.Event{{Kind: "message", Data: []byte("1")}}, batch{key: keys[i], hash: "h"}); err != nil {
+		if err := r.add([]hansard.Event{{Kind: "message", ID: keys[i], Data: []byte("1")}}, batch{key: keys[i], hash: "h"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
 	return []hotStatement{
-		{appendPlain, 250, r.args("big", 10, int64(10), "", false, nil, keys, true), false}, // 10 events into three indexes
+		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false}, // 10 events into four indexes
 		{lockSession, 10, []any{"big"}, false},
 		{findKeys, 80, []any{"big", keys}, false},
+		{findIDs, 80, []any{"big", keys}, false},
+		{findEvent, 10, []any{"big", "id-77"}, false},
 		{findMark, 10, []any{"big", "mark-77"}, false},
 		{findMeta, 10, []any{"big"}, false},
-		{insertAt, 150, r.args("big", int64(grownKeys), now), false},
+		{insertAt, 200, r.args("big", int64(grownKeys), now), false},
 		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false},
 		{shelve, 20, []any{"small-9999", "mark-1"}, false}, // its place in the list is right
 		{shelve, 80, []any{"big", "mark-1"}, true},         // it has to be put right

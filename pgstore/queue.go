@@ -22,6 +22,8 @@ type request struct {
 	turn    hansard.Grant
 	inbox   bool // an exclusive turn lets it in
 	create  bool
+	meta    hansard.Meta   // what it is created with
+	names   []engine.Named // of its events; nil if none has an id
 	expect  *hansard.Seq
 	key     string
 	hash    string
@@ -68,7 +70,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 
 func newRequest(b *hansard.Batch) (*request, error) {
 	events := engine.Normalize(b)
-	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: clonePatch(b.Patch), done: make(chan struct{})}
+	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: clonePatch(b.Patch),
+		meta: cloneMeta(b.Meta), names: engine.Names(events), done: make(chan struct{})}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}

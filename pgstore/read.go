@@ -25,6 +25,10 @@ const (
 // connection while the caller looks at one.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
+		if r.ID != "" {
+			yield(s.named(ctx, id, r))
+			return
+		}
 		after, err := s.from(ctx, id, r)
 		if err != nil {
 			yield(hansard.Event{}, err)
@@ -52,6 +56,45 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			}
 		}
 	}
+}
+
+const findEvent = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND event_id = $2`
+
+// named reads the event with an id, and whether the session is there, in one snapshot.
+func (s *Store) named(ctx context.Context, id hansard.SessionID, r hansard.Range) (e hansard.Event, err error) {
+	if err := s.begin(ctx, id, engine.CheckRange(&r)); err != nil {
+		return e, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		b.Queue(findHead, string(id))
+		b.Queue(findEvent, string(id), r.ID)
+		b.Queue("COMMIT")
+		return s.batch(ctx, b, func(res pgx.BatchResults) error {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
+			h := &head{}
+			var last int64
+			switch err := res.QueryRow().Scan(&h.deleted, &last); {
+			case errors.Is(err, pgx.ErrNoRows):
+				h = nil
+			case err != nil:
+				return err
+			}
+			if err := h.find(id); err != nil {
+				return err
+			}
+			err := scanEvent(res.QueryRow(), &e)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return engine.NoEvent(id, r.ID)
+			}
+			return err
+		})
+	})
+	return e, err
 }
 
 const (

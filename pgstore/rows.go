@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // rows are events on their way into the table, one slice for each column: that is
@@ -16,6 +17,8 @@ type rows struct {
 	kinds, roles, authors, turns, data, by []string
 	inbox                                  []bool
 	patches, keys, hashes, marks           []*string
+	ids, contents                          []*string // contents: the hash of an event that has an id
+	at                                     []*time.Time
 	sizes                                  []*int32
 	times                                  []time.Time // only where the database's clock does not set them
 	bytes                                  int64
@@ -54,6 +57,17 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		if i == 0 && b.key != "" {
 			key, hash, size = &b.key, &b.hash, ptr(int32(len(events)))
 		}
+		var name, content *string
+		if e.ID != "" {
+			name, content = &e.ID, ptr(engine.EventHash(e))
+		}
+		var at *time.Time
+		if !e.At.IsZero() {
+			at = &e.At
+		}
+		r.ids = append(r.ids, name)
+		r.contents = append(r.contents, content)
+		r.at = append(r.at, at)
 		r.patches = append(r.patches, patch)
 		r.keys = append(r.keys, key)
 		r.hashes = append(r.hashes, hash)
@@ -72,6 +86,9 @@ func (r *rows) join(o *rows) {
 	r.data = append(r.data, o.data...)
 	r.by = append(r.by, o.by...)
 	r.inbox = append(r.inbox, o.inbox...)
+	r.ids = append(r.ids, o.ids...)
+	r.contents = append(r.contents, o.contents...)
+	r.at = append(r.at, o.at...)
 	r.patches = append(r.patches, o.patches...)
 	r.keys = append(r.keys, o.keys...)
 	r.hashes = append(r.hashes, o.hashes...)
@@ -81,26 +98,47 @@ func (r *rows) join(o *rows) {
 	r.bytes += o.bytes
 }
 
+// pick are the rows of a batch that are new to the session, as one batch.
+func (r *rows) pick(s *engine.Sifted, b batch) *rows {
+	n := r.len()
+	picked := &rows{}
+	for _, i := range s.Fresh {
+		picked.join(&rows{kinds: r.kinds[i : i+1], roles: r.roles[i : i+1], authors: r.authors[i : i+1], turns: r.turns[i : i+1], data: r.data[i : i+1], by: r.by[i : i+1],
+			inbox: r.inbox[i : i+1], patches: []*string{nil}, keys: []*string{nil}, hashes: []*string{nil}, marks: []*string{nil},
+			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
+	}
+	if len(s.Fresh) == 0 {
+		_ = picked.add([]hansard.Event{engine.MetaEvent(r.by[0])}, batch{turn: b.turn}) // without a patch it can't fail
+	}
+	if s.Patch {
+		picked.patches[picked.len()-1] = r.patches[n-1]
+	}
+	if b.key != "" {
+		picked.keys[0], picked.hashes[0], picked.sizes[0] = &b.key, &b.hash, ptr(int32(picked.len()))
+	}
+	return picked
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // insertColumns and insertValues are the parts of a statement that inserts rows
-// from the parameters $1 to $13; e.n counts them from 1.
+// from the parameters $1 to $16; e.n counts them from 1.
 const (
-	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by")`
-	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, n)`
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at")`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, n)`
 )
 
-// args are the parameters $1 to $13 for insertColumns, and more behind them.
+// args are the parameters $1 to $16 for insertColumns, and more behind them.
 func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by}, more...)
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at}, more...)
 }
 
 // insertAfter inserts rows behind a seq, at times of their own or all at one time.
 var (
-	insertAt    = insertColumns + ` SELECT $1, $14::bigint + e.n, $15::timestamptz, ` + insertValues + ` FROM ` + insertFrom
-	insertTimed = insertColumns + ` SELECT $1, $14::bigint + e.n, ($15::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+	insertAt    = insertColumns + ` SELECT $1, $17::bigint + e.n, $18::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $17::bigint + e.n, ($18::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
 func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
@@ -112,15 +150,22 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, "by", inbox, patch, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
-	var patch *string
+	var patch, id *string
+	var at *time.Time
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
+	if id != nil {
+		e.ID = *id
+	}
+	if at != nil {
+		e.At = at.UTC()
+	}
 	if patch != nil {
 		e.Patch = new(hansard.Patch)
 		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {

@@ -35,7 +35,9 @@ func fillForVerify(t *testing.T, s *pgstore.Store) {
 		_, err = s.Append(ctx, id, hansard.Batch{Events: storetest.Marked("w", 1, 2, 0), Key: "b", Turn: turn.Grant, Patch: &hansard.Patch{Title: &title}})
 		must(err)
 		for i := range 4 {
-			_, err = s.Append(ctx, id, hansard.Batch{Events: storetest.Marked("w", 2+i, 1, 0)})
+			events := storetest.Marked("w", 2+i, 1, 0)
+			events[0].ID = fmt.Sprint("id ", i) // the seqs 7 to 10
+			_, err = s.Append(ctx, id, hansard.Batch{Events: events})
 			must(err)
 		}
 	}
@@ -77,6 +79,9 @@ func TestVerifyFindsDamage(t *testing.T) {
 		{"UPDATE hansard_events SET size = 5 WHERE id = 's' AND seq = 1", 10, "the batch at seq 5 begins inside the one at seq 1"},
 		{"UPDATE hansard_events SET hash = NULL WHERE id = 's' AND seq = 5", 10, "the key at seq 5"},
 		{"UPDATE hansard_events SET size = NULL WHERE id = 's' AND seq = 5", 10, "the key at seq 5"},
+		{"UPDATE hansard_events SET content = 'other' WHERE id = 's' AND seq = 8", 10, "the hash at seq 8 is not that of its event"},
+		{"UPDATE hansard_events SET event_id = 'other' WHERE id = 's' AND seq = 8", 10, "the hash at seq 8 is not that of its event"},
+		{"UPDATE hansard_events SET event_id = NULL WHERE id = 's' AND seq = 8", 10, "the hash at seq 8 is not that of its event"},
 		{"UPDATE hansard_sessions SET title = 'other' WHERE id = 's'", 10, "not what its patches lead to"},
 		{"UPDATE hansard_sessions SET labels = '[]' WHERE id = 's'", 10, "hansard_sessions.labels"},
 		{"UPDATE hansard_sessions SET born = '{' WHERE id = 's'", 10, "hansard_sessions.born"},
