@@ -36,7 +36,9 @@ func fillForVerify(t *testing.T, s *pgstore.Store) {
 		must(err)
 		for i := range 4 {
 			events := storetest.Marked("w", 2+i, 1, 0)
-			events[0].ID = fmt.Sprint("id ", i) // the seqs 7 to 10
+			if i > 0 {
+				events[0].ID = fmt.Sprint("id ", i) // the seqs 8 to 10
+			}
 			_, err = s.Append(ctx, id, hansard.Batch{Events: events})
 			must(err)
 		}
