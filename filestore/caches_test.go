@@ -52,9 +52,9 @@ func TestFailure60_KeyedAppendsToManySessions(t *testing.T) {
 	}
 }
 
-// TestKeysWhileTheTableIsWritten: who writes a session's table of keys, which takes a
+// TestKeysWhileARunIsWritten: who writes a run of a session's keys, which takes a
 // sync, holds up no append.
-func TestKeysWhileTheTableIsWritten(t *testing.T) {
+func TestKeysWhileARunIsWritten(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)

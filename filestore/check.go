@@ -144,10 +144,18 @@ func (ch *checks) noted(name string) bool {
 // gets its name, so that a power cut leaves the old one or the new one and not an empty
 // file (failure 23). The rename itself need not be durable.
 func (p *process) writeCache(dir, name string, b []byte) error {
+	return p.fillCache(dir+"/"+name, func(f vfs.File) error {
+		_, err := f.WriteAt(b, 0)
+		return err
+	})
+}
+
+// fillCache is writeCache of a file that is not in memory whole.
+func (p *process) fillCache(name string, fill func(vfs.File) error) error {
 	if p.opt.ReadOnly {
 		return hansard.ErrReadOnly
 	}
-	return cache.Write(p.fs, p.cfg.random(), dir, name, b)
+	return cache.Write(p.fs, p.cfg.random(), name, fill)
 }
 
 // knownDamage is what was found wrong with a session before, here or by others, for a

@@ -1,39 +1,47 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 
+	"hansard"
 	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
 // Idempotency keys live in the log, for the life of the session: a retry is recognised
-// however late it comes (failure 36). To find one without reading the log there is an
-// index beside it, derived like everything in cache/: a sorted table of key hashes for
-// the beginning of the log, in cache/keys (keytable.go), and a map in memory for the
+// however late it comes (failure 36). To find a name (a key, so far) without reading the
+// log there is an index beside it, derived like everything in cache/: sorted runs of hashes
+// for the beginning of the log, in cache/keys (package runs), and a map in memory for the
 // rest.
 //
-//	log     |---------------------------------|-----------------|------> grows
-//	        0            table        tableUpTo      tail     upTo
+//	log     |---------------|--------|---|-----------------|------> grows
+//	        0     run          run   run        tail      upTo
 //
-// Before write.lock is taken the index is brought up to the end of the log and the key is
-// looked up; under the lock only what the log got since is read. Where that is much the
+// Runs are not kept in memory: a look reads about one page of each, and there are few. So
+// neither the time nor the memory that a session takes grows with its names.
+//
+// Before write.lock is taken the index is brought up to the end of the log and the names
+// are looked up; under the lock only what the log got since is read. Where that is much the
 // request is prepared anew: nobody waits for somebody else's reading (failure 60).
 //
 // The index answers for the log only. What is pending, or in the group being planned, is
 // looked at by lookupKey.
 
 const (
-	// keysInMemory is how many keys the map takes before the table is written anew, and
-	// keysBehind how many bytes of log the table may be behind: a fresh process reads the
-	// log from where the table ends.
-	keysInMemory = 1024
-	keysBehind   = 4 << 20
+	// namesInMemory is how many names the map takes before a run is written, and
+	// namesBehind how many bytes of log the runs may be behind: a fresh process reads the
+	// log from where they end. Who reads a long log writes a run for every namesAtOnce.
+	namesInMemory = 1024
+	namesBehind   = 4 << 20
+	namesAtOnce   = 16 << 10
 	// keyIndexBytes is what all indexes may take in memory.
 	keyIndexBytes = 64 << 20
 	// lockedBytes is how much of a log is read under write.lock, at most, unless others
@@ -42,34 +50,58 @@ const (
 	lockedBytes = 256 << 10
 )
 
-// keyIndex finds the keys of one log, up to upTo. A key that is missing here is stored a
+// nameKey is the kind of names that are idempotency keys.
+const nameKey = 'k'
+
+// namesOf are the names that a line is found by.
+func namesOf(l *sessionlog.Line) []runs.Name {
+	if l.Key == "" {
+		return nil
+	}
+	return []runs.Name{{Kind: nameKey, Text: l.Key}}
+}
+
+// names are those that a request has to look up.
+func (r *request) names() []runs.Name {
+	if r.key == "" {
+		return nil
+	}
+	return []runs.Name{{Kind: nameKey, Text: r.key}}
+}
+
+// keyIndex finds the names of one log, up to upTo. A name that is missing here is stored a
 // second time, so the index never skips: it ends at the first line it can't read.
 type keyIndex struct {
 	// reading is held by whoever brings the index up to date before the lock, or writes
-	// its table. That may take long, so it is waited for with a context, and never under
+	// a run. That may take long, so it is waited for with a context, and never under
 	// write.lock: there catchUp runs without it, and add makes that safe.
 	reading sync.Mutex
+	// only, if not nil, are the names that are wanted, of an index for one request: the
+	// others are not kept, and no run is written.
+	only map[runs.Name]bool
 
 	mu sync.Mutex // guards all below; held for work in memory only
-	// round counts up when the index begins anew, for another log; 0 before the first
-	// time.
-	round     uint64
-	uid       uint64
-	inode     uint64
-	upTo      int64              // end of what is indexed, and of a whole batch
-	crc       uint32             // of that line
-	tail      map[string]tailKey // nil: nothing is indexed
-	table     []byte             // sorted (hash, offset) pairs of 16 bytes, for the log up to tableUpTo; never changed
-	tableUpTo int64
+	// round counts up when the index begins anew, for another log or because a run is
+	// lost; 0 before the first time.
+	round uint64
+	uid   uint64
+	inode uint64
+	upTo  int64                  // end of what is indexed, and of a whole batch
+	crc   uint32                 // of that line
+	tail  map[runs.Name]tailName // nil: nothing is indexed
+	runs  []*runs.Run            // for the log up to where they end; replaced, never changed
+	// patience is how far the log has to grow before a run is written again, after that
+	// failed.
+	patience int64
 }
 
-// tailKey is a key after the table: where its line begins, and what it says.
-type tailKey struct {
+// tailName is a name after the runs: where its line begins, and what it says.
+type tailName struct {
 	at   int64
 	seen sessionlog.KeySeen
 }
 
-// keyring finds keys in the logs.
+// keyring finds names in the logs.
 type keyring struct {
 	*process
 	checks *checks
@@ -110,84 +142,161 @@ func (k *keyIndexes) weigh(name string, x *keyIndex) {
 func (k *keyIndex) weight() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return int64(512 + len(k.table) + 256*len(k.tail))
+	w := int64(512 + 256*len(k.tail))
+	for _, r := range k.runs {
+		w += r.Weight()
+	}
+	return w
 }
 
-// preparedKey is what was found out about a request's key before write.lock. It holds for
-// the log up to upTo, in this round of the index.
-type preparedKey struct {
+// preparedNames is what was found out about a request's names before write.lock. It holds
+// for the log up to upTo, in this round of the index.
+type preparedNames struct {
 	index *keyIndex
 	round uint64
-	upTo  int64               // how far the log was looked at
-	seen  *sessionlog.KeySeen // nil: it was not used up to there
+	upTo  int64                            // how far the log was looked at
+	seen  map[runs.Name]sessionlog.KeySeen // those that were used up to there
 }
 
-// prepareKey brings a session's index up to the end of its log and looks the request's
-// key up, before any lock is taken: the first time this may read all of the log. The
+// prepareNames brings a session's index up to the end of its log and looks the request's
+// names up, before any lock is taken: the first time this may read all of the log. The
 // context bounds it.
-func (kr *keyring) prepareKey(ctx context.Context, f vfs.File, name, key string) (*preparedKey, error) {
+func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, names []runs.Name) (*preparedNames, error) {
 	k := kr.keys.get(name)
 	if !k.reading.TryLock() {
-		// Another request reads the log or writes the table, perhaps for long. If little
+		// Another request reads the log or writes a run, perhaps for long. If little
 		// is missing it can be read under the lock; no reason to wait.
 		if missing, err := k.missing(f); err != nil {
 			return nil, err
 		} else if missing <= lockedBytes {
-			return k.lookUp(f, key)
+			if p, err := k.lookUp(kr.checks, name, f, names); err != errRuns {
+				return p, err
+			}
 		}
 		if err := lockWithin(ctx, &k.reading); err != nil {
 			return nil, err
 		}
 	}
 	defer k.reading.Unlock()
-	if err := k.catchUp(kr.checks, name, f); err != nil {
-		return nil, err
-	}
-	k.saveIfDue(kr.process, name)
+	p, err := k.find(kr.checks, name, f, names)
 	kr.keys.weigh(name, k)
-	return k.lookUp(f, key)
+	return p, err
 }
 
-// lookUp finds a key in what is indexed. A hash in the table is only a hint: the line at
-// its offset says which key it is.
-func (k *keyIndex) lookUp(f vfs.File, key string) (*preparedKey, error) {
+// runsTries is how often runs that others replace, or that are damaged, are looked for
+// again before the log is read without.
+const runsTries = 4
+
+// find brings the index up to the end of the log and looks names up in it. The caller
+// holds k.reading, or is the only one who knows this index.
+func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []runs.Name) (*preparedNames, error) {
+	for try := 1; ; try++ {
+		err := k.catchUp(ch, name, f, try < runsTries)
+		if err != nil {
+			return nil, err
+		}
+		p, err := k.lookUp(ch, name, f, names)
+		if err != errRuns {
+			return p, err
+		}
+		if err := k.load(ch, name, f, true, try < runsTries-1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errRuns: the runs are not as they were, and the index has to be loaded again. It never
+// leaves this file.
+var errRuns = errors.New("the runs were replaced, or are damaged")
+
+// lookUp finds names in what is indexed, without write.lock.
+func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name) (*preparedNames, error) {
 	inode, err := f.Inode()
 	if err != nil {
 		return nil, err
 	}
+	p := &preparedNames{index: k, seen: map[runs.Name]sessionlog.KeySeen{}}
 	k.mu.Lock()
-	p := &preparedKey{index: k, round: k.round, upTo: k.upTo}
-	t, ok := k.tail[key]
-	table := k.table
-	same := k.inode == inode
-	k.mu.Unlock()
-	if !same {
+	if k.inode != inode {
 		// The index is that of another log by now, which took this one's place: its
-		// offsets lead nowhere here, and not finding the key there proves nothing
+		// offsets lead nowhere here, and not finding a name there proves nothing
 		// (TestKeysOfAnotherLog).
-		return &preparedKey{index: k}, nil
-	}
-	if ok {
-		p.seen = &t.seen
+		k.mu.Unlock()
 		return p, nil
 	}
-	for _, at := range cache.FindKey(table, key) { // more than one if hashes collide
-		l, err := sessionlog.DecodeHeadAt(f, at, sessionlog.MaxLine)
-		if err != nil {
-			return nil, err
+	p.round, p.upTo = k.round, k.upTo
+	var left []runs.Name
+	for _, n := range names {
+		if t, ok := k.tail[n]; ok {
+			p.seen[n] = t.seen
+		} else {
+			left = append(left, n)
 		}
-		if l.Key == key {
-			seen := l.KeySeen()
-			p.seen = &seen
-			break
+	}
+	rs, x := k.runs, ch.runsOf(name, k.uid)
+	k.mu.Unlock()
+	if len(rs) == 0 || len(left) == 0 {
+		return p, nil
+	}
+	// In the order of their hashes: those in one page of a run are found with one read.
+	hash := make(map[runs.Name]uint64, len(left))
+	for _, n := range left {
+		hash[n] = n.Hash()
+	}
+	slices.SortFunc(left, func(a, b runs.Name) int { return cmp.Compare(hash[a], hash[b]) })
+	hashes := make([]uint64, len(left))
+	for i, n := range left {
+		hashes[i] = hash[n]
+	}
+	for _, r := range rs {
+		if err := p.lookInRun(x, r, f, left, hashes); err != nil {
+			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// lookupKey finds a key in a session, under write.lock; nil: it was not used. It looks in
-// the order newest first: the draft of this group, the pending entries, the log.
-// errUnprepared sends the request back to be prepared, with nothing stored.
+// lookInRun finds names in a run. A hash is only a hint: the line at its offset says which
+// names it has. A run that can't be read or that leads to no line is not believed, and is
+// removed: if it is the log that is damaged, reading it will tell.
+func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names []runs.Name, hashes []uint64) error {
+	type hint struct {
+		name runs.Name
+		at   int64
+	}
+	var hints []hint
+	wrong := x.Find(r, hashes, func(i int, at int64) { hints = append(hints, hint{names[i], at}) })
+	for _, h := range hints {
+		if wrong != nil {
+			break
+		}
+		l, err := sessionlog.DecodeHeadAt(f, h.at, sessionlog.MaxLine)
+		switch {
+		case err == nil && slices.Contains(namesOf(l), h.name):
+			p.seen[h.name] = l.KeySeen()
+		case errors.Is(err, sessionlog.ErrNoLine), errors.Is(err, hansard.ErrDamaged):
+			wrong = err
+		case err != nil:
+			return err
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	if !errors.Is(wrong, runs.ErrChanged) {
+		x.Remove(r)
+	}
+	return errRuns
+}
+
+// runsOf is where the runs of a log are.
+func (p *process) runsOf(name string, uid uint64) runs.Index {
+	return runs.Index{FS: p.fs, Path: cache.KeysDir + "/" + name, UID: uid}
+}
+
+// lookupKey finds the key of a request in a session, under write.lock; nil: it was not
+// used. It looks in the order newest first: the draft of this group, the pending entries,
+// the log. errUnprepared sends the request back to be prepared, with nothing stored.
 func (ol *logs) lookupKey(sess *session, r *request) (*sessionlog.KeySeen, error) {
 	if d := sess.draft; d != nil {
 		if seen, ok := d.keys[r.key]; ok {
@@ -202,10 +311,19 @@ func (ol *logs) lookupKey(sess *session, r *request) (*sessionlog.KeySeen, error
 			return &seen, nil
 		}
 	}
+	found, err := ol.lookupInLog(sess, r)
+	if seen, ok := found[runs.Name{Kind: nameKey, Text: r.key}]; ok && err == nil {
+		return &seen, nil
+	}
+	return nil, err
+}
+
+// lookupInLog finds which names of a request the log of a session has, under write.lock.
+func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]sessionlog.KeySeen, error) {
 	if sess.f == nil {
 		return nil, nil
 	}
-	if p := r.prepared.key; p != nil {
+	if p := r.prepared.names; p != nil {
 		seen, err := p.index.since(ol.checks, sess, p, r)
 		if err != errUnprepared || !r.prepared.last {
 			return seen, err
@@ -215,20 +333,20 @@ func (ol *logs) lookupKey(sess *session, r *request) (*sessionlog.KeySeen, error
 	}
 	// Nobody prepared it, or somebody replaces the log again and again: it is read now,
 	// by an index of its own, which nobody else can be holding.
-	k := &keyIndex{}
-	if err := k.catchUp(ol.checks, sess.name, sess.f); err != nil {
-		return nil, err
+	k, names := &keyIndex{only: map[runs.Name]bool{}}, r.names()
+	for _, n := range names {
+		k.only[n] = true
 	}
-	p, err := k.lookUp(sess.f, r.key)
+	p, err := k.find(ol.checks, sess.name, sess.f, names)
 	if err != nil {
 		return nil, err
 	}
 	return p.seen, nil
 }
 
-// since is what became of a key, under write.lock: as it was prepared, and with what the
-// log got since. errUnprepared where that can't be told cheaply.
-func (k *keyIndex) since(ch *checks, sess *session, p *preparedKey, r *request) (*sessionlog.KeySeen, error) {
+// since is what became of a request's names, under write.lock: as they were prepared, and
+// with what the log got since. errUnprepared where that can't be told cheaply.
+func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]sessionlog.KeySeen, error) {
 	missing, err := k.missing(sess.f)
 	if err != nil {
 		return nil, err
@@ -237,7 +355,7 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedKey, r *request) 
 		return nil, errUnprepared
 	}
 	if missing > 0 {
-		if err := k.catchUp(ch, sess.name, sess.f); err != nil {
+		if err := k.catchUp(ch, sess.name, sess.f, false); err != nil {
 			return nil, err
 		}
 	}
@@ -246,13 +364,15 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedKey, r *request) 
 	if k.round != p.round {
 		return nil, errUnprepared // the log was replaced
 	}
-	if t, ok := k.tail[r.key]; ok {
-		return &t.seen, nil
-	}
-	// The table was written meanwhile and took over keys that came after our look. Which
-	// key a hash stands for only the log tells: look again.
-	if p.seen == nil && k.tableUpTo > p.upTo && len(cache.FindKey(k.table, r.key)) > 0 {
+	// A run was written meanwhile, and may have taken over names that came after our
+	// look. No file is opened under the lock: look again.
+	if upTo, _ := runs.End(k.runs); upTo > p.upTo {
 		return nil, errUnprepared
+	}
+	for _, n := range r.names() {
+		if t, ok := k.tail[n]; ok {
+			p.seen[n] = t.seen
+		}
 	}
 	return p.seen, nil
 }
@@ -289,24 +409,44 @@ func (k *keyIndex) missing(f vfs.File) (int64, error) {
 }
 
 // catchUp brings the index up to the end of the log, from the beginning if it is another
-// log by now. On error what was read counts. Two may run at once: see add.
-func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File) error {
-	missing, err := k.missing(f)
-	if err == nil && missing == otherLog {
-		err = k.begin(ch, name, f)
+// log by now. On error what was read counts. Two may run at once: see add. With save,
+// which needs k.reading, runs are written where they are due.
+func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error {
+	for {
+		missing, err := k.missing(f)
+		if err == nil && missing == otherLog {
+			err = k.load(ch, name, f, false, true)
+		}
+		if err != nil {
+			return err
+		}
+		if missing > 0 {
+			k.mu.Lock()
+			from, round := k.upTo, k.round
+			k.mu.Unlock()
+			err = k.readFrom(ch, name, f, from, round, save)
+		}
+		if err != nil || !save || !k.due(ch.process, 1) {
+			return err
+		}
+		// Others may have written runs: then there is less to write, or nothing.
+		if err := k.load(ch, name, f, true, true); err != nil {
+			return err
+		}
+		if k.due(ch.process, 1) {
+			k.save(ch.process, name)
+		}
 	}
-	if err != nil || missing == 0 {
-		return err
-	}
-	k.mu.Lock()
-	from, round := k.upTo, k.round
-	k.mu.Unlock()
-	return k.readFrom(ch, name, f, from, round)
 }
 
-// begin starts the index of a log at its beginning, or where its table ends, if there is
-// a table that fits the log. What other goroutines prepared in the old round is void.
-func (k *keyIndex) begin(ch *checks, name string, f vfs.File) error {
+// load begins the index of a log, or goes on with it if it is known to be the same log
+// (again): from where its runs end, if any are to be used and fit it. Where they end
+// earlier than those that are known, names are lost, and the log is read from there. What
+// other goroutines prepared before that is void.
+func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) error {
+	k.mu.Lock()
+	round := k.round
+	k.mu.Unlock()
 	inode, err := f.Inode()
 	if err != nil {
 		return err
@@ -319,20 +459,49 @@ func (k *keyIndex) begin(ch *checks, name string, f vfs.File) error {
 	if err != nil {
 		return err
 	}
-	table, upTo, crc := cache.LoadKeys(ch.fs, name, f, uid, size)
+	var rs []*runs.Run
+	if use {
+		rs = ch.runsOf(name, uid).Load(size, func(upTo int64, crc uint32) bool {
+			got, err := sessionlog.CRCBefore(f, upTo)
+			return err == nil && got == crc
+		})
+	}
+	upTo, crc := runs.End(rs)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.round++
-	k.inode, k.uid, k.upTo, k.crc = inode, uid, upTo, crc
-	k.tail, k.table, k.tableUpTo = map[string]tailKey{}, table, upTo
+	if again && (k.round != round || k.inode != inode || k.uid != uid) {
+		return nil // it was begun anew, perhaps for another log
+	}
+	if known, _ := runs.End(k.runs); !again || upTo < known {
+		k.round++
+		k.inode, k.uid, k.upTo, k.crc, k.patience = inode, uid, upTo, crc, 0
+		k.tail = map[runs.Name]tailName{}
+	}
+	k.use(rs)
 	return nil
 }
 
+// use has the index go on with these runs, which cover as much of the log as those before,
+// or more. The caller holds mu. The map is made anew: it would keep its size for ever.
+func (k *keyIndex) use(rs []*runs.Run) {
+	upTo, crc := runs.End(rs)
+	if k.runs = rs; upTo > k.upTo {
+		k.upTo, k.crc = upTo, crc
+	}
+	rest := map[runs.Name]tailName{}
+	for n, t := range k.tail {
+		if t.at >= upTo {
+			rest[n] = t
+		}
+	}
+	k.tail = rest
+}
+
 // readFrom reads what the log has after an offset and adds it to the index, batch by
-// batch: an unfinished batch does not exist yet (R1), and its key is free.
-func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, round uint64) error {
+// batch: an unfinished batch does not exist yet (R1), and its names are free.
+func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, round uint64, save bool) error {
 	sc := sessionlog.NewScanner(f, from)
-	batch := map[string]tailKey{} // keys of the batch being read
+	batch := map[runs.Name]tailName{} // names of the batch being read
 	for {
 		b, at, err := sc.Next()
 		if errors.Is(err, sessionlog.ErrNoLine) {
@@ -348,26 +517,31 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 			// (TestKeysBehindDamage).
 			return damageFound(ch, name, f, sessionlog.DecodeQuick, err)
 		}
-		if l.Key != "" {
-			batch[l.Key] = tailKey{at, l.KeySeen()}
+		for _, n := range namesOf(l) {
+			if k.only == nil || k.only[n] {
+				batch[n] = tailName{at, l.KeySeen()}
+			}
 		}
 		if l.Left == 0 {
 			k.add(round, batch, sc.At, l.CRC)
 			clear(batch)
+			if save && k.due(ch.process, namesAtOnce/namesInMemory) {
+				k.save(ch.process, name)
+			}
 		}
 	}
 }
 
-// add indexes the keys of a batch that ends at upTo. Two goroutines may be reading the
+// add indexes the names of a batch that ends at upTo. Two goroutines may be reading the
 // same lines: the second adds nothing. Nor does one that began before the log was
 // replaced.
-func (k *keyIndex) add(round uint64, keys map[string]tailKey, upTo int64, crc uint32) {
+func (k *keyIndex) add(round uint64, names map[runs.Name]tailName, upTo int64, crc uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.round != round || upTo <= k.upTo {
 		return
 	}
-	maps.Copy(k.tail, keys)
+	maps.Copy(k.tail, names)
 	k.upTo, k.crc = upTo, crc
 }
 
@@ -386,43 +560,37 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 	return d
 }
 
-// saveIfDue writes the table anew when much is in memory only, or when a fresh process
-// would have to read much of the log; a large table not more often than it pays. It
-// is a cache: what fails here costs time later, nothing else. The caller holds
-// k.reading.
-func (k *keyIndex) saveIfDue(p *process, name string) {
-	k.mu.Lock()
-	due := len(k.tail) >= keysInMemory || len(k.tail) > 0 && k.upTo-k.tableUpTo >= max(keysBehind, int64(len(k.table)))
-	k.mu.Unlock()
-	if due {
-		k.save(p, name)
-	}
-}
-
-// save writes the table, with what is in memory. Meanwhile others may add keys.
-func (k *keyIndex) save(p *process, name string) {
-	k.mu.Lock()
-	uid, round, upTo, crc := k.uid, k.round, k.upTo, k.crc
-	pairs := make([][16]byte, 0, len(k.table)/16+len(k.tail))
-	for key, t := range k.tail {
-		pairs = append(pairs, cache.KeyPair(key, t.at))
-	}
-	old := k.table
-	k.mu.Unlock()
-	for ; len(old) > 0; old = old[16:] {
-		pairs = append(pairs, [16]byte(old))
-	}
-	b := cache.EncodeKeys(uid, upTo, crc, pairs)
-	_ = p.writeCache(cache.KeysDir, name, b)
+// due tells whether a run is to be written: much is in memory only, or a fresh process
+// would have to read much of the log; times that much, for one who reads on.
+func (k *keyIndex) due(p *process, times int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.round != round {
-		return
+	upTo, _ := runs.End(k.runs)
+	return k.only == nil && k.upTo >= k.patience &&
+		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-upTo >= namesBehind)
+}
+
+// namesInMemory is how many names are kept before a run is written.
+func (p *process) namesInMemory() int { return cmp.Or(p.cfg.names, namesInMemory) }
+
+// save writes a run of the names in memory. Meanwhile others may add some. It is a cache:
+// what fails here costs time and memory later, nothing else. The caller holds k.reading.
+func (k *keyIndex) save(p *process, name string) {
+	k.mu.Lock()
+	x, round, upTo, crc, rs := p.runsOf(name, k.uid), k.round, k.upTo, k.crc, k.runs
+	pairs := make([]runs.Pair, 0, len(k.tail))
+	for n, t := range k.tail {
+		pairs = append(pairs, runs.Pair{Hash: n.Hash(), At: t.at})
 	}
-	k.table, k.tableUpTo = b[cache.KeysHead:], upTo
-	for key, t := range k.tail {
-		if t.at < upTo {
-			delete(k.tail, key)
-		}
+	k.mu.Unlock()
+	rs, err := x.Add(rs, pairs, upTo, crc, p.fillCache)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.round != round:
+	case err != nil:
+		k.patience = upTo + namesBehind
+	default:
+		k.use(rs)
 	}
 }

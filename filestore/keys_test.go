@@ -3,14 +3,16 @@ package filestore
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"hansard"
 	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -53,7 +55,7 @@ func askKeys(s *Store, id hansard.SessionID, keys int, rng *rand.Rand, times int
 const manyKeys = 100_000
 
 // TestKeysMany: a hundred thousand keys, found by the process that indexed them
-// and by the next one, which reads the table instead of the log.
+// and by the next one, which looks into the runs instead of the log.
 func TestKeysMany(t *testing.T) {
 	const seed = 21
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -66,74 +68,101 @@ func TestKeysMany(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	table, ok := d.CacheBytes(cache.KeysDir + "/keyed")
-	if want := cache.KeysHead + 16*manyKeys; !ok || len(table) < want {
-		t.Fatalf("the table has %d bytes, want %d at least", len(table), want)
+	files := runFiles(d, "keyed")
+	bytes := 0
+	for _, b := range files {
+		bytes += len(b)
+	}
+	if bytes < 16*manyKeys || bytes > 20*manyKeys || len(files) > 10 {
+		t.Fatalf("%d runs have %d bytes", len(files), bytes)
 	}
 	s, c := opened(t, d, 2)
 	if err := askKeys(s, "keyed", manyKeys, rng, 200); err != nil {
 		t.Fatalf("seed %d: reopened: %v", seed, err)
 	}
 	if got := c.files[sessionlog.Path("keyed")]; got > int64(len(log))/2 {
-		t.Errorf("with the table there the log is read all the same: %d bytes of %d", got, len(log))
+		t.Errorf("with the runs there the log is read all the same: %d bytes of %d", got, len(log))
 	}
 }
 
-// TestKeysTable: the table is deleted, damaged in every way, or of another
-// session: the answers are the same.
-func TestKeysTable(t *testing.T) {
+// runFiles are the runs of a session, by the names of their files.
+func runFiles(d *vfs.Disk, name string) map[string][]byte {
+	files := map[string][]byte{}
+	for _, file := range d.Names() {
+		if strings.HasPrefix(file, cache.KeysDir+"/"+name+".") {
+			files[file], _ = d.CacheBytes(file)
+		}
+	}
+	return files
+}
+
+// TestKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
+// are the same.
+func TestKeysRuns(t *testing.T) {
 	const seed, keys = 22, 1500
 	rng := rand.New(rand.NewPCG(seed, 0))
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	other := buildLog("other", 6, keys, func(i int) (hansard.Event, string) { return pad(i, 11), fmt.Sprintf("other key %d", i) })
-	shorter := buildLog("keyed", 5, 1100, keyedEvent)
 	base := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log, "other": other})
 	s, _ := opened(t, base, 1)
-	for _, id := range []hansard.SessionID{"keyed", "other"} { // so that there are tables
+	for _, id := range []hansard.SessionID{"keyed", "other"} { // so that there are runs
 		if _, err := s.Append(context.Background(), id, hansard.Batch{Key: "x", Events: []hansard.Event{text("x")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = s.Close()
-	table, _ := base.CacheBytes(cache.KeysDir + "/keyed")
-	foreign, _ := base.CacheBytes(cache.KeysDir + "/other")
-	old := tableOf(t, seed, shorter)
-	if len(table) == 0 || len(foreign) == 0 || len(old) == 0 {
-		t.Fatalf("tables of %d, %d and %d bytes", len(table), len(foreign), len(old))
+	file := runs.Index{Path: cache.KeysDir + "/keyed"}.File(0)
+	run, foreign := runFiles(base, "keyed")[file], runFiles(base, "other")[runs.Index{Path: cache.KeysDir + "/other"}.File(0)]
+	old := runFiles(indexed(t, seed, buildLog("keyed", 5, 1100, keyedEvent)), "keyed")[file]
+	const page = 4096
+	if len(run) != 7*page || len(foreign) != len(run) || len(old) != 6*page {
+		t.Fatalf("runs of %d, %d and %d bytes", len(run), len(foreign), len(old))
 	}
-	tables := map[string][]byte{
-		"deleted": nil, "empty": {}, "as it was": table, "of another session": foreign, "old": old,
-		"without its last pair": table[:len(table)-16], "cut in a pair": table[:len(table)-5], "only a head": table[:cache.KeysHead],
-		"NULs": make([]byte, len(table)), "with a pair more": append(bytes.Clone(table), make([]byte, 16)...),
-		"its head on another's pairs": append(bytes.Clone(table[:cache.KeysHead]), foreign[cache.KeysHead:]...),
+	swapped := slices.Concat(run[:page], run[2*page:3*page], run[page:2*page], run[3*page:])
+	files := map[string][]byte{
+		"deleted": nil, "empty": {}, "as it was": run, "of another session": foreign, "old": old,
+		"without its last page": run[:len(run)-page], "cut in a page": run[:len(run)-5], "only a head": run[:page],
+		"NULs": make([]byte, len(run)), "with a page more": append(bytes.Clone(run), make([]byte, page)...),
+		"its head on another's pages": append(bytes.Clone(run[:page]), foreign[page:]...),
+		"NULs behind its head":        append(bytes.Clone(run[:page]), make([]byte, len(run)-page)...),
+		"two pages swapped":           swapped,
 	}
-	for i := range cache.KeysHead {
-		tables[fmt.Sprintf("head byte %d", i)] = changed(table, i, table[i]^0x10)
+	for i := range 56 + 6*8 {
+		files[fmt.Sprintf("head byte %d", i)] = changed(run, i, run[i]^0x10)
 	}
 	for range 40 {
-		i := cache.KeysHead + rng.IntN(len(table)-cache.KeysHead)
-		tables[fmt.Sprintf("byte %d", i)] = changed(table, i, table[i]^byte(1<<rng.IntN(8)))
+		i := page + rng.IntN(len(run)-page)
+		files[fmt.Sprintf("byte %d", i)] = changed(run, i, run[i]^byte(1<<rng.IntN(8)))
 	}
-	for what, b := range tables {
-		d := base.Clone()
-		putFile(t, d, cache.KeysDir+"/keyed", b)
-		s, _ := opened(t, d, seed)
-		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 1)), 5); err != nil {
-			t.Errorf("seed %d: table %s: %v", seed, what, err)
+	for what, b := range files {
+		for _, when := range []string{"before it is loaded", "after"} {
+			d := base.Clone()
+			s, _ := opened(t, d, seed)
+			if when == "after" {
+				if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "y", Events: []hansard.Event{text("y")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			putFile(t, d, file, b)
+			if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 1)), 5); err != nil {
+				t.Errorf("seed %d: run %s, %s: %v", seed, what, when, err)
+			}
 		}
 	}
 }
 
-// tableOf is the table that is made for a log.
-func tableOf(t *testing.T, seed uint64, log []byte) []byte {
+// indexed is a disk with a log whose keys are in runs.
+func indexed(t testing.TB, seed uint64, log []byte) *vfs.Disk {
 	t.Helper()
 	d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
 	s, _ := opened(t, d, 1)
 	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "key 1", Events: []hansard.Event{pad(1, 10)}}); err != nil {
 		t.Fatal(err)
 	}
-	table, _ := d.CacheBytes(cache.KeysDir + "/keyed")
-	return table
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // putFile replaces a file behind everybody's back; nil removes it.
@@ -157,22 +186,21 @@ func putFile(t testing.TB, d *vfs.Disk, name string, b []byte) {
 }
 
 // TestKeysCollide: keys whose hashes are equal are told apart by the line. Real
-// collisions of 64 bits are hard to find, so the table gets pairs that claim
+// collisions of 64 bits are hard to find, so the run gets pairs that claim
 // some: every hash leads to three wrong lines and the right one.
 func TestKeysCollide(t *testing.T) {
 	const seed, keys = 23, 1200
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
-	var offs []uint64
+	var offs []int64
 	at := 0
 	for _, l := range linesOf(log) {
-		offs = append(offs, uint64(at))
+		offs = append(offs, int64(at))
 		at += len(l)
 	}
-	k := &keyIndex{uid: 5, upTo: int64(len(log)), crc: sessionlog.LineCRC(log), tail: map[string]tailKey{}}
+	var pairs []runs.Pair
 	pair := func(key string, line int) {
-		k.table = binary.BigEndian.AppendUint64(k.table, cache.KeyHash(key))
-		k.table = binary.BigEndian.AppendUint64(k.table, offs[line])
+		pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: nameKey, Text: key}.Hash(), At: offs[line]})
 	}
 	for i := range keys {
 		_, key := keyedEvent(i)
@@ -181,14 +209,19 @@ func TestKeysCollide(t *testing.T) {
 		}
 	}
 	pair("never used", 7)
-	s, _ := opened(t, d, 1)
-	k.save(s.process, "keyed")
+	s, c := opened(t, d, 1)
+	if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+		t.Fatal(err)
+	}
 	if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 50); err != nil {
 		t.Error(err)
 	}
 	r, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "never used", Events: []hansard.Event{text("x")}})
 	if err != nil || r.Replayed {
 		t.Errorf("a new key that collides: %+v, %v", r, err)
+	}
+	if len(c.files) == 0 || c.files[s.runsOf("keyed", 5).File(0)] == 0 {
+		t.Errorf("the run was not looked into: %v", c.files)
 	}
 }
 
@@ -257,16 +290,19 @@ func TestKeysOfAnotherLog(t *testing.T) {
 	}
 	old, now := open("other"), open("keyed")
 	k := &keyIndex{}
-	if err := k.catchUp(s.checks, "keyed", now); err != nil {
+	if err := k.catchUp(s.checks, "keyed", now, true); err != nil {
 		t.Fatal(err)
 	}
-	k.save(s.process, "keyed")
+	if len(k.runs) != 1 || len(k.tail) != 0 {
+		t.Fatalf("%d runs, %d names in memory", len(k.runs), len(k.tail))
+	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
-		p, err := k.lookUp(old, key) // by one that opened the log before it was replaced
+		names := []runs.Name{{Kind: nameKey, Text: key}}
+		p, err := k.lookUp(s.checks, "keyed", old, names) // by one that opened the log before it was replaced
 		if err != nil || p.round == k.round {
 			t.Errorf("%s: %+v, %v: it is believed", key, p, err)
 		}
-		if p, err = k.lookUp(now, key); err != nil || p.round != k.round || (p.seen == nil) != (key == "never") {
+		if p, err = k.lookUp(s.checks, "keyed", now, names); err != nil || p.round != k.round || (len(p.seen) == 0) != (key == "never") {
 			t.Errorf("%s: %+v, %v", key, p, err)
 		}
 	}

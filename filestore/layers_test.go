@@ -19,6 +19,7 @@ var mayImport = map[string][]string{
 	"internal/journal":    {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/sessionlog": {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/cache":      {"hansard", "hansard/internal/vfs", "hansard/filestore/internal/crc32c", "hansard/filestore/internal/sessionlog"},
+	"internal/runs":       {"hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/peers":      {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/model":      nil,
 	"internal/model/turn": nil,

@@ -18,6 +18,7 @@ import (
 	"hansard/engine"
 	"hansard/filestore/internal/cache"
 	"hansard/filestore/internal/crc32c"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -445,7 +446,7 @@ func (r readingFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // TestCraftedCaches: what somebody put into cache/ costs no more than looking at it: a
-// sparse catalog or key table of 20 GB is not read, and the store works without.
+// sparse catalog or run of 20 GB is not read, and the store works without.
 func TestCraftedCaches(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*Store, *int64) {
@@ -467,21 +468,34 @@ func TestCraftedCaches(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{cache.Dir + "/" + cache.CatalogName, cache.KeysDir + "/" + sessionlog.EncodeName("s")} {
+	log, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(sessionlog.Path("s"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const large = 20 << 30
+	// Whoever makes one up can compute its checksum, too.
+	uid, ok := sessionlog.ParseUID(string(log[20:36]))
+	if !ok {
+		t.Fatalf("no uid in %q", log[:40])
+	}
+	run := []byte(runs.Magic)
+	for _, v := range []uint64{uid, 0, uint64(len(log)), uint64(sessionlog.LineCRC(log)) << 32, large / 4096 * 255} {
+		run = binary.LittleEndian.AppendUint64(run, v)
+	}
+	run = append(run, 0, 0, 0, 0)
+	run = binary.LittleEndian.AppendUint32(run, crc32c.Sum(run))
+	for name, head := range map[string][]byte{
+		cache.Dir + "/" + cache.CatalogName:              cache.CatalogMagic,
+		(runs.Index{Path: cache.KeysDir + "/s"}).File(0): run,
+	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		head := append([]byte(nil), cache.CatalogMagic...)
-		if strings.HasPrefix(name, cache.KeysDir) {
-			// Whoever makes one up can compute its checksum, too.
-			head = append(append([]byte(nil), cache.KeyTableMagic[:]...), make([]byte, 36)...)
-			head = binary.BigEndian.AppendUint32(head, crc32c.Sum(head))
-		}
 		if err := os.WriteFile(path, head, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(path, 20<<30+cache.KeysHead); err != nil {
+		if err := os.Truncate(path, large+4096); err != nil {
 			t.Fatal(err)
 		}
 	}

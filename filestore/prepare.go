@@ -15,7 +15,7 @@ import (
 //
 //	prepare, no lock            under write.lock
 //	check the log once          only its last line
-//	bring the key index up      only what the log got since, up to lockedBytes
+//	find the names in it        only what the log got since, up to lockedBytes
 //	fold the metadata           only the lines since, up to lockedBytes
 //
 // Where more than that is missing, or the name leads to another log by now, the request
@@ -26,8 +26,8 @@ import (
 // prepared is what was read for a request before write.lock. The caller writes it before
 // the request is queued; the leader only reads it, except wantMeta.
 type prepared struct {
-	key  *preparedKey  // nil: it has no key, or there was no log
-	meta *preparedMeta // nil: not read
+	names *preparedNames // nil: it has none, or there was no log
+	meta  *preparedMeta  // nil: not read
 	// wantMeta: finding the metadata took too long under the lock; read it next time.
 	// Most patches find it in the session's cached state and need no preparation.
 	wantMeta bool
@@ -75,7 +75,7 @@ func (cm *committer) carryOut(ctx context.Context, r *request) (hansard.Receipt,
 // changes nothing on the disk but caches. An error is the caller's answer: damage that
 // was found, or the end of ctx. Nothing was queued then.
 func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
-	r.prepared.key, r.prepared.meta = nil, nil
+	r.prepared.names, r.prepared.meta = nil, nil
 	// The usual case: the log was checked before and neither a key nor metadata is
 	// wanted. No file is opened for it.
 	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && r.key == "" && !r.prepared.wantMeta {
@@ -90,8 +90,8 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 	if err := cm.checks.prepareLog(f, r); err != nil {
 		return err
 	}
-	if r.key != "" {
-		if r.prepared.key, err = cm.keyring.prepareKey(ctx, f, r.name, r.key); err != nil {
+	if names := r.names(); len(names) > 0 {
+		if r.prepared.names, err = cm.keyring.prepareNames(ctx, f, r.name, names); err != nil {
 			return err
 		}
 	}

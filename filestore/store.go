@@ -92,6 +92,7 @@ type config struct {
 	// time pass, in the simulation.
 	mono  func() time.Duration
 	sleep func(time.Duration)
+	names int // instead of namesInMemory, if not 0
 }
 
 // defaultConfig is the configuration of every store that Open opens. Random numbers tell

@@ -1,6 +1,6 @@
 // Package cache is what a store keeps in cache/, and the memory beside it: a catalog of
-// the sessions, tables of keys, notes of damage, and a map that forgets what was not used
-// for longest.
+// the sessions, notes of damage, and a map that forgets what was not used for longest. The
+// index of names is beside it, in package runs.
 //
 // Everything here is derived. It may be deleted at any time, and costs time then, nothing
 // else. It may also have been written by somebody else, with any content: a file is
@@ -12,6 +12,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"path"
 
 	"hansard/internal/vfs"
 )
@@ -24,12 +25,12 @@ const (
 	DamageDir = Dir + "/damage"
 )
 
-// Write puts a file in place whole, with its content durable before its name:
-// a file of the right name and without its content would be believed to be a short one.
-// The directory is not synced: a power cut may take the file, which costs time and
+// Write puts a file in place whole, as fill writes it, with its content durable before its
+// name: a file of the right name and without its content would be believed to be a short
+// one. The directory is not synced: a power cut may take the file, which costs time and
 // nothing else. number makes the temporary name this process's own.
-func Write(fsys vfs.FS, number uint64, dir, name string, b []byte) error {
-	if err := errors.Join(fsys.Mkdir(Dir), fsys.Mkdir(dir)); err != nil {
+func Write(fsys vfs.FS, number uint64, name string, fill func(vfs.File) error) error {
+	if err := errors.Join(fsys.Mkdir(Dir), fsys.Mkdir(path.Dir(name))); err != nil {
 		return err
 	}
 	tmp := fmt.Sprintf("cache.%016x.tmp", number)
@@ -37,13 +38,13 @@ func Write(fsys vfs.FS, number uint64, dir, name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(b, 0)
+	err = fill(f)
 	if err == nil {
 		err = f.Datasync()
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = fsys.Rename(tmp, dir+"/"+name)
+		err = fsys.Rename(tmp, name)
 	}
 	if err != nil {
 		_ = fsys.Remove(tmp)
