@@ -3,9 +3,34 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 
 	"hansard"
 )
+
+// CloneMeta copies metadata, so that the caller's memory stays the caller's.
+func CloneMeta(m hansard.Meta) hansard.Meta {
+	return hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
+}
+
+// ClonePatch is CloneMeta for a patch, which may be nil.
+func ClonePatch(p *hansard.Patch) *hansard.Patch {
+	if p == nil {
+		return nil
+	}
+	c := hansard.Patch{Labels: maps.Clone(p.Labels), State: bytes.Clone(p.State)}
+	if p.Title != nil {
+		title := *p.Title
+		c.Title = &title
+	}
+	for name, value := range c.Labels {
+		if value != nil {
+			v := *value
+			c.Labels[name] = &v
+		}
+	}
+	return &c
+}
 
 // ApplyPatch returns m changed by p, and an error if the result exceeds a limit.
 func ApplyPatch(m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {

@@ -172,7 +172,7 @@ func (rd *reader) eachKey(ctx context.Context, id hansard.SessionID, after hansa
 		}
 		// A look at the bytes first: decoding every line would make this as slow as
 		// reading the session.
-		if !sessionlog.HasKey(b) {
+		if !sessionlog.HasName(b) {
 			continue
 		}
 		line, err := sessionlog.Decode(b)
@@ -209,7 +209,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 // with the first and last seq of the whole batch. Every other event becomes a batch of its
 // own. The part itself is still atomic, because it is one entry of the ring.
 func newImport(p *hansard.Part) *request {
-	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events))}
+	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events)), named: engine.Names(p.Events)}
 	keys := p.Keys
 	for i := range p.Events {
 		e := &p.Events[i]
@@ -260,7 +260,13 @@ func (p *plan) importPart(sess *session, r *request) error {
 	// The events carry grants of the origin. They have to fit the turn as the log here
 	// tells it, or verify would later find lines written under a grant that was not held.
 	grants := engine.Grants{Current: t.Held, Last: t.Last}
-	if err := engine.CheckPart(part, sess.seq, &grants, func(string) (engine.Known, bool) { return engine.Known{}, false }); err != nil {
+	known := &knownNames{}
+	if sess.exists && r.named != nil {
+		if known, err = p.store.logs.lookupNames(sess, r); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(engine.CheckPart(part, sess.seq, &grants, known.event), known.err); err != nil {
 		return err
 	}
 	metas, err := p.metasAfter(sess, r)
@@ -287,6 +293,7 @@ func (p *plan) importPart(sess *session, r *request) error {
 	for i, body := range r.bodies {
 		p.importLine(sess, &part.Events[i], r.left[i], metas[i], body)
 	}
+	p.draft(sess).rememberPart(r)
 	return nil
 }
 

@@ -10,15 +10,16 @@ import (
 	"sync"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore/internal/cache"
 	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
-// Idempotency keys live in the log, for the life of the session: a retry is recognised
-// however late it comes (failure 36). To find a name (a key, so far) without reading the
-// log there is an index beside it, derived like everything in cache/: sorted runs of hashes
+// Idempotency keys and the ids of events live in the log, for the life of the session: a
+// retry is recognised however late it comes (failure 36). To find such a name without
+// reading the log there is an index beside it, derived like everything in cache/: sorted runs of hashes
 // for the beginning of the log, in cache/keys (package runs), and a map in memory for the
 // rest.
 //
@@ -33,7 +34,7 @@ import (
 // request is prepared anew: nobody waits for somebody else's reading (failure 60).
 //
 // The index answers for the log only. What is pending, or in the group being planned, is
-// looked at by lookupKey.
+// looked at by lookupNames.
 
 const (
 	// namesInMemory is how many names the map takes before a run is written, and
@@ -50,23 +51,49 @@ const (
 	lockedBytes = 256 << 10
 )
 
-// nameKey is the kind of names that are idempotency keys.
-const nameKey = 'k'
+// keyName and idName are the two kinds of names: a batch's key, and an event's id.
+func keyName(key string) runs.Name { return runs.Name{Kind: 'k', Text: key} }
+func idName(id string) runs.Name   { return runs.Name{Kind: 'i', Text: id} }
 
 // namesOf are the names that a line is found by.
-func namesOf(l *sessionlog.Line) []runs.Name {
-	if l.Key == "" {
-		return nil
+func namesOf(l *sessionlog.Line) (names []runs.Name) {
+	if l.Key != "" {
+		names = append(names, keyName(l.Key))
 	}
-	return []runs.Name{{Kind: nameKey, Text: l.Key}}
+	if l.ID != "" && l.Seq > 0 {
+		names = append(names, idName(l.ID))
+	}
+	return names
 }
 
-// names are those that a request has to look up.
-func (r *request) names() []runs.Name {
-	if r.key == "" {
-		return nil
+// nameSeen is what a log has under a name: the one or the other, by its kind.
+type nameSeen struct {
+	at    int64 // where the line begins
+	key   sessionlog.KeySeen
+	event engine.Known
+}
+
+// seenAt reads what a log has under a name at an offset; not ok: another name is there.
+func seenAt(f vfs.File, name runs.Name, at int64) (seen nameSeen, ok bool, err error) {
+	// An event is compared by its content, a key by its hash, which stands before it.
+	decode := sessionlog.DecodeAt
+	if name.Kind == 'k' {
+		decode = func(f vfs.File, at int64) (*sessionlog.Line, error) {
+			return sessionlog.DecodeHeadAt(f, at, sessionlog.MaxLine)
+		}
 	}
-	return []runs.Name{{Kind: nameKey, Text: r.key}}
+	l, err := decode(f, at)
+	if err != nil || !slices.Contains(namesOf(l), name) {
+		return nameSeen{}, false, err
+	}
+	seen = nameSeen{at: at}
+	if name.Kind == 'k' {
+		seen.key = l.KeySeen()
+	} else {
+		e := l.Event()
+		seen.event = engine.KnownEvent(&e)
+	}
+	return seen, true, nil
 }
 
 // keyIndex finds the names of one log, up to upTo. A name that is missing here is stored a
@@ -95,10 +122,23 @@ type keyIndex struct {
 	patience int64
 }
 
-// tailName is a name after the runs: where its line begins, and what it says.
+// tailName is a name after the runs: where its line begins, and what it says of a key.
+// What it says of an event is read when it is asked for: most never are.
 type tailName struct {
-	at   int64
-	seen sessionlog.KeySeen
+	at  int64
+	key sessionlog.KeySeen
+}
+
+// seen is what the log has under this name.
+func (t tailName) seen(f vfs.File, name runs.Name) (nameSeen, error) {
+	if name.Kind == 'k' {
+		return nameSeen{at: t.at, key: t.key}, nil
+	}
+	seen, ok, err := seenAt(f, name, t.at)
+	if err == nil && !ok {
+		err = sessionlog.DamagedAt("", t.at, "the line that had the id %q is another", name.Text)
+	}
+	return seen, err
 }
 
 // keyring finds names in the logs.
@@ -154,8 +194,8 @@ func (k *keyIndex) weight() int64 {
 type preparedNames struct {
 	index *keyIndex
 	round uint64
-	upTo  int64                            // how far the log was looked at
-	seen  map[runs.Name]sessionlog.KeySeen // those that were used up to there
+	upTo  int64                  // how far the log was looked at
+	seen  map[runs.Name]nameSeen // those that were used up to there
 }
 
 // prepareNames brings a session's index up to the end of its log and looks the request's
@@ -181,6 +221,24 @@ func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, na
 	p, err := k.find(kr.checks, name, f, names)
 	kr.keys.weigh(name, k)
 	return p, err
+}
+
+// find is what a log has under one name, up to its end as it is now: nothing in it if
+// there is no such name. Nil: the log was replaced meanwhile, and nothing is known.
+func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted runs.Name) (*nameSeen, error) {
+	k := kr.keys.get(name)
+	f = bounded(ctx, f)
+	if err := lockWithin(ctx, &k.reading); err != nil {
+		return nil, err
+	}
+	defer k.reading.Unlock()
+	p, err := k.find(kr.checks, name, f, []runs.Name{wanted})
+	kr.keys.weigh(name, k)
+	if err != nil || p.round == 0 {
+		return nil, err
+	}
+	seen := p.seen[wanted]
+	return &seen, nil
 }
 
 // runsTries is how often runs that others replace, or that are damaged, are looked for
@@ -215,7 +273,7 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name
 	if err != nil {
 		return nil, err
 	}
-	p := &preparedNames{index: k, seen: map[runs.Name]sessionlog.KeySeen{}}
+	p := &preparedNames{index: k, seen: map[runs.Name]nameSeen{}}
 	k.mu.Lock()
 	if k.inode != inode {
 		// The index is that of another log by now, which took this one's place: its
@@ -226,15 +284,21 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name
 	}
 	p.round, p.upTo = k.round, k.upTo
 	var left []runs.Name
+	tail := map[runs.Name]tailName{}
 	for _, n := range names {
 		if t, ok := k.tail[n]; ok {
-			p.seen[n] = t.seen
+			tail[n] = t
 		} else {
 			left = append(left, n)
 		}
 	}
 	rs, x := k.runs, ch.runsOf(name, k.uid)
 	k.mu.Unlock()
+	for n, t := range tail {
+		if p.seen[n], err = t.seen(f, n); err != nil {
+			return nil, err
+		}
+	}
 	if len(rs) == 0 || len(left) == 0 {
 		return p, nil
 	}
@@ -270,10 +334,10 @@ func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names [
 		if wrong != nil {
 			break
 		}
-		l, err := sessionlog.DecodeHeadAt(f, h.at, sessionlog.MaxLine)
+		seen, ok, err := seenAt(f, h.name, h.at)
 		switch {
-		case err == nil && slices.Contains(namesOf(l), h.name):
-			p.seen[h.name] = l.KeySeen()
+		case ok:
+			p.seen[h.name] = seen
 		case errors.Is(err, sessionlog.ErrNoLine), errors.Is(err, hansard.ErrDamaged):
 			wrong = err
 		case err != nil:
@@ -294,32 +358,8 @@ func (p *process) runsOf(name string, uid uint64) runs.Index {
 	return runs.Index{FS: p.fs, Path: cache.KeysDir + "/" + name, UID: uid}
 }
 
-// lookupKey finds the key of a request in a session, under write.lock; nil: it was not
-// used. It looks in the order newest first: the draft of this group, the pending entries,
-// the log. errUnprepared sends the request back to be prepared, with nothing stored.
-func (ol *logs) lookupKey(sess *session, r *request) (*sessionlog.KeySeen, error) {
-	if d := sess.draft; d != nil {
-		if seen, ok := d.keys[r.key]; ok {
-			return &seen, nil
-		}
-	}
-	for _, e := range ol.pending.of(sess.name) {
-		if e.keys == nil {
-			e.keys = sessionlog.KeysOf(e.Lines)
-		}
-		if seen, ok := e.keys[r.key]; ok {
-			return &seen, nil
-		}
-	}
-	found, err := ol.lookupInLog(sess, r)
-	if seen, ok := found[runs.Name{Kind: nameKey, Text: r.key}]; ok && err == nil {
-		return &seen, nil
-	}
-	return nil, err
-}
-
 // lookupInLog finds which names of a request the log of a session has, under write.lock.
-func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]sessionlog.KeySeen, error) {
+func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, error) {
 	if sess.f == nil {
 		return nil, nil
 	}
@@ -346,7 +386,7 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]sessionlog
 
 // since is what became of a request's names, under write.lock: as they were prepared, and
 // with what the log got since. errUnprepared where that can't be told cheaply.
-func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]sessionlog.KeySeen, error) {
+func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]nameSeen, error) {
 	missing, err := k.missing(sess.f)
 	if err != nil {
 		return nil, err
@@ -359,6 +399,21 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request
 			return nil, err
 		}
 	}
+	added, err := k.addedSince(p, r.names())
+	for n, t := range added {
+		// Read from the log, under the lock: no more than came since the look.
+		if k.upTo-p.upTo > lockedBytes && n.Kind == 'i' && !r.prepared.last {
+			return nil, errUnprepared
+		}
+		if p.seen[n], err = t.seen(sess.f, n); err != nil {
+			return nil, err
+		}
+	}
+	return p.seen, err
+}
+
+// addedSince are those of some names that the log got since it was looked at.
+func (k *keyIndex) addedSince(p *preparedNames, names []runs.Name) (added map[runs.Name]tailName, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.round != p.round {
@@ -369,12 +424,15 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request
 	if upTo, _ := runs.End(k.runs); upTo > p.upTo {
 		return nil, errUnprepared
 	}
-	for _, n := range r.names() {
-		if t, ok := k.tail[n]; ok {
-			p.seen[n] = t.seen
+	for _, n := range names {
+		if t, ok := k.tail[n]; ok && t.at >= p.upTo {
+			if added == nil {
+				added = map[runs.Name]tailName{}
+			}
+			added[n] = t
 		}
 	}
-	return p.seen, nil
+	return added, nil
 }
 
 // otherLog is what is missing in the index of another log: everything.
@@ -519,7 +577,7 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 		}
 		for _, n := range namesOf(l) {
 			if k.only == nil || k.only[n] {
-				batch[n] = tailName{at, l.KeySeen()}
+				batch[n] = tailName{at, l.KeySeen()} // of an id the key is that of nobody
 			}
 		}
 		if l.Left == 0 {

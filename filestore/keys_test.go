@@ -200,7 +200,7 @@ func TestKeysCollide(t *testing.T) {
 	}
 	var pairs []runs.Pair
 	pair := func(key string, line int) {
-		pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: nameKey, Text: key}.Hash(), At: offs[line]})
+		pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: 'k', Text: key}.Hash(), At: offs[line]})
 	}
 	for i := range keys {
 		_, key := keyedEvent(i)
@@ -297,7 +297,7 @@ func TestKeysOfAnotherLog(t *testing.T) {
 		t.Fatalf("%d runs, %d names in memory", len(k.runs), len(k.tail))
 	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
-		names := []runs.Name{{Kind: nameKey, Text: key}}
+		names := []runs.Name{{Kind: 'k', Text: key}}
 		p, err := k.lookUp(s.checks, "keyed", old, names) // by one that opened the log before it was replaced
 		if err != nil || p.round == k.round {
 			t.Errorf("%s: %+v, %v: it is believed", key, p, err)

@@ -23,6 +23,9 @@ import (
 // are merged in the order of the log (failures 34 and 41), so that has to be done here.
 // An error refuses the request; nothing is drafted yet.
 func (ol *logs) patched(sess *session, r *request) (hansard.Meta, error) {
+	if !sess.exists {
+		return engine.ApplyPatch(r.meta, r.patch) // this append creates it
+	}
 	if err := ol.loadMeta(sess, r); err != nil {
 		return hansard.Meta{}, err
 	}
@@ -120,7 +123,7 @@ func (ol *logs) lineBytes(sess *session, at int64, limit int) ([]byte, error) {
 // (roomFor). If the budget is used up the next patch gets one.
 func (p *plan) patchLine(sess *session, st *sessionlog.Stamp, body []byte, patch *hansard.Patch, next hansard.Meta) {
 	w := sess.meta.Walk
-	own := int64(len(body) + sessionlog.StampWidth)
+	own := int64(len(body) + len(st.More) + sessionlog.StampWidth)
 	w.Lines += own
 	w.Patches += sessionlog.PatchBytes(patch)
 	w.Count++

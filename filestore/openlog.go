@@ -34,6 +34,8 @@ type reader struct {
 	asides *asides
 	checks *checks
 	dirty  *dirtyLogs
+	// keyring finds events by their ids.
+	keyring *keyring
 
 	// backlog is what the journal holds while the logs are not known to be complete.
 	// The mutex also keeps readers from scanning the ring all at once.

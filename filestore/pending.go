@@ -14,9 +14,9 @@ import (
 // found out about it. That is lost with the caches and found out again.
 type pendingEntry struct {
 	*journal.Entry
-	keys    map[string]sessionlog.KeySeen // of its lines; nil: not looked at yet
-	failed  int                           // attempts to write it to its log that failed, see applyEntry
-	written bool                          // writeSideBySide wrote it, under this same write.lock
+	names   *sessionlog.Names // of its lines; nil: not looked at yet
+	failed  int               // attempts to write it to its log that failed, see applyEntry
+	written bool              // writeSideBySide wrote it, under this same write.lock
 }
 
 // pendingEntries are the entries that are not in the logs yet. What waits for a session,

@@ -31,9 +31,13 @@ const restsOnGroup = ^uint64(0)
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	events := engine.Normalize(b)
 	r := &request{op: opAppend, id: id, name: sessionlog.EncodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, patch: b.Patch, inbox: b.InboxOnly(), by: b.By}
+		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), by: b.By, named: engine.Names(events)}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
+	}
+	if r.named != nil {
+		r.splitBodies(events)
+		return r
 	}
 	r.bodies = make([][]byte, len(events))
 	for i := range events {
@@ -48,10 +52,37 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 		r.bodies[i] = sessionlog.EncodeBody(buf, e, key, r.hash)
 		r.size += len(r.bodies[i]) + sessionlog.StampWidth
 	}
-	// The entry's header and name, a header line, and a line that ends a dead holder's
-	// turn.
-	r.size += journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + endedWidth + byWidth(len(b.By))
+	r.size += r.frame()
 	return r
+}
+
+// splitBodies is the end of newAppend for events with ids. Which of them are stored, and
+// so which of them has the key and the patch, is known only in the commit.
+func (r *request) splitBodies(events []hansard.Event) {
+	r.first, r.last = sessionlog.AppendKey(nil, r.key, r.hash), sessionlog.AppendPatch(nil, r.patch)
+	events[len(events)-1].Patch = nil
+	r.bodies = make([][]byte, len(events))
+	for i := range events {
+		e := &events[i]
+		r.bodies[i] = sessionlog.EncodeBody(make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+len(e.ID)+128), e, "", "")
+		r.size += len(r.bodies[i]) + sessionlog.StampWidth
+	}
+	if r.patch != nil {
+		meta := engine.MetaEvent(r.by)
+		r.alone = sessionlog.EncodeBody(nil, &meta, "", "")
+		r.size += len(r.alone) + sessionlog.StampWidth
+	}
+	r.size += len(r.first) + len(r.last) + r.frame()
+}
+
+// frame is what an append may add to the ring besides its lines: the entry's header and
+// name, a header line, and a line that ends a dead holder's turn.
+func (r *request) frame() int {
+	n := journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + endedWidth + byWidth(len(r.by))
+	if r.create && !r.meta.IsZero() {
+		n += len(sessionlog.Marshal(r.meta))
+	}
+	return n
 }
 
 // draft collects the lines that a group adds to one session: they become one ring entry.
@@ -59,7 +90,9 @@ type draft struct {
 	off   int64  // where in the log they go
 	lprev uint32 // crc of the line before them, which apply compares
 	bytes []byte
-	keys  map[string]sessionlog.KeySeen // of batches in this draft: the same key may come twice in a group
+	// keys and ids of batches in this draft: the same may come twice in a group.
+	keys map[string]sessionlog.KeySeen
+	ids  map[string]engine.Known
 }
 
 // plan decides a group's requests in order, each on the state that the one before leaves.
@@ -88,6 +121,7 @@ func (p *plan) measure(requests []*request) {
 		for _, body := range r.bodies {
 			p.sizes[r.name] += len(body) + sessionlog.StampWidth
 		}
+		p.sizes[r.name] += len(r.first) + len(r.last)
 	}
 }
 
@@ -198,24 +232,17 @@ func (p *plan) append(sess *session, r *request) error {
 	if err := sess.writable(); err != nil && (!errors.Is(err, hansard.ErrNotFound) || !r.create) {
 		return err
 	}
-	// The key comes before the fence and the expectation: a retry of what was stored is a
+	// The names come before the fence and the expectation: a retry of what was stored is a
 	// replay, though the turn has moved on and the seq has grown since (failure 36).
-	if r.key != "" && sess.exists {
-		seen, err := p.store.logs.lookupKey(sess, r)
-		if err != nil {
+	bodies := r.bodies
+	sifted := engine.Sifted{Patch: r.patch != nil}
+	if r.named != nil || r.key != "" && sess.exists {
+		replayed, err := p.replay(sess, r, &sifted)
+		if err != nil || replayed {
 			return err
 		}
-		if seen != nil {
-			if seen.Hash != r.hash {
-				// Another batch under a used key: calling it a replay would lose it
-				// silently.
-				return &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.First, Last: seen.Last}
-			}
-			// Rule KeysCompared: the first attempt was stored, and its receipt is the
-			// answer. It rests on the lines of that attempt, through the dep that add
-			// set.
-			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
-			return nil
+		if r.named != nil {
+			bodies = pick(r, &sifted)
 		}
 	}
 	gone, err := p.fence(sess, r)
@@ -228,14 +255,15 @@ func (p *plan) append(sess *session, r *request) error {
 	// The patch is applied before anything is drafted: it may be refused, or its metadata
 	// may take long to read (errUnprepared).
 	var meta hansard.Meta
-	if r.patch != nil {
+	if sifted.Patch {
 		if meta, err = p.store.logs.patched(sess, r); err != nil {
 			return err
 		}
 	}
 	r.dep = restsOnGroup
-	if !sess.exists {
-		if err := p.create(sess, hansard.Meta{}, len(r.bodies)); err != nil {
+	created := !sess.exists
+	if created {
+		if err := p.create(sess, r.meta, len(bodies)); err != nil {
 			return err
 		}
 	}
@@ -244,23 +272,73 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	// After turnEnds, which adds a line before the batch.
 	first := sess.seq + 1
-	for i, body := range r.bodies {
-		st := sessionlog.Stamp{Left: len(r.bodies) - 1 - i, Turn: r.turn}
-		if st.Left == 0 && r.patch != nil {
+	for i, body := range bodies {
+		st := sessionlog.Stamp{Left: len(bodies) - 1 - i, Turn: r.turn}
+		if i == 0 {
+			st.More = r.first
+		}
+		if st.Left == 0 && sifted.Patch {
+			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)
 			p.patchLine(sess, &st, body, r.patch, meta)
 			continue
 		}
 		p.line(sess, &st, body)
 	}
-	r.receipt = hansard.Receipt{Session: r.id, First: first, Last: sess.seq}
-	if r.key != "" {
-		if sess.draft.keys == nil {
-			sess.draft.keys = map[string]sessionlog.KeySeen{}
-		}
-		// A second request of this group with the same key is a replay of this one.
-		sess.draft.keys[r.key] = sessionlog.KeySeen{Hash: r.hash, First: first, Last: sess.seq}
+	if r.receipt = (hansard.Receipt{Session: r.id, First: first, Last: sess.seq}); r.named != nil {
+		r.receipt = sifted.Receipt(r.id, first)
 	}
+	r.receipt.Created = created
+	// A second request of this group with the same names is a replay of this one.
+	sess.draft.remember(r, &sifted, r.receipt)
 	return nil
+}
+
+// replay looks the names of an append up. True: what it would store is stored, and
+// r.receipt tells where; the answer rests on those lines, through the dep that add set.
+// Otherwise sifted is what of it is new.
+func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, error) {
+	known := &knownNames{}
+	if sess.exists {
+		var err error
+		if known, err = p.store.logs.lookupNames(sess, r); err != nil {
+			return false, err
+		}
+	}
+	if r.key != "" {
+		if seen := known.key(r.key); seen != nil {
+			if seen.Hash != r.hash {
+				// Another batch under a used key: calling it a replay would lose it
+				// silently.
+				return false, &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.First, Last: seen.Last}
+			}
+			// Rule KeysCompared: the first attempt was stored, and its receipt is the
+			// answer.
+			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true,
+				Seqs: engine.ReplayedSeqs(r.named, seen.First, seen.Last, known.event)}
+			return true, known.err
+		}
+	}
+	if r.named == nil {
+		return false, nil
+	}
+	var err error
+	if *sifted, err = known.sift(r); err != nil || sifted.Len() > 0 {
+		return false, err
+	}
+	r.receipt = sifted.Receipt(r.id, 0)
+	return true, nil
+}
+
+// pick are the bodies of the lines that a request with ids stores.
+func pick(r *request, sifted *engine.Sifted) [][]byte {
+	if len(sifted.Fresh) == 0 {
+		return [][]byte{r.alone}
+	}
+	bodies := make([][]byte, len(sifted.Fresh))
+	for n, i := range sifted.Fresh {
+		bodies[n] = r.bodies[i]
+	}
+	return bodies
 }
 
 // line drafts one line at the end of a session: it gets its seq, its time, the offsets of
@@ -269,7 +347,7 @@ func (p *plan) line(sess *session, st *sessionlog.Stamp, body []byte) {
 	d := p.draft(sess)
 	// In one piece for all lines of the session in this group, see measure; a snapshot is
 	// not in that sum and may need more.
-	if room := len(body) + sessionlog.StampWidth + len(st.Snap); cap(d.bytes)-len(d.bytes) < room {
+	if room := len(body) + sessionlog.StampWidth + len(st.Snap) + len(st.More); cap(d.bytes)-len(d.bytes) < room {
 		d.bytes = slices.Grow(d.bytes, max(room, p.sizes[sess.name]-len(d.bytes)))
 	}
 	if st.Time == "" { // else it is an import, with the time of the original

@@ -78,7 +78,7 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 	r.prepared.names, r.prepared.meta = nil, nil
 	// The usual case: the log was checked before and neither a key nor metadata is
 	// wanted. No file is opened for it.
-	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && r.key == "" && !r.prepared.wantMeta {
+	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && r.key == "" && r.named == nil && !r.prepared.wantMeta {
 		return nil
 	}
 	f, _, err := cm.reader.openToRead(r.name)

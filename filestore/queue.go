@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore/internal/peers"
 	"hansard/internal/fate"
 	"hansard/internal/vfs"
@@ -51,7 +52,7 @@ type request struct {
 	op     op
 	id     hansard.SessionID
 	name   string
-	meta   hansard.Meta // of opCreate
+	meta   hansard.Meta // of a session that it creates
 	expect *hansard.Seq
 	turn   hansard.Grant
 	key    string
@@ -59,12 +60,18 @@ type request struct {
 	create bool
 	patch  *hansard.Patch
 	bodies [][]byte // the events' lines, but for what the commit adds
-	inbox  bool     // an exclusive turn lets it in
-	by     string   // the writer's name, as a server knows it
-	claim  *hansard.Claim
-	ifKept bool          // of opRelease: only if it is this process that keeps the turn
-	part   *hansard.Part // of opImport
-	left   []int         // and how many lines of their batches follow its lines
+	// named are the ids of its events, nil if none has one. Then the commit decides which
+	// of them are stored: first and last are what goes on the first and the last of
+	// these, alone the body of the line that has a patch and no event.
+	named       []engine.Named
+	first, last []byte
+	alone       []byte
+	inbox       bool   // an exclusive turn lets it in
+	by          string // the writer's name, as a server knows it
+	claim       *hansard.Claim
+	ifKept      bool          // of opRelease: only if it is this process that keeps the turn
+	part        *hansard.Part // of opImport
+	left        []int         // and how many lines of their batches follow its lines
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
 	// metadata. Room is made by it before the first byte is written: afterwards there is
 	// no "not stored" any more.

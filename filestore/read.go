@@ -66,6 +66,13 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 	case l.tail != nil:
 		last = l.tail.Last.Seq
 	}
+	if r.ID != "" {
+		e, err := rd.named(ctx, l, id, r.ID, last)
+		if err == nil && !yield(e) {
+			err = errStop
+		}
+		return err
+	}
 	after := r.After
 	if r.FromSummary || r.Last > 0 {
 		if after, err = rd.startOf(ctx, l, id, r, last); err != nil {
@@ -88,6 +95,43 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		return l.damage
 	}
 	return nil
+}
+
+// named is the event with an id, of those up to last. The index leads to it; a log that
+// is damaged, or that is replaced while we look, is searched from its beginning.
+func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID, eventID string, last hansard.Seq) (hansard.Event, error) {
+	if l.damage == nil {
+		found, err := rd.keyring.find(ctx, l.f, sessionlog.EncodeName(id), idName(eventID))
+		switch {
+		case err != nil:
+			return hansard.Event{}, err
+		case found == nil:
+		case found.event.Seq == 0 || found.event.Seq > last:
+			return hansard.Event{}, engine.NoEvent(id, eventID)
+		default:
+			line, err := sessionlog.DecodeAt(l.f, found.at)
+			if err != nil {
+				return hansard.Event{}, err
+			}
+			return line.Event(), nil
+		}
+	}
+	var found *sessionlog.Line
+	err := rd.scanEvents(ctx, l, id, 0, last, func(e *sessionlog.Line) bool {
+		if e.ID == eventID {
+			found = e
+		}
+		return found == nil
+	})
+	switch {
+	case found != nil:
+		return found.Event(), nil
+	case err != nil:
+		return hansard.Event{}, err
+	case l.damage != nil:
+		return hansard.Event{}, l.damage // it may be behind the damage
+	}
+	return hansard.Event{}, engine.NoEvent(id, eventID)
 }
 
 // startOf is the seq behind which a range that is counted from the end begins: at the

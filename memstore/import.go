@@ -1,12 +1,10 @@
 package memstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -41,7 +39,7 @@ func (s *Store) origins(ctx context.Context) (out []hansard.Origin, err error) {
 	for id, ses := range s.sessions {
 		o := hansard.Origin{ID: id, Created: ses.created, Deleted: ses.deleted}
 		if !ses.deleted {
-			o.Meta = cloneMeta(ses.born)
+			o.Meta = engine.CloneMeta(ses.born)
 		}
 		out = append(out, o)
 	}
@@ -92,7 +90,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	ses := s.sessions[p.ID]
 	switch {
 	case ses == nil:
-		ses = newSession(cloneMeta(p.Meta))
+		ses = newSession(engine.CloneMeta(p.Meta))
 		ses.created = p.Created
 	case ses.deleted:
 		return fmt.Errorf("%w: %s", hansard.ErrDeleted, p.ID)
@@ -133,8 +131,4 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	s.sessions[p.ID] = ses
 	ses.wake()
 	return nil
-}
-
-func cloneMeta(m hansard.Meta) hansard.Meta {
-	return hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
 }

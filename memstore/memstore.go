@@ -112,7 +112,7 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	case !errors.Is(err, hansard.ErrNotFound):
 		return hansard.Info{}, err
 	}
-	ses := newSession(cloneMeta(m))
+	ses := newSession(engine.CloneMeta(m))
 	s.sessions[id] = ses
 	return ses.info(id), nil
 }
@@ -128,7 +128,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	ses, err := s.findLocked(id)
 	if errors.Is(err, hansard.ErrNotFound) && b.Create {
 		// Not in the map yet: a batch that is refused creates nothing.
-		ses, err = newSession(cloneMeta(b.Meta)), nil
+		ses, err = newSession(engine.CloneMeta(b.Meta)), nil
 	}
 	if err != nil {
 		return hansard.Receipt{}, err
@@ -444,19 +444,6 @@ func notNegative(field string, n int) error {
 // cloneEvent copies an event, so that a caller can't change what the store has.
 func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
-	if e.Patch != nil {
-		p := hansard.Patch{Labels: maps.Clone(e.Patch.Labels), State: bytes.Clone(e.Patch.State)}
-		if e.Patch.Title != nil {
-			title := *e.Patch.Title
-			p.Title = &title
-		}
-		for name, value := range p.Labels {
-			if value != nil {
-				v := *value
-				p.Labels[name] = &v
-			}
-		}
-		e.Patch = &p
-	}
+	e.Patch = engine.ClonePatch(e.Patch)
 	return e
 }

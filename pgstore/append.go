@@ -1,11 +1,9 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
@@ -370,25 +368,4 @@ func (d *decision) knownID(id string) (engine.Known, bool) {
 	}
 	k, ok := d.ids[id]
 	return k, ok
-}
-
-func cloneMeta(m hansard.Meta) hansard.Meta {
-	return hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
-}
-
-// clonePatch copies what a caller could change behind the store's back.
-func clonePatch(p *hansard.Patch) *hansard.Patch {
-	if p == nil {
-		return nil
-	}
-	c := hansard.Patch{Labels: maps.Clone(p.Labels), State: bytes.Clone(p.State)}
-	if p.Title != nil {
-		c.Title = ptr(*p.Title)
-	}
-	for name, value := range c.Labels {
-		if value != nil {
-			c.Labels[name] = ptr(*value)
-		}
-	}
-	return &c
 }

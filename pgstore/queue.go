@@ -70,8 +70,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 
 func newRequest(b *hansard.Batch) (*request, error) {
 	events := engine.Normalize(b)
-	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: clonePatch(b.Patch),
-		meta: cloneMeta(b.Meta), names: engine.Names(events), done: make(chan struct{})}
+	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: engine.ClonePatch(b.Patch),
+		meta: engine.CloneMeta(b.Meta), names: engine.Names(events), done: make(chan struct{})}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}

@@ -7,7 +7,7 @@
 // Read the files in this order:
 //
 //   - name.go: a session's file name
-//   - line.go: one line as bytes; keyline.go, turnline.go: what keys and turns are in it
+//   - line.go: one line as bytes; names.go, turnline.go: what keys, ids and turns are in it
 //   - chain.go: that lines follow each other
 //   - scan.go: where lines begin and end in a file
 //   - header.go, tail.go: the first line, and the last that ends its batch
@@ -70,7 +70,7 @@ const (
 // other lines (MetaAt, TurnAt) is only as good as the chain that leads to it.
 type Line struct {
 	Version int       `json:"hansard"` // header only
-	ID      string    `json:"id"`      // header only
+	ID      string    `json:"id"`      // of the session in the header, else the event's own
 	UID     string    `json:"uid"`     // header only
 	Created time.Time `json:"created"` // header only
 
@@ -82,6 +82,7 @@ type Line struct {
 	Role    string        `json:"role"`
 	Author  string        `json:"author"`
 	By      string        `json:"by"`
+	At      time.Time     `json:"at"` // when it happened, as its writer says
 	Inbox   bool          `json:"inbox"`
 	Key     string        `json:"key"`  // on the first line of its batch
 	Hash    string        `json:"hash"` // of the batch's content, with Key
@@ -133,7 +134,10 @@ type Stamp struct {
 	MetaAt int64
 	TurnAt int64
 	Snap   []byte // marshalled metadata, usually none
-	Prev   uint32
+	// More has members of the body that only some lines of a batch have (AppendKey,
+	// AppendPatch), where it is the commit that decides which.
+	More []byte
+	Prev uint32
 }
 
 // AppendEvent writes an event's line: the stamp, then the body from EncodeBody, then the
@@ -156,6 +160,7 @@ func AppendEvent(dst []byte, st *Stamp, body []byte) []byte {
 		dst = append(dst, `,"snap":`...)
 		dst = append(dst, st.Snap...)
 	}
+	dst = append(dst, st.More...)
 	dst = append(dst, body...)
 	return AppendSuffix(dst, begin, st.Prev)
 }
@@ -215,25 +220,46 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 		dst = append(dst, `,"by":`...)
 		dst = appendString(dst, e.By)
 	}
+	if e.ID != "" {
+		dst = append(dst, `,"id":`...)
+		dst = appendString(dst, e.ID)
+	}
+	if !e.At.IsZero() {
+		dst = append(dst, `,"at":"`...)
+		dst = e.At.UTC().AppendFormat(dst, TimeLayout)
+		dst = append(dst, '"')
+	}
 	if e.Inbox {
 		dst = append(dst, `,"inbox":true`...)
 	}
-	if key != "" {
-		dst = append(dst, `,"key":`...)
-		dst = appendString(dst, key)
-		dst = append(dst, `,"hash":`...)
-		dst = appendString(dst, hash)
-	}
-	if e.Patch != nil {
-		dst = append(dst, `,"patch":`...)
-		dst = append(dst, Marshal(e.Patch)...)
-	}
+	dst = AppendKey(dst, key, hash)
+	dst = AppendPatch(dst, e.Patch)
 	if fitsLine(e.Data) {
 		dst = append(dst, `,"data":`...)
 		return append(dst, e.Data...)
 	}
 	dst = append(dst, `,"raw":`...)
 	return appendString(dst, string(e.Data))
+}
+
+// AppendKey writes a batch's key and the hash of its content; nothing without a key.
+func AppendKey(dst []byte, key, hash string) []byte {
+	if key == "" {
+		return dst
+	}
+	dst = append(dst, `,"key":`...)
+	dst = appendString(dst, key)
+	dst = append(dst, `,"hash":`...)
+	return appendString(dst, hash)
+}
+
+// AppendPatch writes a patch; nothing without one.
+func AppendPatch(dst []byte, p *hansard.Patch) []byte {
+	if p == nil {
+		return dst
+	}
+	dst = append(dst, `,"patch":`...)
+	return append(dst, Marshal(p)...)
 }
 
 // Tombstone is the body of the last line of a deleted session. Deleting is a line like
@@ -435,7 +461,7 @@ func dataAt(b []byte) int {
 // Event is the event that the line stores, with the bytes of its data as they were given.
 func (l *Line) Event() hansard.Event {
 	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
-		Turn: l.Turn, By: l.By, Inbox: l.Inbox, Patch: l.Patch, Data: l.Data}
+		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Patch: l.Patch, Data: l.Data}
 	if l.Raw != nil {
 		e.Data = json.RawMessage(*l.Raw)
 	}

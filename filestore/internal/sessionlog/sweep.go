@@ -77,13 +77,13 @@ func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 }
 
 // DecodeQuick is Decode for callers that need only what the chain is made of: Seq, Left,
-// Prev, CRC, and Key and Deleted where there are any. The canonical beginning of a line
+// Prev, CRC, and Key, ID and Deleted where there are any. The canonical beginning of a line
 // is read by hand; any other line is decoded by DecodeHead. It accepts all that Decode
 // does, and some lines with a right checksum that Decode refuses.
 func DecodeQuick(b []byte) (*Line, error) {
 	seq, ok := QuickSeq(b)
 	// May be false alarms, because content may have these bytes: then it is only slower.
-	if !ok || HasKey(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
+	if !ok || HasName(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
 		return DecodeHead(b)
 	}
 	// {"seq":N,"time":"2006-01-02T15:04:05.000000Z","b":K
@@ -111,7 +111,3 @@ func DecodeQuick(b []byte) (*Line, error) {
 	}
 	return &Line{Seq: seq, Left: left, Prev: prev, CRC: crc}, nil
 }
-
-// HasKey is a quick look whether a line has a key; content may contain the same bytes, so
-// true means: decode it.
-func HasKey(line []byte) bool { return bytes.Contains(line, []byte(`,"key":"`)) }

@@ -1,0 +1,148 @@
+package filestore
+
+import (
+	"hansard"
+	"hansard/engine"
+	"hansard/filestore/internal/runs"
+	"hansard/filestore/internal/sessionlog"
+)
+
+// What a session knows of the names in a request, under write.lock: the key of the batch
+// and the ids of its events. A name stands in the log, in an entry that is not in the log
+// yet, or in the draft of this group; nowhere twice, because it was looked up here before
+// it was written.
+
+// names are those that a request has to look up.
+func (r *request) names() []runs.Name {
+	if r.key == "" && r.named == nil {
+		return nil
+	}
+	var names []runs.Name
+	if r.key != "" {
+		names = append(names, keyName(r.key))
+	}
+	for _, n := range r.named {
+		if n.ID != "" {
+			names = append(names, idName(n.ID))
+		}
+	}
+	return names
+}
+
+// knownNames answers which names a session has.
+type knownNames struct {
+	draft   *draft
+	pending []*pendingEntry
+	log     map[runs.Name]nameSeen
+	err     error // of a look at an event, which then counts as unknown
+}
+
+// lookupNames finds what a session has under the names of a request, under write.lock.
+// errUnprepared sends the request back to be prepared, with nothing stored.
+func (ol *logs) lookupNames(sess *session, r *request) (*knownNames, error) {
+	k := &knownNames{draft: sess.draft, pending: ol.pending.of(sess.name)}
+	for _, e := range k.pending {
+		if e.names == nil {
+			e.names = sessionlog.NamesOf(e.Lines)
+		}
+	}
+	var err error
+	k.log, err = ol.lookupInLog(sess, r)
+	return k, err
+}
+
+// key is where a key was used, newest first; nil: it was not.
+func (k *knownNames) key(key string) *sessionlog.KeySeen {
+	if k.draft != nil {
+		if seen, ok := k.draft.keys[key]; ok {
+			return &seen
+		}
+	}
+	for _, e := range k.pending {
+		if seen, ok := e.names.Keys[key]; ok {
+			return &seen
+		}
+	}
+	if seen, ok := k.log[keyName(key)]; ok {
+		return &seen.key
+	}
+	return nil
+}
+
+// event is what the session has under an event's id.
+func (k *knownNames) event(id string) (engine.Known, bool) {
+	if k.draft != nil {
+		if seen, ok := k.draft.ids[id]; ok {
+			return seen, true
+		}
+	}
+	for _, entry := range k.pending {
+		line, ok := entry.names.IDs[id]
+		if !ok {
+			continue
+		}
+		l, err := sessionlog.Decode(line)
+		if err != nil {
+			k.err = err
+			return engine.Known{}, false
+		}
+		e := l.Event()
+		return engine.KnownEvent(&e), true
+	}
+	seen, ok := k.log[idName(id)]
+	return seen.event, ok
+}
+
+// sift decides what of a request's events is new to the session.
+func (k *knownNames) sift(r *request) (engine.Sifted, error) {
+	sifted, err := engine.Sift(r.id, r.named, engine.PatchHash(r.patch), k.event)
+	if k.err != nil {
+		err = k.err
+	}
+	return sifted, err
+}
+
+// remember notes what a request stores, for those of its group that come after.
+func (d *draft) remember(r *request, sifted *engine.Sifted, receipt hansard.Receipt) {
+	if r.key != "" {
+		d.addKey(r.key, sessionlog.KeySeen{Hash: r.hash, First: receipt.First, Last: receipt.Last})
+	}
+	if r.named == nil {
+		return
+	}
+	for n, i := range sifted.Fresh {
+		known := engine.Known{Seq: receipt.Seqs[i], Content: r.named[i].Content}
+		if n == len(sifted.Fresh)-1 && sifted.Patch {
+			known.Patch = engine.PatchHash(r.patch)
+		}
+		d.addID(r.named[i].ID, known)
+	}
+}
+
+// rememberPart is remember for an import.
+func (d *draft) rememberPart(r *request) {
+	for _, k := range r.part.Keys {
+		d.addKey(k.Key, sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last})
+	}
+	for i, n := range r.named {
+		e := &r.part.Events[i]
+		d.addID(n.ID, engine.Known{Seq: e.Seq, Content: n.Content, Patch: engine.PatchHash(e.Patch)})
+	}
+}
+
+func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
+	if d.keys == nil {
+		d.keys = map[string]sessionlog.KeySeen{}
+	}
+	d.keys[key] = seen
+}
+
+func (d *draft) addID(id string, known engine.Known) {
+	if id == "" {
+		return
+	}
+	if d.ids == nil {
+		d.ids = map[string]engine.Known{}
+	}
+	d.ids[id] = known
+}
