@@ -84,6 +84,9 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 				return false, err // a read that was cut short must not look complete
 			}
 			// A new connection continues after this event.
+			if r.ID != "" {
+				r = hansard.Range{Limit: 1} // there is no other
+			}
 			r = hansard.Range{After: e.Seq, Limit: r.Limit, Kinds: r.Kinds}
 			if r.Limit > 0 {
 				r.Limit--
@@ -124,6 +127,9 @@ func rangeQuery(r hansard.Range) url.Values {
 	}
 	if len(r.Kinds) > 0 {
 		q["kind"] = r.Kinds
+	}
+	if r.ID != "" {
+		q.Set("id", r.ID)
 	}
 	return q
 }

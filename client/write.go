@@ -71,8 +71,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if err != nil {
 		return hansard.Receipt{}, open(uncertain, err, hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrNotFound, hansard.ErrFailed)
 	}
-	if own {
-		receipt.Replayed = false // the caller knows of one append only
+	if own && receipt.First > 0 {
+		receipt.Replayed = false // by our key: the caller knows of one append only
 	}
 	return receipt, nil
 }

@@ -184,7 +184,7 @@ func accessCases() []accessCase {
 	for _, id := range []string{`"../s"`, `"a/b"`, `""`, `"a\u0000"`, `".."`, `7`, `["s"]`, `"CON/"`} {
 		add("create with id "+id, "POST", "/v1/sessions", `{"id":`+id+`}`, 422, "invalid")
 	}
-	for _, path := range []string{"/v1", "/v1/", "/v1/sessions/", "/v1/sessions/s/", "/v1/sessions/s/events/", "/v1/sessions/s/events/1", "/v1/sessions/s/events/stream/x",
+	for _, path := range []string{"/v1", "/v1/", "/v1/sessions/", "/v1/sessions/s/", "/v1/sessions/s/events/", "/v1/sessions/s/events/1/x", "/v1/sessions/s/events/stream/x",
 		"/v1/verify/s", "/v1/journal", "/v1/journal/repair/x", "/v1/sessions/s/verify/x",
 		"/v1//sessions", "//v1/sessions", "/v1/../v1/sessions", "/v1/sessions/../sessions", "/v1/./sessions", "/V1/sessions", "/v2/sessions", "/metrics/x", "/readyz/",
 		"/.git/config", "/../etc/passwd", "/%2e%2e/etc/passwd", "/tokens", "/journal", "/sessions/s.jsonl", "/debug/pprof/", "/problems/fenced"} {

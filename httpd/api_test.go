@@ -121,7 +121,7 @@ func TestAppend(t *testing.T) {
 	data := `{"z" :1, "a":"\u00e9é<>&", "n":1.0e+2}`
 	got := v.must(201, "POST", path, `{"events":[{"kind":"k","role":"r","author":"a","inbox":true,"data":`+data+`},{"data":null}],"create":true,"patch":{"title":"T"}}`,
 		"Idempotency-Key", "abc")
-	if got.body != `{"session":"s","first":1,"last":2,"replayed":false}`+"\n" || got.header.Get("ETag") != `"2"` {
+	if got.body != `{"session":"s","first":1,"last":2,"replayed":false,"created":true}`+"\n" || got.header.Get("ETag") != `"2"` {
 		t.Errorf("receipt %s", got.body)
 	}
 	got = v.must(201, "POST", path, `{"events":[{"kind":"k","role":"r","author":"a","inbox":true,"data":`+data+`},{"data":null}],"patch":{"title":"T"}}`,

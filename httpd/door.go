@@ -192,10 +192,12 @@ func (d *door) watchScope(ctx context.Context, who caller, id hansard.SessionID,
 
 func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	who, err := d.pass(ctx, id, b.Turn)
+	created := false
 	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
 		// The scope is labels. It is made with them, by a call that fails where
 		// somebody was faster: an append would take the session over.
-		if _, err = d.Create(ctx, id, hansard.Meta{}); errors.Is(err, hansard.ErrExists) {
+		_, err = d.Create(ctx, id, b.Meta)
+		if created = err == nil; errors.Is(err, hansard.ErrExists) {
 			_, err = d.pass(ctx, id, b.Turn)
 		}
 	}
@@ -206,7 +208,9 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 		return hansard.Receipt{}, err
 	}
 	b.By = who.Name
-	return d.Store.Append(ctx, id, b)
+	receipt, err := d.Store.Append(ctx, id, b)
+	receipt.Created = receipt.Created || created && err == nil
+	return receipt, err
 }
 
 // keepsLabels refuses to change the labels that a token's scope is.

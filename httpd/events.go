@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
@@ -40,8 +42,66 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", etag(receipt.Last))
+	if receipt.Last > 0 { // nothing was stored, and nothing read, of events that are all known
+		w.Header().Set("ETag", etag(receipt.Last))
+	}
 	return writeJSON(w, http.StatusCreated, receipt)
+}
+
+// readEvent gives the event with an id.
+func (s *Server) readEvent(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "view", "whole")
+	as := s.viewing(p)
+	if p.err != nil {
+		return p.err
+	}
+	e, err := s.event(r.Context(), sessionID(r), r.PathValue("event"))
+	if err != nil {
+		return err
+	}
+	room := s.memory.load(callerOf(r.Context()).Name)
+	defer room.free()
+	if _, err := room.fit(r.Context(), true, 2*len(e.Data)); err != nil {
+		return err
+	}
+	return writeBytes(w, http.StatusOK, append(as.event(nil, &e), '\n'))
+}
+
+// event is the event with an id.
+func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) (hansard.Event, error) {
+	if event == "" {
+		return hansard.Event{}, &hansard.InvalidError{Field: "event", Reason: "it is empty"}
+	}
+	for e, err := range s.store.Read(ctx, id, hansard.Range{ID: event}) {
+		return e, err
+	}
+	return hansard.Event{}, engine.NoEvent(id, event)
+}
+
+// afterID is the seq behind which to begin: after, or that of the event which after_id
+// names.
+func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard.Seq, error) {
+	if !p.has("after_id") || p.err != nil {
+		return after, nil
+	}
+	if p.has("after") {
+		p.fail("after_id", "give one of after and after_id")
+		return after, nil
+	}
+	e, err := s.event(r.Context(), sessionID(r), p.text("after_id"))
+	return e.Seq, err
+}
+
+// viewing is how a request wants its events.
+func (s *Server) viewing(p *params) view {
+	as := viewOf(p)
+	switch {
+	case p.has("whole") && as == stored:
+		p.fail("whole", "it is for view=parts; events as they are stored are whole")
+	case p.flag("whole"):
+		as = wholeParts
+	}
+	return as
 }
 
 // append stores a batch and counts what became of it.
@@ -69,12 +129,13 @@ func malformedData(b *hansard.Batch, err error) error {
 
 // readEvents gives a page of events, or all of a range as lines.
 func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "limit", "last", "kind", "from_summary", "wait_ms", "view", "whole")
+	p := paramsOf(r, "after", "after_id", "limit", "last", "kind", "from_summary", "id", "wait_ms", "view", "whole")
 	rng := hansard.Range{
 		After:       hansard.Seq(p.number("after", 0)),
 		Last:        p.count("last", 0, math.MaxInt32),
 		Kinds:       p.values["kind"],
 		FromSummary: p.flag("from_summary"),
+		ID:          p.text("id"),
 	}
 	lines := wantsLines(r)
 	limit := p.count("limit", 0, math.MaxInt32)
@@ -85,15 +146,13 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	if p.has("last") && rng.Last == 0 {
 		p.fail("last", "the last 0 events are none")
 	}
-	as := viewOf(p)
-	switch {
-	case p.has("whole") && as == stored:
-		p.fail("whole", "it is for view=parts; events as they are stored are whole")
-	case p.flag("whole"):
-		as = wholeParts
+	as := s.viewing(p)
+	if p.has("id") && rng.ID == "" {
+		p.fail("id", "it is empty")
 	}
-	if p.err != nil {
-		return p.err
+	var err error
+	if rng.After, err = s.afterID(r, p, rng.After); err != nil || p.err != nil {
+		return cmp.Or(p.err, err)
 	}
 	if wait > 0 {
 		if err := s.waitFor(r, rng.After, wait); err != nil {
@@ -159,7 +218,9 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	n := 0
 	room := s.memory.load(callerOf(r.Context()).Name)
 	defer room.free()
-	rng.Limit = limit + 1
+	if rng.ID == "" {
+		rng.Limit = limit + 1
+	}
 	for e, err := range s.store.Read(r.Context(), info.ID, rng) {
 		if err != nil && n == 0 {
 			return err

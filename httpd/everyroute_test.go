@@ -29,6 +29,7 @@ var everyRoute = map[string]needed{
 	"DELETE /v1/sessions/{id}":                                   {right: "admin"},
 	"GET /v1/sessions/{id}/events":                               {right: "read"},
 	"POST /v1/sessions/{id}/events":                              {right: "append", body: oneEvent},
+	"GET /v1/sessions/{id}/events/{event}":                       {right: "read"},
 	"GET /v1/sessions/{id}/events/stream":                        {right: "read"},
 	"GET /v1/sessions/{id}/find":                                 {right: "read", query: "?q=one"},
 	"GET /v1/whoami":                                             {right: "any"},
@@ -162,7 +163,7 @@ func TestEveryRouteEveryToken(t *testing.T) {
 		ask := func(id string, headers []string) int {
 			t.Helper()
 			cases++
-			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none").Replace(path)
+			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none", "{event}", "first").Replace(path)
 			if strings.HasSuffix(path, "/stream") {
 				return v.status(path, headers...)
 			}

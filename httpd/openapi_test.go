@@ -200,6 +200,15 @@ func TestOpenAPI(t *testing.T) {
 	for _, body := range []string{oneEvent, `{"events":[{"data":1}],"expect":9}`, `{"events":[{"data":1}],"turn":"1-0"}`, `{}`} {
 		answer("POST", one+"/events", "/v1/sessions/s/events", body, "Idempotency-Key", "k"+fmt.Sprint(len(body)%3))
 	}
+	const named = `{"events":[{"id":"e","at":"2026-01-02T03:04:05Z","data":1},{"data":2}],"create":true,"meta":{"title":"t","labels":{"a":"b"},"state":1}}`
+	for _, body := range []string{named, named, `{"events":[{"id":"e","data":2}]}`, `{"events":[{"id":"","data":2}]}`, `{"events":[{"id":"\n","data":2}]}`} {
+		answer("POST", one+"/events", "/v1/sessions/named/events", body)
+	}
+	answer("GET", one+"/events/{event}", "/v1/sessions/named/events/e", "")
+	answer("GET", one+"/events/{event}", "/v1/sessions/named/events/e?view=parts", "")
+	answer("GET", one+"/events/{event}", "/v1/sessions/named/events/none", "")
+	answer("GET", one+"/events", "/v1/sessions/named/events?id=e", "")
+	answer("GET", one+"/events", "/v1/sessions/named/events?after_id=e&view=parts", "")
 	answer("GET", "/v1/origins", "/v1/origins", "")
 	answer("GET", "/v1/origins", "/v1/origins?before=s", "")
 	answer("GET", one+"/keys", "/v1/sessions/s/keys?after=1", "")

@@ -38,7 +38,8 @@ func (s *Server) routes() map[string]map[string]action {
 			"GET":  {Read, false, s.readEvents},
 			"POST": {Append, true, s.appendEvents},
 		},
-		session + "/events/stream": {"GET": {Read, false, s.streamEvents}},
+		session + "/events/{event}": {"GET": {Read, false, s.readEvent}},
+		session + "/events/stream":  {"GET": {Read, false, s.streamEvents}},
 		session + "/turn": {
 			"GET":    {Read, false, s.getTurn},
 			"POST":   {Append, true, s.acquireTurn},

@@ -29,7 +29,7 @@ func scoped(t *testing.T) (*served, *httpd.Tokens) {
 		if _, err := v.store.Create(t.Context(), id, hansard.Meta{Title: "SECRET " + string(id), Labels: labels}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := v.store.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{{Role: "user", Data: []byte(`{"role":"user","content":"SECRET"}`)}}, Key: "key"}); err != nil {
+		if _, err := v.store.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{{ID: "first", Role: "user", Data: []byte(`{"role":"user","content":"SECRET"}`)}}, Key: "key"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,8 @@ func scopedRoutes() [][4]string {
 			all = append(all, [4]string{r.method, conversations.Prefix + path, r.body, r.right})
 		}
 	}
-	return append(all, [4]string{"GET", "/v1/sessions/ID/events?after=0&wait_ms=5", "", "read"}, [4]string{"GET", "/v1/sessions/ID/events/stream", "", "read"},
+	return append(all, [4]string{"GET", "/v1/sessions/ID/events?after=0&wait_ms=5", "", "read"}, [4]string{"GET", "/v1/sessions/ID/events/stream", "", "read"}, [4]string{"GET", "/v1/sessions/ID/events/first", "", "read"},
+		[4]string{"GET", "/v1/sessions/ID/events?id=first", "", "read"}, [4]string{"GET", "/v1/sessions/ID/events?after_id=first", "", "read"},
 		[4]string{"POST", "/v1/sessions/ID/events", `{"events":[{"data":1}],"create":true}`, "append"})
 }
 

@@ -17,9 +17,12 @@ import (
 // streamEvents follows a session as server-sent events: the id of each is its
 // seq, so that a client that comes back with Last-Event-ID goes on where it was.
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "view")
-	after := hansard.Seq(p.number("after", 0))
+	p := paramsOf(r, "after", "after_id", "view")
 	as := viewOf(p)
+	after, err := s.afterID(r, p, hansard.Seq(p.number("after", 0)))
+	if err != nil {
+		return err
+	}
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		n, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {

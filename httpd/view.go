@@ -68,6 +68,8 @@ type readEvent struct {
 	Aside  bool             `json:"aside,omitempty"`
 	Turn   hansard.Grant    `json:"turn"`
 	By     string           `json:"by,omitempty"`
+	ID     string           `json:"id,omitempty"`
+	At     time.Time        `json:"at,omitzero"`
 	Inbox  bool             `json:"inbox,omitempty"`
 	Patch  *hansard.Patch   `json:"patch,omitempty"`
 	Parts  []readPart       `json:"parts"`
@@ -108,7 +110,7 @@ func (v view) read(e *hansard.Event) readEvent {
 	if v == wholeParts {
 		most = math.MaxInt / 8
 	}
-	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, Inbox: e.Inbox,
+	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, ID: e.ID, At: e.At, Inbox: e.Inbox,
 		Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
 }
 
