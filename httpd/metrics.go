@@ -132,6 +132,8 @@ func outcome(err error) string {
 		return "conflict"
 	case hansard.ErrKeyReused:
 		return "key_reused"
+	case hansard.ErrIDReused:
+		return "id_reused"
 	case hansard.ErrFenced:
 		return "fenced"
 	case hansard.ErrHeld:

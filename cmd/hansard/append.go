@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,8 @@ type appendOptions struct {
 	data, jsonl        string
 	each, create       bool
 	kind, role, author string
-	key                string
+	key, event         string
+	at                 string
 	expect             uint64
 	inbox              bool
 	turn               turnFlag
@@ -45,11 +47,11 @@ The content is one of
   --jsonl FILE  events from a file, one a line; - reads standard input
 
 In --jsonl an object with a "data" member is an event, with the members "kind",
-"role", "author", "inbox" and "data"; one with a "role" and a "content" is a message
-of that role, and the whole object its data; any other JSON value is itself the data.
---kind, --role and --author are for lines that do not say. Blank lines are
-skipped. A "patch" is applied with its event, which needs --each unless it is on the
-last line. Other members are an error.
+"role", "author", "id", "at", "inbox" and "data"; one with a "role" and a "content"
+is a message of that role, and the whole object its data; any other JSON value is
+itself the data. --kind, --role and --author are for lines that do not say. Blank
+lines are skipped. A "patch" is applied with its event, which needs --each unless
+it is on the last line. Other members are an error.
 
 The output of show --json can be appended again: "seq", "time", "turn" and "by" are
 ignored, and what only the store writes (who had the turn, what a repair put in the
@@ -61,6 +63,12 @@ All other lines are one batch, stored together or not at all, up to 16 MiB and 1
 events. With --each every line is an append of its own, in constant memory:
 what was stored before an error or Ctrl-C stays stored, and the message says how
 much that is.
+
+--id I, or the member "id" of a line, is your own name for an event: it is stored
+once, however often and in whatever batches it is appended. Known ids are skipped
+and the rest is stored; an id that the session has with other content is an error
+(exit 4). --at T, or the member "at", is when it happened; the store keeps its own
+time besides, and goes by that.
 
 --key K makes a retry harmless: the same key with the same content is stored once,
 and the second time answers the first receipt. With --each the key of line 7 is
@@ -77,6 +85,7 @@ everything else out.`,
   hansard append demo --kind tool_call --data '{"name":"search","q":"Paris"}'
   hansard append demo --create --jsonl events.jsonl --key import-2024-06-01
   agent | hansard append demo --jsonl - --each --json
+  hansard append demo --jsonl mirror.jsonl     # lines with an "id" are stored once
   git diff | hansard append demo - --role tool --author git
   hansard append demo -- "-text that begins with a dash"`,
 		Args:              arguments(1, "a session id", "text"),
@@ -107,6 +116,8 @@ everything else out.`,
 	flags.StringVar(&o.kind, "kind", "", "the `KIND`: message, tool_call, tool_result, summary or your own (default \"message\")")
 	flags.StringVar(&o.author, "author", "", "the `NAME` of who or what wrote it (default $HANSARD_AUTHOR)")
 	flags.StringVar(&o.key, "key", "", "an idempotency `KEY`: the same append is stored once")
+	flags.StringVar(&o.event, "id", "", "your own `NAME` for the event: it is stored once")
+	flags.StringVar(&o.at, "at", "", "when it happened, a `TIME` such as 2026-01-02T15:04:05Z")
 	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
 	flags.BoolVar(&o.inbox, "inbox", false, "leave it to the holder of the turn to take up")
 	o.turn.add(a, cmd)
@@ -159,6 +170,8 @@ func (o *appendOptions) checkSource() error {
 		return &usageError{"there is nothing to append", "give TEXT or --data JSON; - reads TEXT from standard input, --jsonl - one event a line"}
 	case sources > 1:
 		return &usageError{"TEXT, --data and --jsonl exclude each other", "give one of them"}
+	case o.jsonl != "" && (o.event != "" || o.at != ""):
+		return &usageError{"--id and --at are for one event", `in --jsonl each line may have members "id" and "at"`}
 	case o.each && o.jsonl == "":
 		return &usageError{"--each needs --jsonl", "use --jsonl FILE, or --jsonl - for standard input"}
 	}
@@ -183,7 +196,13 @@ func (o *appendOptions) defaults() hansard.Event {
 // single is the event of TEXT or --data.
 func (o *appendOptions) single() (hansard.Event, error) {
 	event := o.defaults()
-	event.Data = json.RawMessage(o.data)
+	event.Data, event.ID = json.RawMessage(o.data), o.event
+	if o.at != "" {
+		var err error
+		if event.At, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return event, &usageError{fmt.Sprintf("--at %s is not a time", escapeLine(o.at)), "write it as 2026-01-02T15:04:05Z or 2026-01-02T15:04:05+01:00"}
+		}
+	}
 	if o.text != nil {
 		switch {
 		case !utf8.ValidString(*o.text):

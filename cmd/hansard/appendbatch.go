@@ -83,11 +83,13 @@ func (r *batchRun) append(ctx context.Context) error {
 	if err != nil {
 		return orInterrupted(err, r.stored())
 	}
-	if r.batches == 0 {
-		r.first = receipt.First
-	}
 	r.batches++
-	r.last = receipt.Last
+	if receipt.Last > 0 { // else all of it was known
+		if r.first == 0 {
+			r.first = receipt.First
+		}
+		r.last = receipt.Last
+	}
 	r.events, r.patch, r.bytes = nil, nil, 0
 	if r.app.json {
 		return r.app.printReceipt(receipt)
@@ -115,7 +117,11 @@ func (r *batchRun) finish(ctx context.Context) error {
 	if r.app.json {
 		return nil
 	}
-	_, err := fmt.Fprintf(r.app.out, "%s  seq %s, in %s\n", r.id, seqRange(r.first, r.last), plural(r.batches, "append"))
+	stored := "nothing was written: all ids are known"
+	if r.last > 0 {
+		stored = "seq " + seqRange(r.first, r.last)
+	}
+	_, err := fmt.Fprintf(r.app.out, "%s  %s, in %s\n", r.id, stored, plural(r.batches, "append"))
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"hansard"
 	"hansard/engine"
@@ -131,11 +132,13 @@ func (r *eachRun) append(ctx context.Context, s hansard.Store, rec record) error
 	if err != nil {
 		return &lineError{rec.line, err}
 	}
-	if r.count == 0 {
-		r.first = receipt.First
-	}
 	r.count++
-	r.last = receipt.Last
+	if receipt.Last > 0 { // else its id is known
+		if r.first == 0 {
+			r.first = receipt.First
+		}
+		r.last = receipt.Last
+	}
 	if receipt.Replayed {
 		r.replayed++
 	}
@@ -168,9 +171,16 @@ func (r *eachRun) summary() string {
 	if r.count == 0 {
 		return fmt.Sprintf("%s  0 events", r.id)
 	}
-	text := fmt.Sprintf("%s  seq %s, %s", r.id, seqRange(r.first, r.last), plural(r.count, "event"))
+	text := fmt.Sprintf("%s  %s", r.id, plural(r.count, "event"))
+	if r.last > 0 {
+		text = fmt.Sprintf("%s  seq %s, %s", r.id, seqRange(r.first, r.last), plural(r.count, "event"))
+	}
 	if r.replayed > 0 {
-		text += fmt.Sprintf(" (%s known by their keys)", humanCount(r.replayed))
+		by := "ids"
+		if r.o.key != "" {
+			by = "keys"
+		}
+		text += fmt.Sprintf(" (%s known by their %s)", humanCount(r.replayed), by)
 	}
 	return text
 }
@@ -186,11 +196,23 @@ func (a *app) printReceipt(r hansard.Receipt) error {
 	if a.json {
 		return a.out.jsonLine(r)
 	}
-	note := ""
-	if r.Replayed {
-		note = "  (this key was stored before; nothing was written)"
+	first, last, note := r.First, r.Last, ""
+	known := 0
+	for _, seq := range r.Seqs {
+		if seq < r.First || r.First == 0 {
+			known++
+		}
 	}
-	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", escapeLine(string(r.Session)), seqRange(r.First, r.Last), note)
+	switch {
+	case r.Replayed && r.First > 0:
+		note = "  (this key was stored before; nothing was written)"
+	case r.Replayed:
+		first, last = slices.Min(r.Seqs), slices.Max(r.Seqs)
+		note = "  (known by the ids; nothing was written)"
+	case known > 0:
+		note = fmt.Sprintf("  (%s known by their ids)", humanCount(known))
+	}
+	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", escapeLine(string(r.Session)), seqRange(first, last), note)
 	return err
 }
 

@@ -44,6 +44,8 @@ var outcomes = []struct {
 	{hansard.ErrExists, exitConflict, "exists"},
 	{hansard.ErrConflict, exitConflict, "conflict"},
 	{hansard.ErrKeyReused, exitConflict, "key_reused"},
+	{hansard.ErrIDReused, exitConflict, "id_reused"},
+	{hansard.ErrNoEvent, exitNotFound, "no_event"},
 	{hansard.ErrHeld, exitHeld, "held"},
 	{hansard.ErrFenced, exitHeld, "fenced"},
 	{hansard.ErrDamaged, exitDamaged, "damaged"},

@@ -226,6 +226,10 @@ func fillEvent(e *hansard.Event, members map[string]json.RawMessage) (patch *han
 			err = unmarshal(name, value, &e.Role)
 		case "author":
 			err = unmarshal(name, value, &e.Author)
+		case "id":
+			err = unmarshal(name, value, &e.ID)
+		case "at":
+			err = unmarshal(name, value, &e.At)
 		case "inbox":
 			err = unmarshal(name, value, &e.Inbox)
 		case "patch":

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/transcript"
 )
 
@@ -28,9 +29,9 @@ data as it is stored. Control characters in the content are shown as \x1b and th
 like, never sent to the terminal.
 
 --json prints one event per line with seq, time, kind, role, author, turn and data,
-and inbox and patch where they are set. The data has the bytes it was stored with,
-except that data with line breaks between its tokens is compacted, so that a line
-stays a line.
+and by, id, at, inbox and patch where they are set. The data has the bytes it was
+stored with, except that data with line breaks between its tokens is compacted, so
+that a line stays a line.
 
 Reading takes no lock and changes nothing. Of a damaged session the events before
 the damage are printed; then it ends with exit 6.`,
@@ -39,6 +40,7 @@ the damage are printed; then it ends with exit 6.`,
   hansard show demo --after 100 --limit 50 --json | jq -r .data
   hansard show demo --kind message --kind summary
   hansard show demo --from-summary
+  hansard show demo --id toolu_01ABC
   hansard show demo --full --no-pager`,
 		Args:              arguments(1, "a session id"),
 		ValidArgsFunction: a.completeIDs,
@@ -49,6 +51,9 @@ the damage are printed; then it ends with exit 6.`,
 				return err
 			}
 			r.After = hansard.Seq(after)
+			if err := engine.CheckRange(&r); err != nil {
+				return err
+			}
 			return a.withStore(reading, func(s hansard.Store) error {
 				return a.paged(noPager, func() error {
 					print := a.newPrinter(style)
@@ -76,6 +81,7 @@ the damage are printed; then it ends with exit 6.`,
 	flags.IntVar(&r.Last, "last", 0, "start `N` events from the end")
 	flags.StringArrayVar(&r.Kinds, "kind", nil, "only events of this `KIND`; may be repeated")
 	flags.BoolVar(&r.FromSummary, "from-summary", false, "start at the last summary, if there is one")
+	flags.StringVar(&r.ID, "id", "", "the event that its writer named `NAME`")
 	flags.BoolVar(&noPager, "no-pager", false, "never use a pager")
 	style.add(cmd)
 	return cmd
@@ -115,7 +121,7 @@ func (a *app) newPrinter(style printStyle) *printer {
 // findDeleted looks for what the OpenAI routes deleted of a range: the events that say
 // so are behind it. Damage is left to the reading of the range itself.
 func (t *printer) findDeleted(ctx context.Context, s hansard.Store, id hansard.SessionID, r hansard.Range) error {
-	if t.raw || t.full {
+	if t.raw || t.full || r.ID != "" {
 		return nil
 	}
 	info, err := s.Stat(ctx, id)
