@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"hansard"
@@ -57,6 +59,28 @@ func Names(events []hansard.Event) []Named {
 		}
 	}
 	return names
+}
+
+// IDs follows the ids of a session's events along its log and tells when one comes twice:
+// the proof, from the log alone, that no event was stored again. The zero value is the
+// beginning of a session. It takes 16 bytes an id and some for the map.
+type IDs struct{ seen map[[16]byte]struct{} }
+
+// Next takes the next event.
+func (s *IDs) Next(e *hansard.Event) error {
+	if e.ID == "" {
+		return nil
+	}
+	if s.seen == nil {
+		s.seen = map[[16]byte]struct{}{}
+	}
+	sum := sha256.Sum256([]byte(e.ID))
+	name := [16]byte(sum[:16])
+	if _, twice := s.seen[name]; twice {
+		return fmt.Errorf("seq %d has the id %q, which an earlier event has", e.Seq, e.ID)
+	}
+	s.seen[name] = struct{}{}
+	return nil
 }
 
 // Sifted is what of a batch is new to a session.

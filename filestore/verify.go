@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,23 +267,25 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 	if d == nil && err == nil {
 		// The bytes are sound. What this finds goes into the report but is not noted as
 		// damage: refusing writes would not help, and a repair could not change it.
-		d, _, err = v.log(f, id, fenced(), size)
+		d, _, err = v.log(f, id, proven(), size)
 	}
 	return c, d, err
 }
 
-// fenced returns a decoder that follows the turn from line to line and fails at one that
-// was written under a grant that was not the current one, or past an exclusive turn (T1 to
-// T4). So the log alone proves that no stale holder ever wrote (invariant 13).
-func fenced() func([]byte) (*sessionlog.Line, error) {
+// proven returns a decoder that follows the turn and the ids of events from line to line.
+// It fails at a line that was written under a grant that was not the current one, or past
+// an exclusive turn (T1 to T4), and at an id that comes twice. So the log alone proves that
+// no stale holder ever wrote (invariant 13), and that no event was stored again.
+func proven() func([]byte) (*sessionlog.Line, error) {
 	var grants engine.Grants
+	var ids engine.IDs
 	return func(b []byte) (*sessionlog.Line, error) {
 		l, err := sessionlog.Decode(b)
 		if err != nil || l.Seq == 0 {
 			return l, err
 		}
 		e := l.Event()
-		return l, grants.Next(&e)
+		return l, cmp.Or(grants.Next(&e), ids.Next(&e))
 	}
 }
 

@@ -184,6 +184,12 @@ func agree(info hansard.Info, events []hansard.Event) error {
 	if n := len(events); n > 0 {
 		updated = events[n-1].Time
 	}
+	var ids engine.IDs
+	for i := range events {
+		if err := ids.Next(&events[i]); err != nil {
+			return err
+		}
+	}
 	turn, err := checkGrants(events)
 	if err != nil {
 		return err

@@ -51,10 +51,18 @@ func (t *printer) event(asJSON bool, e hansard.Event) error {
 	return t.print(e)
 }
 
+// happened is when people would say that an event was: as its writer says, if it does.
+func happened(e *hansard.Event) time.Time {
+	if !e.At.IsZero() {
+		return e.At
+	}
+	return e.Time
+}
+
 func (t *printer) print(e hansard.Event) error {
 	o := t.out
 	read := transcript.Of(e)
-	head := o.paint(dim, fmt.Sprintf("%4d  %s  ", e.Seq, humanTime(t.now(), e.Time)))
+	head := o.paint(dim, fmt.Sprintf("%4d  %s  ", e.Seq, humanTime(t.now(), happened(&e))))
 	if text, known := noteText(read); known {
 		_, err := fmt.Fprintln(o, head+o.paint(yellow, "── "+text+" ──"))
 		return err

@@ -354,3 +354,26 @@ func TestSlices(t *testing.T) {
 		t.Errorf("%d rows were made, %d of them between two frames; want at most %d", got.Rows, got.Largest, most)
 	}
 }
+
+// TestLinkByID: a link may name an event by its id, and people see when it happened.
+func TestLinkByID(t *testing.T) {
+	s, url := serve(t)
+	for i := range 300 {
+		e := says("assistant", "coder", fmt.Sprintf("Message %d.", i+1))
+		e.ID = fmt.Sprintf("msg/%d ä", i+1)
+		e.At = time.Date(2001, 2, 3, 4, 5, i%60, 0, time.UTC)
+		append1(t, s, "named", e)
+	}
+	p := newTab(t, url)
+	p.open("/#token=" + token)
+	p.until(`document.querySelector(".sessions a")`)
+	p.open("/#/s/named/id:msg%2F40%20%C3%A4")
+	p.until(`location.hash === "#/s/named/40" && document.querySelector('[data-seq="40"].marked, [data-seq="40"]:focus')`)
+	p.sees("Message 40.")
+	if title := eval[string](p, `document.querySelector('[data-seq="40"] a.seq').title`); !strings.Contains(title, "2001") || !strings.Contains(title, "id msg/40 ä") || !strings.Contains(title, "stored ") {
+		t.Errorf("the number says %q", title)
+	}
+	p.expect("404")
+	p.open("/#/s/named/id:none")
+	p.sees("no such event")
+}

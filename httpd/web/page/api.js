@@ -100,8 +100,14 @@ function stringEnd(text, i) {
 }
 
 // parseParts reads events in parts. All numbers in them are the server's own, but for
-// those of a patch.
-export const parseParts = (text) => (text.includes('"patch":') ? parse(text) : JSON.parse(text));
+// those of a patch. People see when an event happened, if its writer says so.
+export function parseParts(text) {
+  const value = text.includes('"patch":') ? parse(text) : JSON.parse(text);
+  for (const event of value?.events ?? [value]) {
+    if (event?.at) [event.stored, event.time] = [event.time, event.at];
+  }
+  return value;
+}
 
 // stringify writes JSON, and the numbers that parse kept as they are.
 export const stringify = (value, indent) => JSON.stringify(value, null, indent) ?? "";
@@ -168,6 +174,7 @@ export const api = {
   // One event with nothing cut, and one as it is stored.
   whole: async (id, seq) => (await api.wholeEvents(id, seq - 1, 1)).events[0],
   stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
+  event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>

@@ -1,6 +1,6 @@
 // The page: the list of sessions beside the one that is open. What is shown is in
-// the address: #/ the list, #/s/ID a session, #/s/ID/42 an event of it; behind a ?
-// what the list is searched for.
+// the address: #/ the list, #/s/ID a session, #/s/ID/42 an event of it, #/s/ID/id:NAME
+// the event with that id; behind a ? what the list is searched for.
 
 import { api, auth } from "./api.js";
 import { takeLogin } from "./login.js";
@@ -18,6 +18,7 @@ function route() {
   const [, kind, id, seq] = path.split("/");
   if (kind !== "s" || !id) return { id: null, seq: 0, query: query ?? "" };
   try {
+    if (seq?.startsWith("id:")) return { id: decodeURIComponent(id), seq: 0, event: decodeURIComponent(seq.slice(3)), query };
     return { id: decodeURIComponent(id), seq: Math.floor(Number(seq)) > 0 ? Math.floor(Number(seq)) : 0, query };
   } catch {
     return { id: null, seq: 0, query: query ?? "" };
@@ -40,10 +41,11 @@ function goTo(id) { location.hash = withQuery(id ? `#/s/${encodeURIComponent(id)
 function show() {
   if (location.hash.startsWith("#token=")) { start(); return; }
   if (!list) return;
-  const { id, seq, query } = route();
+  const { id, seq, event, query } = route();
   if (query === null) history.replaceState(null, "", withQuery(location.hash)); // a link within the session
   else list.search(query);
   root.firstChild.classList.toggle("reading", id !== null);
+  if (event) named(id, event);
   if (id === openID && view) {
     if (seq) view.jump(seq);
     return;
@@ -67,6 +69,17 @@ function show() {
   main.replaceChildren(view.el);
   view.open(seq);
   if (!matchMedia("(pointer: coarse)").matches) view.focus();
+}
+
+// named goes on to the event with an id, by its number.
+async function named(id, event) {
+  const from = location.hash;
+  try {
+    const { seq } = await api.event(id, event);
+    if (location.hash === from) location.replace(withQuery(`#/s/${encodeURIComponent(id)}/${seq}`));
+  } catch (error) {
+    notice(error);
+  }
 }
 
 // start builds the page, or asks for the token.

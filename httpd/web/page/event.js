@@ -9,7 +9,7 @@ import { draw, storedBox } from "./parts.js";
 export function eventRow(event, context) {
   const deletedBy = context.deleted?.get(event.seq);
   const row = h("article.event" + (deletedBy ? ".deleted" : ""), { tabindex: "-1", dataset: { seq: event.seq, kind: kinds.has(event.kind) ? event.kind : "other", voice: event.voice } });
-  row.append(h("a.seq", { href: `#/s/${encodeURIComponent(context.id)}/${event.seq}`, title: `Event ${event.seq}, ${exactTime(event.time)}${event.by ? `, written with the token ${event.by}` : ""}`, "aria-label": `Event ${event.seq}` }, number(event.seq)));
+  row.append(h("a.seq", { href: `#/s/${encodeURIComponent(context.id)}/${event.seq}`, title: about(event), "aria-label": `Event ${event.seq}` }, number(event.seq)));
   try {
     const content = body(event, context, deletedBy);
     if (content.classList.contains("aside")) row.classList.add("between");
@@ -21,6 +21,15 @@ export function eventRow(event, context) {
   }
   row.append(h("div.actions", null, linkButton(event, context), rawButton(row, event, context)));
   return row;
+}
+
+// about says what is known of an event besides its content.
+function about(event) {
+  const facts = [`Event ${event.seq}, ${exactTime(event.time)}`];
+  if (event.stored) facts.push(`stored ${exactTime(event.stored)}`);
+  if (event.by) facts.push(`written with the token ${event.by}`);
+  if (event.id) facts.push(`id ${event.id}`);
+  return facts.join(", ");
 }
 
 // A set and not an object: a kind may be called "constructor".
