@@ -33,7 +33,7 @@ func putOn(fsys vfs.FS, tmp string) Put {
 }
 
 // fakeLog is a log as far as runs know it: names at offsets, and a crc for every end of a
-// line. Line i is at 100*i; generation tells two logs apart that differ from a line on.
+// line. Line i is at 100*i.
 type fakeLog struct {
 	lines []Name
 	crcs  []uint32 // of the lines that end at 100*i
@@ -99,16 +99,18 @@ func (l *fakeLog) look(x Index, rs []*Run, rng *rand.Rand) (wrong, failed error)
 	return nil, nil
 }
 
-// proc is a process with its own idea of the runs.
+// proc is a process with its own idea of the log and of its runs.
 type proc struct {
-	x  Index
-	p  *vfs.Proc
-	rs []*Run
+	x   Index
+	p   *vfs.Proc
+	log *fakeLog
+	rs  []*Run
 }
 
 // TestAnything has processes write and merge runs, in any order and each on what it knows,
 // while files are damaged, removed and exchanged, processes die in the middle, the power
-// fails and the log is replaced by another one: whatever can be loaded gives every name it
+// fails and the log is replaced by another one, which some notice late: whatever can be
+// loaded gives every name it
 // covers, or an error, and no name that is not there.
 func TestAnything(t *testing.T) {
 	loaded, merged, damaged := 0, 0, 0
@@ -124,7 +126,7 @@ func TestAnything(t *testing.T) {
 			n++
 			p := d.Process(fmt.Sprint("p", n))
 			_ = p.Mkdir("c")
-			return &proc{x: Index{FS: p, Path: "c/x", UID: 7}, p: p}
+			return &proc{x: Index{FS: p, Path: "c/x", UID: 7}, p: p, log: log}
 		}
 		procs := []*proc{start(), start()}
 		for step := range 60 {
@@ -138,6 +140,7 @@ func TestAnything(t *testing.T) {
 			case 0, 1, 2:
 				log.grow(rng, rng.IntN(400))
 			case 3:
+				p.log = log
 				p.rs = p.x.Load(log.size(), log.fits)
 			case 4: // somebody changes a byte of a run
 				if file := anyRun(d, rng); file != "" {
@@ -166,23 +169,23 @@ func TestAnything(t *testing.T) {
 				d.PowerCut(vfs.Cut{Keep: rng.IntN(101), Seed: rng.Uint64()})
 			case 8: // the log is another one from some line on
 				at := rng.IntN(len(log.lines) + 1)
-				log.lines, log.crcs = slices.Clone(log.lines[:at]), slices.Clone(log.crcs[:at+1])
+				log = &fakeLog{slices.Clone(log.lines[:at]), slices.Clone(log.crcs[:at+1])}
 				log.grow(rng, rng.IntN(300))
-				for _, p := range procs {
-					p.rs = nil
-				}
 			default:
 				// What it knows may be of files that are gone, as long as it fits the log.
 				if rng.IntN(3) == 0 {
 					d.KillAt(vfs.Match{Proc: p.p.Name(), Kind: vfs.OpChange, N: 1 + rng.IntN(6)}, rng.IntN(101))
 				}
 				from, _ := End(p.rs)
-				upTo := from + 100*rng.Int64N((log.size()-from)/100+1)
+				upTo := from + 100*rng.Int64N((p.log.size()-from)/100+1)
+				if upTo/1000*1000 > from {
+					upTo = upTo / 1000 * 1000 // so that stretches of different logs fit together
+				}
 				if upTo == from {
 					break
 				}
 				before := len(p.rs)
-				rs, err := p.x.Add(p.rs, log.pairs(from, upTo), upTo, log.crcs[upTo/100], putOn(p.p, fmt.Sprint(p.p.Name(), " ", step)))
+				rs, err := p.x.Add(p.rs, p.log.pairs(from, upTo), upTo, p.log.crcs[upTo/100], putOn(p.p, fmt.Sprint(p.p.Name(), " ", step)))
 				if p.rs = rs; err == nil && len(rs) <= before {
 					merged++
 				}
@@ -197,7 +200,7 @@ func TestAnything(t *testing.T) {
 				damaged++
 			}
 			if wrong == nil && !p.p.Dead() {
-				wrong, _ = log.look(p.x, p.rs, rng)
+				wrong, _ = p.log.look(p.x, p.rs, rng)
 			}
 			if wrong != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, wrong)
@@ -302,6 +305,81 @@ func TestFewPages(t *testing.T) {
 	}
 	if c.read > 3*16*n/2 {
 		t.Errorf("%d looks at once read %d bytes", len(hashes), c.read)
+	}
+}
+
+// TestReplaced: a run that was merged by somebody else is told from a damaged one, which is
+// removed by whoever finds it; and one with more pairs than its stretch has room for is not
+// believed.
+func TestReplaced(t *testing.T) {
+	d := vfs.NewDisk(1)
+	p := d.Process("p")
+	x := Index{FS: p, Path: "x", UID: 7}
+	rng := rand.New(rand.NewPCG(1, 0))
+	log := &fakeLog{}
+	log.grow(rng, 1000)
+	var sets [][]*Run
+	var rs []*Run
+	for _, upTo := range []int64{60_000, 70_000, 100_000} { // the last takes in the second
+		from, _ := End(rs)
+		var err error
+		if rs, err = x.Add(rs, log.pairs(from, upTo), upTo, log.crcs[upTo/100], putOn(p, "tmp")); err != nil {
+			t.Fatal(err)
+		}
+		sets = append(sets, rs)
+	}
+	if len(sets[1]) != 2 || len(sets[2]) != 2 {
+		t.Fatalf("%d runs, then %d", len(sets[1]), len(sets[2]))
+	}
+	find := func(r *Run) error { return x.Find(r, []uint64{5}, func(int, int64) {}) }
+	if err := find(sets[1][1]); !errors.Is(err, ErrChanged) {
+		t.Errorf("a look into one that was merged: %v", err)
+	}
+	x.Remove(rs[1])
+	if err := find(rs[1]); !errors.Is(err, ErrChanged) {
+		t.Errorf("a look into one that was removed: %v", err)
+	}
+	if err := find(rs[0]); err != nil {
+		t.Errorf("a look into one that is there: %v", err)
+	}
+	d.Poke(x.File(0), pageSize+7, []byte{1, 2, 3})
+	if err := find(rs[0]); !errors.Is(err, errDamaged) {
+		t.Errorf("a look into a damaged one: %v", err)
+	}
+	if _, err := x.Add(nil, log.pairs(0, 1000), 10*minStretch-1, 3, putOn(p, "tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if rs := x.Load(1000, func(int64, uint32) bool { return true }); len(rs) != 0 {
+		t.Error("ten names in less log than ten lines have are believed")
+	}
+}
+
+// TestStaleWriter: a process that has read a log before it was replaced writes its run
+// late, in the place of one of the new log. The runs behind it do not follow it, although
+// the last of them fits the log.
+func TestStaleWriter(t *testing.T) {
+	p := vfs.NewDisk(1).Process("p")
+	x := Index{FS: p, Path: "x", UID: 7}
+	rng := rand.New(rand.NewPCG(1, 0))
+	var logs [2]fakeLog
+	for i := range logs {
+		logs[i].grow(rng, 1000)
+	}
+	old, log := &logs[0], &logs[1]
+	add := func(l *fakeLog, rs []*Run, upTo int64) []*Run {
+		from, _ := End(rs)
+		rs, err := x.Add(rs, l.pairs(from, upTo), upTo, l.crcs[upTo/100], putOn(p, "tmp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rs
+	}
+	if rs := add(log, add(log, nil, 90_000), 100_000); len(rs) != 2 || len(x.Load(log.size(), log.fits)) != 2 {
+		t.Fatalf("%d runs", len(rs))
+	}
+	add(old, nil, 90_000)
+	if rs := x.Load(log.size(), log.fits); len(rs) != 0 {
+		t.Errorf("%d runs are believed, the first is that of another log", len(rs))
 	}
 }
 
