@@ -248,11 +248,21 @@ func TestGrowthKeys(t *testing.T) {
 	log := buildLog("keyed", 5, events, func(i int) (hansard.Event, string) { return pad(i, 10), fmt.Sprintf("key %d", i) })
 	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
 	s, c := opened(t, d, 2)
+	written := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRename {
+			written++
+		}
+	})
 	if _, err := s.Append(ctx, "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("more")}}); err != nil {
 		t.Fatal(err)
 	}
 	if c.bytes < int64(len(log)) {
 		t.Errorf("the first keyed append read %d bytes of %d: it can't know", c.bytes, len(log))
+	}
+	// While it reads it keeps no more than namesAtOnce in memory.
+	if least := events / namesAtOnce; written < least || written > 2*least {
+		t.Errorf("runs were written %d times, want %d", written, least)
 	}
 	first := func(seed uint64, b hansard.Batch, replayed bool) int64 {
 		t.Helper()

@@ -267,6 +267,9 @@ func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names [
 	var hints []hint
 	wrong := x.Find(r, hashes, func(i int, at int64) { hints = append(hints, hint{names[i], at}) })
 	for _, h := range hints {
+		if wrong == nil && (h.at < r.From || h.at >= r.UpTo) {
+			wrong = sessionlog.ErrNoLine
+		}
 		if wrong != nil {
 			break
 		}
