@@ -240,30 +240,87 @@ func TestGrowthSessions(t *testing.T) {
 	}
 }
 
-// TestGrowthKeys: once the table of keys is there, a keyed append by a fresh
-// process reads the table and the end of the log, not the log.
+// TestGrowthKeys: once there are runs, a keyed append by a fresh process reads a few pages
+// of them more than one without a key, however many keys there are.
 func TestGrowthKeys(t *testing.T) {
 	ctx := context.Background()
-	const events = 20_000
-	log := buildLog("keyed", 5, events, func(i int) (hansard.Event, string) { return pad(i, 500), fmt.Sprintf("key %d", i) })
+	const events = 200_000
+	log := buildLog("keyed", 5, events, func(i int) (hansard.Event, string) { return pad(i, 10), fmt.Sprintf("key %d", i) })
 	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
 	s, c := opened(t, d, 2)
+	written := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRename {
+			written++
+		}
+	})
 	if _, err := s.Append(ctx, "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("more")}}); err != nil {
 		t.Fatal(err)
 	}
 	if c.bytes < int64(len(log)) {
 		t.Errorf("the first keyed append read %d bytes of %d: it can't know", c.bytes, len(log))
 	}
-	for i := range 3 {
-		s, c := opened(t, d, uint64(10+i))
-		r, err := s.Append(ctx, "keyed", hansard.Batch{Key: "key 777", Events: []hansard.Event{pad(777, 500)}})
-		if err != nil || !r.Replayed || r.First != 778 {
+	// While it reads it keeps no more than namesAtOnce in memory.
+	if least := events / namesAtOnce; written < least || written > 2*least {
+		t.Errorf("runs were written %d times, want %d", written, least)
+	}
+	first := func(seed uint64, b hansard.Batch, replayed bool) int64 {
+		t.Helper()
+		s, c := opened(t, d, seed)
+		c.reset()
+		if r, err := s.Append(ctx, "keyed", b); err != nil || r.Replayed != replayed {
 			t.Fatalf("append: %+v, %v", r, err)
 		}
-		t.Logf("%d bytes in %d reads: %v", c.bytes, c.reads, c.files)
-		if limit := int64(events*16 + 1<<20); c.bytes > limit {
-			t.Errorf("a keyed append read %d bytes %v, want at most %d", c.bytes, c.files, limit)
+		t.Logf("key %q: %d bytes in %d reads: %v", b.Key, c.bytes, c.reads, c.files)
+		return c.bytes
+	}
+	plain := first(10, hansard.Batch{Events: []hansard.Event{text("plain")}}, false)
+	for i, b := range []hansard.Batch{
+		{Key: "key 777", Events: []hansard.Event{pad(777, 10)}},
+		{Key: "key 199999", Events: []hansard.Event{pad(199_999, 10)}},
+		{Key: "never", Events: []hansard.Event{text("more")}},
+	} {
+		if keyed := first(uint64(20+i), b, i < 2); keyed-plain > 64<<10 {
+			t.Errorf("key %q: a keyed append read %d bytes, one without a key %d", b.Key, keyed, plain)
 		}
+	}
+}
+
+// BenchmarkFirstKeyed is what the first keyed append of a process costs, in a session with
+// so many keys.
+func BenchmarkFirstKeyed(b *testing.B) {
+	for _, events := range []int{1000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprint(events), func(b *testing.B) {
+			dir := b.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, sessionlog.Dir), 0o700); err != nil {
+				b.Fatal(err)
+			}
+			log := buildLog("s0", 1, events, func(i int) (hansard.Event, string) { return pad(i, 10), fmt.Sprintf("key %d", i) })
+			if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(sessionlog.Path("s0"))), log, 0o600); err != nil {
+				b.Fatal(err)
+			}
+			n := 0
+			one := func() {
+				s, err := Open(dir, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := &countFS{FS: s.fs}
+				s.fs = c
+				n++
+				if _, err := s.Append(context.Background(), "s0", hansard.Batch{Key: fmt.Sprint("new ", n), Events: []hansard.Event{pad(0, 10)}}); err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(c.bytes), "B-read")
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			one() // writes the runs
+			for b.Loop() {
+				one()
+			}
+		})
 	}
 }
 

@@ -331,6 +331,9 @@ func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names [
 	var hints []hint
 	wrong := x.Find(r, hashes, func(i int, at int64) { hints = append(hints, hint{names[i], at}) })
 	for _, h := range hints {
+		if wrong == nil && (h.at < r.From || h.at >= r.UpTo) {
+			wrong = sessionlog.ErrNoLine
+		}
 		if wrong != nil {
 			break
 		}
@@ -478,20 +481,20 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 		if err != nil {
 			return err
 		}
+		k.mu.Lock()
+		from, round := k.upTo, k.round
+		k.mu.Unlock()
 		if missing > 0 {
-			k.mu.Lock()
-			from, round := k.upTo, k.round
-			k.mu.Unlock()
 			err = k.readFrom(ch, name, f, from, round, save)
 		}
-		if err != nil || !save || !k.due(ch.process, 1) {
+		if err != nil || !save || !k.due(ch.process, 1, from) {
 			return err
 		}
 		// Others may have written runs: then there is less to write, or nothing.
 		if err := k.load(ch, name, f, true, true); err != nil {
 			return err
 		}
-		if k.due(ch.process, 1) {
+		if k.due(ch.process, 1, from) {
 			k.save(ch.process, name)
 		}
 	}
@@ -583,7 +586,7 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 		if l.Left == 0 {
 			k.add(round, batch, sc.At, l.CRC)
 			clear(batch)
-			if save && k.due(ch.process, namesAtOnce/namesInMemory) {
+			if save && k.due(ch.process, namesAtOnce/namesInMemory, 0) {
 				k.save(ch.process, name)
 			}
 		}
@@ -618,14 +621,15 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 	return d
 }
 
-// due tells whether a run is to be written: much is in memory only, or a fresh process
-// would have to read much of the log; times that much, for one who reads on.
-func (k *keyIndex) due(p *process, times int) bool {
+// due tells whether a run is to be written: much is in memory only, or much was read since
+// from, and the next fresh process would read it, too. For one who reads on it is more, some
+// times as many names.
+func (k *keyIndex) due(p *process, times int, from int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	upTo, _ := runs.End(k.runs)
-	return k.only == nil && k.upTo >= k.patience &&
-		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-upTo >= namesBehind)
+	return k.only == nil && k.upTo > upTo && k.upTo >= k.patience &&
+		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
 }
 
 // namesInMemory is how many names are kept before a run is written.

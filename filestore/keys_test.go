@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"hansard"
@@ -147,6 +149,9 @@ func TestKeysRuns(t *testing.T) {
 			if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 1)), 5); err != nil {
 				t.Errorf("seed %d: run %s, %s: %v", seed, what, when, err)
 			}
+			if now, _ := d.CacheBytes(file); bytes.Equal(now, b) && slices.Contains([]string{"NULs behind its head", "two pages swapped", "deleted"}, what) {
+				t.Errorf("run %s, %s: it is still there", what, when)
+			}
 		}
 	}
 }
@@ -225,6 +230,87 @@ func TestKeysCollide(t *testing.T) {
 	}
 }
 
+// TestKeysLeadNowhere: a run whose checksums are right and whose offsets are not says
+// nothing, neither about its names nor about the log.
+func TestKeysLeadNowhere(t *testing.T) {
+	const seed, keys = 24, 1200
+	log := buildLog("keyed", 5, keys, keyedEvent)
+	for _, at := range []int64{5, int64(len(log)) - 3, int64(len(log)), 1 << 40, math.MaxInt64, -1, math.MinInt64} {
+		d := withLogs(t, seed, map[hansard.SessionID][]byte{"keyed": log})
+		s, _ := opened(t, d, 1)
+		var pairs []runs.Pair
+		for i := range keys {
+			_, key := keyedEvent(i)
+			pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: nameKey, Text: key}.Hash(), At: at})
+		}
+		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+			t.Fatal(err)
+		}
+		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 5); err != nil {
+			t.Errorf("offset %d: %v", at, err)
+		}
+	}
+}
+
+// brokenRuns is a file system on which runs can't be put in place, or not read.
+type brokenRuns struct {
+	vfs.FS
+	unwritable, unreadable bool
+	tried                  int // to put one in place
+}
+
+func (b *brokenRuns) Rename(from, to string) error {
+	if strings.HasPrefix(to, cache.KeysDir) {
+		if b.tried++; b.unwritable {
+			return syscall.EACCES
+		}
+	}
+	return b.FS.Rename(from, to)
+}
+
+func (b *brokenRuns) Remove(name string) error {
+	if strings.HasPrefix(name, cache.KeysDir) {
+		return syscall.EACCES
+	}
+	return b.FS.Remove(name)
+}
+
+func (b *brokenRuns) Open(name string, flags vfs.Flag) (vfs.File, error) {
+	f, err := b.FS.Open(name, flags)
+	if err == nil && b.unreadable && strings.HasPrefix(name, cache.KeysDir) {
+		return unreadablePages{f}, nil
+	}
+	return f, err
+}
+
+type unreadablePages struct{ vfs.File }
+
+func (f unreadablePages) ReadAt(p []byte, off int64) (int, error) {
+	if off >= 4096 {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(p, off)
+}
+
+// TestKeysWithoutRuns: where runs can't be written, removed or read, keys are found all the
+// same, and not everything is tried with every append.
+func TestKeysWithoutRuns(t *testing.T) {
+	for _, b := range []*brokenRuns{{unwritable: true}, {unreadable: true}, {unwritable: true, unreadable: true}} {
+		log := buildLog("keyed", 5, 1500, keyedEvent)
+		b.FS = withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log}).Process("p")
+		s, err := openOn(b, 1, growthRing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := askKeys(s, "keyed", 1500, rand.New(rand.NewPCG(1, 0)), 20); err != nil {
+			t.Errorf("unwritable %v, unreadable %v: %v", b.unwritable, b.unreadable, err)
+		}
+		if b.unwritable && b.tried != 1 {
+			t.Errorf("a run was written in vain %d times", b.tried)
+		}
+	}
+}
+
 // TestKeysBehindDamage: a key that was used behind a damaged line of a long log
 // must not be taken for a new one.
 func TestKeysBehindDamage(t *testing.T) {
@@ -295,6 +381,10 @@ func TestKeysOfAnotherLog(t *testing.T) {
 	}
 	if len(k.runs) != 1 || len(k.tail) != 0 {
 		t.Fatalf("%d runs, %d names in memory", len(k.runs), len(k.tail))
+	}
+	round, upTo := k.round, k.upTo
+	if err := k.load(s.checks, "keyed", old, true, true); err != nil || k.round != round || k.upTo != upTo || len(k.runs) != 1 {
+		t.Errorf("one who has the old log open changed the index: round %d, up to %d, %d runs, %v", k.round, k.upTo, len(k.runs), err)
 	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
 		names := []runs.Name{{Kind: 'k', Text: key}}

@@ -231,6 +231,38 @@ func TestFailure60_KeysReadUnderTheLock(t *testing.T) {
 		}
 		l.wantShort(t, "append", "keyed", 20_000)
 	})
+	t.Run("a shorter log takes its place, and its index", func(t *testing.T) {
+		d := base.Clone()
+		s, l := lockWatched(t, d, 55)
+		known(t, s)
+		const fewer = 8000
+		shorter := buildLog("keyed", 5, fewer, func(i int) (hansard.Event, string) {
+			if i == 5 {
+				return text("restored"), "restored"
+			}
+			return pad(i, 500), fmt.Sprintf("key %d", i)
+		})
+		times := 0
+		l.before = func() {
+			if times++; times > 1 {
+				return
+			}
+			putFile(t, d, "restored", shorter)
+			if err := d.Observer("somebody").Rename("restored", sessionlog.Path("keyed")); err != nil {
+				t.Fatal(err)
+			}
+			f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+			if err == nil {
+				err = s.keyring.keys.get("keyed").catchUp(s.checks, "keyed", f, true)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := appendKeyed(t, s, "restored", text("restored")); !r.Replayed || r.First != 6 {
+			t.Errorf("a key of the restored log: %+v", r)
+		}
+	})
 	t.Run("the log grows before every lock", func(t *testing.T) {
 		d := base.Clone()
 		s, l := lockWatched(t, d, 60)

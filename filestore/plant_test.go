@@ -53,6 +53,7 @@ var bugs = map[string]func(seed uint64) error{
 	"answer outlives the entry it rests on":   huntLostRest,
 	"damaged for ever by an ill disk":         func(seed uint64) error { return huntIll(seed, func(int) {}) },
 	"set aside and forgotten too early":       func(seed uint64) error { return huntIll(seed, func(int) {}) },
+	"half-written index believed":             huntRuns,
 	"half a reload believed":                  func(uint64) error { return failedReloads() },
 	"marks of the living taken for done":      func(uint64) error { return markedAgain() },
 	"marks forgotten by recovery":             func(uint64) error { return markedByMend() },

@@ -29,6 +29,7 @@ type world struct {
 	seed   uint64
 	ledger *ledger
 	ring   uint64 // its size
+	names  int    // in memory before a run is written; 0: as usual, and so never in the simulation
 	groups bool   // processes write groups of requests
 	// crossing: processes do what is answered from each other's newest lines.
 	crossing bool
@@ -55,7 +56,7 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	w.opened++
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	cfg := config{ringSize: w.ring, inline: true, random: rng.Uint64, now: func() time.Time {
+	cfg := config{ringSize: w.ring, names: w.names, inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}}

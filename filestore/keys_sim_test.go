@@ -1,0 +1,280 @@
+package filestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/runs"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// The index against a plain rebuild: a map of all keys in the log. Runs are written after
+// two names, by all processes at once, so that they are merged all the time.
+
+// keysAgree retries every key that the log of session a has, and uses one that it does not
+// have. The log itself must not have a key twice.
+func keysAgree(s *Store, d *vfs.Disk, never string) error {
+	log, ok := d.CacheBytes(sessionlog.Path("a"))
+	if !ok {
+		return nil
+	}
+	if i := strings.LastIndexByte(string(log), '\n'); i >= 0 {
+		log = log[:i+1]
+	}
+	lines := linesOf(log)
+	first := map[string]hansard.Seq{}
+	for _, b := range lines {
+		l, err := sessionlog.Decode(b[:len(b)-1])
+		if err != nil {
+			return err
+		}
+		if l.Key == "" {
+			continue
+		}
+		if at, twice := first[l.Key]; twice {
+			return fmt.Errorf("%s is stored at seq %d and at %d", l.Key, at, l.Seq)
+		}
+		first[l.Key] = l.Seq
+	}
+	try := func(key string) (hansard.Receipt, error) {
+		return s.Append(context.Background(), "a", hansard.Batch{Key: key, Events: []hansard.Event{{Data: json.RawMessage(`"` + key + `"`)}}})
+	}
+	for key, seq := range first {
+		r, err := try(key)
+		if errors.Is(err, hansard.ErrHeld) || errors.Is(err, hansard.ErrNotFound) {
+			return nil
+		}
+		if err != nil || !r.Replayed || r.First != seq {
+			return fmt.Errorf("%s is at seq %d: %+v, %w", key, seq, r, err)
+		}
+	}
+	if r, err := try(never); err == nil && r.Replayed {
+		return fmt.Errorf("%s was never used: %+v", never, r)
+	}
+	return nil
+}
+
+// spoilRun damages a run as somebody might, or as a disk may; true if there was one.
+func spoilRun(d *vfs.Disk, rng *rand.Rand) bool {
+	var files []string
+	for file := range runFiles(d, "a") {
+		files = append(files, file)
+	}
+	if len(files) == 0 {
+		return false
+	}
+	slices.Sort(files)
+	file := files[rng.IntN(len(files))]
+	b, _ := d.CacheBytes(file)
+	at := rng.IntN(len(b) + 1)
+	switch p := d.Observer("somebody"); rng.IntN(4) {
+	case 0:
+		_ = p.Remove(file)
+	case 1:
+		_ = p.Rename(file, files[rng.IntN(len(files))])
+	case 2: // the second half was never written
+		d.Poke(file, int64(at), make([]byte, len(b)-at))
+	default:
+		if at < len(b) {
+			d.Poke(file, int64(at), []byte{b[at] ^ byte(1<<rng.IntN(8))})
+		}
+	}
+	return true
+}
+
+// huntRuns has processes append under the same keys, some die, and looks at what a power
+// cut and other damage leave of their runs.
+func huntRuns(seed uint64) error { return runsWorld(seed, new(atomic.Int64)) }
+
+func runsWorld(seed uint64, states *atomic.Int64) error {
+	w := newWorld(seed)
+	w.names = 2
+	w.disk.Writeback = int(seed % 3 * 5)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for i := range 3 {
+		w.spawn(fmt.Sprintf("P%d", i), 12, uint64(100+i)).shared = true
+	}
+	if seed%2 == 0 {
+		w.disk.KillAt(vfs.Match{Proc: "P1", Kind: vfs.OpChange, N: 20 + rng.IntN(200)}, rng.IntN(101))
+	}
+	var found error
+	w.disk.OnOp(func(op vfs.Op) {
+		// Files of cache/ are made beside it, and renamed.
+		if found != nil || !strings.HasPrefix(op.Name, cache.Dir) || op.Kind&vfs.OpChange == 0 {
+			return
+		}
+		d := w.disk.Clone()
+		what := "as it is"
+		if rng.IntN(4) > 0 {
+			c := vfs.Cut{Keep: rng.IntN(101), Seed: rng.Uint64()}
+			d.PowerCut(c)
+			what = fmt.Sprintf("after a power cut %+v", c)
+		}
+		if rng.IntN(3) > 0 && spoilRun(d, rng) {
+			what += ", with a damaged run"
+		}
+		if len(runFiles(d, "a")) > 0 {
+			states.Add(1)
+		}
+		s, err := w.open(d.Process("check"))
+		if err == nil {
+			err = keysAgree(s, d, fmt.Sprint("never ", op.N))
+		}
+		if err != nil {
+			found = fmt.Errorf("seed %d: operation %d, %s: %w\n%s", seed, op.N, what, err, trace(w.disk, 40))
+		}
+	})
+	err := errors.Join(w.disk.Run(), w.wrong)
+	if found == nil && err == nil {
+		s, oerr := w.open(w.disk.Process("after"))
+		if oerr == nil {
+			oerr = keysAgree(s, w.disk, "never")
+		}
+		err = oerr
+	}
+	return errors.Join(found, err)
+}
+
+// TestSimRuns: a key that is in the log is found and one that is not is not, whatever
+// became of the runs.
+func TestSimRuns(t *testing.T) {
+	inWorlds(t, 40, 1500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+		if err := runsWorld(seed, states); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRunsOfTwoProcesses: two that append in turns to one session write one set of runs,
+// and each finds what the other wrote, mostly without reading the log again.
+func TestRunsOfTwoProcesses(t *testing.T) {
+	const keys, names = 3000, 20
+	d := largeDisk(1)
+	written := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRename && op.To != "" && strings.HasPrefix(op.To, cache.KeysDir) {
+			written++
+		}
+	})
+	var stores []*Store
+	var counts []*countFS
+	for i := range 2 {
+		cfg := simConfig(uint64(i+1), growthRing)
+		cfg.names = names
+		c := &countFS{FS: d.Process(fmt.Sprint("p", i)), files: map[string]int64{}}
+		s, err := open(c, Options{}, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores, counts = append(stores, s), append(counts, c)
+	}
+	ctx := context.Background()
+	for i := range keys {
+		b := hansard.Batch{Create: true, Key: fmt.Sprint("key ", i), Events: []hansard.Event{pad(i, 10)}}
+		for n, s := range []*Store{stores[i%2], stores[(i+1)%2]} {
+			if r, err := s.Append(ctx, "keyed", b); err != nil || int(r.First) != i+1 || r.Replayed != (n == 1) {
+				t.Fatalf("key %d, process %d: %+v, %v", i, (i+n)%2, r, err)
+			}
+		}
+	}
+	pairs := int64(0)
+	log, _ := d.CacheBytes(sessionlog.Path("keyed"))
+	f, err := stores[0].fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := sessionlog.ReadUID(f)
+	rs := stores[0].runsOf("keyed", uid).Load(int64(len(log)), func(upTo int64, crc uint32) bool {
+		return sessionlog.LineCRC(log[:upTo]) == crc
+	})
+	for _, r := range rs {
+		pairs += r.Pairs
+	}
+	if upTo, _ := runs.End(rs); pairs < keys-2*names || pairs > keys || upTo < int64(len(log))*9/10 || len(rs) > 10 {
+		t.Errorf("%d runs have %d pairs, for %d bytes of %d", len(rs), pairs, upTo, len(log))
+	}
+	if files := len(runFiles(d, "keyed")); files != len(rs) {
+		t.Errorf("%d files for %d runs", files, len(rs))
+	}
+	if most := keys / names * 11 / 10; written > most {
+		t.Errorf("runs were written %d times, want %d", written, most)
+	}
+	for i, c := range counts {
+		read := c.files[sessionlog.Path("keyed")]
+		t.Logf("process %d read %d bytes of the log, which has %d", i, read, len(log))
+		if read > 30*int64(len(log)) { // each append reads a few of its last lines
+			t.Errorf("process %d read %d bytes of a log of %d", i, read, len(log))
+		}
+	}
+}
+
+// TestRunsCostNothing: without keys nothing is written or looked for.
+func TestRunsCostNothing(t *testing.T) {
+	d := largeDisk(1)
+	d.OnOp(func(op vfs.Op) {
+		if strings.HasPrefix(op.Name, cache.KeysDir) {
+			t.Errorf("%v of %s", op.Kind, op.Name)
+		}
+	})
+	s, _ := opened(t, d, 1)
+	for i := range 60 {
+		if _, err := s.Append(context.Background(), "plain", hansard.Batch{Create: true, Events: []hansard.Event{pad(i, 100_000)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := s.keyring.keys.m.Peek("plain"); ok {
+		t.Error("there is an index")
+	}
+}
+
+// TestKeysMemory: what a process keeps of a session's keys does not grow with them: some
+// KB, so that a thousand sessions of a hundred thousand keys take tens of MB.
+func TestKeysMemory(t *testing.T) {
+	const sessions = 20
+	held := func(keys int) (weight, heap int64) {
+		logs := map[hansard.SessionID][]byte{}
+		for i := range sessions {
+			id := hansard.SessionID(fmt.Sprint("s", i))
+			logs[id] = buildLog(id, uint64(i+1), keys, keyedEvent)
+		}
+		s, _ := opened(t, withLogs(t, 1, logs), 2)
+		for id := range logs {
+			if r, err := s.Append(context.Background(), id, hansard.Batch{Key: "key 7", Events: []hansard.Event{pad(7, 10)}}); err != nil || !r.Replayed {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+		for id := range logs {
+			x, _ := s.keyring.keys.m.Peek(string(id))
+			weight += x.weight()
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s.keyring.keys.m = cache.LRU[*keyIndex]{}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(s)
+		return weight / sessions, (int64(before.HeapAlloc) - int64(after.HeapAlloc)) / sessions
+	}
+	few, _ := held(1500)
+	many, heap := held(15_000)
+	t.Logf("a session of 1,500 keys weighs %d bytes, one of 15,000 %d; it takes %d", few, many, heap)
+	// Between them are the first hashes of 53 pages.
+	if many > few+4<<10 || many > 8<<10 {
+		t.Errorf("a session of 15,000 keys weighs %d bytes, one of 1,500 %d", many, few)
+	}
+	if heap > 16<<10 {
+		t.Errorf("a session of 15,000 keys takes %d bytes", heap)
+	}
+}
