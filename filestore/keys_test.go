@@ -241,7 +241,7 @@ func TestKeysLeadNowhere(t *testing.T) {
 		var pairs []runs.Pair
 		for i := range keys {
 			_, key := keyedEvent(i)
-			pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: nameKey, Text: key}.Hash(), At: at})
+			pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: 'k', Text: key}.Hash(), At: at})
 		}
 		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
 			t.Fatal(err)

@@ -32,6 +32,8 @@ var bugs = map[string]func(seed uint64) error{
 	"log before sync":                         huntCuts,
 	"no chain":                                huntCuts, // take entries of another time for valid
 	"replay before durable":                   huntSharedKeys,
+	"known id told before it is durable":      huntSharedIDs,
+	"pending ids not looked at":               huntSharedIDs,
 	"control trusted":                         huntCuts,              // on first open
 	"sync retried":                            huntCutAfterSyncError, // and believed
 	"opener without rule A":                   huntLateComer,         // believe a sync on a ring opened after somebody's failed
@@ -289,6 +291,11 @@ func huntReaders(seed uint64) error {
 // power everywhere.
 func huntSharedKeys(seed uint64) error {
 	return huntStopped(seed, 1, func(k *worker) { k.shared = true })
+}
+
+// huntSharedIDs does the same with events that have the same ids.
+func huntSharedIDs(seed uint64) error {
+	return huntStopped(seed, 1, func(k *worker) { k.mirroring = true })
 }
 
 // huntTold does the same with processes that want the same turn, behind the first

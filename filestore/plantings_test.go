@@ -88,11 +88,20 @@ var plantings = []struct{ file, is, becomes string }{
 		r.dep = 0
 	}
 `},
-	{"plan.go", `			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
-`, `			r.receipt = hansard.Receipt{Session: r.id, First: seen.First, Last: seen.Last, Replayed: true}
-			if planted.Is("replay before durable") {
+	{"plan.go", `			return true, known.err
+`, `			if planted.Is("replay before durable") {
 				r.dep = 0
 			}
+			return true, known.err
+`},
+	{"plan.go", `	r.receipt = sifted.Receipt(r.id, 0)
+`, `	r.receipt = sifted.Receipt(r.id, 0)
+	if planted.Is("known id told before it is durable") {
+		r.dep = 0
+	}
+`},
+	{"known.go", `	for _, entry := range k.pending {
+`, `	for _, entry := range k.pending[:map[bool]int{false: len(k.pending)}[planted.Is("pending ids not looked at")]] {
 `},
 	{"read.go", `		if e.Left > 0 {`, `		if e.Left > 0 && !planted.Is("half a batch read") {`},
 	{"recover.go", `	l.lim, l.cursor, l.cursorChain, l.cold = end, end, chain, false

@@ -45,6 +45,10 @@ func keyed(key, data string) *hansard.Batch {
 	return &hansard.Batch{Key: key, Events: []hansard.Event{{Data: json.RawMessage(`"` + data + `"`)}}}
 }
 
+func named(id, data string) *hansard.Batch {
+	return &hansard.Batch{Events: []hansard.Event{{ID: id, Data: json.RawMessage(`"` + data + `"`)}}}
+}
+
 func lostPairs(g hansard.Grant) []lostUnder {
 	one := hansard.Seq(2) // the last seq in the log: an event and a grant
 	app := func(b *hansard.Batch) func(*Store) *request {
@@ -59,6 +63,8 @@ func lostPairs(g hansard.Grant) []lostUnder {
 	return []lostUnder{
 		{"replay", app(keyed("k", "x")), app(keyed("k", "x")), nil},
 		{"key reused", app(keyed("k", "x")), app(keyed("k", "other")), hansard.ErrKeyReused},
+		{"known id", app(named("i", "x")), app(named("i", "x")), nil},
+		{"id reused", app(named("i", "x")), app(named("i", "other")), hansard.ErrIDReused},
 		{"conflict", app(keyed("", "x")), app(&hansard.Batch{Expect: &one, Events: keyed("", "y").Events}), hansard.ErrConflict},
 		{"held", claim(hansard.Claim{Steal: "why", Exclusive: true}), app(keyed("", "y")), hansard.ErrHeld},
 		{"claim held", claim(hansard.Claim{Steal: "why"}), claim(hansard.Claim{}), hansard.ErrHeld},
@@ -167,9 +173,11 @@ func TestRefusalRestsOnAside(t *testing.T) {
 // down what it was told.
 func (k *worker) crossStep(ctx context.Context, n int) {
 	l, id := k.w.ledger, hansard.SessionID("a")
-	switch k.rng.IntN(4) {
+	switch k.rng.IntN(5) {
 	case 0:
 		k.appendShared(ctx, n)
+	case 4:
+		k.mirror(ctx, n, 1+k.rng.IntN(2))
 	case 1: // the same key with other content
 		tag := fmt.Sprintf("%s.%d", k.p.Name(), 1000+n)
 		l.open[tag] = id

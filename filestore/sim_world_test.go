@@ -65,17 +65,18 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 
 // worker is what one process does.
 type worker struct {
-	w      *world
-	p      *vfs.Proc
-	s      *Store
-	rng    *rand.Rand
-	tag    int
-	turns  map[hansard.SessionID]hansard.Grant // that it holds
-	done   bool
-	shared bool // do nothing but append under shared keys
-	taking bool // do nothing but take turns
-	large  bool // the next batch is too large for the ring
-	well   bool // the disk was ill, and over it when the step began
+	w         *world
+	p         *vfs.Proc
+	s         *Store
+	rng       *rand.Rand
+	tag       int
+	turns     map[hansard.SessionID]hansard.Grant // that it holds
+	done      bool
+	shared    bool // do nothing but append under shared keys
+	mirroring bool // do nothing but append events with shared ids
+	taking    bool // do nothing but take turns
+	large     bool // the next batch is too large for the ring
+	well      bool // the disk was ill, and over it when the step began
 }
 
 // fail notes what a worker found wrong.
@@ -113,6 +114,8 @@ func (k *worker) run(n int) {
 			k.resizeStep(context.Background())
 		case k.shared:
 			k.appendShared(context.Background(), i)
+		case k.mirroring:
+			k.mirror(context.Background(), i, 2)
 		case k.taking && i == 0:
 			k.append(context.Background(), "a", "")
 		case k.taking:
@@ -149,8 +152,10 @@ func (k *worker) step() {
 		k.turn(ctx, id)
 	case r < 60:
 		k.append(ctx, id, "")
-	case r < 70:
+	case r < 65:
 		k.appendShared(ctx, k.rng.IntN(4))
+	case r < 70:
+		k.mirror(ctx, k.rng.IntN(6), 1+k.rng.IntN(3))
 	case r < 76:
 		_, err := k.s.Create(ctx, id, hansard.Meta{Title: "made"})
 		if err == nil {
@@ -249,8 +254,13 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 		}
 		b.Events = append(b.Events, hansard.Event{Data: json.RawMessage(fmt.Sprintf(`"%s %s"`, tag, strings.Repeat("x", pad)))})
 	}
-	if k.rng.IntN(3) == 0 {
+	switch k.rng.IntN(6) {
+	case 0, 1:
 		b.Key = "key " + tags[0]
+	case 2:
+		for i, tag := range tags {
+			b.Events[i].ID = "id " + tag
+		}
 	}
 	if k.rng.IntN(6) == 0 {
 		title := tags[0]
@@ -264,12 +274,15 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 		l.size[tags[0]] = n
 		r, err := k.s.Append(ctx, id, b)
 		if err == nil {
-			if int(r.Last-r.First) != n-1 {
+			if r.Seqs == nil {
+				r.Seqs = seqsFrom(r.First, n)
+			}
+			if r.First > 0 && int(r.Last-r.First) != n-1 || len(r.Seqs) != n {
 				k.fail("receipt %+v for %d events", r, n)
 			}
 			for i, tag := range tags {
 				delete(l.open, tag)
-				l.ack(id, r.First+hansard.Seq(i), tag)
+				l.ack(id, r.Seqs[i], tag)
 			}
 			return
 		}
@@ -277,7 +290,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 			return // open
 		}
 		if errors.Is(err, hansard.ErrUnknown) {
-			if b.Key != "" && try < 3 {
+			if (b.Key != "" || b.Events[0].ID != "" && b.Patch == nil) && try < 3 {
 				continue
 			}
 			return
@@ -312,6 +325,38 @@ func (k *worker) appendShared(ctx context.Context, n int) {
 	}
 	l.keys[key] = r.First
 	l.ack(id, r.First, key)
+}
+
+func seqsFrom(first hansard.Seq, n int) (seqs []hansard.Seq) {
+	for i := range n {
+		seqs = append(seqs, first+hansard.Seq(i))
+	}
+	return seqs
+}
+
+// mirror appends some of the records that other processes append too, in other batches:
+// each is stored once, and all are told where.
+func (k *worker) mirror(ctx context.Context, from, n int) {
+	l, id := k.w.ledger, hansard.SessionID("a")
+	b := hansard.Batch{Create: true}
+	for i := range n {
+		record := fmt.Sprintf("record%d", from+i)
+		b.Events = append(b.Events, hansard.Event{ID: record, Data: json.RawMessage(`"` + record + `"`)})
+	}
+	r, err := k.s.Append(ctx, id, b)
+	if err != nil {
+		k.unless("append records", err, hansard.ErrHeld)
+		k.told(err)
+		return
+	}
+	for i, seq := range r.Seqs {
+		record := b.Events[i].ID
+		if at, told := l.keys[record]; told && at != seq {
+			k.fail("%s was stored at seq %d and at %d", record, at, seq)
+		}
+		l.keys[record] = seq
+		l.ack(id, seq, record)
+	}
 }
 
 // read reads a session as a reader would, and remembers what it was shown.
