@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -376,18 +378,30 @@ func idLivesLong(x *env) {
 }
 
 // mirror delivers all records in batches of its own, some of them again.
-func mirror(x *env, s hansard.Store, rng func(int) int, n int) error {
-	for from := 0; from < n; {
-		to := min(n, from+1+rng(40))
-		if _, err := s.Append(x.ctx, "s", hansard.Batch{Events: records(from, to)}); err != nil {
+type mirror struct {
+	Session hansard.SessionID
+	Records int
+	Seed    uint64
+}
+
+func (m *mirror) run(ctx context.Context, s hansard.Store, tell func(report)) error {
+	rng := rand.New(rand.NewPCG(m.Seed, 0))
+	for from := 0; ; {
+		to := min(m.Records, from+1+rng.IntN(40))
+		r, err := s.Append(ctx, m.Session, hansard.Batch{Events: records(from, to)})
+		if err != nil {
 			return err
 		}
-		from = max(from, to-rng(10))
-		if to == n {
-			break
+		for i, seq := range r.Seqs {
+			if seq != hansard.Seq(from+i+1) {
+				return fmt.Errorf("record %d is said to be at seq %d", from+i, seq)
+			}
 		}
+		if tell(report{Delivered: to}); to == m.Records {
+			return nil
+		}
+		from = max(from, to-rng.IntN(10))
 	}
-	return nil
 }
 
 // checkMirrored reports whether a log has n records, each once, in their order.
@@ -406,21 +420,40 @@ func checkMirrored(log []hansard.Event, n int) error {
 func idMirrors(x *env) {
 	handles := x.handles(4)
 	x.create("s")
-	const n = 1000
-	seeds := make([]uint64, 8)
-	for i := range seeds {
-		seeds[i] = x.rng.Uint64()
-	}
-	x.each(len(seeds), "mirror", func(i int) error {
-		rng := seeds[i]
-		next := func(n int) int {
-			rng = rng*6364136223846793005 + 1442695040888963407
-			return int(rng>>33) % n
-		}
-		return mirror(x, handles[i%len(handles)], next, n)
+	seed := x.rng.Uint64()
+	x.each(8, "mirror", func(i int) error {
+		m := mirror{Session: "s", Records: 1000, Seed: seed + uint64(i)}
+		return m.run(x.ctx, handles[i%len(handles)], func(report) {})
 	})
-	if err := checkMirrored(x.all("s"), n); err != nil {
+	if err := checkMirrored(x.all("s"), 1000); err != nil {
 		x.Error(err)
+	}
+}
+
+func processesMirrors(x *env) {
+	x.create("s")
+	const n = 1000
+	var children []*child
+	var said []<-chan struct{}
+	for i := range 8 {
+		c := x.spawn(fmt.Sprint("mirror ", i), order{Mirror: &mirror{Session: "s", Records: n, Seed: x.rng.Uint64()}})
+		children, said = append(children, c), append(said, c.said(3+2*i))
+	}
+	x.begin(children...)
+	delivered := 0
+	for i, c := range children {
+		if i < 3 { // in the middle of its work, while the others go on
+			x.within(c.what+" has delivered some", said[i])
+			c.kill()
+		} else {
+			c.finish()
+		}
+		for _, r := range c.reports {
+			delivered = max(delivered, r.Delivered)
+		}
+	}
+	if err := checkMirrored(x.all("s"), n); err != nil || delivered != n {
+		x.Errorf("%d records are said to be delivered: %v", delivered, err)
 	}
 }
 

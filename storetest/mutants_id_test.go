@@ -39,7 +39,7 @@ func idMutants() []mutant {
 				b.Events[i].ID = ""
 			}
 			return s.Append(c, id, b)
-		}, "id/resent", "id/partly known", "id/twice in a batch", "id/mirrors", "id/lives long", "append/every field"),
+		}, "id/resent", "id/partly known", "id/twice in a batch", "id/mirrors", "processes/mirrors", "id/lives long", "append/every field"),
 		appends("a known id is skipped whatever comes with it", func(c ctx, s hansard.Store, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 			r, err := s.Append(c, id, b)
 			var reused *hansard.IDReusedError

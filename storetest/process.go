@@ -35,6 +35,7 @@ type order struct {
 	Creator  *creator  `json:",omitempty"`
 	Counter  *counter  `json:",omitempty"`
 	Agent    *agent    `json:",omitempty"`
+	Mirror   *mirror   `json:",omitempty"`
 	// Linger says that the child stays alive, with its store open, after its work.
 	Linger bool `json:",omitempty"`
 }
@@ -53,6 +54,8 @@ func (o *order) worker() (worker, error) {
 		return o.Counter, nil
 	case o.Agent != nil:
 		return o.Agent, nil
+	case o.Mirror != nil:
+		return o.Mirror, nil
 	}
 	return nil, errors.New("an order without work")
 }

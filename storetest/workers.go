@@ -30,6 +30,8 @@ type report struct {
 	Deleted bool `json:"deleted,omitempty"`
 	// Stint is a turn that the worker held.
 	Stint *stint `json:"stint,omitempty"`
+	// Delivered is how many of its records a mirror was told are stored.
+	Delivered int `json:"delivered,omitempty"`
 }
 
 // writer appends marked batches, going round its sessions.
