@@ -207,17 +207,22 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Range) ([]hansard.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(ctx, id, notNegative("limit", r.Limit), notNegative("last", r.Last)); err != nil {
+	if err := s.checkLocked(ctx, id, engine.CheckRange(&r)); err != nil {
 		return nil, err
 	}
 	ses, err := s.findLocked(id)
 	if err != nil {
 		return nil, err
 	}
-	events := ses.events[min(r.After, ses.last()):]
-	if r.FromSummary {
+	r = engine.Plain(r)
+	last := ses.last()
+	if r.Before > 0 {
+		last = min(last, r.Before-1)
+	}
+	events := ses.events[min(r.After, last):last]
+	if r.FromKind != "" {
 		for i, e := range slices.Backward(events) {
-			if e.Kind == hansard.KindSummary {
+			if e.Kind == r.FromKind {
 				events = events[i:]
 				break
 			}
@@ -228,6 +233,9 @@ func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		if r.Wants(e.Kind) {
 			out = append(out, e)
 		}
+	}
+	if r.Reverse {
+		slices.Reverse(out)
 	}
 	if r.Last > 0 {
 		out = out[max(0, len(out)-r.Last):]
@@ -310,11 +318,8 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 	if s.closed {
 		return nil, hansard.ErrClosed
 	}
-	if err := notNegative("limit", q.Limit); err != nil {
-		return nil, err
-	}
 	// A bad cursor is an error in an empty store too.
-	if _, err := q.Wants(&hansard.Info{}); err != nil {
+	if err := engine.CheckQuery(&q); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -332,7 +337,7 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 		}
 	}
 	slices.SortFunc(out, func(a, b hansard.Info) int {
-		if engine.Newer(&a, &b) {
+		if engine.NewerBy(q.Order, &a, &b) {
 			return -1
 		}
 		return 1 // never the same: ids differ
@@ -396,13 +401,6 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 		info.Updated = ses.events[n-1].Time
 	}
 	return info
-}
-
-func notNegative(field string, n int) error {
-	if n < 0 {
-		return &hansard.InvalidError{Field: field, Reason: "it is negative"}
-	}
-	return nil
 }
 
 // cloneEvent copies an event, so that a caller can't change what the store has.
