@@ -220,30 +220,58 @@ type Info struct {
 // Damaged reports whether the session's log is known to be damaged.
 func (i Info) Damaged() bool { return i.Damage != nil }
 
-// Range selects the events that Read yields, in ascending order of seq.
+// Range selects the events that Read yields. After, Before, FromKind and Kinds say
+// which, and Last and Limit how many of these.
 type Range struct {
 	// After skips the events up to and including this seq.
 	After Seq
+	// Before keeps only events with a seq below this one; 0 means no bound.
+	Before Seq
 	// Limit is the maximum number of events; 0 means no limit.
 	Limit int
-	// Last starts at the N-th matching event from the end; 0 starts at After.
+	// Last starts at the N-th matching event from the end; 0 starts at After. With
+	// Reverse it is another Limit: the smaller of the two counts.
 	Last int
 	// Kinds keeps only events of these kinds; empty keeps all.
 	Kinds []string
-	// FromSummary starts at the last event of kind "summary", if there is one.
+	// FromKind starts at the last event of this kind between After and Before. If
+	// there is none, or it is empty, the range starts at After.
+	FromKind string
+	// FromSummary is FromKind "summary". With another FromKind it is [ErrInvalid].
 	FromSummary bool
+	// Reverse yields the newest event first, and Limit counts from there. A session
+	// is paged from its end by setting Before to the seq of the last event of a page.
+	Reverse bool
 	// ID selects the event with this ID; if there is none it is [ErrNoEvent]. It
 	// goes with no other field.
 	ID string
 }
 
-// Query selects the sessions that List yields, newest first: by Updated, then by
-// id, both descending.
+// Order is by which of its times a session has its place in a list.
+type Order int
+
+const (
+	// OrderUpdated is by Info.Updated, then by id, both descending.
+	OrderUpdated Order = iota
+	// OrderCreated is by Info.Created, then by id, both descending.
+	OrderCreated
+)
+
+// Query selects the sessions that List yields, newest first.
 type Query struct {
+	// Order is what newest means.
+	Order Order
 	// Limit is the maximum number of sessions; 0 means no limit.
 	Limit int
-	// Cursor continues after the session it was made from. See [Cursor].
+	// Cursor continues after the session it was made from, in the same order;
+	// a cursor of another order is [ErrInvalid]. See [Order.Cursor].
 	Cursor string
+	// Prefix keeps sessions whose id begins with it. One that no id can begin with
+	// is [ErrInvalid].
+	Prefix string
+	// IDs keeps only these sessions, at most [MaxQueryIDs]; empty keeps all. Those
+	// that do not exist are left out.
+	IDs []SessionID
 	// Labels keeps sessions that have all of these labels.
 	Labels map[string]string
 	// Text keeps sessions whose id or title contains it, ignoring case.
@@ -268,9 +296,15 @@ type Store interface {
 	// error means it is not and never will be.
 	Append(ctx context.Context, id SessionID, b Batch) (Receipt, error)
 
-	// Read yields the events of a range, oldest first. It ends after the last
-	// event that was durable when it got there. A damaged session yields the
-	// events before the damage and then a [DamagedError].
+	// Read yields the events of a range, oldest first, or newest first if it says
+	// so. It ends after the last event that was durable when it got there.
+	//
+	// A damaged session yields the events before the damage and then a
+	// [DamagedError]. In reverse the damage is what comes first: a session that is
+	// known to be damaged yields a DamagedError and nothing else, so that what is
+	// before the damage is never taken for the newest there is; damage that is only
+	// found on the way ends the reading there. A range that ends before the damage,
+	// with Before at most SafeSeq+1, is read in either direction as if there were none.
 	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
 
 	// Wait returns nil when the session has an event past after that Read

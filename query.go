@@ -3,20 +3,21 @@ package hansard
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Before is the latest time at which sessions past a query's cursor were updated:
+// Before is the latest time that sessions past a query's cursor have, in its order:
 // where an engine that keeps them in order starts looking. ok is false if the query
-// has no cursor.
+// has no cursor, or one that is not of its order.
 func (q *Query) Before() (latest time.Time, ok bool) {
 	if q.Cursor == "" {
 		return time.Time{}, false
 	}
-	updated, _, err := parseCursor(q.Cursor)
-	return time.Unix(0, updated).UTC(), err == nil
+	at, _, err := q.Order.parseCursor(q.Cursor)
+	return time.Unix(0, at).UTC(), err == nil
 }
 
 // Wants reports whether a range selects an event of this kind.
@@ -35,14 +36,18 @@ func (r *Range) Wants(kind string) bool {
 // Wants reports whether a query selects a session, ignoring the limit.
 func (q *Query) Wants(i *Info) (bool, error) {
 	if q.Cursor != "" {
-		updated, id, err := parseCursor(q.Cursor)
+		at, id, err := q.Order.parseCursor(q.Cursor)
 		if err != nil {
 			return false, err
 		}
-		behind := i.Updated.UnixNano() < updated || i.Updated.UnixNano() == updated && i.ID < id
+		mine := q.Order.Of(i).UnixNano()
+		behind := mine < at || mine == at && i.ID < id
 		if !behind {
 			return false, nil
 		}
+	}
+	if !strings.HasPrefix(string(i.ID), q.Prefix) || len(q.IDs) > 0 && !slices.Contains(q.IDs, i.ID) {
+		return false, nil
 	}
 	if !q.Since.IsZero() && i.Updated.Before(q.Since) {
 		return false, nil
@@ -60,19 +65,39 @@ func (q *Query) Wants(i *Info) (bool, error) {
 	return true, nil
 }
 
-// Cursor is the Query.Cursor that continues a list after this session.
-func Cursor(i Info) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", i.Updated.UnixNano(), i.ID))
+// Of is the time by which a session has its place in this order.
+func (o Order) Of(i *Info) time.Time {
+	if o == OrderCreated {
+		return i.Created
+	}
+	return i.Updated
 }
 
-func parseCursor(cursor string) (updated int64, id SessionID, err error) {
+// Cursor is the Query.Cursor that continues a list of this order after a session.
+func (o Order) Cursor(i Info) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s%d %s", o.mark(), o.Of(&i).UnixNano(), i.ID))
+}
+
+// Cursor is the Query.Cursor that continues a list of [OrderUpdated] after this session.
+func Cursor(i Info) string { return OrderUpdated.Cursor(i) }
+
+// mark is what the cursors of an order begin with: what a cursor of another one does not.
+func (o Order) mark() string {
+	if o == OrderCreated {
+		return "created "
+	}
+	return ""
+}
+
+func (o Order) parseCursor(cursor string) (at int64, id SessionID, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err == nil {
-		stamp, rest, ok := strings.Cut(string(raw), " ")
-		updated, err = strconv.ParseInt(stamp, 10, 64)
-		if ok && err == nil && CheckID(SessionID(rest)) == nil {
-			return updated, SessionID(rest), nil
+		unmarked, marked := strings.CutPrefix(string(raw), o.mark())
+		stamp, rest, ok := strings.Cut(unmarked, " ")
+		at, err = strconv.ParseInt(stamp, 10, 64)
+		if marked && ok && err == nil && CheckID(SessionID(rest)) == nil {
+			return at, SessionID(rest), nil
 		}
 	}
-	return 0, "", invalid("cursor", "%q was not made by this store", cursor)
+	return 0, "", invalid("cursor", "%q was not made by a list of this order", cursor)
 }

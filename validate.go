@@ -18,6 +18,7 @@ const (
 	MaxLabelBytes  = 256     // each name and each value
 	MaxStateBytes  = 1 << 20 // the state document, and each patch to it
 	MaxStateDepth  = 1000    // of objects and arrays in it
+	MaxQueryIDs    = 100     // Query.IDs
 )
 
 func invalid(field, format string, args ...any) error {

@@ -49,7 +49,7 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	asking, cancel := s.until(ctx)
 	defer cancel()
 	q := &request{method: http.MethodGet, path: sessionPath(id, "/events"), query: url.Values{
-		"after": {number(uint64(after))}, "limit": {"0"}, "wait_ms": {number(uint64(pollFor.Milliseconds()))}}}
+		"after": {number(uint64(after))}, "limit": {"1"}, "wait_ms": {number(uint64(pollFor.Milliseconds()))}}}
 	for {
 		var page struct {
 			LastSeq hansard.Seq `json:"last_seq"`
@@ -74,7 +74,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 		defer leave()
 		reading, cancel := s.until(ctx)
 		defer cancel()
-		r := r // each ranging reads from the beginning
+		r := engine.Plain(r) // and a copy: each ranging reads from the beginning
 		line := func(object []byte) (bool, error) {
 			e, err := wire.ParseEvent(object)
 			if err != nil {
@@ -83,17 +83,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			if err := reading.Err(); err != nil {
 				return false, err // a read that was cut short must not look complete
 			}
-			// A new connection continues after this event.
-			if r.ID != "" {
-				r = hansard.Range{Limit: 1} // there is no other
-			}
-			r = hansard.Range{After: e.Seq, Limit: r.Limit, Kinds: r.Kinds}
-			if r.Limit > 0 {
-				r.Limit--
-				if r.Limit == 0 {
-					r.Limit = -1
-				}
-			}
+			r = restOf(r, &e)
 			return yield(e, nil), nil
 		}
 		err = s.lines(reading, func() *request {
@@ -111,6 +101,29 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 	}
 }
 
+// restOf is what is left of a range behind an event, for the connection that continues it.
+// Limit -1: nothing is left.
+func restOf(r hansard.Range, e *hansard.Event) hansard.Range {
+	if r.ID != "" {
+		return hansard.Range{Limit: -1} // there is no other
+	}
+	if r.Reverse {
+		r.Before = e.Seq
+		if e.Kind == r.FromKind {
+			r.Limit = -1 // an earlier one of this kind is none of the range
+		}
+	} else {
+		r.After, r.Last, r.FromKind = e.Seq, 0, ""
+	}
+	if r.Limit > 0 {
+		r.Limit--
+		if r.Limit == 0 {
+			r.Limit = -1
+		}
+	}
+	return r
+}
+
 func rangeQuery(r hansard.Range) url.Values {
 	q := url.Values{}
 	if r.After > 0 {
@@ -122,8 +135,18 @@ func rangeQuery(r hansard.Range) url.Values {
 	if r.Last > 0 {
 		q.Set("last", strconv.Itoa(r.Last))
 	}
-	if r.FromSummary {
-		q.Set("from_summary", "true")
+	if r.Before > 0 {
+		q.Set("before", number(uint64(r.Before)))
+	}
+	if r.Reverse {
+		q.Set("reverse", "true")
+	}
+	switch r.FromKind {
+	case "":
+	case hansard.KindSummary:
+		q.Set("from_summary", "true") // which older servers know, too
+	default:
+		q.Set("from_kind", r.FromKind)
 	}
 	if len(r.Kinds) > 0 {
 		q["kind"] = r.Kinds
@@ -175,6 +198,15 @@ func listQuery(q hansard.Query) url.Values {
 	}
 	if q.Cursor != "" {
 		out.Set("cursor", q.Cursor)
+	}
+	if q.Order == hansard.OrderCreated {
+		out.Set("order", "created")
+	}
+	if q.Prefix != "" {
+		out.Set("prefix", q.Prefix)
+	}
+	for _, id := range q.IDs {
+		out.Add("id", string(id))
 	}
 	if q.Text != "" {
 		out.Set("q", q.Text)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -8,9 +9,13 @@ import (
 )
 
 // Newer is the order of List: by Updated, then by id, both descending.
-func Newer(a, b *hansard.Info) bool {
-	if !a.Updated.Equal(b.Updated) {
-		return a.Updated.After(b.Updated)
+func Newer(a, b *hansard.Info) bool { return NewerBy(hansard.OrderUpdated, a, b) }
+
+// NewerBy tells whether a comes before b in a list of this order: by its time, then by
+// id, both descending.
+func NewerBy(o hansard.Order, a, b *hansard.Info) bool {
+	if at, bt := o.Of(a), o.Of(b); !at.Equal(bt) {
+		return at.After(bt)
 	}
 	return a.ID > b.ID
 }
@@ -23,6 +28,9 @@ func CheckRange(r *hansard.Range) error {
 	if r.Last < 0 {
 		return invalid("last", "%d is negative", r.Last)
 	}
+	if r.FromSummary && r.FromKind != "" && r.FromKind != hansard.KindSummary {
+		return invalid("from_kind", "it is %q, and the range is to start at the summary", r.FromKind)
+	}
 	if alone := (hansard.Range{ID: r.ID}); r.ID != "" && !reflect.DeepEqual(*r, alone) {
 		return invalid("id", "it selects one event; leave the other conditions out")
 	}
@@ -34,13 +42,53 @@ func NoEvent(session hansard.SessionID, id string) error {
 	return fmt.Errorf("%w in session %s: id %q", hansard.ErrNoEvent, session, id)
 }
 
+// Plain is a range with the same meaning, in which each thing is said in one way only:
+// FromSummary is a FromKind, and Last with Reverse is the Limit it amounts to.
+func Plain(r hansard.Range) hansard.Range {
+	if r.FromSummary {
+		r.FromKind, r.FromSummary = hansard.KindSummary, false
+	}
+	if r.Reverse && r.Last > 0 {
+		if r.Limit == 0 || r.Last < r.Limit {
+			r.Limit = r.Last
+		}
+		r.Last = 0
+	}
+	return r
+}
+
 // CheckQuery checks that a store may accept a query.
 func CheckQuery(q *hansard.Query) error {
 	if q.Limit < 0 {
 		return invalid("limit", "%d is negative; 0 is no limit", q.Limit)
 	}
+	if q.Order != hansard.OrderUpdated && q.Order != hansard.OrderCreated {
+		return invalid("order", "%d is no order", q.Order)
+	}
 	if _, ok := q.Before(); q.Cursor != "" && !ok {
-		return invalid("cursor", "%q was not made by this store", q.Cursor)
+		return invalid("cursor", "%q was not made by a list of this order", q.Cursor)
+	}
+	if q.Prefix != "" {
+		if err := hansard.CheckID(hansard.SessionID(q.Prefix)); err != nil {
+			return renamed("prefix", err)
+		}
+	}
+	if len(q.IDs) > hansard.MaxQueryIDs {
+		return tooLarge("ids", len(q.IDs), hansard.MaxQueryIDs, "ids")
+	}
+	for _, id := range q.IDs {
+		if err := hansard.CheckID(id); err != nil {
+			return renamed("ids", err)
+		}
 	}
 	return nil
+}
+
+// renamed is an error about an id that is about another field.
+func renamed(field string, err error) error {
+	var bad *hansard.InvalidError
+	if errors.As(err, &bad) {
+		bad.Field = field
+	}
+	return err
 }

@@ -48,6 +48,9 @@ func (w *written) judge(d *vfs.Disk, log []byte, v verdict, seed uint64, all boo
 
 // wantRead: the whole batches before the damage, unchanged, and then the damage.
 func (w *written) wantRead(s *Store, v verdict) error {
+	if err := w.wantReverse(s, v); err != nil {
+		return err
+	}
 	var got []hansard.Event
 	var end error
 	for e, err := range s.Read(context.Background(), w.id, hansard.Range{}) {
@@ -60,6 +63,36 @@ func (w *written) wantRead(s *Store, v verdict) error {
 		return err
 	}
 	return v.check("read", w.id, end)
+}
+
+// wantReverse: of a damaged log the damage alone, and before it the whole batches.
+func (w *written) wantReverse(s *Store, v verdict) error {
+	reverse := func(r hansard.Range) (got []hansard.Event, end error) {
+		r.Reverse = true
+		for e, err := range s.Read(context.Background(), w.id, r) {
+			if err != nil {
+				return got, err
+			}
+			got = slices.Insert(got, 0, e)
+		}
+		return got, nil
+	}
+	got, err := reverse(hansard.Range{})
+	if err != nil && len(got) > 0 {
+		return fmt.Errorf("%d events in reverse, and then %w", len(got), err)
+	}
+	if err := v.check("read in reverse", w.id, err); err != nil {
+		return err
+	}
+	if errors.Is(err, hansard.ErrDamaged) && v.safe > 0 {
+		if got, err = reverse(hansard.Range{Before: v.safe + 1}); err != nil {
+			return fmt.Errorf("read in reverse before the damage: %w", err)
+		}
+	}
+	if err == nil {
+		return w.wantEvents(got, v.safe)
+	}
+	return nil
 }
 
 func (w *written) wantEvents(got []hansard.Event, safe hansard.Seq) error {

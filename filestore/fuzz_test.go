@@ -56,7 +56,8 @@ func FuzzLog(f *testing.F) {
 				t.Fatalf("seq %d after %d", e.Seq, n-1)
 			}
 		}
-		for _, r := range []hansard.Range{{Last: 2}, {After: 1, Limit: 1}, {FromSummary: true}, {Last: 1, Kinds: []string{"tool_call"}}} {
+		for _, r := range []hansard.Range{{Last: 2}, {After: 1, Limit: 1}, {FromSummary: true}, {Last: 1, Kinds: []string{"tool_call"}},
+			{Reverse: true}, {Reverse: true, Before: 3, Limit: 1}, {Before: 3, FromKind: "message"}} {
 			for range s.Read(ctx, w.id, r) {
 			}
 		}

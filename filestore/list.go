@@ -179,7 +179,7 @@ func (ls *lister) list(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 			infos = append(infos, all[i])
 		}
 	}
-	sort.Slice(infos, func(i, j int) bool { return engine.Newer(&infos[i], &infos[j]) })
+	sort.Slice(infos, func(i, j int) bool { return engine.NewerBy(q.Order, &infos[i], &infos[j]) })
 	if q.Limit > 0 && len(infos) > q.Limit {
 		infos = infos[:q.Limit]
 	}

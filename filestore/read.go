@@ -18,16 +18,19 @@ import (
 //	        tail or damage    from the   by        line by line,
 //	        tells the end     end back   bisection chain checked
 //
+//	Reverse: ─► locate ─► scanBack ─► yield
+//
 // The cost of a read is that of what it gives, not of the session: a page of the end of a
 // log of gigabytes reads a few lines (failure 55, TestGrowthReadLast). There is no index
 // of offsets beside the log that could disagree with it (failure 34): seqs grow along the
 // file, so bisection finds a line.
 
-// Read gives the events of a range, oldest first. The end of the session is fixed when the
-// iteration begins; later events are not given. Of a damaged session all whole batches
-// before the damage are given, then the damage as the last error: a reader that stops
-// early does not see it, one that reads on never takes less for all (failure 24). The log
-// stays open while the caller iterates, however slow it is; no writer waits for it.
+// Read gives the events of a range. The end of the session is fixed when the iteration
+// begins; later events are not given. Of a damaged session all whole batches before the
+// damage are given, then the damage as the last error: a reader that stops early does not
+// see it, one that reads on never takes less for all (failure 24). In reverse the damage
+// is all that is given, unless the range ends before it. The log stays open while the
+// caller iterates, however slow it is; no writer waits for it.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		if err := s.reader.read(ctx, id, r, func(e hansard.Event) bool { return yield(e, nil) }); err != nil && err != errStop {
@@ -56,6 +59,7 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 	if l.header == nil {
 		return l.damage // nothing says whose lines follow
 	}
+	r = engine.Plain(r)
 	// Where this read ends; of a damaged log, as far as it is safe. Lines may be appended
 	// while it goes on, but their batch may not be whole, and a range counted from the end
 	// needs a fixed one.
@@ -73,11 +77,23 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		}
 		return err
 	}
-	after := r.After
-	if r.FromSummary || r.Last > 0 {
-		if after, err = rd.startOf(ctx, l, id, r, last); err != nil {
-			return err
-		}
+	// A range that ends before the damage has nothing to do with it.
+	damage := l.damage
+	if damage != nil && r.Before > 0 && r.Before <= damage.SafeSeq+1 {
+		damage = nil
+	}
+	if r.Before > 0 {
+		last = min(last, r.Before-1)
+	}
+	if r.Reverse && damage != nil {
+		return damage
+	}
+	if r.Reverse {
+		return rd.readBack(ctx, l, id, r, last, yield)
+	}
+	after, err := rd.startOf(ctx, l, id, r, last)
+	if err != nil {
+		return err
 	}
 	// Without a limit left starts at 0, goes below and never meets 0 again.
 	left := r.Limit
@@ -91,8 +107,8 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 	if err != nil {
 		return err
 	}
-	if l.damage != nil {
-		return l.damage
+	if damage != nil {
+		return damage
 	}
 	return nil
 }
@@ -134,12 +150,27 @@ func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID,
 	return hansard.Event{}, engine.NoEvent(id, eventID)
 }
 
-// startOf is the seq behind which a range that is counted from the end begins: at the
-// newest summary, or at the last n events, whichever is later.
+// readBack is read for a reverse range: from last back to After, or to the newest event of
+// the kind that the range is to start from.
+func (rd *reader) readBack(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq, yield func(hansard.Event) bool) error {
+	left := r.Limit
+	return rd.scanBack(ctx, l, id, r.After, last, func(e *sessionlog.Line) bool {
+		if r.Wants(e.Kind) {
+			left--
+			if !yield(e.Event()) || left == 0 {
+				return false
+			}
+		}
+		return r.FromKind == "" || e.Kind != r.FromKind
+	})
+}
+
+// startOf is the seq behind which a range begins: at After, at the newest event of a kind,
+// or at the last n events, whichever is later.
 func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq) (hansard.Seq, error) {
 	after := r.After
-	if r.FromSummary {
-		at, err := rd.lastMatches(ctx, l, id, after, last, 1, func(kind string) bool { return kind == hansard.KindSummary })
+	if r.FromKind != "" {
+		at, err := rd.lastMatches(ctx, l, id, after, last, 1, func(kind string) bool { return kind == r.FromKind })
 		if err != nil {
 			return 0, err
 		}
@@ -164,37 +195,20 @@ func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionI
 	return after, err
 }
 
-// lastMatches is the seq of the n-th last event past after whose kind is wanted, or of the
-// first such event if there are fewer; 0 if there is none. It scans ever larger pieces of
-// the end, eight times as large each time, so that its cost is a fixed multiple of what it
-// finds and does not grow with the session.
-func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (hansard.Seq, error) {
-	for window := hansard.Seq(64); ; window *= 8 {
-		from := after
-		if last > after+window {
-			from = last - window
+// lastMatches is the seq of the n-th last event of (after, last] whose kind is wanted, or of
+// the first such event if there are fewer; 0 if there is none.
+func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (found hansard.Seq, err error) {
+	err = rd.scanBack(ctx, l, id, after, last, func(e *sessionlog.Line) bool {
+		if wants(e.Kind) {
+			found = e.Seq
+			n--
 		}
-		var found []hansard.Seq
-		err := rd.scanEvents(ctx, l, id, from, last, func(e *sessionlog.Line) bool {
-			if wants(e.Kind) {
-				found = append(found, e.Seq)
-				if len(found) > n {
-					found = found[1:]
-				}
-			}
-			return true
-		})
-		if err != nil {
-			return 0, err
-		}
-		// Enough of them, or there is nothing left to look at.
-		if len(found) == n || from == after {
-			if len(found) == 0 {
-				return 0, nil
-			}
-			return found[0], nil
-		}
+		return n > 0
+	})
+	if err == errStop {
+		err = nil
 	}
+	return found, err
 }
 
 // scanEvents calls fn with the events of (after, last], in whole batches: a batch is held
@@ -210,21 +224,15 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 	if after > 0 {
 		// Start behind the line with seq after; its crc starts the chain (R4). If it is
 		// not found, begin at the header, which is slower and finds out why.
-		if at, first, ok := locate(l, after); ok {
-			sc = sessionlog.NewScanner(l.f, at)
-			c.Resume(first)
+		if first, ok := locate(l, l.tail, after); ok {
+			sc = sessionlog.NewScanner(l.f, first.End)
+			c.Resume(first.Last)
 		}
 	}
 	var batch []*sessionlog.Line // given to fn when it is whole
 	for n := 0; ; n++ {
-		// A scan of gigabytes has to end with its caller and with the store.
-		if n%256 == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if rd.closed.Load() {
-				return hansard.ErrClosed
-			}
+		if err := rd.goesOn(ctx, n); err != nil {
+			return err
 		}
 		b, at, err := sc.Next()
 		if err == sessionlog.ErrNoLine {
@@ -242,7 +250,7 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 		if err != nil {
 			return rd.damagedInScan(l.f, id, c.Damage(at, err))
 		}
-		if e.Seq > after {
+		if e.Seq > after && e.Seq <= last {
 			batch = append(batch, e)
 		}
 		if e.Left > 0 {
@@ -260,10 +268,105 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 	}
 }
 
+// goesOn ends a scan of gigabytes with its caller and with the store. It looks now and
+// then; n counts the lines.
+func (rd *reader) goesOn(ctx context.Context, n int) error {
+	if n%256 != 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if rd.closed.Load() {
+		return hansard.ErrClosed
+	}
+	return nil
+}
+
+// scanBack calls fn with the events of (after, last], the newest first, reading the log from
+// there towards its beginning in chunks. It begins inside of what is whole, so no batch can
+// be half there (R1). Each line is checked by itself and by the line behind it, which names
+// its crc; a line that does not fit is damage, as in scanEvents. errStop: fn had enough.
+func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*sessionlog.Line) bool) error {
+	if last == 0 || after >= last {
+		return nil
+	}
+	tail := l.tail
+	if l.damage != nil {
+		var err error
+		if tail, err = rd.safeTail(l); err != nil || tail == nil {
+			return err
+		}
+	}
+	// Begin before the line that follows the last one; if it is not found, at the end,
+	// which is slower and finds out why.
+	end, next := tail.End, (*sessionlog.Line)(nil)
+	if behind, ok := locate(l, tail, last+1); ok {
+		end, next = behind.LastAt, behind.Last
+	}
+	sc := sessionlog.NewBackScanner(l.f, end)
+	for n := 0; ; n++ {
+		if err := rd.goesOn(ctx, n); err != nil {
+			return err
+		}
+		b, at, err := sc.Prev()
+		if err != nil && err != sessionlog.ErrNoLine {
+			return err
+		}
+		e, err := decodeBefore(b, err, next, tail)
+		// The oldest line of the range is checked by the crc of the line before, which is
+		// not read: that lines are missing there would not be noticed otherwise.
+		first := err == nil && e.Seq == after+1
+		if first {
+			crc, readErr := sessionlog.CRCBefore(l.f, at)
+			if readErr != nil {
+				return readErr
+			}
+			if crc != e.Prev {
+				err = errors.New("the line does not follow the one before it: lines are missing, doubled, moved or exchanged")
+			}
+		}
+		if err != nil {
+			damage := rd.damagedInScan(l.f, id, sessionlog.DamagedAt(id, at, "%v", err))
+			if l.damage == nil && last <= damage.SafeSeq && (next == nil || next.Seq > last) {
+				// It is behind the range, and was met on the way there.
+				l.damage = damage
+				return rd.scanBack(ctx, l, id, after, last, fn)
+			}
+			return damage
+		}
+		if e.Seq <= last && !fn(e) {
+			return errStop
+		}
+		if first {
+			return nil
+		}
+		next = e
+	}
+}
+
+// decodeBefore decodes the line before next, and checks that it is that; without next it
+// has to be the tail.
+func decodeBefore(b []byte, err error, next *sessionlog.Line, tail *sessionlog.Tail) (*sessionlog.Line, error) {
+	if err != nil {
+		return nil, err
+	}
+	e, err := sessionlog.Decode(b)
+	switch {
+	case err != nil:
+		return nil, err
+	case next != nil:
+		return e, e.Precedes(next)
+	case e.Seq != tail.Last.Seq || e.CRC != tail.Last.CRC:
+		return nil, errors.New("the last line has changed")
+	}
+	return e, nil
+}
+
 // damagedInScan records damage found while reading, so that writers refuse and List shows
 // it (TestDamageFoundByAReaderStays), and returns it as it is for the whole log: a scan
 // that began in the middle knows neither the line number nor what is safe before it.
-func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) error {
+func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) *hansard.DamagedError {
 	_, whole, err := sessionlog.Check(f, id, sessionlog.Decode)
 	if err == nil && whole != nil {
 		d = whole
@@ -275,7 +378,8 @@ func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.Dam
 }
 
 // locate finds the line with a seq by bisection over byte offsets: lines are in the order
-// of their seqs. It returns the offset behind it, and the line.
+// of their seqs. It returns the line with its offsets, as if the log ended behind it; tail is
+// where it does end.
 //
 //	lo               mid-1  begin                    hi
 //	├─ line ─┼─ line ───┼────┼─ line ─┼─ line ────────┤
@@ -283,13 +387,13 @@ func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.Dam
 //
 // It reads about two lines per step and only the seq of each. Not ok: something on the way
 // is not what it should be (damage, an error, a seq out of order); the caller scans from
-// the beginning, which reports it properly.
-func locate(l *openedLog, seq hansard.Seq) (behind int64, at *sessionlog.Line, ok bool) {
-	if l.tail == nil || seq >= l.tail.Last.Seq {
-		return 0, nil, false
+// one end, which reports it properly.
+func locate(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlog.Tail, ok bool) {
+	if tail == nil || seq >= tail.Last.Seq {
+		return tail, tail != nil && seq == tail.Last.Seq
 	}
 	// The line begins in [lo, hi). lo is always where a line begins; hi need not be.
-	lo, hi := l.header.End, l.tail.LastAt
+	lo, hi := l.header.End, tail.LastAt
 	for lo < hi {
 		mid := lo + (hi-lo)/2
 		begin := lo
@@ -298,7 +402,7 @@ func locate(l *openedLog, seq hansard.Seq) (behind int64, at *sessionlog.Line, o
 			// may be the beginning of a line, which would be skipped.
 			skip, err := sessionlog.ReadLineAt(l.f, mid-1)
 			if err != nil {
-				return 0, nil, false
+				return nil, false
 			}
 			begin = mid - 1 + int64(len(skip)) + 1
 		}
@@ -308,22 +412,22 @@ func locate(l *openedLog, seq hansard.Seq) (behind int64, at *sessionlog.Line, o
 		}
 		b, err := sessionlog.ReadLineAt(l.f, begin)
 		if err != nil {
-			return 0, nil, false
+			return nil, false
 		}
 		got, isEvent := sessionlog.QuickSeq(b)
 		switch {
 		case !isEvent:
-			return 0, nil, false
+			return nil, false
 		case got == seq:
 			e, err := sessionlog.Decode(b)
-			return begin + int64(len(b)) + 1, e, err == nil
+			return &sessionlog.Tail{Last: e, LastAt: begin, End: begin + int64(len(b)) + 1}, err == nil
 		case got < seq:
 			lo = begin + int64(len(b)) + 1
 		case mid == lo:
-			return 0, nil, false // the first line left is already past seq: it is missing
+			return nil, false // the first line left is already past seq: it is missing
 		default:
 			hi = mid
 		}
 	}
-	return 0, nil, false
+	return nil, false
 }

@@ -102,7 +102,30 @@ func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.Sessio
 	if l.deleted[id] {
 		return errors.New("was deleted, and is there")
 	}
+	if err := l.compareReverse(ctx, s, id, tags); err != nil {
+		return err
+	}
 	return l.compareTags(id, tags)
+}
+
+// compareReverse: from its end a session has the same events, and at least these.
+func (l *ledger) compareReverse(ctx context.Context, s *Store, id hansard.SessionID, tags []string) error {
+	n, next := 0, hansard.Seq(0)
+	for e, err := range s.Read(ctx, id, hansard.Range{Reverse: true}) {
+		switch {
+		case err != nil:
+			return fmt.Errorf("in reverse: %w", err)
+		case n > 0 && e.Seq != next:
+			return fmt.Errorf("in reverse: seq %d, want %d", e.Seq, next)
+		case int(e.Seq) <= len(tags) && tagOf(&e) != tags[e.Seq-1]:
+			return fmt.Errorf("in reverse: event %s at seq %d, forward it was %s", tagOf(&e), e.Seq, tags[e.Seq-1])
+		}
+		n, next = n+1, e.Seq-1
+	}
+	if n < len(tags) || next != 0 {
+		return fmt.Errorf("in reverse: %d events down to seq %d, forward %d", n, next+1, len(tags))
+	}
+	return nil
 }
 
 // compareTags: every acknowledged event once at its seq, no refused one, open

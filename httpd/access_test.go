@@ -249,11 +249,13 @@ func accessCases() []accessCase {
 	add("a title over the limit", "PATCH", "/v1/sessions/s", `{"title":"`+large[:5000]+`"}`, 413, "too-large")
 	add("headers over the limit", "GET", "/v1/sessions", "", 431, "", "X-Large", strings.Repeat("x", 80<<10))
 	// Parameters and conditions.
-	for _, query := range []string{"limit=-1", "limit=x", "limit=", "after=-1", "after=1e3", "last=0", "last=x", "wait_ms=-5", "unknown=1", "after=1&after=2", "from_summary=perhaps", "limit=99999999999999999999"} {
+	for _, query := range []string{"limit=-1", "limit=x", "limit=", "after=-1", "after=1e3", "last=0", "last=x", "wait_ms=-5", "unknown=1", "after=1&after=2", "from_summary=perhaps", "limit=99999999999999999999",
+		"before=x", "before=-1", "reverse=perhaps", "from_kind=note&from_summary=true", "before=5&wait_ms=5"} {
 		add("query "+query, "GET", "/v1/sessions/s/events?"+query, "", 422, "invalid")
 	}
 	add("query not encoded", "GET", "/v1/sessions/s/events?kind=%zz", "", 400, "malformed")
-	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "label=a=1&label=a=2", "since=yesterday", "limit=-1", "page=2"} {
+	for _, query := range []string{"cursor=nonsense", "label=x", "label==x", "label=a=1&label=a=2", "since=yesterday", "limit=-1", "page=2",
+		"order=size", "order=created&order=updated", "prefix=%2F", "prefix=a&prefix=b", "id=", "id=a&id=%2E%2E"} {
 		add("query "+query, "GET", "/v1/sessions?"+query, "", 422, "invalid")
 	}
 	for _, match := range []string{"7", `W/"7"`, `"x"`, `"1", "2"`, `""`, `"-1"`, `"1`} {

@@ -99,11 +99,31 @@ func TestList(t *testing.T) {
 	if ids, _ := get("since=2999-01-01T00:00:00Z"); ids != "" {
 		t.Errorf("since: %s", ids)
 	}
-	if ids, p := get("limit=0"); ids != "" || p.Next != "" {
-		t.Errorf("none: %s", ids)
+	if ids, p := get("limit=0"); ids != "s6 s5 s4 s3 s2 s1 s0" || p.Next != "" {
+		t.Errorf("without a limit: %s, next %q", ids, p.Next)
 	}
-	if got := v.must(200, "GET", "/v1/sessions?limit=0", "", "Accept", "application/x-ndjson"); got.body != "" {
-		t.Errorf("none, as lines: %s", got.body)
+	if got := v.must(200, "GET", "/v1/sessions?limit=0", "", "Accept", "application/x-ndjson"); strings.Count(got.body, "\n") != 7 {
+		t.Errorf("without a limit, as lines: %s", got.body)
+	}
+	v.say("s2", "newest now")
+	if ids, _ := get("prefix=s&id=s1&id=s2&id=none"); ids != "s2 s1" {
+		t.Errorf("by ids: %s", ids)
+	}
+	if ids, _ := get("prefix=s3"); ids != "s3" {
+		t.Errorf("by prefix: %s", ids)
+	}
+	if ids, _ := get("order=updated&limit=1"); ids != "s2" {
+		t.Errorf("by update: %s", ids)
+	}
+	ids, p = get("order=created&limit=5")
+	if ids != "s6 s5 s4 s3 s2" || p.Next == "" {
+		t.Errorf("by creation: %s", ids)
+	}
+	if rest, _ := get("order=created&cursor=" + p.Next); rest != "s1 s0" {
+		t.Errorf("by creation, the last page: %s", rest)
+	}
+	if got := v.ask("GET", "/v1/sessions?cursor="+p.Next, ""); got.status != 422 {
+		t.Errorf("a cursor of another order: %d %s", got.status, got.body)
 	}
 	lines := v.must(200, "GET", "/v1/sessions?limit=2", "", "Accept", "application/x-ndjson")
 	if n := strings.Count(lines.body, "\n"); n != 2 || lines.header.Get("Content-Type") != "application/x-ndjson" {
@@ -162,15 +182,63 @@ func TestAppend(t *testing.T) {
 	if len(page.Events) != 2 || page.Events[0].Seq != 2 {
 		t.Errorf("the last: %+v", page)
 	}
-	v.must(200, "GET", path+"?limit=0&after=2", "").into(t, &page)
-	if len(page.Events) != 0 || !page.More {
-		t.Errorf("none: %+v", page)
+	v.must(200, "GET", path+"?limit=0", "").into(t, &page)
+	if len(page.Events) != 3 || page.More {
+		t.Errorf("without a limit: %+v", page)
 	}
-	if got := v.must(200, "GET", path+"?limit=0", "", "Accept", "application/x-ndjson"); got.body != "" {
-		t.Errorf("none, as lines: %s", got.body)
+	if got := v.must(200, "GET", path+"?limit=0", "", "Accept", "application/x-ndjson"); strings.Count(got.body, "\n") != 3 {
+		t.Errorf("without a limit, as lines: %s", got.body)
 	}
 	if got := v.ask("GET", "/v1/sessions/nowhere/events?limit=0", "", "Accept", "application/x-ndjson"); got.status != 404 {
-		t.Errorf("none of nothing: %d", got.status)
+		t.Errorf("of nothing: %d", got.status)
+	}
+}
+
+// TestReadBackwards: pages from the end, as JSON and as lines.
+func TestReadBackwards(t *testing.T) {
+	v := serveMemory(t)
+	for i := range 7 {
+		v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"kind":"k%d","data":1}],"create":true}`, i%3))
+	}
+	get := func(query string) (seqs string, more bool) {
+		t.Helper()
+		var page struct {
+			Events  []hansard.Event
+			LastSeq int `json:"last_seq"`
+			More    bool
+		}
+		v.must(200, "GET", "/v1/sessions/s/events?"+query, "").into(t, &page)
+		if page.LastSeq != 7 {
+			t.Errorf("%s: last seq %d", query, page.LastSeq)
+		}
+		for _, e := range page.Events {
+			seqs += fmt.Sprint(e.Seq)
+		}
+		lines := v.must(200, "GET", "/v1/sessions/s/events?"+query, "", "Accept", "application/x-ndjson").body
+		if n := strings.Count(lines, "\n"); n != len(seqs) || n > 0 && !strings.HasPrefix(lines, `{"seq":`+seqs[:1]) {
+			t.Errorf("%s: as lines %s", query, lines)
+		}
+		return seqs, page.More
+	}
+	for _, c := range []struct {
+		query, seqs string
+		more        bool
+	}{
+		{"reverse=true", "7654321", false},
+		{"reverse=true&limit=3", "765", true},
+		{"reverse=true&limit=3&before=5", "432", true},
+		{"reverse=true&limit=3&before=2", "1", false},
+		{"reverse&before=0&limit=1", "7", true},
+		{"before=3", "12", false},
+		{"before=6&after=3", "45", false},
+		{"from_kind=k1", "567", false},
+		{"from_kind=k1&before=5&reverse=1", "432", false},
+		{"reverse=true&last=2&limit=5", "76", false},
+		{"reverse=false&limit=1", "1", true},
+	} {
+		if seqs, more := get(c.query); seqs != c.seqs || more != c.more {
+			t.Errorf("%s: %s, more %v; want %s, %v", c.query, seqs, more, c.seqs, c.more)
+		}
 	}
 }
 

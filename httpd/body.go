@@ -172,6 +172,15 @@ func (p *params) count(name string, otherwise, most int) int {
 	return int(min(p.number(name, uint64(otherwise)), uint64(most)))
 }
 
+// limit is how much a page may hold: as much as is usual if nothing is asked for, and as
+// much as there is room for with 0, which is no limit wherever there is one.
+func (p *params) limit(usual, most int) int {
+	if n := p.count("limit", usual, most); n > 0 {
+		return n
+	}
+	return most
+}
+
 func (p *params) flag(name string) bool {
 	switch p.text(name) {
 	case "":

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -280,6 +281,9 @@ func (d *door) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info
 	limit := q.Limit
 	if limit >= 0 {
 		q.Limit = 0 // not all that it gives count
+	}
+	if strings.HasPrefix(who.Scope.Prefix, q.Prefix) {
+		q.Prefix = who.Scope.Prefix // what is outside need not be found
 	}
 	return func(yield func(hansard.Info, error) bool) {
 		n := 0

@@ -129,9 +129,12 @@ func malformedData(b *hansard.Batch, err error) error {
 
 // readEvents gives a page of events, or all of a range as lines.
 func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "after_id", "limit", "last", "kind", "from_summary", "id", "wait_ms", "view", "whole")
+	p := paramsOf(r, "after", "after_id", "before", "reverse", "limit", "last", "kind", "from_kind", "from_summary", "id", "wait_ms", "view", "whole")
 	rng := hansard.Range{
 		After:       hansard.Seq(p.number("after", 0)),
+		Before:      hansard.Seq(p.number("before", 0)),
+		Reverse:     p.flag("reverse"),
+		FromKind:    p.text("from_kind"),
 		Last:        p.count("last", 0, math.MaxInt32),
 		Kinds:       p.values["kind"],
 		FromSummary: p.flag("from_summary"),
@@ -140,11 +143,14 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	lines := wantsLines(r)
 	limit := p.count("limit", 0, math.MaxInt32)
 	if !lines {
-		limit = p.count("limit", maxPageEvents, maxPageEvents)
+		limit = p.limit(maxPageEvents, maxPageEvents)
 	}
 	wait := time.Duration(min(p.number("wait_ms", 0), uint64(pollMax.Milliseconds()))) * time.Millisecond
 	if p.has("last") && rng.Last == 0 {
 		p.fail("last", "the last 0 events are none")
+	}
+	if wait > 0 && rng.Before > 0 {
+		p.fail("wait_ms", "it waits for new events, and before leaves those out")
 	}
 	as := s.viewing(p)
 	if p.has("id") && rng.ID == "" {
@@ -154,18 +160,15 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	if rng.After, err = s.afterID(r, p, rng.After); err != nil || p.err != nil {
 		return cmp.Or(p.err, err)
 	}
+	if err := engine.CheckRange(&rng); err != nil {
+		return err
+	}
 	if wait > 0 {
 		if err := s.waitFor(r, rng.After, wait); err != nil {
 			return err
 		}
 	}
-	switch {
-	case lines && limit == 0 && p.has("limit"): // to a Range that is all of them
-		if _, err := s.store.Stat(r.Context(), sessionID(r)); err != nil {
-			return err
-		}
-		return newLines(w).flush()
-	case lines:
+	if lines {
 		rng.Limit = limit
 		return s.writeLines(w, r, rng, as)
 	}

@@ -36,14 +36,12 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "q", "after", "limit")
 	text := strings.ToLower(p.text("q"))
 	after := hansard.Seq(p.number("after", 0))
-	limit := p.count("limit", 100, findMatches)
+	limit := p.limit(100, findMatches)
 	switch {
 	case strings.TrimSpace(text) == "":
 		p.fail("q", "there is nothing to look for")
 	case len(text) > findText:
 		p.fail("q", "it is longer than 1000 bytes")
-	case limit == 0:
-		p.fail("limit", "0 matches are none")
 	}
 	if p.err != nil {
 		return p.err

@@ -26,9 +26,19 @@ func describe(i hansard.Info) wire.Session {
 
 // listSessions gives a page of sessions, newest first.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "label", "q", "since", "preview")
-	q := hansard.Query{Cursor: p.text("cursor"), Text: p.text("q"), Labels: map[string]string{}}
-	limit := p.count("limit", defaultPageLength, maxPageSessions)
+	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "label", "q", "since", "preview")
+	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Text: p.text("q"), Labels: map[string]string{}}
+	for _, id := range p.values["id"] {
+		q.IDs = append(q.IDs, hansard.SessionID(id))
+	}
+	switch p.text("order") {
+	case "", "updated":
+	case "created":
+		q.Order = hansard.OrderCreated
+	default:
+		p.fail("order", "it is neither updated nor created")
+	}
+	limit := p.limit(defaultPageLength, maxPageSessions)
 	preview := p.flag("preview")
 	for _, pair := range p.values["label"] {
 		name, value, ok := strings.Cut(pair, "=")
@@ -54,9 +64,6 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
 		if preview {
 			return &hansard.InvalidError{Field: "preview", Reason: "it is for pages; whole lists have none"}
-		}
-		if p.has("limit") && q.Limit == 0 { // to a Query that is all of them
-			return newLines(w).flush()
 		}
 		return s.listLines(w, r, q)
 	}
@@ -91,7 +98,7 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		if n++; n > 1 {
 			body = append(body, ',')
 		}
-		session := listed(info)
+		session := listed(info, q.Order)
 		if preview {
 			session.Preview = s.previews.of(r.Context(), s.store, &info, &previewing)
 		}
@@ -105,9 +112,9 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 }
 
 // listed is a session of a list.
-func listed(info hansard.Info) wire.Session {
+func listed(info hansard.Info, order hansard.Order) wire.Session {
 	session := describe(info)
-	session.Cursor = hansard.Cursor(info)
+	session.Cursor = order.Cursor(info)
 	return session
 }
 
@@ -133,7 +140,7 @@ func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Que
 		if n++; limit > 0 && n > limit {
 			break
 		}
-		if err := out.line(wire.Marshal(listed(info))); err != nil {
+		if err := out.line(wire.Marshal(listed(info, q.Order))); err != nil {
 			return err
 		}
 	}

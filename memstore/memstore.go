@@ -250,10 +250,15 @@ func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		}
 		return ses.events[k.Seq-1 : k.Seq], nil
 	}
-	events := ses.events[min(r.After, ses.last()):]
-	if r.FromSummary {
+	r = engine.Plain(r)
+	last := ses.last()
+	if r.Before > 0 {
+		last = min(last, r.Before-1)
+	}
+	events := ses.events[min(r.After, last):last]
+	if r.FromKind != "" {
 		for i, e := range slices.Backward(events) {
-			if e.Kind == hansard.KindSummary {
+			if e.Kind == r.FromKind {
 				events = events[i:]
 				break
 			}
@@ -264,6 +269,9 @@ func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		if r.Wants(e.Kind) {
 			out = append(out, e)
 		}
+	}
+	if r.Reverse {
+		slices.Reverse(out)
 	}
 	if r.Last > 0 {
 		out = out[max(0, len(out)-r.Last):]
@@ -346,11 +354,8 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 	if s.closed {
 		return nil, hansard.ErrClosed
 	}
-	if err := notNegative("limit", q.Limit); err != nil {
-		return nil, err
-	}
 	// A bad cursor is an error in an empty store too.
-	if _, err := q.Wants(&hansard.Info{}); err != nil {
+	if err := engine.CheckQuery(&q); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -368,7 +373,7 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 		}
 	}
 	slices.SortFunc(out, func(a, b hansard.Info) int {
-		if engine.Newer(&a, &b) {
+		if engine.NewerBy(q.Order, &a, &b) {
 			return -1
 		}
 		return 1 // never the same: ids differ
@@ -432,13 +437,6 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 		info.Updated = ses.events[n-1].Time
 	}
 	return info
-}
-
-func notNegative(field string, n int) error {
-	if n < 0 {
-		return &hansard.InvalidError{Field: field, Reason: "it is negative"}
-	}
-	return nil
 }
 
 // cloneEvent copies an event, so that a caller can't change what the store has.

@@ -26,8 +26,9 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	t.Helper()
 	for _, sql := range []string{
 		`INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) SELECT 'big', $1, $1, now(), now(), now() - interval '1 hour', ''
-			UNION ALL SELECT 'small-' || g, 3, 3, now(), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
-		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id, '{}', '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
+			UNION ALL SELECT 'small-' || g, 3, 3, now() - make_interval(mins => g), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
+		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id,
+			json_build_object('team', 'red', 'shard', length(id)::text, 'self', id)::text, '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_listing (id, label, listed) SELECT h.id, l, h.listed FROM hansard_heads h, unnest(ARRAY['', 'team=red', 'shard=' || length(h.id), 'self=' || h.id]) l WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark, event_id, content)
 			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g, 'id-' || g, 'hash' FROM generate_series(1, $1) g
@@ -94,14 +95,24 @@ func hotStatements(t *testing.T) []hotStatement {
 		{findTurn, 10, []any{"big"}, false},
 		{statSession, 10, []any{"big"}, false},
 		{lookAtHeads, 20, []any{[]string{"big", "small-1", "small-2"}}, false},
-		{readPage, 50, []any{"big", int64(grownKeys / 2), 500, none, int64(pageBytes)}, false},
+		{readPage, 50, []any{"big", int64(grownKeys / 2), int64(maxSeq), 500, none, int64(pageBytes)}, false},
+		{readPageBack, 50, []any{"big", int64(0), int64(grownKeys / 2), 500, none, int64(pageBytes)}, false},
+		{readPageBack, 50, []any{"big", int64(0), int64(maxSeq), 60, none, int64(pageBytes)}, false},
 		{findHead, 10, []any{"big"}, false},
-		{fromSummary, 10, []any{"big", int64(0)}, false},
-		{fromLast, 20, []any{"big", int64(0), 100, none}, false},
+		{fromSummary, 10, []any{"big", int64(0), int64(maxSeq)}, false},
+		{fromSummary, 10, []any{"big", int64(0), int64(grownKeys / 2)}, false},
+		{fromKind, 10, []any{"big", int64(0), int64(grownKeys / 2), "message"}, false},
+		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false},
 		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false},
 		{originsAfter, 2000, []any{"small-5"}, false}, // 200 sessions
-		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70}, false},
-		{walkTitles, 700, []any{"", now, "", none, 70}, false},
+		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f"}, false},
+		{walkTitles, 700, []any{"", now, "", none, 70, "", "\x7f"}, false},
+		{walkIDs, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f"}, false},
+		{walkBorn, 400, []any{endOfTime, "", "", "\x7f", 70}, false},
+		{walkBorn, 400, []any{endOfTime, "", "small-", "small-\x7f", 70}, false},
+		{fewNamed, 300, []any{"small-7", "small-7\x7f", fewSessions + 1}, false},
+		{fewLabelled, 100, []any{"team=red", fewSessions + 1}, false},
+		{lookUp, 20, []any{[]string{"big", "small-7"}}, false},
 		{byRarity, 50, []any{labels}, false},
 		{lookTurn, 20, []any{"big", "ticket", 3.0}, false},
 		{keepTicket, 10, []any{"big", "ticket"}, false},

@@ -34,9 +34,10 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			yield(hansard.Event{}, err)
 			return
 		}
-		left := r.Limit
+		rest := engine.Plain(r) // what is still to be read
+		rest.After = after
 		for {
-			page, more, err := s.page(ctx, id, r, after, left)
+			page, more, err := s.page(ctx, id, rest)
 			for _, e := range page {
 				if err := ctx.Err(); err != nil {
 					yield(hansard.Event{}, err) // a reading cut short must not look like a whole one
@@ -45,14 +46,21 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 				if !yield(e, nil) {
 					return
 				}
-				after = e.Seq
+				if rest.Reverse {
+					rest.Before = e.Seq
+				} else {
+					rest.After = e.Seq
+				}
 			}
 			if err != nil {
 				yield(hansard.Event{}, err)
 				return
 			}
-			if left -= len(page); !more || r.Limit > 0 && left <= 0 {
+			if !more || rest.Limit > 0 && rest.Limit == len(page) {
 				return
+			}
+			if rest.Limit > 0 {
+				rest.Limit -= len(page)
 			}
 		}
 	}
@@ -97,11 +105,22 @@ func (s *Store) named(ctx context.Context, id hansard.SessionID, r hansard.Range
 	return e, err
 }
 
+// fromSummary has an index of its own. Another kind is looked for from the end, as far as
+// it takes.
 const (
-	fromSummary = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND kind = 'summary' ORDER BY seq DESC LIMIT 1), $2)`
+	fromSummary = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND kind = 'summary' ORDER BY seq DESC LIMIT 1), $2)`
+	fromKind    = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND kind = $4 ORDER BY seq DESC LIMIT 1), $2)`
 	fromLast    = `SELECT coalesce(min(seq) - 1, $2) FROM (SELECT seq FROM hansard_events
-		WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq DESC LIMIT $3) l`
+		WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC LIMIT $4) l`
 )
+
+// upTo is the seq below which the events of a range are, as the database takes it.
+func upTo(r hansard.Range) int64 {
+	if r.Before == 0 || r.Before > maxSeq {
+		return maxSeq
+	}
+	return int64(r.Before)
+}
 
 // from is the seq behind which a range begins.
 func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range) (hansard.Seq, error) {
@@ -109,21 +128,27 @@ func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range)
 		return 0, err
 	}
 	defer s.work.Done()
-	after := int64(min(r.After, maxSeq))
+	r = engine.Plain(r)
+	after, before := int64(min(r.After, maxSeq)), upTo(r)
 	err := s.look(ctx, func(ctx context.Context) error {
 		at := after
-		if r.FromSummary {
-			if err := s.pool.QueryRow(ctx, fromSummary, string(id), at).Scan(&at); err != nil {
-				return err
-			}
+		find := func(sql string, more ...any) error {
+			return s.pool.QueryRow(ctx, sql, append([]any{string(id), at, before}, more...)...).Scan(&at)
 		}
-		if r.Last > 0 {
-			if err := s.pool.QueryRow(ctx, fromLast, string(id), at, r.Last, kinds(r)).Scan(&at); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case r.FromKind == hansard.KindSummary:
+			err = find(fromSummary)
+		case r.FromKind != "" && storable(r.FromKind):
+			err = find(fromKind, r.FromKind)
 		}
-		after = at
-		return nil
+		if err == nil && r.Last > 0 {
+			err = find(fromLast, r.Last, kinds(r))
+		}
+		if err == nil {
+			after = at
+		}
+		return err
 	})
 	return hansard.Seq(after), err
 }
@@ -152,30 +177,40 @@ const (
 	// of what is stored apart is known without fetching it.
 	readPage = `SELECT ` + eventColumns + ` FROM (
 		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
-			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND (cardinality($4::text[]) = 0 OR kind = ANY($4)) ORDER BY seq LIMIT $3
+			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq LIMIT $4
 		) part
-	) page WHERE before < $5 ORDER BY seq`
+	) page WHERE before < $6 ORDER BY seq`
+	// readPageBack is the same from the end.
+	readPageBack = `SELECT ` + eventColumns + ` FROM (
+		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq DESC) - octet_length(data) AS before FROM (
+			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC LIMIT $4
+		) part
+	) page WHERE before < $6 ORDER BY seq DESC`
 	findHead = `SELECT deleted, last FROM hansard_heads WHERE id = $1`
 )
 
-// page reads events behind a seq, and whether the session is there, in one
+// page reads the next events of a range, and whether the session is there, in one
 // snapshot: a session is never seen without the batch that made it, nor one that
 // is deleted with a part of its events.
-func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range, after hansard.Seq, left int) (page []hansard.Event, more bool, err error) {
+func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range) (page []hansard.Event, more bool, err error) {
 	if err := s.begin(ctx, id); err != nil {
 		return nil, false, err
 	}
 	defer s.work.Done()
 	n := pageEvents
 	if r.Limit > 0 {
-		n = min(n, left)
+		n = min(n, r.Limit)
+	}
+	sql := readPage
+	if r.Reverse {
+		sql = readPageBack
 	}
 	var last int64
 	err = s.look(ctx, func(ctx context.Context) error {
 		page = page[:0]
 		b := &pgx.Batch{}
 		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-		b.Queue(readPage, string(id), int64(after), n, kinds(r), int64(pageBytes))
+		b.Queue(sql, string(id), int64(r.After), upTo(r), n, kinds(r), int64(pageBytes))
 		b.Queue(findHead, string(id))
 		b.Queue("COMMIT")
 		return s.batch(ctx, b, func(res pgx.BatchResults) error {
@@ -216,13 +251,18 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 	if len(r.Kinds) > 0 {
 		return page, more, nil // there are gaps, and nobody can tell which ought to be
 	}
-	safe, damage := gapless(id, page, after, hansard.Seq(last), !more)
+	end := hansard.Seq(min(last, upTo(r)-1)) // the last one of the range that ought to be there
+	if r.Reverse {
+		safe, damage := gaplessBack(id, page, r.After, end, !more)
+		return page[:safe], more, damage
+	}
+	safe, damage := gapless(id, page, r.After, end, !more)
 	return page[:safe], more, damage
 }
 
 // gapless tells how many of the events behind a seq are safe: up to a gap, which
-// somebody has made who changed the tables. At the end of the log the last one has to
-// be the last seq of the session.
+// somebody has made who changed the tables. At the end of the range the last one has to
+// be its last seq.
 func gapless(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq, end bool) (safe int, err error) {
 	for i := range page {
 		if page[i].Seq != after+1 {
@@ -234,6 +274,27 @@ func gapless(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq
 		return len(page), &hansard.DamagedError{Session: id, SafeSeq: after, Reason: fmt.Sprintf("the log ends at seq %d, and the last seq is %d", after, last)}
 	}
 	return len(page), nil
+}
+
+// gaplessBack is gapless for events from last down to the one behind a seq. What is safe
+// is what is before the gap: of that, nothing is given.
+func gaplessBack(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq, end bool) (safe int, err error) {
+	next := last + 1
+	for i := range page {
+		if page[i].Seq+1 != next {
+			return i, missing(id, page[i].Seq, next)
+		}
+		next--
+	}
+	if end && next > after+1 {
+		return len(page), missing(id, after, next)
+	}
+	return len(page), nil
+}
+
+// missing is the damage of a gap between two seqs.
+func missing(id hansard.SessionID, safe, next hansard.Seq) error {
+	return &hansard.DamagedError{Session: id, SafeSeq: safe, Reason: fmt.Sprintf("the events between seq %d and seq %d are missing", safe, next)}
 }
 
 // batch sends statements together and reads their results.

@@ -41,12 +41,15 @@ func UseEverything(t testing.TB, s *Store) {
 	useTurns(ctx, t, s)
 	must(s.Probe(ctx))
 	must(s.Wait(ctx, "s", 0))
-	for _, r := range []hansard.Range{{}, {FromSummary: true}, {Last: 2}, {Kinds: []string{"message"}}} {
+	for _, r := range []hansard.Range{{}, {FromSummary: true}, {Last: 2}, {Kinds: []string{"message"}}, {Reverse: true, Before: 3}, {FromKind: "note"}} {
 		for _, err := range s.Read(ctx, "s", r) {
 			must(err)
 		}
 	}
-	for _, q := range []hansard.Query{{}, {Labels: map[string]string{"team": "red", "other": "1"}, Text: "S"}} {
+	for _, q := range []hansard.Query{
+		{}, {Labels: map[string]string{"team": "red", "other": "1"}, Text: "S"}, {Prefix: "s"}, {IDs: []hansard.SessionID{"s"}},
+		{Order: hansard.OrderCreated}, {Order: hansard.OrderCreated, Text: "S"}, {Order: hansard.OrderCreated, Labels: map[string]string{"team": "red"}},
+	} {
 		n := 0
 		for _, err := range s.List(ctx, q) {
 			must(err)

@@ -150,6 +150,19 @@ func TestReadDamage(t *testing.T) {
 		{"seq = 8", hansard.Range{Last: 2}, 2, 0},
 		{"seq = 8", hansard.Range{Last: 3}, 1, 7},
 		{"seq = 8", hansard.Range{Kinds: []string{"message"}}, 8, 0}, // of 10, one is about the turn
+		{"seq = 8", hansard.Range{Before: 8}, 7, 0},
+		{"seq = 8", hansard.Range{Before: 9}, 7, 7},
+		{"seq = 8", hansard.Range{Reverse: true}, 2, 7},
+		{"seq = 8", hansard.Range{Reverse: true, Limit: 2}, 2, 0},
+		{"seq = 8", hansard.Range{Reverse: true, After: 8}, 2, 0},
+		{"seq = 8", hansard.Range{Reverse: true, After: 7}, 2, 7},
+		{"seq = 8", hansard.Range{Reverse: true, Before: 9}, 0, 7},
+		{"seq = 8", hansard.Range{Reverse: true, Before: 8, Limit: 3}, 3, 0},
+		{"seq = 1", hansard.Range{Reverse: true}, 9, 0},
+		{"seq > 8", hansard.Range{Reverse: true}, 0, 8},
+		{"seq > 8", hansard.Range{Reverse: true, Limit: 1}, 0, 8},
+		{"seq > 8", hansard.Range{Reverse: true, Before: 9}, 8, 0},
+		{"seq > 8", hansard.Range{Reverse: true, After: 10}, 0, 0},
 		{"seq > 8", hansard.Range{}, 8, 8},
 		{"seq > 8", hansard.Range{After: 8}, 0, 8},
 		{"seq > 8", hansard.Range{Limit: 8}, 8, 0},
@@ -161,20 +174,20 @@ func TestReadDamage(t *testing.T) {
 			defer s.Close()
 			fillForVerify(t, s)
 			server.Exec(t, "DELETE FROM "+schemaOf(url)+".hansard_events WHERE id = 's' AND "+c.removed)
-			given, safe := 0, hansard.Seq(0)
+			given, safe, damaged := 0, hansard.Seq(0), false
 			for _, err := range s.Read(t.Context(), "s", c.r) {
 				var damage *hansard.DamagedError
 				switch {
 				case errors.As(err, &damage):
-					safe = damage.SafeSeq
+					safe, damaged = damage.SafeSeq, true
 				case err != nil:
 					t.Fatal(err)
 				default:
 					given++
 				}
 			}
-			if given != c.given || safe != c.safe {
-				t.Errorf("%d events, and safe up to %d; want %d, %d", given, safe, c.given, c.safe)
+			if given != c.given || safe != c.safe || damaged != (c.safe > 0 || c.removed == "seq = 1") {
+				t.Errorf("%d events, damaged %v, and safe up to %d; want %d, %d", given, damaged, safe, c.given, c.safe)
 			}
 		})
 	}

@@ -15,10 +15,16 @@ var listCases = []Case{
 		Defends: "sessions are listed by their last event, newest first, and an append brings one to the front", Answers: "37"},
 	{Name: "list/filters", run: listFilters,
 		Defends: "labels, text and since filter correctly, alone and together, and see patches at once"},
+	{Name: "list/created", run: listCreated,
+		Defends: "sessions may be listed by when they were created, newest first; appends change nothing about that order"},
+	{Name: "list/prefix", run: listPrefix,
+		Defends: "a prefix keeps the sessions whose ids begin with it, byte for byte, whatever else is asked"},
+	{Name: "list/ids", run: listIDs,
+		Defends: "a list of some ids has those of them that exist, and no others"},
 	{Name: "list/pages", run: listPages,
 		Defends: "the pages of a list have each session once, in the order of the whole list", Answers: "45"},
 	{Name: "list/invalid", run: listInvalid,
-		Defends: "a cursor that no list returned, or a negative limit, is refused, also by an empty store"},
+		Defends: "a cursor that no list of this order returned, a negative limit, a prefix or an id that can't be one are refused, also by an empty store"},
 	{Name: "list/registrations", run: listRegistrations,
 		Defends: "N concurrent registrations, by Create or by Append, give N entries", Answers: "F4 40 41 42"},
 	{Name: "list/complete", run: listComplete,
@@ -73,14 +79,128 @@ func listNewestFirst(x *env) {
 	}
 }
 
-func byNewer(a, b hansard.Info) int {
-	switch {
-	case engine.Newer(&a, &b):
-		return -1
-	case engine.Newer(&b, &a):
-		return 1
+func byNewer(a, b hansard.Info) int { return inOrder(hansard.OrderUpdated)(a, b) }
+
+// inOrder compares sessions by their place in a list of an order.
+func inOrder(o hansard.Order) func(a, b hansard.Info) int {
+	return func(a, b hansard.Info) int {
+		switch {
+		case engine.NewerBy(o, &a, &b):
+			return -1
+		case engine.NewerBy(o, &b, &a):
+			return 1
+		}
+		return 0
 	}
-	return 0
+}
+
+func listCreated(x *env) {
+	var newest hansard.Info
+	want := []hansard.SessionID{}
+	for _, id := range []hansard.SessionID{"m", "b", "z", "a", "k"} {
+		x.createWith(id, hansard.Meta{Labels: map[string]string{"team": "red"}})
+		for !x.stat(id).Created.After(newest.Created) { // clocks have limited resolution
+			x.delete(id)
+			id += "x"
+			x.createWith(id, hansard.Meta{Labels: map[string]string{"team": "red"}})
+		}
+		newest = x.stat(id)
+		want = slices.Insert(want, 0, id)
+	}
+	check := func() {
+		x.Helper()
+		for _, q := range []hansard.Query{{}, {Labels: map[string]string{"team": "red"}}, {Limit: 3}, {Since: x.stat(want[2]).Created}, {IDs: want[1:4]}} {
+			q.Order = hansard.OrderCreated
+			wanted := want
+			if q.Limit > 0 {
+				wanted = want[:q.Limit]
+			}
+			if len(q.IDs) > 0 {
+				wanted = q.IDs
+			}
+			if !q.Since.IsZero() { // of those updated since
+				wanted = slices.DeleteFunc(slices.Clone(want), func(id hansard.SessionID) bool { return x.stat(id).Updated.Before(q.Since) })
+			}
+			if got := ids(x.list(q)); !slices.Equal(got, wanted) {
+				x.Errorf("%+v gives %q, want %q", q, got, wanted)
+			}
+		}
+	}
+	check()
+	last := newest
+	for _, id := range []hansard.SessionID{want[4], want[2], want[4]} {
+		last = x.touch(id, last)
+		check()
+	}
+	if got := x.list(hansard.Query{})[0].ID; got != want[4] {
+		x.Errorf("by update %s is the first, want %s", got, want[4])
+	}
+	x.reopen()
+	check()
+}
+
+func listPrefix(x *env) {
+	all := []hansard.SessionID{"team", "team:", "team:a", "team:b.1", "team:b~", "team:B", "teams", "tea", "Team:a", "u"}
+	for i, id := range all {
+		x.createWith(id, hansard.Meta{Title: "team:", Labels: map[string]string{"odd": fmt.Sprint(i%2 == 1)}})
+	}
+	for i, q := range []hansard.Query{
+		{Prefix: "team:"}, {Prefix: "team:b"}, {Prefix: "t"}, {Prefix: "team:b~"}, {Prefix: "team:c"}, {Prefix: "T"},
+		{Prefix: "team", Text: "B"}, {Prefix: "team", Labels: map[string]string{"odd": "true"}}, {Prefix: "team:", IDs: []hansard.SessionID{"team:a", "u"}},
+		{Prefix: "team", Order: hansard.OrderCreated}, {Prefix: "team", Order: hansard.OrderCreated, Labels: map[string]string{"odd": "true"}},
+	} {
+		want := slices.DeleteFunc(x.list(hansard.Query{Order: q.Order, Text: q.Text}), func(i hansard.Info) bool {
+			odd, asked := q.Labels["odd"]
+			return !strings.HasPrefix(string(i.ID), q.Prefix) || asked && i.Labels["odd"] != odd || len(q.IDs) > 0 && !slices.Contains(q.IDs, i.ID)
+		})
+		if i < 4 && len(want) == 0 {
+			x.Fatalf("%+v is to give nothing", q)
+		}
+		if got := ids(x.list(q)); !slices.Equal(got, ids(want)) {
+			x.Errorf("%+v gives %q, want %q", q, got, ids(want))
+		}
+		if got := ids(x.paged(q, 2)); !slices.Equal(got, ids(want)) {
+			x.Errorf("%+v gives %q in pages, want %q", q, got, ids(want))
+		}
+	}
+}
+
+func listIDs(x *env) {
+	for i := range 6 {
+		x.createWith(hansard.SessionID(fmt.Sprint("s", i)), hansard.Meta{Labels: map[string]string{"odd": fmt.Sprint(i%2 == 1)}})
+	}
+	x.delete("s4")
+	check := func(q hansard.Query, want ...hansard.SessionID) {
+		x.Helper()
+		list := x.list(q)
+		if !slices.IsSortedFunc(list, inOrder(q.Order)) {
+			x.Errorf("%+v is out of order: %q", q, ids(list))
+		}
+		got := ids(list)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			x.Errorf("%+v gives %q, want %q", q, got, want)
+		}
+	}
+	some := []hansard.SessionID{"s5", "s1", "s4", "s0", "nowhere", "s1"}
+	check(hansard.Query{IDs: some}, "s0", "s1", "s5")
+	check(hansard.Query{IDs: some, Order: hansard.OrderCreated}, "s0", "s1", "s5")
+	check(hansard.Query{IDs: some, Labels: map[string]string{"odd": "true"}}, "s1", "s5")
+	check(hansard.Query{IDs: some, Text: "5"}, "s5")
+	check(hansard.Query{IDs: []hansard.SessionID{"nowhere", "s4"}})
+	check(hansard.Query{IDs: []hansard.SessionID{}}, "s0", "s1", "s2", "s3", "s5")
+	for _, order := range []hansard.Order{hansard.OrderUpdated, hansard.OrderCreated} {
+		q := hansard.Query{IDs: some, Order: order}
+		if got, want := ids(x.paged(q, 1)), ids(x.list(q)); !slices.Equal(got, want) {
+			x.Errorf("in pages %q, want %q", got, want)
+		}
+	}
+	long := make([]hansard.SessionID, hansard.MaxQueryIDs)
+	for i := range long {
+		long[i] = hansard.SessionID(strings.Repeat("a:@+~", 26)[:hansard.MaxIDBytes-4] + fmt.Sprintf("%04d", i))
+	}
+	x.create(long[7])
+	check(hansard.Query{IDs: long}, long[7])
 }
 
 func listFilters(x *env) {
@@ -148,7 +268,8 @@ func listPages(x *env) {
 	for range 10 {
 		x.append(hansard.SessionID(fmt.Sprint("s", x.rng.IntN(23))), texts("x"))
 	}
-	for _, q := range []hansard.Query{{}, {Labels: map[string]string{"odd": "true"}}, {Text: "2"}} {
+	for _, q := range []hansard.Query{{}, {Labels: map[string]string{"odd": "true"}}, {Text: "2"},
+		{Order: hansard.OrderCreated}, {Order: hansard.OrderCreated, Labels: map[string]string{"odd": "true"}}, {Order: hansard.OrderCreated, Prefix: "s1"}} {
 		whole := ids(x.list(q))
 		if len(whole) < 5 {
 			x.Fatalf("%+v gives only %q", q, whole)
@@ -183,7 +304,7 @@ func (x *env) paged(q hansard.Query, limit int) []hansard.Info {
 		if len(page) < limit {
 			return out
 		}
-		q.Cursor = hansard.Cursor(page[len(page)-1])
+		q.Cursor = q.Order.Cursor(page[len(page)-1])
 		if len(out) > 10_000 {
 			x.Fatal("the pages do not end")
 		}
@@ -197,8 +318,16 @@ func listInvalid(x *env) {
 			_, err := listAll(x.ctx, x.store, hansard.Query{Cursor: cursor})
 			x.wantErr(fmt.Sprintf("%s: List with cursor %.20q", when, cursor), err, hansard.ErrInvalid)
 		}
-		_, err := listAll(x.ctx, x.store, hansard.Query{Limit: -1})
-		x.wantErr(when+": List with limit -1", err, hansard.ErrInvalid)
+		info := hansard.Info{ID: "s", Created: engine.Now(), Updated: engine.Now()}
+		for _, q := range []hansard.Query{
+			{Limit: -1}, {Order: -1}, {Order: 2}, {Prefix: "/"}, {Prefix: "a b"}, {Prefix: "a\x00"}, {Prefix: "\xff"}, {IDs: []hansard.SessionID{"ok", ""}}, {IDs: []hansard.SessionID{"../x"}},
+			{Order: hansard.OrderCreated, Cursor: hansard.Cursor(info)}, {Cursor: hansard.OrderCreated.Cursor(info)},
+		} {
+			_, err := listAll(x.ctx, x.store, q)
+			x.wantErr(fmt.Sprintf("%s: List(%+v)", when, q), err, hansard.ErrInvalid)
+		}
+		_, err := listAll(x.ctx, x.store, hansard.Query{IDs: slices.Repeat([]hansard.SessionID{"s"}, hansard.MaxQueryIDs+1)})
+		x.wantErr(when+": List of too many ids", err, hansard.ErrTooLarge)
 	}
 	if list := x.list(hansard.Query{}); len(list) != 0 {
 		x.Errorf("an empty store lists %q", ids(list))

@@ -213,6 +213,13 @@ func randomQuery(rng *rand.Rand) hansard.Query {
 	if rng.IntN(3) == 0 {
 		q.Text = []string{"a", "A", "-1", "title 1", "no such"}[rng.IntN(5)]
 	}
+	switch rng.IntN(4) {
+	case 0:
+		q.Prefix = []string{"a", "A", "c-", "d1"}[rng.IntN(4)]
+	case 1:
+		q.IDs = []hansard.SessionID{"a0", "A1", "f0"}[rng.IntN(3):]
+	}
+	q.Order = hansard.Order(rng.IntN(2))
 	q.Limit = rng.IntN(4)
 	if rng.IntN(15) == 0 {
 		q.Cursor = "nonsense"
@@ -229,7 +236,7 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 	if err != nil {
 		return answer(nil, err)
 	}
-	if !slices.IsSortedFunc(all, byNewer) {
+	if !slices.IsSortedFunc(all, inOrder(q.Order)) {
 		return fmt.Sprintf("not newest first: %q", ids(all))
 	}
 	var paged []hansard.Info
@@ -242,7 +249,7 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 		if len(page) < q.Limit {
 			break
 		}
-		q.Cursor = hansard.Cursor(page[len(page)-1])
+		q.Cursor = q.Order.Cursor(page[len(page)-1])
 	}
 	if q.Limit > 0 && !slices.Equal(ids(paged), ids(all)) {
 		return fmt.Sprintf("in pages %q, whole %q", ids(paged), ids(all))

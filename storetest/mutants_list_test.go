@@ -61,6 +61,48 @@ func listMutants() []mutant {
 			}
 			return infos, err
 		}, "list/invalid"),
+		listing("a cursor of another order is the beginning", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			if other := (hansard.Query{Order: 1 - q.Order, Cursor: q.Cursor}); q.Cursor != "" {
+				if _, ok := other.Before(); ok {
+					q.Cursor = ""
+				}
+			}
+			return listAll(c, s, q)
+		}, "list/invalid"),
+		listing("every order is by update", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			infos, err := listAll(c, s, q)
+			slices.SortFunc(infos, byNewer)
+			return infos, err
+		}, "list/created"),
+		listing("by creation is by id", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			infos, err := listAll(c, s, q)
+			if q.Order == hansard.OrderCreated {
+				slices.SortFunc(infos, func(a, b hansard.Info) int { return strings.Compare(string(b.ID), string(a.ID)) })
+			}
+			return infos, err
+		}, "list/created", "list/pages"),
+		listing("a prefix is found anywhere", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			if q.Prefix != "" {
+				q.Text, q.Prefix = q.Prefix, ""
+			}
+			return listAll(c, s, q)
+		}, "list/prefix"),
+		listing("a prefix ignores case", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			prefix := q.Prefix
+			q.Prefix = ""
+			infos, err := listAll(c, s, q)
+			return slices.DeleteFunc(infos, func(i hansard.Info) bool {
+				return !strings.HasPrefix(strings.ToLower(string(i.ID)), strings.ToLower(prefix))
+			}), err
+		}, "list/prefix"),
+		listing("ids are ignored", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			q.IDs = nil
+			return listAll(c, s, q)
+		}, "list/ids", "list/invalid"),
+		listing("of many ids some are forgotten", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			q.IDs = q.IDs[:min(len(q.IDs), 5)]
+			return listAll(c, s, q)
+		}, "list/ids", "list/invalid"),
 		{name: "the index is read, changed and written", caught: []string{"list/registrations", "list/complete", "processes/registrations"},
 			plant: inner(func(b *broken, s hansard.Store) {
 				var index atomic.Value

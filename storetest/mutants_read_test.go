@@ -202,6 +202,40 @@ func readMutants() []mutant {
 			}
 		}, "read/range", "read/random ranges", "model/random operations"),
 		asked("a negative limit is none", func(r *hansard.Range) { r.Limit, r.Last = max(0, r.Limit), max(0, r.Last) }, "read/invalid range"),
+		asked("two kinds to start from are one", func(r *hansard.Range) {
+			if r.FromSummary {
+				r.FromKind = ""
+			}
+		}, "read/invalid range"),
+		asked("before is no bound", func(r *hansard.Range) { r.Before = 0 }, "read/before", "read/reverse pages"),
+		asked("before includes the seq itself", func(r *hansard.Range) {
+			if r.Before > 0 {
+				r.Before++
+			}
+		}, "read/before", "read/reverse pages", "read/random ranges"),
+		asked("reverse is not", func(r *hansard.Range) { r.Reverse = false }, "read/reverse", "read/random ranges", "model/random operations"),
+		asked("from a kind is from the summary only", func(r *hansard.Range) {
+			if r.FromKind != hansard.KindSummary {
+				r.FromKind = ""
+			}
+		}, "read/from kind", "read/random ranges"),
+		{name: "a reverse limit counts from the oldest", caught: []string{"read/reverse", "read/random ranges"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.read = func(c ctx, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+				reverse := r.Reverse
+				r.Reverse = false
+				events, err := readRange(c, s, id, r)
+				if reverse {
+					slices.Reverse(events)
+				}
+				return eventsOf(events, err)
+			}
+		})},
+		given("a page from the end begins one too late", func(r hansard.Range, events []hansard.Event) []hansard.Event {
+			if r.Reverse && r.Before > 0 && len(events) > 0 {
+				return events[1:]
+			}
+			return events
+		}, "read/reverse pages", "read/reverse"),
 		given("a long reading loses its middle", func(r hansard.Range, events []hansard.Event) []hansard.Event {
 			if r.After > 0 && len(events) > 50 {
 				return events[len(events)-50:]

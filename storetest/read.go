@@ -14,10 +14,18 @@ import (
 var readCases = []Case{
 	{Name: "read/range", run: readRanges,
 		Defends: "Read yields what its range says: where it starts, which kinds, how many, oldest first", Answers: "55"},
+	{Name: "read/before", run: readBefore,
+		Defends: "Before ends a range below a seq, and what is counted from the end is counted from there"},
+	{Name: "read/reverse", run: readReverse,
+		Defends: "a reverse range yields the same events newest first, and its limit counts from the newest"},
+	{Name: "read/reverse pages", run: readReversePages,
+		Defends: "the pages of a session from its end have each event once, while others append"},
+	{Name: "read/from kind", run: readFromKind,
+		Defends: "a range may start at the last event of any kind; from the summary is one of them"},
 	{Name: "read/random ranges", run: readRandomRanges,
 		Defends: "every combination of a range's parts means the same on every engine"},
 	{Name: "read/invalid range", run: readInvalidRange,
-		Defends: "a negative limit is refused, not taken for no limit"},
+		Defends: "a negative limit, and two kinds to start from, are refused and not taken for something else"},
 	{Name: "read/break", run: readBreak,
 		Defends: "a read may be abandoned at any event, and leaves nothing behind"},
 	{Name: "read/again", run: readAgain,
@@ -47,13 +55,143 @@ func (x *env) createKinds(id hansard.SessionID, kinds []string) {
 	}
 }
 
+// rangeCase is a range of a session of kindsOf, and the seqs it selects.
+type rangeCase struct {
+	r    hansard.Range
+	want []hansard.Seq
+}
+
+func (x *env) checkRanges(id hansard.SessionID, cases []rangeCase) {
+	x.Helper()
+	for _, c := range cases {
+		if got := seqs(x.read(id, c.r)); !slices.Equal(got, c.want) {
+			x.Errorf("%+v gives %d, want %d", c.r, got, c.want)
+		}
+	}
+}
+
+func readBefore(x *env) {
+	x.createKinds("s", kindsOf)
+	none := []hansard.Seq{}
+	x.checkRanges("s", []rangeCase{
+		{hansard.Range{Before: 4}, []hansard.Seq{1, 2, 3}},
+		{hansard.Range{Before: 1}, none},
+		{hansard.Range{Before: 12}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{hansard.Range{Before: 13, After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{Before: math.MaxUint64, After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{Before: 5, After: 2}, []hansard.Seq{3, 4}},
+		{hansard.Range{Before: 5, After: 4}, none},
+		{hansard.Range{Before: 5, After: 9}, none},
+		{hansard.Range{Before: 5, After: math.MaxUint64}, none},
+		{hansard.Range{Before: 8, Limit: 2}, []hansard.Seq{1, 2}},
+		{hansard.Range{Before: 8, Last: 2}, []hansard.Seq{6, 7}},
+		{hansard.Range{Before: 8, Last: 4, Limit: 3, After: 4}, []hansard.Seq{5, 6, 7}},
+		{hansard.Range{Before: 9, Kinds: []string{"message"}, Last: 2}, []hansard.Seq{6, 7}},
+		{hansard.Range{Before: 7, Kinds: []string{"message"}}, []hansard.Seq{1, 4, 6}},
+		{hansard.Range{Before: 9, FromSummary: true}, []hansard.Seq{5, 6, 7, 8}},
+		{hansard.Range{Before: 9, FromSummary: true, After: 5}, []hansard.Seq{6, 7, 8}},
+		{hansard.Range{Before: 5, FromSummary: true, After: 1}, []hansard.Seq{2, 3, 4}},
+	})
+	x.create("empty")
+	x.checkRanges("empty", []rangeCase{{hansard.Range{Before: 1}, none}, {hansard.Range{Before: 9}, none}, {hansard.Range{Reverse: true}, none}})
+}
+
+func readReverse(x *env) {
+	x.createKinds("s", kindsOf)
+	none := []hansard.Seq{}
+	x.checkRanges("s", []rangeCase{
+		{hansard.Range{Reverse: true}, []hansard.Seq{12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}},
+		{hansard.Range{Reverse: true, Limit: 3}, []hansard.Seq{12, 11, 10}},
+		{hansard.Range{Reverse: true, Limit: math.MaxInt, After: 10}, []hansard.Seq{12, 11}},
+		{hansard.Range{Reverse: true, After: 12}, none},
+		{hansard.Range{Reverse: true, After: math.MaxUint64}, none},
+		{hansard.Range{Reverse: true, Before: 12}, []hansard.Seq{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}},
+		{hansard.Range{Reverse: true, Before: 13, Limit: 1}, []hansard.Seq{12}},
+		{hansard.Range{Reverse: true, Before: math.MaxUint64, Limit: 1}, []hansard.Seq{12}},
+		{hansard.Range{Reverse: true, Before: 1}, none},
+		{hansard.Range{Reverse: true, Before: 8, After: 4}, []hansard.Seq{7, 6, 5}},
+		{hansard.Range{Reverse: true, Before: 8, After: 4, Limit: 2}, []hansard.Seq{7, 6}},
+		{hansard.Range{Reverse: true, Before: 5, After: 4}, none},
+		{hansard.Range{Reverse: true, Last: 2}, []hansard.Seq{12, 11}},
+		{hansard.Range{Reverse: true, Last: 4, Limit: 2}, []hansard.Seq{12, 11}},
+		{hansard.Range{Reverse: true, Last: 2, Limit: 4}, []hansard.Seq{12, 11}},
+		{hansard.Range{Reverse: true, Last: 100}, []hansard.Seq{12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}},
+		{hansard.Range{Reverse: true, Kinds: []string{"message"}, Limit: 3}, []hansard.Seq{10, 7, 6}},
+		{hansard.Range{Reverse: true, Kinds: []string{"message"}, Last: 2, Before: 7}, []hansard.Seq{6, 4}},
+		{hansard.Range{Reverse: true, Kinds: []string{"nobody's"}}, none},
+		{hansard.Range{Reverse: true, FromSummary: true}, []hansard.Seq{12, 11, 10, 9}},
+		{hansard.Range{Reverse: true, FromSummary: true, Limit: 2}, []hansard.Seq{12, 11}},
+		{hansard.Range{Reverse: true, FromSummary: true, Before: 9}, []hansard.Seq{8, 7, 6, 5}},
+		{hansard.Range{Reverse: true, FromSummary: true, Kinds: []string{"note"}}, []hansard.Seq{12}},
+	})
+	// The events are the same, not only their seqs.
+	forward, reverse := x.all("s"), x.read("s", hansard.Range{Reverse: true})
+	slices.Reverse(reverse)
+	for i := range min(len(forward), len(reverse)) {
+		if !hansard.SameEvent(&forward[i], &reverse[i]) {
+			x.Errorf("forward %+v, in reverse %+v", forward[i], reverse[i])
+		}
+	}
+}
+
+// readReversePages reads a session from its end, page by page, while it grows. It is
+// longer than any engine reads at once, with lines of very different length.
+func readReversePages(x *env) {
+	x.create("s")
+	for i := range 13 {
+		x.append("s", hansard.Batch{Events: Marked("w", i, 1+x.rng.IntN(100), []int{0, 300, 5000}[x.rng.IntN(3)])})
+	}
+	before := len(x.all("s"))
+	var got []hansard.Event
+	r := hansard.Range{Reverse: true, Limit: 1 + x.rng.IntN(200)}
+	for {
+		page := x.read("s", r)
+		if len(page) == 0 {
+			break
+		}
+		got = append(got, page...)
+		if len(got) > before {
+			x.Fatalf("the pages have more than the %d events there were", before)
+		}
+		r.Before = page[len(page)-1].Seq
+		x.append("s", texts("more"))
+	}
+	slices.Reverse(got)
+	if len(got) != before {
+		x.Fatalf("the pages have %d events, want %d", len(got), before)
+	}
+	for i, e := range x.all("s")[:before] {
+		if !hansard.SameEvent(&e, &got[i]) {
+			x.Fatalf("event %d: %+v in pages, %+v as a whole", e.Seq, got[i], e)
+		}
+	}
+}
+
+func readFromKind(x *env) {
+	x.createKinds("s", kindsOf)
+	x.checkRanges("s", []rangeCase{
+		{hansard.Range{FromKind: "tool_call"}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromKind: "summary"}, []hansard.Seq{9, 10, 11, 12}},
+		{hansard.Range{FromKind: "summary", FromSummary: true}, []hansard.Seq{9, 10, 11, 12}},
+		{hansard.Range{FromKind: "tool_result", Limit: 2}, []hansard.Seq{3, 4}},
+		{hansard.Range{FromKind: "tool_result", After: 3, Limit: 2}, []hansard.Seq{4, 5}},
+		{hansard.Range{FromKind: "tool_call", Before: 11, Limit: 2}, []hansard.Seq{2, 3}},
+		{hansard.Range{FromKind: "note", Before: 12}, []hansard.Seq{8, 9, 10, 11}},
+		{hansard.Range{FromKind: "note", Before: 12, Reverse: true}, []hansard.Seq{11, 10, 9, 8}},
+		{hansard.Range{FromKind: "note", Before: 12, Reverse: true, Kinds: []string{"message"}}, []hansard.Seq{10}},
+		{hansard.Range{FromKind: "nobody's", After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromKind: "nobody's", After: 10, Reverse: true}, []hansard.Seq{12, 11}},
+		{hansard.Range{FromKind: "Note", After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromKind: "n\xffte\x00", After: 10}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromKind: "message", Last: 2}, []hansard.Seq{11, 12}},
+		{hansard.Range{FromKind: "message", Kinds: []string{"message"}}, []hansard.Seq{10}},
+	})
+}
+
 func readRanges(x *env) {
 	x.createKinds("s", kindsOf)
 	none := []hansard.Seq{}
-	for _, c := range []struct {
-		r    hansard.Range
-		want []hansard.Seq
-	}{
+	x.checkRanges("s", []rangeCase{
 		{hansard.Range{}, []hansard.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
 		{hansard.Range{After: 9}, []hansard.Seq{10, 11, 12}},
 		{hansard.Range{After: 12}, none},
@@ -91,11 +229,7 @@ func readRanges(x *env) {
 		{hansard.Range{FromSummary: true, Kinds: []string{"note"}}, []hansard.Seq{12}},
 		{hansard.Range{FromSummary: true, Kinds: []string{"message"}, Last: 5}, []hansard.Seq{10}},
 		{hansard.Range{FromSummary: true, Kinds: []string{"summary"}}, []hansard.Seq{9}},
-	} {
-		if got := seqs(x.read("s", c.r)); !slices.Equal(got, c.want) {
-			x.Errorf("%+v gives %d, want %d", c.r, got, c.want)
-		}
-	}
+	})
 	x.createKinds("without", []string{"message", "note", "message"})
 	if got := seqs(x.read("without", hansard.Range{FromSummary: true, After: 1})); !slices.Equal(got, []hansard.Seq{2, 3}) {
 		x.Errorf("from the summary that is not there: %d", got)
@@ -113,22 +247,29 @@ func seqs(events []hansard.Event) []hansard.Seq {
 // chosen is the meaning of a range, computed in a different way than by any engine:
 // which seqs of a log with these kinds it selects.
 func chosen(kinds []string, r hansard.Range) []hansard.Seq {
-	summary := hansard.Seq(0)
+	from := r.FromKind
+	if r.FromSummary {
+		from = hansard.KindSummary
+	}
+	in := func(seq hansard.Seq) bool { return seq > r.After && (r.Before == 0 || seq < r.Before) }
+	start := hansard.Seq(0)
 	for i, k := range kinds {
-		if k == hansard.KindSummary {
-			summary = hansard.Seq(i + 1)
+		if from != "" && k == from && in(hansard.Seq(i+1)) {
+			start = hansard.Seq(i + 1)
 		}
 	}
 	out := []hansard.Seq{}
 	for i, k := range kinds {
 		seq := hansard.Seq(i + 1)
-		early := seq <= r.After || r.FromSummary && summary > r.After && seq < summary
-		if !early && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, k)) {
+		if in(seq) && seq >= start && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, k)) {
 			out = append(out, seq)
 		}
 	}
 	for r.Last > 0 && len(out) > r.Last {
 		out = out[1:]
+	}
+	if r.Reverse {
+		slices.Reverse(out)
 	}
 	for r.Limit > 0 && len(out) > r.Limit {
 		out = out[:len(out)-1]
@@ -142,6 +283,9 @@ func randomRange(rng *rand.Rand, n int) hansard.Range {
 		r.After = hansard.Seq(rng.IntN(n + 3))
 	}
 	if rng.IntN(3) == 0 {
+		r.Before = hansard.Seq(rng.IntN(n + 3))
+	}
+	if rng.IntN(3) == 0 {
 		r.Limit = rng.IntN(n + 3)
 	}
 	if rng.IntN(2) == 0 {
@@ -150,7 +294,13 @@ func randomRange(rng *rand.Rand, n int) hansard.Range {
 	for range rng.IntN(3) {
 		r.Kinds = append(r.Kinds, kindsOf[rng.IntN(len(kindsOf))])
 	}
-	r.FromSummary = rng.IntN(3) == 0
+	switch rng.IntN(5) {
+	case 0:
+		r.FromSummary = true
+	case 1:
+		r.FromKind = kindsOf[rng.IntN(len(kindsOf))]
+	}
+	r.Reverse = rng.IntN(3) == 0
 	return r
 }
 
@@ -176,7 +326,8 @@ func readRandomRanges(x *env) {
 
 func readInvalidRange(x *env) {
 	x.create("s")
-	for _, r := range []hansard.Range{{Limit: -1}, {Last: -1}, {Limit: math.MinInt, After: 1}, {Last: -5, Limit: 5}} {
+	for _, r := range []hansard.Range{{Limit: -1}, {Last: -1}, {Limit: math.MinInt, After: 1}, {Last: -5, Limit: 5},
+		{Reverse: true, Limit: -1}, {Reverse: true, Last: -1}, {FromSummary: true, FromKind: "note"}} {
 		_, err := readRange(x.ctx, x.store, "s", r)
 		x.wantErr(fmt.Sprintf("Read(%+v)", r), err, hansard.ErrInvalid)
 	}

@@ -32,8 +32,8 @@ func (a *app) completeIDs(cmd *cobra.Command, args []string, prefix string) ([]s
 // there already are not offered again.
 func (a *app) completeManyIDs(cmd *cobra.Command, args []string, prefix string) (ids []string, _ cobra.ShellCompDirective) {
 	a.look(cmd, func(ctx context.Context, s hansard.Store) {
-		for info, err := range s.List(ctx, hansard.Query{Text: prefix}) {
-			if err != nil || hansard.CheckID(info.ID) != nil || !strings.HasPrefix(string(info.ID), prefix) || slices.Contains(args, string(info.ID)) {
+		for info, err := range s.List(ctx, hansard.Query{Prefix: prefix}) {
+			if err != nil || hansard.CheckID(info.ID) != nil || slices.Contains(args, string(info.ID)) {
 				continue
 			}
 			if ids = append(ids, completion(info)); len(ids) == completeMax {

@@ -26,12 +26,14 @@ var (
 // flag is named to take says whether that is a file; for the rest none are offered.
 func (a *app) completeFlags(root *cobra.Command) {
 	words := map[string]cobra.CompletionFunc{
-		"kind":    a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
-		"role":    a.completeFromEvents(knownRoles, func(e hansard.Event) string { return e.Role }),
-		"author":  a.completeFromEvents(nil, func(e hansard.Event) string { return e.Author }),
-		"unlabel": a.completeUnlabel,
-		"rights":  cobra.FixedCompletions(knownRights, cobra.ShellCompDirectiveNoFileComp),
-		"colour":  cobra.FixedCompletions(colourNames, cobra.ShellCompDirectiveNoFileComp),
+		"kind":      a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
+		"from-kind": a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
+		"order":     cobra.FixedCompletions(orderNames, cobra.ShellCompDirectiveNoFileComp),
+		"role":      a.completeFromEvents(knownRoles, func(e hansard.Event) string { return e.Role }),
+		"author":    a.completeFromEvents(nil, func(e hansard.Event) string { return e.Author }),
+		"unlabel":   a.completeUnlabel,
+		"rights":    cobra.FixedCompletions(knownRights, cobra.ShellCompDirectiveNoFileComp),
+		"colour":    cobra.FixedCompletions(colourNames, cobra.ShellCompDirectiveNoFileComp),
 	}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -89,14 +89,14 @@ func (l *listing) moreText() string {
 			for _, label := range v.GetSlice() {
 				next = append(next, "--label", label)
 			}
-		case f.Name == "text" || f.Name == "since":
+		case f.Name == "text" || f.Name == "since" || f.Name == "prefix" || f.Name == "order":
 			next = append(next, "--"+f.Name, f.Value.String())
 		}
 	})
 	if l.screen {
 		return fmt.Sprintf("%s more; all of them: %s", l.count(), l.app.again(append(next, "--all")...))
 	}
-	next = append(next, "--limit", strconv.Itoa(l.query.Limit), "--cursor", hansard.Cursor(l.last))
+	next = append(next, "--limit", strconv.Itoa(l.query.Limit), "--cursor", l.query.Order.Cursor(l.last))
 	if !l.app.out.tty { // they were not counted
 		return "there are more: " + l.app.again(next...)
 	}
@@ -111,7 +111,7 @@ func (l *listing) count() string {
 }
 
 func (l *listing) noneText() string {
-	if l.flags.Changed("label") || l.flags.Changed("text") || l.flags.Changed("since") || l.flags.Changed("cursor") {
+	if l.flags.Changed("label") || l.flags.Changed("prefix") || l.flags.Changed("text") || l.flags.Changed("since") || l.flags.Changed("cursor") {
 		return "no session matches"
 	}
 	return "there are no sessions yet; the first one: " + l.app.again("new", "ID")

@@ -9,22 +9,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
 func newLs(a *app) *cobra.Command {
 	var q hansard.Query
 	var labels []string
-	var since string
+	var since, order string
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, newest first",
-		Long: `List sessions, the one that changed last first.
+		Long: `List sessions, the one that changed last first, or with --order created the one
+that was created last.
 
---label keeps sessions that have this label, and all of them when it is repeated;
---text those whose id or title contains it, ignoring case; --since those that
-changed since a time: 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z.
+--prefix keeps sessions whose id begins with it; --label those that have this label,
+and all of them when it is repeated; --text those whose id or title contains it,
+ignoring case; --since those that changed since a time: 90m, 24h, 7d, 2024-06-01 or
+2024-06-01T15:04:05Z.
 
 On a terminal the list is a screen long and says how many more there are; --all
 lists all of them. With --limit the rest can be had with --cursor; the command
@@ -35,6 +38,7 @@ session is in the list, marked, and never hides another (exit 0).
 continues the list behind that session.`,
 		Example: `  hansard ls
   hansard ls --all --label owner=ada --since 7d
+  hansard ls --prefix team-a: --order created
   hansard ls --text paris --json | jq -r .id`,
 		Args:              arguments(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -47,14 +51,21 @@ continues the list behind that session.`,
 				return err
 			}
 			limited := cmd.Flags().Changed("limit")
+			switch order {
+			case orderNames[0]:
+			case orderNames[1]:
+				q.Order = hansard.OrderCreated
+			default:
+				return &usageError{fmt.Sprintf("--order: there is no order %q", order), "updated and created are the orders"}
+			}
 			switch {
 			case q.Limit < 0:
 				return &usageError{"--limit can't be negative", ""}
 			case limited && all:
 				return &usageError{"--limit and --all exclude each other", "give one of them"}
 			}
-			// A bad cursor is refused whether or not there is a session to compare it with.
-			if _, err := q.Wants(&hansard.Info{}); err != nil {
+			// What is wrong with it is told before a store is opened.
+			if err := engine.CheckQuery(&q); err != nil {
 				return err
 			}
 			return a.withStore(reading, func(s hansard.Store) error {
@@ -71,11 +82,16 @@ continues the list behind that session.`,
 	flags.IntVar(&q.Limit, "limit", 0, "at most `N` sessions (default: all; on a terminal a screen of them)")
 	flags.BoolVarP(&all, "all", "a", false, "all sessions, also on a terminal")
 	flags.StringArrayVar(&labels, "label", nil, "only sessions with this label, `k=v`; may be repeated")
+	flags.StringVar(&q.Prefix, "prefix", "", "only sessions whose id begins with this `PREFIX`")
+	flags.StringVar(&order, "order", orderNames[0], "by which time: `ORDER` is updated or created")
 	flags.StringVar(&q.Text, "text", "", "only sessions whose id or title contains this `TEXT`")
 	flags.StringVar(&since, "since", "", "only sessions that changed since a `TIME`: 24h, 7d, 2024-06-01")
 	flags.StringVar(&q.Cursor, "cursor", "", "continue a list at this `CURSOR`")
 	return cmd
 }
+
+// orderNames are what --order takes; the first is the usual one.
+var orderNames = []string{"updated", "created"}
 
 // listJSON prints the sessions as they come. An error about one of them does
 // not hide the others; the first is the command's.
@@ -87,7 +103,7 @@ func (a *app) listJSON(cmd *cobra.Command, s hansard.Store, q hansard.Query) err
 			continue
 		}
 		line := wire.NewSession(liveTurn(cmd.Context(), s, info))
-		line.Cursor = hansard.Cursor(info)
+		line.Cursor = q.Order.Cursor(info)
 		if err := a.out.jsonLine(line); err != nil {
 			return err
 		}

@@ -12,13 +12,13 @@ import (
 
 func newShow(a *app) *cobra.Command {
 	var r hansard.Range
-	var after uint64
+	var after, before uint64
 	var style printStyle
 	var noPager bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Print the events of a session",
-		Long: `Print the events of a session, oldest first.
+		Long: `Print the events of a session, oldest first, or with --reverse newest first.
 
 People get a transcript: number, local time, kind, role and author, then what they
 would read in the page: text, what a model thought, calls of tools with their names
@@ -33,14 +33,20 @@ and by, id, at, inbox and patch where they are set. The data has the bytes it wa
 stored with, except that data with line breaks between its tokens is compacted, so
 that a line stays a line.
 
+--after, --before, --from-kind and --kind say which events, --limit and --last how
+many of them. With --reverse --limit counts from the newest, and so does --last.
+
 Reading takes no lock and changes nothing. Of a damaged session the events before
-the damage are printed; then it ends with exit 6.`,
+the damage are printed; then it ends with exit 6. With --reverse nothing is printed
+of it, unless --before keeps to what is safe.`,
 		Example: `  hansard show demo
   hansard show demo --last 20
   hansard show demo --after 100 --limit 50 --json | jq -r .data
   hansard show demo --kind message --kind summary
   hansard show demo --from-summary
   hansard show demo --id toolu_01ABC
+  hansard show demo --from-kind tool_call
+  hansard show demo --reverse --limit 20 --before 481
   hansard show demo --full --no-pager`,
 		Args:              arguments(1, "a session id"),
 		ValidArgsFunction: a.completeIDs,
@@ -50,7 +56,10 @@ the damage are printed; then it ends with exit 6.`,
 			if err := checkRead(id, r.Limit, r.Last); err != nil {
 				return err
 			}
-			r.After = hansard.Seq(after)
+			r.After, r.Before = hansard.Seq(after), hansard.Seq(before)
+			if r.FromSummary && r.FromKind != "" && r.FromKind != hansard.KindSummary {
+				return &usageError{"--from-summary and another --from-kind exclude each other", "give one of them"}
+			}
 			if err := engine.CheckRange(&r); err != nil {
 				return err
 			}
@@ -77,9 +86,12 @@ the damage are printed; then it ends with exit 6.`,
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&after, "after", 0, "only events after seq `N`")
-	flags.IntVar(&r.Limit, "limit", 0, "at most `N` events")
+	flags.Uint64Var(&before, "before", 0, "only events before seq `N`")
+	flags.BoolVar(&r.Reverse, "reverse", false, "newest first")
+	flags.IntVar(&r.Limit, "limit", 0, "at most `N` events; 0: all")
 	flags.IntVar(&r.Last, "last", 0, "start `N` events from the end")
 	flags.StringArrayVar(&r.Kinds, "kind", nil, "only events of this `KIND`; may be repeated")
+	flags.StringVar(&r.FromKind, "from-kind", "", "start at the last event of this `KIND`, if there is one")
 	flags.BoolVar(&r.FromSummary, "from-summary", false, "start at the last summary, if there is one")
 	flags.StringVar(&r.ID, "id", "", "the event that its writer named `NAME`")
 	flags.BoolVar(&noPager, "no-pager", false, "never use a pager")
@@ -129,7 +141,7 @@ func (t *printer) findDeleted(ctx context.Context, s hansard.Store, id hansard.S
 		return nil // the reading tells
 	}
 	after := r.After
-	if n := hansard.Seq(r.Last); n > 0 && len(r.Kinds) == 0 && info.LastSeq > n {
+	if n := hansard.Seq(r.Last); n > 0 && r.Before == 0 && len(r.Kinds) == 0 && info.LastSeq > n {
 		after = max(after, info.LastSeq-n)
 	}
 	t.deleted = map[hansard.Seq]hansard.Seq{}

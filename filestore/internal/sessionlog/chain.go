@@ -67,6 +67,13 @@ func (c *Chain) Follow(l *Line) error {
 	return nil
 }
 
+// Precedes checks that a line, which passed Decode, is the one before next: what Follow
+// checks, for a reader that comes from the other end.
+func (l *Line) Precedes(next *Line) error {
+	c := Chain{Started: true, crc: l.CRC, seq: l.Seq, Left: l.Left, Deleted: l.Deleted}
+	return c.Follow(next)
+}
+
 // Damage is the error for the line at an offset: err is what Decode or Follow said of it.
 // The line number is left out where the chain began in the middle.
 func (c *Chain) Damage(at int64, err error) *hansard.DamagedError {

@@ -166,3 +166,55 @@ func (sc *scanner) Next() (b []byte, at int64, err error) {
 		sc.buf = sc.buf[:rest+n]
 	}
 }
+
+// backScanner reads a log line by line from an offset back to its beginning, with one
+// read for many lines. What is before the offset does not change, so it may go on for as
+// long as its caller likes.
+type backScanner struct {
+	f   vfs.File
+	at  int64  // offset of buf
+	buf []byte // up to the end of the next line, whose newline is its last byte
+}
+
+// backChunk is how much a backScanner reads at once, at least.
+const backChunk = 64 << 10
+
+// NewBackScanner begins before the offset end, which must be behind a newline.
+func NewBackScanner(f vfs.File, end int64) *backScanner { return &backScanner{f: f, at: end} }
+
+// Prev gives the line before, without its newline, and where it begins. The bytes are good
+// until the next call. ErrNoLine: that was the first line of the log, or there is no
+// beginning within MaxLine. Other errors are of reading.
+func (sc *backScanner) Prev() (b []byte, at int64, err error) {
+	searched := len(sc.buf) // nothing behind it begins a line
+	for {
+		// The newline of the line itself is not the one that ends the line before.
+		if to := min(searched, len(sc.buf)-1); to > 0 {
+			if i := bytes.LastIndexByte(sc.buf[:to], '\n'); i >= 0 {
+				b = sc.buf[i+1 : len(sc.buf)-1]
+				sc.buf = sc.buf[:i+1]
+				return b, sc.at + int64(i) + 1, nil
+			}
+		}
+		if sc.at == 0 || len(sc.buf) > MaxLine {
+			if sc.at > 0 || len(sc.buf) == 0 {
+				return nil, sc.at, ErrNoLine
+			}
+			b, sc.buf = sc.buf[:len(sc.buf)-1], nil
+			return b, 0, nil
+		}
+		// As much again as there is, so that a long line costs no more than twice its length.
+		more := min(sc.at, max(backChunk, int64(len(sc.buf))))
+		grown := make([]byte, more+int64(len(sc.buf)))
+		copy(grown[more:], sc.buf)
+		n, err := sc.f.ReadAt(grown[:more], sc.at-more)
+		if err != nil && err != io.EOF {
+			return nil, sc.at, err
+		}
+		if int64(n) < more {
+			return nil, sc.at, ErrNoLine // it was cut since
+		}
+		sc.buf, sc.at = grown, sc.at-more
+		searched = int(more)
+	}
+}

@@ -1,0 +1,80 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"testing"
+
+	"hansard"
+	"hansard/engine"
+	"hansard/memstore"
+	"hansard/storetest"
+)
+
+// asked is a store that remembers what it was asked for.
+type asked struct {
+	hansard.Store
+	r hansard.Range
+	q hansard.Query
+}
+
+func (s *asked) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	s.r = r
+	return s.Store.Read(ctx, id, r)
+}
+
+func (s *asked) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
+	s.q = q
+	return s.Store.List(ctx, q)
+}
+
+// TestEveryFieldIsAsked: each field of a range and of a query gets through the wire to
+// the store.
+func TestEveryFieldIsAsked(t *testing.T) {
+	store := &asked{Store: memstore.New()}
+	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := dial(serve(t, store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	each(t, func(r hansard.Range) any {
+		for _, err := range s.Read(t.Context(), "s", r) {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		return engine.Plain(store.r)
+	}, engine.Plain)
+	each(t, func(q hansard.Query) any {
+		for _, err := range s.List(t.Context(), q) {
+			if err != nil {
+				t.Fatalf("%+v: %v", q, err)
+			}
+		}
+		store.q.Limit = max(0, store.q.Limit-1) // the server asks for one more
+		return store.q
+	}, func(q hansard.Query) hansard.Query { return q })
+}
+
+// each has ask ask with one field set, and compares it with what arrives.
+func each[T any](t *testing.T, ask func(T) any, plain func(T) T) {
+	t.Helper()
+	var full T
+	storetest.Full(&full, 1)
+	for i := range reflect.TypeFor[T]().NumField() {
+		field := reflect.TypeFor[T]().Field(i).Name
+		var one T
+		value := reflect.ValueOf(full).Field(i)
+		if field == "Cursor" {
+			value = reflect.ValueOf(hansard.Cursor(hansard.Info{ID: "s", Updated: engine.Now()}))
+		}
+		reflect.ValueOf(&one).Elem().Field(i).Set(value)
+		got, want := fmt.Sprintf("%+v", ask(one)), fmt.Sprintf("%+v", plain(one))
+		if got != want {
+			t.Errorf("%T.%s does not get through: asked for %s, arrived %s\nAdd it to rangeQuery or listQuery in client/read.go, and to readEvents or listSessions in httpd (and openapi.json).", one, field, want, got)
+		}
+	}
+}
