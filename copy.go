@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"reflect"
+	"slices"
 )
 
 // Copied says what [Copy] did with one session.
@@ -66,6 +67,10 @@ type copying struct {
 	dst    Importer
 	origin Origin
 	report Copied
+	// attached are the digests that the destination has, made says that it has the
+	// session.
+	attached map[string]bool
+	made     bool
 }
 
 func (c *copying) run(ctx context.Context) error {
@@ -101,6 +106,9 @@ func (c *copying) carry(ctx context.Context, after, upto Seq) error {
 	flush := func() error {
 		if len(part.Events) == 0 {
 			return nil
+		}
+		if err := c.attach(ctx, part.Events); err != nil {
+			return err
 		}
 		if err := c.dst.Import(ctx, part); err != nil {
 			return fmt.Errorf("destination: %w", err)
@@ -141,6 +149,57 @@ func (c *copying) carry(ctx context.Context, after, upto Seq) error {
 		}
 	}
 	return flush()
+}
+
+// attach copies what events name, before the events. The session has to be there for it.
+func (c *copying) attach(ctx context.Context, events []Event) error {
+	for i := range events {
+		for _, a := range events[i].Attachments {
+			if c.attached[a.Digest] {
+				continue
+			}
+			if !c.made {
+				if _, err := c.dst.Stat(ctx, c.origin.ID); errors.Is(err, ErrNotFound) {
+					err = c.dst.Import(ctx, Part{Origin: c.origin})
+					if err != nil {
+						return fmt.Errorf("destination: %w", err)
+					}
+				}
+				c.made = true
+			}
+			if err := c.attachOne(ctx, a); err != nil {
+				return err
+			}
+			if c.attached == nil {
+				c.attached = map[string]bool{}
+			}
+			c.attached[a.Digest] = true
+		}
+	}
+	return nil
+}
+
+func (c *copying) attachOne(ctx context.Context, a Attachment) error {
+	there, err := c.dst.OpenAttachment(ctx, c.origin.ID, a.Digest)
+	if err == nil {
+		return there.Close()
+	}
+	if !errors.Is(err, ErrNoAttachment) {
+		return fmt.Errorf("destination: %w", err)
+	}
+	r, err := c.src.OpenAttachment(ctx, c.origin.ID, a.Digest)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer r.Close()
+	copied, err := c.dst.Attach(ctx, c.origin.ID, r)
+	if err != nil {
+		return fmt.Errorf("attachment %s: %w", a.Digest, err)
+	}
+	if copied.Digest != a.Digest {
+		return fmt.Errorf("attachment %s arrived as %s", a.Digest, copied.Digest)
+	}
+	return nil
 }
 
 // compareAfter compares both ends, unless copying failed.
@@ -212,7 +271,7 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 // patch by its meaning.
 func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn && a.By == b.By &&
-		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
+		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
 }
 
 func samePatch(a, b *Patch) bool {

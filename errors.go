@@ -27,6 +27,9 @@ var (
 	ErrIDReused = errors.New("event id reused with different content")
 	// ErrNoEvent is returned when a session has no event with the id of a Range.
 	ErrNoEvent = errors.New("no such event")
+	// ErrNoAttachment is returned when a session has no attachment with a digest,
+	// also for an append whose events name one.
+	ErrNoAttachment = errors.New("no such attachment")
 	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
 	// ErrFenced is returned for a write, a renewal or a release under a grant
@@ -76,6 +79,7 @@ var kinds = []struct {
 	{ErrKeyReused, "use a new key for new content"},
 	{ErrIDReused, "leave these events out, or give the new content ids of its own"},
 	{ErrNoEvent, "read without the id to see which events there are"},
+	{ErrNoAttachment, "attach it to this session first"},
 	{ErrHeld, "wait for the turn, or mark the events for the inbox"},
 	{ErrFenced, "stop: another holder has the turn; acquire it again before writing"},
 	{ErrDamaged, hintDamaged},

@@ -155,6 +155,7 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	if _, err := src.Create(ctx, "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
+	storetest.AttachFull(t, src, "s", 1)
 	turn, err := src.Acquire(ctx, "s", hansard.Claim{})
 	if err != nil {
 		t.Fatal(err)

@@ -53,6 +53,7 @@ package hansard
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"iter"
 	"time"
 )
@@ -111,6 +112,9 @@ type Event struct {
 	// Patch is the change of metadata and state that was committed with this
 	// event. In a Batch it must be nil: the patch of a batch is Batch.Patch.
 	Patch *Patch `json:"patch,omitempty"`
+	// Attachments names what is kept beside the log for this event: pictures, long
+	// outputs. Each was given to [Store.Attach] before; see [Attachment].
+	Attachments []Attachment `json:"attachments,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
 }
@@ -343,6 +347,22 @@ type Store interface {
 	// Release gives up exactly this grant. [ErrFenced] means that it was not the
 	// current one: released before, or lost; nobody else's turn is touched.
 	Release(ctx context.Context, id SessionID, g Grant) error
+
+	// Attach stores what a reader gives beside a session's log, to be named by events
+	// of it, in bounded memory. Nil means it is durable. The same bytes are stored
+	// once. It belongs to its session and goes with it; what no event names may be
+	// removed by a prune, from a day on. More than [MaxAttachmentBytes] is
+	// [ErrTooLarge]. An error of the reader is returned as it is, and nothing is stored.
+	Attach(ctx context.Context, id SessionID, r io.Reader) (Attachment, error)
+
+	// OpenAttachment opens an attachment of a session, [ErrNoAttachment] if it has
+	// none with this digest. Read to its end in one go it is compared with its
+	// digest: [ErrDamaged] instead of io.EOF if it is something else.
+	OpenAttachment(ctx context.Context, id SessionID, digest string) (AttachmentReader, error)
+
+	// Attachments yields what was attached to a session, by digest, whether an event
+	// names it or not.
+	Attachments(ctx context.Context, id SessionID) iter.Seq2[Attachment, error]
 
 	// Turn describes the turn that is held. It is nil if the turn is free: never
 	// granted, released, or held by a process that is known to be dead.

@@ -14,11 +14,15 @@ const (
 	MaxKeyBytes    = 256
 	MaxEventID     = 256 // bytes of an event's id
 	MaxTitleBytes  = 4 << 10
+	MaxAttachments = 100 // that an event names
 	MaxLabels      = 64
 	MaxLabelBytes  = 256     // each name and each value
 	MaxStateBytes  = 1 << 20 // the state document, and each patch to it
 	MaxStateDepth  = 1000    // of objects and arrays in it
 	MaxQueryIDs    = 100     // Query.IDs
+
+	// MaxAttachmentBytes is for one attachment.
+	MaxAttachmentBytes = 4 << 30
 )
 
 func invalid(field, format string, args ...any) error {

@@ -79,6 +79,12 @@ func (h contentHash) event(e *hansard.Event) {
 		happened = strconv.AppendInt(nil, e.At.UnixMicro(), 10)
 	}
 	h.field(happened)
+	h.field(strconv.AppendInt(nil, int64(len(e.Attachments)), 10))
+	for _, a := range e.Attachments {
+		h.field([]byte(a.Digest))
+		h.field([]byte(a.MediaType))
+		h.field([]byte(a.Name))
+	}
 	h.field(e.Data)
 }
 

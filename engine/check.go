@@ -38,7 +38,7 @@ func CheckBatch(b *hansard.Batch) error {
 			return err
 		}
 		e := &b.Events[i]
-		total += len(e.Data)
+		total += len(e.Data) + attachmentBytes(e.Attachments)
 	}
 	if b.Patch != nil {
 		if err := checkPatch(b.Patch); err != nil {
@@ -84,6 +84,9 @@ func checkEvent(e *hansard.Event) error {
 	}
 	if y := e.At.Year(); !e.At.IsZero() && (y < 1 || y > 9999) {
 		return invalid("at", "the year %d can't be written as JSON", y)
+	}
+	if err := checkAttachments(e.Attachments); err != nil {
+		return err
 	}
 	if len(e.Data) > hansard.MaxBatchBytes {
 		return tooLarge("data", len(e.Data), hansard.MaxBatchBytes, "bytes")
@@ -162,6 +165,43 @@ func checkState(state json.RawMessage) error {
 		return tooLarge("state", n, hansard.MaxStateDepth, "levels")
 	}
 	return nil
+}
+
+func checkAttachments(list []hansard.Attachment) error {
+	if len(list) > hansard.MaxAttachments {
+		return tooLarge("attachments", len(list), hansard.MaxAttachments, "attachments")
+	}
+	for i, a := range list {
+		field := fmt.Sprintf("attachments[%d].", i)
+		if err := hansard.CheckDigest(a.Digest); err != nil {
+			return invalid(field+"digest", "%s", reason(err))
+		}
+		if a.Size < 0 || a.Size > hansard.MaxAttachmentBytes {
+			return invalid(field+"size", "%d is not the size of an attachment", a.Size)
+		}
+		for name, text := range map[string]string{"media_type": a.MediaType, "name": a.Name} {
+			if err := checkText(field+name, text, hansard.MaxNameBytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// attachmentBytes is about how much naming attachments adds to an event.
+func attachmentBytes(list []hansard.Attachment) (n int) {
+	for _, a := range list {
+		n += 128 + len(a.MediaType) + len(a.Name)
+	}
+	return n
+}
+
+func reason(err error) string {
+	var bad *hansard.InvalidError
+	if errors.As(err, &bad) {
+		return bad.Reason
+	}
+	return err.Error()
 }
 
 // checkEventID checks an event's id; an empty one is none.

@@ -100,13 +100,16 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		}
 	}
 	if p.Deleted {
-		ses.deleted = true
+		ses.deleted, ses.attachments = true, nil
 		s.sessions[p.ID] = ses
 		ses.wake()
 		return nil
 	}
 	grants := engine.Grants{Current: ses.turn, Last: ses.newest}
 	if err := engine.CheckPart(&p, ses.last(), &grants, ses.known); err != nil {
+		return err
+	}
+	if err := engine.CheckNamed(p.ID, engine.NamedBy(p.Events), ses.attached); err != nil {
 		return err
 	}
 	meta := ses.meta

@@ -44,6 +44,8 @@ type session struct {
 	bytes  int64
 	keys   map[string]stored
 	ids    map[string]engine.Known // of the events that have one
+	// attachments are what was attached, by digest.
+	attachments map[string][]byte
 	turnState
 	// changed is closed, and replaced, whenever a waiter should look again.
 	changed chan struct{}
@@ -61,7 +63,7 @@ func New() *Store {
 }
 
 func newSession(m hansard.Meta) *session {
-	return &session{born: m, meta: m, created: engine.Now(), keys: make(map[string]stored), ids: make(map[string]engine.Known), changed: make(chan struct{})}
+	return &session{born: m, meta: m, created: engine.Now(), keys: make(map[string]stored), ids: make(map[string]engine.Known), attachments: make(map[string][]byte), changed: make(chan struct{})}
 }
 
 func (ses *session) last() hansard.Seq { return hansard.Seq(len(ses.events)) }
@@ -162,6 +164,9 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	}
 	if b.Expect != nil && *b.Expect != ses.last() {
 		return hansard.Receipt{}, &hansard.ConflictError{Session: id, Expected: *b.Expect, Actual: ses.last()}
+	}
+	if err := engine.CheckNamed(id, engine.NamedBy(events), ses.attached); err != nil {
+		return hansard.Receipt{}, err
 	}
 	for i := range events {
 		events[i] = cloneEvent(events[i]) // the caller's memory stays the caller's
@@ -398,7 +403,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	if _, err := ses.fence(id, turn, false); err != nil {
 		return err
 	}
-	ses.deleted = true
+	ses.deleted, ses.attachments = true, nil
 	ses.wake()
 	return nil
 }
@@ -442,6 +447,7 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 // cloneEvent copies an event, so that a caller can't change what the store has.
 func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
+	e.Attachments = slices.Clone(e.Attachments)
 	e.Patch = engine.ClonePatch(e.Patch)
 	return e
 }

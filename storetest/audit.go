@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"testing"
 
 	"hansard"
@@ -318,6 +319,8 @@ func diffEvent(got, want hansard.Event) string {
 		return difference("id", got.ID, want.ID)
 	case !got.At.Equal(want.At):
 		return fmt.Sprintf("event %d happened at %v, want %v", got.Seq, got.At, want.At)
+	case !slices.Equal(got.Attachments, want.Attachments):
+		return fmt.Sprintf("event %d has the attachments %v, want %v", got.Seq, got.Attachments, want.Attachments)
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"runtime"
 	"slices"
@@ -24,6 +25,10 @@ type broken struct {
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	close  func() error
+
+	attach      func(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error)
+	open        func(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error)
+	attachments func(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error]
 
 	identity func(ctx context.Context) (string, error)
 
@@ -87,6 +92,27 @@ func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 		return s.delete(ctx, id, turn)
 	}
 	return s.Store.Delete(ctx, id, turn)
+}
+
+func (s *broken) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
+	if s.attach != nil {
+		return s.attach(ctx, id, r)
+	}
+	return s.Store.Attach(ctx, id, r)
+}
+
+func (s *broken) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
+	if s.open != nil {
+		return s.open(ctx, id, digest)
+	}
+	return s.Store.OpenAttachment(ctx, id, digest)
+}
+
+func (s *broken) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
+	if s.attachments != nil {
+		return s.attachments(ctx, id)
+	}
+	return s.Store.Attachments(ctx, id)
 }
 
 func (s *broken) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {

@@ -78,6 +78,7 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	must(err)
 	var e hansard.Event
 	Full(&e, 1)
+	AttachFull(t, s, "full", 1)
 	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: e.Patch, Turn: held.Grant, Key: "full"})
 	must(err)
 	must(s.Release(ctx, "full", held.Grant))

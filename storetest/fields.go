@@ -3,8 +3,10 @@ package storetest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
+	"testing"
 	"time"
 
 	"hansard"
@@ -40,6 +42,27 @@ func Given(e hansard.Event) hansard.Event {
 	return e
 }
 
+// attachmentContent is what the attachment of an event that Full filled in contains.
+func attachmentContent(n int) string { return fmt.Sprintf("the content of attachment %d", n) }
+
+// AttachmentOf is the attachment of an event that Full filled in; [AttachFull] has to
+// attach it before the event can be stored.
+func AttachmentOf(n int) hansard.Attachment {
+	a, err := engine.CopyAttachment(io.Discard, strings.NewReader(attachmentContent(n)), hansard.MaxAttachmentBytes)
+	if err != nil {
+		panic(err) // nothing that is read can fail
+	}
+	return a
+}
+
+// AttachFull attaches to a session what an event that Full filled in names.
+func AttachFull(t testing.TB, s hansard.Store, id hansard.SessionID, n int) {
+	t.Helper()
+	if a, err := s.Attach(t.Context(), id, strings.NewReader(attachmentContent(n))); err != nil || a != AttachmentOf(n) {
+		t.Fatalf("attaching: %+v, %v", a, err)
+	}
+}
+
 // fill sets v, a field of this name, to a value made of the name and n.
 func fill(v reflect.Value, name string, n int) {
 	switch v.Interface().(type) {
@@ -48,6 +71,11 @@ func fill(v reflect.Value, name string, n int) {
 		return
 	case json.RawMessage:
 		v.SetBytes(fmt.Appendf(nil, `{"%s":%d}`, name, n))
+		return
+	case hansard.Attachment:
+		a := AttachmentOf(n)
+		a.MediaType, a.Name = fmt.Sprintf("text/x-%d", n), fmt.Sprintf("name-%d", n)
+		v.Set(reflect.ValueOf(a))
 		return
 	case hansard.Grant:
 		v.SetString(string(engine.NextGrant("", uint64(n))))
@@ -87,6 +115,7 @@ func appendEveryField(x *env) {
 	x.create("s")
 	var want hansard.Event
 	Full(&want, 1)
+	AttachFull(x, x.store, "s", 1)
 	patch := want.Patch
 	given := Given(want)
 	x.append("s", hansard.Batch{Events: []hansard.Event{given}, Patch: patch})

@@ -21,7 +21,7 @@ var modelCases = []Case{
 // sentinels are the errors by which two answers are compared, the narrower first.
 var sentinels = []error{
 	hansard.ErrTooLarge, hansard.ErrInvalid, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
-	hansard.ErrKeyReused, hansard.ErrIDReused, hansard.ErrNoEvent, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
+	hansard.ErrKeyReused, hansard.ErrIDReused, hansard.ErrNoEvent, hansard.ErrNoAttachment, hansard.ErrFenced, hansard.ErrHeld, hansard.ErrClosed, hansard.ErrUnknown, hansard.ErrDamaged, context.Canceled,
 }
 
 // answer is the result of a call, as text that can be compared between engines.

@@ -164,7 +164,10 @@ func wireEvents(events []hansard.Event) []wireEvent {
 }
 
 // remote is a store in another process.
-type remote struct{ client *http.Client }
+type remote struct {
+	hansard.Store // nil: what no worker calls
+	client        *http.Client
+}
 
 func dial(address string) *remote {
 	transport := &http.Transport{
@@ -173,7 +176,7 @@ func dial(address string) *remote {
 			return d.DialContext(ctx, "unix", address)
 		},
 	}
-	return &remote{&http.Client{Transport: transport}}
+	return &remote{client: &http.Client{Transport: transport}}
 }
 
 func (r *remote) call(ctx context.Context, q request) (response, error) {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"io"
 	"iter"
 	"os"
 	"sync"
@@ -161,6 +162,30 @@ func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 		return err
 	}
 	return h.inner.Delete(ctx, id, turn)
+}
+
+func (h *handle) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
+	if err := h.closed(); err != nil {
+		return hansard.Attachment{}, err
+	}
+	return h.inner.Attach(ctx, id, r)
+}
+
+func (h *handle) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
+	if err := h.closed(); err != nil {
+		return nil, err
+	}
+	return h.inner.OpenAttachment(ctx, id, digest)
+}
+
+func (h *handle) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
+	return func(yield func(hansard.Attachment, error) bool) {
+		if err := h.closed(); err != nil {
+			yield(hansard.Attachment{}, err)
+			return
+		}
+		h.inner.Attachments(ctx, id)(yield)
+	}
 }
 
 func (h *handle) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {

@@ -89,6 +89,9 @@ func appendOptional(dst []byte, e *hansard.Event) []byte {
 	if e.Inbox {
 		dst = append(dst, `,"inbox":true`...)
 	}
+	if len(e.Attachments) > 0 {
+		dst = append(append(dst, `,"attachments":`...), Marshal(e.Attachments)...)
+	}
 	return dst
 }
 
@@ -119,6 +122,8 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.At)
 		case "inbox":
 			return Member(name, value, &e.Inbox)
+		case "attachments":
+			return Member(name, value, &e.Attachments)
 		case "patch":
 			return Member(name, value, &e.Patch)
 		case "data":

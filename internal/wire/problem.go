@@ -78,6 +78,7 @@ var kinds = []kind{
 	{"key-reused", http.StatusUnprocessableEntity, "The idempotency key was used for different content", hansard.ErrKeyReused},
 	{"id-reused", http.StatusConflict, "Event ids were used for different content", hansard.ErrIDReused},
 	{"no-event", http.StatusNotFound, "No such event", hansard.ErrNoEvent},
+	{"no-attachment", http.StatusUnprocessableEntity, "No such attachment", hansard.ErrNoAttachment},
 	{"held", http.StatusLocked, "Somebody else holds the turn", hansard.ErrHeld},
 	{"fenced", http.StatusConflict, "The turn is no longer held", hansard.ErrFenced},
 	{"damaged", http.StatusServiceUnavailable, "The session is damaged", hansard.ErrDamaged},
