@@ -650,6 +650,8 @@ func (k *keyIndex) save(p *process, name string) {
 	defer k.mu.Unlock()
 	switch {
 	case k.round != round:
+	case errors.Is(err, runs.ErrChanged): // somebody else writes one; see what there is then
+		k.patience = upTo + 1
 	case err != nil:
 		k.patience = upTo + namesBehind
 	default:

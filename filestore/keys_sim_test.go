@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -207,6 +208,7 @@ func TestRunsOfTwoProcesses(t *testing.T) {
 	if files := len(runFiles(d, "keyed")); files != len(rs) {
 		t.Errorf("%d files for %d runs", files, len(rs))
 	}
+	t.Logf("runs were written %d times", written)
 	if most := keys / names * 11 / 10; written > most {
 		t.Errorf("runs were written %d times, want %d", written, most)
 	}
@@ -216,6 +218,60 @@ func TestRunsOfTwoProcesses(t *testing.T) {
 		if read > 30*int64(len(log)) { // each append reads a few of its last lines
 			t.Errorf("process %d read %d bytes of a log of %d", i, read, len(log))
 		}
+	}
+}
+
+// TestRunsManyAtOnce: goroutines of two stores append under the same keys, and runs are
+// written all the time: every key is stored once, and all are told where.
+func TestRunsManyAtOnce(t *testing.T) {
+	const keys, writers = 150, 4
+	dir := t.TempDir()
+	var stores []*Store
+	for range 2 {
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.cfg.names = 3
+		stores = append(stores, s)
+	}
+	type told struct {
+		key int
+		r   hansard.Receipt
+	}
+	answers := make(chan told, 2*writers*keys)
+	var all sync.WaitGroup
+	for i := range 2 * writers {
+		all.Go(func() {
+			for n := range keys {
+				b := hansard.Batch{Create: true, Key: fmt.Sprint("key ", n), Events: []hansard.Event{pad(n, 10)}}
+				r, err := stores[i%2].Append(context.Background(), "keyed", b)
+				if err != nil {
+					t.Errorf("key %d: %v", n, err)
+				}
+				answers <- told{n, r}
+			}
+		})
+	}
+	all.Wait()
+	close(answers)
+	at, stored := map[int]hansard.Seq{}, map[int]int{}
+	for a := range answers {
+		if was, ok := at[a.key]; ok && was != a.r.First {
+			t.Errorf("key %d is at seq %d and at %d", a.key, was, a.r.First)
+		}
+		if at[a.key] = a.r.First; !a.r.Replayed {
+			stored[a.key]++
+		}
+	}
+	for n := range keys {
+		if stored[n] != 1 {
+			t.Errorf("key %d was stored %d times", n, stored[n])
+		}
+	}
+	if info, err := stores[0].Stat(context.Background(), "keyed"); err != nil || info.LastSeq != keys {
+		t.Errorf("%+v, %v", info, err)
 	}
 }
 
