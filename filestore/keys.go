@@ -223,6 +223,71 @@ func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, na
 	return p, err
 }
 
+// used tells whether any session has an index.
+func (kr *keyring) used() bool {
+	kr.keys.mu.Lock()
+	defer kr.keys.mu.Unlock()
+	return kr.keys.m.Len() > 0
+}
+
+// absent tells of names that a session is known not to have, from memory alone: not ok
+// if the log has to be looked at, or a run is to be written.
+func (kr *keyring) absent(name string, names []runs.Name) (*preparedNames, bool) {
+	kr.keys.mu.Lock()
+	k, ok := kr.keys.m.Get(name)
+	kr.keys.mu.Unlock()
+	if !ok || k.due(kr.process, 1, math.MaxInt64) {
+		return nil, false
+	}
+	hashes := make([]uint64, len(names))
+	for i, n := range names {
+		hashes[i] = n.Hash()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tail == nil {
+		return nil, false
+	}
+	for i, n := range names {
+		if _, ok := k.tail[n]; ok {
+			return nil, false
+		}
+		for _, r := range k.runs {
+			if !r.Lacks(hashes[i]) {
+				return nil, false
+			}
+		}
+	}
+	return &preparedNames{index: k, round: k.round, upTo: k.upTo, seen: map[runs.Name]nameSeen{}}, true
+}
+
+// added tells the index of a log, if there is one, what this process has appended to it:
+// so it need not be read again. Not if somebody else has appended before.
+func (kr *keyring) added(a *appended) {
+	kr.keys.mu.Lock()
+	k, ok := kr.keys.m.Peek(a.name)
+	kr.keys.mu.Unlock()
+	if !ok {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tail == nil || k.inode != a.inode || k.uid != a.uid || k.upTo != a.from || k.crc != a.before {
+		return
+	}
+	maps.Copy(k.tail, a.names)
+	k.upTo, k.crc = a.upTo, a.crc
+}
+
+// appended is a stretch of a log that a group wrote, and the names in it.
+type appended struct {
+	name        string
+	inode, uid  uint64
+	from, upTo  int64
+	before, crc uint32 // of the lines that end at from and at upTo
+	names       map[runs.Name]tailName
+}
+
 // find is what a log has under one name, up to its end as it is now: nothing in it if
 // there is no such name. Nil: the log was replaced meanwhile, and nothing is known.
 func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted runs.Name) (*nameSeen, error) {
@@ -390,7 +455,10 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, 
 // since is what became of a request's names, under write.lock: as they were prepared, and
 // with what the log got since. errUnprepared where that can't be told cheaply.
 func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]nameSeen, error) {
-	missing, err := k.missing(sess.f)
+	missing, err := int64(0), error(nil)
+	if !k.covers(sess) {
+		missing, err = k.missing(sess.f)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -436,6 +504,18 @@ func (k *keyIndex) addedSince(p *preparedNames, names []runs.Name) (added map[ru
 		}
 	}
 	return added, nil
+}
+
+// covers tells whether the index has all of a log that this process knows the end of,
+// without asking the disk. The caller holds write.lock, and has looked at the log.
+func (k *keyIndex) covers(sess *session) bool {
+	end, crc := sess.end, sess.crc
+	if d := sess.draft; d != nil {
+		end, crc = d.off, d.lprev
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tail != nil && k.inode == sess.inode && k.uid == sess.uid && k.upTo == end && k.crc == crc
 }
 
 // otherLog is what is missing in the index of another log: everything.

@@ -119,8 +119,10 @@ func (d *draft) remember(r *request, sifted *engine.Sifted, receipt hansard.Rece
 	}
 }
 
-// rememberPart is remember for an import.
+// rememberPart is remember for an import. Where its lines are is not written down: the
+// index of the log reads them.
 func (d *draft) rememberPart(r *request) {
+	d.unlisted = true
 	for _, k := range r.part.Keys {
 		d.addKey(k.Key, sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last})
 	}
@@ -145,4 +147,21 @@ func (d *draft) addID(id string, known engine.Known) {
 		d.ids = map[string]engine.Known{}
 	}
 	d.ids[id] = known
+}
+
+// list notes where a line with names begins, for the index of the log.
+func (d *draft) list(name runs.Name, at tailName) {
+	if d.names == nil {
+		d.names = map[runs.Name]tailName{}
+	}
+	d.names[name] = at
+}
+
+// appendedTo is what the group adds to a session, for the index of its log; nil if that
+// has to read it.
+func (d *draft) appendedTo(sess *session) *appended {
+	if d.unlisted || sess.f == nil {
+		return nil
+	}
+	return &appended{name: sess.name, inode: sess.inode, uid: sess.uid, from: d.off, upTo: sess.end, before: d.lprev, crc: sess.crc, names: d.names}
 }

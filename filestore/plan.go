@@ -8,6 +8,7 @@ import (
 	"hansard"
 	"hansard/engine"
 	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 )
 
@@ -93,6 +94,9 @@ type draft struct {
 	// keys and ids of batches in this draft: the same may come twice in a group.
 	keys map[string]sessionlog.KeySeen
 	ids  map[string]engine.Known
+	// names are where they stand in the log. unlisted: not all of them are here.
+	names    map[runs.Name]tailName
+	unlisted bool
 }
 
 // plan decides a group's requests in order, each on the state that the one before leaves.
@@ -276,6 +280,12 @@ func (p *plan) append(sess *session, r *request) error {
 		st := sessionlog.Stamp{Left: len(bodies) - 1 - i, Turn: r.turn}
 		if i == 0 {
 			st.More = r.first
+		}
+		if i == 0 && r.key != "" {
+			p.draft(sess).list(keyName(r.key), tailName{sess.end, sessionlog.KeySeen{Hash: r.hash, First: first, Last: first + hansard.Seq(st.Left)}})
+		}
+		if r.named != nil && len(sifted.Fresh) > 0 && r.named[sifted.Fresh[i]].ID != "" {
+			p.draft(sess).list(idName(r.named[sifted.Fresh[i]].ID), tailName{at: sess.end})
 		}
 		if st.Left == 0 && sifted.Patch {
 			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)

@@ -31,6 +31,7 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"hansard/filestore/internal/crc32c"
 	"hansard/internal/vfs"
@@ -91,17 +92,27 @@ type Pair struct {
 
 func compare(a, b Pair) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.At, b.At)) }
 
-// Run is a run as its head describes it. It does not change.
+// Run is a run as its head describes it. It does not change, but for what it costs to look
+// into it.
 type Run struct {
 	From, UpTo int64 // the stretch of log
 	Pairs      int64
 	crc        [2]uint32 // of the lines that end at From and UpTo
 	head       [headSize]byte
 	fences     []uint64 // the first hash of every stride-th page
+
+	filter atomic.Pointer[filter] // nil: it has none
+	looks  atomic.Int64           // names that were looked up in it, without a filter
 }
 
 // Weight is about how many bytes it takes in memory.
-func (r *Run) Weight() int64 { return int64(192 + 8*len(r.fences)) }
+func (r *Run) Weight() int64 {
+	w := int64(192 + 8*len(r.fences))
+	if f := r.filter.Load(); f != nil {
+		w += int64(64 * len(*f))
+	}
+	return w
+}
 
 func (r *Run) pages() int64 { return (r.Pairs + perPage - 1) / perPage }
 
@@ -234,7 +245,7 @@ func pageCRC(seed []byte, n int64, b []byte) uint32 {
 // with the number of the hash. On error it may have been called for some. About one page
 // is read for a hash, and none twice for those that are close.
 func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error {
-	if r.Pairs == 0 {
+	if !slices.ContainsFunc(hashes, func(h uint64) bool { return !r.Lacks(h) }) {
 		return nil
 	}
 	f, err := x.open(r)
@@ -242,8 +253,12 @@ func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error 
 		return err
 	}
 	defer f.Close()
+	r.looked(f, len(hashes))
 	p := page{n: -1}
 	for i, h := range hashes {
+		if r.Lacks(h) {
+			continue
+		}
 		n := r.guess(h)
 		// To the left while there may be one in the page before, then all to the right.
 		err := p.read(f, r, n)
@@ -325,6 +340,10 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	next, closeAll, err := x.merge(merged, pairs)
 	defer closeAll()
 	var fences []byte
+	var names filter
+	if r.Pairs <= maxFiltered {
+		names = newFilter(r.Pairs)
+	}
 	b := make([]byte, 0, 16*pageSize)
 	for n := int64(0); n < r.pages() && err == nil; n++ {
 		begin := len(b)
@@ -337,6 +356,9 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 			}
 			if i == 0 && n%r.stride() == 0 {
 				fences, r.fences = le.AppendUint64(fences, p.Hash), append(r.fences, p.Hash)
+			}
+			if names != nil {
+				names.add(p.Hash)
 			}
 			le.PutUint64(b[begin+16*int(i):], p.Hash)
 			le.PutUint64(b[begin+16*int(i)+8:], uint64(p.At))
@@ -353,6 +375,9 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	h = le.AppendUint32(h, crc32c.Sum(fences))
 	h = le.AppendUint32(h, crc32c.Sum(h))
 	_, err = f.WriteAt(append(append(bytes.Clone(h), fences...), make([]byte, pageSize-headSize-len(fences))...), 0)
+	if err == nil && names != nil {
+		r.filter.Store(&names)
+	}
 	return err
 }
 
