@@ -322,7 +322,8 @@ func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []runs.Name) 
 		if err != errRuns {
 			return p, err
 		}
-		if err := k.load(ch, name, f, true, try < runsTries-1); err != nil {
+		again := try < runsTries-1
+		if err := k.load(ch, name, f, again, again); err != nil {
 			return nil, err
 		}
 	}
@@ -535,6 +536,8 @@ func (k *keyIndex) missing(f vfs.File) (int64, error) {
 	}
 	k.mu.Lock()
 	same, upTo, crc := k.tail != nil && k.inode == inode && k.upTo <= size, k.upTo, k.crc
+	// One that was begun before the log had its header does not know the log's uid.
+	same = same && (k.uid != 0 || upTo == 0)
 	k.mu.Unlock()
 	if same && upTo > 0 {
 		now, err := sessionlog.CRCBefore(f, upTo)
@@ -603,9 +606,15 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	var rs []*runs.Run
 	if use {
 		rs = ch.runsOf(name, uid).Load(size, func(upTo int64, crc uint32) bool {
-			got, err := sessionlog.CRCBefore(f, upTo)
-			return err == nil && got == crc
+			got, failed := sessionlog.CRCBefore(f, upTo)
+			if upTo >= int64(sessionlog.SuffixWidth) { // shorter than any line, it is no failure of reading
+				err = cmp.Or(err, failed)
+			}
+			return failed == nil && got == crc
 		})
+	}
+	if err != nil {
+		return err // nothing can be said about the runs
 	}
 	upTo, crc := runs.End(rs)
 	k.mu.Lock()
@@ -708,7 +717,7 @@ func (k *keyIndex) due(p *process, times int, from int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	upTo, _ := runs.End(k.runs)
-	return k.only == nil && k.upTo > upTo && k.upTo >= k.patience &&
+	return k.only == nil && k.uid != 0 && k.upTo > upTo && k.upTo >= k.patience &&
 		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
 }
 

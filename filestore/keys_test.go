@@ -311,6 +311,82 @@ func TestKeysWithoutRuns(t *testing.T) {
 	}
 }
 
+// failsLater is a log that can be read some times, and then no more.
+type failsLater struct {
+	vfs.File
+	left int
+}
+
+func (f *failsLater) ReadAt(p []byte, off int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, context.Canceled
+	}
+	return f.File.ReadAt(p, off)
+}
+
+// TestKeysLoadFails: who can't read the log, because his time is over, says nothing about
+// its runs: they stay in use.
+func TestKeysLoadFails(t *testing.T) {
+	s, _ := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	if err := k.catchUp(s.checks, "keyed", f, true); err != nil || len(k.runs) != 1 {
+		t.Fatalf("%d runs, %v", len(k.runs), err)
+	}
+	round := k.round
+	for left := 0; ; left++ {
+		err := k.load(s.checks, "keyed", &failsLater{f, left}, true, true)
+		if len(k.runs) != 1 || k.round != round {
+			t.Fatalf("after %d reads: %d runs, round %d, %v", left, len(k.runs), k.round, err)
+		}
+		if err == nil {
+			if left < 2 {
+				t.Errorf("%d reads are enough", left)
+			}
+			return
+		}
+	}
+}
+
+// TestKeysBeforeTheHeader: an index that is begun while the log is being made, and has no
+// uid yet, writes no runs without one.
+func TestKeysBeforeTheHeader(t *testing.T) {
+	log := buildLog("keyed", 5, 1500, keyedEvent)
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log[:20]})
+	s, _ := opened(t, d, 1)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	for i, part := range [][]byte{log[:20], log, log} {
+		if err := putLog(d, "keyed", part); err != nil { // in place: the same inode
+			t.Fatal(err)
+		}
+		if err := k.catchUp(s.checks, "keyed", f, true); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 && len(runFiles(d, "keyed")) > 0 {
+			t.Errorf("runs of a log without a uid: %d", len(k.runs))
+		}
+	}
+	if k.uid != 5 || len(k.runs) != 1 || k.runs[0].Pairs != 1500 {
+		t.Errorf("uid %d, %d runs", k.uid, len(k.runs))
+	}
+	// And if it stayed so, a look would not go on for ever.
+	k.uid = 7
+	for _, r := range k.runs {
+		s.runsOf("keyed", 5).Remove(r)
+	}
+	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: nameKey, Text: "key 9"}, {Kind: nameKey, Text: "never"}})
+	if err != nil || len(p.seen) != 1 || k.uid != 5 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 // TestKeysBehindDamage: a key that was used behind a damaged line of a long log
 // must not be taken for a new one.
 func TestKeysBehindDamage(t *testing.T) {

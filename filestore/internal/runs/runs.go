@@ -26,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"math/bits"
 	"slices"
@@ -60,8 +59,8 @@ const (
 // ignore it.
 const Magic = "HANSRUN1"
 
-// ErrChanged is what a look in a run gives if the file is no longer there, or is another
-// run by now: somebody merged it. Load tells what there is instead. After any other error
+// ErrChanged is what a look in a run gives if the file can't be opened any more, or is
+// another run by now: somebody merged it. Load tells what there is instead. After any other error
 // of a run it is damaged, see Remove.
 var ErrChanged = errors.New("the run was replaced")
 
@@ -189,11 +188,8 @@ func (x Index) load(from int64, crc uint32) *Run {
 // open opens a run to look into it. It may have another name's content by now.
 func (x Index) open(r *Run) (vfs.File, error) {
 	f, err := x.FS.Open(x.File(r.From), vfs.ReadOnly)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrChanged
-	}
 	if err != nil {
-		return nil, err
+		return nil, ErrChanged // also if there are too many open files: it is not damaged
 	}
 	var head [headSize]byte
 	if _, err = f.ReadAt(head[:], 0); err == nil && head != r.head {
