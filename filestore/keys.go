@@ -275,17 +275,13 @@ func (kr *keyring) added(a *appended) {
 	if k.tail == nil || k.inode != a.inode || k.uid != a.uid || k.upTo != a.from || k.crc != a.before {
 		return
 	}
-	maps.Copy(k.tail, a.names)
+	for key, t := range a.draft.keys {
+		k.tail[keyName(key)] = t
+	}
+	for id, d := range a.draft.ids {
+		k.tail[idName(id)] = tailName{at: d.at}
+	}
 	k.upTo, k.crc = a.upTo, a.crc
-}
-
-// appended is a stretch of a log that a group wrote, and the names in it.
-type appended struct {
-	name        string
-	inode, uid  uint64
-	from, upTo  int64
-	before, crc uint32 // of the lines that end at from and at upTo
-	names       map[runs.Name]tailName
 }
 
 // find is what a log has under one name, up to its end as it is now: nothing in it if
@@ -635,7 +631,7 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 // or more. The caller holds mu. The map is made anew: it would keep its size for ever.
 func (k *keyIndex) use(rs []*runs.Run) {
 	upTo, crc := runs.End(rs)
-	if k.runs = rs; upTo > k.upTo {
+	if k.runs = runs.Same(rs, k.runs); upTo > k.upTo {
 		k.upTo, k.crc = upTo, crc
 	}
 	rest := map[runs.Name]tailName{}
@@ -734,7 +730,7 @@ func (k *keyIndex) save(p *process, name string) {
 		pairs = append(pairs, runs.Pair{Hash: n.Hash(), At: t.at})
 	}
 	k.mu.Unlock()
-	rs, err := x.Add(rs, pairs, upTo, crc, p.fillCache)
+	rs, err := x.Add(rs, pairs, upTo, crc, p.putRun)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {

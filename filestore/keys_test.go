@@ -215,7 +215,7 @@ func TestKeysCollide(t *testing.T) {
 	}
 	pair("never used", 7)
 	s, c := opened(t, d, 1)
-	if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+	if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.putRun); err != nil {
 		t.Fatal(err)
 	}
 	if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 50); err != nil {
@@ -243,7 +243,7 @@ func TestKeysLeadNowhere(t *testing.T) {
 			_, key := keyedEvent(i)
 			pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: 'k', Text: key}.Hash(), At: at})
 		}
-		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.putRun); err != nil {
 			t.Fatal(err)
 		}
 		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 5); err != nil {
@@ -381,7 +381,7 @@ func TestKeysBeforeTheHeader(t *testing.T) {
 	for _, r := range k.runs {
 		s.runsOf("keyed", 5).Remove(r)
 	}
-	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: nameKey, Text: "key 9"}, {Kind: nameKey, Text: "never"}})
+	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: 'k', Text: "key 9"}, {Kind: 'k', Text: "never"}})
 	if err != nil || len(p.seen) != 1 || k.uid != 5 {
 		t.Errorf("%+v, %v", p, err)
 	}

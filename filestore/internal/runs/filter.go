@@ -11,10 +11,10 @@ import (
 // a run that others wrote, when it was looked into often enough to be worth reading whole.
 
 const (
-	// filterBits are for each pair: about one name in a hundred is not told.
-	filterBits = 10
-	// maxFiltered is how many pairs a run with a filter has, at most: 5 MB.
-	maxFiltered = 4 << 20
+	// filterBits are for each pair: about one name in a thousand is not told.
+	filterBits = 16
+	// maxFiltered is how many pairs a run with a filter has, at most: 4 MB.
+	maxFiltered = 2 << 20
 	// looksForFilter is how many names are looked up before a filter is made; for a
 	// large run more, in proportion to what reading it costs.
 	looksForFilter = 256
@@ -28,7 +28,7 @@ func newFilter(pairs int64) filter {
 	return make(filter, max(1, (pairs*filterBits+511)/512))
 }
 
-// block is where a hash has its bits, and six of them, nine binary digits each.
+// block is where a hash has its bits, and seven of them, nine binary digits each.
 func (f filter) block(hash uint64) (block *[8]uint64, at uint64) {
 	n, _ := bits.Mul64(hash, uint64(len(f)))
 	return &f[n], hash * 0x9e3779b97f4a7c15
@@ -36,7 +36,7 @@ func (f filter) block(hash uint64) (block *[8]uint64, at uint64) {
 
 func (f filter) add(hash uint64) {
 	b, at := f.block(hash)
-	for range 6 {
+	for range 7 {
 		b[at>>61] |= 1 << (at >> 55 & 63)
 		at <<= 9
 	}
@@ -44,7 +44,7 @@ func (f filter) add(hash uint64) {
 
 func (f filter) has(hash uint64) bool {
 	b, at := f.block(hash)
-	for range 6 {
+	for range 7 {
 		if b[at>>61]&(1<<(at>>55&63)) == 0 {
 			return false
 		}

@@ -127,6 +127,17 @@ func End(rs []*Run) (upTo int64, crc uint32) {
 	return last.UpTo, last.crc[1]
 }
 
+// Same gives runs in which those that are known stand for themselves: with their filters.
+func Same(rs, known []*Run) []*Run {
+	rs = slices.Clone(rs)
+	for i, r := range rs {
+		if j := slices.IndexFunc(known, func(k *Run) bool { return k.head == r.head }); j >= 0 {
+			rs[i] = known[j]
+		}
+	}
+	return rs
+}
+
 // Index is where the runs of one log are: in files whose names begin with Path.
 type Index struct {
 	FS   vfs.FS
@@ -297,7 +308,7 @@ func (r *Run) guess(h uint64) int64 {
 	return begin + min(n-1, int64(float64(h-low)/float64(high-low)*float64(n)))
 }
 
-// Put writes a file whole, or not at all: its content is durable before it has its name.
+// Put writes a file whole, or not at all. It need not be durable: what is read is checked.
 type Put func(name string, fill func(vfs.File) error) error
 
 // Add writes a run for what the log got from the end of the runs up to upTo, where a line
