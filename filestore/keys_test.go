@@ -11,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore/internal/cache"
 	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
@@ -470,6 +472,39 @@ func TestKeysOfAnotherLog(t *testing.T) {
 		}
 		if p, err = k.lookUp(s.checks, "keyed", now, names); err != nil || p.round != k.round || (len(p.seen) == 0) != (key == "never") {
 			t.Errorf("%s: %+v, %v", key, p, err)
+		}
+	}
+}
+
+// TestNamesOfImports: what an import brings is known to the index of a log that this
+// process has had before.
+func TestNamesOfImports(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	part := func(seq hansard.Seq) hansard.Part {
+		e := hansard.Event{Seq: seq, Time: made, Kind: "message", ID: fmt.Sprint("imported ", seq), Data: []byte("1")}
+		key := hansard.KeyUse{Key: fmt.Sprint("key ", seq), Hash: engine.ContentHash([]hansard.Event{e}), First: seq, Last: seq}
+		return hansard.Part{Origin: hansard.Origin{ID: "s", Created: made}, Events: []hansard.Event{e}, Keys: []hansard.KeyUse{key}}
+	}
+	for seq := hansard.Seq(1); seq < 12; seq += 2 {
+		p := part(seq)
+		if err := s.Import(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{ID: fmt.Sprint("own ", seq), Data: []byte("1")}}}); err != nil || r.First != seq+1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		given := hansard.Event{ID: p.Events[0].ID, Kind: "message", Data: []byte("1")}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{given}}); err != nil || !r.Replayed || r.Seqs[0] != seq {
+			t.Errorf("the imported event %d again: %+v, %v", seq, r, err)
+		}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{given}, Key: p.Keys[0].Key}); err != nil || !r.Replayed || r.First != seq {
+			t.Errorf("under its key: %+v, %v", r, err)
 		}
 	}
 }
