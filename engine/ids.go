@@ -43,20 +43,30 @@ func PatchHash(p *hansard.Patch) string {
 // Named is what of an event in a batch decides whether it is new.
 type Named struct {
 	ID      string
-	Content string // its EventHash; empty without an id
+	event   *hansard.Event
+	content string
 }
 
-// Names are the names of a normalised batch's events; nil if none has one. Hashing
-// reads all data: do it before a lock is taken.
+// Content is the [EventHash] of the event, made when it is asked for: of an event that is
+// new it never is. Until then the event must not change.
+func (n *Named) Content() string {
+	if n.content == "" {
+		n.content = EventHash(n.event)
+	}
+	return n.content
+}
+
+// NamedAs is a name whose event is known by its hash.
+func NamedAs(id, content string) Named { return Named{ID: id, content: content} }
+
+// Names are the names of a normalised batch's events; nil if none has one.
 func Names(events []hansard.Event) []Named {
 	if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" }) {
 		return nil
 	}
 	names := make([]Named, len(events))
 	for i := range events {
-		if e := &events[i]; e.ID != "" {
-			names[i] = Named{e.ID, EventHash(e)}
-		}
+		names[i] = Named{ID: events[i].ID, event: &events[i]}
 	}
 	return names
 }
@@ -104,7 +114,8 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names)), again: make([]int, len(names))}
 	first := make(map[string]int, len(names)) // index of the first event with an id
 	var reused []string
-	for i, n := range names {
+	for i := range names {
+		n := &names[i]
 		s.again[i] = -1
 		if n.ID == "" {
 			s.Fresh = append(s.Fresh, i)
@@ -116,14 +127,14 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 		}
 		have, ok := known(n.ID)
 		switch {
-		case ok && have.Content == n.Content:
+		case ok && have.Content == n.Content():
 			s.seqs[i] = have.Seq
 			if i == len(names)-1 && have.Patch == patch {
 				s.Patch = false
 			}
 		case !ok && !twice:
 			s.Fresh = append(s.Fresh, i)
-		case !ok && names[before].Content == n.Content:
+		case !ok && names[before].Content() == n.Content():
 			s.again[i] = before
 		case !slices.Contains(reused, n.ID):
 			reused = append(reused, n.ID)

@@ -47,7 +47,8 @@ func TestFailure60_KeyedAppendsToManySessions(t *testing.T) {
 	}
 	few, more := cost(maxSessions-24), cost(maxSessions+76)
 	t.Logf("%.0f bytes an append to one of %d sessions, %.0f to one of %d", few, maxSessions-24, more, maxSessions+76)
-	if more > 1.5*few {
+	// The end of a log that was forgotten, and not its keys.
+	if more > few+1000 {
 		t.Errorf("with a few sessions more an append reads %.0f bytes instead of %.0f", more, few)
 	}
 }

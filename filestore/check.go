@@ -144,18 +144,22 @@ func (ch *checks) noted(name string) bool {
 // gets its name, so that a power cut leaves the old one or the new one and not an empty
 // file (failure 23). The rename itself need not be durable.
 func (p *process) writeCache(dir, name string, b []byte) error {
-	return p.fillCache(dir+"/"+name, func(f vfs.File) error {
+	if p.opt.ReadOnly {
+		return hansard.ErrReadOnly
+	}
+	return cache.Write(p.fs, p.cfg.random(), dir+"/"+name, true, func(f vfs.File) error {
 		_, err := f.WriteAt(b, 0)
 		return err
 	})
 }
 
-// fillCache is writeCache of a file that is not in memory whole.
-func (p *process) fillCache(name string, fill func(vfs.File) error) error {
+// putRun writes a run of names. Nobody waits for a sync: every page of a run is checked
+// when it is used.
+func (p *process) putRun(name string, fill func(vfs.File) error) error {
 	if p.opt.ReadOnly {
 		return hansard.ErrReadOnly
 	}
-	return cache.Write(p.fs, p.cfg.random(), name, fill)
+	return cache.Write(p.fs, p.cfg.random(), name, false, fill)
 }
 
 // knownDamage is what was found wrong with a session before, here or by others, for a

@@ -3,6 +3,7 @@ package filestore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hansard"
@@ -51,6 +52,7 @@ type group struct {
 	requests []*request
 	entries  []*journal.Entry
 	end      uint64 // of its last entry, or of the newest entry an answer rests on
+	appended []*appended
 }
 
 // hold keeps the ring and the control file open while the group uses them outside
@@ -99,6 +101,11 @@ func (cm *committer) finishGroup(g *group) {
 	if lookAside {
 		if aside, err = cm.asides.allAsides(); err != nil {
 			err = cm.explain(err) // whose lines are not in their logs can't be told
+		}
+	}
+	for _, a := range g.appended {
+		if err == nil && !aside[a.name] && !slices.ContainsFunc(g.requests, func(r *request) bool { return r.name == a.name && r.void != nil }) {
+			cm.keyring.added(a)
 		}
 	}
 	// Also after an error: the lines may be in the logs all the same, and a wake-up is
@@ -163,6 +170,9 @@ func (cm *committer) writeGroup() *group {
 	}
 	// The lines are in the ring, or nobody knows: in neither case a draft any more.
 	for _, sess := range p.touched {
+		if a := sess.draft.appendedTo(sess); a != nil && cm.keyring.used() {
+			g.appended = append(g.appended, a)
+		}
 		sess.draft = nil
 	}
 	for _, r := range requests {

@@ -223,6 +223,67 @@ func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, na
 	return p, err
 }
 
+// used tells whether any session has an index.
+func (kr *keyring) used() bool {
+	kr.keys.mu.Lock()
+	defer kr.keys.mu.Unlock()
+	return kr.keys.m.Len() > 0
+}
+
+// absent tells of names that a session is known not to have, from memory alone: not ok
+// if the log has to be looked at, or a run is to be written.
+func (kr *keyring) absent(name string, names []runs.Name) (*preparedNames, bool) {
+	kr.keys.mu.Lock()
+	k, ok := kr.keys.m.Get(name)
+	kr.keys.mu.Unlock()
+	if !ok || k.due(kr.process, 1, math.MaxInt64) {
+		return nil, false
+	}
+	hashes := make([]uint64, len(names))
+	for i, n := range names {
+		hashes[i] = n.Hash()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tail == nil {
+		return nil, false
+	}
+	for i, n := range names {
+		if _, ok := k.tail[n]; ok {
+			return nil, false
+		}
+		for _, r := range k.runs {
+			if !r.Lacks(hashes[i]) {
+				return nil, false
+			}
+		}
+	}
+	return &preparedNames{index: k, round: k.round, upTo: k.upTo, seen: map[runs.Name]nameSeen{}}, true
+}
+
+// added tells the index of a log, if there is one, what this process has appended to it:
+// so it need not be read again. Not if somebody else has appended before.
+func (kr *keyring) added(a *appended) {
+	kr.keys.mu.Lock()
+	k, ok := kr.keys.m.Peek(a.name)
+	kr.keys.mu.Unlock()
+	if !ok {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tail == nil || k.inode != a.inode || k.uid != a.uid || k.upTo != a.from || k.crc != a.before {
+		return
+	}
+	for key, t := range a.draft.keys {
+		k.tail[keyName(key)] = t
+	}
+	for id, d := range a.draft.ids {
+		k.tail[idName(id)] = tailName{at: d.at}
+	}
+	k.upTo, k.crc = a.upTo, a.crc
+}
+
 // find is what a log has under one name, up to its end as it is now: nothing in it if
 // there is no such name. Nil: the log was replaced meanwhile, and nothing is known.
 func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted runs.Name) (*nameSeen, error) {
@@ -257,7 +318,8 @@ func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []runs.Name) 
 		if err != errRuns {
 			return p, err
 		}
-		if err := k.load(ch, name, f, true, try < runsTries-1); err != nil {
+		again := try < runsTries-1
+		if err := k.load(ch, name, f, again, again); err != nil {
 			return nil, err
 		}
 	}
@@ -390,7 +452,10 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, 
 // since is what became of a request's names, under write.lock: as they were prepared, and
 // with what the log got since. errUnprepared where that can't be told cheaply.
 func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]nameSeen, error) {
-	missing, err := k.missing(sess.f)
+	missing, err := int64(0), error(nil)
+	if !k.covers(sess) {
+		missing, err = k.missing(sess.f)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -438,6 +503,18 @@ func (k *keyIndex) addedSince(p *preparedNames, names []runs.Name) (added map[ru
 	return added, nil
 }
 
+// covers tells whether the index has all of a log that this process knows the end of,
+// without asking the disk. The caller holds write.lock, and has looked at the log.
+func (k *keyIndex) covers(sess *session) bool {
+	end, crc := sess.end, sess.crc
+	if d := sess.draft; d != nil {
+		end, crc = d.off, d.lprev
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tail != nil && k.inode == sess.inode && k.uid == sess.uid && k.upTo == end && k.crc == crc
+}
+
 // otherLog is what is missing in the index of another log: everything.
 const otherLog = math.MaxInt64
 
@@ -455,6 +532,8 @@ func (k *keyIndex) missing(f vfs.File) (int64, error) {
 	}
 	k.mu.Lock()
 	same, upTo, crc := k.tail != nil && k.inode == inode && k.upTo <= size, k.upTo, k.crc
+	// One that was begun before the log had its header does not know the log's uid.
+	same = same && (k.uid != 0 || upTo == 0)
 	k.mu.Unlock()
 	if same && upTo > 0 {
 		now, err := sessionlog.CRCBefore(f, upTo)
@@ -523,9 +602,15 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	var rs []*runs.Run
 	if use {
 		rs = ch.runsOf(name, uid).Load(size, func(upTo int64, crc uint32) bool {
-			got, err := sessionlog.CRCBefore(f, upTo)
-			return err == nil && got == crc
+			got, failed := sessionlog.CRCBefore(f, upTo)
+			if upTo >= int64(sessionlog.SuffixWidth) { // shorter than any line, it is no failure of reading
+				err = cmp.Or(err, failed)
+			}
+			return failed == nil && got == crc
 		})
+	}
+	if err != nil {
+		return err // nothing can be said about the runs
 	}
 	upTo, crc := runs.End(rs)
 	k.mu.Lock()
@@ -546,7 +631,7 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 // or more. The caller holds mu. The map is made anew: it would keep its size for ever.
 func (k *keyIndex) use(rs []*runs.Run) {
 	upTo, crc := runs.End(rs)
-	if k.runs = rs; upTo > k.upTo {
+	if k.runs = runs.Same(rs, k.runs); upTo > k.upTo {
 		k.upTo, k.crc = upTo, crc
 	}
 	rest := map[runs.Name]tailName{}
@@ -628,7 +713,7 @@ func (k *keyIndex) due(p *process, times int, from int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	upTo, _ := runs.End(k.runs)
-	return k.only == nil && k.upTo > upTo && k.upTo >= k.patience &&
+	return k.only == nil && k.uid != 0 && k.upTo > upTo && k.upTo >= k.patience &&
 		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
 }
 
@@ -645,11 +730,13 @@ func (k *keyIndex) save(p *process, name string) {
 		pairs = append(pairs, runs.Pair{Hash: n.Hash(), At: t.at})
 	}
 	k.mu.Unlock()
-	rs, err := x.Add(rs, pairs, upTo, crc, p.fillCache)
+	rs, err := x.Add(rs, pairs, upTo, crc, p.putRun)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.round != round:
+	case errors.Is(err, runs.ErrChanged): // somebody else writes one; see what there is then
+		k.patience = upTo + 1
 	case err != nil:
 		k.patience = upTo + namesBehind
 	default:

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore/internal/cache"
 	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
@@ -215,7 +217,7 @@ func TestKeysCollide(t *testing.T) {
 	}
 	pair("never used", 7)
 	s, c := opened(t, d, 1)
-	if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+	if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.putRun); err != nil {
 		t.Fatal(err)
 	}
 	if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 50); err != nil {
@@ -243,7 +245,7 @@ func TestKeysLeadNowhere(t *testing.T) {
 			_, key := keyedEvent(i)
 			pairs = append(pairs, runs.Pair{Hash: runs.Name{Kind: 'k', Text: key}.Hash(), At: at})
 		}
-		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.fillCache); err != nil {
+		if _, err := s.runsOf("keyed", 5).Add(nil, pairs, int64(len(log)), sessionlog.LineCRC(log), s.putRun); err != nil {
 			t.Fatal(err)
 		}
 		if err := askKeys(s, "keyed", keys, rand.New(rand.NewPCG(seed, 0)), 5); err != nil {
@@ -308,6 +310,82 @@ func TestKeysWithoutRuns(t *testing.T) {
 		if b.unwritable && b.tried != 1 {
 			t.Errorf("a run was written in vain %d times", b.tried)
 		}
+	}
+}
+
+// failsLater is a log that can be read some times, and then no more.
+type failsLater struct {
+	vfs.File
+	left int
+}
+
+func (f *failsLater) ReadAt(p []byte, off int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, context.Canceled
+	}
+	return f.File.ReadAt(p, off)
+}
+
+// TestKeysLoadFails: who can't read the log, because his time is over, says nothing about
+// its runs: they stay in use.
+func TestKeysLoadFails(t *testing.T) {
+	s, _ := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	if err := k.catchUp(s.checks, "keyed", f, true); err != nil || len(k.runs) != 1 {
+		t.Fatalf("%d runs, %v", len(k.runs), err)
+	}
+	round := k.round
+	for left := 0; ; left++ {
+		err := k.load(s.checks, "keyed", &failsLater{f, left}, true, true)
+		if len(k.runs) != 1 || k.round != round {
+			t.Fatalf("after %d reads: %d runs, round %d, %v", left, len(k.runs), k.round, err)
+		}
+		if err == nil {
+			if left < 2 {
+				t.Errorf("%d reads are enough", left)
+			}
+			return
+		}
+	}
+}
+
+// TestKeysBeforeTheHeader: an index that is begun while the log is being made, and has no
+// uid yet, writes no runs without one.
+func TestKeysBeforeTheHeader(t *testing.T) {
+	log := buildLog("keyed", 5, 1500, keyedEvent)
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log[:20]})
+	s, _ := opened(t, d, 1)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	for i, part := range [][]byte{log[:20], log, log} {
+		if err := putLog(d, "keyed", part); err != nil { // in place: the same inode
+			t.Fatal(err)
+		}
+		if err := k.catchUp(s.checks, "keyed", f, true); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 && len(runFiles(d, "keyed")) > 0 {
+			t.Errorf("runs of a log without a uid: %d", len(k.runs))
+		}
+	}
+	if k.uid != 5 || len(k.runs) != 1 || k.runs[0].Pairs != 1500 {
+		t.Errorf("uid %d, %d runs", k.uid, len(k.runs))
+	}
+	// And if it stayed so, a look would not go on for ever.
+	k.uid = 7
+	for _, r := range k.runs {
+		s.runsOf("keyed", 5).Remove(r)
+	}
+	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: 'k', Text: "key 9"}, {Kind: 'k', Text: "never"}})
+	if err != nil || len(p.seen) != 1 || k.uid != 5 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
@@ -394,6 +472,39 @@ func TestKeysOfAnotherLog(t *testing.T) {
 		}
 		if p, err = k.lookUp(s.checks, "keyed", now, names); err != nil || p.round != k.round || (len(p.seen) == 0) != (key == "never") {
 			t.Errorf("%s: %+v, %v", key, p, err)
+		}
+	}
+}
+
+// TestNamesOfImports: what an import brings is known to the index of a log that this
+// process has had before.
+func TestNamesOfImports(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	part := func(seq hansard.Seq) hansard.Part {
+		e := hansard.Event{Seq: seq, Time: made, Kind: "message", ID: fmt.Sprint("imported ", seq), Data: []byte("1")}
+		key := hansard.KeyUse{Key: fmt.Sprint("key ", seq), Hash: engine.ContentHash([]hansard.Event{e}), First: seq, Last: seq}
+		return hansard.Part{Origin: hansard.Origin{ID: "s", Created: made}, Events: []hansard.Event{e}, Keys: []hansard.KeyUse{key}}
+	}
+	for seq := hansard.Seq(1); seq < 12; seq += 2 {
+		p := part(seq)
+		if err := s.Import(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{ID: fmt.Sprint("own ", seq), Data: []byte("1")}}}); err != nil || r.First != seq+1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		given := hansard.Event{ID: p.Events[0].ID, Kind: "message", Data: []byte("1")}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{given}}); err != nil || !r.Replayed || r.Seqs[0] != seq {
+			t.Errorf("the imported event %d again: %+v, %v", seq, r, err)
+		}
+		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{given}, Key: p.Keys[0].Key}); err != nil || !r.Replayed || r.First != seq {
+			t.Errorf("under its key: %+v, %v", r, err)
 		}
 	}
 }

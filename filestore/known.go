@@ -54,8 +54,8 @@ func (ol *logs) lookupNames(sess *session, r *request) (*knownNames, error) {
 // key is where a key was used, newest first; nil: it was not.
 func (k *knownNames) key(key string) *sessionlog.KeySeen {
 	if k.draft != nil {
-		if seen, ok := k.draft.keys[key]; ok {
-			return &seen
+		if t, ok := k.draft.keys[key]; ok {
+			return &t.key
 		}
 	}
 	for _, e := range k.pending {
@@ -72,8 +72,8 @@ func (k *knownNames) key(key string) *sessionlog.KeySeen {
 // event is what the session has under an event's id.
 func (k *knownNames) event(id string) (engine.Known, bool) {
 	if k.draft != nil {
-		if seen, ok := k.draft.ids[id]; ok {
-			return seen, true
+		if d, ok := k.draft.ids[id]; ok {
+			return d.known(), true
 		}
 	}
 	for _, entry := range k.pending {
@@ -102,47 +102,62 @@ func (k *knownNames) sift(r *request) (engine.Sifted, error) {
 	return sifted, err
 }
 
-// remember notes what a request stores, for those of its group that come after.
-func (d *draft) remember(r *request, sifted *engine.Sifted, receipt hansard.Receipt) {
-	if r.key != "" {
-		d.addKey(r.key, sessionlog.KeySeen{Hash: r.hash, First: receipt.First, Last: receipt.Last})
-	}
-	if r.named == nil {
-		return
-	}
-	for n, i := range sifted.Fresh {
-		known := engine.Known{Seq: receipt.Seqs[i], Content: r.named[i].Content}
-		if n == len(sifted.Fresh)-1 && sifted.Patch {
-			known.Patch = engine.PatchHash(r.patch)
-		}
-		d.addID(r.named[i].ID, known)
-	}
+// draftID is an event with an id in a draft: where its line begins, and what it is.
+type draftID struct {
+	at    int64
+	seq   hansard.Seq
+	named *engine.Named
+	patch *hansard.Patch
 }
 
-// rememberPart is remember for an import.
+func (d *draftID) known() engine.Known {
+	return engine.Known{Seq: d.seq, Content: d.named.Content(), Patch: engine.PatchHash(d.patch)}
+}
+
+// rememberPart notes the names of an import, for the requests of its group that come
+// after. Where its lines begin is not written down: the index of the log reads them.
 func (d *draft) rememberPart(r *request) {
+	d.unlisted = true
 	for _, k := range r.part.Keys {
-		d.addKey(k.Key, sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last})
+		d.addKey(k.Key, tailName{key: sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last}})
 	}
-	for i, n := range r.named {
+	for i := range r.named {
 		e := &r.part.Events[i]
-		d.addID(n.ID, engine.Known{Seq: e.Seq, Content: n.Content, Patch: engine.PatchHash(e.Patch)})
+		d.addID(draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch})
 	}
 }
 
-func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
+func (d *draft) addKey(key string, t tailName) {
 	if d.keys == nil {
-		d.keys = map[string]sessionlog.KeySeen{}
+		d.keys = map[string]tailName{}
 	}
-	d.keys[key] = seen
+	d.keys[key] = t
 }
 
-func (d *draft) addID(id string, known engine.Known) {
-	if id == "" {
+func (d *draft) addID(id draftID) {
+	if id.named.ID == "" {
 		return
 	}
 	if d.ids == nil {
-		d.ids = map[string]engine.Known{}
+		d.ids = map[string]draftID{}
 	}
-	d.ids[id] = known
+	d.ids[id.named.ID] = id
+}
+
+// appended is a stretch of a log that a group wrote, and the names in it.
+type appended struct {
+	name        string
+	inode, uid  uint64
+	from, upTo  int64
+	before, crc uint32 // of the lines that end at from and at upTo
+	draft       *draft
+}
+
+// appendedTo is what the group adds to a session, for the index of its log; nil if that
+// has to read it.
+func (d *draft) appendedTo(sess *session) *appended {
+	if d.unlisted || sess.f == nil {
+		return nil
+	}
+	return &appended{name: sess.name, inode: sess.inode, uid: sess.uid, from: d.off, upTo: sess.end, before: d.lprev, crc: sess.crc, draft: d}
 }

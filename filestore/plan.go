@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"time"
@@ -64,7 +65,15 @@ func (r *request) splitBodies(events []hansard.Event) {
 	r.bodies = make([][]byte, len(events))
 	for i := range events {
 		e := &events[i]
-		r.bodies[i] = sessionlog.EncodeBody(make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+len(e.ID)+128), e, "", "")
+		body := sessionlog.EncodeBody(make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+len(e.ID)+128), e, "", "")
+		r.bodies[i] = body
+		// The commit may compare it with an event of the same id, when the caller's
+		// memory is the caller's again.
+		if own := body[max(0, len(body)-len(e.Data)):]; bytes.Equal(own, e.Data) {
+			e.Data = own
+		} else {
+			e.Data = bytes.Clone(e.Data)
+		}
 		r.size += len(r.bodies[i]) + sessionlog.StampWidth
 	}
 	if r.patch != nil {
@@ -90,9 +99,12 @@ type draft struct {
 	off   int64  // where in the log they go
 	lprev uint32 // crc of the line before them, which apply compares
 	bytes []byte
-	// keys and ids of batches in this draft: the same may come twice in a group.
-	keys map[string]sessionlog.KeySeen
-	ids  map[string]engine.Known
+	// keys and ids of batches in this draft: a second request of the group with the same
+	// is a replay of the first.
+	keys map[string]tailName
+	ids  map[string]draftID
+	// unlisted: there are names in it that are not here.
+	unlisted bool
 }
 
 // plan decides a group's requests in order, each on the state that the one before leaves.
@@ -277,6 +289,16 @@ func (p *plan) append(sess *session, r *request) error {
 		if i == 0 {
 			st.More = r.first
 		}
+		if i == 0 && r.key != "" {
+			p.draft(sess).addKey(r.key, tailName{sess.end, sessionlog.KeySeen{Hash: r.hash, First: first, Last: first + hansard.Seq(st.Left)}})
+		}
+		if r.named != nil && len(sifted.Fresh) > 0 {
+			id := draftID{at: sess.end, seq: sess.seq + 1, named: &r.named[sifted.Fresh[i]]}
+			if st.Left == 0 && sifted.Patch {
+				id.patch = r.patch
+			}
+			p.draft(sess).addID(id)
+		}
 		if st.Left == 0 && sifted.Patch {
 			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)
 			p.patchLine(sess, &st, body, r.patch, meta)
@@ -288,8 +310,6 @@ func (p *plan) append(sess *session, r *request) error {
 		r.receipt = sifted.Receipt(r.id, first)
 	}
 	r.receipt.Created = created
-	// A second request of this group with the same names is a replay of this one.
-	sess.draft.remember(r, &sifted, r.receipt)
 	return nil
 }
 

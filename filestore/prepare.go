@@ -76,10 +76,16 @@ func (cm *committer) carryOut(ctx context.Context, r *request) (hansard.Receipt,
 // was found, or the end of ctx. Nothing was queued then.
 func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 	r.prepared.names, r.prepared.meta = nil, nil
-	// The usual case: the log was checked before and neither a key nor metadata is
-	// wanted. No file is opened for it.
-	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && r.key == "" && r.named == nil && !r.prepared.wantMeta {
-		return nil
+	// The usual case: the log was checked before, its names, if any are asked for, are
+	// known to be new, and no metadata is wanted. No file is opened for it.
+	names := r.names()
+	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && !r.prepared.wantMeta {
+		if len(names) == 0 {
+			return nil
+		}
+		if r.prepared.names, ok = cm.keyring.absent(r.name, names); ok && !r.prepared.last {
+			return nil
+		}
 	}
 	f, _, err := cm.reader.openToRead(r.name)
 	if err != nil {
@@ -90,7 +96,7 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 	if err := cm.checks.prepareLog(f, r); err != nil {
 		return err
 	}
-	if names := r.names(); len(names) > 0 {
+	if len(names) > 0 {
 		if r.prepared.names, err = cm.keyring.prepareNames(ctx, f, r.name, names); err != nil {
 			return err
 		}

@@ -75,7 +75,15 @@ func newRequest(b *hansard.Batch) (*request, error) {
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}
-	return r, r.rows.add(events, batch{b.Turn, b.Key, r.hash})
+	if err := r.rows.add(events, batch{b.Turn, b.Key, r.hash}); err != nil {
+		return nil, err
+	}
+	for i := range r.names {
+		if content := r.rows.contents[i]; content != nil { // from now on the caller's memory is the caller's
+			r.names[i] = engine.NamedAs(r.names[i].ID, *content)
+		}
+	}
+	return r, nil
 }
 
 // submit puts a request into its lane, and sees to it that somebody sends it.

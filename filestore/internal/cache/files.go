@@ -25,11 +25,11 @@ const (
 	DamageDir = Dir + "/damage"
 )
 
-// Write puts a file in place whole, as fill writes it, with its content durable before its
-// name: a file of the right name and without its content would be believed to be a short
-// one. The directory is not synced: a power cut may take the file, which costs time and
+// Write puts a file in place whole, as fill writes it. Durable: with its content synced
+// before it has its name; a file of the right name and without its content would be
+// believed to be a short one, unless it is checked as it is used. The directory is not synced: a power cut may take the file, which costs time and
 // nothing else. number makes the temporary name this process's own.
-func Write(fsys vfs.FS, number uint64, name string, fill func(vfs.File) error) error {
+func Write(fsys vfs.FS, number uint64, name string, durable bool, fill func(vfs.File) error) error {
 	if err := errors.Join(fsys.Mkdir(Dir), fsys.Mkdir(path.Dir(name))); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func Write(fsys vfs.FS, number uint64, name string, fill func(vfs.File) error) e
 		return err
 	}
 	err = fill(f)
-	if err == nil {
+	if err == nil && durable {
 		err = f.Datasync()
 	}
 	err = errors.Join(err, f.Close())

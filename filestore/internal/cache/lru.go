@@ -41,6 +41,9 @@ func (l *LRU[V]) Peek(name string) (v V, ok bool) {
 	return v, false
 }
 
+// Len is how many there are.
+func (l *LRU[V]) Len() int { return len(l.m) }
+
 // Put adds or replaces a value and counts as use of it; then the least recently used go
 // until all together weigh no more than most. The value itself stays, however heavy:
 // dropping it at once would make the caller read it again and again. To change the weight

@@ -26,11 +26,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"math/bits"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"hansard/filestore/internal/crc32c"
 	"hansard/internal/vfs"
@@ -59,8 +59,8 @@ const (
 // ignore it.
 const Magic = "HANSRUN1"
 
-// ErrChanged is what a look in a run gives if the file is no longer there, or is another
-// run by now: somebody merged it. Load tells what there is instead. After any other error
+// ErrChanged is what a look in a run gives if the file can't be opened any more, or is
+// another run by now: somebody merged it. Load tells what there is instead. After any other error
 // of a run it is damaged, see Remove.
 var ErrChanged = errors.New("the run was replaced")
 
@@ -91,17 +91,27 @@ type Pair struct {
 
 func compare(a, b Pair) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.At, b.At)) }
 
-// Run is a run as its head describes it. It does not change.
+// Run is a run as its head describes it. It does not change, but for what it costs to look
+// into it.
 type Run struct {
 	From, UpTo int64 // the stretch of log
 	Pairs      int64
 	crc        [2]uint32 // of the lines that end at From and UpTo
 	head       [headSize]byte
 	fences     []uint64 // the first hash of every stride-th page
+
+	filter atomic.Pointer[filter] // nil: it has none
+	looks  atomic.Int64           // names that were looked up in it, without a filter
 }
 
 // Weight is about how many bytes it takes in memory.
-func (r *Run) Weight() int64 { return int64(192 + 8*len(r.fences)) }
+func (r *Run) Weight() int64 {
+	w := int64(192 + 8*len(r.fences))
+	if f := r.filter.Load(); f != nil {
+		w += int64(64 * len(*f))
+	}
+	return w
+}
 
 func (r *Run) pages() int64 { return (r.Pairs + perPage - 1) / perPage }
 
@@ -115,6 +125,17 @@ func End(rs []*Run) (upTo int64, crc uint32) {
 	}
 	last := rs[len(rs)-1]
 	return last.UpTo, last.crc[1]
+}
+
+// Same gives runs in which those that are known stand for themselves: with their filters.
+func Same(rs, known []*Run) []*Run {
+	rs = slices.Clone(rs)
+	for i, r := range rs {
+		if j := slices.IndexFunc(known, func(k *Run) bool { return k.head == r.head }); j >= 0 {
+			rs[i] = known[j]
+		}
+	}
+	return rs
 }
 
 // Index is where the runs of one log are: in files whose names begin with Path.
@@ -178,11 +199,8 @@ func (x Index) load(from int64, crc uint32) *Run {
 // open opens a run to look into it. It may have another name's content by now.
 func (x Index) open(r *Run) (vfs.File, error) {
 	f, err := x.FS.Open(x.File(r.From), vfs.ReadOnly)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrChanged
-	}
 	if err != nil {
-		return nil, err
+		return nil, ErrChanged // also if there are too many open files: it is not damaged
 	}
 	var head [headSize]byte
 	if _, err = f.ReadAt(head[:], 0); err == nil && head != r.head {
@@ -234,7 +252,7 @@ func pageCRC(seed []byte, n int64, b []byte) uint32 {
 // with the number of the hash. On error it may have been called for some. About one page
 // is read for a hash, and none twice for those that are close.
 func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error {
-	if r.Pairs == 0 {
+	if !slices.ContainsFunc(hashes, func(h uint64) bool { return !r.Lacks(h) }) {
 		return nil
 	}
 	f, err := x.open(r)
@@ -242,8 +260,12 @@ func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error 
 		return err
 	}
 	defer f.Close()
+	r.looked(f, len(hashes))
 	p := page{n: -1}
 	for i, h := range hashes {
+		if r.Lacks(h) {
+			continue
+		}
 		n := r.guess(h)
 		// To the left while there may be one in the page before, then all to the right.
 		err := p.read(f, r, n)
@@ -286,7 +308,7 @@ func (r *Run) guess(h uint64) int64 {
 	return begin + min(n-1, int64(float64(h-low)/float64(high-low)*float64(n)))
 }
 
-// Put writes a file whole, or not at all: its content is durable before it has its name.
+// Put writes a file whole, or not at all. It need not be durable: what is read is checked.
 type Put func(name string, fill func(vfs.File) error) error
 
 // Add writes a run for what the log got from the end of the runs up to upTo, where a line
@@ -325,6 +347,10 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	next, closeAll, err := x.merge(merged, pairs)
 	defer closeAll()
 	var fences []byte
+	var names filter
+	if r.Pairs <= maxFiltered {
+		names = newFilter(r.Pairs)
+	}
 	b := make([]byte, 0, 16*pageSize)
 	for n := int64(0); n < r.pages() && err == nil; n++ {
 		begin := len(b)
@@ -337,6 +363,9 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 			}
 			if i == 0 && n%r.stride() == 0 {
 				fences, r.fences = le.AppendUint64(fences, p.Hash), append(r.fences, p.Hash)
+			}
+			if names != nil {
+				names.add(p.Hash)
 			}
 			le.PutUint64(b[begin+16*int(i):], p.Hash)
 			le.PutUint64(b[begin+16*int(i)+8:], uint64(p.At))
@@ -353,6 +382,9 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	h = le.AppendUint32(h, crc32c.Sum(fences))
 	h = le.AppendUint32(h, crc32c.Sum(h))
 	_, err = f.WriteAt(append(append(bytes.Clone(h), fences...), make([]byte, pageSize-headSize-len(fences))...), 0)
+	if err == nil && names != nil {
+		r.filter.Store(&names)
+	}
 	return err
 }
 

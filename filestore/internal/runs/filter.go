@@ -1,0 +1,79 @@
+package runs
+
+import (
+	"math/bits"
+
+	"hansard/internal/vfs"
+)
+
+// A filter tells of most names that a run does not have them, without reading it: new
+// names are what is looked up most. It is in memory only, made as a run is written or, for
+// a run that others wrote, when it was looked into often enough to be worth reading whole.
+
+const (
+	// filterBits are for each pair: about one name in a thousand is not told.
+	filterBits = 16
+	// maxFiltered is how many pairs a run with a filter has, at most: 4 MB.
+	maxFiltered = 2 << 20
+	// looksForFilter is how many names are looked up before a filter is made; for a
+	// large run more, in proportion to what reading it costs.
+	looksForFilter = 256
+)
+
+// filter is a Bloom filter in blocks of 512 bits: one look is one line of the processor's
+// cache.
+type filter [][8]uint64
+
+func newFilter(pairs int64) filter {
+	return make(filter, max(1, (pairs*filterBits+511)/512))
+}
+
+// block is where a hash has its bits, and seven of them, nine binary digits each.
+func (f filter) block(hash uint64) (block *[8]uint64, at uint64) {
+	n, _ := bits.Mul64(hash, uint64(len(f)))
+	return &f[n], hash * 0x9e3779b97f4a7c15
+}
+
+func (f filter) add(hash uint64) {
+	b, at := f.block(hash)
+	for range 7 {
+		b[at>>61] |= 1 << (at >> 55 & 63)
+		at <<= 9
+	}
+}
+
+func (f filter) has(hash uint64) bool {
+	b, at := f.block(hash)
+	for range 7 {
+		if b[at>>61]&(1<<(at>>55&63)) == 0 {
+			return false
+		}
+		at <<= 9
+	}
+	return true
+}
+
+// Lacks reports whether a run is known not to have a hash. False says nothing.
+func (r *Run) Lacks(hash uint64) bool {
+	f := r.filter.Load()
+	return r.Pairs == 0 || f != nil && !f.has(hash)
+}
+
+// looked counts names that were looked up in a run, and makes its filter if it is time.
+// What fails here is left to the next look.
+func (r *Run) looked(f vfs.File, names int) {
+	if r.filter.Load() != nil || r.Pairs > maxFiltered || r.looks.Add(int64(names)) < max(looksForFilter, r.Pairs/256) {
+		return
+	}
+	made := newFilter(r.Pairs)
+	p := page{n: -1}
+	for n := range r.pages() {
+		if p.read(f, r, n) != nil {
+			return
+		}
+		for i := range p.len() {
+			made.add(p.hash(i))
+		}
+	}
+	r.filter.Store(&made)
+}
