@@ -39,6 +39,7 @@ type committer struct {
 	asides      *asides
 	checks      *checks
 	keyring     *keyring
+	attachments *attachments
 	queue       queue
 }
 

@@ -209,7 +209,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 // with the first and last seq of the whole batch. Every other event becomes a batch of its
 // own. The part itself is still atomic, because it is one entry of the ring.
 func newImport(p *hansard.Part) *request {
-	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events)), named: engine.Names(p.Events)}
+	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events)), named: engine.Names(p.Events), attached: attachedBy(p.Events)}
 	keys := p.Keys
 	for i := range p.Events {
 		e := &p.Events[i]
@@ -267,6 +267,9 @@ func (p *plan) importPart(sess *session, r *request) error {
 		}
 	}
 	if err := errors.Join(engine.CheckPart(part, sess.seq, &grants, known.event), known.err); err != nil {
+		return err
+	}
+	if err := p.named(r, nil); err != nil {
 		return err
 	}
 	metas, err := p.metasAfter(sess, r)

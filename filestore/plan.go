@@ -32,7 +32,8 @@ const restsOnGroup = ^uint64(0)
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	events := engine.Normalize(b)
 	r := &request{op: opAppend, id: id, name: sessionlog.EncodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), by: b.By, named: engine.Names(events)}
+		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), by: b.By, named: engine.Names(events),
+		attached: attachedBy(events)}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}
@@ -263,6 +264,13 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	if r.expect != nil && *r.expect != sess.seq {
 		return &hansard.ConflictError{Session: r.id, Expected: *r.expect, Actual: sess.seq}
+	}
+	fresh := sifted.Fresh // nil: all of them
+	if r.named != nil && fresh == nil {
+		fresh = []int{}
+	}
+	if err := p.named(r, fresh); err != nil {
+		return err
 	}
 	// The patch is applied before anything is drafted: it may be refused, or its metadata
 	// may take long to read (errUnprepared).

@@ -27,7 +27,9 @@ import (
 // the request is queued; the leader only reads it, except wantMeta.
 type prepared struct {
 	names *preparedNames // nil: it has none, or there was no log
-	meta  *preparedMeta  // nil: not read
+	// attached are the attachments it names whose names in the directory are durable.
+	attached map[string]attachedFile
+	meta     *preparedMeta // nil: not read
 	// wantMeta: finding the metadata took too long under the lock; read it next time.
 	// Most patches find it in the session's cached state and need no preparation.
 	wantMeta bool
@@ -78,6 +80,9 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 	r.prepared.names, r.prepared.meta = nil, nil
 	// The usual case: the log was checked before, its names, if any are asked for, are
 	// known to be new, and no metadata is wanted. No file is opened for it.
+	if err := cm.attachments.prepare(r); err != nil {
+		return err
+	}
 	names := r.names()
 	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && !r.prepared.wantMeta {
 		if len(names) == 0 {

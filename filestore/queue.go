@@ -66,12 +66,14 @@ type request struct {
 	named       []engine.Named
 	first, last []byte
 	alone       []byte
-	inbox       bool   // an exclusive turn lets it in
-	by          string // the writer's name, as a server knows it
-	claim       *hansard.Claim
-	ifKept      bool          // of opRelease: only if it is this process that keeps the turn
-	part        *hansard.Part // of opImport
-	left        []int         // and how many lines of their batches follow its lines
+	// attached is what its events name.
+	attached []attachedTo
+	inbox    bool   // an exclusive turn lets it in
+	by       string // the writer's name, as a server knows it
+	claim    *hansard.Claim
+	ifKept   bool          // of opRelease: only if it is this process that keeps the turn
+	part     *hansard.Part // of opImport
+	left     []int         // and how many lines of their batches follow its lines
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
 	// metadata. Room is made by it before the first byte is written: afterwards there is
 	// no "not stored" any more.

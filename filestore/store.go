@@ -118,6 +118,7 @@ type Store struct {
 	asides        *asides
 	checks        *checks
 	keyring       *keyring
+	attachments   *attachments
 	lock          *writeLock
 	syncer        *syncer
 	checkpoints   *checkpoints
@@ -229,8 +230,9 @@ func newStore(p *process) *Store {
 		kick: make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty, keyring: s.keyring}
 	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
+	s.attachments = &attachments{process: p, lock: s.lock, reader: s.reader}
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
-		asides: s.asides, checks: s.checks, keyring: s.keyring}
+		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
 	s.checkpoints.beforeClose = s.committer.queue.beforeClose
 	s.turns = &turns{process: p, committer: s.committer, reader: s.reader}
 	s.journalRepair = &journalRepair{process: p, lock: s.lock, checkpoints: s.checkpoints, reader: s.reader}

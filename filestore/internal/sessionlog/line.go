@@ -74,19 +74,22 @@ type Line struct {
 	UID     string    `json:"uid"`     // header only
 	Created time.Time `json:"created"` // header only
 
-	Seq     hansard.Seq   `json:"seq"`
-	Time    time.Time     `json:"time"`
-	Left    int           `json:"b"` // lines of the same batch that follow
-	Turn    hansard.Grant `json:"turn"`
-	Kind    string        `json:"kind"`
-	Role    string        `json:"role"`
-	Author  string        `json:"author"`
-	By      string        `json:"by"`
-	At      time.Time     `json:"at"` // when it happened, as its writer says
-	Inbox   bool          `json:"inbox"`
-	Key     string        `json:"key"`  // on the first line of its batch
-	Hash    string        `json:"hash"` // of the batch's content, with Key
-	Deleted bool          `json:"deleted"`
+	Seq    hansard.Seq   `json:"seq"`
+	Time   time.Time     `json:"time"`
+	Left   int           `json:"b"` // lines of the same batch that follow
+	Turn   hansard.Grant `json:"turn"`
+	Kind   string        `json:"kind"`
+	Role   string        `json:"role"`
+	Author string        `json:"author"`
+	By     string        `json:"by"`
+	At     time.Time     `json:"at"` // when it happened, as its writer says
+	Inbox  bool          `json:"inbox"`
+	// Attachments are what is kept for the event beside the log.
+	Attachments []hansard.Attachment `json:"attachments"`
+
+	Key     string `json:"key"`  // on the first line of its batch
+	Hash    string `json:"hash"` // of the batch's content, with Key
+	Deleted bool   `json:"deleted"`
 
 	// Patch is the change of metadata this line made. MetaAt is the offset of the line with
 	// the change before it (0: none but the header), so that metadata is found from
@@ -231,6 +234,10 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 	}
 	if e.Inbox {
 		dst = append(dst, `,"inbox":true`...)
+	}
+	if len(e.Attachments) > 0 {
+		dst = append(dst, `,"attachments":`...)
+		dst = append(dst, Marshal(e.Attachments)...)
 	}
 	dst = AppendKey(dst, key, hash)
 	dst = AppendPatch(dst, e.Patch)
@@ -461,7 +468,7 @@ func dataAt(b []byte) int {
 // Event is the event that the line stores, with the bytes of its data as they were given.
 func (l *Line) Event() hansard.Event {
 	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
-		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Patch: l.Patch, Data: l.Data}
+		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Patch: l.Patch, Data: l.Data}
 	if l.Raw != nil {
 		e.Data = json.RawMessage(*l.Raw)
 	}
