@@ -70,14 +70,15 @@ func New(address string, o *Options) (*Store, error) {
 	s := &Store{token: o.Token, patience: cmp.Or(o.Patience, 15*time.Second)}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dialer.DialContext,
-		TLSClientConfig:     o.TLS,
-		TLSHandshakeTimeout: 10 * time.Second,
-		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: 256,
-		IdleConnTimeout:     60 * time.Second,
-		DisableCompression:  true,
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSClientConfig:       o.TLS,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       60 * time.Second,
+		DisableCompression:    true,
+		ExpectContinueTimeout: 2 * time.Second,
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if path == "" {

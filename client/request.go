@@ -30,6 +30,11 @@ type request struct {
 	query  url.Values
 	body   []byte
 	lines  bool // asks for one JSON object a line
+	// part asks for the bytes from an offset on.
+	part bool
+	from int64
+	// stream is a body that is not JSON. Such a request can't be sent again.
+	stream io.Reader
 }
 
 const (
@@ -96,7 +101,11 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	if len(q.query) > 0 {
 		address += "?" + q.query.Encode()
 	}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), q.method, address, bytes.NewReader(q.body))
+	var body io.Reader = bytes.NewReader(q.body)
+	if q.stream != nil {
+		body = q.stream
+	}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), q.method, address, body)
 	if err != nil {
 		return nil, false, err
 	}
@@ -105,6 +114,13 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	}
 	if q.body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if q.stream != nil {
+		req.Header.Set("Content-Type", "application/octet-stream")
+		req.Header.Set("Expect", "100-continue") // a refusal comes before anything is read
+	}
+	if q.part {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", q.from))
 	}
 	req.Header.Set("Accept", "application/json")
 	if q.lines {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"strings"
@@ -299,6 +300,27 @@ func (d *door) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info
 			}
 		}
 	}
+}
+
+func (d *door) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return hansard.Attachment{}, err
+	}
+	return d.Store.Attach(ctx, id, r)
+}
+
+func (d *door) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return nil, err
+	}
+	return d.Store.OpenAttachment(ctx, id, digest)
+}
+
+func (d *door) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return func(yield func(hansard.Attachment, error) bool) { yield(hansard.Attachment{}, err) }
+	}
+	return d.Store.Attachments(ctx, id)
 }
 
 func (d *door) Delete(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {

@@ -30,6 +30,9 @@ var everyRoute = map[string]needed{
 	"GET /v1/sessions/{id}/events":                               {right: "read"},
 	"POST /v1/sessions/{id}/events":                              {right: "append", body: oneEvent},
 	"GET /v1/sessions/{id}/events/{event}":                       {right: "read"},
+	"GET /v1/sessions/{id}/attachments":                          {right: "read"},
+	"POST /v1/sessions/{id}/attachments":                         {right: "append", body: "bytes"},
+	"GET /v1/sessions/{id}/attachments/{digest}":                 {right: "read"},
 	"GET /v1/sessions/{id}/events/stream":                        {right: "read"},
 	"GET /v1/sessions/{id}/find":                                 {right: "read", query: "?q=one"},
 	"GET /v1/whoami":                                             {right: "any"},
@@ -163,7 +166,7 @@ func TestEveryRouteEveryToken(t *testing.T) {
 		ask := func(id string, headers []string) int {
 			t.Helper()
 			cases++
-			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none", "{event}", "first").Replace(path)
+			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none", "{event}", "first", "{digest}", "sha256:"+strings.Repeat("0", 64)).Replace(path)
 			if strings.HasSuffix(path, "/stream") {
 				return v.status(path, headers...)
 			}

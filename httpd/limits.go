@@ -28,17 +28,18 @@ const (
 	aTurn      // waited for or held, on sockets
 	aReport
 	aSearch // in a session; running, or waiting to
+	anUpload
 	kinds
 )
 
-var kindNames = [kinds]string{"requests", "WebSockets", "sessions followed", "turns", "reports", "searches"}
+var kindNames = [kinds]string{"requests", "WebSockets", "sessions followed", "turns", "reports", "searches", "uploads"}
 
 var defaultLimits = limits{
 	memory:    maxMemoryBytes,
 	followed:  256 << 20,
 	conns:     min(16_384, maxFiles()/2), // the store and the token file have to be opened, too
 	strangers: min(4096, maxFiles()/8),
-	each:      [kinds]int{aRequest: 8192, aSocket: 1024, aFollowing: 20_000, aTurn: 4096, aReport: 4, aSearch: 4},
+	each:      [kinds]int{aRequest: 8192, aSocket: 1024, aFollowing: 20_000, aTurn: 4096, aReport: 4, aSearch: 4, anUpload: 16},
 }
 
 // account is what one token has under way, whatever secret of it was shown.

@@ -40,6 +40,11 @@ func (s *Server) routes() map[string]map[string]action {
 		},
 		session + "/events/{event}": {"GET": {Read, false, s.readEvent}},
 		session + "/events/stream":  {"GET": {Read, false, s.streamEvents}},
+		session + "/attachments": {
+			"GET":  {Read, false, s.listAttachments},
+			"POST": {Append, true, s.attach},
+		},
+		session + "/attachments/{digest}": {"GET": {Read, false, s.getAttachment}},
 		session + "/turn": {
 			"GET":    {Read, false, s.getTurn},
 			"POST":   {Append, true, s.acquireTurn},

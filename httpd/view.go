@@ -59,20 +59,21 @@ func (v view) line(dst []byte, e *hansard.Event) []byte {
 
 // readEvent is an event as people read it.
 type readEvent struct {
-	Seq    hansard.Seq      `json:"seq"`
-	Time   time.Time        `json:"time"`
-	Kind   string           `json:"kind"`
-	Role   string           `json:"role"`
-	Author string           `json:"author"`
-	Voice  transcript.Voice `json:"voice"`
-	Aside  bool             `json:"aside,omitempty"`
-	Turn   hansard.Grant    `json:"turn"`
-	By     string           `json:"by,omitempty"`
-	ID     string           `json:"id,omitempty"`
-	At     time.Time        `json:"at,omitzero"`
-	Inbox  bool             `json:"inbox,omitempty"`
-	Patch  *hansard.Patch   `json:"patch,omitempty"`
-	Parts  []readPart       `json:"parts"`
+	Seq         hansard.Seq          `json:"seq"`
+	Time        time.Time            `json:"time"`
+	Kind        string               `json:"kind"`
+	Role        string               `json:"role"`
+	Author      string               `json:"author"`
+	Voice       transcript.Voice     `json:"voice"`
+	Aside       bool                 `json:"aside,omitempty"`
+	Turn        hansard.Grant        `json:"turn"`
+	By          string               `json:"by,omitempty"`
+	ID          string               `json:"id,omitempty"`
+	At          time.Time            `json:"at,omitzero"`
+	Inbox       bool                 `json:"inbox,omitempty"`
+	Attachments []hansard.Attachment `json:"attachments,omitempty"`
+	Patch       *hansard.Patch       `json:"patch,omitempty"`
+	Parts       []readPart           `json:"parts"`
 }
 
 // readPart is a part of it.
@@ -110,7 +111,7 @@ func (v view) read(e *hansard.Event) readEvent {
 	if v == wholeParts {
 		most = math.MaxInt / 8
 	}
-	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, ID: e.ID, At: e.At, Inbox: e.Inbox,
+	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, ID: e.ID, At: e.At, Inbox: e.Inbox, Attachments: e.Attachments,
 		Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
 }
 

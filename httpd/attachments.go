@@ -1,0 +1,215 @@
+package httpd
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// Attachments over HTTP: bytes in, bytes out, nothing of them in memory but a piece. They
+// are other people's, so that a browser is never let guess what they are, nor run them as
+// a part of the page.
+
+// attach stores a body as an attachment of a session.
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return wire.NewProblem("wrong-media-type", "compressed bodies are not read", "send it as it is")
+	}
+	if r.ContentLength > hansard.MaxAttachmentBytes {
+		return tooLarge(hansard.MaxAttachmentBytes)
+	}
+	want, err := reprDigest(r.Header.Get("Repr-Digest"))
+	if err != nil {
+		return err
+	}
+	who := callerOf(r.Context())
+	if err := who.account.take(anUpload); err != nil {
+		return err
+	}
+	defer who.account.give(anUpload)
+	there := want != "" && s.has(r, want)
+	body := &upload{control: http.NewResponseController(w), r: r.Body, began: time.Now(), patience: s.timing.body, want: want}
+	a, err := s.store.Attach(r.Context(), sessionID(r), body.hashed())
+	switch {
+	case body.err != nil && ended(r.Context()) != nil:
+		return ended(r.Context())
+	case errors.Is(body.err, os.ErrDeadlineExceeded):
+		return wire.NewProblem("timeout", "the attachment arrives too slowly", fmt.Sprintf("send at least %d bytes a second", slowestUpload))
+	case body.err != nil && body.err != io.EOF && err != nil:
+		var p *wire.Problem
+		if errors.As(body.err, &p) {
+			return p
+		}
+		return wire.NewProblem("malformed", "the body ended before it was complete", "send it again")
+	case err != nil:
+		return err
+	}
+	_ = body.control.SetReadDeadline(time.Time{})
+	w.Header().Set("Location", "/v1/sessions/"+url.PathEscape(string(sessionID(r)))+"/attachments/"+a.Digest)
+	status := http.StatusCreated
+	if there {
+		status = http.StatusOK
+	}
+	return writeJSON(w, status, a)
+}
+
+// has tells whether a session has an attachment.
+func (s *Server) has(r *http.Request, digest string) bool {
+	f, err := s.store.OpenAttachment(r.Context(), sessionID(r), digest)
+	if err != nil {
+		return false
+	}
+	return f.Close() == nil
+}
+
+// reprDigest reads the header Repr-Digest (RFC 9530): what the sender says the digest is.
+func reprDigest(header string) (string, error) {
+	if header == "" {
+		return "", nil
+	}
+	for _, item := range strings.Split(header, ",") {
+		algorithm, value, _ := strings.Cut(strings.TrimSpace(item), "=")
+		if algorithm != "sha-256" {
+			continue
+		}
+		sum, err := base64.StdEncoding.DecodeString(strings.Trim(value, ":"))
+		if err != nil || len(sum) != 32 || len(value) < 2 || value[0] != ':' {
+			break
+		}
+		return hansard.DigestPrefix + hex.EncodeToString(sum), nil
+	}
+	return "", &hansard.InvalidError{Field: "Repr-Digest", Reason: "it has no sha-256=:BASE64: of 32 bytes"}
+}
+
+// slowestUpload is how many bytes a second an attachment has to arrive with, on average,
+// after a first moment: a client that sends a byte now and then must not keep its place for
+// ever.
+const slowestUpload = 16 << 10
+
+// upload is a body on its way into the store.
+type upload struct {
+	control  *http.ResponseController
+	r        io.Reader
+	began    time.Time
+	patience time.Duration
+	want     string // the digest that the sender says it has
+	got      int64
+	err      error // of reading it
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	_ = u.control.SetReadDeadline(u.began.Add(u.patience + time.Duration(u.got/slowestUpload)*time.Second))
+	n, err := u.r.Read(p)
+	u.got += int64(n)
+	if err != nil {
+		u.err = err
+	}
+	return n, err
+}
+
+// hashed is the body, which ends in an error if it is not what its sender says.
+func (u *upload) hashed() io.Reader {
+	if u.want == "" {
+		return u
+	}
+	return &compared{u: u, sum: newDigest()}
+}
+
+// getAttachment gives an attachment, or parts of it.
+func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "media_type", "name")
+	media, name := p.text("media_type"), p.text("name")
+	if p.err != nil {
+		return p.err
+	}
+	digest := r.PathValue("digest")
+	f, err := s.store.OpenAttachment(r.Context(), sessionID(r), digest)
+	if errors.Is(err, hansard.ErrNoAttachment) {
+		problem := *wire.ProblemOf(err)
+		problem.Status = http.StatusNotFound
+		return &problem
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	shown := harmless[media]
+	if !shown {
+		media = "application/octet-stream"
+	}
+	disposition := "attachment"
+	if shown {
+		disposition = "inline"
+	}
+	if name != "" {
+		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": name})
+	}
+	h := w.Header()
+	h.Set("Content-Type", media)
+	h.Set("Content-Disposition", disposition)
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("ETag", `"`+digest+`"`)
+	if sum, err := hex.DecodeString(strings.TrimPrefix(digest, hansard.DigestPrefix)); err == nil {
+		h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum)+":")
+	}
+	http.ServeContent(w, r, "", time.Time{}, f)
+	return nil
+}
+
+// harmless are the media types that a browser may show: pictures that can't contain
+// programs, and plain text.
+var harmless = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true, "image/avif": true, "text/plain": true}
+
+// listAttachments lists what was attached to a session.
+func (s *Server) listAttachments(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return p.err
+	}
+	if wantsLines(r) {
+		out := newLines(w)
+		for a, err := range s.store.Attachments(r.Context(), sessionID(r)) {
+			if err != nil {
+				if err := s.endLines(out, r, err); err != nil {
+					return err
+				}
+				break
+			}
+			line, _ := json.Marshal(a) // strings and a number: can't fail
+			out.chunk = append(append(out.chunk, line...), '\n')
+			if err := out.grown(); err != nil {
+				return err
+			}
+		}
+		return out.flush()
+	}
+	list := []hansard.Attachment{}
+	for a, err := range s.store.Attachments(r.Context(), sessionID(r)) {
+		if err != nil {
+			return err
+		}
+		if list = append(list, a); len(list) > maxListedAttachments {
+			return &hansard.InvalidError{Field: "attachments", TooLarge: true, Reason: "there are more than fit into one answer; ask for lines: Accept: application/x-ndjson"}
+		}
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Attachments []hansard.Attachment `json:"attachments"`
+	}{list})
+}
+
+const maxListedAttachments = 10_000

@@ -1,0 +1,126 @@
+package httpd_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/memstore"
+)
+
+// TestAttachments: bytes go in and come out, whole and in parts, and a browser is never let
+// run them.
+func TestAttachments(t *testing.T) {
+	v := serve(t, memstore.New())
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
+	const path = "/v1/sessions/s/attachments"
+	content := "<script>alert(1)</script>" + strings.Repeat("0123456789", 1000)
+	sum := sha256.Sum256([]byte(content))
+	repr := "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+	digest := fmt.Sprintf("sha256:%x", sum)
+	var a hansard.Attachment
+	got := v.must(201, "POST", path, content, "Content-Type", "text/html", "Repr-Digest", repr)
+	if got.into(t, &a); a.Digest != digest || a.Size != int64(len(content)) || got.header.Get("Location") != path+"/"+digest {
+		t.Fatalf("%+v at %s", a, got.header.Get("Location"))
+	}
+	v.must(200, "POST", path, content, "Repr-Digest", repr)
+	if got := v.must(200, "GET", path, ""); got.body != fmt.Sprintf(`{"attachments":[{"digest":%q,"size":%d}]}`, digest, len(content))+"\n" {
+		t.Errorf("the list is %s", got.body)
+	}
+
+	for _, c := range []struct{ query, media, disposition string }{
+		{"", "application/octet-stream", "attachment"},
+		{"?media_type=text/html&name=x.html", "application/octet-stream", "attachment; filename=x.html"},
+		{"?media_type=image/svg%2Bxml", "application/octet-stream", "attachment"},
+		{"?media_type=image/png", "image/png", "inline"},
+		{"?media_type=text/plain&name=%22%0d%0aX-Evil%3A1", "text/plain", "inline; filename=\"\\\"\r\nX-Evil:1\""},
+	} {
+		got := v.must(200, "GET", path+"/"+digest+c.query, "")
+		h := got.header
+		if got.body != content || h.Get("Content-Type") != c.media || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Evil") != "" ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "sandbox") || !strings.HasPrefix(h.Get("Content-Disposition"), strings.SplitN(c.disposition, ";", 2)[0]) || h.Get("Repr-Digest") != repr {
+			t.Errorf("%s: %d bytes, %v", c.query, len(got.body), h)
+		}
+	}
+	part := v.must(206, "GET", path+"/"+digest, "", "Range", "bytes=25-34")
+	if part.body != "0123456789" || part.header.Get("Content-Range") != fmt.Sprintf("bytes 25-34/%d", len(content)) {
+		t.Errorf("a part is %q, %s", part.body, part.header.Get("Content-Range"))
+	}
+	v.must(416, "GET", path+"/"+digest, "", "Range", "bytes=99999-")
+	v.must(304, "GET", path+"/"+digest, "", "If-None-Match", `"`+digest+`"`)
+	if got := v.must(200, "HEAD", path+"/"+digest, ""); got.header.Get("Content-Length") != fmt.Sprint(len(content)) {
+		t.Errorf("HEAD says %v", got.header)
+	}
+
+	// What is wrong is said, and nothing is stored.
+	if got := v.ask("POST", path, "other bytes", "Repr-Digest", repr); got.status != 400 || !strings.Contains(got.body, "another digest") {
+		t.Errorf("another digest: %d %s", got.status, got.body)
+	}
+	v.must(422, "POST", path, "x", "Repr-Digest", "sha-256=abc")
+	v.must(415, "POST", path, "x", "Content-Encoding", "gzip")
+	v.must(404, "POST", "/v1/sessions/none/attachments", "x")
+	v.must(422, "GET", path+"/x", "")
+	v.must(422, "GET", path+"/"+strings.ToUpper(digest), "")
+	if got := v.ask("GET", path+"/sha256:"+strings.Repeat("0", 64), ""); got.status != 404 || got.problem() != "no-attachment" {
+		t.Errorf("one that is not there: %d %s", got.status, got.body)
+	}
+	if got := v.ask("POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1,"attachments":[{"digest":"sha256:%s","size":1}]}]}`, strings.Repeat("0", 64))); got.status != 422 || got.problem() != "no-attachment" {
+		t.Errorf("an event that names what is not there: %d %s", got.status, got.body)
+	}
+	if got := v.must(200, "GET", path, ""); strings.Count(got.body, "digest") != 1 {
+		t.Errorf("after all that the list is %s", got.body)
+	}
+}
+
+// TestUploadsAreCounted: a token has so many uploads at a time, so that clients that send
+// slowly can't take all there is.
+func TestUploadsAreCounted(t *testing.T) {
+	v := serve(t, memstore.New())
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
+	const most = 16
+	var writers []*io.PipeWriter
+	answers := make(chan int, most)
+	for range most {
+		r, w := io.Pipe()
+		writers = append(writers, w)
+		go func() {
+			req, err := http.NewRequest("POST", v.url+"/v1/sessions/s/attachments", r)
+			if err != nil {
+				answers <- 0
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+v.tokens["admin"])
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				answers <- 0
+				return
+			}
+			res.Body.Close()
+			answers <- res.StatusCode
+		}()
+		if _, err := w.Write(make([]byte, 64<<10)); err != nil { // more than the client holds back
+			t.Fatal(err)
+		}
+	}
+	// The last of them may have been sent and not counted yet.
+	for began := time.Now(); v.ask("POST", "/v1/sessions/s/attachments", "x").status == 201; {
+		if time.Since(began) > waitMax {
+			t.Fatal("one more upload is never refused")
+		}
+	}
+	for _, w := range writers {
+		w.Close()
+	}
+	for range most {
+		if status := <-answers; status != 201 {
+			t.Errorf("an upload that was counted: %d", status)
+		}
+	}
+	v.must(201, "POST", "/v1/sessions/s/attachments", "x")
+}
