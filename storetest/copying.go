@@ -78,7 +78,11 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	must(err)
 	var e hansard.Event
 	Full(&e, 1)
-	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: e.Patch, Turn: held.Grant, Key: "full"})
+	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: PatchWith(*e.Patch, "State"), Turn: held.Grant, Key: "full"})
+	must(err)
+	b := hansard.Batch{Events: []hansard.Event{named("with operations", "A")}, Patch: PatchWith(*e.Patch, "StateOps"), Turn: held.Grant, Key: "operations"}
+	b.Patch.StateOps = append(b.Patch.StateOps, add("/n", "1.50"), test("/n", "1.5"), replace("/n", "[\"<\u0085\u2028\"]"), remove("/n/0"))
+	_, err = s.Append(ctx, "full", b)
 	must(err)
 	must(s.Release(ctx, "full", held.Grant))
 	// A turn that was released, one that was stolen, one that is held.
