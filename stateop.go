@@ -43,7 +43,7 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 		if len(text) > most {
 			text = text[:most] + "…"
 		}
-		return fmt.Errorf("the state operation %q %s", text, fmt.Sprintf(format, args...))
+		return invalid("state_ops", "the operation %q %s", text, fmt.Sprintf(format, args...))
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if begin, err := dec.Token(); err != nil || begin != json.Delim('{') {
@@ -52,7 +52,7 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 	for dec.More() {
 		token, err := dec.Token()
 		if err != nil {
-			return err
+			return bad("is not JSON: %v", err)
 		}
 		name, _ := token.(string)
 		if given[name] {
@@ -65,14 +65,14 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 			err = dec.Decode(&o.Value)
 		case "op", "path":
 			if err = dec.Decode(&text); err == nil && text == nil {
-				return bad("has a %s that is null", name)
+				return bad("has the %s null", name)
 			}
 		default:
 			return bad("has a member %q, which there is not", name)
 		}
 		switch {
 		case err != nil:
-			return bad("has a %s that does not fit: %v", name, err)
+			return bad("has the wrong %s: %v", name, err)
 		case name == "op":
 			o.Op = *text
 		case name == "path":
