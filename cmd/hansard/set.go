@@ -45,7 +45,7 @@ an exclusive turn of somebody else keeps it out (exit 5).`,
 		Example: `  hansard set demo --title "Capitals of Europe" --label owner=ada
   hansard set demo --unlabel owner
   hansard set demo --state '{"step":3,"draft":null}' --expect 12
-  hansard set demo --state-op '{"op":"test","path":"/step","value":3}' --state-op '{"op":"replace","path":"/step","value":null}'`,
+  hansard set demo --state-op '{"op":"replace","path":"/step","value":null}'`,
 		Args:              arguments(1, "a session id"),
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
