@@ -129,6 +129,9 @@ func (c *copying) carry(ctx context.Context, after, upto Seq) error {
 		size += len(e.Data)
 		if e.Patch != nil {
 			size += len(e.Patch.State)
+			for i := range e.Patch.StateOps {
+				size += len(e.Patch.StateOps[i].Path) + len(e.Patch.StateOps[i].Value)
+			}
 		}
 		inside := more && key.First <= e.Seq // of a batch with a key
 		if inside && key.Last == e.Seq {
@@ -278,7 +281,10 @@ func samePatch(a, b *Patch) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return reflect.DeepEqual(a.Title, b.Title) && (len(a.Labels) == 0 && len(b.Labels) == 0 || reflect.DeepEqual(a.Labels, b.Labels)) && sameState(a.State, b.State)
+	return reflect.DeepEqual(a.Title, b.Title) && (len(a.Labels) == 0 && len(b.Labels) == 0 || reflect.DeepEqual(a.Labels, b.Labels)) && sameState(a.State, b.State) &&
+		slices.EqualFunc(a.StateOps, b.StateOps, func(a, b StateOp) bool {
+			return a.Op == b.Op && a.Path == b.Path && sameState(a.Value, b.Value)
+		})
 }
 
 // sameState compares two documents by their meaning: an engine may format one in its

@@ -19,7 +19,8 @@ var (
 	ErrDeleted = errors.New("session was deleted")
 	// ErrExists is returned by Create when the session exists.
 	ErrExists = errors.New("session exists already")
-	// ErrConflict is returned when Batch.Expect is not the last seq: see [ConflictError].
+	// ErrConflict is returned when Batch.Expect is not the last seq, see [ConflictError],
+	// and when a test of the state fails, see [StateTestError].
 	ErrConflict = errors.New("conflict")
 	// ErrKeyReused is returned for a known key with different content: see [KeyReusedError].
 	ErrKeyReused = errors.New("idempotency key reused with different content")
@@ -156,6 +157,26 @@ func (e *ConflictError) Error() string {
 
 // Is makes a ConflictError match ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// StateTestError names the operation of Patch.StateOps that is a test and failed: its path
+// has another value, or does not exist. Nothing of the batch was stored.
+type StateTestError struct {
+	Session SessionID
+	Index   int    // in Patch.StateOps
+	Path    string // of the operation
+}
+
+func (e *StateTestError) Error() string {
+	return fmt.Sprintf("conflict in session %s: the state is not what state_ops[%d] tests for at %q", e.Session, e.Index, e.Path)
+}
+
+// Is makes a StateTestError match ErrConflict.
+func (e *StateTestError) Is(target error) bool { return target == ErrConflict }
+
+// Hint says what to do about it.
+func (e *StateTestError) Hint() string {
+	return "read the state again and try with operations that fit it"
+}
 
 // KeyReusedError says where a key was used before.
 type KeyReusedError struct {

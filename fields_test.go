@@ -160,8 +160,12 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := hansard.Batch{Events: []hansard.Event{storetest.Given(full)}, Patch: full.Patch, Turn: turn.Grant, By: full.By}
+	// State and StateOps can't be in one patch: the second event has the patch with those.
+	b := hansard.Batch{Events: []hansard.Event{storetest.Given(full)}, Patch: storetest.PatchWith(*full.Patch, "State"), Turn: turn.Grant, By: full.By}
 	if _, err := src.Append(ctx, "s", b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := src.Append(ctx, "s", hansard.Batch{Patch: storetest.PatchWith(*full.Patch, "StateOps"), Turn: turn.Grant}); err != nil {
 		t.Fatal(err)
 	}
 	for c, err := range hansard.Copy(ctx, src, dst) {
@@ -174,7 +178,12 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	check(t, "copying a session", where, nil, func(t *testing.T, _, _ hansard.Event, field string) bool {
 		return !reflect.ValueOf(was).FieldByName(field).IsZero() && same(t, is, was, field)
 	})
+	wasOps, isOps := storetest.ReadAll(t, src, "s")[2], storetest.ReadAll(t, dst, "s")[2]
 	check(t, "copying a session", where, nil, func(t *testing.T, _, _ hansard.Patch, field string) bool {
+		was, is := was, is
+		if field == "StateOps" {
+			was, is = wasOps, isOps
+		}
 		return !reflect.ValueOf(*was.Patch).FieldByName(field).IsZero() && same(t, *is.Patch, *was.Patch, field)
 	})
 }
@@ -186,6 +195,10 @@ func TestEveryFieldIsChecked(t *testing.T) {
 	refused := func(b hansard.Batch) bool { return errors.Is(engine.CheckBatch(&b), hansard.ErrInvalid) }
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Batch, field string) bool {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}
+		full.Patch = storetest.PatchWith(*full.Patch, "State")
+		if refused(full) {
+			t.Fatal("the batch is refused before anything is wrong with it")
+		}
 		if !poison(reflect.ValueOf(&full).Elem().FieldByName(field)) {
 			return true
 		}
@@ -199,10 +212,14 @@ func TestEveryFieldIsChecked(t *testing.T) {
 		return refused(hansard.Batch{Events: []hansard.Event{e}})
 	})
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Patch, field string) bool {
-		if !poison(reflect.ValueOf(&full).Elem().FieldByName(field)) {
+		p := storetest.PatchWith(full, field)
+		if refused(hansard.Batch{Patch: p}) {
+			t.Fatal("the patch is refused before anything is wrong with it")
+		}
+		if !poison(reflect.ValueOf(p).Elem().FieldByName(field)) {
 			return true
 		}
-		return refused(hansard.Batch{Patch: &full})
+		return refused(hansard.Batch{Patch: p})
 	})
 }
 
@@ -212,7 +229,7 @@ func TestEveryFieldOfAPatchChangesSomething(t *testing.T) {
 	check(t, "the patch", "ApplyPatch, patch.go", nil, func(t *testing.T, full, _ hansard.Patch, field string) bool {
 		var p hansard.Patch
 		reflect.ValueOf(&p).Elem().FieldByName(field).Set(reflect.ValueOf(full).FieldByName(field))
-		m, err := engine.ApplyPatch(hansard.Meta{}, &p)
+		m, err := engine.ApplyPatch("s", hansard.Meta{}, &p)
 		if err != nil {
 			t.Fatalf("%s: %v", field, err)
 		}

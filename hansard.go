@@ -139,6 +139,10 @@ type Patch struct {
 	// State is a JSON merge patch (RFC 7396) for the state document: members
 	// are merged, null removes, anything but an object replaces the whole.
 	State json.RawMessage `json:"state,omitempty"`
+	// StateOps change the state document one after the other, all of them or none:
+	// for what a merge patch can't do, such as setting a member to null, replacing an
+	// object, or changing an array. A patch has State or StateOps, not both.
+	StateOps []StateOp `json:"state_ops,omitempty"`
 }
 
 // Batch is what one append carries, all or nothing, and the conditions under

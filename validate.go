@@ -19,6 +19,8 @@ const (
 	MaxLabelBytes  = 256     // each name and each value
 	MaxStateBytes  = 1 << 20 // the state document, and each patch to it
 	MaxStateDepth  = 1000    // of objects and arrays in it
+	MaxStateOps    = 256     // Patch.StateOps; together, as JSON, they have MaxStateBytes at most
+	MaxStatePath   = 1 << 10 // bytes of a StateOp's path
 	MaxQueryIDs    = 100     // Query.IDs
 
 	// MaxAttachmentBytes is for one attachment.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,6 +298,47 @@ func TestUnknown(t *testing.T) {
 	}
 	if events := storetest.ReadAll(t, store, "s"); len(events) != 2 {
 		t.Errorf("%d events, want 2", len(events))
+	}
+}
+
+// TestOperationsUnknown: that operations on the state are refused says nothing about an
+// attempt before it, which may arrive when the state is another.
+func TestOperationsUnknown(t *testing.T) {
+	store := memstore.New()
+	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
+	var posts atomic.Int64
+	var lose atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && posts.Add(1) == 1 && lose.Load() {
+			_, _ = io.Copy(io.Discard, r.Body)
+			panic(http.ErrAbortHandler) // on its way, for all that the client knows
+		}
+		server.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	s, err := client.New(front.URL, &client.Options{Token: token, Patience: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := store.Create(t.Context(), "s", hansard.Meta{State: []byte(`{"n":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		op   hansard.StateOp
+		want error
+	}{
+		{hansard.StateOp{Op: hansard.OpTest, Path: "/n", Value: []byte("2")}, hansard.ErrConflict},
+		{hansard.StateOp{Op: hansard.OpRemove, Path: "/nobody"}, hansard.ErrInvalid},
+	} {
+		for _, lost := range []bool{false, true} {
+			posts.Store(0)
+			lose.Store(lost)
+			_, err := s.Append(t.Context(), "s", hansard.Batch{Patch: &hansard.Patch{StateOps: []hansard.StateOp{c.op}}})
+			if !errors.Is(err, c.want) || errors.Is(err, hansard.ErrUnknown) != lost {
+				t.Errorf("%s, an attempt before it lost %v: %v", c.op.Op, lost, err)
+			}
+		}
 	}
 }
 

@@ -69,7 +69,13 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	q := &request{method: http.MethodPost, path: sessionPath(id, "/events"), body: wire.AppendBatch(nil, &b)}
 	uncertain, err := s.answer(ctx, q, &receipt)
 	if err != nil {
-		return hansard.Receipt{}, open(uncertain, err, hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrNotFound, hansard.ErrFailed)
+		refusals := []error{hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrNotFound, hansard.ErrFailed}
+		if b.Patch != nil && len(b.Patch.StateOps) > 0 {
+			// They can't be applied to the state as it is. An earlier attempt that is still on
+			// its way may find another.
+			refusals = append(refusals, hansard.ErrConflict, hansard.ErrInvalid)
+		}
+		return hansard.Receipt{}, open(uncertain, err, refusals...)
 	}
 	if own && receipt.First > 0 {
 		receipt.Replayed = false // by our key: the caller knows of one append only

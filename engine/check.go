@@ -128,7 +128,10 @@ func checkPatch(p *hansard.Patch) error {
 			return err
 		}
 	}
-	return checkState(p.State)
+	if err := checkState(p.State); err != nil {
+		return err
+	}
+	return checkStateOps(p)
 }
 
 func checkLabelCount(labels map[string]string) error {

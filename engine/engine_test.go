@@ -145,7 +145,7 @@ func TestContentHash(t *testing.T) {
 func TestApplyPatch(t *testing.T) {
 	one, two := "1", "2"
 	m := hansard.Meta{Title: "t", Labels: map[string]string{"a": "1", "b": "1"}, State: []byte(`{"x":1}`)}
-	got, err := ApplyPatch(m, &hansard.Patch{Title: &two, Labels: map[string]*string{"a": nil, "c": &two, "d": nil}, State: []byte(`{"y":2}`)})
+	got, err := ApplyPatch("s", m, &hansard.Patch{Title: &two, Labels: map[string]*string{"a": nil, "c": &two, "d": nil}, State: []byte(`{"y":2}`)})
 	want := hansard.Meta{Title: "2", Labels: map[string]string{"b": "1", "c": "2"}, State: []byte(`{"x":1,"y":2}`)}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -153,22 +153,22 @@ func TestApplyPatch(t *testing.T) {
 	if len(m.Labels) != 2 || string(m.State) != `{"x":1}` || m.Title != "t" {
 		t.Errorf("the original was changed: %+v", m)
 	}
-	if got, err := ApplyPatch(m, nil); err != nil || !reflect.DeepEqual(got, m) {
+	if got, err := ApplyPatch("s", m, nil); err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("no patch: %+v, %v", got, err)
 	}
 	full := hansard.Meta{Labels: make(map[string]string)}
 	for i := range hansard.MaxLabels {
 		full.Labels[fmt.Sprint(i)] = ""
 	}
-	if _, err := ApplyPatch(full, &hansard.Patch{Labels: map[string]*string{"more": &one}}); !errors.Is(err, hansard.ErrTooLarge) {
+	if _, err := ApplyPatch("s", full, &hansard.Patch{Labels: map[string]*string{"more": &one}}); !errors.Is(err, hansard.ErrTooLarge) {
 		t.Errorf("one label more: %v", err)
 	}
-	if _, err := ApplyPatch(full, &hansard.Patch{Labels: map[string]*string{"more": &one, "0": nil}}); err != nil {
+	if _, err := ApplyPatch("s", full, &hansard.Patch{Labels: map[string]*string{"more": &one, "0": nil}}); err != nil {
 		t.Errorf("one label for another: %v", err)
 	}
 	big := []byte(`"` + strings.Repeat("x", hansard.MaxStateBytes*2/3) + `"`)
 	half := hansard.Meta{State: fmt.Appendf(nil, `{"a":%s}`, big)}
-	if _, err := ApplyPatch(half, &hansard.Patch{State: fmt.Appendf(nil, `{"b":%s}`, big)}); !errors.Is(err, hansard.ErrTooLarge) {
+	if _, err := ApplyPatch("s", half, &hansard.Patch{State: fmt.Appendf(nil, `{"b":%s}`, big)}); !errors.Is(err, hansard.ErrTooLarge) {
 		t.Errorf("two halves of a large state: %v", err)
 	}
 }

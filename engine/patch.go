@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"hansard"
 )
@@ -18,7 +19,10 @@ func ClonePatch(p *hansard.Patch) *hansard.Patch {
 	if p == nil {
 		return nil
 	}
-	c := hansard.Patch{Labels: maps.Clone(p.Labels), State: bytes.Clone(p.State)}
+	c := hansard.Patch{Labels: maps.Clone(p.Labels), State: bytes.Clone(p.State), StateOps: slices.Clone(p.StateOps)}
+	for i := range c.StateOps {
+		c.StateOps[i].Value = bytes.Clone(c.StateOps[i].Value)
+	}
 	if p.Title != nil {
 		title := *p.Title
 		c.Title = &title
@@ -32,8 +36,22 @@ func ClonePatch(p *hansard.Patch) *hansard.Patch {
 	return &c
 }
 
-// ApplyPatch returns m changed by p, and an error if the result exceeds a limit.
-func ApplyPatch(m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
+// ApplyPatch returns m changed by p, which has been checked, where it is decided whether p
+// is stored: an error if the result exceeds a limit, or if an operation on the state can't
+// be applied. A test that fails is a [hansard.StateTestError].
+func ApplyPatch(session hansard.SessionID, m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
+	return applyPatch(m, p, func(state any) (any, error) { return applyOps(session, state, p.StateOps) })
+}
+
+// ReplayPatch returns m changed by p, which was stored: what it tests was true then, and is
+// not asked again. If p could be applied, the result is that of ApplyPatch. If a patch
+// before it was lost with a damaged part of the log, some of its operations may have no
+// place any more. These are left out, so that the session can be used and copied.
+func ReplayPatch(m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
+	return applyPatch(m, p, func(state any) (any, error) { return replayOps(state, p.StateOps), nil })
+}
+
+func applyPatch(m hansard.Meta, p *hansard.Patch, ops func(state any) (any, error)) (hansard.Meta, error) {
 	if p == nil {
 		return m, nil
 	}
@@ -57,34 +75,62 @@ func ApplyPatch(m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
 		}
 		m.Labels = labels
 	}
-	if len(p.State) > 0 {
-		state, err := mergePatch(m.State, p.State)
-		if err != nil {
+	var err error
+	switch state := m.State; {
+	case len(p.State) > 0:
+		if state, err = mergePatch(m.State, p.State); err != nil {
 			return m, err
 		}
-		if len(state) > hansard.MaxStateBytes {
-			return m, tooLarge("state", len(state), hansard.MaxStateBytes, "bytes")
+		m.State, err = limited(state)
+	case len(p.StateOps) > 0:
+		if state, err = changed(m.State, ops); err != nil {
+			return m, err
 		}
-		m.State = state
+		m.State, err = limited(state)
 	}
-	return m, nil
+	return m, err
 }
 
-// mergePatch implements RFC 7396. Numbers keep their digits; the members of objects
-// are sorted, so that every engine gets the same bytes.
+// mergePatch implements RFC 7396.
 func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
 	changes, err := decodeState(patch)
 	if err != nil {
 		return nil, err
 	}
-	old, err := decodeState(target)
+	return changed(target, func(old any) (any, error) { return merge(old, changes), nil })
+}
+
+// changed is a document after a change of its decoded value. Numbers keep their digits; the
+// members of objects are sorted, so that every engine gets the same bytes.
+func changed(state json.RawMessage, change func(any) (any, error)) (json.RawMessage, error) {
+	old, err := decodeState(state)
 	if err != nil {
 		return nil, err
 	}
+	now, err := change(old)
+	if err != nil {
+		return nil, err
+	}
+	return encodeState(now)
+}
+
+// limited returns a state that was changed, or an error if it exceeds a limit. Each change
+// is within the limits; what many of them lead to may not be.
+func limited(state json.RawMessage) (json.RawMessage, error) {
+	if len(state) > hansard.MaxStateBytes {
+		return nil, tooLarge("state", len(state), hansard.MaxStateBytes, "bytes")
+	}
+	if n := depth(state); n > hansard.MaxStateDepth {
+		return nil, tooLarge("state", n, hansard.MaxStateDepth, "levels")
+	}
+	return state, nil
+}
+
+func encodeState(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(merge(old, changes)); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return nil, invalid("state", "%v", err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil

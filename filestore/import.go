@@ -330,7 +330,7 @@ func (p *plan) metasAfter(sess *session, r *request) ([]hansard.Meta, error) {
 			}
 			at, loaded = sess.meta.Meta, true
 		}
-		next, err := engine.ApplyPatch(at, patch)
+		next, err := engine.ReplayPatch(at, patch)
 		if err != nil {
 			return nil, fmt.Errorf("the patch of seq %d: %w", part.Events[i].Seq, err)
 		}

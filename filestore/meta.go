@@ -24,12 +24,12 @@ import (
 // An error refuses the request; nothing is drafted yet.
 func (ol *logs) patched(sess *session, r *request) (hansard.Meta, error) {
 	if !sess.exists {
-		return engine.ApplyPatch(r.meta, r.patch) // this append creates it
+		return engine.ApplyPatch(r.id, r.meta, r.patch) // this append creates it
 	}
 	if err := ol.loadMeta(sess, r); err != nil {
 		return hansard.Meta{}, err
 	}
-	return engine.ApplyPatch(sess.meta.Meta, r.patch)
+	return engine.ApplyPatch(r.id, sess.meta.Meta, r.patch)
 }
 
 // loadMeta makes sure that the metadata of a session is known, under write.lock: from the

@@ -88,7 +88,7 @@ func TestMetaFolds(t *testing.T) {
 			for range rng.IntN(3) {
 				b.Events = append(b.Events, text("between"))
 			}
-			next, wantErr := engine.ApplyPatch(model, b.Patch)
+			next, wantErr := engine.ApplyPatch("s", model, b.Patch)
 			_, err := s.Append(ctx, "m", b)
 			if (err == nil) != (wantErr == nil) {
 				t.Fatalf("seed %d: patch %d: %v, the model says %v", seed, i, err, wantErr)

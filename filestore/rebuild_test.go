@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"hansard"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
+	"hansard/memstore"
 )
 
 // damagedSession writes a session of ten events, with keys, patches and a batch of
@@ -124,6 +126,69 @@ func TestRepairKeepsWhatIsBehind(t *testing.T) {
 			}
 			say(t, s, "s", nil, "on")
 		})
+	}
+}
+
+// TestRepairLosesOperations: behind a patch that is lost, operations on the state that have no
+// place any more are left out, and tests are not asked again. The session is described,
+// written and copied all the same.
+func TestRepairLosesOperations(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	// Large enough that no snapshot is due: it would know what was lost.
+	if _, err := s.Create(ctx, "s", hansard.Meta{Title: strings.Repeat("x", 4000), State: []byte(`{"n":0,"draft":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	change := func(s *Store, ops string) error {
+		t.Helper()
+		p := &hansard.Patch{}
+		if err := json.Unmarshal([]byte(ops), &p.StateOps); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Append(ctx, "s", hansard.Batch{Patch: p})
+		return err
+	}
+	for i, ops := range []string{
+		`[{"op":"add","path":"/list","value":[1]},{"op":"replace","path":"/n","value":1}]`,
+		`[{"op":"test","path":"/n","value":1},{"op":"add","path":"/list/-","value":2},{"op":"replace","path":"/n","value":2}]`,
+		`[{"op":"test","path":"/n","value":2},{"op":"remove","path":"/draft"},{"op":"remove","path":"/list/0"}]`,
+	} {
+		if err := change(s, ops); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := d.CacheBytes(sessionlog.Path("s"))
+	if bytes.Count(log, []byte(`"snap"`)) != 1 {
+		t.Fatal("the log has another snapshot than its header's")
+	}
+	putFile(t, d, sessionlog.Path("s"), bytes.Join(broken(1)(linesOf(log)), nil))
+
+	s = openSim(t, d.Process("b"), 2)
+	if done, err := s.Repair(ctx, "s"); err != nil || done.Lost != 1 {
+		t.Fatalf("repair: %+v, %v", done, err)
+	}
+	if err := wantSound(s, "s"); err != nil {
+		t.Error(err)
+	}
+	if info, err := s.Stat(ctx, "s"); err != nil || string(info.State) != `{"n":2}` {
+		t.Errorf("the state is %s, %v", info.State, err)
+	}
+	if err := change(s, `[{"op":"test","path":"/n","value":2},{"op":"replace","path":"/n","value":3}]`); err != nil {
+		t.Errorf("the next change: %v", err)
+	}
+	if err := change(s, `[{"op":"test","path":"/n","value":2}]`); !errors.Is(err, hansard.ErrConflict) {
+		t.Errorf("a test that fails: %v", err)
+	}
+	dst := memstore.New()
+	defer dst.Close()
+	for c, err := range hansard.Copy(ctx, s, dst) {
+		if err := errors.Join(err, c.Err); err != nil {
+			t.Errorf("copy: %v", err)
+		}
 	}
 }
 

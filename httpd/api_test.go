@@ -48,6 +48,23 @@ func TestSessions(t *testing.T) {
 	if got := v.ask("PATCH", "/v1/sessions/a", `{"title":"C"}`, "If-Match", `"0"`); got.status != 412 || got.header.Get("ETag") != `"1"` {
 		t.Errorf("changed on a wrong condition: %d %v", got.status, got.header)
 	}
+	operations := func(list string) reply { return v.ask("PATCH", "/v1/sessions/a", `{"state_ops":`+list+`}`) }
+	if got := operations(`[{"op":"test","path":"/n","value":1.5},{"op":"replace","path":"/m","value":null}]`); got.status != 200 || !strings.Contains(got.body, `"state":{"m":null,"n":1.50}`) {
+		t.Errorf("changed by operations: %d %s", got.status, got.body)
+	}
+	for list, want := range map[string]string{
+		`[{"op":"add","path":"/x","value":1},{"op":"test","path":"/m","value":2}]`: `"detail":"conflict in session a: the state is not what state_ops[1] tests for at \"/m\""`,
+		`[{"op":"test","path":"/m","value":2}]`:                                    `"state_op":0,"path":"/m"`,
+		`[{"op":"remove","path":"/nobody"}]`:                                       `"field":"state_ops[0].path"`,
+		`[{"op":"remove"}]`:                                                        `has no path"`,
+		`[{"op":"remove","path":"/m","value":null}]`:                               `"field":"state_ops[0].value"`,
+		`[{"op":"move","path":"/m","from":"/n"}]`:                                  `has a member \"from\"`,
+		`7`: `"field":"state_ops"`,
+	} {
+		if got := operations(list); got.status != 412 && got.status != 422 || !strings.Contains(got.body, want) {
+			t.Errorf("%s: %d %s, want %s", list, got.status, got.body, want)
+		}
+	}
 	v.must(204, "DELETE", "/v1/sessions/a", "")
 	if got := v.ask("GET", "/v1/sessions/a", ""); got.status != 410 || got.problem() != "deleted" {
 		t.Errorf("deleted: %d %s", got.status, got.problem())
@@ -355,6 +372,8 @@ func TestProblems(t *testing.T) {
 		{hansard.ErrDeleted, 410, "deleted"},
 		{hansard.ErrExists, 409, "exists"},
 		{&hansard.ConflictError{Session: "s", Expected: 1, Actual: 2}, 412, "conflict"},
+		{&hansard.StateTestError{Session: "s", Index: 0, Path: "/etc/a~1b c"}, 412, "conflict"},
+		{&hansard.StateTestError{Session: "s", Index: 2}, 412, "conflict"},
 		{&hansard.KeyReusedError{Session: "s", Key: "k", First: 1, Last: 2}, 422, "key-reused"},
 		{&hansard.HeldError{Session: "s", Turn: turn}, 423, "held"},
 		{&hansard.FencedError{Session: "s", Grant: "1-0", Current: &turn}, 409, "fenced"},

@@ -94,11 +94,15 @@ func decodeJSON(body []byte, into any) error {
 	dec.DisallowUnknownFields()
 	err := dec.Decode(into)
 	var mistyped *json.UnmarshalTypeError
+	var bad *hansard.InvalidError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &bad): // a type that reads itself knows what is wrong
+		return bad
 	case errors.As(err, &mistyped) && mistyped.Field != "":
-		return &hansard.InvalidError{Field: mistyped.Field, Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
+		// The members of a patch are those of the body: Patch is Go's name for what embeds them.
+		return &hansard.InvalidError{Field: strings.TrimPrefix(mistyped.Field, "Patch."), Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		name := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
 		return noSuchMember(name)

@@ -115,7 +115,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	meta := ses.meta
 	for i := range p.Events {
 		var err error
-		if meta, err = engine.ApplyPatch(meta, p.Events[i].Patch); err != nil {
+		if meta, err = engine.ReplayPatch(meta, p.Events[i].Patch); err != nil {
 			return err
 		}
 	}

@@ -171,7 +171,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	for i := range events {
 		events[i] = cloneEvent(events[i]) // the caller's memory stays the caller's
 	}
-	meta, err := engine.ApplyPatch(ses.meta, events[len(events)-1].Patch)
+	meta, err := engine.ApplyPatch(id, ses.meta, events[len(events)-1].Patch)
 	if err != nil {
 		return hansard.Receipt{}, err
 	}

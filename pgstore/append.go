@@ -283,7 +283,7 @@ func (d *decision) append(r *request) error {
 		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
 	}
 	if sifted.Patch {
-		if meta, err = engine.ApplyPatch(meta, r.patch); err != nil {
+		if meta, err = engine.ApplyPatch(d.id, meta, r.patch); err != nil {
 			return err
 		}
 	}

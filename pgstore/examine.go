@@ -223,7 +223,7 @@ func (e *examination) event(l *logged) {
 	if err := e.grants.Next(ev); err != nil {
 		e.breaks("%v", err)
 	}
-	meta, err := engine.ApplyPatch(e.grown, ev.Patch)
+	meta, err := engine.ReplayPatch(e.grown, ev.Patch)
 	if err != nil {
 		e.breaks("the patch of seq %d: %v", ev.Seq, err)
 	}

@@ -185,7 +185,7 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 		e := &p.Events[i]
 		if e.Patch != nil {
 			var err error
-			if meta, err = engine.ApplyPatch(meta, e.Patch); err != nil {
+			if meta, err = engine.ReplayPatch(meta, e.Patch); err != nil {
 				return nil, fmt.Errorf("the patch of seq %d: %w", e.Seq, err)
 			}
 			patched := meta

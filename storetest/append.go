@@ -326,13 +326,16 @@ func appendMemory(x *env) {
 	copy(b.Patch.State, "spoilt!")
 	copy(b.Events[0].Data, "spoil")
 	b.Events[1].Role = "spoilt"
-	x.append("s", hansard.Batch{Patch: &hansard.Patch{State: []byte(`"whole"`)}})
+	operations := changing(add("", `"whole"`))
+	x.append("s", operations)
+	operations.Patch.StateOps[0].Path = "/spoilt"
+	copy(operations.Patch.StateOps[0].Value, "spoilt!")
 
 	want := x.all("s")
 	if len(want) != 3 || want[1].Patch == nil || want[1].Patch.Title == nil || want[2].Patch == nil {
 		x.Fatalf("the log is %s", show(want))
 	}
-	if string(want[0].Data) != `"one"` || want[1].Role != "user" || *want[1].Patch.Title != "title" {
+	if string(want[0].Data) != `"one"` || want[1].Role != "user" || *want[1].Patch.Title != "title" || !samePatch(want[2].Patch, changing(add("", `"whole"`)).Patch) {
 		x.Errorf("the log changed with the caller's memory: %s, %s", want[0].Data, want[1].Role)
 	}
 	spoilt := x.all("s")
@@ -340,7 +343,8 @@ func appendMemory(x *env) {
 	*spoilt[1].Patch.Title = "spoilt"
 	*spoilt[1].Patch.Labels["team"] = "spoilt"
 	copy(spoilt[1].Patch.State, "spoilt!")
-	copy(spoilt[2].Patch.State, "spoilt!")
+	copy(spoilt[2].Patch.StateOps[0].Value, "spoilt!")
+	spoilt[2].Patch.StateOps[0].Path = "/spoilt"
 	if diff := diffEvents(x.all("s"), want); diff != "" {
 		x.Errorf("after changing what was read: %s", diff)
 	}

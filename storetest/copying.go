@@ -79,7 +79,11 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	var e hansard.Event
 	Full(&e, 1)
 	AttachFull(t, s, "full", 1)
-	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: e.Patch, Turn: held.Grant, Key: "full"})
+	_, err = s.Append(ctx, "full", hansard.Batch{Events: []hansard.Event{Given(e)}, Patch: PatchWith(*e.Patch, "State"), Turn: held.Grant, Key: "full"})
+	must(err)
+	b := hansard.Batch{Events: []hansard.Event{named("with operations", "A")}, Patch: PatchWith(*e.Patch, "StateOps"), Turn: held.Grant, Key: "operations"}
+	b.Patch.StateOps = append(b.Patch.StateOps, add("/n", "1.50"), test("/n", "1.5"), replace("/n", "[\"<\u0085\u2028\"]"), remove("/n/0"))
+	_, err = s.Append(ctx, "full", b)
 	must(err)
 	must(s.Release(ctx, "full", held.Grant))
 	// A turn that was released, one that was stolen, one that is held.
@@ -312,6 +316,17 @@ func copyRefused(t *testing.T, s hansard.Store) {
 		lying.Keys = []hansard.KeyUse{{Key: "k", Hash: hash, First: 3, Last: 4}}
 		check("a hash that is "+what, lying, hansard.ErrInvalid)
 	}
+	wrong := event(3)
+	wrong.Patch = &hansard.Patch{StateOps: ops{stateOp("move", "/a", `1`)}}
+	check("an operation that there is not", part("s", wrong), hansard.ErrInvalid)
+	// What was stored is not decided again: the patch that these build on may be lost there.
+	behind := event(1)
+	behind.Patch = &hansard.Patch{StateOps: ops{test("/n", `7`), remove("/n"), add("", `{}`), add("/a", `1.50`), add("/list/-", `1`)}}
+	check("operations behind a patch that was lost", part("behind", behind), nil)
+	if info, err := dst.Stat(ctx, "behind"); err != nil || string(info.State) != `{"a":1.50}` {
+		t.Errorf("operations behind a patch that was lost lead to %s, %v", info.State, err)
+	}
+	wantSound(ctx, t, dst)
 	bad := event(3)
 	bad.Data = []byte("{")
 	check("data that is no JSON", part("s", bad), hansard.ErrInvalid)

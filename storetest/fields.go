@@ -63,6 +63,17 @@ func AttachFull(t testing.TB, s hansard.Store, id hansard.SessionID, n int) {
 	}
 }
 
+// PatchWith is a patch with a field, as a caller may send it: without those that can't be
+// in one patch with it.
+func PatchWith(p hansard.Patch, field string) *hansard.Patch {
+	if field == "StateOps" {
+		p.State = nil
+	} else {
+		p.StateOps = nil
+	}
+	return &p
+}
+
 // fill sets v, a field of this name, to a value made of the name and n.
 func fill(v reflect.Value, name string, n int) {
 	switch v.Interface().(type) {
@@ -76,6 +87,9 @@ func fill(v reflect.Value, name string, n int) {
 		a := AttachmentOf(n)
 		a.MediaType, a.Name = fmt.Sprintf("text/x-%d", n), fmt.Sprintf("name-%d", n)
 		v.Set(reflect.ValueOf(a))
+		return
+	case hansard.StateOp: // one that can be applied to any state
+		v.Set(reflect.ValueOf(hansard.StateOp{Op: hansard.OpAdd, Value: fmt.Appendf(nil, `{"%s":%d}`, name, n)}))
 		return
 	case hansard.Grant:
 		v.SetString(string(engine.NextGrant("", uint64(n))))
@@ -112,31 +126,22 @@ func fill(v reflect.Value, name string, n int) {
 }
 
 func appendEveryField(x *env) {
-	x.create("s")
-	var want hansard.Event
-	Full(&want, 1)
-	AttachFull(x, x.store, "s", 1)
-	patch := want.Patch
-	given := Given(want)
-	x.append("s", hansard.Batch{Events: []hansard.Event{given}, Patch: patch})
-	want = given
-	want.Patch = patch
+	var full hansard.Event
+	Full(&full, 1)
+	given, patches := Given(full), map[hansard.SessionID]*hansard.Patch{}
+	for i := range reflect.TypeFor[hansard.Patch]().NumField() {
+		field := reflect.TypeFor[hansard.Patch]().Field(i).Name
+		id := hansard.SessionID(field)
+		x.create(id)
+		AttachFull(x, x.store, id, 1)
+		patches[id] = PatchWith(*full.Patch, field)
+		x.append(id, hansard.Batch{Events: []hansard.Event{given}, Patch: patches[id]})
+	}
 	check := func(where string, s hansard.Store) {
-		events, err := readRange(x.ctx, s, "s", hansard.Range{})
-		if err != nil || len(events) != 1 {
-			x.Fatalf("%s: %d events, %v", where, len(events), err)
-		}
-		for _, name := range differentFields(events[0], want) {
-			if setByStore[name] != "" && name != "Patch" {
-				continue
-			}
-			x.Errorf("%s: Event.%s is not what was appended: the engine has to store and read it, or storetest/fields.go to say that the store sets it", where, name)
-		}
-		if events[0].Patch == nil {
-			return
-		}
-		for _, name := range differentFields(*events[0].Patch, *want.Patch) {
-			x.Errorf("%s: Patch.%s is not what was appended: the engine has to store and read it", where, name)
+		for id, patch := range patches {
+			want := given
+			want.Patch = patch
+			checkEveryField(x, where, s, id, want)
 		}
 	}
 	for i, s := range x.handles(2) {
@@ -144,6 +149,27 @@ func appendEveryField(x *env) {
 	}
 	x.reopen()
 	check("after opening again", x.store)
+}
+
+// checkEveryField compares the only event of a session with the one that was appended.
+func checkEveryField(x *env, where string, s hansard.Store, id hansard.SessionID, want hansard.Event) {
+	x.Helper()
+	events, err := readRange(x.ctx, s, id, hansard.Range{})
+	if err != nil || len(events) != 1 {
+		x.Fatalf("%s: %d events, %v", where, len(events), err)
+	}
+	for _, name := range differentFields(events[0], want) {
+		if setByStore[name] != "" && name != "Patch" {
+			continue
+		}
+		x.Errorf("%s: Event.%s is not what was appended: the engine has to store and read it, or storetest/fields.go to say that the store sets it", where, name)
+	}
+	if events[0].Patch == nil {
+		return
+	}
+	for _, name := range differentFields(*events[0].Patch, *want.Patch) {
+		x.Errorf("%s: Patch.%s is not what was appended: the engine has to store and read it", where, name)
+	}
 }
 
 // differentFields names the fields in which two structs of the contract differ, by

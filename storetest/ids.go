@@ -175,7 +175,7 @@ func idPatch(x *env) {
 	}
 	first := titled("one", named("a", "A"), named("b", "B"))
 	first.Patch.Labels = map[string]*string{"x": ptr("1"), "y": nil}
-	first.Patch.State = []byte(`{"n": 1.50, "m": "<&>"}`)
+	first.Patch.State = []byte("{\"n\": 1.50, \"m\": \"<&>\u0085\u2028\"}")
 	x.append("s", first)
 	wantTitle("with the events", "one", 2)
 	x.append("s", hansard.Batch{Patch: &hansard.Patch{Title: ptr("two")}})

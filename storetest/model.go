@@ -27,6 +27,7 @@ var sentinels = []error{
 // answer is the result of a call, as text that can be compared between engines.
 func answer(v any, err error) string {
 	var conflict *hansard.ConflictError
+	var failed *hansard.StateTestError
 	var reused *hansard.KeyReusedError
 	var reusedIDs *hansard.IDReusedError
 	switch {
@@ -34,6 +35,8 @@ func answer(v any, err error) string {
 		return fmt.Sprintf("%+v", v)
 	case errors.As(err, &conflict):
 		return fmt.Sprintf("conflict %+v", *conflict)
+	case errors.As(err, &failed):
+		return fmt.Sprintf("test failed %+v", *failed)
 	case errors.As(err, &reused):
 		return fmt.Sprintf("key reused %+v", *reused)
 	case errors.As(err, &reusedIDs):
@@ -175,6 +178,12 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 		}
 		if rng.IntN(2) == 0 {
 			b.Patch.State = []byte([]string{`{"a":null,"b":{"c":1.50}}`, `{"b":{"c":null,"d":[1]}}`, `7`, `null`, `{"a":"\u2028"}`}[rng.IntN(5)])
+		} else {
+			// Some of them can be applied to what those above lead to.
+			some := ops{add("/b/d/-", `1.50`), add("/b", `{"d":[]}`), replace("/a", `null`), remove("/b/c"), test("/b/d/0", `1.0`), test("/a", `null`), add("", `{"a":1}`)}
+			for range rng.IntN(3) {
+				b.Patch.StateOps = append(b.Patch.StateOps, some[rng.IntN(len(some))])
+			}
 		}
 	}
 	if rng.IntN(3) == 0 {

@@ -205,7 +205,7 @@ func patchRace(x *env) {
 // fold applies the patches in a log to the metadata that a session began with.
 func fold(begin hansard.Meta, log []hansard.Event) (hansard.Meta, error) {
 	for _, e := range log {
-		next, err := engine.ApplyPatch(begin, e.Patch)
+		next, err := engine.ReplayPatch(begin, e.Patch)
 		if err != nil {
 			return begin, fmt.Errorf("event %d: %w", e.Seq, err)
 		}

@@ -149,8 +149,8 @@ func processesCounter(x *env) {
 	x.createWith("s", hansard.Meta{State: []byte(`{"count":0}`)})
 	const workers, times = 6, 20
 	var children []*child
-	for range workers {
-		children = append(children, x.spawn("counting process", order{Counter: &counter{Session: "s", Times: times}}))
+	for i := range workers {
+		children = append(children, x.spawn("counting process", order{Counter: &counter{Session: "s", Times: times, Test: i%2 == 1}}))
 	}
 	x.begin(children...)
 	for _, c := range children {

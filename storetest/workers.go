@@ -197,6 +197,7 @@ func (c *creator) run(ctx context.Context, s hansard.Store, to func(report)) err
 type counter struct {
 	Session hansard.SessionID
 	Times   int
+	Test    bool // the number itself is compared, and not the last seq
 }
 
 func (c *counter) run(ctx context.Context, s hansard.Store, to func(report)) error {
@@ -219,10 +220,14 @@ func (c *counter) add(ctx context.Context, s hansard.Store) error {
 			return err
 		}
 		runtime.Gosched() // between looking and acting is where others come in
-		_, err = s.Append(ctx, c.Session, hansard.Batch{
+		b := hansard.Batch{
 			Patch:  &hansard.Patch{State: fmt.Appendf(nil, `{"count":%d}`, n+1)},
 			Expect: hansard.At(info.LastSeq),
-		})
+		}
+		if c.Test {
+			b = changing(test("/count", fmt.Sprint(n)), replace("/count", fmt.Sprint(n+1)))
+		}
+		_, err = s.Append(ctx, c.Session, b)
 		if !errors.Is(err, hansard.ErrConflict) {
 			return err
 		}

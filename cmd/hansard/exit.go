@@ -208,6 +208,10 @@ func (a *app) hint(err error) string {
 	if errors.As(err, &damaged) && damaged.Journal {
 		return fmt.Sprintf("with nobody else at the store, %s brings back everything still in the journal", a.again("repair", "--journal"))
 	}
+	var failed *hansard.StateTestError
+	if hansard.Kind(err) == hansard.ErrConflict && errors.As(err, &failed) {
+		return fmt.Sprintf("see what the state is now with: %s", a.again("stat", string(failed.Session)))
+	}
 	var own interface{ Hint() string }
 	if hansard.Kind(err) != hansard.ErrUnknown && errors.As(err, &own) && !inGeneral(err, own.Hint()) {
 		return own.Hint()

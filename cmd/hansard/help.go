@@ -209,8 +209,8 @@ func newTopics() []*cobra.Command {
   1    something else went wrong: the disk, the network, a lack of rights
   2    usage: what was asked for makes no sense; nothing was done
   3    not found: no such session, or it was deleted, or there is no store
-  4    conflict: another last seq than expected, a key used for something else,
-       an id that is taken
+  4    conflict: another last seq than expected, a test of the state that failed,
+       a key used for something else, an id that is taken
   5    held or fenced: somebody else has the turn
   6    damaged: what is safe was printed, and the message says what is not
   130  after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal

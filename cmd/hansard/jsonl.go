@@ -248,6 +248,10 @@ func unmarshal(name string, value json.RawMessage, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
+		var bad *hansard.InvalidError
+		if errors.As(err, &bad) { // a type that reads itself knows what is wrong
+			return bad
+		}
 		return &hansard.InvalidError{Field: name, Reason: strings.TrimPrefix(err.Error(), "json: ")}
 	}
 	return nil

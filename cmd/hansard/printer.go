@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -356,6 +357,13 @@ func patchTexts(p *hansard.Patch) []string {
 	}
 	if len(p.State) > 0 {
 		texts = append(texts, "state: "+dataText(p.State))
+	}
+	for _, o := range p.StateOps {
+		text := "state: " + o.Op + " " + strconv.Quote(o.Path)
+		if len(o.Value) > 0 {
+			text += " " + dataText(o.Value)
+		}
+		texts = append(texts, text)
 	}
 	return texts
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ type setOptions struct {
 	labels   []string
 	unlabels []string
 	state    string
+	stateOps []string
 	expect   uint64
 	turn     turnFlag
 }
@@ -29,15 +32,20 @@ where it was stored: the change is an event of the session like any other, of
 kind "meta".
 
 --state is a JSON merge patch (RFC 7396): members are merged, null removes one, and
-anything but an object replaces the whole. --label k= sets an empty value,
---unlabel k removes the label, --title "" clears the title. --expect N changes it
-only if the session's last seq is N (exit 4 otherwise).
+anything but an object replaces the whole. --state-op is an operation of JSON Patch
+(RFC 6902: add, replace, remove, test), or a list of them, for what a merge patch
+can't do, such as setting a member to null; all of them are applied, in order, or
+none. A test that fails is exit 4.
+
+--label k= sets an empty value, --unlabel k removes the label, --title "" clears the
+title. --expect N changes it only if the session's last seq is N (exit 4 otherwise).
 
 In a program that hansard turn runs it is written under the turn, as with append;
 an exclusive turn of somebody else keeps it out (exit 5).`,
 		Example: `  hansard set demo --title "Capitals of Europe" --label owner=ada
   hansard set demo --unlabel owner
-  hansard set demo --state '{"step":3,"draft":null}' --expect 12`,
+  hansard set demo --state '{"step":3,"draft":null}' --expect 12
+  hansard set demo --state-op '{"op":"replace","path":"/step","value":null}'`,
 		Args:              arguments(1, "a session id"),
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,6 +73,7 @@ an exclusive turn of somebody else keeps it out (exit 5).`,
 	flags.StringArrayVar(&o.labels, "label", nil, "set a label, `k=v`; may be repeated")
 	flags.StringArrayVar(&o.unlabels, "unlabel", nil, "remove the label `k`; may be repeated")
 	flags.StringVar(&o.state, "state", "", "a `JSON` merge patch for the state document")
+	flags.StringArrayVar(&o.stateOps, "state-op", nil, "an operation on the state document, `JSON` (RFC 6902); may be repeated")
 	flags.Uint64Var(&o.expect, "expect", 0, "change it only if the last seq is `N`")
 	o.turn.add(a, cmd)
 	return cmd
@@ -72,8 +81,11 @@ an exclusive turn of somebody else keeps it out (exit 5).`,
 
 // patch is what the flags that were given ask for.
 func (o *setOptions) patch(given func(flag string) bool) (*hansard.Patch, error) {
-	if !given("title") && !given("label") && !given("unlabel") && !given("state") {
-		return nil, &usageError{"there is nothing to set", "give --title, --label, --unlabel or --state"}
+	if !given("title") && !given("label") && !given("unlabel") && !given("state") && !given("state-op") {
+		return nil, &usageError{"there is nothing to set", "give --title, --label, --unlabel, --state or --state-op"}
+	}
+	if given("state") && given("state-op") {
+		return nil, &usageError{"--state and --state-op do not go together", "write the merge patch as operations, or run set twice"}
 	}
 	p := &hansard.Patch{}
 	if given("title") {
@@ -84,6 +96,10 @@ func (o *setOptions) patch(given func(flag string) bool) (*hansard.Patch, error)
 			return nil, &hansard.InvalidError{Field: "state", Reason: "it is empty; the JSON value for nothing is null"}
 		}
 		p.State = json.RawMessage(o.state)
+	}
+	var err error
+	if p.StateOps, err = parseStateOps(o.stateOps); err != nil {
+		return nil, err
 	}
 	labels, err := parseLabels(o.labels)
 	if err != nil {
@@ -102,4 +118,26 @@ func (o *setOptions) patch(given func(flag string) bool) (*hansard.Patch, error)
 		p.Labels[k] = nil
 	}
 	return p, nil
+}
+
+// parseStateOps reads operations on the state, each given alone or in a list.
+func parseStateOps(given []string) (ops []hansard.StateOp, err error) {
+	for _, text := range given {
+		var list []hansard.StateOp
+		if strings.HasPrefix(strings.TrimSpace(text), "[") {
+			err = json.Unmarshal([]byte(text), &list)
+		} else {
+			list = make([]hansard.StateOp, 1)
+			err = json.Unmarshal([]byte(text), &list[0])
+		}
+		var syntax *json.SyntaxError
+		switch {
+		case errors.As(err, &syntax):
+			return nil, &hansard.InvalidError{Field: "state-op", Reason: fmt.Sprintf("it is not JSON: %v (at byte %d)", err, syntax.Offset)}
+		case err != nil:
+			return nil, err
+		}
+		ops = append(ops, list...)
+	}
+	return ops, nil
 }

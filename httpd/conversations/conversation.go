@@ -39,7 +39,7 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 		return nil, err
 	}
 	if len(shapes) == 0 && r.key == "" {
-		created, err := engine.ApplyPatch(hansard.Meta{}, patch)
+		created, err := engine.ApplyPatch(r.id, hansard.Meta{}, patch)
 		if err != nil {
 			return nil, err
 		}

@@ -187,6 +187,10 @@ func Member(name string, value []byte, into any) error {
 			return &hansard.InvalidError{Field: strings.TrimSuffix(name+"."+mistyped.Field, "."),
 				Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 		}
+		var bad *hansard.InvalidError
+		if errors.As(err, &bad) { // a type that reads itself knows what is wrong
+			return bad
+		}
 		return &hansard.InvalidError{Field: name, Reason: strings.TrimPrefix(err.Error(), "json: ")}
 	}
 	return nil

@@ -28,6 +28,9 @@ type Problem struct {
 	// session, the last one that is safe.
 	LastSeq  *hansard.Seq `json:"last_seq,omitempty"`
 	Expected *hansard.Seq `json:"expected,omitempty"`
+	// StateOp and Path are the index and the path of a test in state_ops that failed.
+	StateOp *int   `json:"state_op,omitempty"`
+	Path    string `json:"path,omitempty"`
 	// Key, First and Last say where a key was used before.
 	Key   string      `json:"key,omitempty"`
 	First hansard.Seq `json:"first,omitempty"`
@@ -74,7 +77,7 @@ var kinds = []kind{
 	{"not-found", http.StatusNotFound, "No such session", hansard.ErrNotFound},
 	{"deleted", http.StatusGone, "The session was deleted", hansard.ErrDeleted},
 	{"exists", http.StatusConflict, "The session exists already", hansard.ErrExists},
-	{"conflict", http.StatusPreconditionFailed, "The last seq is not the expected one", hansard.ErrConflict},
+	{"conflict", http.StatusPreconditionFailed, "The session is not as expected", hansard.ErrConflict},
 	{"key-reused", http.StatusUnprocessableEntity, "The idempotency key was used for different content", hansard.ErrKeyReused},
 	{"id-reused", http.StatusConflict, "Event ids were used for different content", hansard.ErrIDReused},
 	{"no-event", http.StatusNotFound, "No such event", hansard.ErrNoEvent},
@@ -151,6 +154,7 @@ func ProblemOf(err error) *Problem {
 func (p *Problem) fill(err error) {
 	var invalid *hansard.InvalidError
 	var conflict *hansard.ConflictError
+	var failed *hansard.StateTestError
 	var reused *hansard.KeyReusedError
 	var reusedIDs *hansard.IDReusedError
 	var held *hansard.HeldError
@@ -162,6 +166,9 @@ func (p *Problem) fill(err error) {
 		p.Field, p.Detail = invalid.Field, Scrub(invalid.Reason)
 	case errors.As(err, &conflict):
 		p.Session, p.Expected, p.LastSeq = conflict.Session, &conflict.Expected, &conflict.Actual
+	case errors.As(err, &failed):
+		// Its path is one in the state, not one of the machine.
+		p.Session, p.StateOp, p.Path, p.Detail = failed.Session, &failed.Index, failed.Path, failed.Error()
 	case errors.As(err, &reused):
 		p.Session, p.Key, p.First, p.Last = reused.Session, reused.Key, reused.First, reused.Last
 	case errors.As(err, &reusedIDs):
@@ -198,6 +205,8 @@ func (p *Problem) Err() error {
 		return &hansard.InvalidError{Field: p.Field, Reason: p.Detail, TooLarge: name == "too-large"}
 	case name == "conflict" && p.LastSeq != nil && p.Expected != nil:
 		return &hansard.ConflictError{Session: p.Session, Expected: *p.Expected, Actual: *p.LastSeq}
+	case name == "conflict" && p.StateOp != nil:
+		return &hansard.StateTestError{Session: p.Session, Index: *p.StateOp, Path: p.Path}
 	case name == "key-reused" && p.Session != "":
 		return &hansard.KeyReusedError{Session: p.Session, Key: p.Key, First: p.First, Last: p.Last}
 	case name == "id-reused" && p.Session != "":

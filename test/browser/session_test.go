@@ -46,6 +46,11 @@ func TestLive(t *testing.T) {
 	s.hansard("", "set", "talk", "--state", `{"step":"third"}`)
 	p.click(`.about button[aria-expanded="false"]`)
 	p.until(`document.querySelector(".document").innerText.includes('"step": "third"')`)
+	s.hansard("", "set", "talk", "--state-op", `{"op":"replace","path":"/step","value":{"n":1.50}}`)
+	p.until(`document.querySelector(".document").innerText.includes('"n": 1.50')`)
+	p.until(`document.querySelector('.event[data-seq="6"] .patch').textContent.includes("state changed")`)
+	eval[bool](p, `(document.querySelector('.event[data-seq="6"] .patch details').open = true)`)
+	p.until(`['"path": "/step"', '"n": 1.50'].every((text) => document.querySelector('.event[data-seq="6"] .patch').innerText.includes(text))`)
 	p.click(`.about button[aria-expanded="true"]`)
 
 	for round := range 2 {
@@ -63,7 +68,7 @@ func TestLive(t *testing.T) {
 		s.hansard("", "append", "talk", fmt.Sprintf("and after: %d", round))
 		p.sees(fmt.Sprintf("and after: %d", round))
 	}
-	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"; got != want {
+	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"; got != want {
 		t.Errorf("the page shows events %s, want %s", got, want)
 	}
 	p.until("document.querySelectorAll('.notice').length == 0") // what was said about it is gone

@@ -43,7 +43,13 @@ const (
 )
 
 // PatchBytes is what a patch counts for in a walk: about its size, and never nothing.
-func PatchBytes(p *hansard.Patch) int { return len(p.State) + 64 }
+func PatchBytes(p *hansard.Patch) int {
+	n := len(p.State) + 64
+	for i := range p.StateOps {
+		n += len(p.StateOps[i].Path) + len(p.StateOps[i].Value) + 32
+	}
+	return n
+}
 
 // NewestMeta is the offset of the line with the newest metadata, seen from a line that
 // begins at the offset at: itself, or the one it points to.
@@ -103,7 +109,7 @@ func FoldMeta(at int64, known *KnownMeta, lineAt func(int64) (*Line, error)) (*M
 	}
 	m.Walk.Count += len(patches)
 	for i := len(patches) - 1; i >= 0; i-- {
-		next, err := engine.ApplyPatch(m.Meta, patches[i])
+		next, err := engine.ReplayPatch(m.Meta, patches[i])
 		if err != nil {
 			return nil, fmt.Errorf("fold metadata: %w", err)
 		}

@@ -149,3 +149,17 @@ func TestLinesLeadSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestPatchBytes: what a patch counts for is about its size, however it changes the state;
+// otherwise a walk over large operations would get no snapshot.
+func TestPatchBytes(t *testing.T) {
+	large := []byte(`"` + strings.Repeat("x", 5000) + `"`)
+	for what, p := range map[string]*hansard.Patch{
+		"a merge patch": {State: large},
+		"operations":    {StateOps: []hansard.StateOp{{Op: hansard.OpAdd, Path: "/a", Value: large[:2500]}, {Op: hansard.OpAdd, Path: "/b", Value: large[:2500]}}},
+	} {
+		if n := PatchBytes(p); n < 5000 || n > 5500 {
+			t.Errorf("%s of 5000 bytes counts for %d", what, n)
+		}
+	}
+}

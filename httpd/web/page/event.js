@@ -114,6 +114,7 @@ function changes(event) {
     lines.push(value === null ? h("li", null, "label ", h("bdi.value", null, name), " removed") : h("li", null, "label ", h("bdi.value", null, `${name}=${value}`)));
   }
   if (patch.state !== undefined && patch.state !== null) lines.push(h("li", null, h("details.fold.json", null, h("summary", null, h("b", null, "state"), " changed"), storedBox(patch.state))));
+  if (patch.state_ops?.length) lines.push(h("li", null, h("details.fold.json", null, h("summary", null, h("b", null, "state"), " changed"), storedBox(patch.state_ops))));
   return lines.length ? [h("ul.patch", { "aria-label": "Changes of the session" }, lines)] : [];
 }
 
