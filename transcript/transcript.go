@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"hansard"
 )
@@ -54,8 +55,8 @@ type Part struct {
 	Failed bool
 	// Parts are what came back, in a Result.
 	Parts []Part
-	// MediaType and URL are where an Image or a File is: in a data: URL, or
-	// elsewhere.
+	// MediaType and URL are where an Image or a File is: in a data: URL, in an
+	// attachment: URL with the digest of an attachment, or elsewhere.
 	MediaType, URL string
 	// First and Last are the events that a Summary covers, 0 where it does not say.
 	First, Last hansard.Seq
@@ -139,8 +140,18 @@ func Of(e hansard.Event) Reading {
 		out.Parts = turnNote(e, out.Parts)
 	}
 	out.settle(e.Kind)
+	for _, a := range e.Attachments {
+		p := Part{Type: File, Name: a.Name, MediaType: a.MediaType, URL: AttachmentScheme + a.Digest}
+		if strings.HasPrefix(a.MediaType, "image/") {
+			p.Type = Image
+		}
+		out.Parts = append(out.Parts, p)
+	}
 	return out
 }
+
+// AttachmentScheme begins the URL of a part that is an attachment; its digest follows.
+const AttachmentScheme = "attachment:"
 
 // settle says who speaks. What a tool says is its result, in whatever shape.
 func (out *Reading) settle(kind string) {

@@ -22,6 +22,7 @@ type appendOptions struct {
 	kind, role, author string
 	key, event         string
 	at                 string
+	attach             []string
 	expect             uint64
 	inbox              bool
 	turn               turnFlag
@@ -47,9 +48,9 @@ The content is one of
   --jsonl FILE  events from a file, one a line; - reads standard input
 
 In --jsonl an object with a "data" member is an event, with the members "kind",
-"role", "author", "id", "at", "inbox" and "data"; one with a "role" and a "content"
-is a message of that role, and the whole object its data; any other JSON value is
-itself the data. --kind, --role and --author are for lines that do not say. Blank
+"role", "author", "id", "at", "attachments", "inbox" and "data"; one with a "role" and
+a "content" is a message of that role, and the whole object its data; any other JSON
+value is itself the data. --kind, --role and --author are for lines that do not say. Blank
 lines are skipped. A "patch" is applied with its event, which needs --each unless
 it is on the last line. Other members are an error.
 
@@ -69,6 +70,9 @@ once, however often and in whatever batches it is appended. Known ids are skippe
 and the rest is stored; an id that the session has with other content is an error
 (exit 4). --at T, or the member "at", is when it happened; the store keeps its own
 time besides, and goes by that.
+
+--attach FILE keeps a file beside the session and has the event name it; it may be
+repeated. See hansard attach, and hansard get to get it back.
 
 --key K makes a retry harmless: the same key with the same content is stored once,
 and the second time answers the first receipt. With --each the key of line 7 is
@@ -118,6 +122,7 @@ everything else out.`,
 	flags.StringVar(&o.key, "key", "", "an idempotency `KEY`: the same append is stored once")
 	flags.StringVar(&o.event, "id", "", "your own `NAME` for the event: it is stored once")
 	flags.StringVar(&o.at, "at", "", "when it happened, a `TIME` such as 2026-01-02T15:04:05Z")
+	flags.StringArrayVar(&o.attach, "attach", nil, "attach a `FILE` to the event; may be repeated")
 	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
 	flags.BoolVar(&o.inbox, "inbox", false, "leave it to the holder of the turn to take up")
 	o.turn.add(a, cmd)
@@ -143,6 +148,9 @@ func (a *app) append(cmd *cobra.Command, id hansard.SessionID, o *appendOptions)
 		event, err := o.single()
 		if err != nil {
 			return err
+		}
+		if len(o.attach) > 0 {
+			return a.appendAttached(cmd.Context(), id, o, event)
 		}
 		return a.appendBatch(cmd.Context(), id, o, o.batch([]hansard.Event{event}, nil))
 	}
@@ -170,8 +178,8 @@ func (o *appendOptions) checkSource() error {
 		return &usageError{"there is nothing to append", "give TEXT or --data JSON; - reads TEXT from standard input, --jsonl - one event a line"}
 	case sources > 1:
 		return &usageError{"TEXT, --data and --jsonl exclude each other", "give one of them"}
-	case o.jsonl != "" && (o.event != "" || o.at != ""):
-		return &usageError{"--id and --at are for one event", `in --jsonl each line may have members "id" and "at"`}
+	case o.jsonl != "" && (o.event != "" || o.at != "" || len(o.attach) > 0):
+		return &usageError{"--id, --at and --attach are for one event", `in --jsonl each line may have members "id", "at" and "attachments"`}
 	case o.each && o.jsonl == "":
 		return &usageError{"--each needs --jsonl", "use --jsonl FILE, or --jsonl - for standard input"}
 	}
@@ -272,7 +280,7 @@ func (a *app) openInput(name string) (io.ReadCloser, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("reading events: %w", err)
+		return nil, fmt.Errorf("reading %s: %w", escapeLine(name), err)
 	}
 	return f, nil
 }

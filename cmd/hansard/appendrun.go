@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,6 +23,32 @@ func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOp
 		receipt, err := s.Append(ctx, id, b)
 		if err != nil {
 			return orInterrupted(err, "nothing was stored")
+		}
+		return a.printReceipt(receipt)
+	})
+}
+
+// appendAttached attaches files and stores an event that names them. The session is
+// created first where that is asked for: attachments have to belong to one.
+func (a *app) appendAttached(ctx context.Context, id hansard.SessionID, o *appendOptions, event hansard.Event) error {
+	return a.withStore(o.access(), func(s hansard.Store) error {
+		ctx, cancel := forWrite(ctx)
+		defer cancel()
+		if o.create {
+			if _, err := s.Create(ctx, id, hansard.Meta{}); err != nil && !errors.Is(err, hansard.ErrExists) {
+				return err
+			}
+		}
+		for _, file := range o.attach {
+			attached, err := a.attach(ctx, s, id, file)
+			if err != nil {
+				return err
+			}
+			event.Attachments = append(event.Attachments, attached)
+		}
+		receipt, err := s.Append(ctx, id, o.batch([]hansard.Event{event}, nil))
+		if err != nil {
+			return orInterrupted(err, "nothing was stored but what was attached")
 		}
 		return a.printReceipt(receipt)
 	})

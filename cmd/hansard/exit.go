@@ -46,6 +46,7 @@ var outcomes = []struct {
 	{hansard.ErrKeyReused, exitConflict, "key_reused"},
 	{hansard.ErrIDReused, exitConflict, "id_reused"},
 	{hansard.ErrNoEvent, exitNotFound, "no_event"},
+	{hansard.ErrNoAttachment, exitNotFound, "no_attachment"},
 	{hansard.ErrHeld, exitHeld, "held"},
 	{hansard.ErrFenced, exitHeld, "fenced"},
 	{hansard.ErrDamaged, exitDamaged, "damaged"},

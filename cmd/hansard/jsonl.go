@@ -230,6 +230,8 @@ func fillEvent(e *hansard.Event, members map[string]json.RawMessage) (patch *han
 			err = unmarshal(name, value, &e.ID)
 		case "at":
 			err = unmarshal(name, value, &e.At)
+		case "attachments":
+			err = unmarshal(name, value, &e.Attachments)
 		case "inbox":
 			err = unmarshal(name, value, &e.Inbox)
 		case "patch":

@@ -317,6 +317,8 @@ func fileText(p *transcript.Part) string {
 	if data, ok := strings.CutPrefix(p.URL, "data:"); ok {
 		_, data, _ = strings.Cut(data, ",")
 		about = append(about, humanBytes(int64(len(data))*3/4))
+	} else if digest, ok := strings.CutPrefix(p.URL, transcript.AttachmentScheme); ok {
+		about = append(about, "attached", digest)
 	} else if p.URL != "" {
 		about = append(about, p.URL)
 	}

@@ -27,10 +27,10 @@ import (
 var files embed.FS
 
 // policy is the Content-Security-Policy. Images may come from data: URLs because
-// messages carry them; a browser runs no script in an <img>, and the page takes
+// messages carry them, and from blobs, which attachments are made into; a browser runs no script in an <img>, and the page takes
 // only raster types besides. Trusted types make an assignment to innerHTML an
 // error even where somebody adds one by mistake.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // headers are sent with every answer, errors too.

@@ -80,7 +80,7 @@ func (p *tab) listen(console func(func(chromedp.ConsoleMessage, error) bool), re
 		p.mu.Lock()
 		p.requests = append(p.requests, url)
 		p.mu.Unlock()
-		if !strings.HasPrefix(url, p.server+"/") && !strings.HasPrefix(url, "data:") && url != "about:blank" {
+		if !strings.HasPrefix(url, p.server+"/") && !strings.HasPrefix(url, "blob:"+p.server+"/") && !strings.HasPrefix(url, "data:") && url != "about:blank" {
 			p.blame("it asked for " + url)
 		}
 	}

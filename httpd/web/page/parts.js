@@ -2,9 +2,9 @@
 // Everything that comes from the session goes through text nodes, markdown(),
 // literal() and safeImage().
 
-import { stringify } from "./api.js";
+import { api, stringify } from "./api.js";
 import { languageOf, looksLikeDiff } from "./colour.js";
-import { h, icon } from "./dom.js";
+import { h, icon, toast } from "./dom.js";
 import { clockTime, exactTime, number, size, span } from "./format.js";
 import { literal } from "./literal.js";
 import { codeBox, image, link, markdown, safeImage } from "./markdown.js";
@@ -109,11 +109,53 @@ function json(part, at) {
 // elsewhere would tell its host who reads this: it becomes a link. A large one is
 // asked for when it comes into sight.
 function picture(part, at) {
+  if (part.url?.startsWith(attached)) return harmless.has(part.media_type) ? attachedPicture(part, at) : attachedFile(part, at);
   if (part.cut && !part.url) return laterPicture(part, at);
   const src = safeImage(part.url);
   if (src) return h("figure", null, image(src, part.name));
   if (/^https?:/.test(part.url ?? "")) return h("p.remote", null, "Image, not loaded: ", link(part.url, part.name || part.url.slice(0, 100)));
   return file({ ...part, name: part.name || "image" }, at);
+}
+
+// Attachments are fetched with the page's own rights, and shown only if they are pixels.
+const attached = "attachment:";
+const harmless = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]);
+
+const blobOf = (part, at) => api.attachment(at.context.id, part.url.slice(attached.length), harmless.has(part.media_type) ? part.media_type : "");
+
+function attachedPicture(part, at) {
+  const figure = h("figure.later", null, h("span", null, part.name || "Image"));
+  figure.addEventListener("sight", async () => {
+    try {
+      const url = URL.createObjectURL(await blobOf(part, at));
+      const shown = image(url, part.name);
+      shown.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
+      shown.addEventListener("error", () => figure.replaceWith(attachedFile(part, at)), { once: true });
+      figure.className = "";
+      figure.replaceChildren(shown);
+    } catch (error) {
+      figure.replaceChildren(h("span", null, `The image can't be loaded: ${error.message}`));
+    }
+  });
+  coming.observe(figure);
+  return figure;
+}
+
+function attachedFile(part, at) {
+  const name = part.name || part.url.slice(attached.length, attached.length + 19);
+  const save = h("button.save", { type: "button", onclick: async () => {
+    save.disabled = true;
+    try {
+      const url = URL.createObjectURL(await blobOf(part, at));
+      const a = h("a", { href: url, download: name });
+      a.click();
+      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    } catch (error) {
+      toast(`${name} can't be loaded: ${error.message}`);
+    }
+    save.disabled = false;
+  } }, "Save");
+  return h("p.file", null, icon("file"), h("bdi", null, name), part.media_type && h("span.quiet", null, part.media_type), save);
 }
 
 const coming = new IntersectionObserver((entries) => {
@@ -139,6 +181,7 @@ function laterPicture(part, at) {
 }
 
 function file(part, at) {
+  if (part.url?.startsWith(attached)) return attachedFile(part, at);
   const about = [part.media_type, part.cut ? size(part.cut) : ""].filter(Boolean).join(", ");
   const remote = /^https?:/.test(part.url ?? "");
   return h("p.file", null, icon("file"), remote ? link(part.url, part.name || part.url.slice(0, 100)) : h("bdi", null, part.name || "file"), about && h("span.quiet", null, about),
