@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"hansard"
@@ -98,6 +99,11 @@ func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.Sessio
 			return err
 		}
 		tags = append(tags, tagOf(&e))
+		for _, a := range e.Attachments {
+			if err := attachedWell(ctx, s, id, a); err != nil {
+				return fmt.Errorf("seq %d: %w", e.Seq, err)
+			}
+		}
 	}
 	if l.deleted[id] {
 		return errors.New("was deleted, and is there")
@@ -126,6 +132,20 @@ func (l *ledger) compareReverse(ctx context.Context, s *Store, id hansard.Sessio
 		return fmt.Errorf("in reverse: %d events down to seq %d, forward %d", n, next+1, len(tags))
 	}
 	return nil
+}
+
+// attachedWell: what an event names is there, to the byte.
+func attachedWell(ctx context.Context, s *Store, id hansard.SessionID, a hansard.Attachment) error {
+	r, err := s.OpenAttachment(ctx, id, a.Digest)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	n, err := io.Copy(io.Discard, r)
+	if err == nil && n != a.Size {
+		err = fmt.Errorf("%d bytes, want %d", n, a.Size)
+	}
+	return err
 }
 
 // compareTags: every acknowledged event once at its seq, no refused one, open

@@ -152,8 +152,10 @@ func (k *worker) step() {
 		k.turn(ctx, id)
 	case r < 60:
 		k.append(ctx, id, "")
-	case r < 65:
+	case r < 63:
 		k.appendShared(ctx, k.rng.IntN(4))
+	case r < 65:
+		k.attach(ctx, id)
 	case r < 70:
 		k.mirror(ctx, k.rng.IntN(6), 1+k.rng.IntN(3))
 	case r < 76:
@@ -357,6 +359,28 @@ func (k *worker) mirror(ctx context.Context, from, n int) {
 		l.keys[record] = seq
 		l.ack(id, seq, record)
 	}
+}
+
+// attach attaches something to a session, and appends an event that names it.
+func (k *worker) attach(ctx context.Context, id hansard.SessionID) {
+	l := k.w.ledger
+	k.tag++
+	tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
+	content := fmt.Sprintf("content %d %s", k.rng.IntN(4), strings.Repeat("y", 300*k.rng.IntN(3))) // few, so that they are attached again
+	a, err := k.s.Attach(ctx, id, strings.NewReader(content))
+	if err != nil {
+		k.unless("attach", err, hansard.ErrNotFound, hansard.ErrDeleted)
+		return
+	}
+	l.open[tag] = id
+	r, err := k.s.Append(ctx, id, hansard.Batch{Events: []hansard.Event{{Data: json.RawMessage(`"` + tag + `"`), Attachments: []hansard.Attachment{a}}}})
+	if err == nil {
+		delete(l.open, tag)
+		l.ack(id, r.First, tag)
+		return
+	}
+	k.unless("append with an attachment", err, hansard.ErrHeld, hansard.ErrDeleted, hansard.ErrUnknown)
+	k.told(err)
 }
 
 // read reads a session as a reader would, and remembers what it was shown.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -267,7 +269,10 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 	if d == nil && err == nil {
 		// The bytes are sound. What this finds goes into the report but is not noted as
 		// damage: refusing writes would not help, and a repair could not change it.
-		d, _, err = v.log(f, id, proven(), size)
+		named := map[string]attachedAt{}
+		if d, _, err = v.log(f, id, proven(named), size); d == nil && err == nil && !c.Deleted {
+			d, err = v.attached(id, name, named)
+		}
 	}
 	return c, d, err
 }
@@ -276,7 +281,9 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 // It fails at a line that was written under a grant that was not the current one, or past
 // an exclusive turn (T1 to T4), and at an id that comes twice. So the log alone proves that
 // no stale holder ever wrote (invariant 13), and that no event was stored again.
-func proven() func([]byte) (*sessionlog.Line, error) {
+//
+// named gets what events say is attached.
+func proven(named map[string]attachedAt) func([]byte) (*sessionlog.Line, error) {
 	var grants engine.Grants
 	var ids engine.IDs
 	return func(b []byte) (*sessionlog.Line, error) {
@@ -285,8 +292,59 @@ func proven() func([]byte) (*sessionlog.Line, error) {
 			return l, err
 		}
 		e := l.Event()
+		for _, a := range e.Attachments {
+			if _, twice := named[a.Digest]; !twice {
+				named[a.Digest] = attachedAt{e.Seq, a.Size}
+			}
+		}
 		return l, cmp.Or(grants.Next(&e), ids.Next(&e))
 	}
+}
+
+// attachedAt is where an attachment is named first, and how long it is said to be.
+type attachedAt struct {
+	seq  hansard.Seq
+	size int64
+}
+
+// attached checks that what events name is there, to the byte. Like a wrong grant it is
+// told, and nothing is refused for it.
+func (v *verifier) attached(id hansard.SessionID, name string, named map[string]attachedAt) (*hansard.DamagedError, error) {
+	for _, digest := range slices.Sorted(maps.Keys(named)) {
+		wrong := ""
+		f, err := v.s.fs.Open(attachmentPath(name, digest), vfs.ReadOnly)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			wrong = "is not there"
+		case err != nil:
+			return nil, err
+		default:
+			if wrong, err = v.content(f, digest, named[digest].size); err != nil {
+				return nil, err
+			}
+		}
+		if wrong != "" {
+			return &hansard.DamagedError{Session: id, Reason: fmt.Sprintf("event %d names attachment %s, which %s", named[digest].seq, digest, wrong)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// content tells what is wrong with the file of an attachment; nothing if it is empty.
+func (v *verifier) content(f vfs.File, digest string, size int64) (wrong string, err error) {
+	defer func() { err = errors.Join(err, f.Close()) }()
+	got, err := f.Size()
+	if err != nil {
+		return "", err
+	}
+	if got != size {
+		return fmt.Sprintf("has %d bytes, and not %d", got, size), nil
+	}
+	a, err := engine.CopyAttachment(io.Discard, io.NewSectionReader(f, 0, got), hansard.MaxAttachmentBytes)
+	if err != nil || a.Digest == digest {
+		return "", err
+	}
+	return "has other bytes than its digest says", nil
 }
 
 // log checks every line of a log up to the batch that reaches size, with the decoder it is
