@@ -37,9 +37,9 @@ const (
 	)
 	INSERT INTO hansard_attachment_parts (id, upload, n, bytes) SELECT id, upload, $3::integer, $4 FROM upload`
 	findUpload   = `SELECT size FROM hansard_attachments WHERE id = $1 AND upload = $2 AND digest IS NULL AND NOT dropping FOR UPDATE`
-	finishUpload = `UPDATE hansard_attachments SET digest = $3, made = $4 WHERE id = $1 AND upload = $2`
+	finishUpload = `UPDATE hansard_attachments SET digest = $3, made = $4 WHERE id = $1 AND upload = $2 AND digest IS NULL`
 	attachAgain  = `UPDATE hansard_attachments SET made = $3 WHERE id = $1 AND digest = $2`
-	markNamed    = `UPDATE hansard_attachments SET named = true WHERE id = $1 AND digest = ANY($2::text[]) AND NOT named`
+	markNamed    = `UPDATE hansard_attachments SET named = true WHERE id = $1 AND digest = $2`
 )
 
 var (
@@ -63,8 +63,17 @@ func digests(list []hansard.Attachment) (out []string) {
 
 // attachedSize is the size of an attachment that the job has asked for.
 func (l *locked) attachedSize(digest string) (int64, bool) {
-	size, ok := l.attached[digest]
-	return size, ok
+	a, ok := l.attached[digest]
+	return a.size, ok
+}
+
+// writeNamed marks what rows name, and nobody has named before.
+func (l *locked) writeNamed(b *pgx.Batch, r *rows) {
+	for _, a := range r.named() {
+		if !l.attached[a.Digest].named {
+			b.Queue(markNamed, string(l.id), a.Digest)
+		}
+	}
 }
 
 func (l *locked) readAttached(res pgx.BatchResults, j *job) error {
@@ -73,12 +82,8 @@ func (l *locked) readAttached(res pgx.BatchResults, j *job) error {
 		if err != nil {
 			return err
 		}
-		known, err := readKnownAttachments(found)
-		if err != nil {
+		if l.attached, err = readKnownAttachments(found); err != nil {
 			return err
-		}
-		for digest, k := range known {
-			l.attached[digest] = k.size
 		}
 	}
 	l.uploaded = -1
@@ -273,7 +278,7 @@ const (
 	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 ORDER BY upload, n LIMIT 16),
 	gone AS (DELETE FROM hansard_attachment_parts p USING part WHERE p.id = $1 AND p.upload = part.upload AND p.n = part.n)
 	SELECT upload, n FROM part ORDER BY upload DESC, n DESC LIMIT 1`
-	dropRows = `DELETE FROM hansard_attachments WHERE id = $1 AND upload >= $2 AND upload <= $3 AND dropping`
+	dropRows = `DELETE FROM hansard_attachments WHERE id = $1 AND upload >= $2 AND upload <= $3 AND digest IS NULL AND dropping`
 	toDrop   = `SELECT id, upload FROM hansard_attachments WHERE digest IS NULL AND (dropping OR made < clock_timestamp() - interval '1 day')`
 	// lastUpload is behind the names of all uploads.
 	lastUpload = "\x7f"

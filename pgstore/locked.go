@@ -29,9 +29,9 @@ type locked struct {
 	keys map[string]stored       // those of the job's keys that are known
 	ids  map[string]engine.Known // those of the job's ids that are known
 	mine int64                   // the seq under which the job's mark is known, or 0
-	// attached are the sizes of those of the job's attachments that are there. They stay
-	// until the commit.
-	attached map[string]int64
+	// attached are those of the job's attachments that are there. They stay until the
+	// commit.
+	attached map[string]knownAttachment
 	uploaded int64 // the size of the job's upload, -1 if it is not there
 	// ahead tells of a claim on the turn whether somebody waits for longer.
 	ahead bool
@@ -273,7 +273,7 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	if _, err := res.Exec(); err != nil {
 		return nil, err
 	}
-	l := &locked{id: j.id, head: new(head), keys: make(map[string]stored), ids: make(map[string]engine.Known), attached: make(map[string]int64)}
+	l := &locked{id: j.id, head: new(head), keys: make(map[string]stored), ids: make(map[string]engine.Known)}
 	if err := scanHead(res.QueryRow(), l.head); errors.Is(err, pgx.ErrNoRows) {
 		l.head = nil
 	} else if err != nil {
@@ -440,9 +440,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		c.rows.marks[0] = &mark
 		c.rows.insert(b, l.id, c.head.last-hansard.Seq(n), c.head.updated)
 	}
-	if named := digests(c.rows.named()); named != nil {
-		b.Queue(markNamed, id, named)
-	}
+	l.writeNamed(b, &c.rows)
 	if c.create != nil {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail

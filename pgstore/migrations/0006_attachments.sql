@@ -3,7 +3,7 @@
 -- has its digest, nor after it has lost it.
 --
 -- named is set in the commit of the first event that names it. Whoever takes a digest
--- away changes this row, and so waits for that commit or comes before it; the
+-- away changes this row, and so waits for that commit or comes before it; a
 -- constraint refuses what would leave an event without what it names.
 CREATE TABLE hansard_attachments (
     id       text COLLATE "C" NOT NULL,
@@ -15,7 +15,8 @@ CREATE TABLE hansard_attachments (
     dropping boolean     NOT NULL DEFAULT false, -- its parts are being removed, and no more are taken
     PRIMARY KEY (id, upload),
     UNIQUE (id, digest),
-    CONSTRAINT hansard_attachments_named CHECK (digest IS NOT NULL OR NOT named)
+    CONSTRAINT hansard_attachments_named CHECK (NOT named OR digest IS NOT NULL),
+    CONSTRAINT hansard_attachments_dropping CHECK (NOT dropping OR digest IS NULL)
 );
 
 -- What is under way or left over: a few rows.
