@@ -17,13 +17,14 @@ func NoAttachment(session hansard.SessionID, digest string) error {
 	return fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, session, digest)
 }
 
-// NamedBy are the attachments that events name, each digest once.
+// NamedBy are the attachments that events name, each digest once with each size that it is
+// said to have.
 func NamedBy(events []hansard.Event) (list []hansard.Attachment) {
-	seen := map[string]bool{}
+	seen := map[hansard.Attachment]bool{}
 	for i := range events {
 		for _, a := range events[i].Attachments {
-			if !seen[a.Digest] {
-				seen[a.Digest] = true
+			if plain := (hansard.Attachment{Digest: a.Digest, Size: a.Size}); !seen[plain] {
+				seen[plain] = true
 				list = append(list, a)
 			}
 		}

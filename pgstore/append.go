@@ -41,8 +41,8 @@ func refuse(group []*request, err error) {
 	}
 }
 
-// plain is a group that one statement can store: no metadata changes, and all
-// conditions together are one condition on the session's row.
+// plain is a group that one statement can store: no metadata changes, no attachments,
+// and all conditions together are one condition on the session's row.
 type plain struct {
 	group  []*request
 	rows   rows
@@ -60,7 +60,7 @@ func newPlain(group []*request) (*plain, bool) {
 	seen, seenIDs := make(map[string]bool), make(map[string]bool)
 	for _, r := range group {
 		switch {
-		case r.patch != nil, r.key != "" && seen[r.key]:
+		case r.patch != nil, len(r.rows.named()) > 0, r.key != "" && seen[r.key]:
 			return nil, false
 		case r.turn != "" && p.turn != "" && p.turn != r.turn:
 			return nil, false
@@ -108,14 +108,14 @@ func newPlain(group []*request) (*plain, bool) {
 // somebody who changed it, again. (After a wait for somebody who only locked it the time
 // is that of before; nothing was stored meanwhile that it could be earlier than.)
 var appendPlain = `WITH head AS (
-	UPDATE hansard_heads SET last = last + $17::integer, bytes = bytes + $18::bigint, updated = clock_timestamp()
-	WHERE id = $1 AND NOT deleted AND ($19::text = '' OR current = $19) AND NOT ($20::boolean AND exclusive) AND ($21::bigint IS NULL OR last = $21)
-		AND NOT EXISTS (` + knownKeys("1", "$22") + `) AND NOT EXISTS (` + knownIDs("1", "$23") + `)
+	UPDATE hansard_heads SET last = last + $18::integer, bytes = bytes + $19::bigint, updated = clock_timestamp()
+	WHERE id = $1 AND NOT deleted AND ($20::text = '' OR current = $20) AND NOT ($21::boolean AND exclusive) AND ($22::bigint IS NULL OR last = $22)
+		AND NOT EXISTS (` + knownKeys("1", "$23") + `) AND NOT EXISTS (` + knownIDs("1", "$24") + `)
 	RETURNING last, updated
 ), added AS (
-	` + insertColumns + ` SELECT $1, head.last - $17 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
+	` + insertColumns + ` SELECT $1, head.last - $18 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 )
-SELECT last, ` + durably("$24") + ` FROM head`
+SELECT last, ` + durably("$25") + ` FROM head`
 
 // sendPlain sends a combined group, and has the list put right in the same round trip
 // and the same commit. That is a statement of its own: one that had to wait for the
@@ -179,8 +179,9 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 				j.ids = append(j.ids, n.ID)
 			}
 		}
+		j.digests = append(j.digests, digests(r.rows.named())...)
 		j.meta = j.meta || r.patch != nil
-		j.bytes += r.rows.bytes
+		j.bytes += r.rows.sending()
 	}
 	var first, last hansard.Seq // of what was decided
 	j.decide = func(l *locked) (*change, error) {
@@ -282,6 +283,13 @@ func (d *decision) append(r *request) error {
 	if r.expect != nil && *r.expect != h.last {
 		return &hansard.ConflictError{Session: d.id, Expected: *r.expect, Actual: h.last}
 	}
+	added := &r.rows
+	if r.names != nil {
+		added = r.rows.pick(&sifted, batch{r.turn, r.key, r.hash})
+	}
+	if err := engine.CheckNamed(d.id, added.named(), d.attachedSize); err != nil {
+		return err
+	}
 	if sifted.Patch {
 		if meta, err = engine.ApplyPatch(d.id, meta, r.patch); err != nil {
 			return err
@@ -304,9 +312,7 @@ func (d *decision) append(r *request) error {
 	if sifted.Patch {
 		d.c.meta = &meta
 	}
-	added := &r.rows
 	if r.names != nil {
-		added = r.rows.pick(&sifted, batch{r.turn, r.key, r.hash})
 		d.remember(added, h.last, r.patch)
 	}
 	d.c.rows.join(added)

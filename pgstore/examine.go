@@ -32,8 +32,9 @@ type examination struct {
 	end       hansard.Seq    // where the log ended when it was begun
 	read      hansard.Seq    // how far it is read
 	listing   []listingRow
-	wrong     string // the first thing that is
-	broken    bool   // the log itself, behind seq
+	naming    []naming // of the events that were read, and not compared yet
+	wrong     string   // the first thing that is
+	broken    bool     // the log itself, behind seq
 }
 
 // listingRow is a row of hansard_listing.
@@ -41,6 +42,12 @@ type listingRow struct {
 	label  string
 	listed time.Time
 	early  bool // it is listed under an earlier time than the head says
+}
+
+// naming is an attachment that an event names.
+type naming struct {
+	seq hansard.Seq
+	hansard.Attachment
 }
 
 // logged is an event as it is examined.
@@ -111,8 +118,11 @@ func (e *examination) start(ctx context.Context, s *Store) error {
 	})
 }
 
-// rest reads the rest of the log.
+// rest reads the rest of the log, and what is attached.
 func (e *examination) rest(ctx context.Context, s *Store) error {
+	if err := e.compareNamed(ctx, s); err != nil {
+		return err
+	}
 	for before := hansard.Seq(0); e.read < e.end && e.read > before; {
 		var page []logged
 		before = e.read
@@ -129,6 +139,12 @@ func (e *examination) rest(ctx context.Context, s *Store) error {
 		for i := range page {
 			e.event(&page[i])
 		}
+		if err := e.compareNamed(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := e.attachments(ctx, s); err != nil {
+		return err
 	}
 	if e.read == e.end && e.wrong == "" {
 		return nil
@@ -232,6 +248,9 @@ func (e *examination) event(l *logged) {
 	}
 	e.bytes += int64(len(ev.Data))
 	e.keyUse(ev.Seq, l.key, l.hash, l.size)
+	for _, a := range ev.Attachments {
+		e.naming = append(e.naming, naming{ev.Seq, a})
+	}
 	if was := l.content; (ev.ID == "") != (was == nil) || was != nil && *was != engine.EventHash(ev) {
 		e.found("the hash at seq %d is not that of its event, whose id is %q", ev.Seq, ev.ID)
 	}

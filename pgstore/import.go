@@ -133,7 +133,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return err
 	}
 	var last hansard.Seq
-	err = s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), meta: true, bytes: rows.bytes, decide: func(l *locked) (*change, error) {
+	err = s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), digests: digests(rows.named()), meta: true, bytes: rows.sending(), decide: func(l *locked) (*change, error) {
 		c, err := importPart(l, &p)
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
@@ -179,6 +179,9 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 	}
 	grants := engine.Grants{Current: c.head.turn, Last: c.head.newest}
 	if err := engine.CheckPart(p, c.head.last, &grants, func(id string) (engine.Known, bool) { k, ok := l.ids[id]; return k, ok }); err != nil {
+		return nil, err
+	}
+	if err := engine.CheckNamed(p.ID, engine.NamedBy(p.Events), l.attachedSize); err != nil {
 		return nil, err
 	}
 	for i := range p.Events {

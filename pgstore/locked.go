@@ -29,6 +29,10 @@ type locked struct {
 	keys map[string]stored       // those of the job's keys that are known
 	ids  map[string]engine.Known // those of the job's ids that are known
 	mine int64                   // the seq under which the job's mark is known, or 0
+	// attached are those of the job's attachments that are there. They stay until the
+	// commit.
+	attached map[string]knownAttachment
+	uploaded int64 // the size of the job's upload, -1 if it is not there
 	// ahead tells of a claim on the turn whether somebody waits for longer.
 	ahead bool
 }
@@ -53,11 +57,13 @@ type change struct {
 
 // job is one decision about a session.
 type job struct {
-	id     hansard.SessionID
-	keys   []string
-	ids    []string // of events
-	meta   bool
-	ticket string // of a claim on the turn
+	id      hansard.SessionID
+	keys    []string
+	ids     []string // of events
+	digests []string // of attachments
+	upload  string   // the name of one
+	meta    bool
+	ticket  string // of a claim on the turn
 	// decide is called with the row locked, and again when the transaction has
 	// to be repeated. The change is committed also when it comes with an error:
 	// that is the answer then. No change is committed too, so that an answer
@@ -240,6 +246,12 @@ func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	if len(j.ids) > 0 {
 		b.Queue(findIDs, string(j.id), j.ids)
 	}
+	if len(j.digests) > 0 {
+		b.Queue(findAttached, string(j.id), j.digests)
+	}
+	if j.upload != "" {
+		b.Queue(findUpload, string(j.id), j.upload)
+	}
 	if j.sent || j.late {
 		b.Queue(findMark, string(j.id), j.mark)
 	}
@@ -280,6 +292,9 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 		if err := l.readIDs(res); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.readAttached(res, j); err != nil {
+		return nil, err
 	}
 	if j.sent || j.late {
 		if err := res.QueryRow().Scan(&l.mine); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -425,6 +440,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		c.rows.marks[0] = &mark
 		c.rows.insert(b, l.id, c.head.last-hansard.Seq(n), c.head.updated)
 	}
+	l.writeNamed(b, &c.rows)
 	if c.create != nil {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail

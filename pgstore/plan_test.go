@@ -33,6 +33,10 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark, event_id, content)
 			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g, 'id-' || g, 'hash' FROM generate_series(1, $1) g
 			UNION ALL SELECT 'small-' || s, g, now(), false, 'message', '', '', '', '1', NULL, NULL, NULL, 'mark-' || g, NULL, NULL FROM generate_series(1, $2::integer) s, generate_series(1, 3) g`,
+		`INSERT INTO hansard_attachments (id, upload, digest, size, made, named) SELECT 'big', 'upload-' || g, 'digest-' || g, 3, now(), false FROM generate_series(1, $1 / 10) g
+			UNION ALL SELECT 'small-' || g, 'upload-1', 'digest-1', 3, now(), true FROM generate_series(1, $2::integer) g`,
+		`INSERT INTO hansard_attachments (id, upload, size, made) SELECT 'big', 'unfinished-' || g, 3, now() - interval '2 days' FROM generate_series(1, 10) g WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_attachment_parts (id, upload, n, bytes) SELECT a.id, a.upload, g, 'x' FROM hansard_attachments a, generate_series(0, 2) g WHERE $1 + $2::integer > 0`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql, keys, sessions); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -61,6 +65,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
+	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
 		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false}, // 10 events into four indexes
 		{lockSession, 10, []any{"big"}, false},
@@ -123,6 +128,25 @@ func hotStatements(t *testing.T) []hotStatement {
 		{orphanPages[0], 8000, []any{"small-5"}, false}, // 1,000 sessions, three times
 		{orphanPages[1], 10000, []any{"small-5"}, false},
 		{orphanPages[2], 10000, []any{"small-5"}, false},
+		{orphanPages[3], 10000, []any{"small-5"}, false},
+		{orphanPages[4], 10000, []any{"small-5"}, false},
+		{startUpload, 20, []any{"big", "upload-new"}, false},
+		{addPart, 30, []any{"big", "unfinished-7", 3, []byte("x")}, false},
+		{findUpload, 10, []any{"big", "unfinished-7"}, false},
+		{finishUpload, 20, []any{"big", "unfinished-7", "digest-new", now}, false},
+		{attachAgain, 20, []any{"big", "digest-77", now}, false},
+		{findAttached, 20, []any{"big", attached}, false},
+		{lookAttached, 20, []any{"big", attached}, false},
+		{markNamed, 30, []any{"big", "digest-77"}, false},
+		{abandon, 10, []any{"big", "unfinished-7"}, false},
+		{condemn, 40, []any{"small-77"}, false},
+		{dropParts, 150, []any{"big", "upload-3", -1, lastUpload}, false}, // 16 rows, each removed
+		{dropParts, 50, []any{"big", "upload-3", -1, "upload-3"}, false},
+		{dropRows, 10, []any{"big", "unfinished-7", "unfinished-7"}, false},
+		{toDrop, 20, nil, false},
+		{findPart, 20, []any{"big", "digest-77", 1}, false},
+		{attachmentsAfter, 2000, []any{"big", "digest-5"}, false}, // 1,000 of them
+		{sumParts, 20, []any{"big", "digest-77"}, false},
 		{infosOf, 20, []any{[]string{"big", "small-7"}}, false},
 		{putProbe, 10, []any{true}, false},
 	}

@@ -29,6 +29,10 @@ func TestOneRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	picture, err := s.Attach(ctx, "s", strings.NewReader("picture"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	title, step := "", 0
 	one := func() []hansard.Event { return []hansard.Event{{Data: fmt.Appendf(nil, "%d", step)}} }
 	at := func() *hansard.Seq {
@@ -63,6 +67,9 @@ func TestOneRoundTrip(t *testing.T) {
 		{"with a patch", 2, func() hansard.Batch {
 			title = fmt.Sprint("title ", step)
 			return hansard.Batch{Events: one(), Patch: &hansard.Patch{Title: &title}}
+		}},
+		{"that names an attachment", 2, func() hansard.Batch {
+			return hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{picture}}}}
 		}},
 		{"with a known key", 3, func() hansard.Batch { return hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "known"} }},
 		{"with a wrong expectation", 3, func() hansard.Batch { return hansard.Batch{Events: one(), Expect: hansard.At(1_000_000)} }},

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,7 @@ type rows struct {
 	patches, keys, hashes, marks           []*string
 	ids, contents                          []*string // contents: the hash of an event that has an id
 	at                                     []*time.Time
+	attached                               [][]hansard.Attachment
 	sizes                                  []*int32
 	times                                  []time.Time // only where the database's clock does not set them
 	bytes                                  int64
@@ -68,6 +70,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		r.ids = append(r.ids, name)
 		r.contents = append(r.contents, content)
 		r.at = append(r.at, at)
+		r.attached = append(r.attached, slices.Clone(e.Attachments))
 		r.patches = append(r.patches, patch)
 		r.keys = append(r.keys, key)
 		r.hashes = append(r.hashes, hash)
@@ -89,6 +92,7 @@ func (r *rows) join(o *rows) {
 	r.ids = append(r.ids, o.ids...)
 	r.contents = append(r.contents, o.contents...)
 	r.at = append(r.at, o.at...)
+	r.attached = append(r.attached, o.attached...)
 	r.patches = append(r.patches, o.patches...)
 	r.keys = append(r.keys, o.keys...)
 	r.hashes = append(r.hashes, o.hashes...)
@@ -105,7 +109,7 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 	for _, i := range s.Fresh {
 		picked.join(&rows{kinds: r.kinds[i : i+1], roles: r.roles[i : i+1], authors: r.authors[i : i+1], turns: r.turns[i : i+1], data: r.data[i : i+1], by: r.by[i : i+1],
 			inbox: r.inbox[i : i+1], patches: []*string{nil}, keys: []*string{nil}, hashes: []*string{nil}, marks: []*string{nil},
-			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
+			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
 	}
 	if len(s.Fresh) == 0 {
 		_ = picked.add([]hansard.Event{engine.MetaEvent(r.by[0])}, batch{turn: b.turn}) // without a patch it can't fail
@@ -121,24 +125,58 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 
 func ptr[T any](v T) *T { return &v }
 
+// named are the attachments that the events name.
+func (r *rows) named() []hansard.Attachment {
+	var naming []hansard.Event
+	for _, list := range r.attached {
+		if len(list) > 0 {
+			naming = append(naming, hansard.Event{Attachments: list})
+		}
+	}
+	return engine.NamedBy(naming)
+}
+
+// sending is about how many bytes the rows take on their way.
+func (r *rows) sending() int64 {
+	n := r.bytes
+	for _, list := range r.attached {
+		for _, a := range list {
+			n += int64(len(a.Digest)+len(a.MediaType)+len(a.Name)) + 64
+		}
+	}
+	return n
+}
+
+// attachmentRows are the attachments as they are stored.
+func (r *rows) attachmentRows() []*string {
+	texts := make([]*string, r.len())
+	for i, list := range r.attached {
+		if len(list) > 0 {
+			text, _ := json.Marshal(list) // strings and numbers: can't fail
+			texts[i] = ptr(string(text))
+		}
+	}
+	return texts
+}
+
 // insertColumns and insertValues are the parts of a statement that inserts rows
-// from the parameters $1 to $16; e.n counts them from 1.
+// from the parameters $1 to $17; e.n counts them from 1.
 const (
-	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at")`
-	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, n)`
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments)`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, n)`
 )
 
-// args are the parameters $1 to $16 for insertColumns, and more behind them.
+// args are the parameters $1 to $17 for insertColumns, and more behind them.
 func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at}, more...)
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows()}, more...)
 }
 
 // insertAfter inserts rows behind a seq, at times of their own or all at one time.
 var (
-	insertAt    = insertColumns + ` SELECT $1, $17::bigint + e.n, $18::timestamptz, ` + insertValues + ` FROM ` + insertFrom
-	insertTimed = insertColumns + ` SELECT $1, $17::bigint + e.n, ($18::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+	insertAt    = insertColumns + ` SELECT $1, $18::bigint + e.n, $19::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $18::bigint + e.n, ($19::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
 func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
@@ -150,13 +188,13 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
-	var patch, id *string
+	var patch, id, attachments *string
 	var at *time.Time
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
@@ -170,6 +208,11 @@ func scanEvent(row pgx.Row, e *hansard.Event) error {
 		e.Patch = new(hansard.Patch)
 		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {
 			return &unreadable{fmt.Sprintf("the patch of seq %d", e.Seq), err}
+		}
+	}
+	if attachments != nil {
+		if err := json.Unmarshal([]byte(*attachments), &e.Attachments); err != nil {
+			return &unreadable{fmt.Sprintf("the attachments of seq %d", e.Seq), err}
 		}
 	}
 	return nil

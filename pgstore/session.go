@@ -85,10 +85,15 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 const purgeAtOnce = 2 * time.Second
 
 func (s *Store) startPurge(id hansard.SessionID) {
+	s.remove(func(ctx context.Context) bool { return s.purge(ctx, id) })
+}
+
+// remove removes something at once, or goes on with it in the background.
+func (s *Store) remove(f func(ctx context.Context) (done bool)) {
 	ctx, cancel := context.WithTimeout(context.Background(), purgeAtOnce)
 	defer cancel()
-	if !s.purge(ctx, id) {
-		s.background(func(ctx context.Context) { s.purge(ctx, id) })
+	if !f(ctx) {
+		s.background(func(ctx context.Context) { f(ctx) })
 	}
 }
 
@@ -102,38 +107,57 @@ const (
 	toPurge = `SELECT id FROM hansard_heads WHERE purging`
 )
 
-// purge removes the events of a deleted session. What it does not get done the
-// next to open the store does.
+// purge removes the events and attachments of a deleted session. What it does not get
+// done a sweep does.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) (done bool) {
 	for after := int64(0); ; {
 		if err := s.pool.QueryRow(ctx, purgeSome, string(id), after).Scan(&after); err != nil {
 			return false
 		}
 		if after == 0 {
-			_, err := s.pool.Exec(ctx, purged, string(id))
-			return err == nil
+			break
 		}
 	}
+	if !s.purgeAttachments(ctx, id) {
+		return false
+	}
+	_, err := s.pool.Exec(ctx, purged, string(id))
+	return err == nil
 }
 
-// sweep goes on with the purging that others left.
+// sweepEvery is how often a process looks for what others left.
+const sweepEvery = time.Hour
+
+// sweep goes on with the purging that others left, now and from time to time.
 func (s *Store) sweep() {
 	if s.opt.ReadOnly {
 		return
 	}
 	s.background(func(ctx context.Context) {
-		rows, err := s.pool.Query(ctx, toPurge)
-		if err != nil {
-			return
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return
-		}
-		for _, id := range ids {
-			s.purge(ctx, hansard.SessionID(id))
+		for {
+			s.sweepSessions(ctx)
+			s.sweepUploads(ctx)
+			select {
+			case <-time.After(sweepEvery):
+			case <-ctx.Done():
+				return
+			}
 		}
 	})
+}
+
+func (s *Store) sweepSessions(ctx context.Context) {
+	rows, err := s.pool.Query(ctx, toPurge)
+	if err != nil {
+		return
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return
+	}
+	for _, id := range ids {
+		s.purge(ctx, hansard.SessionID(id))
+	}
 }
 
 const infoColumns = headColumns + ", s.title, s.labels, s.state"

@@ -3,7 +3,10 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"io"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"hansard"
@@ -39,6 +42,7 @@ func UseEverything(t testing.TB, s *Store) {
 		t.Fatal(err)
 	}
 	useTurns(ctx, t, s)
+	useAttachments(ctx, t, s)
 	must(s.Probe(ctx))
 	must(s.Wait(ctx, "s", 0))
 	for _, r := range []hansard.Range{{}, {FromSummary: true}, {Last: 2}, {Kinds: []string{"message"}}, {Reverse: true, Before: 3}, {FromKind: "note"}} {
@@ -116,5 +120,38 @@ func useTurns(ctx context.Context, t testing.TB, s *Store) {
 	}
 	if got := <-waiting; got.err != nil {
 		t.Fatal(got.err)
+	}
+}
+
+// useAttachments attaches, also what is there already and what is not given whole, and
+// names and reads it.
+func useAttachments(ctx context.Context, t testing.TB, s *Store) {
+	t.Helper()
+	content := strings.Repeat("x", partBytes+1)
+	var a hansard.Attachment
+	for range 2 {
+		var err error
+		if a, err = s.Attach(ctx, "s", strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := s.Attach(ctx, "s", iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	if _, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), ID: "names", Attachments: []hansard.Attachment{a}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for a, err := range s.Attachments(ctx, "s") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.OpenAttachment(ctx, "s", a.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != content {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
 	}
 }

@@ -16,7 +16,9 @@ const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted OR
 
 // Verify implements [hansard.Checker]. It reads every event and holds what is kept
 // about a session against what its log says: the seqs, the turns and who wrote
-// under them, the metadata that the patches lead to, sizes, keys and the listing.
+// under them, the metadata that the patches lead to, sizes, keys and the listing. It
+// reads every attachment and holds it against its digest, and what events name against
+// what is attached.
 // The bytes on disk are PostgreSQL's: see its data checksums and pg_amcheck.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
@@ -62,7 +64,8 @@ func orphanPage(table string) string {
 }
 
 // orphanPages are for the tables that have rows of sessions.
-var orphanPages = []string{orphanPage("hansard_sessions"), orphanPage("hansard_listing"), orphanPage("hansard_events")}
+var orphanPages = []string{orphanPage("hansard_sessions"), orphanPage("hansard_listing"), orphanPage("hansard_events"),
+	orphanPage("hansard_attachments"), orphanPage("hansard_attachment_parts")}
 
 // orphans finds rows that belong to no session, and tells of each session once.
 func (s *Store) orphans(ctx context.Context, yield func(hansard.Finding, error) bool) {

@@ -14,7 +14,8 @@ import (
 
 // fillForVerify makes session "s", of 10 events: 1 to 3 in a batch with a key, 4 the
 // grant of a turn that is held, 5 and 6 a batch with a key and a patch under it, and
-// single ones. Session "t" is sound, and stays so.
+// single ones, of which 7 and 8 name an attachment of two parts. Another attachment is named
+// by none. Session "t" is sound, and stays so.
 func fillForVerify(t *testing.T, s *pgstore.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -34,8 +35,15 @@ func fillForVerify(t *testing.T, s *pgstore.Store) {
 		must(err)
 		_, err = s.Append(ctx, id, hansard.Batch{Events: storetest.Marked("w", 1, 2, 0), Key: "b", Turn: turn.Grant, Patch: &hansard.Patch{Title: &title}})
 		must(err)
+		_, err = s.Attach(ctx, id, strings.NewReader("not named"))
+		must(err)
+		attached, err := s.Attach(ctx, id, strings.NewReader(strings.Repeat("0123456789abcdef", 1<<16)+"the rest"))
+		must(err)
 		for i := range 4 {
 			events := storetest.Marked("w", 2+i, 1, 0)
+			if i < 2 {
+				events[0].Attachments = []hansard.Attachment{attached}
+			}
 			if i > 0 {
 				events[0].ID = fmt.Sprint("id ", i) // the seqs 8 to 10
 			}
@@ -94,6 +102,20 @@ func TestVerifyFindsDamage(t *testing.T) {
 		{"DELETE FROM hansard_heads WHERE id = 's'", 0, "it has no row in hansard_heads"},
 		{"DELETE FROM hansard_heads WHERE id = 's'; DELETE FROM hansard_sessions WHERE id = 's'; DELETE FROM hansard_listing WHERE id = 's'", 0, "it has no row in hansard_heads"},
 		{"INSERT INTO hansard_listing VALUES ('gone', '', now())", 0, "is deleted, and still has rows"},
+		{"INSERT INTO hansard_attachments (id, upload, size, made) VALUES ('gone', 'u', 0, now())", 0, "is deleted, and still has rows"},
+		{"INSERT INTO hansard_attachment_parts VALUES ('gone', 'u', 0, '')", 0, "is deleted, and still has rows"},
+		{"INSERT INTO hansard_attachments (id, upload, size, made) VALUES ('s', 'under way', 1, now())", 10, ""}, // nothing is wrong
+		{"UPDATE hansard_events SET attachments = '{' WHERE id = 's' AND seq = 7", 6, "the attachments of seq 7"},
+		{"UPDATE hansard_events SET attachments = NULL WHERE id = 's' AND seq = 8", 10, "the hash at seq 8 is not that of its event"},
+		{"UPDATE hansard_events SET attachments = replace(attachments, ':1048584', ':7') WHERE id = 's' AND seq = 7", 10, "seq 7 says that attachment sha256:"},
+		{"DELETE FROM hansard_attachments WHERE id = 's' AND named", 10, "seq 7 names attachment sha256:"},
+		{"UPDATE hansard_attachments SET named = false WHERE id = 's'", 10, "as one that no event names"},
+		{"UPDATE hansard_attachments SET size = size + 1 WHERE id = 's' AND NOT named", 10, "has 9 bytes in part 0 of 10 bytes, want 10"},
+		{"DELETE FROM hansard_attachment_parts WHERE id = 's' AND n = 1", 10, "has 0 bytes in part 1 of 1048584 bytes, want 8"},
+		{"DELETE FROM hansard_attachment_parts WHERE id = 's' AND n = 0", 10, "has 0 bytes in part 0 of"},
+		{"UPDATE hansard_attachment_parts SET bytes = '12345678' WHERE id = 's' AND n = 1", 10, "has other bytes than its digest says"},
+		{"UPDATE hansard_attachment_parts SET bytes = '1234567' WHERE id = 's' AND n = 1", 10, "has 7 bytes in part 1"},
+		{"INSERT INTO hansard_attachment_parts SELECT id, upload, 2, '123' FROM hansard_attachments WHERE id = 's' AND named", 10, "its parts have 1048587"},
 	} {
 		t.Run(c.sql, func(t *testing.T) {
 			url := server.Schema(t)

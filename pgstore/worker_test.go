@@ -35,6 +35,7 @@ type work struct {
 	Sessions int
 	Turns    bool // and contend for a turn, sometimes for longer than its TTL
 	Hold     bool // take the turn, keep it, and write under it until that fails
+	Upload   int  // upload so many bytes, and never the end
 }
 
 // told is a line of a worker: something acknowledged, or an answer that must not be.
@@ -81,6 +82,9 @@ func runWorker(text string) error {
 	}
 	if w.Hold {
 		clients.Go(func() { w.hold(ctx, s, say) })
+	}
+	if w.Upload > 0 {
+		clients.Go(func() { w.uploadForever(ctx, s, say) })
 	}
 	clients.Wait()
 	return s.Close()

@@ -153,6 +153,7 @@ func attachmentNamed(x *env) {
 	wrong := b
 	wrong.Size++
 	x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{with("x", wrong)}})
+	x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{with("x", b, wrong)}})
 	for _, digest := range []string{"", "sha256:", "sha512:" + b.Digest[7:], b.Digest[7:], strings.ToUpper(b.Digest), b.Digest + "0", "sha256:" + strings.Repeat("g", 64), "sha256:../../" + strings.Repeat("a", 58)} {
 		bad := b
 		bad.Digest = digest

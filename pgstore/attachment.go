@@ -1,0 +1,488 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+	"hansard/engine"
+)
+
+// An attachment is a row of hansard_attachments and parts of 1 MiB, each in a row of its own.
+//
+//	upload   a row without a digest, which nobody finds, and one part after the other
+//	finish   with the session's row locked, the row gets its digest: from now on it is there
+//	append   with the session's row locked, the row is looked for, kept from changes, and
+//	         marked as named
+//	remove   the row loses its digest and takes no more parts; then the parts go, a few at
+//	         a time, and then the row
+//
+// So there is no moment in which half of one can be found, or parts have no row that leads
+// to them, whoever dies when. What was left over by somebody who died is removed by the
+// next sweep, uploads a day after their last part.
+
+// partBytes is the size of a part. It is in the tables: it can't be changed.
+const partBytes = 1 << 20
+
+const (
+	// startUpload waits for whoever is deleting the session, or has him wait.
+	startUpload = `INSERT INTO hansard_attachments (id, upload, size, made) SELECT h.id, $2, 0, clock_timestamp() FROM hansard_heads h WHERE h.id = $1 AND NOT h.deleted FOR KEY SHARE`
+	addPart     = `WITH upload AS (
+		UPDATE hansard_attachments SET size = size + octet_length($4::bytea), made = clock_timestamp() WHERE id = $1 AND upload = $2 AND digest IS NULL AND NOT dropping RETURNING id, upload
+	)
+	INSERT INTO hansard_attachment_parts (id, upload, n, bytes) SELECT id, upload, $3::integer, $4 FROM upload`
+	findUpload   = `SELECT size FROM hansard_attachments WHERE id = $1 AND upload = $2 AND digest IS NULL AND NOT dropping FOR UPDATE`
+	finishUpload = `UPDATE hansard_attachments SET digest = $3, made = $4 WHERE id = $1 AND upload = $2 AND digest IS NULL`
+	attachAgain  = `UPDATE hansard_attachments SET made = $3 WHERE id = $1 AND digest = $2`
+	markNamed    = `UPDATE hansard_attachments SET named = true WHERE id = $1 AND digest = $2`
+)
+
+var (
+	// findAttached keeps what it finds from losing its digest before the commit.
+	findAttached = knownAttachments("FOR KEY SHARE")
+	lookAttached = knownAttachments("")
+)
+
+// knownAttachments is knownKeys for attachments.
+func knownAttachments(lock string) string {
+	return `SELECT known.digest, known.size, known.named FROM unnest($2::text[]) AS asked(digest)
+		CROSS JOIN LATERAL (SELECT a.digest, a.size, a.named FROM hansard_attachments a WHERE a.id = $1 AND a.digest = asked.digest LIMIT 1 ` + lock + `) AS known`
+}
+
+func digests(list []hansard.Attachment) (out []string) {
+	for _, a := range list {
+		out = append(out, a.Digest)
+	}
+	return out
+}
+
+// attachedSize is the size of an attachment that the job has asked for.
+func (l *locked) attachedSize(digest string) (int64, bool) {
+	a, ok := l.attached[digest]
+	return a.size, ok
+}
+
+// writeNamed marks what rows name, and nobody has named before.
+func (l *locked) writeNamed(b *pgx.Batch, r *rows) {
+	for _, a := range r.named() {
+		if !l.attached[a.Digest].named {
+			b.Queue(markNamed, string(l.id), a.Digest)
+		}
+	}
+}
+
+func (l *locked) readAttached(res pgx.BatchResults, j *job) error {
+	if len(j.digests) > 0 {
+		found, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if l.attached, err = readKnownAttachments(found); err != nil {
+			return err
+		}
+	}
+	l.uploaded = -1
+	if j.upload != "" {
+		if err := res.QueryRow().Scan(&l.uploaded); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// knownAttachment is a row of knownAttachments.
+type knownAttachment struct {
+	size  int64
+	named bool
+}
+
+func readKnownAttachments(found pgx.Rows) (map[string]knownAttachment, error) {
+	known := make(map[string]knownAttachment)
+	defer found.Close()
+	for found.Next() {
+		var digest string
+		var k knownAttachment
+		if err := found.Scan(&digest, &k.size, &k.named); err != nil {
+			return nil, err
+		}
+		known[digest] = k
+	}
+	return known, found.Err()
+}
+
+// Attach implements [hansard.Store]. The parts are commits of their own, without any lock
+// between them. The last commit, which makes them an attachment, is durable, and so are they
+// then.
+func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
+	u := &upload{s: s, ctx: ctx, id: id, name: newMark()}
+	if err := u.start(); err != nil {
+		return hansard.Attachment{}, err // before anything is read
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			u.drop()
+		}
+	}()
+	a, err := engine.CopyAttachment(u, r, hansard.MaxAttachmentBytes)
+	if err == nil {
+		err = u.flush()
+	}
+	if err == nil {
+		kept, err = u.finish(a)
+	}
+	if err != nil {
+		return hansard.Attachment{}, err
+	}
+	return a, nil
+}
+
+// upload is an attachment on its way into the tables. It is written to.
+type upload struct {
+	s    *Store
+	ctx  context.Context
+	id   hansard.SessionID
+	name string
+	part []byte // the next one, as far as it is there
+	n    int    // its number
+}
+
+func (u *upload) start() error {
+	for {
+		n, err := u.s.exec(u.ctx, u.id, startUpload, u.name)
+		if err != nil || n > 0 {
+			return err
+		}
+		if _, err := u.s.Stat(u.ctx, u.id); err != nil {
+			return err
+		}
+		// It was made between the two.
+	}
+}
+
+func (u *upload) Write(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), partBytes-len(u.part))
+		u.part, rest = append(u.part, rest[:n]...), rest[n:]
+		if len(u.part) == partBytes {
+			if err := u.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+// flush stores the part that is there.
+func (u *upload) flush() error {
+	if len(u.part) == 0 {
+		return nil
+	}
+	n, err := u.s.exec(u.ctx, u.id, addPart, u.name, u.n, u.part)
+	if err == nil && n == 0 {
+		err = u.lost()
+	}
+	u.part, u.n = u.part[:0], u.n+1
+	return err
+}
+
+// lost tells why an upload is not there any more.
+func (u *upload) lost() error {
+	if _, err := u.s.Stat(u.ctx, u.id); err != nil {
+		return err
+	}
+	return &UnavailableError{errors.New("what was uploaded so far is gone: the database lost it in a crash, or it was left alone for a day")}
+}
+
+// finish makes an upload an attachment, if the session is still there and has not got it
+// already. Carried out twice it does the same as once.
+func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
+	if err := u.s.begin(u.ctx, u.id); err != nil {
+		return false, err
+	}
+	defer u.s.work.Done()
+	gone := false
+	err = u.s.write(u.ctx, &job{id: u.id, digests: []string{a.Digest}, upload: u.name, decide: func(l *locked) (*change, error) {
+		kept, gone = false, false
+		if err := l.head.find(u.id); err != nil {
+			return nil, err
+		}
+		if _, there := l.attachedSize(a.Digest); there {
+			return &change{more: func(b *pgx.Batch) { b.Queue(attachAgain, string(u.id), a.Digest, l.now) }}, nil
+		}
+		if gone = l.uploaded != a.Size; gone {
+			return nil, nil
+		}
+		kept = true
+		return &change{more: func(b *pgx.Batch) { b.Queue(finishUpload, string(u.id), u.name, a.Digest, l.now) }}, nil
+	}})
+	switch {
+	case err != nil:
+		return false, err // the decision may still be under way
+	case gone:
+		return false, u.lost()
+	}
+	return kept, nil
+}
+
+// drop removes what was uploaded, unless it has become an attachment after all.
+func (u *upload) drop() {
+	if u.s.begin(context.Background(), u.id) != nil {
+		return // it is closed: a sweep does it
+	}
+	defer u.s.work.Done()
+	u.s.remove(func(ctx context.Context) bool { return u.s.dropUpload(ctx, u.id, u.name) })
+}
+
+// exec carries out a statement about a session's attachments that does the same when it
+// arrives twice, and tells how many rows it has made or changed.
+func (s *Store) exec(ctx context.Context, id hansard.SessionID, sql string, args ...any) (n int64, err error) {
+	if err := s.begin(ctx, id, s.writable()); err != nil {
+		return 0, err
+	}
+	defer s.work.Done()
+	err = s.look(ctx, func(ctx context.Context) error {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		tag, err := conn.Exec(ctx, sql, append([]any{string(id)}, args...)...)
+		_ = doubt(conn.Conn().PgConn()) // the commit that makes it an attachment waits for all before it
+		if code(err) == uniqueViolation {
+			n = 1 // it has arrived before: nobody else has its name
+			return nil
+		}
+		leaveStandby(conn.Conn(), err)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+const (
+	// abandon has an upload take no more parts, unless it has become an attachment.
+	abandon = `UPDATE hansard_attachments SET dropping = true WHERE id = $1 AND upload = $2 AND digest IS NULL`
+	// condemn is for all of a deleted session.
+	condemn = `UPDATE hansard_attachments SET digest = NULL, named = false, dropping = true WHERE id = $1 AND NOT dropping`
+	// dropParts removes the next parts behind one, up to those of an upload, and gives
+	// the last of them. They may be large: a few at a time.
+	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 ORDER BY upload, n LIMIT 16),
+	gone AS (DELETE FROM hansard_attachment_parts p USING part WHERE p.id = $1 AND p.upload = part.upload AND p.n = part.n)
+	SELECT upload, n FROM part ORDER BY upload DESC, n DESC LIMIT 1`
+	dropRows = `DELETE FROM hansard_attachments WHERE id = $1 AND upload >= $2 AND upload <= $3 AND digest IS NULL AND dropping`
+	toDrop   = `SELECT id, upload FROM hansard_attachments WHERE digest IS NULL AND (dropping OR made < clock_timestamp() - interval '1 day')`
+	// lastUpload is behind the names of all uploads.
+	lastUpload = "\x7f"
+)
+
+// purgeAttachments removes all attachments of a deleted session.
+func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) (done bool) {
+	if _, err := s.pool.Exec(ctx, condemn, string(id)); err != nil {
+		return false
+	}
+	return s.dropUploads(ctx, id, "", lastUpload)
+}
+
+// dropUpload removes an upload that has not become an attachment.
+func (s *Store) dropUpload(ctx context.Context, id hansard.SessionID, upload string) (done bool) {
+	tag, err := s.pool.Exec(ctx, abandon, string(id), upload)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err == nil
+	}
+	return s.dropUploads(ctx, id, upload, upload)
+}
+
+// dropUploads removes uploads that take no more parts: first the parts, and then the rows
+// that lead to them.
+func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, last string) (done bool) {
+	for upload, n := first, -1; ; {
+		err := s.pool.QueryRow(ctx, dropParts, string(id), upload, n, last).Scan(&upload, &n)
+		if errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+		if err != nil {
+			return false
+		}
+	}
+	_, err := s.pool.Exec(ctx, dropRows, string(id), first, last)
+	return err == nil
+}
+
+// sweepUploads removes what was left over by others.
+func (s *Store) sweepUploads(ctx context.Context) {
+	rows, err := s.pool.Query(ctx, toDrop)
+	if err != nil {
+		return
+	}
+	type left struct{ ID, Upload string }
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[left])
+	if err != nil {
+		return
+	}
+	for _, l := range found {
+		s.dropUpload(ctx, hansard.SessionID(l.ID), l.Upload)
+	}
+}
+
+// findPart finds an attachment and one of its parts, and tells what of them is there.
+const findPart = `SELECT h.deleted, a.size, p.bytes FROM hansard_heads h
+	LEFT JOIN LATERAL (SELECT upload, size FROM hansard_attachments WHERE id = $1 AND digest = $2 LIMIT 1) a ON true
+	LEFT JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload AND n = $3 LIMIT 1) p ON true
+	WHERE h.id = $1`
+
+// OpenAttachment implements [hansard.Store]. The reader reads a part at a time, and holds
+// no connection while its caller looks at one. It ends with its context.
+func (s *Store) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
+	r := &parts{s: s, ctx: ctx, id: id, n: -1}
+	r.Digest = digest
+	if err := r.load(r.n); err != nil {
+		return nil, err
+	}
+	return engine.ReadAttachment(r, id, r.Attachment), nil
+}
+
+// parts reads an attachment.
+type parts struct {
+	hansard.Attachment
+	s    *Store
+	ctx  context.Context
+	id   hansard.SessionID
+	at   int64
+	n    int64 // the part that is here
+	part []byte
+}
+
+// load reads a part; part -1 is none, and tells whether the attachment is there.
+func (r *parts) load(n int64) error {
+	if err := r.s.begin(r.ctx, r.id, hansard.CheckDigest(r.Digest)); err != nil {
+		return err
+	}
+	defer r.s.work.Done()
+	h := &head{}
+	var size *int64
+	var part []byte
+	err := r.s.look(r.ctx, func(ctx context.Context) error {
+		err := r.s.pool.QueryRow(ctx, findPart, string(r.id), r.Digest, n).Scan(&h.deleted, &size, &part)
+		if errors.Is(err, pgx.ErrNoRows) {
+			h, err = nil, nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.find(r.id); err != nil {
+		return err
+	}
+	if size == nil {
+		return engine.NoAttachment(r.id, r.Digest)
+	}
+	if n < 0 {
+		r.Size = *size
+		return nil
+	}
+	if want := min(r.Size-n*partBytes, partBytes); *size != r.Size || int64(len(part)) != want {
+		return fmt.Errorf("%w: attachment %s of session %s has %d bytes in part %d of %d bytes, want %d", hansard.ErrDamaged, r.Digest, r.id, len(part), n, *size, want)
+	}
+	r.n, r.part = n, part
+	return nil
+}
+
+func (r *parts) Read(p []byte) (int, error) {
+	if r.at >= r.Size {
+		return 0, io.EOF
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if n := r.at / partBytes; n != r.n {
+		r.n, r.part = -1, nil // one in memory is enough
+		if err := r.load(n); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.part[r.at%partBytes:])
+	r.at += int64(n)
+	return n, nil
+}
+
+func (r *parts) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+	case io.SeekCurrent:
+		offset += r.at
+	case io.SeekEnd:
+		offset += r.Size
+	default:
+		return 0, fmt.Errorf("%w: there is no whence %d", hansard.ErrInvalid, whence)
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("%w: there is no offset %d", hansard.ErrInvalid, offset)
+	}
+	r.at = offset
+	return offset, nil
+}
+
+// Close keeps nothing: there was nothing to keep.
+func (r *parts) Close() error {
+	r.part, r.n = nil, -1
+	return nil
+}
+
+// attachmentsAfter gives a row without an attachment where there is none.
+const attachmentsAfter = `SELECT h.deleted, a.digest, a.size FROM hansard_heads h
+	LEFT JOIN LATERAL (SELECT digest, size FROM hansard_attachments WHERE id = $1 AND digest > $2 ORDER BY digest LIMIT 1000) a ON true
+	WHERE h.id = $1 ORDER BY a.digest`
+
+// Attachments implements [hansard.Store].
+func (s *Store) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
+	return func(yield func(hansard.Attachment, error) bool) {
+		for after := ""; ; {
+			page, err := s.attachmentsAfter(ctx, id, after)
+			if err != nil {
+				yield(hansard.Attachment{}, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, a := range page {
+				if !yield(a, nil) {
+					return
+				}
+				after = a.Digest
+			}
+		}
+	}
+}
+
+func (s *Store) attachmentsAfter(ctx context.Context, id hansard.SessionID, after string) (page []hansard.Attachment, err error) {
+	if err := s.begin(ctx, id); err != nil {
+		return nil, err
+	}
+	defer s.work.Done()
+	var h *head
+	err = s.collect(ctx, func(rows pgx.Rows) error {
+		h = &head{}
+		var digest *string
+		var size *int64
+		if err := rows.Scan(&h.deleted, &digest, &size); err != nil || digest == nil {
+			return err
+		}
+		page = append(page, hansard.Attachment{Digest: *digest, Size: *size})
+		return nil
+	}, func() { h, page = nil, nil }, attachmentsAfter, string(id), after)
+	if err == nil {
+		err = h.find(id)
+	}
+	return page, err
+}

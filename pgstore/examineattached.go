@@ -1,0 +1,79 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"hansard"
+)
+
+// compareNamed holds what events name against what is attached. What an event names stays
+// for as long as the session does: it does not matter that this is a later look.
+func (e *examination) compareNamed(ctx context.Context, s *Store) error {
+	if len(e.naming) == 0 {
+		return nil
+	}
+	var asked []string
+	for _, n := range e.naming {
+		asked = append(asked, n.Digest)
+	}
+	var known map[string]knownAttachment
+	err := s.look(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, lookAttached, string(e.id), asked)
+		if err == nil {
+			known, err = readKnownAttachments(rows)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range e.naming {
+		switch k, there := known[n.Digest]; {
+		case !there:
+			e.found("seq %d names attachment %s, which is not there", n.seq, n.Digest)
+		case k.size != n.Size:
+			e.found("seq %d says that attachment %s has %d bytes, and it is said to have %d", n.seq, n.Digest, n.Size, k.size)
+		case !k.named:
+			e.found("seq %d names attachment %s, which is kept as one that no event names", n.seq, n.Digest)
+		}
+	}
+	e.naming = e.naming[:0]
+	return nil
+}
+
+// sumParts is what there is of an attachment.
+const sumParts = `SELECT coalesce(sum(octet_length(p.bytes)), 0) FROM hansard_attachments a
+	CROSS JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload OFFSET 0) p
+	WHERE a.id = $1 AND a.digest = $2`
+
+// attachments reads all that is attached, and holds it against its size and digest.
+func (e *examination) attachments(ctx context.Context, s *Store) error {
+	for a, err := range s.Attachments(ctx, e.id) {
+		if err != nil {
+			return err
+		}
+		r, err := s.OpenAttachment(ctx, e.id, a.Digest)
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+			r.Close()
+		}
+		var sum int64
+		if err == nil {
+			err = s.look(ctx, func(ctx context.Context) error {
+				return s.pool.QueryRow(ctx, sumParts, string(e.id), a.Digest).Scan(&sum)
+			})
+		}
+		switch {
+		case errors.Is(err, hansard.ErrNoAttachment): // it was removed meanwhile
+		case errors.Is(err, hansard.ErrDamaged):
+			e.found("%v", err)
+		case err != nil:
+			return err
+		case sum > a.Size:
+			e.found("attachment %s is said to have %d bytes, its parts have %d", a.Digest, a.Size, sum)
+		}
+	}
+	return nil
+}
