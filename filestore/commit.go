@@ -314,7 +314,7 @@ func (cm *committer) makeRoom(full *group) error {
 	l, err := cm.lock.lockCaughtUp()
 	if err == nil {
 		l.unlock()
-		err = cm.checkpoints.checkpoint(true)
+		err = cm.checkpoints.freeRing(true)
 	}
 	if err != nil {
 		return cm.writeError("make room in the journal", err)

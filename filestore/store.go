@@ -226,7 +226,8 @@ func newStore(p *process) *Store {
 	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks}
 	s.syncer = &syncer{process: p, lock: s.lock}
 	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
-		kick: make(chan struct{}, 1), mending: make(chan struct{}, 1)}
+		eraser: &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks},
+		kick:   make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty, keyring: s.keyring}
 	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
