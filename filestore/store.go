@@ -363,6 +363,7 @@ func (s *Store) Pause(fn func()) { s.lock.pause(fn) }
 var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
+	_ hansard.Pruner  = (*Store)(nil)
 
 	_ hansard.JournalRepairer = (*Store)(nil)
 )

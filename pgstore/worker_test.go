@@ -35,6 +35,7 @@ type work struct {
 	Sessions int
 	Turns    bool // and contend for a turn, sometimes for longer than its TTL
 	Hold     bool // take the turn, keep it, and write under it until that fails
+	Delete   bool // delete the first session
 }
 
 // told is a line of a worker: something acknowledged, or an answer that must not be.
@@ -81,6 +82,13 @@ func runWorker(text string) error {
 	}
 	if w.Hold {
 		clients.Go(func() { w.hold(ctx, s, say) })
+	}
+	if w.Delete {
+		clients.Go(func() {
+			if err := s.Delete(ctx, session(0), ""); err != nil {
+				say(told{Wrong: err.Error()})
+			}
+		})
 	}
 	clients.Wait()
 	return s.Close()

@@ -29,7 +29,8 @@ that of the first.
 
 What the session held is taken away soon after: in a directory by the next
 checkpoint, within half a minute or when the last program that uses the store
-ends. A damaged session can be deleted, too, and nothing of it is kept.
+ends. hansard prune does it now, and --scrub leaves nothing in the journal
+either. A damaged session can be deleted, too, and nothing of it is kept.
 
 An exclusive turn of somebody else keeps a session from being deleted (exit 5).
 In a program that hansard turn runs it is deleted under the turn, as with append.`,
