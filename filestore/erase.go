@@ -204,8 +204,15 @@ func (er *eraser) erase(names []string) (done []hansard.ErasedSession, err error
 			err = errors.Join(err, er.dropNote(name))
 		}
 	}
-	// From here on their logs are durable without the content.
-	if rest := er.eraseRest(shortened, done); rest != nil {
+	if len(shortened) == 0 {
+		return nil, err
+	}
+	// Once for all: from here on their logs are durable without the content.
+	rest := er.fs.SyncDir(sessionlog.Dir)
+	if rest == nil {
+		rest = er.eraseRest(shortened, done)
+	}
+	if rest != nil {
 		return done, errors.Join(err, rest)
 	}
 	for _, name := range shortened {
@@ -230,11 +237,14 @@ func (er *eraser) eraseLog(name string, did *hansard.ErasedSession) (deleted boo
 	return deleted, err
 }
 
-// dropNote removes a session's note, if there is nothing to do for it.
+// dropNote removes a session's note, if there is nothing to do for it. Where lines are set
+// aside, the tombstone may be among them, and be put into the log later (mend.go).
 func (er *eraser) dropNote(name string) error {
 	err := er.outOfRing(name, func(*locked) error {
-		if deleted, erased, err := er.look(name); err == nil && deleted && !erased {
-			return errChanged // deleted since
+		deleted, erased, err := er.look(name)
+		aside, asideErr := er.asides.asides(name)
+		if err == nil && deleted && !erased || len(aside) > 0 || asideErr != nil {
+			return errChanged
 		}
 		return ignoreMissing(er.fs.Remove(erasingDir + "/" + name))
 	})
@@ -259,7 +269,8 @@ func (er *eraser) outOfRing(name string, fn func(*locked) error) error {
 }
 
 // replaceLog puts what AppendErased writes in the place of a log that ends in a tombstone,
-// and tells how many bytes that freed. After nil it is durable.
+// and tells how many bytes that freed. Its name is durable when the caller has synced
+// sessions/: before that a power cut brings the old log back, which ends in a tombstone too.
 func (er *eraser) replaceLog(name string, id hansard.SessionID) (freed int64, err error) {
 	old, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if err != nil {
@@ -295,7 +306,7 @@ func (er *eraser) replaceLog(name string, id hansard.SessionID) (freed int64, er
 		_ = er.fs.Remove(tmp)
 		return 0, err
 	}
-	return size - int64(len(b)), er.fs.SyncDir(sessionlog.Dir)
+	return size - int64(len(b)), nil
 }
 
 // writeTemporary makes a file in the store's directory and syncs it: before it gets the
@@ -337,9 +348,6 @@ func (l *locked) putErased(name string, inode uint64, size int64, tmp string) er
 
 // eraseRest removes what other files have of sessions whose logs are erased, durably.
 func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error {
-	if len(names) == 0 {
-		return nil
-	}
 	left, err := er.leftovers()
 	if err != nil {
 		return err

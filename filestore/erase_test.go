@@ -428,6 +428,93 @@ func TestEraseOlderJournal(t *testing.T) {
 	}
 }
 
+// TestEraseMended: a tombstone that could not be written to its log, and was set aside, is
+// put there later; the content goes then.
+func TestEraseMended(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "tell", tell(a), nil)
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO, Always: true})
+	want(t, "delete", a.Delete(ctx, "s", ""), hansard.ErrUnknown)
+	for range 3 {
+		_, _ = a.Append(ctx, "other", hansard.Batch{Events: []hansard.Event{text("more")}}) // which tries to apply it
+	}
+	if left := setAsideOf(a, "s"); len(left) == 0 {
+		t.Fatal("nothing was set aside")
+	}
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	if left := notes(d); len(left) != 1 {
+		t.Errorf("noted are %q", left)
+	}
+	d.ClearRules()
+	a.checkpoints.mendAll()
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	if err := errors.Join(wantErased(d, "secret"), wantDeleted(a)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEraseSetAside: what is found to be set aside of a deleted session is not kept, whoever
+// finds it: the next process to join, or the background.
+func TestEraseSetAside(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "tell", tell(a), nil)
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	want(t, "close", a.Close(), nil)
+	want(t, "mkdir", d.Observer("somebody").Mkdir(asideDir), nil)
+	putFile(t, d, asideDir+"/s.77", []byte("secret\n"))
+	b := openSim(t, d.Process("b"), 2)
+	if err := errors.Join(wantErased(d, "secret"), wantDeleted(b)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEraseImported: a session that was deleted elsewhere is erased here.
+func TestEraseImported(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "tell", tell(a), nil)
+	for o, err := range a.Origins(ctx, "") {
+		want(t, "origins", err, nil)
+		if o.ID == "s" {
+			o.Deleted = true
+			want(t, "import", a.Import(ctx, hansard.Part{Origin: o}), nil)
+		}
+	}
+	want(t, "checkpoint", a.checkpoints.checkpoint(false), nil)
+	if err := errors.Join(wantErased(d, "secret"), wantDeleted(a)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEraseMany: sessions that are deleted together are erased together: sessions/ is
+// synced once for all.
+func TestEraseMany(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	for i := range 10 {
+		id := hansard.SessionID(fmt.Sprint("many-", i))
+		say(t, a, id, nil, "secret %d", i)
+		want(t, "delete", a.Delete(ctx, id, ""), nil)
+	}
+	want(t, "free the ring", a.checkpoints.freeRing(true), nil)
+	before := d.Count(vfs.OpSyncDir)
+	a.checkpoints.eraser.eraseNoted()
+	if n := d.Count(vfs.OpSyncDir) - before; n > 3 {
+		t.Errorf("%d syncs of directories for ten sessions", n)
+	}
+	if err := wantErased(d, "secret"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEraseBesideVerify: a session that is erased while it is verified is not damaged.
 func TestEraseBesideVerify(t *testing.T) {
 	ctx := context.Background()

@@ -26,6 +26,7 @@
 // Lock order, outermost first:
 //
 //	checkpoints.ckMu, check.lock   one checkpoint at a time
+//	eraser.mu                      one erasing at a time
 //	syncer.syncMu, sync.lock       one fdatasync at a time
 //	writeLock.mu, write.lock       the ring, the control file, the sessions' state
 //	open.lock                      who is alone; taken only under write.lock
