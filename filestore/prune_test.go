@@ -157,6 +157,50 @@ func TestScrubInTime(t *testing.T) {
 	}
 }
 
+// TestScrubBeforeTheAnswer: a session that was deleted, erased, and scrubbed from the journal
+// by others before Delete is answered, is deleted; what was stored in it meanwhile is unknown.
+func TestScrubBeforeTheAnswer(t *testing.T) {
+	ctx := context.Background()
+	for what, c := range map[string]struct {
+		call func(a *Store) error
+		want error
+	}{
+		"delete": {func(a *Store) error { return a.Delete(ctx, "s", "") }, nil},
+		"append": {func(a *Store) error {
+			_, err := a.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("secret")}})
+			return err
+		}, hansard.ErrUnknown},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+			want(t, "tell", tell(a), nil)
+			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil) // or it makes room first
+			busy := false
+			d.OnOp(func(op vfs.Op) {
+				if op.Proc != "a" || op.Kind != vfs.OpSync || op.Name != journal.Name || busy {
+					return
+				}
+				busy = true
+				if err := b.Delete(ctx, "s", ""); err != nil && !errors.Is(err, hansard.ErrDeleted) {
+					t.Errorf("delete by b: %v", err)
+				}
+				if _, err := b.Prune(ctx, true); err != nil {
+					t.Errorf("prune by b: %v", err)
+				}
+			})
+			err := c.call(a)
+			want(t, what, err, c.want)
+			if !busy {
+				t.Error("nobody came between")
+			}
+			if err := errors.Join(wantScrubbed(d, "secret"), wantDeleted(a), wantDeleted(b)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestSimScrubInterrupted: a scrubbing that is killed, or hit by a power cut, anywhere takes
 // nothing with it, and can be done again.
 func TestSimScrubInterrupted(t *testing.T) {

@@ -116,3 +116,43 @@ func TestErased(t *testing.T) {
 		})
 	}
 }
+
+// TestScrubBesideWriters: the journal is replaced and overwritten again and again while
+// processes write and sessions are deleted: every acknowledged event is there once, and
+// nothing of what was deleted.
+func TestScrubBesideWriters(t *testing.T) {
+	const marker = "SECRETMARKER"
+	store, l := newStore(t), newLedger()
+	ok(t, store, "new", remoteSession)
+	s := startServer(t, store)
+	var writers []*feeder
+	for i := range 3 {
+		writers = append(writers, feed(t, l, store, remoteSession, fmt.Sprint("line", i), scale(1000), 200))
+	}
+	scrubs := 0
+	for running := true; running; scrubs++ {
+		running = false
+		for _, w := range writers {
+			running = running || w.running()
+		}
+		id := fmt.Sprint("doomed-", scrubs)
+		if r := through(t, s, "append", id, marker, "--create"); r.code != 0 {
+			t.Fatalf("append: %+v", r)
+		}
+		if r := through(t, s, "rm", id, "--yes"); r.code != 0 {
+			t.Fatalf("rm: %+v", r)
+		}
+		ok(t, store, "prune", "--scrub")
+	}
+	for _, w := range writers {
+		if code := w.exit(); code != 0 {
+			t.Errorf("writer %s: exit code %d, stderr %s", w.name, code, w.stderr)
+		}
+	}
+	if found := filesWith(t, store, marker); len(found) > 0 {
+		t.Errorf("what was deleted is in %q", found)
+	}
+	s.drain()
+	ok(t, store, "verify")
+	t.Logf("%d events, %d scrubs", l.check(t, store), scrubs)
+}
