@@ -90,7 +90,10 @@ func (ck *checkpoints) checkpointInBackground() {
 		}
 		// An error is not lost by going on: start does not move, the ring fills up, and
 		// the writer that finds no room gets it.
-		err := ck.checkpoint(false)
+		err := ck.freeRing(false)
+		if err == nil {
+			ck.eraser.eraseNoted(ck.closing)
+		}
 		if err == nil && ticked {
 			err = ck.shrink()
 		}
@@ -140,7 +143,7 @@ func (ck *checkpoints) kickCheckpoint() {
 func (ck *checkpoints) checkpoint(urgent bool) error {
 	err := ck.freeRing(urgent)
 	if err == nil {
-		ck.eraser.eraseNoted()
+		ck.eraser.eraseNoted(nil)
 	}
 	return err
 }

@@ -88,8 +88,9 @@ func (p *process) writeNotes(names []string) error {
 
 // eraseNoted erases what was noted: after every checkpoint in the background, and when the
 // last process leaves. In a store that has no record of it, every log is looked at once.
-// Errors are logged, and the notes stay for the next time.
-func (er *eraser) eraseNoted() {
+// Errors are logged, and the notes stay for the next time. So they do when until is closed:
+// Close waits for the background, and goes on with what is left if it is the last to leave.
+func (er *eraser) eraseNoted(until <-chan struct{}) {
 	if er.opt.ReadOnly {
 		return // it only recovered what it wanted to read
 	}
@@ -99,11 +100,11 @@ func (er *eraser) eraseNoted() {
 	all := err == nil && (!complete || er.unnoted.Load())
 	if all {
 		var due []string
-		due, err = er.due()
+		due, err = er.due(until)
 		names = append(names, due...)
 	}
 	if err == nil && len(names) > 0 {
-		_, err = er.erase(names)
+		_, err = er.erase(names, until)
 	}
 	if all && err == nil {
 		if err = er.noteComplete(); err == nil {
@@ -156,7 +157,7 @@ func (er *eraser) noted() (names []string, complete bool, err error) {
 
 // due are the deleted sessions of which something is left, noted or not: found by looking
 // at every log. Logs that can't be read are left out.
-func (er *eraser) due() (names []string, err error) {
+func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
 	all, err := er.logNames()
 	if err != nil {
 		return nil, err
@@ -166,6 +167,9 @@ func (er *eraser) due() (names []string, err error) {
 		return nil, err
 	}
 	for _, name := range all {
+		if isClosed(until) {
+			return nil, hansard.ErrClosed
+		}
 		if deleted, erased, err := er.look(name); err == nil && deleted && (!erased || len(left[name]) > 0) {
 			names = append(names, name)
 		}
@@ -188,9 +192,13 @@ func (er *eraser) look(name string) (deleted, erased bool, err error) {
 // erase takes away what is left of some sessions, of those that are deleted. Those that the
 // ring still names have to wait. Each that can't be erased keeps its note, and no other from
 // being erased; the errors are joined. The caller holds mu.
-func (er *eraser) erase(names []string) (done []hansard.ErasedSession, err error) {
+func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.ErasedSession, err error) {
 	var shortened []string
 	for _, name := range sorted(names) {
+		if isClosed(until) {
+			err = errors.Join(err, hansard.ErrClosed)
+			break
+		}
 		did := hansard.ErasedSession{}
 		did.Session, _ = sessionlog.DecodeName(name)
 		deleted, one := er.eraseLog(name, &did)
@@ -499,6 +507,16 @@ func (er *eraser) strikeFromCatalog(names []string) (changed bool, err error) {
 		return false, nil
 	}
 	return true, er.writeCache(cache.Dir, cache.CatalogName, cache.EncodeCatalog(m))
+}
+
+// isClosed tells whether a channel is closed; nil never is.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func ignoreMissing(err error) error {

@@ -169,7 +169,7 @@ func TestEraseInTime(t *testing.T) {
 	want(t, "tell", tell(a), nil)
 	want(t, "delete", a.Delete(ctx, "s", ""), nil)
 	a.noteErasing([]string{"s", "other", "never"})
-	a.checkpoints.eraser.eraseNoted()
+	a.checkpoints.eraser.eraseNoted(nil)
 	if wantErased(d, "secret") == nil {
 		t.Error("erased while the ring has entries for it")
 	}
@@ -506,11 +506,45 @@ func TestEraseMany(t *testing.T) {
 	}
 	want(t, "free the ring", a.checkpoints.freeRing(true), nil)
 	before := d.Count(vfs.OpSyncDir)
-	a.checkpoints.eraser.eraseNoted()
+	a.checkpoints.eraser.eraseNoted(nil)
 	if n := d.Count(vfs.OpSyncDir) - before; n > 3 {
 		t.Errorf("%d syncs of directories for ten sessions", n)
 	}
 	if err := wantErased(d, "secret"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEraseStops: an erasing in the background ends when the store is closed, between two
+// sessions; the last to leave goes on.
+func TestEraseStops(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "tell", tell(a), nil)
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	want(t, "delete", a.Delete(ctx, "other", ""), nil)
+	want(t, "free the ring", a.checkpoints.freeRing(true), nil)
+	closing := make(chan struct{})
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRename && op.To == sessionlog.Path("other") {
+			close(closing)
+		}
+	})
+	a.checkpoints.eraser.eraseNoted(closing)
+	if left := notes(d); !slices.Equal(left, []string{"s"}) {
+		t.Errorf("noted are %q", left)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := a.Prune(ended, true)
+	want(t, "prune", err, context.Canceled)
+	if left := notes(d); !slices.Equal(left, []string{"s"}) {
+		t.Errorf("noted are %q", left)
+	}
+	want(t, "close", a.Close(), nil)
+	if err := wantErased(d, "secret", "stays"); err != nil {
 		t.Error(err)
 	}
 }

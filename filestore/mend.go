@@ -38,7 +38,7 @@ func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	if ck.asides.isDeleted(name) {
 		// The process that deleted it died before this: nothing may follow a tombstone.
 		ck.noteErasing([]string{name})
-		ck.eraser.eraseNoted()
+		ck.eraser.eraseNoted(ck.closing)
 		return false, nil
 	}
 	// The marks of logs that are being synced are the checkpoint's, one set per process.

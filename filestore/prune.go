@@ -36,21 +36,21 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 	if err := errors.Join(s.writable(), ctx.Err()); err != nil {
 		return hansard.Pruned{}, err
 	}
-	done, err := s.checkpoints.pruneSessions()
-	if err == nil {
-		err = ctx.Err()
-	}
+	done, err := s.checkpoints.pruneSessions(ctx)
 	if err == nil && scrub {
-		done.Scrubbed, err = s.checkpoints.scrub()
+		done.Scrubbed, err = s.checkpoints.scrub(ctx)
 	}
-	if err != nil {
-		err = s.writeError("prune", err)
+	switch {
+	case ctx.Err() != nil:
+		return done, ctx.Err() // what is left is for the next time
+	case err != nil:
+		return done, s.writeError("prune", err)
 	}
-	return done, err
+	return done, nil
 }
 
 // pruneSessions erases every deleted session of which something is left.
-func (ck *checkpoints) pruneSessions() (done hansard.Pruned, err error) {
+func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, err error) {
 	// Urgent: it must not be left to a process that may be stopped.
 	if err := ck.freeRing(true); err != nil {
 		return done, err
@@ -62,11 +62,11 @@ func (ck *checkpoints) pruneSessions() (done hansard.Pruned, err error) {
 	if err != nil {
 		return done, err
 	}
-	due, err := er.due()
+	due, err := er.due(ctx.Done())
 	if err != nil {
 		return done, err
 	}
-	all, err := er.erase(append(noted, due...))
+	all, err := er.erase(append(noted, due...), ctx.Done())
 	for _, one := range all {
 		if one.Bytes > 0 || len(one.Files) > 0 { // else it was done already
 			done.Erased = append(done.Erased, one)
@@ -77,8 +77,8 @@ func (ck *checkpoints) pruneSessions() (done hansard.Pruned, err error) {
 
 // scrub removes what deleted sessions may have left where erasing does not look. It tells
 // what it overwrote or removed.
-func (ck *checkpoints) scrub() (done []string, err error) {
-	old, err := ck.freshRing()
+func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
+	old, err := ck.freshRing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (ck *checkpoints) scrub() (done []string, err error) {
 // freshRing puts a new journal in place of the old one and returns that, for the caller to
 // overwrite and close. It waits for the disk under write.lock: writers wait for as long as
 // it takes to write an empty journal.
-func (ck *checkpoints) freshRing() (old vfs.File, err error) {
+func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) {
 	for try := 0; ; try++ {
 		old, err = ck.replaceUnused()
 		if try == 10 || !errors.Is(err, errInJournal) {
@@ -112,7 +112,7 @@ func (ck *checkpoints) freshRing() (old vfs.File, err error) {
 		}
 		// Something was deleted just now. The content of a session is in front of its
 		// tombstone: when that is freed, so is all of it.
-		if _, err := ck.pruneSessions(); err != nil {
+		if _, err := ck.pruneSessions(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -149,7 +149,7 @@ func TestScrubInTime(t *testing.T) {
 	want(t, "delete", a.Delete(ctx, "s", ""), nil)
 	_, err := a.checkpoints.replaceUnused()
 	want(t, "scrub a ring with a tombstone", err, errInJournal)
-	old, err := a.checkpoints.freshRing()
+	old, err := a.checkpoints.freshRing(ctx)
 	want(t, "scrub", err, nil)
 	want(t, "close", old.Close(), nil)
 	if err := errors.Join(wantScrubbed(d, "secret"), wantDeleted(a)); err != nil {
