@@ -97,19 +97,24 @@ func (er *eraser) eraseNoted(until <-chan struct{}) {
 	er.mu.Lock()
 	defer er.mu.Unlock()
 	names, complete, err := er.noted()
-	all := err == nil && (!complete || er.unnoted.Load())
+	// Taken back before the look: what could not be noted while it is under way counts for
+	// the next one.
+	unnoted := er.unnoted.Swap(false)
+	all := err == nil && (!complete || unnoted)
 	if all {
 		var due []string
 		due, err = er.due(until)
+		er.noteErasing(due) // those that have to wait are not forgotten
 		names = append(names, due...)
 	}
 	if err == nil && len(names) > 0 {
 		_, err = er.erase(names, until)
 	}
 	if all && err == nil {
-		if err = er.noteComplete(); err == nil {
-			er.unnoted.Store(false)
-		}
+		err = er.noteComplete()
+	}
+	if unnoted && err != nil {
+		er.unnoted.Store(true)
 	}
 	er.tell(err)
 }

@@ -515,6 +515,37 @@ func TestEraseMany(t *testing.T) {
 	}
 }
 
+// TestEraseReplaced: a session that can't be erased just now, because somebody else put
+// another file in its place, is not forgotten, also where nobody had noted it.
+func TestEraseReplaced(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "tell", tell(a), nil)
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	log, _ := d.CacheBytes(sessionlog.Path("s"))
+	want(t, "close", a.Close(), nil)
+	putFile(t, d, sessionlog.Path("s"), log)
+	putFile(t, d, allLookedAt, nil)
+	b := openSim(t, d.Process("b"), 2)
+	once := false
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpSync && strings.HasPrefix(op.Name, "log.") && !once {
+			once = true
+			putFile(t, d, sessionlog.Path("s"), nil)
+			putFile(t, d, sessionlog.Path("s"), log)
+		}
+	})
+	want(t, "checkpoint", b.checkpoints.checkpoint(true), nil)
+	if left := notes(d); !once || !slices.Equal(left, []string{"s"}) {
+		t.Errorf("noted are %q", left)
+	}
+	want(t, "checkpoint", b.checkpoints.checkpoint(true), nil)
+	if err := errors.Join(wantErased(d, "secret"), wantDeleted(b)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEraseStops: an erasing in the background ends when the store is closed, between two
 // sessions; the last to leave goes on.
 func TestEraseStops(t *testing.T) {
