@@ -109,3 +109,31 @@ type SalvagedSession struct {
 	MissingFirst Seq `json:"missing_first,omitempty"`
 	MissingLast  Seq `json:"missing_last,omitempty"`
 }
+
+// Pruner is implemented by stores that take the content of a deleted session away some time
+// after Delete. They do so without being asked; Prune does it now, and looks everywhere.
+type Pruner interface {
+	// Prune takes away what is left of every deleted session. With scrub it
+	// also removes what such a session may have left in places that are
+	// used again in the course of time: on files the free part of the
+	// journal, caches, and journals that were repaired. It may be called at
+	// any time, also while others use the store.
+	Prune(ctx context.Context, scrub bool) (Pruned, error)
+}
+
+// Pruned tells what Prune did.
+type Pruned struct {
+	// Erased are the sessions of which something was left.
+	Erased []ErasedSession `json:"erased,omitempty"`
+	// Scrubbed names what was overwritten or removed besides.
+	Scrubbed []string `json:"scrubbed,omitempty"`
+}
+
+// ErasedSession is a deleted session whose content was taken away.
+type ErasedSession struct {
+	Session SessionID `json:"session"`
+	// Bytes is how many were taken away, where the store knows.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Files are those that were removed besides its log, relative to the store.
+	Files []string `json:"files,omitempty"`
+}

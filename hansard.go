@@ -331,7 +331,8 @@ type Store interface {
 	// Delete ends a session for ever: its id answers [ErrDeleted] from then
 	// on, and nothing brings it back. The turn is the grant under which it is
 	// deleted, empty without one; an exclusive turn keeps others from it. A
-	// damaged session can be deleted, too.
+	// damaged session can be deleted, too. Its content is taken away soon
+	// after; a store that can be asked to do that now is a [Pruner].
 	Delete(ctx context.Context, id SessionID, turn Grant) error
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.

@@ -210,7 +210,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 		}
 	}
 	if size < e.Offset {
-		return changedLog("it is shorter than what was written to it"), nil
+		return ol.unlessErased(sess, e, "it is shorter than what was written to it")
 	}
 	if size == e.Offset {
 		// Same length is not enough: somebody may have edited a line in place.
@@ -220,7 +220,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 				return why, err
 			}
 			if crc != e.LinePrev {
-				return changedLog("its last line is another one"), nil
+				return ol.unlessErased(sess, e, "its last line is another one")
 			}
 		}
 		return why, writeLog(sess.f, e.Lines, e.Offset)
@@ -242,7 +242,19 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 		// No line has a NUL in it, so nobody's bytes are overwritten.
 		return why, writeLog(sess.f, e.Lines, e.Offset)
 	}
-	return changedLog("it has other content where this belongs"), nil
+	return ol.unlessErased(sess, e, "it has other content where this belongs")
+}
+
+// unlessErased is why an entry does not fit its log; nothing, if the session was deleted
+// and its content is gone. Then the journal is older than the log: it was restored from a
+// backup, or salvaged without a valid slot. What it has of the session is gone by intention,
+// and is not damage.
+func (ol *logs) unlessErased(sess *session, e *journal.Entry, reason string) (asideWhy, error) {
+	uid, erased, err := sessionlog.ReadErased(sess.f, sess.id)
+	if err != nil || erased && uid == e.UID {
+		return asideWhy{}, err
+	}
+	return changedLog(reason), nil
 }
 
 // writeLog writes at an offset. A short write is an error, and is found and completed by

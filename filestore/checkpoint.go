@@ -25,6 +25,7 @@ import (
 //	beginCheckpoint   write.lock   upTo = applied, and the logs named since start
 //	syncLogs                       marks, fdatasync of each log, copies where that failed
 //	SyncDir                        else a new session's file is gone after a cut
+//	noteErasing                    deleted sessions: their content goes when this is over
 //	writeStart        write.lock   lost lines go aside; the slot that is not the durable one
 //	syncRing                       else recovery starts in space that is overwritten
 //	publishStart      write.lock   only now is the space free
@@ -45,6 +46,7 @@ type checkpoints struct {
 	syncer *syncer
 	asides *asides
 	checks *checks
+	eraser *eraser
 
 	// kick wakes the background checkpoint.
 	kick chan struct{}
@@ -88,7 +90,10 @@ func (ck *checkpoints) checkpointInBackground() {
 		}
 		// An error is not lost by going on: start does not move, the ring fills up, and
 		// the writer that finds no room gets it.
-		err := ck.checkpoint(false)
+		err := ck.freeRing(false)
+		if err == nil {
+			ck.eraser.eraseNoted(ck.closing)
+		}
 		if err == nil && ticked {
 			err = ck.shrink()
 		}
@@ -132,10 +137,21 @@ func (ck *checkpoints) kickCheckpoint() {
 	}
 }
 
-// checkpoint does one, or leaves it to the process that is doing one, unless it is
+// checkpoint frees the ring, and then erases the content of the sessions whose tombstones
+// it freed, or that somebody else did not get done with (erase.go). The caller must not
+// hold write.lock.
+func (ck *checkpoints) checkpoint(urgent bool) error {
+	err := ck.freeRing(urgent)
+	if err == nil {
+		ck.eraser.eraseNoted(nil)
+	}
+	return err
+}
+
+// freeRing does a checkpoint, or leaves it to the process that is doing one, unless it is
 // urgent. Nil does not mean that space is free now: look at the ring again. The caller
 // must not hold write.lock.
-func (ck *checkpoints) checkpoint(urgent bool) error {
+func (ck *checkpoints) freeRing(urgent bool) error {
 	err := ck.tryCheckpoint(urgent)
 	if err != nil {
 		ck.measures.failedCheckpoints.Add(1)
@@ -169,6 +185,8 @@ func (ck *checkpoints) tryCheckpoint(urgent bool) error {
 	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
 		return fmt.Errorf("checkpoint: sync sessions: %w", err)
 	}
+	// Before the ring forgets them: whoever dies from here on leaves the notes.
+	ck.noteErasing(c.deleted())
 	hseq, err := ck.writeStart(c)
 	if err != nil || hseq == 0 {
 		return err
@@ -192,6 +210,16 @@ type checkpointing struct {
 	dirty map[string]dirtyLog // the same, with how long they should be
 	lost  []string            // of the names: logs that may lack what was written to them
 	seen  map[peers.Mark]bool // marks of dead processes that were taken care of
+}
+
+// deleted are the logs that got a tombstone, sorted.
+func (c *checkpointing) deleted() (names []string) {
+	for _, name := range c.names {
+		if c.dirty[name].deleted {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // beginCheckpoint notes what has to be made durable, under write.lock, which it gives

@@ -325,7 +325,7 @@ func (cm *committer) makeRoom(full *group) error {
 	l, err := cm.lock.lockCaughtUp()
 	if err == nil {
 		l.unlock()
-		err = cm.checkpoints.checkpoint(true)
+		err = cm.checkpoints.freeRing(true)
 	}
 	if err != nil {
 		return cm.writeError("make room in the journal", err)
@@ -460,7 +460,7 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 		lost[e.Name] = lost[e.Name] || !l.logs.inLog(e)
 	}
 	for _, r := range g.requests {
-		if lost[r.name] || !l.stands(r.name, r.rest) {
+		if (lost[r.name] || !l.stands(r.name, r.rest)) && !l.deletedFor(r) {
 			r.void = errReplaced
 		}
 		l.logs.cached(r.name).closeLog() // no descriptor may keep the bytes of a deleted session (W6)
@@ -489,4 +489,18 @@ func (l *locked) stands(name string, ref lineRef) bool {
 	}
 	crc, err := sessionlog.CRCBefore(sess.f, ref.end)
 	return err == nil && crc == ref.crc
+}
+
+// deletedFor tells whether an answer says that the session is deleted, and it is, although
+// the line that the answer rests on is gone: erased since (erase.go).
+func (l *locked) deletedFor(r *request) bool {
+	if !errors.Is(r.err, hansard.ErrDeleted) && (r.op != opDelete || r.err != nil) {
+		return false
+	}
+	sess := l.logs.cached(r.name)
+	if _, err := l.logs.openLog(sess, false); err != nil {
+		return false
+	}
+	uid, erased, err := sessionlog.ReadErased(sess.f, r.id)
+	return err == nil && erased && uid == r.rest.uid
 }

@@ -14,11 +14,12 @@ import (
 
 // Deleting. Normally it is a line, the last one, decided like an append (plan.delete);
 // the file stays, so that neither the journal nor the next Create can bring the session
-// back (rules DeleteIsEntry, TombstoneLast). What is here is for logs to which nothing
-// can be appended, because they are damaged: those are replaced (W5), by the ways of
-// repair.go.
+// back (rules DeleteIsEntry, TombstoneLast). Its content is taken away later, by the next
+// checkpoint (erase.go). What is here is for logs to which nothing can be appended,
+// because they are damaged: those are replaced (W5), by the ways of repair.go.
 
 // Delete ends a session for ever. After nil it is durable; a second Delete is ErrDeleted.
+// The next checkpoint, within half a minute or at Close, takes its content away.
 // With ErrUnknown it may or may not have happened, and asking again settles it.
 func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
 	if err := s.usable(ctx, id); err != nil {
@@ -33,7 +34,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		if !errors.Is(err, hansard.ErrDamaged) || errors.Is(err, hansard.ErrUnknown) || try == 3 {
 			return err
 		}
-		done, err := s.rebuild(ctx, id, "deleted", func(r *rebuild, f vfs.File) error { return r.tombstone(f, turn) })
+		done, err := s.rebuild(ctx, id, asDeleted, func(r *rebuild, f vfs.File) error { return r.tombstone(f, turn) })
 		if err != nil || done.Changed {
 			return err
 		}
@@ -42,9 +43,9 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 }
 
 // tombstone writes the log that takes the place of a damaged one: a header without
-// metadata and a tombstone. The old bytes are kept in evidence/ by rebuild, which also
-// syncs and installs the file; interrupted anywhere the session is damaged or deleted,
-// nothing in between (TestSimDeleteInterrupted).
+// metadata and a tombstone. The old bytes are not kept. rebuild syncs and installs the
+// file; interrupted anywhere the session is damaged or deleted, nothing in between
+// (TestSimDeleteInterrupted).
 func (r *rebuild) tombstone(f vfs.File, turn hansard.Grant) error {
 	if err := r.fence(turn); err != nil {
 		return err
@@ -57,9 +58,7 @@ func (r *rebuild) tombstone(f vfs.File, turn hansard.Grant) error {
 			uid, created = h.LogUID, h.Created
 		}
 	}
-	b := sessionlog.AppendHeader(nil, r.id, uid, created.UTC(), 0, hansard.Meta{})
-	st := sessionlog.Stamp{Seq: 1, Time: now.Format(sessionlog.TimeLayout), Prev: sessionlog.LineCRC(b)}
-	return writeLog(f, sessionlog.AppendEvent(b, &st, []byte(sessionlog.Tombstone)), 0)
+	return writeLog(f, sessionlog.AppendErased(nil, r.id, uid, created, now), 0)
 }
 
 // fence tells whether the turn keeps the caller from deleting the session, as far as what

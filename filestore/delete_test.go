@@ -45,7 +45,7 @@ func wantDeleted(s *Store) error {
 }
 
 // TestDeleteDamaged: a damaged session can be deleted, whatever is wrong with it. It stays
-// deleted, and its old bytes are kept.
+// deleted, and nothing of it is kept.
 func TestDeleteDamaged(t *testing.T) {
 	ctx := context.Background()
 	put := func(t testing.TB, d *vfs.Disk, b []byte) { // another file, so that it is looked at anew
@@ -72,7 +72,6 @@ func TestDeleteDamaged(t *testing.T) {
 			}
 			log, _ := d.CacheBytes(sessionlog.Path("s"))
 			harm(t, d, log)
-			harmed, _ := d.CacheBytes(sessionlog.Path("s"))
 			say(t, b, "s", hansard.ErrDamaged, "more")
 			if err := a.Delete(ctx, "s", ""); err != nil {
 				t.Fatalf("delete: %v", err)
@@ -85,12 +84,14 @@ func TestDeleteDamaged(t *testing.T) {
 			if now, _ := d.CacheBytes(sessionlog.Path("s")); bytes.Contains(now, []byte("secret")) {
 				t.Errorf("the log has %q", now)
 			}
-			if len(harmed) > 0 {
-				if err := wantEvidence(d, harmed); err != nil {
-					t.Error(err)
-				}
+			want(t, "checkpoint", b.checkpoints.checkpoint(true), nil)
+			if err := wantErased(d, "secret"); err != nil {
+				t.Error(err)
 			}
 			d.PowerCut(vfs.Cut{})
+			if err := wantErased(d, "secret"); err != nil {
+				t.Errorf("after a power cut: %v", err)
+			}
 			c := openSim(t, d.Process("c"), 3)
 			if err := wantDeleted(c); err != nil {
 				t.Error(err)
@@ -172,7 +173,7 @@ func TestDeleteDamagedHeld(t *testing.T) {
 }
 
 // TestSimDeleteInterrupted: a deletion of a damaged session that was killed, or hit by a
-// power cut, leaves it damaged or deleted, and the old bytes in any case; the next does it.
+// power cut, leaves it damaged, with its old bytes, or deleted; the next does it.
 func TestSimDeleteInterrupted(t *testing.T) {
 	ctx := context.Background()
 	for what, lost := range map[string]bool{"damaged": false, "and with lines aside": true} {
@@ -191,18 +192,17 @@ func TestSimDeleteInterrupted(t *testing.T) {
 				return d
 			}
 			interrupted(t, made, func(s *Store) error { return s.Delete(ctx, "s", "") }, func(d *vfs.Disk) error {
-				if err := wantEvidence(d, old); err != nil {
-					return err
-				}
-				if lost && !anywhere(d, "five") {
-					return errors.New("what was set aside is gone")
-				}
 				s, err := openOn(d.Process("c"), 3, simRing)
 				if err != nil {
 					return err
 				}
 				_, err = s.Stat(ctx, "s")
+				now, _ := d.CacheBytes(sessionlog.Path("s"))
 				switch deleted := errors.Is(err, hansard.ErrDeleted); {
+				case !deleted && !bytes.Equal(now, old):
+					return errors.New("it is not deleted, and its log is another one")
+				case !deleted && lost && !anywhere(d, "five"):
+					return errors.New("it is not deleted, and what was set aside is gone")
 				case err != nil && !deleted:
 					return fmt.Errorf("stat: %w", err)
 				case deleted:
@@ -214,10 +214,13 @@ func TestSimDeleteInterrupted(t *testing.T) {
 						return err
 					}
 				}
+				if err := errors.Join(wantDeleted(s), s.Close()); err != nil {
+					return err
+				}
 				if left := setAsideOf(s, "s"); len(left) > 0 {
 					return fmt.Errorf("aside are still %q", left)
 				}
-				return wantDeleted(s)
+				return wantErased(d, "given", "nine", "key1", "three", "five")
 			})
 		})
 	}

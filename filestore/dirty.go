@@ -31,6 +31,8 @@ type dirtyLog struct {
 	logEnd int64  // how long the log is at least: entries up to there were applied; 0: not known
 	crc    uint32 // of the line that ends there
 	kept   bool   // what the log has lost of that was set aside
+	// deleted: one of the entries is a tombstone.
+	deleted bool
 }
 
 // dirtyLogs are the dirty logs, by name. They change under write.lock only; the mutex is
@@ -86,7 +88,9 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 // read on joining. The caller holds write.lock, and notes entries in ring order.
 func (l *locked) note(e *journal.Entry) {
 	// A new entry: what was set aside so far is not all that the log could lose.
-	l.logs.dirty.change(e.Name, func(d *dirtyLog) { d.end, d.kept = e.End(), false })
+	l.logs.dirty.change(e.Name, func(d *dirtyLog) {
+		d.end, d.kept, d.deleted = e.End(), false, d.deleted || e.Deletes
+	})
 	// Applied is believed: whoever published it wrote the log before (J1).
 	if e.End() > l.w.Applied {
 		l.logs.pending.add(e)

@@ -24,7 +24,7 @@ import (
 // with their process, so there are no stale ones, and a file that exists means nothing.
 // Order, also of this process's mutexes:
 //
-//	ckMu, check.lock, syncMu, sync.lock, writeLock.mu, write.lock, open.lock
+//	ckMu, check.lock, eraser.mu, syncMu, sync.lock, writeLock.mu, write.lock, open.lock
 //
 // The mutexes of caches (dirtyLogs, checked, keyIndex.mu, waiters, leases, ownDurable)
 // come last, and nobody waits for a disk while holding one.

@@ -35,6 +35,12 @@ func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	if !ck.asides.mayMend(name) {
 		return false, nil
 	}
+	if ck.asides.isDeleted(name) {
+		// The process that deleted it died before this: nothing may follow a tombstone.
+		ck.noteErasing([]string{name})
+		ck.eraser.eraseNoted(ck.closing)
+		return false, nil
+	}
 	// The marks of logs that are being synced are the checkpoint's, one set per process.
 	ck.ckMu.Lock()
 	defer ck.ckMu.Unlock()
@@ -117,9 +123,6 @@ func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
 		return nil, err
 	}
 	defer l.unlock()
-	if l.asides.isDeleted(name) { // the process that deleted it died before this
-		return nil, l.asides.buryAsides(name)
-	}
 	all, ok := l.asides.readAsides(name) // more may have been set aside just now
 	if !ok {
 		return nil, nil
@@ -139,25 +142,6 @@ func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
 		files = append(files, a.file)
 	}
 	return files, nil
-}
-
-// buryAsides moves what was set aside of a deleted session to evidence/ (W5), under
-// write.lock: nothing may follow a tombstone. Kept first, removed after (failure 30).
-func (as *asides) buryAsides(name string) error {
-	files, err := as.asides(name)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		b, err := as.readAll(asideDir + "/" + file)
-		if err == nil {
-			err = as.keep(evidenceDir, file+".aside.deleted", b)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return as.dropAsides(files)
 }
 
 // forgetAsides removes the files in aside/ whose lines the log has durably, under

@@ -100,6 +100,20 @@ var plantings = []struct{ file, is, becomes string }{
 		r.dep = 0
 	}
 `},
+	{"erase.go", `	if err == nil {
+		err = f.Datasync()
+	}
+`, `	if err == nil && !planted.Is("erased before the tombstone is durable") {
+		err = f.Datasync()
+	}
+`},
+	{"erase.go", `			if name := in.nameOf(e.Name); e.Regular && sessionlog.IsName(name) {
+`, `			name := in.nameOf(e.Name)
+			if planted.Is("erasing follows a prefix into another session") {
+				name, _, _ = strings.Cut(e.Name, ".")
+			}
+			if e.Regular && sessionlog.IsName(name) {
+`},
 	{"known.go", `	for _, entry := range k.pending {
 `, `	for _, entry := range k.pending[:map[bool]int{false: len(k.pending)}[planted.Is("pending ids not looked at")]] {
 `},

@@ -27,6 +27,7 @@ type process struct {
 
 	joining   atomic.Bool // attach is under way, perhaps a recovery: busy says so
 	logsKnown atomic.Bool // the logs have all that was acknowledged; never goes back, see unapplied
+	unnoted   atomic.Bool // a deleted session could not be noted: the next erasing looks at every log
 	holder    []byte      // this process's record in control, for people who wait for write.lock
 	waiters   *waiters
 	leases    *peers.Leases // the turns this process keeps alive, and its instance file

@@ -273,10 +273,9 @@ func TestRepairOfTheDeleted(t *testing.T) {
 	s := openSim(t, d.Process("a"), 1)
 	say(t, s, "s", nil, "one")
 	say(t, s, "s", nil, "two")
-	if err := errors.Join(s.Delete(ctx, "s", ""), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	want(t, "delete", s.Delete(ctx, "s", ""), nil)
 	log, _ := d.CacheBytes(sessionlog.Path("s"))
+	want(t, "close", s.Close(), nil) // which erases it
 	putFile(t, d, sessionlog.Path("s"), bytes.Join(broken(2)(linesOf(log)), nil))
 	s = openSim(t, d.Process("b"), 2)
 	if done, err := s.Repair(ctx, "s"); err != nil || !done.Changed {
@@ -285,6 +284,10 @@ func TestRepairOfTheDeleted(t *testing.T) {
 	say(t, s, "s", hansard.ErrDeleted, "three")
 	if err := wantSound(s, "s"); err != nil {
 		t.Error(err)
+	}
+	want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
+	if anywhere(d, "one") {
+		t.Error("what was repaired and kept of the deleted session is still there")
 	}
 }
 

@@ -69,6 +69,7 @@ func (l *locked) recover() error {
 	if err != nil {
 		return err
 	}
+	l.noteErasing(deletedBy(entries))
 	// The logs are durable, so the ring may start behind the entries. The new epoch
 	// voids a control record that survived the crash: its positions are of another time.
 	l.w.Epoch++
@@ -94,6 +95,17 @@ func (l *locked) recover() error {
 		return err
 	}
 	return errors.Join(l.ctl.WriteProgress(&l.w), l.ctl.WriteDurable(l.w.Epoch, end))
+}
+
+// deletedBy are the names of the logs that entries end with a tombstone: the next checkpoint
+// erases their content.
+func deletedBy(entries []*journal.Entry) (names []string) {
+	for _, e := range entries {
+		if e.Deletes {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 // readDurably returns the entries of the ring, their end and its chain, all of it known

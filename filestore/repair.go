@@ -21,7 +21,7 @@ import (
 //	under write.lock   begin      nothing of the ring is on its way to the log; open it
 //	no lock            sound?     then there is nothing to do
 //	                   write      the new log, under a temporary name; sync it
-//	                   keepOld    the old log and aside/ to evidence/, durably
+//	                   keepOld    the old log and aside/ to evidence/, durably; not of a deleted one
 //	under write.lock   install    unchanged? rename, sync sessions/, drop aside/
 //
 // Reading and writing a log of gigabytes takes minutes, so it is done without the lock.
@@ -30,7 +30,7 @@ import (
 //
 // Invariants:
 //   - The old bytes are durable in evidence/ before anything takes their place: nothing
-//     is ever deleted by a repair (failures 30 and 33).
+//     is ever deleted by a repair (failures 30 and 33), only by Delete.
 //   - The name leads to the old log or to the new one, both whole, after a crash at any
 //     step (TestSimRepairInterrupted). Leftovers are a temporary file, which the next
 //     first open sweeps, and a copy in evidence/.
@@ -45,7 +45,7 @@ func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repai
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Repaired{}, err
 	}
-	return s.rebuild(ctx, id, "repaired", (*rebuild).repaired)
+	return s.rebuild(ctx, id, asRepaired, (*rebuild).repaired)
 }
 
 // Why a rebuild has to start over. Callers see them only after ten tries.
@@ -54,8 +54,15 @@ var (
 	errChanged   = errors.New("the log changes as it is repaired")
 )
 
+// What a rebuild is for. The old bytes of a repair are kept, under a name that says this;
+// those of a deleted session are not.
+const (
+	asRepaired = "repaired"
+	asDeleted  = "deleted"
+)
+
 // rebuild replaces a log by another one that write makes, and keeps the old one in
-// evidence/, under a name that says what was done (as: "repaired", "deleted"). It takes
+// evidence/ if it was repaired. It takes
 // write.lock itself. After an error the old log is in place, or, if only what follows the
 // rename failed, the new one.
 func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, write func(*rebuild, vfs.File) error) (done hansard.Repaired, err error) {
@@ -73,7 +80,7 @@ func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, wr
 		// A checkpoint moves the ring's start behind the session's entries. Urgent: it
 		// must not be left to another process that may be stopped.
 		if errors.Is(err, errInJournal) {
-			if err := s.checkpoints.checkpoint(true); err != nil {
+			if err := s.checkpoints.freeRing(true); err != nil {
 				return done, err
 			}
 		}
@@ -126,13 +133,19 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 	if err := write(r, f); err != nil {
 		return err
 	}
+	if sessionlog.EndsDeleted(f) {
+		// Its content goes with the next checkpoint, and what earlier repairs kept of it.
+		r.s.noteErasing([]string{r.name})
+	}
 	// Before the rename: otherwise a power cut can keep the name and lose the content, an
 	// empty log (failure 23).
 	if err := f.Datasync(); err != nil {
 		return err
 	}
-	if r.done.Kept, err = r.keepOld(); err != nil {
-		return fmt.Errorf("keep the old bytes: %w", err)
+	if r.as != asDeleted {
+		if r.done.Kept, err = r.keepOld(); err != nil {
+			return fmt.Errorf("keep the old bytes: %w", err)
+		}
 	}
 	return r.locked(func(l *locked) error { return r.install(l, tmp) })
 }
@@ -354,6 +367,9 @@ func (r *rebuild) install(l *locked, tmp string) error {
 	// A directory or a link can't be copied like a log, and nothing can be renamed over a
 	// directory: it is moved to evidence/ as it is.
 	if r.thing {
+		if err := l.fs.Mkdir(evidenceDir); err != nil {
+			return err
+		}
 		r.done.Kept = fmt.Sprintf("%s/%s.%s.%016x", evidenceDir, r.name, r.as, l.cfg.random())
 		if err := l.fs.Rename(sessionlog.Path(r.name), r.done.Kept); err != nil {
 			return err

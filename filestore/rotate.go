@@ -7,7 +7,7 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// Replacing the journal file. There are two reasons for it:
+// Replacing the journal file. There are three reasons for it:
 //
 //   - A sync of the ring failed, or pages of it are gone. The kernel may have dropped the
 //     pages and marked them clean, so a second fdatasync would say OK of data that is
@@ -15,6 +15,7 @@ import (
 //     entries go to a new file.
 //   - A batch does not fit into the ring, or the large ring made for one is not needed
 //     any more.
+//   - Its free part is to be scrubbed (prune.go).
 //
 // The order, as for every file that is replaced: write under a temporary name, fsync,
 // rename, fsync the directory. Before the rename the old journal is the journal; after
@@ -35,6 +36,18 @@ func (l *locked) rotate(size uint64) error {
 	resized := size != l.ring.Size
 	replaced, err := l.replaceJournalFile(size)
 	if err != nil && (replaced || !resized) {
+		l.w.Flags |= peers.FlagFailed
+	}
+	return err
+}
+
+// renewRing is rotate for a ring that nothing is wrong with, so that what is not needed of
+// it is in no file any more (prune.go). If it fails before the rename the old ring stays in
+// use. As after rotate the caller has to run catchup.
+func (l *locked) renewRing() error {
+	l.measures.rotations.Add(1)
+	replaced, err := l.replaceJournalFile(l.ring.Size)
+	if err != nil && replaced {
 		l.w.Flags |= peers.FlagFailed
 	}
 	return err

@@ -421,7 +421,28 @@ func (w *world) check(d *vfs.Disk, who string) error {
 	if err == nil && w.opened%4 == 0 {
 		err = w.alive(s)
 	}
-	return errors.Join(err, s.Close())
+	if err = errors.Join(err, s.Close()); err == nil && w.opened%2 == 0 {
+		err = w.wantErased(d)
+	}
+	return err
+}
+
+// wantErased: of a session that was deleted for certain nothing is left, except in the
+// journal, when the last process has left and with that made a checkpoint.
+func (w *world) wantErased(d *vfs.Disk) error {
+	if !w.ledger.deleted["b"] || w.wasIll {
+		return nil
+	}
+	for _, tag := range w.ledger.acked["b"] {
+		// The data and the titles begin with it, in quotes; no tag is the beginning of
+		// another with what follows it.
+		for _, found := range []string{`"` + tag + ` `, `"` + tag + `"`} {
+			if err := wantErased(d, found); err != nil {
+				return fmt.Errorf("session b was deleted: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // alive makes sure that the store takes writes.

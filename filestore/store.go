@@ -26,6 +26,7 @@
 // Lock order, outermost first:
 //
 //	checkpoints.ckMu, check.lock   one checkpoint at a time
+//	eraser.mu                      one erasing at a time
 //	syncer.syncMu, sync.lock       one fdatasync at a time
 //	writeLock.mu, write.lock       the ring, the control file, the sessions' state
 //	open.lock                      who is alone; taken only under write.lock
@@ -227,7 +228,8 @@ func newStore(p *process) *Store {
 	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks}
 	s.syncer = &syncer{process: p, lock: s.lock}
 	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
-		kick: make(chan struct{}, 1), mending: make(chan struct{}, 1)}
+		eraser: &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks},
+		kick:   make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty, keyring: s.keyring}
 	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
 	s.attachments = &attachments{process: p, lock: s.lock, reader: s.reader}
@@ -364,6 +366,7 @@ func (s *Store) Pause(fn func()) { s.lock.pause(fn) }
 var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
+	_ hansard.Pruner  = (*Store)(nil)
 
 	_ hansard.JournalRepairer = (*Store)(nil)
 )

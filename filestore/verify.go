@@ -263,7 +263,7 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 			d, a.SafeSeq = a, c.Safe
 		}
 	}
-	if d == nil && err == nil {
+	if d == nil && err == nil && !c.Deleted { // else what is not there was erased
 		d, err = v.behindJournal(f, name, &c)
 	}
 	if d == nil && err == nil {

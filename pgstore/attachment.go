@@ -285,9 +285,9 @@ const (
 )
 
 // purgeAttachments removes all attachments of a deleted session.
-func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) (done bool) {
+func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) error {
 	if _, err := s.pool.Exec(ctx, condemn, string(id)); err != nil {
-		return false
+		return err
 	}
 	return s.dropUploads(ctx, id, "", lastUpload)
 }
@@ -298,23 +298,23 @@ func (s *Store) dropUpload(ctx context.Context, id hansard.SessionID, upload str
 	if err != nil || tag.RowsAffected() == 0 {
 		return err == nil
 	}
-	return s.dropUploads(ctx, id, upload, upload)
+	return s.dropUploads(ctx, id, upload, upload) == nil
 }
 
 // dropUploads removes uploads that take no more parts: first the parts, and then the rows
 // that lead to them.
-func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, last string) (done bool) {
+func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, last string) error {
 	for upload, n := first, -1; ; {
 		err := s.pool.QueryRow(ctx, dropParts, string(id), upload, n, last).Scan(&upload, &n)
 		if errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
 		if err != nil {
-			return false
+			return err
 		}
 	}
 	_, err := s.pool.Exec(ctx, dropRows, string(id), first, last)
-	return err == nil
+	return err
 }
 
 // sweepUploads removes what was left over by others.

@@ -85,7 +85,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 const purgeAtOnce = 2 * time.Second
 
 func (s *Store) startPurge(id hansard.SessionID) {
-	s.remove(func(ctx context.Context) bool { return s.purge(ctx, id) })
+	s.remove(func(ctx context.Context) bool { return s.purge(ctx, id) == nil })
 }
 
 // remove removes something at once, or goes on with it in the background.
@@ -103,26 +103,74 @@ const (
 	purgeSome = `WITH part AS (SELECT max(seq) AS last FROM (SELECT seq FROM hansard_events WHERE id = $1 AND seq > $2 ORDER BY seq LIMIT 2000) s),
 	gone AS (DELETE FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (SELECT last FROM part))
 	SELECT coalesce(last, 0) FROM part`
-	purged  = `UPDATE hansard_heads SET purging = false WHERE id = $1`
+	// purged ends it. A claim that was about to show that it waits may have put its ticket
+	// behind the deletion.
+	purged = `WITH gone AS (DELETE FROM hansard_waiting WHERE id = $1)
+	UPDATE hansard_heads SET purging = false WHERE id = $1`
 	toPurge = `SELECT id FROM hansard_heads WHERE purging`
 )
 
 // purge removes the events and attachments of a deleted session. What it does not get
-// done a sweep does.
-func (s *Store) purge(ctx context.Context, id hansard.SessionID) (done bool) {
+// done a sweep does, or Prune.
+func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
 	for after := int64(0); ; {
 		if err := s.pool.QueryRow(ctx, purgeSome, string(id), after).Scan(&after); err != nil {
-			return false
+			return err
 		}
 		if after == 0 {
 			break
 		}
 	}
-	if !s.purgeAttachments(ctx, id) {
-		return false
+	if err := s.purgeAttachments(ctx, id); err != nil {
+		return err
 	}
 	_, err := s.pool.Exec(ctx, purged, string(id))
-	return err == nil
+	return err
+}
+
+// leftToPurge are the deleted sessions whose events are not all removed.
+func (s *Store) leftToPurge(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, toPurge)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// Prune implements [hansard.Pruner]: it removes the rows of deleted sessions that are left.
+// What PostgreSQL has of removed rows, in its tables until they are vacuumed and in its
+// write-ahead log, is not for a client to scrub.
+func (s *Store) Prune(ctx context.Context, scrub bool) (done hansard.Pruned, err error) {
+	if err := s.begin(ctx, "any", s.writable()); err != nil {
+		return done, err
+	}
+	defer s.work.Done()
+	if scrub {
+		return done, &scrubError{}
+	}
+	err = s.look(ctx, func(bounded context.Context) (err error) {
+		ids, err := s.leftToPurge(bounded)
+		// Each of them as long as the caller has patience.
+		for _, id := range ids {
+			if err == nil {
+				if err = s.purge(ctx, hansard.SessionID(id)); err == nil {
+					done.Erased = append(done.Erased, hansard.ErasedSession{Session: hansard.SessionID(id)})
+				}
+			}
+		}
+		return err
+	})
+	return done, err
+}
+
+type scrubError struct{}
+
+func (e *scrubError) Error() string {
+	return "a database can't be scrubbed by its clients: nothing was done"
+}
+func (e *scrubError) Is(target error) bool { return target == hansard.ErrUnsupported }
+func (e *scrubError) Hint() string {
+	return "run prune without --scrub, then VACUUM FULL hansard_events, hansard_sessions and hansard_heads in the database; its write-ahead log and backups age out"
 }
 
 // sweepEvery is how often a process looks for what others left.
@@ -147,16 +195,12 @@ func (s *Store) sweep() {
 }
 
 func (s *Store) sweepSessions(ctx context.Context) {
-	rows, err := s.pool.Query(ctx, toPurge)
-	if err != nil {
-		return
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	ids, err := s.leftToPurge(ctx)
 	if err != nil {
 		return
 	}
 	for _, id := range ids {
-		s.purge(ctx, hansard.SessionID(id))
+		_ = s.purge(ctx, hansard.SessionID(id)) // the next to look goes on
 	}
 }
 

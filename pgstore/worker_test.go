@@ -36,6 +36,7 @@ type work struct {
 	Turns    bool // and contend for a turn, sometimes for longer than its TTL
 	Hold     bool // take the turn, keep it, and write under it until that fails
 	Upload   int  // upload so many bytes, and never the end
+	Delete   bool // delete the first session
 }
 
 // told is a line of a worker: something acknowledged, or an answer that must not be.
@@ -85,6 +86,13 @@ func runWorker(text string) error {
 	}
 	if w.Upload > 0 {
 		clients.Go(func() { w.uploadForever(ctx, s, say) })
+	}
+	if w.Delete {
+		clients.Go(func() {
+			if err := s.Delete(ctx, session(0), ""); err != nil {
+				say(told{Wrong: err.Error()})
+			}
+		})
 	}
 	clients.Wait()
 	return s.Close()

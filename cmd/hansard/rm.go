@@ -27,8 +27,10 @@ first; where there is no terminal to ask on, it needs --yes. Of several sessions
 those that can be deleted are; each that can't is named, and the exit code is
 that of the first.
 
-A damaged session can be deleted, too. What was damaged is kept, in evidence/ of
-the store, until you remove it.
+What the session held is taken away soon after: in a directory by the next
+checkpoint, within half a minute or when the last program that uses the store
+ends. hansard prune does it now, and --scrub leaves nothing in the journal
+either. A damaged session can be deleted, too, and nothing of it is kept.
 
 An exclusive turn of somebody else keeps a session from being deleted (exit 5).
 In a program that hansard turn runs it is deleted under the turn, as with append.`,

@@ -39,12 +39,8 @@ func Make(fsys vfs.FS, tmp string, s *Slot, entries []byte) (err error) {
 		// that syncs write more.
 		_ = c.NoCOW()
 	}
-	zeros := make([]byte, min(1<<20, RingAt+s.Size))
-	for at := uint64(0); at < RingAt+s.Size; at += uint64(len(zeros)) {
-		n := min(uint64(len(zeros)), RingAt+s.Size-at)
-		if _, err := f.WriteAt(zeros[:n], int64(at)); err != nil {
-			return fmt.Errorf("make journal: %w", err)
-		}
+	if err := writeZeros(f, RingAt+s.Size); err != nil {
+		return fmt.Errorf("make journal: %w", err)
 	}
 	// In pieces where the entries go around the end of the ring.
 	for done := uint64(0); done < uint64(len(entries)); {
@@ -64,6 +60,31 @@ func Make(fsys vfs.FS, tmp string, s *Slot, entries []byte) (err error) {
 		return fmt.Errorf("sync new journal: %w", err)
 	}
 	return nil
+}
+
+// writeZeros writes the first size bytes of a file.
+func writeZeros(f vfs.File, size uint64) error {
+	zeros := make([]byte, min(1<<20, size))
+	for at := uint64(0); at < size; at += uint64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(uint64(len(zeros)), size-at)], int64(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Overwrite leaves nothing of a journal that another one has taken the place of, durably:
+// its file has no name any more, and what was in it must not be found on the disk either.
+// Only for a file that nobody reads or writes: after the rename of the new one is durable.
+func Overwrite(old vfs.File) error {
+	size, err := old.Size()
+	if err == nil {
+		err = writeZeros(old, uint64(size))
+	}
+	if err != nil {
+		return err
+	}
+	return old.Datasync()
 }
 
 // Rewrite writes the bytes of [from, to) back to where they stand (rule A,

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hansard"
+)
+
+func newPrune(a *app) *cobra.Command {
+	var scrub bool
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Take away now what is left of deleted sessions",
+		Long: `Take away what is left of deleted sessions. The store does that by itself, soon
+after a session is deleted; prune does it now, and looks at every session, also
+at those that came from a backup. It asks nothing: what is not deleted is left
+alone. Others may use the store meanwhile.
+
+--scrub also removes what is used again in the course of time only: in a
+directory it puts a new journal in place of the old one, which may have lines of
+deleted sessions in its free part, overwrites the old one, and removes the caches
+and the journals that repair --journal kept, whatever they hold. Writers wait for a
+moment.
+
+On PostgreSQL it removes the rows of deleted sessions that are left. What the
+database itself still has of them is for VACUUM, and --scrub is refused. It is not
+for a server: run it where the store is kept, while the server serves.
+
+Backups, snapshots of the file system and the blocks of a disk are not reached.`,
+		Example: `  hansard prune
+  hansard rm demo --yes && hansard prune --scrub
+  hansard prune --json | jq -r .session`,
+		Args: arguments(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(writing, func(s hansard.Store) error {
+				p, ok := s.(hansard.Pruner)
+				if !ok {
+					return &hinted{fmt.Errorf("this kind of store can't be pruned from here: %w", hansard.ErrUnsupported),
+						"a server's store takes away by itself what is deleted; to do it now, run prune where the store is kept"}
+				}
+				ctx, cancel := forWrite(cmd.Context())
+				defer cancel()
+				done, err := p.Prune(ctx, scrub)
+				if printed := a.printPruned(done, err == nil); err == nil {
+					err = printed
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&scrub, "scrub", false, "leave nothing in the journal and the caches either")
+	return cmd
+}
+
+// printPruned says what was done, also if not all of it was.
+func (a *app) printPruned(done hansard.Pruned, all bool) error {
+	if a.json {
+		for _, e := range done.Erased {
+			if err := a.out.jsonLine(e); err != nil {
+				return err
+			}
+		}
+		for _, name := range done.Scrubbed {
+			if err := a.out.jsonLine(map[string]string{"scrubbed": name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, e := range done.Erased {
+		line := escapeLine(string(e.Session)) + "  erased"
+		if e.Bytes > 0 {
+			line += "  " + humanBytes(e.Bytes)
+		}
+		if len(e.Files) > 0 {
+			line += ", with " + plural(len(e.Files), "other file")
+		}
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
+			return err
+		}
+	}
+	for _, name := range done.Scrubbed {
+		if _, err := fmt.Fprintf(a.out, "%s  scrubbed\n", escapeLine(name)); err != nil {
+			return err
+		}
+	}
+	if all && len(done.Erased) == 0 && len(done.Scrubbed) == 0 {
+		_, err := fmt.Fprintln(a.out, "nothing is left of deleted sessions")
+		return err
+	}
+	return nil
+}

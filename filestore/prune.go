@@ -1,0 +1,179 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/internal/vfs"
+)
+
+// Pruning: the erasing that is due (erase.go), now and with a look at every log; and, if it
+// is asked for, scrubbing: the places that erasing leaves to time. In the ring that is its
+// free part, which has the lines of deleted sessions until others are written over them:
+//
+//	write.lock  nothing of a deleted session from start on, or a checkpoint first
+//	            the ring replaced by a new file with the entries from start on (rotate.go),
+//	            durably: zeros where the old one has what is not needed any more
+//	            the old file, which has no name now, overwritten with zeros and synced
+//
+// Nobody reads the old file by then: who takes write.lock finds another file, and another
+// epoch, and who looks without it compares the inode. Interrupted anywhere, the journal is
+// the old one or the new one, whole.
+
+// Prune implements [hansard.Pruner].
+func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
+	if s.closed.Load() {
+		return hansard.Pruned{}, hansard.ErrClosed
+	}
+	if err := errors.Join(s.writable(), ctx.Err()); err != nil {
+		return hansard.Pruned{}, err
+	}
+	done, err := s.checkpoints.pruneSessions(ctx)
+	if err == nil && scrub {
+		done.Scrubbed, err = s.checkpoints.scrub(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return done, ctx.Err() // what is left is for the next time
+	case err != nil:
+		return done, s.writeError("prune", err)
+	}
+	return done, nil
+}
+
+// pruneSessions erases every deleted session of which something is left.
+func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, err error) {
+	// Urgent: it must not be left to a process that may be stopped.
+	if err := ck.freeRing(true); err != nil {
+		return done, err
+	}
+	er := ck.eraser
+	er.mu.Lock()
+	defer er.mu.Unlock()
+	noted, _, err := er.noted()
+	if err != nil {
+		return done, err
+	}
+	due, err := er.due(ctx.Done())
+	if err != nil {
+		return done, err
+	}
+	all, err := er.erase(append(noted, due...), ctx.Done())
+	for _, one := range all {
+		if one.Bytes > 0 || len(one.Files) > 0 { // else it was done already
+			done.Erased = append(done.Erased, one)
+		}
+	}
+	return done, err
+}
+
+// scrub removes what deleted sessions may have left where erasing does not look. It tells
+// what it overwrote or removed.
+func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
+	old, err := ck.freshRing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Not under write.lock: writers have the new one.
+	if err := errors.Join(journal.Overwrite(old), old.Close()); err != nil {
+		return nil, fmt.Errorf("overwrite the old journal: %w", err)
+	}
+	done = append(done, journal.Name)
+	for _, in := range []struct {
+		dir  string
+		goes func(file string) bool
+	}{
+		{cache.Dir, anyFile}, {cache.KeysDir, anyFile}, {cache.DamageDir, anyFile}, {evidenceDir, isKeptJournal},
+	} {
+		removed, err := ck.removeFrom(in.dir, in.goes)
+		if done = append(done, removed...); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// freshRing puts a new journal in place of the old one and returns that, for the caller to
+// overwrite and close. It waits for the disk under write.lock: writers wait for as long as
+// it takes to write an empty journal.
+func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) {
+	for try := 0; ; try++ {
+		old, err = ck.replaceUnused()
+		if try == 10 || !errors.Is(err, errInJournal) {
+			return old, err
+		}
+		// Something was deleted just now. The content of a session is in front of its
+		// tombstone: when that is freed, so is all of it.
+		if _, err := ck.pruneSessions(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// replaceUnused replaces the ring, if it has no tombstone from start on. old is a descriptor
+// of its own: a sync of it takes nobody's error report (rule OneSyncPerFD).
+func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return nil, err
+	}
+	defer l.unlock()
+	if l.w.Flags&peers.FlagFailed != 0 {
+		return nil, fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
+	}
+	for _, d := range l.logs.dirty.since(l.w.Start) {
+		if d.deleted {
+			return nil, errInJournal
+		}
+	}
+	if old, err = l.fs.Open(journal.Name, 0); err != nil {
+		return nil, err
+	}
+	if err = l.renewRing(); err == nil {
+		err = l.catchup()
+	}
+	if err != nil {
+		return nil, errors.Join(err, old.Close())
+	}
+	return old, nil
+}
+
+func anyFile(string) bool { return true }
+
+// isKeptJournal tells a journal that was repaired, and kept whole, from other evidence.
+func isKeptJournal(file string) bool {
+	mark, ok := strings.CutPrefix(file, journal.Name+".")
+	return ok && isMark(mark)
+}
+
+// removeFrom removes files of a directory, durably, and tells which.
+func (p *process) removeFrom(dir string, goes func(file string) bool) (removed []string, err error) {
+	entries, err := p.fs.ReadDir(dir)
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	for _, e := range entries {
+		if !e.Regular || !goes(e.Name) {
+			continue
+		}
+		if err := p.fs.Remove(dir + "/" + e.Name); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return removed, err
+		}
+		removed = append(removed, dir+"/"+e.Name)
+	}
+	slices.Sort(removed)
+	if len(removed) == 0 {
+		return nil, nil
+	}
+	return removed, p.fs.SyncDir(dir)
+}

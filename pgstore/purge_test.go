@@ -1,0 +1,157 @@
+package pgstore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"hansard"
+	"hansard/internal/pgtest"
+	"hansard/pgstore"
+)
+
+// purgedEvents is more than are removed at a time.
+const purgedEvents = 4500
+
+// fill stores a session with something in every table.
+func fill(t testing.TB, s *pgstore.Store, id hansard.SessionID) {
+	t.Helper()
+	if _, err := s.Create(t.Context(), id, hansard.Meta{Title: "secret", Labels: map[string]string{"secret": "x"}, State: []byte(`{"secret":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < purgedEvents; {
+		b := hansard.Batch{Key: fmt.Sprint("secret ", n)}
+		for range min(1000, purgedEvents-n) {
+			b.Events = append(b.Events, hansard.Event{ID: fmt.Sprint("secret id ", n), Data: []byte(`"secret"`)})
+			n++
+		}
+		if _, err := s.Append(t.Context(), id, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Acquire(t.Context(), id, hansard.Claim{Label: "secret"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rowsOf counts what the tables have of a session, by table. They are found by asking the
+// database which have a column id, so that a new one is not forgotten.
+func rowsOf(t testing.TB, conn *pgx.Conn, id hansard.SessionID) map[string]int {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema AND column_name = 'id' ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(tables, "hansard_events") || !slices.Contains(tables, "hansard_sessions") || !slices.Contains(tables, "hansard_listing") {
+		t.Fatalf("the tables with ids are %q", tables)
+	}
+	counts := map[string]int{}
+	for _, table := range tables {
+		var n int
+		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", string(id)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			counts[table] = n
+		}
+	}
+	return counts
+}
+
+// wantPurged: of a deleted session there is its tombstone, and nothing of what it held.
+func wantPurged(t testing.TB, url string, s *pgstore.Store, id hansard.SessionID) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if left := rowsOf(t, conn, id); len(left) != 1 || left["hansard_heads"] != 1 {
+		t.Errorf("the tables have %v of the deleted session", left)
+	}
+	var clean bool
+	if err := conn.QueryRow(t.Context(), "SELECT deleted AND NOT purging AND turn = '' AND current = '' AND h::text NOT LIKE '%secret%' FROM hansard_heads h WHERE id = $1", string(id)).Scan(&clean); err != nil || !clean {
+		t.Errorf("the tombstone is clean: %v, %v", clean, err)
+	}
+	if _, err := s.Stat(t.Context(), id); !errors.Is(err, hansard.ErrDeleted) {
+		t.Errorf("stat: %v", err)
+	}
+}
+
+// TestPurged: when Delete returns, nothing that the session held is in any table.
+func TestPurged(t *testing.T) {
+	url := pgtest.Shared(t).Schema(t)
+	s := open(t, url)
+	defer s.Close()
+	fill(t, s, "s0")
+	if err := s.Delete(t.Context(), "s0", ""); err != nil {
+		t.Fatal(err)
+	}
+	wantPurged(t, url, s, "s0")
+	if done, err := s.Prune(t.Context(), false); err != nil || done.Erased != nil {
+		t.Errorf("prune: %+v, %v", done, err)
+	}
+	if _, err := s.Prune(t.Context(), true); !errors.Is(err, hansard.ErrUnsupported) || hansard.Hint(err) == "" {
+		t.Errorf("scrub: %v", err)
+	}
+}
+
+// TestPurgedByOthers: a process that is killed while it removes what a session held leaves
+// the rest to the next that opens the store, or to Prune.
+func TestPurgedByOthers(t *testing.T) {
+	for what, finish := range map[string]func(t *testing.T, url string, s *pgstore.Store){
+		"the next to open the store": func(t *testing.T, url string, _ *pgstore.Store) {
+			next := open(t, url)
+			t.Cleanup(func() { next.Close() })
+		},
+		"prune": func(t *testing.T, _ string, s *pgstore.Store) {
+			if done, err := s.Prune(t.Context(), false); err != nil || len(done.Erased) != 1 || done.Erased[0].Session != "s0" {
+				t.Errorf("prune: %+v, %v", done, err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := pgtest.Shared(t)
+			url := server.Schema(t)
+			s := open(t, url)
+			defer s.Close()
+			fill(t, s, "s0")
+			// Somebody has a row in the middle locked: the removal stops there.
+			conn, err := pgx.Connect(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(t.Context())
+			tx, err := conn.Begin(t.Context())
+			if err == nil {
+				_, err = tx.Exec(t.Context(), "SELECT FROM hansard_events WHERE id = 's0' AND seq = 2500 FOR UPDATE")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := start(t, 1, work{URL: url, Delete: true})
+			events := "SELECT count(*) FROM " + schemaOf(url) + ".hansard_events WHERE id = 's0'"
+			server.Until(t, "SELECT ("+events+") BETWEEN 1 AND "+fmt.Sprint(purgedEvents-1000))
+			if err := w.commands[0].Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			w.running.Wait()
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			server.Until(t, "SELECT deleted AND purging FROM "+schemaOf(url)+".hansard_heads WHERE id = 's0'")
+			// A claim that began to wait at the same moment.
+			server.Exec(t, "INSERT INTO "+schemaOf(url)+".hansard_waiting (id, ticket, since, seen) VALUES ('s0', 'late', now(), now())")
+			finish(t, url, s)
+			server.Until(t, "SELECT NOT purging FROM "+schemaOf(url)+".hansard_heads WHERE id = 's0'")
+			wantPurged(t, url, s, "s0")
+		})
+	}
+}
