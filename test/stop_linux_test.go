@@ -123,7 +123,7 @@ func (p *stopPlay) try(in injection) (came bool) {
 	if code := victim.exit(); code != 0 && (pid == 0 || p.runs%2 == 1) {
 		p.t.Errorf("%s: exit code %d, stderr %s", in, code, victim.stderr)
 	}
-	p.others(in, 0)
+	p.others(in, 0, func() bool { return false })
 	return pid > 0
 }
 
