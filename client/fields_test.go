@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -44,7 +45,9 @@ func TestEveryFieldIsAsked(t *testing.T) {
 	defer s.Close()
 	each(t, func(r hansard.Range) any {
 		for _, err := range s.Read(t.Context(), "s", r) {
-			t.Fatalf("%+v: %v", r, err)
+			if !errors.Is(err, hansard.ErrNoEvent) {
+				t.Fatalf("%+v: %v", r, err)
+			}
 		}
 		return engine.Plain(store.r)
 	}, engine.Plain)

@@ -48,9 +48,6 @@ func (w *written) judge(d *vfs.Disk, log []byte, v verdict, seed uint64, all boo
 
 // wantRead: the whole batches before the damage, unchanged, and then the damage.
 func (w *written) wantRead(s *Store, v verdict) error {
-	if err := w.wantReverse(s, v); err != nil {
-		return err
-	}
 	var got []hansard.Event
 	var end error
 	for e, err := range s.Read(context.Background(), w.id, hansard.Range{}) {
@@ -62,7 +59,10 @@ func (w *written) wantRead(s *Store, v verdict) error {
 	if err := w.wantEvents(got, v.safe); err != nil {
 		return err
 	}
-	return v.check("read", w.id, end)
+	if err := v.check("read", w.id, end); err != nil {
+		return err
+	}
+	return w.wantReverse(s, v) // behind what noticed the damage, if nobody had
 }
 
 // wantReverse: of a damaged log the damage alone, and before it the whole batches.

@@ -123,7 +123,7 @@ func (p *stopPlay) try(in injection) (came bool) {
 	if code := victim.exit(); code != 0 && (pid == 0 || p.runs%2 == 1) {
 		p.t.Errorf("%s: exit code %d, stderr %s", in, code, victim.stderr)
 	}
-	p.others(in, 0)
+	p.others(in, 0, func() bool { return false })
 	return pid > 0
 }
 
@@ -142,19 +142,24 @@ func (p *stopPlay) look(in injection, pid int) {
 			p.t.Errorf("%s: %s: exit code %d, stderr %s", in, r.cmd, code, r.stderr)
 		}
 	}
-	if !holdsLock(p.t, pid, filepath.Join(p.store, "write.lock")) {
-		p.others(in, 0)
+	inside := func() bool { return holdsLock(p.t, pid, filepath.Join(p.store, "write.lock")) }
+	if !inside() && p.others(in, 0, inside) {
 		return
 	}
 	p.inside++
-	p.others(in, pid)
+	p.others(in, pid, inside)
 }
 
-// others append. They must succeed, or if somebody holds them up, name him.
-func (p *stopPlay) others(in injection, holder int) {
+// others append. They must succeed, or if somebody holds them up, name him. False: it was
+// thought that nobody is in the write lock, and a thread that had not stopped yet has got
+// into it.
+func (p *stopPlay) others(in injection, holder int, inside func() bool) bool {
 	p.t.Helper()
 	code, message := p.append()
 	for deadline := time.Now().Add(waitMax); holder == 0 && code == "busy" && time.Now().Before(deadline); {
+		if inside() {
+			return false
+		}
 		code, message = p.append() // it was its own recovery that took so long: the machine is busy
 	}
 	switch {
@@ -165,6 +170,7 @@ func (p *stopPlay) others(in injection, holder int) {
 	case holder > 0 && code != "busy":
 		p.t.Errorf("%s: process %d is in the write lock, and another append says: %s: %s", in, holder, code, message)
 	}
+	return true
 }
 
 // append is one append by somebody else, and how it failed, if it did.

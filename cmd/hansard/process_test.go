@@ -115,7 +115,8 @@ func TestAppendEachStopped(t *testing.T) {
 			for i := 1; i <= 3; i++ {
 				p.send(fmt.Sprintln(i))
 				// The receipt comes while the input is still open.
-				if got, want := p.line(), fmt.Sprintf(`{"session":"demo","first":%d,"last":%d,"replayed":false}`, i, i); got != want {
+				created := map[bool]string{true: `,"created":true`}[i == 1]
+				if got, want := p.line(), fmt.Sprintf(`{"session":"demo","first":%d,"last":%d,"replayed":false%s}`, i, i, created); got != want {
 					t.Fatalf("receipt %s, want %s", got, want)
 				}
 			}
