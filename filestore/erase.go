@@ -175,7 +175,15 @@ func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
 		if isClosed(until) {
 			return nil, hansard.ErrClosed
 		}
-		if deleted, erased, err := er.look(name); err == nil && deleted && (!erased || len(left[name]) > 0) {
+		deleted, erased, err := er.look(name)
+		if err != nil || !deleted {
+			continue
+		}
+		attached, err := er.attachedFiles(name)
+		if err != nil {
+			return nil, err
+		}
+		if !erased || len(left[name])+len(attached) > 0 {
 			names = append(names, name)
 		}
 	}
@@ -367,6 +375,11 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	}
 	dirs := map[string]bool{}
 	for i, name := range names {
+		attached, err := er.attachedFiles(name)
+		if err != nil {
+			return err
+		}
+		left[name] = append(left[name], attached...)
 		slices.Sort(left[name])
 		for _, file := range left[name] {
 			_, size, err := er.fs.Inode(file)
@@ -430,6 +443,19 @@ func (er *eraser) leftovers() (map[string][]string, error) {
 		}
 	}
 	return left, nil
+}
+
+// attachedFiles are the files of a session's attachments, and uploads that were never
+// finished.
+func (p *process) attachedFiles(name string) (files []string, err error) {
+	entries, err := p.fs.ReadDir(attachmentDir(name))
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	for _, e := range entries {
+		files = append(files, attachmentDir(name)+"/"+e.Name)
+	}
+	return files, nil
 }
 
 // asideOf is the name of the log that a file in aside/ is for; empty: of none.

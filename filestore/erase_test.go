@@ -43,7 +43,16 @@ func tell(s *Store) error {
 			return err
 		}
 	}
-	_, err := s.Append(ctx, "other", hansard.Batch{Create: true, Events: []hansard.Event{text("stays")}})
+	attached, err := s.Attach(ctx, "s", strings.NewReader("secret attachment"))
+	if err != nil {
+		return err
+	}
+	named := text("secret event with an attachment")
+	named.ID, named.Attachments = "secret id", []hansard.Attachment{attached}
+	if _, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{named}}); err != nil {
+		return err
+	}
+	_, err = s.Append(ctx, "other", hansard.Batch{Create: true, Events: []hansard.Event{text("stays")}})
 	return err
 }
 
