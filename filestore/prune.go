@@ -37,6 +37,9 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 		return hansard.Pruned{}, err
 	}
 	done, err := s.checkpoints.pruneSessions(ctx)
+	if err == nil {
+		done.Attachments, err = s.attachments.prune(ctx)
+	}
 	if err == nil && scrub {
 		done.Scrubbed, err = s.checkpoints.scrub(ctx)
 	}

@@ -12,11 +12,14 @@ func newPrune(a *app) *cobra.Command {
 	var scrub bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Take away now what is left of deleted sessions",
+		Short: "Take away now what is left of deleted sessions, and attachments that nothing names",
 		Long: `Take away what is left of deleted sessions. The store does that by itself, soon
 after a session is deleted; prune does it now, and looks at every session, also
 at those that came from a backup. It asks nothing: what is not deleted is left
 alone. Others may use the store meanwhile.
+
+In a directory it also removes attachments that no event has named for a day, and
+uploads that were given up.
 
 --scrub also removes what is used again in the course of time only: in a
 directory it puts a new journal in place of the old one, which may have lines of
@@ -62,6 +65,11 @@ func (a *app) printPruned(done hansard.Pruned, all bool) error {
 				return err
 			}
 		}
+		for _, name := range done.Attachments {
+			if err := a.out.jsonLine(map[string]string{"attachment": name}); err != nil {
+				return err
+			}
+		}
 		for _, name := range done.Scrubbed {
 			if err := a.out.jsonLine(map[string]string{"scrubbed": name}); err != nil {
 				return err
@@ -81,12 +89,17 @@ func (a *app) printPruned(done hansard.Pruned, all bool) error {
 			return err
 		}
 	}
+	for _, name := range done.Attachments {
+		if _, err := fmt.Fprintf(a.out, "%s  removed: no event names it\n", escapeLine(name)); err != nil {
+			return err
+		}
+	}
 	for _, name := range done.Scrubbed {
 		if _, err := fmt.Fprintf(a.out, "%s  scrubbed\n", escapeLine(name)); err != nil {
 			return err
 		}
 	}
-	if all && len(done.Erased) == 0 && len(done.Scrubbed) == 0 {
+	if all && len(done.Erased)+len(done.Attachments)+len(done.Scrubbed) == 0 {
 		_, err := fmt.Fprintln(a.out, "nothing is left of deleted sessions")
 		return err
 	}

@@ -1,0 +1,112 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"hansard"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// Pruning attachments: those that no event names, a day after they came. Until then
+// somebody may be about to append the event. What a log names is found without a lock;
+// under write.lock it is only compared that the log still ends there, so that an append is
+// either seen here, or looks for the file after it is gone and is refused.
+
+// pruneAge is how long an attachment may be there without a name.
+const pruneAge = 24 * time.Hour
+
+// pruneTries is how often a log that grows is read again; then it is left for the next time.
+const pruneTries = 3
+
+// prune removes attachments that nothing names, and uploads that were given up, of all
+// sessions. What was done before an error is told.
+func (at *attachments) prune(ctx context.Context) (removed []string, err error) {
+	dirs, err := at.fs.ReadDir(attachmentsDir)
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	for _, d := range dirs {
+		id, ok := sessionlog.DecodeName(d.Name)
+		if !ok {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		old, err := at.old(d.Name)
+		if err != nil {
+			return removed, err
+		}
+		for try := 0; len(old) > 0 && try < pruneTries; try++ {
+			files, done, err := at.pruneSession(ctx, id, d.Name, old)
+			removed = append(removed, files...)
+			if err != nil {
+				return removed, err
+			}
+			if done {
+				break
+			}
+		}
+	}
+	return removed, nil
+}
+
+// old are the files of a session's attachments that came long ago.
+func (at *attachments) old(name string) (files []string, err error) {
+	all, err := at.attachedFiles(name)
+	for _, file := range all {
+		if at.isOld(file) {
+			files = append(files, file)
+		}
+	}
+	return files, err
+}
+
+func (at *attachments) isOld(file string) bool {
+	st, err := at.fs.Stat(file)
+	return err == nil && at.cfg.now().Sub(st.ModTime) > pruneAge
+}
+
+// pruneSession removes those of some files that the session's log does not name. Not done:
+// the log has grown meanwhile.
+func (at *attachments) pruneSession(ctx context.Context, id hansard.SessionID, name string, files []string) (removed []string, done bool, err error) {
+	f, err := at.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if err != nil {
+		return nil, true, ignoreMissing(err) // whose they are nobody knows: they are left alone
+	}
+	defer f.Close()
+	named := map[string]attachedAt{}
+	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named))
+	if err != nil || damage != nil {
+		return nil, true, err // behind the damage there may be names
+	}
+	l, err := at.lock.lockCaughtUp()
+	if err != nil {
+		return nil, true, err
+	}
+	defer l.unlock()
+	sess, err := l.lookup(id, name)
+	if err != nil {
+		return nil, true, err
+	}
+	if err := sess.writable(); err != nil {
+		return nil, true, nil // deleted, which takes everything, or damaged
+	}
+	if sess.seq != c.Safe {
+		return nil, false, nil
+	}
+	for _, file := range files {
+		digest := hansard.DigestPrefix + file[len(attachmentDir(name))+1:]
+		if _, ok := named[digest]; ok || !at.isOld(file) { // or attached again just now
+			continue
+		}
+		if err := at.fs.Remove(file); err != nil && ignoreMissing(err) != nil {
+			return removed, true, errors.Join(err, ctx.Err())
+		}
+		removed = append(removed, file)
+	}
+	return removed, true, nil
+}

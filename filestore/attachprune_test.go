@@ -1,0 +1,108 @@
+package filestore
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// TestPruneAttachments: what no event names goes a day after it came; what one names, what
+// is fresh, and what belongs to a damaged or unknown session stays.
+func TestPruneAttachments(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	attach := func(content string) hansard.Attachment {
+		t.Helper()
+		a, err := s.Attach(ctx, "s", strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	path := func(a hansard.Attachment) string {
+		return filepath.Join(dir, filepath.FromSlash(attachmentPath("s", a.Digest)))
+	}
+	age := func(file string) {
+		t.Helper()
+		before := time.Now().Add(-25 * time.Hour)
+		if err := os.Chtimes(file, before, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Create(ctx, "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	named, unnamed, fresh, again := attach("named"), attach("unnamed"), attach("fresh"), attach("again")
+	if _, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{named}}}}); err != nil {
+		t.Fatal(err)
+	}
+	given := filepath.Join(dir, attachmentsDir, "s", uploadPrefix+"0123456789abcdef")
+	if err := os.WriteFile(given, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{path(named), path(unnamed), path(again), given} {
+		age(file)
+	}
+	attach("again") // which makes it fresh
+	stranger := filepath.Join(dir, attachmentsDir, "stranger")
+	if err := os.Mkdir(stranger, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(stranger, strings.Repeat("0", 64)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	age(filepath.Join(stranger, strings.Repeat("0", 64)))
+	done, err := s.Prune(ctx, false)
+	if err != nil || len(done.Attachments) != 2 {
+		t.Errorf("pruned %+v, %v", done, err)
+	}
+	for file, there := range map[string]bool{path(named): true, path(fresh): true, path(again): true, filepath.Join(stranger, strings.Repeat("0", 64)): true, path(unnamed): false, given: false} {
+		if _, err := os.Stat(file); (err == nil) != there {
+			t.Errorf("%s: %v, want it there: %v", file, err, there)
+		}
+	}
+	_, err = s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{unnamed}}}})
+	want(t, "naming what was pruned", err, hansard.ErrNoAttachment)
+}
+
+// TestPruneBetweenLookAndCommit: an attachment that is pruned after an append looked for it,
+// and before it is committed, is missed there: the append is refused.
+func TestPruneBetweenLookAndCommit(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(context.Background(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Attach(t.Context(), "s", strings.NewReader("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newAppend("s", &hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{a}}}})
+	if err := s.committer.prepare(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, filepath.FromSlash(attachmentPath("s", a.Digest)))
+	before := time.Now().Add(-25 * time.Hour)
+	if err := os.Chtimes(file, before, before); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Prune(t.Context(), false); err != nil || len(done.Attachments) != 1 {
+		t.Fatalf("pruned %+v, %v", done, err)
+	}
+	_, err = s.committer.submit(t.Context(), r)
+	want(t, "the append", err, hansard.ErrNoAttachment)
+}
