@@ -53,8 +53,8 @@ var (
 	// ErrFailed is returned for writes after the disk failed in a way that
 	// could not be worked around. Reads go on.
 	ErrFailed = errors.New("store failed")
-	// ErrVersion is returned for data written by a newer version.
-	ErrVersion = errors.New("written by a newer version")
+	// ErrVersion is returned for data in a format of another version.
+	ErrVersion = errors.New("written by another version")
 	// ErrUnsupported is returned when a store can't keep its promises where
 	// it was asked to run, or can't do what was asked at all.
 	ErrUnsupported = errors.New("not supported")
@@ -89,7 +89,7 @@ var kinds = []struct {
 	{ErrNoSpace, "free some space and try again; nothing was lost"},
 	{ErrReadOnly, "check the permissions and the mount of the store"},
 	{ErrFailed, "check the disk, then open the store again"},
-	{ErrVersion, "upgrade hansard"},
+	{ErrVersion, "use the version of hansard that wrote it; if that is an older one, its hansard copy brings the sessions over, through a server of this one"},
 	{ErrUnsupported, ""},
 	{ErrClosed, ""},
 }

@@ -111,7 +111,7 @@ func appendGarbage(w *written, sm *sample, try func(string, []byte)) {
 		noise[i] = byte(rng.Uint32())
 	}
 	for _, g := range []string{"x", "\n", "\n\n", "{}", "{}\n", `{"seq":1}` + "\n", " ", "\r\n", "\x00", `{"seq":`, `{"seq":99,"time":"`,
-		`{"seq":99}`, `{"hansard":1,`, "\xef\xbb\xbf", string(noise), string(noise) + "\n", `{"seq":9` + strings.Repeat("x", 9000),
+		`{"seq":99}`, `{"hansard":2,`, "\xef\xbb\xbf", string(noise), string(noise) + "\n", `{"seq":9` + strings.Repeat("x", 9000),
 		`{"seq":9` + strings.Repeat("x", 9000) + "\x00\x00"} {
 		for _, e := range w.ends {
 			try(fmt.Sprintf("%q behind byte %d", g[:min(len(g), 20)], e.at), append(bytes.Clone(w.log[:e.at]), g...))
@@ -131,8 +131,9 @@ func changeWhole(w *written, sm *sample, try func(string, []byte)) {
 	try("BOM", append([]byte("\xef\xbb\xbf"), w.log...))
 	try("upper case", bytes.ToUpper(w.log))
 	try("pretty", bytes.ReplaceAll(w.log, []byte(`,"`), []byte(`, "`)))
-	try("version 2", bytes.Replace(w.log, []byte(`{"hansard":1`), []byte(`{"hansard":2`), 1))
-	try("version 10", bytes.Replace(w.log, []byte(`{"hansard":1`), []byte(`{"hansard":10`), 1))
+	try("version 1", bytes.Replace(w.log, []byte(`{"hansard":2`), []byte(`{"hansard":1`), 1))
+	try("version 3", bytes.Replace(w.log, []byte(`{"hansard":2`), []byte(`{"hansard":3`), 1))
+	try("version 20", bytes.Replace(w.log, []byte(`{"hansard":2`), []byte(`{"hansard":20`), 1))
 	try("all NUL", make([]byte, len(w.log)))
 	try("a page of NUL", make([]byte, 4096))
 	try("without newlines", bytes.ReplaceAll(w.log, []byte("\n"), nil))

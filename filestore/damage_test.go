@@ -186,7 +186,7 @@ func (w *written) oracle(log []byte) verdict {
 	if len(log) == 0 {
 		v.damage = 0 // nothing is on its way to it: somebody emptied it
 	}
-	v.version = sessionlog.HeaderVersion(log) > sessionlog.FormatVersion && bytes.IndexByte(log, '\n') > 0
+	v.version = sessionlog.HeaderVersion(log) > 0 && sessionlog.HeaderVersion(log) != sessionlog.FormatVersion && bytes.IndexByte(log, '\n') > 0
 	v.missing = v.safeEnd == 0 && v.damage == sound
 	return v
 }

@@ -90,7 +90,7 @@ var kinds = []kind{
 	{"no-space", http.StatusInsufficientStorage, "The disk is full", hansard.ErrNoSpace},
 	{"read-only", http.StatusForbidden, "The store can only be read", hansard.ErrReadOnly},
 	{"store-failed", http.StatusInternalServerError, "The store's disk failed", hansard.ErrFailed},
-	{"newer-version", http.StatusInternalServerError, "Written by a newer version", hansard.ErrVersion},
+	{"newer-version", http.StatusInternalServerError, "Written by another version", hansard.ErrVersion},
 	{"unsupported", http.StatusNotImplemented, "Not supported", hansard.ErrUnsupported},
 	{"closing", http.StatusServiceUnavailable, "The server is shutting down", hansard.ErrClosed},
 

@@ -58,7 +58,7 @@ const (
 	// length 0, is a probe: written and synced, applied to nothing.
 	KindData      = 1
 	KindPad       = 2
-	journalFormat = 1
+	journalFormat = 2
 
 	// DefaultSize is the size of the ring. With 16 MiB and a thousand busy sessions, most
 	// of the work was syncing logs in checkpoints. A batch too large for it gets a larger
@@ -129,7 +129,7 @@ func (r *Ring) Share() uint64 { return min(r.Size/8, 2<<20) }
 //
 // fs.ErrNotExist: there is no journal. DamagedError: no valid slot, or the file is
 // shorter than its slot says (a copy that was cut off); the bytes are left as they are.
-// ErrVersion: written by a newer version, which must not be overwritten. Anything else is
+// ErrVersion: written by another version, which must not be overwritten. Anything else is
 // a read error and says nothing about the content.
 func Open(fsys vfs.FS, flags vfs.Flag) (r *Ring, slots [2]Slot, best int, err error) {
 	f, err := fsys.Open(Name, flags)

@@ -17,7 +17,7 @@ import (
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"time":"2026-01-02T03:04:05.678901Z","b":0,"kind":"message","data":1`), uint32(0))
 	f.Add([]byte(`{"seq":18446744073709551615,"time":"2026-01-02T03:04:05.678901Z","b":9999,"key":"k","hash":"h","data":{}`), uint32(7))
-	f.Add([]byte(`{"hansard":1,"uid":"0123456789abcdef","id":"a","created":"2026-01-02T03:04:05.678901Z","b":0`), uint32(0))
+	f.Add([]byte(`{"hansard":2,"uid":"0123456789abcdef","id":"a","created":"2026-01-02T03:04:05.678901Z","b":0`), uint32(0))
 	f.Add([]byte(`{"seq":2,"time":"2026-01-02T03:04:05.678901Z","b":0`+Tombstone), uint32(9))
 	f.Add([]byte(`{"seq":3,"time":"2026-01-02T03:04:05.678901Z","b":1,"kind":"x","data":",\"key\":\" ,\"deleted\":true"`), uint32(9))
 	f.Add([]byte(`{"seq":03,"b":1,"b":2,"B":3`), uint32(1))

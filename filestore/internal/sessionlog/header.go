@@ -39,7 +39,7 @@ func ReadUID(f vfs.File) (uint64, error) {
 //
 // io.EOF: the first line is not complete yet. The session does not exist yet, for
 // readers; it is not damaged (failure F1). ErrEmptyLog: a log of no bytes, for the caller
-// to judge. ErrVersion: a newer format. DamagedError: it is not, or no longer, the header
+// to judge. ErrVersion: another format. DamagedError: it is not, or no longer, the header
 // of this session.
 func ReadHeader(f vfs.File, id hansard.SessionID) (*Header, error) {
 	b, err := ReadLineAt(f, 0)
@@ -54,8 +54,8 @@ func ReadHeader(f vfs.File, id hansard.SessionID) (*Header, error) {
 	}
 	// Before the checksum: a later format may have another one, and must not be called
 	// damaged.
-	if v := HeaderVersion(b); v > FormatVersion {
-		return nil, fmt.Errorf("the log of session %s has format %d: %w", id, v, hansard.ErrVersion)
+	if v := HeaderVersion(b); v > 0 && v != FormatVersion {
+		return nil, fmt.Errorf("the log of session %s has format %d, this program reads format %d: %w", id, v, FormatVersion, hansard.ErrVersion)
 	}
 	l, err := Decode(b)
 	if err != nil {

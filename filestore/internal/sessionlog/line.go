@@ -51,7 +51,9 @@ import (
 // reader of lines splits at may be in a line (failure 28).
 
 const (
-	FormatVersion = 1
+	// FormatVersion is 2 since events have ids and attachments, and patches operations:
+	// a program that does not know them would store events twice, or tell another state.
+	FormatVersion = 2
 	// TimeLayout has a fixed width. Times are for people, and nothing is ordered by them
 	// (failure 37).
 	TimeLayout = "2006-01-02T15:04:05.000000Z"
