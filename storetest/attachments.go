@@ -150,6 +150,14 @@ func attachmentNamed(x *env) {
 	x.refused(hansard.ErrNoAttachment, "s", hansard.Batch{Events: []hansard.Event{with("x", digested([]byte("never")))}})
 	x.refused(hansard.ErrNoAttachment, "new", hansard.Batch{Events: []hansard.Event{with("x", a)}, Create: true})
 	x.wantErr("a session of a refused append", second(x.store.Stat(x.ctx, "new")), hansard.ErrNotFound)
+	// The order of the checks: what is expected, what is attached, what is patched.
+	x.refused(hansard.ErrConflict, "s", hansard.Batch{Events: []hansard.Event{with("x", others)}, Expect: hansard.At(1)})
+	labels := map[string]*string{}
+	for i := range hansard.MaxLabels {
+		labels[fmt.Sprint("label ", i)] = ptr("")
+	}
+	x.append("labelled", hansard.Batch{Create: true, Patch: &hansard.Patch{Labels: map[string]*string{"one more": ptr("")}}})
+	x.refused(hansard.ErrNoAttachment, "labelled", hansard.Batch{Events: []hansard.Event{with("x", others)}, Patch: &hansard.Patch{Labels: labels}})
 	wrong := b
 	wrong.Size++
 	x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{with("x", wrong)}})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
 	"time"
 
@@ -305,6 +306,19 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	check("an id twice", part("s", named(3, "a"), named(4, "a")), hansard.ErrInvalid)
 	check("an id", part("ids", named(1, "a")), nil)
 	check("an id that the session has", part("ids", event(2), named(3, "a")), hansard.ErrInvalid)
+	naming := func(seq hansard.Seq, a hansard.Attachment) hansard.Event {
+		e := event(seq)
+		e.Attachments = []hansard.Attachment{a}
+		return e
+	}
+	attached, err := dst.Attach(ctx, "s", strings.NewReader("attached"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("an attachment of another session", part("ids", naming(2, attached)), hansard.ErrNoAttachment)
+	check("an attachment of no session", part("new", naming(1, attached)), hansard.ErrNoAttachment)
+	attached.Size++
+	check("an attachment of another size", part("s", naming(3, attached)), hansard.ErrInvalid)
 	fine := event(3)
 	fine.At = made.Add(time.Nanosecond)
 	check("a time finer than microseconds", part("s", fine), hansard.ErrInvalid)
