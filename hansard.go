@@ -36,6 +36,12 @@
 // append meanwhile, unless it was taken exclusively, and a holder that died is in
 // nobody's way.
 //
+// # Attachments
+//
+// Pictures and long outputs belong beside the log: [Store.Attach] streams them in, and
+// events name them by their digest. They are read with [Store.OpenAttachment], and go
+// with their session.
+//
 // # Writing an engine
 //
 // Package storetest holds the contract as code: an engine is a Store when it passes

@@ -368,6 +368,9 @@ func (k *worker) attach(ctx context.Context, id hansard.SessionID) {
 	tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
 	content := fmt.Sprintf("content %d %s", k.rng.IntN(4), strings.Repeat("y", 300*k.rng.IntN(3))) // few, so that they are attached again
 	a, err := k.s.Attach(ctx, id, strings.NewReader(content))
+	if damaged := (*hansard.DamagedError)(nil); errors.As(err, &damaged) && mending(damaged) {
+		return // the next write to the session mends it
+	}
 	if err != nil {
 		k.unless("attach", err, hansard.ErrNotFound, hansard.ErrDeleted)
 		return
@@ -436,7 +439,9 @@ func (w *world) check(d *vfs.Disk, who string) error {
 // wantErased: of a session that was deleted for certain nothing is left, except in the
 // journal, when the last process has left and with that made a checkpoint.
 func (w *world) wantErased(d *vfs.Disk) error {
-	if !w.ledger.deleted["b"] || w.wasIll {
+	// Where the disk was too full for a note of it, prune does it.
+	unnoted := slices.ContainsFunc(w.stores, func(s *Store) bool { return s.unnoted.Load() })
+	if !w.ledger.deleted["b"] || w.wasIll || unnoted {
 		return nil
 	}
 	for _, tag := range w.ledger.acked["b"] {

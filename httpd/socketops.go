@@ -106,6 +106,9 @@ func (k *socket) pass(ctx context.Context, id hansard.SessionID, as view, f *fol
 		err = k.events(ctx, f, head, frames)
 		free()
 		if err != nil {
+			if p := ended(ctx); p != nil && k.ctx.Err() == nil {
+				k.ended(id, f, p) // while they waited to be sent
+			}
 			return
 		}
 	}

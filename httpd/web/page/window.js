@@ -10,12 +10,15 @@ import { Pairs } from "./pairs.js";
 
 export const rowsMax = 240;
 // A few rows are made at a time, and then the browser may paint: making them all at
-// once would stop the scrolling for several frames.
+// once would stop the scrolling for several frames. How many depends on how long the
+// last ones took.
 const sliceRows = 8;
+const sliceTime = 4; // ms
 
 export class EventWindow {
   #scroller; #list; #rows = []; #anchor = null; #end = 0; #observer; #version = 0;
   #waiting = []; #appending = null; // what is to be appended
+  #slice = sliceRows; // made at a time now
   following = false; // at the end, and to stay there
   context;
 
@@ -81,8 +84,8 @@ export class EventWindow {
         this.toEnd();
         return;
       }
-      const slice = this.#waiting.splice(0, this.following ? 4 * sliceRows : sliceRows);
-      this.#keeping(() => this.#addBehind(slice));
+      const slice = this.#waiting.splice(0, this.following ? 4 * sliceRows : this.#slice);
+      this.#timed(slice.length, () => this.#keeping(() => this.#addBehind(slice)));
       this.hooks.changed();
       if (this.#waiting.length) await frame();
       if (version !== this.#version) return;
@@ -93,12 +96,22 @@ export class EventWindow {
   // much goes from the end.
   async prepend(events) {
     const version = this.#version;
-    for (let end = events.length; end > 0; end -= sliceRows) {
+    for (let end = events.length; end > 0;) {
       if (end < events.length) await frame();
       if (version !== this.#version || events[end - 1].seq !== this.first - 1) return;
-      this.#keeping(() => this.#addBefore(events.slice(Math.max(0, end - sliceRows), end)));
+      const slice = events.slice(Math.max(0, end - this.#slice), end);
+      end -= slice.length;
+      this.#timed(slice.length, () => this.#keeping(() => this.#addBefore(slice)));
       this.hooks.changed();
     }
+  }
+
+  // timed makes rows, and learns how many of them the next frame has time for.
+  #timed(rows, make) {
+    const began = performance.now();
+    make();
+    const each = (performance.now() - began) / rows;
+    this.#slice = Math.max(1, Math.min(sliceRows, Math.round(sliceTime / Math.max(each, 0.1))));
   }
 
   #addBehind(events) {
