@@ -15,6 +15,19 @@ var plantings = []struct{ file, is, becomes string }{
 	}
 	return ol.cut(sess, torn, end)
 `},
+	{"attachment.go", `	known := at.synced[path] == file
+`, `	known := at.synced[path] == file || planted.Is("attachment named before its directory is synced")
+`},
+	{"attachment.go", `	if err := f.Datasync(); err != nil {
+		return a, at.writeError("attach", err)
+	}
+`, `	if planted.Is("attachment named before it is synced") {
+		return a, nil
+	}
+	if err := f.Datasync(); err != nil {
+		return a, at.writeError("attach", err)
+	}
+`},
 	{"backlog.go", `	if rd.logsKnown.Load() {`, `	if rd.logsKnown.Load() || planted.Is("logs read before recovery") {`},
 	{"catchup.go", `	if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
 		return err

@@ -73,6 +73,7 @@ type worker struct {
 	turns     map[hansard.SessionID]hansard.Grant // that it holds
 	done      bool
 	shared    bool // do nothing but append under shared keys
+	attaching bool // do nothing but attach
 	mirroring bool // do nothing but append events with shared ids
 	taking    bool // do nothing but take turns
 	large     bool // the next batch is too large for the ring
@@ -114,6 +115,10 @@ func (k *worker) run(n int) {
 			k.resizeStep(context.Background())
 		case k.shared:
 			k.appendShared(context.Background(), i)
+		case k.attaching && i == 0:
+			k.append(context.Background(), "a", "")
+		case k.attaching:
+			k.attach(context.Background(), "a")
 		case k.mirroring:
 			k.mirror(context.Background(), i, 2)
 		case k.taking && i == 0:

@@ -1,0 +1,169 @@
+package filestore
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hansard"
+)
+
+// hookReader calls something in the middle of what it gives.
+type hookReader struct {
+	left int
+	hook func()
+}
+
+func (r *hookReader) Read(p []byte) (int, error) {
+	if r.left--; r.left < 0 {
+		return 0, io.EOF
+	}
+	if r.left == 1 && r.hook != nil {
+		r.hook()
+	}
+	clear(p)
+	return len(p), nil
+}
+
+// TestUploadOutlivesDelete: a session that is deleted while something is attached to it
+// gets nothing, and nothing of it is left.
+func TestUploadOutlivesDelete(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Attach(t.Context(), "s", &hookReader{left: 5, hook: func() {
+		if err := s.Delete(t.Context(), "s", ""); err != nil {
+			t.Error(err)
+		}
+	}})
+	want(t, "attaching to a session that is deleted meanwhile", err, hansard.ErrDeleted)
+	entries, err := os.ReadDir(filepath.Join(dir, attachmentsDir, "s"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
+		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+}
+
+// TestVerifyAttachments: verify tells of an attachment that is missing, cut or changed.
+func TestVerifyAttachments(t *testing.T) {
+	for name, spoil := range map[string]func(file string) error{
+		"missing": os.Remove,
+		"cut":     func(file string) error { return os.Truncate(file, 3) },
+		"changed": func(file string) error { return os.WriteFile(file, []byte("CONTENT"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, err := Open(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+				t.Fatal(err)
+			}
+			a, err := s.Attach(t.Context(), "s", strings.NewReader("content"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{a}}}}); err != nil {
+				t.Fatal(err)
+			}
+			told := func() (message string) {
+				for f, err := range s.Verify(t.Context(), "s") {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if f.Level != hansard.LevelOK {
+						message += f.Message
+					}
+				}
+				return message
+			}
+			if message := told(); message != "" {
+				t.Fatalf("sound, and verify says %q", message)
+			}
+			if err := spoil(filepath.Join(dir, filepath.FromSlash(attachmentPath("s", a.Digest)))); err != nil {
+				t.Fatal(err)
+			}
+			if message := told(); !strings.Contains(message, "event 1 names attachment "+a.Digest) {
+				t.Errorf("verify says %q", message)
+			}
+			r, err := s.OpenAttachment(t.Context(), "s", a.Digest)
+			if err == nil {
+				_, err = io.Copy(io.Discard, r)
+				r.Close()
+			}
+			if !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrNoAttachment) {
+				t.Errorf("reading it: %v", err)
+			}
+		})
+	}
+}
+
+// TestAttachMemory: attaching and getting something large takes little memory.
+func TestAttachMemory(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	const size = 200 << 20
+	var peak atomic.Uint64
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		var m runtime.MemStats
+		for {
+			runtime.ReadMemStats(&m)
+			peak.Store(max(peak.Load(), m.HeapAlloc))
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	a, err := s.Attach(t.Context(), "s", io.LimitReader(&hookReader{left: 1 << 30}, size))
+	if err != nil || a.Size != size {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	r, err := s.OpenAttachment(t.Context(), "s", a.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	r.Close()
+	close(stop)
+	<-done
+	if grown := int64(peak.Load()) - int64(before.HeapAlloc); grown > 16<<20 {
+		t.Errorf("%d MB of memory for %d MB", grown>>20, size>>20)
+	}
+}
+
+// TestSimAttached: a power cut at any moment leaves no event that names what is not there.
+func TestSimAttached(t *testing.T) {
+	for seed := range uint64(scale(12)) {
+		if err := huntAttached(5000 + seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
