@@ -126,7 +126,7 @@ type Pruned struct {
 	// Erased are the sessions of which something was left.
 	Erased []ErasedSession `json:"erased,omitempty"`
 	// Attachments are the files of attachments that no event named for a day, and of
-	// uploads that were given up, relative to the store.
+	// uploads that were given up: paths in the store, or the session and the digest.
 	Attachments []string `json:"attachments,omitempty"`
 	// Scrubbed names what was overwritten or removed besides.
 	Scrubbed []string `json:"scrubbed,omitempty"`

@@ -273,6 +273,10 @@ const (
 	abandon = `UPDATE hansard_attachments SET dropping = true WHERE id = $1 AND upload = $2 AND digest IS NULL`
 	// condemn is for all of a deleted session.
 	condemn = `UPDATE hansard_attachments SET digest = NULL, named = false, dropping = true WHERE id = $1 AND NOT dropping`
+	// condemnUnnamed is for what no event named for a day. It reads all attachments:
+	// only Prune sends it.
+	condemnUnnamed = `WITH old AS (SELECT id, upload, digest FROM hansard_attachments WHERE digest IS NOT NULL AND NOT named AND made < clock_timestamp() - interval '1 day' FOR UPDATE)
+		UPDATE hansard_attachments a SET digest = NULL, dropping = true FROM old WHERE a.id = old.id AND a.upload = old.upload AND NOT a.named RETURNING old.id || '/' || old.digest`
 	// dropParts removes the next parts behind one, up to those of an upload, and gives
 	// the last of them. They may be large: a few at a time.
 	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 ORDER BY upload, n LIMIT 16),
@@ -283,6 +287,19 @@ const (
 	// lastUpload is behind the names of all uploads.
 	lastUpload = "\x7f"
 )
+
+// pruneAttachments removes what no event named for a day, and uploads that were given up.
+func (s *Store) pruneAttachments(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, condemnUnnamed)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil {
+		s.sweepUploads(ctx) // what it does not get done the next sweep does
+	}
+	return removed, err
+}
 
 // purgeAttachments removes all attachments of a deleted session.
 func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) error {

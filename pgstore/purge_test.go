@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -153,5 +154,49 @@ func TestPurgedByOthers(t *testing.T) {
 			server.Until(t, "SELECT NOT purging FROM "+schemaOf(url)+".hansard_heads WHERE id = 's0'")
 			wantPurged(t, url, s, "s0")
 		})
+	}
+}
+
+// TestPruneAttachments: what no event names goes a day after it came, and nothing else.
+func TestPruneAttachments(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	s := open(t, url)
+	defer s.Close()
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	attach := func(content string) hansard.Attachment {
+		t.Helper()
+		a, err := s.Attach(t.Context(), "s", strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	named, unnamed := attach("named"), attach("unnamed")
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{named}}}}); err != nil {
+		t.Fatal(err)
+	}
+	server.Exec(t, "SET search_path = "+schemaOf(url)+"; UPDATE hansard_attachments SET made = made - interval '25 hours'")
+	fresh := attach("fresh")
+	done, err := s.Prune(t.Context(), false)
+	if err != nil || !slices.Equal(done.Attachments, []string{"s/" + unnamed.Digest}) {
+		t.Errorf("pruned %+v, %v", done, err)
+	}
+	var left []string
+	for a, err := range s.Attachments(t.Context(), "s") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, a.Digest)
+	}
+	want := []string{named.Digest, fresh.Digest}
+	slices.Sort(want)
+	if !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
+	}
+	if done, err := s.Prune(t.Context(), false); err != nil || len(done.Attachments) != 0 {
+		t.Errorf("pruned again %+v, %v", done, err)
 	}
 }

@@ -158,6 +158,9 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (done hansard.Pruned, err
 				}
 			}
 		}
+		if err == nil {
+			done.Attachments, err = s.pruneAttachments(ctx)
+		}
 		return err
 	})
 	return done, err

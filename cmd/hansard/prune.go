@@ -18,8 +18,8 @@ after a session is deleted; prune does it now, and looks at every session, also
 at those that came from a backup. It asks nothing: what is not deleted is left
 alone. Others may use the store meanwhile.
 
-In a directory it also removes attachments that no event has named for a day, and
-uploads that were given up.
+It also removes attachments that no event has named for a day, and uploads that were
+given up.
 
 --scrub also removes what is used again in the course of time only: in a
 directory it puts a new journal in place of the old one, which may have lines of
