@@ -1,11 +1,14 @@
 package httpd
 
 import (
+	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"mime"
 	"net/http"
@@ -42,8 +45,9 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer who.account.give(anUpload)
-	there := want != "" && s.has(r, want)
-	body := &upload{control: http.NewResponseController(w), r: r.Body, began: time.Now(), patience: s.timing.body, want: want}
+	// Whether it was there is for those who may read.
+	there := want != "" && who.Rights.allows(Read) && s.has(r, want)
+	body := &upload{ctx: r.Context(), control: http.NewResponseController(w), r: r.Body, began: time.Now(), patience: s.timing.body, want: want}
 	a, err := s.store.Attach(r.Context(), sessionID(r), body.hashed())
 	switch {
 	case body.err != nil && ended(r.Context()) != nil:
@@ -103,6 +107,7 @@ const slowestUpload = 16 << 10
 
 // upload is a body on its way into the store.
 type upload struct {
+	ctx      context.Context // ends with the token, which may be withdrawn
 	control  *http.ResponseController
 	r        io.Reader
 	began    time.Time
@@ -113,6 +118,9 @@ type upload struct {
 }
 
 func (u *upload) Read(p []byte) (int, error) {
+	if u.err = u.ctx.Err(); u.err != nil {
+		return 0, u.err // before the deadline that ended it is moved
+	}
 	_ = u.control.SetReadDeadline(u.began.Add(u.patience + time.Duration(u.got/slowestUpload)*time.Second))
 	n, err := u.r.Read(p)
 	u.got += int64(n)
@@ -127,7 +135,24 @@ func (u *upload) hashed() io.Reader {
 	if u.want == "" {
 		return u
 	}
-	return &compared{u: u, sum: newDigest()}
+	return &compared{u: u, sum: sha256.New()}
+}
+
+// compared is an upload whose sender said which digest it has. If it has another it ends
+// in an error, so that nothing is stored.
+type compared struct {
+	u   *upload
+	sum hash.Hash
+}
+
+func (c *compared) Read(p []byte) (int, error) {
+	n, err := c.u.Read(p)
+	c.sum.Write(p[:n])
+	if err == io.EOF && hansard.DigestPrefix+hex.EncodeToString(c.sum.Sum(nil)) != c.u.want {
+		c.u.err = wire.NewProblem("malformed", "the body has another digest than Repr-Digest says", "send it again")
+		return n, c.u.err
+	}
+	return n, err
 }
 
 // getAttachment gives an attachment, or parts of it.

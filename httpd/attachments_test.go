@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +77,52 @@ func TestAttachments(t *testing.T) {
 	}
 	if got := v.must(200, "GET", path, ""); strings.Count(got.body, "digest") != 1 {
 		t.Errorf("after all that the list is %s", got.body)
+	}
+}
+
+// TestUploadTellsReadersAlone: a token that may only append is not told what the session
+// has.
+func TestUploadTellsReadersAlone(t *testing.T) {
+	v := serve(t, memstore.New())
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
+	sum := sha256.Sum256([]byte("known"))
+	repr := "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+	for range 2 {
+		v.must(201, "POST", "/v1/sessions/s/attachments", "known", append(v.as("appender"), "Repr-Digest", repr)...)
+	}
+	v.must(200, "POST", "/v1/sessions/s/attachments", "known", "Repr-Digest", repr)
+}
+
+// TestWithdrawnUpload: an upload that goes on and on ends when its token is withdrawn.
+func TestWithdrawnUpload(t *testing.T) {
+	v := withdrawable(t, memstore.New())
+	v.must(201, "POST", "/v1/sessions", `{"id":"u"}`)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(v.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/sessions/u/attachments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", v.tokens["victim"], int64(3<<30))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for piece := make([]byte, 1000); ; {
+			if _, err := conn.Write(piece); err != nil {
+				return // the end
+			}
+			runtime.Gosched()
+		}
+	}()
+	eventually(t, "it is under way", func() bool { return v.server.Busy() == 1 })
+	v.withdraw()
+	eventually(t, "nothing is under way", func() bool { return v.server.Busy() == 0 })
+	select {
+	case <-ended:
+	case <-time.After(waitMax):
+		t.Fatal("the connection takes more")
+	}
+	if list := v.must(200, "GET", "/v1/sessions/u/attachments", "").body; list != `{"attachments":[]}`+"\n" {
+		t.Errorf("it left %s", list)
 	}
 }
 

@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -166,7 +167,7 @@ func TestEveryRouteEveryToken(t *testing.T) {
 		ask := func(id string, headers []string) int {
 			t.Helper()
 			cases++
-			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none", "{event}", "first", "{digest}", "sha256:"+strings.Repeat("0", 64)).Replace(path)
+			path := strings.NewReplacer("{id}", id, "{conversation_id}", id, "{name}", "nobody", "{item_id}", "msg_none", "{event}", "first", "{digest}", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(scopedContent)))).Replace(path)
 			if strings.HasSuffix(path, "/stream") {
 				return v.status(path, headers...)
 			}

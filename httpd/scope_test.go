@@ -32,9 +32,15 @@ func scoped(t *testing.T) (*served, *httpd.Tokens) {
 		if _, err := v.store.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{{ID: "first", Role: "user", Data: []byte(`{"role":"user","content":"SECRET"}`)}}, Key: "key"}); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := v.store.Attach(t.Context(), id, strings.NewReader(scopedContent)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return v, tokens
 }
+
+// scopedContent is what is attached to each of them.
+const scopedContent = "SECRET picture"
 
 // kindOfToken is one kind, and which of the sessions it is for.
 type kindOfToken struct {

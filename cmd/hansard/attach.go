@@ -187,7 +187,7 @@ func findDigest(ctx context.Context, s hansard.Store, id hansard.SessionID, give
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, id, escapeLine(given))
+		return "", &hinted{fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, id, escapeLine(given)), "hansard get " + string(id) + " lists what there is"}
 	case 1:
 		return found[0], nil
 	}
