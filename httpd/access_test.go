@@ -67,6 +67,7 @@ var apiRoutes = []struct {
 	{"GET", "/v1/verify", "", "admin", 200},
 	{"POST", "/v1/sessions/s/repair", "", "admin", 200},
 	{"POST", "/v1/journal/repair", "", "admin", 200},
+	{"POST", "/v1/prune", "", "admin", 200},
 	{"GET", "/v1/store", "", "any", 200},
 	{"DELETE", "/v1/login", "", "any", 204},
 	{"GET", "/v1/tokens", "", "admin", 200},
@@ -198,14 +199,14 @@ func accessCases() []accessCase {
 		add("query of "+path, "GET", path, "", 422, "invalid")
 	}
 	for body, want := range map[string]int{`{"force":true}`: 422, `[]`: 400, `{`: 400, `{} {}`: 400} {
-		for _, path := range []string{"/v1/sessions/s/repair", "/v1/journal/repair"} {
+		for _, path := range []string{"/v1/sessions/s/repair", "/v1/journal/repair", "/v1/prune"} {
 			add("repair with "+body, "POST", path, body, want, map[int]string{400: "malformed", 422: "invalid"}[want])
 		}
 	}
 	// Methods.
 	for path, methods := range map[string]string{"/v1/sessions": "PUT PATCH DELETE OPTIONS TRACE", "/v1/sessions/s": "POST PUT", "/v1/sessions/s/events": "PUT PATCH DELETE",
 		"/v1/sessions/s/events/stream": "POST DELETE", "/v1/sessions/s/turn": "PATCH", "/v1/verify": "POST PUT DELETE", "/v1/sessions/s/verify": "POST",
-		"/v1/sessions/s/repair": "GET PUT", "/v1/journal/repair": "GET DELETE", "/metrics": "POST", "/readyz": "POST", "/version": "DELETE", "/openapi.json": "PUT"} {
+		"/v1/sessions/s/repair": "GET PUT", "/v1/journal/repair": "GET DELETE", "/v1/prune": "GET DELETE", "/metrics": "POST", "/readyz": "POST", "/version": "DELETE", "/openapi.json": "PUT"} {
 		for _, method := range strings.Fields(methods) {
 			add("method", method, path, "", 405, "wrong-method")
 		}

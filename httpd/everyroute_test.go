@@ -48,6 +48,7 @@ var everyRoute = map[string]needed{
 	"GET /v1/verify":                                             {right: "admin", whole: true},
 	"POST /v1/sessions/{id}/repair":                              {right: "admin"},
 	"POST /v1/journal/repair":                                    {right: "admin", whole: true},
+	"POST /v1/prune":                                             {right: "admin", whole: true},
 	"GET /v1/tokens":                                             {right: "admin", whole: true},
 	"POST /v1/tokens":                                            {right: "admin", whole: true, body: `{"name":"new","rights":"read"}`},
 	"DELETE /v1/tokens/{name}":                                   {right: "admin", whole: true},

@@ -256,6 +256,9 @@ func TestOpenAPI(t *testing.T) {
 	answer("POST", one+"/repair", "/v1/sessions/nowhere/repair", "{}")
 	answer("POST", one+"/repair", "/v1/sessions/s/repair", `{"fast":true}`)
 	answer("POST", "/v1/journal/repair", "/v1/journal/repair", "")
+	answer("POST", "/v1/prune", "/v1/prune", "")
+	answer("POST", "/v1/prune", "/v1/prune", `{"scrub":true}`)
+	answer("POST", "/v1/prune", "/v1/prune", `{"force":true}`)
 	answer("PATCH", one, "/v1/sessions/s", `{"title":"v"}`)
 	var turn hansard.Turn
 	answer("POST", one+"/turn", "/v1/sessions/s/turn", `{"label":"l","exclusive":true,"max_hold_ms":100000,"steal":"r"}`).into(t, &turn)

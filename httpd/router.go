@@ -62,6 +62,7 @@ func (s *Server) routes() map[string]map[string]action {
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
 		session + "/repair":  {"POST": {Admin, true, s.repairSession}},
 		"/v1/journal/repair": {"POST": {Admin, true, s.repairJournal}},
+		"/v1/prune":          {"POST": {Admin, true, s.prune}},
 		"/v1/tokens": {
 			"GET":  {Admin, false, s.listTokens},
 			"POST": {Admin, false, s.addToken},

@@ -223,7 +223,7 @@ func TestScopeLists(t *testing.T) {
 			}
 		}
 	}
-	for _, q := range [][2]string{{"GET", "/metrics"}, {"GET", "/v1/verify"}, {"POST", "/v1/journal/repair"}, {"GET", "/v1/tokens"}, {"DELETE", "/v1/tokens/it"}} {
+	for _, q := range [][2]string{{"GET", "/metrics"}, {"GET", "/v1/verify"}, {"POST", "/v1/journal/repair"}, {"POST", "/v1/prune"}, {"GET", "/v1/tokens"}, {"DELETE", "/v1/tokens/it"}} {
 		if got := v.ask(q[0], q[1], "", v.as("it")...); got.status != 403 || got.problem() != "missing-right" {
 			t.Errorf("%s %s: %d %s", q[0], q[1], got.status, got.body)
 		}

@@ -10,7 +10,10 @@ import (
 	"hansard"
 )
 
-var _ hansard.Checker = (*Store)(nil)
+var (
+	_ hansard.Checker = (*Store)(nil)
+	_ hansard.Pruner  = (*Store)(nil)
+)
 
 const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted ORDER BY id LIMIT 1000`
 

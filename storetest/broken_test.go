@@ -31,6 +31,7 @@ type broken struct {
 	attachments func(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error]
 
 	identity func(ctx context.Context) (string, error)
+	prune    func(ctx context.Context, scrub bool) (hansard.Pruned, error)
 
 	acquire func(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error)
 	renew   func(ctx context.Context, id hansard.SessionID, g hansard.Grant) error
@@ -43,6 +44,13 @@ func (s *broken) Identity(ctx context.Context) (string, error) {
 		return s.identity(ctx)
 	}
 	return s.Store.(hansard.Identified).Identity(ctx)
+}
+
+func (s *broken) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
+	if s.prune != nil {
+		return s.prune(ctx, scrub)
+	}
+	return s.Store.(hansard.Pruner).Prune(ctx, scrub)
 }
 
 func (s *broken) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {

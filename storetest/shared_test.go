@@ -97,6 +97,13 @@ func (h *handle) Create(ctx context.Context, id hansard.SessionID, m hansard.Met
 	return h.inner.Create(ctx, id, m)
 }
 
+func (h *handle) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
+	if err := h.closed(); err != nil {
+		return hansard.Pruned{}, err
+	}
+	return h.inner.(hansard.Pruner).Prune(ctx, scrub)
+}
+
 func (h *handle) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	if err := h.closed(); err != nil {
 		return hansard.Receipt{}, err

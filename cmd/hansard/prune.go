@@ -28,8 +28,8 @@ and the journals that repair --journal kept, whatever they hold. Writers wait fo
 moment.
 
 On PostgreSQL it removes the rows of deleted sessions that are left. What the
-database itself still has of them is for VACUUM, and --scrub is refused. It is not
-for a server: run it where the store is kept, while the server serves.
+database itself still has of them is for VACUUM, and --scrub is refused. Through a
+server it needs an admin token for the whole store.
 
 Backups, snapshots of the file system and the blocks of a disk are not reached.`,
 		Example: `  hansard prune
@@ -40,8 +40,7 @@ Backups, snapshots of the file system and the blocks of a disk are not reached.`
 			return a.withStore(writing, func(s hansard.Store) error {
 				p, ok := s.(hansard.Pruner)
 				if !ok {
-					return &hinted{fmt.Errorf("this kind of store can't be pruned from here: %w", hansard.ErrUnsupported),
-						"a server's store takes away by itself what is deleted; to do it now, run prune where the store is kept"}
+					return fmt.Errorf("this kind of store can't be pruned: %w", hansard.ErrUnsupported)
 				}
 				ctx, cancel := forWrite(cmd.Context())
 				defer cancel()
