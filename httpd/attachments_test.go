@@ -1,6 +1,8 @@
 package httpd_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -9,10 +11,12 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"hansard"
+	"hansard/httpd"
 	"hansard/memstore"
 )
 
@@ -171,4 +175,78 @@ func TestUploadsAreCounted(t *testing.T) {
 		}
 	}
 	v.must(201, "POST", "/v1/sessions/s/attachments", "x")
+}
+
+// TestSilentUpload: a client that goes silent in the middle of an upload is told so, and
+// nothing of it is kept.
+func TestSilentUpload(t *testing.T) {
+	store := memstore.New()
+	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	address, server, _ := hasty(t, store, arrive)
+	got := talk(t, address, "POST /v1/sessions/s/attachments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nContent-Length: 100000\r\n\r\nbegin")
+	if !strings.HasPrefix(got, "HTTP/1.1 408") || !strings.Contains(got, "/problems/timeout") || !strings.Contains(got, "bytes a second") {
+		t.Errorf("it was answered %q", got)
+	}
+	eventually(t, "nothing is under way", func() bool { return server.Busy() == 0 })
+	for a, err := range store.Attachments(t.Context(), "s") {
+		t.Errorf("it left %+v, %v", a, err)
+	}
+}
+
+// TestSilentDownload: a client that asks for an attachment and takes nothing of it is cut
+// off; it holds neither the server nor the store for ever.
+func TestSilentDownload(t *testing.T) {
+	store := &countedReaders{Store: memstore.New()}
+	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := store.Attach(t.Context(), "s", bytes.NewReader(make([]byte, 32<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, server, _ := hasty(t, store, httpd.Hurry{Arrive: waitMax, Stall: 300 * time.Millisecond, Grace: 100 * time.Millisecond, Beat: waitMax})
+	conn, err := dialNarrow(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /v1/sessions/s/attachments/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\n\r\n", a.Digest)
+	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is under way", func() bool { return server.Busy() == 0 && store.open.Load() == 0 })
+	if store.opened.Load() == 0 {
+		t.Error("the attachment was never opened")
+	}
+	if n, err := io.Copy(io.Discard, conn); err == nil && n > 30<<20 {
+		t.Errorf("all of it arrived: %d bytes", n)
+	}
+}
+
+// countedReaders counts the attachments that are open.
+type countedReaders struct {
+	*memstore.Store
+	open, opened atomic.Int64
+}
+
+func (c *countedReaders) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
+	r, err := c.Store.OpenAttachment(ctx, id, digest)
+	if err != nil {
+		return nil, err
+	}
+	c.open.Add(1)
+	c.opened.Add(1)
+	return &countedReader{r, c}, nil
+}
+
+type countedReader struct {
+	hansard.AttachmentReader
+	c *countedReaders
+}
+
+func (r *countedReader) Close() error {
+	r.c.open.Add(-1)
+	return r.AttachmentReader.Close()
 }
