@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -169,4 +170,79 @@ func TestSimAttached(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestGrowthAttached: what is attached costs those who read the log nothing: a session with
+// large pictures is described, listed and read like one with small ones.
+func TestGrowthAttached(t *testing.T) {
+	const events = 60
+	costs := func(size int64) map[string]int64 {
+		d := largeDisk(1)
+		w, err := openOn(d.Process("writer"), 1, growthRing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range events {
+			if i == 0 {
+				if _, err := w.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Of one length in the log: the sizes have as many digits.
+			a, err := w.Attach(t.Context(), "s", io.LimitReader(&hookReader{left: int(size) + i}, size+int64(i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := pad(i, 100)
+			e.Attachments = []hansard.Attachment{a}
+			if _, err := w.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{e}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, c := readOnly(t, d)
+		bytes := map[string]int64{}
+		ask := func(what string, do func() error) {
+			c.reset()
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			for file, n := range c.files {
+				if strings.HasPrefix(file, attachmentsDir) {
+					t.Errorf("%s reads %d bytes of %s", what, n, file)
+				}
+			}
+			bytes[what] = c.bytes
+		}
+		ask("stat", func() error { _, err := s.Stat(t.Context(), "s"); return err })
+		ask("list", func() error {
+			for _, err := range s.List(t.Context(), hansard.Query{}) {
+				return err
+			}
+			return errors.New("nothing is listed")
+		})
+		ask("read the last 50", func() error {
+			n := 0
+			for e, err := range s.Read(t.Context(), "s", hansard.Range{Last: 50}) {
+				if err != nil {
+					return err
+				}
+				n += len(e.Attachments)
+			}
+			if n != 50 {
+				return fmt.Errorf("%d attachments are named", n)
+			}
+			return nil
+		})
+		return bytes
+	}
+	small, large := costs(100_000), costs(900_000)
+	for what, n := range large {
+		if n != small[what] {
+			t.Errorf("%s reads %d bytes with large attachments, %d with small ones", what, n, small[what])
+		}
+	}
+	t.Logf("bytes read: %v", large)
 }

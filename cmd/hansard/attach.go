@@ -140,7 +140,7 @@ Without DIGEST it lists what there is.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write it to a new `FILE`")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write it to a new `FILE`; - is standard output")
 	return cmd
 }
 
@@ -201,7 +201,7 @@ func (a *app) get(ctx context.Context, s hansard.Store, id hansard.SessionID, di
 		return err
 	}
 	defer r.Close()
-	if output == "" {
+	if output == "" || output == "-" {
 		_, err = io.Copy(a.out, r)
 		return err
 	}
