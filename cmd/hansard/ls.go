@@ -32,7 +32,8 @@ ignoring case; --since those that changed since a time: 90m, 24h, 7d, 2024-06-01
 On a terminal the list is a screen long and says how many more there are; --all
 lists all of them. With --limit the rest can be had with --cursor; the command
 says with which. A session whose turn is held is marked with its holder. A damaged
-session is in the list, marked, and never hides another (exit 0).
+session is in the list, marked, and never hides another (exit 0). A session that
+nobody gave a title is shown with the first thing its user said, in quotes.
 
 --json prints one object per line with the members of stat, and cursor, which
 continues the list behind that session.`,
