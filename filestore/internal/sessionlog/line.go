@@ -7,7 +7,7 @@
 // Read the files in this order:
 //
 //   - name.go: a session's file name
-//   - line.go: one line as bytes; names.go, turnline.go: what keys, ids and turns are in it
+//   - line.go: one line as bytes; decode.go: most of them read quickly; names.go, turnline.go: what keys, ids and turns are in it
 //   - chain.go: that lines follow each other
 //   - scan.go: where lines begin and end in a file
 //   - header.go, tail.go: the first line, and the last that ends its batch
@@ -404,9 +404,12 @@ func Decode(b []byte) (*Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{}
-	if err := json.Unmarshal(b, l); err != nil {
-		return nil, lineError("the line is not JSON of this format: " + err.Error())
+	l, ok := decodePlain(b)
+	if !ok {
+		l = &Line{}
+		if err := json.Unmarshal(b, l); err != nil {
+			return nil, lineError("the line is not JSON of this format: " + err.Error())
+		}
 	}
 	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
 	// The checksum was right, so somebody wrote it so. But whoever believed it would take
