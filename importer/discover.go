@@ -14,7 +14,7 @@ import (
 )
 
 // headBytes is how much of a file tells what it is.
-const headBytes = 64 << 10
+const headBytes = 256 << 10
 
 // Discover finds the sources of the formats where their tools keep them.
 func Discover(formats []Format, m Machine) ([]*Source, error) {
@@ -153,10 +153,13 @@ func relate(formats []Format, found []*Source) {
 	sort.SliceStable(found, func(i, j int) bool { return found[i].generation() < found[j].generation() })
 }
 
+// maxGenerations ends a chain of parents that has no end.
+const maxGenerations = 1000
+
 // generation is how many sources come before this one.
 func (s *Source) generation() int {
 	n := 0
-	for p := s.parent; p != nil && n < 1000; p = p.parent {
+	for p := s.parent; p != nil && n < maxGenerations; p = p.parent {
 		n++
 	}
 	return n

@@ -135,10 +135,11 @@ type Damage struct {
 	Message    string `json:"message"`
 }
 
-// Formats are all formats that need nothing but files, the most particular first. The
-// last ones take nearly anything that is JSON.
-func Formats() []Format {
-	return []Format{claude{}}
+// Formats are the formats of this package and others, the most particular first. The last
+// ones take nearly anything that is JSON.
+func Formats(others ...Format) []Format {
+	formats := append([]Format{claude{}, codex{}}, others...)
+	return formats
 }
 
 // Find is the format of a name.
