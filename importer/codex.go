@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -229,7 +228,7 @@ func (p *codexReader) same(r *codexRecord, body *codexPayload) string {
 	}
 	p.n++
 	if p.turn == "" { // before the first turn, and in old rollouts
-		return fmt.Sprintf("%d:%s:%d:%08x", p.n, r.Type, len(r.Payload), crc32.Checksum(r.Payload, castagnoli))
+		return fmt.Sprintf("%d:%s:%d:%08x", p.n, r.Type, len(r.Payload), checksum(r.Payload))
 	}
 	return fmt.Sprintf("%s:%d:%s", p.turn, p.n, r.Type)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"hansard"
 )
@@ -50,6 +51,9 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 	if e.Kind == "" || e.Kind == hansard.KindTurn {
 		e.Kind = KindRaw
 	}
+	if rec.Long == nil {
+		rec.Long = unfit(e.Data)
+	}
 	if rec.Long != nil || d.ids[e.ID] || d.bytes+len(e.Data) > batchBytes || len(d.events) >= batchEvents || rec.Covers {
 		if err := d.flush(ctx, nil); err != nil {
 			return err
@@ -70,6 +74,17 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 	}
 	if patch != nil {
 		return d.flush(ctx, patch)
+	}
+	return nil
+}
+
+// unfit tells data that no store takes as an event's.
+func unfit(data []byte) *Long {
+	switch {
+	case len(data) > heldBytes:
+		return heldLong(data, "too large for an event")
+	case !utf8.Valid(data):
+		return heldLong(data, "not valid UTF-8")
 	}
 	return nil
 }
@@ -147,7 +162,7 @@ func (d *delivery) rename(events []hansard.Event, reused []string) []hansard.Eve
 		if d.mutable[e.ID] {
 			e.Kind = KindRevision
 		}
-		e.ID += "~" + shortHash(append(e.Data, fmt.Sprint(e.Kind, e.Role, e.Author, e.At.UnixMicro())...), 16)
+		e.ID += "~" + shortHash(fmt.Appendf(nil, "%q %q %q %d %s", e.Kind, e.Role, e.Author, e.At.UnixMicro(), e.Data), 16)
 	}
 	return events
 }

@@ -28,8 +28,7 @@ func Discover(formats []Format, m Machine) ([]*Source, error) {
 			found = append(found, more...)
 		}
 	}
-	relate(formats, found)
-	return found, nil
+	return relate(formats, found), nil
 }
 
 // Named finds the sources that files and directories hold. A file that no format knows
@@ -63,8 +62,7 @@ func Named(formats []Format, paths []string) ([]*Source, error) {
 		}
 		found = append(found, s)
 	}
-	relate(formats, found)
-	return found, nil
+	return relate(formats, found), nil
 }
 
 // general is implemented by formats that take any JSON. They are not looked for in
@@ -137,8 +135,16 @@ func under(dir string, formats []Format) ([]*Source, error) {
 	return found, err
 }
 
-// relate finds forks, and puts parents before their children.
-func relate(formats []Format, found []*Source) {
+// relate finds forks, and puts parents before their children. What was found twice is
+// left out.
+func relate(formats []Format, all []*Source) (found []*Source) {
+	seen := map[string]bool{}
+	for _, s := range all {
+		if key := s.Format.Name() + ":" + s.File(); !seen[key] {
+			seen[key] = true
+			found = append(found, s)
+		}
+	}
 	for _, f := range formats {
 		var own []*Source
 		for _, s := range found {
@@ -151,6 +157,7 @@ func relate(formats []Format, found []*Source) {
 		}
 	}
 	sort.SliceStable(found, func(i, j int) bool { return found[i].generation() < found[j].generation() })
+	return found
 }
 
 // maxGenerations ends a chain of parents that has no end.

@@ -244,6 +244,11 @@ func (j *job) delivery(session, parent string) *delivery {
 		parent = s.Parent
 	}
 	d.meta.Labels = map[string]string{LabelTool: f.Name(), LabelSource: name(source)}
+	if session == "" {
+		for k, v := range s.Labels {
+			d.meta.Labels[k] = name(v)
+		}
+	}
 	if parent != "" {
 		d.meta.Labels[LabelParent] = string(SessionID(f, parent))
 	}
@@ -319,12 +324,16 @@ func (t *tally) add(u *Usage) {
 		t.open = map[string]*Usage{}
 	}
 	if before, ok := t.open[u.Key]; ok {
-		if u.Last || u.Output >= before.Output {
-			t.open[u.Key] = u
+		if u.Last {
+			before.Tokens = u.Tokens
+			return
 		}
+		before.Input, before.Output, before.Reasoning = max(before.Input, u.Input), max(before.Output, u.Output), max(before.Reasoning, u.Reasoning)
+		before.CacheRead, before.CacheWrite = max(before.CacheRead, u.CacheRead), max(before.CacheWrite, u.CacheWrite)
 		return
 	}
-	t.open[u.Key] = u
+	kept := *u
+	t.open[u.Key] = &kept
 	t.order = append(t.order, u.Key)
 	if len(t.order) > maxAnswers {
 		oldest := t.open[t.order[0]]

@@ -67,6 +67,8 @@ type Source struct {
 	// Parent is the id, as the tool knows it, of the session that this one was
 	// forked from or started by.
 	Parent string
+	// Labels are what the session is created with, beside the tool's.
+	Labels map[string]string
 	// SubAgent says that the parent started it; otherwise it is a fork.
 	SubAgent bool
 	// parent is the source of the parent, if there is one and this is a fork that
@@ -117,9 +119,9 @@ type Long struct {
 
 // Usage is what a model counted for one answer.
 type Usage struct {
-	// Key tells the answers apart. Of several records with one key the one with the
-	// most output counts, or with Last the last one: such tools count from the
-	// beginning of the session.
+	// Key tells the answers apart. Of several records with one key the highest counts
+	// are taken, or with Last the last ones: such tools count from the beginning of
+	// the session.
 	Key  string
 	Last bool
 	transcript.Tokens
@@ -138,8 +140,8 @@ type Damage struct {
 // Formats are the formats of this package and others, the most particular first. The last
 // ones take nearly anything that is JSON.
 func Formats(others ...Format) []Format {
-	formats := append([]Format{claude{}, codex{}}, others...)
-	return formats
+	formats := append([]Format{claude{}, codex{}, gemini{}, copilot{}, openclaw, pi, cortex{}, trajectories{}, cleverAgents{}}, others...)
+	return append(formats, anthropic, openai, jsonl{})
 }
 
 // Find is the format of a name.

@@ -39,6 +39,8 @@ func (l *Line) ID() string { return fmt.Sprintf("line:%d:%08x", l.Number, l.crc)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+func checksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
+
 // eachLine passes the whole lines of a reader on. The rest behind the last line break is
 // reported as unfinished, unless lastToo says that it counts as a line.
 func (in *Input) eachLine(ctx context.Context, r io.Reader, lastToo bool, take func(*Line) error) error {
@@ -133,7 +135,7 @@ func (in *Input) Records(ctx context.Context, lastToo bool, whole func([]byte) b
 		}
 		if !utf8.Valid(data) && json.Valid(data) {
 			in.report(Damage{Offset: l.Offset, Line: l.Number, Message: "the line is not valid UTF-8; it is kept as an attachment"})
-			return long(heldRecord(l, "not valid UTF-8"))
+			return long(Record{Event: hansard.Event{ID: l.ID(), Kind: KindRaw}, Long: heldLong(data, "not valid UTF-8")})
 		}
 		err := parse(Raw{data, l.ID()})
 		if errors.Is(err, errSyntax) {
@@ -166,12 +168,11 @@ func (in *Input) longRecord(l *Line) Record {
 	}
 }
 
-// heldRecord is a line that no store takes as JSON.
-func heldRecord(l *Line, reason string) Record {
-	data := l.Bytes
-	return Record{Event: hansard.Event{ID: l.ID(), Kind: KindRaw}, Long: &Long{Size: int64(len(data)), Reason: reason, Open: func() (io.ReadCloser, error) {
+// heldLong is a record in memory that goes into an attachment.
+func heldLong(data []byte, reason string) *Long {
+	return &Long{Size: int64(len(data)), Reason: reason, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(data)), nil
-	}}}
+	}}
 }
 
 type limited struct {
@@ -222,7 +223,7 @@ func (in *Input) salvage(l *Line, whole func([]byte) bool, parse parser) error {
 			continue
 		}
 		report(i)
-		record := Line{Number: l.Number, crc: crc32.Checksum(value, castagnoli)}
+		record := Line{Number: l.Number, crc: checksum(value)}
 		if err := parse(Raw{value, record.ID()}); err != nil && !errors.Is(err, errSyntax) {
 			return err
 		}
