@@ -124,7 +124,7 @@ func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) er
 type claudeReader struct {
 	source *Source
 	emit   func(Record) error
-	facts  facts
+	facts  Facts
 	// named says that a user gave the session its title, boundary that the record
 	// before was the marker of a compaction.
 	named, titled, boundary bool
@@ -164,7 +164,7 @@ func (p *claudeReader) take(raw Raw) error {
 		p.other(&rec, &r)
 	}
 	p.boundary = r.Type == "system" && r.Subtype == "compact_boundary"
-	p.facts.note(&rec, map[string]string{LabelCwd: r.Cwd, LabelBranch: r.GitBranch, LabelVersion: r.Version, LabelModel: model(r.Message.Model), LabelAgent: p.agent})
+	p.facts.Note(&rec, map[string]string{LabelCwd: r.Cwd, LabelBranch: r.GitBranch, LabelVersion: r.Version, LabelModel: model(r.Message.Model), LabelAgent: p.agent})
 	if err := p.emit(rec); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (p *claudeReader) message(rec *Record, r *claudeRecord) {
 	}
 	if r.Type == "user" && !r.IsMeta && !r.IsSummary && e.Kind == hansard.KindMessage && !p.titled && !strings.HasPrefix(text, "<") {
 		p.titled = true
-		p.facts.call(rec, text)
+		p.facts.Title(rec, text)
 	}
 }
 
@@ -213,11 +213,11 @@ func (p *claudeReader) other(rec *Record, r *claudeRecord) {
 		}
 	case "custom-title":
 		p.named, p.titled = true, true
-		p.facts.call(rec, first(r.Custom, r.Title))
+		p.facts.Title(rec, first(r.Custom, r.Title))
 	case "ai-title", "summary":
 		if !p.named {
 			p.titled = true
-			p.facts.call(rec, first(r.AITitle, r.Title, r.Summary))
+			p.facts.Title(rec, first(r.AITitle, r.Title, r.Summary))
 		}
 	}
 }

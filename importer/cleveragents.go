@@ -69,7 +69,7 @@ func (cleverAgents) Read(ctx context.Context, in *Input, emit func(Record) error
 		return err
 	}
 	if len(data) > 4*valueBytes || !json.Valid(data) {
-		in.report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
+		in.Report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
 		return nil
 	}
 	members := object(data)
@@ -78,9 +78,9 @@ func (cleverAgents) Read(ctx context.Context, in *Input, emit func(Record) error
 	}
 	head := Record{Mutable: true, Event: hansard.Event{ID: "session", At: parseTime(text(find(members, "created_at"))), Kind: hansard.KindMeta,
 		Data: without(members, "messages", "checksum")}}
-	var known facts
-	known.call(&head, first(text(find(members, "title")), text(find(members, "name"))))
-	known.note(&head, map[string]string{LabelAgent: text(find(members, "actor_name")), "namespace": text(find(members, "namespace"))})
+	var known Facts
+	known.Title(&head, first(text(find(members, "title")), text(find(members, "name"))))
+	known.Note(&head, map[string]string{LabelAgent: text(find(members, "actor_name")), "namespace": text(find(members, "namespace"))})
 	var used struct {
 		Input  int64 `json:"input_tokens"`
 		Output int64 `json:"output_tokens"`

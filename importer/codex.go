@@ -165,7 +165,7 @@ func (codex) Read(ctx context.Context, in *Input, emit func(Record) error) error
 type codexReader struct {
 	source *Source
 	emit   func(Record) error
-	facts  facts
+	facts  Facts
 	titled bool
 	spawns map[string]bool // calls that start sub-agents, not answered yet
 	// turn is the turn that the records belong to, n their number in it.
@@ -205,7 +205,7 @@ func (p *codexReader) take(raw Raw) error {
 	case "world_state", "inter_agent_communication", "inter_agent_communication_metadata", "security_risk_score":
 		rec.Event.Kind = hansard.KindMeta
 	}
-	p.facts.note(&rec, labels)
+	p.facts.Note(&rec, labels)
 	if err := p.emit(rec); err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (p *codexReader) item(rec *Record, body *codexPayload) {
 			}
 			if t := strings.TrimSpace(text); t != "" && t[0] != '<' && t[0] != '#' {
 				p.titled = true
-				p.facts.call(rec, text)
+				p.facts.Title(rec, text)
 			}
 		}
 	case "reasoning":
@@ -281,11 +281,11 @@ func (p *codexReader) message(rec *Record, body *codexPayload) {
 	case "user_message":
 		if !p.titled {
 			p.titled = true
-			p.facts.call(rec, body.Message)
+			p.facts.Title(rec, body.Message)
 		}
 	case "thread_name_updated":
 		p.titled = true
-		p.facts.call(rec, body.ThreadName)
+		p.facts.Title(rec, body.ThreadName)
 	}
 }
 

@@ -86,7 +86,7 @@ func (r *copilotRecord) known() bool {
 }
 
 func (copilot) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	p := &copilotReader{source: in.Source, emit: emit, facts: map[string]*facts{}}
+	p := &copilotReader{source: in.Source, emit: emit, facts: map[string]*Facts{}}
 	if err := p.workspace(in); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (copilot) Read(ctx context.Context, in *Input, emit func(Record) error) err
 type copilotReader struct {
 	source *Source
 	emit   func(Record) error
-	facts  map[string]*facts // by agent
+	facts  map[string]*Facts // by agent
 }
 
 // workspace keeps the file that has the session's name. It is YAML: a JSON string of it
@@ -124,14 +124,14 @@ func (p *copilotReader) workspace(in *Input) error {
 			values[k] = strings.Trim(strings.TrimSpace(v), `"'`)
 		}
 	}
-	p.of("").call(&rec, values["name"])
-	p.of("").note(&rec, map[string]string{LabelCwd: values["cwd"]})
+	p.of("").Title(&rec, values["name"])
+	p.of("").Note(&rec, map[string]string{LabelCwd: values["cwd"]})
 	return p.emit(rec)
 }
 
-func (p *copilotReader) of(agent string) *facts {
+func (p *copilotReader) of(agent string) *Facts {
 	if p.facts[agent] == nil {
-		p.facts[agent] = &facts{}
+		p.facts[agent] = &Facts{}
 	}
 	return p.facts[agent]
 }
@@ -153,7 +153,7 @@ func (p *copilotReader) take(raw Raw) error {
 	case "user.message":
 		rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "user"
 		if f.title == "" {
-			f.call(&rec, text(data.Content))
+			f.Title(&rec, text(data.Content))
 		}
 	case "assistant.message":
 		rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "assistant"
@@ -170,7 +170,7 @@ func (p *copilotReader) take(raw Raw) error {
 	case "session.shutdown":
 		rec.Usage = &Usage{Key: "shutdown " + r.AgentID, Last: true, Tokens: r.used()}
 	}
-	f.note(&rec, map[string]string{LabelCwd: data.Context.Cwd, LabelBranch: data.Context.Branch, LabelModel: data.NewModel, LabelVersion: data.Version})
+	f.Note(&rec, map[string]string{LabelCwd: data.Context.Cwd, LabelBranch: data.Context.Branch, LabelModel: data.NewModel, LabelVersion: data.Version})
 	return p.emit(rec)
 }
 

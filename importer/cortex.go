@@ -69,7 +69,7 @@ type cortexSession struct {
 }
 
 func (cortex) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	var f facts
+	var f Facts
 	if err := readCortexSession(in, &f, emit); err != nil || filepath.Ext(in.Path) == ".json" {
 		return err
 	}
@@ -85,7 +85,7 @@ func (cortex) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 }
 
 // readCortexSession reads what is known about a session, if there is anything.
-func readCortexSession(in *Input, known *facts, emit func(Record) error) error {
+func readCortexSession(in *Input, known *Facts, emit func(Record) error) error {
 	f, err := openIn(in.Root, filepath.Join("sessions", in.Session+".json"))
 	if err != nil {
 		return nil
@@ -97,11 +97,11 @@ func readCortexSession(in *Input, known *facts, emit func(Record) error) error {
 	}
 	var s cortexSession
 	if decode(data, &s) != nil {
-		in.report(Damage{Message: "what is known about the session is not JSON: it may be being written"}) // emptied first
+		in.Report(Damage{Message: "what is known about the session is not JSON: it may be being written"}) // emptied first
 		return nil
 	}
 	rec := Record{Mutable: true, Event: hansard.Event{ID: "session", At: s.at(), Kind: hansard.KindMeta, Data: data}}
-	known.call(&rec, first(s.Title, s.Name))
-	known.note(&rec, map[string]string{LabelCwd: s.Cwd, LabelModel: s.Model})
+	known.Title(&rec, first(s.Title, s.Name))
+	known.Note(&rec, map[string]string{LabelCwd: s.Cwd, LabelModel: s.Model})
 	return emit(rec)
 }

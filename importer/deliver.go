@@ -346,7 +346,9 @@ func (j *job) locate(ctx context.Context, s *Source, n int) (hansard.SessionID, 
 	return "", 0, fmt.Errorf("%w: it repeats records of %s, which was not imported", errSource, SessionID(s.Format, s.Session))
 }
 
-// marshal is JSON of what can always be written.
+// JSON is JSON of what can always be written.
+func JSON(v any) json.RawMessage { return marshal(v) }
+
 func marshal(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -37,7 +37,7 @@ func (in *Input) document(ctx context.Context, arrays []string, element func(raw
 	case errors.As(err, &taken):
 		return taken.err
 	case err != nil && ctx.Err() == nil:
-		in.report(Damage{Offset: d.dec.InputOffset(), Message: "the rest can't be read: " + err.Error()})
+		in.Report(Damage{Offset: d.dec.InputOffset(), Message: "the rest can't be read: " + err.Error()})
 		return nil
 	}
 	return err

@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"sync"
@@ -172,6 +173,9 @@ type job struct {
 	pairs    pairing
 	usage    tally
 	fork     *forkPoint
+	// failed are the sessions of the source that could not be stored, errs why.
+	failed map[string]bool
+	errs   []error
 }
 
 func (j *job) read(ctx context.Context, s *Source) error {
@@ -185,6 +189,7 @@ func (j *job) read(ctx context.Context, s *Source) error {
 	for _, d := range j.sessions { // what was read before an error is whole
 		err = errors.Join(err, j.stored(d, d.flush(ctx, nil)))
 	}
+	err = errors.Join(append(j.errs, err)...)
 	if err == nil && fork != nil && j.sessions[""] == nil && j.Store != nil {
 		// A fork that nothing was added to yet.
 		_, err = j.Store.Create(ctx, j.report.Session, j.delivery("", "").meta)
@@ -207,6 +212,9 @@ func (j *job) take(ctx context.Context, rec Record) error {
 		return nil
 	}
 	j.report.Records++
+	if j.failed[rec.Session] {
+		return nil
+	}
 	if j.fork.copied(&rec) {
 		j.report.Copied++
 		return nil
@@ -217,7 +225,18 @@ func (j *job) take(ctx context.Context, rec Record) error {
 	if j.Progress != nil {
 		j.Progress(1, 0)
 	}
-	return j.stored(d, d.add(ctx, &rec))
+	err := j.stored(d, d.add(ctx, &rec))
+	if err != nil && rec.Session != "" && aboutSource(err) {
+		// The other sessions of the source can do without this one.
+		if j.failed == nil {
+			j.failed = map[string]bool{}
+		}
+		j.failed[rec.Session] = true
+		j.errs = append(j.errs, fmt.Errorf("session %s: %w", d.id, err))
+		d.events = nil
+		return nil
+	}
+	return err
 }
 
 // stored counts what a delivery has stored since it was asked last.

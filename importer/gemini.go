@@ -83,7 +83,7 @@ func (gemini) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 		}
 		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
 		if m.name == "summary" {
-			p.facts.call(&rec, text(m.value))
+			p.facts.Title(&rec, text(m.value))
 		}
 		return emit(rec)
 	})
@@ -91,7 +91,7 @@ func (gemini) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 
 type geminiReader struct {
 	emit  func(Record) error
-	facts facts
+	facts Facts
 }
 
 func (p *geminiReader) take(raw Raw) error {
@@ -104,7 +104,7 @@ func (p *geminiReader) take(raw Raw) error {
 	case r.Type == "user":
 		rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "user"
 		if p.facts.title == "" {
-			p.facts.call(&rec, geminiText(r.Content))
+			p.facts.Title(&rec, geminiText(r.Content))
 		}
 	case r.Type == "gemini":
 		p.answer(&rec, &r)
@@ -117,12 +117,12 @@ func (p *geminiReader) take(raw Raw) error {
 		if _, ok := r.Set["messages"]; ok { // all messages anew: a compaction
 			rec.Event.Kind, rec.Covers = hansard.KindSummary, true
 		}
-		p.facts.call(&rec, text(r.Set["summary"]))
+		p.facts.Title(&rec, text(r.Set["summary"]))
 	case r.SessionID != "":
 		rec.Event.Kind = hansard.KindMeta
-		p.facts.call(&rec, r.Summary)
+		p.facts.Title(&rec, r.Summary)
 		if len(r.Directories) > 0 {
-			p.facts.note(&rec, map[string]string{LabelCwd: r.Directories[0]})
+			p.facts.Note(&rec, map[string]string{LabelCwd: r.Directories[0]})
 		}
 	}
 	return p.emit(rec)
@@ -143,7 +143,7 @@ func (p *geminiReader) answer(rec *Record, r *geminiRecord) {
 	if t := r.Tokens; t != nil {
 		rec.Usage = &Usage{Key: r.ID, Tokens: transcript.Tokens{Input: t.Input, Output: t.Output, CacheRead: t.Cached, Reasoning: t.Thoughts}}
 	}
-	p.facts.note(rec, map[string]string{LabelModel: r.Model})
+	p.facts.Note(rec, map[string]string{LabelModel: r.Model})
 }
 
 // geminiText is the text of a content: a string, or parts.

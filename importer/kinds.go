@@ -122,15 +122,15 @@ func sane(t time.Time) time.Time {
 	return t
 }
 
-// facts notices when what is known about a session changes, so that each change is
+// Facts notices when what is known about a session changes, so that each change is
 // stored once, with the record that brought it.
-type facts struct {
+type Facts struct {
 	labels map[string]string
 	title  string
 }
 
-// note puts what is new into a record. Empty values say nothing.
-func (f *facts) note(r *Record, labels map[string]string) {
+// Note puts what is new into a record. Empty values say nothing.
+func (f *Facts) Note(r *Record, labels map[string]string) {
 	for k, v := range labels {
 		if v = name(v); v == "" || f.labels[k] == v {
 			continue
@@ -145,8 +145,8 @@ func (f *facts) note(r *Record, labels map[string]string) {
 	}
 }
 
-// call gives the session a title.
-func (f *facts) call(r *Record, text string) {
+// Title gives the session a title.
+func (f *Facts) Title(r *Record, text string) {
 	if text = title(text); text != "" && text != f.title {
 		f.title, r.Title = text, text
 	}

@@ -59,7 +59,7 @@ func (in *Input) eachLine(ctx context.Context, r io.Reader, lastToo bool, take f
 			return nil
 		}
 		if !whole && (!lastToo || !json.Valid(line.Bytes)) {
-			in.report(Damage{Offset: at, Line: n, Unfinished: true, Message: fmt.Sprintf("the last line has no end; its %d bytes are left for later", line.Size)})
+			in.Report(Damage{Offset: at, Line: n, Unfinished: true, Message: fmt.Sprintf("the last line has no end; its %d bytes are left for later", line.Size)})
 			return nil
 		}
 		at += line.Size + 1
@@ -134,7 +134,7 @@ func (in *Input) Records(ctx context.Context, lastToo bool, whole func([]byte) b
 			return nil
 		}
 		if !utf8.Valid(data) && json.Valid(data) {
-			in.report(Damage{Offset: l.Offset, Line: l.Number, Message: "the line is not valid UTF-8; it is kept as an attachment"})
+			in.Report(Damage{Offset: l.Offset, Line: l.Number, Message: "the line is not valid UTF-8; it is kept as an attachment"})
 			return long(Record{Event: hansard.Event{ID: l.ID(), Kind: KindRaw}, Long: heldLong(data, "not valid UTF-8")})
 		}
 		err := parse(Raw{data, l.ID()})
@@ -195,7 +195,7 @@ func (in *Input) salvage(l *Line, whole func([]byte) bool, parse parser) error {
 			if len(bytes.Trim(data[lost:upto], "\x00")) == 0 {
 				what = fmt.Sprintf("%d NUL bytes", upto-lost)
 			}
-			in.report(Damage{Offset: l.Offset + int64(lost), Line: l.Number, Message: what})
+			in.Report(Damage{Offset: l.Offset + int64(lost), Line: l.Number, Message: what})
 			lost = -1
 		}
 	}
@@ -231,15 +231,21 @@ func (in *Input) salvage(l *Line, whole func([]byte) bool, parse parser) error {
 		i += int(dec.InputOffset())
 	}
 	if report(len(data)); found > 1 {
-		in.report(Damage{Offset: l.Offset, Line: l.Number, Message: fmt.Sprintf("%d records are fused on one line; each is imported", found)})
+		in.Report(Damage{Offset: l.Offset, Line: l.Number, Message: fmt.Sprintf("%d records are fused on one line; each is imported", found)})
 	}
 	return nil
 }
 
-func (in *Input) report(d Damage) {
-	d.File = in.File()
+// Report reports damage. The file is the source's, if it names none.
+func (in *Input) Report(d Damage) {
+	if d.File == "" {
+		d.File = in.File()
+	}
 	in.damage(d)
 }
+
+// Failed marks an error as one about the source.
+func (in *Input) Failed(err error) error { return fmt.Errorf("%w: %w", errSource, err) }
 
 // decode decodes a record. Members of another type than expected are left out: the data
 // is kept as it is. Only what is not JSON at all is an error, errSyntax.

@@ -54,16 +54,16 @@ func byPath(s *Source) string {
 }
 
 func (c chat) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	var f facts
+	var f Facts
 	return in.document(ctx, []string{"messages", "input", "items"}, func(raw Raw) error {
 		return emit(messageRecord(raw, &f))
 	}, func(m member) error { // around the messages
 		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
 		switch m.name {
 		case "model":
-			f.note(&rec, map[string]string{LabelModel: text(m.value)})
+			f.Note(&rec, map[string]string{LabelModel: text(m.value)})
 		case "title":
-			f.call(&rec, text(m.value))
+			f.Title(&rec, text(m.value))
 		}
 		return emit(rec)
 	})
@@ -85,7 +85,7 @@ func (jsonl) Match(path string, head func() []byte) bool {
 func (jsonl) Identify(s *Source, _ []byte) { s.Session = byPath(s) }
 
 func (jsonl) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	var f facts
+	var f Facts
 	return in.Records(ctx, true, func(piece []byte) bool { return true }, func(raw Raw) error {
 		if !json.Valid(raw.Bytes) {
 			return errSyntax
@@ -137,7 +137,7 @@ func (s *stamps) at() time.Time {
 }
 
 // messageRecord says what a message is. What is none is kept as it is.
-func messageRecord(raw Raw, f *facts) Record {
+func messageRecord(raw Raw, f *Facts) Record {
 	var m message
 	_ = decode(raw.Bytes, &m) // it is JSON
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: m.at(), Kind: KindRaw, Role: m.Role, Author: m.Name, Data: raw.Bytes}}
@@ -164,8 +164,8 @@ func messageRecord(raw Raw, f *facts) Record {
 		rec.Usage = &Usage{Tokens: u}
 	}
 	if m.Role == "user" && f.title == "" && rec.Event.Kind == hansard.KindMessage {
-		f.call(&rec, said)
+		f.Title(&rec, said)
 	}
-	f.note(&rec, map[string]string{LabelModel: m.Model})
+	f.Note(&rec, map[string]string{LabelModel: m.Model})
 	return rec
 }

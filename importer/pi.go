@@ -137,7 +137,7 @@ var piKinds = map[string]string{"session": hansard.KindMeta, "title": hansard.Ki
 	"session_info": hansard.KindMeta}
 
 func (p piFormat) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	var f facts
+	var f Facts
 	return in.Records(ctx, false, func(piece []byte) bool {
 		var r piRecord
 		return decode(piece, &r) == nil && (r.Type == "message" || piKinds[r.Type] != "") && r.Timestamp != ""
@@ -150,11 +150,11 @@ func (p piFormat) Read(ctx context.Context, in *Input, emit func(Record) error) 
 	}, emit)
 }
 
-func (r *piRecord) record(raw Raw, f *facts) Record {
+func (r *piRecord) record(raw Raw, f *Facts) Record {
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: parseTime(r.Timestamp), Data: raw.Bytes, Kind: piKinds[r.Type]}}
 	switch {
 	case r.Type == "session":
-		f.note(&rec, map[string]string{LabelCwd: r.Cwd})
+		f.Note(&rec, map[string]string{LabelCwd: r.Cwd})
 	case r.ID != "":
 		rec.Event.ID, rec.Same = r.ID, r.ID
 	}
@@ -164,23 +164,23 @@ func (r *piRecord) record(raw Raw, f *facts) Record {
 	case "compaction":
 		rec.Covers = true
 	case "model_change":
-		f.note(&rec, map[string]string{LabelModel: r.ModelID})
+		f.Note(&rec, map[string]string{LabelModel: r.ModelID})
 	case "session_info":
-		f.call(&rec, r.Name)
+		f.Title(&rec, r.Name)
 	case "title":
-		f.call(&rec, r.Title)
+		f.Title(&rec, r.Title)
 	}
 	return rec
 }
 
-func (r *piRecord) message(rec *Record, f *facts) {
+func (r *piRecord) message(rec *Record, f *Facts) {
 	e, m := &rec.Event, &r.Message
 	e.Kind, e.Role = hansard.KindMessage, m.Role
 	said, blocks := content(m.Content)
 	switch m.Role {
 	case "user":
 		if f.title == "" {
-			f.call(rec, said)
+			f.Title(rec, said)
 		}
 	case "assistant":
 		texts := false
@@ -201,7 +201,7 @@ func (r *piRecord) message(rec *Record, f *facts) {
 		case !texts && thoughts:
 			e.Kind = KindReasoning
 		}
-		f.note(rec, map[string]string{LabelModel: m.Model})
+		f.Note(rec, map[string]string{LabelModel: m.Model})
 	case "toolResult":
 		e.Kind, e.Role, rec.Results = hansard.KindToolResult, "tool", []string{m.ToolCallID}
 	case "bashExecution":

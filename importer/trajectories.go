@@ -55,7 +55,7 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 		return err
 	}
 	if len(data) > valueBytes || !json.Valid(data) {
-		in.report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
+		in.Report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
 		return nil
 	}
 	members := object(data)
@@ -65,9 +65,9 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 	_ = decode(find(members, "task"), &task)
 	head := Record{Mutable: true, Event: hansard.Event{ID: "trajectory", At: parseTime(text(find(members, "startedAt"))), Kind: hansard.KindMeta,
 		Data: without(members, "chapters", "retrospective")}}
-	var known facts
-	known.call(&head, task.Title)
-	known.note(&head, map[string]string{"status": text(find(members, "status")), "project": text(find(members, "projectId"))})
+	var known Facts
+	known.Title(&head, task.Title)
+	known.Note(&head, map[string]string{"status": text(find(members, "status")), "project": text(find(members, "projectId"))})
 	if err := emit(head); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"hansard"
 	"hansard/importer"
+	"hansard/importer/opencode"
 	"hansard/transcript"
 )
 
@@ -56,7 +57,7 @@ others still are, and the exit code is 1.`,
 }
 
 // allFormats are the formats that this program reads.
-func allFormats() []importer.Format { return importer.Formats() }
+func allFormats() []importer.Format { return importer.Formats(opencode.Format{}) }
 
 func formatNames() (names []string) {
 	for _, f := range allFormats() {
