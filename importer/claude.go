@@ -30,10 +30,17 @@ func (claude) Match(path string, head func() []byte) bool {
 	if filepath.Ext(path) != ".jsonl" || within(path, "tool-results") || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
 		return false
 	}
-	return anyLine(head(), func(line []byte) bool {
+	readable := false
+	found := anyLine(head(), func(line []byte) bool {
 		var r claudeRecord
-		return decode(line, &r) == nil && r.Type != "" && len(r.Payload) == 0 && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "")
+		if decode(line, &r) != nil {
+			return false
+		}
+		readable = true
+		return r.Type != "" && len(r.Payload) == 0 && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "")
 	})
+	// Where nothing at the beginning can be read, the place tells.
+	return found || !readable && len(head()) > 0 && filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects"
 }
 
 // within reports whether a file is in a directory of this name, at whatever level.

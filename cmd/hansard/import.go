@@ -36,7 +36,8 @@ parent.
 
 What is damaged is reported with file and offset, and the rest imported. A last line
 without its end is left for the next import. If a source can't be imported at all, the
-others still are, and the exit code is 1.`,
+others still are, and the exit code is 1. A session that was deleted in the store is left
+out.`,
 		Example: `  hansard import
   hansard import --yes
   hansard import ~/.claude/projects --dry-run
@@ -187,6 +188,7 @@ type importRun struct {
 	stored   bool // else it was a dry run
 	reports  []importer.Report
 	failed   int
+	deleted  int   // sessions that were deleted here
 	err      error // of printing
 }
 
@@ -209,7 +211,11 @@ type importedJSON struct {
 
 func (r *importRun) take(rep importer.Report) {
 	r.reports = append(r.reports, rep)
-	if rep.Err != nil {
+	gone := errors.Is(rep.Err, hansard.ErrDeleted)
+	switch {
+	case gone:
+		r.deleted++
+	case rep.Err != nil:
 		r.failed++
 	}
 	if r.json {
@@ -230,7 +236,7 @@ func (r *importRun) take(rep importer.Report) {
 			fmt.Fprintf(r.stderr, "hansard: %s:%d: at byte %d: %s\n", escapeLine(d.File), d.Line, d.Offset, escapeLine(d.Message))
 		}
 	}
-	if rep.Err != nil {
+	if rep.Err != nil && !gone {
 		fmt.Fprintf(r.stderr, "hansard: %s: %s\n", escapeLine(rep.Source.File()), escapeText(r.message(rep.Err)))
 	}
 }
@@ -272,6 +278,11 @@ func (r *importRun) summary() error {
 	}
 	if err := t.print(r.out); err != nil {
 		return err
+	}
+	if r.deleted > 0 {
+		if _, err := fmt.Fprintf(r.out, "\n%s deleted here, and left out\n", plural(r.deleted, "session")); err != nil {
+			return err
+		}
 	}
 	if !r.stored {
 		_, err := fmt.Fprintln(r.out, "\nnothing was stored: this was a dry run")
