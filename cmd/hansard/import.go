@@ -26,7 +26,8 @@ func newImport(a *app) *cobra.Command {
 
 Without arguments it looks where these tools keep their sessions and lists what is
 there; with --yes it goes on. With FILE or DIR it imports these. --from names the format
-where a file does not tell; chats and plain JSONL in directories are taken only then.
+where a file does not tell; chats and plain JSONL in directories are taken only then. The
+files that export --format jsonl made are checked, and give the same sessions back.
 
 Every record becomes one event, byte for byte, under the id that the tool gave it. So a
 file may be imported again, by several processes at once, or after it grew: only what is
@@ -87,26 +88,51 @@ func importFormats(from string) ([]importer.Format, error) {
 }
 
 func (a *app) importAll(ctx context.Context, formats []importer.Format, paths []string, yes, dry bool) error {
-	var sources []*importer.Source
-	var err error
 	if len(paths) == 0 {
-		sources, err = importer.Discover(formats, importer.ThisMachine())
-	} else {
-		sources, err = importer.Named(formats, paths)
+		sources, err := importer.Discover(formats, importer.ThisMachine())
+		switch {
+		case err != nil:
+			return err
+		case len(sources) == 0:
+			return a.nothingFound(paths)
+		case !yes && !dry:
+			return a.listSources(sources)
+		}
+		return a.importInto(dry, func(s hansard.Store) error { return a.importSources(ctx, s, sources) })
 	}
+	var own []string
+	var err error
+	if len(formats) > 1 {
+		if own, paths, err = ownExports(paths); err != nil {
+			return err
+		}
+	}
+	sources, err := importer.Named(formats, paths)
 	if err != nil {
 		return err
 	}
-	if len(sources) == 0 {
+	if len(sources)+len(own) == 0 {
 		return a.nothingFound(paths)
 	}
-	if len(paths) == 0 && !yes && !dry {
-		return a.listSources(sources)
-	}
+	return a.importInto(dry, func(s hansard.Store) error {
+		if len(own) > 0 {
+			if err := a.importOwn(ctx, s, own); err != nil {
+				return err
+			}
+		}
+		if len(sources) == 0 {
+			return nil
+		}
+		return a.importSources(ctx, s, sources)
+	})
+}
+
+// importInto opens the store, if anything is to be stored.
+func (a *app) importInto(dry bool, do func(hansard.Store) error) error {
 	if dry {
-		return a.importSources(ctx, nil, sources)
+		return do(nil)
 	}
-	return a.withStore(creating, func(s hansard.Store) error { return a.importSources(ctx, s, sources) })
+	return a.withStore(creating, do)
 }
 
 func (a *app) nothingFound(paths []string) error {
