@@ -32,13 +32,13 @@ type Format struct {
 // Formats are all formats; the first is the default.
 func Formats() []Format {
 	return []Format{
-		{"jsonl", "Everything (JSONL)", ".jsonl", "application/jsonl", writeArchive},
+		{"jsonl", "Everything (JSONL)", ".jsonl", "application/x-ndjson", writeArchive},
 		{"md", "Markdown", ".md", "text/markdown; charset=utf-8", writeMarkdown},
 		{"html", "Web page", ".html", "text/html; charset=utf-8", writeHTML},
 		{"openai", "OpenAI messages", ".json", "application/json", writeOpenAI},
 		{"anthropic", "Anthropic messages", ".json", "application/json", writeAnthropic},
-		{"claude", "Claude Code", ".jsonl", "application/jsonl", writeClaude},
-		{"codex", "Codex", ".jsonl", "application/jsonl", writeCodex},
+		{"claude", "Claude Code", ".jsonl", "application/x-ndjson", writeClaude},
+		{"codex", "Codex", ".jsonl", "application/x-ndjson", writeCodex},
 		{"cleveragents", "cleveragents", ".json", "application/json", writeCleverAgents},
 	}
 }

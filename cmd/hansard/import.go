@@ -18,11 +18,13 @@ import (
 
 func newImport(a *app) *cobra.Command {
 	var from string
-	var yes, dry bool
+	var yes, dry, watch bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE|DIR…]",
 		Short: "Bring in the sessions that other tools keep",
-		Long: `Bring in the sessions that other tools keep: ` + strings.Join(toolNames(), ", ") + `.
+		Long: `Bring in the sessions that other tools keep: Claude Code, Codex, opencode, Gemini CLI,
+Copilot CLI, pi, OpenClaw, cortex, trajectories, exports of cleveragents, arrays of
+messages in the shapes of OpenAI and Anthropic, plain JSONL, and our own exports.
 
 Without arguments it looks where these tools keep their sessions and lists what is
 there; with --yes it goes on. With FILE or DIR it imports these. --from names the format
@@ -38,22 +40,30 @@ parent.
 What is damaged is reported with file and offset, and the rest imported. A last line
 without its end is left for the next import. If a source can't be imported at all, the
 others still are, and the exit code is 1. A session that was deleted in the store is left
-out.`,
+out.
+
+With --watch it goes on until it is interrupted: files that grow, and new ones, are
+imported within seconds; large ones less often.`,
 		Example: `  hansard import
   hansard import --yes
   hansard import ~/.claude/projects --dry-run
-  hansard import chat.json --from openai`,
+  hansard import chat.json --from openai
+  hansard import --watch --yes`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formats, err := importFormats(from)
 			if err != nil {
 				return err
 			}
+			if watch {
+				return a.importWatch(cmd.Context(), formats, args, yes, dry)
+			}
 			return a.importAll(cmd.Context(), formats, args, yes, dry)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `FORMAT` of the files: "+strings.Join(formatNames(), ", "))
 	cmd.Flags().BoolVar(&yes, "yes", false, "without arguments: import what is found")
+	cmd.Flags().BoolVar(&watch, "watch", false, "go on importing what these tools write, until interrupted")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "read everything, store nothing")
 	return cmd
 }
@@ -64,13 +74,6 @@ func allFormats() []importer.Format { return importer.Formats(opencode.Format{})
 func formatNames() (names []string) {
 	for _, f := range allFormats() {
 		names = append(names, f.Name())
-	}
-	return names
-}
-
-func toolNames() (names []string) {
-	for _, f := range allFormats() {
-		names = append(names, f.Tool())
 	}
 	return names
 }
