@@ -103,10 +103,8 @@ func (u *claudeUsage) tokens(model string) transcript.Tokens {
 
 // block is an item of a message's content, in the shape of Anthropic's API.
 type block struct {
-	Type      string `json:"type"`
-	Text      string `json:"text"`
-	ID        string `json:"id"`
-	ToolUseID string `json:"tool_use_id"`
+	Type, ID, ToolUseID string
+	Text                json.RawMessage // a string
 }
 
 // claudeKinds are the kinds of the records without a message.
@@ -190,6 +188,9 @@ func (p *claudeReader) message(rec *Record, r *claudeRecord) {
 	e := &rec.Event
 	e.Kind, e.Role = hansard.KindMessage, r.Type
 	text, blocks := content(r.Message.Content)
+	if r.Type == "user" && !p.titled {
+		text = said(text, blocks)
+	}
 	shape(rec, blocks)
 	if r.Message.Usage != nil {
 		rec.Usage = &Usage{Key: r.Message.ID + " " + r.RequestID, Tokens: r.Message.Usage.tokens(r.Message.Model)}
@@ -259,13 +260,36 @@ func content(raw json.RawMessage) (text string, blocks []block) {
 		_ = decode(raw, &text)
 		return text, nil
 	}
-	_ = decode(raw, &blocks)
+	// It is part of a record that is JSON: the members are found without decoding the
+	// texts, which are nearly all of it.
+	_ = eachElement(raw, func(_ int, value []byte) error {
+		var b block
+		for _, m := range object(value) {
+			switch m.name {
+			case "type":
+				b.Type = textOf(m.value)
+			case "text":
+				b.Text = m.value
+			case "id":
+				b.ID = textOf(m.value)
+			case "tool_use_id":
+				b.ToolUseID = textOf(m.value)
+			}
+		}
+		blocks = append(blocks, b)
+		return nil
+	})
+	return "", blocks
+}
+
+// said is the text of a message: that of its first block that has one.
+func said(text string, blocks []block) string {
 	for i := range blocks {
-		if blocks[i].Type == "text" && text == "" {
-			text = blocks[i].Text
+		if text == "" {
+			text = textOf(blocks[i].Text)
 		}
 	}
-	return text, blocks
+	return text
 }
 
 // shape says what a message is by the blocks of its content.

@@ -76,11 +76,11 @@ func (cleverAgents) Read(ctx context.Context, in *Input, emit func(Record) error
 	if err := CheckCleverAgents(members2map(members)); err != nil {
 		return fmt.Errorf("%w: %w", errSource, err)
 	}
-	head := Record{Mutable: true, Event: hansard.Event{ID: "session", At: parseTime(text(find(members, "created_at"))), Kind: hansard.KindMeta,
+	head := Record{Mutable: true, Event: hansard.Event{ID: "session", At: parseTime(textOf(find(members, "created_at"))), Kind: hansard.KindMeta,
 		Data: without(members, "messages", "checksum")}}
 	var known Facts
-	known.Title(&head, first(text(find(members, "title")), text(find(members, "name"))))
-	known.Note(&head, map[string]string{LabelAgent: text(find(members, "actor_name")), "namespace": text(find(members, "namespace"))})
+	known.Title(&head, first(textOf(find(members, "title")), textOf(find(members, "name"))))
+	known.Note(&head, map[string]string{LabelAgent: textOf(find(members, "actor_name")), "namespace": textOf(find(members, "namespace"))})
 	var used struct {
 		Input  int64 `json:"input_tokens"`
 		Output int64 `json:"output_tokens"`
@@ -116,7 +116,7 @@ func members2map(members []member) map[string]json.RawMessage {
 // other members, as Python writes them with sorted keys. An export without one is not
 // complete.
 func CheckCleverAgents(export map[string]json.RawMessage) error {
-	given := strings.TrimPrefix(text(export["checksum"]), "sha256:")
+	given := strings.TrimPrefix(textOf(export["checksum"]), "sha256:")
 	if given == "" {
 		return fmt.Errorf("it has no checksum")
 	}

@@ -240,10 +240,7 @@ func (p *codexReader) item(rec *Record, body *codexPayload) {
 	case "message", "agent_message":
 		e.Kind, e.Role = hansard.KindMessage, body.Role
 		if body.Role == "user" && !p.titled {
-			text, blocks := content(body.Content)
-			if text == "" && len(blocks) > 0 {
-				text = blocks[0].Text
-			}
+			text := said(content(body.Content))
 			if t := strings.TrimSpace(text); t != "" && t[0] != '<' && t[0] != '#' {
 				p.titled = true
 				p.facts.Title(rec, text)

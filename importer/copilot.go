@@ -153,11 +153,11 @@ func (p *copilotReader) take(raw Raw) error {
 	case "user.message":
 		rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "user"
 		if f.title == "" {
-			f.Title(&rec, text(data.Content))
+			f.Title(&rec, textOf(data.Content))
 		}
 	case "assistant.message":
 		rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "assistant"
-		if text(data.Content) == "" && len(data.ToolRequests) > 0 {
+		if textOf(data.Content) == "" && len(data.ToolRequests) > 0 {
 			rec.Event.Kind = hansard.KindToolCall
 		}
 		for _, call := range data.ToolRequests {

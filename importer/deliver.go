@@ -42,6 +42,15 @@ type delivery struct {
 	added   int // events stored, since somebody asked
 	// last is the seq of the last record that was delivered.
 	last hansard.Seq
+	// sent is the batch that is on its way while the next one is read; nil if none
+	// is. One at a time: they arrive in order.
+	sent chan sent
+}
+
+// sent is what became of a batch.
+type sent struct {
+	receipt hansard.Receipt
+	err     error
 }
 
 // add takes one record.
@@ -56,6 +65,11 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 	}
 	if rec.Long != nil || d.ids[e.ID] || d.bytes+len(e.Data) > batchBytes || len(d.events) >= batchEvents || rec.Covers {
 		if err := d.flush(ctx, nil); err != nil {
+			return err
+		}
+	}
+	if rec.Long != nil || rec.Covers {
+		if err := d.settle(); err != nil {
 			return err
 		}
 	}
@@ -112,36 +126,61 @@ func (d *delivery) patch(rec *Record, id string) *hansard.Patch {
 	return &p
 }
 
-// flush appends what has been collected. The patch comes with the last event.
+// flush sends what has been collected, once the batch before has arrived. The patch comes
+// with the last event.
 func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 	if len(d.events) == 0 {
 		return nil
 	}
-	events := d.events
-	d.events, d.ids, d.bytes = nil, nil, 0
+	events, mutable := d.events, d.mutable
+	d.events, d.ids, d.mutable, d.bytes = nil, nil, nil, 0
 	if d.store == nil {
 		d.last += hansard.Seq(len(events))
 		return nil
 	}
-	receipt, err := d.append(ctx, hansard.Batch{Events: events, Patch: patch, Create: !d.noCreate, Meta: d.meta})
-	d.mutable = nil
-	if err != nil {
+	if err := d.settle(); err != nil {
 		return err
 	}
-	if !receipt.Replayed {
-		d.added += int(receipt.Last - receipt.First + 1)
-	}
-	d.last = receipt.Seqs[len(receipt.Seqs)-1]
+	b := hansard.Batch{Events: events, Patch: patch, Create: !d.noCreate, Meta: d.meta}
+	arrives := make(chan sent, 1)
+	d.sent = arrives
+	go func() {
+		receipt, err := d.append(ctx, b, mutable)
+		arrives <- sent{receipt, err}
+	}()
 	return nil
 }
 
-func (d *delivery) append(ctx context.Context, b hansard.Batch) (hansard.Receipt, error) {
+// settle waits for the batch that is on its way.
+func (d *delivery) settle() error {
+	if d.sent == nil {
+		return nil
+	}
+	got := <-d.sent
+	d.sent = nil
+	if got.err != nil {
+		return got.err
+	}
+	if !got.receipt.Replayed {
+		d.added += int(got.receipt.Last - got.receipt.First + 1)
+	}
+	d.last = got.receipt.Seqs[len(got.receipt.Seqs)-1]
+	return nil
+}
+
+// finish sends what is left and waits for it.
+func (d *delivery) finish(ctx context.Context) error {
+	// Also after an error: what is on its way has to arrive.
+	return errors.Join(d.flush(ctx, nil), d.settle())
+}
+
+func (d *delivery) append(ctx context.Context, b hansard.Batch, mutable map[string]bool) (hansard.Receipt, error) {
 	for try := 1; ; try++ {
 		receipt, err := d.store.Append(ctx, d.id, b)
 		var reused *hansard.IDReusedError
 		switch {
 		case errors.As(err, &reused) && try < attempts:
-			b.Events = d.rename(b.Events, reused.IDs)
+			b.Events = rename(b.Events, reused.IDs, mutable)
 		case errors.Is(err, hansard.ErrUnknown) && try < attempts && ctx.Err() == nil:
 		default:
 			return receipt, err
@@ -152,14 +191,14 @@ func (d *delivery) append(ctx context.Context, b hansard.Batch) (hansard.Receipt
 // rename gives events whose ids the session has with other content ids of their own: the
 // tool changed its record, or wrote another one under the same id. The new id is made of
 // the content, so that it is known again.
-func (d *delivery) rename(events []hansard.Event, reused []string) []hansard.Event {
+func rename(events []hansard.Event, reused []string, mutable map[string]bool) []hansard.Event {
 	events = slices.Clone(events)
 	for i := range events {
 		e := &events[i]
 		if !slices.Contains(reused, e.ID) {
 			continue
 		}
-		if d.mutable[e.ID] {
+		if mutable[e.ID] {
 			e.Kind = KindRevision
 		}
 		e.ID += "~" + shortHash(fmt.Appendf(nil, "%q %q %q %d %s", e.Kind, e.Role, e.Author, e.At.UnixMicro(), e.Data), 16)

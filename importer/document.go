@@ -158,9 +158,11 @@ func find(members []member, name string) json.RawMessage {
 	return nil
 }
 
-// text is the text of a JSON string, and empty for anything else.
-func text(raw json.RawMessage) (s string) {
-	_ = decode(raw, &s)
+// textOf is the text of a JSON string, and empty for anything else.
+func textOf(raw json.RawMessage) (s string) {
+	if len(raw) > 0 && raw[0] == '"' {
+		_ = decode(raw, &s)
+	}
 	return s
 }
 

@@ -153,10 +153,7 @@ func (r *run) deliverLinks(ctx context.Context) error {
 			return nil
 		}
 		d := &delivery{store: r.Store, id: hansard.SessionID(rec.Session), noCreate: true}
-		err := d.add(ctx, &rec)
-		if err == nil {
-			err = d.flush(ctx, nil)
-		}
+		err := errors.Join(d.add(ctx, &rec), d.finish(ctx))
 		if err != nil && !errors.Is(err, hansard.ErrNotFound) && !aboutSource(err) {
 			return err
 		}
@@ -187,7 +184,7 @@ func (j *job) read(ctx context.Context, s *Source) error {
 	j.fork = fork
 	err = s.Format.Read(ctx, in, func(rec Record) error { return j.take(ctx, rec) })
 	for _, d := range j.sessions { // what was read before an error is whole
-		err = errors.Join(err, j.stored(d, d.flush(ctx, nil)))
+		err = errors.Join(err, j.stored(d, d.finish(ctx)))
 	}
 	err = errors.Join(append(j.errs, err)...)
 	if err == nil && fork != nil && j.sessions[""] == nil && j.Store != nil {

@@ -83,7 +83,7 @@ func (gemini) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 		}
 		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
 		if m.name == "summary" {
-			p.facts.Title(&rec, text(m.value))
+			p.facts.Title(&rec, textOf(m.value))
 		}
 		return emit(rec)
 	})
@@ -117,7 +117,7 @@ func (p *geminiReader) take(raw Raw) error {
 		if _, ok := r.Set["messages"]; ok { // all messages anew: a compaction
 			rec.Event.Kind, rec.Covers = hansard.KindSummary, true
 		}
-		p.facts.Title(&rec, text(r.Set["summary"]))
+		p.facts.Title(&rec, textOf(r.Set["summary"]))
 	case r.SessionID != "":
 		rec.Event.Kind = hansard.KindMeta
 		p.facts.Title(&rec, r.Summary)
@@ -148,15 +148,5 @@ func (p *geminiReader) answer(rec *Record, r *geminiRecord) {
 
 // geminiText is the text of a content: a string, or parts.
 func geminiText(raw json.RawMessage) string {
-	if s := text(raw); s != "" {
-		return s
-	}
-	var parts []block
-	_ = decode(raw, &parts)
-	for _, p := range parts {
-		if p.Text != "" {
-			return p.Text
-		}
-	}
-	return ""
+	return said(content(raw))
 }

@@ -221,7 +221,7 @@ func kept(all string, data []byte) bool {
 	if strings.Contains(all, string(data)) {
 		return true
 	}
-	if s := text(data); s != "" {
+	if s := textOf(data); s != "" {
 		return strings.Contains(all, s)
 	}
 	members := object(data)

@@ -61,9 +61,9 @@ func (c chat) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
 		switch m.name {
 		case "model":
-			f.Note(&rec, map[string]string{LabelModel: text(m.value)})
+			f.Note(&rec, map[string]string{LabelModel: textOf(m.value)})
 		case "title":
-			f.Title(&rec, text(m.value))
+			f.Title(&rec, textOf(m.value))
 		}
 		return emit(rec)
 	})
@@ -141,7 +141,7 @@ func messageRecord(raw Raw, f *Facts) Record {
 	var m message
 	_ = decode(raw.Bytes, &m) // it is JSON
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: m.at(), Kind: KindRaw, Role: m.Role, Author: m.Name, Data: raw.Bytes}}
-	said, blocks := content(m.Content)
+	plain, blocks := content(m.Content)
 	switch {
 	case m.Role == "" && m.Type != "":
 		var item codexPayload
@@ -152,7 +152,7 @@ func messageRecord(raw Raw, f *Facts) Record {
 	case m.Role == "tool" || m.Role == "function" || m.ToolCallID != "":
 		rec.Event.Kind, rec.Results = hansard.KindToolResult, []string{m.ToolCallID}
 	default:
-		if shape(&rec, blocks); len(m.ToolCalls) > 0 && said == "" {
+		if shape(&rec, blocks); len(m.ToolCalls) > 0 && said(plain, blocks) == "" {
 			rec.Event.Kind = hansard.KindToolCall
 		}
 	}
@@ -164,7 +164,7 @@ func messageRecord(raw Raw, f *Facts) Record {
 		rec.Usage = &Usage{Tokens: u}
 	}
 	if m.Role == "user" && f.title == "" && rec.Event.Kind == hansard.KindMessage {
-		f.Title(&rec, said)
+		f.Title(&rec, said(plain, blocks))
 	}
 	f.Note(&rec, map[string]string{LabelModel: m.Model})
 	return rec

@@ -176,11 +176,11 @@ func (r *piRecord) record(raw Raw, f *Facts) Record {
 func (r *piRecord) message(rec *Record, f *Facts) {
 	e, m := &rec.Event, &r.Message
 	e.Kind, e.Role = hansard.KindMessage, m.Role
-	said, blocks := content(m.Content)
+	plain, blocks := content(m.Content)
 	switch m.Role {
 	case "user":
 		if f.title == "" {
-			f.Title(rec, said)
+			f.Title(rec, said(plain, blocks))
 		}
 	case "assistant":
 		texts := false

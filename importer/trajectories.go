@@ -63,11 +63,11 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 		Title string `json:"title"`
 	}
 	_ = decode(find(members, "task"), &task)
-	head := Record{Mutable: true, Event: hansard.Event{ID: "trajectory", At: parseTime(text(find(members, "startedAt"))), Kind: hansard.KindMeta,
+	head := Record{Mutable: true, Event: hansard.Event{ID: "trajectory", At: parseTime(textOf(find(members, "startedAt"))), Kind: hansard.KindMeta,
 		Data: without(members, "chapters", "retrospective")}}
 	var known Facts
 	known.Title(&head, task.Title)
-	known.Note(&head, map[string]string{"status": text(find(members, "status")), "project": text(find(members, "projectId"))})
+	known.Note(&head, map[string]string{"status": textOf(find(members, "status")), "project": textOf(find(members, "projectId"))})
 	if err := emit(head); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 		return err
 	}
 	if end := find(members, "retrospective"); len(end) > 0 {
-		return emit(Record{Mutable: true, Event: hansard.Event{ID: "retrospective", At: parseTime(text(find(members, "completedAt"))), Kind: hansard.KindSummary,
+		return emit(Record{Mutable: true, Event: hansard.Event{ID: "retrospective", At: parseTime(textOf(find(members, "completedAt"))), Kind: hansard.KindSummary,
 			Role: "assistant", Data: json.RawMessage(end)}})
 	}
 	return nil
@@ -83,8 +83,8 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 
 func readChapter(chapter []byte, emit func(Record) error) error {
 	members := object(chapter)
-	id, agent := text(find(members, "id")), text(find(members, "agentName"))
-	err := emit(Record{Mutable: true, Event: hansard.Event{ID: "chapter:" + id, At: parseTime(text(find(members, "startedAt"))), Kind: hansard.KindMeta, Author: agent,
+	id, agent := textOf(find(members, "id")), textOf(find(members, "agentName"))
+	err := emit(Record{Mutable: true, Event: hansard.Event{ID: "chapter:" + id, At: parseTime(textOf(find(members, "startedAt"))), Kind: hansard.KindMeta, Author: agent,
 		Data: without(members, "events")}})
 	if err != nil {
 		return err
