@@ -230,6 +230,21 @@ func TestMessages(t *testing.T) {
 	checkBytes(t, store, all)
 }
 
+// TestLargeElement: an element of an array that is too large for an event is attached.
+func TestLargeElement(t *testing.T) {
+	dir := t.TempDir()
+	large := `{"role":"user","content":"` + strings.Repeat("x", 17<<20) + `"}`
+	files{"a.json": `[{"role":"user","content":"small"},` + large + `]`}.write(t, dir)
+	store, reports := imported(t, openai, dir)
+	if r := reports[0]; r.Err != nil || r.Added != 2 {
+		t.Fatalf("%d events, %v", r.Added, r.Err)
+	}
+	checkBytes(t, store, files{"a": large + `{"role":"user","content":"small"}`})
+	if r := importInto(t, store, openai, dir)[0]; r.Err != nil || r.Added != 0 {
+		t.Errorf("%d events were added again, %v", r.Added, r.Err)
+	}
+}
+
 // TestDirectories: what is in a directory is told apart; chats are taken when they are
 // asked for; links are not followed.
 func TestDirectories(t *testing.T) {
@@ -250,6 +265,10 @@ func TestDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(outside, filepath.Join(dir, ".claude/projects/-x")); err != nil {
+		t.Fatal(err)
+	}
+	// One that is known by its name alone.
+	if err := os.Symlink(filepath.Join(outside, "secret.jsonl"), filepath.Join(dir, ".codex/sessions", rollout+"evil.jsonl")); err != nil {
 		t.Fatal(err)
 	}
 	names := func(sources []*Source, err error) string {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,5 +122,33 @@ func TestWatchRests(t *testing.T) {
 	}
 	if reads == 0 || reads > 2 {
 		t.Errorf("%d imports while it was written to 8 times, want 1 or 2", reads)
+	}
+}
+
+// TestWatchIdle: what has not changed is not read again.
+func TestWatchIdle(t *testing.T) {
+	dir := t.TempDir()
+	files{"-w/1.jsonl": clMain("1")}.write(t, dir)
+	store := memstore.New()
+	defer store.Close()
+	var records atomic.Int64
+	now := time.Unix(1_700_000_000, 0)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	looks := 0
+	w := &Watcher{Engine: &Engine{Store: store, Progress: func(r, _ int) { records.Add(int64(r)) }}, Report: func(Report) {},
+		Now: func() time.Time { return now }, Find: func() ([]*Source, error) { return Named([]Format{claude{}}, []string{dir}) }}
+	w.Pause = func(context.Context) error {
+		now = now.Add(time.Hour)
+		if looks++; looks == 5 {
+			stop()
+		}
+		return nil
+	}
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := records.Load(); n != 5 {
+		t.Errorf("%d records were read, want 5", n)
 	}
 }
