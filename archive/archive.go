@@ -18,6 +18,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -179,17 +180,6 @@ func (w *writer) attachment(ctx context.Context, src hansard.Exporter, id hansar
 // Is reports whether a file begins as an archive does.
 func Is(beginning []byte) bool {
 	var h head
-	dec := json.NewDecoder(&prefix{beginning})
+	dec := json.NewDecoder(bytes.NewReader(beginning))
 	return dec.Decode(&h) == nil && h.Hansard == "session" && h.Version > 0
-}
-
-type prefix struct{ rest []byte }
-
-func (p *prefix) Read(b []byte) (int, error) {
-	if len(p.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, p.rest)
-	p.rest = p.rest[n:]
-	return n, nil
 }

@@ -7,6 +7,7 @@ package exporter
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -181,7 +182,7 @@ func (s *session) raw(ctx context.Context, e *told, take func(io.Reader) error) 
 		Attached *struct{} `json:"attached"`
 	}
 	if len(e.Attachments) != 1 || json.Unmarshal(e.Data, &stub) != nil || stub.Attached == nil {
-		return take(&bytesReader{e.Data})
+		return take(bytes.NewReader(e.Data))
 	}
 	r, err := s.store.OpenAttachment(ctx, e.in.ID, e.Attachments[0].Digest)
 	if err != nil {
@@ -189,16 +190,4 @@ func (s *session) raw(ctx context.Context, e *told, take func(io.Reader) error) 
 	}
 	defer r.Close()
 	return take(r)
-}
-
-// bytesReader reads bytes once.
-type bytesReader struct{ rest []byte }
-
-func (r *bytesReader) Read(p []byte) (int, error) {
-	if len(r.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
 }

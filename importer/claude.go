@@ -87,7 +87,13 @@ type claudeRecord struct {
 		Usage   *claudeUsage    `json:"usage"`
 	} `json:"message"`
 	ToolUseResult json.RawMessage `json:"toolUseResult"`
-	Payload       json.RawMessage `json:"payload"` // Codex has it
+	// Of progress, and of operations on the queue.
+	ParentToolUseID string `json:"parentToolUseID"`
+	Data            struct {
+		AgentID string `json:"agentId"`
+	} `json:"data"`
+	Content string          `json:"content"`
+	Payload json.RawMessage `json:"payload"` // Codex has it
 }
 
 type claudeUsage struct {
@@ -134,6 +140,7 @@ type claudeReader struct {
 	// before was the marker of a compaction.
 	named, titled, boundary bool
 	agent                   string
+	linked                  map[string]bool // sub-agents that were told
 }
 
 // agentKind reads which kind of agent a sub-agent is, from the file beside it.
@@ -230,22 +237,39 @@ func (p *claudeReader) other(rec *Record, r *claudeRecord) {
 	}
 }
 
-// link tells a sub-agent's session by which call it was started.
+// link tells a sub-agent's session by which call it was started. Three kinds of records
+// say so, depending on the version and on how the agent runs.
 func (p *claudeReader) link(r *claudeRecord, results []string) error {
-	if len(results) == 0 || len(r.ToolUseResult) == 0 || r.ToolUseResult[0] != '{' {
+	var agent, call string
+	switch {
+	case len(results) > 0 && len(r.ToolUseResult) > 0 && r.ToolUseResult[0] == '{':
+		var back struct {
+			AgentID string `json:"agentId"`
+		}
+		_ = decode(r.ToolUseResult, &back)
+		agent, call = back.AgentID, results[0]
+	case r.Type == "progress":
+		agent, call = r.Data.AgentID, r.ParentToolUseID
+	case r.Type == "queue-operation" && strings.HasPrefix(r.Content, "{"):
+		var task struct {
+			Call string `json:"tool_use_id"`
+			ID   string `json:"task_id"`
+		}
+		_ = decode([]byte(r.Content), &task)
+		agent, call = task.ID, task.Call
+	}
+	if agent == "" || call == "" || p.linked[agent] {
 		return nil
 	}
-	var back struct {
-		AgentID string `json:"agentId"`
+	if p.linked == nil {
+		p.linked = map[string]bool{}
 	}
-	if decode(r.ToolUseResult, &back) != nil || back.AgentID == "" {
-		return nil
-	}
+	p.linked[agent] = true
 	parent := p.source.Session
 	if p.source.SubAgent {
 		parent = p.source.Parent // agents of agents are kept beside them
 	}
-	return p.emit(spawned(claude{}, parent+":agent-"+back.AgentID, p.source.Session, results[0]))
+	return p.emit(spawned(claude{}, parent+":agent-"+agent, p.source.Session, call))
 }
 
 // spawned is the record that links a sub-agent's session to the call that started it.

@@ -57,6 +57,16 @@ var claudeCases = []formatCase{
 		"claude:3:agent-77": {kinds: "mml", title: "fix the test", usage: transcript.Tokens{Input: 3, Output: 7},
 			labels: map[string]string{"parent": "claude:3", "spawned-by": "toolu_1", "agent": "Explore"}},
 	}},
+	{name: "sub-agents, told otherwise", grows: true, files: files{
+		"-w/3.jsonl": lines("3", clU1, `{"type":"progress","uuid":"g1","sessionId":"SESSION","parentToolUseID":"toolu_8","data":{"type":"agent_progress","agentId":"8"}}`,
+			`{"type":"queue-operation","operation":"enqueue","sessionId":"SESSION","content":"{\"tool_use_id\":\"toolu_9\",\"task_id\":\"9\"}"}`),
+		"-w/3/subagents/agent-8.jsonl":              lines("3", strings.Replace(clU1, `"u1"`, `"x1"`, 1)),
+		"-w/3/subagents/workflows/wf/agent-9.jsonl": lines("3", strings.Replace(clU1, `"u1"`, `"y1"`, 1)),
+	}, sessions: map[hansard.SessionID]wanted{
+		"claude:3":         {kinds: "mii", title: "fix the test"},
+		"claude:3:agent-8": {kinds: "ml", title: "fix the test", labels: map[string]string{"parent": "claude:3", "spawned-by": "toolu_8"}},
+		"claude:3:agent-9": {kinds: "ml", title: "fix the test", labels: map[string]string{"parent": "claude:3", "spawned-by": "toolu_9"}},
+	}},
 	{name: "fork", files: files{
 		"-w/4.jsonl": lines("4", clAITitle, clU1, clThink, clCall, clResult, clAnswer),
 		"-w/5.jsonl": lines("5", clU1, clThink, clCall, clResult, clFailed, clError, clImage),

@@ -104,10 +104,15 @@ func under(dir string, formats []Format) ([]*Source, error) {
 	var found []*Source
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			if path != dir && errors.Is(err, fs.ErrNotExist) {
-				return nil // removed meanwhile
+			if path == dir {
+				return err
 			}
-			return err
+			if !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
+				// It is reported with the sources, and does not keep the others out.
+				rel, _ := filepath.Rel(dir, path)
+				found = append(found, &Source{Format: formats[0], Root: dir, Path: rel, Session: rel, unreadable: err})
+			}
+			return nil
 		}
 		if !d.Type().IsRegular() {
 			return nil

@@ -176,6 +176,9 @@ type job struct {
 }
 
 func (j *job) read(ctx context.Context, s *Source) error {
+	if s.unreadable != nil {
+		return fmt.Errorf("%w: %w", errSource, s.unreadable)
+	}
 	in := j.input(s)
 	fork, err := j.findFork(ctx, in)
 	if err != nil {

@@ -329,3 +329,21 @@ func FuzzFormats(f *testing.F) {
 		}
 	})
 }
+
+// TestUnreadable: a directory that may not be looked into is reported, and does not keep
+// the others out.
+func TestUnreadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may look everywhere")
+	}
+	dir := t.TempDir()
+	files{"-v/1.jsonl": clMain("1"), "-w/2.jsonl": clMain("2")}.write(t, dir)
+	if err := os.Chmod(filepath.Join(dir, "-v"), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(filepath.Join(dir, "-v"), 0o700) //nolint:errcheck // to be removed
+	store, reports := imported(t, claude{}, dir)
+	if len(reports) != 2 || len(contents(t, store)) != 1 {
+		t.Errorf("%d reports, %d sessions", len(reports), len(contents(t, store)))
+	}
+}

@@ -74,6 +74,8 @@ type Source struct {
 	// parent is the source of the parent, if there is one and this is a fork that
 	// repeats its records.
 	parent *Source
+	// unreadable is why a directory could not be looked into.
+	unreadable error
 	// tell decides between the copies of one history which is the original.
 	tell forkEvidence
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -194,12 +194,19 @@ func byTool[T any](list []T, source func(T) *importer.Source) (groups [][]T) {
 // importSources imports, and tells what came of it.
 func (a *app) importSources(ctx context.Context, s hansard.Store, sources []*importer.Source) error {
 	run := &importRun{app: a, progress: newProgress(a.stderr), total: len(sources), stored: s != nil}
-	var records, added atomic.Int64
-	e := &importer.Engine{Store: s, Progress: func(r, n int) { records.Add(int64(r)); added.Add(int64(n)) }}
-	err := e.Run(ctx, sources, func(r importer.Report) {
+	var mu sync.Mutex // guards run, which several goroutines tell
+	records, added := 0, 0
+	e := &importer.Engine{Store: s, Progress: func(r, n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		records, added = records+r, added+n
 		run.progress.show(func() string {
-			return fmt.Sprintf("%d of %s, %s read, %d new", len(run.reports), plural(run.total, "file"), plural(records.Load(), "record"), added.Load())
+			return fmt.Sprintf("%d of %s, %s read, %d new", len(run.reports), plural(run.total, "file"), plural(records, "record"), added)
 		})
+	}}
+	err := e.Run(ctx, sources, func(r importer.Report) {
+		mu.Lock()
+		defer mu.Unlock()
 		run.take(r)
 	})
 	run.progress.done()
