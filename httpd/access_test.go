@@ -53,6 +53,7 @@ var apiRoutes = []struct {
 	{"PATCH", "/v1/sessions/s", `{"title":"t"}`, "append", 200},
 	{"GET", "/v1/sessions/s/events", "", "read", 200},
 	{"POST", "/v1/sessions/s/events", oneEvent, "append", 201},
+	{"GET", "/v1/sessions/s/export", "", "read", 200},
 	{"GET", "/v1/sessions/s/turn", "", "read", 200},
 	{"POST", "/v1/sessions/s/turn", `{"steal":"test"}`, "append", 201},
 	{"PUT", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},

@@ -43,6 +43,7 @@ var everyRoute = map[string]needed{
 	"DELETE /v1/sessions/{id}/turn":                              {right: "append", body: `{"grant":"1-0000000000000000"}`},
 	"GET /v1/origins":                                            {right: "read"},
 	"GET /v1/sessions/{id}/keys":                                 {right: "read"},
+	"GET /v1/sessions/{id}/export":                               {right: "read"},
 	"POST /v1/sessions/{id}/import":                              {right: "admin", body: `{"created":"2026-01-02T03:04:05Z"}`},
 	"GET /v1/sessions/{id}/verify":                               {right: "read"},
 	"GET /v1/verify":                                             {right: "admin", whole: true},

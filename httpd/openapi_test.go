@@ -226,6 +226,10 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", "/v1/origins", "/v1/origins?before=s", "")
 	answer("GET", one+"/keys", "/v1/sessions/s/keys?after=1", "")
 	answer("GET", one+"/keys", "/v1/sessions/nowhere/keys", "")
+	for _, format := range []string{"", "?format=jsonl", "?format=md", "?format=html", "?format=openai", "?format=codex", "?format=none"} {
+		answer("GET", one+"/export", "/v1/sessions/s/export"+format, "")
+	}
+	answer("GET", one+"/export", "/v1/sessions/nowhere/export", "")
 	for range 2 { // the second is a conflict
 		answer("POST", one+"/import", "/v1/sessions/t/import", `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","data":1}],"keys":[]}`)
 	}
@@ -354,7 +358,7 @@ func (d *document) checkAnswer(method, route string, got reply) error {
 		return nil
 	case !ok:
 		return fmt.Errorf("the media type %q is not described", media)
-	case media == "text/plain", media == "application/octet-stream":
+	case strings.HasPrefix(media, "text/"), media == "application/octet-stream":
 		return nil
 	}
 	bodies := []string{got.body}

@@ -55,6 +55,7 @@ func (s *Server) routes() map[string]map[string]action {
 		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
+		session + "/export": {"GET": {Read, false, s.exportSession}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
 		// One session: no more than reading it tells. All of it: files that are
 		// no sessions, and work for the disk.

@@ -3,8 +3,8 @@
 // Agents of all kinds keep their own shapes of JSON in an event's data. [Of] finds
 // the parts that people want to read: text, thinking, calls of tools and what came
 // back, pictures, summaries, usage. It knows the shapes of Claude Code, Codex,
-// Gemini and ADK, the Vercel AI SDK, OpenAI's Responses and Chat, and Anthropic's
-// content blocks. Whatever it does not know stays readable JSON: an object that
+// Gemini and ADK, the Copilot CLI, pi and OpenClaw, opencode, trajectories, the Vercel
+// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Whatever it does not know stays readable JSON: an object that
 // has members nobody here has heard of gives them as a part of their own, so that
 // nothing is hidden by being half understood.
 //

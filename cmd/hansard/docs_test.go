@@ -72,6 +72,13 @@ kill $follower; wait $follower || test $? -eq 143`, "it follows until it is stop
 		needs: []string{"curl"},
 		want:  []string{`"session":"demo"`, `"first":1`, "dashboard       read", "Hello"},
 	},
+	"docs/import.md": {
+		setup: `mkdir -p $HOME/.claude/projects/-w
+echo '{"type":"user","uuid":"u1","sessionId":"1","message":{"role":"user","content":"fix the test"}}' > $HOME/.claude/projects/-w/1.jsonl
+echo '[{"role":"user","content":"hello"}]' > chat.json
+hansard append demo hello --create`,
+		want: []string{"Claude Code      1", "nothing was imported yet", "OpenAI messages      1", "demo  demo.jsonl", "demo  demo.html"},
+	},
 	"docs/postgres.md": {
 		setup: "hansard append old 'from files' --create --store ./sessions",
 		edits: []docEdit{

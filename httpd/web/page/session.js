@@ -3,7 +3,7 @@
 
 import { api, stringify } from "./api.js";
 import { Composer } from "./composer.js";
-import { deleteSession, editSession } from "./dialogs.js";
+import { deleteSession, editSession, exportSession } from "./dialogs.js";
 import { announce, copy, copyButton, h, icon, notice, toast } from "./dom.js";
 import { Follower } from "./follow.js";
 import { exactTime, size, ticking } from "./format.js";
@@ -51,6 +51,7 @@ export class SessionView {
       ["down", "Go to an event", ":", () => this.askSeq()],
       ["link", "Copy a link", "", async () => toast(await copy(`${location.origin}${location.pathname}#/s/${encodeURIComponent(this.#id)}`) ? "The link is copied." : "The browser did not let the page copy.")],
       this.#info && ["file", "Print", "Ctrl P", () => this.print()],
+      may("read") && ["down", "Export", "", () => exportSession(this.#info)],
       may("append") && ["braces", "Title and labels", "e", () => this.edit()],
       may("admin") && ["trash", "Delete", "", () => deleteSession(this.#info, () => { this.#hooks.changed(); this.#hooks.back(); })],
     ].filter(Boolean);
