@@ -32,6 +32,7 @@ const (
 	skippable    = 0x184d2a5e
 	skippedBytes = 8 // of a frame that is skipped, before its content
 	magic        = "HANSBKP\n"
+	magicAt      = 8
 	version      = 1
 )
 

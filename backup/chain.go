@@ -17,6 +17,8 @@ const Suffix = ".hbk"
 // Chain is a full backup and increments of it, each made on the one before.
 type Chain struct {
 	files []*File
+	// salvage: what is damaged is passed over.
+	salvage bool
 }
 
 // Open opens a full backup and its increments, in the order in which they were made. It
@@ -32,6 +34,30 @@ func Open(paths ...string) (*Chain, error) {
 	}
 	if err := c.check(); err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// OpenSalvage opens backups of which not all may be whole, or there. Restore then brings
+// back what can be read: it passes over what is damaged, and over sessions of which an
+// earlier part is missing. If the newest manifest can't be read, sessions come back that
+// were deleted later.
+func OpenSalvage(paths ...string) (*Chain, error) {
+	c := &Chain{salvage: true}
+	for i, path := range paths {
+		f, err := OpenFile(path)
+		var damage *DamageError
+		var cut *NotWholeError
+		if errors.As(err, &damage) || errors.As(err, &cut) && cut.Begun {
+			f, err = openBroken(path, i)
+		}
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.files = append(c.files, f)
+	}
+	if len(c.files) == 0 {
+		return nil, c.check()
 	}
 	return c, nil
 }
@@ -147,12 +173,12 @@ type wanted struct {
 	number int
 }
 
-// find gives the entry of a session whose content in this backup counts, else nil: it
-// was deleted or replaced since.
-func (w *wanted) find(id hansard.SessionID) (*Entry, error) {
-	e, err := w.lookup.find(id)
-	if err != nil || e == nil || e.Deleted || e.From > w.number {
-		return nil, err
+// has reports whether the content of a session in this backup counts. It does not if the
+// session was deleted or replaced since. Without a manifest all of them do.
+func (w *wanted) has(id hansard.SessionID) (bool, error) {
+	if w.lookup == nil {
+		return true, nil
 	}
-	return e, nil
+	e, err := w.find(id)
+	return err == nil && e != nil && !e.Deleted && e.From <= w.number, err
 }

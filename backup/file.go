@@ -24,6 +24,7 @@ type File struct {
 	end    int64  // where its end block begins
 	last   header // of the end block
 	digest digest // of that header
+	broken bool   // there is no end
 }
 
 // OpenFile opens a backup. It reads its beginning and its end: a file that was cut off is
@@ -56,6 +57,24 @@ func newFile(path string, f io.ReaderAt, size int64) (*File, error) {
 	}
 	if err := b.readEnd(); err != nil {
 		return nil, err
+	}
+	return b, nil
+}
+
+// openBroken opens a backup whose end, or even its head, can't be read.
+func openBroken(path string, number int) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	b := &File{path: path, f: f, closer: f, size: info.Size(), broken: true}
+	if b.readHead() != nil {
+		b.head = head{Number: number}
 	}
 	return b, nil
 }
@@ -164,6 +183,10 @@ func (b *File) Close() error {
 // Entries yields the manifest: every session that the store had, by ascending id.
 func (b *File) Entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		if b.broken {
+			yield(Entry{}, &NotWholeError{Path: b.path, Begun: true, Reason: "its manifest is missing"})
+			return
+		}
 		r := b.blocks(b.totals.Manifest)
 		defer r.close()
 		var last hansard.SessionID

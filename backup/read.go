@@ -124,6 +124,36 @@ func (r *blocks) nextHeader() (header, error) {
 	return h, nil
 }
 
+// resync goes to the next header that is whole, at the earliest where the next one should
+// be. It is false if there is none.
+func (r *blocks) resync() (bool, error) {
+	r.known = false
+	const step = 1 << 20
+	window := make([]byte, step+headerBytes)
+	for at := r.at; at < r.file.size; at += step {
+		n, err := r.file.f.ReadAt(window, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		for from := 0; ; from++ {
+			i := bytes.Index(window[from:n], []byte(magic))
+			if i < 0 {
+				break
+			}
+			from += i
+			begin := from - magicAt
+			if begin < 0 || begin+headerBytes > n || begin >= step {
+				continue
+			}
+			if _, err := decodeHeader(window[begin : begin+headerBytes]); err == nil {
+				r.at = at + int64(begin)
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // load reads what is stored in the block of the last header.
 func (r *blocks) load(h header) ([]byte, error) {
 	if r.stored.Cap() > 4*lineBlock {
@@ -206,6 +236,28 @@ type scanner struct {
 	// ahead says that the block the reader is at has not been looked at.
 	ahead bool
 	rest  int64 // of the attachment that was announced
+	lost  bool  // something was passed over: nothing counts before the next session
+}
+
+// resync goes on behind what is damaged, at the next block that is whole. It is false if
+// there is none.
+func (s *scanner) resync() (bool, error) {
+	s.inLines, s.ahead, s.rest, s.lost = false, false, 0, true
+	return s.r.resync()
+}
+
+// nextSession gives the next line that begins a session.
+func (s *scanner) nextSession() (item, error) {
+	for {
+		text, over, err := s.line()
+		if err != nil || over {
+			return item{over: over, at: s.r.began}, err
+		}
+		if l, err := decodeLine(text); err == nil && l.Session != nil && hansard.CheckID(l.Session.ID) == nil {
+			s.lost = false
+			return item{line: l, at: s.r.began}, nil
+		}
+	}
 }
 
 // next gives the next item. What is left of an attachment is passed over.
@@ -220,6 +272,9 @@ func (s *scanner) next() (item, error) {
 		s.ahead = false
 	}
 	s.rest = 0
+	if s.lost {
+		return s.nextSession()
+	}
 	text, over, err := s.line()
 	if err != nil || over {
 		return item{over: over, at: s.r.began}, err
@@ -268,6 +323,9 @@ func (s *scanner) line() (text []byte, over bool, err error) {
 		case kindLines:
 			s.inLines = true
 		case kindAttachment:
+			if s.lost {
+				continue
+			}
 			return nil, false, s.r.damaged(s.r.began, "a piece of no attachment")
 		default:
 			s.ahead = true

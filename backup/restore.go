@@ -79,6 +79,9 @@ func (c *Chain) Restore(ctx context.Context, dst hansard.Importer, o RestoreOpti
 		})
 	}
 	err := r.all()
+	if err == nil && r.damages > 0 {
+		err = fmt.Errorf("not all of it could be read, at %d places, first: %w", r.damages, r.firstDamage)
+	}
 	r.under.Wait()
 	close(r.jobs)
 	workers.Wait()
@@ -97,6 +100,9 @@ type restore struct {
 	chain  *Chain
 	jobs   chan *job
 	under  sync.WaitGroup // jobs that are not done
+	// damages is how often a salvage passed over something.
+	damages     int
+	firstDamage error
 
 	mu       sync.Mutex // guards what is below, and calls of Report
 	failed   map[hansard.SessionID]bool
@@ -110,7 +116,17 @@ func (r *restore) all() error {
 		}
 		r.under.Wait() // a session goes on in the next file
 	}
+	if r.chain.salvage && !r.manifest() {
+		r.damaged(&NotWholeError{Path: r.chain.last().path, Begun: true, Reason: "its manifest can't be read; which sessions were deleted is not known"})
+		return nil
+	}
 	return r.tombstones()
+}
+
+func (r *restore) damaged(err error) {
+	if r.damages++; r.firstDamage == nil {
+		r.firstDamage = err
+	}
 }
 
 func (r *restore) asked(id hansard.SessionID) bool {
@@ -119,63 +135,111 @@ func (r *restore) asked(id hansard.SessionID) bool {
 
 // file restores the sessions of one backup.
 func (r *restore) file(f *File) error {
-	final, stop := newLookup(r.chain.last())
-	defer stop()
-	want := &wanted{final, f.head.Number}
+	want := &wanted{number: f.head.Number}
+	if !r.chain.salvage || r.manifest() {
+		var stop func()
+		want.lookup, stop = newLookup(r.chain.last())
+		defer stop()
+	}
 	b := f.blocks(0)
 	defer b.close()
-	s := &scanner{r: b}
 	r.mu.Lock()
 	before := r.progress.Bytes
 	r.mu.Unlock()
-	var cur *session
-	var last hansard.SessionID
+	p := &passing{r: r, s: &scanner{r: b}, want: want}
 	for {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		it, err := s.next()
-		if err != nil {
+		over, err := p.next()
+		if err != nil && r.chain.salvage && errors.Is(err, hansard.ErrDamaged) {
+			over, err = p.passOver(err)
+		}
+		if over || err != nil {
 			return err
 		}
 		r.tell(before + b.at)
-		switch l := &it.line; {
-		case it.over:
-			if cur != nil {
-				return b.damaged(it.at, fmt.Sprintf("session %s has no end", cur.ID))
-			}
-			return nil
-		case l.Session != nil:
-			if cur != nil || l.Session.ID <= last {
-				return b.damaged(it.at, fmt.Sprintf("session %s begins at the wrong place", l.Session.ID))
-			}
-			last = l.Session.ID
-			e, err := want.find(last)
-			if err != nil {
-				return err
-			}
-			cur = &session{sessionLine: *l.Session, skip: e == nil || !r.asked(last)}
-			cur.at = cur.After
-		case l.Backup != nil:
-		case cur == nil:
-			return b.damaged(it.at, "something of no session")
-		case l.Done != nil:
-			if l.Done.ID != cur.ID || !cur.skip && l.Done.Last != cur.at {
-				return b.damaged(it.at, fmt.Sprintf("session %s ends with seq %d, not %d", cur.ID, cur.at, l.Done.Last))
-			}
-			r.finish(cur, l.Done)
-			cur = nil
-		case cur.skip:
-		case l.Attachment != nil:
-			r.attachment(cur, l.Attachment, s)
-		case l.Part != nil:
-			if it.events[0].Seq != cur.at+1 {
-				return b.damaged(it.at, fmt.Sprintf("session %s: seq %d follows seq %d", cur.ID, it.events[0].Seq, cur.at))
-			}
-			cur.at = it.events[len(it.events)-1].Seq
-			r.part(cur, hansard.Part{Origin: cur.Origin, Events: it.events, Keys: l.Part.Keys})
+	}
+}
+
+// manifest reports whether the newest manifest can be read.
+func (r *restore) manifest() bool {
+	for _, err := range r.chain.last().Entries() {
+		if err != nil {
+			return false
 		}
 	}
+	return true
+}
+
+// passing goes through the sessions of one backup.
+type passing struct {
+	r    *restore
+	s    *scanner
+	want *wanted
+	cur  *session // nil between sessions
+	last hansard.SessionID
+}
+
+// next takes one item.
+func (p *passing) next() (over bool, err error) {
+	it, err := p.s.next()
+	if err != nil {
+		return false, err
+	}
+	damaged := func(format string, args ...any) (bool, error) {
+		return false, p.s.r.damaged(it.at, fmt.Sprintf(format, args...))
+	}
+	cur := p.cur
+	switch l := &it.line; {
+	case it.over && cur != nil:
+		return damaged("session %s has no end", cur.ID)
+	case it.over:
+		return true, nil
+	case l.Session != nil:
+		if cur != nil || l.Session.ID <= p.last {
+			return damaged("session %s begins at the wrong place", l.Session.ID)
+		}
+		p.last = l.Session.ID
+		counts, err := p.want.has(p.last)
+		if err != nil {
+			return false, err
+		}
+		p.cur = &session{sessionLine: *l.Session, skip: !counts || !p.r.asked(p.last), at: l.Session.After}
+	case l.Backup != nil:
+	case cur == nil:
+		return damaged("something of no session")
+	case l.Done != nil:
+		if l.Done.ID != cur.ID || !cur.skip && l.Done.Last != cur.at {
+			return damaged("session %s ends with seq %d, not %d", cur.ID, cur.at, l.Done.Last)
+		}
+		p.cur = nil
+		p.r.finish(cur, l.Done)
+	case cur.skip:
+	case l.Attachment != nil:
+		p.r.attachment(cur, l.Attachment, p.s)
+	case l.Part != nil:
+		if it.events[0].Seq != cur.at+1 {
+			return damaged("session %s: seq %d follows seq %d", cur.ID, it.events[0].Seq, cur.at)
+		}
+		cur.at = it.events[len(it.events)-1].Seq
+		p.r.part(cur, hansard.Part{Origin: cur.Origin, Events: it.events, Keys: l.Part.Keys})
+	}
+	return false, nil
+}
+
+// passOver goes on behind what is damaged. The session that it was in keeps what came
+// before.
+func (p *passing) passOver(damage error) (over bool, err error) {
+	p.r.damaged(damage)
+	if cur := p.cur; cur != nil && !cur.skip {
+		p.r.flush(cur)
+		cur.live.fail(damage)
+		p.r.done(cur.live, "")
+	}
+	p.cur = nil
+	found, err := p.s.resync()
+	return !found, err
 }
 
 func (r *restore) tell(bytes int64) {
@@ -413,6 +477,8 @@ func (t *target) attach(a *attachLine, s *scanner) {
 	from := &attachment{s: s}
 	got, err := t.r.dst.Attach(t.r.ctx, t.origin.ID, from)
 	switch {
+	case from.err != nil && t.r.chain.salvage:
+		t.fail(from.err)
 	case from.err != nil:
 		t.r.cancel(from.err)
 	case errors.Is(err, errCut): // if an event names it, that event is refused
