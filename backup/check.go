@@ -228,7 +228,7 @@ func (c *checking) done(at int64, d *Entry) error {
 	if err != nil {
 		return err
 	}
-	if e == nil || e.Deleted != d.Deleted || !e.Deleted && (e.Last != d.Last || e.Events != c.events || c.events > 0 && e.Tail != c.tailHash || e.Offset != c.began) {
+	if e == nil || e.Deleted != d.Deleted || !e.Deleted && (e.Last != d.Last || e.Events != c.events || c.events > 0 && e.Tail != c.tailHash || e.Offset != c.began || e.From > c.file.head.Number || !e.Created.Equal(s.Created)) {
 		return c.damaged(at, "session %s is not as the manifest says", s.ID)
 	}
 	if e.Deleted {

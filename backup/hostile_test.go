@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/wire"
 	"hansard/memstore"
 )
 
@@ -191,15 +192,23 @@ func forge(t testing.TB, lines []string, manifest []string, totals Totals, piece
 		t.Fatal(err)
 	}
 	defer w.close()
-	for _, l := range lines {
-		w.putLine([]byte(l))
+	e, err := wire.ParseEvent([]byte(anEvent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.NewReplacer("TAIL", tailOf(&e))
+	for i, l := range lines {
+		if w.putLine([]byte(at.Replace(l))); i == 0 {
+			w.flush()
+			at = strings.NewReplacer("TAIL", tailOf(&e), "OFFSET", fmt.Sprint(w.at))
+		}
 	}
 	w.flush()
 	for _, p := range pieces {
 		w.block(kindAttachment, p)
 	}
 	for _, m := range manifest {
-		if _, err := w.entries.WriteString(m + "\n"); err != nil {
+		if _, err := w.entries.WriteString(at.Replace(m) + "\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,12 +222,16 @@ const (
 	aHead    = `{"backup":{"format":1,"number":0,"started":"2026-01-01T00:00:00Z"}}`
 	aSession = `{"session":{"id":"s","created":"2026-01-01T00:00:00Z","meta":{},"deleted":false,"after":0}}`
 	anEvent  = `{"seq":1,"time":"2026-01-01T00:00:00Z","kind":"message","role":"","author":"","turn":"","data":1}`
-	aDone    = `{"done":{"id":"s","created":"2026-01-01T00:00:00Z","last":1,"from":0,"events":1}}`
-	anEntry  = `{"id":"s","created":"2026-01-01T00:00:00Z","last":1,"from":0,"events":1,"offset":0}`
+	aDone    = `{"done":{"id":"s","created":"2026-01-01T00:00:00Z","last":1,"from":0,"tail":"TAIL","events":1,"offset":OFFSET}}`
+	anEntry  = `{"id":"s","created":"2026-01-01T00:00:00Z","last":1,"from":0,"tail":"TAIL","events":1,"offset":OFFSET}`
 )
 
 // TestForged: archives whose checksums are right and whose content is not.
 func TestForged(t *testing.T) {
+	sound := forge(t, []string{aHead, aSession, `{"part":{"events":1}}`, anEvent, aDone}, []string{anEntry}, Totals{Sessions: 1, Changed: 1, Events: 1})
+	if err := checkBytes(sound); err != nil {
+		t.Fatalf("nothing is wrong with it: %v", err)
+	}
 	digest := "sha256:" + strings.Repeat("0", 64)
 	session := func(id string) string { return strings.Replace(aSession, `"s"`, fmt.Sprintf("%q", id), 1) }
 	for what, lines := range map[string][]string{

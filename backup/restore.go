@@ -26,6 +26,8 @@ type RestoreOptions struct {
 type Restored struct {
 	Session hansard.SessionID `json:"session"`
 	Deleted bool              `json:"deleted,omitempty"` // a tombstone
+	// GoesOn: an earlier backup of the chain has the beginning of it.
+	GoesOn bool `json:"-"`
 	// Events is how many the store has now, Added how many of them are new.
 	Events      hansard.Seq `json:"events"`
 	Added       hansard.Seq `json:"added"`
@@ -338,7 +340,7 @@ func (r *restore) small(j *job) {
 
 // begin looks at what the store has of a session.
 func (r *restore) begin(s *session) *target {
-	t := &target{r: r, origin: s.Origin, report: Restored{Session: s.ID}}
+	t := &target{r: r, origin: s.Origin, report: Restored{Session: s.ID, GoesOn: s.After > 0}}
 	r.mu.Lock()
 	failed := r.failed[s.ID]
 	r.mu.Unlock()

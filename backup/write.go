@@ -71,6 +71,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	b.number = h.Number
 	w.put(line{Backup: &h})
+	w.flush() // no session begins at offset 0, which means that there is nothing of it
 	if err := b.sessions(); err != nil {
 		return Written{}, err
 	}
