@@ -304,3 +304,168 @@ func TestVanished(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// noName hides the identity of a store, and lets a test do something while it is read.
+type noName struct {
+	hansard.Exporter
+	looked func(id hansard.SessionID) // after Stat
+}
+
+func (n *noName) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	info, err := n.Exporter.Stat(ctx, id)
+	if n.looked != nil {
+		n.looked(id)
+	}
+	return info, err
+}
+
+// TestAnotherGeneration: a session of the same id that began at another time is another
+// one, also if both have no events.
+func TestAnotherGeneration(t *testing.T) {
+	first, second := memstore.New(), memstore.New()
+	for _, s := range []*memstore.Store{first, second} {
+		_, err := s.Create(t.Context(), "s", hansard.Meta{Title: fmt.Sprintf("%p", s)})
+		must(t, err)
+	}
+	full, _ := save(t, &noName{Exporter: first}, backup.WriteOptions{})
+	inc, w := increment(t, &noName{Exporter: second}, full)
+	if w.Changed != 1 {
+		t.Errorf("the increment has %+v", w)
+	}
+	dst := memstore.New()
+	c := open(t, full, inc)
+	must(t, c.Check(t.Context(), nil))
+	wantAll(t, restoreAll(t, c, dst))
+	if info, err := dst.Stat(t.Context(), "s"); err != nil || info.Title != fmt.Sprintf("%p", second) {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// TestMeanwhile: sessions that grow and are deleted while they are read. What is in the
+// backup ends with a whole batch, and a deleted session is deleted.
+func TestMeanwhile(t *testing.T) {
+	src := memstore.New()
+	say(t, src, "deleted", "SECRET")
+	say(t, src, "grows", "1", "2", "3")
+	say(t, src, "later", "SECRET")
+	_, err := src.Append(t.Context(), "later", hansard.Batch{Events: storetest.Marked("later", 1, 3000, 10)})
+	must(t, err)
+	reading := &noName{Exporter: src, looked: func(id hansard.SessionID) {
+		if id == "grows" {
+			say(t, src, id, "4", "5", "6", "7", "8", "9", "10", "11")
+		} else {
+			must(t, src.Delete(t.Context(), id, ""))
+		}
+	}}
+	path, w := save(t, reading, backup.WriteOptions{})
+	if w.Sessions != 1 || w.Deleted != 2 {
+		t.Errorf("wrote %+v", w)
+	}
+	c := open(t, path)
+	must(t, c.Check(t.Context(), nil))
+	dst := memstore.New()
+	wantAll(t, restoreAll(t, c, dst))
+	info, err := dst.Stat(t.Context(), "grows")
+	if err != nil || info.LastSeq != 3 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	for _, id := range []hansard.SessionID{"deleted", "later"} {
+		if _, err := dst.Stat(t.Context(), id); !errors.Is(err, hansard.ErrDeleted) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
+// TestDamagedSession: what can be read of a damaged session is in the backup, and the
+// others are too. Once it is repaired, an increment has the rest.
+func TestDamagedSession(t *testing.T) {
+	dir := t.TempDir()
+	src, err := filestore.Open(dir, nil)
+	must(t, err)
+	for _, id := range []hansard.SessionID{"a", "broken", "c"} {
+		say(t, src, id, "one")
+		say(t, src, id, "two")
+		say(t, src, id, "three")
+	}
+	must(t, src.Close())
+	log := filepath.Join(dir, "sessions", "broken.jsonl")
+	text, err := os.ReadFile(log)
+	must(t, err)
+	must(t, os.WriteFile(log, []byte(strings.Replace(string(text), `"two"`, `"TWO"`, 1)), 0o600))
+	src, err = filestore.Open(dir, nil)
+	must(t, err)
+	defer src.Close()
+	var reported []string
+	full, w := save(t, src, backup.WriteOptions{Report: func(id hansard.SessionID, err error) {
+		reported = append(reported, fmt.Sprint(id, errors.Is(err, hansard.ErrDamaged)))
+	}})
+	if fmt.Sprint(reported) != "[brokentrue]" || w.Events != 3+1+3 || w.Damaged != 1 {
+		t.Errorf("reported %v, wrote %+v", reported, w)
+	}
+	dst := memstore.New()
+	c := open(t, full)
+	must(t, c.Check(t.Context(), nil))
+	if r := restoreAll(t, c, dst)["broken"]; r.Err != nil || r.Damage == "" || r.Events != 1 {
+		t.Errorf("restored %+v", r)
+	}
+	_, err = src.Repair(t.Context(), "broken")
+	must(t, err)
+	inc, w := increment(t, src, full)
+	if w.Damaged != 0 || w.Events != 2 {
+		t.Errorf("the increment after a repair has %+v", w)
+	}
+	wantAll(t, restoreAll(t, open(t, full, inc), dst))
+	if info, err := dst.Stat(t.Context(), "broken"); err != nil || info.LastSeq != 3 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// TestSave: a file has its name only when it is whole, replaces nothing, and what killed
+// ones left is removed, but not what is being written.
+func TestSave(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "b.hbk")
+	left := filepath.Join(dir, ".b.hbk.123.hbk-partial")
+	must(t, os.WriteFile(left, []byte("half"), 0o600))
+	names := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	failed := errors.New("failed")
+	if err := backup.Save(path, func(out io.Writer) error { _, _ = io.WriteString(out, "half"); return failed }); !errors.Is(err, failed) || len(names()) != 0 {
+		t.Errorf("%v; there is %q", err, names())
+	}
+	must(t, backup.Save(path, func(out io.Writer) error {
+		if got := names(); len(got) != 1 || got[0] == "b.hbk" {
+			t.Errorf("while it is written there is %q", got)
+		}
+		// Another one, beside it.
+		return backup.Save(filepath.Join(dir, "c.hbk"), func(io.Writer) error {
+			if got := names(); len(got) != 2 {
+				t.Errorf("while two are written there is %q", got)
+			}
+			_, err := io.WriteString(out, "whole")
+			return err
+		})
+	}))
+	if b, err := os.ReadFile(path); err != nil || string(b) != "whole" {
+		t.Errorf("%q, %v", b, err)
+	}
+	err := backup.Save(path, func(io.Writer) error { t.Error("it is there already"); return nil })
+	if !errors.Is(err, os.ErrExist) {
+		t.Error(err)
+	}
+	// Somebody was faster.
+	late := filepath.Join(dir, "late.hbk")
+	err = backup.Save(late, func(io.Writer) error { return os.WriteFile(late, []byte("first"), 0o600) })
+	if b, _ := os.ReadFile(late); !errors.Is(err, os.ErrExist) || string(b) != "first" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if got := names(); len(got) != 3 {
+		t.Errorf("in the end there is %q", got)
+	}
+}

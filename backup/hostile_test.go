@@ -3,11 +3,13 @@ package backup
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,15 +194,17 @@ func forge(t testing.TB, lines []string, manifest []string, totals Totals, piece
 		t.Fatal(err)
 	}
 	defer w.close()
-	e, err := wire.ParseEvent([]byte(anEvent))
-	if err != nil {
-		t.Fatal(err)
+	tail := ""
+	for _, l := range lines {
+		if e, err := wire.ParseEvent([]byte(l)); err == nil && e.Seq > 0 {
+			tail = tailOf(&e)
+		}
 	}
-	at := strings.NewReplacer("TAIL", tailOf(&e))
+	at := strings.NewReplacer()
 	for i, l := range lines {
 		if w.putLine([]byte(at.Replace(l))); i == 0 {
 			w.flush()
-			at = strings.NewReplacer("TAIL", tailOf(&e), "OFFSET", fmt.Sprint(w.at))
+			at = strings.NewReplacer("TAIL", tail, "OFFSET", fmt.Sprint(w.at))
 		}
 	}
 	w.flush()
@@ -234,52 +238,139 @@ func TestForged(t *testing.T) {
 	}
 	digest := "sha256:" + strings.Repeat("0", 64)
 	session := func(id string) string { return strings.Replace(aSession, `"s"`, fmt.Sprintf("%q", id), 1) }
-	for what, lines := range map[string][]string{
-		"no head":                         {aSession},
-		"not JSON":                        {aHead, "{"},
-		"a line of nothing":               {aHead, "{}"},
-		"a path for an id":                {aHead, session("../../etc/passwd"), aDone},
-		"an empty id":                     {aHead, session(""), aDone},
-		"a session without an end":        {aHead, aSession},
-		"an end without a session":        {aHead, aDone},
-		"a session twice":                 {aHead, aSession, `{"part":{"events":1}}`, anEvent, aDone, aSession, aDone},
-		"a part of more than there is":    {aHead, aSession, `{"part":{"events":3}}`, anEvent},
-		"a part of far too many":          {aHead, aSession, `{"part":{"events":2000000000}}`, anEvent, aDone},
-		"a part of less than none":        {aHead, aSession, `{"part":{"events":-1}}`, anEvent, aDone},
-		"an event that is none":           {aHead, aSession, `{"part":{"events":1}}`, `[]`, aDone},
-		"a gap":                           {aHead, aSession, `{"part":{"events":1}}`, strings.Replace(anEvent, `"seq":1`, `"seq":2`, 1), aDone},
-		"an end at another seq":           {aHead, aSession, `{"part":{"events":1}}`, anEvent, strings.Replace(aDone, `"last":1`, `"last":2`, 1)},
-		"a key of other content":          {aHead, aSession, `{"part":{"events":1,"keys":[{"key":"k","hash":"h","first":1,"last":1}]}}`, anEvent, aDone},
-		"a key far away":                  {aHead, aSession, `{"part":{"events":1,"keys":[{"key":"k","hash":"h","first":1,"last":18446744073709551615}]}}`, anEvent, aDone},
-		"a grant that nobody has":         {aHead, aSession, `{"part":{"events":1}}`, strings.Replace(anEvent, `"turn":""`, `"turn":"1-0123456789abcdef"`, 1), aDone},
-		"an attachment that is not there": {aHead, aSession, `{"part":{"events":1}}`, strings.Replace(anEvent, `"data"`, `"attachments":[{"digest":"`+digest+`","size":1}],"data"`, 1), aDone},
-		"an attachment of minus one":      {aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":-1}}`, aDone},
-		"an attachment of 2^62":           {aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":4611686018427387904}}`, aDone},
-		"an attachment that is a path":    {aHead, aSession, `{"attachment":{"digest":"sha256:../../../x","size":1}}`, aDone},
-		"an attachment without bytes":     {aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":9}}`, aDone},
+	event := func(old, new string) string { return strings.Replace(anEvent, old, new, 1) }
+	part := `{"part":{"events":1}}`
+	for _, c := range []struct {
+		what, want string
+		lines      []string
+	}{
+		{"no head", "does not tell which backup", []string{aSession}},
+		{"not JSON", "can't be read", []string{aHead, "{"}},
+		{"a line of nothing", "says nothing", []string{aHead, "{}"}},
+		{"a path for an id", "must begin with a letter", []string{aHead, session("../../etc/passwd"), aDone}},
+		{"an empty id", "is empty", []string{aHead, session(""), aDone}},
+		{"a session without an end", "has no end", []string{aHead, aSession}},
+		{"an end without a session", "of no session", []string{aHead, aDone}},
+		{"a session twice", "begins at the wrong place", []string{aHead, aSession, part, anEvent, aDone, aSession, aDone}},
+		{"a session in another", "begins at the wrong place", []string{aHead, aSession, session("t"), aDone}},
+		{"a session from the middle on", "does not begin at its beginning", []string{aHead, strings.Replace(aSession, `"after":0`, `"after":3`, 1), aDone}},
+		{"a part of more than there is", "ends too soon", []string{aHead, aSession, `{"part":{"events":3}}`, anEvent}},
+		{"a part of far too many", "a part of 2000000000 events", []string{aHead, aSession, `{"part":{"events":2000000000}}`, anEvent, aDone}},
+		{"a part of less than none", "a part of -1 events", []string{aHead, aSession, `{"part":{"events":-1}}`, anEvent, aDone}},
+		{"an event that is none", "an event can't be read", []string{aHead, aSession, part, `[]`, aDone}},
+		{"a gap", "expected last seq 1", []string{aHead, aSession, part, event(`"seq":1`, `"seq":2`), aDone}},
+		{"an end at another seq", "ends with seq 1, not 2", []string{aHead, aSession, part, anEvent, strings.Replace(aDone, `"last":1`, `"last":2`, 1)}},
+		{"a key of other content", "the hash of key", []string{aHead, aSession, `{"part":{"events":1,"keys":[{"key":"k","hash":"h","first":1,"last":1}]}}`, anEvent, aDone}},
+		{"a key far away", "is not that of a batch", []string{aHead, aSession, `{"part":{"events":1,"keys":[{"key":"k","hash":"h","first":1,"last":18446744073709551615}]}}`, anEvent, aDone}},
+		{"a grant that nobody has", "not the current one", []string{aHead, aSession, part, event(`"turn":""`, `"turn":"1-0123456789abcdef"`), aDone}},
+		{"an attachment that is not there", "which is not there", []string{aHead, aSession, part, event(`"data"`, `"attachments":[{"digest":"`+digest+`","size":1}],"data"`), aDone}},
+		{"an attachment of minus one", "can't be", []string{aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":-1}}`, aDone}},
+		{"an attachment of 2^62", "can't be", []string{aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":4611686018427387904}}`, aDone}},
+		{"an attachment that is a path", "can't be", []string{aHead, aSession, `{"attachment":{"digest":"sha256:../../../x","size":1}}`, aDone}},
+		{"lines in place of an attachment", "lines stand where", []string{aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":9}}`, aDone}},
 	} {
-		forged := forge(t, lines, []string{anEntry}, Totals{Sessions: 1, Changed: 1, Events: 1})
-		if err := checkBytes(forged); !told(err) {
-			t.Errorf("%s: check: %v", what, err)
+		forged := forge(t, c.lines, []string{anEntry}, Totals{Sessions: 1, Changed: 1, Events: 1})
+		if err := checkBytes(forged); !told(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: check: %v", c.what, err)
 		}
-		restoreForged(t, what, forged)
+		restoreForged(t, c.what, forged)
 	}
-	for what, manifest := range map[string][]string{
-		"no entry": {}, "an entry twice": {anEntry, anEntry}, "another order": {strings.Replace(anEntry, `"s"`, `"t"`, 1), anEntry},
-		"a path": {strings.Replace(anEntry, `"s"`, `"../s"`, 1)}, "one too many": {anEntry, strings.Replace(anEntry, `"s"`, `"t"`, 1)}, "not JSON": {"{"},
-		"from a backup to come": {strings.Replace(anEntry, `"from":0`, `"from":7`, 1)},
+	entry := func(old, new string) string { return strings.Replace(anEntry, old, new, 1) }
+	for _, c := range []struct {
+		what, want string
+		manifest   []string
+		totals     Totals
+	}{
+		{"no entry", "not as the manifest says", nil, Totals{}},
+		{"an entry twice", "not in order", []string{anEntry, anEntry}, Totals{}},
+		{"another order", "not as the manifest says", []string{entry(`"s"`, `"t"`), anEntry}, Totals{}},
+		{"a path", "must begin with a letter", []string{entry(`"s"`, `"../s"`)}, Totals{}},
+		{"one too many", "session t is missing", []string{anEntry, entry(`"s"`, `"t"`)}, Totals{Sessions: 2, Changed: 1, Events: 1}},
+		{"one without content", "has no content anywhere", []string{anEntry, `{"id":"t","created":"2026-01-01T00:00:00Z","last":7}`}, Totals{Sessions: 2, Changed: 1, Events: 1}},
+		{"not JSON", "can't be read", []string{"{"}, Totals{}},
+		{"from a backup to come", "not as the manifest says", []string{entry(`"from":0`, `"from":7`)}, Totals{}},
+		{"another last event", "not as the manifest says", []string{entry(`TAIL`, `0123`)}, Totals{}},
+		{"totals that are wrong", "and says 9", []string{anEntry}, Totals{Sessions: 9, Changed: 1, Events: 1}},
 	} {
-		forged := forge(t, []string{aHead, aSession, `{"part":{"events":1}}`, anEvent, aDone}, manifest, Totals{Sessions: 1, Changed: 1, Events: 1})
-		if err := checkBytes(forged); !told(err) {
-			t.Errorf("manifest with %s: check: %v", what, err)
+		forged := forge(t, []string{aHead, aSession, part, anEvent, aDone}, c.manifest, c.totals)
+		if err := checkBytes(forged); !told(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("manifest with %s: check: %v", c.what, err)
 		}
-		restoreForged(t, what, forged)
+		restoreForged(t, c.what, forged)
 	}
-	pieces := forge(t, []string{aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":3}}`}, nil, Totals{}, []byte("four"))
-	if err := checkBytes(pieces); !told(err) {
-		t.Errorf("a piece that is too long: %v", err)
+	attach := []string{aHead, aSession, `{"attachment":{"digest":"` + digest + `","size":4}}`}
+	for want, piece := range map[string]string{"longer than it says": "fives", "is sha256:": "four"} {
+		forged := forge(t, attach, nil, Totals{}, []byte(piece))
+		if err := checkBytes(forged); !told(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a piece %q: %v", piece, err)
+		}
+		restoreForged(t, piece, forged)
 	}
-	restoreForged(t, "a piece that is too long", pieces)
+}
+
+// TestOrder: blocks that are sound by themselves, in another order, twice or missing.
+func TestOrder(t *testing.T) {
+	src := memstore.New()
+	for i := range 4 {
+		e := hansard.Message("user", strings.Repeat(fmt.Sprint(i), lineBlock))
+		if _, err := src.Append(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), hansard.Batch{Create: true, Events: []hansard.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := written(t, src)
+	var at []int
+	for pos := 0; pos < len(whole)-trailerBytes; {
+		h, err := decodeHeader(whole[pos : pos+headerBytes])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, pos)
+		pos += headerBytes + int(h.stored)
+	}
+	block := func(i int) []byte { return whole[at[i]:at[i+1]] }
+	for what, b := range map[string][]byte{
+		"swapped": slices.Concat(whole[:at[1]], block(2), block(1), whole[at[3]:]),
+		"twice":   slices.Concat(whole[:at[2]], block(1), whole[at[2]:]),
+		"missing": slices.Concat(whole[:at[2]], whole[at[3]:]),
+	} {
+		b = slices.Concat(b[:len(b)-trailerBytes], encodeTrailer(int64(len(b)-trailerBytes-(len(whole)-trailerBytes-at[len(at)-1]))))
+		if err := checkBytes(b); !told(err) || what != "missing" && !strings.Contains(err.Error(), "not the one that follows") {
+			t.Errorf("a block that is %s: %v", what, err)
+		}
+	}
+}
+
+// TestOtherBase: an increment is checked against what its base has.
+func TestOtherBase(t *testing.T) {
+	src := small(t)
+	file := func(b []byte) *File {
+		f, err := newFile("x.hbk", bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	base := file(written(t, src))
+	say := func(id hansard.SessionID) {
+		if _, err := src.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{hansard.Message("user", "more")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("b")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), src, &out, WriteOptions{Base: base}); err != nil {
+		t.Fatal(err)
+	}
+	inc := file(out.Bytes())
+	if err := inc.Check(t.Context(), base, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := inc.Check(t.Context(), file(written(t, src)), nil); !told(err) || !strings.Contains(err.Error(), "the base does not end there") {
+		t.Errorf("with a base that ends elsewhere: %v", err)
+	}
+	if err := inc.Check(t.Context(), file(written(t, memstore.New())), nil); !told(err) || !strings.Contains(err.Error(), "is not what the base has") {
+		t.Errorf("with an empty base: %v", err)
+	}
 }
 
 // restoreForged restores what may be anything: an error, or a session that the store
@@ -302,7 +393,7 @@ func restoreForged(t *testing.T, what string, b []byte) {
 // amount of memory.
 func TestBomb(t *testing.T) {
 	var before, after runtime.MemStats
-	for what, length := range map[string]int{"a long line": maxLine + lineBlock, "a line that is no event": maxRecord + 1} {
+	for what, length := range map[string]int{"longer than any can be": maxLine + lineBlock, "longer than any of its kind": maxRecord + 1} {
 		bomb := forge(t, []string{aHead, aSession, strings.Repeat(" ", length)}, nil, Totals{})
 		if len(bomb) > 1<<20 {
 			t.Fatalf("the bomb has %d bytes", len(bomb))
@@ -311,14 +402,26 @@ func TestBomb(t *testing.T) {
 		err := checkBytes(bomb)
 		runtime.ReadMemStats(&after)
 		// A slice that grows by appending is allocated several times over.
-		if allocated := after.TotalAlloc - before.TotalAlloc; !told(err) || allocated > 8*maxLine {
+		if allocated := after.TotalAlloc - before.TotalAlloc; !told(err) || !strings.Contains(err.Error(), what) || allocated > 8*maxLine {
 			t.Errorf("%s: %v, after allocating %d MiB", what, err, allocated>>20)
 		}
+	}
+	// Nor is what it says of its content.
+	var out bytes.Buffer
+	w, err := newArchive(&out, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	stored := w.enc.EncodeAll([]byte(strings.Repeat(" \n", 1<<20)), nil)
+	lying := header{kind: kindLines, coding: codingFrame, stored: uint32(len(stored)), content: 9, sum: sha256.Sum256(stored)}
+	if err := checkBytes(append(lying.encode(), stored...)); !told(err) || !strings.Contains(err.Error(), "more content than it says") {
+		t.Errorf("a block with more content than it says: %v", err)
 	}
 	// The length of a block is not believed before the bytes are there.
 	h := header{kind: kindLines, coding: codingFrame, stored: maxStored, content: maxContent}
 	runtime.ReadMemStats(&before)
-	err := checkBytes(append(h.encode(), "short"...))
+	err = checkBytes(append(h.encode(), "short"...))
 	runtime.ReadMemStats(&after)
 	if allocated := after.TotalAlloc - before.TotalAlloc; !told(err) || allocated > 8<<20 {
 		t.Errorf("a length of %d in a file of %d bytes: %v, after allocating %d MiB", maxStored, headerBytes+5, err, allocated>>20)
