@@ -49,8 +49,8 @@ type Progress struct {
 // How sessions are restored beside each other: small ones by several workers, so that
 // they share the store's syncs.
 const (
-	restoreWorkers = 8
-	smallSession   = 256 << 10 // bytes of data
+	restoreWorkers = 32
+	smallSession   = 64 << 10 // bytes of data
 )
 
 // Restore adds to a store what it lacks of the chain. It overwrites and deletes nothing:
