@@ -14,10 +14,10 @@ func newPrune(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Take away what is left of deleted sessions, or delete old ones",
-		Long: `Without --older-than and --keep: take away what is left of deleted sessions. The store does that by itself, soon
-after a session is deleted; prune does it now, and looks at every session, also
-at those that came from a backup. It asks nothing: what is not deleted is left
-alone. Others may use the store meanwhile.
+		Long: `Without --older-than and --keep: take away what is left of deleted sessions. The
+store does that by itself, soon after a session is deleted; prune does it now, and
+looks at every session, also at those that came from a backup. It asks nothing: what
+is not deleted is left alone. Others may use the store meanwhile.
 
 It also removes attachments that no event has named for a day, and uploads that were
 given up.
