@@ -1,8 +1,7 @@
 // Package storetest is the contract of [hansard.Store] as code: an engine is a
 // Store when it passes [Run]. Every case carries the sentence it defends.
 //
-// It is an ordinary package that needs nothing but the standard library, for engines
-// inside and outside this module. Wiring one takes this much:
+// It is an ordinary package, for engines inside and outside this module. Wiring one takes this much:
 //
 //	func TestMain(m *testing.M) {
 //		storetest.Main(func(dir string) (hansard.Store, error) { return mystore.Open(dir) })
@@ -105,7 +104,7 @@ const (
 // Cases lists the suite.
 func Cases() []Case {
 	return slices.Concat(createCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, patchCases, stateOpsCases, readCases,
-		waitCases, listCases, contextCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
+		waitCases, listCases, searchCases, contextCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 
 // Run runs the whole suite on an engine, one subtest per case.
