@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"hansard"
 	"hansard/engine/terms"
@@ -66,10 +65,5 @@ func (s *Store) search(ctx context.Context, q hansard.SearchQuery) ([]hansard.Hi
 			return nil, err
 		}
 	}
-	slices.SortFunc(hits, func(a, b hansard.Hit) int { return terms.Better(&a, &b) })
-	hits = hits[min(q.Offset, len(hits)):]
-	if q.Limit > 0 {
-		hits = hits[:min(q.Limit, len(hits))]
-	}
-	return hits, nil
+	return terms.Best(hits, &q, 0), nil
 }
