@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -192,7 +193,7 @@ func openFile(ctx context.Context, path string) (*database, error) {
 
 // connect opens one connection, with what is set for each.
 func connect(ctx context.Context, path string, more ...string) (*database, error) {
-	name := ""
+	name := "file:" // without a name: a temporary one
 	if path != "" {
 		// As a URI, so that no character of the path means something to SQLite.
 		name = "file://" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(filepath.ToSlash(path))
@@ -327,6 +328,9 @@ func (db *database) load(ctx context.Context) error {
 		return nil
 	}
 	db.dataVersion = -1 // until all of it is read
+	if fresh, err := db.examine(ctx); err != nil || fresh {
+		return cmp.Or(err, errStale)
+	}
 	db.sessions, db.next, db.shards = map[hansard.SessionID]*indexed{}, 1, nil
 	rows, err := db.conn.QueryContext(ctx, "SELECT n, id, created, updated, listed, last, mark FROM session")
 	if err != nil {

@@ -1,8 +1,10 @@
 package search_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hansard"
@@ -12,6 +14,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if name, dir, ok := strings.Cut(os.Getenv(workerVariable), ":"); ok {
+		if err := work(dir, name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	storetest.Main(func(dir string) (hansard.Store, error) { return openDir(dir) })
 	os.Exit(m.Run())
 }

@@ -28,6 +28,9 @@ func (ix *Index) update(ctx context.Context, s hansard.Store, about *subject) er
 		left, err := ix.step(ctx, s, about, &p)
 		switch {
 		case err == nil && left == 0:
+			if ix.opt.Progress != nil && p.Total > 0 {
+				ix.opt.Progress(p)
+			}
 			return nil
 		case err == nil:
 			waited, tries = time.Time{}, 0
@@ -192,6 +195,7 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 			return 0, ofIndex(errElsewhere) // it would go nowhere
 		}
 	}
+	atCommit()
 	if err := db.commit(ctx); err != nil {
 		return 0, ofIndex(err)
 	}
@@ -429,8 +433,8 @@ func (st *stepper) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-// beforeLookAgain is for tests.
-var beforeLookAgain = func() {}
+// For tests: what happens before the last look, and between it and the commit.
+var beforeLookAgain, atCommit = func() {}, func() {}
 
 // finish writes what the transaction keeps for its end.
 func (st *stepper) finish(ctx context.Context) error {
