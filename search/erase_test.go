@@ -258,7 +258,7 @@ func TestOlderCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, more := range [][]string{{"other"}, {"other", "longer", "much longer"}} {
+	for _, more := range [][]string{{"other"}, {"different other", "longer", "much longer"}} {
 		s = reopen()
 		say(t, s, "s", "two was here", "three was here")
 		wantHits(t, s, "three", 1)
@@ -270,7 +270,7 @@ func TestOlderCopy(t *testing.T) {
 		}
 		s = reopen()
 		say(t, s, "s", more...)
-		wantHits(t, s, "other", 1)
+		wantHits(t, s, more[0], 1)
 		wantHits(t, s, "three", 0)
 		wantHits(t, s, "one", 1)
 		if err := s.Close(); err != nil {

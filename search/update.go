@@ -164,9 +164,6 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	if err := db.load(ctx); err != nil {
 		return 0, ofIndex(err)
 	}
-	if err := db.relist(ctx, s, about); err != nil {
-		return 0, err
-	}
 	changed, gone := db.behind(about)
 	p.Total = max(p.Total, p.Done+len(changed))
 	st := &stepper{db: db, store: s, about: about, until: time.Now().Add(stepTime), touched: map[hansard.SessionID]listed{}}
