@@ -122,7 +122,7 @@ func TestSearchHoldsNothingUp(t *testing.T) {
 	<-store.begun
 	<-store.begun
 	for range 2 { // two run, two wait
-		if r := <-answers; r.status != http.StatusTooManyRequests {
+		if r := <-answers; r.status != http.StatusServiceUnavailable {
 			t.Errorf("one search too many is answered with %d", r.status)
 		}
 	}
