@@ -35,9 +35,15 @@ const (
 	fetchBytes = 4 << 20
 )
 
-// unsearched are the sessions that have events which are not in hansard_words yet.
-const unsearched = `SELECT h.id, coalesce(w.last, 0) FROM hansard_heads h LEFT JOIN hansard_searched w ON w.id = h.id
-	WHERE NOT h.deleted AND h.last > coalesce(w.last, 0) AND ($1 = '' OR h.id = $1) AND starts_with(h.id, $2) ORDER BY h.id`
+// unsearched are the sessions that have events which are not in hansard_words yet, whose
+// ids begin with a text; unsearchedIn is for one session.
+const (
+	unsearched = unsearchedFrom + `($1 = '' OR starts_with(h.id, $1))`
+
+	unsearchedIn   = unsearchedFrom + `h.id = $1`
+	unsearchedFrom = `SELECT h.id, coalesce(w.last, 0) FROM hansard_heads h LEFT JOIN hansard_searched w ON w.id = h.id
+	WHERE NOT h.deleted AND h.last > coalesce(w.last, 0) AND `
+)
 
 // Search implements [hansard.Searcher].
 func (s *Store) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
@@ -140,15 +146,22 @@ type key struct {
 	size int64
 }
 
-// findWords finds events by their words, the newest first.
-const findWords = `SELECT k.id, k.seq, k."time", octet_length(e.data) FROM (
+// findWords finds events by their words, the newest first; findWordsIn those of one session,
+// whose rows have an index of their own.
+const (
+	findWords   = findWordsFrom + `$2::text = ''` + findWordsWhere
+	findWordsIn = findWordsFrom + `w.id = $2` + findWordsWhere
+
+	findWordsFrom = `SELECT k.id, k.seq, k."time", octet_length(e.data) FROM (
 		SELECT w.id, w.seq, w."time" FROM hansard_words w
-		WHERE w.terms @@ $1::tsquery AND ($2 = '' OR w.id = $2) AND starts_with(w.id, $3) AND ($4 = '' OR w.kind = $4) AND ($5 = '' OR w.role = $5)
+		WHERE w.terms @@ $1::tsquery AND `
+	findWordsWhere = ` AND ($3 = '' OR starts_with(w.id, $3)) AND ($4 = '' OR w.kind = $4) AND ($5 = '' OR w.role = $5)
 			AND ($6::timestamptz IS NULL OR w."time" >= $6) AND ($7::timestamptz IS NULL OR w."time" < $7)
 			AND NOT EXISTS (SELECT 1 FROM unnest($8::text[]) AS o(label) WHERE NOT EXISTS (SELECT 1 FROM hansard_listing l WHERE l.id = w.id AND l.label = o.label))
 			AND (w."time", w.id, w.seq) < ($9::timestamptz, $10::text, $11::bigint)
 		ORDER BY w."time" DESC, w.id DESC, w.seq DESC LIMIT $12
 	) k JOIN hansard_events e ON e.id = k.id AND e.seq = k.seq ORDER BY k."time" DESC, k.id DESC, k.seq DESC`
+)
 
 func (sr *searcher) find(ctx context.Context, before key, most int) (keys []key, err error) {
 	labels := []string{}
@@ -167,18 +180,46 @@ func (sr *searcher) find(ctx context.Context, before key, most int) (keys []key,
 		}
 		return &t
 	}
-	err = sr.s.look(ctx, func(ctx context.Context) error {
-		rows, err := sr.s.pool.Query(ctx, findWords, tsquery(sr.query), string(sr.q.In), sr.q.Prefix, sr.q.Kind, sr.q.Role, when(sr.q.Since), when(sr.q.Before), labels,
-			before.time, before.id, before.seq, most)
-		if err != nil {
-			return err
-		}
+	statement := findWords
+	if sr.q.In != "" {
+		statement = findWordsIn
+	}
+	err = sr.s.freely(ctx, func(rows pgx.Rows) error {
 		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k key, err error) {
 			return k, row.Scan(&k.id, &k.seq, &k.time, &k.size)
 		})
 		return err
-	})
+	}, statement, tsquery(sr.query), string(sr.q.In), sr.q.Prefix, sr.q.Kind, sr.q.Role, when(sr.q.Since), when(sr.q.Before), labels,
+		before.time, before.id, before.seq, most)
 	return keys, err
+}
+
+// searchSettings have a plan made for what is asked for, as the tables are now: some words
+// are rare and some are everywhere. And they allow the scans of many rows that connections
+// are told not to use; there is no other kind of scan by words.
+const searchSettings = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_bitmapscan', 'on', true), set_config('enable_seqscan', 'on', true)`
+
+// freely reads with searchSettings.
+func (s *Store) freely(ctx context.Context, collect func(pgx.Rows) error, statement string, args ...any) error {
+	return s.look(ctx, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue("BEGIN READ ONLY")
+		b.Queue(searchSettings)
+		b.Queue(statement, args...)
+		b.Queue("COMMIT")
+		return s.batch(ctx, b, func(res pgx.BatchResults) error {
+			for range 2 {
+				if _, err := res.Exec(); err != nil {
+					return err
+				}
+			}
+			rows, err := res.Query()
+			if err != nil {
+				return err
+			}
+			return collect(rows)
+		})
+	})
 }
 
 // tsquery is a query as PostgreSQL takes it: all terms. Terms have letters and digits only.
@@ -216,7 +257,9 @@ func chunks(keys []key) iter.Seq[[]key] {
 
 // fetchFound reads events by their keys, with the titles of their sessions.
 var fetchFound = `SELECT e.id, s.title, ` + eventColumnsOfE + ` FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS k(id, seq, n)
-	JOIN hansard_events e ON e.id = k.id AND e.seq = k.seq JOIN hansard_heads h ON h.id = k.id AND NOT h.deleted JOIN hansard_sessions s ON s.id = k.id ORDER BY k.n`
+	CROSS JOIN LATERAL (SELECT * FROM hansard_events WHERE id = k.id AND seq = k.seq LIMIT 1) e
+	CROSS JOIN LATERAL (SELECT deleted FROM hansard_heads WHERE id = k.id LIMIT 1) h
+	CROSS JOIN LATERAL (SELECT title FROM hansard_sessions WHERE id = k.id LIMIT 1) s WHERE NOT h.deleted ORDER BY k.n`
 
 // fetch reads events and keeps those that are what is asked for.
 func (sr *searcher) fetch(ctx context.Context, keys []key) (hits []hansard.Hit, err error) {
@@ -316,16 +359,16 @@ func (s *Store) fill(ctx context.Context, in, prefix string) (unread map[string]
 		last int64
 	}
 	var sessions []session
-	err = s.look(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, unsearched, in, prefix)
-		if err != nil {
-			return err
-		}
+	statement, about := unsearched, prefix
+	if in != "" {
+		statement, about = unsearchedIn, in
+	}
+	err = s.freely(ctx, func(rows pgx.Rows) error {
 		sessions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (one session, err error) {
 			return one, row.Scan(&one.id, &one.last)
 		})
 		return err
-	})
+	}, statement, about)
 	if err != nil {
 		return nil, err
 	}
