@@ -335,7 +335,7 @@ func (sr *searcher) scan(ctx context.Context, unread map[string]hansard.Seq) (hi
 // KeepSearched puts the words of events where a search finds them, about once a second,
 // until the context ends. Searches do it too; this leaves them less to do.
 func (s *Store) KeepSearched(ctx context.Context) {
-	for {
+	for s.writable() == nil {
 		began := time.Now()
 		if s.begin(ctx, "any") == nil {
 			_, _ = s.fill(ctx, "", "") // the next to look goes on

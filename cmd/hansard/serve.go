@@ -212,17 +212,21 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 	return err
 }
 
-// indexInBackground keeps the search index of a store on files up to date until it is told
-// to stop.
+// indexInBackground keeps what searches look in up to date until it is told to stop.
 func (a *app) indexInBackground(ctx context.Context, store hansard.Store) (stop func()) {
-	if a.index == nil {
+	var keep func(context.Context)
+	if db, ok := store.(interface{ KeepSearched(context.Context) }); ok {
+		keep = db.KeepSearched
+	} else if a.index != nil {
+		keep = func(ctx context.Context) { a.index.Background(ctx, store) }
+	} else {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.index.Background(ctx, store)
+		keep(ctx)
 	}()
 	return func() { cancel(); <-done }
 }

@@ -176,6 +176,7 @@ export const api = {
   stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
   event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   attachment: async (id, digest, type) => (await answer(`${session(id)}/attachments/${digest}${type ? `?media_type=${encodeURIComponent(type)}` : ""}`)).blob(),
+  search: (query, signal) => request(`/v1/search?${new URLSearchParams(query)}`, { signal }),
   find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>
