@@ -36,11 +36,13 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	defer s.Close()
 	find(b, s, "nothing")
-	b.ReportMetric(float64(total)/1e6/time.Since(began).Seconds(), "MB/s-indexed")
-	if info, err := os.Stat(filepath.Join(cacheOf(dir), search.FileName)); err == nil {
-		b.ReportMetric(float64(info.Size())/float64(total), "index/data")
+	indexed := float64(total) / 1e6 / time.Since(began).Seconds()
+	file, err := os.Stat(filepath.Join(cacheOf(dir), search.FileName))
+	if err != nil {
+		b.Fatal(err)
 	}
 	var took, grep []time.Duration
+	hits := 0
 	for b.Loop() {
 		// Of each hundred words one is among the commonest, most are rare, as people ask.
 		text := vocabulary[int(float64(len(vocabulary))*rng.Float64()*rng.Float64())]
@@ -52,6 +54,7 @@ func BenchmarkSearch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			hits++
 		}
 		took = append(took, time.Since(began))
 		if len(grep) < 3 {
@@ -62,6 +65,9 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	slices.Sort(took)
 	slices.Sort(grep)
+	b.ReportMetric(indexed, "MB/s-indexed")
+	b.ReportMetric(float64(file.Size())/float64(total), "index/data")
+	b.ReportMetric(float64(hits)/float64(len(took)), "hits")
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-median")
 	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "ms-p95")
 	b.ReportMetric(float64(grep[len(grep)/2].Microseconds())/1000, "ms-grep")

@@ -183,7 +183,8 @@ func verify(ctx context.Context, s hansard.Store, about *subject, query terms.Qu
 	if !ok {
 		return hansard.Hit{}, false, nil // deleted, or no session of the query's
 	}
-	for e, err := range s.Read(ctx, c.session, hansard.Range{After: c.seq - 1, Limit: 1}) {
+	// In reverse, because a store on files then reads this event alone, and not its batch.
+	for e, err := range s.Read(ctx, c.session, hansard.Range{After: c.seq - 1, Before: c.seq + 1, Reverse: true}) {
 		if err != nil {
 			return hansard.Hit{}, false, about.unreadable(c.session, err)
 		}

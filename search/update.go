@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -166,7 +167,8 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	}
 	changed, gone := db.behind(about)
 	p.Total = max(p.Total, p.Done+len(changed))
-	st := &stepper{db: db, store: s, about: about, until: time.Now().Add(stepTime), touched: map[hansard.SessionID]listed{}}
+	st := &stepper{db: db, store: s, about: about, until: time.Now().Add(stepTime), touched: map[hansard.SessionID]listed{}, written: map[hansard.SessionID]bool{}}
+	defer st.closeStatements()
 	if err := st.removeGone(ctx, gone); err != nil {
 		return 0, err
 	}
@@ -256,6 +258,9 @@ type stepper struct {
 	events  int64
 	bytes   int64
 	touched map[hansard.SessionID]listed // and what they were
+	written map[hansard.SessionID]bool   // whose rows are to be written at the end
+	in      map[[2]int64]bool            // sessions that are known to be in a shard
+	insert  map[string]*sql.Stmt         // by their text, for this transaction
 	rewrite map[int64]bool               // shards that something was removed from
 	buf     []byte
 }
@@ -308,8 +313,8 @@ func (st *stepper) index(ctx context.Context, id hansard.SessionID) (whole bool,
 	if whole && in.last <= l.last { // else read has noted what came since
 		in.listed, in.updated = l.last, l.updated.UnixNano()
 	}
-	_, err = st.db.conn.ExecContext(ctx, "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", in.n, string(id), in.created, in.updated, in.listed, in.last, in.mark)
-	return whole, ofIndex(err)
+	st.written[id] = true
+	return whole, nil
 }
 
 // read indexes a session's events behind what is there. The last of those is read once
@@ -370,10 +375,10 @@ func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error
 		return err
 	}
 	row := in.n<<32 | int64(e.Seq)
-	if _, err := st.db.conn.ExecContext(ctx, "INSERT INTO event VALUES (?, ?, ?, ?)", row, e.Time.UnixNano(), e.Kind, d.Role); err != nil {
+	if err := st.exec(ctx, "INSERT INTO event VALUES (?, ?, ?, ?)", row, e.Time.UnixNano(), e.Kind, d.Role); err != nil {
 		return err
 	}
-	if _, err := st.db.conn.ExecContext(ctx, "INSERT INTO "+sh.table()+"(rowid, text) VALUES (?, ?)", row, string(st.buf)); err != nil {
+	if err := st.exec(ctx, "INSERT INTO "+sh.table()+"(rowid, text) VALUES (?, ?)", row, string(st.buf)); err != nil {
 		return err
 	}
 	sh.bytes, sh.changed = sh.bytes+int64(len(st.buf)), true
@@ -400,8 +405,40 @@ func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
 		db.shards = append(db.shards, sh)
 	}
 	sh := &db.shards[len(db.shards)-1]
-	_, err := db.conn.ExecContext(ctx, "INSERT OR IGNORE INTO part VALUES (?, ?)", in.n, sh.n)
-	return sh, err
+	if part := [2]int64{in.n, sh.n}; !st.in[part] {
+		if _, err := db.conn.ExecContext(ctx, "INSERT OR IGNORE INTO part VALUES (?, ?)", in.n, sh.n); err != nil {
+			return nil, err
+		}
+		if st.in == nil {
+			st.in = map[[2]int64]bool{}
+		}
+		st.in[part] = true
+	}
+	return sh, nil
+}
+
+// exec carries out a statement that is used for every event.
+func (st *stepper) exec(ctx context.Context, statement string, args ...any) error {
+	prepared := st.insert[statement]
+	if prepared == nil {
+		var err error
+		if prepared, err = st.db.conn.PrepareContext(ctx, statement); err != nil {
+			return err
+		}
+		if st.insert == nil {
+			st.insert = map[string]*sql.Stmt{}
+		}
+		st.insert[statement] = prepared
+	}
+	_, err := prepared.ExecContext(ctx, args...)
+	return err
+}
+
+func (st *stepper) closeStatements() {
+	for _, prepared := range st.insert {
+		_ = prepared.Close()
+	}
+	st.insert = nil
 }
 
 // lookAgain makes sure, before the commit, that nothing was deleted while it was indexed.
@@ -435,6 +472,15 @@ var beforeLookAgain, atCommit = func() {}, func() {}
 
 // finish writes what the transaction keeps for its end.
 func (st *stepper) finish(ctx context.Context) error {
+	st.closeStatements()
+	// Not before: replacing a row has FTS5 write out what it has gathered.
+	for id := range st.written {
+		if in := st.db.sessions[id]; in != nil {
+			if _, err := st.db.conn.ExecContext(ctx, "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", in.n, string(id), in.created, in.updated, in.listed, in.last, in.mark); err != nil {
+				return err
+			}
+		}
+	}
 	if err := st.rewriteShards(ctx); err != nil {
 		return err
 	}
