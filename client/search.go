@@ -18,35 +18,42 @@ var _ hansard.Searcher = (*Store)(nil)
 
 // Search implements [hansard.Searcher]: the server searches.
 func (s *Store) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
-	return func(yield func(hansard.Hit, error) bool) {
-		_, err := terms.Check(&q)
-		leave, err := s.enter(ctx, err)
+	_, err := terms.Check(&q)
+	return answers(ctx, s, err, &request{method: http.MethodGet, path: "/v1/search", query: searchQuery(q), lines: true}, "a hit", func(h hansard.Hit) hansard.Hit { return h })
+}
+
+// answers yields the lines of one answer, each an A of the wire that becomes a T. An answer
+// that broke off is not continued: the rest of it may have changed.
+func answers[A, T any](ctx context.Context, s *Store, checked error, q *request, what string, describe func(A) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		leave, err := s.enter(ctx, checked)
 		if err != nil {
-			yield(hansard.Hit{}, err)
+			yield(none, err)
 			return
 		}
 		defer leave()
-		searching, cancel := s.until(ctx)
+		asking, cancel := s.until(ctx)
 		defer cancel()
 		given := false
-		err = s.lines(searching, func() *request {
+		err = s.lines(asking, func() *request {
 			if given {
-				return nil // the rest of an answer that broke off may have changed
+				return nil
 			}
-			return &request{method: http.MethodGet, path: "/v1/search", query: searchQuery(q), lines: true}
+			return q
 		}, func(object []byte) (bool, error) {
 			given = true
-			var hit hansard.Hit
-			if err := json.Unmarshal(object, &hit); err != nil {
-				return false, fmt.Errorf("%s sends a hit that can't be read: %w", s.name, err)
+			var one A
+			if err := json.Unmarshal(object, &one); err != nil {
+				return false, fmt.Errorf("%s sends %s that can't be read: %w", s.name, what, err)
 			}
-			if err := searching.Err(); err != nil {
+			if err := asking.Err(); err != nil {
 				return false, err
 			}
-			return yield(hit, nil), nil
+			return yield(describe(one), nil), nil
 		})
 		if err != nil {
-			yield(hansard.Hit{}, s.ended(ctx, err))
+			yield(none, s.ended(ctx, err))
 		}
 	}
 }

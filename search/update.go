@@ -346,7 +346,8 @@ func (st *stepper) read(ctx context.Context, id hansard.SessionID, in *indexed) 
 	return true, had == 0 || found, nil
 }
 
-// mark tells an event from another one at its place.
+// mark tells an event from another one at its place. One that was redacted is another, too:
+// then the session is indexed anew.
 func mark(e *hansard.Event) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s ", e.Time.UnixNano(), e.Kind)
@@ -357,7 +358,8 @@ func mark(e *hansard.Event) int64 {
 // add puts the terms of an event into the index.
 //
 // Redaction comes here: an event that is Redacted has no text by itself (its data is
-// null), and one that redacts others, in e.Redacts, calls removeEvents with them.
+// null), and one that redacts others calls removeRows with the row of each of e.Redacts:
+// they are out of the file with the same commit.
 func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error {
 	st.events++
 	d := terms.Of(*e)
@@ -446,7 +448,7 @@ func (st *stepper) closeStatements() {
 // this one: it finds them, or they are not committed.
 //
 // Redaction comes here too: what was redacted since it was read is in the log's new events,
-// which the next step reads, and whoever redacts calls Forget's like for single events
+// which the next step reads (add), and whoever redacts has the rows removed as Forget does,
 // after its event is durable.
 func (st *stepper) lookAgain(ctx context.Context) error {
 	beforeLookAgain()
