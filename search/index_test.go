@@ -1,6 +1,7 @@
 package search_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"database/sql"
@@ -219,6 +220,63 @@ func work(dir, name string) error {
 }
 
 const workerEvents = 15
+
+// indexOnly searches once, and says when a part of the store is indexed.
+func indexOnly(dir string) error {
+	index := search.New(cacheOf(dir), &search.Options{Progress: func(search.Progress) { fmt.Println("indexed") }})
+	s, err := filestore.Open(dir, &filestore.Options{Search: index})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for _, err := range s.Search(context.Background(), hansard.SearchQuery{Text: "nothing"}) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestKilledIndexer: an indexer that is killed in the middle leaves an index with which the
+// next one goes on, or makes a new one.
+func TestKilledIndexer(t *testing.T) {
+	dir := t.TempDir()
+	s := store(t, dir, search.New(cacheOf(dir), nil))
+	rng := rand.New(rand.NewPCG(5, 6))
+	const sessions, events = 3, 500
+	for i := range sessions {
+		var texts []string
+		for n := range events {
+			text := fmt.Sprintf("common s%dn%d", i, n)
+			for range 1000 {
+				text += " " + word(rng)
+			}
+			texts = append(texts, text)
+		}
+		say(t, s, hansard.SessionID(fmt.Sprint("s", i)), texts...)
+	}
+	killed := 0
+	for range 2 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), workerVariable+"=index:"+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = bufio.NewReader(out).ReadString('\n') // it has begun with the next part
+		if err := cmd.Process.Kill(); err == nil && cmd.Wait() != nil {
+			killed++
+		}
+	}
+	t.Logf("%d were killed", killed)
+	for i := range sessions {
+		wantHits(t, s, fmt.Sprintf("s%dn%d", i, rng.IntN(events)), 1)
+	}
+	wantHits(t, s, "common", sessions*events)
+}
 
 // TestProcesses: eight processes append and search, the index is removed now and then, and
 // everything acknowledged is found by all.

@@ -15,7 +15,13 @@ import (
 
 func TestMain(m *testing.M) {
 	if name, dir, ok := strings.Cut(os.Getenv(workerVariable), ":"); ok {
-		if err := work(dir, name); err != nil {
+		err := error(nil)
+		if name == "index" {
+			err = indexOnly(dir)
+		} else {
+			err = work(dir, name)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
