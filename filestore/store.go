@@ -72,6 +72,9 @@ type Options struct {
 	// it answers ErrBusy; 0 is 10 seconds. The lock is held for microseconds:
 	// waiting long means that its holder is stopped.
 	LockWait time.Duration
+	// Search is the index that Search uses: package search has one. The store closes
+	// it. Nil: Search reads the logs.
+	Search SearchIndex
 	// Log receives errors of background work, which no caller gets. Nil: they are
 	// dropped; the counters of Measures count them in any case.
 	Log *slog.Logger
@@ -346,6 +349,9 @@ func (s *Store) Close() error {
 		select {
 		case <-done:
 			s.closeErr = s.leave()
+			if s.opt.Search != nil {
+				s.closeErr = errors.Join(s.closeErr, s.opt.Search.Close())
+			}
 		case <-timer.C:
 			// The leader waits for a lock whose holder is stopped. Queued requests have
 			// been refused; the files are left to the end of the process, because

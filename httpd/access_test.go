@@ -60,6 +60,7 @@ var apiRoutes = []struct {
 	{"DELETE", "/v1/sessions/s/turn", `{"grant":"1-0000000000000000"}`, "append", 409},
 	{"DELETE", "/v1/sessions/gone", "", "admin", 404},
 	{"GET", "/v1/sessions/s/find?q=x", "", "read", 200},
+	{"GET", "/v1/search?q=x", "", "read", 200},
 	{"GET", "/v1/whoami", "", "any", 200},
 	{"GET", "/v1/origins", "", "read", 200},
 	{"GET", "/v1/sessions/s/keys", "", "read", 200},

@@ -35,6 +35,7 @@ var everyRoute = map[string]needed{
 	"POST /v1/sessions/{id}/attachments":                         {right: "append", body: "bytes"},
 	"GET /v1/sessions/{id}/attachments/{digest}":                 {right: "read"},
 	"GET /v1/sessions/{id}/events/stream":                        {right: "read"},
+	"GET /v1/search":                                             {right: "read", query: "?q=one"},
 	"GET /v1/sessions/{id}/find":                                 {right: "read", query: "?q=one"},
 	"GET /v1/whoami":                                             {right: "any"},
 	"GET /v1/sessions/{id}/turn":                                 {right: "read"},

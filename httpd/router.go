@@ -51,6 +51,7 @@ func (s *Server) routes() map[string]map[string]action {
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
+		"/v1/search":        {"GET": {Read, false, s.searchEvents}},
 		session + "/find":   {"GET": {Read, false, s.findEventsWith}},
 		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},

@@ -50,6 +50,16 @@ func UseEverything(t testing.TB, s *Store) {
 			must(err)
 		}
 	}
+	_, err = s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{hansard.Message("user", "a word")}})
+	must(err)
+	found := 0
+	for _, err := range s.Search(ctx, hansard.SearchQuery{Text: "word", Labels: map[string]string{"team": "red"}}) {
+		must(err)
+		found++
+	}
+	if found != 1 {
+		t.Fatalf("a word is found %d times", found)
+	}
 	for _, q := range []hansard.Query{
 		{}, {Labels: map[string]string{"team": "red", "other": "1"}, Text: "S"}, {Prefix: "s"}, {IDs: []hansard.SessionID{"s"}},
 		{Order: hansard.OrderCreated}, {Order: hansard.OrderCreated, Text: "S"}, {Order: hansard.OrderCreated, Labels: map[string]string{"team": "red"}},

@@ -23,6 +23,7 @@ type broken struct {
 	wait   func(ctx context.Context, id hansard.SessionID, after hansard.Seq) error
 	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
+	search func(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	close  func() error
 
@@ -93,6 +94,13 @@ func (s *broken) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 		return s.list(ctx, q)
 	}
 	return s.Store.List(ctx, q)
+}
+
+func (s *broken) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	if s.search != nil {
+		return s.search(ctx, q)
+	}
+	return s.Store.(hansard.Searcher).Search(ctx, q)
 }
 
 func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {

@@ -164,6 +164,16 @@ func (h *handle) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 	}
 }
 
+func (h *handle) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	return func(yield func(hansard.Hit, error) bool) {
+		if err := h.closed(); err != nil {
+			yield(hansard.Hit{}, err)
+			return
+		}
+		h.inner.(hansard.Searcher).Search(ctx, q)(yield)
+	}
+}
+
 func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
 	if err := h.closed(); err != nil {
 		return err

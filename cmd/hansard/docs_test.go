@@ -64,6 +64,10 @@ kill $follower; wait $follower || test $? -eq 143`, "it follows until it is stop
 		want: []string{"Lima.", `"data":"Lima."`, "On it", "I object", "Rather by bus", "nobody held the turn", `"demo"`, "is sound", "author  ada",
 			`{"session":"demo","first":`},
 	},
+	"docs/search.md": {
+		setup: `hansard append demo "To deploy it failed: connection refused; migrating now" --create --role tool`,
+		want:  []string{"demo#1  just now  tool", `"snippet":"To deploy it failed`},
+	},
 	"docs/server.md": {
 		edits: []docEdit{
 			{"hansard serve ", "hansard serve --listen 127.0.0.1:0" + serving, "it serves until it is stopped, on a port that may be taken"},

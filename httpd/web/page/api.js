@@ -177,6 +177,7 @@ export const api = {
   event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   attachment: async (id, digest, type) => (await answer(`${session(id)}/attachments/${digest}${type ? `?media_type=${encodeURIComponent(type)}` : ""}`)).blob(),
   exported: async (id, format) => (await answer(`${session(id)}/export?format=${format}`)).blob(),
+  search: (query, signal) => request(`/v1/search?${new URLSearchParams(query)}`, { signal }),
   find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>
