@@ -90,7 +90,11 @@ func hotStatements(t *testing.T) []hotStatement {
 		{purgeSome, 2500, []any{"big", int64(5000)}, false}, // 2,000 rows, each removed
 		{purged, 10, []any{"big"}, false},
 		{toPurge, 10, nil, false},
-		{createHead, 10, []any{"fresh", now, "m"}, false},
+		{createHead, 10, []any{"fresh", now, "m", "big", int64(7)}, false},
+		{childrenOf, 10, []any{"big"}, false},
+		{parentThere, 10, []any{"big"}, false},
+		{bornWith, 10, []any{"big"}, false},
+		{batchAround, 20, []any{"big", int64(grownKeys / 2), int64(10_000)}, false},
 		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false},
 		{createListing, 30, []any{"fresh", labels, now}, false},
 		{findAhead, 10, []any{"big", "ticket", 3.0}, false},

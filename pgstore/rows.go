@@ -57,7 +57,10 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 			patch = ptr(string(text))
 		}
 		if i == 0 && b.key != "" {
-			key, hash, size = &b.key, &b.hash, ptr(int32(len(events)))
+			key, hash = &b.key, &b.hash
+		}
+		if i == 0 && (b.key != "" || len(events) > 1) {
+			size = ptr(int32(len(events)))
 		}
 		var name, content *string
 		if e.ID != "" {
@@ -118,7 +121,10 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 		picked.patches[picked.len()-1] = r.patches[n-1]
 	}
 	if b.key != "" {
-		picked.keys[0], picked.hashes[0], picked.sizes[0] = &b.key, &b.hash, ptr(int32(picked.len()))
+		picked.keys[0], picked.hashes[0] = &b.key, &b.hash
+	}
+	if b.key != "" || picked.len() > 1 {
+		picked.sizes[0] = ptr(int32(picked.len()))
 	}
 	return picked
 }
@@ -188,13 +194,13 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, fork, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
-	var patch, id, attachments *string
+	var patch, id, attachments, fork *string
 	var at *time.Time
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, &fork, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
@@ -208,6 +214,12 @@ func scanEvent(row pgx.Row, e *hansard.Event) error {
 		e.Patch = new(hansard.Patch)
 		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {
 			return &unreadable{fmt.Sprintf("the patch of seq %d", e.Seq), err}
+		}
+	}
+	if fork != nil {
+		e.Fork = new(hansard.Parent)
+		if err := json.Unmarshal([]byte(*fork), e.Fork); err != nil {
+			return &unreadable{fmt.Sprintf("the fork at seq %d", e.Seq), err}
 		}
 	}
 	if attachments != nil {
