@@ -98,7 +98,7 @@ type forking struct {
 	last   *sessionlog.Tail // the last line that both have, as if the parent's log ended there
 
 	tmp    string // the copy, until it is placed
-	placed bool
+	placed bool   // something of it may be where it belongs
 	note   vfs.File // open and locked, as long as the fork is being made
 	// linked are the attachments, by digest, under the names they have as uploads.
 	linked map[string]string
@@ -484,6 +484,7 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 			return false, false, r.writeError("fork", err)
 		}
 	}
+	r.placed = true // or a part of it
 	for digest, upload := range r.linked {
 		if err := r.fs.Rename(upload, attachmentPath(r.name, digest)); err != nil {
 			return false, false, r.writeError("fork", err)
@@ -492,7 +493,7 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 	if err := r.fs.Rename(r.tmp, sessionlog.Path(r.name)); err != nil {
 		return false, false, r.writeError("fork", err)
 	}
-	r.tmp, r.placed = "", true
+	r.tmp = ""
 	sess.closeLog()
 	sess.forget()
 	l.checks.checked.forget(r.name)
@@ -537,15 +538,17 @@ func (r *forking) end(err error) {
 			l.unlock()
 		}
 	}
-	for _, upload := range r.linked {
-		if err != nil { // they have other names by now, or nobody wants them
-			_ = r.fs.Remove(upload)
+	left := placed
+	if err != nil && len(r.linked) > 0 {
+		for _, upload := range r.linked {
+			left = ignoreMissing(r.fs.Remove(upload)) != nil || left // or it has another name by now
 		}
+		left = r.fs.SyncDir(attachmentDir(r.name)) != nil || left
 	}
 	if r.note == nil {
 		return
 	}
-	if !placed {
+	if !left {
 		_ = r.fs.Remove(forkNote(r.name, r.uid)) // if a cut brings it back, there is nothing to do for it
 	}
 	_ = r.note.Close() // and so unlocks it
