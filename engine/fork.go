@@ -62,6 +62,15 @@ func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
 	return e
 }
 
+// Forked is the answer to a fork that was made, given its description. If that failed, the
+// caller has to be told so, but not that there is no fork.
+func Forked(info hansard.Info, err error) (hansard.Info, error) {
+	if err != nil {
+		return info, fmt.Errorf("%w: it was made, and can't be described: %w", hansard.ErrUnknown, err)
+	}
+	return info, nil
+}
+
 // ForkPastEnd refuses a fork at a seq that the parent does not have.
 func ForkPastEnd(at, last hansard.Seq) error {
 	return invalid("at", "the session has no event %d; its last is %d", at, last)

@@ -73,7 +73,7 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 		switch {
 		case err == nil:
 			// It is stored: a context that ends now must not turn that into an error.
-			return s.Stat(context.WithoutCancel(ctx), f.As)
+			return engine.Forked(s.Stat(context.WithoutCancel(ctx), f.As))
 		case try < forkTries && errors.Is(err, errInJournal):
 			err = s.checkpoints.freeRing(true)
 		case try < forkTries && errors.Is(err, errChanged):
@@ -97,8 +97,8 @@ type forking struct {
 	inode  uint64           // of the parent's log
 	last   *sessionlog.Tail // the last line that both have, as if the parent's log ended there
 
-	tmp    string // the copy, until it is placed
-	placed bool   // something of it may be where it belongs
+	tmp    string   // the copy, until it is placed
+	placed bool     // something of it may be where it belongs
 	note   vfs.File // open and locked, as long as the fork is being made
 	// linked are the attachments, by digest, under the names they have as uploads.
 	linked map[string]string

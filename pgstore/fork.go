@@ -64,7 +64,7 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	}
 	s.hub.changed(p.fork.As, p.fork.At+1)
 	// It is stored: a context that ends now must not turn that into an error.
-	return s.Stat(context.WithoutCancel(ctx), p.fork.As)
+	return engine.Forked(s.Stat(context.WithoutCancel(ctx), p.fork.As))
 }
 
 // parent is what a fork is made from: a session as it was after some event.
