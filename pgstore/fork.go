@@ -30,8 +30,7 @@ const (
 	) n JOIN hansard_attachments a ON a.id = $2 AND a.digest = n.digest`
 	copyParts = `INSERT INTO hansard_attachment_parts (id, upload, n, bytes)
 	SELECT $1, p.upload, p.n, p.bytes FROM hansard_attachments a JOIN hansard_attachment_parts p ON p.id = $2 AND p.upload = a.upload WHERE a.id = $1`
-	setFork = `UPDATE hansard_events SET fork = $3 WHERE id = $1 AND seq = $2`
-	addUp   = `UPDATE hansard_heads SET bytes = (SELECT coalesce(sum(octet_length(data)), 0) FROM hansard_events WHERE id = $1) WHERE id = $1`
+	addUp = `UPDATE hansard_heads SET bytes = (SELECT coalesce(sum(octet_length(data)), 0) FROM hansard_events WHERE id = $1) WHERE id = $1`
 	// parentThere fails, and with it the transaction, if the parent was deleted; otherwise it
 	// keeps it from being so until the commit.
 	parentThere = `SELECT 1 / (CASE WHEN deleted THEN 0 ELSE 1 END) FROM hansard_heads WHERE id = $1 FOR KEY SHARE`
@@ -214,7 +213,6 @@ func (p *parent) decide(l *locked) (*change, error) {
 	}
 	c.more = func(b *pgx.Batch) {
 		id, from := string(l.id), string(p.id)
-		queueFork(b, l.id, &e, p.fork.At+1)
 		b.Queue(copyEvents, id, from, int64(p.fork.At))
 		b.Queue(copyAttachments, id, from, l.now)
 		b.Queue(copyParts, id, from)
@@ -224,10 +222,13 @@ func (p *parent) decide(l *locked) (*change, error) {
 	return c, nil
 }
 
-// queueFork says of an event that was added that it begins a fork.
-func queueFork(b *pgx.Batch, id hansard.SessionID, e *hansard.Event, seq hansard.Seq) {
-	text, _ := json.Marshal(e.Fork) // strings and numbers: can't fail
-	b.Queue(setFork, string(id), int64(seq), string(text))
+// forkRow is what an event begins a fork of, as it is stored.
+func forkRow(p *hansard.Parent) *string {
+	if p == nil {
+		return nil
+	}
+	text, _ := json.Marshal(p) // strings and numbers: can't fail
+	return ptr(string(text))
 }
 
 const childrenOf = `SELECT id FROM hansard_heads WHERE parent = $1 ORDER BY id`

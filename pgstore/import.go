@@ -143,13 +143,6 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
 			last = c.head.last
-			c.more = func(b *pgx.Batch) {
-				for i := range p.Events {
-					if e := &p.Events[i]; e.Fork != nil {
-						queueFork(b, p.ID, e, e.Seq)
-					}
-				}
-			}
 		}
 		return c, err
 	}})

@@ -21,6 +21,7 @@ type rows struct {
 	ids, contents                          []*string // contents: the hash of an event that has an id
 	at                                     []*time.Time
 	attached                               [][]hansard.Attachment
+	forks                                  []*string // what an event begins a fork of
 	sizes                                  []*int32
 	times                                  []time.Time // only where the database's clock does not set them
 	bytes                                  int64
@@ -74,6 +75,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		r.contents = append(r.contents, content)
 		r.at = append(r.at, at)
 		r.attached = append(r.attached, slices.Clone(e.Attachments))
+		r.forks = append(r.forks, forkRow(e.Fork))
 		r.patches = append(r.patches, patch)
 		r.keys = append(r.keys, key)
 		r.hashes = append(r.hashes, hash)
@@ -96,6 +98,7 @@ func (r *rows) join(o *rows) {
 	r.contents = append(r.contents, o.contents...)
 	r.at = append(r.at, o.at...)
 	r.attached = append(r.attached, o.attached...)
+	r.forks = append(r.forks, o.forks...)
 	r.patches = append(r.patches, o.patches...)
 	r.keys = append(r.keys, o.keys...)
 	r.hashes = append(r.hashes, o.hashes...)
@@ -112,7 +115,7 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 	for _, i := range s.Fresh {
 		picked.join(&rows{kinds: r.kinds[i : i+1], roles: r.roles[i : i+1], authors: r.authors[i : i+1], turns: r.turns[i : i+1], data: r.data[i : i+1], by: r.by[i : i+1],
 			inbox: r.inbox[i : i+1], patches: []*string{nil}, keys: []*string{nil}, hashes: []*string{nil}, marks: []*string{nil},
-			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
+			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], forks: r.forks[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
 	}
 	if len(s.Fresh) == 0 {
 		_ = picked.add([]hansard.Event{engine.MetaEvent(r.by[0])}, batch{turn: b.turn}) // without a patch it can't fail
@@ -166,23 +169,23 @@ func (r *rows) attachmentRows() []*string {
 }
 
 // insertColumns and insertValues are the parts of a statement that inserts rows
-// from the parameters $1 to $17; e.n counts them from 1.
+// from the parameters $1 to $18; e.n counts them from 1.
 const (
-	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments)`
-	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, n)`
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments, fork)`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments, e.fork`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[], $18::text[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, fork, n)`
 )
 
-// args are the parameters $1 to $17 for insertColumns, and more behind them.
+// args are the parameters $1 to $18 for insertColumns, and more behind them.
 func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows()}, more...)
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows(), r.forks}, more...)
 }
 
 // insertAfter inserts rows behind a seq, at times of their own or all at one time.
 var (
-	insertAt    = insertColumns + ` SELECT $1, $18::bigint + e.n, $19::timestamptz, ` + insertValues + ` FROM ` + insertFrom
-	insertTimed = insertColumns + ` SELECT $1, $18::bigint + e.n, ($19::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+	insertAt    = insertColumns + ` SELECT $1, $19::bigint + e.n, $20::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $19::bigint + e.n, ($20::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
 func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
