@@ -15,8 +15,8 @@ import (
 // checksum: then the lines are the same bytes at the same place, and a file system that can
 // share blocks shares them.
 //
-//	{"hansard":2,…,"id":"parent","created":…,"b":0,"fill":"000…000","prev":"00000000","crc":"bdd0d34b"}
-//	{"hansard":2,…,"id":"the-fork","created":…,"b":0,"own":5120,"fill":"0…0516…","prev":"00000000","crc":"bdd0d34b"}
+//	{"hansard":2,…,"id":"parent","created":…,"b":0,"fill":"000…000","prev":"00000000","crc":"d4b5b354"}
+//	{"hansard":2,…,"id":"the-fork","created":…,"b":0,"own":5120,"fill":"0…0516…","prev":"00000000","crc":"d4b5b354"}
 //
 // The length is made right by the zeros that every header has to spare, and the checksum by
 // the digits that they end with: CRC-32C is linear, so 16 digits of 3 bits each give any of
