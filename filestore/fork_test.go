@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
 )
 
 // forkedStore is a store with session "s" and its fork "f" at event 6, with two own events.
@@ -161,6 +163,79 @@ func TestForkDamaged(t *testing.T) {
 			}
 			if _, err := s.Fork(t.Context(), "f", hansard.Fork{As: "again"}); err != nil || soundFork(s, "again") != nil {
 				t.Errorf("a fork of it: %v, %v", err, soundFork(s, "again"))
+			}
+		})
+	}
+}
+
+// betweenFS calls a function once, when what was placed for a fork is about to be synced.
+type betweenFS struct {
+	vfs.FS
+	call func()
+}
+
+func (b *betweenFS) SyncDir(name string) error {
+	if call := b.call; call != nil && name == sessionlog.Dir {
+		b.call = nil
+		call()
+	}
+	return b.FS.SyncDir(name)
+}
+
+// TestForkOfDeletedMeanwhile: a session that is deleted, or repaired, while it is copied does
+// not come back with the fork.
+func TestForkOfDeletedMeanwhile(t *testing.T) {
+	for what, c := range map[string]struct {
+		do   func(t *testing.T, other *Store)
+		want error
+	}{
+		"deleted": {func(t *testing.T, other *Store) {
+			if err := other.Delete(t.Context(), "s", ""); err != nil {
+				t.Error(err)
+			}
+		}, hansard.ErrDeleted},
+		"erased": {func(t *testing.T, other *Store) {
+			_, err := other.Prune(t.Context(), false)
+			if err = errors.Join(other.Delete(t.Context(), "s", ""), err); err != nil {
+				t.Error(err)
+			}
+			if _, err := other.Prune(t.Context(), true); err != nil {
+				t.Error(err)
+			}
+		}, hansard.ErrDeleted},
+		"appended to": {func(t *testing.T, other *Store) {
+			if _, err := other.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil {
+				t.Error(err)
+			}
+		}, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			other, dir := forkedStore(t)
+			root, err := vfs.OpenDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			between := &betweenFS{FS: root}
+			s, err := open(between, Options{LockWait: time.Minute}, defaultConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			between.call = func() { c.do(t, other) }
+			info, err := s.Fork(t.Context(), "s", hansard.Fork{As: "late"})
+			if !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("Fork answers %+v, %v; want %v", info, err, c.want)
+			}
+			if c.want == nil {
+				return
+			}
+			for _, file := range []string{logFile(dir, "late"), filepath.Join(dir, attachmentsDir, "late")} {
+				if _, err := os.Stat(file); err == nil {
+					t.Errorf("%s is left", file)
+				}
+			}
+			if left, _ := os.ReadDir(filepath.Join(dir, forkingDir)); len(left) > 0 {
+				t.Errorf("noted is still %s", left[0].Name())
 			}
 		})
 	}
