@@ -265,6 +265,8 @@ func differ(there, here *Info) error {
 		return fmt.Errorf("the copy was updated at %v, the source at %v", here.Updated, there.Updated)
 	case here.Title != there.Title || !maps.Equal(here.Labels, there.Labels) || !sameState(here.State, there.State):
 		return errors.New("title, labels or state of the copy are not the source's")
+	case !sameParent(here.Parent, there.Parent):
+		return errors.New("the copy and the source are not forks of the same session")
 	}
 	return nil
 }
@@ -297,7 +299,15 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 // patch by its meaning.
 func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn && a.By == b.By &&
-		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
+		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && sameParent(a.Fork, b.Fork) && bytes.Equal(a.Data, b.Data) &&
+		samePatch(a.Patch, b.Patch)
+}
+
+func sameParent(a, b *Parent) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
 
 func samePatch(a, b *Patch) bool {

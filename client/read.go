@@ -177,6 +177,9 @@ func listQuery(q hansard.Query) url.Values {
 	if q.Prefix != "" {
 		out.Set("prefix", q.Prefix)
 	}
+	if q.Parent != "" {
+		out.Set("parent", string(q.Parent))
+	}
 	for _, id := range q.IDs {
 		out.Add("id", string(id))
 	}

@@ -130,6 +130,7 @@ type Store struct {
 	lister        *lister
 	committer     *committer
 	turns         *turns
+	forker        *forker
 	journalRepair *journalRepair
 
 	closeOnce sync.Once
@@ -240,6 +241,7 @@ func newStore(p *process) *Store {
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
 	s.checkpoints.beforeClose = s.committer.queue.beforeClose
 	s.turns = &turns{process: p, committer: s.committer, reader: s.reader}
+	s.forker = &forker{process: p, lock: s.lock, reader: s.reader, committer: s.committer, checkpoints: s.checkpoints}
 	s.journalRepair = &journalRepair{process: p, lock: s.lock, checkpoints: s.checkpoints, reader: s.reader}
 	return s
 }

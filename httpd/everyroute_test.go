@@ -34,6 +34,7 @@ var everyRoute = map[string]needed{
 	"GET /v1/sessions/{id}/attachments":                          {right: "read"},
 	"POST /v1/sessions/{id}/attachments":                         {right: "append", body: "bytes"},
 	"GET /v1/sessions/{id}/attachments/{digest}":                 {right: "read"},
+	"POST /v1/sessions/{id}/fork":                                {right: "read,append", body: `{}`},
 	"GET /v1/sessions/{id}/events/stream":                        {right: "read"},
 	"GET /v1/search":                                             {right: "read", query: "?q=one"},
 	"GET /v1/sessions/{id}/find":                                 {right: "read", query: "?q=one"},

@@ -222,6 +222,13 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", one+"/events/{event}", "/v1/sessions/named/events/none", "")
 	answer("GET", one+"/events", "/v1/sessions/named/events?id=e", "")
 	answer("GET", one+"/events", "/v1/sessions/named/events?after_id=e&view=parts", "")
+	for _, body := range []string{`{"as":"forked","title":"f","labels":{"l":"1"},"state":{"a":1}}`, `{"as":"forked"}`, `{"at":1}`, `{"at":99}`, `{"at_id":"none"}`, `{"at_id":"e","at":1}`, `{"at":`} {
+		answer("POST", one+"/fork", "/v1/sessions/named/fork", body)
+	}
+	answer("POST", one+"/fork", "/v1/sessions/nowhere/fork", `{}`)
+	answer("GET", "/v1/sessions", "/v1/sessions?parent=named", "")
+	answer("GET", one+"/events", "/v1/sessions/forked/events?last=1", "")
+	answer("GET", one+"/events", "/v1/sessions/forked/events?last=1&view=parts", "")
 	answer("GET", "/v1/origins", "/v1/origins", "")
 	answer("GET", "/v1/origins", "/v1/origins?before=s", "")
 	answer("GET", one+"/keys", "/v1/sessions/s/keys?after=1", "")

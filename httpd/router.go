@@ -45,6 +45,7 @@ func (s *Server) routes() map[string]map[string]action {
 			"POST": {Append, true, s.attach},
 		},
 		session + "/attachments/{digest}": {"GET": {Read, false, s.getAttachment}},
+		session + "/fork":                 {"POST": {Append, true, s.forkSession}}, // and Read
 		session + "/turn": {
 			"GET":    {Read, false, s.getTurn},
 			"POST":   {Append, true, s.acquireTurn},

@@ -25,8 +25,8 @@ func describe(i hansard.Info) wire.Session {
 
 // listSessions gives a page of sessions, newest first.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "label", "q", "since", "preview")
-	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Text: p.text("q")}
+	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "parent", "label", "q", "since", "preview")
+	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Parent: hansard.SessionID(p.text("parent")), Text: p.text("q")}
 	for _, id := range p.values["id"] {
 		q.IDs = append(q.IDs, hansard.SessionID(id))
 	}

@@ -25,6 +25,7 @@ type broken struct {
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
 	search func(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
+	fork   func(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error)
 	close  func() error
 
 	attach      func(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error)
@@ -66,6 +67,13 @@ func (s *broken) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 		return s.append(ctx, id, b)
 	}
 	return s.Store.Append(ctx, id, b)
+}
+
+func (s *broken) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
+	if s.fork != nil {
+		return s.fork(ctx, id, f)
+	}
+	return s.Store.Fork(ctx, id, f)
 }
 
 func (s *broken) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {

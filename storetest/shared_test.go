@@ -111,6 +111,13 @@ func (h *handle) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return h.inner.Append(ctx, id, b)
 }
 
+func (h *handle) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
+	if err := h.closed(); err != nil {
+		return hansard.Info{}, err
+	}
+	return h.inner.Fork(ctx, id, f)
+}
+
 func (h *handle) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		if err := h.closed(); err != nil {

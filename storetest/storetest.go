@@ -104,7 +104,7 @@ const (
 // Cases lists the suite.
 func Cases() []Case {
 	return slices.Concat(createCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, patchCases, stateOpsCases, readCases,
-		waitCases, listCases, searchCases, contextCases, deleteCases, pruneCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
+		waitCases, listCases, forkCases, searchCases, contextCases, deleteCases, pruneCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 
 // Run runs the whole suite on an engine, one subtest per case.

@@ -15,6 +15,7 @@ package transcript
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -124,6 +125,8 @@ func Of(e hansard.Event) Reading {
 	case len(data) == 0 || e.Kind == hansard.KindMeta && string(data) == "null":
 	case e.Kind == hansard.KindLost && string(data) == "null":
 		r.out.Parts = []Part{{Type: Note, Text: "This event was lost; a repair put this in its place", Detail: "this event was lost; a repair put this in its place"}}
+	case e.Fork != nil:
+		r.out.Parts = []Part{{Type: Note, Text: fmt.Sprintf("Forked from %s at event %d", e.Fork.ID, e.Fork.At), Detail: fmt.Sprintf("forked from session %s at event %d", e.Fork.ID, e.Fork.At)}}
 	case !json.Valid(data):
 		r.out.Parts = []Part{{Type: JSON, JSON: json.RawMessage(data)}}
 	default:

@@ -164,6 +164,8 @@ export const api = {
     return request(`/v1/sessions?${query}`, { signal });
   },
   session: (id, signal) => request(`${session(id)}?preview=true`, { signal }),
+  fork: (id, given) => request(`${session(id)}/fork`, { method: "POST", body: given }),
+  forks: (id, limit, signal) => request(`/v1/sessions?${new URLSearchParams({ parent: id, limit })}`, { signal }),
   create: (given) => request("/v1/sessions", { method: "POST", body: given }),
   change: (id, patch, key) => request(session(id), { method: "PATCH", body: patch, headers: { "Idempotency-Key": key } }),
   remove: (id) => request(session(id), { method: "DELETE" }),
