@@ -2,13 +2,13 @@ package filestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"iter"
 	"maps"
-	"sort"
 	"strings"
 	"sync"
 
@@ -170,20 +170,20 @@ func (ls *lister) list(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 	if err := engine.CheckQuery(&q); err != nil {
 		return nil, err
 	}
+	now := ls.cfg.now() // from before the look
 	all, err := ls.refreshCatalog(ctx)
-	var infos []hansard.Info
-	for i := range all {
-		if ok, err := q.Wants(&all[i]); err != nil {
-			return nil, err
-		} else if ok {
-			infos = append(infos, all[i])
-		}
+	infos, pageErr := engine.Page(&q, now, all)
+	return infos, cmp.Or(err, pageErr)
+}
+
+// Count implements [hansard.Counter].
+func (s *Store) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if err := engine.CheckQuery(&q); err != nil {
+		return 0, err
 	}
-	sort.Slice(infos, func(i, j int) bool { return engine.NewerBy(q.Order, &infos[i], &infos[j]) })
-	if q.Limit > 0 && len(infos) > q.Limit {
-		infos = infos[:q.Limit]
-	}
-	return infos, err
+	q.Limit, q.Cursor = 0, ""
+	infos, err := s.lister.list(ctx, q)
+	return len(infos), err
 }
 
 // complete makes an entry of the catalog the caller's own, with the state that the
@@ -196,6 +196,7 @@ func (ls *lister) complete(ctx context.Context, info hansard.Info) (hansard.Info
 		if err != nil && !ended {
 			return ls.unreadable(info.ID, err), nil
 		}
+		now.Cursor = info.Cursor
 		return now, err
 	}
 	info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)

@@ -367,6 +367,7 @@ var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
 	_ hansard.Pruner  = (*Store)(nil)
+	_ hansard.Counter = (*Store)(nil)
 
 	_ hansard.JournalRepairer = (*Store)(nil)
 )

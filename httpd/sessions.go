@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,41 +25,21 @@ func describe(i hansard.Info) wire.Session {
 	return wire.NewSession(i)
 }
 
-// listSessions gives a page of sessions, newest first.
+// listSessions gives a page of sessions, newest first, or how many there are.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "label", "q", "since", "preview")
-	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Text: p.text("q"), Labels: map[string]string{}}
-	for _, id := range p.values["id"] {
-		q.IDs = append(q.IDs, hansard.SessionID(id))
-	}
-	switch p.text("order") {
-	case "", "updated":
-	case "created":
-		q.Order = hansard.OrderCreated
-	default:
-		p.fail("order", "it is neither updated nor created")
-	}
+	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "label", "q", "since", "before", "created_since", "created_before",
+		"held", "damaged", "archived", "count", "preview")
+	q := p.query()
 	limit := p.limit(defaultPageLength, maxPageSessions)
-	preview := p.flag("preview")
-	for _, pair := range p.values["label"] {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			p.fail("label", "it is not of the form name=value")
-		}
-		if other, twice := q.Labels[name]; twice && other != value {
-			p.fail("label", "it is given twice, with two values")
-		}
-		q.Labels[name] = value
-	}
-	if since := p.text("since"); since != "" {
-		t, err := time.Parse(time.RFC3339Nano, since)
-		if err != nil {
-			p.fail("since", "it is not a time like 2024-06-01T15:04:05Z")
-		}
-		q.Since = t
+	preview, counted := p.flag("preview"), p.flag("count")
+	if counted && (preview || p.has("limit") || p.has("cursor")) {
+		p.fail("count", "all that match are counted: it goes with none of limit, cursor and preview")
 	}
 	if p.err != nil {
 		return p.err
+	}
+	if counted {
+		return s.countSessions(w, r, q)
 	}
 	if wantsLines(r) {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
@@ -69,6 +50,70 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
 	return s.writeSessions(w, r, q, limit, preview)
+}
+
+// query is which sessions the parameters ask for.
+func (p *params) query() hansard.Query {
+	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Text: p.text("q"), Labels: map[string]string{},
+		Since: p.time("since"), Before: p.time("before"), CreatedSince: p.time("created_since"), CreatedBefore: p.time("created_before"),
+		Held: p.flag("held"), Damaged: p.flag("damaged")}
+	for _, id := range p.values["id"] {
+		q.IDs = append(q.IDs, hansard.SessionID(id))
+	}
+	switch p.text("order") {
+	case "", "updated":
+	case "created":
+		q.Order = hansard.OrderCreated
+	default:
+		p.fail("order", "it is neither updated nor created")
+	}
+	switch p.text("archived") {
+	case "", "any":
+	case "no":
+		q.Archived = hansard.ArchivedNo
+	case "only":
+		q.Archived = hansard.ArchivedOnly
+	default:
+		p.fail("archived", "it is none of any, no and only")
+	}
+	for _, pair := range p.values["label"] {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			p.fail("label", "it is not of the form name=value")
+		}
+		if other, twice := q.Labels[name]; twice && other != value {
+			p.fail("label", "it is given twice, with two values")
+		}
+		q.Labels[name] = value
+	}
+	return q
+}
+
+// time is a parameter that is a time; absent it is zero.
+func (p *params) time(name string) (t time.Time) {
+	if text := p.text(name); text != "" {
+		var err error
+		if t, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			p.fail(name, "it is not a time like 2024-06-01T15:04:05Z")
+		}
+	}
+	return t
+}
+
+// countSessions tells how many sessions match.
+func (s *Server) countSessions(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
+	n, err := hansard.Count(r.Context(), s.store, q)
+	if err == nil && (len(q.IDs) == 0 || slices.Contains(q.IDs, ReadySession)) {
+		own := q // lists leave it out
+		own.IDs = []hansard.SessionID{ReadySession}
+		var ours int
+		ours, err = hansard.Count(r.Context(), s.store, own)
+		n -= ours
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, wire.Count{Count: max(n, 0)})
 }
 
 // writeSessions answers with one page of a list. Sessions may have a state of 1 MiB
@@ -98,7 +143,7 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		if n++; n > 1 {
 			body = append(body, ',')
 		}
-		session := listed(info, q.Order)
+		session := describe(info)
 		if preview {
 			session.Preview = s.previews.of(r.Context(), s.store, &info, &previewing)
 		}
@@ -109,13 +154,6 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		body = append(append(body, `,"next":`...), wire.Marshal(last)...)
 	}
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
-}
-
-// listed is a session of a list.
-func listed(info hansard.Info, order hansard.Order) wire.Session {
-	session := describe(info)
-	session.Cursor = order.Cursor(info)
-	return session
 }
 
 // listLines gives a whole list, one session a line: what is updated meanwhile
@@ -140,7 +178,7 @@ func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Que
 		if n++; limit > 0 && n > limit {
 			break
 		}
-		if err := out.line(wire.Marshal(listed(info, q.Order))); err != nil {
+		if err := out.line(wire.Marshal(describe(info))); err != nil {
 			return err
 		}
 	}

@@ -110,9 +110,9 @@ func hotStatements(t *testing.T) []hotStatement {
 		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false},
 		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false},
 		{originsAfter, 2000, []any{"small-5"}, false}, // 200 sessions
-		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f"}, false},
-		{walkTitles, 700, []any{"", now, "", none, 70, "", "\x7f"}, false},
-		{walkIDs, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f"}, false},
+		{walkListed, 900, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f", false, 1}, false},
+		{walkListed, 700, []any{"", now, "", none, 70, "", "\x7f", true, 0}, false},
+		{walkListed, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f", false, 0}, false},
 		{walkBorn, 400, []any{endOfTime, "", "", "\x7f", 70}, false},
 		{walkBorn, 400, []any{endOfTime, "", "small-", "small-\x7f", 70}, false},
 		{fewNamed, 300, []any{"small-7", "small-7\x7f", fewSessions + 1}, false},

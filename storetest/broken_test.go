@@ -23,6 +23,7 @@ type broken struct {
 	wait   func(ctx context.Context, id hansard.SessionID, after hansard.Seq) error
 	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
+	count  func(ctx context.Context, q hansard.Query) (int, error)
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	close  func() error
 
@@ -85,6 +86,14 @@ func (s *broken) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 		return s.list(ctx, q)
 	}
 	return s.Store.List(ctx, q)
+}
+
+// Count is by listing, so that a broken list is a broken count.
+func (s *broken) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if s.count != nil {
+		return s.count(ctx, q)
+	}
+	return hansard.Count(ctx, struct{ hansard.Store }{s}, q)
 }
 
 func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
