@@ -1,7 +1,7 @@
 // SessionView is one open session: its head, the turn, the transcript, the place to
 // write.
 
-import { api, stringify } from "./api.js";
+import { api, newKey, stringify } from "./api.js";
 import { Composer } from "./composer.js";
 import { deleteSession, editSession } from "./dialogs.js";
 import { announce, copy, copyButton, h, icon, notice, toast } from "./dom.js";
@@ -52,8 +52,23 @@ export class SessionView {
       ["link", "Copy a link", "", async () => toast(await copy(`${location.origin}${location.pathname}#/s/${encodeURIComponent(this.#id)}`) ? "The link is copied." : "The browser did not let the page copy.")],
       this.#info && ["file", "Print", "Ctrl P", () => this.print()],
       may("append") && ["braces", "Title and labels", "e", () => this.edit()],
+      may("append") && ["file", this.#isArchived ? "Take out of the archive" : "Archive", "", () => this.#archive(!this.#isArchived)],
       may("admin") && ["trash", "Delete", "", () => deleteSession(this.#info, () => { this.#hooks.changed(); this.#hooks.back(); })],
     ].filter(Boolean);
+  }
+
+  get #isArchived() { return Object.hasOwn(this.#info?.labels ?? {}, "archived"); }
+
+  // archive puts the session away, or takes it back.
+  async #archive(yes) {
+    try {
+      await api.change(this.#id, { labels: { archived: yes ? "true" : null } }, newKey());
+      toast(yes ? "The session is archived." : "The session is in the list again.");
+    } catch (error) {
+      notice(error.message);
+    }
+    this.#refresh();
+    this.#hooks.changed();
   }
 
   close() {
