@@ -63,12 +63,12 @@ func files(t testing.TB, dir string) []string {
 
 // world is a store whose sessions all kinds of things happen to.
 type world struct {
-	t      *testing.T
-	rng    *rand.Rand
-	dir    string
-	w      *filestore.Store
-	turns  map[hansard.SessionID]hansard.Grant
-	backup []string
+	t       *testing.T
+	rng     *rand.Rand
+	dir     string
+	w       *filestore.Store
+	turns   map[hansard.SessionID]hansard.Grant
+	damaged map[hansard.SessionID][]byte
 }
 
 func (x *world) id() hansard.SessionID { return hansard.SessionID(fmt.Sprintf("s-%d", x.rng.IntN(30))) }
@@ -81,7 +81,7 @@ func (x *world) log(id hansard.SessionID) string {
 func (x *world) step() (did string) {
 	ctx, id := x.t.Context(), x.id()
 	var err error
-	switch n := x.rng.IntN(24); {
+	switch n := x.rng.IntN(26); {
 	case n < 6:
 		did = "create"
 		_, err = x.w.Create(ctx, id, hansard.Meta{Title: fmt.Sprintf("Title %d", x.rng.IntN(9)), Labels: map[string]string{"l": fmt.Sprint(x.rng.IntN(3))}})
@@ -131,10 +131,20 @@ func (x *world) step() (did string) {
 			b[150] ^= 1
 			tmp := filepath.Join(x.dir, "damaged")
 			err = errors.Join(os.WriteFile(tmp, b, 0o600), os.Rename(tmp, x.log(id)))
+			x.damaged[id] = b
 		}
 	case n < 23:
 		did = "repair"
 		_, err = x.w.Repair(ctx, id)
+	case n < 25:
+		did = "what was damaged is put right, in place"
+		for id := range x.damaged {
+			if b, readErr := os.ReadFile(x.log(id)); readErr == nil && bytes.Equal(b, x.damaged[id]) {
+				b[150] ^= 1
+				err = os.WriteFile(x.log(id), b, 0o600)
+			}
+			delete(x.damaged, id)
+		}
 	default:
 		did = "reopen"
 		x.w.Close()
@@ -182,7 +192,7 @@ func TestSameLists(t *testing.T) {
 	seeds := 6 * torture()
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			x := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), turns: map[hansard.SessionID]hansard.Grant{}}
+			x := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), turns: map[hansard.SessionID]hansard.Grant{}, damaged: map[hansard.SessionID][]byte{}}
 			x.w = open(t, x.dir, with(filestore.Options{}))
 			reader, plain := open(t, x.dir, with(filestore.Options{ReadOnly: true})), open(t, x.dir, filestore.Options{ReadOnly: true})
 			var did []string
@@ -203,6 +213,7 @@ func TestSameLists(t *testing.T) {
 					}
 				}
 			}
+			list(t, reader, hansard.Query{})
 			if len(files(t, x.dir)) != 1 {
 				t.Errorf("the catalogs are %q", files(t, x.dir))
 			}
@@ -431,6 +442,20 @@ func TestRegistrations(t *testing.T) {
 			}
 		}
 		fresh.Close()
+	}
+}
+
+// TestCopies: a copy of a catalog is of no use: nobody knows whether it is whole.
+func TestCopies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "catalog.db")
+	for i, self := range []string{"this one", "this one", "another"} {
+		c, err := catalog.Open(file, self)
+		if (i < 2) != (err == nil) || i == 2 && !errors.Is(err, filestore.ErrBadCatalog) {
+			t.Errorf("opened as %s: %v", self, err)
+		}
+		if err == nil {
+			c.Close()
+		}
 	}
 }
 
