@@ -58,9 +58,11 @@ func (s *Store) order(ctx context.Context, q hansard.Query) (order, infos []hans
 	}
 	defer s.work.Done()
 	err = s.inSnapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if order, err = choosePage(ctx, tx, q, engine.Now()); err != nil {
+		c := chooser{querier: tx}
+		if order, err = c.page(ctx, q, engine.Now()); err != nil {
 			return err
 		}
+		s.fillIf(c.fill)
 		infos, err = readInfos(ctx, tx, order[:min(len(order), infoPage)])
 		return err
 	})
@@ -86,7 +88,9 @@ func (s *Store) Count(ctx context.Context, q hansard.Query) (n int, err error) {
 		if label, ok := onlyLabel(&q); ok {
 			return tx.QueryRow(ctx, countLabelled, label).Scan(&n)
 		}
-		all, err := choose(ctx, tx, q, engine.Cursor{Order: q.Order})
+		c := chooser{querier: tx}
+		all, err := c.choose(ctx, q, engine.Cursor{Order: q.Order})
+		s.fillIf(c.fill)
 		n = len(all)
 		return err
 	})
@@ -173,14 +177,30 @@ func labelsByRarity(ctx context.Context, q querier, asked map[string]string) (la
 // endOfTime is later than anything is listed under.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// choosePage finds the sessions of a page, in their exact order, with their cursors.
-func choosePage(ctx context.Context, q querier, query hansard.Query, now time.Time) (page []hansard.Info, err error) {
+// chooser finds sessions in one snapshot.
+type chooser struct {
+	querier
+	fill bool // there are sessions whose terms are not right
+}
+
+// fillIf puts the terms of sessions right in the background, once at a time.
+func (s *Store) fillIf(some bool) {
+	if some && s.writable() == nil && s.filling.CompareAndSwap(false, true) {
+		s.background(func(ctx context.Context) {
+			defer s.filling.Store(false)
+			_ = s.fillTerms(ctx) // the next list tries again
+		})
+	}
+}
+
+// page finds the sessions of a page, in their exact order, with their cursors.
+func (c *chooser) page(ctx context.Context, query hansard.Query, now time.Time) (page []hansard.Info, err error) {
 	from, err := engine.ParseCursor(&query)
 	if err != nil {
 		return nil, err
 	}
 	if !from.Again {
-		if page, err = choose(ctx, q, query, from); err != nil {
+		if page, err = c.choose(ctx, query, from); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +211,7 @@ func choosePage(ctx context.Context, q querier, query hansard.Query, now time.Ti
 		if from.Since.After(again.Since) {
 			again.Since = from.Since
 		}
-		changed, err := choose(ctx, q, again, engine.Cursor{})
+		changed, err := c.choose(ctx, again, engine.Cursor{})
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +227,8 @@ func choosePage(ctx context.Context, q querier, query hansard.Query, now time.Ti
 
 // choose finds the sessions a query selects behind a cursor, in their exact order. They
 // have what a list is ordered by, and no more.
-func choose(ctx context.Context, q querier, query hansard.Query, from engine.Cursor) (found []hansard.Info, err error) {
+func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.Cursor) (found []hansard.Info, err error) {
+	q := c.querier
 	if query.Damaged {
 		return nil, nil // there are none here: what is damaged is found by Verify
 	}
@@ -221,11 +242,33 @@ func choose(ctx context.Context, q querier, query hansard.Query, from engine.Cur
 		return nil, err
 	case areFew:
 		return lookUpSome(ctx, q, query, from, among)
-	case query.Order == hansard.OrderCreated:
-		return walkCreated(ctx, q, query, from)
 	}
-	return walk(ctx, q, query, from, labels)
+	// A walk that finds enough soon is the quickest way. One that does not has the index of
+	// terms asked, and goes on if that does not help either.
+	for _, most := range []int{walkFirst, 0} {
+		var done bool
+		if query.Order == hansard.OrderCreated {
+			found, done, err = walkCreated(ctx, q, query, from, most)
+		} else {
+			found, done, err = walk(ctx, q, query, from, labels, most)
+		}
+		if done || err != nil {
+			return found, err
+		}
+		among, areFew, fill, err := withTerms(ctx, q, &query)
+		c.fill = c.fill || fill
+		switch {
+		case err != nil:
+			return nil, err
+		case areFew:
+			return lookUpSome(ctx, q, query, from, among)
+		}
+	}
+	return found, nil
 }
+
+// walkFirst is how many sessions are walked past before the index of terms is asked.
+const walkFirst = 2000
 
 // startOf is from which time on a list is walked down: past all that is in the page.
 func startOf(from engine.Cursor, before time.Time) time.Time {
@@ -241,7 +284,9 @@ func startOf(from engine.Cursor, before time.Time) time.Time {
 
 // walk goes along the coarse order of the listing, and gives a session its place once
 // no session further down can be newer.
-func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, labels []string) (found []hansard.Info, err error) {
+//
+// Not done: it has walked past most sessions, if that is not 0, and not found enough.
+func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, labels []string, most int) (found []hansard.Info, done bool, err error) {
 	rest := query // what the statement does not look at
 	rest.Labels, rest.Archived = nil, hansard.ArchivedAny
 	from, fromID := startOf(cursor, query.Before), ""
@@ -255,10 +300,10 @@ func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cur
 	}
 	first, end := named(query.Prefix)
 	var pending []hansard.Info
-	for {
+	for passed := 0; most == 0 || passed < most; passed += n {
 		rows, err := q.Query(ctx, walkListed, labels[0], from, fromID, labels[1:], n, first, end, query.Text != "", int(query.Archived))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		seen := 0
 		for rows.Next() {
@@ -266,7 +311,7 @@ func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cur
 			var grant string
 			if err := rows.Scan((*string)(&i.ID), &from, &i.Updated, &i.Created, &grant, &i.Title); err != nil {
 				rows.Close()
-				return nil, err
+				return nil, false, err
 			}
 			if grant != "" {
 				i.Turn = &hansard.Turn{Grant: hansard.Grant(grant)}
@@ -277,7 +322,7 @@ func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cur
 			}
 		}
 		if err := rows.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		done := seen < n || !since.IsZero() && !from.Add(span).After(since)
 		engine.SortBy(query.Order, pending)
@@ -285,14 +330,15 @@ func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cur
 			found = append(found, pending[0])
 			pending = pending[1:]
 			if len(found) == query.Limit {
-				return found, nil
+				return found, true, nil
 			}
 		}
 		if done {
-			return found, nil
+			return found, true, nil
 		}
 		n = min(2*n, 5000)
 	}
+	return nil, false, nil
 }
 
 const (
@@ -314,21 +360,21 @@ const (
 )
 
 // walkCreated finds the sessions a query selects by when they were created.
-func walkCreated(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor) (found []hansard.Info, err error) {
+func walkCreated(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, most int) (found []hansard.Info, done bool, err error) {
 	from, fromID := startOf(cursor, query.CreatedBefore), ""
 	n := 1000
 	if query.Limit > 0 {
 		n = min(n, query.Limit+20)
 	}
 	first, end := named(query.Prefix)
-	for {
+	for passed := 0; most == 0 || passed < most; passed += n {
 		rows, err := q.Query(ctx, walkBorn, from, fromID, first, end, n)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		page, err := pgx.CollectRows(rows, scanListed)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i := range page {
 			from, fromID = page[i].Created, string(page[i].ID)
@@ -337,14 +383,15 @@ func walkCreated(ctx context.Context, q querier, query hansard.Query, cursor eng
 				found = append(found, page[i])
 			}
 			if wanted && len(found) == query.Limit {
-				return found, nil
+				return found, true, nil
 			}
 		}
 		if len(page) < n || from.Before(query.CreatedSince) {
-			return found, nil
+			return found, true, nil
 		}
 		n = min(2*n, 5000)
 	}
+	return nil, false, nil
 }
 
 // scanListed reads what a list is chosen by.

@@ -27,8 +27,10 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	for _, sql := range []string{
 		`INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) SELECT 'big', $1, $1, now(), now(), now() - interval '1 hour', ''
 			UNION ALL SELECT 'small-' || g, 3, 3, now() - make_interval(mins => g), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
-		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id,
-			json_build_object('team', 'red', 'shard', length(id)::text, 'self', id)::text, '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_sessions (id, title, labels, state, born, terms, said) SELECT id, title, labels, '', '{}',
+			array_to_tsvector(ARRAY['lteam=red', 'lshard=' || length(id), 'lself=' || id] || ARRAY(SELECT DISTINCT 't' || substr(t, n, 3) FROM unnest(ARRAY[id, title]) t, generate_series(1, length(t)) n)),
+			hashtextextended(title || labels, 0)
+			FROM (SELECT id, 'title of ' || id AS title, json_build_object('team', 'red', 'shard', length(id)::text, 'self', id)::text AS labels FROM hansard_heads) h WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_listing (id, label, listed) SELECT h.id, l, h.listed FROM hansard_heads h, unnest(ARRAY['', 'team=red', 'shard=' || length(h.id), 'self=' || h.id]) l WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark, event_id, content)
 			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g, 'id-' || g, 'hash' FROM generate_series(1, $1) g
@@ -78,7 +80,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false},
 		{shelve, 20, []any{"small-9999", "mark-1"}, false}, // its place in the list is right
 		{shelve, 80, []any{"big", "mark-1"}, true},         // it has to be put right
-		{updateMeta, 20, []any{"big", "t", "{}", ""}, false},
+		{updateMeta, 40, []any{"big", "t", "{}", "", "'tbig'"}, false},
 		{dropLabels, 20, []any{"big", labels}, true},
 		{addLabels, 30, []any{"big", labels}, false},
 		{updateTurn, 10, []any{"big", "", "", "", false, nil}, false},
@@ -91,7 +93,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{purged, 10, []any{"big"}, false},
 		{toPurge, 10, nil, false},
 		{createHead, 10, []any{"fresh", now, "m"}, false},
-		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false},
+		{createMeta, 40, []any{"fresh", "t", "{}", "", "{}", "'tfre' 'tt'"}, false},
 		{createListing, 30, []any{"fresh", labels, now}, false},
 		{findAhead, 10, []any{"big", "ticket", 3.0}, false},
 		{putTicket, 10, []any{"big", "ticket", now}, false},
@@ -147,6 +149,10 @@ func hotStatements(t *testing.T) []hotStatement {
 		{findPart, 20, []any{"big", "digest-77", 1}, false},
 		{attachmentsAfter, 2000, []any{"big", "digest-5"}, false}, // 1,000 of them
 		{sumParts, 20, []any{"big", "digest-77"}, false},
+		{fewWith, 300, []any{"'lself=small-77' & 'ttit'", 5001}, true},
+		{fewWith, 100, []any{"'lteam=red' & 'tnow'", 5001}, true},
+		{unsaid, 20, []any{500}, true},
+		{say, 60, []any{[]string{"big"}, []string{"title of big"}, []string{"{}"}, []string{"'tbig'"}}, true},
 		{infosOf, 20, []any{[]string{"big", "small-7"}}, false},
 		{putProbe, 10, []any{true}, false},
 	}
