@@ -268,7 +268,7 @@ func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.C
 }
 
 // walkFirst is how many sessions are walked past before the index of terms is asked.
-const walkFirst = 2000
+const walkFirst = 1000
 
 // startOf is from which time on a list is walked down: past all that is in the page.
 func startOf(from engine.Cursor, before time.Time) time.Time {

@@ -45,8 +45,8 @@ func TestTermsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	grow(t, conn.Conn(), 10, walkFirst+1000)
-	oldest := fmt.Sprintf("small-%d", walkFirst+1000)
+	grow(t, conn.Conn(), 10, 3000) // more than walkFirst
+	oldest := "small-3000"
 	for _, sql := range []string{
 		"UPDATE hansard_sessions SET terms = NULL, said = NULL WHERE id LIKE 'small-%99'",
 		"UPDATE hansard_sessions SET title = 'the needle' WHERE id = '" + oldest + "'",
