@@ -26,7 +26,8 @@ var (
 	ErrKeyReused = errors.New("idempotency key reused with different content")
 	// ErrIDReused is returned for a known event id with different content: see [IDReusedError].
 	ErrIDReused = errors.New("event id reused with different content")
-	// ErrNoEvent is returned when a session has no event with the id of a Range.
+	// ErrNoEvent is returned when a session has no event with the id of a Range, or a seq
+	// of a Redaction.
 	ErrNoEvent = errors.New("no such event")
 	// ErrNoAttachment is returned when a session has no attachment with a digest,
 	// also for an append whose events name one.

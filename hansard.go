@@ -42,6 +42,12 @@
 // events name them by their digest. They are read with [Store.OpenAttachment], and go
 // with their session.
 //
+// # Taking content away
+//
+// [Store.Delete] ends a session, and its content goes. [Store.Redact] takes the content of
+// single events away: their data and attachments. Seq, order, time and ids stay, and an
+// event records who did it and why.
+//
 // # Writing an engine
 //
 // Package storetest holds the contract as code: an engine is a Store when it passes
@@ -89,8 +95,8 @@ const (
 	KindMeta = "meta"
 )
 
-// Event is one thing that happened in a session. The store sets Seq, Time, Turn and
-// By; in a Batch they must be zero.
+// Event is one thing that happened in a session. The store sets Seq, Time, Turn, By,
+// Redacted and Redacts; in a Batch they must be zero.
 type Event struct {
 	Seq    Seq       `json:"seq"`
 	Time   time.Time `json:"time"`
@@ -121,6 +127,13 @@ type Event struct {
 	// Attachments names what is kept beside the log for this event: pictures, long
 	// outputs. Each was given to [Store.Attach] before; see [Attachment].
 	Attachments []Attachment `json:"attachments,omitempty"`
+	// Redacted says that its data and attachments were taken away: Data is null. What
+	// else it says, its patch included, is as it was. See [Store.Redact].
+	Redacted bool `json:"redacted,omitempty"`
+	// Redacts are the seqs of the events whose content this one records the taking away
+	// of. It tells the store's own events of kind [KindRedaction] from others: in a
+	// Batch it must be empty.
+	Redacts []Seq `json:"redacts,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
 }
@@ -340,6 +353,10 @@ type Store interface {
 	// damaged session can be deleted, too. Its content is taken away soon
 	// after; a store that can be asked to do that now is a [Pruner].
 	Delete(ctx context.Context, id SessionID, turn Grant) error
+
+	// Redact takes the content of single events away, and leaves an event that records
+	// it: see [Redaction].
+	Redact(ctx context.Context, id SessionID, r Redaction) (Receipt, error)
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is

@@ -66,6 +66,10 @@ func checkEvent(e *hansard.Event) error {
 		return invalid("by", "the server sets it")
 	case e.Patch != nil:
 		return invalid("patch", "the patch of a batch is Batch.Patch")
+	case e.Redacted:
+		return invalid("redacted", "the store sets it")
+	case len(e.Redacts) > 0:
+		return invalid("redacts", "the store sets it: redact the events instead")
 	}
 	if e.Kind == hansard.KindTurn {
 		return invalid("kind", "%q is the store's own: acquire and release the turn instead", hansard.KindTurn)

@@ -292,6 +292,13 @@ func overlay(f vfs.File, entries []*journal.Entry) (vfs.File, error) {
 		if i == 0 && size < e.Offset || i > 0 && e.Offset != o.end {
 			return nil, errDoesNotFollow
 		}
+		// The journal is older than the log, which was redacted since: see unlessErased.
+		if redacted, err := hasRedacted(f, e); err != nil {
+			return nil, err
+		} else if there, err := has(f, e); redacted && err == nil && !there {
+			o.end = e.Offset + int64(len(e.Lines))
+			continue
+		}
 		if e.Offset > 0 {
 			// Read through the overlay: the line before may be in the journal only.
 			crc, err := sessionlog.CRCBefore(o, e.Offset)

@@ -42,6 +42,7 @@ const (
 	opRenew
 	opRelease
 	opImport
+	opRedact
 	opProbe // of no session: see Probe
 )
 
@@ -74,6 +75,8 @@ type request struct {
 	ifKept   bool          // of opRelease: only if it is this process that keeps the turn
 	part     *hansard.Part // of opImport
 	left     []int         // and how many lines of their batches follow its lines
+	// redaction is of opRedact. Its seqs are in order.
+	redaction *hansard.Redaction
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
 	// metadata. Room is made by it before the first byte is written: afterwards there is
 	// no "not stored" any more.

@@ -75,6 +75,9 @@ type logs struct {
 	// entries since the ring's start went to, with the end of the last.
 	pending pendingEntries
 	dirty   *dirtyLogs
+	// redacted are the logs of which this process may have a descriptor that was opened
+	// before they were redacted.
+	redacted map[string]bool
 }
 
 // maxSessions is how many sessions, and so open logs, a process keeps. It is well below
@@ -124,12 +127,17 @@ func (sess *session) closeLog() {
 	}
 }
 
-// closeDeleted closes the log after an entry that ends it with a tombstone was applied.
-// Nothing will be written to it, and an open descriptor would keep the bytes of a deleted
-// session on the disk after its file is replaced or removed (W6; TestDeletedIsClosed).
-func (sess *session) closeDeleted(e *journal.Entry) {
-	if e.Deletes {
+// closeTaken closes the log after an entry that ends it with a tombstone, or redacts some of
+// it, was applied. An open descriptor would keep the bytes that are taken away on the disk
+// after the file is replaced (W6; TestDeletedIsClosed, TestRedactedIsClosed).
+func (sess *session) closeTaken(e *journal.Entry) {
+	if e.Deletes || e.Redacts {
 		sess.closeLog()
+	}
+	// It is about to be replaced by another with other checksums. Without a descriptor its
+	// inode proves nothing: the number may be used again.
+	if e.Redacts {
+		sess.forget()
 	}
 }
 

@@ -330,6 +330,15 @@ func (d *door) Delete(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	return d.Store.Delete(ctx, id, g)
 }
 
+func (d *door) Redact(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error) {
+	who, err := d.pass(ctx, id, r.Turn)
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	r.By = who.Name
+	return d.Store.Redact(ctx, id, r)
+}
+
 func (d *door) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
 	who, err := d.pass(ctx, id, "")
 	if err != nil {

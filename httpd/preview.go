@@ -40,6 +40,7 @@ type previewKey struct {
 
 type preview struct {
 	text    string
+	seq     hansard.Seq // of the event it is from; 0: there is none
 	last    hansard.Seq // of the session when it was looked at
 	settled bool        // nothing that is appended changes it
 }
@@ -58,6 +59,10 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 		known, ok = p.old[key]
 	}
 	p.mu.Unlock()
+	if ok && known.settled && known.last != info.LastSeq && known.seq > 0 {
+		ok = stillThere(ctx, store, info.ID, known.seq, left)
+		known.last = info.LastSeq
+	}
 	if !ok || !known.settled && known.last != info.LastSeq {
 		if *left <= 0 {
 			return known.text
@@ -69,6 +74,16 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 	}
 	p.keep(key, known)
 	return known.text
+}
+
+// stillThere tells whether an event was not redacted: that is all that changes the prompt
+// of a session which is longer than what is looked at.
+func stillThere(ctx context.Context, store hansard.Store, id hansard.SessionID, seq hansard.Seq, left *int) bool {
+	for e, err := range store.Read(ctx, id, hansard.Range{After: seq - 1, Limit: 1}) {
+		*left -= len(e.Data)
+		return err == nil && !e.Redacted
+	}
+	return false
 }
 
 func (p *previews) keep(key previewKey, known preview) {
@@ -114,7 +129,7 @@ func firstPrompt(ctx context.Context, store hansard.Store, info *hansard.Info, l
 	out.settled = n == previewEvents || size > previewBytes
 	for _, f := range found {
 		if !deleted[f.seq] {
-			out.text = f.text
+			out.text, out.seq = f.text, f.seq
 			break
 		}
 	}

@@ -39,7 +39,7 @@ type session struct {
 	meta    hansard.Meta
 	created time.Time
 	deleted bool
-	// events are never changed once they are stored; event n is events[n-1].
+	// events are changed by redactions only, and then replaced: event n is events[n-1].
 	events []hansard.Event
 	bytes  int64
 	keys   map[string]stored
@@ -141,7 +141,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	// The key comes before the conditions: a retry of a stored batch is
 	// answered even if the session has moved on since.
 	if old, known := ses.keys[b.Key]; known {
-		if old.hash != hash {
+		if !engine.SameKeyContent(old.hash, hash) {
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
 		}
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
@@ -448,6 +448,7 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
 	e.Attachments = slices.Clone(e.Attachments)
+	e.Redacts = slices.Clone(e.Redacts)
 	e.Patch = engine.ClonePatch(e.Patch)
 	return e
 }

@@ -33,6 +33,8 @@ type locked struct {
 	// commit.
 	attached map[string]knownAttachment
 	uploaded int64 // the size of the job's upload, -1 if it is not there
+	// events are those of the job's seqs that are there, without their data.
+	events map[hansard.Seq]hansard.Event
 	// ahead tells of a claim on the turn whether somebody waits for longer.
 	ahead bool
 }
@@ -62,6 +64,7 @@ type job struct {
 	ids     []string // of events
 	digests []string // of attachments
 	upload  string   // the name of one
+	seqs    []int64  // of events
 	meta    bool
 	ticket  string // of a claim on the turn
 	// decide is called with the row locked, and again when the transaction has
@@ -252,6 +255,9 @@ func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	if j.upload != "" {
 		b.Queue(findUpload, string(j.id), j.upload)
 	}
+	if len(j.seqs) > 0 {
+		b.Queue(findSeqs, string(j.id), j.seqs)
+	}
 	if j.sent || j.late {
 		b.Queue(findMark, string(j.id), j.mark)
 	}
@@ -295,6 +301,11 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	}
 	if err := l.readAttached(res, j); err != nil {
 		return nil, err
+	}
+	if len(j.seqs) > 0 {
+		if err := l.readSeqs(res); err != nil {
+			return nil, err
+		}
 	}
 	if j.sent || j.late {
 		if err := res.QueryRow().Scan(&l.mine); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -353,7 +364,7 @@ func (l *locked) readIDs(res pgx.BatchResults) error {
 		if err := found.Scan(&id, &seq, &k.Content, &patch); err != nil {
 			return err
 		}
-		k.Seq = hansard.Seq(seq)
+		k.Seq, k.Redacted = hansard.Seq(seq), k.Content == ""
 		if patch != nil {
 			p := new(hansard.Patch)
 			if err := json.Unmarshal([]byte(*patch), p); err != nil {

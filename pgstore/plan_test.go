@@ -65,6 +65,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
+	seqs := []int64{7, 777}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
 		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false}, // 10 events into four indexes
@@ -130,6 +131,14 @@ func hotStatements(t *testing.T) []hotStatement {
 		{orphanPages[2], 10000, []any{"small-5"}, false},
 		{orphanPages[3], 10000, []any{"small-5"}, false},
 		{orphanPages[4], 10000, []any{"small-5"}, false},
+		{findSeqs, 20, []any{"big", seqs}, false},
+		{recordRedaction, 50, []any{"big", int64(77), "[7]"}, false},
+		{markRedacted, 100, []any{"big", seqs}, true},
+		{redactBytes, 30, []any{"big", seqs}, false},
+		{redactAttached, 60, []any{"big", seqs}, true},
+		{redactHashes, 100, []any{"big", seqs}, true},
+		{redactEvents, 100, []any{"big", seqs}, true},
+		{redactionsAfter, 20, []any{"big", int64(grownKeys - 10)}, false},
 		{startUpload, 20, []any{"big", "upload-new"}, false},
 		{addPart, 30, []any{"big", "unfinished-7", 3, []byte("x")}, false},
 		{findUpload, 10, []any{"big", "unfinished-7"}, false},

@@ -191,6 +191,9 @@ func agree(info hansard.Info, events []hansard.Event) error {
 			return err
 		}
 	}
+	if err := checkRedactions(events); err != nil {
+		return err
+	}
 	turn, err := checkGrants(events)
 	if err != nil {
 		return err
@@ -321,6 +324,10 @@ func diffEvent(got, want hansard.Event) string {
 		return fmt.Sprintf("event %d happened at %v, want %v", got.Seq, got.At, want.At)
 	case !slices.Equal(got.Attachments, want.Attachments):
 		return fmt.Sprintf("event %d has the attachments %v, want %v", got.Seq, got.Attachments, want.Attachments)
+	case got.Redacted != want.Redacted:
+		return fmt.Sprintf("event %d has redacted %v, want %v", got.Seq, got.Redacted, want.Redacted)
+	case !slices.Equal(got.Redacts, want.Redacts):
+		return fmt.Sprintf("event %d redacts %v, want %v", got.Seq, got.Redacts, want.Redacts)
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):

@@ -26,6 +26,9 @@ var setByStore = map[string]string{
 	"Turn":  "the grant of the batch, Batch.Turn",
 	"Patch": "the patch of the batch, Batch.Patch, on its last event",
 	"By":    "who wrote the batch, Batch.By",
+
+	"Redacted": "set by Redact, which takes the content away",
+	"Redacts":  "set by Redact, on the event that records it",
 }
 
 // Full fills in every field of *v, which is a struct of the contract such as an

@@ -95,7 +95,7 @@ type modelCall func(ctx context.Context, s *side) string
 // that sessions exist, keys are reused and expected seqs sometimes hold.
 func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "../x"}[rng.IntN(8)], max(0, epoch-rng.IntN(2))))
-	switch n := rng.IntN(26); {
+	switch n := rng.IntN(28); {
 	case n == 0:
 		m := hansard.Meta{Title: fmt.Sprint("title ", rng.IntN(3)), Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"a":1}`)}
 		return fmt.Sprintf("Create(%q)", id), func(ctx context.Context, s *side) string {
@@ -130,6 +130,8 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	case n <= 18:
 		q := randomQuery(rng)
 		return fmt.Sprintf("List(%+v)", q), func(ctx context.Context, s *side) string { return answerList(ctx, s, q) }
+	case n > 25:
+		return randomRedaction(rng, id)
 	case n > 19:
 		return randomTurnCall(rng, id)
 	case rng.IntN(6) > 0:
@@ -153,6 +155,22 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 			}
 			return answer("", s.Delete(ctx, id, turn))
 		}
+	}
+}
+
+func randomRedaction(rng *rand.Rand, id hansard.SessionID) (string, modelCall) {
+	r := hansard.Redaction{Reason: "a reason"}
+	for range rng.IntN(20) / 6 { // sometimes none
+		r.Seqs = append(r.Seqs, hansard.Seq(rng.IntN(24)/3))
+	}
+	before := rng.IntN(6) - 4 // as of an append
+	return fmt.Sprintf("Redact(%q, %v, %d before the last)", id, r.Seqs, before), func(ctx context.Context, s *side) string {
+		r := r
+		if before >= 0 {
+			r.Turn = s.given(id, before)
+		}
+		done, err := s.Redact(ctx, id, r)
+		return answer(done, err)
 	}
 }
 
@@ -279,7 +297,7 @@ func plain(i hansard.Info) string {
 func plainEvents(events []hansard.Event) string {
 	var out strings.Builder
 	for _, e := range events {
-		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
+		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %v %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, e.Redacted, e.Redacts, plainData(&e))
 		if e.Patch != nil {
 			fmt.Fprintf(&out, " patch %s", canonical([]byte(show(e.Patch))))
 		}

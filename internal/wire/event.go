@@ -66,6 +66,12 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 		dst = appendString(append(dst, `,"by":`...), e.By)
 	}
 	dst = appendOptional(dst, e)
+	if e.Redacted {
+		dst = append(dst, `,"redacted":true`...)
+	}
+	if len(e.Redacts) > 0 {
+		dst = append(append(dst, `,"redacts":`...), Marshal(e.Redacts)...)
+	}
 	if e.Patch != nil {
 		dst = append(dst, `,"patch":`...)
 		dst = append(dst, Marshal(e.Patch)...)
@@ -124,6 +130,10 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.Inbox)
 		case "attachments":
 			return Member(name, value, &e.Attachments)
+		case "redacted":
+			return Member(name, value, &e.Redacted)
+		case "redacts":
+			return Member(name, value, &e.Redacts)
 		case "patch":
 			return Member(name, value, &e.Patch)
 		case "data":
