@@ -75,7 +75,7 @@ var kinds = []struct {
 	{ErrTooLarge, "split it, or keep large content elsewhere and store a reference"},
 	{ErrInvalid, ""},
 	{ErrNotFound, "create it first, or append with create"},
-	{ErrDeleted, "a deleted session stays deleted; use a new id"},
+	{ErrDeleted, "a deleted session stays deleted; use a new id, or create one with reuse"},
 	{ErrExists, "use another id, or append to the existing session"},
 	{ErrConflict, "read what was appended meanwhile and try again with the new last seq"},
 	{ErrKeyReused, "use a new key for new content"},

@@ -201,6 +201,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Batch, field string) bool {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}
 		full.Patch = storetest.PatchWith(*full.Patch, "State")
+		full.Meta.Reuse = false // for Create alone
 		if refused(full) {
 			t.Fatal("the batch is refused before anything is wrong with it")
 		}

@@ -143,9 +143,13 @@ type Meta struct {
 	Title  string            `json:"title,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	State  json.RawMessage   `json:"state,omitempty"`
+	// Reuse lets Create make a new session of an id that was deleted: empty, from seq 1
+	// on, with nothing of the one before it. It is not stored, and for Create alone:
+	// elsewhere it is [ErrInvalid].
+	Reuse bool `json:"reuse,omitempty"`
 }
 
-// IsZero reports whether it says nothing.
+// IsZero reports whether it says nothing about the session.
 func (m Meta) IsZero() bool { return m.Title == "" && len(m.Labels) == 0 && len(m.State) == 0 }
 
 // Patch changes a session's metadata and state. It rides in a Batch, so that an
@@ -315,7 +319,8 @@ type Query struct {
 // was deleted; after Close all methods return [ErrClosed].
 type Store interface {
 	// Create makes a new, empty session. Nil means it is durable; [ErrExists]
-	// means there is one with this id already.
+	// means there is one with this id already. An id that was deleted is
+	// [ErrDeleted], unless Meta.Reuse says that it is meant.
 	Create(ctx context.Context, id SessionID, m Meta) (Info, error)
 
 	// Append stores a batch. Nil means it is durable, whole, at the seqs of
@@ -348,7 +353,8 @@ type Store interface {
 	List(ctx context.Context, q Query) iter.Seq2[Info, error]
 
 	// Delete ends a session for ever: its id answers [ErrDeleted] from then
-	// on, and nothing brings it back. The turn is the grant under which it is
+	// on, and nothing brings it back. (Create with Meta.Reuse makes another one.)
+	// The turn is the grant under which it is
 	// deleted, empty without one; an exclusive turn keeps others from it. A
 	// damaged session can be deleted, too. Its content is taken away soon
 	// after; a store that can be asked to do that now is a [Pruner].

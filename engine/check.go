@@ -48,6 +48,9 @@ func CheckBatch(b *hansard.Batch) error {
 	if err := CheckMeta(&b.Meta); err != nil {
 		return err
 	}
+	if err := checkNoReuse(&b.Meta); err != nil {
+		return err
+	}
 	if total > hansard.MaxBatchBytes {
 		return tooLarge("batch", total, hansard.MaxBatchBytes, "bytes")
 	}
@@ -112,6 +115,14 @@ func CheckMeta(m *hansard.Meta) error {
 		}
 	}
 	return checkState(m.State)
+}
+
+// checkNoReuse refuses what only Create can do.
+func checkNoReuse(m *hansard.Meta) error {
+	if m.Reuse {
+		return invalid("meta.reuse", "only creating a session by itself makes a deleted id a new one")
+	}
+	return nil
 }
 
 func checkPatch(p *hansard.Patch) error {

@@ -67,6 +67,9 @@ func CheckPartInput(p *hansard.Part) error {
 	if err := CheckMeta(&p.Meta); err != nil {
 		return err
 	}
+	if err := checkNoReuse(&p.Meta); err != nil {
+		return err
+	}
 	if p.Created.IsZero() {
 		return invalid("created", "it is not set")
 	}

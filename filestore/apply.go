@@ -206,7 +206,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 			}
 		}
 		if sess.fileUID != e.UID {
-			return changedLog("it is another session's"), nil
+			return ol.unlessErased(sess, e, "it is another session's")
 		}
 	}
 	if size < e.Offset {
@@ -251,7 +251,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 // gone by intention, and is not damage.
 func (ol *logs) unlessErased(sess *session, e *journal.Entry, reason string) (asideWhy, error) {
 	uid, erased, err := sessionlog.ReadErased(sess.f, sess.id)
-	if err != nil || erased && uid == e.UID {
+	if err != nil || erased && uid == e.UID || sessionlog.FollowsDeleted(sess.f, sess.id, e.UID) {
 		return asideWhy{}, err
 	}
 	if redacted, err := hasRedacted(sess.f, e); err != nil || redacted {

@@ -228,7 +228,7 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 		}
 		if id, _ := sessionlog.DecodeName(name); len(entries) > 0 {
 			// The session was deleted, and the journal is older: see unlessErased.
-			if uid, erased, err := sessionlog.ReadErased(f, id); err == nil && erased && uid == entries[0].UID {
+			if uid, erased, err := sessionlog.ReadErased(f, id); err == nil && erased && uid == entries[0].UID || sessionlog.FollowsDeleted(f, id, entries[0].UID) {
 				return f, b.damage, nil
 			}
 		}

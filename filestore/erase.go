@@ -375,7 +375,17 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	if err != nil {
 		return err
 	}
-	dirs := map[string]bool{}
+	// Of directories in which nothing is left, too: somebody may have removed it and died
+	// before that was durable (found by TestSimReuseInterrupted).
+	dirs := map[string]bool{asideDir: true, evidenceDir: true, cache.KeysDir: true, cache.DamageDir: true}
+	for _, name := range names {
+		dirs[attachmentDir(name)] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if _, err := er.fs.ReadDir(dir); errors.Is(err, fs.ErrNotExist) {
+			delete(dirs, dir)
+		}
+	}
 	for i, name := range names {
 		attached, err := er.attachedFiles(name)
 		if err != nil {

@@ -180,6 +180,9 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	if sess.known && sess.draft != nil {
 		return sess, nil // checked for an earlier request of this group, under the same lock
 	}
+	if sess.deleted && sess.f == nil && len(l.logs.pending.of(name)) == 0 {
+		sess.forget() // there may be another one of this id by now (reuse.go)
+	}
 	// A session we knew to be sound and have to load again was modified from outside.
 	// openLog and forget below erase the traces of that, so remember it now.
 	changed := sess.known && sess.exists && sess.f != nil && sess.damage == nil

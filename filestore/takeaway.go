@@ -306,7 +306,6 @@ func (er *eraser) dropCopies(name string) error {
 	if err != nil {
 		return err
 	}
-	dirs := map[string]bool{}
 	for _, file := range left[name] {
 		if strings.HasPrefix(file, asideDir+"/") || strings.HasPrefix(file, cache.DamageDir+"/") {
 			continue
@@ -314,16 +313,9 @@ func (er *eraser) dropCopies(name string) error {
 		if err := ignoreMissing(er.fs.Remove(file)); err != nil {
 			return err
 		}
-		dirs[file[:strings.LastIndexByte(file, '/')]] = true
 	}
-	for _, dir := range []string{evidenceDir, cache.KeysDir} {
-		if dirs[dir] {
-			if err := er.fs.SyncDir(dir); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	// Also if nothing was there: whoever removed it may have died before that was durable.
+	return errors.Join(ignoreMissing(er.fs.SyncDir(evidenceDir)), ignoreMissing(er.fs.SyncDir(cache.KeysDir)))
 }
 
 // grownQuietly tells whether a log is the one that was looked at, and that what it got since

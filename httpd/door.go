@@ -239,6 +239,7 @@ func (d *door) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta)
 			labels[name] = value
 		}
 		m.Labels = labels
+		m.Reuse = false // whose a deleted session was nobody knows any more
 	}
 	return d.Store.Create(ctx, id, m)
 }

@@ -48,6 +48,7 @@ type stored struct {
 // change is what is decided about a locked session.
 type change struct {
 	create *hansard.Meta // it is new, with this metadata
+	reuse  bool          // and another one of the id was deleted
 	rows   rows          // what is added to its log
 	meta   *hansard.Meta // its metadata from now on
 	turn   bool          // head's turn is another from now on
@@ -414,7 +415,13 @@ func newMark() string {
 }
 
 const (
-	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) VALUES ($1, 0, 0, $2, $2, $2, $3)`
+	createHead = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) VALUES ($1, 0, 0, $2, $2, $2, $3)`
+	// What the removal of the deleted session has not come to yet goes with its head.
+	reuseHead = `UPDATE hansard_heads SET last = 0, bytes = 0, created = $2, updated = $2, listed = $2, deleted = false, purging = false, exclusive = false, current = '', newest = '', turn = '', renewed = NULL, mark = $3
+		WHERE id = $1`
+	reuseEvents   = `DELETE FROM hansard_events WHERE id = $1`
+	reuseParts    = `DELETE FROM hansard_attachment_parts WHERE id = $1`
+	reuseAttached = `DELETE FROM hansard_attachments WHERE id = $1`
 	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born) VALUES ($1, $2, $3, $4, $5)`
 	createListing = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l`
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
@@ -455,7 +462,14 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 	if c.create != nil {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
-		b.Queue(createHead, id, c.head.created, mark)
+		if c.reuse {
+			for _, sql := range []string{reuseEvents, reuseParts, reuseAttached, removeWait} {
+				b.Queue(sql, id)
+			}
+			b.Queue(reuseHead, id, c.head.created, mark)
+		} else {
+			b.Queue(createHead, id, c.head.created, mark)
+		}
 		b.Queue(createMeta, id, title, labels, state, string(born))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)
 	}

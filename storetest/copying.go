@@ -381,4 +381,13 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	if _, err := dst.Create(ctx, "never", hansard.Meta{}); !errors.Is(err, hansard.ErrDeleted) {
 		t.Errorf("Create behind a tombstone: %v", err)
 	}
+	// Another session of the id is not the one that was deleted elsewhere.
+	if _, err := dst.Create(ctx, "never", hansard.Meta{Title: "another", Reuse: true}); err != nil {
+		t.Errorf("Create with reuse behind a tombstone: %v", err)
+	}
+	check("the tombstone of the one before", never, hansard.ErrExists)
+	check("events of the one before", part("never", event(1)), hansard.ErrExists)
+	if info, err := dst.Stat(ctx, "never"); err != nil || info.Title != "another" {
+		t.Errorf("the other session: %+v, %v", info, err)
+	}
 }

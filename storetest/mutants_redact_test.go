@@ -163,3 +163,50 @@ func redactMutants() []mutant {
 		}, "redact/turn", "redact/refused"),
 	}
 }
+
+func reuseMutants() []mutant {
+	type ctx = context.Context
+	return []mutant{
+		{name: "reuse needs not be said", caught: []string{"create/reuse"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.create = func(c ctx, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+				m.Reuse = true
+				return s.Create(c, id, m)
+			}
+		})},
+		{name: "an id is never used again", caught: []string{"create/reuse", "create/reuse at once"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.create = func(c ctx, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+				m.Reuse = false
+				return s.Create(c, id, m)
+			}
+		})},
+		{name: "reuse takes over what is there", caught: []string{"create/reuse refused", "create/reuse at once"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.create = func(c ctx, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+				if m.Reuse {
+					_ = s.Delete(c, id, "")
+				}
+				return s.Create(c, id, m)
+			}
+		})},
+		{name: "an append reuses", caught: []string{"create/reuse refused"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.append = func(c ctx, id hansard.SessionID, batch hansard.Batch) (hansard.Receipt, error) {
+				r, err := s.Append(c, id, batch)
+				if errors.Is(err, hansard.ErrDeleted) && batch.Create {
+					if _, err := s.Create(c, id, hansard.Meta{Reuse: true}); err != nil {
+						return hansard.Receipt{}, err
+					}
+					return s.Append(c, id, batch)
+				}
+				return r, err
+			}
+		})},
+		{name: "a new session of the id goes on where the old one was", caught: []string{"create/reuse"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.create = func(c ctx, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+				info, err := s.Create(c, id, m)
+				if err == nil && m.Reuse {
+					_, err = s.Append(c, id, texts("of the one before"))
+				}
+				return info, err
+			}
+		})},
+	}
+}

@@ -70,6 +70,6 @@ func TestCasesAreDescribed(t *testing.T) {
 }
 
 func allMutants() []mutant {
-	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), redactMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), contextMutants(), deleteMutants(), handleMutants(),
+	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), redactMutants(), reuseMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), contextMutants(), deleteMutants(), handleMutants(),
 		turnMutants(), fenceMutants(), turnWaitMutants(), exclusiveMutants(), leaseMutants())
 }

@@ -104,7 +104,7 @@ const (
 
 // Cases lists the suite.
 func Cases() []Case {
-	return slices.Concat(createCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, redactCases, patchCases, stateOpsCases, readCases,
+	return slices.Concat(createCases, reuseCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, redactCases, patchCases, stateOpsCases, readCases,
 		waitCases, listCases, contextCases, deleteCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 

@@ -35,6 +35,16 @@ func ReadUID(f vfs.File) (uint64, error) {
 	return uid, nil
 }
 
+// FollowsDeleted tells whether a log was made in the place of a deleted one with this uid.
+func FollowsDeleted(f vfs.File, id hansard.SessionID, uid uint64) bool {
+	h, err := ReadHeader(f, id)
+	if err != nil || h.Was == "" {
+		return false
+	}
+	was, ok := ParseUID(h.Was)
+	return ok && was == uid
+}
+
 // ReadHeader reads and checks the first line of a session's log.
 //
 // io.EOF: the first line is not complete yet. The session does not exist yet, for

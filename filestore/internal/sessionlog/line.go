@@ -76,6 +76,7 @@ type Line struct {
 	ID      string    `json:"id"`      // of the session in the header, else the event's own
 	UID     string    `json:"uid"`     // header only
 	Created time.Time `json:"created"` // header only
+	Was     string    `json:"was"`     // header only: the uid of the deleted log that this one follows
 
 	Seq    hansard.Seq   `json:"seq"`
 	Time   time.Time     `json:"time"`
@@ -124,10 +125,23 @@ type Line struct {
 // events are in the batch that makes the session; the header belongs to that batch, so a
 // power cut leaves either all of it or no session.
 func AppendHeader(dst []byte, id hansard.SessionID, uid uint64, created time.Time, left int, m hansard.Meta) []byte {
+	return appendHeader(dst, id, uid, 0, created, left, m)
+}
+
+// AppendReused is AppendHeader for a session whose id was deleted before, with the log of
+// the uid was: entries of a journal that is older than this log are known to be of that one.
+func AppendReused(dst []byte, id hansard.SessionID, uid, was uint64, created time.Time, m hansard.Meta) []byte {
+	return appendHeader(dst, id, uid, was, created, 0, m)
+}
+
+func appendHeader(dst []byte, id hansard.SessionID, uid, was uint64, created time.Time, left int, m hansard.Meta) []byte {
 	begin := len(dst)
 	dst = fmt.Appendf(dst, `{"hansard":%d,"uid":"%016x","id":`, FormatVersion, uid)
 	dst = appendString(dst, string(id))
 	dst = fmt.Appendf(dst, `,"created":"%s","b":%d`, created.Format(TimeLayout), left)
+	if was != 0 {
+		dst = fmt.Appendf(dst, `,"was":"%016x"`, was)
+	}
 	if m.Title != "" || len(m.Labels) > 0 || len(m.State) > 0 {
 		dst = append(dst, `,"snap":`...)
 		dst = append(dst, Marshal(m)...)
