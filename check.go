@@ -49,7 +49,7 @@ const KindLost = "lost"
 
 // IsLost tells whether an event is one that a repair wrote in the place of others.
 func (e *Event) IsLost() bool {
-	return e.Kind == KindLost && e.Turn == "" && e.Role == "" && e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null"
+	return e.Kind == KindLost && !e.Redacted && e.Turn == "" && e.Role == "" && e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null"
 }
 
 // Repaired tells what Repair did.

@@ -271,9 +271,13 @@ func differ(there, here *Info) error {
 	return nil
 }
 
+// compareLogs compares the events of both ends, up to the one that was last when the copy
+// began. What the source has redacted since is still at the destination, until a copy
+// takes the record of it there; where that record was copied, it must be gone.
 func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 	copied, stop := iter.Pull2(c.dst.Read(ctx, c.origin.ID, Range{}))
 	defer stop()
+	ahead := map[Seq]bool{} // redacted in the source alone
 	for e, err := range c.src.Read(ctx, c.origin.ID, Range{}) {
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
@@ -288,8 +292,17 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 		if !ok {
 			return fmt.Errorf("the copy ends before seq %d", e.Seq)
 		}
+		if e.Redacted && !got.Redacted {
+			ahead[e.Seq] = true
+			got.TakeAway()
+		}
 		if !SameEvent(&e, &got) {
 			return fmt.Errorf("seq %d of the copy is not the source's", e.Seq)
+		}
+		for _, seq := range e.Redacts {
+			if ahead[seq] {
+				return fmt.Errorf("seq %d of the copy is not redacted, as its seq %d says", seq, e.Seq)
+			}
 		}
 	}
 	return nil
@@ -299,8 +312,8 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 // patch by its meaning.
 func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn && a.By == b.By &&
-		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && sameParent(a.Fork, b.Fork) && bytes.Equal(a.Data, b.Data) &&
-		samePatch(a.Patch, b.Patch)
+		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && sameParent(a.Fork, b.Fork) &&
+		a.Redacted == b.Redacted && slices.Equal(a.Redacts, b.Redacts) && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
 }
 
 func sameParent(a, b *Parent) bool {
@@ -354,6 +367,9 @@ func (c *copying) compareKeys(ctx context.Context, upto Seq) error {
 		got, err, _ := copied()
 		if err != nil {
 			return fmt.Errorf("destination: %w", err)
+		}
+		if k.Hash == "" {
+			got.Hash = "" // redacted in the source; compareLogs tells whether it had to be here
 		}
 		if got != k {
 			return fmt.Errorf("the copy does not know the key of the batch at seq %d", k.First)

@@ -26,7 +26,8 @@ var (
 	ErrKeyReused = errors.New("idempotency key reused with different content")
 	// ErrIDReused is returned for a known event id with different content: see [IDReusedError].
 	ErrIDReused = errors.New("event id reused with different content")
-	// ErrNoEvent is returned when a session has no event with the id of a Range.
+	// ErrNoEvent is returned when a session has no event with the id of a Range, or a seq
+	// of a Redaction.
 	ErrNoEvent = errors.New("no such event")
 	// ErrNoAttachment is returned when a session has no attachment with a digest,
 	// also for an append whose events name one.
@@ -74,7 +75,7 @@ var kinds = []struct {
 	{ErrTooLarge, "split it, or keep large content elsewhere and store a reference"},
 	{ErrInvalid, ""},
 	{ErrNotFound, "create it first, or append with create"},
-	{ErrDeleted, "a deleted session stays deleted; use a new id"},
+	{ErrDeleted, "a deleted session stays deleted; use a new id, or create one with reuse"},
 	{ErrExists, "use another id, or append to the existing session"},
 	{ErrConflict, "read what was appended meanwhile and try again with the new last seq"},
 	{ErrKeyReused, "use a new key for new content"},

@@ -51,12 +51,16 @@ func check[T any](t *testing.T, what, where string, excused excuses, takesPart f
 const setLater = "the store sets it, after the content was hashed: a retry does not know it"
 
 var notHashed = excuses{
-	"Event.Seq":    setLater,
-	"Event.Time":   setLater,
-	"Event.Turn":   "under which turn a batch is written is a condition; a retry may come under another",
-	"Event.Fork":   setLater,
-	"Event.By":     "who sends it: a retry may come through another server, or after a token was replaced",
-	"Batch.By":     "see Event.By",
+	"Event.Seq":  setLater,
+	"Event.Time": setLater,
+	"Event.Turn": "under which turn a batch is written is a condition; a retry may come under another",
+	"Event.Fork": setLater,
+	"Event.By":   "who sends it: a retry may come through another server, or after a token was replaced",
+	"Batch.By":   "see Event.By",
+
+	"Event.Redacted": "of what was taken away there is nothing to hash",
+	"Event.Redacts":  "the store sets it, on an event that has no key",
+
 	"Batch.Expect": "a condition: a retry is answered although the session has moved on",
 	"Batch.Turn":   "a condition, see Event.Turn",
 	"Batch.Key":    "the hash is what the key is compared by",
@@ -176,8 +180,9 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	}
 	was, is := storetest.ReadAll(t, src, "s")[1], storetest.ReadAll(t, dst, "s")[1]
 	const where = "cloneEvent and Import of the engines"
-	ofForks := excuses{"Event.Fork": "only the first event that a fork has of its own has it: storetest.RunCopy copies some"}
-	check(t, "copying a session", where, ofForks, func(t *testing.T, _, _ hansard.Event, field string) bool {
+	notSet := excuses{"Event.Fork": "only the first event that a fork has of its own has it: storetest.RunCopy copies some",
+		"Event.Redacted": "only Redact sets it; storetest.RunCopy copies such events", "Event.Redacts": "see Event.Redacted"}
+	check(t, "copying a session", where, notSet, func(t *testing.T, _, _ hansard.Event, field string) bool {
 		return !reflect.ValueOf(was).FieldByName(field).IsZero() && same(t, is, was, field)
 	})
 	wasOps, isOps := storetest.ReadAll(t, src, "s")[2], storetest.ReadAll(t, dst, "s")[2]
@@ -198,6 +203,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Batch, field string) bool {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}
 		full.Patch = storetest.PatchWith(*full.Patch, "State")
+		full.Meta.Reuse = false // for Create alone
 		if refused(full) {
 			t.Fatal("the batch is refused before anything is wrong with it")
 		}

@@ -42,6 +42,12 @@
 // events name them by their digest. They are read with [Store.OpenAttachment], and go
 // with their session.
 //
+// # Taking content away
+//
+// [Store.Delete] ends a session, and its content goes. [Store.Redact] takes the content of
+// single events away: their data and attachments. Seq, order, time and ids stay, and an
+// event records who did it and why.
+//
 // # Writing an engine
 //
 // Package storetest holds the contract as code: an engine is a Store when it passes
@@ -92,8 +98,8 @@ const (
 	KindFork = "fork"
 )
 
-// Event is one thing that happened in a session. The store sets Seq, Time, Turn, By
-// and Fork; in a Batch they must be zero.
+// Event is one thing that happened in a session. The store sets Seq, Time, Turn, By, Fork,
+// Redacted and Redacts; in a Batch they must be zero.
 type Event struct {
 	Seq    Seq       `json:"seq"`
 	Time   time.Time `json:"time"`
@@ -127,6 +133,13 @@ type Event struct {
 	// Fork is set by the store, on the event with which a fork goes on by itself: it
 	// says of which session it is one. See [Store.Fork].
 	Fork *Parent `json:"fork,omitempty"`
+	// Redacted says that its data and attachments were taken away: Data is null. What
+	// else it says, its patch included, is as it was. See [Store.Redact].
+	Redacted bool `json:"redacted,omitempty"`
+	// Redacts are the seqs of the events whose content this one records the taking away
+	// of. It tells the store's own events of kind [KindRedaction] from others: in a
+	// Batch it must be empty.
+	Redacts []Seq `json:"redacts,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
 }
@@ -136,9 +149,13 @@ type Meta struct {
 	Title  string            `json:"title,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	State  json.RawMessage   `json:"state,omitempty"`
+	// Reuse lets Create make a new session of an id that was deleted: empty, from seq 1
+	// on, with nothing of the one before it. It is not stored, and for Create alone:
+	// elsewhere it is [ErrInvalid].
+	Reuse bool `json:"reuse,omitempty"`
 }
 
-// IsZero reports whether it says nothing.
+// IsZero reports whether it says nothing about the session.
 func (m Meta) IsZero() bool { return m.Title == "" && len(m.Labels) == 0 && len(m.State) == 0 }
 
 // Patch changes a session's metadata and state. It rides in a Batch, so that an
@@ -346,7 +363,8 @@ type Query struct {
 // was deleted; after Close all methods return [ErrClosed].
 type Store interface {
 	// Create makes a new, empty session. Nil means it is durable; [ErrExists]
-	// means there is one with this id already.
+	// means there is one with this id already. An id that was deleted is
+	// [ErrDeleted], unless Meta.Reuse says that it is meant.
 	Create(ctx context.Context, id SessionID, m Meta) (Info, error)
 
 	// Append stores a batch. Nil means it is durable, whole, at the seqs of
@@ -388,11 +406,16 @@ type Store interface {
 	List(ctx context.Context, q Query) iter.Seq2[Info, error]
 
 	// Delete ends a session for ever: its id answers [ErrDeleted] from then
-	// on, and nothing brings it back. The turn is the grant under which it is
+	// on, and nothing brings it back. (Create with Meta.Reuse makes another one.)
+	// The turn is the grant under which it is
 	// deleted, empty without one; an exclusive turn keeps others from it. A
 	// damaged session can be deleted, too. Its content is taken away soon
 	// after; a store that can be asked to do that now is a [Pruner].
 	Delete(ctx context.Context, id SessionID, turn Grant) error
+
+	// Redact takes the content of single events away, and leaves an event that records
+	// it: see [Redaction].
+	Redact(ctx context.Context, id SessionID, r Redaction) (Receipt, error)
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is

@@ -22,6 +22,7 @@ const (
 	MaxStateOps    = 256     // Patch.StateOps; together, as JSON, they have MaxStateBytes at most
 	MaxStatePath   = 1 << 10 // bytes of a StateOp's path
 	MaxQueryIDs    = 100     // Query.IDs
+	MaxRedactions  = 10_000  // Redaction.Seqs
 
 	// MaxAttachmentBytes is for one attachment.
 	MaxAttachmentBytes = 4 << 30

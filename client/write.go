@@ -83,6 +83,23 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	return receipt, nil
 }
 
+// Redact implements [hansard.Store]. It is sent again if the response was lost: what is
+// redacted already is a replay.
+func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error) {
+	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckRedaction(&r))
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	defer leave()
+	body := wire.Marshal(wire.Redaction{Seqs: r.Seqs, Reason: r.Reason, Turn: r.Turn})
+	var receipt hansard.Receipt
+	uncertain, err := s.answer(ctx, &request{method: http.MethodPost, path: sessionPath(id, "/redact"), body: body}, &receipt)
+	if err != nil {
+		return hansard.Receipt{}, open(uncertain, err, hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrFailed)
+	}
+	return receipt, nil
+}
+
 // Delete implements [hansard.Store].
 func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
 	leave, err := s.enter(ctx, hansard.CheckID(id))

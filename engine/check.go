@@ -48,6 +48,9 @@ func CheckBatch(b *hansard.Batch) error {
 	if err := CheckMeta(&b.Meta); err != nil {
 		return err
 	}
+	if err := checkNoReuse(&b.Meta); err != nil {
+		return err
+	}
 	if total > hansard.MaxBatchBytes {
 		return tooLarge("batch", total, hansard.MaxBatchBytes, "bytes")
 	}
@@ -68,6 +71,10 @@ func checkEvent(e *hansard.Event) error {
 		return invalid("patch", "the patch of a batch is Batch.Patch")
 	case e.Fork != nil:
 		return invalid("fork", "the store sets it; fork the session instead")
+	case e.Redacted:
+		return invalid("redacted", "the store sets it")
+	case len(e.Redacts) > 0:
+		return invalid("redacts", "the store sets it: redact the events instead")
 	}
 	if e.Kind == hansard.KindTurn {
 		return invalid("kind", "%q is the store's own: acquire and release the turn instead", hansard.KindTurn)
@@ -110,6 +117,14 @@ func CheckMeta(m *hansard.Meta) error {
 		}
 	}
 	return checkState(m.State)
+}
+
+// checkNoReuse refuses what only Create can do.
+func checkNoReuse(m *hansard.Meta) error {
+	if m.Reuse {
+		return invalid("meta.reuse", "only creating a session by itself makes a deleted id a new one")
+	}
+	return nil
 }
 
 func checkPatch(p *hansard.Patch) error {

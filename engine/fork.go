@@ -20,6 +20,9 @@ func CheckFork(f *hansard.Fork) error {
 	if err := checkText("by", f.By, hansard.MaxNameBytes); err != nil {
 		return err
 	}
+	if err := checkNoReuse(&f.Meta); err != nil {
+		return err
+	}
 	return CheckMeta(&f.Meta)
 }
 

@@ -15,10 +15,15 @@ type Known struct {
 	// Content is the [EventHash] of the event, Patch the [PatchHash] of the patch that
 	// was committed with it.
 	Content, Patch string
+	// Redacted: its content is gone, and nothing can be compared with it.
+	Redacted bool
 }
 
 // KnownEvent is what a session that has this event knows under its id.
 func KnownEvent(e *hansard.Event) Known {
+	if e.Redacted {
+		return Known{Seq: e.Seq, Patch: PatchHash(e.Patch), Redacted: true}
+	}
 	return Known{Seq: e.Seq, Content: EventHash(e), Patch: PatchHash(e.Patch)}
 }
 
@@ -127,7 +132,7 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 		}
 		have, ok := known(n.ID)
 		switch {
-		case ok && have.Content == n.Content():
+		case ok && (have.Redacted || have.Content == n.Content()):
 			s.seqs[i] = have.Seq
 			if i == len(names)-1 && have.Patch == patch {
 				s.Patch = false

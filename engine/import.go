@@ -33,6 +33,9 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eve
 		if err := checkLineage(p.Parent, e); err != nil {
 			return invalid("events", "%v", err)
 		}
+		if err := checkRedactions(e); err != nil {
+			return err
+		}
 		if e.ID == "" {
 			continue
 		}
@@ -50,7 +53,12 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eve
 		// A retry with the key would be answered as a replay of something else, or
 		// be refused though it is the same.
 		events := p.Events[k.First-last-1 : k.Last-last]
-		if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.IsLost() }) && ContentHash(events) != k.Hash {
+		lost := slices.ContainsFunc(events, func(e hansard.Event) bool { return e.IsLost() })
+		redacted := slices.ContainsFunc(events, func(e hansard.Event) bool { return e.Redacted })
+		if redacted && k.Hash != "" {
+			return invalid("keys", "key %q has the hash of content that was taken away, at %d to %d", k.Key, k.First, k.Last)
+		}
+		if !lost && !redacted && ContentHash(events) != k.Hash {
 			return invalid("keys", "the hash of key %q is not that of its events, %d to %d", k.Key, k.First, k.Last)
 		}
 	}
@@ -60,6 +68,9 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eve
 // CheckPartInput checks what can be checked of a part without the session it goes to.
 func CheckPartInput(p *hansard.Part) error {
 	if err := CheckMeta(&p.Meta); err != nil {
+		return err
+	}
+	if err := checkNoReuse(&p.Meta); err != nil {
 		return err
 	}
 	if p.Created.IsZero() {
@@ -85,7 +96,7 @@ func CheckPartInput(p *hansard.Part) error {
 			return err
 		}
 		// What the store normally sets, and what only the store writes.
-		e.Seq, e.Time, e.Turn, e.By, e.Patch, e.Fork = 0, time.Time{}, "", "", nil, nil
+		e.Seq, e.Time, e.Turn, e.By, e.Patch, e.Fork, e.Redacted, e.Redacts = 0, time.Time{}, "", "", nil, nil, false, nil
 		if e.Kind == hansard.KindTurn {
 			e.Kind = hansard.KindMeta
 		}

@@ -165,7 +165,7 @@ func (l *locked) applyEntry(e *pendingEntry) error {
 		// From here on the log is expected to have these lines: see dirty.go.
 		l.logs.noteApplied(e.Entry)
 		sess.ahead = 0
-		sess.closeDeleted(e.Entry)
+		sess.closeTaken(e.Entry)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 			}
 		}
 		if sess.fileUID != e.UID {
-			return changedLog("it is another session's"), nil
+			return ol.unlessErased(sess, e, "it is another session's")
 		}
 	}
 	if size < e.Offset {
@@ -246,15 +246,30 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 }
 
 // unlessErased is why an entry does not fit its log; nothing, if the session was deleted
-// and its content is gone. Then the journal is older than the log: it was restored from a
-// backup, or salvaged without a valid slot. What it has of the session is gone by intention,
-// and is not damage.
+// or redacted and its content is gone. Then the journal is older than the log: it was
+// restored from a backup, or salvaged without a valid slot. What it has of the session is
+// gone by intention, and is not damage.
 func (ol *logs) unlessErased(sess *session, e *journal.Entry, reason string) (asideWhy, error) {
 	uid, erased, err := sessionlog.ReadErased(sess.f, sess.id)
-	if err != nil || erased && uid == e.UID {
+	if err != nil || erased && uid == e.UID || sessionlog.FollowsDeleted(sess.f, sess.id, e.UID) {
+		return asideWhy{}, err
+	}
+	if redacted, err := hasRedacted(sess.f, e); err != nil || redacted {
 		return asideWhy{}, err
 	}
 	return changedLog(reason), nil
+}
+
+// hasRedacted tells whether a log has an entry's lines, but for what was redacted since.
+func hasRedacted(f vfs.File, e *journal.Entry) (bool, error) {
+	there := make([]byte, len(e.Lines))
+	if n, err := f.ReadAt(there, e.Offset); err != nil && err != io.EOF || n < len(there) {
+		if err == io.EOF {
+			err = nil
+		}
+		return false, err
+	}
+	return sessionlog.SameButRedacted(there, e.Lines), nil
 }
 
 // writeLog writes at an offset. A short write is an error, and is found and completed by

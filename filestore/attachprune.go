@@ -80,7 +80,7 @@ func (at *attachments) pruneSession(ctx context.Context, id hansard.SessionID, n
 	}
 	defer f.Close()
 	named := map[string]attachedAt{}
-	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named, &engine.Lineage{}))
+	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named, &engine.Lineage{}, &engine.Redactions{}))
 	if err != nil || damage != nil {
 		return nil, true, err // behind the damage there may be names
 	}

@@ -228,7 +228,7 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 		}
 		if id, _ := sessionlog.DecodeName(name); len(entries) > 0 {
 			// The session was deleted, and the journal is older: see unlessErased.
-			if uid, erased, err := sessionlog.ReadErased(f, id); err == nil && erased && uid == entries[0].UID {
+			if uid, erased, err := sessionlog.ReadErased(f, id); err == nil && erased && uid == entries[0].UID || sessionlog.FollowsDeleted(f, id, entries[0].UID) {
 				return f, b.damage, nil
 			}
 		}
@@ -291,6 +291,13 @@ func overlay(f vfs.File, entries []*journal.Entry) (vfs.File, error) {
 		// Entries of one log are contiguous; only the first may begin inside it.
 		if i == 0 && size < e.Offset || i > 0 && e.Offset != o.end {
 			return nil, errDoesNotFollow
+		}
+		// The journal is older than the log, which was redacted since: see unlessErased.
+		if redacted, err := hasRedacted(f, e); err != nil {
+			return nil, err
+		} else if there, err := has(f, e); redacted && err == nil && !there {
+			o.end = e.Offset + int64(len(e.Lines))
+			continue
 		}
 		if e.Offset > 0 {
 			// Read through the overlay: the line before may be in the journal only.

@@ -159,7 +159,7 @@ func (l *locked) catchup() error {
 			// Its tombstone is in the log: a descriptor would keep the bytes of a file
 			// that is removed or replaced (W6).
 			if e.End() <= l.w.Applied {
-				sess.closeDeleted(e)
+				sess.closeTaken(e)
 			}
 		}
 	}
@@ -172,10 +172,13 @@ func (l *locked) catchup() error {
 func (l *locked) dropApplied() {
 	applied := l.logs.pending.upTo(l.w.Applied)
 	for _, e := range applied {
-		l.logs.noteApplied(e.Entry)
+		// What is before start is freed: the log may have been replaced since (note).
+		if e.End() > l.w.Start {
+			l.logs.noteApplied(e.Entry)
+		}
 		if sess := l.logs.sessions[e.Name]; sess != nil {
 			sess.ahead = 0
-			sess.closeDeleted(e.Entry)
+			sess.closeTaken(e.Entry)
 		}
 		l.waiters.wake(e.Name)
 	}

@@ -25,7 +25,7 @@ import (
 //	beginCheckpoint   write.lock   upTo = applied, and the logs named since start
 //	syncLogs                       marks, fdatasync of each log, copies where that failed
 //	SyncDir                        else a new session's file is gone after a cut
-//	noteErasing                    deleted sessions: their content goes when this is over
+//	noteErasing                    deleted and redacted sessions: content goes when this is over
 //	writeStart        write.lock   lost lines go aside; the slot that is not the durable one
 //	syncRing                       else recovery starts in space that is overwritten
 //	publishStart      write.lock   only now is the space free
@@ -95,7 +95,7 @@ func (ck *checkpoints) checkpointInBackground() {
 			ck.eraser.eraseNoted(ck.closing)
 		}
 		if err == nil && ticked {
-			err = ck.shrink()
+			err = errors.Join(ck.closeRedacted(), ck.shrink())
 		}
 		ck.tellCheckpoint(err)
 	}
@@ -186,7 +186,7 @@ func (ck *checkpoints) tryCheckpoint(urgent bool) error {
 		return fmt.Errorf("checkpoint: sync sessions: %w", err)
 	}
 	// Before the ring forgets them: whoever dies from here on leaves the notes.
-	ck.noteErasing(c.deleted())
+	ck.noteErasing(c.takenAway())
 	hseq, err := ck.writeStart(c)
 	if err != nil || hseq == 0 {
 		return err
@@ -212,10 +212,10 @@ type checkpointing struct {
 	seen  map[peers.Mark]bool // marks of dead processes that were taken care of
 }
 
-// deleted are the logs that got a tombstone, sorted.
-func (c *checkpointing) deleted() (names []string) {
+// takenAway are the logs that got a tombstone or a redaction, sorted.
+func (c *checkpointing) takenAway() (names []string) {
 	for _, name := range c.names {
-		if c.dirty[name].deleted {
+		if c.dirty[name].takesAway {
 			names = append(names, name)
 		}
 	}
@@ -574,6 +574,7 @@ func (ol *logs) replaceByCopy(sess *session, entries []*journal.Entry) (err erro
 	// Of the old file. Whoever writes to this log next opens the new one; other processes
 	// compare the inode (rule LogInode).
 	sess.closeLog()
+	sess.forget()
 	return ol.fs.SyncDir(sessionlog.Dir)
 }
 

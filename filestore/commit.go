@@ -382,7 +382,7 @@ func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err
 	for _, sess := range touched {
 		d := sess.draft
 		e := &journal.Entry{Kind: journal.KindData, UID: sess.uid, Offset: d.off, LinePrev: d.lprev, LineCRC: sess.crc,
-			LastSeq: uint64(sess.seq), MetaAt: sess.metaAt, TurnAt: sess.turnAt, Deletes: sess.deleted, Name: sess.name, Lines: d.bytes}
+			LastSeq: uint64(sess.seq), MetaAt: sess.metaAt, TurnAt: sess.turnAt, Deletes: sess.deleted, Redacts: d.redacts, Name: sess.name, Lines: d.bytes}
 		left := l.ring.Size - pos%l.ring.Size
 		// E2: an entry never straddles the end of the ring; padding fills the rest. Less
 		// room than a header takes is skipped without padding: a scan does the same
@@ -463,7 +463,11 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 		if (lost[r.name] || !l.stands(r.name, r.rest)) && !l.deletedFor(r) {
 			r.void = errReplaced
 		}
-		l.logs.cached(r.name).closeLog() // no descriptor may keep the bytes of a deleted session (W6)
+		// No descriptor may keep bytes that are taken away (W6), and without one nothing is
+		// known for long.
+		sess := l.logs.cached(r.name)
+		sess.closeLog()
+		sess.forget()
 	}
 	return false, nil
 }

@@ -31,8 +31,8 @@ type dirtyLog struct {
 	logEnd int64  // how long the log is at least: entries up to there were applied; 0: not known
 	crc    uint32 // of the line that ends there
 	kept   bool   // what the log has lost of that was set aside
-	// deleted: one of the entries is a tombstone.
-	deleted bool
+	// takesAway: one of the entries is a tombstone, or a redaction.
+	takesAway bool
 }
 
 // dirtyLogs are the dirty logs, by name. They change under write.lock only; the mutex is
@@ -89,8 +89,16 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 func (l *locked) note(e *journal.Entry) {
 	// A new entry: what was set aside so far is not all that the log could lose.
 	l.logs.dirty.change(e.Name, func(d *dirtyLog) {
-		d.end, d.kept, d.deleted = e.End(), false, d.deleted || e.Deletes
+		if d.end <= l.w.Start {
+			// What was known is freed, and the log may have been replaced since: by a
+			// repair, or because it was redacted (found by TestSimRedact).
+			*d = dirtyLog{}
+		}
+		d.end, d.kept, d.takesAway = e.End(), false, d.takesAway || e.Deletes || e.Redacts
 	})
+	if e.Redacts {
+		l.logs.beRedacted(e.Name)
+	}
 	// Applied is believed: whoever published it wrote the log before (J1).
 	if e.End() > l.w.Applied {
 		l.logs.pending.add(e)

@@ -39,8 +39,8 @@ import (
 //     on. The note is removed only under write.lock, when the log says that it is done: a
 //     tombstone that came meanwhile keeps it.
 
-// erasingDir has a file for each deleted session whose content may still be there, by the
-// name of its log.
+// erasingDir has a file for each session that was deleted or redacted and whose content may
+// still be there, by the name of its log.
 const erasingDir = "erasing"
 
 // allLookedAt is a file in erasingDir: every log that was deleted before there were notes
@@ -223,7 +223,9 @@ func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.E
 		case deleted:
 			shortened, done = append(shortened, name), append(done, did)
 		default:
-			err = errors.Join(err, er.dropNote(name))
+			if one = er.takeAway(name, er.outOfRing); one != nil && !errors.Is(one, errInJournal) && !errors.Is(one, errChanged) {
+				err = errors.Join(err, fmt.Errorf("session %s: %w", did.Session, one))
+			}
 		}
 	}
 	if len(shortened) == 0 {
@@ -238,7 +240,7 @@ func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.E
 		return done, errors.Join(err, rest)
 	}
 	for _, name := range shortened {
-		err = errors.Join(err, er.dropNote(name))
+		err = errors.Join(err, er.dropNote(name, logSeen{}))
 	}
 	return done, err
 }
@@ -259,13 +261,18 @@ func (er *eraser) eraseLog(name string, did *hansard.ErasedSession) (deleted boo
 	return deleted, err
 }
 
-// dropNote removes a session's note, if there is nothing to do for it. Where lines are set
+// dropNote removes a session's note, if there is nothing to do for it: its log is erased, or
+// the one that was looked at, with nothing that was redacted since. Where lines are set
 // aside, the tombstone may be among them, and be put into the log later (mend.go).
-func (er *eraser) dropNote(name string) error {
+func (er *eraser) dropNote(name string, seen logSeen) error {
 	err := er.outOfRing(name, func(*locked) error {
 		deleted, erased, err := er.look(name)
+		quiet := erased
+		if err == nil && !deleted || errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
+			quiet, err = er.grownQuietly(name, seen)
+		}
 		aside, asideErr := er.asides.asides(name)
-		if err == nil && deleted && !erased || len(aside) > 0 || asideErr != nil {
+		if err != nil || !quiet || len(aside) > 0 || asideErr != nil {
 			return errChanged
 		}
 		return ignoreMissing(er.fs.Remove(erasingDir + "/" + name))
@@ -359,12 +366,7 @@ func (l *locked) putErased(name string, inode uint64, size int64, tmp string) er
 	if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
 		return err
 	}
-	l.checks.checked.forget(name)
-	if sess := l.logs.sessions[name]; sess != nil {
-		sess.closeLog()
-		sess.forget()
-	}
-	l.waiters.wake(name)
+	forgetReplaced(l, name)
 	return nil
 }
 
@@ -374,7 +376,17 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	if err != nil {
 		return err
 	}
-	dirs := map[string]bool{}
+	// Of directories in which nothing is left, too: somebody may have removed it and died
+	// before that was durable (found by TestSimReuseInterrupted).
+	dirs := map[string]bool{asideDir: true, evidenceDir: true, cache.KeysDir: true, cache.DamageDir: true}
+	for _, name := range names {
+		dirs[attachmentDir(name)] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if _, err := er.fs.ReadDir(dir); errors.Is(err, fs.ErrNotExist) {
+			delete(dirs, dir)
+		}
+	}
 	for i, name := range names {
 		attached, err := er.attachedFiles(name)
 		if err != nil {

@@ -151,7 +151,7 @@ func TestEraseOlder(t *testing.T) {
 	}
 	putFile(t, d, sessionlog.Path("s"), log) // a backup put back by hand: for prune to find
 	b.noteErasing([]string{"s"})
-	want(t, "drop the note", b.checkpoints.eraser.dropNote("s"), nil)
+	want(t, "drop the note", b.checkpoints.eraser.dropNote("s", logSeen{}), nil)
 	if left := notes(d); len(left) != 1 {
 		t.Errorf("noted are %q, and s is not erased", left)
 	}

@@ -39,7 +39,8 @@ import (
 //
 // The parent's log is only read. What others append is behind the copy; if it is replaced
 // meanwhile (a repair, a redaction) or ends in a tombstone when the fork is about to be
-// committed, the copy is thrown away: what was taken away must not come back.
+// committed, the copy is thrown away: what was taken away must not come back. Where content
+// of the parent is still to be taken away, that is done first.
 
 // forkingDir has a file for each fork that is being made, named by its log and its uid.
 const forkingDir = "forking"
@@ -78,6 +79,8 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 			err = s.checkpoints.freeRing(true)
 		case try < forkTries && errors.Is(err, errChanged):
 			err = ctx.Err()
+		case try < forkTries && errors.Is(err, errRedacting):
+			err = s.checkpoints.takeAway(ctx, sessionlog.EncodeName(id))
 		}
 		if err != nil {
 			return hansard.Info{}, s.readError(id, err)
@@ -186,6 +189,9 @@ func (r *forking) begin() (err error) {
 	if err := r.nameIsFree(); err != nil {
 		return err
 	}
+	if r.beingErased(sessionlog.EncodeName(r.id)) {
+		return errRedacting // before it is copied
+	}
 	return r.describe()
 }
 
@@ -280,7 +286,7 @@ func (r *forking) copy() (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	head := r.parent.header.Head()
-	head.ID, head.UID, head.Created, head.Own, head.Parent = r.fork.As, r.uid, r.cfg.now(), r.last.End, nil
+	head.ID, head.UID, head.Was, head.Created, head.Own, head.Parent = r.fork.As, r.uid, 0, r.cfg.now(), r.last.End, nil
 	raw, fits := sessionlog.ForkHeader(r.parent.header, &head)
 	if fits {
 		if err = r.copyBytes(f, r.last.End); err == nil {
@@ -568,6 +574,9 @@ func (p *plan) fork(sess *session, r *request) error {
 	if err := stillThere(p.store, r.fork); err != nil {
 		return err
 	}
+	if p.store.logs.redacted[r.fork.parentName] || p.store.beingErased(r.fork.parentName) {
+		return errRedacting
+	}
 	sess.exists, sess.stub, sess.forkOf = true, false, 0
 	sess.meta = r.fork.meta
 	p.draft(sess).unlisted = true
@@ -583,6 +592,15 @@ func (p *plan) fork(sess *session, r *request) error {
 	}
 	r.receipt = hansard.Receipt{Session: r.id, First: sess.seq, Last: sess.seq, Created: true}
 	return nil
+}
+
+// errRedacting: content of the parent is to be taken away, and may be in the copy.
+var errRedacting = errors.New("content of the session that is forked is being taken away; try again")
+
+// beingErased tells whether there is a note that something of a session is to be taken away.
+func (p *process) beingErased(name string) bool {
+	_, _, err := p.fs.Inode(erasingDir + "/" + name)
+	return err == nil
 }
 
 // stillThere is errChanged if the parent's log is not the file that was copied, or ends in a
@@ -604,7 +622,7 @@ func stillThere(l *locked, d *drafted) error {
 // of which nothing has to be kept. Its attachments are its parent's, and go before somebody
 // else gets the name.
 func (ol *logs) cutFork(sess *session) error {
-	if err := ol.dropAttached(sess.name); err != nil {
+	if err := ol.dropAllAttached(sess.name); err != nil {
 		return err
 	}
 	if err := sess.f.Truncate(0); err != nil {
@@ -615,8 +633,8 @@ func (ol *logs) cutFork(sess *session) error {
 	return sess.f.Datasync()
 }
 
-// dropAttached removes the files of a session's attachments, durably.
-func (p *process) dropAttached(name string) error {
+// dropAllAttached removes the files of a session's attachments, durably.
+func (p *process) dropAllAttached(name string) error {
 	files, err := p.attachedFiles(name)
 	if err != nil || len(files) == 0 {
 		return err
@@ -643,7 +661,7 @@ func dropFork(l *locked, name string, uid uint64) error {
 	case sess.stub && sess.forkOf != uid:
 		return nil // somebody else's
 	}
-	if err := l.dropAttached(name); err != nil {
+	if err := l.dropAllAttached(name); err != nil {
 		return err
 	}
 	if !sess.stub {

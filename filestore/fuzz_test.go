@@ -61,7 +61,7 @@ func FuzzLog(f *testing.F) {
 			for range s.Read(ctx, w.id, r) {
 			}
 		}
-		_, _ = s.reader.lastSeq(ctx, w.id) // what Wait looks at
+		_, _ = s.reader.lastSeq(ctx, w.id, new(uint64)) // what Wait looks at
 		info, err := s.Stat(ctx, w.id)
 		if err == nil && end == nil && info.LastSeq != n && info.Damage == nil {
 			t.Fatalf("read gives %d events, stat says %d", n, info.LastSeq)

@@ -202,9 +202,23 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	if err := engine.CheckPartInput(&p); err != nil {
 		return err
 	}
+	engine.TakeAwayIn(&p)
 	r := newImport(&p)
-	_, err := s.committer.carryOut(ctx, r)
-	return err
+	if _, err := s.committer.carryOut(ctx, r); err != nil {
+		return err
+	}
+	// What is here already loses its content where the record of that comes.
+	if redacts(&p) {
+		if err := s.checkpoints.takeAway(ctx, r.name); err != nil {
+			return recordedOnly(err)
+		}
+	}
+	return nil
+}
+
+// redacts tells whether a part records redactions.
+func redacts(p *hansard.Part) bool {
+	return slices.ContainsFunc(p.Events, func(e hansard.Event) bool { return len(e.Redacts) > 0 })
 }
 
 // newImport encodes what of a part does not depend on the commit, before any lock. The
@@ -300,6 +314,7 @@ func (p *plan) importPart(sess *session, r *request) error {
 		p.importLine(sess, &part.Events[i], r.left[i], metas[i], body)
 	}
 	p.draft(sess).rememberPart(r)
+	p.draft(sess).redacts = redacts(part)
 	return nil
 }
 

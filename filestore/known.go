@@ -108,9 +108,14 @@ type draftID struct {
 	seq   hansard.Seq
 	named *engine.Named
 	patch *hansard.Patch
+	// redacted: it came without its content, by an import.
+	redacted bool
 }
 
 func (d *draftID) known() engine.Known {
+	if d.redacted {
+		return engine.Known{Seq: d.seq, Patch: engine.PatchHash(d.patch), Redacted: true}
+	}
 	return engine.Known{Seq: d.seq, Content: d.named.Content(), Patch: engine.PatchHash(d.patch)}
 }
 
@@ -123,7 +128,7 @@ func (d *draft) rememberPart(r *request) {
 	}
 	for i := range r.named {
 		e := &r.part.Events[i]
-		d.addID(draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch})
+		d.addID(draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch, redacted: e.Redacted})
 	}
 }
 

@@ -106,6 +106,7 @@ type draft struct {
 	ids  map[string]draftID
 	// unlisted: there are names in it that are not here.
 	unlisted bool
+	redacts  bool // one of the lines records that content is taken away
 }
 
 // plan decides a group's requests in order, each on the state that the one before leaves.
@@ -180,6 +181,8 @@ func (p *plan) add(r *request) {
 		err = p.importPart(sess, r)
 	case opFork:
 		err = p.fork(sess, r)
+	case opRedact:
+		err = p.redact(sess, r)
 	default:
 		err = p.append(sess, r)
 	}
@@ -341,7 +344,7 @@ func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, e
 	}
 	if r.key != "" {
 		if seen := known.key(r.key); seen != nil {
-			if seen.Hash != r.hash {
+			if !engine.SameKeyContent(seen.Hash, r.hash) {
 				// Another batch under a used key: calling it a replay would lose it
 				// silently.
 				return false, &hansard.KeyReusedError{Session: r.id, Key: r.key, First: seen.First, Last: seen.Last}

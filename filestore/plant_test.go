@@ -34,43 +34,50 @@ var bugs = map[string]func(seed uint64) error{
 	"replay before durable":              huntSharedKeys,
 	"known id told before it is durable": huntSharedIDs,
 	"pending ids not looked at":          huntSharedIDs,
-	"attachment named before its directory is synced": huntAttached,
-	"attachment named before it is synced":            huntAttached,
-	"control trusted":                                 huntCuts,              // on first open
-	"sync retried":                                    huntCutAfterSyncError, // and believed
-	"opener without rule A":                           huntLateComer,         // believe a sync on a ring opened after somebody's failed
-	"no lock":                                         quietWorld,            // assign seqs outside the lock
-	"half a batch read":                               huntReaders,           // to the last line, not to the last batch
-	"append mode":                                     huntKills,             // write entries at the end of a log, wherever they go
-	"log not copied":                                  huntSyncErrors,        // go on with a log whose sync failed
-	"lock file removed":                               quietWorld,
-	"no fence":                                        huntTurns, // let a write in whatever its grant is
-	"error taken for death":                           huntTurns,
-	"grant before durable":                            huntCuts,
-	"lease after its grant":                           huntTurns,
-	"logs read before recovery":                       huntBesideRecovery,
-	"client dead with its server":                     huntTurns,
-	"silent too early":                                huntTurns,
-	"holder told before his grant is durable":         huntTold,
-	"late rotation not caught up with":                huntPairs,
-	"written past the end of the ring":                func(seed uint64) error { return cutGroups(seed, new(atomic.Int64)) },
-	"answer outlives the entry it rests on":           huntLostRest,
-	"damaged for ever by an ill disk":                 func(seed uint64) error { return huntIll(seed, func(int) {}) },
-	"set aside and forgotten too early":               func(seed uint64) error { return huntIll(seed, func(int) {}) },
-	"half-written index believed":                     huntRuns,
-	"half a reload believed":                          func(uint64) error { return failedReloads() },
-	"marks of the living taken for done":              func(uint64) error { return markedAgain() },
-	"marks forgotten by recovery":                     func(uint64) error { return markedByMend() },
-	"good line cut":                                   func(uint64) error { return tornCopy() },
-	"erased before the tombstone is durable":          func(uint64) error { _, err := eraseInterrupted(false); return err },
-	"erasing follows a prefix into another session":   func(uint64) error { return erasesOnlyItsOwn() },
-	"fork committed before it is synced":              huntForks,
-	"fork committed before its name is durable":       huntForks,
-	"fork without its attachments":                    huntForks,
-	"fork seen before it is committed":                huntForks,
-	"fork's note removed too early":                   huntForks,
-	"fork's leftovers kept":                           huntForks,
-	"grants compared by number":                       func(uint64) error { return restoredLog() },
+	"attachment named before its directory is synced":     huntAttached,
+	"attachment named before it is synced":                huntAttached,
+	"control trusted":                                     huntCuts,              // on first open
+	"sync retried":                                        huntCutAfterSyncError, // and believed
+	"opener without rule A":                               huntLateComer,         // believe a sync on a ring opened after somebody's failed
+	"no lock":                                             quietWorld,            // assign seqs outside the lock
+	"half a batch read":                                   huntReaders,           // to the last line, not to the last batch
+	"append mode":                                         huntKills,             // write entries at the end of a log, wherever they go
+	"log not copied":                                      huntSyncErrors,        // go on with a log whose sync failed
+	"lock file removed":                                   quietWorld,
+	"no fence":                                            huntTurns, // let a write in whatever its grant is
+	"error taken for death":                               huntTurns,
+	"grant before durable":                                huntCuts,
+	"lease after its grant":                               huntTurns,
+	"logs read before recovery":                           huntBesideRecovery,
+	"client dead with its server":                         huntTurns,
+	"silent too early":                                    huntTurns,
+	"holder told before his grant is durable":             huntTold,
+	"late rotation not caught up with":                    huntPairs,
+	"written past the end of the ring":                    func(seed uint64) error { return cutGroups(seed, new(atomic.Int64)) },
+	"answer outlives the entry it rests on":               huntLostRest,
+	"damaged for ever by an ill disk":                     func(seed uint64) error { return huntIll(seed, func(int) {}) },
+	"set aside and forgotten too early":                   func(seed uint64) error { return huntIll(seed, func(int) {}) },
+	"half-written index believed":                         huntRuns,
+	"half a reload believed":                              func(uint64) error { return failedReloads() },
+	"marks of the living taken for done":                  func(uint64) error { return markedAgain() },
+	"marks forgotten by recovery":                         func(uint64) error { return markedByMend() },
+	"good line cut":                                       func(uint64) error { return tornCopy() },
+	"erased before the tombstone is durable":              func(uint64) error { _, err := eraseInterrupted(false); return err },
+	"erasing follows a prefix into another session":       func(uint64) error { return erasesOnlyItsOwn() },
+	"fork committed before it is synced":                  huntForks,
+	"fork committed before its name is durable":           huntForks,
+	"fork without its attachments":                        huntForks,
+	"fork seen before it is committed":                    huntForks,
+	"fork's note removed too early":                       huntForks,
+	"fork's leftovers kept":                               huntForks,
+	"a redaction that loses its record":                   func(uint64) error { _, err := redactInterrupted(false); return err },
+	"a redaction that a crash leaves unfinished":          func(uint64) error { _, err := redactInterrupted(false); return err },
+	"lines that came while the log was redacted are lost": func(uint64) error { return redactedMeanwhile() },
+	"a redacted log in place before it is synced":         huntRedact,
+	"a redacted log whose name is not durable":            huntRedact,
+	"a log redacted under the ring's entries for it":      huntRedact,
+	"a redacted log taken for the one before":             huntRedact,
+	"grants compared by number":                           func(uint64) error { return restoredLog() },
 }
 
 // plantedBug names the bug that is wanted, in the build that has them.

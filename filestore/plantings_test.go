@@ -120,6 +120,61 @@ var plantings = []struct{ file, is, becomes string }{
 		err = f.Datasync()
 	}
 `},
+	{"redact.go", `	r := newRedaction(id, &rd)
+`, `	if planted.Is("a redaction that loses its record") {
+		_ = s.checkpoints.freeRing(true)
+		if old, err := s.fs.Open(sessionlog.Path(sessionlog.EncodeName(id)), vfs.ReadOnly); err == nil {
+			_, _ = s.checkpoints.eraser.rewrite(sessionlog.EncodeName(id), id, old, rd.Seqs, s.checkpoints.eraser.outOfRing)
+			_ = old.Close()
+		}
+	}
+	r := newRedaction(id, &rd)
+`},
+	{"recover.go", `		if e.Deletes || e.Redacts {
+`, `		if e.Deletes || e.Redacts && !planted.Is("a redaction that a crash leaves unfinished") {
+`},
+	{"takeaway.go", `	if rest := size - w.Size(); rest > 0 {
+`, `	if planted.Is("lines that came while the log was redacted are lost") {
+		size = w.Size()
+	}
+	if rest := size - w.Size(); rest > 0 {
+`},
+	{"takeaway.go", `	if err := f.Datasync(); err != nil {
+		return seen, err
+	}
+`, `	if planted.Is("a redacted log in place before it is synced") {
+	} else if err := f.Datasync(); err != nil {
+		return seen, err
+	}
+`},
+	{"takeaway.go", `	// Before the lock is given back: the next line follows the new checksums.
+	return l.fs.SyncDir(sessionlog.Dir)
+`, `	// Before the lock is given back: the next line follows the new checksums.
+	if planted.Is("a redacted log whose name is not durable") {
+		return nil
+	}
+	return l.fs.SyncDir(sessionlog.Dir)
+`},
+	{"takeaway.go", `	put := ck.eraser.outOfRing
+`, `	put := ck.eraser.outOfRing
+	if planted.Is("a log redacted under the ring's entries for it") {
+		put = func(_ string, fn func(*locked) error) error {
+			l, err := ck.lock.lockCaughtUp()
+			if err != nil {
+				return err
+			}
+			defer l.unlock()
+			return fn(l)
+		}
+	}
+`},
+	{"session.go", `	if e.Redacts {
+		sess.forget()
+	}
+`, `	if e.Redacts && !planted.Is("a redacted log taken for the one before") {
+		sess.forget()
+	}
+`},
 	{"erase.go", `			if name := in.nameOf(e.Name); e.Regular && sessionlog.IsName(name) {
 `, `			name := in.nameOf(e.Name)
 			if planted.Is("erasing follows a prefix into another session") {

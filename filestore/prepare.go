@@ -30,6 +30,8 @@ type prepared struct {
 	// attached are the attachments it names whose names in the directory are durable.
 	attached map[string]attachedFile
 	meta     *preparedMeta // nil: not read
+	// redaction is of opRedact; nil: there was no log.
+	redaction *preparedRedaction
 	// wantMeta: finding the metadata took too long under the lock; read it next time.
 	// Most patches find it in the session's cached state and need no preparation.
 	wantMeta bool
@@ -77,14 +79,14 @@ func (cm *committer) carryOut(ctx context.Context, r *request) (hansard.Receipt,
 // changes nothing on the disk but caches. An error is the caller's answer: damage that
 // was found, or the end of ctx. Nothing was queued then.
 func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
-	r.prepared.names, r.prepared.meta = nil, nil
+	r.prepared.names, r.prepared.meta, r.prepared.redaction = nil, nil, nil
 	// The usual case: the log was checked before, its names, if any are asked for, are
 	// known to be new, and no metadata is wanted. No file is opened for it.
 	if err := cm.attachments.prepare(r); err != nil {
 		return err
 	}
 	names := r.names()
-	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && !r.prepared.wantMeta {
+	if seen, ok := cm.checks.checked.get(r.name); ok && seen.damage == nil && !r.prepared.wantMeta && r.op != opRedact {
 		if len(names) == 0 {
 			return nil
 		}
@@ -107,7 +109,12 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 		}
 	}
 	if r.prepared.wantMeta {
-		r.prepared.meta, err = prepareMeta(f)
+		if r.prepared.meta, err = prepareMeta(f); err != nil {
+			return err
+		}
+	}
+	if r.op == opRedact {
+		r.prepared.redaction, err = prepareRedaction(f, r)
 	}
 	return err
 }

@@ -133,7 +133,7 @@ func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
 		return nil, fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
 	}
 	for _, d := range l.logs.dirty.since(l.w.Start) {
-		if d.deleted {
+		if d.takesAway {
 			return nil, errInJournal
 		}
 	}

@@ -43,6 +43,7 @@ const (
 	opRelease
 	opImport
 	opFork
+	opRedact
 	opProbe // of no session: see Probe
 )
 
@@ -76,6 +77,8 @@ type request struct {
 	part     *hansard.Part // of opImport
 	fork     *drafted      // of opFork
 	left     []int         // and how many lines of their batches follow its lines
+	// redaction is of opRedact. Its seqs are in order.
+	redaction *hansard.Redaction
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
 	// metadata. Room is made by it before the first byte is written: afterwards there is
 	// no "not stored" any more.

@@ -69,7 +69,7 @@ func (l *locked) recover() error {
 	if err != nil {
 		return err
 	}
-	l.noteErasing(deletedBy(entries))
+	l.noteErasing(takenAwayBy(entries))
 	// The logs are durable, so the ring may start behind the entries. The new epoch
 	// voids a control record that survived the crash: its positions are of another time.
 	l.w.Epoch++
@@ -98,11 +98,11 @@ func (l *locked) recover() error {
 	return errors.Join(l.ctl.WriteProgress(&l.w), l.ctl.WriteDurable(l.w.Epoch, end))
 }
 
-// deletedBy are the names of the logs that entries end with a tombstone: the next checkpoint
-// erases their content.
-func deletedBy(entries []*journal.Entry) (names []string) {
+// takenAwayBy are the names of the logs that entries end with a tombstone or redact: the next
+// checkpoint takes their content away.
+func takenAwayBy(entries []*journal.Entry) (names []string) {
 	for _, e := range entries {
-		if e.Deletes {
+		if e.Deletes || e.Redacts {
 			names = append(names, e.Name)
 		}
 	}
@@ -269,7 +269,7 @@ func (l *locked) settle(entries []*journal.Entry) error {
 		if err := l.inst.Mark(0, 0); err != nil {
 			return err
 		}
-		sess.closeDeleted(byName[name][len(byName[name])-1])
+		sess.closeTaken(byName[name][len(byName[name])-1])
 	}
 	// A log that apply created has a name only after this: without it a power cut
 	// takes the file, and the ring no longer has the lines (SessionsDirSync).

@@ -399,13 +399,8 @@ func (r *rebuild) install(l *locked, tmp string) error {
 		return err
 	}
 	// Whatever this process knew is about the old file. Other processes notice the inode.
-	l.checks.checked.forget(r.name)
-	if sess := l.logs.sessions[r.name]; sess != nil {
-		sess.closeLog()
-		sess.forget()
-	}
 	cache.ForgetNote(l.fs, r.name)
-	l.waiters.wake(r.name) // inotify does not report a replaced file
+	forgetReplaced(l, r.name)
 	return nil
 }
 

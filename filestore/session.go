@@ -77,6 +77,9 @@ type logs struct {
 	// entries since the ring's start went to, with the end of the last.
 	pending pendingEntries
 	dirty   *dirtyLogs
+	// redacted are the logs of which this process may have a descriptor that was opened
+	// before they were redacted.
+	redacted map[string]bool
 }
 
 // maxSessions is how many sessions, and so open logs, a process keeps. It is well below
@@ -126,12 +129,17 @@ func (sess *session) closeLog() {
 	}
 }
 
-// closeDeleted closes the log after an entry that ends it with a tombstone was applied.
-// Nothing will be written to it, and an open descriptor would keep the bytes of a deleted
-// session on the disk after its file is replaced or removed (W6; TestDeletedIsClosed).
-func (sess *session) closeDeleted(e *journal.Entry) {
-	if e.Deletes {
+// closeTaken closes the log after an entry that ends it with a tombstone, or redacts some of
+// it, was applied. An open descriptor would keep the bytes that are taken away on the disk
+// after the file is replaced (W6; TestDeletedIsClosed, TestRedactedIsClosed).
+func (sess *session) closeTaken(e *journal.Entry) {
+	if e.Deletes || e.Redacts {
 		sess.closeLog()
+	}
+	// It is about to be replaced by another with other checksums. Without a descriptor its
+	// inode proves nothing: the number may be used again.
+	if e.Redacts {
+		sess.forget()
 	}
 }
 
@@ -173,6 +181,9 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	sess := l.logs.cached(name)
 	if sess.known && sess.draft != nil {
 		return sess, nil // checked for an earlier request of this group, under the same lock
+	}
+	if sess.deleted && sess.f == nil && len(l.logs.pending.of(name)) == 0 {
+		sess.forget() // there may be another one of this id by now (reuse.go)
 	}
 	// A session we knew to be sound and have to load again was modified from outside.
 	// openLog and forget below erase the traces of that, so remember it now.

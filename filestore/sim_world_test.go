@@ -76,6 +76,7 @@ type worker struct {
 	attaching bool // do nothing but attach
 	mirroring bool // do nothing but append events with shared ids
 	taking    bool // do nothing but take turns
+	redacting bool // do nothing but append and redact
 	large     bool // the next batch is too large for the ring
 	well      bool // the disk was ill, and over it when the step began
 }
@@ -121,6 +122,8 @@ func (k *worker) run(n int) {
 			k.attach(context.Background(), "a")
 		case k.mirroring:
 			k.mirror(context.Background(), i, 2)
+		case k.redacting:
+			k.redactStep(context.Background(), i)
 		case k.taking && i == 0:
 			k.append(context.Background(), "a", "")
 		case k.taking:
@@ -409,7 +412,10 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 		if err := grants.Next(&e); err != nil {
 			k.fail("%s: read %s: %v", k.p.Name(), id, err)
 		}
-		tags = append(tags, tagOf(&e))
+		tags = append(tags, k.w.ledger.tag(id, &e))
+		if err := k.w.ledger.compareRedacted(id, &e); err != nil {
+			k.fail("%s: read %s: %v", k.p.Name(), id, err)
+		}
 	}
 	if err := k.w.ledger.whole(tags); err != nil {
 		k.fail("%s: read %s: %v", k.p.Name(), id, err)
@@ -446,6 +452,11 @@ func (w *world) check(d *vfs.Disk, who string) error {
 func (w *world) wantErased(d *vfs.Disk) error {
 	// Where the disk was too full for a note of it, prune does it.
 	unnoted := slices.ContainsFunc(w.stores, func(s *Store) bool { return s.unnoted.Load() })
+	if !w.wasIll && !unnoted {
+		if err := w.wantRedacted(d); err != nil {
+			return err
+		}
+	}
 	if !w.ledger.deleted["b"] || w.wasIll || unnoted {
 		return nil
 	}

@@ -270,7 +270,7 @@ func (e *unsupportedFS) Hint() string {
 }
 
 // Create makes a new, empty session. ErrExists: there is one; ErrDeleted: there was one,
-// and its id is never used again (failure 32).
+// and its id is never used again by accident (failure 32): see reuse.go.
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Info{}, err
@@ -278,9 +278,19 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	if err := engine.CheckMeta(&m); err != nil {
 		return hansard.Info{}, err
 	}
-	r := &request{op: opCreate, id: id, name: sessionlog.EncodeName(id), meta: m}
-	r.size = journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + len(sessionlog.Marshal(m))
-	if _, err := s.committer.carryOut(ctx, r); err != nil {
+	reuse := m.Reuse
+	m.Reuse = false
+	create := func() error {
+		r := &request{op: opCreate, id: id, name: sessionlog.EncodeName(id), meta: m}
+		r.size = journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + len(sessionlog.Marshal(m))
+		_, err := s.committer.carryOut(ctx, r)
+		return err
+	}
+	err := create()
+	if reuse && errors.Is(err, hansard.ErrDeleted) && !errors.Is(err, hansard.ErrUnknown) {
+		err = s.reuse(ctx, id, m, create)
+	}
+	if err != nil {
 		return hansard.Info{}, err
 	}
 	// It is stored: a context that ends now must not turn that into an error.

@@ -67,6 +67,9 @@ type verifier struct {
 	// journal are the entries that the ring says were applied, by the name of their log.
 	// Empty when nobody has the store open.
 	journal map[string][]*journal.Entry
+	// unfinished are the events of the session that is being examined whose content is to
+	// be taken away.
+	unfinished []hansard.Seq
 }
 
 // say gives a finding to the caller; errStop: it has enough.
@@ -226,6 +229,14 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 	if d != nil || c.Deleted {
 		return nil
 	}
+	if len(v.unfinished) > 0 {
+		note := finding
+		note.Level = hansard.LevelNote
+		note.Message = fmt.Sprintf("the redaction of %d events, the first of them %d, is not finished: their content is still there; prune, or redacting them again, finishes it", len(v.unfinished), v.unfinished[0])
+		if err := v.say(note); err != nil {
+			return err
+		}
+	}
 	return v.unfinishedTail(bounded(ctx, f), &c, finding)
 }
 
@@ -244,6 +255,7 @@ func (v *verifier) unread(f hansard.Finding, err error) error {
 // that the journal knows were written and are gone; grants. An error means that the log
 // could not be read.
 func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
+	v.unfinished = nil
 	// A fixed end: others may write faster than we read.
 	size, err := f.Size()
 	if err == nil {
@@ -269,8 +281,13 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 	if d == nil && err == nil {
 		// The bytes are sound. What this finds goes into the report but is not noted as
 		// damage: refusing writes would not help, and a repair could not change it.
-		named, lineage := map[string]attachedAt{}, engine.Lineage{}
-		if d, _, err = v.log(f, id, proven(named, &lineage), size); d == nil && err == nil && !c.Deleted {
+		named, lineage, redactions := map[string]attachedAt{}, engine.Lineage{}, &engine.Redactions{}
+		d, _, err = v.log(f, id, proven(named, &lineage, redactions), size)
+		if end := redactions.End(); d == nil && err == nil && end != nil {
+			d = &hansard.DamagedError{Session: id, SafeSeq: c.Safe, Reason: end.Error()}
+		}
+		v.unfinished = redactions.Unfinished()
+		if d == nil && err == nil && !c.Deleted {
 			if d, err = v.attached(id, name, named); d == nil && err == nil {
 				d, err = v.forked(f, id, &lineage)
 			}
@@ -284,8 +301,9 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 // an exclusive turn (T1 to T4), and at an id that comes twice. So the log alone proves that
 // no stale holder ever wrote (invariant 13), and that no event was stored again.
 //
-// named gets what events say is attached, lineage what the session is a fork of.
-func proven(named map[string]attachedAt, lineage *engine.Lineage) func([]byte) (*sessionlog.Line, error) {
+// named gets what events say is attached, lineage what the session is a fork of, and
+// redactions follows what was taken away.
+func proven(named map[string]attachedAt, lineage *engine.Lineage, redactions *engine.Redactions) func([]byte) (*sessionlog.Line, error) {
 	var grants engine.Grants
 	var ids engine.IDs
 	return func(b []byte) (*sessionlog.Line, error) {
@@ -299,7 +317,7 @@ func proven(named map[string]attachedAt, lineage *engine.Lineage) func([]byte) (
 				named[a.Digest] = attachedAt{e.Seq, a.Size}
 			}
 		}
-		return l, cmp.Or(grants.Next(&e), ids.Next(&e), lineage.Next(&e))
+		return l, cmp.Or(grants.Next(&e), ids.Next(&e), lineage.Next(&e), redactions.Next(&e))
 	}
 }
 
@@ -316,6 +334,8 @@ func (v *verifier) attached(id hansard.SessionID, name string, named map[string]
 		wrong := ""
 		f, err := v.s.fs.Open(attachmentPath(name, digest), vfs.ReadOnly)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && slices.Contains(v.unfinished, named[digest].seq):
+			// It goes before the line that names it does (takeaway.go).
 		case errors.Is(err, fs.ErrNotExist):
 			wrong = "is not there"
 		case err != nil:
@@ -434,7 +454,7 @@ func (v *verifier) behindJournal(f vfs.File, name string, c *sessionlog.Chain) (
 			return nil, err
 		}
 		// io.EOF here is a log that is too short: damage, not an error.
-		if err != nil || string(b) != string(e.Lines) {
+		if err != nil || string(b) != string(e.Lines) && !sessionlog.SameButRedacted(b, e.Lines) {
 			d := sessionlog.DamagedAt(c.ID, e.Offset, "the log does not have what was written to it up to seq %d", e.LastSeq)
 			d.SafeSeq = c.Safe
 			return d, nil

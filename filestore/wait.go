@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -170,12 +171,13 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	var p *waitPoint
+	var uid uint64
 	for {
 		var woken <-chan struct{}
 		if p != nil {
 			woken = s.waiters.channel(p) // before the look, or a wake between is lost
 		}
-		last, err := s.reader.lastSeq(ctx, id)
+		last, err := s.reader.lastSeq(ctx, id, &uid)
 		if err != nil || last > after {
 			return err
 		}
@@ -200,7 +202,10 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 
 // lastSeq is the seq up to which Read gives events; damage is an error, because a damaged
 // session gets no more of them. It costs the same for every length of the log.
-func (rd *reader) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Seq, error) {
+//
+// uid is of the log that was looked at before, or 0: if that was deleted and another one is
+// in its place, the answer is that it was deleted.
+func (rd *reader) lastSeq(ctx context.Context, id hansard.SessionID, uid *uint64) (hansard.Seq, error) {
 	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
 		return 0, err
@@ -209,5 +214,9 @@ func (rd *reader) lastSeq(ctx context.Context, id hansard.SessionID) (hansard.Se
 	if l.damage != nil {
 		return 0, l.damage
 	}
+	if *uid != 0 && *uid != l.header.LogUID && sessionlog.FollowsDeleted(l.f, id, *uid) {
+		return 0, fmt.Errorf("session %s: %w", id, hansard.ErrDeleted)
+	}
+	*uid = l.header.LogUID
 	return l.tail.Last.Seq, nil
 }

@@ -68,6 +68,7 @@ var apiRoutes = []struct {
 	{"GET", "/v1/sessions/s/verify", "", "read", 200},
 	{"GET", "/v1/verify", "", "admin", 200},
 	{"POST", "/v1/sessions/s/repair", "", "admin", 200},
+	{"POST", "/v1/sessions/gone/redact", `{"seqs":[1]}`, "admin", 404},
 	{"POST", "/v1/journal/repair", "", "admin", 200},
 	{"POST", "/v1/prune", "", "admin", 200},
 	{"GET", "/v1/store", "", "any", 200},

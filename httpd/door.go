@@ -232,6 +232,9 @@ func (d *door) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta)
 	if err != nil {
 		return hansard.Info{}, err
 	}
+	if len(who.Scope.Labels) > 0 {
+		m.Reuse = false // whose a deleted session was nobody knows any more
+	}
 	m.Labels = labels
 	return d.Store.Create(ctx, id, m)
 }
@@ -324,6 +327,15 @@ func (d *door) Delete(ctx context.Context, id hansard.SessionID, g hansard.Grant
 		return err
 	}
 	return d.Store.Delete(ctx, id, g)
+}
+
+func (d *door) Redact(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error) {
+	who, err := d.pass(ctx, id, r.Turn)
+	if err != nil {
+		return hansard.Receipt{}, err
+	}
+	r.By = who.Name
+	return d.Store.Redact(ctx, id, r)
 }
 
 func (d *door) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {

@@ -50,6 +50,7 @@ var everyRoute = map[string]needed{
 	"GET /v1/sessions/{id}/verify":                               {right: "read"},
 	"GET /v1/verify":                                             {right: "admin", whole: true},
 	"POST /v1/sessions/{id}/repair":                              {right: "admin"},
+	"POST /v1/sessions/{id}/redact":                              {right: "admin", body: `{"seqs":[1]}`},
 	"POST /v1/journal/repair":                                    {right: "admin", whole: true},
 	"POST /v1/prune":                                             {right: "admin", whole: true},
 	"GET /v1/tokens":                                             {right: "admin", whole: true},

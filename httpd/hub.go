@@ -40,6 +40,8 @@ const (
 type frame struct {
 	seq  hansard.Seq
 	line []byte // view.line
+	// redacts is the last event that this one says was redacted; 0: none.
+	redacts hansard.Seq
 }
 
 // size is what it takes to keep one, or to send it.
@@ -179,7 +181,10 @@ func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events
 			}
 			return nil, err
 		}
-		f := frame{e.Seq, what.as.line(nil, &e)}
+		f := frame{seq: e.Seq, line: what.as.line(nil, &e)}
+		for _, seq := range e.Redacts {
+			f.redacts = max(f.redacts, seq)
+		}
 		out = append(out, f)
 		if size += f.size(); size >= bytes {
 			break
@@ -221,6 +226,13 @@ func (p *pump) keep(frames []frame, most int) (added int) {
 	}
 	p.bytes += added
 	drop := 0
+	// What was redacted is not given to those who come later: they read the store.
+	for _, f := range frames {
+		for drop < len(all) && all[drop].seq <= f.redacts {
+			p.bytes -= all[drop].size()
+			drop++
+		}
+	}
 	for len(all)-drop > 1 && p.bytes > most {
 		p.bytes -= all[drop].size()
 		drop++

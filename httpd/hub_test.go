@@ -27,7 +27,7 @@ func TestPumpKeeps(t *testing.T) {
 		var frames []frame
 		for range 1 + rng.IntN(8) {
 			last++
-			frames = append(frames, frame{last, []byte(name(last))})
+			frames = append(frames, frame{seq: last, line: []byte(name(last))})
 		}
 		most := 1000 + rng.IntN(3000)
 		p.update(func() { p.keep(frames, most) })
@@ -59,5 +59,28 @@ func TestPumpKeeps(t *testing.T) {
 				t.Fatalf("what was taken after %d has %q at %d", h.after, f.line, i)
 			}
 		}
+	}
+}
+
+// TestPumpForgetsRedacted: what was redacted is not given to those who come later.
+func TestPumpForgetsRedacted(t *testing.T) {
+	p := &pump{changed: make(chan struct{})}
+	f := func(seq, redacts hansard.Seq) frame {
+		return frame{seq: seq, line: []byte(fmt.Sprint("event ", seq)), redacts: redacts}
+	}
+	p.keep([]frame{f(1, 0), f(2, 0), f(3, 0)}, 10_000)
+	p.keep([]frame{f(4, 2), f(5, 0)}, 10_000)
+	size := 0
+	for _, f := range p.frames {
+		size += f.size()
+	}
+	if len(p.frames) != 3 || p.frames[0].seq != 3 || size != p.bytes {
+		t.Errorf("kept are %+v in %d bytes", p.frames, p.bytes)
+	}
+	if _, behind, _, err := p.take(1); !behind || err != nil {
+		t.Errorf("who is at 1 is behind: %v, %v", behind, err)
+	}
+	if got, behind, _, err := p.take(2); behind || err != nil || len(got) != 3 {
+		t.Errorf("who is at 2 gets %+v, %v, %v", got, behind, err)
 	}
 }

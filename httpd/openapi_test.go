@@ -196,6 +196,7 @@ func TestOpenAPI(t *testing.T) {
 	const one = "/v1/sessions/{id}"
 	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":"s","title":"t","labels":{"a":"b"},"state":{"x":[1]}}`)
 	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":"s"}`)
+	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":"s","reuse":true}`)
 	answer("POST", "/v1/sessions", "/v1/sessions", `{"id":`)
 	answer("POST", one+"/events", "/v1/sessions/s/events", `{"events":[{"data":1,"inbox":true},{"data":{"a":2}}],"patch":{"title":"u","labels":{"a":null}}}`, "Idempotency-Key", "k")
 	for _, body := range []string{oneEvent, `{"events":[{"data":1}],"expect":9}`, `{"events":[{"data":1}],"turn":"1-0"}`, `{}`} {
@@ -263,6 +264,12 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", "/v1/verify", "/v1/verify?fast=1", "")
 	answer("GET", one+"/verify", "/v1/sessions/s/verify", "")
 	answer("GET", one+"/verify", "/v1/sessions/nowhere/verify", "")
+	answer("POST", one+"/redact", "/v1/sessions/s/redact", `{"seqs":[1],"reason":"tried"}`)
+	answer("POST", one+"/redact", "/v1/sessions/s/redact", `{"seqs":[1]}`)
+	answer("POST", one+"/redact", "/v1/sessions/s/redact", `{"seqs":[0]}`)
+	answer("POST", one+"/redact", "/v1/sessions/s/redact", `{"seqs":[99999]}`)
+	answer("POST", one+"/redact", "/v1/sessions/nowhere/redact", `{"seqs":[1]}`)
+	answer("POST", one+"/redact", "/v1/sessions/s/redact", `{"events":[1]}`)
 	answer("POST", one+"/repair", "/v1/sessions/s/repair", "")
 	answer("POST", one+"/repair", "/v1/sessions/nowhere/repair", "{}")
 	answer("POST", one+"/repair", "/v1/sessions/s/repair", `{"fast":true}`)

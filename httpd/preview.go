@@ -34,6 +34,7 @@ type previewKey struct {
 
 type preview struct {
 	text    string
+	seq     hansard.Seq // of the event it is from; 0: there is none
 	last    hansard.Seq // of the session when it was looked at
 	settled bool        // nothing that is appended changes it
 }
@@ -52,19 +53,33 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 		known, ok = p.old[key]
 	}
 	p.mu.Unlock()
+	if ok && known.settled && known.last != info.LastSeq && known.seq > 0 {
+		ok = stillThere(ctx, store, info.ID, known.seq, left)
+		known.last = info.LastSeq
+	}
 	if !ok || !known.settled && known.last != info.LastSeq {
 		if *left <= 0 {
 			return known.text
 		}
 		look, err := transcript.Look(ctx, store, info.ID)
 		*left -= look.Bytes
-		known = preview{text: look.Text, last: info.LastSeq, settled: look.Settled}
+		known = preview{text: look.Text, seq: look.Seq, last: info.LastSeq, settled: look.Settled}
 		if err != nil {
 			return known.text
 		}
 	}
 	p.keep(key, known)
 	return known.text
+}
+
+// stillThere tells whether an event was not redacted: that is all that changes the prompt
+// of a session which is longer than what is looked at.
+func stillThere(ctx context.Context, store hansard.Store, id hansard.SessionID, seq hansard.Seq, left *int) bool {
+	for e, err := range store.Read(ctx, id, hansard.Range{After: seq - 1, Limit: 1}) {
+		*left -= len(e.Data)
+		return err == nil && !e.Redacted
+	}
+	return false
 }
 
 func (p *previews) keep(key previewKey, known preview) {

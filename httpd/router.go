@@ -63,6 +63,7 @@ func (s *Server) routes() map[string]map[string]action {
 		// no sessions, and work for the disk.
 		session + "/verify":  {"GET": {Read, false, s.verifySession}},
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
+		session + "/redact":  {"POST": {Admin, true, s.redactEvents}},
 		session + "/repair":  {"POST": {Admin, true, s.repairSession}},
 		"/v1/journal/repair": {"POST": {Admin, true, s.repairJournal}},
 		"/v1/prune":          {"POST": {Admin, true, s.prune}},

@@ -73,6 +73,8 @@ type readEvent struct {
 	Inbox       bool                 `json:"inbox,omitempty"`
 	Attachments []hansard.Attachment `json:"attachments,omitempty"`
 	Fork        *hansard.Parent      `json:"fork,omitempty"`
+	Redacted    bool                 `json:"redacted,omitempty"`
+	Redacts     []hansard.Seq        `json:"redacts,omitempty"`
 	Patch       *hansard.Patch       `json:"patch,omitempty"`
 	Parts       []readPart           `json:"parts"`
 }
@@ -113,7 +115,7 @@ func (v view) read(e *hansard.Event) readEvent {
 		most = math.MaxInt / 8
 	}
 	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, ID: e.ID, At: e.At, Inbox: e.Inbox, Attachments: e.Attachments,
-		Fork: e.Fork, Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
+		Fork: e.Fork, Redacted: e.Redacted, Redacts: e.Redacts, Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
 }
 
 // readParts are parts as they go out. The line of one is made of the whole: JSON

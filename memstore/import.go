@@ -109,6 +109,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		ses.wake()
 		return nil
 	}
+	engine.TakeAwayIn(&p)
 	grants := engine.Grants{Current: ses.turn, Last: ses.newest}
 	if err := engine.CheckPart(&p, ses.last(), &grants, ses.known); err != nil {
 		return err
@@ -123,6 +124,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 			return err
 		}
 	}
+	ses.takeAway(engine.RedactedBy(p.Events, ses.last()+1))
 	for _, e := range p.Events {
 		ses.events = append(ses.events, cloneEvent(e))
 		ses.remember(&e)

@@ -39,7 +39,7 @@ type session struct {
 	meta    hansard.Meta
 	created time.Time
 	deleted bool
-	// events are never changed once they are stored; event n is events[n-1].
+	// events are changed by redactions only, and then replaced: event n is events[n-1].
 	events []hansard.Event
 	// batches are those of more than one event, in order.
 	batches []run
@@ -114,10 +114,14 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	switch _, err := s.findLocked(id); {
 	case err == nil:
 		return hansard.Info{}, fmt.Errorf("%w: %s", hansard.ErrExists, id)
-	case !errors.Is(err, hansard.ErrNotFound):
+	case !errors.Is(err, hansard.ErrNotFound) && !m.Reuse:
 		return hansard.Info{}, err
 	}
+	m.Reuse = false
 	ses := newSession(engine.CloneMeta(m))
+	if old := s.sessions[id]; old != nil && !ses.created.After(old.created) {
+		ses.created = old.created.Add(time.Microsecond) // it tells the two apart
+	}
 	s.sessions[id] = ses
 	return ses.info(id), nil
 }
@@ -144,7 +148,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	// The key comes before the conditions: a retry of a stored batch is
 	// answered even if the session has moved on since.
 	if old, known := ses.keys[b.Key]; known {
-		if old.hash != hash {
+		if !engine.SameKeyContent(old.hash, hash) {
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
 		}
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
@@ -295,8 +299,9 @@ func (s *Store) choose(ctx context.Context, id hansard.SessionID, r hansard.Rang
 
 // Wait implements [hansard.Store].
 func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	var waited *session
 	for {
-		changed, err := s.past(ctx, id, after)
+		changed, err := s.past(ctx, id, after, &waited)
 		if err != nil || changed == nil {
 			return err
 		}
@@ -312,16 +317,22 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 // past reports whether there is an event past after: it returns nil if so, and
 // otherwise what to wait for before looking again. Looking and taking the channel are
 // one critical section, so no change can be missed between them.
-func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq) (<-chan struct{}, error) {
+// waited is the session that was looked at before, so that another of the same id is not
+// taken for it.
+func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq, waited **session) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkLocked(ctx, id); err != nil {
 		return nil, err
 	}
 	ses, err := s.findLocked(id)
+	if err == nil && *waited != nil && *waited != ses {
+		err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id)
+	}
 	if err != nil || ses.last() > after {
 		return nil, err
 	}
+	*waited = ses
 	return ses.changed, nil
 }
 
@@ -454,6 +465,7 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
 	e.Attachments = slices.Clone(e.Attachments)
+	e.Redacts = slices.Clone(e.Redacts)
 	e.Patch = engine.ClonePatch(e.Patch)
 	if e.Fork != nil {
 		p := *e.Fork

@@ -25,6 +25,7 @@ type turnState struct {
 type waiter struct {
 	claim   hansard.Claim
 	granted chan hansard.Turn // buffered: whoever frees the turn grants it
+	session *session          // in whose queue it is
 }
 
 // Acquire implements [hansard.Store].
@@ -38,7 +39,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 		enough = time.After(w.claim.Wait)
 	}
 	for {
-		changed, expiry, err := s.look(id)
+		changed, expiry, err := s.look(id, w)
 		if err != nil {
 			return s.leave(id, w, err)
 		}
@@ -69,9 +70,11 @@ func (s *Store) claim(ctx context.Context, id hansard.SessionID, w *waiter) erro
 		return err
 	}
 	if w.claim.Steal != "" {
+		w.session = ses
 		ses.grant(w, hansard.TurnStolen)
 		return nil
 	}
+	w.session = ses
 	ses.queue = append(ses.queue, w)
 	ses.serve()
 	if w.claim.Wait == 0 && len(w.granted) == 0 {
@@ -82,13 +85,16 @@ func (s *Store) claim(ctx context.Context, id hansard.SessionID, w *waiter) erro
 }
 
 // look serves the queue and returns what a waiter should wait for next.
-func (s *Store) look(id hansard.SessionID) (changed <-chan struct{}, expiry <-chan time.Time, err error) {
+func (s *Store) look(id hansard.SessionID, w *waiter) (changed <-chan struct{}, expiry <-chan time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, nil, hansard.ErrClosed
 	}
 	ses, err := s.findLocked(id)
+	if err == nil && ses != w.session { // another one of this id, made since
+		err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,7 +114,7 @@ func (s *Store) look(id hansard.SessionID) (changed <-chan struct{}, expiry <-ch
 func (s *Store) leave(id hansard.SessionID, w *waiter, cause error) (hansard.Turn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ses := s.sessions[id]
+	ses := w.session
 	ses.drop(w)
 	select {
 	case t := <-w.granted:

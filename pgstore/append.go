@@ -260,7 +260,7 @@ func (d *decision) append(r *request) error {
 	}
 	if r.key != "" {
 		if old, known := d.known(r.key); known {
-			if old.hash != r.hash {
+			if !engine.SameKeyContent(old.hash, r.hash) {
 				return &hansard.KeyReusedError{Session: d.id, Key: r.key, First: old.first, Last: old.last}
 			}
 			r.receipt = hansard.Receipt{Session: d.id, First: old.first, Last: old.last, Replayed: true,

@@ -272,14 +272,14 @@ const (
 	// abandon has an upload take no more parts, unless it has become an attachment.
 	abandon = `UPDATE hansard_attachments SET dropping = true WHERE id = $1 AND upload = $2 AND digest IS NULL`
 	// condemn is for all of a deleted session.
-	condemn = `UPDATE hansard_attachments SET digest = NULL, named = false, dropping = true WHERE id = $1 AND NOT dropping`
+	condemn = `UPDATE hansard_attachments SET digest = NULL, named = false, dropping = true WHERE id = $1 AND NOT dropping AND ` + stillPurging
 	// condemnUnnamed is for what no event named for a day. It reads all attachments:
 	// only Prune sends it.
 	condemnUnnamed = `WITH old AS (SELECT id, upload, digest FROM hansard_attachments WHERE digest IS NOT NULL AND NOT named AND made < clock_timestamp() - interval '1 day' FOR UPDATE)
 		UPDATE hansard_attachments a SET digest = NULL, dropping = true FROM old WHERE a.id = old.id AND a.upload = old.upload AND NOT a.named RETURNING old.id || '/' || old.digest`
 	// dropParts removes the next parts behind one, up to those of an upload, and gives
 	// the last of them. They may be large: a few at a time.
-	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 ORDER BY upload, n LIMIT 16),
+	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 AND ($2 = $4 OR ` + stillPurging + `) ORDER BY upload, n LIMIT 16),
 	gone AS (DELETE FROM hansard_attachment_parts p USING part WHERE p.id = $1 AND p.upload = part.upload AND p.n = part.n)
 	SELECT upload, n FROM part ORDER BY upload DESC, n DESC LIMIT 1`
 	dropRows = `DELETE FROM hansard_attachments WHERE id = $1 AND upload >= $2 AND upload <= $3 AND digest IS NULL AND dropping`

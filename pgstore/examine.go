@@ -29,6 +29,8 @@ type examination struct {
 	bytes     int64
 	grants    engine.Grants
 	lineage   engine.Lineage
+	redacted  engine.Redactions
+	shrunk    bool           // something was redacted while it was read
 	batch     hansard.KeyUse // the last one with a key
 	end       hansard.Seq    // where the log ended when it was begun
 	read      hansard.Seq    // how far it is read
@@ -144,6 +146,9 @@ func (e *examination) rest(ctx context.Context, s *Store) error {
 			return err
 		}
 	}
+	if err := e.laterRedactions(ctx, s); err != nil {
+		return err
+	}
 	if err := e.attachments(ctx, s); err != nil {
 		return err
 	}
@@ -243,6 +248,9 @@ func (e *examination) event(l *logged) {
 	if err := e.lineage.Next(ev); err != nil {
 		e.breaks("%v", err)
 	}
+	if err := e.redacted.Next(ev); err != nil {
+		e.found("%v", err)
+	}
 	meta, err := engine.ReplayPatch(e.grown, ev.Patch)
 	if err != nil {
 		e.breaks("the patch of seq %d: %v", ev.Seq, err)
@@ -255,9 +263,17 @@ func (e *examination) event(l *logged) {
 	for _, a := range ev.Attachments {
 		e.naming = append(e.naming, naming{ev.Seq, a})
 	}
-	if was := l.content; (ev.ID == "") != (was == nil) || was != nil && *was != engine.EventHash(ev) {
+	if was := l.content; (ev.ID == "") != (was == nil) || was != nil && *was != contentOf(ev) {
 		e.found("the hash at seq %d is not that of its event, whose id is %q", ev.Seq, ev.ID)
 	}
+}
+
+// contentOf is what is kept to compare an event with an id.
+func contentOf(e *hansard.Event) string {
+	if e.Redacted {
+		return ""
+	}
+	return engine.EventHash(e)
 }
 
 // keyUse examines what is kept with the first event of a batch that has a key, or several events.
@@ -293,7 +309,11 @@ func (e *examination) compare() {
 		e.found("the last seq is said to be %d, the log has %d", e.head.last, e.seq)
 	case e.seq > 0 && !e.time.Equal(e.head.updated):
 		e.found("it was updated at %v, its last event says %v", e.head.updated, e.time)
-	case e.bytes != e.head.bytes:
+	case e.redacted.End() != nil:
+		e.found("%v", e.redacted.End())
+	case len(e.redacted.Unfinished()) > 0:
+		e.found("the content of seq %d is there, though an event records that it was taken away", e.redacted.Unfinished()[0])
+	case e.bytes != e.head.bytes && !e.shrunk:
 		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
 	case current != held || current != e.current || e.grants.Last != e.head.newest:
 		e.found("the turn is said to be %q and %q behind %q, the log says %q behind %q", held, e.current, e.head.newest, current, e.grants.Last)

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io"
 
+	"github.com/jackc/pgx/v5"
+
 	"hansard"
 )
 
 // compareNamed holds what events name against what is attached. What an event names stays
-// for as long as the session does: it does not matter that this is a later look.
+// for as long as the session does, unless the event is redacted: it does not matter that
+// this is a later look.
 func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 	if len(e.naming) == 0 {
 		return nil
@@ -32,6 +35,12 @@ func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 	for _, n := range e.naming {
 		switch k, there := known[n.Digest]; {
 		case !there:
+			if redacted, err := e.isRedacted(ctx, s, n.seq); redacted || err != nil {
+				if err != nil {
+					return err
+				}
+				continue // meanwhile
+			}
 			e.found("seq %d names attachment %s, which is not there", n.seq, n.Digest)
 		case k.size != n.Size:
 			e.found("seq %d says that attachment %s has %d bytes, and it is said to have %d", n.seq, n.Digest, n.Size, k.size)
@@ -41,6 +50,17 @@ func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 	}
 	e.naming = e.naming[:0]
 	return nil
+}
+
+// isRedacted tells whether an event has no content by now.
+func (e *examination) isRedacted(ctx context.Context, s *Store, seq hansard.Seq) (redacted bool, err error) {
+	err = s.look(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, "SELECT redacted FROM hansard_events WHERE id = $1 AND seq = $2", string(e.id), int64(seq)).Scan(&redacted)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return redacted, err
 }
 
 // sumParts is what there is of an attachment.

@@ -21,8 +21,8 @@ import (
 // before it.
 
 const (
-	copyEvents = `INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, patch, data, key, hash, size, "by", event_id, content, "at", attachments, fork)
-	SELECT $1, seq, "time", inbox, kind, role, author, turn, patch, data, key, hash, size, "by", event_id, content, "at", attachments, fork
+	copyEvents = `INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, patch, data, key, hash, size, "by", event_id, content, "at", attachments, fork, redacted, redacts)
+	SELECT $1, seq, "time", inbox, kind, role, author, turn, patch, data, key, hash, size, "by", event_id, content, "at", attachments, fork, redacted, redacts
 	FROM hansard_events WHERE id = $2 AND seq <= $3`
 	copyAttachments = `INSERT INTO hansard_attachments (id, upload, digest, size, made, named)
 	SELECT $1, a.upload, a.digest, a.size, $3, true FROM (
@@ -32,8 +32,11 @@ const (
 	SELECT $1, p.upload, p.n, p.bytes FROM hansard_attachments a JOIN hansard_attachment_parts p ON p.id = $2 AND p.upload = a.upload WHERE a.id = $1`
 	addUp = `UPDATE hansard_heads SET bytes = (SELECT coalesce(sum(octet_length(data)), 0) FROM hansard_events WHERE id = $1) WHERE id = $1`
 	// parentThere fails, and with it the transaction, if the parent was deleted; otherwise it
-	// keeps it from being so until the commit.
-	parentThere = `SELECT 1 / (CASE WHEN deleted THEN 0 ELSE 1 END) FROM hansard_heads WHERE id = $1 FOR KEY SHARE`
+	// keeps it as it is until the commit, which follows.
+	parentThere = `SELECT 1 / (CASE WHEN deleted THEN 0 ELSE 1 END) FROM hansard_heads WHERE id = $1 FOR SHARE`
+	// sameContent fails if something was redacted since it was copied.
+	sameContent = `SELECT 1 / (CASE WHEN EXISTS (SELECT 1 FROM hansard_events p JOIN hansard_events c ON c.id = $1 AND c.seq = p.seq
+		WHERE p.id = $2 AND p.seq <= $3 AND p.redacted AND NOT c.redacted) THEN 0 ELSE 1 END)`
 
 	batchAround = `SELECT seq, size FROM hansard_events WHERE id = $1 AND seq <= $2 AND seq > $2 - $3 AND size IS NOT NULL ORDER BY seq DESC LIMIT 1`
 	turnBefore  = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND seq <= $2 AND (kind = '` + hansard.KindTurn + `' OR fork IS NOT NULL AND turn <> '') ORDER BY seq DESC LIMIT 1`
@@ -41,6 +44,9 @@ const (
 	bornWith    = `SELECT born, title, labels, state FROM hansard_sessions WHERE id = $1`
 	attachedUp  = `SELECT coalesce(sum(size), 0)::bigint FROM hansard_attachments WHERE id = $1`
 )
+
+// forkTries is how often the rows are copied again because something was redacted meanwhile.
+const forkTries = 5
 
 // Fork implements [hansard.Store].
 func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
@@ -52,8 +58,11 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	if err != nil {
 		return hansard.Info{}, err
 	}
-	err = s.write(ctx, &job{id: p.fork.As, patience: p.patience(), decide: p.decide})
-	if code(err) == divisionByZero {
+	for range forkTries {
+		err = s.write(ctx, &job{id: p.fork.As, patience: p.patience(), decide: p.decide})
+		if code(err) != divisionByZero {
+			break
+		}
 		if _, gone := s.Stat(ctx, id); gone != nil {
 			return hansard.Info{}, gone
 		}
@@ -218,6 +227,7 @@ func (p *parent) decide(l *locked) (*change, error) {
 		b.Queue(copyParts, id, from)
 		b.Queue(addUp, id)
 		b.Queue(parentThere, from)
+		b.Queue(sameContent, id, from, int64(p.fork.At))
 	}
 	return c, nil
 }

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type watch struct {
 	waiters int
 	last    hansard.Seq   // known to be durable
 	current string        // the grant that is held, when it was last looked at
+	created time.Time     // of the session that was looked at
 	looks   int           // how often it was
 	err     error         // the session is gone: those who wait are told
 	changed chan struct{} // closed, and replaced, when one of these changed
@@ -184,7 +186,7 @@ func (h *hub) take(all bool) (ids []string) {
 	return ids
 }
 
-const lookAtHeads = "SELECT id, last, deleted, current FROM hansard_heads WHERE id = ANY($1)"
+const lookAtHeads = "SELECT id, last, deleted, current, created FROM hansard_heads WHERE id = ANY($1)"
 
 func (h *hub) lookAt(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
@@ -202,7 +204,7 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 		var id, grant string
 		var last int64
 		f := new(head)
-		if err := rows.Scan(&id, &last, &f.deleted, &grant); err != nil {
+		if err := rows.Scan(&id, &last, &f.deleted, &grant, &f.created); err != nil {
 			rows.Close()
 			return err
 		}
@@ -221,9 +223,14 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 			continue
 		}
 		f := found[string(id)]
-		if err := f.find(id); err != nil {
+		err := f.find(id)
+		if err == nil && !w.created.IsZero() && !w.created.Equal(f.created) {
+			err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id) // it is another one of this id
+		}
+		if err != nil {
 			h.endLocked(id, w, err)
 		} else {
+			w.created = f.created
 			w.last, w.current = max(w.last, f.last), current[string(id)]
 			w.looks++
 			w.wake()

@@ -133,6 +133,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return err
 	}
 	defer s.work.Done()
+	engine.TakeAwayIn(&p)
 	rows, err := partRows(&p)
 	if err != nil {
 		return err
@@ -143,6 +144,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
 			last = c.head.last
+			c.more = func(b *pgx.Batch) { queueRedactions(b, &p) }
 		}
 		return c, err
 	}})

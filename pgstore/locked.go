@@ -34,6 +34,8 @@ type locked struct {
 	// commit.
 	attached map[string]knownAttachment
 	uploaded int64 // the size of the job's upload, -1 if it is not there
+	// events are those of the job's seqs that are there, without their data.
+	events map[hansard.Seq]hansard.Event
 	// ahead tells of a claim on the turn whether somebody waits for longer.
 	ahead bool
 }
@@ -47,6 +49,7 @@ type stored struct {
 // change is what is decided about a locked session.
 type change struct {
 	create *hansard.Meta // it is new, with this metadata
+	reuse  bool          // and another one of the id was deleted
 	rows   rows          // what is added to its log
 	meta   *hansard.Meta // its metadata from now on
 	turn   bool          // head's turn is another from now on
@@ -63,6 +66,7 @@ type job struct {
 	ids     []string // of events
 	digests []string // of attachments
 	upload  string   // the name of one
+	seqs    []int64  // of events
 	meta    bool
 	ticket  string // of a claim on the turn
 	// decide is called with the row locked, and again when the transaction has
@@ -260,6 +264,9 @@ func lock(ctx context.Context, conn *pgx.Conn, j *job) (*locked, error) {
 	if j.upload != "" {
 		b.Queue(findUpload, string(j.id), j.upload)
 	}
+	if len(j.seqs) > 0 {
+		b.Queue(findSeqs, string(j.id), j.seqs)
+	}
 	if j.sent || j.late {
 		b.Queue(findMark, string(j.id), j.mark)
 	}
@@ -303,6 +310,11 @@ func readLocked(res pgx.BatchResults, j *job) (*locked, error) {
 	}
 	if err := l.readAttached(res, j); err != nil {
 		return nil, err
+	}
+	if len(j.seqs) > 0 {
+		if err := l.readSeqs(res); err != nil {
+			return nil, err
+		}
 	}
 	if j.sent || j.late {
 		if err := res.QueryRow().Scan(&l.mine); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -361,7 +373,7 @@ func (l *locked) readIDs(res pgx.BatchResults) error {
 		if err := found.Scan(&id, &seq, &k.Content, &patch); err != nil {
 			return err
 		}
-		k.Seq = hansard.Seq(seq)
+		k.Seq, k.Redacted = hansard.Seq(seq), k.Content == ""
 		if patch != nil {
 			p := new(hansard.Patch)
 			if err := json.Unmarshal([]byte(*patch), p); err != nil {
@@ -411,7 +423,13 @@ func newMark() string {
 }
 
 const (
-	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, parent, parent_at) VALUES ($1, 0, 0, $2, $2, $2, $3, $4, $5)`
+	createHead = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, parent, parent_at) VALUES ($1, 0, 0, $2, $2, $2, $3, $4, $5)`
+	// What the removal of the deleted session has not come to yet goes with its head.
+	reuseHead = `UPDATE hansard_heads SET last = 0, bytes = 0, created = $2, updated = $2, listed = $2, deleted = false, purging = false, exclusive = false, current = '', newest = '', turn = '', renewed = NULL, mark = $3
+		WHERE id = $1`
+	reuseEvents   = `DELETE FROM hansard_events WHERE id = $1`
+	reuseParts    = `DELETE FROM hansard_attachment_parts WHERE id = $1`
+	reuseAttached = `DELETE FROM hansard_attachments WHERE id = $1`
 	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born, terms, said) VALUES ($1, $2, $3, $4, $5, $6::text::tsvector, hashtextextended($2::text || $3::text, 0))`
 	createListing = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l`
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
@@ -453,7 +471,14 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
 		parent, at := parentRow(c.head.parent)
-		b.Queue(createHead, id, c.head.created, mark, parent, at)
+		if c.reuse {
+			for _, sql := range []string{reuseEvents, reuseParts, reuseAttached, removeWait} {
+				b.Queue(sql, id)
+			}
+			b.Queue(reuseHead, id, c.head.created, mark, parent, at)
+		} else {
+			b.Queue(createHead, id, c.head.created, mark)
+		}
 		b.Queue(createMeta, id, title, labels, state, string(born), termsOf(l.id, title, c.create.Labels))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)
 	}

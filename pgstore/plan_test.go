@@ -72,6 +72,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
+	seqs := []int64{7, 777}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
 		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false, "", false}, // 10 events into four indexes
@@ -162,6 +163,14 @@ func hotStatements(t *testing.T) []hotStatement {
 		{sql: findWords, pages: 700, args: []any{"'selfsmall-7'", "", "", "message", "", now.Add(-time.Hour), nil, none, endOfTime, "", int64(0), rankDepth}, set: searchSettings},
 		{sql: findWordsIn, pages: 700, args: []any{"'all'", "small-7", "", "", "", nil, nil, none, endOfTime, "", int64(0), rankDepth}, set: searchSettings},
 		{sql: fetchFound, pages: 50, args: []any{[]string{"big", "small-7"}, []int64{77, 1}}},
+		{findSeqs, 20, []any{"big", seqs}, false, "", false},
+		{recordRedaction, 50, []any{"big", int64(77), "[7]"}, false, "", false},
+		{markRedacted, 100, []any{"big", seqs}, true, "", false},
+		{redactBytes, 30, []any{"big", seqs}, false, "", false},
+		{redactAttached, 60, []any{"big", seqs}, true, "", false},
+		{redactHashes, 100, []any{"big", seqs}, true, "", false},
+		{redactEvents, 100, []any{"big", seqs}, true, "", false},
+		{redactionsAfter, 20, []any{"big", int64(grownKeys - 10)}, false, "", false},
 		{startUpload, 20, []any{"big", "upload-new"}, false, "", false},
 		{addPart, 30, []any{"big", "unfinished-7", 3, []byte("x")}, false, "", false},
 		{findUpload, 10, []any{"big", "unfinished-7"}, false, "", false},

@@ -65,7 +65,10 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		}
 		var name, content *string
 		if e.ID != "" {
-			name, content = &e.ID, ptr(engine.EventHash(e))
+			name, content = &e.ID, ptr("")
+			if !e.Redacted {
+				*content = engine.EventHash(e)
+			}
 		}
 		var at *time.Time
 		if !e.At.IsZero() {
@@ -197,13 +200,13 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, fork, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, fork, redacted, redacts, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
-	var patch, id, attachments, fork *string
+	var patch, id, attachments, fork, redacts *string
 	var at *time.Time
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, &fork, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, &fork, &e.Redacted, &redacts, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
@@ -228,6 +231,11 @@ func scanEvent(row pgx.Row, e *hansard.Event) error {
 	if attachments != nil {
 		if err := json.Unmarshal([]byte(*attachments), &e.Attachments); err != nil {
 			return &unreadable{fmt.Sprintf("the attachments of seq %d", e.Seq), err}
+		}
+	}
+	if redacts != nil {
+		if err := json.Unmarshal([]byte(*redacts), &e.Redacts); err != nil {
+			return &unreadable{fmt.Sprintf("what seq %d redacts", e.Seq), err}
 		}
 	}
 	return nil

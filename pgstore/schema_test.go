@@ -73,7 +73,7 @@ func TestNoSchema(t *testing.T) {
 }
 
 // leastRights are what docs/postgres.md says a server needs, for a role and a schema
-// of the test. There is no UPDATE of events: the log only grows.
+// of the test. There is no UPDATE of events but for redactions: the log only grows.
 func leastRights(t *testing.T, schema, role string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/postgres.md")

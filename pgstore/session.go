@@ -20,21 +20,29 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 		return hansard.Info{}, err
 	}
 	defer s.work.Done()
+	reuse := m.Reuse
 	m = hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
 	var info hansard.Info
 	err := s.write(ctx, &job{id: id, decide: func(l *locked) (*change, error) {
 		switch err := l.head.find(id); {
 		case err == nil:
 			return nil, fmt.Errorf("%w: %s", hansard.ErrExists, id)
-		case l.head != nil:
+		case l.head != nil && !reuse:
 			return nil, err
 		}
 		h := head{created: l.now, updated: l.now}
+		if l.head != nil && !h.created.After(l.head.created) {
+			h.created = l.head.created.Add(time.Microsecond) // it tells the two apart
+			h.updated = h.created
+		}
 		info = h.info(id, m)
-		return &change{create: &m, head: h}, nil
+		return &change{create: &m, reuse: l.head != nil, head: h}, nil
 	}})
 	if err != nil {
 		return hansard.Info{}, err
+	}
+	if reuse {
+		s.hub.changed(id, 0)
 	}
 	info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)
 	return info, nil
@@ -100,14 +108,17 @@ func (s *Store) remove(f func(ctx context.Context) (done bool)) {
 const (
 	// purgeSome removes the next events behind a seq and gives the last of them. It
 	// does not begin at the start again, where what was removed is still in the way.
-	purgeSome = `WITH part AS (SELECT max(seq) AS last FROM (SELECT seq FROM hansard_events WHERE id = $1 AND seq > $2 ORDER BY seq LIMIT 2000) s),
+	purgeSome = `WITH part AS (SELECT max(seq) AS last FROM (SELECT seq FROM hansard_events WHERE id = $1 AND seq > $2 AND ` + stillPurging + ` ORDER BY seq LIMIT 2000) s),
 	gone AS (DELETE FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (SELECT last FROM part))
 	SELECT coalesce(last, 0) FROM part`
 	// purged ends it. A claim that was about to show that it waits may have put its ticket
 	// behind the deletion.
-	purged = `WITH gone AS (DELETE FROM hansard_waiting WHERE id = $1)
-	UPDATE hansard_heads SET purging = false WHERE id = $1`
-	toPurge = `SELECT id FROM hansard_heads WHERE purging`
+	purged = `WITH gone AS (DELETE FROM hansard_waiting WHERE id = $1 AND ` + stillPurging + `)
+	UPDATE hansard_heads SET purging = false WHERE id = $1 AND purging`
+	// stillPurging is asked in each statement that removes what a deleted session had: by
+	// the time it is sent there may be another session of the id (reuseHead).
+	stillPurging = `EXISTS (SELECT 1 FROM hansard_heads WHERE id = $1 AND purging)`
+	toPurge      = `SELECT id FROM hansard_heads WHERE purging`
 )
 
 // purge removes the events, words and attachments of a deleted session. What it does not

@@ -47,6 +47,8 @@ func UseEverything(t testing.TB, s *Store) {
 		_, err = s.Fork(ctx, "s", f)
 		must(err)
 	}
+	_, err = s.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{1}})
+	must(err)
 	must(s.Probe(ctx))
 	must(s.Wait(ctx, "s", 0))
 	for _, r := range []hansard.Range{{}, {FromSummary: true}, {Last: 2}, {Kinds: []string{"message"}}, {Reverse: true, Before: 3}, {FromKind: "note"}} {

@@ -119,7 +119,8 @@ func (s *Store) idsAfter(ctx context.Context, sql, last string) (ids []string, e
 
 // verify examines one session. What is kept about it, and the first page of its log,
 // are of one snapshot. The rest of the log is read a page at a time, up to where it
-// ended then: it does not change any more, however long that takes.
+// ended then: it does not change any more, however long that takes, but for what is redacted
+// meanwhile.
 func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Finding, err error) {
 	if err := s.begin(ctx, id); err != nil {
 		return f, err

@@ -196,6 +196,9 @@ func agree(info hansard.Info, events []hansard.Event) error {
 	if err := lineage.End(info.Parent); err != nil {
 		return err
 	}
+	if err := checkRedactions(events); err != nil {
+		return err
+	}
 	turn, err := checkGrants(events)
 	if err != nil {
 		return err
@@ -330,6 +333,10 @@ func diffEvent(got, want hansard.Event) string {
 		return fmt.Sprintf("event %d has the attachments %v, want %v", got.Seq, got.Attachments, want.Attachments)
 	case show(got.Fork) != show(want.Fork):
 		return fmt.Sprintf("event %d begins the fork %s, want %s", got.Seq, show(got.Fork), show(want.Fork))
+	case got.Redacted != want.Redacted:
+		return fmt.Sprintf("event %d has redacted %v, want %v", got.Seq, got.Redacted, want.Redacted)
+	case !slices.Equal(got.Redacts, want.Redacts):
+		return fmt.Sprintf("event %d redacts %v, want %v", got.Seq, got.Redacts, want.Redacts)
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):

@@ -27,6 +27,7 @@ type broken struct {
 	count  func(ctx context.Context, q hansard.Query) (int, error)
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	fork   func(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error)
+	redact func(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error)
 	close  func() error
 
 	attach      func(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error)
@@ -125,6 +126,13 @@ func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 		return s.delete(ctx, id, turn)
 	}
 	return s.Store.Delete(ctx, id, turn)
+}
+
+func (s *broken) Redact(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error) {
+	if s.redact != nil {
+		return s.redact(ctx, id, r)
+	}
+	return s.Store.Redact(ctx, id, r)
 }
 
 func (s *broken) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {

@@ -18,6 +18,8 @@ import (
 func RunCopy(t *testing.T, e Engine, other func(t testing.TB) hansard.Store) {
 	t.Run("out", func(t *testing.T) { copyBetween(t, e.Open(t), other(t)) })
 	t.Run("in", func(t *testing.T) { copyBetween(t, other(t), e.Open(t)) })
+	t.Run("redacted out", func(t *testing.T) { copyRedacted(t, e.Open(t), other(t)) })
+	t.Run("redacted in", func(t *testing.T) { copyRedacted(t, other(t), e.Open(t)) })
 	t.Run("refused", func(t *testing.T) { copyRefused(t, e.Open(t)) })
 }
 
@@ -354,6 +356,22 @@ func copyRefused(t *testing.T, s hansard.Store) {
 		lying.Keys = []hansard.KeyUse{{Key: "k", Hash: hash, First: 3, Last: 4}}
 		check("a hash that is "+what, lying, hansard.ErrInvalid)
 	}
+	empty := event(3)
+	empty.TakeAway()
+	kept := event(3)
+	kept.Redacted = true
+	check("a redacted event that has content", part("s", kept), hansard.ErrInvalid)
+	for what, seqs := range map[string][]hansard.Seq{"of itself": {4}, "of what is to come": {5}, "of seq 0": {0}, "out of order": {2, 1}} {
+		record := event(4)
+		record.Kind, record.Redacts = hansard.KindRedaction, seqs
+		check("a redaction "+what, part("s", event(3), record), hansard.ErrInvalid)
+	}
+	odd := event(3)
+	odd.Redacts = []hansard.Seq{1}
+	check("a redaction of another kind", part("s", odd), hansard.ErrInvalid)
+	hashed := part("s", empty)
+	hashed.Keys = []hansard.KeyUse{{Key: "k", Hash: engine.ContentHash([]hansard.Event{event(3)}), First: 3, Last: 3}}
+	check("the hash of content that is gone", hashed, hansard.ErrInvalid)
 	wrong := event(3)
 	wrong.Patch = &hansard.Patch{StateOps: ops{stateOp("move", "/a", `1`)}}
 	check("an operation that there is not", part("s", wrong), hansard.ErrInvalid)
@@ -386,5 +404,14 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	check("a tombstone of a session that was not here", never, nil)
 	if _, err := dst.Create(ctx, "never", hansard.Meta{}); !errors.Is(err, hansard.ErrDeleted) {
 		t.Errorf("Create behind a tombstone: %v", err)
+	}
+	// Another session of the id is not the one that was deleted elsewhere.
+	if _, err := dst.Create(ctx, "never", hansard.Meta{Title: "another", Reuse: true}); err != nil {
+		t.Errorf("Create with reuse behind a tombstone: %v", err)
+	}
+	check("the tombstone of the one before", never, hansard.ErrExists)
+	check("events of the one before", part("never", event(1)), hansard.ErrExists)
+	if info, err := dst.Stat(ctx, "never"); err != nil || info.Title != "another" {
+		t.Errorf("the other session: %+v, %v", info, err)
 	}
 }

@@ -27,6 +27,9 @@ var setByStore = map[string]string{
 	"Patch": "the patch of the batch, Batch.Patch, on its last event",
 	"By":    "who wrote the batch, Batch.By",
 	"Fork":  "Store.Fork, on an event of its own",
+
+	"Redacted": "set by Redact, which takes the content away",
+	"Redacts":  "set by Redact, on the event that records it",
 }
 
 // Full fills in every field of *v, which is a struct of the contract such as an

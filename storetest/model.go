@@ -95,8 +95,8 @@ type modelCall func(ctx context.Context, s *side) string
 // that sessions exist, keys are reused and expected seqs sometimes hold.
 func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "g", "h", "../x"}[rng.IntN(10)], max(0, epoch-rng.IntN(2))))
-	switch n := rng.IntN(27); {
-	case n == 26:
+	switch n := rng.IntN(29); {
+	case n == 28:
 		f := hansard.Fork{At: hansard.Seq(rng.IntN(10)), As: hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "g", "h", "i"}[rng.IntN(7)], epoch))}
 		if rng.IntN(2) == 0 {
 			f.Meta = hansard.Meta{Title: "forked", Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"f":1}`)}
@@ -139,6 +139,8 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 	case n <= 18:
 		q := randomQuery(rng)
 		return fmt.Sprintf("List(%+v)", q), func(ctx context.Context, s *side) string { return answerList(ctx, s, q) }
+	case n > 25:
+		return randomRedaction(rng, id)
 	case n > 19:
 		return randomTurnCall(rng, id)
 	case rng.IntN(6) > 0:
@@ -162,6 +164,22 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 			}
 			return answer("", s.Delete(ctx, id, turn))
 		}
+	}
+}
+
+func randomRedaction(rng *rand.Rand, id hansard.SessionID) (string, modelCall) {
+	r := hansard.Redaction{Reason: "a reason"}
+	for range rng.IntN(20) / 6 { // sometimes none
+		r.Seqs = append(r.Seqs, hansard.Seq(rng.IntN(24)/3))
+	}
+	before := rng.IntN(6) - 4 // as of an append
+	return fmt.Sprintf("Redact(%q, %v, %d before the last)", id, r.Seqs, before), func(ctx context.Context, s *side) string {
+		r := r
+		if before >= 0 {
+			r.Turn = s.given(id, before)
+		}
+		done, err := s.Redact(ctx, id, r)
+		return answer(done, err)
 	}
 }
 
@@ -293,7 +311,7 @@ func plain(i hansard.Info) string {
 func plainEvents(events []hansard.Event) string {
 	var out strings.Builder
 	for _, e := range events {
-		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
+		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %v %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, e.Redacted, e.Redacts, plainData(&e))
 		if e.Fork != nil {
 			fmt.Fprintf(&out, " fork %+v", *e.Fork)
 		}

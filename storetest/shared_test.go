@@ -195,6 +195,13 @@ func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.
 	return h.inner.Delete(ctx, id, turn)
 }
 
+func (h *handle) Redact(ctx context.Context, id hansard.SessionID, r hansard.Redaction) (hansard.Receipt, error) {
+	if err := h.closed(); err != nil {
+		return hansard.Receipt{}, err
+	}
+	return h.inner.Redact(ctx, id, r)
+}
+
 func (h *handle) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
 	if err := h.closed(); err != nil {
 		return hansard.Attachment{}, err

@@ -103,7 +103,7 @@ const (
 
 // Cases lists the suite.
 func Cases() []Case {
-	return slices.Concat(createCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, patchCases, stateOpsCases, readCases,
+	return slices.Concat(createCases, reuseCases, appendCases, fieldCases, byCases, identityCases, bytesCases, expectCases, keyCases, idCases, attachmentCases, redactCases, patchCases, stateOpsCases, readCases,
 		waitCases, listCases, forkCases, searchCases, contextCases, deleteCases, pruneCases, closeCases, concurrentCases, turnCases, turnFenceCases, turnTimeCases, turnWaitCases, inboxCases, leaseCases, turnCrowdCases, historyCases, modelCases, processCases)
 }
 

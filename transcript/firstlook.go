@@ -20,6 +20,8 @@ const (
 type FirstLook struct {
 	// Text is the beginning of the first prompt, on one line; empty if there is none yet.
 	Text string
+	// Seq is that of the event it is from; 0: there is none.
+	Seq hansard.Seq
 	// Settled says that nothing that is appended changes it.
 	Settled bool
 	// Bytes is how much data was read for it.
@@ -58,7 +60,7 @@ func Look(ctx context.Context, s hansard.Store, id hansard.SessionID) (look Firs
 	look.Settled = n == lookEvents || look.Bytes > lookBytes
 	for _, f := range found {
 		if !deleted[f.seq] {
-			look.Text = f.text
+			look.Text, look.Seq = f.text, f.seq
 			break
 		}
 	}

@@ -23,6 +23,54 @@ func (r *reader) deletion(v value) (Part, bool) {
 	return Part{Type: Deletion, Seq: hansard.Seq(n), ID: o.word("id")}, ok && n > 0 && o.left() == nil
 }
 
+// redactionNote says which events were redacted, why and by whom.
+func redactionNote(e hansard.Event) []Part {
+	var r hansard.RedactionRecord
+	_ = json.Unmarshal(e.Data, &r) // without a reason, then
+	what := "event "
+	if len(e.Redacts) > 1 {
+		what = "events "
+	}
+	for i, seq := range e.Redacts {
+		if i == maxNamed {
+			what += fmt.Sprintf(" and %d more", len(e.Redacts)-i)
+			break
+		}
+		if i > 0 {
+			what += ", "
+		}
+		what += strconv.FormatUint(uint64(seq), 10)
+	}
+	p := Part{Type: Note, Name: e.By, Text: "redacted " + what}
+	if e.By == "" {
+		p.Text = "The content of " + what + " was redacted"
+	}
+	p.Detail = "the content of " + what + " was redacted"
+	if e.By != "" {
+		p.Detail += " by " + e.By
+	}
+	if r.Reason != "" {
+		p.Text += ": “" + r.Reason + "”"
+		p.Detail += ": " + r.Reason
+	}
+	return []Part{p}
+}
+
+// maxNamed is how many events a note names one by one.
+const maxNamed = 20
+
+// whose is who wrote an event of which nothing else is left to say.
+func whose(e hansard.Event) string {
+	who := strings.TrimSpace(e.Role + " " + e.Author)
+	if e.Kind != hansard.KindMessage {
+		who = strings.TrimSpace(e.Kind + " " + who)
+	}
+	if who == "" {
+		return ""
+	}
+	return " (" + who + ")"
+}
+
 // turnNote says what happened to the turn, in a few words and in more.
 func turnNote(e hansard.Event, otherwise []Part) []Part {
 	var r hansard.TurnRecord

@@ -122,6 +122,8 @@ func Of(e hansard.Event) Reading {
 	data := value(bytes.TrimSpace(e.Data))
 	r := &reader{left: maxParts, effort: effort(maxLooks*len(data) + 1000)}
 	switch {
+	case e.Redacted:
+		r.out.Parts = []Part{{Type: Note, Text: "The content of this event was redacted", Detail: "the content of this event was redacted" + whose(e)}}
 	case len(data) == 0 || e.Kind == hansard.KindMeta && string(data) == "null":
 	case e.Kind == hansard.KindLost && string(data) == "null":
 		r.out.Parts = []Part{{Type: Note, Text: "This event was lost; a repair put this in its place", Detail: "this event was lost; a repair put this in its place"}}
@@ -141,6 +143,9 @@ func Of(e hansard.Event) Reading {
 	}
 	if e.Kind == hansard.KindTurn {
 		out.Parts = turnNote(e, out.Parts)
+	}
+	if len(e.Redacts) > 0 {
+		out.Parts = redactionNote(e)
 	}
 	out.settle(e.Kind)
 	for _, a := range e.Attachments {

@@ -143,6 +143,10 @@ func storesOwn(rec *record) string {
 		return "about the turn, which the store writes itself"
 	case rec.event.Kind == hansard.KindLost && rec.event.Role == "" && rec.event.Author == "" && !rec.event.Inbox && rec.patch == nil && string(rec.event.Data) == "null":
 		return "in the place of lost ones, which a repair wrote"
+	case len(rec.event.Redacts) > 0:
+		return "recording redactions, which name events of the other session"
+	case rec.event.Redacted:
+		return "redacted: there is nothing left to store"
 	case rec.event.Kind == transcript.KindDeleted:
 		return "of items that were deleted, which name events of the other session"
 	}
@@ -234,6 +238,10 @@ func fillEvent(e *hansard.Event, members map[string]json.RawMessage) (patch *han
 			err = unmarshal(name, value, &e.Attachments)
 		case "inbox":
 			err = unmarshal(name, value, &e.Inbox)
+		case "redacted":
+			err = unmarshal(name, value, &e.Redacted)
+		case "redacts":
+			err = unmarshal(name, value, &e.Redacts)
 		case "patch":
 			err = unmarshal(name, value, &patch)
 		default:

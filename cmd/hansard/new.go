@@ -15,6 +15,7 @@ import (
 func newNew(a *app) *cobra.Command {
 	var title string
 	var labels []string
+	var reuse bool
 	cmd := &cobra.Command{
 		Use:   "new [ID]",
 		Short: "Make a new session and print its id",
@@ -24,8 +25,9 @@ Without an ID the session gets a UUIDv7, which sorts by time. An id has 1 to 128
 characters: letters, digits and . _ - : @ + ~, beginning with a letter or a digit;
 upper and lower case count. The store is made when it is not there yet.
 
-An id that is taken is an error (exit 4), and one that was deleted is never
-given again (exit 3).`,
+An id that is taken is an error (exit 4). So is one that was deleted (exit 3),
+unless --reuse says that it is meant: then it is a new session, empty, from seq 1
+on, with nothing of the one before.`,
 		Example: `  hansard new
   hansard new demo --title "First try" --label owner=ada --label project=x
   id=$(hansard new)`,
@@ -37,7 +39,7 @@ given again (exit 3).`,
 				return err
 			}
 			a.session = string(id)
-			meta := hansard.Meta{Title: title}
+			meta := hansard.Meta{Title: title, Reuse: reuse}
 			if meta.Labels, err = parseLabels(labels); err != nil {
 				return err
 			}
@@ -61,6 +63,7 @@ given again (exit 3).`,
 	}
 	cmd.Flags().StringVar(&title, "title", "", "the session's title, a `TEXT`")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "a label, `k=v`; may be repeated")
+	cmd.Flags().BoolVar(&reuse, "reuse", false, "make a new session of an id that was deleted")
 	return cmd
 }
 

@@ -121,11 +121,12 @@ func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
 		question = fmt.Sprintf("  %s\nDelete these %d sessions", strings.Join(lines, "\n  "), len(there))
 	}
 	fmt.Fprintf(r.app.stderr, "%s for ever? [y/N] ", question)
-	return r.app.answerYes(ctx)
+	return r.app.answerYes(ctx, "nothing was deleted")
 }
 
-// answerYes waits for the answer to a question; only yes is yes.
-func (a *app) answerYes(ctx context.Context) error {
+// answerYes waits for the answer to a question; only yes is yes. Otherwise nothing was done,
+// as the caller says it.
+func (a *app) answerYes(ctx context.Context, nothing string) error {
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
@@ -137,10 +138,10 @@ func (a *app) answerYes(ctx context.Context) error {
 		case "y", "yes":
 			return nil
 		}
-		return errors.New("nothing was deleted")
+		return errors.New(nothing)
 	case <-ctx.Done():
 		fmt.Fprintln(a.stderr)
-		return &interrupted{"nothing was deleted"}
+		return &interrupted{nothing}
 	}
 }
 

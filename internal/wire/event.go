@@ -69,6 +69,12 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 	if e.Fork != nil {
 		dst = append(append(dst, `,"fork":`...), Marshal(e.Fork)...)
 	}
+	if e.Redacted {
+		dst = append(dst, `,"redacted":true`...)
+	}
+	if len(e.Redacts) > 0 {
+		dst = append(append(dst, `,"redacts":`...), Marshal(e.Redacts)...)
+	}
 	if e.Patch != nil {
 		dst = append(dst, `,"patch":`...)
 		dst = append(dst, Marshal(e.Patch)...)
@@ -129,6 +135,10 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.Attachments)
 		case "fork":
 			return Member(name, value, &e.Fork)
+		case "redacted":
+			return Member(name, value, &e.Redacted)
+		case "redacts":
+			return Member(name, value, &e.Redacts)
 		case "patch":
 			return Member(name, value, &e.Patch)
 		case "data":

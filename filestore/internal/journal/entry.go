@@ -26,7 +26,7 @@ import (
 //	100  lcrc u32       crc of its last line
 //	104  name length u16
 //	106  kind u8        1 data, 2 padding
-//	107  deleted u8     its last line is a tombstone
+//	107  takes away u8  1: its last line is a tombstone; 2: it has a line that redacts others
 //	108  4 zeros
 //	112  pcrc u32       of the payload
 //	116  4 zeros
@@ -51,6 +51,7 @@ type Entry struct {
 	Offset      int64  // where its bytes go in the log
 	Kind        byte
 	Deletes     bool // the last line is a tombstone
+	Redacts     bool // one of the lines records that content is taken away
 	// LinePrev and LineCRC are the crc of the line before and of the last line, LastSeq
 	// is the last seq, MetaAt and TurnAt are the offsets of the newest line with a patch
 	// and of the newest line about the turn. That is enough to append behind the entry
@@ -68,6 +69,12 @@ type Entry struct {
 	// chain.
 	HeaderCRC, PayloadCRC uint32
 }
+
+// What of an entry makes content go, in byte 107.
+const (
+	deletes = 1 << iota
+	redacts
+)
 
 // Length is how many bytes of the ring the entry takes, alignment included. A PAD has no
 // alignment of its own: its length is chosen so that it ends where the ring does.
@@ -113,7 +120,10 @@ func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 	le.PutUint16(h[104:], uint16(len(e.Name)))
 	h[106] = e.Kind
 	if e.Deletes {
-		h[107] = 1
+		h[107] |= deletes
+	}
+	if e.Redacts {
+		h[107] |= redacts
 	}
 	le.PutUint32(h[112:], e.PayloadCRC)
 	// Last, over everything behind itself, pcrc included: so the chain covers the payload
@@ -149,7 +159,7 @@ func DecodeEntry(h []byte, salt, pos uint64) (e *Entry, payload uint64, ok bool)
 	}
 	e.Offset, e.MetaAt, e.TurnAt = int64(off), int64(metaAt), int64(turnAt)
 	e.LinePrev, e.LineCRC = le.Uint32(h[96:]), le.Uint32(h[100:])
-	e.Kind, e.Deletes = h[106], h[107] == 1
+	e.Kind, e.Deletes, e.Redacts = h[106], h[107]&deletes != 0, h[107]&redacts != 0
 	e.PayloadCRC = le.Uint32(h[112:])
 	if e.Kind == KindPad {
 		e.Padded = payload

@@ -29,6 +29,7 @@ type Head struct {
 	Meta    hansard.Meta
 	Own     int64           // of a fork, see Line
 	Parent  *hansard.Parent // of an imported fork
+	Was     uint64          // the uid of the deleted log that this one follows; 0: of none
 }
 
 // AppendHeader writes the first line of a session that is being made. hansard and uid
@@ -38,6 +39,12 @@ type Head struct {
 // power cut leaves either all of it or no session.
 func AppendHeader(dst []byte, id hansard.SessionID, uid uint64, created time.Time, left int, m hansard.Meta) []byte {
 	return AppendHead(dst, &Head{ID: id, UID: uid, Created: created, Left: left, Meta: m})
+}
+
+// AppendReused is AppendHeader for a session whose id was deleted before, with the log of
+// the uid was: entries of a journal that is older than this log are known to be of that one.
+func AppendReused(dst []byte, id hansard.SessionID, uid, was uint64, created time.Time, m hansard.Meta) []byte {
+	return AppendHead(dst, &Head{ID: id, UID: uid, Was: was, Created: created, Meta: m})
 }
 
 // AppendHead is AppendHeader for all that a header may say.
@@ -61,6 +68,9 @@ func appendHead(dst []byte, h *Head) []byte {
 	dst = fmt.Appendf(dst, `{"hansard":%d,"uid":"%016x","id":`, FormatVersion, h.UID)
 	dst = appendString(dst, string(h.ID))
 	dst = fmt.Appendf(dst, `,"created":"%s","b":%d`, h.Created.UTC().Format(TimeLayout), h.Left)
+	if h.Was != 0 {
+		dst = fmt.Appendf(dst, `,"was":"%016x"`, h.Was)
+	}
 	if !h.Meta.IsZero() {
 		dst = append(dst, `,"snap":`...)
 		dst = append(dst, Marshal(h.Meta)...)
@@ -84,6 +94,7 @@ func appendFill(dst []byte, zeros int) []byte {
 // Head is what the header says, to be said again with changes.
 func (h *Header) Head() Head {
 	head := Head{ID: hansard.SessionID(h.ID), UID: h.LogUID, Created: h.Created, Left: h.Left, Own: h.Own, Parent: h.Parent}
+	head.Was, _ = ParseUID(h.Was) // empty: of none
 	if h.Snap != nil {
 		head.Meta = *h.Snap
 	}
@@ -104,6 +115,16 @@ func ReadUID(f vfs.File) (uint64, error) {
 	}
 	uid, _ := ParseUID(string(b[20:36]))
 	return uid, nil
+}
+
+// FollowsDeleted tells whether a log was made in the place of a deleted one with this uid.
+func FollowsDeleted(f vfs.File, id hansard.SessionID, uid uint64) bool {
+	h, err := ReadHeader(f, id)
+	if err != nil || h.Was == "" {
+		return false
+	}
+	was, ok := ParseUID(h.Was)
+	return ok && was == uid
 }
 
 // ReadHeader reads and checks the first line of a session's log.

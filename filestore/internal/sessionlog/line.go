@@ -15,6 +15,7 @@
 //   - fold.go: metadata, from the last line back
 //   - sweep.go: all of a log, checked
 //   - runs.go, assemble.go, headless.go, rebuild.go: repair, in this order
+//   - redact.go: the content of single events taken away
 package sessionlog
 
 import (
@@ -82,6 +83,7 @@ type Line struct {
 	// Parent is, in the header of a log that was not copied here as a whole, what it is a
 	// fork of.
 	Parent *hansard.Parent `json:"parent"`
+	Was    string          `json:"was"` // header only: the uid of the deleted log that this one follows
 
 	Seq    hansard.Seq   `json:"seq"`
 	Time   time.Time     `json:"time"`
@@ -113,6 +115,11 @@ type Line struct {
 	// TurnAt is the offset of the newest line about the turn before this one; 0: there
 	// is none. So the turn is found from the last line, too.
 	TurnAt int64 `json:"turned"`
+
+	// Redacts are the events whose content this line says is to be taken away; Gone: it
+	// was taken away from this one (redact.go).
+	Redacts []hansard.Seq `json:"redacts"`
+	Gone    int           `json:"gone"`
 
 	Data json.RawMessage `json:"data"`
 	Raw  *string         `json:"raw"` // data that does not fit a line: see fitsLine
@@ -237,8 +244,15 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 		dst = append(dst, `,"fork":`...)
 		dst = append(dst, Marshal(e.Fork)...)
 	}
+	if len(e.Redacts) > 0 {
+		dst = append(dst, `,"redacts":`...)
+		dst = append(dst, Marshal(e.Redacts)...)
+	}
 	dst = AppendKey(dst, key, hash)
 	dst = AppendPatch(dst, e.Patch)
+	if e.Redacted {
+		return append(dst, goneMember...)
+	}
 	if fitsLine(e.Data) {
 		dst = append(dst, `,"data":`...)
 		return append(dst, e.Data...)
@@ -254,6 +268,9 @@ func AppendKey(dst []byte, key, hash string) []byte {
 	}
 	dst = append(dst, `,"key":`...)
 	dst = appendString(dst, key)
+	if hash == "" { // of a batch that was redacted where it comes from
+		return dst
+	}
 	dst = append(dst, `,"hash":`...)
 	return appendString(dst, hash)
 }
@@ -469,9 +486,12 @@ func dataAt(b []byte) int {
 // Event is the event that the line stores, with the bytes of its data as they were given.
 func (l *Line) Event() hansard.Event {
 	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
-		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Fork: l.Fork, Patch: l.Patch, Data: l.Data}
+		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Fork: l.Fork, Redacts: l.Redacts, Patch: l.Patch, Data: l.Data}
 	if l.Raw != nil {
 		e.Data = json.RawMessage(*l.Raw)
+	}
+	if l.Gone != 0 {
+		e.TakeAway()
 	}
 	return e
 }

@@ -1,0 +1,343 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"hansard"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// Taking the content of redacted events away (W8). The record of it is in the log, and
+// stays what makes the events redacted; everything here comes after it and may be done
+// again by anybody at any time, like erasing (erase.go):
+//
+//	note        the checkpoint that frees the record's space in the ring, or recovery, makes
+//	            a file erasing/<name>, durably
+//	            evidence/ and cache/: what is there of exactly this session
+//	            a new log: every line at its place, some without content; synced
+//	write.lock  nothing in the ring for this log from start on, nothing set aside, still
+//	            the same file: the lines that came since; sync
+//	            attachments that only redacted events named: removed, durably
+//	            rename, sync sessions/: from here on the content is not in the log any more
+//	write.lock  nothing is left to do: remove the note
+//
+// Invariants:
+//   - The name leads to the old log or to the new one, both whole, and both with the record:
+//     a crash at any step loses no event and no record (TestSimRedactInterrupted).
+//   - The new log's name is durable before write.lock is given back: a line that is written
+//     behind it follows its checksums, and would not fit the old one.
+//   - Attachments go before the log does: as long as a line names them the next one finds
+//     what is to be removed.
+
+// takeAwayTries is how often the ring is freed and tried again while others append to the
+// session. After that it is emptied under write.lock.
+const takeAwayTries = 5
+
+// errAside refuses to take content away while lines of the session are in aside/: they may
+// be the ones, and a repair would bring them back.
+var errAside = errors.New("lines of the session are set aside: mend or repair it first")
+
+// takeAway finishes the redactions that a session's log records. The caller holds no lock.
+func (ck *checkpoints) takeAway(ctx context.Context, name string) error {
+	for try := 0; ; try++ {
+		// Urgent: it must not be left to a process that may be stopped.
+		if err := ck.freeRing(true); err != nil {
+			return err
+		}
+		last := try == takeAwayTries
+		err := ck.tryTakeAway(name, last)
+		if last || !errors.Is(err, errInJournal) && !errors.Is(err, errChanged) {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// tryTakeAway is one attempt. The last one waits for nobody: it empties the ring under
+// write.lock.
+func (ck *checkpoints) tryTakeAway(name string, last bool) error {
+	put := ck.eraser.outOfRing
+	if last {
+		ck.ckMu.Lock()
+		defer ck.ckMu.Unlock()
+		put = func(_ string, fn func(*locked) error) error { return ck.inEmptyRing(fn) }
+	}
+	ck.eraser.mu.Lock()
+	defer ck.eraser.mu.Unlock()
+	return ck.eraser.takeAway(name, put)
+}
+
+// inEmptyRing runs fn under write.lock with a ring that has nothing from its start on: a
+// checkpoint in one go, for a session that others append to all the time. Everybody who
+// writes waits for the disk meanwhile. The caller holds ckMu.
+func (ck *checkpoints) inEmptyRing(fn func(*locked) error) error {
+	sy := ck.syncer
+	sy.syncMu.Lock()
+	defer sy.syncMu.Unlock()
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	if l.w.Flags&peers.FlagFailed != 0 || ck.suspicious() {
+		return fmt.Errorf("%w: the disk failed before", hansard.ErrFailed)
+	}
+	if err := sy.datasync(l.ring); err != nil {
+		return errors.Join(err, l.rotate(l.ring.Size))
+	}
+	l.lock.own.set(l.ring.Epoch, l.w.Written)
+	l.lim = l.w.Written
+	if err := l.catchup(); err != nil {
+		return err
+	}
+	if l.w.Applied < l.w.Written {
+		return fmt.Errorf("%w: what the journal holds does not fit on the disk", hansard.ErrNoSpace)
+	}
+	entries, err := l.appliedEntries()
+	if err != nil {
+		return err
+	}
+	if err := l.settle(entries); err != nil {
+		return err
+	}
+	l.noteErasing(takenAwayBy(entries))
+	slots, _, best, err := journal.ReadSlots(l.ring.File)
+	if err != nil || best < 0 {
+		return errors.Join(err, errInJournal)
+	}
+	keep := journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)
+	sl := slots[keep]
+	sl.Epoch, sl.HSeq = l.w.Epoch, slots[best].HSeq+1
+	sl.Start, sl.StartChain = l.w.Written, l.w.TailChain
+	if err := l.ring.WriteSlot(1-keep, &sl); err != nil {
+		return err
+	}
+	if err := sy.datasync(l.ring); err != nil {
+		return errors.Join(err, l.rotate(l.ring.Size))
+	}
+	l.w.Start = l.w.Written
+	// Before anything is replaced: readers compare logs with what is after the published
+	// start (harmed).
+	if err := l.ctl.WriteProgress(&l.w); err != nil {
+		return err
+	}
+	return fn(l)
+}
+
+// takeAway takes away what the log of a session says is redacted, and removes its note.
+// put runs a function under write.lock when the ring has nothing for the log. errInJournal,
+// errChanged: not now. The caller holds mu.
+func (er *eraser) takeAway(name string, put func(string, func(*locked) error) error) error {
+	id, _ := sessionlog.DecodeName(name)
+	old, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
+		return er.dropNote(name, logSeen{}) // removed by hand
+	}
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	seen := logSeen{}
+	if seen.inode, err = old.Inode(); err == nil {
+		seen.size, err = old.Size()
+	}
+	if err != nil {
+		return err
+	}
+	gone, err := sessionlog.Redacted(old, seen.size)
+	if err == nil && len(gone) == 0 {
+		return er.dropNote(name, seen)
+	}
+	left := false
+	if err == nil {
+		left, err = sessionlog.Unredacted(old, gone, seen.size)
+	}
+	if err != nil {
+		return sessionDamage(id, err)
+	}
+	if err := er.dropCopies(name); err != nil {
+		return err
+	}
+	if left {
+		if seen, err = er.rewrite(name, id, old, gone, put); err != nil {
+			return sessionDamage(id, err)
+		}
+		// Others may have saved runs of the old log since; their checksums are of it.
+		if err := er.dropCopies(name); err != nil {
+			return err
+		}
+	}
+	return er.dropNote(name, seen)
+}
+
+// sessionDamage names the session in damage that was found in its log.
+func sessionDamage(id hansard.SessionID, err error) error {
+	var damaged *hansard.DamagedError
+	if errors.As(err, &damaged) {
+		damaged.Session = id
+	}
+	return err
+}
+
+// logSeen is a log as it was looked at: up to size nothing is left to take away.
+type logSeen struct {
+	inode uint64
+	size  int64
+}
+
+// rewrite puts a log without the content of some events in the place of the old one.
+func (er *eraser) rewrite(name string, id hansard.SessionID, old vfs.File, gone []hansard.Seq, put func(string, func(*locked) error) error) (seen logSeen, err error) {
+	tmp := fmt.Sprintf("log.%016x.tmp", er.cfg.random())
+	f, err := er.fs.Open(tmp, vfs.Create|vfs.Exclusive)
+	if err != nil {
+		return seen, err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = er.fs.Remove(tmp)
+		}
+	}()
+	w := sessionlog.NewRewriting(id, old, f, gone)
+	// Twice: the second time only what came while the first copied, so that little is left
+	// for the lock.
+	for range 2 {
+		size, err := old.Size()
+		if err == nil {
+			err = w.CopyTo(size)
+		}
+		if err != nil {
+			return seen, again(err)
+		}
+	}
+	if err := f.Datasync(); err != nil {
+		return seen, err
+	}
+	inode, err := old.Inode()
+	if err == nil {
+		err = put(name, func(l *locked) error { return l.putRedacted(name, inode, w, f, tmp) })
+	}
+	if err != nil {
+		return seen, again(err)
+	}
+	seen.size = w.Size()
+	seen.inode, err = f.Inode()
+	return seen, err
+}
+
+// again is errChanged for a log that was redacted once more while it was rewritten.
+func again(err error) error {
+	if errors.Is(err, sessionlog.ErrRedactedAgain) {
+		return errChanged
+	}
+	return err
+}
+
+// putRedacted finishes the new log with what the old one got since, and renames it over
+// that, under write.lock and with nothing in the ring for it.
+func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting, f vfs.File, tmp string) error {
+	if aside, err := l.asides.asides(name); err != nil || len(aside) > 0 {
+		return errors.Join(err, errAside)
+	}
+	now, size, err := l.fs.Inode(sessionlog.Path(name))
+	if err != nil || now != inode || size < w.Size() {
+		return errors.Join(err, errChanged)
+	}
+	if rest := size - w.Size(); rest > 0 {
+		if err := w.CopyTo(size); err != nil {
+			return err
+		}
+		if err := f.Datasync(); err != nil {
+			return err
+		}
+	}
+	if w.Size() != size {
+		return fmt.Errorf("%w: the log ends in an unfinished batch", errChanged)
+	}
+	if err := l.dropAttached(name, w.TakenAway()); err != nil {
+		return err
+	}
+	if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
+		return err
+	}
+	forgetReplaced(l, name)
+	// Before the lock is given back: the next line follows the new checksums.
+	return l.fs.SyncDir(sessionlog.Dir)
+}
+
+// forgetReplaced drops what this process knows of a log that was replaced.
+func forgetReplaced(l *locked, name string) {
+	l.checks.checked.forget(name)
+	if sess := l.logs.sessions[name]; sess != nil {
+		sess.closeLog()
+		sess.forget()
+	}
+	l.waiters.wake(name) // inotify does not report a replaced file
+}
+
+// dropAttached removes the files of attachments that nothing names any more, durably. The
+// caller holds write.lock.
+func (p *process) dropAttached(name string, digests []string) error {
+	if len(digests) == 0 {
+		return nil
+	}
+	for _, digest := range digests {
+		if err := ignoreMissing(p.fs.Remove(attachmentPath(name, digest))); err != nil {
+			return err
+		}
+	}
+	return ignoreMissing(p.fs.SyncDir(attachmentDir(name)))
+}
+
+// dropCopies removes what evidence/ and cache/ have of a session, durably: the old bytes of
+// repairs have what was redacted since, and checksums are of lines that are gone. aside/ is
+// left alone.
+func (er *eraser) dropCopies(name string) error {
+	left, err := er.leftovers()
+	if err != nil {
+		return err
+	}
+	for _, file := range left[name] {
+		if strings.HasPrefix(file, asideDir+"/") || strings.HasPrefix(file, cache.DamageDir+"/") {
+			continue
+		}
+		if err := ignoreMissing(er.fs.Remove(file)); err != nil {
+			return err
+		}
+	}
+	// Also if nothing was there: whoever removed it may have died before that was durable.
+	return errors.Join(ignoreMissing(er.fs.SyncDir(evidenceDir)), ignoreMissing(er.fs.SyncDir(cache.KeysDir)))
+}
+
+// grownQuietly tells whether a log is the one that was looked at, and that what it got since
+// takes nothing away. It is asked under write.lock, with nothing in the ring for the log.
+func (er *eraser) grownQuietly(name string, seen logSeen) (bool, error) {
+	f, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	inode, err := f.Inode()
+	if err != nil || inode != seen.inode {
+		return false, err
+	}
+	size, err := f.Size()
+	if err != nil || size < seen.size || size-seen.size > lockedBytes {
+		return false, err
+	}
+	quiet := true
+	err = sessionlog.EachRedaction(f, seen.size, size, func(l *sessionlog.Line) { quiet = quiet && len(l.Redacts) == 0 })
+	return quiet, err
+}
