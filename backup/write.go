@@ -343,6 +343,8 @@ func (b *writing) parts(o hansard.Origin, e *Entry, upto hansard.Seq, attached m
 	return nil
 }
 
+// attach writes an attachment. A read error is one of the session, whatever it is: a bad
+// spot of the disk under one picture must not keep the other sessions out of the backup.
 func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 	r, err := b.src.OpenAttachment(b.ctx, id, a.Digest)
 	if err != nil {
@@ -350,11 +352,15 @@ func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 	}
 	defer r.Close()
 	sum := sha256.New()
-	if err := b.w.attachment(attachLine{a.Digest, a.Size}, io.TeeReader(r, sum)); err != nil {
+	err = b.w.attachment(attachLine{a.Digest, a.Size}, io.TeeReader(r, sum))
+	switch {
+	case err != nil && (b.ctx.Err() != nil || errors.Is(err, hansard.ErrClosed) || aboutSession(err)):
 		return fmt.Errorf("attachment %s: %w", a.Digest, err)
+	case err != nil:
+		return fmt.Errorf("%w: attachment %s: %w", hansard.ErrUnreadable, a.Digest, err)
 	}
 	if got := fmt.Sprintf("%s%x", hansard.DigestPrefix, sum.Sum(nil)); got != a.Digest && b.w.err == nil {
-		return fmt.Errorf("attachment %s has other content: %w", a.Digest, hansard.ErrDamaged)
+		return fmt.Errorf("%w: attachment %s has other content", hansard.ErrDamaged, a.Digest)
 	}
 	return nil
 }
