@@ -53,6 +53,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	defer w.close()
 	b := &writing{ctx: ctx, src: src, w: w, o: &o}
+	w.wrote = b.tell // a large attachment takes a while
 	h := head{Format: version, Started: time.Now().UTC().Truncate(time.Microsecond), Program: o.Program}
 	if s, ok := src.(hansard.Identified); ok {
 		if h.Store, err = s.Identity(ctx); err != nil {
@@ -123,17 +124,22 @@ func (b *writing) sessions() error {
 			if err := b.session(o, base); err != nil {
 				return err
 			}
-			if b.o.Progress != nil {
-				t := b.totals
-				t.Bytes = b.w.content
-				b.o.Progress(t)
-			}
+			b.tell()
 		}
 	}
 	if err := b.base.rest(); err != nil {
 		return err
 	}
 	return b.w.err
+}
+
+// tell tells how far it is.
+func (b *writing) tell() {
+	if b.o.Progress != nil {
+		t := b.totals
+		t.Bytes = b.w.content
+		b.o.Progress(t)
+	}
 }
 
 // aboutSession reports whether an error is about one session, so that others can be
