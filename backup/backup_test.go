@@ -64,6 +64,16 @@ func wantAll(t testing.TB, got map[hansard.SessionID]backup.Restored) {
 	}
 }
 
+// count is how many sessions a store has.
+func count(t testing.TB, s hansard.Store) (n int) {
+	t.Helper()
+	for _, err := range s.List(t.Context(), hansard.Query{}) {
+		must(t, err)
+		n++
+	}
+	return n
+}
+
 // increment makes an increment of a backup.
 func increment(t testing.TB, src hansard.Exporter, base string) (string, backup.Written) {
 	t.Helper()
@@ -103,7 +113,7 @@ func TestEverything(t *testing.T) {
 		src, dst := another(), another()
 		storetest.FillForCopy(t, src)
 		path, w := save(t, src, backup.WriteOptions{})
-		if w.Sessions != 5 || w.Deleted != 1 || w.Attachments == 0 || w.Number != 0 {
+		if w.Sessions != count(t, src) || w.Deleted == 0 || w.Attachments == 0 || w.Number != 0 {
 			t.Errorf("wrote %+v", w)
 		}
 		c := open(t, path)
@@ -128,7 +138,7 @@ func TestIncrements(t *testing.T) {
 	engines(t, func(t *testing.T, another func() hansard.Importer) {
 		src := another()
 		storetest.FillForCopy(t, src)
-		full, _ := save(t, src, backup.WriteOptions{})
+		full, was := save(t, src, backup.WriteOptions{})
 
 		say(t, src, "large", "one more", "and another")
 		say(t, src, "new", "hello")
@@ -140,16 +150,16 @@ func TestIncrements(t *testing.T) {
 		_, err = src.Append(t.Context(), "full", hansard.Batch{Events: []hansard.Event{e}})
 		must(t, err)
 		first, w := increment(t, src, full)
-		if w.Changed != 3 || w.Events != 4 || w.Attachments != 1 || w.Deleted != 2 || w.Number != 1 {
+		if w.Changed != 3 || w.Events != 4 || w.Attachments != 1 || w.Deleted != was.Deleted+1 || w.Number != 1 {
 			t.Errorf("the first increment has %+v", w)
 		}
 		say(t, src, "new", "again")
 		second, w := increment(t, src, first)
-		if w.Changed != 1 || w.Events != 1 || w.Sessions != 5 {
+		if w.Changed != 1 || w.Events != 1 || w.Sessions != count(t, src) {
 			t.Errorf("the second increment has %+v", w)
 		}
 		third, w := increment(t, src, second)
-		if w.Changed != 0 || w.Events != 0 || w.Sessions != 5 {
+		if w.Changed != 0 || w.Events != 0 || w.Sessions != count(t, src) {
 			t.Errorf("an increment with nothing new has %+v", w)
 		}
 		c := open(t, full, first, second, third)
