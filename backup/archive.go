@@ -31,6 +31,7 @@ type archive struct {
 	spool   *os.File
 	entries *bufio.Writer
 	content int64
+	wrote   func() // is called after each block
 	err     error
 }
 
@@ -91,6 +92,9 @@ func (w *archive) block(k kind, content []byte) {
 	w.number++
 	w.prev = sha256.Sum256(head)
 	w.content += int64(len(content))
+	if w.wrote != nil {
+		w.wrote()
+	}
 }
 
 func (w *archive) write(b []byte) {

@@ -101,65 +101,46 @@ func (c *Chain) Close() error {
 
 // Newest finds the newest whole backup in a directory, of the store with this identity if
 // it is not empty, and those it was made on, and gives their paths, the full one first.
-// It gives none if there is none. If the directory has backups of several stores, and
-// store is empty, that is an error.
-func Newest(dir, store string) ([]string, error) {
+// It gives none if there is none, and passes over files that are not whole, which it
+// names. If the directory has backups of several stores, and store is empty, that is an
+// error.
+func Newest(dir, store string) (paths []string, broken []error, err error) {
 	names, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+Suffix))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if info, err := os.Stat(dir); err != nil {
-		return nil, err
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("%s is not a directory", dir)
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, nil, err
 	}
-	type found struct {
-		path, digest, base string
-		f                  *File
-	}
-	byDigest := map[string]*found{}
+	found := map[string]*File{} // by digest
 	stores := map[string]bool{}
-	var newest *found
-	var broken []error
+	var newest *File
 	for _, path := range names {
 		f, err := OpenFile(path)
 		if err != nil {
 			broken = append(broken, err)
 			continue
 		}
-		f.Close() // its head and end are all that is needed
+		f.Close() // its head and its end, which are read, are all that is needed
 		if store != "" && f.Store() != "" && f.Store() != store {
 			continue
 		}
-		b := &found{path, f.Digest(), f.Base(), f}
-		byDigest[b.digest], stores[f.Store()] = b, true
-		if newest == nil || f.Started().After(newest.f.Started()) {
-			newest = b
+		found[f.Digest()], stores[f.Store()] = f, true
+		if newest == nil || f.Started().After(newest.Started()) {
+			newest = f
 		}
 	}
-	switch {
-	case newest == nil && len(broken) > 0:
-		return nil, errors.Join(broken...)
-	case newest == nil:
-		return nil, nil
-	case store == "" && len(stores) > 1:
-		return nil, &refusal{fmt.Sprintf("%s has backups of %d stores", dir, len(stores)), "name the files: the full backup first, then its increments in order"}
+	if newest != nil && store == "" && len(stores) > 1 {
+		return nil, broken, &refusal{fmt.Sprintf("%s has backups of %d stores", dir, len(stores)), "name the files: the full backup first, then its increments in order"}
 	}
-	var paths []string
-	for b := newest; ; {
-		paths = append(paths, b.path)
-		if b.base == "" {
-			break
+	for f := newest; f != nil; f = found[f.Base()] {
+		paths = append(paths, f.path)
+		if f.Base() != "" && found[f.Base()] == nil || len(paths) > len(found) {
+			return nil, broken, &refusal{fmt.Sprintf("the backup that %s is an increment of is not in %s, or not whole", f.path, dir), "put it back, or make a full backup"}
 		}
-		before := byDigest[b.base]
-		if before == nil || len(paths) > len(byDigest) {
-			return nil, errors.Join(append([]error{&refusal{fmt.Sprintf("the backup that %s is an increment of is not in %s", b.path, dir),
-				"put it back, or make a full backup"}}, broken...)...)
-		}
-		b = before
 	}
 	slices.Reverse(paths)
-	return paths, nil
+	return paths, broken, nil
 }
 
 // escapeGlob makes a path mean itself in a pattern.

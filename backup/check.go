@@ -89,7 +89,7 @@ type checking struct {
 	last     hansard.Seq
 	tailHash string
 	events   hansard.Seq
-	grants   *engine.Grants // nil if what was before is not known
+	grants   engine.Grants
 	attached map[string]int64
 	prior    hansard.SessionID
 }
@@ -157,13 +157,13 @@ func (c *checking) begin(at int64, s *sessionLine) error {
 		return c.damaged(at, "session %s begins at the wrong place", s.ID)
 	}
 	c.cur, c.began, c.prior, c.last, c.tailHash, c.events, c.attached = s, at, s.ID, s.After, "", 0, map[string]int64{}
-	c.grants = nil
-	if s.After == 0 {
-		c.grants = &engine.Grants{}
-		return nil
-	}
-	if c.file.head.Number == 0 {
-		return c.damaged(at, "session %s does not begin at its beginning", s.ID)
+	c.grants = engine.Grants{}
+	if s.After > 0 {
+		if c.file.head.Number == 0 {
+			return c.damaged(at, "session %s does not begin at its beginning", s.ID)
+		}
+		// Who held the turn before is not known here, as behind events that were lost.
+		return c.grants.Next(&hansard.Event{Kind: hansard.KindLost, Data: []byte("null")})
 	}
 	return nil
 }
@@ -189,8 +189,8 @@ func (c *checking) attachment(at int64, a *attachLine) error {
 // part checks a part as a store would that takes it in.
 func (c *checking) part(at int64, p *hansard.Part) error {
 	err := engine.CheckPartInput(p)
-	if err == nil && c.grants != nil {
-		err = engine.CheckPart(p, c.last, c.grants, func(string) (engine.Known, bool) { return engine.Known{}, false })
+	if err == nil {
+		err = engine.CheckPart(p, c.last, &c.grants, func(string) (engine.Known, bool) { return engine.Known{}, false })
 	}
 	if err != nil {
 		return c.damaged(at, "session %s: %v", p.ID, err)

@@ -235,8 +235,9 @@ type scanner struct {
 	inLines bool
 	// ahead says that the block the reader is at has not been looked at.
 	ahead bool
-	rest  int64 // of the attachment that was announced
-	lost  bool  // something was passed over: nothing counts before the next session
+	rest  int64  // of the attachment that was announced
+	lost  bool   // something was passed over: nothing counts before the next session
+	read  func() // is called after each piece of an attachment; may be nil
 }
 
 // resync goes on behind what is damaged, at the next block that is whole. It is false if
@@ -424,6 +425,9 @@ func (a *attachment) Read(p []byte) (int, error) {
 	}
 	a.s.rest -= int64(len(a.left))
 	a.s.ahead = false
+	if a.s.read != nil {
+		a.s.read()
+	}
 	return a.Read(p)
 }
 

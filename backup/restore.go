@@ -148,7 +148,7 @@ func (r *restore) file(f *File) error {
 	r.mu.Lock()
 	before := r.progress.Bytes
 	r.mu.Unlock()
-	p := &passing{r: r, s: &scanner{r: b}, want: want}
+	p := &passing{r: r, s: &scanner{r: b, read: func() { r.tell(before + b.at) }}, want: want}
 	for {
 		if err := r.ctx.Err(); err != nil {
 			return err

@@ -22,6 +22,9 @@ func Save(path string, write func(io.Writer) error) (err error) {
 	if dir == "" {
 		dir = "."
 	}
+	if _, err := os.Stat(dir); err != nil { // before an error names a temporary file in it
+		return err
+	}
 	removeLeft(dir)
 	tmp, err := create(dir, name)
 	if err != nil {

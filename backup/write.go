@@ -53,6 +53,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	defer w.close()
 	b := &writing{ctx: ctx, src: src, w: w, o: &o}
+	w.wrote = b.tell // a large attachment takes a while
 	h := head{Format: version, Started: time.Now().UTC().Truncate(time.Microsecond), Program: o.Program}
 	if s, ok := src.(hansard.Identified); ok {
 		if h.Store, err = s.Identity(ctx); err != nil {
@@ -123,17 +124,22 @@ func (b *writing) sessions() error {
 			if err := b.session(o, base); err != nil {
 				return err
 			}
-			if b.o.Progress != nil {
-				t := b.totals
-				t.Bytes = b.w.content
-				b.o.Progress(t)
-			}
+			b.tell()
 		}
 	}
 	if err := b.base.rest(); err != nil {
 		return err
 	}
 	return b.w.err
+}
+
+// tell tells how far it is.
+func (b *writing) tell() {
+	if b.o.Progress != nil {
+		t := b.totals
+		t.Bytes = b.w.content
+		b.o.Progress(t)
+	}
 }
 
 // aboutSession reports whether an error is about one session, so that others can be
@@ -343,6 +349,8 @@ func (b *writing) parts(o hansard.Origin, e *Entry, upto hansard.Seq, attached m
 	return nil
 }
 
+// attach writes an attachment. A read error is one of the session, whatever it is: a bad
+// spot of the disk under one picture must not keep the other sessions out of the backup.
 func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 	r, err := b.src.OpenAttachment(b.ctx, id, a.Digest)
 	if err != nil {
@@ -350,11 +358,15 @@ func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 	}
 	defer r.Close()
 	sum := sha256.New()
-	if err := b.w.attachment(attachLine{a.Digest, a.Size}, io.TeeReader(r, sum)); err != nil {
+	err = b.w.attachment(attachLine{a.Digest, a.Size}, io.TeeReader(r, sum))
+	switch {
+	case err != nil && (b.ctx.Err() != nil || errors.Is(err, hansard.ErrClosed) || aboutSession(err)):
 		return fmt.Errorf("attachment %s: %w", a.Digest, err)
+	case err != nil:
+		return fmt.Errorf("%w: attachment %s: %w", hansard.ErrUnreadable, a.Digest, err)
 	}
 	if got := fmt.Sprintf("%s%x", hansard.DigestPrefix, sum.Sum(nil)); got != a.Digest && b.w.err == nil {
-		return fmt.Errorf("attachment %s has other content: %w", a.Digest, hansard.ErrDamaged)
+		return fmt.Errorf("%w: attachment %s has other content", hansard.ErrDamaged, a.Digest)
 	}
 	return nil
 }

@@ -173,7 +173,8 @@ func (r *backupRun) base(ctx context.Context, s hansard.Exporter) (*backup.File,
 				return nil, err
 			}
 		}
-		chain, err := backup.Newest(r.since, identity)
+		chain, broken, err := backup.Newest(r.since, identity)
+		r.warnBroken(broken)
 		if err != nil {
 			return nil, fmt.Errorf("--since: %w", err)
 		}
@@ -233,22 +234,30 @@ func describeBackup(number int, t *backup.Totals, size int64) string {
 
 // backupPaths are the files that arguments name: a directory stands for its newest
 // backup and all that it needs.
-func backupPaths(args []string) ([]string, error) {
+func (a *app) backupPaths(args []string) ([]string, error) {
 	if len(args) != 1 {
 		return args, nil
 	}
 	if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
 		return args, nil
 	}
-	paths, err := backup.Newest(args[0], "")
+	paths, broken, err := backup.Newest(args[0], "")
+	a.warnBroken(broken)
 	if err == nil && len(paths) == 0 {
 		err = &hinted{fmt.Errorf("there is no backup in %s", args[0]), "a backup's name ends in " + backup.Suffix}
 	}
 	return paths, err
 }
 
+// warnBroken names files that were passed over: one of them may be the newest backup.
+func (a *app) warnBroken(broken []error) {
+	for _, err := range broken {
+		a.warn("a file was passed over", err)
+	}
+}
+
 func (a *app) checkBackups(ctx context.Context, args []string) error {
-	paths, err := backupPaths(args)
+	paths, err := a.backupPaths(args)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ On a server the token needs the right admin.`,
 			if err != nil {
 				return err
 			}
-			paths, err := backupPaths(args)
+			paths, err := a.backupPaths(args)
 			if err != nil && !salvage {
 				return err
 			} else if err != nil {
