@@ -152,10 +152,11 @@ func (c *checker) take(offset int64, raw []byte) error {
 			return err
 		}
 	}
+	begins := func(with string) bool { return bytes.HasPrefix(raw, []byte(with)) }
 	switch {
 	case l.End != nil:
 		return c.finish(l.End, offset)
-	case l.Event != nil:
+	case l.Event != nil && begins(`{"event":`):
 		e, err := wire.ParseEvent(l.Event)
 		if err != nil {
 			return err
@@ -169,7 +170,7 @@ func (c *checker) take(offset int64, raw []byte) error {
 				return fmt.Errorf("attachment %s is missing", a.Digest)
 			}
 		}
-	case l.Key != nil:
+	case l.Key != nil && begins(`{"key":`):
 		if c.got.Keys++; l.Key.Last > c.got.Events {
 			return fmt.Errorf("a key is of seq %d, which has not come yet", l.Key.Last)
 		}
@@ -292,10 +293,7 @@ var errEnough = errors.New("enough")
 
 // Read yields the events of a session past a seq. It knows no other range.
 func (f *File) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
-	return each(f, ctx, id, func(l *line) (hansard.Event, bool, error) {
-		if l.Event == nil {
-			return hansard.Event{}, false, nil
-		}
+	return each(f, ctx, id, `{"event":`, func(l *line) (hansard.Event, bool, error) {
 		e, err := wire.ParseEvent(l.Event)
 		return e, e.Seq > r.After && (r.Before == 0 || e.Seq < r.Before), err
 	})
@@ -303,21 +301,22 @@ func (f *File) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) 
 
 // Keys yields the keys of a session.
 func (f *File) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
-	return each(f, ctx, id, func(l *line) (hansard.KeyUse, bool, error) {
-		if l.Key == nil {
-			return hansard.KeyUse{}, false, nil
-		}
+	return each(f, ctx, id, `{"key":`, func(l *line) (hansard.KeyUse, bool, error) {
 		return *l.Key, l.Key.First > after, nil
 	})
 }
 
-// each yields what is wanted of the lines of a session.
-func each[T any](f *File, ctx context.Context, id hansard.SessionID, want func(*line) (T, bool, error)) iter.Seq2[T, error] {
+// each yields what is wanted of the lines of a session that begin so: the checker has seen
+// that all begin as they are written.
+func each[T any](f *File, ctx context.Context, id hansard.SessionID, begins string, want func(*line) (T, bool, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		s, err := f.find(id)
 		if err == nil {
 			err = f.lines(ctx, s.first, s.last, func(_ int64, raw []byte) error {
+				if !bytes.HasPrefix(raw, []byte(begins)) {
+					return nil
+				}
 				l, err := parse(raw)
 				if err != nil {
 					return err

@@ -37,7 +37,7 @@ func (claude) Match(path string, head func() []byte) bool {
 			return false
 		}
 		readable = true
-		return r.Type != "" && len(r.Payload) == 0 && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "")
+		return r.isRecord()
 	})
 	// Where nothing at the beginning can be read, the place tells.
 	return found || !readable && len(head()) > 0 && filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects"
@@ -96,6 +96,15 @@ type claudeRecord struct {
 	Payload json.RawMessage `json:"payload"` // Codex has it
 }
 
+// isRecord tells a record of Claude Code's from another tool's.
+func (r *claudeRecord) isRecord() bool {
+	if r.Type == "" || len(r.Payload) > 0 {
+		return false
+	}
+	spoken := (r.Type == "user" || r.Type == "assistant") && len(r.Message.Content) > 0
+	return r.SessionID != "" || r.UUID != "" || r.LeafUUID != "" || spoken
+}
+
 type claudeUsage struct {
 	Input      int64 `json:"input_tokens"`
 	Output     int64 `json:"output_tokens"`
@@ -127,7 +136,7 @@ func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) er
 	p.agentKind(in)
 	return in.Records(ctx, false, func(piece []byte) bool {
 		var r claudeRecord
-		return decode(piece, &r) == nil && r.Type != "" && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "" || claudeKinds[r.Type] != "")
+		return decode(piece, &r) == nil && (r.isRecord() || claudeKinds[r.Type] != "")
 	}, p.take, emit)
 }
 

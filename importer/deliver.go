@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,9 +27,9 @@ const attempts = 4
 
 // delivery brings the records of one session to a store, in order.
 //
-// A record that changes the title or the labels ends its batch, because a patch is told
-// by the last event of the batch it came with: so a patch is known again however the
-// records are divided into batches.
+// A record that changes the title or the labels is a batch of its own, with a key made of
+// both: so a patch is known again however the records are divided into batches, and also
+// if an earlier version of this program made another one of the same record.
 type delivery struct {
 	store    hansard.Store // nil stores nothing
 	id       hansard.SessionID
@@ -79,6 +80,11 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 		}
 	}
 	patch := d.patch(rec, e.ID)
+	if patch != nil {
+		if err := d.flush(ctx, nil); err != nil {
+			return err
+		}
+	}
 	if d.ids == nil {
 		d.ids, d.mutable = map[string]bool{}, map[string]bool{}
 	}
@@ -142,6 +148,9 @@ func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 		return err
 	}
 	b := hansard.Batch{Events: events, Patch: patch, Create: !d.noCreate, Meta: d.meta}
+	if patch != nil {
+		b.Key = "import:" + shortHash(append(marshal(patch), events[0].ID...), 32)
+	}
 	arrives := make(chan sent, 1)
 	d.sent = arrives
 	go func() {
@@ -180,7 +189,13 @@ func (d *delivery) append(ctx context.Context, b hansard.Batch, mutable map[stri
 		var reused *hansard.IDReusedError
 		switch {
 		case errors.As(err, &reused) && try < attempts:
-			b.Events = rename(b.Events, reused.IDs, mutable)
+			if b.Events, err = d.reconcile(ctx, b.Events, reused.IDs, mutable); err != nil {
+				return receipt, err
+			}
+		case errors.Is(err, hansard.ErrKeyReused) && try < attempts:
+			if b.Events, err = d.reconcile(ctx, b.Events, []string{b.Events[0].ID}, mutable); err != nil {
+				return receipt, err
+			}
 		case errors.Is(err, hansard.ErrUnknown) && try < attempts && ctx.Err() == nil:
 		default:
 			return receipt, err
@@ -188,22 +203,33 @@ func (d *delivery) append(ctx context.Context, b hansard.Batch, mutable map[stri
 	}
 }
 
-// rename gives events whose ids the session has with other content ids of their own: the
-// tool changed its record, or wrote another one under the same id. The new id is made of
-// the content, so that it is known again.
-func rename(events []hansard.Event, reused []string, mutable map[string]bool) []hansard.Event {
+// reconcile makes events deliverable whose ids the session has with other content. If the
+// record is the same, what is stored counts: an earlier version of this program gave it
+// another kind or role. Otherwise the tool changed its record, or wrote another one under
+// the same id, and the event gets an id of its own. That is made of the content, so that
+// it is known again.
+func (d *delivery) reconcile(ctx context.Context, events []hansard.Event, reused []string, mutable map[string]bool) ([]hansard.Event, error) {
 	events = slices.Clone(events)
 	for i := range events {
 		e := &events[i]
 		if !slices.Contains(reused, e.ID) {
 			continue
 		}
-		if mutable[e.ID] {
-			e.Kind = KindRevision
+		for known, err := range d.store.Read(ctx, d.id, hansard.Range{ID: e.ID}) {
+			if err != nil && !errors.Is(err, hansard.ErrNoEvent) {
+				return nil, err
+			}
+			if err == nil && bytes.Equal(known.Data, e.Data) {
+				e.Kind, e.Role, e.Author, e.At, e.Inbox, e.Attachments = known.Kind, known.Role, known.Author, known.At, known.Inbox, known.Attachments
+				continue
+			}
+			if mutable[e.ID] {
+				e.Kind = KindRevision
+			}
+			e.ID += "~" + shortHash(e.Data, 16)
 		}
-		e.ID += "~" + shortHash(fmt.Appendf(nil, "%q %q %q %d %s", e.Kind, e.Role, e.Author, e.At.UnixMicro(), e.Data), 16)
 	}
-	return events
+	return events, nil
 }
 
 // attach keeps a record beside the log, and makes the event say so.

@@ -135,7 +135,7 @@ func (r *run) one(ctx context.Context, s *Source) error {
 func aboutSource(err error) bool {
 	var path *fs.PathError
 	for _, e := range []error{hansard.ErrDeleted, hansard.ErrHeld, hansard.ErrDamaged, hansard.ErrUnreadable, hansard.ErrInvalid, hansard.ErrTooLarge,
-		hansard.ErrIDReused, errSource, fs.ErrNotExist} {
+		hansard.ErrIDReused, hansard.ErrKeyReused, errSource, fs.ErrNotExist} {
 		if errors.Is(err, e) {
 			return true
 		}

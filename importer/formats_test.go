@@ -347,3 +347,37 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("%d reports, %d sessions", len(reports), len(contents(t, store)))
 	}
 }
+
+// otherwise is a format that says other things about the same records, as another version
+// of this program may.
+type otherwise struct{ claude }
+
+func (o otherwise) Read(ctx context.Context, in *Input, emit func(Record) error) error {
+	return o.claude.Read(ctx, in, func(rec Record) error {
+		rec.Event.Kind, rec.Event.Role, rec.Event.Author = "other", "other", "other"
+		if rec.Title != "" {
+			rec.Title += ", otherwise"
+		}
+		return emit(rec)
+	})
+}
+
+// TestAnotherVersion: what is said otherwise about a record that is stored does not store
+// it again; a title that differs is stored once.
+func TestAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	files{"-w/1.jsonl": lines("1", clU1, clThink, clCall, clResult, clAnswer, strings.Replace(clAnswer, "Done.", "Done!", 1), clBound)}.write(t, dir)
+	store, _ := imported(t, claude{}, dir)
+	before := len(events(t, store, "claude:1"))
+	for i, want := range []int{1, 0, 0} {
+		if r := importInto(t, store, otherwise{}, dir)[0]; r.Added != want || r.Err != nil {
+			t.Errorf("import %d by another version added %d events, want %d; %v", i, r.Added, want, r.Err)
+		}
+	}
+	if got := len(events(t, store, "claude:1")); got != before+1 {
+		t.Errorf("%d events, want %d", got, before+1)
+	}
+	if r := importInto(t, store, claude{}, dir)[0]; r.Added != 0 || r.Err != nil {
+		t.Errorf("the first version added %d events, %v", r.Added, r.Err)
+	}
+}

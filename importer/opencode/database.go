@@ -24,6 +24,7 @@ func readDatabase(ctx context.Context, in *importer.Input, emit func(importer.Re
 		return in.Failed(err)
 	}
 	defer func() { err = errors.Join(err, done()) }()
+	path = "/" + strings.TrimPrefix(filepath.ToSlash(path), "/") // C:/… too
 	u := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(5000)"}
 	db, err := sql.Open("sqlite", u.String())
 	if err != nil {
