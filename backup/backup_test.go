@@ -601,3 +601,37 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("to a store that is closed: %v", err)
 	}
 }
+
+// TestRedacted: what was redacted after a backup is redacted when the chain is restored,
+// and stays so in a store that has the session. What the store has not redacted yet is,
+// by the record that comes.
+func TestRedacted(t *testing.T) {
+	engines(t, func(t *testing.T, another func() hansard.Importer) {
+		src, before := another(), another()
+		for _, text := range []string{"one", "SECRET", "three"} {
+			_, err := src.Append(t.Context(), "s", hansard.Batch{Create: true, Key: text, Events: []hansard.Event{hansard.Message("user", text)}})
+			must(t, err)
+		}
+		full, _ := save(t, src, backup.WriteOptions{})
+		wantAll(t, restoreAll(t, open(t, full), before))
+		_, err := src.Redact(t.Context(), "s", hansard.Redaction{Seqs: []hansard.Seq{2}, Reason: "a password"})
+		must(t, err)
+		inc, _ := increment(t, src, full)
+		anew, _ := save(t, src, backup.WriteOptions{})
+		fresh := another()
+		for _, chain := range [][]string{{full, inc}, {anew}} {
+			c := open(t, chain...)
+			must(t, c.Check(t.Context(), nil))
+			for _, dst := range []hansard.Importer{fresh, fresh, before, src} {
+				wantAll(t, restoreAll(t, c, dst))
+				for e, err := range dst.Read(t.Context(), "s", hansard.Range{}) {
+					if err != nil || e.Redacted != (e.Seq == 2) || strings.Contains(string(e.Data), "SECRET") {
+						t.Errorf("%+v, %v", e, err)
+					}
+				}
+			}
+			fresh, before = another(), another()
+			wantAll(t, restoreAll(t, open(t, full), before))
+		}
+	})
+}

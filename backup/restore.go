@@ -430,6 +430,7 @@ type target struct {
 	events              func() (hansard.Event, error, bool)
 	keys                func() (hansard.KeyUse, error, bool)
 	stops               []func()
+	ahead               map[hansard.Seq]bool // redacted in the backup alone
 }
 
 // fail notes why the session is left as it is. An error that is not about the session
@@ -534,7 +535,7 @@ func (t *target) compare(p hansard.Part, known int) []hansard.KeyUse {
 			t.fail(err)
 			return nil
 		}
-		if !ok || !hansard.SameEvent(e, &got) {
+		if !ok || !t.same(*e, &got) {
 			differs(e.Seq)
 			return nil
 		}
@@ -549,12 +550,37 @@ func (t *target) compare(p hansard.Part, known int) []hansard.KeyUse {
 			t.fail(err)
 			return nil
 		}
+		if got.Hash == "" || k.Hash == "" { // an event of the batch is redacted: same tells whether it may be
+			got.Hash, k.Hash = "", ""
+		}
 		if got != k || k.Last > last {
 			differs(k.First)
 			return nil
 		}
 	}
 	return nil
+}
+
+// same compares an event with that of the store. Either may have redacted it since: what
+// the store has redacted stays so, and what the backup has is redacted by the record that
+// is still to come. If the store has that record already, it had to be redacted there.
+func (t *target) same(e hansard.Event, got *hansard.Event) bool {
+	switch {
+	case got.Redacted && !e.Redacted:
+		e.TakeAway()
+	case e.Redacted && !got.Redacted:
+		if t.ahead == nil {
+			t.ahead = map[hansard.Seq]bool{}
+		}
+		t.ahead[e.Seq] = true
+		got.TakeAway()
+	}
+	for _, seq := range e.Redacts {
+		if t.ahead[seq] {
+			return false
+		}
+	}
+	return hansard.SameEvent(&e, got)
 }
 
 // open begins to read what the store has, past what the backup does not tell.

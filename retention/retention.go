@@ -13,9 +13,6 @@ import (
 	"hansard"
 )
 
-// LabelArchived is the label of sessions that were put away.
-const LabelArchived = "archived"
-
 // Rule says which sessions are to go: those that it selects, except for the newest.
 type Rule struct {
 	// OlderThan selects sessions that have not changed for this long; 0 is any.
@@ -24,7 +21,7 @@ type Rule struct {
 	// they are.
 	Keep int
 	// Labels selects sessions that have all of these; Archived those that have the
-	// label [LabelArchived].
+	// label [hansard.LabelArchived].
 	Labels   map[string]string
 	Archived bool
 }
@@ -73,7 +70,7 @@ func Select(ctx context.Context, s hansard.Store, r Rule, now time.Time) iter.Se
 				yield(Selected{}, err)
 				return
 			}
-			if _, archived := info.Labels[LabelArchived]; r.Archived && !archived {
+			if r.Archived && !info.Archived() {
 				continue
 			}
 			if kept < r.Keep {

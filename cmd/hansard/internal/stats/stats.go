@@ -201,7 +201,7 @@ func (g *gathering) take(info *hansard.Info, c Count) {
 	if _, pinned := info.Labels[hansard.LabelPinned]; pinned {
 		r.Pinned++
 	}
-	if _, archived := info.Labels["archived"]; archived {
+	if info.Archived() {
 		r.Archived++
 	}
 	if info.Turn != nil {
