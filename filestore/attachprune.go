@@ -57,7 +57,7 @@ func (at *attachments) prune(ctx context.Context) (removed []string, err error) 
 
 // old are the files of a session's attachments that came long ago.
 func (at *attachments) old(name string) (files []string, err error) {
-	all, err := at.attachedFiles(name)
+	all, err := attachedFiles(at.fs, name)
 	for _, file := range all {
 		if at.isOld(file) {
 			files = append(files, file)

@@ -180,7 +180,7 @@ func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
 		if err != nil || !deleted {
 			continue
 		}
-		attached, err := er.attachedFiles(name)
+		attached, err := attachedFiles(er.fs, name)
 		if err != nil {
 			return nil, err
 		}
@@ -388,7 +388,7 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 		}
 	}
 	for i, name := range names {
-		attached, err := er.attachedFiles(name)
+		attached, err := attachedFiles(er.fs, name)
 		if err != nil {
 			return err
 		}
@@ -471,8 +471,8 @@ func (er *eraser) leftovers() (map[string][]string, error) {
 
 // attachedFiles are the files of a session's attachments, and uploads that were never
 // finished.
-func (p *process) attachedFiles(name string) (files []string, err error) {
-	entries, err := p.fs.ReadDir(attachmentDir(name))
+func attachedFiles(disk vfs.FS, name string) (files []string, err error) {
+	entries, err := disk.ReadDir(attachmentDir(name))
 	if err != nil {
 		return nil, ignoreMissing(err)
 	}

@@ -189,7 +189,7 @@ func (r *forking) begin() (err error) {
 	if err := r.nameIsFree(); err != nil {
 		return err
 	}
-	if r.beingErased(sessionlog.EncodeName(r.id)) {
+	if beingErased(r.fs, sessionlog.EncodeName(r.id)) {
 		return errRedacting // before it is copied
 	}
 	return r.describe()
@@ -377,7 +377,7 @@ func (r *forking) link() error {
 // named are the attachments that the fork's events name. A session without any is not read
 // for it, and reading ends where all that it has were found.
 func (r *forking) named() (map[string]attachedAt, error) {
-	files, err := r.attachedFiles(sessionlog.EncodeName(r.id))
+	files, err := attachedFiles(r.fs, sessionlog.EncodeName(r.id))
 	if err != nil {
 		return nil, err
 	}
@@ -574,7 +574,7 @@ func (p *plan) fork(sess *session, r *request) error {
 	if err := stillThere(p.store, r.fork); err != nil {
 		return err
 	}
-	if p.store.logs.redacted[r.fork.parentName] || p.store.beingErased(r.fork.parentName) {
+	if p.store.logs.redacted[r.fork.parentName] || beingErased(p.store.fs, r.fork.parentName) {
 		return errRedacting
 	}
 	sess.exists, sess.stub, sess.forkOf = true, false, 0
@@ -598,8 +598,8 @@ func (p *plan) fork(sess *session, r *request) error {
 var errRedacting = errors.New("content of the session that is forked is being taken away; try again")
 
 // beingErased tells whether there is a note that something of a session is to be taken away.
-func (p *process) beingErased(name string) bool {
-	_, _, err := p.fs.Inode(erasingDir + "/" + name)
+func beingErased(disk vfs.FS, name string) bool {
+	_, _, err := disk.Inode(erasingDir + "/" + name)
 	return err == nil
 }
 
@@ -622,7 +622,7 @@ func stillThere(l *locked, d *drafted) error {
 // of which nothing has to be kept. Its attachments are its parent's, and go before somebody
 // else gets the name.
 func (ol *logs) cutFork(sess *session) error {
-	if err := ol.dropAllAttached(sess.name); err != nil {
+	if err := dropAllAttached(ol.fs, sess.name); err != nil {
 		return err
 	}
 	if err := sess.f.Truncate(0); err != nil {
@@ -634,17 +634,17 @@ func (ol *logs) cutFork(sess *session) error {
 }
 
 // dropAllAttached removes the files of a session's attachments, durably.
-func (p *process) dropAllAttached(name string) error {
-	files, err := p.attachedFiles(name)
+func dropAllAttached(disk vfs.FS, name string) error {
+	files, err := attachedFiles(disk, name)
 	if err != nil || len(files) == 0 {
 		return err
 	}
 	for _, file := range files {
-		if err := ignoreMissing(p.fs.Remove(file)); err != nil {
+		if err := ignoreMissing(disk.Remove(file)); err != nil {
 			return err
 		}
 	}
-	return p.fs.SyncDir(attachmentDir(name))
+	return disk.SyncDir(attachmentDir(name))
 }
 
 // dropFork removes what is left of a fork that was not committed, under write.lock: its log,
@@ -661,7 +661,7 @@ func dropFork(l *locked, name string, uid uint64) error {
 	case sess.stub && sess.forkOf != uid:
 		return nil // somebody else's
 	}
-	if err := l.dropAllAttached(name); err != nil {
+	if err := dropAllAttached(l.fs, name); err != nil {
 		return err
 	}
 	if !sess.stub {

@@ -263,7 +263,7 @@ func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting,
 	if w.Size() != size {
 		return fmt.Errorf("%w: the log ends in an unfinished batch", errChanged)
 	}
-	if err := l.dropAttached(name, w.TakenAway()); err != nil {
+	if err := dropAttached(l.fs, name, w.TakenAway()); err != nil {
 		return err
 	}
 	if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
@@ -286,16 +286,16 @@ func forgetReplaced(l *locked, name string) {
 
 // dropAttached removes the files of attachments that nothing names any more, durably. The
 // caller holds write.lock.
-func (p *process) dropAttached(name string, digests []string) error {
+func dropAttached(disk vfs.FS, name string, digests []string) error {
 	if len(digests) == 0 {
 		return nil
 	}
 	for _, digest := range digests {
-		if err := ignoreMissing(p.fs.Remove(attachmentPath(name, digest))); err != nil {
+		if err := ignoreMissing(disk.Remove(attachmentPath(name, digest))); err != nil {
 			return err
 		}
 	}
-	return ignoreMissing(p.fs.SyncDir(attachmentDir(name)))
+	return ignoreMissing(disk.SyncDir(attachmentDir(name)))
 }
 
 // dropCopies removes what evidence/ and cache/ have of a session, durably: the old bytes of
