@@ -574,7 +574,7 @@ func (p *plan) fork(sess *session, r *request) error {
 	if err := stillThere(p.store, r.fork); err != nil {
 		return err
 	}
-	if p.store.logs.redacted[r.fork.parentName] || beingErased(p.store.fs, r.fork.parentName) {
+	if d := p.store.logs.dirty.get(r.fork.parentName); d.takesAway && d.end > p.store.w.Start || beingErased(p.store.fs, r.fork.parentName) {
 		return errRedacting
 	}
 	sess.exists, sess.stub, sess.forkOf = true, false, 0

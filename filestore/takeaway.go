@@ -37,9 +37,14 @@ import (
 //   - Attachments go before the log does: as long as a line names them the next one finds
 //     what is to be removed.
 
-// takeAwayTries is how often the ring is freed and tried again while others append to the
-// session. After that it is emptied under write.lock.
-const takeAwayTries = 5
+const (
+	// takeAwayTries is how often the ring is freed and tried again while others append
+	// to the session. After that it is emptied under write.lock.
+	takeAwayTries = 5
+	// replacedTries is how often it is begun again after that because the log was
+	// replaced meanwhile: by others that redact it too, each of which is done then.
+	replacedTries = 100
+)
 
 // errAside refuses to take content away while lines of the session are in aside/: they may
 // be the ones, and a repair would bring them back.
@@ -52,9 +57,11 @@ func (ck *checkpoints) takeAway(ctx context.Context, name string) error {
 		if err := ck.freeRing(true); err != nil {
 			return err
 		}
-		last := try == takeAwayTries
-		err := ck.tryTakeAway(name, last)
-		if last || !errors.Is(err, errInJournal) && !errors.Is(err, errChanged) {
+		err := ck.tryTakeAway(name, try >= takeAwayTries)
+		switch {
+		case errors.Is(err, errInJournal) && try < takeAwayTries:
+		case errors.Is(err, errChanged) && try < takeAwayTries+replacedTries:
+		default:
 			return err
 		}
 		if err := ctx.Err(); err != nil {

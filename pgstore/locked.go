@@ -475,9 +475,9 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 			for _, sql := range []string{reuseEvents, reuseParts, reuseAttached, removeWait} {
 				b.Queue(sql, id)
 			}
-			b.Queue(reuseHead, id, c.head.created, mark, parent, at)
+			b.Queue(reuseHead, id, c.head.created, mark)
 		} else {
-			b.Queue(createHead, id, c.head.created, mark)
+			b.Queue(createHead, id, c.head.created, mark, parent, at)
 		}
 		b.Queue(createMeta, id, title, labels, state, string(born), termsOf(l.id, title, c.create.Labels))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,10 @@ var redactCases = []Case{
 		Defends: "redactions beside appends, reads and each other lose nothing and redact each event once"},
 	{Name: "redact/followed", run: redactFollowed,
 		Defends: "whoever follows a session gets every event once while others are redacted"},
+	{Name: "redact/forks", run: redactForks,
+		Defends: "a fork has of its parent what was left when it was made: what was redacted is redacted in it too, and redacting the one leaves the other"},
+	{Name: "redact/forked meanwhile", run: redactForkedMeanwhile,
+		Defends: "no fork that begins after a redaction was acknowledged has the content, however many are made meanwhile"},
 }
 
 func (x *env) redact(id hansard.SessionID, r hansard.Redaction) hansard.Receipt {
@@ -518,4 +523,87 @@ func copyRedacted(t *testing.T, from, to hansard.Store) {
 			t.Errorf("%s of a redacted event: %+v, %v", what, r, err)
 		}
 	}
+}
+
+func redactForks(x *env) {
+	x.create("s")
+	a := x.attach("s", "a picture")
+	x.append("s", hansard.Batch{Key: "k", Events: []hansard.Event{text("one")}})
+	x.append("s", hansard.Batch{Key: "k2", Events: []hansard.Event{with("SECRET", a)}})
+	x.append("s", texts("three"))
+	x.fork("s", hansard.Fork{As: "before"})
+	was := x.all("s")
+	x.redact("s", hansard.Redaction{Seqs: []hansard.Seq{2}, Reason: "private"})
+	x.fork("s", hansard.Fork{As: "behind"})         // with the record
+	x.fork("s", hansard.Fork{As: "between", At: 3}) // without it
+	check := func(where string) {
+		x.Helper()
+		for _, id := range []hansard.SessionID{"s", "behind", "between"} {
+			if log := x.all(id); !log[1].Redacted || string(log[1].Data) != "null" || len(log[1].Attachments) > 0 || log[0].Redacted || log[2].Redacted {
+				x.Errorf("%s: %s has %s", where, id, show(log[:3]))
+			}
+			_, err := x.store.OpenAttachment(x.ctx, id, a.Digest)
+			x.wantErr(fmt.Sprintf("%s: what %s had attached", where, id), err, hansard.ErrNoAttachment)
+		}
+		if diff := diffEvents(x.all("before")[:3], was); diff != "" {
+			x.Errorf("%s: the fork from before: %s", where, diff)
+		}
+		x.wantAttached(where+": the fork from before", x.store, "before", []byte("a picture"))
+	}
+	check("at first")
+	x.reopen()
+	check("after opening again")
+	for _, id := range []hansard.SessionID{"behind", "between"} { // the key is known, whatever comes with it
+		if r := x.append(id, hansard.Batch{Key: "k2", Events: []hansard.Event{text("other")}}); !r.Replayed || r.First != 2 {
+			x.Errorf("%s: the key of the redacted event: %+v", id, r)
+		}
+	}
+	x.redact("before", hansard.Redaction{Seqs: []hansard.Seq{1}, Reason: "in the fork alone"})
+	if log := x.all("s"); log[0].Redacted || string(log[0].Data) == "null" {
+		x.Errorf("redacting in the fork reached its parent: %s", show(log[:1]))
+	}
+	// The record that a fork is one is the store's.
+	_, err := x.store.Redact(x.ctx, "before", hansard.Redaction{Seqs: []hansard.Seq{4}, Reason: "no"})
+	x.wantErr("redacting the record of a fork", err, hansard.ErrInvalid)
+}
+
+func redactForkedMeanwhile(x *env) {
+	const rounds = 6
+	x.create("s")
+	for i := range rounds {
+		x.append("s", texts(fmt.Sprint("SECRET ", i), "public"))
+	}
+	handles := x.handles(3)
+	var mu sync.Mutex
+	acknowledged := 0 // how many of the secrets
+	x.each(3, "worker", func(worker int) error {
+		for i := range rounds {
+			if worker == 0 {
+				if _, err := handles[0].Redact(x.ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{hansard.Seq(2*i + 1)}, Reason: "private"}); err != nil {
+					return err
+				}
+				mu.Lock()
+				acknowledged++
+				mu.Unlock()
+				continue
+			}
+			mu.Lock()
+			gone := acknowledged
+			mu.Unlock()
+			as := hansard.SessionID(fmt.Sprint("f", worker, "-", i))
+			if _, err := handles[worker].Fork(x.ctx, "s", hansard.Fork{As: as, At: 2 * rounds}); err != nil {
+				return err
+			}
+			log, err := readRange(x.ctx, handles[worker], as, hansard.Range{})
+			if err != nil {
+				return err
+			}
+			for n := range gone {
+				if e := log[2*n]; !e.Redacted || strings.Contains(string(e.Data), "SECRET") {
+					return fmt.Errorf("%s has seq %d, which was redacted before it was begun: %s", as, e.Seq, e.Data)
+				}
+			}
+		}
+		return nil
+	})
 }
