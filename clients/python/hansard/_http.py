@@ -179,6 +179,7 @@ class AsyncWire:
 
 
 async def _within(work: Coroutine[Any, Any, T], until: float) -> T:
+    """Not asyncio.wait_for, which before Python 3.12 may lose the cancellation of its caller."""
     try:
         left = _left(until)
     except TimeoutError:
@@ -186,10 +187,24 @@ async def _within(work: Coroutine[Any, Any, T], until: float) -> T:
         raise
     if left is None:
         return await work
+    task, over = asyncio.current_task(), False
+    assert task is not None
+
+    def end() -> None:
+        nonlocal over
+        over = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(left, end)
     try:
-        return await asyncio.wait_for(work, left)
-    except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+        return await work
+    except asyncio.CancelledError:
+        # Python 3.11 counts: is there a cancellation besides ours?
+        if not over or hasattr(task, "uncancel") and task.uncancel() > 0:
+            raise
         raise TimeoutError("no answer in time") from None
+    finally:
+        timer.cancel()
 
 
 class Asyncio:

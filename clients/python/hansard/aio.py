@@ -118,6 +118,8 @@ class AsyncTurn:
 
     async def _keep(self, granted: types.Grant, asked: float) -> None:
         reason = await self._core.keep(self.session, granted, self._scope, asked)
+        if self._scope.ended:
+            return
         self.reason = reason
         assert self._lost is not None
         self._lost.set()
@@ -161,6 +163,7 @@ class AsyncTurn:
 
     async def release(self) -> None:
         self._released = True
+        self._scope.end()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)

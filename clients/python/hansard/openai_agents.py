@@ -68,8 +68,6 @@ class HansardSession:
         try:
             async for e in events:
                 last = last or e.seq
-                if e.kind == CLEARED:
-                    return
                 if e.kind == DELETED and isinstance(e.data, dict):
                     hidden.add(e.data.get("seq", 0))
                 elif e.seq not in hidden and (item := item_of(e)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import pathlib
 import sys
 import time
@@ -54,6 +55,7 @@ def main() -> int:
     sys.path.insert(0, str(HERE))
     tests = unittest.defaultTestLoader.discover(str(HERE / "tests"), top_level_dir=str(HERE))
     result = Report()
+    faulthandler.dump_traceback_later(300, exit=True)  # a test that hangs says where
     tests.run(result)
     enough = Report.ran >= LEAST
     if not enough:

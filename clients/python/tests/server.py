@@ -63,7 +63,8 @@ class Temporary:
 class Proxy:
     """Passes connections on, and decides about each: `plan` gets its number and the first bytes
     of the request, and says what to do: "pass", "refuse" (cut before the server sees it), "lose"
-    (cut before the answer comes back), or "half" (cut after the first bytes of the answer)."""
+    (cut before the answer comes back), "half" (cut after the first bytes of the answer), "short"
+    (cut after a million) or "keep" (the answer never comes, and nothing is cut; `kept` tells that it was there)."""
 
     def __init__(self, port: int, plan: Optional[Callable[[int, bytes], str]] = None) -> None:
         self.target, self.plan, self.count = port, plan or (lambda n, head: "pass"), 0
@@ -72,6 +73,7 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self.port}"
         self.open: set[socket.socket] = set()
         self.lock = threading.Lock()
+        self.kept = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -110,8 +112,16 @@ class Proxy:
                 if what == "lose":
                     server.recv(1 << 16)
                     return
-                if what == "half":
-                    client.sendall(server.recv(1 << 16)[:40])
+                if what == "keep":
+                    server.recv(1 << 16)
+                    self.kept.set()
+                    client.recv(1)
+                    return
+                if what in ("half", "short"):
+                    left = 40 if what == "half" else 1_000_000
+                    while left > 0 and (data := server.recv(1 << 16)):
+                        client.sendall(data[:left])
+                        left -= len(data)
                     return
                 self._answer(client, server)
         finally:

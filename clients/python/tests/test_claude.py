@@ -60,10 +60,18 @@ class Claude(unittest.IsolatedAsyncioTestCase):
                 await s.append(KEY, entries[at : at + cut])
         other = self.store(prefix)
         await other.append(KEY, entries[5:] + [entry(10)] + entries[:2])
-        await other.append(KEY, [entry(10), entry(11)])
+        await other.append(KEY, [entry(10), entry(11), entry(11)])
         self.assertEqual([e["n"] for e in await s.load(KEY) or []], list(range(12)))
         (summary,) = await s.list_session_summaries(KEY["project_key"])
         self.assertEqual(summary["data"], {"none": None, "first": 0, "last": 11, "count": 12})
+
+    async def test_a_new_process_that_sends_what_is_there_writes_nothing(self) -> None:
+        prefix = next(prefixes)
+        s, entries = self.store(prefix), [entry(1), entry(2), entry(3)]
+        await s.append(KEY, entries)
+        before = (await s._session(KEY).info()).last_seq
+        await self.store(prefix).append(KEY, entries[1:])
+        self.assertEqual((await s._session(KEY).info()).last_seq, before)
 
     async def test_an_id_with_other_content_keeps_the_first(self) -> None:
         for subpath in ({}, {"subpath": "subagents/agent-1"}):

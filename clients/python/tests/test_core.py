@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import random
+import socket
 import threading
 import unittest
 
@@ -164,9 +165,12 @@ class Unknown(WithServer):
         self.assertTrue(settled.replayed)
 
     def test_a_try_that_was_never_sent_is_not_unknown(self) -> None:
-        c = self.client("http://127.0.0.1:1", patience=30)
-        with self.assertRaises(UnreachableError):  # at once: nobody was ever there
+        c, tries = self.client("http://127.0.0.1:1", patience=60), []
+        connect = c._core.io.connect
+        c._core.io.connect = lambda until: tries.append(1) or connect(until)
+        with self.assertRaises(UnreachableError):
             c.session("x").append(message("user", "x"))
+        self.assertEqual(len(tries), 1)  # nobody was ever there
 
     def test_create_twice_is_unknown(self) -> None:
         c, _ = self.through(lambda n, head: "lose" if n == 1 else "pass")
@@ -196,17 +200,32 @@ class Unknown(WithServer):
     def test_attachment_goes_on_where_it_was(self) -> None:
         s = self.client().session(next(names))
         s.append(message("user", "x"), create=True)
-        data = random.Random(2).randbytes(8_000_000)
+        data = random.Random(2).randbytes(3_000_000)
         digest = s.attach(data).digest
-        c, proxy = self.through()
-        got, cuts = b"", 0
-        for piece in c.session(s.id).attachment(digest):
-            got += piece
-            if len(got) > (cuts + 1) * 2_000_000:
-                cuts += 1
-                proxy.cut()
-        self.assertEqual(got, data)
-        self.assertGreater(proxy.count, 1)
+        c, proxy = self.through(lambda n, head: "short")
+        self.assertEqual(b"".join(c.session(s.id).attachment(digest)), data)
+        self.assertEqual(proxy.count, 4)  # with the heads of answers, a little less than a million each
+
+    def test_half_a_line_is_not_the_end(self) -> None:
+        def line(seq: int) -> bytes:
+            return b'{"seq":%d,"time":"2026-01-01T00:00:00Z","kind":"message","role":"","author":"","turn":"","data":1}\n' % seq
+
+        answers, asked = [line(1) + line(2)[:30], line(2) + line(3)], []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                for answer in answers:
+                    peer, _ = listener.accept()
+                    with peer:
+                        asked.append(peer.recv(1 << 16).split(b" ")[1])
+                        peer.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+
+            t = threading.Thread(target=serve)
+            t.start()
+            c = self.client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            self.assertEqual([e.seq for e in c.session("x").read()], [1, 2, 3])
+            t.join()
+        self.assertEqual(asked, [b"/v1/sessions/x/events", b"/v1/sessions/x/events?after=1"])
 
     def test_deadline_of_the_caller(self) -> None:
         c, _ = self.through(lambda n, head: "refuse", patience=60)
@@ -395,7 +414,7 @@ class Async(WithServer, unittest.IsolatedAsyncioTestCase):
                 await turn.run(work())
 
         holding = asyncio.create_task(hold())
-        await began.wait()
+        await asyncio.wait((holding, asyncio.create_task(began.wait())), return_when=asyncio.FIRST_COMPLETED)
         async with s.turn(steal="test"):
             with self.assertRaises(FencedError):
                 await asyncio.wait_for(holding, 30)
@@ -404,15 +423,24 @@ class Async(WithServer, unittest.IsolatedAsyncioTestCase):
     async def test_a_cancelled_claim_leaves_no_grant(self) -> None:
         s = self.aclient().session(next(names))
         await s.append({"data": 1}, create=True)
-        first = s.turn()
-        await first.acquire()
-        waiting = asyncio.create_task(s.turn(wait=math.inf).acquire())
-        await asyncio.sleep(0)
-        waiting.cancel()
+        proxy = Proxy(self.server.port, lambda n, head: "keep" if n == 1 else "pass")
+        self.addCleanup(proxy.close)
+        claim = asyncio.create_task(self.aclient(proxy.url).session(s.id).turn().acquire())
+        await asyncio.get_running_loop().run_in_executor(None, proxy.kept.wait, 30)
+        self.assertIsNotNone(await s.holder())
+        claim.cancel()
         with self.assertRaises(asyncio.CancelledError):
-            await waiting
-        await first.release()
+            await claim
         self.assertIsNone(await s.holder())
+
+    async def test_releasing_stops_renewing_even_if_its_cancellation_is_lost(self) -> None:
+        s = self.aclient().session(next(names))
+        await s.append({"data": 1}, create=True)
+        turn = await s.turn().acquire()
+        assert turn._keeper is not None
+        turn._keeper.cancel = lambda: True  # type: ignore[method-assign, misc, assignment]
+        await asyncio.wait_for(turn.release(), 30)
+        self.assertFalse(turn.lost)
 
 
 class Chaos(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The README's programs, run with the package as it is installed from a wheel."""
+"""The programs of the README and of docs/integrations.md, run with the package as it is installed from a wheel."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Readme(unittest.TestCase):
         self.assertTrue((empty / "hansard" / "py.typed").exists())
         server = Server(directory.path)
         self.addCleanup(server.kill)
-        programs = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.S)
+        pages = (HERE / "README.md").read_text() + (HERE.parents[1] / "docs" / "integrations.md").read_text()
+        programs = re.findall(r"```python\n(.*?)```", pages, re.S)
         self.assertEqual(len(programs), 3)
         said = []
         for program in programs:
@@ -51,8 +52,8 @@ class Readme(unittest.TestCase):
             self.assertEqual((ran.returncode, ran.stderr), (0, ""), program)
             said.append(ran.stdout)
         self.assertIn("agent Lima.", said[0])
-        self.assertIn("'content': 'Hello'", said[1])
-        self.assertIn("'uuid': 'u1'", said[2])
+        self.assertIn("'uuid': 'u1'", said[1])
+        self.assertIn("'content': 'Hello'", said[2])
 
 
 if __name__ == "__main__":
