@@ -43,11 +43,11 @@ from .errors import (
     UnreachableError,
     UnreadableError,
 )
-from .types import Attachment, Event, Grant, Info, Meta, NewEvent, Patch, Receipt, StateOp, message
+from .types import Attachment, Event, Grant, Hit, Info, Meta, NewEvent, Patch, Receipt, StateOp, message
 
 __all__ = [
     "AsyncClient", "AsyncSession", "AsyncTurn", "Attachment", "BusyError", "Client", "ClosedError", "ConflictError", "DamagedError", "DeletedError",
-    "Event", "ExistsError", "FencedError", "Follower", "Grant", "HansardError", "HeldError", "IdReusedError", "Info", "InvalidError", "KeyReusedError",
+    "Event", "ExistsError", "FencedError", "Follower", "Grant", "HansardError", "HeldError", "Hit", "IdReusedError", "Info", "InvalidError", "KeyReusedError",
     "Meta", "MissingRightError", "NewEvent", "NoAttachmentError", "NoEventError", "NoSpaceError", "NotFoundError", "OutcomeUnknown", "OverloadedError",
     "Patch", "ReadOnlyError", "Receipt", "Session", "StateOp", "StoreFailedError", "TimedOut", "TooLargeError", "TooManyRequestsError", "Turn",
     "UnauthorizedError", "UnreachableError", "UnreadableError", "message",

@@ -174,11 +174,24 @@ class Core:
 
     async def create(self, id: str, meta: Mapping[str, Any], timeout: Optional[float]) -> types.Info:
         # Without an id a second try would make a second session.
-        q = Request("POST", "/v1/sessions", body={"id": id or str(uuid.uuid4()), **meta})
+        name = id or str(uuid.uuid4())
+        return await self._make("/v1/sessions", {"id": name, **meta}, name, not id, timeout)
+
+    async def fork(self, session: str, given: Mapping[str, Any], timeout: Optional[float]) -> types.Info:
+        name = str(given.get("as") or uuid.uuid4())
+        return await self._make(path_of(session, "/fork"), {**given, "as": name}, name, not given.get("as"), timeout)
+
+    async def _make(self, path: str, body: Mapping[str, Any], name: str, own: bool, timeout: Optional[float]) -> types.Info:
+        """Makes a session. One that exists may be there by a try whose answer was lost; by a name of our own it is."""
+        until = self._until(timeout)
         try:
-            return types.info((await self.answer(q, until=self._until(timeout)))[0])
+            return types.info((await self.answer(Request("POST", path, body=body), until=until))[0])
+        except errors.ExistsError as e:
+            if not own or not getattr(e, "uncertain", False):
+                raise open_outcome(e, errors.ExistsError) from e.__cause__
+            return types.info((await self.answer(Request("GET", path_of(name)), until=until))[0])
         except errors.HansardError as e:
-            raise open_outcome(e, errors.ExistsError) from e.__cause__
+            raise open_outcome(e) from e.__cause__
 
     async def append(self, session: str, events: Sequence[Mapping[str, Any]], *, patch: Optional[Mapping[str, Any]] = None, expect: Optional[int] = None,
                      turn: str = "", key: str = "", create: bool = False, meta: Optional[Mapping[str, Any]] = None,
@@ -277,6 +290,10 @@ class Core:
     async def list(self, query: Query) -> AsyncIterator[types.Info]:
         async for o in self._whole("/v1/sessions", query):
             yield types.info(o)
+
+    async def search(self, query: Query) -> AsyncIterator[types.Hit]:
+        async for o in self._whole("/v1/search", query):
+            yield types.hit(o)
 
     async def _whole(self, path: str, query: Query) -> AsyncIterator[dict[str, Any]]:
         given = False
@@ -568,6 +585,13 @@ async def _frames(res: _http.Response) -> AsyncIterator[tuple[str, str]]:
                 data.append(value)
     finally:
         await lines.aclose()
+
+
+def search_query(text: str, *, role: str, kind: str, labels: Mapping[str, str], since: Optional[datetime], before: Optional[datetime], session: str,
+                 prefix: str, limit: int, offset: int) -> Query:  # fmt: skip
+    q: list[tuple[str, Any]] = [("q", text), ("role", role), ("kind", kind), ("in", session), ("prefix", prefix), ("limit", limit or None), ("offset", offset or None)]
+    q += [("label", f"{k}={v}") for k, v in labels.items()]
+    return q + [(name, t.isoformat()) for name, t in (("since", since), ("before", before)) if t is not None]
 
 
 def list_query(*, prefix: str, ids: Sequence[str], labels: Mapping[str, str], text: str, since: Optional[datetime], order: str, limit: int, cursor: str,

@@ -45,6 +45,11 @@ class AsyncClient:
         q = _core.list_query(prefix=prefix, ids=ids, labels=labels, text=text, since=since, order=order, limit=limit, cursor=cursor, preview=preview, more=more)
         return self._core.list(q)
 
+    def search(self, text: str, *, role: str = "", kind: str = "", labels: Mapping[str, str] = {}, since: Optional[datetime] = None,
+               before: Optional[datetime] = None, session: str = "", prefix: str = "", limit: int = 0, offset: int = 0) -> AsyncIterator[types.Hit]:  # fmt: skip
+        q = _core.search_query(text, role=role, kind=kind, labels=labels, since=since, before=before, session=session, prefix=prefix, limit=limit, offset=offset)
+        return self._core.search(q)
+
 
 class AsyncSession:
     """See [Session]."""
@@ -76,6 +81,11 @@ class AsyncSession:
 
     async def delete(self, *, turn: Union[str, "AsyncTurn", None] = None, timeout: Optional[float] = None) -> None:
         await self._core.delete(self.id, grant_of(turn), timeout)
+
+    async def fork(self, *, at: int = 0, id: str = "", title: str = "", labels: Optional[Mapping[str, str]] = None, state: types.Json = None,
+                   timeout: Optional[float] = None) -> "AsyncSession":  # fmt: skip
+        given = {**types_meta(title, labels, state, False), **({"at": at} if at else {}), **({"as": id} if id else {})}
+        return AsyncSession(self._core, (await self._core.fork(self.id, given, timeout)).id)
 
     async def holder(self) -> Optional[types.Grant]:
         found = (await self._core.get(_core.path_of(self.id, "/turn")))["turn"]

@@ -80,6 +80,12 @@ class Client:
         q = _core.list_query(prefix=prefix, ids=ids, labels=labels, text=text, since=since, order=order, limit=limit, cursor=cursor, preview=preview, more=more)
         return _each(self._core.list(q))
 
+    def search(self, text: str, *, role: str = "", kind: str = "", labels: Mapping[str, str] = {}, since: Optional[datetime] = None,
+               before: Optional[datetime] = None, session: str = "", prefix: str = "", limit: int = 0, offset: int = 0) -> Iterator[types.Hit]:  # fmt: skip
+        """Events with all these words, the best first, in all sessions or in one."""
+        q = _core.search_query(text, role=role, kind=kind, labels=labels, since=since, before=before, session=session, prefix=prefix, limit=limit, offset=offset)
+        return _each(self._core.search(q))
+
 
 def types_meta(title: str, labels: Optional[Mapping[str, str]], state: types.Json, reuse: bool) -> dict[str, Any]:
     given = {"title": title, "labels": dict(labels or {}), "state": state, "reuse": reuse}
@@ -123,6 +129,13 @@ class Session:
 
     def delete(self, *, turn: Union[str, "Turn", None] = None, timeout: Optional[float] = None) -> None:
         run(self._core.delete(self.id, grant_of(turn), timeout))
+
+    def fork(self, *, at: int = 0, id: str = "", title: str = "", labels: Optional[Mapping[str, str]] = None, state: types.Json = None,
+             timeout: Optional[float] = None) -> "Session":  # fmt: skip
+        """Makes a new session with this one's history up to `at`, its last event if that is 0. Title, labels and state go along;
+        what is given here takes their place."""
+        given = {**types_meta(title, labels, state, False), **({"at": at} if at else {}), **({"as": id} if id else {})}
+        return Session(self._core, (run(self._core.fork(self.id, given, timeout))).id)
 
     def holder(self) -> Optional[types.Grant]:
         """Who holds the turn; None if it is free."""

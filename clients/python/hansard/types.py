@@ -126,6 +126,23 @@ class Info:
     parent: Optional[Mapping[str, Any]] = None
 
 
+@dataclass(frozen=True)
+class Hit:
+    """An event that a search found. `marks` are pairs of bytes of the snippet, from and to."""
+
+    session: str
+    seq: int
+    time: datetime
+    kind: str
+    role: str
+    author: str
+    title: str
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+    score: float
+    id: str = ""
+
+
 _FRACTION = re.compile(r"\.(\d+)")
 
 
@@ -158,6 +175,13 @@ def event(o: Mapping[str, Any]) -> Event:
 
 def attachment(o: Mapping[str, Any]) -> Attachment:
     return Attachment(o["digest"], o["size"], o.get("media_type", ""), o.get("name", ""))
+
+
+def hit(o: Mapping[str, Any]) -> Hit:
+    return Hit(
+        o["session"], o["seq"], when(o["time"]), o.get("kind", ""), o.get("role", ""), o.get("author", ""), o.get("title", ""), o.get("snippet", ""),
+        tuple((m["start"], m["end"]) for m in o.get("marks") or ()), o.get("score", 0.0), o.get("id", ""),
+    )  # fmt: skip
 
 
 def receipt(o: Mapping[str, Any]) -> Receipt:

@@ -110,6 +110,34 @@ class Basics(WithServer):
             c.session("never-made").info()
         self.assertTrue(c.create().id)
 
+    def test_search(self) -> None:
+        c, prefix = self.client(), next(names) + "x"
+        for n in range(3):
+            c.session(f"{prefix}{n}").append(message("user", f"the zebra {n} is striped"), message("agent", "no horse"), create=True, meta={"labels": {"n": str(n)}})
+        hits = list(c.search("ZEBRA striped", prefix=prefix))
+        self.assertEqual({h.session for h in hits}, {f"{prefix}{n}" for n in range(3)})
+        start, end = hits[0].marks[0]
+        self.assertEqual((hits[0].seq, hits[0].role, hits[0].snippet.encode()[start:end]), (1, "user", b"zebra"))
+        self.assertEqual([h.session for h in c.search("zebra", labels={"n": "1"}, prefix=prefix)], [f"{prefix}1"])
+        self.assertEqual(len(list(c.search("zebra", prefix=prefix, limit=1, offset=1))), 1)
+        self.assertEqual([h.seq for h in c.search('"no horse"', session=f"{prefix}2", role="agent")], [2])
+        self.assertEqual(list(c.search("zebra", prefix=prefix, role="agent")), [])
+
+    def test_fork(self) -> None:
+        c = self.client()
+        s = c.session(next(names))
+        s.append(message("user", "1"), create=True, meta={"title": "T", "labels": {"a": "b"}, "state": {"n": 1}})
+        s.append(message("user", "2"))
+        fork = s.fork(at=1, title="F", labels={"c": "d"})
+        info = fork.info()
+        self.assertEqual((info.parent, info.title, dict(info.labels), info.state), ({"id": s.id, "at": 1}, "F", {"a": "b", "c": "d"}, {"n": 1}))
+        self.assertEqual([e.kind for e in fork.read()], ["message", "fork"])
+        self.assertEqual(list(fork.read())[1].fork, {"id": s.id, "at": 1})
+        named = s.fork(id=next(names))
+        self.assertEqual([e.data for e in named.read(kinds=["message"])], ["1", "2"])
+        with self.assertRaises(ExistsError):
+            s.fork(id=named.id)
+
     def test_refusals_are_typed(self) -> None:
         with self.assertRaises(InvalidError) as bad:
             self.client().session("no spaces").append(message("user", "x"))
@@ -176,6 +204,19 @@ class Unknown(WithServer):
         c, _ = self.through(lambda n, head: "lose" if n == 1 else "pass")
         with self.assertRaises(OutcomeUnknown):
             c.create(next(names))
+
+    def test_what_was_made_under_a_name_of_our_own_is_ours(self) -> None:
+        c, _ = self.through(lambda n, head: "lose" if head.startswith(b"POST") and n % 2 else "pass")
+        made = c.create(title="mine")
+        self.assertEqual(made.info().title, "mine")
+        made.append(message("user", "x"))
+        c._core.pool.close()
+        other, _ = self.through(lambda n, head: "lose" if n == 1 else "pass")
+        fork = other.session(made.id).fork()
+        self.assertEqual(fork.info().parent["id"], made.id)
+        again, _ = self.through(lambda n, head: "lose" if n == 1 else "pass")
+        with self.assertRaises(OutcomeUnknown):
+            again.session(made.id).fork(id=next(names))
 
     def test_delete_whose_answer_is_lost(self) -> None:
         s = self.client().session(next(names))

@@ -1,7 +1,7 @@
 import { fromProblem, HansardError, isCode, openOutcome } from './errors.js';
 import { BrokenOff, Http, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
 import { Turn } from './turn.js';
-import type { AppendOptions, Attachment, Claim, Event, Grant, Info, Meta, NewEvent, Query, Range, Receipt } from './types.js';
+import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Query, Range, Receipt, Search } from './types.js';
 
 export interface ClientOptions {
   token?: string;
@@ -31,33 +31,43 @@ export class Client {
   /** Makes a session; without an id it gets one. `reuse` makes a new one of an id that was deleted. */
   async create(meta: Meta & { id?: string; reuse?: boolean; signal?: AbortSignal } = {}): Promise<Session> {
     const { signal, ...given } = meta;
-    // Without an id a second try would make a second session.
-    const json = { ...given, id: meta.id || crypto.randomUUID() };
-    try {
-      await this.http.answer<Info>({ method: 'POST', path: '/v1/sessions', json }, signal);
-    } catch (error) {
-      throw openOutcome(error, 'exists');
-    }
-    return this.session(json.id);
+    return make(this.http, '/v1/sessions', 'id', given, meta.id, signal);
   }
 
   /** Sessions, newest first. */
   async *list(q: Query = {}): AsyncGenerator<Info, void, undefined> {
-    const query: [string, string][] = Object.entries(q.more ?? {});
-    const add = (name: string, value: unknown) => {
-      if (value !== undefined && value !== '' && value !== false && value !== 0) query.push([name, String(value)]);
-    };
-    add('prefix', q.prefix);
-    add('q', q.text);
-    add('order', q.order);
-    add('limit', q.limit);
-    add('cursor', q.cursor);
-    add('preview', q.preview);
-    add('since', q.since instanceof Date ? q.since.toISOString() : q.since);
-    for (const id of q.ids ?? []) add('id', id);
-    for (const [name, value] of Object.entries(q.labels ?? {})) add('label', `${name}=${value}`);
+    const { prefix, text, order, limit, cursor, preview, since } = q;
+    const query = pairs({ prefix, q: text, order, limit, cursor, preview, since, id: q.ids, label: labelPairs(q.labels), ...q.more });
     yield* whole<Info>(this.http, '/v1/sessions', query, q.signal);
   }
+
+  /** Events with all these words, the best first, in all sessions or in one. */
+  async *search(text: string, q: Search = {}): AsyncGenerator<Hit, void, undefined> {
+    const { role, kind, since, before, session, prefix, limit, offset } = q;
+    const query = pairs({ q: text, role, kind, since, before, in: session, prefix, limit, offset, label: labelPairs(q.labels) });
+    yield* whole<Hit>(this.http, '/v1/search', query, q.signal);
+  }
+}
+
+const labelPairs = (labels: Record<string, string> = {}) => Object.entries(labels).map(([name, value]) => `${name}=${value}`);
+
+/** Parameters of a route; what says nothing is left out. */
+function pairs(given: Record<string, unknown>): [string, string][] {
+  return Object.entries(given).flatMap(([name, value]) =>
+    [value].flat().filter((v) => v !== undefined && v !== '' && v !== false && v !== 0).map((v): [string, string] => [name, v instanceof Date ? v.toISOString() : String(v)]),
+  );
+}
+
+/** Makes a session. One that exists may be there by a try whose answer was lost; by a name of our own it is. */
+async function make(http: Http, path: string, member: string, given: object, id: string | undefined, signal?: AbortSignal): Promise<Session> {
+  // Without an id a second try would make a second session.
+  const name = id || crypto.randomUUID();
+  try {
+    await http.answer<Info>({ method: 'POST', path, json: { ...given, [member]: name } }, signal);
+  } catch (error) {
+    if (id || !isCode(error, 'exists') || !error.uncertain) throw openOutcome(error, 'exists');
+  }
+  return new Session(http, name);
 }
 
 /** A list. The rest of one that broke off may have changed: it is not asked for again. */
@@ -195,6 +205,12 @@ export class Session {
       // Deleted by the try whose answer was lost, or by another: it is.
       if (!(isCode(error, 'deleted') && error.uncertain)) throw openOutcome(error);
     }
+  }
+
+  /** Makes a new session with this one's history. Title, labels and state go along; what is given takes their place. */
+  fork(options: ForkOptions = {}): Promise<Session> {
+    const { id, signal, ...given } = options;
+    return make(this.http, this.path('/fork'), 'as', given, id, signal);
   }
 
   /** Who holds the turn; null if it is free. */

@@ -129,6 +129,46 @@ export interface Query {
   more?: Record<string, string>;
 }
 
+export interface Search {
+  role?: string;
+  kind?: string;
+  labels?: Record<string, string>;
+  since?: string | Date;
+  before?: string | Date;
+  /** Only this session. */
+  session?: string;
+  prefix?: string;
+  limit?: number;
+  offset?: number;
+  signal?: AbortSignal;
+}
+
+/** An event that a search found. `marks` count the bytes of the snippet. */
+export interface Hit {
+  session: string;
+  seq: number;
+  id?: string;
+  time: string;
+  kind: string;
+  role: string;
+  author: string;
+  title: string;
+  snippet: string;
+  marks: { start: number; end: number }[];
+  score: number;
+}
+
+/** Where a session is forked, and what the fork has of its own. */
+export interface ForkOptions {
+  /** The last event of the history; the session's last if it is not given. */
+  at?: number;
+  id?: string;
+  title?: string;
+  labels?: Record<string, string>;
+  state?: Json;
+  signal?: AbortSignal;
+}
+
 export interface Claim {
   /** How long to wait for the turn, in milliseconds; Infinity waits for ever. */
   wait?: number;

@@ -97,6 +97,34 @@ describe('core', () => {
     assert.ok((await c.create()).id);
   });
 
+  test('search', async (t) => {
+    const c = client(t);
+    const prefix = name() + 'x';
+    for (const x of [0, 1, 2]) {
+      await c.session(prefix + x).append([message('user', `the zebra ${x} is striped`), message('agent', 'no horse')], { create: true, meta: { labels: { n: String(x) } } });
+    }
+    const hits = await collect(c.search('ZEBRA striped', { prefix }));
+    assert.deepEqual(hits.map((h) => h.session).sort(), [prefix + 0, prefix + 1, prefix + 2]);
+    assert.equal(Buffer.from(hits[0].snippet).subarray(hits[0].marks[0].start, hits[0].marks[0].end).toString(), 'zebra');
+    assert.deepEqual((await collect(c.search('zebra', { prefix, labels: { n: '1' } }))).map((h) => h.session), [prefix + 1]);
+    assert.equal((await collect(c.search('zebra', { prefix, limit: 1, offset: 1 }))).length, 1);
+    assert.deepEqual((await collect(c.search('"no horse"', { session: prefix + 2, role: 'agent' }))).map((h) => h.seq), [2]);
+    assert.deepEqual(await collect(c.search('zebra', { prefix, role: 'agent' })), []);
+  });
+
+  test('fork', async (t) => {
+    const s = client(t).session(name());
+    await s.append([message('user', '1')], { create: true, meta: { title: 'T', labels: { a: 'b' }, state: { n: 1 } } });
+    await s.append(message('user', '2'));
+    const fork = await s.fork({ at: 1, title: 'F', labels: { c: 'd' } });
+    const info = await fork.info();
+    assert.deepEqual([info.parent, info.title, info.labels, info.state], [{ id: s.id, at: 1 }, 'F', { a: 'b', c: 'd' }, { n: 1 }]);
+    const events = await collect(fork.read());
+    assert.deepEqual(events.map((e) => [e.kind, e.fork]), [['message', undefined], ['fork', { id: s.id, at: 1 }]]);
+    const named = await s.fork({ id: name() });
+    await assert.rejects(s.fork({ id: named.id }), code('exists'));
+  });
+
   test('refusals, addresses, signals', async (t) => {
     await assert.rejects(client(t).session('no spaces').append({ data: 1 }), (e) => code('invalid')(e) && e.problem.field === 'id');
     await assert.rejects(collect(client(t, server.url, { token: 'wrong' }).list()), code('unauthorized'));
@@ -156,6 +184,15 @@ describe('unknown outcomes', () => {
   test('a create that finds its session may have made it', async (t) => {
     const [c] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
     await assert.rejects(c.create({ id: name() }), code('outcome-unknown'));
+  });
+
+  test('what was made under a name of our own is ours', async (t) => {
+    const lossy = async () => (await through(t, (x) => (x === 1 ? 'lose' : 'pass')))[0];
+    const made = await (await lossy()).create({ title: 'mine' });
+    assert.equal((await made.info()).title, 'mine');
+    await made.append(message('user', 'x'));
+    assert.equal((await (await (await lossy()).session(made.id).fork()).info()).parent.id, made.id);
+    await assert.rejects((await lossy()).session(made.id).fork({ id: name() }), code('outcome-unknown'));
   });
 
   test('a delete whose answer is lost', async (t) => {
@@ -229,7 +266,11 @@ describe('follow', () => {
 });
 
 describe('turns', () => {
-  const lost = (turn) => new Promise((done) => (turn.signal.aborted ? done() : turn.signal.addEventListener('abort', done)));
+  const lost = (turn) => new Promise((done, fail) => {
+    if (turn.signal.aborted) return done();
+    const patience = setTimeout(() => fail(new Error('the turn is not lost')), 30_000);
+    turn.signal.addEventListener('abort', () => (clearTimeout(patience), done()));
+  });
 
   test('one holder, that renews itself', async (t) => {
     const s = await filled(t);
