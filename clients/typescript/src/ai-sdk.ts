@@ -11,6 +11,7 @@
  */
 import type { Client } from './client.js';
 import { isCode } from './errors.js';
+import { link } from './http.js';
 import { hash, partOf } from './ids.js';
 import type { NewEvent } from './types.js';
 
@@ -141,7 +142,8 @@ export class HansardStreams {
       throw error;
     }
     const stop = new AbortController();
-    const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    const { signal, unlink } = link(stop.signal, options.signal);
+    stop.signal.addEventListener('abort', unlink);
     const events = session.follow({ signal });
     return new ReadableStream<string>({
       async pull(controller) {

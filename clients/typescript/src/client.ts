@@ -1,5 +1,5 @@
 import { fromProblem, HansardError, isCode, openOutcome } from './errors.js';
-import { BrokenOff, Http, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
+import { BrokenOff, Http, link, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
 import { Turn } from './turn.js';
 import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Query, Range, Receipt, Search } from './types.js';
 
@@ -74,7 +74,7 @@ async function make(http: Http, path: string, member: string, given: object, id:
 async function* whole<T>(http: Http, path: string, query: [string, string][], signal?: AbortSignal): AsyncGenerator<T, void, undefined> {
   let given = false;
   const next = () => (given ? undefined : { method: 'GET', path, query });
-  for await (const object of http.lines(next, http.until(signal))) {
+  for await (const object of http.lines(next, signal)) {
     given = true;
     yield object as T;
   }
@@ -130,7 +130,7 @@ export class Session {
       return { method: 'GET', path: this.path('/events'), query: [...query, ...kinds.map((k) => ['kind', k] as [string, string])] };
     };
     try {
-      for await (const object of this.http.lines(next, this.http.until(signal))) {
+      for await (const object of this.http.lines(next, signal)) {
         const event = eventOf(object);
         rest = rest && restOf(rest, event);
         yield event;
@@ -148,9 +148,18 @@ export class Session {
 
   /** Events past `after`, and new ones as they come, each once and in order, across reconnects. */
   async *follow(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, undefined> {
-    let after = options.after ?? 0;
+    const { signal, unlink } = link(this.http.closing.signal, options.signal);
+    try {
+      yield* this.followUntil(options.after ?? 0, signal);
+    } catch (error) {
+      if (!options.signal?.aborted) throw error;
+    } finally {
+      unlink();
+    }
+  }
+
+  private async *followUntil(after: number, signal: AbortSignal): AsyncGenerator<Event, void, undefined> {
     let pause = 20;
-    const signal = this.http.until(options.signal);
     for (;;) {
       let res: Response;
       const quiet = new Silence(signal);
@@ -172,14 +181,12 @@ export class Session {
           quiet.heard();
         }
       } catch (error) {
-        if (options.signal?.aborted) return;
         if (signal.aborted) throw this.http.ended(signal, false);
         if (!(error instanceof BrokenOff) && !isCode(error, 'aborted')) throw error;
       } finally {
-        quiet.stop();
+        quiet.end();
       }
       await sleep(pause * (0.5 + Math.random()), signal);
-      if (options.signal?.aborted) return;
       this.http.check(signal);
       pause = Math.min(2 * pause, 1000);
     }
@@ -225,7 +232,7 @@ export class Session {
     const json = { wait_ms: wait === Infinity ? -1 : Math.ceil(wait), ttl_ms: ttl, max_hold_ms: max_hold, exclusive, label, steal, claim: name };
     const asked = Date.now();
     try {
-      const { value } = await this.http.answer<Grant>({ method: 'POST', path: this.path('/turn'), json }, this.http.until(signal));
+      const { value } = await this.http.answer<Grant>({ method: 'POST', path: this.path('/turn'), json }, this.http.closing.signal, signal);
       return new Turn(this.http, this, value, wait ? Date.now() : asked);
     } catch (error) {
       if (isCode(error, 'aborted', 'closed')) {
@@ -262,7 +269,15 @@ export class Session {
 
   /** The bytes of an attachment, in pieces. If the connection breaks a new one continues where it was. */
   async *attachment(digest: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, undefined> {
-    const signal = this.http.until(options.signal);
+    const { signal, unlink } = link(this.http.closing.signal, options.signal);
+    try {
+      yield* this.attachmentUntil(digest, signal);
+    } finally {
+      unlink();
+    }
+  }
+
+  private async *attachmentUntil(digest: string, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
     let at = 0;
     let size = -1;
     for (let tries = 0; size < 0 || at < size; ) {
@@ -324,11 +339,20 @@ export function restOf(r: Range, e: Event): Range | undefined {
 class Silence {
   private readonly controller = new AbortController();
   private timer: ReturnType<typeof setTimeout> | undefined;
-  readonly signal: AbortSignal;
+  private readonly linked: ReturnType<typeof link>;
 
   constructor(outer: AbortSignal) {
-    this.signal = AbortSignal.any([outer, this.controller.signal]);
+    this.linked = link(outer, this.controller.signal);
     this.heard();
+  }
+
+  get signal(): AbortSignal {
+    return this.linked.signal;
+  }
+
+  end(): void {
+    this.stop();
+    this.linked.unlink();
   }
 
   heard(): void {

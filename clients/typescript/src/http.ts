@@ -45,6 +45,19 @@ export const sleep = (ms: number, signal?: AbortSignal) =>
     signal?.addEventListener('abort', end);
   });
 
+/**
+ * A signal of its own for one call, that aborts with any of others. Those may live as long as the
+ * program: what hangs on them goes with the call, and not when the garbage is collected.
+ */
+export function link(...signals: (AbortSignal | undefined)[]): { signal: AbortSignal; unlink: () => void } {
+  const own = new AbortController();
+  const given = signals.filter((s) => s !== undefined);
+  const abort = () => own.abort(given.find((s) => s.aborted)?.reason);
+  if (given.some((s) => s.aborted)) abort();
+  else for (const s of given) s.addEventListener('abort', abort);
+  return { signal: own.signal, unlink: () => given.forEach((s) => s.removeEventListener('abort', abort)) };
+}
+
 export class Http {
   readonly name: string;
   readonly closing = new AbortController();
@@ -58,11 +71,6 @@ export class Http {
     if (u.username || u.password || u.search) throw new TypeError('the address has a user, a password or a query; a token is what a server wants');
     this.token = token || (u.hash.startsWith('#token=') ? u.hash.slice(7) : '');
     this.base = this.name = u.origin + u.pathname.replace(/\/+$/, '');
-  }
-
-  /** A signal that ends with the client's, too: for everything but writes. */
-  until(signal?: AbortSignal): AbortSignal {
-    return signal ? AbortSignal.any([signal, this.closing.signal]) : this.closing.signal;
   }
 
   /** Sends a request once. A problem becomes the error. */
@@ -137,7 +145,16 @@ export class Http {
   }
 
   /** Sends a request and reads its answer; `uncertain` tells that an earlier try may have been executed. */
-  async answer<T>(q: Request, signal?: AbortSignal): Promise<{ value: T; uncertain: boolean }> {
+  async answer<T>(q: Request, ...signals: (AbortSignal | undefined)[]): Promise<{ value: T; uncertain: boolean }> {
+    const { signal, unlink } = link(...signals);
+    try {
+      return await this.answered<T>(q, signal);
+    } finally {
+      unlink();
+    }
+  }
+
+  private async answered<T>(q: Request, signal: AbortSignal): Promise<{ value: T; uncertain: boolean }> {
     const began = Date.now();
     let unsure = false;
     if (this.closing.signal.aborted) throw new HansardError('closed', 'the client was closed');
@@ -156,7 +173,7 @@ export class Http {
         text = await res.text();
       } catch (cause) {
         unsure = true;
-        if (signal?.aborted) throw this.ended(signal, true);
+        if (signal.aborted) throw this.ended(signal, true);
         if (q.once || Date.now() - began > this.patience) {
           throw uncertain(new HansardError('unreachable', `the answer of ${this.name} broke off: ${reason(cause)}`, undefined, { cause }));
         }
@@ -171,7 +188,7 @@ export class Http {
   }
 
   async get<T>(path: string, query: [string, string][] = [], signal?: AbortSignal): Promise<T> {
-    return (await this.answer<T>({ method: 'GET', path, query }, this.until(signal))).value;
+    return (await this.answer<T>({ method: 'GET', path, query }, this.closing.signal, signal)).value;
   }
 
   check(signal?: AbortSignal): void {
@@ -186,7 +203,16 @@ export class Http {
   }
 
   /** The objects of a response, one a line. When the connection breaks it asks again; `next` says for what. */
-  async *lines(next: () => Request | undefined, signal: AbortSignal): AsyncGenerator<any, void, undefined> {
+  async *lines(next: () => Request | undefined, given?: AbortSignal): AsyncGenerator<any, void, undefined> {
+    const { signal, unlink } = link(this.closing.signal, given);
+    try {
+      yield* this.linesUntil(next, signal);
+    } finally {
+      unlink();
+    }
+  }
+
+  private async *linesUntil(next: () => Request | undefined, signal: AbortSignal): AsyncGenerator<any, void, undefined> {
     let began = Date.now();
     for (;;) {
       const q = next();

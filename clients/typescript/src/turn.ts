@@ -1,5 +1,5 @@
 import { HansardError, isCode, openOutcome } from './errors.js';
-import { sessionPath, sleep, type Http } from './http.js';
+import { link, sessionPath, sleep, type Http } from './http.js';
 import type { Session } from './client.js';
 import type { Grant, Info } from './types.js';
 
@@ -18,7 +18,8 @@ export class Turn {
 
   constructor(private readonly http: Http, private readonly session: Session, readonly info: Grant, asked: number) {
     this.grant = info.grant;
-    this.kept = this.keep(asked).then((why) => this.over.abort(why));
+    // Whatever ends the renewals ends the turn.
+    this.kept = this.keep(asked).catch((error: HansardError) => error).then((why) => this.over.abort(why));
   }
 
   /** Aborts when the turn is lost, with the reason (code "fenced", …), or was released. */
@@ -53,7 +54,7 @@ export class Turn {
    */
   private async keep(asked: number): Promise<HansardError> {
     const { ttl_ms: ttl, max_hold_ms: maxHold = 0 } = this.info;
-    const every = ttl / 3;
+    const every = Math.floor(ttl / 3);
     let renewed = asked;
     let seen = this.info.seq;
     let watch = true;
@@ -65,16 +66,16 @@ export class Turn {
       if (maxHold && Date.now() >= asked + maxHold) return new HansardError('fenced', 'the turn was held for its whole max_hold');
       // A server that does not answer must not let the holder believe that it still has the turn.
       const until = renewed + ttl;
-      const alive = AbortSignal.any([stopped, AbortSignal.timeout(Math.max(0, until - Date.now()))]);
+      const alive = [stopped, AbortSignal.timeout(Math.max(0, until - Date.now()))];
       try {
         if (changed) {
-          const { value } = await this.http.answer<Info>({ method: 'GET', path: sessionPath(this.session.id) }, alive);
+          const { value } = await this.http.answer<Info>({ method: 'GET', path: sessionPath(this.session.id) }, ...alive);
           if (value.turn?.grant !== this.grant) return new HansardError('fenced', 'somebody else has the turn');
           seen = value.last_seq;
         }
         const now = Date.now();
         if (now >= renewed + every) {
-          await this.http.answer({ method: 'PUT', path: sessionPath(this.session.id, '/turn'), json: { grant: this.grant } }, alive);
+          await this.http.answer({ method: 'PUT', path: sessionPath(this.session.id, '/turn'), json: { grant: this.grant } }, ...alive);
           renewed = now;
         }
       } catch (error) {
@@ -96,11 +97,14 @@ export class Turn {
       return false;
     }
     await sleep(notice, stopped);
+    const waiting = link(stopped, AbortSignal.timeout(Math.max(0, due - Date.now())));
     try {
-      await this.session.wait(seen, AbortSignal.any([stopped, AbortSignal.timeout(Math.max(0, due - Date.now()))]));
+      await this.session.wait(seen, waiting.signal);
     } catch (error) {
       if (isCode(error, 'aborted')) return false;
       // News too: the session was deleted, say.
+    } finally {
+      waiting.unlink();
     }
     return Date.now() < due;
   }

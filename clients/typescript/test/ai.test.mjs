@@ -74,6 +74,22 @@ describe('chats of the AI SDK', () => {
     }
   });
 
+  test('one who saves on what another has just changed reads it again', async () => {
+    const id = name();
+    const [q, r, a] = [say('q', 'q'), say('r', 'r'), say('a', 'a', 'assistant')];
+    await chats().save(id, [q]);
+    let first = true;
+    const late = async (url, init) => {
+      if (init.method === 'POST' && first) {
+        first = false;
+        await chats().save(id, [r]);
+      }
+      return fetch(url, init);
+    };
+    await chats(new Client(server.url, { token, fetch: late })).save(id, [q, a]);
+    assert.deepEqual(await chats().load(id), [q, a]);
+  });
+
   test('two who save at once: one of the two chats, whole', async () => {
     const id = name();
     const all = Array.from({ length: 6 }, (_, k) => [say('q', 'q'), say(`a${k}`, 'answer'), say(`b${k}`, 'more')]);

@@ -225,6 +225,24 @@ describe('unknown outcomes', () => {
   });
 });
 
+test('what lives long does not gather what calls hang on it', async (t) => {
+  // fetch lets go of a signal when the garbage is collected: too late for one that many calls have.
+  const { getEventListeners } = await import('node:events');
+  const c = client(t);
+  const s = await filled(t);
+  const stop = new AbortController();
+  const mine = c.session(s.id);
+  for (let x = 0; x < 20; x++) {
+    await mine.append({ data: x }, { signal: stop.signal });
+    await mine.info(stop.signal);
+    await collect(mine.read({ signal: stop.signal, limit: 1 }));
+    for await (const _ of mine.follow({ signal: stop.signal })) break;
+    for await (const _ of c.list({ signal: stop.signal })) break;
+    await (await mine.turn({ signal: stop.signal })).release();
+  }
+  for (const signal of [stop.signal, c.http.closing.signal]) assert.deepEqual(getEventListeners(signal, 'abort'), []);
+});
+
 describe('follow', () => {
   test('everything once, across reconnects', async (t) => {
     const [c, p] = await through(t);

@@ -118,11 +118,20 @@ nodeDescribe('a checkpointer', () => {
   });
 
   nodeTest('writes that are sent while their checkpoint is under way come behind it', async () => {
-    const s = saver();
+    let letGo;
+    const held = new Promise((done) => (letGo = done));
+    let posts = 0;
+    const slow = async (url, init) => {
+      if (init.method === 'POST' && ++posts === 1) await held;
+      return fetch(url, init);
+    };
+    const s = new HansardSaver(new Client(server.url, { token, fetch: slow }), { prefix: 'own' + ++n });
     const c = checkpoint();
     const putting = s.put(thread, c, meta, {});
-    await s.putWrites({ configurable: { ...thread.configurable, checkpoint_id: c.id } }, [['a', 1]], 'task');
-    await putting;
+    const writing = s.putWrites({ configurable: { ...thread.configurable, checkpoint_id: c.id } }, [['a', 1]], 'task');
+    for (let x = 0; x < 5; x++) await client.session('nothing').info().catch(() => undefined); // time enough to overtake
+    letGo();
+    await Promise.all([putting, writing]);
     assert.deepEqual((await s.getTuple(thread)).pendingWrites, [['task', 'a', 1]]);
   });
 
