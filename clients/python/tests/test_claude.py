@@ -8,7 +8,7 @@ import importlib.util
 import itertools
 import unittest
 
-from hansard import AsyncClient, OutcomeUnknown
+from hansard import AsyncClient, HansardError, OutcomeUnknown
 from hansard.claude import HansardSessionStore, SessionKey
 
 from .server import TOKEN, Proxy, Server, Temporary
@@ -118,6 +118,23 @@ class Claude(unittest.IsolatedAsyncioTestCase):
         self.assertIsNotNone(await s.load(longer))
         self.assertEqual([i["session_id"] for i in await s.list_sessions(KEY["project_key"])], [longer["session_id"]])
         await s.delete(KEY)  # again
+
+    async def test_a_session_that_was_deleted_may_begin_again(self) -> None:
+        s = self.store()
+        await s.append(KEY, [entry(1), entry(2)])
+        await s.delete(KEY)
+        gone = await s._client.create()
+        await gone.delete()
+        try:
+            await s._client.create(gone.id, reuse=True)
+        except HansardError:  # a server that does not know how
+            with self.assertRaises(HansardError):  # and it is not lost silently
+                await s.append(KEY, [entry(3)])
+            return
+        await s.append(KEY, [entry(2), entry(3)])
+        self.assertEqual(await s.load(KEY), [entry(2), entry(3)])
+        (summary,) = await s.list_session_summaries(KEY["project_key"])
+        self.assertEqual(summary["data"]["count"], 2)
 
     async def test_summaries_do_not_race(self) -> None:
         prefix = next(prefixes)

@@ -5,7 +5,7 @@ import { after, before, describe, test } from 'node:test';
 import { foldSessionSummary } from '@anthropic-ai/claude-agent-sdk';
 import { Client, isCode } from 'hansard';
 import { HansardSessionStore } from 'hansard/claude';
-import { collect, directory, proxy, serve, token } from './server.mjs';
+import { collect, directory, proxy, reuses, serve, token } from './server.mjs';
 
 let dir, server, n = 0;
 const clients = [];
@@ -123,6 +123,19 @@ describe('a store of Claude sessions', () => {
     assert.deepEqual((await s.listSessions(key.projectKey)).map((i) => i.sessionId), [longer.sessionId]);
     assert.deepEqual((await s.listSessionSummaries(key.projectKey)).map((i) => i.sessionId), [longer.sessionId]);
     await s.delete(key);
+  });
+
+  test('a session that was deleted may begin again', async () => {
+    const s = store();
+    await s.append(key, [entry(1), entry(2)]);
+    await s.delete(key);
+    const can = await reuses(clients.at(-1));
+    const again = s.append(key, [entry(2), entry(3)]);
+    if (!can) return assert.rejects(again); // and is not lost silently
+    await again;
+    assert.deepEqual(await s.load(key), [entry(2), entry(3)]);
+    assert.equal((await summary(s)).data.count, 2);
+    assert.deepEqual((await s.listSessions(key.projectKey)).map((i) => i.sessionId), [key.sessionId]);
   });
 
   test('summaries do not race', async () => {

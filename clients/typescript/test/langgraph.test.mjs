@@ -5,7 +5,7 @@ import { expect } from 'expect';
 import { emptyCheckpoint, uuid6 } from '@langchain/langgraph-checkpoint';
 import { Client, isCode } from 'hansard';
 import { HansardSaver } from 'hansard/langgraph';
-import { collect, directory, proxy, serve, token } from './server.mjs';
+import { collect, directory, proxy, reuses, serve, token } from './server.mjs';
 
 let dir, server, client, n = 0;
 before(async () => {
@@ -66,6 +66,19 @@ nodeDescribe('a checkpointer', () => {
     await two.getTuple(thread);
     await two.put(thread, checkpoint({ x: 3 }), meta, {}); // a new beginning, on purpose
     assert.deepEqual(await values(one), { x: 3 });
+  });
+
+  nodeTest('a thread that was deleted may begin again', async () => {
+    const s = saver();
+    await s.put(thread, checkpoint({ x: 1 }), meta, {});
+    await s.deleteThread(thread.configurable.thread_id);
+    assert.equal(await s.getTuple(thread), undefined);
+    const can = await reuses(client);
+    const again = s.put(thread, checkpoint({ x: 2 }), meta, {});
+    if (!can) return assert.rejects(again); // and is not lost silently
+    await again;
+    assert.deepEqual(await values(s), { x: 2 });
+    assert.equal((await collect(s.list(thread))).length, 1);
   });
 
   nodeTest('many at once: each head has one child', async () => {

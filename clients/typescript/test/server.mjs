@@ -108,3 +108,10 @@ export async function collect(items) {
   for await (const item of items) out.push(item);
   return out;
 }
+
+/** Whether this server makes new sessions of ids that were deleted. */
+export async function reuses(client) {
+  const made = await client.create();
+  await made.delete();
+  return client.create({ id: made.id, reuse: true }).then(() => true, () => false);
+}
