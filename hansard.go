@@ -238,6 +238,9 @@ type Info struct {
 	// its log can't be read, and nothing but the id is known. Stat answers
 	// [ErrUnreadable].
 	Unreadable string `json:"unreadable,omitempty"`
+	// Cursor is set by List alone: the Query.Cursor that continues the list behind
+	// this session.
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // Damaged reports whether the session's log is known to be damaged.
@@ -280,14 +283,36 @@ const (
 	OrderCreated
 )
 
+// LabelArchived is the label of sessions that were put away. Nothing else is different
+// about them; lists for people leave them out.
+const LabelArchived = "archived"
+
+// Archived is what a list does with archived sessions.
+type Archived int
+
+const (
+	ArchivedAny  Archived = iota // list them with the others
+	ArchivedNo                   // leave them out
+	ArchivedOnly                 // list no others
+)
+
 // Query selects the sessions that List yields, newest first.
 type Query struct {
 	// Order is what newest means.
 	Order Order
 	// Limit is the maximum number of sessions; 0 means no limit.
 	Limit int
-	// Cursor continues after the session it was made from, in the same order;
-	// a cursor of another order is [ErrInvalid]. See [Order.Cursor].
+	// Cursor is the Info.Cursor of the last session of a page, and continues the list
+	// behind it, in the same order and with the same filters; a cursor of another
+	// order is [ErrInvalid].
+	//
+	// Pages are read one after the other, and sessions change meanwhile. None is
+	// skipped: one that matches from the first page to the last comes at least once.
+	// In the order by update a session that is updated moves to the front, past the
+	// cursor. So behind the others, on the last pages, come all those again that were
+	// updated since a minute before the first page, the newest by creation first. A session may therefore come twice over pages, never more often, and
+	// the pages come to an end whatever is written meanwhile. By creation each comes
+	// once.
 	Cursor string
 	// Prefix keeps sessions whose id begins with it. One that no id can begin with
 	// is [ErrInvalid].
@@ -301,8 +326,16 @@ type Query struct {
 	Labels map[string]string
 	// Text keeps sessions whose id or title contains it, ignoring case.
 	Text string
-	// Since keeps sessions updated at or after this time.
-	Since time.Time
+	// Since and Before keep sessions updated at or after one time and before the other.
+	Since, Before time.Time
+	// CreatedSince and CreatedBefore are the same for when they were created.
+	CreatedSince, CreatedBefore time.Time
+	// Held keeps sessions whose turn is held, as Info.Turn says.
+	Held bool
+	// Damaged keeps sessions that are damaged, or can't be described.
+	Damaged bool
+	// Archived says what becomes of archived sessions: see [LabelArchived].
+	Archived Archived
 }
 
 // Store is where sessions live. All methods may be called from any number of

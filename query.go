@@ -1,24 +1,11 @@
 package hansard
 
 import (
-	"encoding/base64"
-	"fmt"
+	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
-
-// Before is the latest time that sessions past a query's cursor have, in its order:
-// where an engine that keeps them in order starts looking. ok is false if the query
-// has no cursor, or one that is not of its order.
-func (q *Query) Before() (latest time.Time, ok bool) {
-	if q.Cursor == "" {
-		return time.Time{}, false
-	}
-	at, _, err := q.Order.parseCursor(q.Cursor)
-	return time.Unix(0, at).UTC(), err == nil
-}
 
 // Wants reports whether a range selects an event of this kind.
 func (r *Range) Wants(kind string) bool {
@@ -33,39 +20,39 @@ func (r *Range) Wants(kind string) bool {
 	return false
 }
 
-// Wants reports whether a query selects a session, ignoring the limit.
-func (q *Query) Wants(i *Info) (bool, error) {
-	if q.Cursor != "" {
-		at, id, err := q.Order.parseCursor(q.Cursor)
-		if err != nil {
-			return false, err
-		}
-		mine := q.Order.Of(i).UnixNano()
-		behind := mine < at || mine == at && i.ID < id
-		if !behind {
-			return false, nil
-		}
-	}
+// Wants reports whether a query selects a session, ignoring limit and cursor.
+func (q *Query) Wants(i *Info) bool {
 	if !strings.HasPrefix(string(i.ID), q.Prefix) || len(q.IDs) > 0 && !slices.Contains(q.IDs, i.ID) {
-		return false, nil
+		return false
+	}
+	if !within(i.Updated, q.Since, q.Before) || !within(i.Created, q.CreatedSince, q.CreatedBefore) {
+		return false
+	}
+	if q.Held && i.Turn == nil || q.Damaged && i.Damage == nil && i.Unreadable == "" {
+		return false
 	}
 	if q.Parent != "" && (i.Parent == nil || i.Parent.ID != q.Parent) {
-		return false, nil
+		return false
 	}
-	if !q.Since.IsZero() && i.Updated.Before(q.Since) {
-		return false, nil
+	if q.Archived != ArchivedAny && i.Archived() != (q.Archived == ArchivedOnly) {
+		return false
 	}
 	for k, v := range q.Labels {
 		if got, ok := i.Labels[k]; !ok || got != v {
-			return false, nil
+			return false
 		}
 	}
-	if q.Text != "" {
-		text := strings.ToLower(q.Text)
-		return strings.Contains(strings.ToLower(string(i.ID)), text) ||
-			strings.Contains(strings.ToLower(i.Title), text), nil
+	if q.Text == "" {
+		return true
 	}
-	return true, nil
+	text := strings.ToLower(q.Text)
+	return strings.Contains(strings.ToLower(string(i.ID)), text) || strings.Contains(strings.ToLower(i.Title), text)
+}
+
+// within reports whether a time is at or after one bound and before the other; a zero
+// bound is none.
+func within(t, since, before time.Time) bool {
+	return (since.IsZero() || !t.Before(since)) && (before.IsZero() || t.Before(before))
 }
 
 // Of is the time by which a session has its place in this order.
@@ -76,31 +63,31 @@ func (o Order) Of(i *Info) time.Time {
 	return i.Updated
 }
 
-// Cursor is the Query.Cursor that continues a list of this order after a session.
-func (o Order) Cursor(i Info) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s%d %s", o.mark(), o.Of(&i).UnixNano(), i.ID))
+// Archived reports whether a session was put away: whether it has the label
+// [LabelArchived].
+func (i Info) Archived() bool {
+	_, ok := i.Labels[LabelArchived]
+	return ok
 }
 
-// Cursor is the Query.Cursor that continues a list of [OrderUpdated] after this session.
-func Cursor(i Info) string { return OrderUpdated.Cursor(i) }
+// Counter is implemented by stores that can count sessions without describing them.
+type Counter interface {
+	// Count is how many sessions a query selects, whatever its Limit and Cursor say.
+	Count(ctx context.Context, q Query) (int, error)
+}
 
-// mark is what the cursors of an order begin with: what a cursor of another one does not.
-func (o Order) mark() string {
-	if o == OrderCreated {
-		return "created "
+// Count counts the sessions that a query selects, whatever its Limit and Cursor say: by
+// [Counter], or by listing them.
+func Count(ctx context.Context, s Store, q Query) (n int, err error) {
+	if c, ok := s.(Counter); ok {
+		return c.Count(ctx, q)
 	}
-	return ""
-}
-
-func (o Order) parseCursor(cursor string) (at int64, id SessionID, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil {
-		unmarked, marked := strings.CutPrefix(string(raw), o.mark())
-		stamp, rest, ok := strings.Cut(unmarked, " ")
-		at, err = strconv.ParseInt(stamp, 10, 64)
-		if marked && ok && err == nil && CheckID(SessionID(rest)) == nil {
-			return at, SessionID(rest), nil
+	q.Limit, q.Cursor = 0, ""
+	for _, err := range s.List(ctx, q) {
+		if err != nil {
+			return 0, err
 		}
+		n++
 	}
-	return 0, "", invalid("cursor", "%q was not made by a list of this order", cursor)
+	return n, nil
 }

@@ -95,7 +95,9 @@ func each[T any](t *testing.T, ask func(T) any, plain func(T) T) {
 		var one T
 		value := reflect.ValueOf(full).Field(i)
 		if field == "Cursor" {
-			value = reflect.ValueOf(hansard.Cursor(hansard.Info{ID: "s", Updated: engine.Now()}))
+			page := []hansard.Info{{ID: "s", Updated: engine.Now()}}
+			engine.Cursor{}.Mark(page, 1, engine.Now())
+			value = reflect.ValueOf(page[0].Cursor)
 		}
 		reflect.ValueOf(&one).Elem().Field(i).Set(value)
 		got, want := fmt.Sprintf("%+v", ask(one)), fmt.Sprintf("%+v", plain(one))

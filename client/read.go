@@ -163,6 +163,23 @@ func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 		func(session wire.Session) hansard.Info { return session.Describe() })
 }
 
+// Count implements [hansard.Counter].
+func (s *Store) Count(ctx context.Context, q hansard.Query) (int, error) {
+	leave, err := s.enter(ctx, engine.CheckQuery(&q))
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	asking, cancel := s.until(ctx)
+	defer cancel()
+	q.Limit, q.Cursor = 0, ""
+	query := listQuery(q)
+	query.Set("count", "true")
+	var found wire.Count
+	_, err = s.answer(asking, &request{method: http.MethodGet, path: "/v1/sessions", query: query}, &found)
+	return found.Count, s.ended(ctx, err)
+}
+
 func listQuery(q hansard.Query) url.Values {
 	out := url.Values{}
 	if q.Limit > 0 {
@@ -186,8 +203,22 @@ func listQuery(q hansard.Query) url.Values {
 	if q.Text != "" {
 		out.Set("q", q.Text)
 	}
-	if !q.Since.IsZero() {
-		out.Set("since", q.Since.Format(time.RFC3339Nano))
+	for name, t := range map[string]time.Time{"since": q.Since, "before": q.Before, "created_since": q.CreatedSince, "created_before": q.CreatedBefore} {
+		if !t.IsZero() {
+			out.Set(name, t.Format(time.RFC3339Nano))
+		}
+	}
+	if q.Held {
+		out.Set("held", "true")
+	}
+	if q.Damaged {
+		out.Set("damaged", "true")
+	}
+	switch q.Archived {
+	case hansard.ArchivedNo:
+		out.Set("archived", "no")
+	case hansard.ArchivedOnly:
+		out.Set("archived", "only")
 	}
 	for name, value := range q.Labels {
 		out.Add("label", name+"="+value)

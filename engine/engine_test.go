@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -253,35 +252,9 @@ func FuzzMergePatch(f *testing.F) {
 	})
 }
 
-func TestCursor(t *testing.T) {
-	at := func(id hansard.SessionID, micros int64) hansard.Info {
-		return hansard.Info{ID: id, Updated: time.UnixMicro(micros).UTC()}
-	}
-	list := []hansard.Info{at("z", 9), at("b", 5), at("a", 5), at("Z", 5), at("m", -1), at("a", -1)}
-	for i := range list {
-		q := hansard.Query{Cursor: hansard.Cursor(list[i])}
-		for j := range list {
-			got, err := q.Wants(&list[j])
-			if err != nil || got != (j > i) {
-				t.Errorf("%s behind %s: %v, %v", list[j].ID, list[i].ID, got, err)
-			}
-			if got := Newer(&list[i], &list[j]); got != (i < j) {
-				t.Errorf("%s newer than %s: %v", list[i].ID, list[j].ID, got)
-			}
-		}
-	}
-	encode := base64.RawURLEncoding.EncodeToString
-	for _, cursor := range []string{"x", "%", encode([]byte("12")), encode([]byte("12 ")), encode([]byte("a b")), encode([]byte("1 ../b")), encode([]byte("99999999999999999999 a"))} {
-		q := hansard.Query{Cursor: cursor}
-		if _, err := q.Wants(&hansard.Info{}); !errors.Is(err, hansard.ErrInvalid) {
-			t.Errorf("cursor %q: %v, want ErrInvalid", cursor, err)
-		}
-	}
-}
-
 func TestQueryWants(t *testing.T) {
 	now := Now()
-	info := hansard.Info{ID: "Agent-7", Title: "Über Alles", Labels: map[string]string{"a": "1", "b": ""}, Updated: now}
+	info := hansard.Info{ID: "Agent-7", Title: "Über Alles", Labels: map[string]string{"a": "1", "b": ""}, Created: now.Add(-2), Updated: now}
 	for _, c := range []struct {
 		q    hansard.Query
 		want bool
@@ -295,9 +268,19 @@ func TestQueryWants(t *testing.T) {
 		{hansard.Query{Text: "overall"}, false},
 		{hansard.Query{Since: now}, true},
 		{hansard.Query{Since: now.Add(1)}, false},
+		{hansard.Query{Before: now}, false},
+		{hansard.Query{Before: now.Add(1)}, true},
+		{hansard.Query{CreatedSince: now.Add(-1)}, false},
+		{hansard.Query{CreatedSince: now.Add(-2)}, true},
+		{hansard.Query{CreatedBefore: now.Add(-2)}, false},
+		{hansard.Query{CreatedBefore: now.Add(-1)}, true},
+		{hansard.Query{Held: true}, false},
+		{hansard.Query{Damaged: true}, false},
+		{hansard.Query{Archived: hansard.ArchivedNo}, true},
+		{hansard.Query{Archived: hansard.ArchivedOnly}, false},
 	} {
-		if got, err := c.q.Wants(&info); err != nil || got != c.want {
-			t.Errorf("%+v: %v, %v; want %v", c.q, got, err, c.want)
+		if got := c.q.Wants(&info); got != c.want {
+			t.Errorf("%+v: %v; want %v", c.q, got, c.want)
 		}
 	}
 }

@@ -65,8 +65,11 @@ func CheckQuery(q *hansard.Query) error {
 	if q.Order != hansard.OrderUpdated && q.Order != hansard.OrderCreated {
 		return invalid("order", "%d is no order", q.Order)
 	}
-	if _, ok := q.Before(); q.Cursor != "" && !ok {
-		return invalid("cursor", "%q was not made by a list of this order", q.Cursor)
+	if q.Archived < hansard.ArchivedAny || q.Archived > hansard.ArchivedOnly {
+		return invalid("archived", "%d is none of any, no and only", q.Archived)
+	}
+	if _, err := ParseCursor(q); err != nil {
+		return err
 	}
 	if q.Prefix != "" {
 		if err := hansard.CheckID(hansard.SessionID(q.Prefix)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"hansard"
@@ -36,8 +38,9 @@ type checks struct {
 // checked are the logs that this process has looked at, the most recently used ones. It
 // has a mutex because readers use it, who take no other lock.
 type checked struct {
-	mu sync.Mutex
-	m  cache.LRU[checkedLog]
+	mu  sync.Mutex
+	m   cache.LRU[checkedLog]
+	bad map[string]bool // those that were found damaged, and not sound since
 }
 
 // checkedLogs is how many of them are remembered. A forgotten one is checked again, which
@@ -72,6 +75,21 @@ func (c *checked) set(name string, l checkedLog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.m.Put(name, l, 1, checkedLogs)
+	if l.damage == nil {
+		delete(c.bad, name)
+		return
+	}
+	if c.bad == nil {
+		c.bad = map[string]bool{}
+	}
+	c.bad[name] = true
+}
+
+// damaged are the logs that this process found damaged.
+func (c *checked) damaged() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.bad))
 }
 
 // forget has a log looked at again: it was repaired or mended.
@@ -79,6 +97,7 @@ func (c *checked) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.m.Drop(name)
+	delete(c.bad, name)
 }
 
 // checkOnce is what is wrong with a log, as far as it was looked at; nil: nothing was

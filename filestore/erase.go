@@ -53,6 +53,7 @@ type eraser struct {
 	lock   *writeLock
 	asides *asides
 	checks *checks
+	lister *lister
 
 	mu sync.Mutex // one at a time in this process; before writeLock.mu
 	// told is why erasing fails, as it was last logged. Guarded by mu.
@@ -355,7 +356,7 @@ func (l *locked) putErased(name string, inode uint64, size int64, tmp string) er
 	if now, length, err := l.fs.Inode(sessionlog.Path(name)); err != nil || now != inode || length != size {
 		return errors.Join(err, errChanged)
 	}
-	if err := l.fs.Rename(tmp, sessionlog.Path(name)); err != nil {
+	if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
 		return err
 	}
 	l.checks.checked.forget(name)
@@ -397,9 +398,15 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 			dirs[file[:strings.LastIndexByte(file, '/')]] = true
 		}
 	}
-	if changed, err := er.strikeFromCatalog(names); err != nil {
+	changed, err := er.strikeFromCatalog(names)
+	if err != nil {
 		return err
-	} else if changed {
+	}
+	removed, err := er.lister.strikeFromTable(names)
+	if err != nil {
+		return err
+	}
+	if changed || removed {
 		dirs[cache.Dir] = true
 	}
 	if changed, err := er.strikeFromSearch(names); err != nil {

@@ -490,7 +490,7 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 			return false, false, r.writeError("fork", err)
 		}
 	}
-	if err := r.fs.Rename(r.tmp, sessionlog.Path(r.name)); err != nil {
+	if err := l.inCustody(func() error { return r.fs.Rename(r.tmp, sessionlog.Path(r.name)) }); err != nil {
 		return false, false, r.writeError("fork", err)
 	}
 	r.tmp = ""
@@ -649,7 +649,7 @@ func dropFork(l *locked, name string, uid uint64) error {
 	if !sess.stub {
 		return nil
 	}
-	if err := ignoreMissing(l.fs.Remove(sessionlog.Path(name))); err != nil {
+	if err := l.inCustody(func() error { return ignoreMissing(l.fs.Remove(sessionlog.Path(name))) }); err != nil {
 		return err
 	}
 	sess.closeLog()

@@ -92,6 +92,9 @@ func (s *Store) release() {
 	if s.syncer.syncGate != nil {
 		_ = s.syncer.syncGate.Close()
 	}
+	s.lister.table.mu.Lock()
+	s.lister.closeTable()
+	s.lister.table.mu.Unlock()
 	if s.dir != nil {
 		_ = s.dir.Close()
 	}

@@ -2,13 +2,13 @@ package filestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"iter"
 	"maps"
-	"sort"
 	"strings"
 	"sync"
 
@@ -35,6 +35,7 @@ type lister struct {
 	asides  *asides
 	checks  *checks
 	catalog catalog
+	table   catalogTable
 }
 
 // Stat describes one session. Damage is in the Info and no error: who asks about a damaged
@@ -144,9 +145,9 @@ type catalog struct {
 // what was found before it.
 func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
 	return func(yield func(hansard.Info, error) bool) {
-		infos, err := s.lister.list(ctx, q)
-		for _, info := range infos {
-			info, err := s.lister.complete(ctx, info)
+		rows, err := s.lister.list(ctx, q)
+		for _, row := range rows {
+			info, err := s.lister.complete(ctx, row)
 			switch {
 			case errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
 				continue // gone since
@@ -166,39 +167,68 @@ func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 
 // list is List without the states that the catalog does not keep: those are read one by
 // one, for the sessions that are given out, so that a page of ten costs ten reads.
-func (ls *lister) list(ctx context.Context, q hansard.Query) ([]hansard.Info, error) {
+func (ls *lister) list(ctx context.Context, q hansard.Query) (rows []CatalogRow, err error) {
 	if ls.closed.Load() {
 		return nil, hansard.ErrClosed
 	}
 	if err := engine.CheckQuery(&q); err != nil {
 		return nil, err
 	}
+	if rows, ok, err := ls.pageFromTable(ctx, q); ok {
+		return rows, err
+	}
+	now := ls.cfg.now() // from before the look
 	all, err := ls.refreshCatalog(ctx)
-	var infos []hansard.Info
-	for i := range all {
-		if ok, err := q.Wants(&all[i]); err != nil {
-			return nil, err
-		} else if ok {
-			infos = append(infos, all[i])
-		}
+	infos, pageErr := engine.Page(&q, now, all)
+	for i := range infos {
+		rows = append(rows, CatalogRow{Info: infos[i]})
 	}
-	sort.Slice(infos, func(i, j int) bool { return engine.NewerBy(q.Order, &infos[i], &infos[j]) })
-	if q.Limit > 0 && len(infos) > q.Limit {
-		infos = infos[:q.Limit]
+	return rows, cmp.Or(err, pageErr)
+}
+
+// Count implements [hansard.Counter].
+func (s *Store) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if err := engine.CheckQuery(&q); err != nil {
+		return 0, err
 	}
-	return infos, err
+	if s.closed.Load() {
+		return 0, hansard.ErrClosed
+	}
+	q.Limit, q.Cursor = 0, ""
+	n := 0
+	ok, err := s.lister.withTable(ctx, func(t Catalog, rev int64) (err error) {
+		n, err = t.Count(ctx, rev, q)
+		return err
+	})
+	if ok {
+		return n, err
+	}
+	rows, err := s.lister.list(ctx, q)
+	return len(rows), err
 }
 
 // complete makes an entry of the catalog the caller's own, with the state that the
 // catalog does not keep. Cloned: the caller may change what it gets, and the next List
 // would show that.
-func (ls *lister) complete(ctx context.Context, info hansard.Info) (hansard.Info, error) {
+func (ls *lister) complete(ctx context.Context, row CatalogRow) (hansard.Info, error) {
+	info := row.Info
+	if row.Name != "" {
+		now, there, err := ls.asItIs(ctx, row)
+		if err != nil {
+			return info, err
+		}
+		if !there {
+			return info, hansard.ErrNotFound
+		}
+		info = now
+	}
 	if info.State == nil {
 		now, err := ls.reader.describe(ctx, info.ID)
 		ended := ctx.Err() != nil || errors.Is(err, hansard.ErrClosed) || errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted)
 		if err != nil && !ended {
 			return ls.unreadable(info.ID, err), nil
 		}
+		now.Cursor = info.Cursor
 		return now, err
 	}
 	info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)

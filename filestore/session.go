@@ -238,12 +238,12 @@ func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 	if create {
 		flags = vfs.Create
 	}
-	f, err := ol.fs.Open(path, flags)
+	f, err := ol.openOrMake(path, flags)
 	if isTooManyFiles(err) {
 		// Our own open logs are what can be given up. Without this a process with a low
 		// limit could never apply an entry, and nobody else may be there to do it.
 		ol.evict(len(ol.sessions)/2, sess)
-		f, err = ol.fs.Open(path, flags)
+		f, err = ol.openOrMake(path, flags)
 	}
 	if err != nil {
 		return 0, err
@@ -258,6 +258,17 @@ func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 	}
 	sess.f, sess.inode, sess.fileUID = f, inode, 0
 	return size, nil
+}
+
+// openOrMake opens a log, and takes note of sessions/ if it makes it.
+func (ol *logs) openOrMake(path string, flags vfs.Flag) (f vfs.File, err error) {
+	if flags&vfs.Create != 0 {
+		if _, _, missing := ol.fs.Inode(path); errors.Is(missing, fs.ErrNotExist) {
+			err = ol.inCustody(func() error { f, err = ol.fs.Open(path, flags); return err })
+			return f, err
+		}
+	}
+	return ol.fs.Open(path, flags)
 }
 
 // load reads a session's state from its log, size bytes long, and the pending entries

@@ -75,6 +75,14 @@ type Options struct {
 	// Search is the index that Search uses: package search has one. The store closes
 	// it. Nil: Search reads the logs.
 	Search SearchIndex
+	// Catalog opens the table of sessions that lists are made from, in a file of cache/;
+	// self tells this file from others and from its copies. Package catalog has one, on
+	// SQLite. Nil: each process keeps a table in memory, and a list looks at every log. A
+	// store that is opened ReadOnly keeps the catalog up to date, too, where the
+	// permissions allow it: there is nothing in it that is not in the logs.
+	Catalog func(file, self string) (Catalog, error)
+	// Progress is told how many of the logs that have to be read for the catalog were.
+	Progress func(done, total int)
 	// Log receives errors of background work, which no caller gets. Nil: they are
 	// dropped; the counters of Measures count them in any case.
 	Log *slog.Logger
@@ -231,11 +239,11 @@ func newStore(p *process) *Store {
 	open := &logs{process: p, asides: s.asides, checks: s.checks, dirty: dirty}
 	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks}
 	s.syncer = &syncer{process: p, lock: s.lock}
-	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
-		eraser: &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks},
-		kick:   make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty, keyring: s.keyring}
 	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
+	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
+		eraser: &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks, lister: s.lister},
+		kick:   make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.attachments = &attachments{process: p, lock: s.lock, reader: s.reader}
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
@@ -375,6 +383,7 @@ var (
 	_ hansard.Store   = (*Store)(nil)
 	_ hansard.Checker = (*Store)(nil)
 	_ hansard.Pruner  = (*Store)(nil)
+	_ hansard.Counter = (*Store)(nil)
 
 	_ hansard.JournalRepairer = (*Store)(nil)
 )

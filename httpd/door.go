@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 	"sync"
 	"time"
 
@@ -273,27 +272,30 @@ func (d *door) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info
 	case who.Scope.All():
 		return d.Store.List(ctx, q)
 	}
-	limit := q.Limit
-	if limit >= 0 {
-		q.Limit = 0 // not all that it gives count
+	if err := engine.CheckQuery(&q); err != nil {
+		return func(yield func(hansard.Info, error) bool) { yield(hansard.Info{}, err) }
 	}
-	if strings.HasPrefix(who.Scope.Prefix, q.Prefix) {
-		q.Prefix = who.Scope.Prefix // what is outside need not be found
+	q, some := who.Scope.narrow(q)
+	if !some {
+		return func(func(hansard.Info, error) bool) {}
 	}
-	return func(yield func(hansard.Info, error) bool) {
-		n := 0
-		for info, err := range d.Store.List(ctx, q) {
-			if err == nil && !who.Scope.has(&info) {
-				continue
-			}
-			if !yield(info, err) {
-				return
-			}
-			if n++; n == limit {
-				return
-			}
-		}
+	return d.Store.List(ctx, q)
+}
+
+// Count implements [hansard.Counter].
+func (d *door) Count(ctx context.Context, q hansard.Query) (int, error) {
+	who := callerOf(ctx)
+	if who.user == nil {
+		return 0, nil
 	}
+	if err := engine.CheckQuery(&q); err != nil {
+		return 0, err
+	}
+	q, some := who.Scope.narrow(q)
+	if !some {
+		return 0, nil
+	}
+	return hansard.Count(ctx, d.Store, q)
 }
 
 func (d *door) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {

@@ -41,6 +41,35 @@ func (s Scope) has(info *hansard.Info) bool {
 	return s.named(info.ID)
 }
 
+// narrow is a query for the sessions of another that are in scope: false when there can be
+// none.
+func (s Scope) narrow(q hansard.Query) (hansard.Query, bool) {
+	if s.Session != "" {
+		if len(q.IDs) > 0 && !slices.Contains(q.IDs, s.Session) {
+			return q, false
+		}
+		q.IDs = []hansard.SessionID{s.Session}
+	}
+	switch {
+	case strings.HasPrefix(s.Prefix, q.Prefix):
+		q.Prefix = s.Prefix
+	case !strings.HasPrefix(q.Prefix, s.Prefix):
+		return q, false
+	}
+	if len(s.Labels) == 0 {
+		return q, true
+	}
+	labels := maps.Clone(s.Labels)
+	for name, value := range q.Labels {
+		if own, ok := labels[name]; ok && own != value {
+			return q, false
+		}
+		labels[name] = value
+	}
+	q.Labels = labels
+	return q, true
+}
+
 // within is a scope inside of another: false when there is nothing in both.
 func (s Scope) within(session hansard.SessionID) (Scope, bool) {
 	if session == "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,25 +24,21 @@ func describe(i hansard.Info) wire.Session {
 	return wire.NewSession(i)
 }
 
-// listSessions gives a page of sessions, newest first.
+// listSessions gives a page of sessions, newest first, or how many there are.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "parent", "label", "q", "since", "preview")
-	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Parent: hansard.SessionID(p.text("parent")), Text: p.text("q")}
-	for _, id := range p.values["id"] {
-		q.IDs = append(q.IDs, hansard.SessionID(id))
-	}
-	switch p.text("order") {
-	case "", "updated":
-	case "created":
-		q.Order = hansard.OrderCreated
-	default:
-		p.fail("order", "it is neither updated nor created")
-	}
+	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "parent", "label", "q", "since", "before", "created_since", "created_before",
+		"held", "damaged", "archived", "count", "preview")
+	q := p.query()
 	limit := p.limit(defaultPageLength, maxPageSessions)
-	preview := p.flag("preview")
-	q.Labels, q.Since = p.labels(), p.time("since")
+	preview, counted := p.flag("preview"), p.flag("count")
+	if counted && (preview || p.has("limit") || p.has("cursor")) {
+		p.fail("count", "all that match are counted: it goes with none of limit, cursor and preview")
+	}
 	if p.err != nil {
 		return p.err
+	}
+	if counted {
+		return s.countSessions(w, r, q)
 	}
 	if wantsLines(r) {
 		q.Limit = p.count("limit", 0, math.MaxInt32)
@@ -52,6 +49,49 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
 	return s.writeSessions(w, r, q, limit, preview)
+}
+
+// query is which sessions the parameters ask for.
+func (p *params) query() hansard.Query {
+	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Parent: hansard.SessionID(p.text("parent")), Text: p.text("q"), Labels: p.labels(),
+		Since: p.time("since"), Before: p.time("before"), CreatedSince: p.time("created_since"), CreatedBefore: p.time("created_before"),
+		Held: p.flag("held"), Damaged: p.flag("damaged")}
+	for _, id := range p.values["id"] {
+		q.IDs = append(q.IDs, hansard.SessionID(id))
+	}
+	switch p.text("order") {
+	case "", "updated":
+	case "created":
+		q.Order = hansard.OrderCreated
+	default:
+		p.fail("order", "it is neither updated nor created")
+	}
+	switch p.text("archived") {
+	case "", "any":
+	case "no":
+		q.Archived = hansard.ArchivedNo
+	case "only":
+		q.Archived = hansard.ArchivedOnly
+	default:
+		p.fail("archived", "it is none of any, no and only")
+	}
+	return q
+}
+
+// countSessions tells how many sessions match.
+func (s *Server) countSessions(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
+	n, err := hansard.Count(r.Context(), s.store, q)
+	if err == nil && (len(q.IDs) == 0 || slices.Contains(q.IDs, ReadySession)) {
+		own := q // lists leave it out
+		own.IDs = []hansard.SessionID{ReadySession}
+		var ours int
+		ours, err = hansard.Count(r.Context(), s.store, own)
+		n -= ours
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, wire.Count{Count: max(n, 0)})
 }
 
 // writeSessions answers with one page of a list. Sessions may have a state of 1 MiB
@@ -81,7 +121,7 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		if n++; n > 1 {
 			body = append(body, ',')
 		}
-		session := listed(info, q.Order)
+		session := describe(info)
 		if preview {
 			session.Preview = s.previews.of(r.Context(), s.store, &info, &previewing)
 		}
@@ -92,13 +132,6 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		body = append(append(body, `,"next":`...), wire.Marshal(last)...)
 	}
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
-}
-
-// listed is a session of a list.
-func listed(info hansard.Info, order hansard.Order) wire.Session {
-	session := describe(info)
-	session.Cursor = order.Cursor(info)
-	return session
 }
 
 // listLines gives a whole list, one session a line: what is updated meanwhile
@@ -123,7 +156,7 @@ func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Que
 		if n++; limit > 0 && n > limit {
 			break
 		}
-		if err := out.line(wire.Marshal(listed(info, q.Order))); err != nil {
+		if err := out.line(wire.Marshal(describe(info))); err != nil {
 			return err
 		}
 	}

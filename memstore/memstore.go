@@ -372,27 +372,23 @@ func (s *Store) wanted(ctx context.Context, q hansard.Query) ([]hansard.Info, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var out []hansard.Info
+	var all []hansard.Info
 	for id, ses := range s.sessions {
-		info := ses.info(id)
-		wanted, err := q.Wants(&info)
-		if err != nil {
-			return nil, err
-		}
-		if wanted && !ses.deleted {
-			out = append(out, info)
+		if !ses.deleted {
+			all = append(all, ses.info(id))
 		}
 	}
-	slices.SortFunc(out, func(a, b hansard.Info) int {
-		if engine.NewerBy(q.Order, &a, &b) {
-			return -1
-		}
-		return 1 // never the same: ids differ
-	})
-	if q.Limit > 0 {
-		out = out[:min(q.Limit, len(out))]
+	return engine.Page(&q, engine.Now(), all)
+}
+
+// Count implements [hansard.Counter].
+func (s *Store) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if err := engine.CheckQuery(&q); err != nil {
+		return 0, err
 	}
-	return out, nil
+	q.Limit, q.Cursor = 0, ""
+	infos, err := s.wanted(ctx, q)
+	return len(infos), err
 }
 
 // Delete implements [hansard.Store].

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -49,34 +50,75 @@ func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 // document of its own.
 const infoPage = 200
 
-// order gives the ids of the sessions a query selects, in order, and the
+// order gives the sessions a query selects, in order, by their ids and cursors, and the
 // descriptions of the first page of them.
-func (s *Store) order(ctx context.Context, q hansard.Query) (ids []string, infos []hansard.Info, err error) {
+func (s *Store) order(ctx context.Context, q hansard.Query) (order, infos []hansard.Info, err error) {
 	if err := s.begin(ctx, "any", engine.CheckQuery(&q)); err != nil {
 		return nil, nil, err
 	}
 	defer s.work.Done()
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = s.look(ctx, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
-			if ids, err = choose(ctx, tx, q); err != nil {
-				return err
-			}
-			infos, err = readInfos(ctx, tx, ids[:min(len(ids), infoPage)])
+	err = s.inSnapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		c := chooser{querier: tx}
+		if order, err = c.page(ctx, q, engine.Now()); err != nil {
 			return err
-		})
+		}
+		s.fillIf(c.fill)
+		infos, err = readInfos(ctx, tx, order[:min(len(order), infoPage)])
+		return err
 	})
-	return ids, infos, err
+	return order, infos, err
+}
+
+// inSnapshot reads from one snapshot of the database.
+func (s *Store) inSnapshot(ctx context.Context, read func(ctx context.Context, tx pgx.Tx) error) error {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return s.look(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error { return read(ctx, tx) })
+	})
+}
+
+// Count implements [hansard.Counter].
+func (s *Store) Count(ctx context.Context, q hansard.Query) (n int, err error) {
+	if err := s.begin(ctx, "any", engine.CheckQuery(&q)); err != nil {
+		return 0, err
+	}
+	defer s.work.Done()
+	q.Limit, q.Cursor = 0, ""
+	err = s.inSnapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if label, ok := onlyLabel(&q); ok {
+			return tx.QueryRow(ctx, countLabelled, label).Scan(&n)
+		}
+		c := chooser{querier: tx}
+		all, err := c.choose(ctx, q, engine.Cursor{Order: q.Order})
+		s.fillIf(c.fill)
+		n = len(all)
+		return err
+	})
+	return n, err
+}
+
+const countLabelled = `SELECT count(*) FROM hansard_listing l WHERE l.label = $1`
+
+// onlyLabel is the label as it is listed of a query that asks for nothing else; the empty
+// one, which all sessions have, if it asks for none.
+func onlyLabel(q *hansard.Query) (label string, ok bool) {
+	rest := *q
+	rest.Order, rest.Labels = 0, nil
+	for name, value := range q.Labels {
+		label = name + "=" + value
+		ok = name != "" && storable(label)
+	}
+	return label, reflect.ValueOf(rest).IsZero() && (len(q.Labels) == 0 || ok && len(q.Labels) == 1)
 }
 
 // describe reads descriptions. Sessions that were deleted meanwhile are left out.
-func (s *Store) describe(ctx context.Context, ids []string) (infos []hansard.Info, err error) {
+func (s *Store) describe(ctx context.Context, order []hansard.Info) (infos []hansard.Info, err error) {
 	if err := s.begin(ctx, "any"); err != nil {
 		return nil, err
 	}
 	defer s.work.Done()
 	err = s.look(ctx, func(ctx context.Context) error {
-		infos, err = readInfos(ctx, s.pool, ids)
+		infos, err = readInfos(ctx, s.pool, order)
 		return err
 	})
 	return infos, err
@@ -88,16 +130,16 @@ func (s *Store) describe(ctx context.Context, ids []string) (infos []hansard.Inf
 // which are the newest: all that were used within the span.
 const span = 10 * time.Second
 
-// walkIDs goes down the list, walkTitles does it with the titles. The index has the
-// order and the label. What else there is of a session is looked up for each by itself,
-// and LIMIT keeps it so: no plan reads all sessions for a page of them.
+// walkListed goes down the list. The index has the order and the label. What else there is
+// of a session is looked up for each by itself, and LIMIT keeps it so: no plan reads all
+// sessions for a page of them. Titles are looked up only if there is a text to find.
 const (
-	walkIDs    = `SELECT l.id, l.listed, h.updated, '' ` + walkSome
-	walkTitles = `SELECT l.id, l.listed, h.updated, coalesce((SELECT title FROM hansard_sessions WHERE id = l.id), '') ` + walkSome
-	walkSome   = `FROM hansard_listing l CROSS JOIN LATERAL (SELECT updated FROM hansard_heads WHERE id = l.id LIMIT 1) h
+	walkListed = `SELECT l.id, l.listed, h.updated, h.created, h.current, CASE WHEN $8 THEN coalesce((SELECT title FROM hansard_sessions WHERE id = l.id), '') ELSE '' END
+	FROM hansard_listing l CROSS JOIN LATERAL (SELECT updated, created, current FROM hansard_heads WHERE id = l.id LIMIT 1) h
 	WHERE l.label = $1 AND (l.listed, l.id) < ($2::timestamptz, $3::text) AND l.id >= $6 AND l.id < $7
 		AND NOT EXISTS (SELECT 1 FROM unnest($4::text[]) AS o(label)
 			LEFT JOIN LATERAL (SELECT x.id FROM hansard_listing x WHERE x.id = l.id AND x.label = o.label LIMIT 1) x ON true WHERE x.id IS NULL)
+		AND ($9 = 0 OR ($9 = 2) = EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label >= 'archived=' AND x.label < 'archived>'))
 	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
 
 	// Of several labels the list of one is walked, and each session on it is looked
@@ -135,8 +177,61 @@ func labelsByRarity(ctx context.Context, q querier, asked map[string]string) (la
 // endOfTime is later than anything is listed under.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// choose finds the sessions a query selects, in their exact order.
-func choose(ctx context.Context, q querier, query hansard.Query) (ids []string, err error) {
+// chooser finds sessions in one snapshot.
+type chooser struct {
+	querier
+	fill bool // there are sessions whose terms are not right
+}
+
+// fillIf puts the terms of sessions right in the background, once at a time.
+func (s *Store) fillIf(some bool) {
+	if some && s.writable() == nil && s.filling.CompareAndSwap(false, true) {
+		s.background(func(ctx context.Context) {
+			defer s.filling.Store(false)
+			_ = s.fillTerms(ctx) // the next list tries again
+		})
+	}
+}
+
+// page finds the sessions of a page, in their exact order, with their cursors.
+func (c *chooser) page(ctx context.Context, query hansard.Query, now time.Time) (page []hansard.Info, err error) {
+	from, err := engine.ParseCursor(&query)
+	if err != nil {
+		return nil, err
+	}
+	if !from.Again {
+		if page, err = c.choose(ctx, query, from); err != nil {
+			return nil, err
+		}
+	}
+	rest := len(page)
+	if from.ComesAgain() && (query.Limit == 0 || rest < query.Limit) {
+		again := query
+		again.Limit = 0
+		if from.Since.After(again.Since) {
+			again.Since = from.Since
+		}
+		changed, err := c.choose(ctx, again, engine.Cursor{})
+		if err != nil {
+			return nil, err
+		}
+		changed = slices.DeleteFunc(changed, func(i hansard.Info) bool { return !from.InAgain(&i) })
+		engine.SortBy(hansard.OrderCreated, changed)
+		if page = append(page, changed...); query.Limit > 0 {
+			page = page[:min(len(page), query.Limit)]
+		}
+	}
+	from.Mark(page, rest, now)
+	return page, nil
+}
+
+// choose finds the sessions a query selects behind a cursor, in their exact order. They
+// have what a list is ordered by, and no more.
+func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.Cursor) (found []hansard.Info, err error) {
+	q := c.querier
+	if query.Damaged {
+		return nil, nil // there are none here: what is damaged is found by Verify
+	}
 	labels, err := labelsByRarity(ctx, q, query.Labels)
 	if err != nil || len(labels) == 0 {
 		return nil, err
@@ -146,84 +241,117 @@ func choose(ctx context.Context, q querier, query hansard.Query) (ids []string, 
 		if query.Parent = ""; err != nil || len(among) == 0 {
 			return nil, err
 		}
-		return lookUpSome(ctx, q, query, among)
+		return lookUpSome(ctx, q, query, from, among)
 	}
 	among, areFew, err := few(ctx, q, query, labels[0])
 	switch {
 	case err != nil:
 		return nil, err
 	case areFew:
-		return lookUpSome(ctx, q, query, among)
-	case query.Order == hansard.OrderCreated:
-		return walkCreated(ctx, q, query)
+		return lookUpSome(ctx, q, query, from, among)
 	}
-	return walk(ctx, q, query, labels)
+	// A walk that finds enough soon is the quickest way. One that does not has the index of
+	// terms asked, and goes on if that does not help either.
+	for _, most := range []int{walkFirst, 0} {
+		var done bool
+		if query.Order == hansard.OrderCreated {
+			found, done, err = walkCreated(ctx, q, query, from, most)
+		} else {
+			found, done, err = walk(ctx, q, query, from, labels, most)
+		}
+		if done || err != nil {
+			return found, err
+		}
+		among, areFew, fill, err := withTerms(ctx, q, &query)
+		c.fill = c.fill || fill
+		switch {
+		case err != nil:
+			return nil, err
+		case areFew:
+			return lookUpSome(ctx, q, query, from, among)
+		}
+	}
+	return found, nil
+}
+
+// walkFirst is how many sessions are walked past before the index of terms is asked.
+const walkFirst = 1000
+
+// startOf is from which time on a list is walked down: past all that is in the page.
+func startOf(from engine.Cursor, before time.Time) time.Time {
+	start := endOfTime
+	if from.ID != "" {
+		start = from.At.Add(time.Microsecond) // and all of that moment
+	}
+	if !before.IsZero() && before.Before(start) {
+		start = before.Truncate(time.Microsecond).Add(time.Microsecond)
+	}
+	return start
 }
 
 // walk goes along the coarse order of the listing, and gives a session its place once
 // no session further down can be newer.
-func walk(ctx context.Context, q querier, query hansard.Query, labels []string) (ids []string, err error) {
+//
+// Not done: it has walked past most sessions, if that is not 0, and not found enough.
+func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, labels []string, most int) (found []hansard.Info, done bool, err error) {
 	rest := query // what the statement does not look at
-	rest.Labels = nil
-	from, fromID := endOfTime, ""
-	if latest, ok := query.Before(); ok {
-		from = latest.Add(time.Microsecond) // and all of that moment
+	rest.Labels, rest.Archived = nil, hansard.ArchivedAny
+	from, fromID := startOf(cursor, query.Before), ""
+	since := query.Since // nothing was updated before it was created
+	if query.CreatedSince.After(since) {
+		since = query.CreatedSince
 	}
 	n := 1000
 	if query.Limit > 0 {
 		n = min(n, query.Limit+20)
 	}
-	sql := walkIDs
-	if query.Text != "" {
-		sql = walkTitles
-	}
 	first, end := named(query.Prefix)
 	var pending []hansard.Info
-	for {
-		rows, err := q.Query(ctx, sql, labels[0], from, fromID, labels[1:], n, first, end)
+	for passed := 0; most == 0 || passed < most; passed += n {
+		rows, err := q.Query(ctx, walkListed, labels[0], from, fromID, labels[1:], n, first, end, query.Text != "", int(query.Archived))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		seen := 0
 		for rows.Next() {
 			var i hansard.Info
-			if err := rows.Scan((*string)(&i.ID), &from, &i.Updated, &i.Title); err != nil {
+			var grant string
+			if err := rows.Scan((*string)(&i.ID), &from, &i.Updated, &i.Created, &grant, &i.Title); err != nil {
 				rows.Close()
-				return nil, err
+				return nil, false, err
+			}
+			if grant != "" {
+				i.Turn = &hansard.Turn{Grant: hansard.Grant(grant)}
 			}
 			seen, fromID = seen+1, string(i.ID)
-			wanted, err := rest.Wants(&i)
-			if err != nil {
-				rows.Close()
-				return nil, err
-			}
-			if wanted {
+			if rest.Wants(&i) && cursor.InRest(&i) {
 				pending = append(pending, i)
 			}
 		}
 		if err := rows.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		done := seen < n || !query.Since.IsZero() && !from.Add(span).After(query.Since)
-		sortBy(query.Order, pending)
+		done := seen < n || !since.IsZero() && !from.Add(span).After(since)
+		engine.SortBy(query.Order, pending)
 		for len(pending) > 0 && (done || !pending[0].Updated.Before(from.Add(span))) {
-			ids = append(ids, string(pending[0].ID))
+			found = append(found, pending[0])
 			pending = pending[1:]
-			if len(ids) == query.Limit {
-				return ids, nil
+			if len(found) == query.Limit {
+				return found, true, nil
 			}
 		}
 		if done {
-			return ids, nil
+			return found, true, nil
 		}
 		n = min(2*n, 5000)
 	}
+	return nil, false, nil
 }
 
 const (
 	// walkBorn goes down the sessions by when they were created, which does not change:
 	// the order is exact. The condition is that of the index.
-	walkBorn = `SELECT l.id, l.updated, l.created, s.title, s.labels FROM hansard_heads l
+	walkBorn = `SELECT l.id, l.updated, l.created, l.current, s.title, s.labels FROM hansard_heads l
 	CROSS JOIN LATERAL (SELECT title, labels FROM hansard_sessions WHERE id = l.id LIMIT 1) s
 	WHERE l.deleted::integer = 0 AND (l.created, l.id) < ($1::timestamptz, $2::text) AND l.id >= $3 AND l.id < $4
 	ORDER BY l.created DESC, l.id DESC LIMIT $5`
@@ -232,57 +360,55 @@ const (
 	// the query, or few begin with the prefix, or few have the label.
 	fewNamed    = `SELECT l.id FROM hansard_listing l WHERE l.id >= $1 AND l.id < $2 AND l.label = '' ORDER BY l.id LIMIT $3`
 	fewLabelled = `SELECT l.id FROM hansard_listing l WHERE l.label = $1 ORDER BY l.listed DESC, l.id DESC LIMIT $2`
-	lookUp      = `SELECT o.id, h.updated, h.created, s.title, s.labels FROM unnest($1::text[]) AS o(id)
-	CROSS JOIN LATERAL (SELECT updated, created, deleted FROM hansard_heads WHERE id = o.id LIMIT 1) h
+	lookUp      = `SELECT o.id, h.updated, h.created, h.current, s.title, s.labels FROM unnest($1::text[]) AS o(id)
+	CROSS JOIN LATERAL (SELECT updated, created, current, deleted FROM hansard_heads WHERE id = o.id LIMIT 1) h
 	CROSS JOIN LATERAL (SELECT title, labels FROM hansard_sessions WHERE id = o.id LIMIT 1) s
 	WHERE NOT h.deleted`
 )
 
 // walkCreated finds the sessions a query selects by when they were created.
-func walkCreated(ctx context.Context, q querier, query hansard.Query) (ids []string, err error) {
-	from, fromID := endOfTime, ""
-	if latest, ok := query.Before(); ok {
-		from = latest.Add(time.Microsecond) // and all of that moment
-	}
+func walkCreated(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, most int) (found []hansard.Info, done bool, err error) {
+	from, fromID := startOf(cursor, query.CreatedBefore), ""
 	n := 1000
 	if query.Limit > 0 {
 		n = min(n, query.Limit+20)
 	}
 	first, end := named(query.Prefix)
-	for {
+	for passed := 0; most == 0 || passed < most; passed += n {
 		rows, err := q.Query(ctx, walkBorn, from, fromID, first, end, n)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		page, err := pgx.CollectRows(rows, scanListed)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i := range page {
 			from, fromID = page[i].Created, string(page[i].ID)
-			wanted, err := query.Wants(&page[i])
-			if err != nil {
-				return nil, err
-			}
+			wanted := query.Wants(&page[i]) && cursor.InRest(&page[i])
 			if wanted {
-				ids = append(ids, fromID)
+				found = append(found, page[i])
 			}
-			if wanted && len(ids) == query.Limit {
-				return ids, nil
+			if wanted && len(found) == query.Limit {
+				return found, true, nil
 			}
 		}
-		if len(page) < n {
-			return ids, nil
+		if len(page) < n || from.Before(query.CreatedSince) {
+			return found, true, nil
 		}
 		n = min(2*n, 5000)
 	}
+	return nil, false, nil
 }
 
 // scanListed reads what a list is chosen by.
 func scanListed(row pgx.CollectableRow) (i hansard.Info, err error) {
-	var labels string
-	if err := row.Scan((*string)(&i.ID), &i.Updated, &i.Created, &i.Title, &labels); err != nil {
+	var grant, labels string
+	if err := row.Scan((*string)(&i.ID), &i.Updated, &i.Created, &grant, &i.Title, &labels); err != nil {
 		return i, err
+	}
+	if grant != "" {
+		i.Turn = &hansard.Turn{Grant: hansard.Grant(grant)}
 	}
 	if err := json.Unmarshal([]byte(labels), &i.Labels); err != nil {
 		return i, fmt.Errorf("the labels of session %s: %w", i.ID, err)
@@ -328,7 +454,7 @@ func few(ctx context.Context, q querier, query hansard.Query, label string) (ids
 func named(prefix string) (first, end string) { return prefix, prefix + "\x7f" }
 
 // lookUpSome finds the sessions a query selects among a few.
-func lookUpSome(ctx context.Context, q querier, query hansard.Query, among []string) (ids []string, err error) {
+func lookUpSome(ctx context.Context, q querier, query hansard.Query, from engine.Cursor, among []string) ([]hansard.Info, error) {
 	rows, err := q.Query(ctx, lookUp, among)
 	if err != nil {
 		return nil, err
@@ -337,39 +463,26 @@ func lookUpSome(ctx context.Context, q querier, query hansard.Query, among []str
 	if err != nil {
 		return nil, err
 	}
-	sortBy(query.Order, found)
-	for i := range found {
-		wanted, err := query.Wants(&found[i])
-		if err != nil {
-			return nil, err
-		}
-		if wanted {
-			ids = append(ids, string(found[i].ID))
-		}
-		if wanted && len(ids) == query.Limit {
-			break
-		}
+	found = slices.DeleteFunc(found, func(i hansard.Info) bool { return !query.Wants(&i) || !from.InRest(&i) })
+	engine.SortBy(query.Order, found)
+	if query.Limit > 0 {
+		found = found[:min(len(found), query.Limit)]
 	}
-	return ids, nil
-}
-
-func sortBy(o hansard.Order, infos []hansard.Info) {
-	slices.SortFunc(infos, func(a, b hansard.Info) int {
-		if engine.NewerBy(o, &a, &b) {
-			return -1
-		}
-		return 1 // never the same: ids differ
-	})
+	return found, nil
 }
 
 const infosOf = "SELECT o.id, " + infoColumns + ` FROM unnest($1::text[]) WITH ORDINALITY AS o(id, n)
 	CROSS JOIN LATERAL (SELECT * FROM hansard_heads WHERE id = o.id LIMIT 1) h CROSS JOIN LATERAL (SELECT * FROM hansard_sessions WHERE id = o.id LIMIT 1) s
 	WHERE NOT h.deleted ORDER BY o.n`
 
-// readInfos describes sessions, in the order of their ids.
-func readInfos(ctx context.Context, q querier, ids []string) (infos []hansard.Info, err error) {
-	if len(ids) == 0 {
+// readInfos describes sessions, in their order and with their cursors.
+func readInfos(ctx context.Context, q querier, order []hansard.Info) (infos []hansard.Info, err error) {
+	if len(order) == 0 {
 		return nil, nil
+	}
+	ids, cursors := make([]string, len(order)), make(map[hansard.SessionID]string, len(order))
+	for i := range order {
+		ids[i], cursors[order[i].ID] = string(order[i].ID), order[i].Cursor
 	}
 	rows, err := q.Query(ctx, infosOf, ids)
 	if err != nil {
@@ -383,6 +496,7 @@ func readInfos(ctx context.Context, q querier, ids []string) (infos []hansard.In
 			return nil, err
 		}
 		info.ID = hansard.SessionID(id)
+		info.Cursor = cursors[info.ID]
 		infos = append(infos, info)
 	}
 	return infos, rows.Err()

@@ -412,10 +412,10 @@ func newMark() string {
 
 const (
 	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, parent, parent_at) VALUES ($1, 0, 0, $2, $2, $2, $3, $4, $5)`
-	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born) VALUES ($1, $2, $3, $4, $5)`
+	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born, terms, said) VALUES ($1, $2, $3, $4, $5, $6::text::tsvector, hashtextextended($2::text || $3::text, 0))`
 	createListing = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l`
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
-	updateMeta    = `UPDATE hansard_sessions SET title = $2, labels = $3, state = $4 WHERE id = $1`
+	updateMeta    = `UPDATE hansard_sessions SET title = $2, labels = $3, state = $4, terms = $5::text::tsvector, said = hashtextextended($2::text || $3::text, 0) WHERE id = $1`
 	dropLabels    = `DELETE FROM hansard_listing WHERE id = $1 AND label <> ALL($2::text[])`
 	addLabels     = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, h.listed FROM hansard_heads h, unnest($2::text[]) AS l WHERE h.id = $1
 		ON CONFLICT (id, label) DO NOTHING`
@@ -454,7 +454,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
 		parent, at := parentRow(c.head.parent)
 		b.Queue(createHead, id, c.head.created, mark, parent, at)
-		b.Queue(createMeta, id, title, labels, state, string(born))
+		b.Queue(createMeta, id, title, labels, state, string(born), termsOf(l.id, title, c.create.Labels))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)
 	}
 	if n > 0 {
@@ -462,7 +462,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 	}
 	if c.meta != nil {
 		title, labels, state := metaRow(*c.meta)
-		b.Queue(updateMeta, id, title, labels, state)
+		b.Queue(updateMeta, id, title, labels, state, termsOf(l.id, title, c.meta.Labels))
 		was := l.meta.Labels
 		if c.create != nil {
 			was = c.create.Labels

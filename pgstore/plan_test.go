@@ -27,8 +27,10 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	for _, sql := range []string{
 		`INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) SELECT 'big', $1, $1, now(), now(), now() - interval '1 hour', ''
 			UNION ALL SELECT 'small-' || g, 3, 3, now() - make_interval(mins => g), now() - make_interval(secs => g), now() - make_interval(secs => g), '' FROM generate_series(1, $2::integer) g`,
-		`INSERT INTO hansard_sessions (id, title, labels, state, born) SELECT id, 'title of ' || id,
-			json_build_object('team', 'red', 'shard', length(id)::text, 'self', id)::text, '', '{}' FROM hansard_heads WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_sessions (id, title, labels, state, born, terms, said) SELECT id, title, labels, '', '{}',
+			array_to_tsvector(ARRAY['lteam=red', 'lshard=' || length(id), 'lself=' || id] || ARRAY(SELECT DISTINCT 't' || substr(t, n, 3) FROM unnest(ARRAY[id, title]) t, generate_series(1, length(t)) n)),
+			hashtextextended(title || labels, 0)
+			FROM (SELECT id, 'title of ' || id AS title, json_build_object('team', 'red', 'shard', length(id)::text, 'self', id)::text AS labels FROM hansard_heads) h WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_listing (id, label, listed) SELECT h.id, l, h.listed FROM hansard_heads h, unnest(ARRAY['', 'team=red', 'shard=' || length(h.id), 'self=' || h.id]) l WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, data, key, hash, size, mark, event_id, content)
 			SELECT 'big', g, now(), false, CASE WHEN g % 1000 = 0 THEN 'summary' ELSE 'message' END, '', '', '', '1', 'key-' || g, 'hash', 1, 'mark-' || g, 'id-' || g, 'hash' FROM generate_series(1, $1) g
@@ -83,7 +85,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false, "", false},
 		{shelve, 20, []any{"small-9999", "mark-1"}, false, "", false}, // its place in the list is right
 		{shelve, 80, []any{"big", "mark-1"}, true, "", false},         // it has to be put right
-		{updateMeta, 20, []any{"big", "t", "{}", ""}, false, "", false},
+		{updateMeta, 40, []any{"big", "t", "{}", "", "'tbig'"}, false, "", false},
 		{dropLabels, 20, []any{"big", labels}, true, "", false},
 		{addLabels, 30, []any{"big", labels}, false, "", false},
 		{updateTurn, 10, []any{"big", "", "", "", false, nil}, false, "", false},
@@ -108,7 +110,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{attachedUp, 30, []any{"small-1"}, true, "", false},
 		{bornWith, 10, []any{"big"}, false, "", false},
 		{batchAround, 20, []any{"big", int64(grownKeys / 2), int64(10_000)}, false, "", false},
-		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false, "", false},
+		{createMeta, 40, []any{"fresh", "t", "{}", "", "{}", "'tfre' 'tt'"}, false, "", false},
 		{createListing, 30, []any{"fresh", labels, now}, false, "", false},
 		{findAhead, 10, []any{"big", "ticket", 3.0}, false, "", false},
 		{putTicket, 10, []any{"big", "ticket", now}, false, "", false},
@@ -127,9 +129,9 @@ func hotStatements(t *testing.T) []hotStatement {
 		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false, "", false},
 		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false, "", false},
 		{originsAfter, 2000, []any{"small-5"}, false, "", false}, // 200 sessions
-		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f"}, false, "", false},
-		{walkTitles, 700, []any{"", now, "", none, 70, "", "\x7f"}, false, "", false},
-		{walkIDs, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f"}, false, "", false},
+		{walkListed, 900, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f", false, 1}, false, "", false},
+		{walkListed, 700, []any{"", now, "", none, 70, "", "\x7f", true, 0}, false, "", false},
+		{walkListed, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f", false, 0}, false, "", false},
 		{walkBorn, 400, []any{endOfTime, "", "", "\x7f", 70}, false, "", false},
 		{walkBorn, 400, []any{endOfTime, "", "small-", "small-\x7f", 70}, false, "", false},
 		{fewNamed, 300, []any{"small-7", "small-7\x7f", fewSessions + 1}, false, "", false},
@@ -177,6 +179,10 @@ func hotStatements(t *testing.T) []hotStatement {
 		{findPart, 20, []any{"big", "digest-77", 1}, false, "", false},
 		{attachmentsAfter, 2000, []any{"big", "digest-5"}, false, "", false}, // 1,000 of them
 		{sumParts, 20, []any{"big", "digest-77"}, false, "", false},
+		{fewWith, 300, []any{"'lself=small-77' & 'ttit'", 5001}, true, "", false},
+		{fewWith, 100, []any{"'lteam=red' & 'tnow'", 5001}, true, "", false},
+		{unsaid, 20, []any{500}, true, "", false},
+		{say, 60, []any{[]string{"big"}, []string{"title of big"}, []string{"{}"}, []string{"'tbig'"}}, true, "", false},
 		{infosOf, 20, []any{[]string{"big", "small-7"}}, false, "", false},
 		{putProbe, 10, []any{true}, false, "", false},
 	}

@@ -20,6 +20,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -64,6 +65,7 @@ type Store struct {
 	closing chan struct{}  // closed by Close
 	work    sync.WaitGroup // calls and goroutines under way
 	bg      sync.WaitGroup // goroutines that end when closing is closed
+	filling atomic.Bool    // fillTerms is under way
 
 	mu     sync.Mutex // guards below
 	closed bool

@@ -24,6 +24,7 @@ type broken struct {
 	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
 	search func(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
+	count  func(ctx context.Context, q hansard.Query) (int, error)
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
 	fork   func(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error)
 	close  func() error
@@ -109,6 +110,14 @@ func (s *broken) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[ha
 		return s.search(ctx, q)
 	}
 	return s.Store.(hansard.Searcher).Search(ctx, q)
+}
+
+// Count is by listing, so that a broken list is a broken count.
+func (s *broken) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if s.count != nil {
+		return s.count(ctx, q)
+	}
+	return hansard.Count(ctx, struct{ hansard.Store }{s}, q)
 }
 
 func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {

@@ -443,8 +443,8 @@ func forkChildren(x *env) {
 				x.Errorf("%s: the list of %+v is %q, want %q", where, c.q, got, c.want)
 			}
 		}
-		list := x.list(hansard.Query{Parent: "s", Limit: 1})
-		if rest := x.list(hansard.Query{Parent: "s", Cursor: hansard.Cursor(list[0])}); len(rest) != 1 || rest[0].ID != "a" {
+		list := x.list(hansard.Query{Parent: "s", Order: hansard.OrderCreated, Limit: 1})
+		if rest := x.list(hansard.Query{Parent: "s", Order: hansard.OrderCreated, Cursor: list[0].Cursor}); len(rest) != 1 || rest[0].ID != "a" {
 			x.Errorf("%s: the second page is %+v", where, rest)
 		}
 	}

@@ -21,8 +21,18 @@ var listCases = []Case{
 		Defends: "a prefix keeps the sessions whose ids begin with it, byte for byte, whatever else is asked"},
 	{Name: "list/ids", run: listIDs,
 		Defends: "a list of some ids has those of them that exist, and no others"},
+	{Name: "list/ranges", run: listRanges,
+		Defends: "ranges of the times of creation and update keep what is in them, the beginning included and the end not"},
+	{Name: "list/held", run: listHeld,
+		Defends: "held sessions can be listed alone, from the grant to the release; damaged ones too, and a sound store has none"},
+	{Name: "list/archived", run: listArchived,
+		Defends: "an archived session is one with that label, whatever its value; lists have them, leave them out or have no others, as they are asked"},
+	{Name: "list/count", run: listCount,
+		Defends: "a count is the length of the list without limit and cursor"},
 	{Name: "list/pages", run: listPages,
-		Defends: "the pages of a list have each session once, in the order of the whole list", Answers: "45"},
+		Defends: "the pages of a list have each session, in the order of the whole list; by update recent ones may come once more at the end", Answers: "45"},
+	{Name: "list/pages while written", run: listPagesWhileWritten,
+		Defends: "over pages no session is skipped although sessions are updated, created and deleted between any two of them; none comes more than twice, and the pages end", Answers: "45"},
 	{Name: "list/invalid", run: listInvalid,
 		Defends: "a cursor that no list of this order returned, a negative limit, a prefix or an id that can't be one are refused, also by an empty store"},
 	{Name: "list/registrations", run: listRegistrations,
@@ -159,7 +169,7 @@ func listPrefix(x *env) {
 		if got := ids(x.list(q)); !slices.Equal(got, ids(want)) {
 			x.Errorf("%+v gives %q, want %q", q, got, ids(want))
 		}
-		if got := ids(x.paged(q, 2)); !slices.Equal(got, ids(want)) {
+		if got := ids(once(x.paged(q, 2))); !slices.Equal(got, ids(want)) {
 			x.Errorf("%+v gives %q in pages, want %q", q, got, ids(want))
 		}
 	}
@@ -191,7 +201,7 @@ func listIDs(x *env) {
 	check(hansard.Query{IDs: []hansard.SessionID{}}, "s0", "s1", "s2", "s3", "s5")
 	for _, order := range []hansard.Order{hansard.OrderUpdated, hansard.OrderCreated} {
 		q := hansard.Query{IDs: some, Order: order}
-		if got, want := ids(x.paged(q, 1)), ids(x.list(q)); !slices.Equal(got, want) {
+		if got, want := ids(once(x.paged(q, 1))), ids(x.list(q)); !slices.Equal(got, want) {
 			x.Errorf("in pages %q, want %q", got, want)
 		}
 	}
@@ -275,19 +285,37 @@ func listPages(x *env) {
 			x.Fatalf("%+v gives only %q", q, whole)
 		}
 		for _, limit := range []int{1, 2, 5, len(whole), 100} {
-			got := ids(x.paged(q, limit))
-			if !slices.Equal(got, whole) {
+			paged := x.paged(q, limit)
+			if got := ids(once(paged)); !slices.Equal(got, whole) {
 				x.Errorf("in pages of %d the list is %q, want %q", limit, got, whole)
+			}
+			if most := len(whole) * (2 - int(q.Order)); len(paged) > most {
+				x.Errorf("in pages of %d there are %d sessions, want at most %d", limit, len(paged), most)
 			}
 		}
 	}
 	// A page continues after its cursor, even if that session is gone.
 	list := x.list(hansard.Query{})
 	x.delete(list[4].ID)
-	rest := x.list(hansard.Query{Cursor: hansard.Cursor(list[4]), Limit: 3})
+	rest := x.list(hansard.Query{Cursor: list[4].Cursor, Limit: 3})
 	if want := ids(list[5:8]); !slices.Equal(ids(rest), want) {
 		x.Errorf("behind a deleted session come %q, want %q", ids(rest), want)
 	}
+	if info := x.stat(list[0].ID); info.Cursor != "" {
+		x.Errorf("Stat gives a cursor: %q", info.Cursor)
+	}
+}
+
+// once leaves out the sessions that come again over pages.
+func once(infos []hansard.Info) (out []hansard.Info) {
+	seen := make(map[hansard.SessionID]bool)
+	for _, i := range infos {
+		if !seen[i.ID] {
+			out = append(out, i)
+		}
+		seen[i.ID] = true
+	}
+	return out
 }
 
 // paged lists page by page.
@@ -304,7 +332,7 @@ func (x *env) paged(q hansard.Query, limit int) []hansard.Info {
 		if len(page) < limit {
 			return out
 		}
-		q.Cursor = q.Order.Cursor(page[len(page)-1])
+		q.Cursor = page[len(page)-1].Cursor
 		if len(out) > 10_000 {
 			x.Fatal("the pages do not end")
 		}
@@ -318,13 +346,22 @@ func listInvalid(x *env) {
 			_, err := listAll(x.ctx, x.store, hansard.Query{Cursor: cursor})
 			x.wantErr(fmt.Sprintf("%s: List with cursor %.20q", when, cursor), err, hansard.ErrInvalid)
 		}
-		info := hansard.Info{ID: "s", Created: engine.Now(), Updated: engine.Now()}
+		cursor := func(c engine.Cursor, rest int) string {
+			page := []hansard.Info{{ID: "s", Created: engine.Now(), Updated: engine.Now()}}
+			c.Mark(page, rest, engine.Now())
+			return page[0].Cursor
+		}
 		for _, q := range []hansard.Query{
 			{Limit: -1}, {Order: -1}, {Order: 2}, {Prefix: "/"}, {Prefix: "a b"}, {Prefix: "a\x00"}, {Prefix: "\xff"}, {IDs: []hansard.SessionID{"ok", ""}}, {IDs: []hansard.SessionID{"../x"}},
-			{Order: hansard.OrderCreated, Cursor: hansard.Cursor(info)}, {Cursor: hansard.OrderCreated.Cursor(info)},
+			{Order: hansard.OrderCreated, Cursor: cursor(engine.Cursor{}, 1)}, {Order: hansard.OrderCreated, Cursor: cursor(engine.Cursor{}, 0)},
+			{Cursor: cursor(engine.Cursor{Order: hansard.OrderCreated}, 1)}, {Archived: -1}, {Archived: 3},
 		} {
 			_, err := listAll(x.ctx, x.store, q)
 			x.wantErr(fmt.Sprintf("%s: List(%+v)", when, q), err, hansard.ErrInvalid)
+			_, err = hansard.Count(x.ctx, x.store, hansard.Query{Order: q.Order, Prefix: q.Prefix, Archived: q.Archived})
+			if q.Order < 0 || q.Order > 1 || q.Prefix != "" || q.Archived != 0 {
+				x.wantErr(fmt.Sprintf("%s: Count(%+v)", when, q), err, hansard.ErrInvalid)
+			}
 		}
 		_, err := listAll(x.ctx, x.store, hansard.Query{IDs: slices.Repeat([]hansard.SessionID{"s"}, hansard.MaxQueryIDs+1)})
 		x.wantErr(when+": List of too many ids", err, hansard.ErrTooLarge)

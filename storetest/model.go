@@ -237,6 +237,8 @@ func randomQuery(rng *rand.Rand) hansard.Query {
 	case 1:
 		q.IDs = []hansard.SessionID{"a0", "A1", "f0"}[rng.IntN(3):]
 	}
+	q.Archived = hansard.Archived(max(0, rng.IntN(6)-3))
+	q.Held = rng.IntN(8) == 0
 	q.Order = hansard.Order(rng.IntN(2))
 	q.Limit = rng.IntN(4)
 	if rng.IntN(15) == 0 {
@@ -267,10 +269,13 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 		if len(page) < q.Limit {
 			break
 		}
-		q.Cursor = q.Order.Cursor(page[len(page)-1])
+		q.Cursor = page[len(page)-1].Cursor
 	}
-	if q.Limit > 0 && !slices.Equal(ids(paged), ids(all)) {
+	if q.Limit > 0 && !slices.Equal(ids(once(paged)), ids(all)) {
 		return fmt.Sprintf("in pages %q, whole %q", ids(paged), ids(all))
+	}
+	if n, err := hansard.Count(ctx, s, q); err != nil || n != len(all) {
+		return fmt.Sprintf("%d are counted (%v), and there are %d", n, err, len(all))
 	}
 	slices.SortFunc(all, func(a, b hansard.Info) int { return cmp.Compare(a.ID, b.ID) })
 	var out []string

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 )
 
 // listMutants break what List gives.
@@ -21,6 +22,19 @@ func listMutants() []mutant {
 		return mutant{name: name, caught: caught, plant: inner(func(b *broken, s hansard.Store) {
 			b.list = func(c ctx, q hansard.Query) iter.Seq2[hansard.Info, error] {
 				return func(yield func(hansard.Info, error) bool) { infosOf(list(c, s, q))(yield) }
+			}
+		})}
+	}
+	counting := func(name string, wrong func(n int, q hansard.Query, deleted int) int, caught ...string) mutant {
+		return mutant{name: name, caught: caught, plant: inner(func(b *broken, s hansard.Store) {
+			deleted := 0
+			b.delete = func(c ctx, id hansard.SessionID, turn hansard.Grant) error {
+				deleted++
+				return s.Delete(c, id, turn)
+			}
+			b.count = func(c ctx, q hansard.Query) (int, error) {
+				n, err := hansard.Count(c, s, q)
+				return wrong(n, q, deleted), err
 			}
 		})}
 	}
@@ -63,7 +77,7 @@ func listMutants() []mutant {
 		}, "list/invalid"),
 		listing("a cursor of another order is the beginning", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
 			if other := (hansard.Query{Order: 1 - q.Order, Cursor: q.Cursor}); q.Cursor != "" {
-				if _, ok := other.Before(); ok {
+				if _, err := engine.ParseCursor(&other); err == nil {
 					q.Cursor = ""
 				}
 			}
@@ -103,6 +117,89 @@ func listMutants() []mutant {
 			q.IDs = q.IDs[:min(len(q.IDs), 5)]
 			return listAll(c, s, q)
 		}, "list/ids", "list/invalid"),
+		listing("what changed between pages does not come again", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			infos, err := listAll(c, s, q)
+			if cursor, _ := engine.ParseCursor(&q); cursor.ID != "" {
+				infos = slices.DeleteFunc(infos, func(i hansard.Info) bool { return !cursor.InRest(&i) })
+			}
+			return infos, err
+		}, "list/pages while written"),
+		listing("what comes again is by update", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			cursor, err := engine.ParseCursor(&q)
+			if err != nil || cursor.ID == "" || q.Order != hansard.OrderUpdated {
+				return listAll(c, s, q)
+			}
+			all, err := listAll(c, s, hansard.Query{Prefix: q.Prefix, Labels: q.Labels, Text: q.Text, IDs: q.IDs})
+			page := slices.DeleteFunc(slices.Clone(all), func(i hansard.Info) bool { return !cursor.InRest(&i) })
+			rest := len(page)
+			for _, i := range all {
+				at := i.Updated.Before(cursor.At) || i.Updated.Equal(cursor.At) && i.ID < cursor.ID
+				if cursor.Again && at || !cursor.Again && !cursor.InRest(&i) {
+					page = append(page, i)
+				}
+			}
+			for n := range page {
+				page[n].Created = page[n].Updated
+			}
+			if q.Limit > 0 {
+				page = page[:min(len(page), q.Limit)]
+			}
+			cursor.Mark(page, rest, engine.Now())
+			return page, err
+		}, "list/pages while written"),
+		listing("the times of creation do not count", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			q.CreatedSince, q.CreatedBefore = time.Time{}, time.Time{}
+			return listAll(c, s, q)
+		}, "list/ranges"),
+		listing("before has its end in it", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			if !q.Before.IsZero() {
+				q.Before = q.Before.Add(time.Microsecond)
+			}
+			return listAll(c, s, q)
+		}, "list/ranges"),
+		listing("held is ignored", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			q.Held = false
+			return listAll(c, s, q)
+		}, "list/held"),
+		listing("held is for ever", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			if q.Held {
+				q.Held = false
+				infos, err := listAll(c, s, q)
+				return slices.DeleteFunc(infos, func(i hansard.Info) bool { return i.LastSeq == 0 }), err
+			}
+			return listAll(c, s, q)
+		}, "list/held"),
+		listing("damaged is ignored", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			q.Damaged = false
+			return listAll(c, s, q)
+		}, "list/held"),
+		listing("archived is true or it is nothing", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			archived := q.Archived
+			q.Archived = hansard.ArchivedAny
+			infos, err := listAll(c, s, q)
+			return slices.DeleteFunc(infos, func(i hansard.Info) bool {
+				return archived != hansard.ArchivedAny && (i.Labels[hansard.LabelArchived] == "true") != (archived == hansard.ArchivedOnly)
+			}), err
+		}, "list/archived"),
+		listing("archived ones are never listed", func(c ctx, s hansard.Store, q hansard.Query) ([]hansard.Info, error) {
+			if q.Archived == hansard.ArchivedAny {
+				q.Archived = hansard.ArchivedNo
+			}
+			return listAll(c, s, q)
+		}, "list/archived"),
+		counting("deleted ones are counted", func(n int, q hansard.Query, deleted int) int { return n + deleted }, "list/count"),
+		counting("the limit cuts the count", func(n int, q hansard.Query, _ int) int {
+			if q.Limit > 0 {
+				return min(n, q.Limit)
+			}
+			return n
+		}, "list/count"),
+		counting("filters do not count", func(n int, q hansard.Query, _ int) int {
+			if q.Labels != nil {
+				return n + 1
+			}
+			return n
+		}, "list/count", "list/held", "list/archived"),
 		{name: "the index is read, changed and written", caught: []string{"list/registrations", "list/complete", "processes/registrations"},
 			plant: inner(func(b *broken, s hansard.Store) {
 				var index atomic.Value

@@ -181,6 +181,13 @@ func (h *handle) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[ha
 	}
 }
 
+func (h *handle) Count(ctx context.Context, q hansard.Query) (int, error) {
+	if err := h.closed(); err != nil {
+		return 0, err
+	}
+	return hansard.Count(ctx, h.inner, q)
+}
+
 func (h *handle) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {
 	if err := h.closed(); err != nil {
 		return err

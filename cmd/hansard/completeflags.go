@@ -28,6 +28,7 @@ func (a *app) completeFlags(root *cobra.Command) {
 	words := map[string]cobra.CompletionFunc{
 		"kind":      a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
 		"from-kind": a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
+		"archived":  cobra.FixedCompletions(archivedNames, cobra.ShellCompDirectiveNoFileComp),
 		"order":     cobra.FixedCompletions(orderNames, cobra.ShellCompDirectiveNoFileComp),
 		"role":      a.completeFromEvents(knownRoles, func(e hansard.Event) string { return e.Role }),
 		"author":    a.completeFromEvents(nil, func(e hansard.Event) string { return e.Author }),

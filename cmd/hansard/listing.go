@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +81,9 @@ func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
 			first = orFirst(first, err)
 		case limit == 0 || len(l.table.rows) < limit:
 			l.last = info
-			l.app.addSession(l.table, liveTurn(ctx, s, info), l.titleOf(ctx, s, &info))
+			if info, ok := shown(ctx, s, q, info); ok {
+				l.app.addSession(l.table, info, l.titleOf(ctx, s, &info))
+			}
 		default:
 			if l.more++; l.more == 1 {
 				defer time.AfterFunc(countMax, stop).Stop()
@@ -88,6 +91,13 @@ func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
 		}
 	}
 	return first
+}
+
+// shown is a session as a list shows it: with its turn if somebody holds that. Of a list
+// of held ones, those whose holder is dead are left out.
+func shown(ctx context.Context, s hansard.Store, q hansard.Query, info hansard.Info) (hansard.Info, bool) {
+	info = liveTurn(ctx, s, info)
+	return info, !q.Held || info.Turn != nil
 }
 
 // moreText tells how many sessions were left out, and how to see them.
@@ -99,14 +109,16 @@ func (l *listing) moreText() string {
 			for _, label := range v.GetSlice() {
 				next = append(next, "--label", label)
 			}
-		case f.Name == "text" || f.Name == "since" || f.Name == "prefix" || f.Name == "order":
+		case f.Name == "archived" || f.Name == "held" || f.Name == "damaged":
+			next = append(next, "--"+f.Name+"="+f.Value.String())
+		case slices.Contains(listFilters, f.Name) || f.Name == "order":
 			next = append(next, "--"+f.Name, f.Value.String())
 		}
 	})
 	if l.screen {
 		return fmt.Sprintf("%s more; all of them: %s", l.count(), l.app.again(append(next, "--all")...))
 	}
-	next = append(next, "--limit", strconv.Itoa(l.query.Limit), "--cursor", l.query.Order.Cursor(l.last))
+	next = append(next, "--limit", strconv.Itoa(l.query.Limit), "--cursor", l.last.Cursor)
 	if !l.app.out.tty { // they were not counted
 		return "there are more: " + l.app.again(next...)
 	}
@@ -121,11 +133,14 @@ func (l *listing) count() string {
 }
 
 func (l *listing) noneText() string {
-	if l.flags.Changed("label") || l.flags.Changed("prefix") || l.flags.Changed("text") || l.flags.Changed("since") || l.flags.Changed("cursor") {
+	if slices.ContainsFunc(listFilters, l.flags.Changed) || l.flags.Changed("cursor") {
 		return "no session matches"
 	}
 	return "there are no sessions yet; the first one: " + l.app.again("new", "ID")
 }
+
+// listFilters are the flags that leave sessions out.
+var listFilters = []string{"label", "prefix", "text", "since", "before", "created-since", "created-before", "held", "damaged", "archived"}
 
 // sessionTable is the table of a list. A narrow terminal does without some columns.
 func sessionTable() *table {
@@ -157,6 +172,9 @@ func (a *app) addSession(t *table, info hansard.Info, title string) {
 	style, marks := "", ""
 	if info.Turn != nil {
 		style, marks = yellow, "held by "+shortHolder(info.Turn.Holder)
+	}
+	if info.Archived() {
+		marks = strings.TrimPrefix(marks+", archived", ", ")
 	}
 	if info.Damaged() {
 		style, marks = red, strings.TrimPrefix(marks+", damaged", ", ")

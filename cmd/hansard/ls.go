@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +18,8 @@ import (
 func newLs(a *app) *cobra.Command {
 	var q hansard.Query
 	var labels []string
-	var since, order string
-	var all bool
+	var since, before, createdSince, createdBefore, order, archived string
+	var all, count bool
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, newest first",
@@ -26,12 +28,18 @@ that was created last.
 
 --prefix keeps sessions whose id begins with it; --parent the forks of a session; --label those that have this label,
 and all of them when it is repeated; --text those whose id or title contains it,
-ignoring case; --since those that changed since a time: 90m, 24h, 7d, 2024-06-01 or
-2024-06-01T15:04:05Z.
+ignoring case; --since and --before those that changed since or before a time: 90m,
+24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z; --created-since and --created-before those
+that were created then; --held those whose turn is held; --damaged those that are
+damaged or can't be read. --count prints how many there are.
+
+Archived sessions are left out: --archived lists them alone, --archived=any with the
+others.
 
 On a terminal the list is a screen long and says how many more there are; --all
 lists all of them. With --limit the rest can be had with --cursor; the command
-says with which. A session whose turn is held is marked with its holder. A damaged
+says with which. No session is skipped between two such lists; by update, those
+that changed since a minute before the first one come again at the end. A session whose turn is held is marked with its holder. A damaged
 session is in the list, marked, and never hides another (exit 0). A session that
 nobody gave a title is shown with the first thing its user said, in quotes.
 
@@ -40,6 +48,7 @@ continues the list behind that session.`,
 		Example: `  hansard ls
   hansard ls --all --label owner=ada --since 7d
   hansard ls --prefix team-a: --order created
+  hansard ls --count --archived=any --created-since 7d
   hansard ls --text paris --json | jq -r .id`,
 		Args:              arguments(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -48,8 +57,13 @@ continues the list behind that session.`,
 			if q.Labels, err = parseLabels(labels); err != nil {
 				return err
 			}
-			if q.Since, err = parseSince(a.now(), since); err != nil {
-				return err
+			for _, t := range []struct {
+				flag, text string
+				into       *time.Time
+			}{{"since", since, &q.Since}, {"before", before, &q.Before}, {"created-since", createdSince, &q.CreatedSince}, {"created-before", createdBefore, &q.CreatedBefore}} {
+				if *t.into, err = parseTime(a.now(), t.flag, t.text); err != nil {
+					return err
+				}
 			}
 			limited := cmd.Flags().Changed("limit")
 			switch order {
@@ -59,7 +73,15 @@ continues the list behind that session.`,
 			default:
 				return &usageError{fmt.Sprintf("--order: there is no order %q", order), "updated and created are the orders"}
 			}
+			switch at := slices.Index(archivedNames, archived); at {
+			case -1:
+				return &usageError{fmt.Sprintf("--archived: %q is not known", archived), "write --archived, --archived=any or --archived=no"}
+			default:
+				q.Archived = hansard.Archived(at)
+			}
 			switch {
+			case count && (limited || all || q.Cursor != ""):
+				return &usageError{"--count counts all that match", "leave --limit, --all and --cursor out"}
 			case q.Limit < 0:
 				return &usageError{"--limit can't be negative", ""}
 			case limited && all:
@@ -70,6 +92,9 @@ continues the list behind that session.`,
 				return err
 			}
 			return a.withStore(reading, func(s hansard.Store) error {
+				if count {
+					return a.countSessions(cmd.Context(), s, q)
+				}
 				if a.json {
 					return a.listJSON(cmd, s, q)
 				}
@@ -88,12 +113,36 @@ continues the list behind that session.`,
 	flags.StringVar(&order, "order", orderNames[0], "by which time: `ORDER` is updated or created")
 	flags.StringVar(&q.Text, "text", "", "only sessions whose id or title contains this `TEXT`")
 	flags.StringVar(&since, "since", "", "only sessions that changed since a `TIME`: 24h, 7d, 2024-06-01")
+	flags.StringVar(&before, "before", "", "only sessions that changed before a `TIME`")
+	flags.StringVar(&createdSince, "created-since", "", "only sessions created since a `TIME`")
+	flags.StringVar(&createdBefore, "created-before", "", "only sessions created before a `TIME`")
+	flags.BoolVar(&q.Held, "held", false, "only sessions whose turn is held")
+	flags.BoolVar(&q.Damaged, "damaged", false, "only sessions that are damaged or unreadable")
+	flags.StringVar(&archived, "archived", archivedNames[hansard.ArchivedNo], "only archived sessions; `WHICH` is only, any or no")
+	flags.Lookup("archived").NoOptDefVal = archivedNames[hansard.ArchivedOnly]
+	flags.BoolVar(&count, "count", false, "print how many there are")
 	flags.StringVar(&q.Cursor, "cursor", "", "continue a list at this `CURSOR`")
 	return cmd
 }
 
 // orderNames are what --order takes; the first is the usual one.
 var orderNames = []string{"updated", "created"}
+
+// archivedNames are what --archived takes.
+var archivedNames = []string{hansard.ArchivedAny: "any", hansard.ArchivedNo: "no", hansard.ArchivedOnly: "only"}
+
+// countSessions prints how many sessions there are.
+func (a *app) countSessions(ctx context.Context, s hansard.Store, q hansard.Query) error {
+	n, err := hansard.Count(ctx, s, q)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.out.jsonLine(wire.Count{Count: n})
+	}
+	_, err = fmt.Fprintln(a.out, n)
+	return err
+}
 
 // listJSON prints the sessions as they come. An error about one of them does
 // not hide the others; the first is the command's.
@@ -104,9 +153,11 @@ func (a *app) listJSON(cmd *cobra.Command, s hansard.Store, q hansard.Query) err
 			first = orFirst(first, err)
 			continue
 		}
-		line := wire.NewSession(liveTurn(cmd.Context(), s, info))
-		line.Cursor = q.Order.Cursor(info)
-		if err := a.out.jsonLine(line); err != nil {
+		info, ok := shown(cmd.Context(), s, q, info)
+		if !ok {
+			continue
+		}
+		if err := a.out.jsonLine(wire.NewSession(info)); err != nil {
 			return err
 		}
 	}
@@ -120,8 +171,8 @@ func orFirst(first, err error) error {
 	return err
 }
 
-// parseSince reads a time or how long ago it was.
-func parseSince(now time.Time, s string) (time.Time, error) {
+// parseTime reads a time or how long ago it was.
+func parseTime(now time.Time, flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
@@ -136,5 +187,5 @@ func parseSince(now time.Time, s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, &usageError{fmt.Sprintf("--since: %q is not a time", s), "write 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z"}
+	return time.Time{}, &usageError{fmt.Sprintf("--%s: %q is not a time", flag, s), "write 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z"}
 }

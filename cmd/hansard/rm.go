@@ -83,7 +83,7 @@ func newRmRun(a *app, turn *turnFlag, args []string) (*rmRun, error) {
 	}
 	run := &rmRun{several: several{app: a, many: len(ids) > 1}}
 	if run.many && turn.given() && turn.grant != "" {
-		return nil, &usageError{"--turn names the grant of one session", "delete that session by itself"}
+		return nil, &usageError{"--turn names the grant of one session", "name that session alone"}
 	}
 	for _, id := range ids {
 		grant, err := turn.of(a, id)

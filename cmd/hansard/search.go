@@ -54,10 +54,10 @@ any time.`,
 			if q.Labels, err = parseLabels(labels); err != nil {
 				return err
 			}
-			if q.Since, err = parseSince(a.now(), since); err != nil {
+			if q.Since, err = parseTime(a.now(), "since", since); err != nil {
 				return err
 			}
-			if q.Before, err = parseSince(a.now(), before); err != nil {
+			if q.Before, err = parseTime(a.now(), "before", before); err != nil {
 				return err
 			}
 			// What is wrong with it is told before a store is opened.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"hansard"
+	"hansard/catalog"
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/search"
@@ -69,6 +70,8 @@ func (a *app) open(want access) (hansard.Store, error) {
 		AllowNetwork: a.allowNetwork,
 		LockWait:     a.lockWait,
 		Log:          a.log,
+		Catalog:      catalog.Open,
+		Progress:     a.catalogProgress(),
 	})
 	if errors.Is(err, errNoStore) {
 		id := a.session
@@ -184,6 +187,20 @@ func filePath(scheme, rest string) (string, error) {
 		}
 	}
 	return filepath.FromSlash(u.Path), nil
+}
+
+// catalogProgress tells on a terminal how far the catalog of a large store is.
+func (a *app) catalogProgress() func(done, total int) {
+	p := newProgress(a.stderr)
+	return func(done, total int) {
+		if done == total {
+			p.done()
+			return
+		}
+		p.show(func() string {
+			return fmt.Sprintf("Reading sessions for the catalog: %s of %s", humanCount(done), humanCount(total))
+		})
+	}
 }
 
 // openFiles looks before it opens, so that the usual mistakes get an answer in

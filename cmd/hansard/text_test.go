@@ -126,14 +126,14 @@ func TestParseSince(t *testing.T) {
 		"2024-06-01 10:00":     time.Date(2024, 6, 1, 10, 0, 0, 0, time.Local),
 		"2024-06-01T10:00:00Z": time.Date(2024, 6, 1, 10, 0, 0, 0, time.UTC),
 	} {
-		got, err := parseSince(now, in)
+		got, err := parseTime(now, "since", in)
 		if err != nil || !got.Equal(want) {
-			t.Errorf("parseSince(%q) = %v, %v, want %v", in, got, err, want)
+			t.Errorf("parseTime(%q) = %v, %v, want %v", in, got, err, want)
 		}
 	}
 	for _, in := range []string{"yesterday", "-1h", "-1d", "d", "2024-13-01"} {
-		if _, err := parseSince(now, in); err == nil {
-			t.Errorf("parseSince(%q) was accepted", in)
+		if _, err := parseTime(now, "since", in); err == nil {
+			t.Errorf("parseTime(%q) was accepted", in)
 		}
 	}
 }

@@ -15,8 +15,11 @@ type Session struct {
 	// Preview is, in lists that ask for it, the first prompt of a session that
 	// has no title.
 	Preview string `json:"preview,omitempty"`
-	// Cursor continues a list after this session.
-	Cursor string `json:"cursor,omitempty"`
+}
+
+// Count is how many sessions match.
+type Count struct {
+	Count int `json:"count"`
 }
 
 // NewSession describes a session.

@@ -255,8 +255,8 @@ func TestRights(t *testing.T) {
 		menu     string
 	}{
 		"reader": {false, "Find,Go to an event,Copy a link,Print"},
-		"writer": {true, "Find,Go to an event,Copy a link,Print,Title and labels"},
-		"owner":  {true, "Find,Go to an event,Copy a link,Print,Title and labels,Delete"},
+		"writer": {true, "Find,Go to an event,Copy a link,Print,Title and labels,Archive"},
+		"owner":  {true, "Find,Go to an event,Copy a link,Print,Title and labels,Archive,Delete"},
 	} {
 		p := newTab(t, url)
 		p.open("/#token=" + tokens[who])
@@ -333,4 +333,56 @@ func TestEmptyCurl(t *testing.T) {
 		t.Errorf("it stored %+v", e)
 	}
 	p.sees("What is the capital of Peru?")
+}
+
+// TestArchive: a session that is archived leaves the list and is in the archive, from
+// where it comes back; a search that was saved is there after loading again, and can be
+// forgotten.
+func TestArchive(t *testing.T) {
+	s, url := serve(t)
+	for _, id := range []string{"kept", "put-away"} {
+		append1(t, s, id, says("user", "", "hello"))
+	}
+	p := newTab(t, url)
+	p.open("/#token=" + token)
+	listed := func(want string) {
+		t.Helper()
+		p.until(`[...document.querySelectorAll('.sessions a')].map((a) => a.hash).join() == "` + want + `"`)
+	}
+	choose := func(menu, text string) {
+		t.Helper()
+		p.click(menu + " .menu-button")
+		p.until(`[...document.querySelectorAll("` + menu + ` .menu-list button span")].some((e) => e.textContent == "` + text + `")`)
+		eval[bool](p, `([...document.querySelectorAll("`+menu+` .menu-list button")].find((e) => e.querySelector("span").textContent == "`+text+`").click(), true)`)
+	}
+	listed("#/s/put-away,#/s/kept")
+	p.click(`.sessions a[href$="put-away"]`)
+	p.live()
+	choose(".session-head", "Archive")
+	listed("#/s/kept")
+	info, err := s.Stat(t.Context(), "put-away")
+	if err != nil || !info.Archived() {
+		t.Fatalf("it is %+v, %v", info, err)
+	}
+	choose(".searching", "Archived sessions")
+	listed("#/s/put-away")
+	p.until(`location.hash.includes("archived=only")`)
+	p.shot("archive")
+	choose(".searching", "Save this search")
+	p.click(`.filters button`) // out of the archive
+	listed("#/s/kept")
+	p.open("/?again")
+	listed("#/s/kept")
+	choose(".searching", "archived")
+	listed("#/s/put-away")
+	choose(".searching", "Forget this search")
+	p.click(`.sessions a[href$="put-away"]`)
+	p.live()
+	choose(".session-head", "Take out of the archive")
+	listed("")
+	choose(".searching", "Sessions that are not archived")
+	listed("#/s/put-away,#/s/kept")
+	if eval[string](p, `localStorage.getItem("hansard.searches")`) != "[]" {
+		t.Error("the search was not forgotten")
+	}
 }

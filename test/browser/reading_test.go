@@ -199,12 +199,12 @@ func TestToast(t *testing.T) {
 			eval[bool](p, `(document.querySelectorAll(".notice button").forEach((b) => b.click()), true)`)
 			p.until(`!document.querySelector(".notice")`)
 		}
-		for _, c := range []struct{ press, button string }{{"", `.event .raw`}, {"", `.menu-button`}} {
+		for _, c := range []struct{ press, button string }{{"", `.event .raw`}, {"", `.session-head .menu-button`}} {
 			if c.button == ".event .raw" && size[0] < 760 {
 				continue // not there on a phone
 			}
 			p.click(c.button)
-			if c.button == ".menu-button" {
+			if c.button == ".session-head .menu-button" {
 				p.click(`.menu-list button:nth-child(3)`) // copies a link
 			}
 			if covered(c.button) {
@@ -316,7 +316,7 @@ func TestTouch(t *testing.T) {
 		p.painted()
 		p.none("too small in "+id, small)
 	}
-	p.click(".menu-button")
+	p.click(".session-head .menu-button")
 	p.until(`document.querySelector(".menu-list")`)
 	p.none("too small in the menu", small)
 	p.click(`.menu-list button:nth-child(5)`)

@@ -88,6 +88,19 @@ func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*Entry, error) {
 // valid behind it counts too, because a writer may have died between its write to the
 // ring and publishing it (Adoption).
 func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain uint64, err error) {
+	end, endChain, err = r.Walk(pos, chain, expect, func(e *Entry) {
+		if e.Kind == KindData {
+			entries = append(entries, e)
+		}
+	})
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return entries, end, endChain, nil
+}
+
+// Walk is Scan one by one, padding included: what is not kept takes no memory.
+func (r *Ring) Walk(pos, chain, expect uint64, each func(*Entry)) (end, endChain uint64, err error) {
 	minEpoch := uint64(0)
 	begin := pos
 	w := window{r: r}
@@ -103,7 +116,7 @@ func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain 
 		}
 		e, err := w.entryAt(at, chain, minEpoch, ahead)
 		if err != nil {
-			return nil, 0, 0, err
+			return 0, 0, err
 		}
 		// More than one lap can't be valid: the last entry would overlap the first.
 		if e == nil || e.End()-begin > r.Size {
@@ -111,11 +124,9 @@ func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain 
 		}
 		// Epochs never fall along the chain (EpochOrder).
 		pos, chain, minEpoch = e.End(), e.Chain(), e.Epoch
-		if e.Kind == KindData {
-			entries = append(entries, e)
-		}
+		each(e)
 	}
-	return entries, pos, chain, nil
+	return pos, chain, nil
 }
 
 // ChainAt is the chain of the entry that ends at pos, as the entry behind it says in

@@ -9,11 +9,12 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The control file has three records of 64 bytes, each with a checksum:
+// The control file has four records of 64 bytes, each with a checksum:
 //
 //	W @0    how far the ring is written and applied; written only under write.lock
 //	Y @64   how far it is durable;                   written only under sync.lock
 //	H @128  who holds write.lock, for people;        written only under write.lock
+//	D @192  the directory of the logs, see Custody;  written only under write.lock
 //
 // It is a hint between processes that live at the same time: never synced, not trusted by
 // the first process to open the store (ControlNotTrusted), rebuilt from the journal when it
@@ -109,10 +110,10 @@ func OpenControl(fsys vfs.FS) (*Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open control: %w", err)
 	}
-	if size, err := f.Size(); err == nil && size < 3*RecordBytes {
+	if size, err := f.Size(); err == nil && size < 4*RecordBytes {
 		// Full size from the start: later writes need no room on the disk, so a full disk
 		// does not make processes lose sight of each other. Zeros are no valid record.
-		if _, err := f.WriteAt(make([]byte, 3*RecordBytes), 0); err != nil {
+		if _, err := f.WriteAt(make([]byte, 4*RecordBytes-size), size); err != nil {
 			_ = f.Close()
 			return nil, fmt.Errorf("write control: %w", err)
 		}

@@ -156,8 +156,8 @@ const session = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
 export const api = {
   // whoami tells what the token is for.
   whoami: () => request("/v1/whoami"),
-  sessions: ({ q, labels, cursor, limit = 50 }, signal) => {
-    const query = new URLSearchParams({ limit, preview: "true" });
+  sessions: ({ q, labels, archived = "no", cursor, limit = 50 }, signal) => {
+    const query = new URLSearchParams({ limit, archived, preview: "true" });
     if (q) query.set("q", q);
     if (cursor) query.set("cursor", cursor);
     for (const label of labels ?? []) query.append("label", label);

@@ -6,9 +6,9 @@ export class Menu {
   #choices; #button; #list = null; #stop;
 
   // choices() gives [[icon, text, key, act], …] each time it is opened.
-  constructor(label, choices) {
+  constructor(label, choices, name = "More") {
     this.#choices = choices;
-    this.#button = h("button.menu-button", { type: "button", title: label, "aria-label": "More", "aria-haspopup": "menu", "aria-expanded": "false", onclick: () => (this.#list ? this.close() : this.open()) }, icon("more"));
+    this.#button = h("button.menu-button", { type: "button", title: label, "aria-label": name, "aria-haspopup": "menu", "aria-expanded": "false", onclick: () => (this.#list ? this.close() : this.open()) }, icon("more"));
     this.el = h("div.menu", null, this.#button);
   }
 

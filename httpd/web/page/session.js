@@ -1,7 +1,7 @@
 // SessionView is one open session: its head, the turn, the transcript, the place to
 // write.
 
-import { api, stringify } from "./api.js";
+import { api, newKey, stringify } from "./api.js";
 import { Composer } from "./composer.js";
 import { deleteSession, editSession, exportSession } from "./dialogs.js";
 import { announce, copy, copyButton, h, icon, notice, toast } from "./dom.js";
@@ -55,8 +55,23 @@ export class SessionView {
       may("read") && ["down", "Export", "", () => exportSession(this.#info)],
       may("append") && may("read") && this.#info.last_seq > 0 && ["fork", "Fork", "", () => this.fork(this.#transcript.last)],
       may("append") && ["braces", "Title and labels", "e", () => this.edit()],
+      may("append") && ["file", this.#isArchived ? "Take out of the archive" : "Archive", "", () => this.#archive(!this.#isArchived)],
       may("admin") && ["trash", "Delete", "", () => deleteSession(this.#info, () => { this.#hooks.changed(); this.#hooks.back(); })],
     ].filter(Boolean);
+  }
+
+  get #isArchived() { return Object.hasOwn(this.#info?.labels ?? {}, "archived"); }
+
+  // archive puts the session away, or takes it back.
+  async #archive(yes) {
+    try {
+      await api.change(this.#id, { labels: { archived: yes ? "true" : null } }, newKey());
+      toast(yes ? "The session is archived." : "The session is in the list again.");
+    } catch (error) {
+      notice(error.message);
+    }
+    this.#refresh();
+    this.#hooks.changed();
   }
 
   close() {

@@ -1,18 +1,20 @@
-// SessionList is the list of sessions, newest first: searched, filtered by labels,
-// refreshed while it is looked at, longer as it is scrolled.
+// SessionList is the list of sessions, newest first: searched, filtered by labels, those
+// that are archived or those that are not, refreshed while it is looked at, longer as it is scrolled.
 
 import { api } from "./api.js";
 import { newSession } from "./dialogs.js";
 import { announce, h, icon } from "./dom.js";
 import { holderName } from "./event.js";
 import { ago, exactTime, number, ticking } from "./format.js";
+import { Menu } from "./menu.js";
+import { isSaved, saveSearch, savedSearches, searchName } from "./saved.js";
 import { unread } from "./seen.js";
 
 const refreshEvery = 2_500;
 const pageSessions = 50;
 
 export class SessionList {
-  #hooks; #list; #scroller; #search; #filters; #foot; #rows = new Map(); #order = []; #labels = []; #next = null; #rights; #started = false;
+  #hooks; #list; #scroller; #search; #filters; #foot; #rows = new Map(); #order = []; #labels = []; #archived = false; #next = null; #rights; #started = false;
   #asked = null; #loading = false; #timer; #open = null; #failures = 0; #settled = false; #typing; #work;
 
   // The hooks are open(id), empty(yes), offline(error or null) and asked(query), when
@@ -27,6 +29,7 @@ export class SessionList {
     this.#scroller = h("div.list-scroller", { tabindex: "-1" }, this.#list, this.#foot);
     this.el = h("div.session-list", null,
       h("div.searching", null, this.#search, h("kbd", { "aria-hidden": "true" }, "/"),
+        new Menu("Archive and saved searches", () => this.#choices(), "Archive and saved searches").el,
         rights.has("append") && h("button.new", { type: "button", title: "New session (c)", "aria-label": "New session", onclick: () => this.create() }, icon("plus"))),
       this.#work, this.#filters, this.#scroller);
     this.#rights = rights;
@@ -45,13 +48,14 @@ export class SessionList {
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refresh(); });
   }
 
-  get filtered() { return this.#search.value.trim() !== "" || this.#labels.length > 0; }
+  get filtered() { return this.#search.value.trim() !== "" || this.#labels.length > 0 || this.#archived; }
 
   // query is what is searched for, as it is in the address.
   get query() {
     const q = new URLSearchParams();
     if (this.#search.value.trim()) q.set("q", this.#search.value.trim());
     for (const label of this.#labels) q.append("label", label);
+    if (this.#archived) q.set("archived", "only");
     return q.toString();
   }
 
@@ -61,6 +65,7 @@ export class SessionList {
     const q = new URLSearchParams(query);
     this.#search.value = q.get("q") ?? "";
     this.#labels = q.getAll("label").filter((l) => l.indexOf("=") > 0);
+    this.#archived = q.get("archived") === "only";
     this.#showFilters();
     if (this.#started) this.#ask();
   }
@@ -69,6 +74,23 @@ export class SessionList {
   #changed() {
     this.#hooks.asked(this.query);
     return this.#ask();
+  }
+
+  // choices are what the menu has: the archive, and searches to come back to.
+  #choices() {
+    const query = this.query;
+    const go = (to) => { this.search(to); this.#hooks.asked(this.query); };
+    return [
+      ["file", this.#archived ? "Sessions that are not archived" : "Archived sessions", "", () => this.#showArchived(!this.#archived)],
+      query !== "" && [isSaved(query) ? "cross" : "plus", isSaved(query) ? "Forget this search" : "Save this search", "", () => saveSearch(query, !isSaved(query))],
+      ...savedSearches().map((saved) => ["search", searchName(saved), "", () => go(saved)]),
+    ].filter(Boolean);
+  }
+
+  #showArchived(yes) {
+    this.#archived = yes;
+    this.#showFilters();
+    return this.#changed();
   }
 
   create() {
@@ -107,7 +129,7 @@ export class SessionList {
     return this.#order[at < 0 ? (by > 0 ? 0 : this.#order.length - 1) : at + by] ?? null;
   }
 
-  #query() { return { q: this.#search.value.trim(), labels: this.#labels, limit: pageSessions }; }
+  #query() { return { q: this.#search.value.trim(), labels: this.#labels, archived: this.#archived ? "only" : "no", limit: pageSessions }; }
 
   // ask begins anew with what is searched for.
   async #ask() {
@@ -160,6 +182,7 @@ export class SessionList {
     if (this.#loading || !this.#next) return;
     this.#loading = true;
     const cursor = this.#next;
+    let again = false;
     this.#foot.textContent = "Loading…";
     try {
       const page = await api.sessions({ ...this.#query(), cursor });
@@ -167,12 +190,15 @@ export class SessionList {
       this.#next = page.next ?? null;
       for (const info of page.sessions ?? []) this.#row(info);
       const known = new Set(this.#order);
-      this.#show([...this.#order, ...(page.sessions ?? []).map((s) => s.id).filter((id) => !known.has(id))]);
+      const added = (page.sessions ?? []).map((s) => s.id).filter((id) => !known.has(id));
+      this.#show([...this.#order, ...added]);
+      again = added.length === 0; // what changed lately comes again at the end, and nothing to scroll to
     } catch (error) {
       this.#foot.replaceChildren(error.message, " ", h("button.action", { type: "button", onclick: () => this.#more() }, "Try again"));
     } finally {
       this.#loading = false;
     }
+    if (again) await this.#more();
   }
 
   // show puts the rows into this order, moving only those that have to.
@@ -192,7 +218,7 @@ export class SessionList {
   // row makes or updates the row of a session.
   #row(info) {
     const fresh = unread(info);
-    const key = JSON.stringify([info, fresh === Infinity ? "new" : fresh]);
+    const key = JSON.stringify([{ ...info, cursor: null }, fresh === Infinity ? "new" : fresh]);
     let row = this.#rows.get(info.id);
     if (row?.key === key) return;
     if (!row) {
@@ -225,8 +251,9 @@ export class SessionList {
   }
 
   #showFilters() {
-    this.#filters.hidden = this.#labels.length === 0;
-    this.#filters.replaceChildren(...this.#labels.map((label) => h("button.label.chosen", {
+    this.#filters.hidden = this.#labels.length === 0 && !this.#archived;
+    const archive = this.#archived ? [h("button.label.chosen", { type: "button", "aria-label": "Leave the archive", onclick: () => this.#showArchived(false) }, "archived", icon("cross"))] : [];
+    this.#filters.replaceChildren(...archive, ...this.#labels.map((label) => h("button.label.chosen", {
       type: "button", "aria-label": `Do not filter by ${label}`, onclick: () => {
         this.#labels = this.#labels.filter((l) => l !== label);
         this.#showFilters();
