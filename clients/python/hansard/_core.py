@@ -587,17 +587,10 @@ async def _frames(res: _http.Response) -> AsyncIterator[tuple[str, str]]:
         await lines.aclose()
 
 
-def search_query(text: str, *, role: str, kind: str, labels: Mapping[str, str], since: Optional[datetime], before: Optional[datetime], session: str,
-                 prefix: str, limit: int, offset: int) -> Query:  # fmt: skip
-    q: list[tuple[str, Any]] = [("q", text), ("role", role), ("kind", kind), ("in", session), ("prefix", prefix), ("limit", limit or None), ("offset", offset or None)]
-    q += [("label", f"{k}={v}") for k, v in labels.items()]
-    return q + [(name, t.isoformat()) for name, t in (("since", since), ("before", before)) if t is not None]
-
-
-def list_query(*, prefix: str, ids: Sequence[str], labels: Mapping[str, str], text: str, since: Optional[datetime], order: str, limit: int, cursor: str,
-               preview: bool, more: Mapping[str, Any]) -> Query:  # fmt: skip
-    q: list[tuple[str, Any]] = [("prefix", prefix), ("q", text), ("order", order), ("limit", limit or None), ("cursor", cursor), ("preview", "true" if preview else None)]
-    q += [("id", i) for i in ids] + [("label", f"{k}={v}") for k, v in labels.items()]
-    if since is not None:
-        q.append(("since", since.isoformat()))
-    return q + [(k, "true" if v is True else v) for k, v in more.items()]
+def parameters(plain: Mapping[str, Any], *, flags: Mapping[str, bool] = {}, times: Mapping[str, Optional[datetime]] = {}, ids: Sequence[str] = (),
+               labels: Mapping[str, str] = {}) -> Query:  # fmt: skip
+    """Parameters of a route; what says nothing is left out."""
+    q: list[tuple[str, Any]] = [(k, v) for k, v in plain.items() if v]
+    q += [(k, "true") for k, v in flags.items() if v]
+    q += [(k, t.isoformat()) for k, t in times.items() if t is not None]
+    return q + [("id", i) for i in ids] + [("label", f"{k}={v}") for k, v in labels.items()]

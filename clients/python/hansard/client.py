@@ -74,16 +74,21 @@ class Client:
         made = run(self._core.create(id, types_meta(title, labels, state, reuse), timeout))
         return Session(self._core, made.id)
 
-    def list(self, *, prefix: str = "", ids: Sequence[str] = (), labels: Mapping[str, str] = {}, text: str = "", since: Optional[datetime] = None,
-             order: str = "", limit: int = 0, cursor: str = "", preview: bool = False, **more: Any) -> Iterator[types.Info]:  # fmt: skip
-        """Sessions, newest first. Other parameters of the route are passed on."""
-        q = _core.list_query(prefix=prefix, ids=ids, labels=labels, text=text, since=since, order=order, limit=limit, cursor=cursor, preview=preview, more=more)
+    def list(self, *, prefix: str = "", ids: Sequence[str] = (), parent: str = "", labels: Mapping[str, str] = {}, text: str = "",
+             since: Optional[datetime] = None, before: Optional[datetime] = None, created_since: Optional[datetime] = None,
+             created_before: Optional[datetime] = None, held: bool = False, damaged: bool = False, archived: str = "", order: str = "",
+             limit: int = 0, cursor: str = "", preview: bool = False) -> Iterator[types.Info]:  # fmt: skip
+        """Sessions, newest first. `parent` lists the forks of one; `archived` is "no" or "only"."""
+        times = {"since": since, "before": before, "created_since": created_since, "created_before": created_before}
+        plain = {"prefix": prefix, "parent": parent, "q": text, "archived": archived, "order": order, "limit": limit, "cursor": cursor}
+        q = _core.parameters(plain, flags={"held": held, "damaged": damaged, "preview": preview}, times=times, ids=ids, labels=labels)
         return _each(self._core.list(q))
 
     def search(self, text: str, *, role: str = "", kind: str = "", labels: Mapping[str, str] = {}, since: Optional[datetime] = None,
                before: Optional[datetime] = None, session: str = "", prefix: str = "", limit: int = 0, offset: int = 0) -> Iterator[types.Hit]:  # fmt: skip
         """Events with all these words, the best first, in all sessions or in one."""
-        q = _core.search_query(text, role=role, kind=kind, labels=labels, since=since, before=before, session=session, prefix=prefix, limit=limit, offset=offset)
+        plain = {"q": text, "role": role, "kind": kind, "in": session, "prefix": prefix, "limit": limit, "offset": offset}
+        q = _core.parameters(plain, times={"since": since, "before": before}, labels=labels)
         return _each(self._core.search(q))
 
 

@@ -11,6 +11,7 @@ import random
 import socket
 import threading
 import unittest
+from datetime import datetime, timedelta, timezone
 
 from hansard import (
     AsyncClient, Client, ClosedError, ConflictError, DeletedError, ExistsError, FencedError, HeldError, IdReusedError, InvalidError, KeyReusedError,
@@ -103,6 +104,17 @@ class Basics(WithServer):
         self.assertEqual({i.id for i in c.list(prefix=prefix)}, {m.id for m in made})
         self.assertEqual({i.title for i in c.list(labels={"of": prefix}, limit=2, order="created")}, {"t1", "t2"})
         self.assertEqual([i.id for i in c.list(ids=[made[1].id])], [made[1].id])
+        made[2].append(patch={"labels": {"archived": "yes"}})
+        self.assertEqual([i.id for i in c.list(prefix=prefix, archived="only")], [made[2].id])
+        self.assertEqual({i.id for i in c.list(prefix=prefix, archived="no")}, {made[0].id, made[1].id})
+        made[1].append(message("user", "x"))
+        fork = made[1].fork()
+        self.assertEqual([i.id for i in c.list(parent=made[1].id)], [fork.id])
+        with made[1].turn():
+            self.assertEqual([i.id for i in c.list(prefix=prefix, held=True)], [made[1].id])
+        now = datetime.now(timezone.utc)
+        self.assertEqual(list(c.list(prefix=prefix, created_since=now)), [])
+        self.assertEqual(len(list(c.list(prefix=prefix, created_before=now, before=now, since=now - timedelta(hours=1)))), 3)
         made[0].delete()
         with self.assertRaises(DeletedError):
             made[0].info()

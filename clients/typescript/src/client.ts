@@ -36,8 +36,8 @@ export class Client {
 
   /** Sessions, newest first. */
   async *list(q: Query = {}): AsyncGenerator<Info, void, undefined> {
-    const { prefix, text, order, limit, cursor, preview, since } = q;
-    const query = pairs({ prefix, q: text, order, limit, cursor, preview, since, id: q.ids, label: labelPairs(q.labels), ...q.more });
+    const { signal: _, text, ids, labels, ...plain } = q;
+    const query = pairs({ ...plain, q: text, id: ids, label: labelPairs(labels) });
     yield* whole<Info>(this.http, '/v1/sessions', query, q.signal);
   }
 

@@ -118,15 +118,21 @@ export interface Query {
   prefix?: string;
   ids?: string[];
   labels?: Record<string, string>;
+  /** The forks of this session. */
+  parent?: string;
   text?: string;
   since?: string | Date;
+  before?: string | Date;
+  created_since?: string | Date;
+  created_before?: string | Date;
+  held?: boolean;
+  damaged?: boolean;
+  archived?: 'no' | 'only';
   order?: 'updated' | 'created';
   limit?: number;
   cursor?: string;
   preview?: boolean;
   signal?: AbortSignal;
-  /** Other parameters of the route. */
-  more?: Record<string, string>;
 }
 
 export interface Search {

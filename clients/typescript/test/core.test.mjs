@@ -91,6 +91,17 @@ describe('core', () => {
     assert.deepEqual(await ids({ prefix }), [prefix + 0, prefix + 1, prefix + 2]);
     assert.deepEqual(await ids({ labels: { of: prefix }, limit: 2, order: 'created' }), [prefix + 1, prefix + 2]);
     assert.deepEqual(await ids({ ids: [prefix + 1] }), [prefix + 1]);
+    await c.session(prefix + 2).append([], { patch: { labels: { archived: 'yes' } } });
+    assert.deepEqual(await ids({ prefix, archived: 'only' }), [prefix + 2]);
+    assert.deepEqual(await ids({ prefix, archived: 'no' }), [prefix + 0, prefix + 1]);
+    const one = c.session(prefix + 1);
+    await one.append(message('user', 'x'));
+    const fork = await one.fork();
+    assert.deepEqual(await ids({ parent: one.id }), [fork.id]);
+    await one.withTurn({}, async () => assert.deepEqual(await ids({ prefix, held: true }), [one.id]));
+    const now = new Date(Date.now() + 1000);
+    assert.deepEqual(await ids({ prefix, created_since: now }), []);
+    assert.equal((await ids({ prefix, created_before: now, before: now, since: new Date(0) })).length, 3);
     await c.session(prefix + 0).delete();
     await assert.rejects(c.session(prefix + 0).info(), code('deleted'));
     await assert.rejects(c.session('never-made').info(), code('not-found'));
