@@ -350,13 +350,13 @@ class Turns(WithServer):
         c = self.client()
         s = c.session(next(names))
         s.append({"data": 1}, create=True)
-        with s.turn(ttl=0.3, label="planner", exclusive=True) as turn:
+        with s.turn(ttl=2, label="planner", exclusive=True) as turn:
             s.append(message("agent", "mine"), turn=turn)
             with self.assertRaises(HeldError) as held:
                 s.append(message("user", "not mine"))
             self.assertEqual(held.exception.holder["holder"]["label"], "planner")
             with self.assertRaises(HeldError):
-                s.turn(wait=1.0)  # three times its TTL
+                s.turn(wait=4)  # twice its TTL
             self.assertFalse(turn.lost)
             turn.check()
         self.assertIsNone(s.holder())

@@ -303,10 +303,10 @@ describe('turns', () => {
 
   test('one holder, that renews itself', async (t) => {
     const s = await filled(t);
-    const turn = await s.turn({ ttl: 300, label: 'planner', exclusive: true });
+    const turn = await s.turn({ ttl: 2000, label: 'planner', exclusive: true });
     await s.append(message('agent', 'mine'), { turn });
     await assert.rejects(s.append(message('user', 'not mine')), (e) => code('held')(e) && e.problem.holder.holder.label === 'planner');
-    await assert.rejects(s.turn({ wait: 1000 }), code('held')); // three times its TTL
+    await assert.rejects(s.turn({ wait: 4000 }), code('held')); // twice its TTL
     assert.equal(turn.lost, false);
     await turn.release();
     assert.equal(turn.lost, false);
