@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12
 # No paths of this machine in the program: the same sources give the same bytes anywhere.
 BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
 
-.PHONY: help build serve demo try quick browser test check unit race torture cross lint bench fuzz packages clean
+.PHONY: help build serve demo try quick browser clients test check unit race torture cross lint bench fuzz packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ packages: ## install what the tests need (Debian)
 browser: ## the page in a real browser
 	@rm -f dist/browser.log
 	@scripts/gotest browser test/browser/run -v
+
+clients: build ## the clients in other languages against the real server
+	@rm -f dist/clients.log
+	@scripts/gotest clients scripts/clients
 
 check: ## formatting and vet
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }

@@ -1,0 +1,417 @@
+// The client against the real server, through a proxy that loses requests and answers.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { randomBytes } from 'node:crypto';
+import { Client, isCode, message } from 'hansard';
+import { collect, directory, proxy, serve, token } from './server.mjs';
+
+let dir, server, n = 0;
+const name = () => `s${++n}`;
+const seqs = async (events) => (await collect(events)).map((e) => e.seq);
+const code = (...codes) => (error) => isCode(error, ...codes) || assert.fail(`${error?.code}: ${error?.stack}`);
+
+before(async () => {
+  dir = directory();
+  server = await serve(dir.path);
+});
+after(async () => {
+  await server.kill();
+  dir.remove();
+});
+
+function client(t, url = server.url, options = {}) {
+  const c = new Client(url, { token, ...options });
+  t.after(() => c.close());
+  return c;
+}
+
+async function through(t, plan, options) {
+  const p = await proxy(server.port, plan);
+  t.after(() => p.close());
+  return [client(t, p.url, options), p];
+}
+
+async function filled(t, events = { data: 1 }) {
+  const s = client(t).session(name());
+  await s.append(events, { create: true });
+  return s;
+}
+
+describe('core', () => {
+  test('append, and read in both directions', async (t) => {
+    const data = { text: 'grüße \u0000 😀 \ud83d', n: [1, 2.5, null, true], deep: { a: {} } };
+    const s = client(t).session(name());
+    const r = await s.append([{ kind: 'note', role: 'agent', author: 'ada', data }, message('user', 'two')], { create: true });
+    assert.deepEqual([r.first, r.last, r.created, r.replayed], [1, 2, true, false]);
+    await s.append([3, 4, 5].map((x) => message('user', String(x))));
+    const events = await collect(s.read());
+    assert.deepEqual(events[0].data, data);
+    assert.deepEqual([events[0].kind, events[0].role, events[0].author], ['note', 'agent', 'ada']);
+    assert.deepEqual(await seqs(s.read()), [1, 2, 3, 4, 5]);
+    assert.deepEqual(await seqs(s.read({ reverse: true })), [5, 4, 3, 2, 1]);
+    assert.deepEqual(await seqs(s.read({ reverse: true, before: 4, limit: 2 })), [3, 2]);
+    assert.deepEqual(await seqs(s.read({ after: 1, limit: 2 })), [2, 3]);
+    assert.deepEqual(await seqs(s.read({ last: 2 })), [4, 5]);
+    assert.deepEqual(await seqs(s.read({ kinds: ['note'] })), [1]);
+  });
+
+  test('exact text', async (t) => {
+    const s = await filled(t, { raw: '{"n": 1.50,\n "m":2}' });
+    assert.deepEqual((await collect(s.read()))[0].data, { n: 1.5, m: 2 });
+  });
+
+  test('ids and keys', async (t) => {
+    const s = await filled(t, [{ id: 'a', data: 1 }, { id: 'b', data: 2 }]);
+    const r = await s.append([{ id: 'b', data: 2 }, { id: 'c', data: 3 }]);
+    assert.deepEqual([r.seqs, r.first, r.last], [[2, 3], 3, 3]);
+    await assert.rejects(s.append({ id: 'a', data: 9 }), (e) => code('id-reused')(e) && e.problem.ids[0] === 'a');
+    assert.equal((await s.event('c')).seq, 3);
+    await assert.rejects(s.event('zz'), code('no-event'));
+    const first = await s.append(message('user', 'k'), { key: 'k1' });
+    const again = await s.append(message('user', 'k'), { key: 'k1' });
+    assert.deepEqual([again.first, again.replayed], [first.first, true]);
+    await assert.rejects(s.append(message('user', 'other'), { key: 'k1' }), code('key-reused'));
+  });
+
+  test('conditions and patches', async (t) => {
+    const s = client(t).session(name());
+    await s.append(message('user', '1'), { create: true, meta: { title: 'T', labels: { a: 'b' }, state: { step: 1 } } });
+    await assert.rejects(s.append(message('user', '2'), { expect: 7 }), (e) => code('conflict')(e) && e.problem.last_seq === 1);
+    await s.append([], { patch: { title: 'U', labels: { a: null }, state_ops: [{ op: 'replace', path: '/step', value: null }] } });
+    const info = await s.info();
+    assert.deepEqual([info.title, info.labels, info.state, info.last_seq], ['U', {}, { step: null }, 2]);
+  });
+
+  test('create, list, delete', async (t) => {
+    const c = client(t);
+    const prefix = name() + 'x';
+    for (const x of [0, 1, 2]) await c.create({ id: prefix + x, title: 't' + x, labels: { of: prefix } });
+    await assert.rejects(c.create({ id: prefix + 0 }), code('exists'));
+    const ids = async (q) => (await collect(c.list(q))).map((i) => i.id).sort();
+    assert.deepEqual(await ids({ prefix }), [prefix + 0, prefix + 1, prefix + 2]);
+    assert.deepEqual(await ids({ labels: { of: prefix }, limit: 2, order: 'created' }), [prefix + 1, prefix + 2]);
+    assert.deepEqual(await ids({ ids: [prefix + 1] }), [prefix + 1]);
+    await c.session(prefix + 2).append([], { patch: { labels: { archived: 'yes' } } });
+    assert.deepEqual(await ids({ prefix, archived: 'only' }), [prefix + 2]);
+    assert.deepEqual(await ids({ prefix, archived: 'no' }), [prefix + 0, prefix + 1]);
+    const one = c.session(prefix + 1);
+    await one.append(message('user', 'x'));
+    const fork = await one.fork();
+    assert.deepEqual(await ids({ parent: one.id }), [fork.id]);
+    await one.withTurn({}, async () => assert.deepEqual(await ids({ prefix, held: true }), [one.id]));
+    const now = new Date(Date.now() + 1000);
+    assert.deepEqual(await ids({ prefix, created_since: now }), []);
+    assert.equal((await ids({ prefix, created_before: now, before: now, since: new Date(0) })).length, 3);
+    await c.session(prefix + 0).delete();
+    await assert.rejects(c.session(prefix + 0).info(), code('deleted'));
+    await assert.rejects(c.session('never-made').info(), code('not-found'));
+    assert.ok((await c.create()).id);
+  });
+
+  test('search', async (t) => {
+    const c = client(t);
+    const prefix = name() + 'x';
+    for (const x of [0, 1, 2]) {
+      await c.session(prefix + x).append([message('user', `the zebra ${x} is striped`), message('agent', 'no horse')], { create: true, meta: { labels: { n: String(x) } } });
+    }
+    const hits = await collect(c.search('ZEBRA striped', { prefix }));
+    assert.deepEqual(hits.map((h) => h.session).sort(), [prefix + 0, prefix + 1, prefix + 2]);
+    assert.equal(Buffer.from(hits[0].snippet).subarray(hits[0].marks[0].start, hits[0].marks[0].end).toString(), 'zebra');
+    assert.deepEqual((await collect(c.search('zebra', { prefix, labels: { n: '1' } }))).map((h) => h.session), [prefix + 1]);
+    assert.equal((await collect(c.search('zebra', { prefix, limit: 1, offset: 1 }))).length, 1);
+    assert.deepEqual((await collect(c.search('"no horse"', { session: prefix + 2, role: 'agent' }))).map((h) => h.seq), [2]);
+    assert.deepEqual(await collect(c.search('zebra', { prefix, role: 'agent' })), []);
+  });
+
+  test('fork', async (t) => {
+    const s = client(t).session(name());
+    await s.append([message('user', '1')], { create: true, meta: { title: 'T', labels: { a: 'b' }, state: { n: 1 } } });
+    await s.append(message('user', '2'));
+    const fork = await s.fork({ at: 1, title: 'F', labels: { c: 'd' } });
+    const info = await fork.info();
+    assert.deepEqual([info.parent, info.title, info.labels, info.state], [{ id: s.id, at: 1 }, 'F', { a: 'b', c: 'd' }, { n: 1 }]);
+    const events = await collect(fork.read());
+    assert.deepEqual(events.map((e) => [e.kind, e.fork]), [['message', undefined], ['fork', { id: s.id, at: 1 }]]);
+    const named = await s.fork({ id: name() });
+    await assert.rejects(s.fork({ id: named.id }), code('exists'));
+  });
+
+  test('refusals, addresses, signals', async (t) => {
+    await assert.rejects(client(t).session('no spaces').append({ data: 1 }), (e) => code('invalid')(e) && e.problem.field === 'id');
+    await assert.rejects(collect(client(t, server.url, { token: 'wrong' }).list()), code('unauthorized'));
+    for (const bad of ['', 'ftp://x', 'http://u:p@h/']) assert.throws(() => new Client(bad));
+    assert.ok(await collect(client(t, `${server.url}/#token=${token}`, { token: undefined }).list({ limit: 1 })));
+    const over = AbortSignal.abort();
+    await assert.rejects(client(t).session('x').info(over), code('aborted'));
+    const closed = client(t);
+    closed.close();
+    await assert.rejects(closed.session('x').info(), code('closed'));
+  });
+
+  test('attachments', async (t) => {
+    const s = await filled(t);
+    const data = randomBytes(3_000_000);
+    const a = await s.attach(data);
+    assert.deepEqual(await s.attach(new Blob([data])), a);
+    assert.deepEqual(await s.attach(new Blob([data]).stream()), a);
+    await s.append({ data: 'here', attachments: [{ ...a, name: 'x.bin' }] });
+    assert.equal((await collect(s.read({ last: 1 })))[0].attachments[0].name, 'x.bin');
+    assert.ok(Buffer.concat(await collect(s.attachment(a.digest))).equals(data));
+    assert.deepEqual((await collect(s.attachments())).map((x) => x.digest), [a.digest]);
+    const [c, p] = await through(t, () => 'short');
+    assert.ok(Buffer.concat(await collect(c.session(s.id).attachment(a.digest))).equals(data));
+    assert.equal(p.count, 4); // with the heads of answers, a little less than a million each
+  });
+});
+
+describe('unknown outcomes', () => {
+  for (const fate of ['lose', 'half', 'refuse']) {
+    test(`an append whose answer is lost is stored once (${fate})`, async (t) => {
+      const [c, p] = await through(t, (x) => (x <= 2 ? fate : 'pass'));
+      const s = c.session(name());
+      const r = await s.append(message('user', 'once'), { create: true });
+      assert.deepEqual([r.first, r.last, r.replayed], [1, 1, false]);
+      assert.deepEqual((await collect(s.read())).map((e) => e.data), ['once']);
+      assert.ok(p.count >= 3);
+    });
+  }
+
+  test('what stays unknown says so, and its key settles it', async (t) => {
+    const [c] = await through(t, (_, head) => (head.startsWith('POST') ? 'lose' : 'pass'), { patience: 200 });
+    const id = name();
+    await assert.rejects(c.session(id).append(message('user', 'x'), { create: true, key: 'k' }), code('outcome-unknown'));
+    assert.ok((await client(t).session(id).append(message('user', 'x'), { create: true, key: 'k' })).replayed);
+  });
+
+  test('nobody was ever there: one try, and nothing is unknown', async (t) => {
+    let tries = 0;
+    const gone = await proxy(0);
+    gone.close();
+    const c = client(t, gone.url, { patience: 60_000, fetch: (...args) => (tries++, fetch(...args)) });
+    await assert.rejects(c.session('x').append({ data: 1 }), code('unreachable'));
+    assert.equal(tries, 1);
+  });
+
+  test('a create that finds its session may have made it', async (t) => {
+    const [c] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
+    await assert.rejects(c.create({ id: name() }), code('outcome-unknown'));
+  });
+
+  test('what was made under a name of our own is ours', async (t) => {
+    const lossy = async () => (await through(t, (x) => (x === 1 ? 'lose' : 'pass')))[0];
+    const made = await (await lossy()).create({ title: 'mine' });
+    assert.equal((await made.info()).title, 'mine');
+    await made.append(message('user', 'x'));
+    assert.equal((await (await (await lossy()).session(made.id).fork()).info()).parent.id, made.id);
+    await assert.rejects((await lossy()).session(made.id).fork({ id: name() }), code('outcome-unknown'));
+  });
+
+  test('a delete whose answer is lost', async (t) => {
+    const s = await filled(t);
+    const [c] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
+    await c.session(s.id).delete();
+    await assert.rejects(s.info(), code('deleted'));
+  });
+
+  test('a read goes on where it was', async (t) => {
+    const s = await filled(t, Array.from({ length: 500 }, (_, x) => ({ data: 'x'.repeat(1000) + x })));
+    for (const reverse of [false, true]) {
+      const [c, p] = await through(t);
+      const seen = [];
+      for await (const e of c.session(s.id).read({ reverse, limit: 450 })) {
+        seen.push(e.seq);
+        if (seen.length % 50 === 0) p.cut();
+      }
+      assert.deepEqual(seen, Array.from({ length: 450 }, (_, x) => (reverse ? 500 - x : x + 1)));
+    }
+  });
+
+  test('half a line is not the end', async (t) => {
+    const line = (seq) => JSON.stringify({ seq, time: '', kind: 'message', role: '', author: '', turn: '', data: seq }) + '\n';
+    const answers = [line(1) + line(2).slice(0, 20), line(2) + line(3)];
+    const asked = [];
+    const fake = (url) => (asked.push(new URL(url).search), Promise.resolve(new Response(answers.shift(), { status: 200 })));
+    assert.deepEqual(await seqs(client(t, server.url, { fetch: fake }).session('x').read()), [1, 2, 3]);
+    assert.deepEqual(asked, ['', '?after=1']);
+  });
+});
+
+test('what lives long does not gather what calls hang on it', async (t) => {
+  // fetch lets go of a signal when the garbage is collected: too late for one that many calls have.
+  const { getEventListeners } = await import('node:events');
+  const c = client(t);
+  const s = await filled(t);
+  const stop = new AbortController();
+  const mine = c.session(s.id);
+  for (let x = 0; x < 20; x++) {
+    await mine.append({ data: x }, { signal: stop.signal });
+    await mine.info(stop.signal);
+    await collect(mine.read({ signal: stop.signal, limit: 1 }));
+    for await (const _ of mine.follow({ signal: stop.signal })) break;
+    for await (const _ of c.list({ signal: stop.signal })) break;
+    await (await mine.turn({ signal: stop.signal })).release();
+  }
+  for (const signal of [stop.signal, c.http.closing.signal]) assert.deepEqual(getEventListeners(signal, 'abort'), []);
+});
+
+describe('follow', () => {
+  test('everything once, across reconnects', async (t) => {
+    const [c, p] = await through(t);
+    const w = await filled(t, { data: 0 });
+    const seen = [];
+    for await (const e of c.session(w.id).follow()) {
+      seen.push(e.data);
+      if (e.data === 30) break;
+      if (e.data % 10 === 5) p.cut();
+      await w.append({ data: e.data + 1 });
+    }
+    assert.deepEqual(seen, Array.from({ length: 31 }, (_, x) => x));
+  });
+
+  test('after, and a signal that ends it', async (t) => {
+    const s = await filled(t, [0, 1, 2, 3, 4].map((data) => ({ data })));
+    const stop = new AbortController();
+    const seen = [];
+    for await (const e of s.follow({ after: 3, signal: stop.signal })) {
+      seen.push(e.seq);
+      if (e.seq === 5) stop.abort();
+    }
+    assert.deepEqual(seen, [4, 5]);
+  });
+
+  test('closing the client ends it with an error; so does deleting the session', async (t) => {
+    const c = client(t);
+    const s = await filled(t);
+    const events = c.session(s.id).follow();
+    await events.next();
+    const next = events.next();
+    c.close();
+    await assert.rejects(next, code('closed'));
+    const more = s.follow();
+    await more.next();
+    await s.delete();
+    await assert.rejects(more.next(), code('deleted'));
+  });
+});
+
+describe('turns', () => {
+  const lost = (turn) => new Promise((done, fail) => {
+    if (turn.signal.aborted) return done();
+    const patience = setTimeout(() => fail(new Error('the turn is not lost')), 30_000);
+    turn.signal.addEventListener('abort', () => (clearTimeout(patience), done()));
+  });
+
+  test('one holder, that renews itself', async (t) => {
+    const s = await filled(t);
+    const turn = await s.turn({ ttl: 2000, label: 'planner', exclusive: true });
+    await s.append(message('agent', 'mine'), { turn });
+    await assert.rejects(s.append(message('user', 'not mine')), (e) => code('held')(e) && e.problem.holder.holder.label === 'planner');
+    await assert.rejects(s.turn({ wait: 4000 }), code('held')); // twice its TTL
+    assert.equal(turn.lost, false);
+    await turn.release();
+    assert.equal(turn.lost, false);
+    assert.ok(turn.signal.aborted);
+    assert.equal(await s.holder(), null);
+    await assert.rejects(s.append(message('agent', 'late'), { turn }), code('fenced'));
+    await assert.rejects(turn.release(), code('fenced'));
+  });
+
+  test('a stolen turn aborts its signal', async (t) => {
+    const s = await filled(t);
+    const work = s.withTurn({ ttl: 600_000 }, async (turn) => {
+      const thief = await client(t).session(s.id).turn({ steal: 'test' });
+      await lost(turn);
+      assert.ok(turn.lost);
+      await thief.release();
+      turn.signal.throwIfAborted();
+    });
+    await assert.rejects(work, code('fenced'));
+  });
+
+  test('so does one whose server is away for its TTL', async (t) => {
+    const [c, p] = await through(t, undefined, { patience: 60_000 });
+    const s = await filled(t);
+    const turn = await c.session(s.id).turn({ ttl: 500 });
+    p.close();
+    await lost(turn);
+    assert.equal(turn.signal.reason.code, 'fenced');
+  });
+
+  test('a claim whose answer is lost gets its turn', async (t) => {
+    const s = await filled(t);
+    const [c] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
+    await c.session(s.id).withTurn({}, async (turn) => assert.equal((await s.holder()).grant, turn.grant));
+  });
+
+  test('a claim that is given up leaves no grant', async (t) => {
+    const s = await filled(t);
+    const [c, p] = await through(t, (x) => (x === 1 ? 'keep' : 'pass'));
+    const granted = new Promise((done) => (p.onKept = done));
+    const stop = new AbortController();
+    const claim = c.session(s.id).turn({ signal: stop.signal });
+    await granted;
+    assert.notEqual(await s.holder(), null);
+    stop.abort();
+    await assert.rejects(claim, code('aborted'));
+    assert.equal(await s.holder(), null);
+  });
+
+  test('waiting for it', async (t) => {
+    const s = await filled(t);
+    const first = await s.turn();
+    const second = s.turn({ wait: Infinity });
+    await first.release();
+    await (await second).release();
+  });
+});
+
+test('two servers, killed in turn, with lost answers: everything once', async (t) => {
+  const seed = Number(process.env.HANSARD_SEED) || Math.floor(Math.random() * 2 ** 31);
+  t.diagnostic(`seed ${seed}: HANSARD_SEED=${seed} repeats it`);
+  let x = seed;
+  const dice = (sides) => (x = (Math.imul(x, 1103515245) + 12345) & 0x7fffffff) % sides;
+  const store = directory();
+  const servers = [await serve(store.path), await serve(store.path)];
+  const ports = servers.map((s) => s.port);
+  const p = await proxy(ports[0], () => ['lose', 'half', 'refuse'][dice(11)] ?? 'pass');
+  const c = new Client(p.url, { token, patience: 60_000 });
+  t.after(async () => {
+    c.close();
+    p.close();
+    for (const s of servers) await s.kill();
+    store.remove();
+  });
+  const s = c.session('chaos');
+  await s.append({ data: 'begin' }, { create: true, key: 'begin' });
+  let stop = false;
+  const done = [[], [], []];
+  const writers = done.map(async (mine, me) => {
+    for (let k = 0; !stop; k++) {
+      await s.append({ ...(k % 2 ? { id: `${me}-${k}` } : {}), data: `${me}-${k}` });
+      mine.push(`${me}-${k}`);
+    }
+  });
+  const following = (async () => {
+    const seen = [];
+    for await (const e of s.follow()) {
+      seen.push(e.data);
+      if (e.data === 'end') return seen;
+    }
+  })();
+  for (let round = 0; round < 6 * Number(process.env.HANSARD_TORTURE ?? 1); round++) {
+    for (const target = done.flat().length + 20; done.flat().length < target; ) await Promise.race([s.wait((await s.info()).last_seq), ...writers]);
+    const which = round % 2;
+    p.target = ports[1 - which];
+    await servers[which].kill();
+    p.cut();
+    servers[which] = await serve(store.path, ports[which]);
+  }
+  stop = true;
+  await Promise.all(writers);
+  await s.append({ data: 'end' });
+  const seen = await following;
+  const log = (await collect(s.read())).map((e) => e.data);
+  assert.equal(new Set(log).size, log.length, 'something is there twice');
+  done.forEach((mine, me) => assert.deepEqual(log.filter((d) => d.startsWith(`${me}-`)), mine, 'what was acknowledged, in its order'));
+  assert.deepEqual(seen, log, 'the follower sees everything once, in order');
+});
