@@ -11,6 +11,7 @@ import (
 
 	"hansard"
 	"hansard/httpd/conversations"
+	"hansard/httpd/durable"
 	"hansard/internal/wire"
 )
 
@@ -50,6 +51,12 @@ func (s *Server) routes() map[string]map[string]action {
 			"POST":   {Append, true, s.acquireTurn},
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
+		},
+		durable.Prefix + "{id}": {
+			"GET":    {Read, false, s.readStream},
+			"PUT":    {Append, true, s.createStream},
+			"POST":   {Append, true, s.appendStream},
+			"DELETE": {Admin, true, s.deleteStream},
 		},
 		session + "/find":   {"GET": {Read, false, s.findEventsWith}},
 		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},

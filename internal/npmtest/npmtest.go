@@ -1,4 +1,7 @@
-package openai
+// Package npmtest installs packages of the npm registry for tests: those that a
+// package-lock.json names, by their hashes, without npm and without running a script of
+// theirs.
+package npmtest
 
 import (
 	"archive/tar"
@@ -47,12 +50,12 @@ func (o *oneOrMore) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// errOffline is that there is no way to the registry.
-var errOffline = errors.New("the registry can't be reached")
+// ErrOffline is that there is no way to the registry.
+var ErrOffline = errors.New("the registry can't be reached")
 
-// install puts the packages of package-lock.json into node_modules, unless they
-// are there, and tells where node is.
-func install() (node string, err error) {
+// Install puts the packages of the package-lock.json in the working directory into
+// node_modules, unless they are there, and tells where node is.
+func Install() (node string, err error) {
 	data, err := os.ReadFile("package-lock.json")
 	if err != nil {
 		return "", err
@@ -148,7 +151,7 @@ func fetch(name, version, integrity string) ([]byte, error) {
 func get(client *http.Client, url string) ([]byte, error) {
 	resp, err := client.Get(url)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errOffline, err)
+		return nil, fmt.Errorf("%w: %w", ErrOffline, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
