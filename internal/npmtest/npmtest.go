@@ -92,13 +92,14 @@ func download(lock *lockfile, mark string) error {
 		if name == "" || !fits(p.OS, runtime.GOOS) || !fits(p.CPU, strings.Replace(runtime.GOARCH, "amd64", "x64", 1)) {
 			continue
 		}
-		name = strings.TrimPrefix(name, "node_modules/")
+		to := strings.TrimPrefix(name, "node_modules/")
+		name = name[strings.LastIndex(name, "node_modules/")+len("node_modules/"):] // in that of another package, or not
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			tarball, err := fetch(name, p.Version, p.Integrity)
 			if err == nil {
-				err = unpack(tarball, filepath.Join(fresh, filepath.FromSlash(name)))
+				err = unpack(tarball, filepath.Join(fresh, filepath.FromSlash(to)))
 			}
 			if err != nil {
 				problems <- fmt.Errorf("%s %s: %w", name, p.Version, err)

@@ -24,8 +24,10 @@ import (
 	"hansard/httpd"
 	"hansard/httpd/durable"
 	"hansard/internal/npmtest"
+	"hansard/internal/pgtest"
 	"hansard/internal/wire"
 	"hansard/memstore"
+	"hansard/pgstore"
 )
 
 // longPoll is short, so that the tests that wait for one to end do not take long.
@@ -54,7 +56,7 @@ func refusedOnPurpose(name string) string {
 	return ""
 }
 
-// TestConformance: the public suite against the streams of the model and of files.
+// TestConformance: the public suite against the streams of the model, of files and of PostgreSQL.
 func TestConformance(t *testing.T) {
 	node := need(t)
 	files, err := filestore.Open(t.TempDir(), nil)
@@ -62,7 +64,12 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	for name, store := range map[string]hansard.Store{"memstore": memstore.New(), "filestore": files} {
+	database, err := pgstore.Open(t.Context(), pgtest.New(t).Schema(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	for name, store := range map[string]hansard.Store{"memstore": memstore.New(), "filestore": files, "pgstore": database} {
 		t.Run(name, func(t *testing.T) {
 			streams := httptest.NewServer(serve(durable.New(store, durable.Options{LongPoll: longPoll})))
 			defer streams.Close()
