@@ -6,8 +6,6 @@ BIN := $(CURDIR)/dist/hansard
 VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12 2>/dev/null)
 # No paths of this machine in the program: the same sources give the same bytes anywhere.
 BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
-# Pinned, and built by its first run, which takes some minutes; not part of the test.
-LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.4 run --config $(CURDIR)/.golangci.yml
 
 .PHONY: help build serve demo try quick browser test check unit race torture cross lint bench fuzz packages clean
 
@@ -70,8 +68,7 @@ torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...
 
 lint: ## run golangci-lint as configured in .golangci.yml
-	$(LINT) ./...
-	cd test/browser && GOFLAGS=-mod=mod $(LINT) ./...
+	@GO="$(GO)" scripts/lint
 
 bench: build ## measure this disk, and what hansard makes of it
 	$(BIN) bench

@@ -99,13 +99,9 @@ func (c *copying) run(ctx context.Context) error {
 // carry copies the events past after, up to the one that was last when the copy
 // began.
 func (c *copying) carry(ctx context.Context, after, upto Seq) error {
-	keys, stop := iter.Pull2(c.src.Keys(ctx, c.origin.ID, after))
-	defer stop()
-	key, err, more := keys()
-	part, size, unproven := Part{Origin: c.origin}, 0, false
-	flush := func() error {
-		if len(part.Events) == 0 {
-			return nil
+	for part, err := range Parts(ctx, c.src, c.origin, after, upto) {
+		if err != nil {
+			return fmt.Errorf("source: %w", err)
 		}
 		if err := c.attach(ctx, part.Events); err != nil {
 			return err
@@ -114,44 +110,71 @@ func (c *copying) carry(ctx context.Context, after, upto Seq) error {
 			return fmt.Errorf("destination: %w", err)
 		}
 		c.report.Added += Seq(len(part.Events))
-		part, size = Part{Origin: c.origin}, 0
-		return nil
 	}
-	for e, readErr := range c.src.Read(ctx, c.origin.ID, Range{After: after}) {
-		if readErr != nil || err != nil {
-			// What is safe of a damaged session is worth having.
-			return errors.Join(flush(), fmt.Errorf("source: %w", errors.Join(readErr, err)))
+	return nil
+}
+
+// Parts yields the events of a session past one seq and up to another as parts that
+// [Importer.Import] takes one after the other. Both seqs have to end a batch, as the
+// last seq of a session always does. What can be read of a damaged session comes
+// before the error.
+func Parts(ctx context.Context, src Exporter, o Origin, after, upto Seq) iter.Seq2[Part, error] {
+	return func(yield func(Part, error) bool) {
+		keys, stop := iter.Pull2(src.Keys(ctx, o.ID, after))
+		defer stop()
+		key, err, more := keys()
+		part, size, unproven := Part{Origin: o}, 0, false
+		flush := func() bool {
+			if len(part.Events) == 0 {
+				return true
+			}
+			full := part
+			part, size = Part{Origin: o}, 0
+			return yield(full, nil)
 		}
-		if e.Seq > upto {
-			break
-		}
-		part.Events = append(part.Events, e)
-		size += len(e.Data)
-		if e.Patch != nil {
-			size += len(e.Patch.State)
-			for i := range e.Patch.StateOps {
-				size += len(e.Patch.StateOps[i].Path) + len(e.Patch.StateOps[i].Value)
+		for e, readErr := range src.Read(ctx, o.ID, Range{After: after}) {
+			if readErr != nil || err != nil {
+				// What is safe of a damaged session is worth having.
+				if flush() {
+					yield(Part{}, errors.Join(readErr, err))
+				}
+				return
+			}
+			if e.Seq > upto {
+				break
+			}
+			part.Events = append(part.Events, e)
+			size += len(e.Data) + patchSize(e.Patch)
+			inside := more && key.First <= e.Seq // of a batch with a key
+			if inside && key.Last == e.Seq {
+				part.Keys = append(part.Keys, key)
+				key, err, more = keys()
+				inside = false
+			}
+			// Behind events that a repair left out a grant is known from the part alone
+			// until the next record of the turn, so they have to come together.
+			unproven = e.IsLost() || unproven && e.Kind != KindTurn
+			if unproven && len(part.Events) < MaxBatchEvents && size < MaxBatchBytes {
+				continue
+			}
+			if !inside && (len(part.Events) >= copyEvents || size >= copyBytes) && !flush() {
+				return
 			}
 		}
-		inside := more && key.First <= e.Seq // of a batch with a key
-		if inside && key.Last == e.Seq {
-			part.Keys = append(part.Keys, key)
-			key, err, more = keys()
-			inside = false
-		}
-		// Behind events that a repair left out a grant is known from the part alone
-		// until the next record of the turn, so they have to come together.
-		unproven = e.IsLost() || unproven && e.Kind != KindTurn
-		if unproven && len(part.Events) < MaxBatchEvents && size < MaxBatchBytes {
-			continue
-		}
-		if !inside && (len(part.Events) >= copyEvents || size >= copyBytes) {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
+		flush()
 	}
-	return flush()
+}
+
+// patchSize is how many bytes of a part's memory a patch takes, roughly.
+func patchSize(p *Patch) (size int) {
+	if p == nil {
+		return 0
+	}
+	size = len(p.State)
+	for i := range p.StateOps {
+		size += len(p.StateOps[i].Path) + len(p.StateOps[i].Value)
+	}
+	return size
 }
 
 // attach copies what events name, before the events. The session has to be there for it.
@@ -242,6 +265,8 @@ func differ(there, here *Info) error {
 		return fmt.Errorf("the copy was updated at %v, the source at %v", here.Updated, there.Updated)
 	case here.Title != there.Title || !maps.Equal(here.Labels, there.Labels) || !sameState(here.State, there.State):
 		return errors.New("title, labels or state of the copy are not the source's")
+	case !sameParent(here.Parent, there.Parent):
+		return errors.New("the copy and the source are not forks of the same session")
 	}
 	return nil
 }
@@ -274,7 +299,15 @@ func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 // patch by its meaning.
 func SameEvent(a, b *Event) bool {
 	return a.Seq == b.Seq && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Role == b.Role && a.Author == b.Author && a.Turn == b.Turn && a.By == b.By &&
-		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && bytes.Equal(a.Data, b.Data) && samePatch(a.Patch, b.Patch)
+		a.ID == b.ID && a.At.Equal(b.At) && a.Inbox == b.Inbox && slices.Equal(a.Attachments, b.Attachments) && sameParent(a.Fork, b.Fork) && bytes.Equal(a.Data, b.Data) &&
+		samePatch(a.Patch, b.Patch)
+}
+
+func sameParent(a, b *Parent) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
 
 func samePatch(a, b *Patch) bool {

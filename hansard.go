@@ -87,10 +87,13 @@ const (
 	// KindMeta is the kind of the event that a batch becomes if it has a Patch
 	// and no events.
 	KindMeta = "meta"
+	// KindFork is the kind of the first event that a fork has of its own. Users may
+	// use the word for events of theirs; the store's own are told by Event.Fork.
+	KindFork = "fork"
 )
 
-// Event is one thing that happened in a session. The store sets Seq, Time, Turn and
-// By; in a Batch they must be zero.
+// Event is one thing that happened in a session. The store sets Seq, Time, Turn, By
+// and Fork; in a Batch they must be zero.
 type Event struct {
 	Seq    Seq       `json:"seq"`
 	Time   time.Time `json:"time"`
@@ -121,6 +124,9 @@ type Event struct {
 	// Attachments names what is kept beside the log for this event: pictures, long
 	// outputs. Each was given to [Store.Attach] before; see [Attachment].
 	Attachments []Attachment `json:"attachments,omitempty"`
+	// Fork is set by the store, on the event with which a fork goes on by itself: it
+	// says of which session it is one. See [Store.Fork].
+	Fork *Parent `json:"fork,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
 }
@@ -219,6 +225,9 @@ type Info struct {
 	Updated time.Time `json:"updated"`
 	LastSeq Seq       `json:"last_seq"`
 	Bytes   int64     `json:"bytes"`
+	// Parent is the session that this one is a fork of, nil if it is none. The parent
+	// may have been deleted since.
+	Parent *Parent `json:"parent,omitempty"`
 	// Turn is the session's turn, if its log says that it is held; whether the
 	// holder is still alive is a question for [Store.Turn].
 	Turn *Turn `json:"turn,omitempty"`
@@ -286,6 +295,8 @@ type Query struct {
 	// IDs keeps only these sessions, at most [MaxQueryIDs]; empty keeps all. Those
 	// that do not exist are left out.
 	IDs []SessionID
+	// Parent keeps the forks of this session.
+	Parent SessionID
 	// Labels keeps sessions that have all of these labels.
 	Labels map[string]string
 	// Text keeps sessions whose id or title contains it, ignoring case.
@@ -309,6 +320,15 @@ type Store interface {
 	// the receipt. [ErrUnknown] means it may or may not be stored; any other
 	// error means it is not and never will be.
 	Append(ctx context.Context, id SessionID, b Batch) (Receipt, error)
+
+	// Fork makes a new session that begins with the history of another. Nil means
+	// that it is durable, whole. [ErrUnknown] means that it is there whole or not at
+	// all: see [Fork] for how to settle it. Any other error means that it was not made.
+	// The session itself is not changed, and may be written by others meanwhile.
+	//
+	// A damaged session can be forked up to its SafeSeq; past it the answer is the
+	// [DamagedError].
+	Fork(ctx context.Context, id SessionID, f Fork) (Info, error)
 
 	// Read yields the events of a range, oldest first, or newest first if it says
 	// so. It ends after the last event that was durable when it got there.

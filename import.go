@@ -51,6 +51,8 @@ type Origin struct {
 	// deleted session has none.
 	Meta    Meta `json:"meta"`
 	Deleted bool `json:"deleted"`
+	// Parent is the session that it is a fork of, nil if it is none.
+	Parent *Parent `json:"parent,omitempty"`
 }
 
 // KeyUse is what a store remembers of an idempotency key.

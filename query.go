@@ -49,6 +49,9 @@ func (q *Query) Wants(i *Info) (bool, error) {
 	if !strings.HasPrefix(string(i.ID), q.Prefix) || len(q.IDs) > 0 && !slices.Contains(q.IDs, i.ID) {
 		return false, nil
 	}
+	if q.Parent != "" && (i.Parent == nil || i.Parent.ID != q.Parent) {
+		return false, nil
+	}
 	if !q.Since.IsZero() && i.Updated.Before(q.Since) {
 		return false, nil
 	}

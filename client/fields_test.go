@@ -19,6 +19,12 @@ type asked struct {
 	hansard.Store
 	r hansard.Range
 	q hansard.Query
+	f hansard.SearchQuery
+}
+
+func (s *asked) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	s.f = q
+	return s.Store.(hansard.Searcher).Search(ctx, q)
 }
 
 func (s *asked) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
@@ -31,7 +37,7 @@ func (s *asked) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 	return s.Store.List(ctx, q)
 }
 
-// TestEveryFieldIsAsked: each field of a range and of a query gets through the wire to
+// TestEveryFieldIsAsked: each field of a range, of a query and of a search gets through the wire to
 // the store.
 func TestEveryFieldIsAsked(t *testing.T) {
 	store := &asked{Store: memstore.New()}
@@ -60,6 +66,23 @@ func TestEveryFieldIsAsked(t *testing.T) {
 		store.q.Limit = max(0, store.q.Limit-1) // the server asks for one more
 		return store.q
 	}, func(q hansard.Query) hansard.Query { return q })
+	word := func(q hansard.SearchQuery) hansard.SearchQuery {
+		if q.Text == "" {
+			q.Text = "word"
+		}
+		return q
+	}
+	each(t, func(q hansard.SearchQuery) any {
+		for _, err := range s.(hansard.Searcher).Search(t.Context(), word(q)) {
+			if err != nil && !errors.Is(err, hansard.ErrNotFound) {
+				t.Fatalf("%+v: %v", q, err)
+			}
+		}
+		if len(store.f.Labels) == 0 {
+			store.f.Labels = nil
+		}
+		return store.f
+	}, word)
 }
 
 // each has ask ask with one field set, and compares it with what arrives.
@@ -77,7 +100,7 @@ func each[T any](t *testing.T, ask func(T) any, plain func(T) T) {
 		reflect.ValueOf(&one).Elem().Field(i).Set(value)
 		got, want := fmt.Sprintf("%+v", ask(one)), fmt.Sprintf("%+v", plain(one))
 		if got != want {
-			t.Errorf("%T.%s does not get through: asked for %s, arrived %s\nAdd it to rangeQuery or listQuery in client/read.go, and to readEvents or listSessions in httpd (and openapi.json).", one, field, want, got)
+			t.Errorf("%T.%s does not get through: asked for %s, arrived %s\nAdd it to rangeQuery or listQuery in client/read.go or searchQuery in client/search.go, and to readEvents, listSessions or searchEvents in httpd (and openapi.json).", one, field, want, got)
 		}
 	}
 }

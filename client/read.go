@@ -159,36 +159,8 @@ func rangeQuery(r hansard.Range) url.Values {
 
 // List implements [hansard.Store].
 func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
-	return func(yield func(hansard.Info, error) bool) {
-		leave, err := s.enter(ctx, engine.CheckQuery(&q))
-		if err != nil {
-			yield(hansard.Info{}, err)
-			return
-		}
-		defer leave()
-		listing, cancel := s.until(ctx)
-		defer cancel()
-		given := false
-		err = s.lines(listing, func() *request {
-			if given {
-				return nil // the rest of a list that broke off may have changed
-			}
-			return &request{method: http.MethodGet, path: "/v1/sessions", query: listQuery(q), lines: true}
-		}, func(object []byte) (bool, error) {
-			given = true
-			var session wire.Session
-			if err := json.Unmarshal(object, &session); err != nil {
-				return false, fmt.Errorf("%s sends a session that can't be read: %w", s.name, err)
-			}
-			if err := listing.Err(); err != nil {
-				return false, err
-			}
-			return yield(session.Describe(), nil), nil
-		})
-		if err != nil {
-			yield(hansard.Info{}, s.ended(ctx, err))
-		}
-	}
+	return answers(ctx, s, engine.CheckQuery(&q), &request{method: http.MethodGet, path: "/v1/sessions", query: listQuery(q), lines: true}, "a session",
+		func(session wire.Session) hansard.Info { return session.Describe() })
 }
 
 func listQuery(q hansard.Query) url.Values {
@@ -204,6 +176,9 @@ func listQuery(q hansard.Query) url.Values {
 	}
 	if q.Prefix != "" {
 		out.Set("prefix", q.Prefix)
+	}
+	if q.Parent != "" {
+		out.Set("parent", string(q.Parent))
 	}
 	for _, id := range q.IDs {
 		out.Add("id", string(id))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"hansard/internal/pgtest"
 	"hansard/memstore"
 	"hansard/pgstore"
+	"hansard/search"
 	"hansard/storetest"
 )
 
@@ -101,7 +103,7 @@ func fileEngine() storetest.Engine {
 
 func openFiles(t testing.TB, dir string) hansard.Store {
 	t.Helper()
-	s, err := filestore.Open(dir, nil)
+	s, err := filestore.Open(dir, &filestore.Options{Search: search.New(filepath.Join(dir, "cache"), nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,8 @@ func checkEvent(e *hansard.Event) error {
 		return invalid("by", "the server sets it")
 	case e.Patch != nil:
 		return invalid("patch", "the patch of a batch is Batch.Patch")
+	case e.Fork != nil:
+		return invalid("fork", "the store sets it; fork the session instead")
 	}
 	if e.Kind == hansard.KindTurn {
 		return invalid("kind", "%q is the store's own: acquire and release the turn instead", hansard.KindTurn)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"hansard"
 )
@@ -312,36 +311,5 @@ func TestNow(t *testing.T) {
 	var back time.Time
 	if err := json.Unmarshal(text, &back); err != nil || !back.Equal(now) || now.Location() != time.UTC {
 		t.Errorf("%v came back from JSON as %v, %v", now, back, err)
-	}
-}
-
-// TestPlainString: with every byte at every place of a short text, what is called a
-// plain string is one, and every string without escapes is called one.
-func TestPlainString(t *testing.T) {
-	for n := range 20 {
-		for at := range n {
-			for c := range 256 {
-				data := make([]byte, n+2)
-				for i := range data {
-					data[i] = 'a' + byte(i)
-				}
-				data[0], data[n+1], data[at+1] = '"', '"', byte(c)
-				plain := plainString(data)
-				if want := c != '\\' && c != '"' && c >= ' '; plain != want {
-					t.Errorf("%q: %v, want %v", data, plain, want)
-				}
-				if plain && utf8.Valid(data) && !json.Valid(data) {
-					t.Errorf("%q is not JSON", data)
-				}
-			}
-		}
-	}
-	for _, no := range []string{``, `"`, `a`, `"a`, `a"`, `1`, `""""`, `"a","b"`} {
-		if plainString([]byte(no)) {
-			t.Errorf("%s is called a string", no)
-		}
-	}
-	if !plainString([]byte(`""`)) {
-		t.Error("an empty string is not called one")
 	}
 }

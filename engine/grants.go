@@ -43,6 +43,9 @@ func (g *Grants) Next(e *hansard.Event) error {
 	if e.Kind == hansard.KindTurn {
 		return g.change(e, unseen)
 	}
+	if e.Fork != nil {
+		return g.fork(e, unseen)
+	}
 	if unseen {
 		g.Current, g.Last = &hansard.Turn{Grant: e.Turn}, e.Turn
 		if g.before != nil && g.before.Grant == e.Turn {
@@ -55,6 +58,21 @@ func (g *Grants) Next(e *hansard.Event) error {
 	if e.Turn == "" && g.Current != nil && g.Current.Exclusive && (!e.Inbox || e.Patch != nil) {
 		return fmt.Errorf("seq %d was written without a grant while %s was exclusive", e.Seq, g.name())
 	}
+	return nil
+}
+
+// fork takes the first event of a fork's own, which ends the turn that its parent's history
+// left held: the holder is not one of the fork. It names the grant that it ends.
+func (g *Grants) fork(e *hansard.Event, unseen bool) error {
+	switch {
+	case unseen:
+		g.Last = e.Turn
+	case e.Turn == "" && g.Current != nil:
+		return fmt.Errorf("seq %d begins a fork while %s is held, and does not end it", e.Seq, g.name())
+	case e.Turn != "" && (g.Current == nil || g.Current.Grant != e.Turn):
+		return fmt.Errorf("seq %d begins a fork and ends grant %s, which was not held (%s)", e.Seq, e.Turn, g.name())
+	}
+	g.Current = nil
 	return nil
 }
 

@@ -30,6 +30,9 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eve
 		if err := grants.Next(e); err != nil {
 			return invalid("events", "%v", err)
 		}
+		if err := checkLineage(p.Parent, e); err != nil {
+			return invalid("events", "%v", err)
+		}
 		if e.ID == "" {
 			continue
 		}
@@ -62,6 +65,11 @@ func CheckPartInput(p *hansard.Part) error {
 	if p.Created.IsZero() {
 		return invalid("created", "it is not set")
 	}
+	if p.Parent != nil {
+		if err := hansard.CheckID(p.Parent.ID); err != nil {
+			return renamed("parent", err)
+		}
+	}
 	total := 0
 	for i := range p.Events {
 		e := p.Events[i]
@@ -77,7 +85,7 @@ func CheckPartInput(p *hansard.Part) error {
 			return err
 		}
 		// What the store normally sets, and what only the store writes.
-		e.Seq, e.Time, e.Turn, e.By, e.Patch = 0, time.Time{}, "", "", nil
+		e.Seq, e.Time, e.Turn, e.By, e.Patch, e.Fork = 0, time.Time{}, "", "", nil, nil
 		if e.Kind == hansard.KindTurn {
 			e.Kind = hansard.KindMeta
 		}

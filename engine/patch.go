@@ -75,19 +75,20 @@ func applyPatch(m hansard.Meta, p *hansard.Patch, ops func(state any) (any, erro
 		}
 		m.Labels = labels
 	}
+	var state json.RawMessage
 	var err error
-	switch state := m.State; {
+	switch {
 	case len(p.State) > 0:
-		if state, err = mergePatch(m.State, p.State); err != nil {
-			return m, err
-		}
-		m.State, err = limited(state)
+		state, err = mergePatch(m.State, p.State)
 	case len(p.StateOps) > 0:
-		if state, err = changed(m.State, ops); err != nil {
-			return m, err
-		}
-		m.State, err = limited(state)
+		state, err = changed(m.State, ops)
+	default:
+		return m, nil
 	}
+	if err != nil {
+		return m, err
+	}
+	m.State, err = limited(state)
 	return m, err
 }
 

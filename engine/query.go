@@ -73,6 +73,11 @@ func CheckQuery(q *hansard.Query) error {
 			return renamed("prefix", err)
 		}
 	}
+	if q.Parent != "" {
+		if err := hansard.CheckID(q.Parent); err != nil {
+			return renamed("parent", err)
+		}
+	}
 	if len(q.IDs) > hansard.MaxQueryIDs {
 		return tooLarge("ids", len(q.IDs), hansard.MaxQueryIDs, "ids")
 	}

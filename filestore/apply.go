@@ -342,6 +342,13 @@ func (ol *logs) cut(sess *session, torn []byte, end int64) error {
 // cutStub empties a log that ends within its first batch. That is not a session (R1), and
 // its name is needed for one that is about to be created.
 func (ol *logs) cutStub(sess *session) error {
+	if sess.forkOf != 0 {
+		if err := ol.cutFork(sess); err != nil {
+			return err
+		}
+		*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, known: true}
+		return nil
+	}
 	b, err := ol.readAll(sessionlog.Path(sess.name))
 	if err != nil {
 		return err

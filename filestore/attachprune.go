@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/engine"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -79,7 +80,7 @@ func (at *attachments) pruneSession(ctx context.Context, id hansard.SessionID, n
 	}
 	defer f.Close()
 	named := map[string]attachedAt{}
-	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named))
+	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named, &engine.Lineage{}))
 	if err != nil || damage != nil {
 		return nil, true, err // behind the damage there may be names
 	}

@@ -343,13 +343,14 @@ func (o *overlaid) ReadAt(p []byte, off int64) (int, error) {
 // noLog is the log of a session that only the journal has yet: empty, and never written.
 type noLog struct{}
 
-func (noLog) ReadAt([]byte, int64) (int, error)  { return 0, io.EOF }
-func (noLog) Size() (int64, error)               { return 0, nil }
-func (noLog) Inode() (uint64, error)             { return 0, nil }
-func (noLog) Close() error                       { return nil }
-func (noLog) WriteAt([]byte, int64) (int, error) { return 0, syscall.EBADF }
-func (noLog) Truncate(int64) error               { return syscall.EBADF }
-func (noLog) Datasync() error                    { return syscall.EBADF }
-func (noLog) Lock(vfs.LockMode) error            { return syscall.EBADF }
-func (noLog) TryLock(vfs.LockMode) (bool, error) { return false, syscall.EBADF }
-func (noLog) Unlock() error                      { return syscall.EBADF }
+func (noLog) ReadAt([]byte, int64) (int, error)        { return 0, io.EOF }
+func (noLog) Size() (int64, error)                     { return 0, nil }
+func (noLog) Inode() (uint64, error)                   { return 0, nil }
+func (noLog) Close() error                             { return nil }
+func (noLog) WriteAt([]byte, int64) (int, error)       { return 0, syscall.EBADF }
+func (noLog) CloneFrom(vfs.File, int64) (int64, error) { return 0, nil }
+func (noLog) Truncate(int64) error                     { return syscall.EBADF }
+func (noLog) Datasync() error                          { return syscall.EBADF }
+func (noLog) Lock(vfs.LockMode) error                  { return syscall.EBADF }
+func (noLog) TryLock(vfs.LockMode) (bool, error)       { return false, syscall.EBADF }
+func (noLog) Unlock() error                            { return syscall.EBADF }

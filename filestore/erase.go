@@ -402,6 +402,11 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	} else if changed {
 		dirs[cache.Dir] = true
 	}
+	if changed, err := er.strikeFromSearch(names); err != nil {
+		return err
+	} else if changed {
+		dirs[cache.Dir] = true
+	}
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
 		if err := er.fs.SyncDir(dir); err != nil {
 			return err

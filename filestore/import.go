@@ -112,8 +112,11 @@ func (rd *reader) origin(ctx context.Context, id hansard.SessionID) (hansard.Ori
 			if l.header.Snap != nil {
 				o.Meta = *l.header.Snap
 			}
+			if o.Parent, err = parentOf(l.f, l.header); l.damage != nil {
+				err = nil // its own first line may be what is lost
+			}
 		}
-		return o, nil
+		return o, err
 	case !errors.Is(err, hansard.ErrDeleted):
 		return o, err
 	}
@@ -230,7 +233,7 @@ func newImport(p *hansard.Part) *request {
 		r.size += len(body) + sessionlog.StampWidth
 	}
 	// At most a header, the end of a turn and a tombstone besides: an upper bound.
-	r.size += journal.EntryHeader + 2*len(r.name) + 4*sessionlog.StampWidth + endedWidth + len(sessionlog.Marshal(p.Meta))
+	r.size += journal.EntryHeader + 2*len(r.name) + 4*sessionlog.StampWidth + endedWidth + len(sessionlog.Marshal(p.Meta)) + len(sessionlog.Marshal(p.Parent))
 	return r
 }
 
@@ -307,7 +310,7 @@ func (p *plan) createAt(sess *session, part *hansard.Part) error {
 	now := p.now
 	defer func() { p.now = now }()
 	p.now = part.Created.UTC()
-	return p.create(sess, part.Meta, 0)
+	return p.createFork(sess, part.Meta, 0, part.Parent)
 }
 
 // metasAfter is the metadata behind each event of a part that has a patch. A patch can be
@@ -356,5 +359,8 @@ func (p *plan) importLine(sess *session, e *hansard.Event, left int, meta hansar
 		var record hansard.TurnRecord
 		_ = json.Unmarshal(e.Data, &record) // CheckPart has read it
 		sess.turnAt, sess.turn = at, sessionlog.StateAfter(&record, e.Turn, e.Seq, e.Time)
+	}
+	if e.Fork != nil && e.Turn != "" {
+		sess.turnAt, sess.turn = at, &sessionlog.TurnState{Last: e.Turn}
 	}
 }

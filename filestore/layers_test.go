@@ -17,7 +17,7 @@ import (
 var mayImport = map[string][]string{
 	"internal/crc32c":     nil,
 	"internal/journal":    {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
-	"internal/sessionlog": {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
+	"internal/sessionlog": {"hansard", "hansard/engine", "hansard/internal/jsontext", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/cache":      {"hansard", "hansard/internal/vfs", "hansard/filestore/internal/crc32c", "hansard/filestore/internal/sessionlog"},
 	"internal/runs":       {"hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
 	"internal/peers":      {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},

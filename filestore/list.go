@@ -77,6 +77,9 @@ func (rd *reader) describe(ctx context.Context, id hansard.SessionID) (hansard.I
 	if tail == nil {
 		return info, nil
 	}
+	if info.Parent, err = parentOf(l.f, l.header); err != nil && l.damage == nil {
+		return hansard.Info{}, err
+	}
 	info.LastSeq = tail.Last.Seq
 	if tail.Last.Seq > 0 {
 		info.Updated = tail.Last.Time
@@ -202,6 +205,10 @@ func (ls *lister) complete(ctx context.Context, info hansard.Info) (hansard.Info
 	if info.Turn != nil {
 		turn := *info.Turn
 		info.Turn = &turn
+	}
+	if info.Parent != nil {
+		parent := *info.Parent
+		info.Parent = &parent
 	}
 	return info, nil
 }

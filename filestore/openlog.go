@@ -110,12 +110,12 @@ func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *
 	if err != nil {
 		return nil, err
 	}
-	l.header, err = sessionlog.ReadHeader(f, id)
-	if err == sessionlog.ErrEmptyLog {
-		err = rd.emptied(f, id)
-	}
+	l.header, err = rd.readHeader(f, name, id)
 	if err == io.EOF {
 		return nil, rd.asides.notYet(name, id)
+	}
+	if err != nil && l.header != nil && errors.As(err, &l.damage) {
+		return l, nil // a fork without its own first line: what is before that can be read
 	}
 	var damaged *hansard.DamagedError
 	if errors.As(err, &damaged) {
@@ -142,6 +142,18 @@ func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *
 		}
 	}
 	return nil, fmt.Errorf("session %s: the log changes as it is read", id)
+}
+
+// readHeader is ReadHeader for a log that may be being made: io.EOF if it is.
+func (rd *reader) readHeader(f vfs.File, name string, id hansard.SessionID) (*sessionlog.Header, error) {
+	h, err := sessionlog.ReadHeader(f, id)
+	if err == sessionlog.ErrEmptyLog {
+		err = rd.emptied(f, id)
+	}
+	if err == io.EOF && h != nil {
+		err = rd.forkUnfinished(f, name, id, h)
+	}
+	return h, err
 }
 
 // mayLack turns the chance that acknowledged events are missing behind the end of a log

@@ -178,6 +178,8 @@ func (p *plan) add(r *request) {
 		err = p.release(sess, r)
 	case opImport:
 		err = p.importPart(sess, r)
+	case opFork:
+		err = p.fork(sess, r)
 	default:
 		err = p.append(sess, r)
 	}
@@ -196,6 +198,11 @@ func (p *plan) add(r *request) {
 // a session made by its first append does not exist before that batch is whole (R1).
 // Deleted sessions stay deleted (rule TombstoneLast, failure 32).
 func (p *plan) create(sess *session, m hansard.Meta, left int) error {
+	return p.createFork(sess, m, left, nil)
+}
+
+// createFork is create of a session that is a fork of one elsewhere; nil: of none.
+func (p *plan) createFork(sess *session, m hansard.Meta, left int, parent *hansard.Parent) error {
 	if sess.deleted {
 		return hansard.ErrDeleted
 	}
@@ -212,7 +219,7 @@ func (p *plan) create(sess *session, m hansard.Meta, left int) error {
 	// entries for this one are not written to it.
 	sess.uid = p.store.cfg.random()
 	d := p.draft(sess)
-	d.bytes = sessionlog.AppendHeader(d.bytes, sess.id, sess.uid, p.now, left, m)
+	d.bytes = sessionlog.AppendHead(d.bytes, &sessionlog.Head{ID: sess.id, UID: sess.uid, Created: p.now, Left: left, Meta: m, Parent: parent})
 	sess.crc = sessionlog.LineCRC(d.bytes)
 	sess.end = int64(len(d.bytes))
 	sess.meta = &sessionlog.MetaState{Meta: m}

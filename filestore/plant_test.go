@@ -64,6 +64,12 @@ var bugs = map[string]func(seed uint64) error{
 	"good line cut":                                   func(uint64) error { return tornCopy() },
 	"erased before the tombstone is durable":          func(uint64) error { _, err := eraseInterrupted(false); return err },
 	"erasing follows a prefix into another session":   func(uint64) error { return erasesOnlyItsOwn() },
+	"fork committed before it is synced":              huntForks,
+	"fork committed before its name is durable":       huntForks,
+	"fork without its attachments":                    huntForks,
+	"fork seen before it is committed":                huntForks,
+	"fork's note removed too early":                   huntForks,
+	"fork's leftovers kept":                           huntForks,
 	"grants compared by number":                       func(uint64) error { return restoredLog() },
 }
 
@@ -312,6 +318,14 @@ func huntAttached(seed uint64) error {
 		w.spawn(fmt.Sprintf("P%d", i), 6, uint64(100+i)).attaching = true
 	}
 	return errors.Join(w.disk.Run(), *found, w.wrong)
+}
+
+// huntForks has a session forked while it is written, and cuts the power everywhere.
+func huntForks(seed uint64) error {
+	if err := forkCut(seed, new(atomic.Int64)); err != nil {
+		return err
+	}
+	return forkKilled(seed, new(atomic.Int64))
 }
 
 // huntTold does the same with processes that want the same turn, behind the first

@@ -127,6 +127,33 @@ var plantings = []struct{ file, is, becomes string }{
 			}
 			if e.Regular && sessionlog.IsName(name) {
 `},
+	{"fork.go", `		err = f.Datasync()
+	}
+	var damaged`, `		if !planted.Is("fork committed before it is synced") {
+			err = f.Datasync()
+		}
+	}
+	var damaged`},
+	{"fork.go", `	dirs := []string{sessionlog.Dir}
+	if len(r.linked) > 0 {`, `	dirs := []string{sessionlog.Dir}
+	if planted.Is("fork committed before its name is durable") {
+		return nil
+	}
+	if len(r.linked) > 0 && !planted.Is("fork without its attachments") {`},
+	{"fork.go", `	if free {
+		if err := r.sync()`, `	if planted.Is("fork's note removed too early") {
+		_ = fk.fs.Remove(forkNote(r.name, r.uid))
+	}
+	if free {
+		if err := r.sync()`},
+	{"recover.go", `	dropForks(l)
+`, `	if !planted.Is("fork's leftovers kept") {
+		dropForks(l)
+	}
+`},
+	{"internal/sessionlog/fork.go", `	if h.Own == 0 {
+		return nil`, `	if h.Own == 0 || planted.Is("fork seen before it is committed") {
+		return nil`},
 	{"known.go", `	for _, entry := range k.pending {
 `, `	for _, entry := range k.pending[:map[bool]int{false: len(k.pending)}[planted.Is("pending ids not looked at")]] {
 `},

@@ -42,6 +42,7 @@ const (
 	opRenew
 	opRelease
 	opImport
+	opFork
 	opProbe // of no session: see Probe
 )
 
@@ -73,6 +74,7 @@ type request struct {
 	claim    *hansard.Claim
 	ifKept   bool          // of opRelease: only if it is this process that keeps the turn
 	part     *hansard.Part // of opImport
+	fork     *drafted      // of opFork
 	left     []int         // and how many lines of their batches follow its lines
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
 	// metadata. Room is made by it before the first byte is written: afterwards there is

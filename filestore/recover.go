@@ -94,6 +94,7 @@ func (l *locked) recover() error {
 	if err := peers.RemoveDead(l.fs, l.inst, done); err != nil {
 		return err
 	}
+	dropForks(l)
 	return errors.Join(l.ctl.WriteProgress(&l.w), l.ctl.WriteDurable(l.w.Epoch, end))
 }
 

@@ -199,7 +199,11 @@ func (r *rebuild) sound() (bool, error) {
 		return false, nil
 	}
 	var damaged *hansard.DamagedError
-	if _, err := sessionlog.ReadHeader(r.old, r.id); errors.As(err, &damaged) {
+	h, err := sessionlog.ReadHeader(r.old, r.id)
+	if err == io.EOF && h != nil {
+		err = r.s.forkUnfinished(r.old, r.name, r.id, h)
+	}
+	if errors.As(err, &damaged) {
 		return false, nil
 	} else if err != nil && err != io.EOF {
 		return false, err
@@ -297,6 +301,9 @@ func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 		if a.Used > 0 {
 			kept = int64(len(a.Raw))
 		}
+		if h.Own > 0 || h.Parent != nil {
+			return kept, a.ForkHeader()
+		}
 		return kept, nil
 	}
 	if len(a.Pieces) == 0 { // nothing is left: an empty session under the same id
@@ -310,7 +317,10 @@ func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 			return 0, err
 		}
 		if raw := sessionlog.RestoreHeader(region, r.id, p.First); raw != nil {
-			return int64(len(raw)), a.UseHeader(raw)
+			if err := a.UseHeader(raw); err != nil || a.Head.Own == 0 {
+				return int64(len(raw)), err
+			}
+			return int64(len(raw)), a.ForkHeader()
 		}
 	}
 	return 0, a.NewHeader(r.id, r.s.cfg.random(), p.First.Time, hansard.Meta{})

@@ -25,7 +25,7 @@ import (
 // repairs again.
 func TestRepairJournalCut(t *testing.T) {
 	states := 0
-	j := killed(t, 3, 12)
+	j := killed(t, 3, 10)
 	base := j.disk.Clone()
 	base.PowerCut(vfs.Cut{})
 	file, _ := base.CacheBytes(journal.Name)

@@ -42,8 +42,10 @@ type session struct {
 	inode   uint64
 	fileUID uint64 // the uid in its header; 0: not looked at yet
 
-	known   bool // what follows is the state of the session
-	stub    bool // there is a log, cut off in its first batch: not a session yet
+	known bool // what follows is the state of the session
+	stub  bool // there is a log, cut off in its first batch: not a session yet
+	// forkOf is the uid of a stub that was placed for a fork; 0: it is another.
+	forkOf  uint64
 	exists  bool
 	deleted bool
 	damage  error  // why writes are refused
@@ -374,6 +376,11 @@ func (ol *logs) length(sess *session) int64 {
 // next line does not fuse with it (W2; failure 21).
 func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 	h, err := sessionlog.ReadHeader(sess.f, sess.id)
+	if err == io.EOF && h != nil {
+		if err = ol.forkUnfinished(sess.f, sess.name, sess.id, h); err == io.EOF {
+			return sess.placedFork(h)
+		}
+	}
 	if err == io.EOF || err == sessionlog.ErrEmptyLog {
 		// Its first batch is not whole: nothing of it was acknowledged, no session.
 		sess.stub = true
@@ -411,6 +418,21 @@ func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 	return nil
 }
 
+// placedFork is loadLog of a log that was placed for a fork whose own first line is not there:
+// no session yet, and what that line will follow.
+func (sess *session) placedFork(h *sessionlog.Header) error {
+	sess.stub, sess.forkOf = true, h.LogUID
+	tail, err := sessionlog.FindTail(sess.f, h.Own, sessionlog.HeadOrTurn)
+	if err != nil {
+		return err
+	}
+	last := tail.Last
+	sess.uid, sess.fileUID = h.LogUID, h.LogUID
+	sess.end, sess.seq, sess.crc = tail.End, last.Seq, last.CRC
+	sess.metaAt, sess.turnAt = last.NewestMeta(tail.LastAt), last.NewestTurn(tail.LastAt)
+	return nil
+}
+
 // becomeDamaged keeps damage as the session's state. Any other error is one of the moment
 // and goes to the caller: a read that fails with EIO once must not mark a session damaged.
 func (ol *logs) becomeDamaged(sess *session, err error) error {
@@ -437,6 +459,7 @@ func (sess *session) follow(e *journal.Entry) {
 		return
 	}
 	sess.exists, sess.uid, sess.deleted = true, e.UID, e.Deletes
+	sess.stub, sess.forkOf = false, 0
 	sess.end, sess.seq, sess.crc = e.Offset+int64(len(e.Lines)), hansard.Seq(e.LastSeq), e.LineCRC
 	// Metadata and turn are loaded only when they are needed, and again only if the entry
 	// changed them.

@@ -72,6 +72,9 @@ type Options struct {
 	// it answers ErrBusy; 0 is 10 seconds. The lock is held for microseconds:
 	// waiting long means that its holder is stopped.
 	LockWait time.Duration
+	// Search is the index that Search uses: package search has one. The store closes
+	// it. Nil: Search reads the logs.
+	Search SearchIndex
 	// Log receives errors of background work, which no caller gets. Nil: they are
 	// dropped; the counters of Measures count them in any case.
 	Log *slog.Logger
@@ -127,6 +130,7 @@ type Store struct {
 	lister        *lister
 	committer     *committer
 	turns         *turns
+	forker        *forker
 	journalRepair *journalRepair
 
 	closeOnce sync.Once
@@ -237,6 +241,7 @@ func newStore(p *process) *Store {
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
 	s.checkpoints.beforeClose = s.committer.queue.beforeClose
 	s.turns = &turns{process: p, committer: s.committer, reader: s.reader}
+	s.forker = &forker{process: p, lock: s.lock, reader: s.reader, committer: s.committer, checkpoints: s.checkpoints}
 	s.journalRepair = &journalRepair{process: p, lock: s.lock, checkpoints: s.checkpoints, reader: s.reader}
 	return s
 }
@@ -346,6 +351,9 @@ func (s *Store) Close() error {
 		select {
 		case <-done:
 			s.closeErr = s.leave()
+			if s.opt.Search != nil {
+				s.closeErr = errors.Join(s.closeErr, s.opt.Search.Close())
+			}
 		case <-timer.C:
 			// The leader waits for a lock whose holder is stopped. Queued requests have
 			// been refused; the files are left to the end of the process, because

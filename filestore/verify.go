@@ -269,9 +269,11 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 	if d == nil && err == nil {
 		// The bytes are sound. What this finds goes into the report but is not noted as
 		// damage: refusing writes would not help, and a repair could not change it.
-		named := map[string]attachedAt{}
-		if d, _, err = v.log(f, id, proven(named), size); d == nil && err == nil && !c.Deleted {
-			d, err = v.attached(id, name, named)
+		named, lineage := map[string]attachedAt{}, engine.Lineage{}
+		if d, _, err = v.log(f, id, proven(named, &lineage), size); d == nil && err == nil && !c.Deleted {
+			if d, err = v.attached(id, name, named); d == nil && err == nil {
+				d, err = v.forked(f, id, &lineage)
+			}
 		}
 	}
 	return c, d, err
@@ -282,8 +284,8 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 // an exclusive turn (T1 to T4), and at an id that comes twice. So the log alone proves that
 // no stale holder ever wrote (invariant 13), and that no event was stored again.
 //
-// named gets what events say is attached.
-func proven(named map[string]attachedAt) func([]byte) (*sessionlog.Line, error) {
+// named gets what events say is attached, lineage what the session is a fork of.
+func proven(named map[string]attachedAt, lineage *engine.Lineage) func([]byte) (*sessionlog.Line, error) {
 	var grants engine.Grants
 	var ids engine.IDs
 	return func(b []byte) (*sessionlog.Line, error) {
@@ -297,7 +299,7 @@ func proven(named map[string]attachedAt) func([]byte) (*sessionlog.Line, error) 
 				named[a.Digest] = attachedAt{e.Seq, a.Size}
 			}
 		}
-		return l, cmp.Or(grants.Next(&e), ids.Next(&e))
+		return l, cmp.Or(grants.Next(&e), ids.Next(&e), lineage.Next(&e))
 	}
 }
 
@@ -330,6 +332,30 @@ func (v *verifier) attached(id hansard.SessionID, name string, named map[string]
 	return nil, nil
 }
 
+// forked checks that a log is described as a fork of what its lines say.
+func (v *verifier) forked(f vfs.File, id hansard.SessionID, lineage *engine.Lineage) (*hansard.DamagedError, error) {
+	h, err := sessionlog.ReadHeader(f, id)
+	if err != nil {
+		return nil, ignoreUnfinished(err)
+	}
+	described, err := parentOf(f, h)
+	if err != nil {
+		return nil, err
+	}
+	if err := lineage.End(described); err != nil {
+		return &hansard.DamagedError{Session: id, Reason: err.Error()}, nil
+	}
+	return nil, nil
+}
+
+// ignoreUnfinished leaves out that a log is being made.
+func ignoreUnfinished(err error) error {
+	if err == io.EOF || err == sessionlog.ErrEmptyLog {
+		return nil
+	}
+	return err
+}
+
 // content tells what is wrong with the file of an attachment; nothing if it is empty.
 func (v *verifier) content(f vfs.File, digest string, size int64) (wrong string, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
@@ -350,7 +376,10 @@ func (v *verifier) content(f vfs.File, digest string, size int64) (wrong string,
 // log checks every line of a log up to the batch that reaches size, with the decoder it is
 // given. Unlike checkOnce it decodes the data, too, and does so for logs of any length.
 func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*sessionlog.Line, error), size int64) (*hansard.DamagedError, sessionlog.Chain, error) {
-	_, err := sessionlog.ReadHeader(f, id)
+	h, err := sessionlog.ReadHeader(f, id)
+	if err == io.EOF && h != nil {
+		err = v.s.forkUnfinished(f, sessionlog.EncodeName(id), id, h)
+	}
 	var damaged *hansard.DamagedError
 	switch {
 	case errors.As(err, &damaged):

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -230,16 +229,11 @@ func (d *door) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta)
 	if who.user == nil || hansard.CheckID(id) == nil && !who.Scope.named(id) {
 		return hansard.Info{}, who.notThere(id)
 	}
-	if len(who.Scope.Labels) > 0 {
-		labels := maps.Clone(who.Scope.Labels)
-		for name, value := range m.Labels {
-			if want, ok := labels[name]; ok && want != value {
-				return hansard.Info{}, &hansard.InvalidError{Field: "labels[" + name + "]", Reason: "sessions of this token have another"}
-			}
-			labels[name] = value
-		}
-		m.Labels = labels
+	labels, err := who.withLabels(m.Labels)
+	if err != nil {
+		return hansard.Info{}, err
 	}
+	m.Labels = labels
 	return d.Store.Create(ctx, id, m)
 }
 

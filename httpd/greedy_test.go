@@ -172,10 +172,11 @@ func TestGreedyCounts(t *testing.T) {
 	}
 	// Sockets, and what is on them.
 	a, b := v.socket("greedy"), v.socket("greedy")
-	over := func(c *wsConn, want int, message string) {
+	over := func(want int, message string) {
 		t.Helper()
 		for i := range want + 1 {
-			if c = a; i%2 == 1 {
+			c := a
+			if i%2 == 1 {
 				c = b
 			}
 			c.send(message, i)
@@ -193,8 +194,8 @@ func TestGreedyCounts(t *testing.T) {
 			}
 		}
 	}
-	over(a, 5, `{"op":"follow","session":"s%d","after":1}`)
-	over(a, 3, `{"op":"acquire","session":"s%d"}`)
+	over(5, `{"op":"follow","session":"s%d","after":1}`)
+	over(3, `{"op":"acquire","session":"s%d"}`)
 	if _, res, err := websocket.Dial(t.Context(), strings.Replace(v.url, "http", "ws", 1)+"/v1/ws", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + v.tokens["greedy"]}}}); err == nil || res == nil || res.StatusCode != 503 {
 		t.Errorf("a third socket: %v, %v", res, err)

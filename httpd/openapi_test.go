@@ -222,10 +222,21 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", one+"/events/{event}", "/v1/sessions/named/events/none", "")
 	answer("GET", one+"/events", "/v1/sessions/named/events?id=e", "")
 	answer("GET", one+"/events", "/v1/sessions/named/events?after_id=e&view=parts", "")
+	for _, body := range []string{`{"as":"forked","title":"f","labels":{"l":"1"},"state":{"a":1}}`, `{"as":"forked"}`, `{"at":1}`, `{"at":99}`, `{"at_id":"none"}`, `{"at_id":"e","at":1}`, `{"at":`} {
+		answer("POST", one+"/fork", "/v1/sessions/named/fork", body)
+	}
+	answer("POST", one+"/fork", "/v1/sessions/nowhere/fork", `{}`)
+	answer("GET", "/v1/sessions", "/v1/sessions?parent=named", "")
+	answer("GET", one+"/events", "/v1/sessions/forked/events?last=1", "")
+	answer("GET", one+"/events", "/v1/sessions/forked/events?last=1&view=parts", "")
 	answer("GET", "/v1/origins", "/v1/origins", "")
 	answer("GET", "/v1/origins", "/v1/origins?before=s", "")
 	answer("GET", one+"/keys", "/v1/sessions/s/keys?after=1", "")
 	answer("GET", one+"/keys", "/v1/sessions/nowhere/keys", "")
+	for _, format := range []string{"", "?format=jsonl", "?format=md", "?format=html", "?format=openai", "?format=codex", "?format=none"} {
+		answer("GET", one+"/export", "/v1/sessions/s/export"+format, "")
+	}
+	answer("GET", one+"/export", "/v1/sessions/nowhere/export", "")
 	for range 2 { // the second is a conflict
 		answer("POST", one+"/import", "/v1/sessions/t/import", `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","data":1}],"keys":[]}`)
 	}
@@ -278,6 +289,9 @@ func TestOpenAPI(t *testing.T) {
 	answer("GET", one+"/find", "/v1/sessions/s/find?q=x", "")
 	answer("GET", one+"/find", "/v1/sessions/s/find", "")
 	answer("GET", one+"/find", "/v1/sessions/nowhere/find?q=x", "")
+	answer("GET", "/v1/search", "/v1/search?q=hello", "")
+	answer("GET", "/v1/search", "/v1/search", "")
+	answer("GET", "/v1/search", "/v1/search?q=x&in=nowhere", "")
 	answer("GET", "/v1/whoami", "/v1/whoami", "")
 	answer("GET", "/v1/whoami", "/v1/whoami", "", "Authorization", "")
 	answer("POST", one+"/events", "/v1/sessions/untitled/events", `{"create":true,"events":[{"role":"user","data":"x"}]}`)
@@ -375,7 +389,7 @@ func (d *document) checkAnswer(method, route string, got reply) error {
 		return nil
 	case !ok:
 		return fmt.Errorf("the media type %q is not described", media)
-	case media == "text/plain", media == "application/octet-stream", media == "text/event-stream":
+	case strings.HasPrefix(media, "text/"), media == "application/octet-stream":
 		return nil
 	}
 	bodies := []string{got.body}

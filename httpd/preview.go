@@ -13,15 +13,9 @@ import (
 // longer than what is looked at here.
 
 const (
-	// previewEvents and previewBytes are how far into a session the first
-	// prompt is looked for.
-	previewEvents = 64
-	previewBytes  = 1 << 20
 	// previewPageBytes is how much is read for all the previews of one page of a
 	// list. Those beyond it are there when the page is asked for again.
 	previewPageBytes = 16 << 20
-	// previewMax is how long it is, in characters.
-	previewMax = 160
 	// previewsKept is how many are remembered, in each of two generations.
 	previewsKept = 8192
 )
@@ -62,8 +56,10 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 		if *left <= 0 {
 			return known.text
 		}
-		var err error
-		if known, err = firstPrompt(ctx, store, info, left); err != nil {
+		look, err := transcript.Look(ctx, store, info.ID)
+		*left -= look.Bytes
+		known = preview{text: look.Text, last: info.LastSeq, settled: look.Settled}
+		if err != nil {
 			return known.text
 		}
 	}
@@ -78,45 +74,4 @@ func (p *previews) keep(key previewKey, known preview) {
 		p.old, p.now = p.now, make(map[previewKey]preview)
 	}
 	p.now[key] = known
-}
-
-// firstPrompt looks for it. One that was deleted through the OpenAI routes is none.
-func firstPrompt(ctx context.Context, store hansard.Store, info *hansard.Info, left *int) (preview, error) {
-	out := preview{last: info.LastSeq}
-	var found []struct {
-		seq  hansard.Seq
-		text string
-	}
-	deleted := map[hansard.Seq]bool{}
-	n, size := 0, 0
-	for e, err := range store.Read(ctx, info.ID, hansard.Range{Limit: previewEvents}) {
-		if err != nil {
-			return out, err
-		}
-		read := transcript.Of(e)
-		if text := read.Preview(previewMax); text != "" {
-			found = append(found, struct {
-				seq  hansard.Seq
-				text string
-			}{e.Seq, text})
-		}
-		for _, part := range read.Parts {
-			if part.Type == transcript.Deletion {
-				deleted[part.Seq] = true
-			}
-		}
-		n++
-		*left -= len(e.Data)
-		if size += len(e.Data); size > previewBytes {
-			break
-		}
-	}
-	out.settled = n == previewEvents || size > previewBytes
-	for _, f := range found {
-		if !deleted[f.seq] {
-			out.text = f.text
-			break
-		}
-	}
-	return out, nil
 }

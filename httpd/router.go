@@ -46,12 +46,14 @@ func (s *Server) routes() map[string]map[string]action {
 			"POST": {Append, true, s.attach},
 		},
 		session + "/attachments/{digest}": {"GET": {Read, false, s.getAttachment}},
+		session + "/fork":                 {"POST": {Append, true, s.forkSession}}, // and Read
 		session + "/turn": {
 			"GET":    {Read, false, s.getTurn},
 			"POST":   {Append, true, s.acquireTurn},
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
+		"/v1/search": {"GET": {Read, false, s.searchEvents}},
 		durable.Prefix + "{id}": {
 			"GET":    {Read, false, s.readStream},
 			"PUT":    {Append, true, s.createStream},
@@ -62,6 +64,7 @@ func (s *Server) routes() map[string]map[string]action {
 		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
+		session + "/export": {"GET": {Read, false, s.exportSession}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
 		// One session: no more than reading it tells. All of it: files that are
 		// no sessions, and work for the disk.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -26,8 +25,8 @@ func describe(i hansard.Info) wire.Session {
 
 // listSessions gives a page of sessions, newest first.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "label", "q", "since", "preview")
-	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Text: p.text("q"), Labels: map[string]string{}}
+	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "parent", "label", "q", "since", "preview")
+	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Parent: hansard.SessionID(p.text("parent")), Text: p.text("q")}
 	for _, id := range p.values["id"] {
 		q.IDs = append(q.IDs, hansard.SessionID(id))
 	}
@@ -40,23 +39,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit := p.limit(defaultPageLength, maxPageSessions)
 	preview := p.flag("preview")
-	for _, pair := range p.values["label"] {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			p.fail("label", "it is not of the form name=value")
-		}
-		if other, twice := q.Labels[name]; twice && other != value {
-			p.fail("label", "it is given twice, with two values")
-		}
-		q.Labels[name] = value
-	}
-	if since := p.text("since"); since != "" {
-		t, err := time.Parse(time.RFC3339Nano, since)
-		if err != nil {
-			p.fail("since", "it is not a time like 2024-06-01T15:04:05Z")
-		}
-		q.Since = t
-	}
+	q.Labels, q.Since = p.labels(), p.time("since")
 	if p.err != nil {
 		return p.err
 	}

@@ -72,6 +72,7 @@ type readEvent struct {
 	At          time.Time            `json:"at,omitzero"`
 	Inbox       bool                 `json:"inbox,omitempty"`
 	Attachments []hansard.Attachment `json:"attachments,omitempty"`
+	Fork        *hansard.Parent      `json:"fork,omitempty"`
 	Patch       *hansard.Patch       `json:"patch,omitempty"`
 	Parts       []readPart           `json:"parts"`
 }
@@ -112,7 +113,7 @@ func (v view) read(e *hansard.Event) readEvent {
 		most = math.MaxInt / 8
 	}
 	return readEvent{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Role: r.Role, Author: r.Author, Voice: r.Voice, Aside: r.Aside, Turn: e.Turn, By: e.By, ID: e.ID, At: e.At, Inbox: e.Inbox, Attachments: e.Attachments,
-		Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
+		Fork: e.Fork, Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
 }
 
 // readParts are parts as they go out. The line of one is made of the whole: JSON

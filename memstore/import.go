@@ -39,7 +39,7 @@ func (s *Store) origins(ctx context.Context) (out []hansard.Origin, err error) {
 	for id, ses := range s.sessions {
 		o := hansard.Origin{ID: id, Created: ses.created, Deleted: ses.deleted}
 		if !ses.deleted {
-			o.Meta = engine.CloneMeta(ses.born)
+			o.Meta, o.Parent = engine.CloneMeta(ses.born), ses.info(id).Parent
 		}
 		out = append(out, o)
 	}
@@ -92,6 +92,10 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	case ses == nil:
 		ses = newSession(engine.CloneMeta(p.Meta))
 		ses.created = p.Created
+		if p.Parent != nil {
+			parent := *p.Parent
+			ses.parent = &parent
+		}
 	case ses.deleted:
 		return fmt.Errorf("%w: %s", hansard.ErrDeleted, p.ID)
 	default:
@@ -125,6 +129,9 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	}
 	for _, k := range p.Keys {
 		ses.keys[k.Key] = stored{k.Hash, k.First, k.Last}
+		if k.Last > k.First {
+			ses.batches = append(ses.batches, run{k.First, k.Last})
+		}
 	}
 	if grants.Current != ses.turn { // its holder has a whole TTL from now on
 		ses.began = time.Now()

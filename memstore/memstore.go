@@ -41,9 +41,12 @@ type session struct {
 	deleted bool
 	// events are never changed once they are stored; event n is events[n-1].
 	events []hansard.Event
-	bytes  int64
-	keys   map[string]stored
-	ids    map[string]engine.Known // of the events that have one
+	// batches are those of more than one event, in order.
+	batches []run
+	parent  *hansard.Parent // nil if it is no fork
+	bytes   int64
+	keys    map[string]stored
+	ids     map[string]engine.Known // of the events that have one
 	// attachments are what was attached, by digest.
 	attachments map[string][]byte
 	turnState
@@ -198,6 +201,9 @@ func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
 	for i := range events {
 		events[i].Seq, events[i].Time, events[i].Turn = ses.last()+hansard.Seq(i)+1, now, turn
 		ses.remember(&events[i])
+	}
+	if n := hansard.Seq(len(events)); n > 1 {
+		ses.batches = append(ses.batches, run{ses.last() + 1, ses.last() + n})
 	}
 	ses.events = append(ses.events, events...)
 }
@@ -438,6 +444,10 @@ func (ses *session) info(id hansard.SessionID) hansard.Info {
 		t := *ses.turn
 		info.Turn = &t
 	}
+	if ses.parent != nil {
+		p := *ses.parent
+		info.Parent = &p
+	}
 	if n := len(ses.events); n > 0 {
 		info.Updated = ses.events[n-1].Time
 	}
@@ -449,5 +459,9 @@ func cloneEvent(e hansard.Event) hansard.Event {
 	e.Data = bytes.Clone(e.Data)
 	e.Attachments = slices.Clone(e.Attachments)
 	e.Patch = engine.ClonePatch(e.Patch)
+	if e.Fork != nil {
+		p := *e.Fork
+		e.Fork = &p
+	}
 	return e
 }

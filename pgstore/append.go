@@ -108,14 +108,14 @@ func newPlain(group []*request) (*plain, bool) {
 // somebody who changed it, again. (After a wait for somebody who only locked it the time
 // is that of before; nothing was stored meanwhile that it could be earlier than.)
 var appendPlain = `WITH head AS (
-	UPDATE hansard_heads SET last = last + $18::integer, bytes = bytes + $19::bigint, updated = clock_timestamp()
-	WHERE id = $1 AND NOT deleted AND ($20::text = '' OR current = $20) AND NOT ($21::boolean AND exclusive) AND ($22::bigint IS NULL OR last = $22)
-		AND NOT EXISTS (` + knownKeys("1", "$23") + `) AND NOT EXISTS (` + knownIDs("1", "$24") + `)
+	UPDATE hansard_heads SET last = last + $19::integer, bytes = bytes + $20::bigint, updated = clock_timestamp()
+	WHERE id = $1 AND NOT deleted AND ($21::text = '' OR current = $21) AND NOT ($22::boolean AND exclusive) AND ($23::bigint IS NULL OR last = $23)
+		AND NOT EXISTS (` + knownKeys("1", "$24") + `) AND NOT EXISTS (` + knownIDs("1", "$25") + `)
 	RETURNING last, updated
 ), added AS (
-	` + insertColumns + ` SELECT $1, head.last - $18 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
+	` + insertColumns + ` SELECT $1, head.last - $19 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 )
-SELECT last, ` + durably("$25") + ` FROM head`
+SELECT last, ` + durably("$26") + ` FROM head`
 
 // sendPlain sends a combined group, and has the list put right in the same round trip
 // and the same commit. That is a statement of its own: one that had to wait for the

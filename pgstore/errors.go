@@ -21,6 +21,7 @@ const (
 	tableExists     = "42P07"
 	noRight         = "42501"
 	readOnlyServer  = "25006" // a standby
+	divisionByZero  = "22012"
 	diskFull        = "53100"
 	tooManyConns    = "53300"
 	commitUnknown   = "40003" // said by distributed relatives of PostgreSQL

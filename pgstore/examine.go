@@ -28,6 +28,7 @@ type examination struct {
 	time      time.Time    // its
 	bytes     int64
 	grants    engine.Grants
+	lineage   engine.Lineage
 	batch     hansard.KeyUse // the last one with a key
 	end       hansard.Seq    // where the log ended when it was begun
 	read      hansard.Seq    // how far it is read
@@ -239,6 +240,9 @@ func (e *examination) event(l *logged) {
 	if err := e.grants.Next(ev); err != nil {
 		e.breaks("%v", err)
 	}
+	if err := e.lineage.Next(ev); err != nil {
+		e.breaks("%v", err)
+	}
 	meta, err := engine.ReplayPatch(e.grown, ev.Patch)
 	if err != nil {
 		e.breaks("the patch of seq %d: %v", ev.Seq, err)
@@ -256,12 +260,12 @@ func (e *examination) event(l *logged) {
 	}
 }
 
-// keyUse examines what is kept with the first event of a batch with a key.
+// keyUse examines what is kept with the first event of a batch that has a key, or several events.
 func (e *examination) keyUse(seq hansard.Seq, key, hash *string, size *int32) {
 	switch {
 	case key == nil && hash == nil && size == nil:
 		return
-	case key == nil || hash == nil || size == nil:
+	case (key == nil) != (hash == nil) || size == nil:
 		e.found("the key at seq %d lacks itself, its hash or its size", seq)
 		return
 	case *size < 1 || seq+hansard.Seq(*size)-1 > e.head.last:
@@ -293,6 +297,8 @@ func (e *examination) compare() {
 		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
 	case current != held || current != e.current || e.grants.Last != e.head.newest:
 		e.found("the turn is said to be %q and %q behind %q, the log says %q behind %q", held, e.current, e.head.newest, current, e.grants.Last)
+	case e.lineage.End(e.head.parent) != nil:
+		e.found("%v", e.lineage.End(e.head.parent))
 	case e.exclusive != (e.grants.Current != nil && e.grants.Current.Exclusive):
 		e.found("the turn is said to be exclusive: %v; the log says %v", e.exclusive, !e.exclusive)
 	case e.meta.Title != e.grown.Title || !maps.Equal(e.meta.Labels, e.grown.Labels) || !bytes.Equal(e.meta.State, e.grown.State):

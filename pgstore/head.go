@@ -19,19 +19,25 @@ type head struct {
 	turn             *hansard.Turn // the one that is held
 	newest           hansard.Grant
 	mark             string
+	parent           *hansard.Parent // nil if it is no fork
 }
 
 // headColumns are what scanHead reads.
-const headColumns = "h.last, h.bytes, h.created, h.updated, h.deleted, h.turn, h.renewed, h.newest, h.mark"
+const headColumns = "h.last, h.bytes, h.created, h.updated, h.deleted, h.turn, h.renewed, h.newest, h.mark, h.parent, h.parent_at"
 
 // scanHead reads a head, and behind it whatever else the statement gives.
 func scanHead(row pgx.Row, h *head, more ...any) error {
 	var turn string
 	var renewed *time.Time
 	var last int64
-	into := append([]any{&last, &h.bytes, &h.created, &h.updated, &h.deleted, &turn, &renewed, (*string)(&h.newest), &h.mark}, more...)
+	var parent *string
+	var parentAt *int64
+	into := append([]any{&last, &h.bytes, &h.created, &h.updated, &h.deleted, &turn, &renewed, (*string)(&h.newest), &h.mark, &parent, &parentAt}, more...)
 	if err := row.Scan(into...); err != nil {
 		return err
+	}
+	if parent != nil && parentAt != nil {
+		h.parent = &hansard.Parent{ID: hansard.SessionID(*parent), At: hansard.Seq(*parentAt)}
 	}
 	h.last, h.created, h.updated = hansard.Seq(last), h.created.UTC(), h.updated.UTC()
 	if turn == "" {
@@ -120,7 +126,7 @@ func scanMeta(title, labels, state string) (hansard.Meta, error) {
 // info describes a session.
 func (h *head) info(id hansard.SessionID, m hansard.Meta) hansard.Info {
 	i := hansard.Info{ID: id, Title: m.Title, Labels: m.Labels, State: m.State, Created: h.created, Updated: h.updated,
-		LastSeq: h.last, Bytes: h.bytes, Turn: h.held()}
+		LastSeq: h.last, Bytes: h.bytes, Turn: h.held(), Parent: h.parent}
 	if i.Labels == nil {
 		i.Labels = map[string]string{}
 	}

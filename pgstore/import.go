@@ -16,7 +16,7 @@ var _ hansard.Importer = (*Store)(nil)
 
 // originsAfter looks up each session by itself: a merge of the two tables would begin
 // at the first session for every page.
-const originsAfter = `SELECT h.id, h.created, h.deleted, coalesce(s.born, '{}') FROM hansard_heads h
+const originsAfter = `SELECT h.id, h.created, h.deleted, h.parent, h.parent_at, coalesce(s.born, '{}') FROM hansard_heads h
 	LEFT JOIN LATERAL (SELECT born FROM hansard_sessions WHERE id = h.id LIMIT 1) s ON true
 	WHERE h.id > $1 ORDER BY h.id LIMIT 200`
 
@@ -46,8 +46,13 @@ func (s *Store) origins(ctx context.Context, after hansard.SessionID) (page []ha
 	err = s.collect(ctx, func(rows pgx.Rows) error {
 		var o hansard.Origin
 		var born string
-		if err := rows.Scan((*string)(&o.ID), &o.Created, &o.Deleted, &born); err != nil {
+		var parent *string
+		var parentAt *int64
+		if err := rows.Scan((*string)(&o.ID), &o.Created, &o.Deleted, &parent, &parentAt, &born); err != nil {
 			return err
+		}
+		if parent != nil && parentAt != nil {
+			o.Parent = &hansard.Parent{ID: hansard.SessionID(*parent), At: hansard.Seq(*parentAt)}
 		}
 		o.Created = o.Created.UTC()
 		if o.Meta, err = scanBorn(born); err != nil {
@@ -164,7 +169,7 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 	switch {
 	case l.head == nil:
 		c.create, meta = &p.Meta, p.Meta
-		c.head = head{created: p.Created, updated: p.Created}
+		c.head = head{created: p.Created, updated: p.Created, parent: p.Parent}
 	case l.head.deleted:
 		return nil, l.head.find(p.ID)
 	default:

@@ -141,6 +141,13 @@ func choose(ctx context.Context, q querier, query hansard.Query) (ids []string, 
 	if err != nil || len(labels) == 0 {
 		return nil, err
 	}
+	if query.Parent != "" {
+		among, err := children(ctx, q, query.Parent)
+		if query.Parent = ""; err != nil || len(among) == 0 {
+			return nil, err
+		}
+		return lookUpSome(ctx, q, query, among)
+	}
 	among, areFew, err := few(ctx, q, query, labels[0])
 	switch {
 	case err != nil:

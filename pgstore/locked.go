@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -73,6 +74,8 @@ type job struct {
 	bytes   int64  // about what the change has to send
 	idle    string // how long the server waits for us while the row is locked, in milliseconds
 	durable bool   // the commit has to be
+	// patience is how long an attempt may take; 0 is statementPatience.
+	patience time.Duration
 
 	// mark is the job's own key: whatever is stored for it is stored under it,
 	// and so at most once.
@@ -101,7 +104,7 @@ func (s *Store) decide(ctx context.Context, j *job) error {
 		j.idle = milliseconds(idleInside + time.Duration(j.bytes/slowest)*time.Millisecond)
 	}
 	j.durable = !s.asked("synchronous_commit")
-	return s.retry(ctx, &j.sent, func(ctx context.Context) error { return s.attempt(ctx, j) })
+	return s.retryFor(ctx, cmp.Or(j.patience, statementPatience), &j.sent, func(ctx context.Context) error { return s.attempt(ctx, j) })
 }
 
 // slowest is the network on which a batch of any size gets through in time, in bytes
@@ -111,12 +114,17 @@ const slowest = 256
 // retry repeats what a race or a lost connection ended, for as long as the store's
 // options say.
 func (s *Store) retry(ctx context.Context, sent *bool, try func(context.Context) error) error {
+	return s.retryFor(ctx, statementPatience, sent, try)
+}
+
+// retryFor is retry of what may take so long each time.
+func (s *Store) retryFor(ctx context.Context, patience time.Duration, sent *bool, try func(context.Context) error) error {
 	ctx = context.WithoutCancel(ctx)
 	var failing time.Time
 	pause, races := 5*time.Millisecond, 0
 	for {
 		err := func() error {
-			ctx, cancel := context.WithTimeout(ctx, statementPatience)
+			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			return try(ctx)
 		}()
@@ -403,7 +411,7 @@ func newMark() string {
 }
 
 const (
-	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark) VALUES ($1, 0, 0, $2, $2, $2, $3)`
+	createHead    = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, parent, parent_at) VALUES ($1, 0, 0, $2, $2, $2, $3, $4, $5)`
 	createMeta    = `INSERT INTO hansard_sessions (id, title, labels, state, born) VALUES ($1, $2, $3, $4, $5)`
 	createListing = `INSERT INTO hansard_listing (id, label, listed) SELECT $1, l, $3 FROM unnest($2::text[]) AS l`
 	updateLog     = `UPDATE hansard_heads SET last = $2, bytes = $3, updated = $4 WHERE id = $1`
@@ -413,7 +421,7 @@ const (
 		ON CONFLICT (id, label) DO NOTHING`
 	updateTurn = `UPDATE hansard_heads SET current = $2, newest = $3, turn = $4, exclusive = $5, renewed = $6 WHERE id = $1`
 	renewTurn  = `UPDATE hansard_heads SET renewed = $2 WHERE id = $1`
-	removeHead = `UPDATE hansard_heads SET deleted = true, purging = true, current = '', turn = '', exclusive = false, mark = $2 WHERE id = $1`
+	removeHead = `UPDATE hansard_heads SET deleted = true, purging = true, current = '', turn = '', exclusive = false, mark = $2, parent = NULL, parent_at = NULL WHERE id = $1`
 	removeMeta = `DELETE FROM hansard_sessions WHERE id = $1`
 	removeList = `DELETE FROM hansard_listing WHERE id = $1`
 	removeWait = `DELETE FROM hansard_waiting WHERE id = $1`
@@ -444,7 +452,8 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 	if c.create != nil {
 		title, labels, state := metaRow(*c.create)
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
-		b.Queue(createHead, id, c.head.created, mark)
+		parent, at := parentRow(c.head.parent)
+		b.Queue(createHead, id, c.head.created, mark, parent, at)
 		b.Queue(createMeta, id, title, labels, state, string(born))
 		b.Queue(createListing, id, listingLabels(c.create.Labels), c.head.created)
 	}

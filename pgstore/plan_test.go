@@ -36,6 +36,9 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 		`INSERT INTO hansard_attachments (id, upload, digest, size, made, named) SELECT 'big', 'upload-' || g, 'digest-' || g, 3, now(), false FROM generate_series(1, $1 / 10) g
 			UNION ALL SELECT 'small-' || g, 'upload-1', 'digest-1', 3, now(), true FROM generate_series(1, $2::integer) g`,
 		`INSERT INTO hansard_attachments (id, upload, size, made) SELECT 'big', 'unfinished-' || g, 3, now() - interval '2 days' FROM generate_series(1, 10) g WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_searched (id, last) SELECT id, last FROM hansard_heads WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_words (id, seq, "time", kind, role, terms) SELECT id, seq, "time" + make_interval(secs => seq), kind, role, array_to_tsvector(ARRAY['all', 'word' || seq % 1000, 'self' || id])
+			FROM hansard_events WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_attachment_parts (id, upload, n, bytes) SELECT a.id, a.upload, g, 'x' FROM hansard_attachments a, generate_series(0, 2) g WHERE $1 + $2::integer > 0`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql, keys, sessions); err != nil {
@@ -50,7 +53,9 @@ type hotStatement struct {
 	sql   string
 	pages int
 	args  []any
-	rare  bool // not for every call: it may be slow until PostgreSQL notices that a table has grown
+	rare  bool   // not for every call: it may be slow until PostgreSQL notices that a table has grown
+	set   string // what is sent before it in its transaction
+	whole bool   // it is about all sessions
 }
 
 func hotStatements(t *testing.T) []hotStatement {
@@ -67,88 +72,113 @@ func hotStatements(t *testing.T) []hotStatement {
 	none, labels := []string{}, []string{"", "team=red"}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
-		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false}, // 10 events into four indexes
-		{lockSession, 10, []any{"big"}, false},
-		{findKeys, 80, []any{"big", keys}, false},
-		{findIDs, 80, []any{"big", keys}, false},
-		{findEvent, 10, []any{"big", "id-77"}, false},
-		{findMark, 10, []any{"big", "mark-77"}, false},
-		{findMeta, 10, []any{"big"}, false},
-		{insertAt, 200, r.args("big", int64(grownKeys), now), false},
-		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false},
-		{shelve, 20, []any{"small-9999", "mark-1"}, false}, // its place in the list is right
-		{shelve, 80, []any{"big", "mark-1"}, true},         // it has to be put right
-		{updateMeta, 20, []any{"big", "t", "{}", ""}, false},
-		{dropLabels, 20, []any{"big", labels}, true},
-		{addLabels, 30, []any{"big", labels}, false},
-		{updateTurn, 10, []any{"big", "", "", "", false, nil}, false},
-		{renewTurn, 10, []any{"big", now}, false},
-		{removeHead, 20, []any{"big", "m"}, false},
-		{removeMeta, 10, []any{"big"}, false},
-		{removeList, 20, []any{"big"}, true},
-		{removeWait, 10, []any{"big"}, false},
-		{purgeSome, 2500, []any{"big", int64(5000)}, false}, // 2,000 rows, each removed
-		{purged, 10, []any{"big"}, false},
-		{toPurge, 10, nil, false},
-		{createHead, 10, []any{"fresh", now, "m"}, false},
-		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false},
-		{createListing, 30, []any{"fresh", labels, now}, false},
-		{findAhead, 10, []any{"big", "ticket", 3.0}, false},
-		{putTicket, 10, []any{"big", "ticket", now}, false},
-		{dropTicket, 10, []any{"big", "ticket"}, false},
-		{dropStale, 10, []any{"big", "ticket", now}, false},
-		{findTurn, 10, []any{"big"}, false},
-		{statSession, 10, []any{"big"}, false},
-		{lookAtHeads, 20, []any{[]string{"big", "small-1", "small-2"}}, false},
-		{readPage, 50, []any{"big", int64(grownKeys / 2), int64(maxSeq), 500, none, int64(pageBytes)}, false},
-		{readPageBack, 50, []any{"big", int64(0), int64(grownKeys / 2), 500, none, int64(pageBytes)}, false},
-		{readPageBack, 50, []any{"big", int64(0), int64(maxSeq), 60, none, int64(pageBytes)}, false},
-		{findHead, 10, []any{"big"}, false},
-		{fromSummary, 10, []any{"big", int64(0), int64(maxSeq)}, false},
-		{fromSummary, 10, []any{"big", int64(0), int64(grownKeys / 2)}, false},
-		{fromKind, 10, []any{"big", int64(0), int64(grownKeys / 2), "message"}, false},
-		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false},
-		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false},
-		{originsAfter, 2000, []any{"small-5"}, false}, // 200 sessions
-		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f"}, false},
-		{walkTitles, 700, []any{"", now, "", none, 70, "", "\x7f"}, false},
-		{walkIDs, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f"}, false},
-		{walkBorn, 400, []any{endOfTime, "", "", "\x7f", 70}, false},
-		{walkBorn, 400, []any{endOfTime, "", "small-", "small-\x7f", 70}, false},
-		{fewNamed, 300, []any{"small-7", "small-7\x7f", fewSessions + 1}, false},
-		{fewLabelled, 100, []any{"team=red", fewSessions + 1}, false},
-		{lookUp, 20, []any{[]string{"big", "small-7"}}, false},
-		{byRarity, 50, []any{labels}, false},
-		{lookTurn, 20, []any{"big", "ticket", 3.0}, false},
-		{keepTicket, 10, []any{"big", "ticket"}, false},
-		{verifyIDs, 1500, []any{"small-5"}, false}, // 1,000 sessions
-		{verifyHead, 20, []any{"big"}, false},
-		{verifyList, 20, []any{"big"}, true},
-		{verifyPage, 50, []any{"big", int64(grownKeys / 2), int64(grownKeys), pageEvents, int64(pageBytes)}, false},
-		{orphanPages[0], 8000, []any{"small-5"}, false}, // 1,000 sessions, three times
-		{orphanPages[1], 10000, []any{"small-5"}, false},
-		{orphanPages[2], 10000, []any{"small-5"}, false},
-		{orphanPages[3], 10000, []any{"small-5"}, false},
-		{orphanPages[4], 10000, []any{"small-5"}, false},
-		{startUpload, 20, []any{"big", "upload-new"}, false},
-		{addPart, 30, []any{"big", "unfinished-7", 3, []byte("x")}, false},
-		{findUpload, 10, []any{"big", "unfinished-7"}, false},
-		{finishUpload, 20, []any{"big", "unfinished-7", "digest-new", now}, false},
-		{attachAgain, 20, []any{"big", "digest-77", now}, false},
-		{findAttached, 20, []any{"big", attached}, false},
-		{lookAttached, 20, []any{"big", attached}, false},
-		{markNamed, 30, []any{"big", "digest-77"}, false},
-		{abandon, 10, []any{"big", "unfinished-7"}, false},
-		{condemn, 40, []any{"small-77"}, false},
-		{dropParts, 150, []any{"big", "upload-3", -1, lastUpload}, false}, // 16 rows, each removed
-		{dropParts, 50, []any{"big", "upload-3", -1, "upload-3"}, false},
-		{dropRows, 10, []any{"big", "unfinished-7", "unfinished-7"}, false},
-		{toDrop, 20, nil, false},
-		{findPart, 20, []any{"big", "digest-77", 1}, false},
-		{attachmentsAfter, 2000, []any{"big", "digest-5"}, false}, // 1,000 of them
-		{sumParts, 20, []any{"big", "digest-77"}, false},
-		{infosOf, 20, []any{[]string{"big", "small-7"}}, false},
-		{putProbe, 10, []any{true}, false},
+		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false, "", false}, // 10 events into four indexes
+		{lockSession, 10, []any{"big"}, false, "", false},
+		{findKeys, 80, []any{"big", keys}, false, "", false},
+		{findIDs, 80, []any{"big", keys}, false, "", false},
+		{findEvent, 10, []any{"big", "id-77"}, false, "", false},
+		{findMark, 10, []any{"big", "mark-77"}, false, "", false},
+		{findMeta, 10, []any{"big"}, false, "", false},
+		{insertAt, 200, r.args("big", int64(grownKeys), now), false, "", false},
+		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false, "", false},
+		{shelve, 20, []any{"small-9999", "mark-1"}, false, "", false}, // its place in the list is right
+		{shelve, 80, []any{"big", "mark-1"}, true, "", false},         // it has to be put right
+		{updateMeta, 20, []any{"big", "t", "{}", ""}, false, "", false},
+		{dropLabels, 20, []any{"big", labels}, true, "", false},
+		{addLabels, 30, []any{"big", labels}, false, "", false},
+		{updateTurn, 10, []any{"big", "", "", "", false, nil}, false, "", false},
+		{renewTurn, 10, []any{"big", now}, false, "", false},
+		{removeHead, 20, []any{"big", "m"}, false, "", false},
+		{removeMeta, 10, []any{"big"}, false, "", false},
+		{removeList, 20, []any{"big"}, true, "", false},
+		{removeWait, 10, []any{"big"}, false, "", false},
+		{purgeSome, 2500, []any{"big", int64(5000)}, false, "", false}, // 2,000 rows, each removed
+		{purged, 10, []any{"big"}, false, "", false},
+		{toPurge, 10, nil, false, "", false},
+		{createHead, 10, []any{"fresh", now, "m", "big", int64(7)}, false, "", false},
+		{childrenOf, 10, []any{"big"}, false, "", false},
+		{parentThere, 10, []any{"big"}, false, "", false},
+		// Of a fork all that is copied is read; where nothing is, little.
+		{copyEvents, 100, []any{"fresh", "small-1", int64(3)}, true, "", false},
+		{copyAttachments, 60, []any{"fresh", "small-1", now}, true, "", false},
+		{copyParts, 60, []any{"fresh", "small-1"}, true, "", false},
+		{addUp, 30, []any{"small-1"}, true, "", false},
+		{turnBefore, 30, []any{"small-1", int64(3)}, true, "", false},
+		{patchesUpTo, 30, []any{"small-1", int64(3)}, true, "", false},
+		{attachedUp, 30, []any{"small-1"}, true, "", false},
+		{bornWith, 10, []any{"big"}, false, "", false},
+		{batchAround, 20, []any{"big", int64(grownKeys / 2), int64(10_000)}, false, "", false},
+		{createMeta, 10, []any{"fresh", "t", "{}", "", "{}"}, false, "", false},
+		{createListing, 30, []any{"fresh", labels, now}, false, "", false},
+		{findAhead, 10, []any{"big", "ticket", 3.0}, false, "", false},
+		{putTicket, 10, []any{"big", "ticket", now}, false, "", false},
+		{dropTicket, 10, []any{"big", "ticket"}, false, "", false},
+		{dropStale, 10, []any{"big", "ticket", now}, false, "", false},
+		{findTurn, 10, []any{"big"}, false, "", false},
+		{statSession, 10, []any{"big"}, false, "", false},
+		{lookAtHeads, 20, []any{[]string{"big", "small-1", "small-2"}}, false, "", false},
+		{readPage, 50, []any{"big", int64(grownKeys / 2), int64(maxSeq), 500, none, int64(pageBytes)}, false, "", false},
+		{readPageBack, 50, []any{"big", int64(0), int64(grownKeys / 2), 500, none, int64(pageBytes)}, false, "", false},
+		{readPageBack, 50, []any{"big", int64(0), int64(maxSeq), 60, none, int64(pageBytes)}, false, "", false},
+		{findHead, 10, []any{"big"}, false, "", false},
+		{fromSummary, 10, []any{"big", int64(0), int64(maxSeq)}, false, "", false},
+		{fromSummary, 10, []any{"big", int64(0), int64(grownKeys / 2)}, false, "", false},
+		{fromKind, 10, []any{"big", int64(0), int64(grownKeys / 2), "message"}, false, "", false},
+		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false, "", false},
+		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false, "", false},
+		{originsAfter, 2000, []any{"small-5"}, false, "", false}, // 200 sessions
+		{walkIDs, 700, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f"}, false, "", false},
+		{walkTitles, 700, []any{"", now, "", none, 70, "", "\x7f"}, false, "", false},
+		{walkIDs, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f"}, false, "", false},
+		{walkBorn, 400, []any{endOfTime, "", "", "\x7f", 70}, false, "", false},
+		{walkBorn, 400, []any{endOfTime, "", "small-", "small-\x7f", 70}, false, "", false},
+		{fewNamed, 300, []any{"small-7", "small-7\x7f", fewSessions + 1}, false, "", false},
+		{fewLabelled, 100, []any{"team=red", fewSessions + 1}, false, "", false},
+		{lookUp, 20, []any{[]string{"big", "small-7"}}, false, "", false},
+		{byRarity, 50, []any{labels}, false, "", false},
+		{lookTurn, 20, []any{"big", "ticket", 3.0}, false, "", false},
+		{keepTicket, 10, []any{"big", "ticket"}, false, "", false},
+		{verifyIDs, 1500, []any{"small-5"}, false, "", false}, // 1,000 sessions
+		{verifyHead, 20, []any{"big"}, false, "", false},
+		{verifyList, 20, []any{"big"}, true, "", false},
+		{verifyPage, 50, []any{"big", int64(grownKeys / 2), int64(grownKeys), pageEvents, int64(pageBytes)}, false, "", false},
+		{orphanPages[0], 8000, []any{"small-5"}, false, "", false}, // 1,000 sessions, three times
+		{orphanPages[1], 10000, []any{"small-5"}, false, "", false},
+		{orphanPages[2], 10000, []any{"small-5"}, false, "", false},
+		{orphanPages[3], 10000, []any{"small-5"}, false, "", false},
+		{orphanPages[4], 10000, []any{"small-5"}, false, "", false},
+		{sql: orphanPages[5], pages: 8000, args: []any{"small-5"}},
+		{sql: unsearched, pages: 5000, args: []any{""}, set: searchSettings, whole: true},
+		{sql: unsearchedIn, pages: 20, args: []any{"big"}, set: searchSettings},
+		{sql: beginWords, pages: 20, args: []any{"big"}},
+		{sql: lockWords, pages: 10, args: []any{"big"}},
+		{sql: isThere, pages: 10, args: []any{"big"}},
+		{sql: addWords, pages: 100, args: []any{"small-7", []int64{10, 11}, []time.Time{now, now}, []string{"k", "k"}, []string{"r", "r"}, []string{"some new words", "word77"}}},
+		{sql: endWords, pages: 10, args: []any{"big", int64(7)}},
+		{sql: removeWords, pages: 400, args: []any{"small-77"}},
+		{sql: findWords, pages: 1500, args: []any{"'word77' & 'all'", "", "", "", "", nil, nil, none, endOfTime, "", int64(0), rankDepth}, set: searchSettings}, // 100 of them; until a vacuum also the new rows, 4 MiB at most
+		{sql: findWords, pages: 700, args: []any{"'selfsmall-7'", "", "", "message", "", now.Add(-time.Hour), nil, none, endOfTime, "", int64(0), rankDepth}, set: searchSettings},
+		{sql: findWordsIn, pages: 700, args: []any{"'all'", "small-7", "", "", "", nil, nil, none, endOfTime, "", int64(0), rankDepth}, set: searchSettings},
+		{sql: fetchFound, pages: 50, args: []any{[]string{"big", "small-7"}, []int64{77, 1}}},
+		{startUpload, 20, []any{"big", "upload-new"}, false, "", false},
+		{addPart, 30, []any{"big", "unfinished-7", 3, []byte("x")}, false, "", false},
+		{findUpload, 10, []any{"big", "unfinished-7"}, false, "", false},
+		{finishUpload, 20, []any{"big", "unfinished-7", "digest-new", now}, false, "", false},
+		{attachAgain, 20, []any{"big", "digest-77", now}, false, "", false},
+		{findAttached, 20, []any{"big", attached}, false, "", false},
+		{lookAttached, 20, []any{"big", attached}, false, "", false},
+		{markNamed, 30, []any{"big", "digest-77"}, false, "", false},
+		{abandon, 10, []any{"big", "unfinished-7"}, false, "", false},
+		{condemn, 40, []any{"small-77"}, false, "", false},
+		{dropParts, 150, []any{"big", "upload-3", -1, lastUpload}, false, "", false}, // 16 rows, each removed
+		{dropParts, 50, []any{"big", "upload-3", -1, "upload-3"}, false, "", false},
+		{dropRows, 10, []any{"big", "unfinished-7", "unfinished-7"}, false, "", false},
+		{toDrop, 20, nil, false, "", false},
+		{findPart, 20, []any{"big", "digest-77", 1}, false, "", false},
+		{attachmentsAfter, 2000, []any{"big", "digest-5"}, false, "", false}, // 1,000 of them
+		{sumParts, 20, []any{"big", "digest-77"}, false, "", false},
+		{infosOf, 20, []any{[]string{"big", "small-7"}}, false, "", false},
+		{putProbe, 10, []any{true}, false, "", false},
 	}
 }
 
@@ -224,6 +254,9 @@ func (p *planner) explain(i int, command string) *plan {
 	p.t.Helper()
 	p.exec("BEGIN")
 	defer p.exec("ROLLBACK")
+	if p.hot[i].set != "" {
+		p.exec(p.hot[i].set)
+	}
 	call, args := fmt.Sprintf("%s EXECUTE hot%d", command, i), p.hot[i].args
 	for i := range args {
 		call += fmt.Sprintf("%s$%d", map[bool]string{true: "(", false: ", "}[i == 0], i+1)
@@ -253,7 +286,7 @@ func (p *planner) check(when string, rare bool) {
 		if pages := got.Hit + got.Read; pages > hot.pages {
 			p.t.Errorf("planned %s: it touches %d pages, want at most %d: %s\n%s", when, pages, hot.pages, hot.sql, got.text(""))
 		}
-		if wrong := got.wrong(); len(wrong) > 0 {
+		if wrong := got.wrong(); len(wrong) > 0 && !hot.whole {
 			p.t.Errorf("planned %s: %v in %s\n%s", when, wrong, hot.sql, got.text(""))
 		}
 	}

@@ -36,6 +36,11 @@ func fill(t testing.TB, s *pgstore.Store, id hansard.SessionID) {
 	if _, err := s.Acquire(t.Context(), id, hansard.Claim{Label: "secret"}); err != nil {
 		t.Fatal(err)
 	}
+	for _, err := range s.Search(t.Context(), hansard.SearchQuery{Text: "secret", In: id, Limit: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // rowsOf counts what the tables have of a session, by table. They are found by asking the

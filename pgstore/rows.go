@@ -21,6 +21,7 @@ type rows struct {
 	ids, contents                          []*string // contents: the hash of an event that has an id
 	at                                     []*time.Time
 	attached                               [][]hansard.Attachment
+	forks                                  []*string // what an event begins a fork of
 	sizes                                  []*int32
 	times                                  []time.Time // only where the database's clock does not set them
 	bytes                                  int64
@@ -57,7 +58,10 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 			patch = ptr(string(text))
 		}
 		if i == 0 && b.key != "" {
-			key, hash, size = &b.key, &b.hash, ptr(int32(len(events)))
+			key, hash = &b.key, &b.hash
+		}
+		if i == 0 && (b.key != "" || len(events) > 1) {
+			size = ptr(int32(len(events)))
 		}
 		var name, content *string
 		if e.ID != "" {
@@ -71,6 +75,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		r.contents = append(r.contents, content)
 		r.at = append(r.at, at)
 		r.attached = append(r.attached, slices.Clone(e.Attachments))
+		r.forks = append(r.forks, forkRow(e.Fork))
 		r.patches = append(r.patches, patch)
 		r.keys = append(r.keys, key)
 		r.hashes = append(r.hashes, hash)
@@ -93,6 +98,7 @@ func (r *rows) join(o *rows) {
 	r.contents = append(r.contents, o.contents...)
 	r.at = append(r.at, o.at...)
 	r.attached = append(r.attached, o.attached...)
+	r.forks = append(r.forks, o.forks...)
 	r.patches = append(r.patches, o.patches...)
 	r.keys = append(r.keys, o.keys...)
 	r.hashes = append(r.hashes, o.hashes...)
@@ -109,7 +115,7 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 	for _, i := range s.Fresh {
 		picked.join(&rows{kinds: r.kinds[i : i+1], roles: r.roles[i : i+1], authors: r.authors[i : i+1], turns: r.turns[i : i+1], data: r.data[i : i+1], by: r.by[i : i+1],
 			inbox: r.inbox[i : i+1], patches: []*string{nil}, keys: []*string{nil}, hashes: []*string{nil}, marks: []*string{nil},
-			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
+			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], forks: r.forks[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
 	}
 	if len(s.Fresh) == 0 {
 		_ = picked.add([]hansard.Event{engine.MetaEvent(r.by[0])}, batch{turn: b.turn}) // without a patch it can't fail
@@ -118,7 +124,10 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 		picked.patches[picked.len()-1] = r.patches[n-1]
 	}
 	if b.key != "" {
-		picked.keys[0], picked.hashes[0], picked.sizes[0] = &b.key, &b.hash, ptr(int32(picked.len()))
+		picked.keys[0], picked.hashes[0] = &b.key, &b.hash
+	}
+	if b.key != "" || picked.len() > 1 {
+		picked.sizes[0] = ptr(int32(picked.len()))
 	}
 	return picked
 }
@@ -160,23 +169,23 @@ func (r *rows) attachmentRows() []*string {
 }
 
 // insertColumns and insertValues are the parts of a statement that inserts rows
-// from the parameters $1 to $17; e.n counts them from 1.
+// from the parameters $1 to $18; e.n counts them from 1.
 const (
-	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments)`
-	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, n)`
+	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments, fork)`
+	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments, e.fork`
+	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[], $18::text[])
+		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, fork, n)`
 )
 
-// args are the parameters $1 to $17 for insertColumns, and more behind them.
+// args are the parameters $1 to $18 for insertColumns, and more behind them.
 func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows()}, more...)
+	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows(), r.forks}, more...)
 }
 
 // insertAfter inserts rows behind a seq, at times of their own or all at one time.
 var (
-	insertAt    = insertColumns + ` SELECT $1, $18::bigint + e.n, $19::timestamptz, ` + insertValues + ` FROM ` + insertFrom
-	insertTimed = insertColumns + ` SELECT $1, $18::bigint + e.n, ($19::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
+	insertAt    = insertColumns + ` SELECT $1, $19::bigint + e.n, $20::timestamptz, ` + insertValues + ` FROM ` + insertFrom
+	insertTimed = insertColumns + ` SELECT $1, $19::bigint + e.n, ($20::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
 func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
@@ -188,13 +197,13 @@ func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now
 }
 
 // eventColumns are what scanEvent reads.
-const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, data`
+const eventColumns = `seq, "time", kind, role, author, turn, "by", event_id, "at", inbox, patch, attachments, fork, data`
 
 func scanEvent(row pgx.Row, e *hansard.Event) error {
-	var patch, id, attachments *string
+	var patch, id, attachments, fork *string
 	var at *time.Time
 	var seq int64
-	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, (*[]byte)(&e.Data)); err != nil {
+	if err := row.Scan(&seq, &e.Time, &e.Kind, &e.Role, &e.Author, (*string)(&e.Turn), &e.By, &id, &at, &e.Inbox, &patch, &attachments, &fork, (*[]byte)(&e.Data)); err != nil {
 		return err
 	}
 	e.Seq, e.Time = hansard.Seq(seq), e.Time.UTC()
@@ -208,6 +217,12 @@ func scanEvent(row pgx.Row, e *hansard.Event) error {
 		e.Patch = new(hansard.Patch)
 		if err := json.Unmarshal([]byte(*patch), e.Patch); err != nil {
 			return &unreadable{fmt.Sprintf("the patch of seq %d", e.Seq), err}
+		}
+	}
+	if fork != nil {
+		e.Fork = new(hansard.Parent)
+		if err := json.Unmarshal([]byte(*fork), e.Fork); err != nil {
+			return &unreadable{fmt.Sprintf("the fork at seq %d", e.Seq), err}
 		}
 	}
 	if attachments != nil {

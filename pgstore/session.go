@@ -110,9 +110,12 @@ const (
 	toPurge = `SELECT id FROM hansard_heads WHERE purging`
 )
 
-// purge removes the events and attachments of a deleted session. What it does not get
-// done a sweep does, or Prune.
+// purge removes the events, words and attachments of a deleted session. What it does not
+// get done a sweep does, or Prune.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
+	if _, err := s.pool.Exec(ctx, removeWords, string(id)); err != nil {
+		return err
+	}
 	for after := int64(0); ; {
 		if err := s.pool.QueryRow(ctx, purgeSome, string(id), after).Scan(&after); err != nil {
 			return err

@@ -43,6 +43,10 @@ func UseEverything(t testing.TB, s *Store) {
 	}
 	useTurns(ctx, t, s)
 	useAttachments(ctx, t, s)
+	for _, f := range []hansard.Fork{{As: "s.fork"}, {As: "s.early", At: 1, Meta: hansard.Meta{Title: "early", State: []byte("{}")}}} {
+		_, err = s.Fork(ctx, "s", f)
+		must(err)
+	}
 	must(s.Probe(ctx))
 	must(s.Wait(ctx, "s", 0))
 	for _, r := range []hansard.Range{{}, {FromSummary: true}, {Last: 2}, {Kinds: []string{"message"}}, {Reverse: true, Before: 3}, {FromKind: "note"}} {
@@ -50,8 +54,18 @@ func UseEverything(t testing.TB, s *Store) {
 			must(err)
 		}
 	}
+	_, err = s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{hansard.Message("user", "a word")}})
+	must(err)
+	found := 0
+	for _, err := range s.Search(ctx, hansard.SearchQuery{Text: "word", Labels: map[string]string{"team": "red"}}) {
+		must(err)
+		found++
+	}
+	if found != 1 {
+		t.Fatalf("a word is found %d times", found)
+	}
 	for _, q := range []hansard.Query{
-		{}, {Labels: map[string]string{"team": "red", "other": "1"}, Text: "S"}, {Prefix: "s"}, {IDs: []hansard.SessionID{"s"}},
+		{}, {Labels: map[string]string{"team": "red", "other": "1"}, Text: "S"}, {Prefix: "s"}, {IDs: []hansard.SessionID{"s"}}, {Parent: "s"},
 		{Order: hansard.OrderCreated}, {Order: hansard.OrderCreated, Text: "S"}, {Order: hansard.OrderCreated, Labels: map[string]string{"team": "red"}},
 	} {
 		n := 0

@@ -68,7 +68,7 @@ func orphanPage(table string) string {
 
 // orphanPages are for the tables that have rows of sessions.
 var orphanPages = []string{orphanPage("hansard_sessions"), orphanPage("hansard_listing"), orphanPage("hansard_events"),
-	orphanPage("hansard_attachments"), orphanPage("hansard_attachment_parts")}
+	orphanPage("hansard_attachments"), orphanPage("hansard_attachment_parts"), orphanPage("hansard_searched")}
 
 // orphans finds rows that belong to no session, and tells of each session once.
 func (s *Store) orphans(ctx context.Context, yield func(hansard.Finding, error) bool) {

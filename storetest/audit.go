@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,10 +187,14 @@ func agree(info hansard.Info, events []hansard.Event) error {
 		updated = events[n-1].Time
 	}
 	var ids engine.IDs
+	var lineage engine.Lineage
 	for i := range events {
-		if err := ids.Next(&events[i]); err != nil {
+		if err := cmp.Or(ids.Next(&events[i]), lineage.Next(&events[i])); err != nil {
 			return err
 		}
+	}
+	if err := lineage.End(info.Parent); err != nil {
+		return err
 	}
 	turn, err := checkGrants(events)
 	if err != nil {
@@ -273,6 +278,8 @@ func diffContent(got, want hansard.Info) string {
 		return fmt.Sprintf("state %.200s, want %.200s", got.State, want.State)
 	case got.LastSeq != want.LastSeq:
 		return fmt.Sprintf("last seq %d, want %d", got.LastSeq, want.LastSeq)
+	case show(got.Parent) != show(want.Parent):
+		return fmt.Sprintf("parent %s, want %s", show(got.Parent), show(want.Parent))
 	case turnOf(got) != turnOf(want):
 		return fmt.Sprintf("turn %s, want %s", turnOf(got), turnOf(want))
 	case got.Damaged() != want.Damaged():
@@ -321,6 +328,8 @@ func diffEvent(got, want hansard.Event) string {
 		return fmt.Sprintf("event %d happened at %v, want %v", got.Seq, got.At, want.At)
 	case !slices.Equal(got.Attachments, want.Attachments):
 		return fmt.Sprintf("event %d has the attachments %v, want %v", got.Seq, got.Attachments, want.Attachments)
+	case show(got.Fork) != show(want.Fork):
+		return fmt.Sprintf("event %d begins the fork %s, want %s", got.Seq, show(got.Fork), show(want.Fork))
 	case got.Inbox != want.Inbox:
 		return fmt.Sprintf("event %d has inbox %v, want %v", got.Seq, got.Inbox, want.Inbox)
 	case !bytes.Equal(got.Data, want.Data):

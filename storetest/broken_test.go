@@ -23,7 +23,9 @@ type broken struct {
 	wait   func(ctx context.Context, id hansard.SessionID, after hansard.Seq) error
 	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
+	search func(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
 	delete func(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error
+	fork   func(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error)
 	close  func() error
 
 	attach      func(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error)
@@ -67,6 +69,13 @@ func (s *broken) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return s.Store.Append(ctx, id, b)
 }
 
+func (s *broken) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
+	if s.fork != nil {
+		return s.fork(ctx, id, f)
+	}
+	return s.Store.Fork(ctx, id, f)
+}
+
 func (s *broken) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	if s.read != nil {
 		return s.read(ctx, id, r)
@@ -93,6 +102,13 @@ func (s *broken) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 		return s.list(ctx, q)
 	}
 	return s.Store.List(ctx, q)
+}
+
+func (s *broken) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	if s.search != nil {
+		return s.search(ctx, q)
+	}
+	return s.Store.(hansard.Searcher).Search(ctx, q)
 }
 
 func (s *broken) Delete(ctx context.Context, id hansard.SessionID, turn hansard.Grant) error {

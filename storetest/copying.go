@@ -99,6 +99,30 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	must(err)
 	_, err = s.Append(ctx, "rich", hansard.Batch{Events: texts("under the third").Events, Turn: third.Grant, Key: "third"})
 	must(err)
+	fillForks(t, s)
+}
+
+// fillForks adds forks of what there is: with a held turn, with metadata, of a fork.
+func fillForks(t testing.TB, s hansard.Store) {
+	t.Helper()
+	for _, f := range []struct {
+		of   hansard.SessionID
+		fork hansard.Fork
+	}{
+		{"rich", hansard.Fork{As: "rich.fork", Meta: hansard.Meta{Title: "forked", Labels: map[string]string{"n": "fork"}, State: []byte(`{"mine":1.50}`)}, By: "bob"}},
+		{"rich", hansard.Fork{As: "rich.early", At: 20}},
+		{"rich.early", hansard.Fork{As: "rich.again", At: 20}},
+		{"rich.fork", hansard.Fork{As: "rich.second"}},
+		{"full", hansard.Fork{As: "full.fork", At: 2}},
+		{"empty", hansard.Fork{As: "empty.fork"}},
+	} {
+		if _, err := s.Fork(t.Context(), f.of, f.fork); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Append(t.Context(), f.fork.As, texts("of its own")); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func copyBetween(t *testing.T, from, to hansard.Store) {

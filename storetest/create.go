@@ -159,6 +159,7 @@ func calls(ctx context.Context, s hansard.Store, id hansard.SessionID) []call {
 		{"Renew", func() error { return s.Renew(ctx, id, "1-0123456789abcdef") }},
 		{"Release", func() error { return s.Release(ctx, id, "1-0123456789abcdef") }},
 		{"Turn", func() error { _, err := s.Turn(ctx, id); return err }},
+		{"Fork", func() error { _, err := s.Fork(ctx, id, hansard.Fork{}); return err }},
 		{"Delete", func() error { return s.Delete(ctx, id, "") }},
 	}
 }

@@ -26,6 +26,7 @@ var setByStore = map[string]string{
 	"Turn":  "the grant of the batch, Batch.Turn",
 	"Patch": "the patch of the batch, Batch.Patch, on its last event",
 	"By":    "who wrote the batch, Batch.By",
+	"Fork":  "Store.Fork, on an event of its own",
 }
 
 // Full fills in every field of *v, which is a struct of the contract such as an

@@ -94,8 +94,17 @@ type modelCall func(ctx context.Context, s *side) string
 // randomCall draws one call. Ids, keys and contents come from small pools, so
 // that sessions exist, keys are reused and expected seqs sometimes hold.
 func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
-	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "../x"}[rng.IntN(8)], max(0, epoch-rng.IntN(2))))
-	switch n := rng.IntN(26); {
+	id := hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "d", "e", "f", "g", "h", "../x"}[rng.IntN(10)], max(0, epoch-rng.IntN(2))))
+	switch n := rng.IntN(27); {
+	case n == 26:
+		f := hansard.Fork{At: hansard.Seq(rng.IntN(10)), As: hansard.SessionID(fmt.Sprint([]string{"a", "A", "b", "c-", "g", "h", "i"}[rng.IntN(7)], epoch))}
+		if rng.IntN(2) == 0 {
+			f.Meta = hansard.Meta{Title: "forked", Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"f":1}`)}
+		}
+		return fmt.Sprintf("Fork(%q, %+v)", id, f), func(ctx context.Context, s *side) string {
+			info, err := s.Fork(ctx, id, f)
+			return answer(plain(info), err)
+		}
 	case n == 0:
 		m := hansard.Meta{Title: fmt.Sprint("title ", rng.IntN(3)), Labels: map[string]string{"l": fmt.Sprint(rng.IntN(2))}, State: []byte(`{"a":1}`)}
 		return fmt.Sprintf("Create(%q)", id), func(ctx context.Context, s *side) string {
@@ -273,13 +282,16 @@ func answerList(ctx context.Context, s hansard.Store, q hansard.Query) string {
 
 // plain is the text of a description without what differs between stores.
 func plain(i hansard.Info) string {
-	return fmt.Sprintf("%s %q %q %s last %d turn %v damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, turnOf(i), i.Damage)
+	return fmt.Sprintf("%s %q %q %s last %d parent %s turn %v damage %v", i.ID, i.Title, i.Labels, canonical(i.State), i.LastSeq, show(i.Parent), turnOf(i), i.Damage)
 }
 
 func plainEvents(events []hansard.Event) string {
 	var out strings.Builder
 	for _, e := range events {
 		fmt.Fprintf(&out, "[%d %q %q %q %q %d %v %s", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.Turn.Number(), e.Inbox, plainData(&e))
+		if e.Fork != nil {
+			fmt.Fprintf(&out, " fork %+v", *e.Fork)
+		}
 		if e.Patch != nil {
 			fmt.Fprintf(&out, " patch %s", canonical([]byte(show(e.Patch))))
 		}

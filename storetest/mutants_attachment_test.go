@@ -68,8 +68,10 @@ func attachmentMutants() []mutant {
 			b.attachments = func(c ctx, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
 				return func(yield func(hansard.Attachment, error) bool) {
 					for a, err := range s.Attachments(c, id) {
-						if !yield(a, err) || !yield(a, err) {
-							return
+						for range 2 {
+							if !yield(a, err) {
+								return
+							}
 						}
 					}
 				}

@@ -70,6 +70,6 @@ func TestCasesAreDescribed(t *testing.T) {
 }
 
 func allMutants() []mutant {
-	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), contextMutants(), deleteMutants(), pruneMutants(), handleMutants(),
+	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), forkMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), searchMutants(), contextMutants(), deleteMutants(), pruneMutants(), handleMutants(),
 		turnMutants(), fenceMutants(), turnWaitMutants(), exclusiveMutants(), leaseMutants())
 }

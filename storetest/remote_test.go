@@ -206,6 +206,10 @@ func (r *remote) call(ctx context.Context, q request) (response, error) {
 	return a, nil
 }
 
+func (r *remote) Fork(context.Context, hansard.SessionID, hansard.Fork) (hansard.Info, error) {
+	return hansard.Info{}, hansard.ErrUnsupported
+}
+
 func (r *remote) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 	a, err := r.call(ctx, request{Op: "create", ID: id, Meta: m})
 	return a.Info, err

@@ -111,6 +111,13 @@ func (h *handle) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return h.inner.Append(ctx, id, b)
 }
 
+func (h *handle) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
+	if err := h.closed(); err != nil {
+		return hansard.Info{}, err
+	}
+	return h.inner.Fork(ctx, id, f)
+}
+
 func (h *handle) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		if err := h.closed(); err != nil {
@@ -161,6 +168,16 @@ func (h *handle) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.In
 			return
 		}
 		h.inner.List(ctx, q)(yield)
+	}
+}
+
+func (h *handle) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	return func(yield func(hansard.Hit, error) bool) {
+		if err := h.closed(); err != nil {
+			yield(hansard.Hit{}, err)
+			return
+		}
+		h.inner.(hansard.Searcher).Search(ctx, q)(yield)
 	}
 }
 

@@ -121,6 +121,12 @@ func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
 func fillLong(t *testing.T, s hansard.Store) hansard.Seq {
 	t.Helper()
 	storetest.FillForCopy(t, s)
+	return fillOnlyLong(t, s)
+}
+
+// fillOnlyLong makes the long session.
+func fillOnlyLong(t *testing.T, s hansard.Store) hansard.Seq {
+	t.Helper()
 	total := 0
 	for n := range 20 {
 		b := hansard.Batch{Events: storetest.Marked("long", n, 1000, 100), Create: true}

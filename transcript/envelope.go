@@ -13,6 +13,12 @@ const toolUseResult = "toolUseResult"
 // file.
 func (r *reader) envelope(o *object) ([]Part, bool) {
 	typ := o.word("type")
+	if typ != "" {
+		if parts, ok := r.ofOtherTools(o, typ); ok {
+			return parts, true
+		}
+		o.forget()
+	}
 	switch {
 	case o.find("payload").kind() == '{' && typ != "":
 		return r.codex(o, typ)

@@ -10,7 +10,7 @@ import (
 // carriage return wrote over. What is left is what somebody at the terminal would
 // have read. Text without any of that is returned as it is.
 func StripEscapes(s string) string {
-	if !strings.ContainsAny(s, "\x1b\b\r\u009b") {
+	if !strings.ContainsAny(s, "\x1b\b\r") && !strings.Contains(s, "\u009b") { // apart: ASCII is looked for faster
 		return s
 	}
 	out := make([]byte, 0, len(s))

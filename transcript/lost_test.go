@@ -33,7 +33,7 @@ func everything(parts []Part) string {
 // them. Any other that a shape leaves out is a fault.
 var notRead = slices.Concat(plumbing, noise, claudeMembers, finer, []string{
 	"signature", "encrypted_content", "detail", "server_label", "model", "modelVersion", "invocation_id", "state",
-	"resultDisplay", "subtype", "outcome",
+	"resultDisplay", "subtype", "outcome", "parentId", "agentId", "transformedContent",
 })
 
 // notHere are places of single shapes that need not be read.

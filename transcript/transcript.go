@@ -3,8 +3,8 @@
 // Agents of all kinds keep their own shapes of JSON in an event's data. [Of] finds
 // the parts that people want to read: text, thinking, calls of tools and what came
 // back, pictures, summaries, usage. It knows the shapes of Claude Code, Codex,
-// Gemini and ADK, the Vercel AI SDK, OpenAI's Responses and Chat, and Anthropic's
-// content blocks. Whatever it does not know stays readable JSON: an object that
+// Gemini and ADK, the Copilot CLI, pi and OpenClaw, opencode, trajectories, the Vercel
+// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Whatever it does not know stays readable JSON: an object that
 // has members nobody here has heard of gives them as a part of their own, so that
 // nothing is hidden by being half understood.
 //
@@ -15,6 +15,7 @@ package transcript
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -124,6 +125,8 @@ func Of(e hansard.Event) Reading {
 	case len(data) == 0 || e.Kind == hansard.KindMeta && string(data) == "null":
 	case e.Kind == hansard.KindLost && string(data) == "null":
 		r.out.Parts = []Part{{Type: Note, Text: "This event was lost; a repair put this in its place", Detail: "this event was lost; a repair put this in its place"}}
+	case e.Fork != nil:
+		r.out.Parts = []Part{{Type: Note, Text: fmt.Sprintf("Forked from %s at event %d", e.Fork.ID, e.Fork.At), Detail: fmt.Sprintf("forked from session %s at event %d", e.Fork.ID, e.Fork.At)}}
 	case !json.Valid(data):
 		r.out.Parts = []Part{{Type: JSON, JSON: json.RawMessage(data)}}
 	default:

@@ -42,6 +42,20 @@ const png = "data:image/png;base64,AAAA"
 
 // shapes are events as people's tools write them, and what is to be read in them.
 var shapes = []struct{ name, kind, data, parts string }{
+	// The session files of other tools.
+	{"copilot user", "message", `{"type":"user.message","data":{"content":"typed","transformedContent":"as sent"},"id":"e2","timestamp":"2026-08-01T10:00:01Z","parentId":"e1"}`, "text  typed"},
+	{"copilot answer", "tool_call", `{"type":"assistant.message","data":{"content":"","reasoningText":"hm","toolRequests":[{"toolCallId":"c1","name":"bash","arguments":{"command":"ls"}}],"outputTokens":40},"id":"e3","parentId":"e2"}`, `thinking  hm; call c1 bash {"command":"ls"}`},
+	{"copilot result", "tool_result", `{"type":"tool.execution_complete","data":{"toolCallId":"c1","success":false,"result":{"content":"a.go"}},"id":"e4","parentId":"e3"}`, "result c1  failed: text  a.go"},
+	{"copilot compaction", "summary", `{"type":"session.compaction_complete","data":{"summary":"so far"},"id":"e6"}`, "summary 0-0 so far"},
+	{"pi user", "message", `{"type":"message","id":"1","parentId":null,"timestamp":"2026-08-01T10:00:01Z","message":{"role":"user","content":[{"type":"text","text":"do it"}]}}`, "text  do it"},
+	{"pi answer", "tool_call", `{"type":"message","id":"2","parentId":"1","timestamp":"2026-08-01T10:00:02Z","message":{"role":"assistant","model":"m-1","content":[{"type":"thinking","thinking":"hm","thinkingSignature":"s"},{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}],"usage":{"input":5,"output":6},"stopReason":"toolUse"}}`,
+		`thinking  hm; call c1 bash {"command":"ls"}; usage {Input:5 Output:6 CacheRead:0 CacheWrite:0 Reasoning:0 Total:0 Model:m-1}`},
+	{"pi result", "tool_result", `{"type":"message","id":"3","parentId":"2","timestamp":"2026-08-01T10:00:03Z","message":{"role":"toolResult","toolCallId":"c1","toolName":"bash","isError":true,"content":[{"type":"text","text":"no"}]}}`, "result c1 bash failed: text  no"},
+	{"opencode tool", "tool_call", `{"type":"tool","callID":"c1","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a.go","time":{"start":1,"end":2}}}`, `call c1 bash {"command":"ls"}; result c1 bash: text  a.go`},
+	{"opencode error", "tool_call", `{"type":"tool","callID":"c1","tool":"bash","state":{"status":"error","input":{},"error":"no"}}`, `call c1 bash {}; result c1 bash failed: text  no`},
+	{"opencode running", "tool_call", `{"type":"tool","callID":"c1","tool":"bash","state":{"status":"running","input":{}}}`, `call c1 bash {}`},
+	{"trajectory", "message", `{"ts":1770000002000,"type":"decision","content":"do","raw":{"question":"?"}}`, `text  do; json more {"raw":{"question":"?"}}`},
+	{"trajectory thinking", "reasoning", `{"ts":1770000001000,"type":"thinking","content":"hm"}`, "thinking  hm"},
 	// Text, as anybody would write it.
 	{"a string", "message", `"hi"`, "text  hi"},
 	{"a text", "message", `{"text":"hi"}`, "text  hi"},

@@ -163,7 +163,7 @@ func (e *effort) object(v value) (*object, bool) {
 	o := &object{effort: e}
 	for i := space(v, 1); i < len(v) && v[i] != '}'; {
 		nameEnd := skip(v, i)
-		name := value(v[i:nameEnd]).text()
+		name := v[i:nameEnd].text()
 		colon := space(v, nameEnd)
 		begin := space(v, colon+1)
 		end := skip(v, begin)
@@ -171,7 +171,7 @@ func (e *effort) object(v value) (*object, bool) {
 			return nil, false
 		}
 		o.names = append(o.names, name)
-		o.values = append(o.values, value(v[begin:end]))
+		o.values = append(o.values, v[begin:end])
 		if i = space(v, end); i < len(v) && v[i] == ',' {
 			i = space(v, i+1)
 		}

@@ -33,6 +33,8 @@ func (a *app) completeFlags(root *cobra.Command) {
 		"author":    a.completeFromEvents(nil, func(e hansard.Event) string { return e.Author }),
 		"unlabel":   a.completeUnlabel,
 		"rights":    cobra.FixedCompletions(knownRights, cobra.ShellCompDirectiveNoFileComp),
+		"from":      cobra.FixedCompletions(formatNames(), cobra.ShellCompDirectiveNoFileComp),
+		"format":    cobra.FixedCompletions(exportNames(), cobra.ShellCompDirectiveNoFileComp),
 		"colour":    cobra.FixedCompletions(colourNames, cobra.ShellCompDirectiveNoFileComp),
 	}
 	var walk func(*cobra.Command)

@@ -64,6 +64,10 @@ kill $follower; wait $follower || test $? -eq 143`, "it follows until it is stop
 		want: []string{"Lima.", `"data":"Lima."`, "On it", "I object", "Rather by bus", "nobody held the turn", `"demo"`, "is sound", "author  ada",
 			`{"session":"demo","first":`},
 	},
+	"docs/search.md": {
+		setup: `hansard append demo "To deploy it failed: connection refused; migrating now" --create --role tool`,
+		want:  []string{"demo#1  just now  tool", `"snippet":"To deploy it failed`},
+	},
 	"docs/server.md": {
 		edits: []docEdit{
 			{"hansard serve ", "hansard serve --listen 127.0.0.1:0" + serving, "it serves until it is stopped, on a port that may be taken"},
@@ -71,6 +75,13 @@ kill $follower; wait $follower || test $? -eq 143`, "it follows until it is stop
 		},
 		needs: []string{"curl"},
 		want:  []string{`"session":"demo"`, `"first":1`, "dashboard       read", "Hello"},
+	},
+	"docs/import.md": {
+		setup: `mkdir -p $HOME/.claude/projects/-w
+echo '{"type":"user","uuid":"u1","sessionId":"1","message":{"role":"user","content":"fix the test"}}' > $HOME/.claude/projects/-w/1.jsonl
+echo '[{"role":"user","content":"hello"}]' > chat.json
+hansard append demo hello --create`,
+		want: []string{"Claude Code      1", "nothing was imported yet", "OpenAI messages      1", "demo  demo.jsonl", "demo  demo.html"},
 	},
 	"docs/postgres.md": {
 		setup: "hansard append old 'from files' --create --store ./sessions",

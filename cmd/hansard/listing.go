@@ -7,10 +7,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mattn/go-runewidth"
 	"github.com/spf13/pflag"
 
 	"hansard"
+	"hansard/transcript"
 )
+
+// looksMax is for how many sessions without a title a list looks for the first prompt. Each
+// costs a reading of the beginning of its log.
+const looksMax = 1000
+
+// lookWidth is how wide a first prompt is at most: a title is shorter than that, too.
+const lookWidth = 60
 
 // countMax is how long the sessions are counted that a list on a terminal leaves out.
 const countMax = time.Second
@@ -24,12 +33,13 @@ type listing struct {
 
 	table *table
 	last  hansard.Info // of the table
+	looks int          // how many first prompts may still be looked for
 	more  int          // sessions that are not in it
 	cut   bool         // and more than those, which took too long to count
 }
 
 func (l *listing) run(ctx context.Context, s hansard.Store) error {
-	l.table = sessionTable()
+	l.table, l.looks = sessionTable(), looksMax
 	first := l.collect(ctx, s)
 	if len(l.table.rows) > 0 {
 		if err := l.table.print(l.app.out); err != nil {
@@ -70,7 +80,7 @@ func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
 			first = orFirst(first, err)
 		case limit == 0 || len(l.table.rows) < limit:
 			l.last = info
-			l.app.addSession(l.table, liveTurn(ctx, s, info))
+			l.app.addSession(l.table, liveTurn(ctx, s, info), l.titleOf(ctx, s, &info))
 		default:
 			if l.more++; l.more == 1 {
 				defer time.AfterFunc(countMax, stop).Stop()
@@ -130,7 +140,20 @@ func sessionTable() *table {
 	}}
 }
 
-func (a *app) addSession(t *table, info hansard.Info) {
+// titleOf is what people know a session by: its title or, in quotes, the first prompt.
+func (l *listing) titleOf(ctx context.Context, s hansard.Store, info *hansard.Info) string {
+	if info.Title != "" || info.LastSeq == 0 || info.Unreadable != "" || l.looks == 0 {
+		return escapeLine(info.Title)
+	}
+	l.looks--
+	look, _ := transcript.Look(ctx, s, info.ID) // a list is a list, also if a log can't be read
+	if look.Text == "" {
+		return ""
+	}
+	return "“" + runewidth.Truncate(escapeLine(look.Text), lookWidth, "…") + "”"
+}
+
+func (a *app) addSession(t *table, info hansard.Info, title string) {
 	style, marks := "", ""
 	if info.Turn != nil {
 		style, marks = yellow, "held by "+shortHolder(info.Turn.Holder)
@@ -141,7 +164,7 @@ func (a *app) addSession(t *table, info hansard.Info) {
 	if info.Unreadable != "" {
 		style, marks = red, "unreadable"
 	}
-	t.add(style, escapeLine(string(info.ID)), escapeLine(info.Title), humanCount(info.LastSeq), humanAgo(a.now(), info.Updated),
+	t.add(style, escapeLine(string(info.ID)), title, humanCount(info.LastSeq), humanAgo(a.now(), info.Updated),
 		humanBytes(info.Bytes), marks, humanLabels(info.Labels))
 }
 

@@ -24,7 +24,7 @@ func newLs(a *app) *cobra.Command {
 		Long: `List sessions, the one that changed last first, or with --order created the one
 that was created last.
 
---prefix keeps sessions whose id begins with it; --label those that have this label,
+--prefix keeps sessions whose id begins with it; --parent the forks of a session; --label those that have this label,
 and all of them when it is repeated; --text those whose id or title contains it,
 ignoring case; --since those that changed since a time: 90m, 24h, 7d, 2024-06-01 or
 2024-06-01T15:04:05Z.
@@ -32,7 +32,8 @@ ignoring case; --since those that changed since a time: 90m, 24h, 7d, 2024-06-01
 On a terminal the list is a screen long and says how many more there are; --all
 lists all of them. With --limit the rest can be had with --cursor; the command
 says with which. A session whose turn is held is marked with its holder. A damaged
-session is in the list, marked, and never hides another (exit 0).
+session is in the list, marked, and never hides another (exit 0). A session that
+nobody gave a title is shown with the first thing its user said, in quotes.
 
 --json prints one object per line with the members of stat, and cursor, which
 continues the list behind that session.`,
@@ -83,6 +84,7 @@ continues the list behind that session.`,
 	flags.BoolVarP(&all, "all", "a", false, "all sessions, also on a terminal")
 	flags.StringArrayVar(&labels, "label", nil, "only sessions with this label, `k=v`; may be repeated")
 	flags.StringVar(&q.Prefix, "prefix", "", "only sessions whose id begins with this `PREFIX`")
+	flags.StringVar((*string)(&q.Parent), "parent", "", "only forks of the session with this `ID`")
 	flags.StringVar(&order, "order", orderNames[0], "by which time: `ORDER` is updated or created")
 	flags.StringVar(&q.Text, "text", "", "only sessions whose id or title contains this `TEXT`")
 	flags.StringVar(&since, "since", "", "only sessions that changed since a `TIME`: 24h, 7d, 2024-06-01")

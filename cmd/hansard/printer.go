@@ -278,8 +278,7 @@ func (t *printer) lines(text, in, style string, most int, wrap wrapper) {
 		left, rows = n-most, rows[:most]
 	}
 	for _, row := range rows {
-		t.out.WriteString(strings.TrimRight(in+t.out.paint(style, row), " "))
-		t.out.WriteByte('\n')
+		t.out.WriteString(strings.TrimRight(in+t.out.paint(style, row), " ") + "\n")
 	}
 	if left > 0 {
 		fmt.Fprintln(t.out, in+t.out.paint(dim, fmt.Sprintf("… %s more; --full prints all", plural(left, "line"))))

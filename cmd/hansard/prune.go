@@ -10,13 +10,14 @@ import (
 
 func newPrune(a *app) *cobra.Command {
 	var scrub bool
+	var o retireOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Take away now what is left of deleted sessions, and attachments that nothing names",
-		Long: `Take away what is left of deleted sessions. The store does that by itself, soon
-after a session is deleted; prune does it now, and looks at every session, also
-at those that came from a backup. It asks nothing: what is not deleted is left
-alone. Others may use the store meanwhile.
+		Short: "Take away what is left of deleted sessions, or delete old ones",
+		Long: `Without --older-than and --keep: take away what is left of deleted sessions. The
+store does that by itself, soon after a session is deleted; prune does it now, and
+looks at every session, also at those that came from a backup. It asks nothing: what
+is not deleted is left alone. Others may use the store meanwhile.
 
 It also removes attachments that no event has named for a day, and uploads that were
 given up.
@@ -31,12 +32,31 @@ On PostgreSQL it removes the rows of deleted sessions that are left. What the
 database itself still has of them is for VACUUM, and --scrub is refused. Through a
 server it needs an admin token for the whole store.
 
-Backups, snapshots of the file system and the blocks of a disk are not reached.`,
+Backups, snapshots of the file system and the blocks of a disk are not reached.
+
+With --older-than or --keep: delete sessions that nobody needs any more. Nothing is
+deleted without --yes; until then it lists what would be. --older-than selects sessions
+that have not changed for so long, --keep N all but the newest N; both together those
+that are both. --label and --archived narrow it down: only sessions with these labels
+are selected, and counted for --keep.
+
+A pinned session (hansard pin), one whose turn is held and one that is damaged are left.
+So is one that gets an event, is pinned or taken while it is being deleted: its turn is
+taken exclusively first. Only what arrives for its inbox in the very moment of the
+deletion goes with it. What is deleted is deleted for ever, as with rm.`,
 		Example: `  hansard prune
   hansard rm demo --yes && hansard prune --scrub
-  hansard prune --json | jq -r .session`,
+  hansard prune --json | jq -r .session
+  hansard prune --older-than 90d --keep 100
+  hansard prune --older-than 30d --archived --label team=a --yes`,
 		Args: arguments(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.asked(cmd.Flags().Changed) {
+				if scrub {
+					return &usageError{"--scrub does not go with a rule for sessions", "delete them first, then run: " + a.again("prune", "--scrub")}
+				}
+				return a.retire(cmd, &o)
+			}
 			return a.withStore(writing, func(s hansard.Store) error {
 				p, ok := s.(hansard.Pruner)
 				if !ok {
@@ -53,6 +73,7 @@ Backups, snapshots of the file system and the blocks of a disk are not reached.`
 		},
 	}
 	cmd.Flags().BoolVar(&scrub, "scrub", false, "leave nothing in the journal and the caches either")
+	o.add(cmd.Flags())
 	return cmd
 }
 

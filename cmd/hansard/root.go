@@ -13,6 +13,7 @@ import (
 
 	"hansard"
 	"hansard/filestore"
+	"hansard/search"
 )
 
 // app is what the commands share: the streams, the global flags, and what is
@@ -40,6 +41,9 @@ type app struct {
 	started bool         // the arguments were fine: what fails now is not the usage
 	log     *slog.Logger // of serve; nil elsewhere
 	stop    *stopper
+
+	searching *search.Options // how to search, on files; nil: as usual
+	index     *search.Index   // of the store that is open, on files
 }
 
 // run is the whole program: it runs one command and returns its exit code.
@@ -129,9 +133,9 @@ once; there is no daemon to start.`,
 
 	cobra.EnableCommandSorting = false
 	addCommands(root, groupSessions, "Sessions:",
-		newNew(a), newAppend(a), newAttach(a), newGet(a), newShow(a), newTail(a), newLs(a), newStat(a), newSet(a), newRm(a), newTurn(a))
+		newNew(a), newAppend(a), newAttach(a), newGet(a), newShow(a), newTail(a), newLs(a), newSearch(a), newStat(a), newFork(a), newSet(a), newPin(a), newUnpin(a), newRm(a), newTurn(a))
 	addCommands(root, groupServer, "The server:", newServe(a), newOpen(a), newToken(a), newShare(a), newMCP(a), newDemo(a))
-	addCommands(root, groupStore, "The store:", newVerify(a), newRepair(a), newPrune(a), newCopy(a), newMigrate(a), newBench(a))
+	addCommands(root, groupStore, "The store:", newVerify(a), newRepair(a), newStats(a), newPrune(a), newImport(a), newExport(a), newBackup(a), newRestore(a), newCopy(a), newMigrate(a), newBench(a))
 	addCommands(root, groupProgram, "This program:", newConfig(a), newCompletion(root), newMan(a), newVersion(a))
 	help := newHelp(root)
 	help.GroupID = groupProgram

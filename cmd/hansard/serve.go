@@ -22,6 +22,7 @@ import (
 	"hansard/httpd"
 	"hansard/httpd/conversations"
 	"hansard/httpd/web"
+	"hansard/search"
 )
 
 // drainMax is how long a server that was told to stop waits for what is under way.
@@ -75,6 +76,7 @@ comes back to it, or to another, and continues where it was.`,
 				want = reading
 			}
 			a.log = o.logger(a.stderr)
+			a.searching = &search.Options{ReadOnly: o.readOnly, Log: a.log}
 			return a.withStore(want, func(s hansard.Store) error { return a.serve(cmd.Context(), s, &o) })
 		},
 	}
@@ -186,6 +188,8 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 	if err := a.announce(o, listeners, fresh, login); err != nil {
 		return err
 	}
+	stopIndexing := a.indexInBackground(ctx, store)
+	defer stopIndexing()
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() {
@@ -206,6 +210,25 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 		err = stopErr
 	}
 	return err
+}
+
+// indexInBackground keeps what searches look in up to date until it is told to stop.
+func (a *app) indexInBackground(ctx context.Context, store hansard.Store) (stop func()) {
+	var keep func(context.Context)
+	if db, ok := store.(interface{ KeepSearched(context.Context) }); ok {
+		keep = db.KeepSearched
+	} else if a.index != nil {
+		keep = func(ctx context.Context) { a.index.Background(ctx, store) }
+	} else {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		keep(ctx)
+	}()
+	return func() { cancel(); <-done }
 }
 
 // warnOfForeign tells of tokens that came with the store from elsewhere.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +20,11 @@ func newStat(a *app) *cobra.Command {
 and whether it is damaged. A damaged session is described as far as it is safe; that
 is an answer and not an error (exit 0).
 
+A fork is shown with the session it is one of, and a session with its forks.
+
 --json prints id, title, labels, state, created, updated, last_seq, bytes, turn and
-damaged; damage, with what is wrong and where, is there only when it is.`,
+damaged; parent, of a fork, and damage, with what is wrong and where, are there only
+when there is one.`,
 		Example: `  hansard stat demo
   hansard stat demo --json | jq .last_seq`,
 		Args:              arguments(1, "a session id"),
@@ -40,7 +44,7 @@ damaged; damage, with what is wrong and where, is there only when it is.`,
 				if a.json {
 					return a.out.jsonLine(wire.NewSession(info))
 				}
-				return a.printInfo(info)
+				return a.printInfo(info, forksOf(cmd.Context(), s, id)...)
 			})
 		},
 	}
@@ -59,7 +63,26 @@ func (a *app) printRows(rows []infoRow) error {
 	return err
 }
 
-func (a *app) printInfo(i hansard.Info) error {
+// shownForks is how many forks of a session are named.
+const shownForks = 10
+
+// forksOf tells which sessions are forks of one.
+func forksOf(ctx context.Context, s hansard.Store, id hansard.SessionID) (rows []infoRow) {
+	var names []string
+	for info, err := range s.List(ctx, hansard.Query{Parent: id, Limit: shownForks + 1}) {
+		if err != nil {
+			return nil // what is asked for is the session itself
+		}
+		if len(names) == shownForks {
+			names = append(names, fmt.Sprintf("… (hansard ls --parent %s)", escapeLine(string(id))))
+			break
+		}
+		names = append(names, escapeLine(string(info.ID)))
+	}
+	return []infoRow{{"forks", strings.Join(names, ", ")}}
+}
+
+func (a *app) printInfo(i hansard.Info, more ...infoRow) error {
 	rows := []infoRow{
 		{"id", escapeLine(string(i.ID))},
 		{"title", escapeLine(i.Title)},
@@ -69,6 +92,10 @@ func (a *app) printInfo(i hansard.Info) error {
 		{"created", a.when(i.Created)},
 		{"updated", a.when(i.Updated)},
 	}
+	if p := i.Parent; p != nil {
+		rows = append(rows, infoRow{"fork of", escapeLine(fmt.Sprintf("%s at %d", p.ID, p.At))})
+	}
+	rows = append(rows, more...)
 	if t := i.Turn; t != nil {
 		how := ""
 		if t.Exclusive {

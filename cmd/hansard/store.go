@@ -13,6 +13,7 @@ import (
 	"hansard"
 	"hansard/client"
 	"hansard/filestore"
+	"hansard/search"
 )
 
 // access is what a command wants to do with the store.
@@ -123,6 +124,9 @@ func (a *app) openStore(spec string, o *filestore.Options) (hansard.Store, error
 		if err != nil {
 			return nil, err
 		}
+		// It opens nothing before somebody searches, or a session that is in it is erased.
+		a.index = search.New(filepath.Join(path, "cache"), a.searching)
+		o.Search = a.index
 		s, err := openFiles(path, o)
 		if err == nil {
 			a.warnOfOthers(path)

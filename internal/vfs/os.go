@@ -240,25 +240,43 @@ func (o *OS) giveDir(name string) {
 
 // Rename implements [FS].
 func (o *OS) Rename(oldname, newname string) error {
-	lo, err := local("rename", oldname)
+	return o.withTwo("rename", oldname, newname, o.root.Rename)
+}
+
+// Link implements [FS]. Only a regular file gets a second name.
+func (o *OS) Link(oldname, newname string) error {
+	return o.withTwo("link", oldname, newname, func(lo, ln string) error {
+		switch _, k, err := o.look("link", oldname); {
+		case err != nil:
+			return err
+		case k != kindRegular:
+			return &fs.PathError{Op: "link", Path: oldname, Err: refusal(k, kindRegular)}
+		}
+		return o.root.Link(lo, ln)
+	})
+}
+
+// withTwo does something with two names, below directories that are none of somebody's links.
+func (o *OS) withTwo(op, oldname, newname string, do func(oldname, newname string) error) error {
+	lo, err := local(op, oldname)
 	if err != nil {
 		return err
 	}
-	ln, err := local("rename", newname)
+	ln, err := local(op, newname)
 	if err != nil {
 		return err
 	}
 	for _, parent := range []string{path.Dir(oldname), path.Dir(newname)} {
-		if _, k, err := o.look("rename", parent); err != nil {
+		if _, k, err := o.look(op, parent); err != nil {
 			return err
 		} else if k != kindDir {
-			return &fs.PathError{Op: "rename", Path: parent, Err: refusal(k, kindDir)}
+			return &fs.PathError{Op: op, Path: parent, Err: refusal(k, kindDir)}
 		}
 	}
-	err = o.root.Rename(lo, ln)
+	err = do(lo, ln)
 	var le *os.LinkError
 	if errors.As(err, &le) {
-		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: le.Err}
+		return &os.LinkError{Op: op, Old: oldname, New: newname, Err: le.Err}
 	}
 	return named(oldname, err)
 }
@@ -374,6 +392,22 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.f.WriteAt(p, off)
 	return n, named(f.name, err)
+}
+
+// CloneFrom implements [File].
+func (f *osFile) CloneFrom(src File, n int64) (int64, error) {
+	from, ok := src.(*osFile)
+	if !ok || n <= 0 {
+		return 0, nil
+	}
+	cloned := int64(0)
+	err := f.control("clone", func(fd uintptr) error {
+		return withFD(from.f, func(fromFD uintptr) (err error) {
+			cloned, err = cloneBlocks(fd, fromFD, n)
+			return err
+		})
+	})
+	return cloned, err
 }
 
 func (f *osFile) Truncate(size int64) error { return named(f.name, f.f.Truncate(size)) }

@@ -78,7 +78,7 @@ type Disk struct {
 	hooks []func(Op)
 	trace trace
 	ops   int
-	kinds [18]int // ops by kind
+	kinds [19]int // ops by kind
 
 	run scheduler
 }
@@ -291,13 +291,16 @@ func (d *Disk) tick() int64 {
 // used is how many bytes of the capacity are taken.
 func (d *Disk) used() int64 {
 	var n int64
-	for _, i := range d.names {
-		n += d.allocated(i)
-	}
 	seen := map[*inode]bool{}
+	for _, i := range d.names {
+		if !seen[i] { // it may have two names
+			seen[i] = true
+			n += d.allocated(i)
+		}
+	}
 	for _, p := range d.procs {
 		for _, f := range p.files { // removed, but still open
-			if !f.ino.linked && !seen[f.ino] {
+			if !seen[f.ino] {
 				seen[f.ino] = true
 				n += d.allocated(f.ino)
 			}

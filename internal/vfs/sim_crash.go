@@ -37,13 +37,21 @@ func (d *Disk) PowerCut(c Cut) {
 	d.names = maps.Clone(d.durable)
 	d.freeIno = nil
 	files := slices.SortedFunc(maps.Values(d.names), func(a, b *inode) int { return cmp.Compare(a.num, b.num) })
-	for k, i := range files {
-		if k > 0 && i.num == files[k-1].num {
+	for _, i := range files {
+		i.links = 0
+	}
+	seen := map[uint64]bool{}
+	for _, i := range files {
+		if i.links++; i.links > 1 {
+			continue // a second name
+		}
+		if seen[i.num] {
 			// A number that was given again, while the removal of
 			// its first file was lost.
 			d.nextIno++
 			i.num = d.nextIno
 		}
+		seen[i.num] = true
 		w.file(i)
 	}
 	d.version++
@@ -86,7 +94,7 @@ func (w *wreck) file(i *inode) {
 	i.slots = i.slots[:min(len(i.slots), int((i.diskSize+ps-1)/ps))]
 	d.grow(i, i.diskSize)
 	i.size, i.mtime, i.dirty, i.meta = i.diskSize, i.diskMtime, 0, nil
-	i.errSeq, i.errSeen, i.err, i.linked = 0, false, nil, true
+	i.errSeq, i.errSeen, i.err = 0, false, nil
 }
 
 // page decides what is left of one dirty page.

@@ -8,7 +8,7 @@ import (
 // dirOp is a change of names that is not on the medium yet. A rename is one
 // change, also where it moves between directories.
 type dirOp struct {
-	kind     Kind // OpOpen or OpMkdir: a name is made; OpRemove; OpRename
+	kind     Kind // OpOpen, OpMkdir or OpLink: a name is made; OpRemove; OpRename
 	name, to string
 	ino      *inode
 }
@@ -40,7 +40,7 @@ func (o *dirOp) apply(durable map[string]*inode) {
 
 // create makes a name.
 func (d *Disk) create(name string, kind Kind) *inode {
-	i := &inode{num: d.newInode(), dir: kind == OpMkdir, linked: true, mtime: d.tick()}
+	i := &inode{num: d.newInode(), dir: kind == OpMkdir, links: 1, mtime: d.tick()}
 	i.diskMtime = i.mtime
 	d.names[name] = i
 	d.pending = append(d.pending, dirOp{kind: kind, name: name, ino: i})
@@ -77,15 +77,23 @@ func (d *Disk) remove(name string) {
 	d.pending = append(d.pending, dirOp{kind: OpRemove, name: name})
 }
 
+// link gives a file a second name.
+func (d *Disk) link(i *inode, to string) {
+	i.links++
+	d.names[to] = i
+	d.tick()
+	d.pending = append(d.pending, dirOp{kind: OpLink, name: to, ino: i})
+}
+
 func (d *Disk) unlinked(i *inode) {
-	i.linked = false
+	i.links--
 	d.released(i)
 }
 
 // released gives the number of a file back that has neither name nor user. The
 // file itself may still be on the medium, if its removal is not.
 func (d *Disk) released(i *inode) {
-	if !i.linked && i.open == 0 && d.ReuseInodes {
+	if i.links == 0 && i.open == 0 && d.ReuseInodes {
 		d.freeIno = append(d.freeIno, i.num)
 	}
 }

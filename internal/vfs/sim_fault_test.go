@@ -108,6 +108,8 @@ func exercise(p *Proc, f File, kind Kind) error {
 		err = p.SyncDir(".")
 	case OpFree:
 		_, err = p.Free()
+	case OpLink:
+		err = p.Link("f", "f2")
 	}
 	return err
 }

@@ -9,10 +9,10 @@ import "slices"
 // shorter size cuts the medium's pages too, so a file that was shortened and
 // has grown again can't show bytes from before.
 type inode struct {
-	num    uint64
-	dir    bool
-	linked bool // has a name
-	open   int  // descriptors
+	num   uint64
+	dir   bool
+	links int // names it has
+	open  int // descriptors
 
 	size, diskSize   int64
 	mtime, diskMtime int64

@@ -32,14 +32,15 @@ const (
 	OpInode
 	OpSyncDir
 	OpFree
+	OpLink
 
 	// OpChange is what can change the disk.
-	OpChange = OpOpen | OpWrite | OpTruncate | OpSync | OpMkdir | OpRename | OpRemove | OpSyncDir
+	OpChange = OpOpen | OpWrite | OpTruncate | OpSync | OpMkdir | OpRename | OpRemove | OpSyncDir | OpLink
 )
 
 var kindNames = []string{
 	"open", "read", "write", "truncate", "size", "sync", "lock", "trylock", "unlock", "close",
-	"mkdir", "rename", "remove", "readdir", "stat", "inode", "syncdir", "free",
+	"mkdir", "rename", "remove", "readdir", "stat", "inode", "syncdir", "free", "link",
 }
 
 func (k Kind) String() string {
@@ -59,7 +60,7 @@ type Op struct {
 	Proc  string
 	Kind  Kind
 	Name  string
-	To    string // of a rename
+	To    string // of a rename or link
 	Off   int64  // of a read or write; the size of a truncate
 	Len   int
 	Flags Flag     // of an open
@@ -76,7 +77,7 @@ func (o Op) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#%d %s.%d %s %s", o.N, o.Proc, o.PN, o.Kind, o.Name)
 	switch o.Kind {
-	case OpRename:
+	case OpRename, OpLink:
 		fmt.Fprintf(&b, " → %s", o.To)
 	case OpRead, OpWrite:
 		fmt.Fprintf(&b, " [%d+%d]", o.Off, o.Len)

@@ -120,6 +120,26 @@ func (f *simFile) WriteAt(b []byte, off int64) (int, error) {
 	return n, nil
 }
 
+// CloneFrom implements [File]. What is shared is like what was written: not on the medium
+// before it is synced.
+func (f *simFile) CloneFrom(src File, n int64) (int64, error) {
+	from, ok := src.(*simFile)
+	if !ok || f.readOnly {
+		return 0, nil
+	}
+	n = min(n, from.ino.size)
+	if n -= n % int64(f.p.d.pageSize()); n <= 0 {
+		return 0, nil
+	}
+	b := make([]byte, n)
+	f.p.d.readCache(from.ino, b, 0)
+	written, err := f.WriteAt(b, 0)
+	if err != nil {
+		return 0, err
+	}
+	return int64(written), nil
+}
+
 // split decides whether and where a read or write of n bytes is interrupted by
 // others; 0 is not.
 func (f *simFile) split(n int) int {

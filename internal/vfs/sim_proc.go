@@ -290,6 +290,35 @@ func (p *Proc) Rename(oldname, newname string) error {
 	return p.done(&o, f, err)
 }
 
+// Link implements [FS].
+func (p *Proc) Link(oldname, newname string) error {
+	o := Op{Kind: OpLink, Name: oldname, To: newname}
+	f, err := p.checked(&o)
+	if err != nil {
+		return err
+	}
+	if !fs.ValidPath(newname) {
+		return p.leave(&o, fs.ErrInvalid)
+	}
+	var i *inode
+	if err = errors.Join(p.parent(oldname), p.parent(newname)); err == nil {
+		i, err = p.lookup(oldname)
+	}
+	switch {
+	case err != nil:
+	case i.dir:
+		err = errIsDir
+	case p.d.names[newname] != nil:
+		err = syscall.EEXIST
+	default:
+		p.d.link(i, newname)
+	}
+	if err != nil {
+		err = &os.LinkError{Op: "link", Old: oldname, New: newname, Err: bare(err)}
+	}
+	return p.done(&o, f, err)
+}
+
 // Remove implements [FS].
 func (p *Proc) Remove(name string) error {
 	o := Op{Kind: OpRemove, Name: name}

@@ -22,6 +22,9 @@ type FS interface {
 	Mkdir(name string) error
 	// Rename replaces newname by oldname.
 	Rename(oldname, newname string) error
+	// Link gives a file a second name, which must be free. Not every file system
+	// can; whatever the error is, the file can be copied instead.
+	Link(oldname, newname string) error
 	// Remove removes a file.
 	Remove(name string) error
 	// ReadDir gives the entries of a directory, in no order.
@@ -56,6 +59,10 @@ type File interface {
 	// WriteAt writes all of p or returns an error; after an error any part
 	// of it may be in the file, whatever n says.
 	WriteAt(p []byte, off int64) (int, error)
+	// CloneFrom has the file, which is empty, begin with up to n bytes of another one,
+	// in whole blocks that both share until one of them writes there. It says how many:
+	// 0 where the file system can't do that.
+	CloneFrom(src File, n int64) (int64, error)
 	Truncate(size int64) error
 	// Size is the file's length. Unlike a stat it leaves no trace.
 	Size() (int64, error)

@@ -66,6 +66,9 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 		dst = appendString(append(dst, `,"by":`...), e.By)
 	}
 	dst = appendOptional(dst, e)
+	if e.Fork != nil {
+		dst = append(append(dst, `,"fork":`...), Marshal(e.Fork)...)
+	}
 	if e.Patch != nil {
 		dst = append(dst, `,"patch":`...)
 		dst = append(dst, Marshal(e.Patch)...)
@@ -124,6 +127,8 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 			return Member(name, value, &e.Inbox)
 		case "attachments":
 			return Member(name, value, &e.Attachments)
+		case "fork":
+			return Member(name, value, &e.Fork)
 		case "patch":
 			return Member(name, value, &e.Patch)
 		case "data":

@@ -17,6 +17,9 @@ func AppendPart(dst []byte, p *hansard.Part) []byte {
 	dst = append(dst, Marshal(p.Meta)...)
 	dst = append(dst, `,"deleted":`...)
 	dst = strconv.AppendBool(dst, p.Deleted)
+	if p.Parent != nil {
+		dst = append(append(dst, `,"parent":`...), Marshal(p.Parent)...)
+	}
 	dst = append(dst, `,"events":[`...)
 	for i := range p.Events {
 		if i > 0 {
@@ -56,6 +59,8 @@ func ParsePart(object []byte) (hansard.Part, error) {
 			return Member(name, value, &p.Meta)
 		case "deleted":
 			return Member(name, value, &p.Deleted)
+		case "parent":
+			return Member(name, value, &p.Parent)
 		case "events":
 			return parseEvents(value, 2*hansard.MaxBatchEvents, &p.Events)
 		case "keys":

@@ -176,6 +176,32 @@ func (a *Assembly) NewHeader(id hansard.SessionID, uid uint64, created time.Time
 	return a.UseHeader(AppendHeader(nil, id, uid, created.UTC(), 0, m))
 }
 
+// ForkHeader is a header for the repaired log of a fork. Where its own lines begin may have
+// changed, so it says of which session it is a fork, by the last line that does: those before
+// it are of the parent's own parents.
+func (a *Assembly) ForkHeader() error {
+	head := a.Head.Head()
+	head.Own, head.Parent = 0, nil
+	for _, p := range a.Pieces {
+		err := eachPlace(p.Src.F, p.At, func(l place) (more bool, err error) {
+			if l.at >= p.run.end || l.Seq > p.to {
+				return false, nil
+			}
+			if l.Fork != nil && l.Seq >= p.from {
+				head.Parent = l.Fork
+			}
+			return l.Seq < p.to, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if raw, ok := headerLike(&head, len(a.Raw), a.Head.CRC); ok {
+		return a.UseHeader(raw) // and the lines behind it stay as they are
+	}
+	return a.UseHeader(AppendHead(nil, &head))
+}
+
 // UseHeader takes a header as it is, with its newline: restored, or made by NewHeader.
 // The error means that it is not a valid line.
 func (a *Assembly) UseHeader(raw []byte) error {

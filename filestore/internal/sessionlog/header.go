@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -17,6 +18,76 @@ type Header struct {
 	*Line
 	LogUID uint64 // random: tells two logs of one id apart, as after a restore
 	End    int64  // offset behind it
+}
+
+// Head is what a header says.
+type Head struct {
+	ID      hansard.SessionID
+	UID     uint64
+	Created time.Time
+	Left    int // events in the batch that makes the session
+	Meta    hansard.Meta
+	Own     int64           // of a fork, see Line
+	Parent  *hansard.Parent // of an imported fork
+}
+
+// AppendHeader writes the first line of a session that is being made. hansard and uid
+// come first and have fixed widths: the version is read before anything else is believed,
+// and the uid is compared before lines of an entry go there (ReadUID). left is how many
+// events are in the batch that makes the session; the header belongs to that batch, so a
+// power cut leaves either all of it or no session.
+func AppendHeader(dst []byte, id hansard.SessionID, uid uint64, created time.Time, left int, m hansard.Meta) []byte {
+	return AppendHead(dst, &Head{ID: id, UID: uid, Created: created, Left: left, Meta: m})
+}
+
+// AppendHead is AppendHeader for all that a header may say.
+func AppendHead(dst []byte, h *Head) []byte {
+	begin := len(dst)
+	dst = appendHead(dst, h)
+	dst = appendFill(dst, saltDigits+ownRoom+max(0, idRoom-len(h.ID)))
+	return AppendSuffix(dst, begin, 0)
+}
+
+// A header has room to spare, a member of zeros that says nothing: so a fork's header,
+// which has another id and says where the fork's own lines begin, can have the length of
+// its parent's.
+const (
+	idRoom     = 48                                    // a fork may have an id of this length
+	ownRoom    = len(`,"own":`) + len("9999999999999") // and say this
+	saltDigits = 16                                    // and have any crc, see headerLike
+)
+
+func appendHead(dst []byte, h *Head) []byte {
+	dst = fmt.Appendf(dst, `{"hansard":%d,"uid":"%016x","id":`, FormatVersion, h.UID)
+	dst = appendString(dst, string(h.ID))
+	dst = fmt.Appendf(dst, `,"created":"%s","b":%d`, h.Created.UTC().Format(TimeLayout), h.Left)
+	if !h.Meta.IsZero() {
+		dst = append(dst, `,"snap":`...)
+		dst = append(dst, Marshal(h.Meta)...)
+	}
+	if h.Parent != nil {
+		dst = append(dst, `,"parent":`...)
+		dst = append(dst, Marshal(h.Parent)...)
+	}
+	if h.Own > 0 {
+		dst = fmt.Appendf(dst, `,"own":%d`, h.Own)
+	}
+	return dst
+}
+
+func appendFill(dst []byte, zeros int) []byte {
+	dst = append(dst, `,"fill":"`...)
+	dst = append(dst, bytes.Repeat([]byte{'0'}, zeros)...)
+	return append(dst, '"')
+}
+
+// Head is what the header says, to be said again with changes.
+func (h *Header) Head() Head {
+	head := Head{ID: hansard.SessionID(h.ID), UID: h.LogUID, Created: h.Created, Left: h.Left, Own: h.Own, Parent: h.Parent}
+	if h.Snap != nil {
+		head.Meta = *h.Snap
+	}
+	return head
 }
 
 // ReadUID reads the uid in a log's header. It is at a fixed place, so that apply can
@@ -38,7 +109,8 @@ func ReadUID(f vfs.File) (uint64, error) {
 // ReadHeader reads and checks the first line of a session's log.
 //
 // io.EOF: the first line is not complete yet. The session does not exist yet, for
-// readers; it is not damaged (failure F1). ErrEmptyLog: a log of no bytes, for the caller
+// readers; it is not damaged (failure F1). With a header, it is that of a fork whose first
+// own line is not there: whether that is damage is the caller's to find out. ErrEmptyLog: a log of no bytes, for the caller
 // to judge. ErrVersion: another format. DamagedError: it is not, or no longer, the header
 // of this session.
 func ReadHeader(f vfs.File, id hansard.SessionID) (*Header, error) {
@@ -77,7 +149,8 @@ func ReadHeader(f vfs.File, id hansard.SessionID) (*Header, error) {
 	case !ok || l.Prev != 0 || l.Seq != 0:
 		d.Reason = "the header is not valid"
 	default:
-		return &Header{Line: l, LogUID: uid, End: int64(len(b)) + 1}, nil
+		h := &Header{Line: l, LogUID: uid, End: int64(len(b)) + 1}
+		return h, h.begun(f)
 	}
 	return nil, d
 }

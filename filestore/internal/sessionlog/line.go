@@ -7,10 +7,11 @@
 // Read the files in this order:
 //
 //   - name.go: a session's file name
-//   - line.go: one line as bytes; names.go, turnline.go: what keys, ids and turns are in it
+//   - line.go: one line as bytes; decode.go: most of them read quickly; names.go, turnline.go: what keys, ids and turns are in it
 //   - chain.go: that lines follow each other
 //   - scan.go: where lines begin and end in a file
 //   - header.go, tail.go: the first line, and the last that ends its batch
+//   - fork.go: a copy of a log under another header
 //   - fold.go: metadata, from the last line back
 //   - sweep.go: all of a log, checked
 //   - runs.go, assemble.go, headless.go, rebuild.go: repair, in this order
@@ -75,6 +76,12 @@ type Line struct {
 	ID      string    `json:"id"`      // of the session in the header, else the event's own
 	UID     string    `json:"uid"`     // header only
 	Created time.Time `json:"created"` // header only
+	// Own is, in the header of a fork, where its own lines begin: what is before them is
+	// a copy. See fork.go.
+	Own int64 `json:"own"`
+	// Parent is, in the header of a log that was not copied here as a whole, what it is a
+	// fork of.
+	Parent *hansard.Parent `json:"parent"`
 
 	Seq    hansard.Seq   `json:"seq"`
 	Time   time.Time     `json:"time"`
@@ -88,6 +95,8 @@ type Line struct {
 	Inbox  bool          `json:"inbox"`
 	// Attachments are what is kept for the event beside the log.
 	Attachments []hansard.Attachment `json:"attachments"`
+	// Fork is what the first of a fork's own lines says it is a fork of.
+	Fork *hansard.Parent `json:"fork"`
 
 	Key     string `json:"key"`  // on the first line of its batch
 	Hash    string `json:"hash"` // of the batch's content, with Key
@@ -110,23 +119,6 @@ type Line struct {
 
 	Prev, CRC uint32 `json:"-"`
 	size      int    `json:"-"` // bytes of the line, its newline included
-}
-
-// AppendHeader writes the first line of a session that is being made. hansard and uid
-// come first and have fixed widths: the version is read before anything else is believed,
-// and the uid is compared before lines of an entry go there (ReadUID). left is how many
-// events are in the batch that makes the session; the header belongs to that batch, so a
-// power cut leaves either all of it or no session.
-func AppendHeader(dst []byte, id hansard.SessionID, uid uint64, created time.Time, left int, m hansard.Meta) []byte {
-	begin := len(dst)
-	dst = fmt.Appendf(dst, `{"hansard":%d,"uid":"%016x","id":`, FormatVersion, uid)
-	dst = appendString(dst, string(id))
-	dst = fmt.Appendf(dst, `,"created":"%s","b":%d`, created.Format(TimeLayout), left)
-	if m.Title != "" || len(m.Labels) > 0 || len(m.State) > 0 {
-		dst = append(dst, `,"snap":`...)
-		dst = append(dst, Marshal(m)...)
-	}
-	return AppendSuffix(dst, begin, 0)
 }
 
 // Stamp is the part of a line that is only known inside the commit, under write.lock. The
@@ -240,6 +232,10 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 	if len(e.Attachments) > 0 {
 		dst = append(dst, `,"attachments":`...)
 		dst = append(dst, Marshal(e.Attachments)...)
+	}
+	if e.Fork != nil {
+		dst = append(dst, `,"fork":`...)
+		dst = append(dst, Marshal(e.Fork)...)
 	}
 	dst = AppendKey(dst, key, hash)
 	dst = AppendPatch(dst, e.Patch)
@@ -404,9 +400,12 @@ func Decode(b []byte) (*Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{}
-	if err := json.Unmarshal(b, l); err != nil {
-		return nil, lineError("the line is not JSON of this format: " + err.Error())
+	l, ok := decodePlain(b)
+	if !ok {
+		l = &Line{}
+		if err := json.Unmarshal(b, l); err != nil {
+			return nil, lineError("the line is not JSON of this format: " + err.Error())
+		}
 	}
 	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
 	// The checksum was right, so somebody wrote it so. But whoever believed it would take
@@ -470,7 +469,7 @@ func dataAt(b []byte) int {
 // Event is the event that the line stores, with the bytes of its data as they were given.
 func (l *Line) Event() hansard.Event {
 	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
-		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Patch: l.Patch, Data: l.Data}
+		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Fork: l.Fork, Patch: l.Patch, Data: l.Data}
 	if l.Raw != nil {
 		e.Data = json.RawMessage(*l.Raw)
 	}

@@ -66,6 +66,9 @@ func HasName(line []byte) bool {
 	return bytes.Contains(line, []byte(`,"key":"`)) || bytes.Contains(line, []byte(`,"id":"`))
 }
 
+// HasAttachments is a quick look whether a line names attachments; true means: decode it.
+func HasAttachments(line []byte) bool { return bytes.Contains(line, []byte(`,"attachments":[`)) }
+
 // KeySeen is what the line says about its key. The key is on the first line of its batch,
 // and Left says how many follow: together they are the seqs of the receipt.
 func (l *Line) KeySeen() KeySeen {

@@ -96,7 +96,7 @@ func (w *lineWriter) line(p place) error {
 	if p.Patch != nil {
 		w.metaAt = at
 	}
-	if p.Kind == hansard.KindTurn {
+	if p.aboutTurn() {
 		w.turnAt = at
 		// A record that can't be read says nothing; the line is kept, and verify reports
 		// it.

@@ -20,10 +20,16 @@ type TurnState struct {
 // begins at the offset at: itself, or the one it points to. 0: there was none, since the
 // header is at 0.
 func (l *Line) NewestTurn(at int64) int64 {
-	if l.Kind == hansard.KindTurn && l.Seq > 0 {
+	if l.aboutTurn() {
 		return at
 	}
 	return l.TurnAt
+}
+
+// aboutTurn tells whether the line changes who holds the turn: a record of it, or the first
+// line of a fork's own, if it ends the turn that was held there.
+func (l *Line) aboutTurn() bool {
+	return l.Seq > 0 && (l.Kind == hansard.KindTurn || l.Fork != nil && l.Turn != "")
 }
 
 // TurnState is the turn after a line about it. An error means that the line is damaged,
@@ -31,6 +37,9 @@ func (l *Line) NewestTurn(at int64) int64 {
 func (l *Line) TurnState() (*TurnState, error) {
 	e := l.Event()
 	var r hansard.TurnRecord
+	if l.Fork != nil && l.Turn != "" {
+		return &TurnState{Last: l.Turn}, nil
+	}
 	if l.Kind != hansard.KindTurn {
 		return nil, lineError("the line is not about the turn, though a later one says so")
 	}

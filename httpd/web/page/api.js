@@ -164,6 +164,8 @@ export const api = {
     return request(`/v1/sessions?${query}`, { signal });
   },
   session: (id, signal) => request(`${session(id)}?preview=true`, { signal }),
+  fork: (id, given) => request(`${session(id)}/fork`, { method: "POST", body: given }),
+  forks: (id, limit, signal) => request(`/v1/sessions?${new URLSearchParams({ parent: id, limit })}`, { signal }),
   create: (given) => request("/v1/sessions", { method: "POST", body: given }),
   change: (id, patch, key) => request(session(id), { method: "PATCH", body: patch, headers: { "Idempotency-Key": key } }),
   remove: (id) => request(session(id), { method: "DELETE" }),
@@ -176,6 +178,8 @@ export const api = {
   stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
   event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   attachment: async (id, digest, type) => (await answer(`${session(id)}/attachments/${digest}${type ? `?media_type=${encodeURIComponent(type)}` : ""}`)).blob(),
+  exported: async (id, format) => (await answer(`${session(id)}/export?format=${format}`)).blob(),
+  search: (query, signal) => request(`/v1/search?${new URLSearchParams(query)}`, { signal }),
   find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>

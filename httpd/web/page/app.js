@@ -5,6 +5,7 @@
 import { api, auth } from "./api.js";
 import { takeLogin } from "./login.js";
 import { h, icon, notice } from "./dom.js";
+import { searchDialog } from "./search.js";
 import { SessionList } from "./sessions.js";
 import { SessionView } from "./session.js";
 import { chooseHint, emptyPage, helpDialog, tokenPage } from "./welcome.js";
@@ -119,6 +120,7 @@ function build() {
     h("nav.sidebar", { "aria-label": "Sessions" },
       h("header.brand", null,
         h("div.wordmark", null, h("a", { href: "#/" }, h("img", { src: "icon.svg", alt: "" }), "Hansard")),
+        rights.has("read") && h("button.quiet", { type: "button", title: "Search all events (s)", "aria-label": "Search all events", onclick: searchEvents }, icon("search")),
         h("button.quiet.theme", { type: "button", title: "Dark or light (t)", "aria-label": "Dark or light", onclick: toggleTheme }, icon("sun"), icon("moon")),
         h("button.quiet", { type: "button", title: "Keyboard (?)", "aria-label": "Keyboard help", onclick: helpDialog }, icon("help"))),
       list.el),
@@ -144,6 +146,10 @@ function away(error) {
   }
 }
 
+function searchEvents() {
+  if (rights.has("read")) searchDialog(openID ?? null, (address) => { location.hash = withQuery(address); });
+}
+
 function toggleTheme() {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
@@ -160,6 +166,7 @@ const shortcuts = {
   g: () => view?.toStart(),
   G: () => view?.toEnd(),
   f: () => view?.find(),
+  s: searchEvents,
   o: () => view?.unfold(),
   y: () => view?.link(),
   ":": () => view?.askSeq(),

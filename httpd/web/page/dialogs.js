@@ -116,3 +116,21 @@ export function deleteSession(info, gone) {
   } });
   dialog.querySelector(".secondary").focus();
 }
+
+// The formats of an export, as the server names them.
+const exportFormats = [["html", "Web page, to read or print", ".html"], ["md", "Markdown", ".md"], ["jsonl", "Everything, for hansard import", ".jsonl"], ["openai", "OpenAI messages", ".json"],
+  ["anthropic", "Anthropic messages", ".json"], ["claude", "Claude Code", ".jsonl"], ["codex", "Codex", ".jsonl"], ["cleveragents", "cleveragents", ".json"]];
+
+// exportSession lets somebody save a session as a file.
+export function exportSession(info) {
+  const format = h("select", null, exportFormats.map(([value, text]) => h("option", { value }, text)));
+  ask({
+    title: "Export", submit: "Save", fields: [field("As", format)],
+    done: async () => {
+      const url = URL.createObjectURL(await api.exported(info.id, format.value));
+      const ending = exportFormats.find(([value]) => value === format.value)[2];
+      h("a", { href: url, download: info.id.replaceAll(":", "_") + ending }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    },
+  });
+}

@@ -5,7 +5,7 @@ import { copy, h, icon, toast } from "./dom.js";
 import { clockTime, day, exactTime, number } from "./format.js";
 import { draw, storedBox } from "./parts.js";
 
-// eventRow makes the row of an event. Its context is { id, pairs, deleted, error, whole }.
+// eventRow makes the row of an event. Its context is { id, pairs, deleted, error, fork, whole }.
 export function eventRow(event, context) {
   const deletedBy = context.deleted?.get(event.seq);
   const row = h("article.event" + (deletedBy ? ".deleted" : ""), { tabindex: "-1", dataset: { seq: event.seq, kind: kinds.has(event.kind) ? event.kind : "other", voice: event.voice } });
@@ -19,7 +19,7 @@ export function eventRow(event, context) {
     // One event must not hide the others.
     row.append(h("p.aside", null, `This event can't be shown: ${error.message}. `, h("code", null, `hansard show ${context.id} --after ${event.seq - 1} --limit 1`), " prints it."));
   }
-  row.append(h("div.actions", null, linkButton(event, context), rawButton(row, event, context)));
+  row.append(h("div.actions", null, linkButton(event, context), context.fork && forkButton(event, context), rawButton(row, event, context)));
   return row;
 }
 
@@ -128,6 +128,11 @@ export async function copyLink(id, seq) {
 
 function linkButton(event, context) {
   return h("button.act", { type: "button", title: "Copy a link to this event (y)", "aria-label": `Copy a link to event ${event.seq}`, onclick: () => copyLink(context.id, event.seq) }, icon("link"));
+}
+
+// forkButton makes a session that goes on from this event, or from the end of its batch.
+function forkButton(event, context) {
+  return h("button.act.fork", { type: "button", title: "Fork from here: a new session with the history up to this event", "aria-label": `Fork from event ${event.seq}`, onclick: () => context.fork(event.seq) }, icon("fork"));
 }
 
 // rawButton shows the event as it is stored.

@@ -3,9 +3,10 @@
 
 import { api, stringify } from "./api.js";
 import { Composer } from "./composer.js";
-import { deleteSession, editSession } from "./dialogs.js";
+import { deleteSession, editSession, exportSession } from "./dialogs.js";
 import { announce, copy, copyButton, h, icon, notice, toast } from "./dom.js";
 import { Follower } from "./follow.js";
+import { fork, forksOf, lineage } from "./forks.js";
 import { exactTime, size, ticking } from "./format.js";
 import { Transcript } from "./transcript.js";
 import { TurnPanel } from "./turn.js";
@@ -31,7 +32,7 @@ export class SessionView {
     this.#position = h("button.position", { type: "button", title: "Go to a seq", onclick: () => this.askSeq() });
     this.#document = h("div.document", { hidden: true });
     this.#banner = h("div.banner", { hidden: true, role: "alert" });
-    this.#transcript = new Transcript(id, { error: notice, position: (text) => { this.#position.textContent = text; }, read: (seq) => { if (markSeen(id, seq)) hooks.read(); } });
+    this.#transcript = new Transcript(id, { error: notice, fork: rights.has("append") && rights.has("read") ? (seq) => this.fork(seq) : null, position: (text) => { this.#position.textContent = text; }, read: (seq) => { if (markSeen(id, seq)) hooks.read(); } });
     this.#turn = new TurnPanel(id, (turn) => this.#composer.held(turn));
     this.#composer = new Composer(id, { sent: () => this.#transcript.toEnd(), leave: () => this.focus() });
     this.el = h("section.session", { "aria-label": `Session ${id}` },
@@ -51,6 +52,8 @@ export class SessionView {
       ["down", "Go to an event", ":", () => this.askSeq()],
       ["link", "Copy a link", "", async () => toast(await copy(`${location.origin}${location.pathname}#/s/${encodeURIComponent(this.#id)}`) ? "The link is copied." : "The browser did not let the page copy.")],
       this.#info && ["file", "Print", "Ctrl P", () => this.print()],
+      may("read") && ["down", "Export", "", () => exportSession(this.#info)],
+      may("append") && may("read") && this.#info.last_seq > 0 && ["fork", "Fork", "", () => this.fork(this.#transcript.last)],
       may("append") && ["braces", "Title and labels", "e", () => this.edit()],
       may("admin") && ["trash", "Delete", "", () => deleteSession(this.#info, () => { this.#hooks.changed(); this.#hooks.back(); })],
     ].filter(Boolean);
@@ -71,6 +74,18 @@ export class SessionView {
   link() { return this.#transcript.link(); }
   print() { if (this.#info) return printSession(this.#info, this.#transcript.context); }
   edit() { if (this.#info && this.#rights.has("append")) editSession(this.#info, () => { this.#refresh(); this.#hooks.changed(); }); }
+  // fork makes a session that goes on from an event, and opens it.
+  async fork(seq) {
+    try {
+      const made = await fork(this.#id, seq);
+      toast(`Forked at event ${made.parent.at}.`);
+      this.#hooks.changed();
+      location.hash = `#/s/${encodeURIComponent(made.id)}`;
+    } catch (error) {
+      notice(error);
+    }
+  }
+
   menu() { this.el.querySelector(".menu-button").click(); }
   toStart() { return this.#transcript.toStart(); }
   toEnd() { return this.#transcript.toEnd(); }
@@ -144,7 +159,9 @@ export class SessionView {
       h("code.id", null, info.id), copyButton(() => info.id, "Copy the id"),
       ...Object.entries(info.labels ?? {}).map(([k, v]) => h("button.label", { type: "button", title: `Sessions with ${k}=${v}`, onclick: () => this.#hooks.label(`${k}=${v}`) }, h("bdi", null, `${k}=${v}`))),
       ...(info.state === null || info.state === undefined ? [] : [this.#stateButton()]),
-      h("span.quiet", { title: `created ${exactTime(info.created)}` }, size(info.bytes)));
+      h("span.quiet", { title: `created ${exactTime(info.created)}` }, size(info.bytes)), ...lineage(info));
+    const about = this.#about;
+    forksOf(info.id, this.#stop.signal).then((forks) => { if (!about.querySelector(".forks-of") && this.#info === info) about.append(...forks); });
     this.#document.replaceChildren(codeBox(stringify(info.state ?? null, 2), "json"));
     if (info.damage) this.#damaged(info.damage);
   }

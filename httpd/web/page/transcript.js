@@ -20,13 +20,13 @@ export class Transcript {
   #queue = []; #flushing = false; #loading = false; #step = pageEvents; #marked = 0;
   #pill; #top; #position = ""; #looking = false; #find;
 
-  // The hooks are error(e), position(text) and read(seq).
+  // The hooks are error(e), position(text), read(seq) and fork(seq), for those who may.
   constructor(id, hooks) {
     this.#id = id;
     this.#hooks = hooks;
     this.#top = h("div.edge");
     this.#scroller = h("div.scroller", { tabindex: "0", role: "log", "aria-label": "Transcript", "aria-live": "off" }, this.#top);
-    this.#window = new EventWindow(this.#scroller, id, { error: hooks.error, changed: () => this.#find.mark() });
+    this.#window = new EventWindow(this.#scroller, id, { error: hooks.error, fork: hooks.fork, changed: () => this.#find.mark() });
     this.#find = new Find(id, {
       jump: (seq) => this.jump(seq, true), row: (seq) => this.#window.row(seq), rows: () => this.#window.elements, from: () => this.#window.visible().first,
       error: hooks.error, closed: () => this.focus(),

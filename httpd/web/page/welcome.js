@@ -67,6 +67,7 @@ const keys = [
   [["o"], "open or fold the marked event; also Enter"],
   [["y"], "copy a link to it"],
   [["f"], "find in the session"],
+  [["s"], "search the events of all sessions"],
   [[":"], "go to an event by its number"],
   [["m"], "what else can be done with the session"],
   [["Ctrl", "P"], "print all of it"],

@@ -27,7 +27,7 @@ export class EventWindow {
     this.#scroller = scroller;
     this.hooks = hooks;
     const wholes = new WeakMap();
-    this.context = { id, pairs: new Pairs(), deleted: new Map(), error: hooks.error, whole: (event) => {
+    this.context = { id, pairs: new Pairs(), deleted: new Map(), error: hooks.error, fork: hooks.fork, whole: (event) => {
       if (!wholes.has(event)) wholes.set(event, api.whole(id, event.seq).catch((error) => { wholes.delete(event); throw error; }));
       return wholes.get(event);
     } };

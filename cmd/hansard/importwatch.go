@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hansard"
+	"hansard/importer"
+)
+
+// watchPause is how long --watch waits before it looks again.
+const watchPause = time.Second
+
+// importWatch imports, and goes on with what changes.
+func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths []string, yes, dry bool) error {
+	switch {
+	case dry:
+		return &usageError{"--watch stores what it finds: it can't be a dry run", "leave one of the two out"}
+	case len(paths) == 0 && !yes:
+		return &usageError{"--watch without FILE or DIR imports everything it finds", "add --yes; hansard import lists what there is"}
+	}
+	find := func() ([]*importer.Source, error) {
+		if len(paths) == 0 {
+			return importer.Discover(formats, importer.ThisMachine())
+		}
+		return importer.Named(formats, paths)
+	}
+	if _, err := find(); err != nil {
+		return err
+	}
+	return a.withStore(creating, func(s hansard.Store) error {
+		w := &importer.Watcher{Engine: &importer.Engine{Store: s}, Find: find, Report: a.watched, Pause: func(ctx context.Context) error {
+			if err := a.out.Flush(); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(watchPause):
+			}
+			return nil
+		}}
+		return w.Run(ctx)
+	})
+}
+
+// watched tells what was imported of one source.
+func (a *app) watched(r importer.Report) {
+	run := &importRun{app: a, progress: &progress{}}
+	if a.json || r.Err != nil && !errors.Is(r.Err, hansard.ErrDeleted) {
+		run.take(r)
+	}
+	if !a.json && r.Added > 0 {
+		fmt.Fprintf(a.out, "%s  %s\n", escapeLine(string(r.Session)), plural(r.Added, "new event"))
+	}
+}

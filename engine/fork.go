@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"hansard"
+)
+
+// CheckFork checks that a store may be asked for a fork, whatever the session contains, and
+// gives the new session an id if it has none.
+func CheckFork(f *hansard.Fork) error {
+	if f.As == "" {
+		f.As = NewID()
+	}
+	if err := hansard.CheckID(f.As); err != nil {
+		return renamed("as", err)
+	}
+	if err := checkText("by", f.By, hansard.MaxNameBytes); err != nil {
+		return err
+	}
+	return CheckMeta(&f.Meta)
+}
+
+// NewID is an id that no other session has: a UUID of version 7, which sorts by the time it
+// was made.
+func NewID() hansard.SessionID {
+	var b [16]byte
+	_, _ = rand.Read(b[6:]) // never fails
+	ms := uint64(time.Now().UnixMilli())
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
+	return hansard.SessionID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+}
+
+// ForkEvent is the first event of a fork's own. Its patch makes of the metadata that the
+// parent had at that point what the fork is to have. Engines set its seq and time, and as
+// its turn the grant that was held at At, which it ends. The fork has been checked.
+func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
+	e := hansard.Event{Kind: hansard.KindFork, By: f.By, Fork: &hansard.Parent{ID: parent, At: f.At}, Data: []byte("null")}
+	if f.Meta.IsZero() {
+		return e
+	}
+	e.Patch = &hansard.Patch{}
+	if f.Meta.Title != "" {
+		e.Patch.Title = &f.Meta.Title
+	}
+	if len(f.Meta.Labels) > 0 {
+		e.Patch.Labels = make(map[string]*string, len(f.Meta.Labels))
+		for name, value := range f.Meta.Labels {
+			e.Patch.Labels[name] = &value
+		}
+	}
+	if len(f.Meta.State) > 0 {
+		// Not a merge patch, which would leave what it does not name.
+		e.Patch.StateOps = []hansard.StateOp{{Op: hansard.OpAdd, Path: "", Value: f.Meta.State}}
+	}
+	e.Patch = ClonePatch(e.Patch) // the caller's memory stays the caller's
+	return e
+}
+
+// Forked is the answer to a fork that was made, given its description. If that failed, the
+// caller has to be told so, but not that there is no fork.
+func Forked(info hansard.Info, err error) (hansard.Info, error) {
+	if err != nil {
+		return info, fmt.Errorf("%w: it was made, and can't be described: %w", hansard.ErrUnknown, err)
+	}
+	return info, nil
+}
+
+// ForkPastEnd refuses a fork at a seq that the parent does not have.
+func ForkPastEnd(at, last hansard.Seq) error {
+	return invalid("at", "the session has no event %d; its last is %d", at, last)
+}
+
+// ForkInBatch refuses a fork that would have the first events of a batch only, which has the
+// seqs from first to last. It says where a fork is possible.
+func ForkInBatch(at, first, last hansard.Seq) error {
+	if first == 1 {
+		return invalid("at", "event %d is inside a batch, of events %d to %d; fork at %d", at, first, last, last)
+	}
+	return invalid("at", "event %d is inside a batch, of events %d to %d; fork at %d or %d", at, first, last, first-1, last)
+}
+
+// Lineage follows the events of a session and tells of which one it is a fork, by what its
+// log says: the proof that its record of it is one that a store writes. The zero value is
+// the beginning of a session.
+type Lineage struct {
+	// Parent is that of the last event that begins a fork, nil if there is none. Those
+	// before it are of its parent's, and of that one's.
+	Parent *hansard.Parent
+}
+
+// Next takes the next event.
+func (l *Lineage) Next(e *hansard.Event) error {
+	if e.Fork == nil {
+		return nil
+	}
+	switch {
+	case e.Kind != hansard.KindFork:
+		return fmt.Errorf("seq %d begins a fork and is of kind %q", e.Seq, e.Kind)
+	case e.Fork.At+1 != e.Seq:
+		return fmt.Errorf("seq %d begins a fork at %d of %s", e.Seq, e.Fork.At, e.Fork.ID)
+	case hansard.CheckID(e.Fork.ID) != nil:
+		return fmt.Errorf("seq %d begins a fork of %q, which is no session", e.Seq, e.Fork.ID)
+	}
+	l.Parent = e.Fork
+	return nil
+}
+
+// End tells whether a description fits the log that was followed to its end.
+func (l *Lineage) End(described *hansard.Parent) error {
+	if (described == nil) != (l.Parent == nil) || described != nil && *described != *l.Parent {
+		return fmt.Errorf("it is described as a fork of %s, and its log says %s", parentName(described), parentName(l.Parent))
+	}
+	return nil
+}
+
+func parentName(p *hansard.Parent) string {
+	if p == nil {
+		return "no session"
+	}
+	return fmt.Sprintf("%s at %d", p.ID, p.At)
+}
+
+// checkLineage checks an event of a part against what the part says its session is a fork of.
+func checkLineage(parent *hansard.Parent, e *hansard.Event) error {
+	own := parent != nil && e.Seq == parent.At+1
+	switch {
+	case e.Fork == nil && !own:
+		return nil
+	case e.Fork == nil:
+		if e.IsLost() {
+			return nil
+		}
+		return fmt.Errorf("seq %d does not say that a fork of %s begins with it", e.Seq, parent.ID)
+	case parent == nil:
+		return fmt.Errorf("seq %d begins a fork of %s, and the session is none", e.Seq, e.Fork.ID)
+	case e.Seq > parent.At+1 || own && *e.Fork != *parent:
+		return fmt.Errorf("seq %d begins a fork of %s, and the session is one of %s", e.Seq, parentName(e.Fork), parentName(parent))
+	}
+	return (&Lineage{}).Next(e)
+}

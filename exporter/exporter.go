@@ -1,0 +1,193 @@
+// Package exporter writes sessions for others: complete, to be taken in again; to be read
+// by people; or in the shapes that other programs read.
+//
+// Everything is streamed. What a format can't say is left out, except in jsonl, which is
+// package archive and leaves nothing out.
+package exporter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+
+	"hansard"
+	"hansard/archive"
+	"hansard/importer"
+)
+
+// Format is one way to write a session.
+type Format struct {
+	Name      string // as in --format
+	Title     string // for people
+	Extension string
+	MediaType string
+	write     func(ctx context.Context, s *session, w *bufio.Writer) error
+}
+
+// Formats are all formats; the first is the default.
+func Formats() []Format {
+	return []Format{
+		{"jsonl", "Everything (JSONL)", ".jsonl", "application/x-ndjson", writeArchive},
+		{"md", "Markdown", ".md", "text/markdown; charset=utf-8", writeMarkdown},
+		{"html", "Web page", ".html", "text/html; charset=utf-8", writeHTML},
+		{"openai", "OpenAI messages", ".json", "application/json", writeOpenAI},
+		{"anthropic", "Anthropic messages", ".json", "application/json", writeAnthropic},
+		{"claude", "Claude Code", ".jsonl", "application/x-ndjson", writeClaude},
+		{"codex", "Codex", ".jsonl", "application/x-ndjson", writeCodex},
+		{"cleveragents", "cleveragents", ".json", "application/json", writeCleverAgents},
+	}
+}
+
+// Find is the format of a name.
+func Find(name string) (Format, bool) {
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Format{}, false
+}
+
+// Write writes a session. If it fails, what was written is not complete.
+func (f Format) Write(ctx context.Context, store hansard.Store, id hansard.SessionID, w io.Writer) error {
+	info, err := store.Stat(ctx, id)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	if err := f.write(ctx, &session{store, info}, out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// FileName is what a file with the session is called.
+func (f Format) FileName(info hansard.Info) string {
+	switch f.Name {
+	case "claude":
+		return sourceID(info) + f.Extension
+	case "codex":
+		return "rollout-" + info.Created.UTC().Format("2006-01-02T15-04-05") + "-" + sourceID(info) + f.Extension
+	}
+	name := []byte(info.ID)
+	for i, c := range name {
+		if c == ':' { // not in the names of files everywhere
+			name[i] = '_'
+		}
+	}
+	return string(name) + f.Extension
+}
+
+// session is what is exported.
+type session struct {
+	store hansard.Store
+	info  hansard.Info
+}
+
+func writeArchive(ctx context.Context, s *session, w *bufio.Writer) error {
+	src, ok := s.store.(hansard.Exporter)
+	if !ok {
+		return fmt.Errorf("session %s: %w", s.info.ID, hansard.ErrUnsupported)
+	}
+	return archive.Write(ctx, src, s.info.ID, w)
+}
+
+// own yields the session's events, up to the last one when it was looked at.
+func (s *session) own(ctx context.Context) iter.Seq2[hansard.Event, error] {
+	return s.store.Read(ctx, s.info.ID, hansard.Range{Before: s.info.LastSeq + 1})
+}
+
+// told is an event of a story, and the session that has it.
+type told struct {
+	hansard.Event
+	in hansard.Info
+}
+
+// story yields the session's events after those that it was forked from. One that the
+// store wrote itself, and one that only links sessions, is left out.
+func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
+	return func(yield func(told, error) bool) {
+		line, err := s.lineage(ctx)
+		if err != nil {
+			yield(told{}, err)
+			return
+		}
+		for _, part := range line {
+			for e, err := range s.store.Read(ctx, part.info.ID, hansard.Range{Before: part.upto + 1}) {
+				if err == nil && ours(&e) {
+					continue
+				}
+				if !yield(told{e, part.info}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ours reports whether an event is the store's or the import's own.
+func ours(e *hansard.Event) bool {
+	return e.Kind == hansard.KindTurn || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
+}
+
+// stretch is a session up to one of its events.
+type stretch struct {
+	info hansard.Info
+	upto hansard.Seq
+}
+
+// maxAncestors ends a chain of forks that has no end.
+const maxAncestors = 100
+
+// lineage is the sessions that this one goes on from, the oldest first, and itself.
+func (s *session) lineage(ctx context.Context) ([]stretch, error) {
+	line := []stretch{{s.info, s.info.LastSeq}}
+	for info := s.info; len(line) < maxAncestors; {
+		parent, at := forkedFrom(&info)
+		if parent == "" {
+			break
+		}
+		var err error
+		info, err = s.store.Stat(ctx, parent)
+		if errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted) {
+			break // what is left of it is what the session has itself
+		}
+		if err != nil {
+			return nil, err
+		}
+		line = append([]stretch{{info, at}}, line...)
+	}
+	return line, nil
+}
+
+// forkedFrom is where a session says it was forked.
+func forkedFrom(info *hansard.Info) (hansard.SessionID, hansard.Seq) {
+	at, err := strconv.ParseUint(info.Labels[importer.LabelForkedAt], 10, 64)
+	if err != nil || at == 0 {
+		return "", 0
+	}
+	return hansard.SessionID(info.Labels[importer.LabelParent]), hansard.Seq(at)
+}
+
+// raw passes on the bytes of a record that was imported: those of the event, or of its
+// attachment if it is too large for one.
+func (s *session) raw(ctx context.Context, e *told, take func(io.Reader) error) error {
+	var stub struct {
+		Attached *struct{} `json:"attached"`
+	}
+	if len(e.Attachments) != 1 || json.Unmarshal(e.Data, &stub) != nil || stub.Attached == nil {
+		return take(bytes.NewReader(e.Data))
+	}
+	r, err := s.store.OpenAttachment(ctx, e.in.ID, e.Attachments[0].Digest)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return take(r)
+}

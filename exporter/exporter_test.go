@@ -1,0 +1,239 @@
+package exporter_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hansard"
+	"hansard/exporter"
+	"hansard/importer"
+	"hansard/memstore"
+)
+
+// imported imports files that the named tool could have written.
+func imported(t *testing.T, format string, files map[string]string) hansard.Importer {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	f, ok := importer.Find(importer.Formats(), format)
+	if !ok {
+		t.Fatal(format)
+	}
+	sources, err := importer.Named([]importer.Format{f}, []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = (&importer.Engine{Store: store}).Run(context.Background(), sources, func(r importer.Report) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func export(t *testing.T, store hansard.Store, id hansard.SessionID, format string) string {
+	t.Helper()
+	f, ok := exporter.Find(format)
+	if !ok {
+		t.Fatal(format)
+	}
+	var out bytes.Buffer
+	if err := f.Write(context.Background(), store, id, &out); err != nil {
+		t.Fatalf("%s as %s: %v", id, format, err)
+	}
+	return out.String()
+}
+
+// names are the ids and bytes of a session's events.
+func names(t *testing.T, store hansard.Store, id hansard.SessionID) string {
+	t.Helper()
+	var out strings.Builder
+	for e, err := range store.Read(context.Background(), id, hansard.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString(e.ID + " " + e.Kind + " " + string(e.Data) + "\n")
+	}
+	return out.String()
+}
+
+const claudeMain = `{"type":"ai-title","title":"Fixing","sessionId":"4"}
+{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"4","timestamp":"2026-08-01T10:00:00.000Z","cwd":"/w","message":{"role":"user","content":"fix  <b>it</b>"}}
+{"type":"assistant","uuid":"a1","parentUuid":"u1","sessionId":"4","requestId":"r1","message":{"id":"m1","role":"assistant","model":"c","content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"go test","n":1.50}}],"usage":{"input_tokens":9,"output_tokens":5}}}
+{"type":"user","uuid":"u2","parentUuid":"a1","sessionId":"4","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"ok"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}]}]}}
+`
+const claudeRest = `{"type":"assistant","uuid":"a2","parentUuid":"u2","sessionId":"4","requestId":"r2","message":{"id":"m2","role":"assistant","model":"c","content":[{"type":"text","text":"Done."}]}}
+`
+
+// fork is the history of session 4, without what is never copied, as that of session 5.
+var fork = strings.ReplaceAll(claudeMain[strings.Index(claudeMain, "\n")+1:], `"sessionId":"4"`, `"sessionId":"5"`) +
+	`{"type":"user","uuid":"z1","parentUuid":"u2","sessionId":"5","message":{"role":"user","content":"otherwise"}}` + "\n"
+
+// TestClaudeBack: import → export → the same bytes, a fork with its parent's records, and
+// a record that is too large for an event.
+func TestClaudeBack(t *testing.T) {
+	long := `{"type":"user","uuid":"big","sessionId":"6","message":{"role":"user","content":"` + strings.Repeat("x", 17<<20) + `"}}` + "\n"
+	store := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest, "projects/-w/5.jsonl": fork, "projects/-w/6.jsonl": long + `{"type":"user","uuid":"x1","sessionId":"6","message":{"role":"user","content":"y"}}` + "\n"})
+	for id, want := range map[hansard.SessionID]string{"claude:4": claudeMain + claudeRest, "claude:5": fork, "claude:6": long + `{"type":"user","uuid":"x1","sessionId":"6","message":{"role":"user","content":"y"}}` + "\n"} {
+		if got := export(t, store, id, "claude"); got != want {
+			t.Errorf("%s: the export has %d bytes, the file had %d:\n%.3000s", id, len(got), len(want), got)
+		}
+	}
+	again := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": export(t, store, "claude:4", "claude"), "projects/-w/5.jsonl": export(t, store, "claude:5", "claude")})
+	for _, id := range []hansard.SessionID{"claude:4", "claude:5"} {
+		if names(t, again, id) != names(t, store, id) {
+			t.Errorf("%s: imported again it is\n%s", id, names(t, again, id))
+		}
+	}
+}
+
+const rollout = `{"timestamp":"2026-08-01T18:07:04.550Z","type":"session_meta","payload":{"id":"par","cwd":"/w"}}
+{"timestamp":"2026-08-01T18:07:05.000Z","type":"turn_context","payload":{"turn_id":"t1","model":"g"}}
+{"timestamp":"2026-08-01T18:07:05.200Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"list"}]}}
+{"timestamp":"2026-08-01T18:07:07.000Z","type":"response_item","payload":{"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls\"}","call_id":"call_1"}}
+{"timestamp":"2026-08-01T18:07:08.000Z","type":"response_item","payload":{"type":"function_call_output","call_id":"call_1","output":"a.go"}}
+`
+
+func TestCodexBack(t *testing.T) {
+	child := `{"timestamp":"2026-08-01T19:07:04.550Z","type":"session_meta","payload":{"id":"frk","forked_from_id":"par","cwd":"/w"}}` + "\n" + rollout +
+		`{"timestamp":"2026-08-01T19:08:00.000Z","type":"turn_context","payload":{"turn_id":"t2","model":"g"}}` + "\n"
+	const at = "sessions/2026/08/01/rollout-2026-08-01T18-07-04-"
+	store := imported(t, "codex", map[string]string{at + "par.jsonl": rollout, at + "frk.jsonl": child})
+	for id, want := range map[hansard.SessionID]string{"codex:par": rollout, "codex:frk": child} {
+		if got := export(t, store, id, "codex"); got != want {
+			t.Errorf("%s: the export is\n%s\nwant\n%s", id, got, want)
+		}
+	}
+}
+
+// TestOtherTools: a session of one tool as the file of another is read by that.
+func TestOtherTools(t *testing.T) {
+	claude := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest})
+	const rolloutName = "sessions/rollout-2026-08-01T18-07-04-x.jsonl"
+	asCodex := imported(t, "codex", map[string]string{rolloutName: export(t, claude, "claude:4", "codex")})
+	if got := kinds(t, asCodex, "codex:x"); got != "meta message tool_call tool_result message" {
+		t.Errorf("as a rollout it has %s", got)
+	}
+	codex := imported(t, "codex", map[string]string{rolloutName: rollout})
+	asClaude := imported(t, "claude", map[string]string{"projects/-w/1.jsonl": export(t, codex, "codex:x", "claude")})
+	if got := kinds(t, asClaude, "claude:1"); got != "message tool_call tool_result" {
+		t.Errorf("as a file of Claude Code's it has %s", got)
+	}
+	for _, format := range []string{"openai", "anthropic"} {
+		for _, from := range []hansard.Store{claude, codex} {
+			id := hansard.SessionID("claude:4")
+			if from == hansard.Store(codex) {
+				id = "codex:x"
+			}
+			text := export(t, from, id, format)
+			var messages []struct {
+				Role string `json:"role"`
+			}
+			if err := json.Unmarshal([]byte(text), &messages); err != nil || len(messages) < 3 || messages[0].Role != "user" || messages[1].Role != "assistant" {
+				t.Errorf("%s as %s: %v\n%s", id, format, err, text)
+			}
+			if !strings.Contains(text, "call_1") && !strings.Contains(text, `"t1"`) {
+				t.Errorf("%s as %s has no call:\n%s", id, format, text)
+			}
+		}
+	}
+	if text := export(t, claude, "claude:4", "anthropic"); !strings.Contains(text, `"signature":"c2ln"`) {
+		t.Errorf("the signature is lost:\n%s", text)
+	}
+}
+
+func kinds(t *testing.T, store hansard.Store, id hansard.SessionID) string {
+	t.Helper()
+	var out []string
+	for e, err := range store.Read(context.Background(), id, hansard.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e.Kind)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestMessagesBack: arrays of messages come out as they went in.
+func TestMessagesBack(t *testing.T) {
+	const openAI = `[{"role":"user","content":"weather?"}, {"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"w","arguments":"{}"}}]}, {"role":"tool","tool_call_id":"c","content":"sunny"}]`
+	store := imported(t, "openai", map[string]string{"a.json": openAI})
+	var id hansard.SessionID
+	for info, err := range store.List(context.Background(), hansard.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = info.ID
+	}
+	var want, got any
+	if err := json.Unmarshal([]byte(openAI), &want); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(export(t, store, id, "openai")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if w, g := mustJSON(t, want), mustJSON(t, got); w != g {
+		t.Errorf("got %s, want %s", g, w)
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestCleverAgentsBack: an export is checked by the import, and one that was imported
+// comes out with the same content and checksum.
+func TestCleverAgentsBack(t *testing.T) {
+	claude := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest})
+	first := export(t, claude, "claude:4", "cleveragents")
+	store := imported(t, "cleveragents", map[string]string{"x.json": first})
+	if got := kinds(t, store, "cleveragents:claude:4"); got != "meta message message tool_result message" {
+		t.Errorf("it has %s\n%s", got, first)
+	}
+	if second := export(t, store, "cleveragents:claude:4", "cleveragents"); second != first {
+		t.Errorf("exported again it is\n%s\nit was\n%s", second, first)
+	}
+}
+
+// TestForPeople: nothing in a session becomes markup of the page.
+func TestForPeople(t *testing.T) {
+	claude := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest})
+	html := export(t, claude, "claude:4", "html")
+	for _, want := range []string{"<h1>Fixing</h1>", "fix  &lt;b&gt;it&lt;/b&gt;", "go test", `<img alt="" src="data:image/png;base64,iVBORw0KGgo=">`, "Done."} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(html, "<b>it") || strings.Contains(html, "<script") {
+		t.Error("what somebody wrote became markup")
+	}
+	md := export(t, claude, "claude:4", "md")
+	for _, want := range []string{"# Fixing", "**Bash**", "go test", "Done."} {
+		if !strings.Contains(md, want) {
+			t.Errorf("the Markdown lacks %s:\n%s", want, md)
+		}
+	}
+}

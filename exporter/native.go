@@ -1,0 +1,201 @@
+package exporter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"hansard"
+	"hansard/importer"
+	"hansard/internal/wire"
+	"hansard/transcript"
+)
+
+// when is the time of an event: when it happened, or was stored.
+func when(e *hansard.Event) time.Time {
+	if !e.At.IsZero() {
+		return e.At
+	}
+	return e.Time
+}
+
+func stamp(e *hansard.Event) string { return when(e).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// writeClaude writes a file as claude --resume reads it: the records as they were imported,
+// and for what came from elsewhere records in a chain.
+func writeClaude(ctx context.Context, s *session, w *bufio.Writer) error {
+	c := &claudeWriter{w: w, id: sourceID(s.info), info: s.info}
+	for e, err := range s.story(ctx) {
+		if err != nil {
+			return err
+		}
+		if e.in.Labels[importer.LabelTool] == "claude" && c.isRecord(&e) {
+			if e.in.ID != s.info.ID && !repeated(&e) {
+				continue
+			}
+			if err := s.raw(ctx, &e, func(r io.Reader) error { return c.copy(&e, r) }); err != nil {
+				return err
+			}
+			continue
+		}
+		for i, said := range sayings(&e.Event) {
+			c.write(&e, i, &said)
+		}
+	}
+	return nil
+}
+
+type claudeWriter struct {
+	w      *bufio.Writer
+	id     string // of the session there
+	info   hansard.Info
+	parent any // the uuid of the record before
+}
+
+// isRecord reports whether an event is a record of Claude Code's.
+func (c *claudeWriter) isRecord(e *told) bool {
+	var r struct {
+		Type     string    `json:"type"`
+		UUID     string    `json:"uuid"`
+		Attached *struct{} `json:"attached"`
+	}
+	if json.Unmarshal(e.Data, &r) != nil || e.ID == "" || r.Type == "" && r.Attached == nil {
+		return false
+	}
+	if r.UUID != "" {
+		c.parent = r.UUID
+	}
+	return true
+}
+
+// repeated reports whether a fork's file repeats a record of its parent: one that has no
+// id of its own is never copied.
+func repeated(e *told) bool {
+	var r struct {
+		UUID string `json:"uuid"`
+	}
+	return json.Unmarshal(e.Data, &r) == nil && r.UUID != ""
+}
+
+// copy writes a record as it was. In a fork's file the records of its parent have the
+// fork's id.
+func (c *claudeWriter) copy(e *told, r io.Reader) error {
+	if e.in.ID != c.info.ID && len(e.Attachments) == 0 {
+		old := `"sessionId":` + string(wire.Marshal(e.in.Labels[importer.LabelSource]))
+		r = bytes.NewReader(bytes.ReplaceAll(e.Data, []byte(old), []byte(`"sessionId":`+string(wire.Marshal(c.id)))))
+	}
+	if _, err := io.Copy(c.w, r); err != nil {
+		return err
+	}
+	return c.w.WriteByte('\n')
+}
+
+// write writes a record of our own.
+func (c *claudeWriter) write(e *told, i int, s *saying) {
+	blocks := anthropicBlocks(s)
+	if s.role == system || len(blocks) == 0 {
+		return
+	}
+	id := madeID(fmt.Sprintf("%s/%d/%d", e.in.ID, e.Seq, i))
+	record := map[string]any{"type": s.role, "uuid": id, "parentUuid": c.parent, "sessionId": c.id, "timestamp": stamp(&e.Event), "isSidechain": false,
+		"userType": "external", "cwd": c.info.Labels[importer.LabelCwd], "gitBranch": c.info.Labels[importer.LabelBranch], "version": "2.1.0"}
+	if s.role == assistant {
+		record["message"] = map[string]any{"id": "msg_" + id, "type": "message", "role": assistant, "model": c.info.Labels[importer.LabelModel], "content": blocks,
+			"stop_reason": nil, "stop_sequence": nil, "usage": map[string]any{"input_tokens": 0, "output_tokens": 0}}
+	} else {
+		record["message"] = map[string]any{"role": user, "content": blocks}
+	}
+	c.parent = id
+	_, _ = c.w.Write(wire.Marshal(record)) // the writer remembers its first error
+	_ = c.w.WriteByte('\n')
+}
+
+// writeCodex writes a rollout as codex resume reads it.
+func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
+	native := s.info.Labels[importer.LabelTool] == "codex"
+	line := func(at, typ string, payload any) {
+		_, _ = w.Write(wire.Marshal(map[string]any{"timestamp": at, "type": typ, "payload": payload}))
+		_ = w.WriteByte('\n')
+	}
+	// A fork's file begins with its own first line.
+	first := hansard.Seq(0)
+	if parent, _ := forkedFrom(&s.info); native && parent != "" {
+		for e, err := range s.store.Read(ctx, s.info.ID, hansard.Range{Limit: 1}) {
+			if err != nil {
+				return err
+			}
+			if isRollout(&e) {
+				first = e.Seq
+				_, _ = w.Write(append(bytes.Clone(e.Data), '\n'))
+			}
+		}
+	}
+	if !native {
+		line(s.info.Created.UTC().Format("2006-01-02T15:04:05.000Z"), "session_meta", map[string]any{"id": sourceID(s.info), "timestamp": s.info.Created.UTC().Format("2006-01-02T15:04:05.000Z"),
+			"cwd": s.info.Labels[importer.LabelCwd], "originator": "hansard", "cli_version": "0.0.0", "source": "cli", "model_provider": "openai"})
+	}
+	for e, err := range s.story(ctx) {
+		if err != nil {
+			return err
+		}
+		if e.in.ID == s.info.ID && e.Seq == first {
+			continue
+		}
+		if e.in.Labels[importer.LabelTool] == "codex" && isRollout(&e.Event) {
+			err := s.raw(ctx, &e, func(r io.Reader) error {
+				if _, err := io.Copy(w, r); err != nil {
+					return err
+				}
+				return w.WriteByte('\n')
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		for _, said := range sayings(&e.Event) {
+			for _, item := range codexItems(&said) {
+				line(stamp(&e.Event), "response_item", item)
+			}
+		}
+	}
+	return nil
+}
+
+// isRollout reports whether an event is a line of a rollout.
+func isRollout(e *hansard.Event) bool {
+	var r struct {
+		Type     string          `json:"type"`
+		Payload  json.RawMessage `json:"payload"`
+		Attached *struct{}       `json:"attached"`
+	}
+	return e.ID != "" && json.Unmarshal(e.Data, &r) == nil && (r.Type != "" && len(r.Payload) > 0 || r.Attached != nil)
+}
+
+func codexItems(s *saying) (items []any) {
+	kind := map[string]string{user: "input_text", assistant: "output_text", system: "input_text"}[s.role]
+	for i := range s.parts {
+		p := &s.parts[i]
+		switch p.Type {
+		case transcript.Text, transcript.Summary:
+			role := s.role
+			if role == system {
+				role = "developer"
+			}
+			items = append(items, map[string]any{"type": "message", "role": role, "content": []any{map[string]any{"type": kind, "text": p.Text}}})
+		case transcript.Image:
+			if _, _, ok := picture(p); ok {
+				items = append(items, map[string]any{"type": "message", "role": s.role, "content": []any{map[string]any{"type": "input_image", "image_url": p.URL}}})
+			}
+		case transcript.Call:
+			items = append(items, map[string]any{"type": "function_call", "name": p.Name, "arguments": string(arguments(p)), "call_id": p.ID})
+		case transcript.Result:
+			items = append(items, map[string]any{"type": "function_call_output", "call_id": p.ID, "output": resultText(p)})
+		}
+	}
+	return items
+}

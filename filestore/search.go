@@ -1,0 +1,63 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+
+	"hansard"
+	"hansard/engine/terms"
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/sessionlog"
+)
+
+// SearchIndex is an index of a store's events in cache/search.db.
+type SearchIndex interface {
+	// Search brings the index up to date and finds what a query asks for.
+	Search(ctx context.Context, s hansard.Store, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
+	// Forget removes what the index has of deleted sessions. Nil: no byte of them is
+	// left in the file. Otherwise the store removes the file.
+	Forget(ids []hansard.SessionID) error
+	Close() error
+}
+
+// searchFiles are what an index keeps in cache/.
+var searchFiles = []string{cache.Dir + "/search.db", cache.Dir + "/search.db-journal"}
+
+// Search implements [hansard.Searcher]: with the index of Options.Search, or else by
+// reading every log.
+func (s *Store) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	if s.closed.Load() {
+		return func(yield func(hansard.Hit, error) bool) { yield(hansard.Hit{}, hansard.ErrClosed) }
+	}
+	if s.opt.Search != nil {
+		return s.opt.Search.Search(ctx, s, q)
+	}
+	return terms.ByReading(ctx, s, q)
+}
+
+// strikeFromSearch takes sessions out of the index of their words: their rows, where this
+// process has the index; elsewhere the whole file, which the next search makes anew. Who
+// has it open sees that, and who is indexing looks at the sessions again before it commits.
+func (er *eraser) strikeFromSearch(names []string) (changed bool, err error) {
+	if er.opt.Search != nil {
+		ids := make([]hansard.SessionID, len(names))
+		for i, name := range names {
+			ids[i], _ = sessionlog.DecodeName(name)
+		}
+		if err := er.opt.Search.Forget(ids); err == nil {
+			return false, nil
+		}
+	}
+	for _, file := range searchFiles {
+		err := er.fs.Remove(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return changed, err
+		}
+		changed = changed || err == nil
+	}
+	return changed, nil
+}
+
+var _ hansard.Searcher = (*Store)(nil)

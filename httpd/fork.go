@@ -1,0 +1,96 @@
+package httpd
+
+import (
+	"context"
+	"maps"
+	"net/http"
+
+	"hansard"
+	"hansard/engine"
+	"hansard/internal/wire"
+)
+
+// forkSession makes a session that begins with the history of another. Whoever may not read
+// that history must not get a copy of it.
+func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
+	if !callerOf(r.Context()).Rights.allows(Read) {
+		return missingRight(Read)
+	}
+	var given struct {
+		At   *hansard.Seq       `json:"at"`
+		AtID *string            `json:"at_id"`
+		As   *hansard.SessionID `json:"as"`
+		hansard.Meta
+	}
+	if err := s.decode(w, r, &given); err != nil {
+		return err
+	}
+	if given.As == nil && r.Header.Get(wire.KeyHeader) != "" {
+		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "a fork takes no key; give it a name, and a second try says that it exists"}
+	}
+	f := hansard.Fork{Meta: given.Meta}
+	switch {
+	case given.At != nil && given.AtID != nil:
+		return &hansard.InvalidError{Field: "at_id", Reason: "the fork is made at a seq or at an event's id, not both"}
+	case given.At != nil && *given.At == 0:
+		return &hansard.InvalidError{Field: "at", Reason: "there is no event 0; leave it out for the last"}
+	case given.At != nil:
+		f.At = *given.At
+	case given.AtID != nil && *given.AtID == "":
+		return &hansard.InvalidError{Field: "at_id", Reason: "it is empty"}
+	case given.AtID != nil:
+		for e, err := range s.store.Read(r.Context(), sessionID(r), hansard.Range{ID: *given.AtID}) {
+			if err != nil {
+				return err
+			}
+			f.At = e.Seq
+		}
+	}
+	if given.As != nil {
+		if f.As = *given.As; f.As == "" {
+			return &hansard.InvalidError{Field: "as", Reason: "it is empty; leave it out for an id of the server's"}
+		}
+	}
+	info, err := s.store.Fork(writing(r), sessionID(r), f)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/sessions/"+string(info.ID))
+	return answerSession(w, http.StatusCreated, info)
+}
+
+// Fork makes a fork of a session in scope, in scope: it has the name and the labels that
+// sessions of this token have.
+func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
+	who, err := d.pass(ctx, id, "")
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	if f.As == "" {
+		f.As = hansard.SessionID(who.Scope.Prefix) + engine.NewID()
+	}
+	if hansard.CheckID(f.As) == nil && !who.Scope.named(f.As) {
+		return hansard.Info{}, who.notThere(f.As)
+	}
+	labels, err := who.withLabels(f.Meta.Labels)
+	if err != nil {
+		return hansard.Info{}, err
+	}
+	f.Meta.Labels, f.By = labels, who.Name
+	return d.Store.Fork(ctx, id, f)
+}
+
+// withLabels adds to labels those that sessions of a token have.
+func (c caller) withLabels(given map[string]string) (map[string]string, error) {
+	if len(c.Scope.Labels) == 0 {
+		return given, nil
+	}
+	labels := maps.Clone(c.Scope.Labels)
+	for name, value := range given {
+		if want, ok := labels[name]; ok && want != value {
+			return nil, &hansard.InvalidError{Field: "labels[" + name + "]", Reason: "sessions of this token have another"}
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}

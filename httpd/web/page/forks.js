@@ -1,0 +1,37 @@
+// Forks: a new session that begins with the history of another one.
+
+import { api } from "./api.js";
+import { h } from "./dom.js";
+import { number } from "./format.js";
+
+// fork makes a fork of a session with its events up to a seq, and gives its description.
+// Inside a batch the server says where one can be made: it has the whole batch then.
+export async function fork(id, seq) {
+  try {
+    return await api.fork(id, { at: seq });
+  } catch (error) {
+    const end = error.status === 422 && /fork at (?:\d+ or )?(\d+)/.exec(error.message)?.[1];
+    if (!end) throw error;
+    return api.fork(id, { at: Number(end) });
+  }
+}
+
+const link = (id, seq, ...text) => h("a.label", { href: `#/s/${encodeURIComponent(id)}${seq ? `/${seq}` : ""}` }, ...text);
+
+// lineage says where a session is from.
+export function lineage(info) {
+  if (!info.parent) return [];
+  const { id, at } = info.parent;
+  return [h("span.lineage", null, "fork of ", link(id, at, h("bdi", null, id), ` at ${number(at)}`))];
+}
+
+const shown = 5;
+
+// forksOf says which forks a session has; nothing if the server can't be asked.
+export async function forksOf(id, signal) {
+  let page;
+  try { page = await api.forks(id, shown + 1, signal); } catch { return []; }
+  const forks = page.sessions.slice(0, shown);
+  if (!forks.length) return [];
+  return [h("span.lineage.forks-of", null, "forks ", ...forks.map((f) => link(f.id, 0, h("bdi", null, f.title || f.id))), page.sessions.length > shown && " and more")];
+}

@@ -1,0 +1,370 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"hansard"
+	"hansard/transcript"
+)
+
+// claude reads the session files of Claude Code: projects/<directory>/<uuid>.jsonl, and
+// the sub-agents' in <uuid>/subagents.
+type claude struct{}
+
+func (claude) Name() string { return "claude" }
+func (claude) Tool() string { return "Claude Code" }
+
+func (claude) Roots(m Machine) []string {
+	dir := m.Getenv("CLAUDE_CONFIG_DIR")
+	if dir == "" {
+		dir = filepath.Join(m.Home, ".claude")
+	}
+	return []string{filepath.Join(dir, "projects")}
+}
+
+func (claude) Match(path string, head func() []byte) bool {
+	if filepath.Ext(path) != ".jsonl" || within(path, "tool-results") || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
+		return false
+	}
+	readable := false
+	found := anyLine(head(), func(line []byte) bool {
+		var r claudeRecord
+		if decode(line, &r) != nil {
+			return false
+		}
+		readable = true
+		return r.Type != "" && len(r.Payload) == 0 && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "")
+	})
+	// Where nothing at the beginning can be read, the place tells.
+	return found || !readable && len(head()) > 0 && filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects"
+}
+
+// within reports whether a file is in a directory of this name, at whatever level.
+func within(path, dir string) bool {
+	return strings.Contains(filepath.ToSlash(path), "/"+dir+"/")
+}
+
+func (claude) Identify(s *Source, _ []byte) {
+	stem := strings.TrimSuffix(filepath.Base(s.Path), ".jsonl")
+	before, _, sub := strings.Cut(filepath.ToSlash(s.File()), "/subagents/")
+	if s.Session = stem; sub {
+		s.Parent, s.SubAgent = filepath.Base(before), true
+		s.Session = s.Parent + ":" + stem
+	}
+}
+
+// claudeRecord is what is looked at in a record.
+type claudeRecord struct {
+	Type       string `json:"type"`
+	Subtype    string `json:"subtype"`
+	UUID       string `json:"uuid"`
+	LeafUUID   string `json:"leafUuid"`
+	SessionID  string `json:"sessionId"`
+	RequestID  string `json:"requestId"`
+	Timestamp  string `json:"timestamp"`
+	Cwd        string `json:"cwd"`
+	Version    string `json:"version"`
+	GitBranch  string `json:"gitBranch"`
+	AgentID    string `json:"agentId"`
+	IsMeta     bool   `json:"isMeta"`
+	IsSummary  bool   `json:"isCompactSummary"`
+	Title      string `json:"title"`
+	AITitle    string `json:"aiTitle"`
+	Custom     string `json:"customTitle"`
+	Summary    string `json:"summary"`
+	Attachment struct {
+		Type   string `json:"type"`
+		Prompt string `json:"prompt"`
+	} `json:"attachment"`
+	Message struct {
+		ID      string          `json:"id"`
+		Model   string          `json:"model"`
+		Content json.RawMessage `json:"content"`
+		Usage   *claudeUsage    `json:"usage"`
+	} `json:"message"`
+	ToolUseResult json.RawMessage `json:"toolUseResult"`
+	// Of progress, and of operations on the queue.
+	ParentToolUseID string `json:"parentToolUseID"`
+	Data            struct {
+		AgentID string `json:"agentId"`
+	} `json:"data"`
+	Content string          `json:"content"`
+	Payload json.RawMessage `json:"payload"` // Codex has it
+}
+
+type claudeUsage struct {
+	Input      int64 `json:"input_tokens"`
+	Output     int64 `json:"output_tokens"`
+	CacheRead  int64 `json:"cache_read_input_tokens"`
+	CacheWrite int64 `json:"cache_creation_input_tokens"`
+}
+
+func (u *claudeUsage) tokens(model string) transcript.Tokens {
+	return transcript.Tokens{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Model: model}
+}
+
+// block is an item of a message's content, in the shape of Anthropic's API.
+type block struct {
+	Type, ID, ToolUseID string
+	Text                json.RawMessage // a string
+}
+
+// claudeKinds are the kinds of the records without a message.
+var claudeKinds = map[string]string{
+	"last-prompt": hansard.KindMeta, "mode": hansard.KindMeta, "permission-mode": hansard.KindMeta, "ai-title": hansard.KindMeta, "custom-title": hansard.KindMeta,
+	"pr-link": hansard.KindMeta, "queue-operation": hansard.KindMeta, "file-history-snapshot": hansard.KindMeta, "file-history-delta": hansard.KindMeta,
+	"agent-name": hansard.KindMeta, "agent-color": hansard.KindMeta, "agent-setting": hansard.KindMeta, "relocated": hansard.KindMeta,
+	"worktree-state": hansard.KindMeta, "progress": hansard.KindMeta, "tag": hansard.KindMeta, "system": hansard.KindMeta, "summary": hansard.KindMeta,
+	"attachment": KindAttachment,
+}
+
+func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) error {
+	p := &claudeReader{source: in.Source, emit: emit}
+	p.agentKind(in)
+	return in.Records(ctx, false, func(piece []byte) bool {
+		var r claudeRecord
+		return decode(piece, &r) == nil && r.Type != "" && (r.SessionID != "" || r.UUID != "" || r.LeafUUID != "" || claudeKinds[r.Type] != "")
+	}, p.take, emit)
+}
+
+// claudeReader reads one file.
+type claudeReader struct {
+	source *Source
+	emit   func(Record) error
+	facts  Facts
+	// named says that a user gave the session its title, boundary that the record
+	// before was the marker of a compaction.
+	named, titled, boundary bool
+	agent                   string
+	linked                  map[string]bool // sub-agents that were told
+}
+
+// agentKind reads which kind of agent a sub-agent is, from the file beside it.
+func (p *claudeReader) agentKind(in *Input) {
+	if !in.SubAgent {
+		return
+	}
+	f, err := openIn(in.Root, strings.TrimSuffix(in.Path, ".jsonl")+".meta.json")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	var meta struct {
+		Type string `json:"agentType"`
+	}
+	_ = json.NewDecoder(f).Decode(&meta) // a label less
+	p.agent = meta.Type
+}
+
+func (p *claudeReader) take(raw Raw) error {
+	var r claudeRecord
+	if err := decode(raw.Bytes, &r); err != nil {
+		return err
+	}
+	rec := Record{Event: hansard.Event{ID: raw.ID, At: parseTime(r.Timestamp), Data: raw.Bytes}}
+	if r.UUID != "" {
+		rec.Event.ID, rec.Same = r.UUID, r.UUID
+	}
+	switch r.Type {
+	case "user", "assistant":
+		p.message(&rec, &r)
+	default:
+		p.other(&rec, &r)
+	}
+	p.boundary = r.Type == "system" && r.Subtype == "compact_boundary"
+	p.facts.Note(&rec, map[string]string{LabelCwd: r.Cwd, LabelBranch: r.GitBranch, LabelVersion: r.Version, LabelModel: model(r.Message.Model), LabelAgent: p.agent})
+	if err := p.emit(rec); err != nil {
+		return err
+	}
+	return p.link(&r, rec.Results)
+}
+
+// model is the name of a model; what Claude Code says itself is none.
+func model(name string) string {
+	if name == "<synthetic>" {
+		return ""
+	}
+	return name
+}
+
+func (p *claudeReader) message(rec *Record, r *claudeRecord) {
+	e := &rec.Event
+	e.Kind, e.Role = hansard.KindMessage, r.Type
+	text, blocks := content(r.Message.Content)
+	if r.Type == "user" && !p.titled {
+		text = said(text, blocks)
+	}
+	shape(rec, blocks)
+	if r.Message.Usage != nil {
+		rec.Usage = &Usage{Key: r.Message.ID + " " + r.RequestID, Tokens: r.Message.Usage.tokens(r.Message.Model)}
+	}
+	if r.IsSummary {
+		e.Kind, rec.Covers = hansard.KindSummary, !p.boundary
+	}
+	if r.Type == "user" && !r.IsMeta && !r.IsSummary && e.Kind == hansard.KindMessage && !p.titled && !strings.HasPrefix(text, "<") {
+		p.titled = true
+		p.facts.Title(rec, text)
+	}
+}
+
+func (p *claudeReader) other(rec *Record, r *claudeRecord) {
+	e := &rec.Event
+	if e.Kind = claudeKinds[r.Type]; e.Kind == "" {
+		e.Kind = KindRaw
+	}
+	switch r.Type {
+	case "system":
+		e.Role = "system"
+		if r.Subtype == "compact_boundary" {
+			e.Kind, rec.Covers = hansard.KindSummary, true
+		}
+	case "attachment":
+		if r.Attachment.Type == "queued_command" {
+			e.Kind, e.Role = hansard.KindMessage, "user"
+		}
+	case "custom-title":
+		p.named, p.titled = true, true
+		p.facts.Title(rec, first(r.Custom, r.Title))
+	case "ai-title", "summary":
+		if !p.named {
+			p.titled = true
+			p.facts.Title(rec, first(r.AITitle, r.Title, r.Summary))
+		}
+	}
+}
+
+// link tells a sub-agent's session by which call it was started. Three kinds of records
+// say so, depending on the version and on how the agent runs.
+func (p *claudeReader) link(r *claudeRecord, results []string) error {
+	var agent, call string
+	switch {
+	case len(results) > 0 && len(r.ToolUseResult) > 0 && r.ToolUseResult[0] == '{':
+		var back struct {
+			AgentID string `json:"agentId"`
+		}
+		_ = decode(r.ToolUseResult, &back)
+		agent, call = back.AgentID, results[0]
+	case r.Type == "progress":
+		agent, call = r.Data.AgentID, r.ParentToolUseID
+	case r.Type == "queue-operation" && strings.HasPrefix(r.Content, "{"):
+		var task struct {
+			Call string `json:"tool_use_id"`
+			ID   string `json:"task_id"`
+		}
+		_ = decode([]byte(r.Content), &task)
+		agent, call = task.ID, task.Call
+	}
+	if agent == "" || call == "" || p.linked[agent] {
+		return nil
+	}
+	if p.linked == nil {
+		p.linked = map[string]bool{}
+	}
+	p.linked[agent] = true
+	parent := p.source.Session
+	if p.source.SubAgent {
+		parent = p.source.Parent // agents of agents are kept beside them
+	}
+	return p.emit(spawned(claude{}, parent+":agent-"+agent, p.source.Session, call))
+}
+
+// spawned is the record that links a sub-agent's session to the call that started it.
+func spawned(f Format, child, parent, call string) Record {
+	return Record{Session: child, Link: true, Labels: map[string]string{LabelSpawnedBy: name(call)},
+		Event: hansard.Event{ID: "spawned-by:" + call, Kind: KindSubAgent, Data: marshal(map[string]any{"parent": SessionID(f, parent), "tool_call_id": call})}}
+}
+
+// content is the text of a message's content and its blocks.
+func content(raw json.RawMessage) (text string, blocks []block) {
+	if len(raw) > 0 && raw[0] == '"' {
+		_ = decode(raw, &text)
+		return text, nil
+	}
+	// It is part of a record that is JSON: the members are found without decoding the
+	// texts, which are nearly all of it.
+	_ = eachElement(raw, func(_ int, value []byte) error {
+		var b block
+		for _, m := range object(value) {
+			switch m.name {
+			case "type":
+				b.Type = textOf(m.value)
+			case "text":
+				b.Text = m.value
+			case "id":
+				b.ID = textOf(m.value)
+			case "tool_use_id":
+				b.ToolUseID = textOf(m.value)
+			}
+		}
+		blocks = append(blocks, b)
+		return nil
+	})
+	return "", blocks
+}
+
+// said is the text of a message: that of its first block that has one.
+func said(text string, blocks []block) string {
+	for i := range blocks {
+		if text == "" {
+			text = textOf(blocks[i].Text)
+		}
+	}
+	return text
+}
+
+// shape says what a message is by the blocks of its content.
+func shape(rec *Record, blocks []block) {
+	e, texts, thoughts := &rec.Event, 0, 0
+	for _, b := range blocks {
+		switch b.Type {
+		case "tool_use", "server_tool_use", "mcp_tool_use":
+			rec.Calls = append(rec.Calls, b.ID)
+		case "tool_result", "web_search_tool_result", "mcp_tool_result", "code_execution_tool_result":
+			rec.Results = append(rec.Results, b.ToolUseID)
+		case "thinking", "redacted_thinking":
+			thoughts++
+		default:
+			texts++
+		}
+	}
+	switch {
+	case len(rec.Results) > 0 && e.Role == "user":
+		e.Kind, e.Role = hansard.KindToolResult, "tool"
+	case texts > 0 || len(blocks) == 0:
+		e.Kind = hansard.KindMessage
+	case len(rec.Calls) > 0:
+		e.Kind = hansard.KindToolCall
+	case thoughts > 0:
+		e.Kind = KindReasoning
+	}
+}
+
+// first is the first text that says something.
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// anyLine reports whether one of the whole lines at the beginning of a file is what is
+// looked for.
+func anyLine(head []byte, is func([]byte) bool) bool {
+	for range 50 {
+		line, rest, whole := bytes.Cut(head, []byte{'\n'})
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] == '{' && is(line) {
+			return true
+		}
+		if !whole {
+			return false
+		}
+		head = rest
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// headBytes is how much of a file tells what it is.
+const headBytes = 256 << 10
+
+// Discover finds the sources of the formats where their tools keep them.
+func Discover(formats []Format, m Machine) ([]*Source, error) {
+	var found []*Source
+	for _, f := range formats {
+		for _, root := range f.Roots(m) {
+			more, err := under(root, []Format{f})
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return found, err
+			}
+			found = append(found, more...)
+		}
+	}
+	return relate(formats, found), nil
+}
+
+// Named finds the sources that files and directories hold. A file that no format knows
+// is an error; in a directory such files are passed over, and not even opened if their
+// names say nothing. A single format in formats is taken at its word.
+func Named(formats []Format, paths []string) ([]*Source, error) {
+	var found []*Source
+	for _, path := range paths {
+		real, err := filepath.EvalSymlinks(path) // the user named it
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, err
+		}
+		if info.IsDir() {
+			more, err := under(real, particular(formats))
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, more...)
+			continue
+		}
+		s, err := one(real, info, formats)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	return relate(formats, found), nil
+}
+
+// general is implemented by formats that take any JSON. They are not looked for in
+// directories, unless they are asked for.
+type general interface{ general() }
+
+func particular(formats []Format) []Format {
+	if len(formats) == 1 {
+		return formats
+	}
+	var out []Format
+	for _, f := range formats {
+		if _, ok := f.(general); !ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// one is the source of a file that was named.
+func one(path string, info fs.FileInfo, formats []Format) (*Source, error) {
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	s := &Source{Root: filepath.Dir(path), Path: filepath.Base(path), Size: info.Size(), Modified: info.ModTime()}
+	head := s.headOnce()
+	for _, f := range formats {
+		if len(formats) == 1 || f.Match(path, head) {
+			s.Format = f
+			f.Identify(s, head())
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: no tool that is known writes such a file; name its format with --from", path)
+}
+
+// under finds sources in a directory and those below it. Symbolic links are not followed.
+func under(dir string, formats []Format) ([]*Source, error) {
+	var found []*Source
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if path == dir {
+				return err
+			}
+			if !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
+				// It is reported with the sources, and does not keep the others out.
+				rel, _ := filepath.Rel(dir, path)
+				found = append(found, &Source{Format: formats[0], Root: dir, Path: rel, Session: rel, unreadable: err})
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		s := &Source{Root: dir, Path: rel, Size: info.Size(), Modified: info.ModTime()}
+		head := s.headOnce()
+		for _, f := range formats {
+			if f.Match(path, head) {
+				s.Format = f
+				f.Identify(s, head())
+				found = append(found, s)
+				return nil
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// relate finds forks, and puts parents before their children. What was found twice is
+// left out.
+func relate(formats []Format, all []*Source) (found []*Source) {
+	seen := map[string]bool{}
+	for _, s := range all {
+		if key := s.Format.Name() + ":" + s.File(); !seen[key] {
+			seen[key] = true
+			found = append(found, s)
+		}
+	}
+	for _, f := range formats {
+		var own []*Source
+		for _, s := range found {
+			if s.Format.Name() == f.Name() {
+				own = append(own, s)
+			}
+		}
+		if forks, ok := f.(forking); ok {
+			forks.relate(own)
+		}
+	}
+	sort.SliceStable(found, func(i, j int) bool { return found[i].generation() < found[j].generation() })
+	return found
+}
+
+// maxGenerations ends a chain of parents that has no end.
+const maxGenerations = 1000
+
+// generation is how many sources come before this one.
+func (s *Source) generation() int {
+	n := 0
+	for p := s.parent; p != nil && n < maxGenerations; p = p.parent {
+		n++
+	}
+	return n
+}
+
+// File is the whole path.
+func (s *Source) File() string { return filepath.Join(s.Root, s.Path) }
+
+// headOnce gives the beginning of the source, read when it is first asked for.
+func (s *Source) headOnce() func() []byte {
+	var head []byte
+	read := false
+	return func() []byte {
+		if !read {
+			head, read = s.head(), true
+		}
+		return head
+	}
+}
+
+func (s *Source) head() []byte {
+	f, err := s.open()
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head, _ := io.ReadAll(io.LimitReader(f, headBytes)) // as far as it can be read
+	return head
+}
+
+// open opens the source for reading, decompressed, without following a symbolic link
+// out of its root.
+func (s *Source) open() (io.ReadCloser, error) { return openIn(s.Root, s.Path) }
+
+func openIn(dir, name string) (io.ReadCloser, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return nil, fmt.Errorf("%s is not a regular file", filepath.Join(dir, name))
+	}
+	f, err := root.Open(name)
+	if err != nil || !strings.HasSuffix(name, ".zst") {
+		return f, err
+	}
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &unpacked{z, f}, nil
+}
+
+// unpacked is a compressed file as it is read.
+type unpacked struct {
+	*zstd.Decoder
+	file io.Closer
+}
+
+func (u *unpacked) Close() error {
+	u.Decoder.Close()
+	return u.file.Close()
+}

@@ -1,0 +1,384 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"hansard"
+	"hansard/transcript"
+)
+
+// Engine delivers sources to a store.
+type Engine struct {
+	// Store is where the sessions go; nil reads the sources and stores nothing.
+	Store hansard.Store
+	// Workers is how many sources are read at once; 0 is a few.
+	Workers int
+	// Progress is told how many events were read and stored since it was told last,
+	// by several goroutines.
+	Progress func(records, added int)
+}
+
+// Report says what became of one source.
+type Report struct {
+	Source  *Source
+	Session hansard.SessionID
+	// Records is how many records the source has, Added how many events were stored
+	// now, Copied how many records the parent's session has already.
+	Records, Added, Copied int
+	// Calls and Results are how many tools were called and how many answers came
+	// back. Open are the ids of calls without a result, Orphans how many results
+	// have no call.
+	Calls, Results, Orphans int
+	Open                    []string
+	Usage                   transcript.Tokens
+	Damage                  []Damage
+	// Err is why the source was not imported to its end.
+	Err error
+}
+
+// Run imports sources and reports on each, one at a time. It returns an error if it
+// could not go on with the others.
+func (e *Engine) Run(ctx context.Context, sources []*Source, done func(Report)) error {
+	r := &run{Engine: e, done: done}
+	for generation := 0; len(sources) > 0; generation++ {
+		var now, later []*Source
+		for _, s := range sources {
+			if s.generation() <= generation {
+				now = append(now, s)
+			} else {
+				later = append(later, s)
+			}
+		}
+		if err := r.all(ctx, now); err != nil {
+			return err
+		}
+		sources = later
+	}
+	return r.deliverLinks(ctx)
+}
+
+// run is one Run.
+type run struct {
+	*Engine
+	mu    sync.Mutex // guards done and links
+	done  func(Report)
+	links []Record // with the full id in Session
+}
+
+// all imports sources that do not depend on each other. Those of one session follow one
+// another.
+func (r *run) all(ctx context.Context, sources []*Source) error {
+	var order []string
+	queues := map[string][]*Source{}
+	for _, s := range sources {
+		key := s.Format.Name() + ":" + s.Session
+		if queues[key] == nil {
+			order = append(order, key)
+		}
+		queues[key] = append(queues[key], s)
+	}
+	workers := r.Workers
+	if workers <= 0 {
+		workers = 4
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	work := make(chan []*Source)
+	var wg sync.WaitGroup
+	for range min(workers, len(order)) {
+		wg.Go(func() {
+			for queue := range work {
+				for _, s := range queue {
+					if err := r.one(ctx, s); err != nil {
+						stop(err)
+						return
+					}
+				}
+			}
+		})
+	}
+feeding:
+	for _, key := range order {
+		select {
+		case work <- queues[key]:
+		case <-ctx.Done():
+			break feeding
+		}
+	}
+	close(work)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// one imports one source. The error is one that the next source would meet, too.
+func (r *run) one(ctx context.Context, s *Source) error {
+	j := &job{run: r, report: Report{Source: s, Session: SessionID(s.Format, s.Session)}, sessions: map[string]*delivery{}}
+	err := j.read(ctx, s)
+	if err != nil && !aboutSource(err) {
+		return err
+	}
+	j.report.Err = err
+	j.tally()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.links = append(r.links, j.links...)
+	r.done(j.report)
+	return nil
+}
+
+// aboutSource reports whether an error is about one source or session only.
+func aboutSource(err error) bool {
+	var path *fs.PathError
+	for _, e := range []error{hansard.ErrDeleted, hansard.ErrHeld, hansard.ErrDamaged, hansard.ErrUnreadable, hansard.ErrInvalid, hansard.ErrTooLarge,
+		hansard.ErrIDReused, errSource, fs.ErrNotExist} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.As(err, &path) && !errors.Is(err, hansard.ErrFailed) && !errors.Is(err, hansard.ErrNoSpace)
+}
+
+// errSource is wrapped by errors about the content of a source.
+var errSource = errors.New("the source can't be imported")
+
+// deliverLinks stores what links sessions that are there now to those that started them.
+func (r *run) deliverLinks(ctx context.Context) error {
+	for _, rec := range r.links {
+		if r.Store == nil {
+			return nil
+		}
+		d := &delivery{store: r.Store, id: hansard.SessionID(rec.Session), noCreate: true}
+		err := errors.Join(d.add(ctx, &rec), d.finish(ctx))
+		if err != nil && !errors.Is(err, hansard.ErrNotFound) && !aboutSource(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// job is the import of one source.
+type job struct {
+	*run
+	report   Report
+	sessions map[string]*delivery
+	links    []Record
+	pairs    pairing
+	usage    tally
+	fork     *forkPoint
+	// failed are the sessions of the source that could not be stored, errs why.
+	failed map[string]bool
+	errs   []error
+}
+
+func (j *job) read(ctx context.Context, s *Source) error {
+	if s.unreadable != nil {
+		return fmt.Errorf("%w: %w", errSource, s.unreadable)
+	}
+	in := j.input(s)
+	fork, err := j.findFork(ctx, in)
+	if err != nil {
+		return err
+	}
+	j.fork = fork
+	err = s.Format.Read(ctx, in, func(rec Record) error { return j.take(ctx, rec) })
+	for _, d := range j.sessions { // what was read before an error is whole
+		err = errors.Join(err, j.stored(d, d.finish(ctx)))
+	}
+	err = errors.Join(append(j.errs, err)...)
+	if err == nil && fork != nil && j.sessions[""] == nil && j.Store != nil {
+		// A fork that nothing was added to yet.
+		_, err = j.Store.Create(ctx, j.report.Session, j.delivery("", "").meta)
+		if errors.Is(err, hansard.ErrExists) {
+			err = nil
+		}
+	}
+	return err
+}
+
+func (j *job) input(s *Source) *Input {
+	return &Input{Source: s, damage: func(d Damage) { j.report.Damage = append(j.report.Damage, d) }}
+}
+
+// take delivers one record.
+func (j *job) take(ctx context.Context, rec Record) error {
+	if rec.Link {
+		rec.Session = string(SessionID(j.report.Source.Format, rec.Session))
+		j.links = append(j.links, rec)
+		return nil
+	}
+	j.report.Records++
+	if j.failed[rec.Session] {
+		return nil
+	}
+	if j.fork.copied(&rec) {
+		j.report.Copied++
+		return nil
+	}
+	j.pairs.note(&rec)
+	j.usage.add(rec.Usage)
+	d := j.delivery(rec.Session, rec.Parent)
+	if j.Progress != nil {
+		j.Progress(1, 0)
+	}
+	err := j.stored(d, d.add(ctx, &rec))
+	if err != nil && rec.Session != "" && aboutSource(err) {
+		// The other sessions of the source can do without this one.
+		if j.failed == nil {
+			j.failed = map[string]bool{}
+		}
+		j.failed[rec.Session] = true
+		j.errs = append(j.errs, fmt.Errorf("session %s: %w", d.id, err))
+		d.events = nil
+		return nil
+	}
+	return err
+}
+
+// stored counts what a delivery has stored since it was asked last.
+func (j *job) stored(d *delivery, err error) error {
+	j.report.Added += d.added
+	if j.Progress != nil && d.added > 0 {
+		j.Progress(0, d.added)
+	}
+	d.added = 0
+	return err
+}
+
+// delivery is the one of a session; the empty id is the source's own.
+func (j *job) delivery(session, parent string) *delivery {
+	if d := j.sessions[session]; d != nil {
+		return d
+	}
+	s, f := j.report.Source, j.report.Source.Format
+	source := s.Session
+	d := &delivery{store: j.Store, id: j.report.Session}
+	if session != "" {
+		source, d.id = session, SessionID(f, session)
+	} else {
+		parent = s.Parent
+	}
+	d.meta.Labels = map[string]string{LabelTool: f.Name(), LabelSource: name(source)}
+	if session == "" {
+		for k, v := range s.Labels {
+			d.meta.Labels[k] = name(v)
+		}
+	}
+	if parent != "" {
+		d.meta.Labels[LabelParent] = string(SessionID(f, parent))
+	}
+	if session == "" && j.fork != nil {
+		j.fork.describe(&d.meta)
+	}
+	j.sessions[session] = d
+	return d
+}
+
+func (j *job) tally() {
+	r := &j.report
+	r.Calls, r.Results, r.Orphans, r.Open = j.pairs.calls, j.pairs.results, j.pairs.orphans, j.pairs.unanswered()
+	r.Usage = j.usage.total()
+}
+
+// pairing pairs calls of tools with what came back.
+type pairing struct {
+	calls, results, orphans int
+	open                    map[string]int // to their order
+}
+
+func (p *pairing) note(rec *Record) {
+	for _, id := range rec.Calls {
+		if p.open == nil {
+			p.open = map[string]int{}
+		}
+		if _, again := p.open[id]; !again {
+			p.calls++
+			p.open[id] = p.calls
+		}
+	}
+	for _, id := range rec.Results {
+		p.results++
+		if _, ok := p.open[id]; ok {
+			delete(p.open, id)
+		} else {
+			p.orphans++
+		}
+	}
+}
+
+// unanswered are the calls without a result, in order.
+func (p *pairing) unanswered() []string {
+	var ids []string
+	for id := range p.open {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return p.open[a] - p.open[b] })
+	return ids
+}
+
+// maxAnswers is how many answers a tally keeps apart. The records of one answer are near
+// each other.
+const maxAnswers = 4096
+
+// tally adds up usage.
+type tally struct {
+	sum   transcript.Tokens
+	open  map[string]*Usage
+	order []string
+}
+
+func (t *tally) add(u *Usage) {
+	if u == nil {
+		return
+	}
+	if u.Key == "" {
+		addTokens(&t.sum, &u.Tokens)
+		return
+	}
+	if t.open == nil {
+		t.open = map[string]*Usage{}
+	}
+	if before, ok := t.open[u.Key]; ok {
+		if u.Last {
+			before.Tokens = u.Tokens
+			return
+		}
+		before.Input, before.Output, before.Reasoning = max(before.Input, u.Input), max(before.Output, u.Output), max(before.Reasoning, u.Reasoning)
+		before.CacheRead, before.CacheWrite = max(before.CacheRead, u.CacheRead), max(before.CacheWrite, u.CacheWrite)
+		return
+	}
+	kept := *u
+	t.open[u.Key] = &kept
+	t.order = append(t.order, u.Key)
+	if len(t.order) > maxAnswers {
+		oldest := t.open[t.order[0]]
+		if oldest.Last {
+			t.order = append(t.order[1:], t.order[0])
+			return
+		}
+		addTokens(&t.sum, &oldest.Tokens)
+		delete(t.open, t.order[0])
+		t.order = t.order[1:]
+	}
+}
+
+func (t *tally) total() transcript.Tokens {
+	sum := t.sum
+	for _, u := range t.open {
+		addTokens(&sum, &u.Tokens)
+	}
+	sum.Model, sum.Total = "", 0
+	return sum
+}
+
+func addTokens(sum, t *transcript.Tokens) {
+	sum.Input += t.Input
+	sum.Output += t.Output
+	sum.CacheRead += t.CacheRead
+	sum.CacheWrite += t.CacheWrite
+	sum.Reasoning += t.Reasoning
+}

@@ -1,0 +1,101 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+)
+
+// forkEvidence is what tells the original of a history from its copies.
+type forkEvidence struct {
+	first string // the first record that can be copied
+	// bare is how many records the source has near its beginning that are never
+	// copied: the original has them, a copy has not.
+	bare int
+}
+
+// looked is how many records of a source are looked at.
+const looked = 200
+
+func (s *Source) evidence() forkEvidence {
+	var e forkEvidence
+	n := 0
+	enough := errors.New("enough")
+	in := &Input{Source: s, damage: func(Damage) {}}
+	// What can't be read is told when it is imported.
+	_ = s.Format.Read(context.Background(), in, func(rec Record) error {
+		switch {
+		case rec.Link:
+		case rec.Same == "":
+			e.bare++
+		case e.first == "":
+			e.first = rec.Same
+		}
+		if n++; n == looked {
+			return enough
+		}
+		return nil
+	})
+	return e
+}
+
+// relate finds forks by the record that their histories begin with: nothing in a file
+// of Claude Code's names its parent.
+func (claude) relate(sources []*Source) {
+	byFirst := map[string][]*Source{}
+	for _, s := range sources {
+		if s.SubAgent {
+			continue
+		}
+		if s.tell = s.evidence(); s.tell.first != "" {
+			byFirst[s.tell.first] = append(byFirst[s.tell.first], s)
+		}
+	}
+	for _, same := range byFirst {
+		slices.SortFunc(same, func(a, b *Source) int {
+			return cmp.Or(cmp.Compare(b.tell.bare, a.tell.bare), cmp.Compare(a.Session, b.Session))
+		})
+		descend(same)
+	}
+}
+
+// descend makes each source of a common history, from the second on, a fork of the one
+// before it that it shares most with.
+func descend(sources []*Source) {
+	var histories []history
+	for _, s := range sources[:len(sources)-1] {
+		h, err := readHistory(context.Background(), s)
+		if err != nil {
+			h = nil // which is told when it is imported
+		}
+		histories = append(histories, h)
+	}
+	for i, s := range sources[1:] {
+		best, most := -1, 0
+		for p := 0; p <= i && p < len(histories); p++ {
+			if n := s.shared(histories[p]); n > most && sources[p].Session != s.Session {
+				best, most = p, n
+			}
+		}
+		if best >= 0 {
+			s.parent, s.Parent = sources[best], sources[best].Session
+		}
+	}
+}
+
+// shared is how many records a source repeats of a history, from its beginning on.
+func (s *Source) shared(h history) (n int) {
+	ended := errors.New("ended")
+	_ = s.Format.Read(context.Background(), &Input{Source: s, damage: func(Damage) {}}, func(rec Record) error {
+		if rec.Same == "" || rec.Link {
+			return nil
+		}
+		if _, ok := h[key(rec.Same)]; !ok {
+			return ended
+		}
+		n++
+		return nil
+	})
+	return n
+}

@@ -1,0 +1,165 @@
+// Package importer brings the sessions that other tools keep into a store.
+//
+// A [Format] knows one tool: where its files are, and how to read one of them record by
+// record. An [Engine] delivers the records to any [hansard.Store]. Every record becomes
+// one event, whose data is the record byte for byte, under an id that the tool itself
+// gave it, or else its place and checksum. So a file may be imported again, by several
+// processes at once, or after it grew: what is known already is stored once.
+//
+// What is added to the records is the envelope: kind, role, time, and the session's
+// title and labels. It is decided from the records before, never from where an import
+// began or ended, so that the same file gives the same session however it was cut.
+//
+// What is damaged in a source is reported, with the file and the offset, and the rest
+// is imported.
+package importer
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"hansard"
+	"hansard/transcript"
+)
+
+// Format reads the files of one tool.
+type Format interface {
+	// Name is how the format is named in --from, and the beginning of the ids of its
+	// sessions.
+	Name() string
+	// Tool is its name for people.
+	Tool() string
+	// Roots are the directories where the tool keeps its sessions.
+	Roots(m Machine) []string
+	// Match reports whether a file is one of the tool's, by its path and, if that does
+	// not tell, by its beginning. Files that it refuses by their path are not opened.
+	Match(path string, head func() []byte) bool
+	// Identify completes a source whose path is known: the session it holds.
+	Identify(s *Source, head []byte)
+	// Read reads a source from its beginning and passes its records on, in order.
+	Read(ctx context.Context, in *Input, emit func(Record) error) error
+}
+
+// forking is implemented by formats whose forks copy the history of their parents into
+// their own files. relate finds the parent of each source among the others.
+type forking interface {
+	relate(sources []*Source)
+}
+
+// Machine is what discovery wants to know about where it runs.
+type Machine struct {
+	Home   string
+	Dir    string // the current directory
+	Getenv func(string) string
+}
+
+// Source is one file of a tool's.
+type Source struct {
+	Format Format
+	// Root is a directory that reading does not leave, Path the file in it.
+	Root, Path string
+	Size       int64
+	Modified   time.Time
+	// Session is the id of the session it holds, as the tool knows it.
+	Session string
+	// Parent is the id, as the tool knows it, of the session that this one was
+	// forked from or started by.
+	Parent string
+	// Labels are what the session is created with, beside the tool's.
+	Labels map[string]string
+	// SubAgent says that the parent started it; otherwise it is a fork.
+	SubAgent bool
+	// parent is the source of the parent, if there is one and this is a fork that
+	// repeats its records.
+	parent *Source
+	// unreadable is why a directory could not be looked into.
+	unreadable error
+	// tell decides between the copies of one history which is the original.
+	tell forkEvidence
+}
+
+// Record is one record of a source, and what it says about its session.
+type Record struct {
+	// Session is the tool's id of the session that the record belongs to; empty is
+	// the source's.
+	Session string
+	// Parent is that of such another session.
+	Parent string
+	// Event has ID, At, Kind, Role, Author and Data.
+	Event hansard.Event
+	// Long is set instead of the data if the record is too large to be an event, or
+	// is not what a store accepts: it becomes an attachment.
+	Long *Long
+	// Title and Labels change the session's. An empty title changes nothing.
+	Title  string
+	Labels map[string]string
+	// Calls and Results are the ids of tools that are called and of what came back.
+	Calls, Results []string
+	// Usage is what a model counted, if the record says so.
+	Usage *Usage
+	// Covers says that the record is a compaction of all that came before it.
+	Covers bool
+	// Mutable says that the tool changes its records in place: one that has changed
+	// is stored as a revision.
+	Mutable bool
+	// Link says that the record tells how its session is linked to another. It is
+	// stored after all others, if the session is there.
+	Link bool
+	// Same is equal for a record and its copy in a fork's file. It is empty for
+	// records that are never copied.
+	Same string
+}
+
+// Long is a record that goes into an attachment.
+type Long struct {
+	Size   int64
+	Reason string
+	Open   func() (io.ReadCloser, error)
+}
+
+// Usage is what a model counted for one answer.
+type Usage struct {
+	// Key tells the answers apart. Of several records with one key the highest counts
+	// are taken, or with Last the last ones: such tools count from the beginning of
+	// the session.
+	Key  string
+	Last bool
+	transcript.Tokens
+}
+
+// Damage is something in a source that could not be imported as it is.
+type Damage struct {
+	File   string `json:"file"`
+	Offset int64  `json:"offset"`
+	Line   int    `json:"line,omitempty"`
+	// Unfinished marks a last line without its end: it may be being written.
+	Unfinished bool   `json:"unfinished,omitempty"`
+	Message    string `json:"message"`
+}
+
+// Formats are the formats of this package and others, the most particular first. The last
+// ones take nearly anything that is JSON.
+func Formats(others ...Format) []Format {
+	formats := append([]Format{claude{}, codex{}, gemini{}, copilot{}, openclaw, pi, cortex{}, trajectories{}, cleverAgents{}}, others...)
+	return append(formats, anthropic, openai, jsonl{})
+}
+
+// Find is the format of a name.
+func Find(formats []Format, name string) (Format, bool) {
+	for _, f := range formats {
+		if f.Name() == name {
+			return f, true
+		}
+	}
+	return nil, false
+}
+
+// ThisMachine is where the program runs.
+func ThisMachine() Machine {
+	m := Machine{Getenv: os.Getenv}
+	m.Home, _ = os.UserHomeDir() // without one nothing is found there
+	m.Dir, _ = os.Getwd()
+	return m
+}

@@ -1,0 +1,153 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"hansard"
+)
+
+// Forget removes everything that the index has of some sessions, so that no byte of them
+// is left in the file when it returns nil. The sessions are deleted: who is indexing
+// meanwhile sees that before it commits.
+//
+// If it can't, because another process keeps the file or something is wrong with it, the
+// caller removes the file as a whole, with its journal.
+func (ix *Index) Forget(ids []hansard.SessionID) error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return hansard.ErrClosed
+	}
+	if ix.db == nil {
+		if _, err := os.Lstat(ix.path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	db, err := ix.openDB(ctx)
+	if err != nil {
+		return err
+	}
+	if err := forget(ctx, db, ids, ix.opt.LockWait); err != nil {
+		_ = ix.closeDB()
+		return err
+	}
+	if db.temporary {
+		// The file of the store, if there is one, was not reached.
+		return fmt.Errorf("search index: %w", errElsewhere)
+	}
+	return nil
+}
+
+func forget(ctx context.Context, db *database, ids []hansard.SessionID, wait time.Duration) (err error) {
+	if err := db.begin(ctx, wait); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			db.rollback()
+			db.dataVersion = -1
+		}
+	}()
+	if err := db.load(ctx); err != nil {
+		return err
+	}
+	st := &stepper{db: db}
+	for _, id := range ids {
+		if db.sessions[id] == nil {
+			continue
+		}
+		if err := st.remove(ctx, id); err != nil {
+			return err
+		}
+	}
+	if err := st.finish(ctx); err != nil {
+		return err
+	}
+	return db.commit(ctx)
+}
+
+// remove removes a session. Its terms are out of the file when the shards that had them
+// are written anew, at the end of the transaction.
+func (st *stepper) remove(ctx context.Context, id hansard.SessionID) error {
+	in := st.db.sessions[id]
+	if in == nil {
+		return nil
+	}
+	from, to := in.n<<32, in.n<<32|0xffffffff
+	if err := st.removeRows(ctx, in, from, to); err != nil {
+		return err
+	}
+	_, err1 := st.db.conn.ExecContext(ctx, "DELETE FROM part WHERE session = ?", in.n)
+	_, err2 := st.db.conn.ExecContext(ctx, "DELETE FROM session WHERE n = ?", in.n)
+	delete(st.db.sessions, id)
+	return errors.Join(err1, err2)
+}
+
+// removeRows removes the events of a session whose rows are in a range. For single events
+// that were redacted, from and to are the row of each.
+func (st *stepper) removeRows(ctx context.Context, in *indexed, from, to int64) error {
+	rows, err := st.db.conn.QueryContext(ctx, "SELECT shard FROM part WHERE session = ?", in.n)
+	if err != nil {
+		return err
+	}
+	var parts []int64
+	for rows.Next() {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		parts = append(parts, n)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, n := range parts {
+		sh := shard{n: n}
+		if _, err := st.db.conn.ExecContext(ctx, "DELETE FROM "+sh.table()+" WHERE rowid BETWEEN ? AND ?", from, to); err != nil {
+			return err
+		}
+		if st.rewrite == nil {
+			st.rewrite = map[int64]bool{}
+		}
+		st.rewrite[n] = true
+	}
+	_, err = st.db.conn.ExecContext(ctx, "DELETE FROM event WHERE n BETWEEN ? AND ?", from, to)
+	return err
+}
+
+// rewriteShards merges what is left of the shards that something was removed from: FTS5
+// only notes a removal, and drops the terms when it merges. What that frees is
+// overwritten (secure_delete).
+func (st *stepper) rewriteShards(ctx context.Context) error {
+	var kept []shard
+	for _, sh := range st.db.shards {
+		if !st.rewrite[sh.n] {
+			kept = append(kept, sh)
+			continue
+		}
+		var used bool
+		if err := st.db.conn.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM part WHERE shard = ?)", sh.n).Scan(&used); err != nil {
+			return err
+		}
+		statements := []string{"INSERT INTO " + sh.table() + "(" + sh.table() + ") VALUES ('optimize')"}
+		if used {
+			kept = append(kept, sh)
+		} else {
+			statements = []string{"DROP TABLE " + sh.table(), fmt.Sprintf("DELETE FROM shard WHERE n = %d", sh.n)}
+		}
+		for _, statement := range statements {
+			if _, err := st.db.conn.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+	}
+	st.db.shards = kept
+	return nil
+}

@@ -1,0 +1,273 @@
+// Package search finds events by their words, in an index that is derived from the store
+// and may be deleted at any time.
+//
+//	index := search.New(filepath.Join(dir, "cache"), nil)
+//	store, err := filestore.Open(dir, &filestore.Options{Search: index})
+//	for hit, err := range store.Search(ctx, hansard.SearchQuery{Text: "deploy"}) { … }
+//
+// The index is one SQLite file, cache/search.db, with FTS5 tables that have the terms of
+// events (package engine/terms) and their positions, not the texts. Nothing on the write
+// path knows of it. Whoever searches first brings it up to date, with what List says has
+// changed and Read gives behind what it has; so an answer is complete whatever the index
+// had. Each hit is then read from the store, looked at once more and shown from there: an
+// index that is wrong can't give what is not there, or is there no more.
+//
+// Words of scripts without spaces are indexed as overlapping pairs of characters. A run of
+// characters is a phrase of pairs, which FTS5 finds exactly by their positions, and a
+// single character is the beginning of a pair. So nothing has to be looked at again, short
+// queries work, and the index grows by two thirds of what a table of trigrams takes.
+//
+// # Processes
+//
+// Any number of processes use one file. SQLite's locks decide who writes; the transactions
+// are short, and each begins by looking at what the others have indexed meanwhile, so that
+// two that index at once share the work. There is no WAL and no memory map: their shared
+// memory kills a process where the disk is full. Who finds the file missing, garbled, of an
+// older version or replaced by another makes a new one. Who can't have one, on a read-only
+// store or beside a stopped process that keeps it locked, indexes into a temporary file of
+// its own that has no name.
+//
+// # Erasing
+//
+// What was deleted must not come back. A transaction that indexes looks at every session in
+// it once more before it commits ([Index.step]): if one was deleted meanwhile, nothing is
+// committed. And whoever erases a session takes its rows away ([Index.Forget]) after it was
+// deleted, in a transaction of its own: so the indexer either saw the deletion, or its rows
+// were there to be removed. SQLite overwrites what is freed (secure_delete), and the tables
+// that had the rows are written anew, so that no byte of them is left in the file. Words are
+// spread over tables of a bounded size to keep that short.
+package search
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"hansard"
+	"hansard/engine/terms"
+)
+
+// FileName is the name of the index in the directory that New gets.
+const FileName = "search.db"
+
+// Options says how to index. The zero value is fine.
+type Options struct {
+	// ReadOnly keeps the index in a temporary file.
+	ReadOnly bool
+	// Progress is called while events are indexed, a few times a second at most.
+	Progress func(Progress)
+	// Log receives what is worth knowing: that the index is rebuilt, and why. Nil: it is
+	// dropped.
+	Log *slog.Logger
+	// LockWait is how long another process may keep the index to itself without any
+	// progress before it is done without; 0 is 5 seconds.
+	LockWait time.Duration
+}
+
+// Progress tells how far the indexing is.
+type Progress struct {
+	// Events and Bytes are what was indexed by now.
+	Events, Bytes int64
+	// Done and Total count the sessions that had something new.
+	Done, Total int
+	// Waiting: another process has the index.
+	Waiting bool
+}
+
+// Index is an index of the events of a store. Its methods may be called by any number of
+// goroutines. It opens nothing before it is used.
+type Index struct {
+	path string
+	opt  Options
+
+	mu     sync.Mutex // guards all below; held for single transactions and queries
+	closed bool
+	db     *database // nil: not open
+	// told is what was last logged about doing without the file.
+	told string
+}
+
+// New makes an index in a directory, which is the cache/ of a store.
+func New(dir string, o *Options) *Index {
+	var opt Options
+	if o != nil {
+		opt = *o
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.LockWait <= 0 {
+		opt.LockWait = 5 * time.Second
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs // SQLite opens its journal by name, later
+	}
+	return &Index{path: filepath.Join(dir, FileName), opt: opt}
+}
+
+// Close closes the file. Searches that run end with hansard.ErrClosed.
+func (ix *Index) Close() error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.closed = true
+	return ix.closeDB()
+}
+
+// Search brings the index up to date with a store and yields what a query finds: see
+// [hansard.Searcher].
+func (ix *Index) Search(ctx context.Context, s hansard.Store, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	return func(yield func(hansard.Hit, error) bool) {
+		if err := ix.search(ctx, s, q, func(h hansard.Hit) bool { return yield(h, nil) }); err != nil {
+			yield(hansard.Hit{}, err)
+		}
+	}
+}
+
+func (ix *Index) search(ctx context.Context, s hansard.Store, q hansard.SearchQuery, yield func(hansard.Hit) bool) error {
+	query, err := terms.Check(&q)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	about, err := look(ctx, s, &q)
+	if err != nil {
+		return err
+	}
+	if err := ix.update(ctx, s, about); err != nil {
+		return err
+	}
+	// Candidates in the order of their rank, more of them as long as they are asked for:
+	// the file is not kept locked while a caller thinks about a hit.
+	given, seen := 0, map[int64]bool{}
+	for most := max(100, q.Offset+q.Limit); ; most *= 10 {
+		found, err := ix.candidates(ctx, s, about, query, &q, most)
+		if err != nil {
+			return err
+		}
+		for i, c := range found {
+			if i < q.Offset || seen[c.row] {
+				continue
+			}
+			seen[c.row] = true
+			hit, ok, err := verify(ctx, s, about, query, &q, &c)
+			switch {
+			case err != nil:
+				return err
+			case !ok:
+				continue
+			case !yield(hit):
+				return nil
+			}
+			if given++; given == q.Limit {
+				return nil
+			}
+		}
+		if len(found) < most {
+			return nil
+		}
+	}
+}
+
+// verify reads a candidate from the store and looks whether it is what was asked for.
+func verify(ctx context.Context, s hansard.Store, about *subject, query terms.Query, q *hansard.SearchQuery, c *candidate) (hansard.Hit, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return hansard.Hit{}, false, err // an answer that was cut short must not look complete
+	}
+	listed, ok := about.sessions[c.session]
+	if !ok {
+		return hansard.Hit{}, false, nil // deleted, or no session of the query's
+	}
+	// In reverse, because a store on files then reads this event alone, and not its batch.
+	for e, err := range s.Read(ctx, c.session, hansard.Range{After: c.seq - 1, Before: c.seq + 1, Reverse: true}) {
+		if err != nil {
+			return hansard.Hit{}, false, about.unreadable(c.session, err)
+		}
+		d := terms.Of(e)
+		found, ok := query.Find(d.Text)
+		if !ok || e.Seq != c.seq || !terms.WantsEvent(q, &e, &d) {
+			break
+		}
+		hit := found.Hit(&hansard.Info{ID: c.session, Title: listed.title}, &e, &d)
+		hit.Score = c.score
+		return hit, true, nil
+	}
+	return hansard.Hit{}, false, nil
+}
+
+// subject is which sessions a search is about, as they were when it began.
+type subject struct {
+	sessions map[hansard.SessionID]listed
+	// some: there may be others that it is not about. in: there is only this one.
+	some bool
+	in   hansard.SessionID
+}
+
+// listed is what is needed of a session.
+type listed struct {
+	title            string
+	created, updated time.Time
+	last             hansard.Seq
+}
+
+// look lists the sessions that a query is about.
+func look(ctx context.Context, s hansard.Store, q *hansard.SearchQuery) (*subject, error) {
+	about := &subject{sessions: map[hansard.SessionID]listed{}, in: q.In, some: q.In != "" || q.Prefix != "" || len(q.Labels) > 0 || !q.Since.IsZero()}
+	add := func(i *hansard.Info) {
+		if i.Unreadable == "" && terms.WantsSession(q, i) {
+			about.sessions[i.ID] = listed{i.Title, i.Created, i.Updated, i.LastSeq}
+		}
+	}
+	if q.In != "" {
+		info, err := s.Stat(ctx, q.In)
+		if err != nil {
+			return nil, err
+		}
+		add(&info)
+		return about, nil
+	}
+	// Updated is the time of the last event: nothing older has one since.
+	for info, err := range s.List(ctx, hansard.Query{Prefix: q.Prefix, Labels: q.Labels, Since: q.Since}) {
+		if err != nil {
+			return nil, err
+		}
+		add(&info)
+	}
+	return about, nil
+}
+
+// unreadable passes an error on unless it is about one session only, which is left out.
+func (about *subject) unreadable(id hansard.SessionID, err error) error {
+	if terms.OneSession(err) && !(about.in == id && (errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted))) {
+		return nil
+	}
+	return err
+}
+
+// Background keeps the index up to date until the context ends: within about a second of
+// an append, so that searches find little to do. Searches are complete without it.
+func (ix *Index) Background(ctx context.Context, s hansard.Store) {
+	for {
+		began := time.Now()
+		about, err := look(ctx, s, &hansard.SearchQuery{})
+		if err == nil {
+			err = ix.update(ctx, s, about)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, hansard.ErrClosed) {
+			ix.opt.Log.Warn("the search index could not be brought up to date", "error", err)
+		}
+		// Where a look takes long there are fewer of them: a fiftieth of the time at most.
+		rest := time.NewTimer(max(time.Second, 50*time.Since(began)))
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			rest.Stop()
+			return
+		}
+	}
+}

@@ -1,0 +1,500 @@
+package search
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"slices"
+	"time"
+
+	"hansard"
+	"hansard/engine/terms"
+)
+
+const (
+	// stepBytes and stepTime are how much is indexed in one transaction: others wait for
+	// it, and what it has changed is in memory.
+	stepBytes = 8 << 20
+	stepTime  = time.Second
+)
+
+// update brings the index up to date with the sessions as they were listed.
+func (ix *Index) update(ctx context.Context, s hansard.Store, about *subject) error {
+	p := Progress{}
+	waited, seen := time.Time{}, int64(0) // seen: the version of the file when the waiting began
+	for tries := 0; ; {
+		left, err := ix.step(ctx, s, about, &p)
+		switch {
+		case err == nil && left == 0:
+			if ix.opt.Progress != nil && p.Total > 0 {
+				ix.opt.Progress(p)
+			}
+			return nil
+		case err == nil:
+			waited, tries = time.Time{}, 0
+			p.Waiting = false
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case isBusy(err):
+			// Another process indexes, for us too. Each of its transactions is short: who
+			// keeps the file for longer is stopped.
+			p.Waiting = true
+			if now := ix.fileVersion(); waited.IsZero() || now != seen {
+				waited, seen = time.Now(), now
+			}
+			if time.Since(waited) > ix.opt.LockWait {
+				if err := ix.doWithout(ctx, fmt.Errorf("another process keeps it locked: %w", err)); err != nil {
+					return err
+				}
+			}
+		default:
+			if tries++; tries > 5 {
+				return fmt.Errorf("search index: %w", err)
+			}
+			if err := ix.recover(ctx, err, tries); err != nil {
+				return err
+			}
+		}
+		if ix.opt.Progress != nil {
+			ix.opt.Progress(p)
+		}
+	}
+}
+
+// fileVersion is the version of the file that was last seen.
+func (ix *Index) fileVersion() int64 {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.db == nil {
+		return 0
+	}
+	return ix.db.dataVersion
+}
+
+// doWithout goes on with a temporary file.
+func (ix *Index) doWithout(ctx context.Context, why error) error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return hansard.ErrClosed
+	}
+	if ix.db != nil && ix.db.temporary {
+		return why
+	}
+	_ = ix.closeDB()
+	ix.tell(why)
+	_, err := ix.openTemporary(ctx)
+	return err
+}
+
+// recover does about an error what can be done: makes the file anew, opens it again, or
+// does without it. Errors of the store are returned.
+func (ix *Index) recover(ctx context.Context, err error, tries int) error {
+	var ours *indexError
+	if !errors.As(err, &ours) {
+		return err
+	}
+	err = judged(ours.err)
+	if tries > 2 {
+		return ix.doWithout(ctx, err)
+	}
+	ix.mu.Lock()
+	switch {
+	case ix.closed:
+		err = hansard.ErrClosed
+	case errors.Is(err, errStale) && ix.db != nil && !ix.db.temporary:
+		err = ix.discard(err)
+	case errors.Is(err, errElsewhere):
+		err = ix.closeDB()
+	}
+	ix.mu.Unlock()
+	if err != nil {
+		if errors.Is(err, hansard.ErrClosed) {
+			return err
+		}
+		return ix.doWithout(ctx, err)
+	}
+	return nil
+}
+
+// indexError is an error of the index, not of the store.
+type indexError struct{ err error }
+
+func (e *indexError) Error() string { return e.err.Error() }
+func (e *indexError) Unwrap() error { return e.err }
+
+func ofIndex(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &indexError{err}
+}
+
+// step indexes some of what is new, in one transaction, and tells how many sessions are
+// left. A busy file is an error of SQLite's.
+func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *Progress) (left int, err error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	db, err := ix.openDB(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// Most often nothing is new, which a reader can tell.
+	if err := db.load(ctx); err != nil {
+		return 0, ofIndex(err)
+	}
+	if err := db.relist(ctx, s, about); err != nil {
+		return 0, err
+	}
+	if changed, gone := db.behind(about); len(changed)+len(gone) == 0 {
+		return 0, nil
+	}
+	if _, err := db.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return 0, ofIndex(err)
+	}
+	defer func() {
+		if err != nil {
+			db.rollback()
+			db.dataVersion = -1 // what was noted of it is not true
+		}
+	}()
+	// Others may have done it meanwhile.
+	if err := db.load(ctx); err != nil {
+		return 0, ofIndex(err)
+	}
+	changed, gone := db.behind(about)
+	p.Total = max(p.Total, p.Done+len(changed))
+	st := &stepper{db: db, store: s, about: about, until: time.Now().Add(stepTime), touched: map[hansard.SessionID]listed{}, written: map[hansard.SessionID]bool{}}
+	defer st.closeStatements()
+	if err := st.removeGone(ctx, gone); err != nil {
+		return 0, err
+	}
+	done := 0
+	for _, id := range changed {
+		whole, err := st.index(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		if !whole {
+			break
+		}
+		done++
+	}
+	if err := st.lookAgain(ctx); err != nil {
+		return 0, err
+	}
+	if err := st.finish(ctx); err != nil {
+		return 0, ofIndex(err)
+	}
+	if !db.temporary {
+		if now, err := os.Lstat(ix.path); err != nil || !os.SameFile(now, db.inode) {
+			return 0, ofIndex(errElsewhere) // it would go nowhere
+		}
+	}
+	atCommit()
+	if err := db.commit(ctx); err != nil {
+		return 0, ofIndex(err)
+	}
+	p.Events, p.Bytes, p.Done = p.Events+st.events, p.Bytes+st.bytes, p.Done+done
+	return len(changed) - done, nil
+}
+
+// relist looks again at sessions that were listed with less than is indexed: another process
+// has looked later than we, unless the log was replaced by an older copy of it.
+func (db *database) relist(ctx context.Context, s hansard.Store, about *subject) error {
+	for id, l := range about.sessions {
+		in := db.sessions[id]
+		if in == nil || in.listed <= l.last || in.created != l.created.UnixNano() {
+			continue
+		}
+		info, err := s.Stat(ctx, id)
+		switch {
+		case err == nil && info.LastSeq >= in.listed && info.Created.Equal(l.created):
+			about.sessions[id] = listed{info.Title, l.created, time.Unix(0, in.updated), in.listed} // nothing to do
+		case err == nil:
+			about.sessions[id] = listed{info.Title, info.Created, info.Updated, info.LastSeq}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
+			delete(about.sessions, id) // deleted since
+		}
+	}
+	return nil
+}
+
+// behind are the sessions of which something is new, in the order of their ids, and those
+// in the index that are not there any more.
+func (db *database) behind(about *subject) (changed, gone []hansard.SessionID) {
+	for id, l := range about.sessions {
+		in := db.sessions[id]
+		if in == nil && l.last == 0 {
+			continue // nothing to index
+		}
+		if in == nil || in.created != l.created.UnixNano() || in.listed != l.last || in.updated != l.updated.UnixNano() {
+			changed = append(changed, id)
+		}
+	}
+	if !about.some {
+		for id := range db.sessions {
+			if _, there := about.sessions[id]; !there {
+				gone = append(gone, id)
+			}
+		}
+	}
+	slices.Sort(changed)
+	slices.Sort(gone)
+	return changed, gone
+}
+
+// stepper is one transaction.
+type stepper struct {
+	db      *database
+	store   hansard.Store
+	about   *subject
+	until   time.Time
+	events  int64
+	bytes   int64
+	touched map[hansard.SessionID]listed // and what they were
+	written map[hansard.SessionID]bool   // whose rows are to be written at the end
+	in      map[[2]int64]bool            // sessions that are known to be in a shard
+	insert  map[string]*sql.Stmt         // by their text, for this transaction
+	rewrite map[int64]bool               // shards that something was removed from
+	buf     []byte
+}
+
+// removeGone removes what is gone, if the store says so too: a session may have come after
+// the list was made, and one that can't be read just now is not gone.
+func (st *stepper) removeGone(ctx context.Context, ids []hansard.SessionID) error {
+	for _, id := range ids {
+		_, err := st.store.Stat(ctx, id)
+		if errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrNotFound) {
+			err = ofIndex(st.remove(ctx, id))
+		} else if err != nil && ctx.Err() == nil {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// index adds what is new in a session, or as much as the step has room for.
+func (st *stepper) index(ctx context.Context, id hansard.SessionID) (whole bool, err error) {
+	l := st.about.sessions[id]
+	in := st.db.sessions[id]
+	if in != nil && in.created != l.created.UnixNano() {
+		// Another session of this name: the id was used again.
+		if err := st.remove(ctx, id); err != nil {
+			return false, ofIndex(err)
+		}
+		in = nil
+	}
+	st.touched[id] = l
+	if in == nil {
+		in = &indexed{n: st.db.next, created: l.created.UnixNano()}
+		st.db.next++
+		st.db.sessions[id] = in
+	}
+	whole, same, err := st.read(ctx, id, in)
+	if err == nil && !same {
+		// The log is not the one that was indexed: from the beginning, then.
+		if err := st.remove(ctx, id); err != nil {
+			return false, ofIndex(err)
+		}
+		return st.index(ctx, id)
+	}
+	if err = st.about.unreadable(id, err); err != nil {
+		return false, err
+	}
+	if whole && in.last <= l.last { // else read has noted what came since
+		in.listed, in.updated = l.last, l.updated.UnixNano()
+	}
+	st.written[id] = true
+	return whole, nil
+}
+
+// read indexes a session's events behind what is there. The last of those is read once
+// more: if it is another the log is, too (same is false).
+func (st *stepper) read(ctx context.Context, id hansard.SessionID, in *indexed) (whole, same bool, err error) {
+	had, found := in.last, false
+	for e, err := range st.store.Read(ctx, id, hansard.Range{After: max(had, 1) - 1}) {
+		if err != nil {
+			return true, true, err // damage, and what is before it was read
+		}
+		if e.Seq <= had {
+			if found = e.Seq == had && mark(&e) == in.mark; !found {
+				return false, false, nil
+			}
+			continue
+		}
+		if st.bytes >= stepBytes || st.events%64 == 63 && time.Now().After(st.until) {
+			return false, true, nil
+		}
+		if err := st.add(ctx, in, &e); err != nil {
+			return false, true, ofIndex(err)
+		}
+		in.last, in.mark = e.Seq, mark(&e)
+		if e.Seq > st.about.sessions[id].last {
+			in.listed, in.updated = e.Seq, e.Time.UnixNano()
+		}
+	}
+	// What was indexed last must still be there.
+	return true, had == 0 || found, nil
+}
+
+// mark tells an event from another one at its place. One that was redacted is another, too:
+// then the session is indexed anew.
+func mark(e *hansard.Event) int64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s ", e.Time.UnixNano(), e.Kind)
+	_, _ = h.Write(e.Data)
+	return int64(h.Sum64())
+}
+
+// add puts the terms of an event into the index.
+//
+// Redaction comes here: an event that is Redacted has no text by itself (its data is
+// null), and one that redacts others calls removeRows with the row of each of e.Redacts:
+// they are out of the file with the same commit.
+func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error {
+	st.events++
+	d := terms.Of(*e)
+	st.bytes += int64(len(d.Text)) + 64
+	st.buf = st.buf[:0]
+	terms.Scan(d.Text, func(term []byte, _, _, _ int) bool {
+		st.buf = append(append(st.buf, term...), ' ')
+		return true
+	})
+	if len(st.buf) == 0 || e.Seq >= 1<<32 {
+		return nil
+	}
+	sh, err := st.shard(ctx, in)
+	if err != nil {
+		return err
+	}
+	row := in.n<<32 | int64(e.Seq)
+	if err := st.exec(ctx, "INSERT INTO event VALUES (?, ?, ?, ?)", row, e.Time.UnixNano(), e.Kind, d.Role); err != nil {
+		return err
+	}
+	if err := st.exec(ctx, "INSERT INTO "+sh.table()+"(rowid, text) VALUES (?, ?)", row, string(st.buf)); err != nil {
+		return err
+	}
+	sh.bytes, sh.changed = sh.bytes+int64(len(st.buf)), true
+	return nil
+}
+
+// shard is where the next event's terms go.
+func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
+	db := st.db
+	if n := len(db.shards); n == 0 || db.shards[n-1].bytes >= shardBytes {
+		sh := shard{n: int64(n)}
+		if n > 0 {
+			sh.n = db.shards[n-1].n + 1
+		}
+		for _, statement := range []string{
+			wordsTable(sh.table()),
+			"INSERT INTO " + sh.table() + "(" + sh.table() + ", rank) VALUES ('hashsize', 8388608)",
+			fmt.Sprintf("INSERT INTO shard VALUES (%d, 0)", sh.n),
+		} {
+			if _, err := db.conn.ExecContext(ctx, statement); err != nil {
+				return nil, err
+			}
+		}
+		db.shards = append(db.shards, sh)
+	}
+	sh := &db.shards[len(db.shards)-1]
+	if part := [2]int64{in.n, sh.n}; !st.in[part] {
+		if _, err := db.conn.ExecContext(ctx, "INSERT OR IGNORE INTO part VALUES (?, ?)", in.n, sh.n); err != nil {
+			return nil, err
+		}
+		if st.in == nil {
+			st.in = map[[2]int64]bool{}
+		}
+		st.in[part] = true
+	}
+	return sh, nil
+}
+
+// exec carries out a statement that is used for every event.
+func (st *stepper) exec(ctx context.Context, statement string, args ...any) error {
+	prepared := st.insert[statement]
+	if prepared == nil {
+		var err error
+		if prepared, err = st.db.conn.PrepareContext(ctx, statement); err != nil {
+			return err
+		}
+		if st.insert == nil {
+			st.insert = map[string]*sql.Stmt{}
+		}
+		st.insert[statement] = prepared
+	}
+	_, err := prepared.ExecContext(ctx, args...)
+	return err
+}
+
+func (st *stepper) closeStatements() {
+	for _, prepared := range st.insert {
+		_ = prepared.Close()
+	}
+	st.insert = nil
+}
+
+// lookAgain makes sure, before the commit, that nothing was deleted while it was indexed.
+// Who erases a session deleted it before, and takes its rows away in a transaction after
+// this one: it finds them, or they are not committed.
+//
+// Redaction comes here too: what was redacted since it was read is in the log's new events,
+// which the next step reads (add), and whoever redacts has the rows removed as Forget does,
+// after its event is durable.
+func (st *stepper) lookAgain(ctx context.Context) error {
+	beforeLookAgain()
+	for id, l := range st.touched {
+		info, err := st.store.Stat(ctx, id)
+		switch {
+		case errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrNotFound) || err == nil && !info.Created.Equal(l.created):
+			if err := st.remove(ctx, id); err != nil {
+				return ofIndex(err)
+			}
+			if delete(st.about.sessions, id); st.about.in == id {
+				return fmt.Errorf("%w: %s", hansard.ErrDeleted, id)
+			}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// For tests: what happens before the last look, and between it and the commit.
+var beforeLookAgain, atCommit = func() {}, func() {}
+
+// finish writes what the transaction keeps for its end.
+func (st *stepper) finish(ctx context.Context) error {
+	st.closeStatements()
+	// Not before: replacing a row has FTS5 write out what it has gathered.
+	for id := range st.written {
+		if in := st.db.sessions[id]; in != nil {
+			if _, err := st.db.conn.ExecContext(ctx, "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", in.n, string(id), in.created, in.updated, in.listed, in.last, in.mark); err != nil {
+				return err
+			}
+		}
+	}
+	if err := st.rewriteShards(ctx); err != nil {
+		return err
+	}
+	for i := range st.db.shards {
+		sh := &st.db.shards[i]
+		if !sh.changed {
+			continue
+		}
+		sh.changed = false
+		if _, err := st.db.conn.ExecContext(ctx, "UPDATE shard SET bytes = ? WHERE n = ?", sh.bytes, sh.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

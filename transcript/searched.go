@@ -1,0 +1,121 @@
+package transcript
+
+import "strings"
+
+// Searched is what a search looks for words in: what people read in an event, without
+// the syntax and the member names of JSON, without what is binary, and without what the
+// store itself notes. Of more than most bytes the middle is left out: what a long output
+// is about stands at its beginning, and what went wrong at its end.
+func (r Reading) Searched(most int) string {
+	b := &searched{}
+	b.parts(r.Parts)
+	text := strings.TrimSuffix(b.String(), "\n")
+	if len(text) <= most {
+		return text
+	}
+	end := most / 4
+	return strings.ToValidUTF8(text[:most-end-len(cutMark)], "") + cutMark + strings.ToValidUTF8(text[len(text)-end:], "")
+}
+
+// cutMark stands where the middle of a text is left out. It is no part of a word.
+const cutMark = "\n…\n"
+
+type searched struct{ strings.Builder }
+
+func (b *searched) line(s string) {
+	if s == "" {
+		return
+	}
+	withoutBase64(StripEscapes(s), func(piece string) { b.WriteString(piece) })
+	b.WriteByte('\n')
+}
+
+func (b *searched) parts(parts []Part) {
+	for i := range parts {
+		switch p := &parts[i]; p.Type {
+		case Usage, Deletion, Note:
+		case Call:
+			b.line(p.Name)
+			for _, a := range p.Args {
+				if a.JSON {
+					b.values(value(a.Text))
+				} else {
+					b.line(a.Text)
+				}
+			}
+		case Result:
+			b.parts(p.Parts)
+		case Image, File:
+			b.line(p.Name)
+			b.line(p.Text)
+		case JSON:
+			b.values(value(p.JSON))
+		default:
+			b.line(p.Text)
+		}
+	}
+}
+
+// values writes the strings and numbers in JSON, in their order, a line each. It goes
+// over the tokens instead of down into the brackets: depth costs nothing, and neither
+// does what is not JSON after all.
+func (b *searched) values(v value) {
+	for i := 0; i < len(v); {
+		switch c := v[i]; {
+		case c == '"':
+			end := skipString(v, i)
+			if at := space(v, end); at >= len(v) || v[at] != ':' { // else it is a name
+				b.line(v[i:end].text())
+			}
+			i = end
+		case c == '-' || '0' <= c && c <= '9':
+			end := i
+			for end < len(v) && !isDelimiter(v[end]) {
+				end++
+			}
+			b.line(string(v[i:end]))
+			i = end
+		default:
+			i++
+		}
+	}
+}
+
+// base64Min is how long a run of base64 is that nobody reads: a line of it in a
+// certificate or a mail.
+const base64Min = 64
+
+// withoutBase64 gives a text in pieces, without what looks like base64: long runs of
+// its alphabet that mix cases and digits, and are no path, which has many slashes.
+func withoutBase64(s string, give func(piece string)) {
+	from := 0
+	for i := 0; i < len(s); {
+		end := i
+		var upper, lower, digit bool
+		slashes := 0
+		for ; end < len(s); end++ {
+			c := s[end]
+			switch {
+			case 'a' <= c && c <= 'z':
+				lower = true
+			case 'A' <= c && c <= 'Z':
+				upper = true
+			case '0' <= c && c <= '9':
+				digit = true
+			case c == '/':
+				slashes++
+			case c != '+' && c != '=':
+				goto over
+			}
+		}
+	over:
+		if n := end - i; n >= base64Min && upper && lower && digit && slashes <= n/20 {
+			give(s[from:i])
+			from = end
+		}
+		i = end + 1
+	}
+	if from < len(s) {
+		give(s[from:])
+	}
+}
