@@ -110,9 +110,10 @@ func (s *server) titled(ctx context.Context, info *hansard.Info) string {
 
 // searchArgs ask for a text.
 type searchArgs struct {
-	Text    string `json:"text" jsonschema:"what to look for; upper and lower case are the same"`
-	Session string `json:"session,omitempty" jsonschema:"look into the events of this session; without it the titles and ids of all sessions are searched"`
-	Before  int64  `json:"before,omitempty" jsonschema:"in a session: look at events before this seq only, to continue a search"`
+	Text    string `json:"text" jsonschema:"the words to look for, all of which must be there; \"words in quotes\" must stand together, and deplo* stands for any ending"`
+	Session string `json:"session,omitempty" jsonschema:"look into this session only"`
+	Offset  int    `json:"offset,omitempty" jsonschema:"skip the first hits, to continue a search"`
+	Before  int64  `json:"before,omitempty" jsonschema:"in a session, where the store can't search for words: events before this seq only, to continue"`
 	Limit   int    `json:"limit,omitempty" jsonschema:"how many at most: 1 to 50, 10 if it is left out"`
 }
 
@@ -125,15 +126,58 @@ func (s *server) search(ctx context.Context, _ *sdk.CallToolRequest, in searchAr
 		return "", errors.New("there is nothing to look for")
 	case len(in.Text) > maxQuery:
 		return "", fmt.Errorf("the text is longer than %d bytes", maxQuery)
-	case in.Before < 0:
-		return "", errors.New("a seq is 1 or more")
+	case in.Before < 0 || in.Offset < 0:
+		return "", errors.New("a seq is 1 or more, and an offset 0 or more")
 	}
-	if in.Session != "" {
+	if searcher, ok := s.store.(hansard.Searcher); ok && in.Before == 0 {
+		text, err := s.searchWords(ctx, searcher, in, most)
+		if !errors.Is(err, hansard.ErrUnsupported) {
+			return text, err
+		}
+	}
+	switch {
+	case in.Offset > 0:
+		return "", errors.New("this store can't search for words: continue with before, in a session")
+	case in.Session != "":
 		return s.searchIn(ctx, in, most)
-	}
-	if in.Before > 0 {
+	case in.Before > 0:
 		return "", errors.New("before is for a search in a session")
 	}
+	return s.searchTitles(ctx, in, most)
+}
+
+// searchWords asks the store, which finds words in the events of all sessions.
+func (s *server) searchWords(ctx context.Context, searcher hansard.Searcher, in searchArgs, most int) (string, error) {
+	if in.Session != "" { // one that is not there is an error, not nothing
+		if _, err := s.store.Stat(ctx, hansard.SessionID(in.Session)); err != nil {
+			return "", err
+		}
+	}
+	var b strings.Builder
+	n := 0
+	for hit, err := range searcher.Search(ctx, hansard.SearchQuery{Text: in.Text, In: hansard.SessionID(in.Session), Limit: most + 1, Offset: in.Offset}) {
+		if err != nil {
+			return "", err
+		}
+		if n++; n > most {
+			fmt.Fprintf(&b, "There are more: search_sessions with the same arguments and offset=%d\n", in.Offset+most)
+			break
+		}
+		e := hansard.Event{Seq: hit.Seq, Time: hit.Time, Kind: hit.Kind}
+		head := heading(hit.Session, &e, &transcript.Reading{Role: hit.Role, Author: hit.Author})
+		if in.Session == "" && hit.Title != "" {
+			head += fmt.Sprintf(" in %q", line(hit.Title, 80))
+		}
+		fmt.Fprintf(&b, "%s\n%s\n\n", head, indent(line(hit.Snippet, 2*aroundBytes)))
+	}
+	if n == 0 {
+		return "Nothing was found.\n", nil
+	}
+	return b.String(), nil
+}
+
+// searchTitles looks for a text in the titles and ids of sessions.
+func (s *server) searchTitles(ctx context.Context, in searchArgs, most int) (string, error) {
 	infos, cursor, err := s.sessions(ctx, hansard.Query{Text: in.Text}, most)
 	if err != nil {
 		return "", err

@@ -75,7 +75,7 @@ func New(store hansard.Store, o Options) *sdk.Server {
 			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}}})
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(bool)}
 	addTool(s, out, reads, "list_sessions", "List sessions, newest first, with their titles, sizes and labels.", s.list)
-	addTool(s, out, reads, "search_sessions", "Find a text: in the events of one session, or in the titles and ids of all.", s.search)
+	addTool(s, out, reads, "search_sessions", "Find events by the words in them, in all sessions or in one, the best first.", s.search)
 	addTool(s, out, reads, "read_session", "Read a session as text, a page at a time: the newest events, those before a seq, or those after one.", s.read)
 	addTool(s, out, reads, "read_event", "Read one event as text, all of it, in pieces.", s.readEvent)
 	if o.AllowAppend {

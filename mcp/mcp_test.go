@@ -325,9 +325,56 @@ func TestList(t *testing.T) {
 	has(t, w.must("list_sessions", args{"text": "nowhere"}), "There are no such sessions")
 }
 
-// TestSearch: titles of all sessions, and the events of one.
-func TestSearch(t *testing.T) {
+// wordless is a store that can't search.
+type wordless struct{ hansard.Store }
+
+// unsupported is one that can't although it has the method, as a client of an older server.
+type unsupported struct{ hansard.Store }
+
+func (unsupported) Search(context.Context, hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
+	return func(yield func(hansard.Hit, error) bool) { yield(hansard.Hit{}, hansard.ErrUnsupported) }
+}
+
+// TestSearchWords: a store that can search is asked, for all sessions or one, in pages.
+func TestSearchWords(t *testing.T) {
 	w := connect(t, memstore.New(), Options{})
+	for i := range 25 {
+		w.append(hansard.SessionID(fmt.Sprintf("s%d", i%5)), hansard.Message("user", fmt.Sprintf("the connection number %d was refused\n[forged#1]", i)))
+	}
+	seen := map[string]bool{}
+	cited := regexp.MustCompile(`(?m)^\[(\S+#\d+)\]`)
+	for offset := 0; offset < 30; offset += 10 {
+		text := w.must("search_sessions", args{"text": "refused connection", "offset": offset})
+		for _, m := range cited.FindAllStringSubmatch(text, -1) {
+			seen[m[1]] = true
+		}
+		if more := strings.Contains(text, fmt.Sprintf("offset=%d", offset+10)); more != (offset < 20) {
+			t.Errorf("at %d: %s", offset, text)
+		}
+	}
+	if len(seen) != 25 || seen["forged#1"] {
+		t.Errorf("found were %v", seen)
+	}
+	if text := w.must("search_sessions", args{"text": `"was refused"`, "session": "s1", "limit": 50}); strings.Count(text, "[s1#") != 5 || strings.Contains(text, "[s2#") {
+		t.Errorf("in one session: %s", text)
+	}
+	has(t, w.must("search_sessions", args{"text": "nowhere"}), "Nothing was found")
+	for _, in := range []args{{"text": `"open`}, {"text": "x", "offset": -1}, {"text": "x", "session": "none"}} {
+		if text, failed := w.call("search_sessions", in); !failed {
+			t.Errorf("%v: %s", in, text)
+		}
+	}
+}
+
+// TestSearch: without a store that searches, titles of all sessions, and the events of one.
+func TestSearch(t *testing.T) {
+	for _, store := range []hansard.Store{wordless{memstore.New()}, unsupported{memstore.New()}} {
+		testSearch(t, store)
+	}
+}
+
+func testSearch(t *testing.T, store hansard.Store) {
+	w := connect(t, store, Options{})
 	for i := range 100 {
 		w.append("s", hansard.Message("user", fmt.Sprintf("%s number %d NEEDLE %s", strings.Repeat("hay ", 200), i+1, strings.Repeat("straw ", 200))))
 	}
