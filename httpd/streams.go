@@ -49,6 +49,9 @@ func (s *Server) deleteStream(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) createStream(w http.ResponseWriter, r *http.Request) error {
+	if durable.IsFork(r) && !callerOf(r.Context()).Rights.allows(Read) {
+		return missingRight(Read)
+	}
 	return s.writeStream(w, r, s.streams.Create)
 }
 

@@ -55,3 +55,44 @@ func TestStreamsReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamForksAreInScope: who forks a stream reads it: that takes the right, and a stream
+// that is there for the token. The fork has to be in its scope, too.
+func TestStreamForksAreInScope(t *testing.T) {
+	v, tokens := scoped(t)
+	for name, k := range map[string]httpd.Token{
+		"writer": {Rights: "append"}, "both": {Rights: "read,append"},
+		"team": {Rights: "read,append", Scope: httpd.Scope{Prefix: "team:", Labels: map[string]string{"k": "v"}}},
+	} {
+		k.Name = name
+		token, err := tokens.Add(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.tokens[name] = token
+	}
+	for _, c := range []struct {
+		token, from, to string
+		status          int
+		problem         string
+	}{
+		{"writer", "other", "w", 403, "missing-right"},
+		{"both", "other", "b", 201, ""},
+		{"team", "team:in", "team:fork", 201, ""},
+		{"team", "team:out", "team:stolen", 404, "not-found"},
+		{"team", "other", "team:stolen", 404, "not-found"},
+		{"team", "team:in", "elsewhere", 404, "not-found"},
+	} {
+		got := v.ask("PUT", "/ds/"+c.to, "", "Authorization", "Bearer "+v.tokens[c.token], "Stream-Forked-From", "/ds/"+c.from)
+		if got.status != c.status || c.problem != "" && got.problem() != c.problem {
+			t.Errorf("%s forks %s as %s: %d %s", c.token, c.from, c.to, got.status, got.body)
+		}
+	}
+	info, err := v.store.Stat(t.Context(), "team:fork")
+	if err != nil || info.Labels["k"] != "v" || info.Parent == nil {
+		t.Errorf("the fork is %+v, %v", info, err)
+	}
+	if _, err := v.store.Stat(t.Context(), "team:stolen"); err == nil {
+		t.Error("what is out of scope was forked")
+	}
+}

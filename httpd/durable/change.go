@@ -96,9 +96,10 @@ func (c *config) sequenced(ch *change, seq string) {
 	ch.add(pathSeq, seq)
 }
 
-// isClosing tells whether an event closed the stream.
-func isClosing(e *hansard.Event) bool {
-	if e.Patch == nil {
+// closedBy tells whether an event closed the stream: this one, and not the one that it is a
+// fork of.
+func (c *config) closedBy(e *hansard.Event) bool {
+	if e.Patch == nil || c.parent != nil && e.Seq <= c.parent.At {
 		return false
 	}
 	for _, op := range e.Patch.StateOps {

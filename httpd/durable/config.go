@@ -24,11 +24,16 @@ type config struct {
 	// Start is the last event before it: of a stream that was there before, and expired.
 	Start  hansard.Seq `json:"start,omitempty"`
 	Closed *closing    `json:"closed,omitempty"`
+	// Forked is what it was made of.
+	Forked *origin `json:"forked,omitempty"`
+	// Unfinished: it was made, and has not all yet that it was to be made with.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Seq is the last Stream-Seq.
 	Seq       string              `json:"seq,omitempty"`
 	Producers map[string]producer `json:"producers,omitempty"`
 
 	// What there is in the state, for changes to it.
+	parent                              *hansard.Parent
 	stateKind                           stateKind
 	hasDurable, hasProducers, hasOwnSeq bool
 }
@@ -102,12 +107,16 @@ func (c *config) json() bool { return sameType(c.Type, mediaJSON) }
 // text tells whether its bytes are sent as text in an event stream.
 func (c *config) text() bool { return strings.HasPrefix(bareType(c.Type), "text/") }
 
-// tail is the end of the stream in a session with this last event.
-func (c *config) tail(last hansard.Seq) hansard.Seq {
-	if c.Closed != nil {
+// tail is the end of the stream in a session. A fork ends where it was forked until it has
+// something of its own: the event that says so is not part of the stream.
+func (c *config) tail(info *hansard.Info) hansard.Seq {
+	switch {
+	case c.Closed != nil:
 		return c.Closed.Tail
+	case c.parent != nil && info.LastSeq == c.parent.At+1:
+		return max(c.parent.At, c.Start)
 	}
-	return max(last, c.Start)
+	return max(info.LastSeq, c.Start)
 }
 
 // describe puts what there is to know of a stream into the headers of an answer.
@@ -123,7 +132,7 @@ func (c *config) describe(h http.Header) {
 
 // ends tells where a stream ends, and whether for ever.
 func (c *config) ends(h http.Header, info *hansard.Info) {
-	h.Set(headerNext, formatOffset(c.tail(info.LastSeq)))
+	h.Set(headerNext, formatOffset(c.tail(info)))
 	if c.Closed != nil {
 		h.Set(headerClosed, headerTrue)
 	}
@@ -133,7 +142,8 @@ func (c *config) ends(h http.Header, info *hansard.Info) {
 func (c *config) same(asked *config) bool {
 	sameTTL := c.TTL == nil && asked.TTL == nil || c.TTL != nil && asked.TTL != nil && *c.TTL == *asked.TTL
 	sameEnd := c.Expires == nil && asked.Expires == nil || c.Expires != nil && asked.Expires != nil && c.Expires.Equal(*asked.Expires)
-	return sameType(c.Type, asked.Type) && sameTTL && sameEnd && (c.Closed != nil) == (asked.Closed != nil)
+	sameOrigin := c.Forked == nil && asked.Forked == nil || c.Forked != nil && asked.Forked != nil && *c.Forked == *asked.Forked
+	return sameType(c.Type, asked.Type) && sameTTL && sameEnd && sameOrigin && (c.Closed != nil) == (asked.Closed != nil)
 }
 
 // bareType is a media type without its parameters.

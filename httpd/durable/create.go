@@ -12,8 +12,11 @@ import (
 // Create makes a stream, with a body as its first content. One that is there already and
 // has this type, expiry and closedness is left as it is; any other is a conflict.
 func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.SessionID, body []byte) error {
-	if r.Header.Get(headerFork) != "" {
-		return wire.NewProblem("unsupported", "streams can't be forked here", "create an empty stream, and append to it")
+	if IsFork(r) {
+		return s.createFork(w, r, id, body)
+	}
+	if r.Header.Get(headerForkOffset) != "" || r.Header.Get(headerForkSub) != "" {
+		return malformed("%s and %s are for %s", headerForkOffset, headerForkSub, headerFork)
 	}
 	asked, err := askedConfig(r.Header)
 	if err != nil {

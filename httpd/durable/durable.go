@@ -18,8 +18,9 @@
 //   - A stream of another type has bytes. What one request appends is an event of the kind
 //     "chunk". Its data are a string if the bytes are UTF-8, else {"base64":"…"}. Other
 //     events of the session are not part of it.
-//   - An offset is the seq of the last event before it, in sixteen digits. Nobody but the
-//     server may rely on that.
+//   - An offset is the seq of the last event before it, in sixteen digits, and sixteen
+//     zeros. Nobody but the server may rely on that.
+//   - A fork of a stream is a fork of the session, with the same offsets.
 //   - What a stream has besides (its type, when it expires, that it is closed, how far its
 //     producers are) is in the session's state, at "durable", and changes in the same
 //     commit as its content.
@@ -41,15 +42,17 @@ const Prefix = "/ds/"
 
 // The headers of the protocol.
 const (
-	headerNext     = "Stream-Next-Offset"
-	headerUpToDate = "Stream-Up-To-Date"
-	headerClosed   = "Stream-Closed"
-	headerCursor   = "Stream-Cursor"
-	headerSeq      = "Stream-Seq"
-	headerTTL      = "Stream-TTL"
-	headerExpires  = "Stream-Expires-At"
-	headerFork     = "Stream-Forked-From"
-	headerEncoding = "Stream-SSE-Data-Encoding"
+	headerNext       = "Stream-Next-Offset"
+	headerUpToDate   = "Stream-Up-To-Date"
+	headerClosed     = "Stream-Closed"
+	headerCursor     = "Stream-Cursor"
+	headerSeq        = "Stream-Seq"
+	headerTTL        = "Stream-TTL"
+	headerExpires    = "Stream-Expires-At"
+	headerFork       = "Stream-Forked-From"
+	headerForkOffset = "Stream-Fork-Offset"
+	headerForkSub    = "Stream-Fork-Sub-Offset"
+	headerEncoding   = "Stream-SSE-Data-Encoding"
 
 	headerProducer    = "Producer-Id"
 	headerEpoch       = "Producer-Epoch"
@@ -143,7 +146,7 @@ func (s *Streams) Delete(w http.ResponseWriter, r *http.Request, id hansard.Sess
 		return err
 	}
 	if err := s.store.Delete(context.WithoutCancel(r.Context()), id, hansard.Grant(r.Header.Get(headerTurn))); err != nil {
-		return told(err)
+		return s.told(r.Context(), id, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -152,10 +155,13 @@ func (s *Streams) Delete(w http.ResponseWriter, r *http.Request, id hansard.Sess
 // open finds a stream that is there and has not expired.
 func (s *Streams) open(ctx context.Context, id hansard.SessionID) (*config, *hansard.Info, error) {
 	c, info, err := s.find(ctx, id)
+	if err == nil && c.Unfinished {
+		err = fmt.Errorf("%w: stream %s is being made", hansard.ErrNotFound, id)
+	}
 	if err == nil && s.expired(c, info) {
 		err = fmt.Errorf("%w: stream %s has expired", hansard.ErrNotFound, id)
 	}
-	return c, info, told(err)
+	return c, info, s.told(ctx, id, err)
 }
 
 // find finds a stream, expired or not.
@@ -165,6 +171,9 @@ func (s *Streams) find(ctx context.Context, id hansard.SessionID) (*config, *han
 		return nil, nil, err
 	}
 	c, err := parseConfig(info.State)
+	if c != nil {
+		c.parent = info.Parent
+	}
 	return c, &info, err
 }
 

@@ -4,14 +4,20 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"hansard"
 )
 
 // Offsets have the same number of digits, so that they sort as texts do. A session has
-// fewer events than sixteen digits can count.
-const offsetDigits = 16
+// fewer events than sixteen digits can count. They have the shape of the reference server's,
+// because the protocol's tests begin at its first: behind the seq there is a second number,
+// which is always 0.
+const (
+	offsetDigits = 16
+	offsetEnd    = "_0000000000000000"
+)
 
 // The offsets that have a meaning of their own.
 const (
@@ -19,11 +25,14 @@ const (
 	offsetNow   = "now"
 )
 
-func formatOffset(n hansard.Seq) string { return fmt.Sprintf("%0*d", offsetDigits, uint64(n)) }
+func formatOffset(n hansard.Seq) string {
+	return fmt.Sprintf("%0*d%s", offsetDigits, uint64(n), offsetEnd)
+}
 
 func parseOffset(text string) (hansard.Seq, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || len(text) != offsetDigits || text[0] == '+' {
+	digits, ok := strings.CutSuffix(text, offsetEnd)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || !ok || len(digits) != offsetDigits || digits[0] == '+' {
 		return 0, malformed("the offset %.40q is none that this server gave", text)
 	}
 	return hansard.Seq(n), nil

@@ -93,7 +93,7 @@ func parseReading(r *http.Request, c *config, info *hansard.Info) (*reading, err
 	case v != "" && v != "false":
 		return nil, malformed("%s is true, for a stream of %s, or false", paramEvents, mediaJSON)
 	}
-	tail := c.tail(info.LastSeq)
+	tail := c.tail(info)
 	switch text := query.Get("offset"); {
 	case !query.Has("offset") && rd.live != "":
 		return nil, malformed("live needs an offset")
@@ -122,13 +122,14 @@ type page struct {
 	body []byte // messages with commas between them, or bytes
 	n    int    // messages, or chunks
 	next hansard.Seq
+	seen hansard.Seq // what was looked at: it is not waited for
 	// upToDate: there is no more; closed: and never will be.
 	upToDate, closed bool
 }
 
 // page reads what is behind a seq.
 func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansard.Seq) (*page, error) {
-	p := &page{next: after}
+	p := &page{next: after, seen: after}
 	rng := hansard.Range{After: after}
 	if rd.c.Closed != nil {
 		if after >= rd.c.Closed.Tail {
@@ -144,7 +145,7 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 			}
 			return nil, err
 		}
-		closing := isClosing(&e)
+		closing := rd.c.closedBy(&e)
 		content, ok := rd.content(&e)
 		if closing && !ok {
 			p.upToDate, p.closed = true, true
@@ -164,7 +165,10 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 			}
 			p.body = append(p.body, content...)
 		}
-		p.next = e.Seq
+		p.seen = e.Seq
+		if e.Fork == nil { // it ends where it was forked
+			p.next = e.Seq
+		}
 		if closing {
 			p.upToDate, p.closed = true, true
 			return p, nil
@@ -184,7 +188,7 @@ func (rd *reading) content(e *hansard.Event) (content []byte, ok bool) {
 		return decodeChunk(e.Data)
 	case rd.whole:
 		return wire.AppendEvent(nil, e), true
-	case e.Kind == hansard.KindTurn, e.Kind == hansard.KindMeta && e.Patch != nil && string(e.Data) == "null":
+	case e.Fork != nil, e.Kind == hansard.KindTurn, e.Kind == hansard.KindMeta && e.Patch != nil && string(e.Data) == "null":
 		return nil, false
 	}
 	return e.Data, true
@@ -292,8 +296,8 @@ func (s *Streams) poll(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return true, s.answer(w, r, rd, p)
 	}
 	room.Free()
-	*after = p.next
-	over, err = s.wait(ctx, r.Context(), rd.id, p.next)
+	*after = p.seen
+	over, err = s.wait(ctx, r.Context(), rd.id, p.seen)
 	if over && err == nil {
 		return true, s.answer(w, r, rd, p)
 	}
@@ -325,7 +329,7 @@ func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) er
 		if err != nil || p.closed {
 			return err
 		}
-		rd.after = p.next
+		rd.after = p.seen
 		if !p.upToDate {
 			continue
 		}
