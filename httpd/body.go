@@ -28,19 +28,29 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 			return nil, nil, wire.NewProblem("wrong-media-type", "the Content-Type is not JSON", "send Content-Type: application/json")
 		}
 	}
+	body, room, err := s.anyBody(w, r, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return body, room.free, nil
+}
+
+// anyBody reads a body of any kind. The bytes are the caller's until it frees the room that
+// they take.
+func (s *Server) anyBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, room *load, err error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, nil, wire.NewProblem("wrong-media-type", "compressed bodies are not read", "send it as it is")
 	}
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge(limit)
 	}
-	room := s.memory.load(callerOf(r.Context()).Name)
+	taken := s.memory.load(callerOf(r.Context()).Name)
 	defer func() {
 		if err != nil {
-			room.free()
+			taken.free()
 		}
 	}()
-	body, err = room.read(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+	body, err = taken.read(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
 	var over *http.MaxBytesError
 	var full *wire.Problem
 	if p := ended(r.Context()); p != nil {
@@ -58,7 +68,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	}
 	// The deadline of the body must not end a request that waits for something.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return body, room.free, nil
+	return body, taken, nil
 }
 
 func tooLarge(limit int64) error {

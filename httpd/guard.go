@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"hansard/httpd/durable"
 	"hansard/internal/wire"
 )
 
@@ -145,7 +146,7 @@ func sameOrigin(r *http.Request, origin string) bool {
 }
 
 func isAPI(path string) bool {
-	return path == "/v1" || strings.HasPrefix(path, "/v1/") || path == "/metrics" || path == "/readyz"
+	return path == "/v1" || strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, durable.Prefix) || path == "/metrics" || path == "/readyz"
 }
 
 // recorder notes what became of a request, and gives every write its deadline: a

@@ -11,6 +11,7 @@ import (
 
 	"hansard"
 	"hansard/httpd/conversations"
+	"hansard/httpd/durable"
 	"hansard/internal/wire"
 )
 
@@ -52,7 +53,13 @@ func (s *Server) routes() map[string]map[string]action {
 			"PUT":    {Append, true, s.renewTurn},
 			"DELETE": {Append, true, s.releaseTurn},
 		},
-		"/v1/search":        {"GET": {Read, false, s.searchEvents}},
+		"/v1/search": {"GET": {Read, false, s.searchEvents}},
+		durable.Prefix + "{id}": {
+			"GET":    {Read, false, s.readStream},
+			"PUT":    {Append, true, s.createStream},
+			"POST":   {Append, true, s.appendStream},
+			"DELETE": {Admin, true, s.deleteStream},
+		},
 		session + "/find":   {"GET": {Read, false, s.findEventsWith}},
 		"/v1/whoami":        {"GET": {Read | Append, false, s.whoami}},
 		"/v1/origins":       {"GET": {Read, false, s.listOrigins}},

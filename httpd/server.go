@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/httpd/durable"
 )
 
 // The limits of the server.
@@ -60,6 +61,7 @@ type timing struct {
 	// is told that seq, if it reads on within grace.
 	stall, grace time.Duration
 	beat         time.Duration // between signs of life on a stream
+	longPoll     time.Duration // of the Durable Streams protocol; 0 is its default
 }
 
 var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, grace: 10 * time.Second, beat: 15 * time.Second}
@@ -102,6 +104,7 @@ type Server struct {
 	metrics *metrics
 	handler http.Handler
 	talk    http.Handler // the conversations; nil: none
+	streams *durable.Streams
 	http    *http.Server
 	ready   readiness
 	live    *live
@@ -145,6 +148,7 @@ func newServer(store hansard.Store, opt Options, t timing, lim limits) *Server {
 	if opt.Conversations != nil {
 		s.talk = opt.Conversations(counted{s.store, s.metrics})
 	}
+	s.streams = s.newStreams()
 	s.handler = s.guard(s.router())
 	s.http = &http.Server{
 		Handler:           s.handler,

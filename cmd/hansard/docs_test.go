@@ -92,6 +92,12 @@ hansard append demo hello --create`,
 		},
 		want: []string{"made the tables", "1 session, 1 event copied; 1 session the same at both ends"},
 	},
+	"docs/streams.md": {
+		setup: "hansard serve --listen 127.0.0.1:0" + serving + `
+export HANSARD_TOKEN=$(sed -n 's/.*#token=//p' serve.out)`,
+		needs: []string{"curl"},
+		want:  []string{"data:Lima is the capital.", `"streamClosed":true`},
+	},
 	"docs/turns.md": {
 		edits: []docEdit{{line: "hansard turn demo --label planner -- ./agent.sh", why: "the next block has a whole agent"}},
 		want: []string{"Thinking about 1", "taken by critic", "refused: 5", "When you have a moment", "user  inbox",

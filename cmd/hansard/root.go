@@ -134,7 +134,7 @@ once; there is no daemon to start.`,
 	cobra.EnableCommandSorting = false
 	addCommands(root, groupSessions, "Sessions:",
 		newNew(a), newAppend(a), newAttach(a), newGet(a), newShow(a), newTail(a), newLs(a), newSearch(a), newStat(a), newFork(a), newSet(a), newPin(a), newUnpin(a), newArchive(a), newUnarchive(a), newRm(a), newRedact(a), newTurn(a))
-	addCommands(root, groupServer, "The server:", newServe(a), newOpen(a), newToken(a), newShare(a), newDemo(a))
+	addCommands(root, groupServer, "The server:", newServe(a), newOpen(a), newToken(a), newShare(a), newMCP(a), newDemo(a))
 	addCommands(root, groupStore, "The store:", newVerify(a), newRepair(a), newStats(a), newPrune(a), newImport(a), newExport(a), newBackup(a), newRestore(a), newCopy(a), newMigrate(a), newBench(a))
 	addCommands(root, groupProgram, "This program:", newConfig(a), newCompletion(root), newMan(a), newVersion(a))
 	help := newHelp(root)

@@ -20,6 +20,7 @@ import (
 	"hansard"
 	"hansard/filestore"
 	"hansard/httpd/conversations"
+	"hansard/internal/npmtest"
 	"hansard/memstore"
 )
 
@@ -115,8 +116,8 @@ func (l *lines) Write(p []byte) (int, error) {
 
 func needSDKs(t *testing.T) (node string) {
 	t.Helper()
-	node, err := install()
-	if errors.Is(err, errOffline) {
+	node, err := npmtest.Install()
+	if errors.Is(err, npmtest.ErrOffline) {
 		skip(t, "the SDKs can't be installed: %v", err)
 	}
 	if err != nil {

@@ -1,4 +1,7 @@
-package openai
+// Package npmtest installs packages of the npm registry for tests: those that a
+// package-lock.json names, by their hashes, without npm and without running a script of
+// theirs.
+package npmtest
 
 import (
 	"archive/tar"
@@ -47,12 +50,12 @@ func (o *oneOrMore) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// errOffline is that there is no way to the registry.
-var errOffline = errors.New("the registry can't be reached")
+// ErrOffline is that there is no way to the registry.
+var ErrOffline = errors.New("the registry can't be reached")
 
-// install puts the packages of package-lock.json into node_modules, unless they
-// are there, and tells where node is.
-func install() (node string, err error) {
+// Install puts the packages of the package-lock.json in the working directory into
+// node_modules, unless they are there, and tells where node is.
+func Install() (node string, err error) {
 	data, err := os.ReadFile("package-lock.json")
 	if err != nil {
 		return "", err
@@ -89,13 +92,14 @@ func download(lock *lockfile, mark string) error {
 		if name == "" || !fits(p.OS, runtime.GOOS) || !fits(p.CPU, strings.Replace(runtime.GOARCH, "amd64", "x64", 1)) {
 			continue
 		}
-		name = strings.TrimPrefix(name, "node_modules/")
+		to := strings.TrimPrefix(name, "node_modules/")
+		name = name[strings.LastIndex(name, "node_modules/")+len("node_modules/"):] // in that of another package, or not
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			tarball, err := fetch(name, p.Version, p.Integrity)
 			if err == nil {
-				err = unpack(tarball, filepath.Join(fresh, filepath.FromSlash(name)))
+				err = unpack(tarball, filepath.Join(fresh, filepath.FromSlash(to)))
 			}
 			if err != nil {
 				problems <- fmt.Errorf("%s %s: %w", name, p.Version, err)
@@ -148,7 +152,7 @@ func fetch(name, version, integrity string) ([]byte, error) {
 func get(client *http.Client, url string) ([]byte, error) {
 	resp, err := client.Get(url)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errOffline, err)
+		return nil, fmt.Errorf("%w: %w", ErrOffline, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

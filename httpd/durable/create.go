@@ -1,0 +1,122 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"hansard"
+	"hansard/internal/wire"
+)
+
+// Create makes a stream, with a body as its first content. One that is there already and
+// has this type, expiry and closedness is left as it is; any other is a conflict.
+func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.SessionID, body []byte) error {
+	if IsFork(r) {
+		return s.createFork(w, r, id, body)
+	}
+	if r.Header.Get(headerForkOffset) != "" || r.Header.Get(headerForkSub) != "" {
+		return malformed("%s and %s are for %s", headerForkOffset, headerForkSub, headerFork)
+	}
+	asked, err := askedConfig(r.Header)
+	if err != nil {
+		return err
+	}
+	ctx := context.WithoutCancel(r.Context())
+	for range maxTries {
+		c, info, err := s.find(ctx, id)
+		missing := errors.Is(err, hansard.ErrNotFound)
+		switch {
+		case missing:
+			c, info, err = s.begin(ctx, id, asked, body)
+		case err == nil && s.expired(c, info):
+			c, info, err = s.beginAgain(ctx, c, info, asked, body)
+			missing = true
+		case err == nil && !c.same(asked):
+			c.ends(w.Header(), info)
+			return refused("there is a stream of another type, expiry or closedness")
+		}
+		if errors.Is(err, hansard.ErrConflict) || errors.Is(err, hansard.ErrExists) {
+			continue // somebody else was faster
+		}
+		if errors.Is(err, hansard.ErrDeleted) {
+			return wire.NewProblem("stream-conflict", "the stream was deleted, and its name is not used again", "use another name")
+		}
+		if err != nil {
+			return told(err)
+		}
+		h := w.Header()
+		c.describe(h)
+		c.ends(h, info)
+		if !missing {
+			w.WriteHeader(http.StatusOK)
+			return nil
+		}
+		h.Set("Location", location(r))
+		w.WriteHeader(http.StatusCreated)
+		return nil
+	}
+	return tooBusy()
+}
+
+func location(r *http.Request) string {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + r.URL.EscapedPath()
+}
+
+// begin makes a session and all that is in the stream at first, in one commit.
+func (s *Streams) begin(ctx context.Context, id hansard.SessionID, asked *config, body []byte) (*config, *hansard.Info, error) {
+	c := *asked
+	events, err := c.events(body, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Closed != nil {
+		c.Closed.Tail = hansard.Seq(len(events))
+	}
+	durable := wire.Marshal(&c)
+	meta := hansard.Meta{State: wire.Marshal(map[string]any{"durable": &c})}
+	if len(events) == 0 {
+		info, err := s.store.Create(ctx, id, meta)
+		return &c, &info, err
+	}
+	receipt, err := s.store.Append(ctx, id, hansard.Batch{
+		Events: events, Create: true, Meta: meta, Expect: hansard.At(0),
+		// That it is the session with this state: one that was made meanwhile is not.
+		Patch: &hansard.Patch{StateOps: []hansard.StateOp{{Op: hansard.OpTest, Path: pathDurable, Value: durable}}},
+	})
+	return &c, &hansard.Info{ID: id, LastSeq: receipt.Last}, err
+}
+
+// beginAgain makes a stream in the place of one that has expired: behind it, in the same
+// session, which keeps all that was in it.
+func (s *Streams) beginAgain(ctx context.Context, old *config, info *hansard.Info, asked *config, body []byte) (*config, *hansard.Info, error) {
+	c := *asked
+	events, err := c.events(body, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Start = info.LastSeq
+	if len(events) == 0 {
+		c.Start++ // the event of the change itself
+	}
+	if c.Closed != nil {
+		c.Closed.Tail = max(c.Start, info.LastSeq+hansard.Seq(len(events)))
+	}
+	change, err := old.change()
+	if err != nil {
+		return nil, nil, err
+	}
+	change.set(hansard.OpReplace, pathDurable, &c)
+	receipt, err := s.store.Append(ctx, info.ID, hansard.Batch{Events: events, Patch: change.patch(), Expect: hansard.At(info.LastSeq)})
+	return &c, &hansard.Info{ID: info.ID, LastSeq: receipt.Last}, err
+}
+
+func tooBusy() error {
+	p := wire.NewProblem("overloaded", "others wrote to the stream on every try; nothing was stored", "try again")
+	p.RetryAfter = 1
+	return p
+}
