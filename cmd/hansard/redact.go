@@ -71,7 +71,7 @@ An exclusive turn of somebody else keeps a session from being redacted (exit 5).
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people; it is stored")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for people: the `REASON` is stored")
 	turn.add(a, cmd)
 	return cmd
 }
