@@ -27,11 +27,12 @@ func newLs(a *app) *cobra.Command {
 that was created last.
 
 --prefix keeps sessions whose id begins with it; --parent the forks of a session;
---label those that have this label, and all of them when it is repeated; --text those
-whose id or title contains it, ignoring case; --since and --before those that changed since or before a time: 90m,
-24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z; --created-since and --created-before those
-that were created then; --held those whose turn is held; --damaged those that are
-damaged or can't be read. --count prints how many there are.
+--label those that have this label, and all of them when it is repeated; --text
+those whose id or title contains it, ignoring case; --since and --before those that
+changed since or before a time: 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z;
+--created-since and --created-before those that were created then; --held those
+whose turn is held; --damaged those that are damaged or can't be read. --count
+prints how many there are.
 
 Archived sessions are left out: --archived lists them alone, --archived=any with the
 others.
