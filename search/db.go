@@ -70,15 +70,16 @@ var errStale = errors.New("the search index is not usable")
 // errElsewhere: the file is not there any more, or another one.
 var errElsewhere = errors.New("the search index was replaced")
 
+// errBehind: the file has less than when it was brought up to date.
+var errBehind = errors.New("the search index was set back")
+
 // openDB makes sure that the file is open. The caller holds mu.
 func (ix *Index) openDB(ctx context.Context) (*database, error) {
 	if ix.closed {
 		return nil, hansard.ErrClosed
 	}
-	if ix.db != nil && !ix.db.temporary {
-		if now, err := os.Lstat(ix.path); err != nil || !os.SameFile(now, ix.db.inode) {
-			_ = ix.closeDB()
-		}
+	if ix.db != nil && !ix.inPlace(ix.db) {
+		_ = ix.closeDB()
 	}
 	if ix.db != nil {
 		return ix.db, nil
@@ -104,6 +105,39 @@ func (ix *Index) openDB(ctx context.Context) (*database, error) {
 		}
 	}
 	return ix.openTemporary(ctx)
+}
+
+// inPlace tells whether the file that is open is still the one that its name leads to.
+//
+// A file that was removed while it was open must not be used any more, not even to read
+// what it had. SQLite finds a journal by the name of the file. It takes that of the new file
+// for what a killed writer left of the old one, and "restores" from it: then the old file
+// has what the new one had when it was made, which is nothing. So this is asked before
+// SQLite locks the file, and once more when it has: only then is what it reads true.
+func (ix *Index) inPlace(db *database) bool {
+	if db.temporary {
+		return true
+	}
+	now, err := os.Lstat(ix.path)
+	return err == nil && os.SameFile(now, db.inode)
+}
+
+// beginRead begins a transaction that reads, and loads what the file has.
+func (ix *Index) beginRead(ctx context.Context, db *database) error {
+	if !ix.inPlace(db) {
+		return errElsewhere
+	}
+	if _, err := db.conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	err := db.load(ctx)
+	if !ix.inPlace(db) {
+		err = errElsewhere // whatever was read
+	}
+	if err != nil {
+		db.rollback()
+	}
+	return err
 }
 
 // tell logs why the file is done without, once for each reason.
@@ -178,10 +212,9 @@ func openFile(ctx context.Context, path string) (*database, error) {
 		return nil, judged(err)
 	}
 	db.inode = before
-	if err = judged(db.prepare(ctx)); err == nil {
-		if after, statErr := os.Lstat(path); statErr != nil || !os.SameFile(before, after) {
-			err = errElsewhere
-		}
+	err = judged(db.prepare(ctx))
+	if after, statErr := os.Lstat(path); statErr != nil || !os.SameFile(before, after) {
+		err = errElsewhere // and if it is not usable, that says nothing of the one there now
 	}
 	if err != nil {
 		_ = db.conn.Close()

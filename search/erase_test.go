@@ -58,8 +58,13 @@ func find(t testing.TB, s hansard.Searcher, text string) (hits []hansard.Hit) {
 
 func wantHits(t testing.TB, s hansard.Searcher, text string, want int) {
 	t.Helper()
-	if hits := find(t, s, text); len(hits) != want {
-		t.Errorf("%q is found %d times, want %d: %+v", text, len(hits), want, hits)
+	hits := find(t, s, text)
+	if len(hits) == want {
+		return
+	}
+	t.Errorf("%q is found %d times, want %d", text, len(hits), want)
+	for _, h := range hits[:min(len(hits), 5)] {
+		t.Logf("%s#%d %s", h.Session, h.Seq, h.Snippet)
 	}
 }
 

@@ -19,6 +19,16 @@ func Meanwhile(t testing.TB, late bool, fn func()) {
 	t.Cleanup(func() { *hook = func() {} })
 }
 
+// BeforeAsk has a function called once, after an index was brought up to date and before it
+// is asked.
+func BeforeAsk(t testing.TB, fn func()) {
+	beforeAsk = func() {
+		beforeAsk = func() {}
+		fn()
+	}
+	t.Cleanup(func() { beforeAsk = func() {} })
+}
+
 // SmallShards has a table for every so many bytes of terms.
 func SmallShards(t testing.TB, bytes int64) {
 	old := shardBytes

@@ -24,6 +24,7 @@ type candidate struct {
 func (ix *Index) candidates(ctx context.Context, s hansard.Store, about *subject, query terms.Query, q *hansard.SearchQuery, most int) ([]candidate, error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
+		beforeAsk()
 		found, err := ix.ask(ctx, about, query, q, most)
 		if err == nil || tries == 3 {
 			return found, err
@@ -35,7 +36,7 @@ func (ix *Index) candidates(ctx context.Context, s hansard.Store, about *subject
 			tries-- // another process is committing
 			continue
 		}
-		// The file was truncated, or worse, since it was brought up to date.
+		// The file was removed, set back, truncated, or worse, since it was brought up to date.
 		if err := ix.recover(ctx, err, tries+1); err != nil {
 			return nil, err
 		}
@@ -56,12 +57,12 @@ func (ix *Index) ask(ctx context.Context, about *subject, query terms.Query, q *
 		return nil, ofIndex(errElsewhere)
 	}
 	// One look: what it knows of the sessions belongs to the rows it finds.
-	if _, err := db.conn.ExecContext(ctx, "BEGIN"); err != nil {
+	if err := ix.beginRead(ctx, db); err != nil {
 		return nil, ofIndex(err)
 	}
 	defer db.rollback()
-	if err := db.load(ctx); err != nil {
-		return nil, ofIndex(err)
+	if db.lacks(about) {
+		return nil, ofIndex(errBehind)
 	}
 	if len(db.shards) == 0 {
 		return nil, nil

@@ -23,9 +23,11 @@
 // are short, and each begins by looking at what the others have indexed meanwhile, so that
 // two that index at once share the work. There is no WAL and no memory map: their shared
 // memory kills a process where the disk is full. Who finds the file missing, garbled, of an
-// older version or replaced by another makes a new one. Who can't have one, on a read-only
-// store or beside a stopped process that keeps it locked, indexes into a temporary file of
-// its own that has no name.
+// older version or replaced by another makes a new one, and reads no more from the old one
+// ([Index.inPlace] says why). An answer comes from one look at the file, which is made
+// again if the file has less by then than it had when it was brought up to date. Who can't
+// have one, on a read-only store or beside a stopped process that keeps it locked, indexes
+// into a temporary file of its own that has no name.
 //
 // # Erasing
 //

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"slices"
 	"time"
 
@@ -105,10 +104,12 @@ func (ix *Index) recover(ctx context.Context, err error, tries int) error {
 	switch {
 	case ix.closed:
 		err = hansard.ErrClosed
+	case errors.Is(err, errBehind):
+		err = nil // it is brought up to date again
+	case ix.db != nil && !ix.inPlace(ix.db), errors.Is(err, errElsewhere):
+		err = ix.closeDB() // another file is there now, which may be sound
 	case errors.Is(err, errStale) && ix.db != nil && !ix.db.temporary:
 		err = ix.discard(err)
-	case errors.Is(err, errElsewhere):
-		err = ix.closeDB()
 	}
 	ix.mu.Unlock()
 	if err != nil {
@@ -143,9 +144,10 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 		return 0, err
 	}
 	// Most often nothing is new, which a reader can tell.
-	if err := db.load(ctx); err != nil {
+	if err := ix.beginRead(ctx, db); err != nil {
 		return 0, ofIndex(err)
 	}
+	db.rollback()
 	if err := db.relist(ctx, s, about); err != nil {
 		return 0, err
 	}
@@ -189,10 +191,8 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	if err := st.finish(ctx); err != nil {
 		return 0, ofIndex(err)
 	}
-	if !db.temporary {
-		if now, err := os.Lstat(ix.path); err != nil || !os.SameFile(now, db.inode) {
-			return 0, ofIndex(errElsewhere) // it would go nowhere
-		}
+	if !ix.inPlace(db) {
+		return 0, ofIndex(errElsewhere) // it would go nowhere
 	}
 	atCommit()
 	if err := db.commit(ctx); err != nil {
@@ -247,6 +247,22 @@ func (db *database) behind(about *subject) (changed, gone []hansard.SessionID) {
 	slices.Sort(changed)
 	slices.Sort(gone)
 	return changed, gone
+}
+
+// lacks tells whether the file has less of a session than was listed of it. After an update
+// it does not, unless somebody took something away since: another process indexes a session
+// anew, or another goroutine has opened a new file.
+func (db *database) lacks(about *subject) bool {
+	for id, l := range about.sessions {
+		in := db.sessions[id]
+		if in == nil && l.last == 0 {
+			continue
+		}
+		if in == nil || in.created != l.created.UnixNano() || max(in.listed, in.last) < l.last {
+			return true
+		}
+	}
+	return false
 }
 
 // stepper is one transaction.
@@ -307,8 +323,14 @@ func (st *stepper) index(ctx context.Context, id hansard.SessionID) (whole bool,
 		}
 		return st.index(ctx, id)
 	}
+	failed := err != nil
 	if err = st.about.unreadable(id, err); err != nil {
 		return false, err
+	}
+	if failed && in.last < l.last {
+		// The rest may be readable the next time: it is not noted as indexed.
+		l.last = in.last
+		st.about.sessions[id] = l
 	}
 	if whole && in.last <= l.last { // else read has noted what came since
 		in.listed, in.updated = l.last, l.updated.UnixNano()
@@ -469,8 +491,9 @@ func (st *stepper) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-// For tests: what happens before the last look, and between it and the commit.
-var beforeLookAgain, atCommit = func() {}, func() {}
+// For tests: what happens before the last look, between it and the commit, and between the
+// update of the index and the question.
+var beforeLookAgain, atCommit, beforeAsk = func() {}, func() {}, func() {}
 
 // finish writes what the transaction keeps for its end.
 func (st *stepper) finish(ctx context.Context) error {
