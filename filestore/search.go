@@ -19,6 +19,8 @@ type SearchIndex interface {
 	// Forget removes what the index has of deleted sessions. Nil: no byte of them is
 	// left in the file. Otherwise the store removes the file.
 	Forget(ids []hansard.SessionID) error
+	// ForgetEvents does the same for redacted events.
+	ForgetEvents(id hansard.SessionID, seqs []hansard.Seq) error
 	Close() error
 }
 
@@ -50,6 +52,24 @@ func (er *eraser) strikeFromSearch(names []string) (changed bool, err error) {
 			return false, nil
 		}
 	}
+	return er.dropSearch()
+}
+
+// redactInSearch takes events out of the index of their words, durably, when they have no
+// content any more in the log: who indexes them from then on finds none.
+func (er *eraser) redactInSearch(id hansard.SessionID, seqs []hansard.Seq) error {
+	if er.opt.Search != nil && er.opt.Search.ForgetEvents(id, seqs) == nil {
+		return nil
+	}
+	if _, err := er.dropSearch(); err != nil {
+		return err
+	}
+	// Also if nothing was there: whoever removed it may have died before that was durable.
+	return ignoreMissing(er.fs.SyncDir(cache.Dir))
+}
+
+// dropSearch removes the index as a whole.
+func (er *eraser) dropSearch() (changed bool, err error) {
 	for _, file := range searchFiles {
 		err := er.fs.Remove(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -27,6 +27,7 @@ import (
 //	            the same file: the lines that came since; sync
 //	            attachments that only redacted events named: removed, durably
 //	            rename, sync sessions/: from here on the content is not in the log any more
+//	            the words in the search index
 //	write.lock  nothing is left to do: remove the note
 //
 // Invariants:
@@ -183,6 +184,10 @@ func (er *eraser) takeAway(name string, put func(string, func(*locked) error) er
 		if err := er.dropCopies(name); err != nil {
 			return err
 		}
+	}
+	// After the log: who indexes meanwhile must not read the content again.
+	if err := er.redactInSearch(id, gone); err != nil {
+		return err
 	}
 	return er.dropNote(name, seen)
 }

@@ -472,7 +472,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		born, _ := json.Marshal(bornMeta{title, c.create.Labels, state}) // strings: can't fail
 		parent, at := parentRow(c.head.parent)
 		if c.reuse {
-			for _, sql := range []string{reuseEvents, reuseParts, reuseAttached, removeWait} {
+			for _, sql := range []string{reuseEvents, reuseParts, reuseAttached, removeWait, removeWords} {
 				b.Queue(sql, id)
 			}
 			b.Queue(reuseHead, id, c.head.created, mark)

@@ -137,6 +137,9 @@ func queueTakeAway(b *pgx.Batch, id hansard.SessionID, seqs []hansard.Seq) {
 	for _, statement := range []string{redactBytes, redactAttached, redactHashes, redactEvents} {
 		b.Queue(statement, string(id), bigints(seqs))
 	}
+	// Last: whoever is putting words into the table is waited for.
+	b.Queue(holdWords, string(id))
+	b.Queue(redactWords, string(id), bigints(seqs))
 }
 
 // queueRedactions is what an import does besides its rows: they say what was redacted

@@ -23,7 +23,8 @@ import (
 // What was deleted does not come back. Whoever adds words to a session has locked its row
 // in hansard_searched, and looks, with the lock, whether the session is deleted. Whoever
 // deletes removes that row afterwards, and the words with it: it waits for the lock, or
-// the other finds the session deleted.
+// the other finds the session deleted. A redaction locks the row in its own transaction and
+// removes the words of its events: whoever gets the lock after it reads them without content.
 
 var _ hansard.Searcher = (*Store)(nil)
 
@@ -399,6 +400,10 @@ const (
 		FROM unnest($2::bigint[], $3::timestamptz[], $4::text[], $5::text[], $6::text[]) AS w(seq, "time", kind, role, terms)`
 	endWords    = `UPDATE hansard_searched SET last = $2 WHERE id = $1`
 	removeWords = `DELETE FROM hansard_searched WHERE id = $1`
+	// holdWords locks a session's row for a redaction, and makes it where there is none, so
+	// that nobody else does and reads the content meanwhile.
+	holdWords   = `INSERT INTO hansard_searched (id, last) VALUES ($1, 0) ON CONFLICT (id) DO UPDATE SET last = hansard_searched.last`
+	redactWords = `DELETE FROM hansard_words WHERE id = $1 AND seq = ANY($2::bigint[])`
 )
 
 // fillSession puts the words of a session's new events into the table.

@@ -118,13 +118,14 @@ const (
 	// stillPurging is asked in each statement that removes what a deleted session had: by
 	// the time it is sent there may be another session of the id (reuseHead).
 	stillPurging = `EXISTS (SELECT 1 FROM hansard_heads WHERE id = $1 AND purging)`
+	purgeWords   = removeWords + ` AND ` + stillPurging
 	toPurge      = `SELECT id FROM hansard_heads WHERE purging`
 )
 
 // purge removes the events, words and attachments of a deleted session. What it does not
 // get done a sweep does, or Prune.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
-	if _, err := s.pool.Exec(ctx, removeWords, string(id)); err != nil {
+	if _, err := s.pool.Exec(ctx, purgeWords, string(id)); err != nil {
 		return err
 	}
 	for after := int64(0); ; {

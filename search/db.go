@@ -18,7 +18,7 @@ import (
 )
 
 // version is of the tables and of the terms in them: another one is made anew.
-const version = 1
+const version = 2
 
 // The tables. A row of event, and of the table of words that has its terms, is numbered
 // by its session, in the upper half, and its seq. What has been indexed of a session, is

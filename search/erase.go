@@ -18,6 +18,25 @@ import (
 // If it can't, because another process keeps the file or something is wrong with it, the
 // caller removes the file as a whole, with its journal.
 func (ix *Index) Forget(ids []hansard.SessionID) error {
+	return ix.takeOut(func(ctx context.Context, st *stepper) error {
+		for _, id := range ids {
+			if err := st.remove(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ForgetEvents is Forget for single events, whose content the store does not have any more.
+// Who is indexing meanwhile has either committed before, so that its rows are removed, or
+// reads the session afterwards.
+func (ix *Index) ForgetEvents(id hansard.SessionID, seqs []hansard.Seq) error {
+	return ix.takeOut(func(ctx context.Context, st *stepper) error { return st.removeEvents(ctx, st.db.sessions[id], seqs) })
+}
+
+// takeOut removes something from the file, in a transaction of its own.
+func (ix *Index) takeOut(remove func(context.Context, *stepper) error) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.closed {
@@ -34,7 +53,7 @@ func (ix *Index) Forget(ids []hansard.SessionID) error {
 	if err != nil {
 		return err
 	}
-	if err := forget(ctx, db, ids, ix.opt.LockWait); err != nil {
+	if err := takeOut(ctx, db, remove, ix.opt.LockWait); err != nil {
 		_ = ix.closeDB()
 		return err
 	}
@@ -45,7 +64,7 @@ func (ix *Index) Forget(ids []hansard.SessionID) error {
 	return nil
 }
 
-func forget(ctx context.Context, db *database, ids []hansard.SessionID, wait time.Duration) (err error) {
+func takeOut(ctx context.Context, db *database, remove func(context.Context, *stepper) error, wait time.Duration) (err error) {
 	if err := db.begin(ctx, wait); err != nil {
 		return err
 	}
@@ -59,13 +78,8 @@ func forget(ctx context.Context, db *database, ids []hansard.SessionID, wait tim
 		return err
 	}
 	st := &stepper{db: db}
-	for _, id := range ids {
-		if db.sessions[id] == nil {
-			continue
-		}
-		if err := st.remove(ctx, id); err != nil {
-			return err
-		}
+	if err := remove(ctx, st); err != nil {
+		return err
 	}
 	if err := st.finish(ctx); err != nil {
 		return err
@@ -90,8 +104,30 @@ func (st *stepper) remove(ctx context.Context, id hansard.SessionID) error {
 	return errors.Join(err1, err2)
 }
 
-// removeRows removes the events of a session whose rows are in a range. For single events
-// that were redacted, from and to are the row of each.
+// removeEvents removes single events of a session, if it is in the file.
+func (st *stepper) removeEvents(ctx context.Context, in *indexed, seqs []hansard.Seq) error {
+	if in == nil {
+		return nil
+	}
+	for _, seq := range seqs {
+		if seq >= 1<<32 {
+			continue // it is not in the file
+		}
+		row, there := in.n<<32|int64(seq), false
+		if err := st.db.conn.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM event WHERE n = ?)", row).Scan(&there); err != nil {
+			return err
+		}
+		if !there {
+			continue // it had no words, or they were removed before
+		}
+		if err := st.removeRows(ctx, in, row, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeRows removes the events of a session whose rows are in a range.
 func (st *stepper) removeRows(ctx context.Context, in *indexed, from, to int64) error {
 	rows, err := st.db.conn.QueryContext(ctx, "SELECT shard FROM part WHERE session = ?", in.n)
 	if err != nil {

@@ -35,7 +35,8 @@
 // it once more before it commits ([Index.step]): if one was deleted meanwhile, nothing is
 // committed. And whoever erases a session takes its rows away ([Index.Forget]) after it was
 // deleted, in a transaction of its own: so the indexer either saw the deletion, or its rows
-// were there to be removed. SQLite overwrites what is freed (secure_delete), and the tables
+// were there to be removed. Single events that are redacted go the same way
+// ([Index.ForgetEvents]). SQLite overwrites what is freed (secure_delete), and the tables
 // that had the rows are written anew, so that no byte of them is left in the file. Words are
 // spread over tables of a bounded size to keep that short.
 package search

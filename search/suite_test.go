@@ -61,6 +61,8 @@ func engine() storetest.Engine {
 	}
 }
 
-// TestContract: what the contract says about searches, and about closing and deleting,
+// TestContract: what the contract says about searches, and about closing, deleting and redacting,
 // which an index could get in the way of.
-func TestContract(t *testing.T) { storetest.RunSome(t, engine(), "search/", "delete/", "close/") }
+func TestContract(t *testing.T) {
+	storetest.RunSome(t, engine(), "search/", "delete/", "redact/", "reuse/", "close/")
+}

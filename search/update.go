@@ -348,7 +348,7 @@ func (st *stepper) read(ctx context.Context, id hansard.SessionID, in *indexed) 
 			return true, true, err // damage, and what is before it was read
 		}
 		if e.Seq <= had {
-			if found = e.Seq == had && mark(&e) == in.mark; !found {
+			if found = e.Seq == had && in.marks(&e); !found {
 				return false, false, nil
 			}
 			continue
@@ -368,22 +368,31 @@ func (st *stepper) read(ctx context.Context, id hansard.SessionID, in *indexed) 
 	return true, had == 0 || found, nil
 }
 
-// mark tells an event from another one at its place. One that was redacted is another, too:
-// then the session is indexed anew.
+// mark tells an event from another one at its place. The lower half is that of its data,
+// which a redaction takes away.
 func mark(e *hansard.Event) int64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s ", e.Time.UnixNano(), e.Kind)
-	_, _ = h.Write(e.Data)
-	return int64(h.Sum64())
+	outer, inner := fnv.New32a(), fnv.New32a()
+	fmt.Fprintf(outer, "%d %s", e.Time.UnixNano(), e.Kind)
+	_, _ = inner.Write(e.Data)
+	return int64(outer.Sum32())<<32 | int64(inner.Sum32())
 }
 
-// add puts the terms of an event into the index.
-//
-// Redaction comes here: an event that is Redacted has no text by itself (its data is
-// null), and one that redacts others calls removeRows with the row of each of e.Redacts:
-// they are out of the file with the same commit.
+// marks tells whether an event is the last one that was indexed.
+func (in *indexed) marks(e *hansard.Event) bool {
+	if e.Redacted {
+		return mark(e)>>32 == in.mark>>32
+	}
+	return mark(e) == in.mark
+}
+
+// add puts the terms of an event into the index, and takes those away that the event says
+// are redacted. The store may still have their content, and a store that does not call
+// ForgetEvents may have had it when they were indexed.
 func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error {
 	st.events++
+	if err := st.removeEvents(ctx, in, e.Redacts); err != nil {
+		return err
+	}
 	d := terms.Of(*e)
 	st.bytes += int64(len(d.Text)) + 64
 	st.buf = st.buf[:0]
@@ -467,11 +476,8 @@ func (st *stepper) closeStatements() {
 
 // lookAgain makes sure, before the commit, that nothing was deleted while it was indexed.
 // Who erases a session deleted it before, and takes its rows away in a transaction after
-// this one: it finds them, or they are not committed.
-//
-// Redaction comes here too: what was redacted since it was read is in the log's new events,
-// which the next step reads (add), and whoever redacts has the rows removed as Forget does,
-// after its event is durable.
+// this one: it finds them, or they are not committed. With what was redacted it is the same
+// without a look: see ForgetEvents.
 func (st *stepper) lookAgain(ctx context.Context) error {
 	beforeLookAgain()
 	for id, l := range st.touched {

@@ -128,7 +128,7 @@ func searchMutants() []mutant {
 				return hitsOf(old, err)
 			}
 		})},
-		{name: "what was deleted is still in the index", caught: []string{"search/deleted"}, plant: inner(func(b *broken, s hansard.Store) {
+		{name: "what was deleted is still in the index", caught: []string{"search/deleted", "search/redacted"}, plant: inner(func(b *broken, s hansard.Store) {
 			var mu sync.Mutex // guards kept
 			var kept []hansard.Hit
 			b.search = func(c ctx, q query) iter.Seq2[hansard.Hit, error] {

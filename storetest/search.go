@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hansard"
@@ -33,6 +34,8 @@ var searchCases = []Case{
 		Defends: "an event that was acknowledged before a search began is found, through any handle, while others write", Answers: "F4 41"},
 	{Name: "search/deleted", run: searchDeleted,
 		Defends: "nothing of a deleted session is found, whoever is searching or indexing meanwhile"},
+	{Name: "search/redacted", run: searchRedacted,
+		Defends: "nothing that was redacted is found, whoever is searching or indexing meanwhile, and what stays is"},
 	{Name: "search/contexts", run: searchContexts,
 		Defends: "a search whose context has ended ends with its error, a closed store's with ErrClosed, and a search may be abandoned"},
 	{Name: "search/reopened", run: searchReopened,
@@ -477,6 +480,50 @@ func searchDeleted(x *env) {
 		mu.Unlock()
 		if hits := x.search(hansard.SearchQuery{Text: "secret"}); len(hits) != 0 {
 			x.Errorf("%q is found after it was deleted", cited(hits))
+		}
+	}
+	close(stop)
+	watcher.finish()
+}
+
+func searchRedacted(x *env) {
+	x.searcher(x.store)
+	handles := x.handles(2)
+	var gone atomic.Uint64 // up to this seq no secret is left
+	stop := make(chan struct{})
+	watcher := x.start("searcher", func() error {
+		for {
+			before := hansard.Seq(gone.Load())
+			hits, err := searchAll(x.ctx, handles[1].(hansard.Searcher), hansard.SearchQuery{Text: "secret"})
+			if err != nil {
+				return err
+			}
+			for _, h := range hits {
+				if h.Seq <= before {
+					return fmt.Errorf("%s is found after it was redacted", cite(h))
+				}
+			}
+			select {
+			case <-stop:
+				return nil
+			default:
+			}
+		}
+	})
+	for i := range 12 {
+		got := x.append("s", hansard.Batch{Create: true, Events: texts("a secret word", "what stays").Events})
+		if i%2 == 0 {
+			if n := len(x.search(hansard.SearchQuery{Text: "secret", In: "s"})); n != 1 {
+				x.Errorf("%d events are found before they are redacted, want 1", n)
+			}
+		}
+		x.redact("s", hansard.Redaction{Seqs: []hansard.Seq{got.First}, Reason: "reason" + fmt.Sprint(i)})
+		gone.Store(uint64(got.First))
+		if hits := x.search(hansard.SearchQuery{Text: "secret"}); len(hits) != 0 {
+			x.Errorf("%q is found after it was redacted", cited(hits))
+		}
+		if n := len(x.search(hansard.SearchQuery{Text: "stays"})); n != i+1 {
+			x.Errorf("%d events that were not redacted are found, want %d", n, i+1)
 		}
 	}
 	close(stop)
