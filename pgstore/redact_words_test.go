@@ -110,3 +110,33 @@ func TestWordsBesideRedaction(t *testing.T) {
 		t.Errorf("%d redacted events have words (%v)", n, err)
 	}
 }
+
+// TestWordsOfReused: what is left of the words of a deleted session, because its process died
+// before it had removed them, does not hide events of the next one of that id.
+func TestWordsOfReused(t *testing.T) {
+	url := pgtest.Shared(t).Schema(t)
+	s := open(t, url)
+	defer s.Close()
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{hansard.Message("user", "old word")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), "s", ""); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), "INSERT INTO hansard_searched VALUES ('s', 5); INSERT INTO hansard_words VALUES ('s', 1, now(), 'message', 'user', 'old word')"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{Reuse: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{hansard.Message("user", "new word")}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(hits(t, s, hansard.SearchQuery{Text: "new"})); n != 1 {
+		t.Errorf("the new session's event is found %d times", n)
+	}
+	if n := len(hits(t, s, hansard.SearchQuery{Text: "old"})); n != 0 {
+		t.Errorf("the old session's event is found %d times", n)
+	}
+}

@@ -44,7 +44,7 @@ func redactMutants() []mutant {
 				return hansard.Receipt{}, err
 			}
 			return s.Append(c, id, hansard.Batch{Events: []hansard.Event{r.Event(r.Seqs)}, Turn: r.Turn})
-		}, "redact/takes away", "redact/recorded", "redact/attachments", "redact/names", "redact/patch", "redact/again", "redact/refused", "redact/turn", "redact/beside writers", "redact/followed", "search/redacted"),
+		}, "redact/takes away", "redact/recorded", "redact/attachments", "redact/names", "redact/patch", "redact/again", "redact/refused", "redact/turn", "redact/beside writers", "redact/followed"),
 		reads("a redaction loses its record", func(e *hansard.Event) bool {
 			if len(e.Redacts) > 0 {
 				e.Kind, e.Redacts, e.Data = hansard.KindMeta, nil, []byte("null")

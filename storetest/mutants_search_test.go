@@ -113,7 +113,7 @@ func searchMutants() []mutant {
 		searching("the context is ignored", func(c ctx, s hansard.Searcher, q query) ([]hansard.Hit, error) {
 			return searchAll(context.WithoutCancel(c), s, q)
 		}, "search/contexts"),
-		{name: "the index is behind", caught: []string{"search/complete", "search/reopened", "search/model"}, plant: inner(func(b *broken, s hansard.Store) {
+		{name: "the index is behind", caught: []string{"search/complete", "search/reopened", "search/reused", "search/model"}, plant: inner(func(b *broken, s hansard.Store) {
 			var mu sync.Mutex // guards before and found
 			before := map[string][]hansard.Hit{}
 			b.search = func(c ctx, q query) iter.Seq2[hansard.Hit, error] {

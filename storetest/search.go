@@ -36,6 +36,8 @@ var searchCases = []Case{
 		Defends: "nothing of a deleted session is found, whoever is searching or indexing meanwhile"},
 	{Name: "search/redacted", run: searchRedacted,
 		Defends: "nothing that was redacted is found, whoever is searching or indexing meanwhile, and what stays is"},
+	{Name: "search/reused", run: searchReused,
+		Defends: "of a session whose id was used before all events are found, and none of the one before"},
 	{Name: "search/contexts", run: searchContexts,
 		Defends: "a search whose context has ended ends with its error, a closed store's with ErrClosed, and a search may be abandoned"},
 	{Name: "search/reopened", run: searchReopened,
@@ -528,6 +530,24 @@ func searchRedacted(x *env) {
 	}
 	close(stop)
 	watcher.finish()
+}
+
+func searchReused(x *env) {
+	for i := range 3 {
+		x.append("s", hansard.Batch{Create: i == 0, Events: texts(fmt.Sprint("common word", i), "common", "common").Events})
+		for _, want := range []struct {
+			text string
+			n    int
+		}{{fmt.Sprint("word", i), 1}, {"common", 3}, {fmt.Sprint("word", i-1), 0}} {
+			if n := len(x.search(hansard.SearchQuery{Text: want.text})); n != want.n {
+				x.Errorf("%s is found %d times in session %d of the id, want %d", want.text, n, i, want.n)
+			}
+		}
+		x.delete("s")
+		if _, err := x.store.Create(x.ctx, "s", hansard.Meta{Reuse: true}); err != nil {
+			x.Fatalf("Create again: %v", err)
+		}
+	}
 }
 
 func searchContexts(x *env) {
