@@ -307,6 +307,7 @@ const LabelArchived = "archived"
 // Archived is what a list does with archived sessions.
 type Archived int
 
+// What a list does with them.
 const (
 	ArchivedAny  Archived = iota // list them with the others
 	ArchivedNo                   // leave them out

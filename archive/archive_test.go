@@ -155,7 +155,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		dst := memstore.New()
 		defer dst.Close()
-		for range hansard.Copy(context.Background(), file, dst) { //nolint:revive // whatever it says
+		for range hansard.Copy(context.Background(), file, dst) { // whatever it says
 		}
 	})
 }

@@ -38,7 +38,7 @@ func TestForkRoute(t *testing.T) {
 		{`{"by":"somebody"}`, 422, "by"},
 	} {
 		a := v.ask("POST", "/v1/sessions/s/fork", c.body)
-		if a.status != c.status || !strings.Contains(string(a.body), c.says) {
+		if a.status != c.status || !strings.Contains(a.body, c.says) {
 			t.Errorf("%s: %d %s; want %d, %q", c.body, a.status, a.body, c.status, c.says)
 		}
 		if c.status == 201 && !strings.HasPrefix(a.header.Get("Location"), "/v1/sessions/") {
@@ -48,7 +48,7 @@ func TestForkRoute(t *testing.T) {
 	if a := v.ask("POST", "/v1/sessions/s/fork", `{}`, "Idempotency-Key", "k"); a.status != 422 {
 		t.Errorf("a fork without a name and with a key: %d %s", a.status, a.body)
 	}
-	if a := v.ask("GET", "/v1/sessions?parent=s", ""); strings.Count(string(a.body), `"last_seq"`) != 4 {
+	if a := v.ask("GET", "/v1/sessions?parent=s", ""); strings.Count(a.body, `"last_seq"`) != 4 {
 		t.Errorf("the forks: %s", a.body)
 	}
 	events, err := v.store.Stat(t.Context(), "i")
@@ -96,7 +96,7 @@ func TestForkScope(t *testing.T) {
 		if a.status != c.status {
 			t.Errorf("%s forks %s with %s: %d %s; want %d", c.who, c.id, c.body, a.status, a.body, c.status)
 		}
-		if c.status != 201 && strings.Contains(string(a.body), "SECRET") {
+		if c.status != 201 && strings.Contains(a.body, "SECRET") {
 			t.Errorf("%s forks %s with %s and learns %s", c.who, c.id, c.body, a.body)
 		}
 	}

@@ -341,7 +341,7 @@ func TestUnreadable(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "-v"), 0); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(filepath.Join(dir, "-v"), 0o700) //nolint:errcheck // to be removed
+	defer os.Chmod(filepath.Join(dir, "-v"), 0o700) // to be removed
 	store, reports := imported(t, claude{}, dir)
 	if len(reports) != 2 || len(contents(t, store)) != 1 {
 		t.Errorf("%d reports, %d sessions", len(reports), len(contents(t, store)))

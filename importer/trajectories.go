@@ -76,7 +76,7 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 	}
 	if end := find(members, "retrospective"); len(end) > 0 {
 		return emit(Record{Mutable: true, Event: hansard.Event{ID: "retrospective", At: parseTime(textOf(find(members, "completedAt"))), Kind: hansard.KindSummary,
-			Role: "assistant", Data: json.RawMessage(end)}})
+			Role: "assistant", Data: end}})
 	}
 	return nil
 }

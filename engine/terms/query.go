@@ -1,6 +1,7 @@
 package terms
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -43,7 +44,8 @@ func Check(q *hansard.SearchQuery) (Query, error) {
 }
 
 func renamed(field string, err error) error {
-	if bad, ok := err.(*hansard.InvalidError); ok {
+	var bad *hansard.InvalidError
+	if errors.As(err, &bad) {
 		bad.Field = field
 	}
 	return err

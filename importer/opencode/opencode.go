@@ -80,7 +80,6 @@ type reader struct {
 	session
 	emit  func(importer.Record) error
 	facts importer.Facts
-	roles map[string]string // by message, of the message that is read
 }
 
 func (r *reader) record(id string, at time.Time, data []byte) importer.Record {

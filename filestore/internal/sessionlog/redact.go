@@ -128,7 +128,7 @@ func EachRedaction(f vfs.File, from, upTo int64, fn func(*Line)) error {
 	sc := NewScanner(f, from)
 	for sc.At < upTo {
 		b, at, err := sc.Next()
-		if err == ErrNoLine {
+		if errors.Is(err, ErrNoLine) {
 			return nil
 		}
 		if err != nil {
@@ -181,7 +181,7 @@ func Unredacted(f vfs.File, seqs []hansard.Seq, upTo int64) (bool, error) {
 	sc := NewScanner(f, 0)
 	for sc.At < upTo && len(seqs) > 0 {
 		b, at, err := sc.Next()
-		if err == ErrNoLine {
+		if errors.Is(err, ErrNoLine) {
 			return false, nil
 		}
 		if err != nil {
@@ -214,7 +214,7 @@ func NewRewriting(id hansard.SessionID, old, fresh vfs.File, gone []hansard.Seq)
 func (w *Rewriting) CopyTo(upTo int64) error {
 	for w.sc.At < upTo || w.chain.Left > 0 {
 		b, at, err := w.sc.Next()
-		if err == ErrNoLine {
+		if errors.Is(err, ErrNoLine) {
 			break
 		}
 		if err != nil {
