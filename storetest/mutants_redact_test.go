@@ -39,12 +39,29 @@ func redactMutants() []mutant {
 		})}
 	}
 	return []mutant{
-		redacts("a redaction takes nothing away", func(c ctx, s hansard.Store, id id, r redaction) (hansard.Receipt, error) {
-			if _, err := s.Stat(c, id); err != nil {
-				return hansard.Receipt{}, err
+		{name: "a redaction takes nothing away", caught: []string{"redact/takes away", "redact/forks", "redact/forked meanwhile", "redact/beside writers"}, plant: inner(func(b *broken, s hansard.Store) {
+			var kept sync.Map // what events were, by seq: also for those who have them by a fork
+			b.redact = func(c ctx, id id, r redaction) (hansard.Receipt, error) {
+				for e, err := range s.Read(c, id, hansard.Range{}) {
+					if err == nil && !e.Redacted {
+						kept.Store(e.Seq, e)
+					}
+				}
+				return s.Redact(c, id, r)
 			}
-			return s.Append(c, id, hansard.Batch{Events: []hansard.Event{r.Event(r.Seqs)}, Turn: r.Turn})
-		}, "redact/takes away", "redact/recorded", "redact/attachments", "redact/names", "redact/patch", "redact/again", "redact/refused", "redact/turn", "redact/beside writers", "redact/followed"),
+			b.read = func(c ctx, id id, r hansard.Range) iter.Seq2[hansard.Event, error] {
+				return func(yield func(hansard.Event, error) bool) {
+					for e, err := range s.Read(c, id, r) {
+						if was, ok := kept.Load(e.Seq); ok && e.Redacted {
+							e = was.(hansard.Event)
+						}
+						if !yield(e, err) {
+							return
+						}
+					}
+				}
+			}
+		})},
 		reads("a redaction loses its record", func(e *hansard.Event) bool {
 			if len(e.Redacts) > 0 {
 				e.Kind, e.Redacts, e.Data = hansard.KindMeta, nil, []byte("null")
