@@ -123,8 +123,8 @@ func TestHotUpdates(t *testing.T) {
 		all.Go(func() {
 			for n := range appends {
 				b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}
-				if n%10 == 0 {
-					b.Patch = &hansard.Patch{Title: ptr(fmt.Sprint(n))}
+				if n%10 == 0 { // titles and labels are in an index; the state is what agents change
+					b.Patch = &hansard.Patch{State: fmt.Appendf(nil, `{"n":%d}`, n)}
 				}
 				if _, err := s.Append(t.Context(), id, b); err != nil {
 					t.Error(err)

@@ -78,10 +78,9 @@ func TestErased(t *testing.T) {
 			if r := asked(t, s, "rm", "doomed", "--yes"); r.code != 0 {
 				t.Fatalf("rm: %+v", r)
 			}
-			if r := through(t, s, "prune"); r.code != 1 || !strings.Contains(r.stderr, "where the store is kept") {
-				t.Errorf("prune through a server: %+v", r)
+			if r := asked(t, s, "prune"); r.code != 0 { // it may have been done already
+				t.Errorf("prune: %+v", r)
 			}
-			ok(t, store, "prune") // unless the server has done it by itself
 			if found := filesWith(t, store, marker); len(found) != 1 || found[0] != "journal" {
 				t.Errorf("after prune it is in %q", found)
 			}

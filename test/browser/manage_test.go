@@ -254,9 +254,9 @@ func TestRights(t *testing.T) {
 		composer bool
 		menu     string
 	}{
-		"reader": {false, "Find,Go to an event,Copy a link,Print"},
-		"writer": {true, "Find,Go to an event,Copy a link,Print,Title and labels,Archive"},
-		"owner":  {true, "Find,Go to an event,Copy a link,Print,Title and labels,Archive,Delete"},
+		"reader": {false, "Find,Go to an event,Copy a link,Print,Export"},
+		"writer": {true, "Find,Go to an event,Copy a link,Print,Export,Fork,Title and labels,Archive"},
+		"owner":  {true, "Find,Go to an event,Copy a link,Print,Export,Fork,Title and labels,Archive,Delete"},
 	} {
 		p := newTab(t, url)
 		p.open("/#token=" + tokens[who])
