@@ -98,9 +98,10 @@ func hotStatements(t *testing.T) []hotStatement {
 		{purgeSome, 2500, []any{"big", int64(5000)}, false, "", false}, // 2,000 rows, each removed
 		{purged, 10, []any{"big"}, false, "", false},
 		{toPurge, 10, nil, false, "", false},
-		{createHead, 10, []any{"fresh", now, "m", "big", int64(7)}, false, "", false},
+		{createHead, 20, []any{"fresh", now, "m", "big", int64(7)}, false, "", false},
 		{childrenOf, 10, []any{"big"}, false, "", false},
 		{parentThere, 10, []any{"big"}, false, "", false},
+		{sameContent, 20, []any{"small-1", "big", int64(grownKeys)}, false, "", false},
 		// Of a fork all that is copied is read; where nothing is, little.
 		{copyEvents, 100, []any{"fresh", "small-1", int64(3)}, true, "", false},
 		{copyAttachments, 60, []any{"fresh", "small-1", now}, true, "", false},

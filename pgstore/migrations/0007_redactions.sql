@@ -5,3 +5,6 @@ ALTER TABLE hansard_events ADD COLUMN redacted boolean NOT NULL DEFAULT false, A
 
 -- Who redacts an event has to know whether another one names what it names.
 CREATE INDEX hansard_events_attached ON hansard_events (id, seq) WHERE attachments IS NOT NULL;
+
+-- And who forks a session, whether something was redacted since it was copied.
+CREATE INDEX hansard_events_redacted ON hansard_events (id, seq) WHERE redacted;
