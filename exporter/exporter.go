@@ -131,9 +131,10 @@ func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
 	}
 }
 
-// ours reports whether an event is the store's or the import's own.
+// ours reports whether an event is the store's or the import's own, or has nothing left to
+// tell.
 func ours(e *hansard.Event) bool {
-	return e.Kind == hansard.KindTurn || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
+	return e.StoresOwn() || e.Redacted || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
 }
 
 // stretch is a session up to one of its events.

@@ -237,3 +237,40 @@ func TestForPeople(t *testing.T) {
 		}
 	}
 }
+
+// TestForkedAndRedacted: what other tools get has neither the store's records of a fork and
+// a redaction nor anything in the place of what was redacted.
+func TestForkedAndRedacted(t *testing.T) {
+	store := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest})
+	var parent hansard.Info
+	for info, err := range store.List(t.Context(), hansard.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent = info
+	}
+	if _, err := store.Redact(t.Context(), parent.ID, hansard.Redaction{Seqs: []hansard.Seq{2}, Reason: "WHY"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Fork(t.Context(), parent.ID, hansard.Fork{As: "forked"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []hansard.SessionID{parent.ID, "forked"} {
+		for _, format := range []string{"claude", "openai", "anthropic", "cleveragents"} {
+			out := export(t, store, id, format)
+			if strings.Contains(out, "<b>it</b>") || strings.Contains(out, "WHY") || !strings.Contains(out, "Done.") {
+				t.Errorf("%s as %s: %s", id, format, out)
+			}
+			for line := range strings.Lines(out) {
+				if strings.TrimSpace(line) == "null" {
+					t.Errorf("%s as %s has a record without content: %s", id, format, out)
+				}
+			}
+		}
+		for _, format := range []string{"md", "html"} {
+			if out := export(t, store, id, format); !strings.Contains(out, "redacted") || strings.Contains(out, "fix  ") {
+				t.Errorf("%s as %s: %s", id, format, out)
+			}
+		}
+	}
+}
