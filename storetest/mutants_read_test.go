@@ -182,7 +182,7 @@ func readMutants() []mutant {
 			}
 			return events
 		}, "append/memory"),
-		{name: "last N ignores the kinds", caught: []string{"read/range", "read/random ranges", "model/random operations"},
+		{name: "last N ignores the kinds", caught: []string{"read/range", "read/random ranges"},
 			plant: inner(func(b *broken, s hansard.Store) {
 				b.read = func(c ctx, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 					kinds, limit := r.Kinds, r.Limit

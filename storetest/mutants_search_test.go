@@ -40,7 +40,7 @@ func searchMutants() []mutant {
 			if fields := strings.Fields(q.Text); len(fields) == 1 && !strings.Contains(q.Text, `"`) {
 				q.Text = fields[0] + "*"
 			}
-		}, "search/words", "search/model"),
+		}, "search/words"),
 		asking("one of the words is enough", func(q *query) {
 			if fields := strings.Fields(q.Text); len(fields) > 1 && !strings.Contains(q.Text, `"`) {
 				q.Text = fields[0]
@@ -52,8 +52,8 @@ func searchMutants() []mutant {
 		giving("a long text is not searched", func(hits []hansard.Hit) []hansard.Hit {
 			return slices.DeleteFunc(hits, func(h hansard.Hit) bool { return strings.Contains(h.Snippet, "startword") })
 		}, "search/texts"),
-		asking("the role is ignored", func(q *query) { q.Role = "" }, "search/filters", "search/model"),
-		asking("the kind is ignored", func(q *query) { q.Kind = "" }, "search/filters", "search/model"),
+		asking("the role is ignored", func(q *query) { q.Role = "" }, "search/filters"),
+		asking("the kind is ignored", func(q *query) { q.Kind = "" }, "search/filters"),
 		asking("since is ignored", func(q *query) { q.Since = q.Since.AddDate(-100, 0, 0) }, "search/filters"),
 		asking("before is taken in", func(q *query) {
 			if !q.Before.IsZero() {
@@ -61,8 +61,8 @@ func searchMutants() []mutant {
 			}
 		}, "search/filters"),
 		asking("labels are ignored", func(q *query) { q.Labels = nil }, "search/filters"),
-		asking("the prefix is ignored", func(q *query) { q.Prefix = "" }, "search/filters", "search/model", "search/invalid"),
-		asking("the session is ignored", func(q *query) { q.In = "" }, "search/filters", "search/model", "search/invalid"),
+		asking("the prefix is ignored", func(q *query) { q.Prefix = "" }, "search/filters", "search/invalid"),
+		asking("the session is ignored", func(q *query) { q.In = "" }, "search/filters", "search/invalid"),
 		asking("the offset is ignored", func(q *query) {
 			if q.Offset > 0 && q.Offset%7 == 0 {
 				q.Offset--

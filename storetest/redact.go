@@ -606,4 +606,10 @@ func redactForkedMeanwhile(x *env) {
 		}
 		return nil
 	})
+	x.fork("s", hansard.Fork{As: "last", At: 2 * rounds})
+	for _, e := range x.all("last")[:2*rounds] {
+		if e.Redacted != (e.Seq%2 == 1) || strings.Contains(string(e.Data), "SECRET") {
+			x.Errorf("the last fork has %s", show(e))
+		}
+	}
 }

@@ -106,7 +106,11 @@ export class HansardSession {
         const want = transaction.expectedSuffix;
         const { items } = await this.newest(want.length);
         const suffix = items.map(({ item }) => item).reverse();
-        if (canonical(suffix) !== canonical(want)) throw new Error('Session history suffix no longer matches the transaction precondition.');
+        if (canonical(suffix) !== canonical(want)) {
+          // Another one may have applied it since we looked.
+          if (info && (await this.applied(name, digest))) return;
+          throw new Error('Session history suffix no longer matches the transaction precondition.');
+        }
         for (const { seq } of items) events.push({ kind: deleted, data: { seq } });
       }
       events.push(...(transaction.type === 'append_items' ? transaction.items : transaction.replacement).map(eventOf));
