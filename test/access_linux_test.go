@@ -172,3 +172,24 @@ func TestFailedDeviceSaysRemount(t *testing.T) {
 	}
 	ok(t, store, "verify")
 }
+
+// TestImportUnreadable: a directory of another user's is named, and does not keep what is
+// beside it from being imported.
+func TestImportUnreadable(t *testing.T) {
+	u := newUsersStore(t)
+	projects := filepath.Join(filepath.Dir(u.dir), "projects")
+	for _, name := range []string{"-mine/1.jsonl", "-roots/2.jsonl"} {
+		path := filepath.Join(projects, name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		id := strings.TrimSuffix(filepath.Base(name), ".jsonl")
+		must(t, os.WriteFile(path, []byte(`{"type":"user","uuid":"u`+id+`","sessionId":"`+id+`","message":{"role":"user","content":"hello"}}`+"\n"), 0o644))
+	}
+	must(t, os.Chmod(filepath.Join(projects, "-roots"), 0o700))
+	r := u.as(nobody, "import", projects)
+	if said := r.stdout + r.stderr; r.code != 1 || !strings.Contains(said, "-roots") || !strings.Contains(said, "permission denied") {
+		t.Errorf("import: exit code %d\n%s", r.code, said)
+	}
+	if list := u.ok(nobody, "ls", "--json"); strings.Count(list, "\n") != 1 || !strings.Contains(list, `"claude:1"`) {
+		t.Errorf("ls: %s", list)
+	}
+}

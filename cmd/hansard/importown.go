@@ -35,6 +35,9 @@ func ownExports(paths []string) (own, rest []string, err error) {
 			if err == nil && d.Type().IsRegular() && filepath.Ext(name) == ".jsonl" && isExport(name) {
 				own = append(own, name)
 			}
+			if name != path {
+				return nil // importer.Named walks here too, reports it and goes on
+			}
 			return err
 		})
 		if err != nil {
