@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -238,5 +239,35 @@ func TestForkOfDeletedMeanwhile(t *testing.T) {
 				t.Errorf("noted is still %s", left[0].Name())
 			}
 		})
+	}
+}
+
+// TestForkOfWhatIsBeingRedacted: a redaction that is recorded, and whose content is still
+// there because the disk was full, is finished before its session is forked: the fork would
+// have the content for ever.
+func TestForkOfWhatIsBeingRedacted(t *testing.T) {
+	d := largeDisk(1)
+	s, err := openOn(d.Process("p"), 1, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := context.Background()
+	if _, err := s.Append(ctx, "s", hansard.Batch{Create: true, Events: []hansard.Event{{Data: []byte(`"public"`)}, {Data: []byte(`"SECRET"`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: "log.*.tmp"}, vfs.Fault{Err: syscall.ENOSPC})
+	if _, err := s.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{2}, Reason: "private"}); !errors.Is(err, hansard.ErrUnknown) {
+		t.Fatalf("a redaction that finds no space: %v", err)
+	}
+	if _, err := s.Fork(ctx, "s", hansard.Fork{As: "forked", At: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []hansard.SessionID{"s", "forked"} {
+		for e, err := range s.Read(ctx, id, hansard.Range{Limit: 2}) {
+			if err != nil || e.Redacted != (e.Seq == 2) || strings.Contains(string(e.Data), "SECRET") {
+				t.Errorf("%s has %+v, %v", id, e, err)
+			}
+		}
 	}
 }
