@@ -28,8 +28,8 @@ has it until others are written over it: hansard prune --scrub overwrites it now
 Backups and copies are not reached; a copy of the session takes the content away
 where it comes with the record.
 
-Records of the turn, of forks and of redactions can't be redacted. What is redacted already
-is left as it is; if the command was interrupted, run it again.
+Records of the turn, of forks and of redactions can't be redacted. What is redacted
+already is left as it is; if the command was interrupted, run it again.
 
 An exclusive turn of somebody else keeps a session from being redacted (exit 5).`,
 		Example: `  hansard redact demo 7 --reason "a password"
