@@ -228,11 +228,16 @@ func (p *tab) click(selector string) {
 			e.scrollIntoView({ block: "nearest" });
 			const r = e.getBoundingClientRect();
 			if (!e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2))) return false;
-			window.missed = false;
-			document.addEventListener("mousedown", (ev) => { window.missed = !e.contains(ev.target); }, { capture: true, once: true });
+			// What counts is the click, not the button going down: in between the page may have moved. It comes right
+			// after the button went up, if at all. After a click that opens another page neither is defined.
+			window.missed = true;
+			window.settled = false;
+			window.addEventListener("mouseup", () => setTimeout(() => { window.settled = true; }), { capture: true, once: true });
+			window.addEventListener("click", (ev) => { if (ev.isTrusted && e.contains(ev.target)) window.missed = false; }, { capture: true }); // not one the page makes itself
 			return true;
 		})(document.querySelector(%q))`, selector)
 		p.do(chromedp.Click(chromedp.CSS(selector)))
+		p.until(`window.settled !== false`)
 		if !eval[bool](p, `Boolean(window.missed)`) {
 			return
 		}
