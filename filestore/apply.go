@@ -68,6 +68,9 @@ const manyEntries = 16
 // that of the first entry that is not done.
 func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
 	if len(entries) >= manyEntries && !l.cfg.inline {
+		if l.logs.dir == (vfs.DirStamp{}) {
+			l.logs.lookAtDir()
+		}
 		l.writeSideBySide(entries)
 	}
 	for _, e := range entries {
@@ -122,15 +125,20 @@ func (l *locked) writeSideBySide(entries []*pendingEntry) {
 }
 
 // writeInPlace writes an entry after the line it was made for, if its log is open, still
-// the file its name leads to (rule LogInode) and exactly as long as it should be. False:
-// nothing is known, and any part of it may be written.
+// the file its name leads to (rule LogInode) and ends with that line. False: nothing is
+// known, and any part of it may be written.
 func (ol *logs) writeInPlace(sess *session, e *journal.Entry) bool {
-	inode, size, err := ol.fs.Inode(sessionlog.Path(sess.name))
-	if err != nil || inode != sess.inode || size != e.Offset || e.Offset == 0 || sess.fileUID != e.UID {
+	if e.Offset == 0 || sess.fileUID != e.UID {
 		return false
 	}
-	crc, err := sessionlog.CRCBefore(sess.f, e.Offset)
-	return err == nil && crc == e.LinePrev && writeLog(sess.f, e.Lines, e.Offset) == nil
+	if !ol.inPlace(sess) {
+		inode, size, err := ol.fs.Inode(sessionlog.Path(sess.name))
+		if err != nil || inode != sess.inode || size != e.Offset {
+			return false
+		}
+		sess.seenIn = ol.dir
+	}
+	return sessionlog.EndsWith(sess.f, e.Offset, e.LinePrev) && writeLog(sess.f, e.Lines, e.Offset) == nil
 }
 
 // applyEntry brings one entry to its log or sets it aside. After nil the entry is done

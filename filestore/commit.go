@@ -150,6 +150,9 @@ func (cm *committer) writeGroup() *group {
 	if len(requests) == 0 {
 		return nil
 	}
+	if len(requests) >= manyLogs {
+		l.logs.lookAtDir()
+	}
 	g := &group{ring: l.ring, ctl: l.ctl}
 	g.hold()
 	p := plan{store: l, now: l.cfg.now(), snapBytes: int(l.ring.Share())}

@@ -154,6 +154,7 @@ func (wl *writeLock) lockOnly() (*locked, error) {
 		wl.mu.Unlock()
 		return nil, err
 	}
+	wl.state.logs.dir = vfs.DirStamp{} // of the last hold
 	return wl.state, nil
 }
 

@@ -41,6 +41,9 @@ type session struct {
 	f       vfs.File
 	inode   uint64
 	fileUID uint64 // the uid in its header; 0: not looked at yet
+	// seenIn is the directory of the logs as it was when the name was last seen to lead to
+	// inode; zero: not known.
+	seenIn vfs.DirStamp
 
 	known bool // what follows is the state of the session
 	stub  bool // there is a log, cut off in its first batch: not a session yet
@@ -80,6 +83,9 @@ type logs struct {
 	// redacted are the logs of which this process may have a descriptor that was opened
 	// before they were redacted.
 	redacted map[string]bool
+	// dir is the directory of the logs during this hold of write.lock, where nothing in it
+	// can change without changing the stamp; zero: look at each log (unmoved.go).
+	dir vfs.DirStamp
 }
 
 // maxSessions is how many sessions, and so open logs, a process keeps. It is well below
@@ -145,7 +151,7 @@ func (sess *session) closeTaken(e *journal.Entry) {
 
 // forget drops what is known of a session, its draft included; its open log stays.
 func (sess *session) forget() {
-	*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, fileUID: sess.fileUID}
+	*sess = session{id: sess.id, name: sess.name, f: sess.f, inode: sess.inode, fileUID: sess.fileUID, seenIn: sess.seenIn}
 }
 
 // dropCaches forgets everything read from the ring and the logs; the next catchup begins
@@ -235,8 +241,12 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 	path := sessionlog.Path(sess.name)
 	if sess.f != nil {
+		if size, ok := ol.unmoved(sess); ok {
+			return size, nil
+		}
 		inode, size, err := ol.fs.Inode(path)
 		if err == nil && inode == sess.inode {
+			sess.seenIn = ol.dir
 			return size, nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +277,8 @@ func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 		_ = f.Close()
 		return 0, err
 	}
-	sess.f, sess.inode, sess.fileUID = f, inode, 0
+	// Not in ol.dir: the directory may have been read before somebody else replaced the log.
+	sess.f, sess.inode, sess.fileUID, sess.seenIn = f, inode, 0, vfs.DirStamp{}
 	return size, nil
 }
 

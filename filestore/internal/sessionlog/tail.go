@@ -137,6 +137,21 @@ func CRCBefore(f vfs.File, off int64) (uint32, error) {
 	return crc, nil
 }
 
+// EndsWith tells whether a log ends at off, with a line that has this crc: one read tells
+// both, because there is nothing behind the end to be read.
+func EndsWith(f vfs.File, off int64, crc uint32) bool {
+	var b [12]byte // xxxxxxxx"}\n and one more
+	if off < int64(len(b)-1) {
+		return false
+	}
+	n, err := f.ReadAt(b[:], off-int64(len(b)-1))
+	if n != len(b)-1 || err != io.EOF {
+		return false
+	}
+	there, ok := parseHex(b[:8])
+	return ok && there == crc && string(b[8:n]) == "\"}\n"
+}
+
 // EndsDeleted tells whether the last whole batch of a log is a tombstone. False if that
 // can't be read: the callers then treat the log as one that is still in use.
 func EndsDeleted(f vfs.File) bool {

@@ -1,0 +1,54 @@
+package filestore
+
+import (
+	"time"
+
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// Before a log is written, its name has to lead to the file that is open (rule LogInode),
+// and the file has to end where it should. A look at each name costs more than the write
+// itself where a group touches many logs. There one look at their directory does: a name
+// that leads to another file, or to none, changed the directory's times. Whether the file
+// ends where it should, and with the right line, one small read tells.
+
+// manyLogs is from how many on one look at the directory is cheaper than one at each log.
+const manyLogs = 8
+
+// settledFor is how long a directory has to be unchanged until its stamp proves anything:
+// much more than the resolution of any clock, within which two changes look like one.
+const settledFor = 100 * time.Millisecond
+
+// lookAtDir notes the directory of the logs for this hold of write.lock. A stamp that is
+// too young, or in the future, proves nothing: then each log is looked at.
+func (ol *logs) lookAtDir() {
+	ol.dir = vfs.DirStamp{}
+	dir, ok := ol.fs.(*vfs.OS)
+	if !ok || ol.cfg.inline {
+		return
+	}
+	now := ol.cfg.now() // before the look: the stamp is at least that old
+	stamp, ok := dir.DirStamp(sessionlog.Dir)
+	if ok && now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) > settledFor {
+		ol.dir = stamp
+	}
+}
+
+// unmoved tells the size of an open log whose name still leads to it and that ends with the
+// line it should end with. Not ok: look at its name.
+func (ol *logs) unmoved(sess *session) (size int64, ok bool) {
+	if !ol.inPlace(sess) || !sess.known || sess.ahead > 0 {
+		return 0, false
+	}
+	size, crc := sess.end, sess.crc
+	if of := ol.pending.of(sess.name); len(of) > 0 {
+		size, crc = of[0].Offset, of[0].LinePrev
+	}
+	return size, sessionlog.EndsWith(sess.f, size, crc)
+}
+
+// inPlace tells whether the name of an open log is known to lead to it, without looking.
+func (ol *logs) inPlace(sess *session) bool {
+	return ol.dir != vfs.DirStamp{} && sess.seenIn == ol.dir
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
+)
+
+// TestForeignChangesInCompany: a log that somebody replaces, removes or edits is noticed in
+// a group of many sessions, where one look at the directory stands for one at each log, as
+// it is in a group of its own: before the group is planned, and before its lines are written.
+func TestForeignChangesInCompany(t *testing.T) {
+	edit := func(change func(b []byte) []byte) func(path string) error {
+		return func(path string) error {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, change(b), 0o600) // in place: the same inode
+		}
+	}
+	harms := map[string]func(path string) error{
+		"nothing":          func(string) error { return nil },
+		"removed":          os.Remove,
+		"emptied":          edit(func([]byte) []byte { return nil }),
+		"shortened":        edit(func(b []byte) []byte { return b[:len(b)-20] }),
+		"longer":           edit(func(b []byte) []byte { return append(b, "and this\n"...) }),
+		"last line edited": edit(func(b []byte) []byte { b[len(b)-4] ^= 1; return b }),
+		"replaced by a copy": func(path string) error {
+			b, err := os.ReadFile(path)
+			return errors.Join(err, os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+		},
+		"replaced by another": func(path string) error {
+			return errors.Join(os.WriteFile(path+".new", []byte("other\n"), 0o600), os.Rename(path+".new", path))
+		},
+	}
+	for name, harm := range harms {
+		for _, late := range []bool{false, true} {
+			moment := "before the plan"
+			if late {
+				moment = "before the logs"
+			}
+			t.Run(name+"/"+moment, func(t *testing.T) {
+				alone, company := afterHarm(t, harm, late, 0), afterHarm(t, harm, late, 31)
+				if alone != company {
+					t.Errorf("alone:\n%s\nin company:\n%s", alone, company)
+				}
+			})
+		}
+	}
+}
+
+// afterHarm appends to a session, with others in the same group, while its log is changed,
+// and describes what became of it.
+func afterHarm(t *testing.T, harm func(path string) error, late bool, others int) string {
+	t.Helper()
+	dir := t.TempDir()
+	fsys, err := vfs.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := defaultConfig()
+	cfg.random = func() uint64 { return 4711 }
+	// An hour ahead: as if nobody had made a log for a while.
+	cfg.now = func() time.Time { return time.Now().Add(time.Hour).UTC() }
+	s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ids := []hansard.SessionID{"harmed"}
+	for i := range others {
+		ids = append(ids, hansard.SessionID(fmt.Sprint("other-", i)))
+	}
+	for _, id := range ids {
+		say(t, s, id, nil, "one")
+	}
+	group := func() (all []*request) {
+		for _, id := range ids {
+			r := newAppend(id, &hansard.Batch{Events: []hansard.Event{text("more")}})
+			r.done = make(chan struct{})
+			all = append(all, r)
+		}
+		return all
+	}
+	commit := func(all []*request, between func()) {
+		s.committer.queue.mu.Lock()
+		s.committer.queue.waiting = append(s.committer.queue.waiting, all...)
+		s.committer.queue.mu.Unlock()
+		if g := s.committer.writeGroup(); g != nil {
+			between()
+			s.committer.finishGroup(g)
+		}
+		for _, r := range all {
+			<-r.done
+		}
+	}
+	for range 2 { // the first sees the logs, the second rests on that
+		all := group()
+		commit(all, func() {})
+		for _, r := range all {
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+		}
+	}
+	path := filepath.Join(dir, filepath.FromSlash(sessionlog.Path(sessionlog.EncodeName("harmed"))))
+	do := func() {
+		if err := harm(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := group()
+	if late {
+		commit(all, do)
+	} else {
+		do()
+		commit(all, func() {})
+	}
+	for _, r := range all[1:] {
+		if r.err != nil {
+			t.Errorf("session %s, which nobody touched: %v", r.id, r.err)
+		}
+	}
+	read, err := s.Stat(t.Context(), "harmed")
+	told := fmt.Sprintf("answer: %v\nseq %d, damaged: %v, error: %v\nset aside: %d", all[0].err, read.LastSeq, read.Damage, err, len(setAsideOf(s, "harmed")))
+	return regexp.MustCompile(`aside/harmed\.\d+`).ReplaceAllString(told, "aside/harmed.POSITION")
+}
