@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12
 # No paths of this machine in the program: the same sources give the same bytes anywhere.
 BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
 
-.PHONY: help build serve demo try quick browser clients test check unit race torture cross lint bench fuzz packages clean
+.PHONY: help build serve demo try quick browser clients adapters test check unit race torture cross lint bench fuzz packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -41,10 +41,15 @@ clients: build ## the clients in other languages against the real server
 	@rm -f dist/clients.log
 	@scripts/gotest clients scripts/clients
 
+adapters: ## the stores for frameworks in Go, which are modules of their own
+	@rm -f dist/adapters.log
+	@scripts/gotest adapters scripts/adapters
+
 check: ## formatting and vet
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	cd test/browser && $(GO) vet -mod=mod ./...
+	scripts/adapters vet
 
 cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...

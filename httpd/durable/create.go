@@ -29,6 +29,13 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 		switch {
 		case missing:
 			c, info, err = s.begin(ctx, id, asked, body)
+		case errors.Is(err, hansard.ErrDeleted) && !s.hasForks(ctx, id):
+			if err = s.reuse(ctx, id); err == nil {
+				continue // it is unfinished
+			}
+		case err == nil && c.Unfinished && c.Forked == nil:
+			c, info, err = s.finish(ctx, c, info, asked, body)
+			missing = true
 		case err == nil && s.expired(c, info):
 			c, info, err = s.beginAgain(ctx, c, info, asked, body)
 			missing = true
@@ -40,7 +47,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 			continue // somebody else was faster
 		}
 		if errors.Is(err, hansard.ErrDeleted) {
-			return wire.NewProblem("stream-conflict", "the stream was deleted, and its name is not used again", "use another name")
+			return wire.NewProblem("stream-conflict", "the stream was deleted, and its name can't be used again: it has forks, or may have been out of your reach", "use another name")
 		}
 		if err != nil {
 			return told(err)
@@ -89,6 +96,26 @@ func (s *Streams) begin(ctx context.Context, id hansard.SessionID, asked *config
 		Patch: &hansard.Patch{StateOps: []hansard.StateOp{{Op: hansard.OpTest, Path: pathDurable, Value: durable}}},
 	})
 	return &c, &hansard.Info{ID: id, LastSeq: receipt.Last}, err
+}
+
+// reuse makes a new session of a name that was deleted. What the stream is made with takes a
+// second commit; until then it is not there for anybody, and who asks for it again finishes it.
+func (s *Streams) reuse(ctx context.Context, id hansard.SessionID) error {
+	state := wire.Marshal(map[string]any{"durable": &config{Unfinished: true}})
+	_, err := s.store.Create(ctx, id, hansard.Meta{State: state, Reuse: true})
+	return err
+}
+
+// finish makes what is unfinished into the stream that is asked for.
+func (s *Streams) finish(ctx context.Context, old *config, info *hansard.Info, asked *config, body []byte) (*config, *hansard.Info, error) {
+	events, err := asked.events(body, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.complete(ctx, info, old, asked, events); err != nil {
+		return nil, nil, err
+	}
+	return s.find(ctx, info.ID)
 }
 
 // beginAgain makes a stream in the place of one that has expired: behind it, in the same

@@ -458,7 +458,6 @@ func TestOffsets(t *testing.T) {
 	w.refused(404, "not-found", "GET", "none", "")
 	w.must(204, "DELETE", "t", "")
 	w.refused(404, "deleted", "GET", "t", "")
-	w.refused(409, "stream-conflict", "PUT", "t", "x", asText...)
 	if got := w.must(200, "GET", "s?offset=-1&else=1", "").Body.String(); got != "[1,2]" {
 		t.Errorf("with a parameter that there is not: %s", got)
 	}

@@ -146,7 +146,7 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 				continue
 			}
 		case err == nil && c.Unfinished && c.Forked != nil && *c.Forked == *asked.Forked:
-			if err = s.finishFork(ctx, there, c, asked, events); err == nil {
+			if err = s.complete(ctx, there, c, asked, events); err == nil {
 				made = true
 				continue
 			}
@@ -155,7 +155,7 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 		case err == nil:
 			return nil, nil, false, refused("there is a stream of another type, expiry, closedness or origin")
 		case errors.Is(err, hansard.ErrDeleted):
-			return nil, nil, false, refused("the stream was deleted, and its name is not used again")
+			return nil, nil, false, refused("the stream was deleted, and a fork does not use its name again")
 		}
 		if !errors.Is(err, hansard.ErrConflict) && !errors.Is(err, hansard.ErrExists) {
 			return nil, nil, false, err
@@ -164,8 +164,8 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 	return nil, nil, false, tooBusy()
 }
 
-// finishFork adds what a fork has besides the history.
-func (s *Streams) finishFork(ctx context.Context, info *hansard.Info, c, asked *config, events []hansard.Event) error {
+// complete adds what a stream is made with besides the history.
+func (s *Streams) complete(ctx context.Context, info *hansard.Info, c, asked *config, events []hansard.Event) error {
 	last := *asked
 	if last.Closed != nil {
 		last.Closed = &closing{Tail: c.tail(info)}

@@ -123,6 +123,9 @@ type page struct {
 	n    int    // messages, or chunks
 	next hansard.Seq
 	seen hansard.Seq // what was looked at: it is not waited for
+	// redacted is how many events in it have no content any more. It is part of what tells
+	// a page from one that clients keep.
+	redacted int
 	// upToDate: there is no more; closed: and never will be.
 	upToDate, closed bool
 }
@@ -147,7 +150,10 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 		}
 		closing := rd.c.closedBy(&e)
 		content, ok := rd.content(&e)
-		if closing && !ok {
+		if e.Redacted {
+			p.redacted++
+		}
+		if closing && !ok && !e.Redacted {
 			p.upToDate, p.closed = true, true
 			return p, nil
 		}
@@ -181,13 +187,15 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 // content is what an event is in the stream; ok is false if it is not part of it.
 func (rd *reading) content(e *hansard.Event) (content []byte, ok bool) {
 	switch {
+	case rd.whole:
+		return wire.AppendEvent(nil, e), true
+	case e.Redacted, len(e.Redacts) > 0:
+		return nil, false
 	case !rd.c.json():
 		if e.Kind != kindChunk {
 			return nil, false
 		}
 		return decodeChunk(e.Data)
-	case rd.whole:
-		return wire.AppendEvent(nil, e), true
 	case e.Fork != nil, e.Kind == hansard.KindTurn, e.Kind == hansard.KindMeta && e.Patch != nil && string(e.Data) == "null":
 		return nil, false
 	}
@@ -224,6 +232,9 @@ func (s *Streams) answer(w http.ResponseWriter, r *http.Request, rd *reading, p 
 	rd.c.describe(h)
 	if !rd.now {
 		tag := fmt.Sprintf(`"%x:%s:%s%s"`, rd.created.UnixNano(), formatOffset(rd.after), formatOffset(p.next), closedTag)
+		if p.redacted > 0 {
+			tag = fmt.Sprintf(`%s:r%d"`, strings.TrimSuffix(tag, `"`), p.redacted)
+		}
 		if rd.whole {
 			tag = strings.TrimSuffix(tag, `"`) + `:e"`
 		}

@@ -225,7 +225,33 @@ class Core:
         except errors.HansardError as e:
             raise open_outcome(e) from e.__cause__
 
+    async def redact(self, session: str, seqs: Sequence[int], reason: str, turn: str, timeout: Optional[float]) -> types.Receipt:
+        body = {"seqs": list(seqs), "reason": reason, "turn": turn}
+        try:
+            o, _ = await self.answer(Request("POST", path_of(session, "/redact"), body=body), until=self._until(timeout))
+        except errors.HansardError as e:
+            raise open_outcome(e, errors.HeldError, errors.BusyError, errors.NoSpaceError, errors.StoreFailedError) from e.__cause__
+        return types.receipt(o)
+
+    async def prune(self, scrub: bool, timeout: Optional[float]) -> Any:
+        return (await self.answer(Request("POST", "/v1/prune", body={"scrub": scrub}), until=self._until(timeout)))[0]
+
     # -- reads ---------------------------------------------------------------------
+
+    async def export(self, session: str, format: str) -> AsyncIterator[bytes]:
+        """A session as a file. If the connection breaks it fails: half of it is not all."""
+        if self.closing.ended:
+            raise errors.ClosedError("the client was closed")
+        res, _ = await self._do(Request("GET", path_of(session, "/export"), [("format", format)], accept="*/*"), self.closing, math.inf)
+        pieces = res.pieces()
+        try:
+            async for piece in pieces:
+                yield piece
+        except OSError as e:
+            raise errors.UnreachableError(f"the export broke off: {e}") from e
+        finally:
+            await pieces.aclose()
+            res.close()
 
     async def get(self, path: str, query: Query = (), timeout: Optional[float] = None) -> Any:
         return (await self.answer(Request("GET", path, query), scope=self.closing, until=self._until(timeout)))[0]

@@ -7,7 +7,7 @@ import math
 import ssl
 import time
 from datetime import datetime
-from typing import Any, AsyncIterator, Callable, Coroutine, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Mapping, Optional, Sequence, TypeVar, Union, cast
 
 from . import _core, _http, errors, types
 from ._http import Scope
@@ -55,6 +55,9 @@ class AsyncClient:
         q = _core.parameters(plain, times={"since": since, "before": before}, labels=labels)
         return self._core.search(q)
 
+    async def prune(self, *, scrub: bool = False, timeout: Optional[float] = None) -> Mapping[str, Any]:
+        return cast(Mapping[str, Any], await self._core.prune(scrub, timeout))
+
 
 class AsyncSession:
     """See [Session]."""
@@ -91,6 +94,12 @@ class AsyncSession:
                    timeout: Optional[float] = None) -> "AsyncSession":  # fmt: skip
         given = {**types_meta(title, labels, state, False), **({"at": at} if at else {}), **({"as": id} if id else {})}
         return AsyncSession(self._core, (await self._core.fork(self.id, given, timeout)).id)
+
+    async def redact(self, *seqs: int, reason: str = "", turn: Union[str, "AsyncTurn", None] = None, timeout: Optional[float] = None) -> types.Receipt:
+        return await self._core.redact(self.id, seqs, reason, grant_of(turn), timeout)
+
+    def export(self, format: str = "jsonl") -> AsyncIterator[bytes]:
+        return self._core.export(self.id, format)
 
     async def holder(self) -> Optional[types.Grant]:
         found = (await self._core.get(_core.path_of(self.id, "/turn")))["turn"]

@@ -8,7 +8,7 @@ import threading
 import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Union, cast
 
 from . import _core, _http, errors, types
 from ._http import Scope, run
@@ -91,6 +91,10 @@ class Client:
         q = _core.parameters(plain, times={"since": since, "before": before}, labels=labels)
         return _each(self._core.search(q))
 
+    def prune(self, *, scrub: bool = False, timeout: Optional[float] = None) -> Mapping[str, Any]:
+        """Takes away now what is left of deleted sessions; with `scrub` also what is left of them elsewhere in the store's files."""
+        return cast(Mapping[str, Any], run(self._core.prune(scrub, timeout)))
+
 
 def types_meta(title: str, labels: Optional[Mapping[str, str]], state: types.Json, reuse: bool) -> dict[str, Any]:
     given = {"title": title, "labels": dict(labels or {}), "state": state, "reuse": reuse}
@@ -141,6 +145,17 @@ class Session:
         what is given here takes their place."""
         given = {**types_meta(title, labels, state, False), **({"at": at} if at else {}), **({"as": id} if id else {})}
         return Session(self._core, (run(self._core.fork(self.id, given, timeout))).id)
+
+    def redact(self, *seqs: int, reason: str = "", turn: Union[str, "Turn", None] = None, timeout: Optional[float] = None) -> types.Receipt:
+        """Takes the content of events away, their data and attachments, and records it. Nothing brings it back.
+
+        What is redacted already stays so: it may be sent again.
+        """
+        return run(self._core.redact(self.id, seqs, reason, grant_of(turn), timeout))
+
+    def export(self, format: str = "jsonl") -> Iterator[bytes]:
+        """The session as a file, in pieces: "jsonl", which has everything, "md", "html" and others."""
+        return _each(self._core.export(self.id, format))
 
     def holder(self) -> Optional[types.Grant]:
         """Who holds the turn; None if it is free."""

@@ -150,6 +150,38 @@ class Basics(WithServer):
         with self.assertRaises(ExistsError):
             s.fork(id=named.id)
 
+    def test_redact_export_prune(self) -> None:
+        c = self.client()
+        s = c.session(next(names))
+        s.append(message("user", "my password is swordfish"), message("user", "hello"), create=True)
+
+        def text(format: str, of: object = s) -> str:
+            return b"".join(of.export(format)).decode()  # type: ignore[attr-defined]
+
+        self.assertRegex(text("md"), r"(?s)swordfish.*hello")
+        # The answer is lost, and it is sent again.
+        lossy, proxy = self.through(lambda n, head: "lose" if n == 1 else "pass")
+        self.assertEqual(lossy.session(s.id).redact(1, reason="a password").session, s.id)
+        self.assertEqual(proxy.count, 2)
+        told = [(e.seq, e.data is None, e.redacted, e.redacts) for e in s.read()]
+        self.assertEqual(told, [(1, True, True, ()), (2, False, False, ()), (3, False, False, (1,))])
+        self.assertTrue(s.redact(1).replayed)
+        with self.assertRaises(NoEventError):
+            s.redact(99)
+        self.assertNotIn("swordfish", text("jsonl"))
+        with self.assertRaises(InvalidError):
+            text("nonsense")
+        with self.assertRaises(NotFoundError):
+            text("md", c.session("none"))
+        # Half of a file is not all of it.
+        s.append({"data": "x" * 2_000_000})
+        cutting, _ = self.through(lambda n, head: "short")
+        with self.assertRaises(UnreachableError):
+            text("jsonl", cutting.session(s.id))
+        s.delete()
+        c.prune()
+        self.assertNotIn("erased", c.prune(scrub=True))
+
     def test_refusals_are_typed(self) -> None:
         with self.assertRaises(InvalidError) as bad:
             self.client().session("no spaces").append(message("user", "x"))
@@ -424,9 +456,12 @@ class Async(WithServer, unittest.IsolatedAsyncioTestCase):
         self.assertEqual([i.id async for i in c.list(ids=[s.id])], [s.id])
         a = await s.attach(iter([b"abc"] * 100_000))
         self.assertEqual(b"".join([p async for p in s.attachment(a.digest)]), b"abc" * 100_000)
+        self.assertIn(b"one", b"".join([p async for p in s.export("md")]))
+        self.assertEqual((await s.redact(1, reason="test")).last, 3)
         await s.delete()
         with self.assertRaises(DeletedError):
             await s.info()
+        await c.prune()
 
     async def test_many_at_once(self) -> None:
         s = self.aclient().session(next(names))

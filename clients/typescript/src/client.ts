@@ -1,7 +1,7 @@
 import { fromProblem, HansardError, isCode, openOutcome } from './errors.js';
 import { BrokenOff, Http, link, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
 import { Turn } from './turn.js';
-import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Query, Range, Receipt, Search } from './types.js';
+import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Pruned, Query, Range, Receipt, Search } from './types.js';
 
 export interface ClientOptions {
   token?: string;
@@ -46,6 +46,11 @@ export class Client {
     const { role, kind, since, before, session, prefix, limit, offset } = q;
     const query = pairs({ q: text, role, kind, since, before, in: session, prefix, limit, offset, label: labelPairs(q.labels) });
     yield* whole<Hit>(this.http, '/v1/search', query, q.signal);
+  }
+
+  /** Takes away now what is left of deleted sessions; with `scrub` also what is left of them elsewhere in the store's files. */
+  async prune(options: { scrub?: boolean; signal?: AbortSignal } = {}): Promise<Pruned> {
+    return (await this.http.answer<Pruned>({ method: 'POST', path: '/v1/prune', json: { scrub: options.scrub ?? false } }, options.signal)).value;
   }
 }
 
@@ -218,6 +223,34 @@ export class Session {
   fork(options: ForkOptions = {}): Promise<Session> {
     const { id, signal, ...given } = options;
     return make(this.http, this.path('/fork'), 'as', given, id, signal);
+  }
+
+  /**
+   * Takes the content of events away, their data and attachments, and records it. Nothing brings it back.
+   * What is redacted already stays so: it may be sent again.
+   */
+  async redact(seqs: number | number[], options: { reason?: string; turn?: string | { grant: string }; signal?: AbortSignal } = {}): Promise<Receipt> {
+    const json = { seqs: [seqs].flat(), reason: options.reason ?? '', turn: grantOf(options.turn) };
+    try {
+      return (await this.http.answer<Receipt>({ method: 'POST', path: this.path('/redact'), json }, options.signal)).value;
+    } catch (error) {
+      throw openOutcome(error, 'held', 'busy', 'no-space', 'store-failed');
+    }
+  }
+
+  /** The session as a file, in pieces: `jsonl`, which has everything, `md`, `html`, … If the connection breaks it fails: half of it is not all. */
+  async *export(format = 'jsonl', options: { signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    const { signal, unlink } = link(this.http.closing.signal, options.signal);
+    try {
+      const { res } = await this.http.do({ method: 'GET', path: this.path('/export'), query: [['format', format]], accept: '*/*' }, signal);
+      yield* piecesOf(res);
+    } catch (error) {
+      if (signal.aborted) throw this.http.ended(signal, false);
+      if (!(error instanceof BrokenOff)) throw error;
+      throw new HansardError('unreachable', `the export broke off: ${reason(error)}`, undefined, { cause: error });
+    } finally {
+      unlink();
+    }
   }
 
   /** Who holds the turn; null if it is free. */

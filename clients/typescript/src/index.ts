@@ -9,4 +9,4 @@
 export { Client, message, Session, type ClientOptions } from './client.js';
 export { HansardError, isCode, type Code, type Problem } from './errors.js';
 export { Turn } from './turn.js';
-export type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Json, Meta, NewEvent, Patch, Query, Range, Receipt, Search, StateOp } from './types.js';
+export type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Json, Meta, NewEvent, Patch, Pruned, Query, Range, Receipt, Search, StateOp } from './types.js';

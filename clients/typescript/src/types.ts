@@ -71,6 +71,13 @@ export interface Receipt {
   seqs?: number[];
 }
 
+/** What a prune took away. */
+export interface Pruned {
+  erased?: { session: string; bytes?: number; files?: string[] }[];
+  attachments?: string[];
+  scrubbed?: string[];
+}
+
 export interface Grant {
   grant: string;
   seq: number;

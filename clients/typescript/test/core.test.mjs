@@ -136,6 +136,33 @@ describe('core', () => {
     await assert.rejects(s.fork({ id: named.id }), code('exists'));
   });
 
+  test('redact, export, prune', async (t) => {
+    const c = client(t);
+    const s = c.session(name());
+    await s.append([message('user', 'my password is swordfish'), message('user', 'hello')], { create: true });
+    const text = async (format, of = s) => Buffer.concat(await collect(of.export(format))).toString();
+    assert.match(await text('md'), /swordfish[\s\S]*hello/);
+    // The answer is lost, and it is sent again.
+    const [lossy, p] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
+    const r = await lossy.session(s.id).redact(1, { reason: 'a password' });
+    assert.equal(p.count, 2);
+    assert.equal(r.session, s.id);
+    const events = await collect(s.read());
+    assert.deepEqual(events.map((e) => [e.seq, e.data === null, e.redacted, e.redacts]), [[1, true, true, undefined], [2, false, undefined, undefined], [3, false, undefined, [1]]]);
+    assert.equal((await s.redact([1])).replayed, true);
+    await assert.rejects(s.redact(99), code('no-event'));
+    assert.doesNotMatch(await text('jsonl'), /swordfish/);
+    await assert.rejects(text('nonsense'), code('invalid'));
+    await assert.rejects(text('md', c.session('none')), code('not-found'));
+    // Half of a file is not all of it.
+    await s.append({ data: 'x'.repeat(2_000_000) });
+    const [cutting] = await through(t, () => 'short');
+    await assert.rejects(text('jsonl', cutting.session(s.id)), code('unreachable'));
+    await s.delete();
+    await c.prune();
+    assert.deepEqual((await c.prune({ scrub: true })).erased, undefined);
+  });
+
   test('refusals, addresses, signals', async (t) => {
     await assert.rejects(client(t).session('no spaces').append({ data: 1 }), (e) => code('invalid')(e) && e.problem.field === 'id');
     await assert.rejects(collect(client(t, server.url, { token: 'wrong' }).list()), code('unauthorized'));
