@@ -14,7 +14,7 @@ import (
 // TestMain lets the test binary be the worker of w4.
 func TestMain(m *testing.M) {
 	if os.Getenv("HANSARD_BENCH_WORKER") != "" {
-		if err := RunWorker(context.Background(), os.Stdin, os.Stdout); err != nil {
+		if err := RunWorker(context.Background(), os.Stdin, os.Stdout, Plain, Hansard); err != nil {
 			os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -38,7 +38,7 @@ var tinyPlan = plan{rounds: 2, run: 50 * time.Millisecond, rawRun: 10 * time.Mil
 // tiny are the four workloads with fewer sessions.
 func tiny() []Workload {
 	small := append([]Workload{}, Workloads...)
-	small[2].sessions, small[3].sessions, small[3].processes = 50, 20, 3
+	small[2].Sessions, small[3].Sessions, small[3].Processes = 50, 20, 3
 	return small
 }
 
@@ -109,8 +109,7 @@ func TestMeasureCancelled(t *testing.T) {
 // TestWorkerFails: a worker that can't do its part ends the run with its words.
 func TestWorkerFails(t *testing.T) {
 	cfg := testConfig(t)
-	r := &runner{cfg: cfg, plan: tinyPlan}
-	_, err := r.runProcesses(t.Context(), job{Candidate: "plain", Dir: "/nonexistent", Processes: 3, Goroutines: 1, Sessions: 1, Run: time.Minute})
+	_, err := RunProcesses(t.Context(), cfg.Worker, Job{Candidate: "plain", Dir: "/nonexistent", Processes: 3, Goroutines: 1, Sessions: 1, Run: time.Minute}, Hooks{})
 	if err == nil || !strings.Contains(err.Error(), "nonexistent") {
 		t.Errorf("error %v", err)
 	}
@@ -121,56 +120,114 @@ func TestWorkerFails(t *testing.T) {
 func TestCheck(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func([]ack) []ack
+		change func([]Ack) []Ack
 		want   map[string]string // per candidate; "" is fine
 	}{
-		{"good", func(a []ack) []ack { return a }, map[string]string{"plain": "", "hansard": ""}},
-		{"acknowledged but not there", func(a []ack) []ack { return append(a, ack{0, uint64(len(a) + 1), 1 << 30}) },
+		{"good", func(a []Ack) []Ack { return a }, map[string]string{"plain": "", "hansard": ""}},
+		{"acknowledged but not there", func(a []Ack) []Ack { return append(a, Ack{0, uint64(len(a) + 1), 1 << 30}) },
 			map[string]string{"plain": "lost", "hansard": "lost"}},
-		{"there but not acknowledged", func(a []ack) []ack { return a[:len(a)-1] },
+		{"there but not acknowledged", func(a []Ack) []Ack { return a[:len(a)-1] },
 			map[string]string{"plain": "not acknowledged", "hansard": "was expected"}},
-		{"seq given twice", func(a []ack) []ack { a[1].Seq = a[0].Seq; return a },
+		{"seq given twice", func(a []Ack) []Ack { a[1].Seq = a[0].Seq; return a },
 			map[string]string{"plain": "", "hansard": "double"}},
-		{"seq left out", func(a []ack) []ack { a[len(a)-1].Seq++; return a },
+		{"seq left out", func(a []Ack) []Ack { a[len(a)-1].Seq++; return a },
 			map[string]string{"plain": "", "hansard": "gap"}},
-		{"two swapped", func(a []ack) []ack { a[0].Seq, a[1].Seq = a[1].Seq, a[0].Seq; return a },
+		{"two swapped", func(a []Ack) []Ack { a[0].Seq, a[1].Seq = a[1].Seq, a[0].Seq; return a },
 			map[string]string{"plain": "", "hansard": "not the one"}},
 	}
-	for _, c := range []candidate{plainFiles, hansardFiles} {
-		j := job{Candidate: c.name, Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 30 * time.Millisecond}
-		if err := c.setup(t.Context(), j); err != nil {
+	for _, c := range []Candidate{Plain, Hansard} {
+		j := Job{Candidate: c.Name, Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 30 * time.Millisecond}
+		if err := c.Setup(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
-		samples, err := runHere(t.Context(), c, j)
+		samples, err := RunHere(t.Context(), c, j)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, tt := range tests {
-			acks := acksBySession(j, samples)
+			acks := AcksBySession(j, samples)
 			acks[0] = tt.change(acks[0])
-			err := c.check(t.Context(), j, acks)
-			if want := tt.want[c.name]; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: error %v, want %q", c.name, tt.name, err, want)
+			err := c.Check(t.Context(), j, acks)
+			if want := tt.want[c.Name]; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: error %v, want %q", c.Name, tt.name, err, want)
 			}
 		}
-		if c.name == "plain" {
-			if err := os.Truncate(plainPath(j, 0), 1000); err != nil {
+		if c.Name == "plain" {
+			if err := os.Truncate(PlainPath(j, 0), 1000); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.check(t.Context(), j, acksBySession(j, samples)); err == nil || !strings.Contains(err.Error(), "torn") {
+			if err := c.Check(t.Context(), j, AcksBySession(j, samples)); err == nil || !strings.Contains(err.Error(), "torn") {
 				t.Errorf("plain, torn: error %v", err)
 			}
 		}
 	}
 }
 
+// TestOnce: every session gets one event, whether it was there or not.
+func TestOnce(t *testing.T) {
+	for _, create := range []bool{false, true} {
+		j := Job{Dir: t.TempDir(), Processes: 1, Goroutines: 4, Sessions: 10, Once: true, Create: create}
+		if err := Hansard.Setup(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		samples, err := RunHere(t.Context(), Hansard, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		acks := AcksBySession(j, samples)
+		for i := range acks {
+			if len(acks[i]) != 1 {
+				t.Errorf("create %v: session %d got %d events, want 1", create, i, len(acks[i]))
+			}
+		}
+		if err := Hansard.Check(t.Context(), j, acks); err != nil {
+			t.Errorf("create %v: %v", create, err)
+		}
+	}
+}
+
+// TestHooks: they are called once each, when all workers are there and when all have done.
+func TestHooks(t *testing.T) {
+	cfg := testConfig(t)
+	j := Job{Candidate: "plain", Dir: cfg.Dir, Processes: 3, Goroutines: 2, Sessions: 4, Run: 20 * time.Millisecond}
+	if err := Plain.Setup(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	samples, err := RunProcesses(t.Context(), cfg.Worker, j, Hooks{
+		Ready: func(pids []int) error {
+			calls = append(calls, "ready")
+			if len(pids) != 3 || pids[0] == 0 || pids[1] == 0 || pids[2] == 0 {
+				t.Errorf("pids %v, want three", pids)
+			}
+			return nil
+		},
+		Done: func() error { calls = append(calls, "done"); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(calls, " "); got != "ready done" {
+		t.Errorf("calls %q", got)
+	}
+	for _, s := range samples {
+		if s.Cost.Mallocs == 0 {
+			t.Errorf("nothing was counted: %+v", s.Cost)
+		}
+	}
+	failed := errors.New("can't count")
+	if _, err := RunProcesses(t.Context(), cfg.Worker, j, Hooks{Ready: func([]int) error { return failed }}); !errors.Is(err, failed) {
+		t.Errorf("error %v, want %v", err, failed)
+	}
+}
+
 // TestEventSize: both candidates store about 1 KiB per event.
 func TestEventSize(t *testing.T) {
-	j := job{Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 50 * time.Millisecond}
+	j := Job{Dir: t.TempDir(), Processes: 1, Goroutines: 1, Sessions: 1, Run: 50 * time.Millisecond}
 	if err := setupHansard(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runHere(t.Context(), hansardFiles, j); err != nil {
+	if _, err := RunHere(t.Context(), Hansard, j); err != nil {
 		t.Fatal(err)
 	}
 	s, err := openFilestore(j)
@@ -178,7 +235,7 @@ func TestEventSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	info, err := s.Stat(t.Context(), sessionID(0))
+	info, err := s.Stat(t.Context(), SessionID(0))
 	if err != nil {
 		t.Fatal(err)
 	}
