@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -159,6 +160,30 @@ func TestCheck(t *testing.T) {
 			if err := c.Check(t.Context(), j, AcksBySession(j, samples)); err == nil || !strings.Contains(err.Error(), "torn") {
 				t.Errorf("plain, torn: error %v", err)
 			}
+		}
+	}
+}
+
+// TestPlainIsJSON: the lines can be read by others, with the time they were written.
+func TestPlainIsJSON(t *testing.T) {
+	j := Job{Dir: t.TempDir(), Goroutines: 1, Sessions: 1, Run: 20 * time.Millisecond}
+	if err := Plain.Setup(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RunHere(t.Context(), Plain, j); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(PlainPath(j, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var event struct {
+			Time time.Time
+			Kind string
+		}
+		if err := json.Unmarshal([]byte(line), &event); err != nil || event.Time.IsZero() || event.Kind != "message" {
+			t.Fatalf("%v: %.80s", err, line)
 		}
 	}
 }

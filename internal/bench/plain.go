@@ -20,6 +20,8 @@ var Plain = Candidate{Name: "plain", Setup: setupPlain, Open: openPlain, Check: 
 // plainLine is the length of a line, with its line break.
 const plainLine = 1024
 
+const plainTime = "2006-01-02T15:04:05.000000Z"
+
 // plainTarget keeps its files open, so that it is not measured by its opens.
 type plainTarget struct {
 	files [][]plainFile // per goroutine, or for all of them in files[0]
@@ -75,7 +77,7 @@ func openPlain(j Job) (Target, error) {
 		}
 		t.files = append(t.files, files)
 	}
-	head := fmt.Sprintf(`{"time":"%s","kind":"message","role":"user","data":"`, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+	head := fmt.Sprintf(`{"time":"%s","kind":"message","role":"user","data":"`, time.Now().UTC().Format(plainTime))
 	t.tagAt = len(head)
 	for range j.Goroutines {
 		line := append([]byte(head), bytes.Repeat([]byte("x"), plainLine-len(head)-3)...)
@@ -86,7 +88,9 @@ func openPlain(j Job) (Target, error) {
 
 func (t *plainTarget) Append(_ context.Context, goroutine, session int, tag uint64) (uint64, error) {
 	line := t.lines[goroutine]
-	time.Now().UTC().AppendFormat(line[:len(`{"time":"`)], "2006-01-02T15:04:05.000000Z")
+	// Not into the line itself: AppendFormat leaves digits behind its end.
+	var stamp [40]byte
+	copy(line[len(`{"time":"`):], time.Now().UTC().AppendFormat(stamp[:0], plainTime))
 	PutTag(line[t.tagAt:], tag)
 	f := t.files[goroutine%len(t.files)][session]
 	f.mu.Lock()
