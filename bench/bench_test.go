@@ -263,7 +263,7 @@ func TestMarks(t *testing.T) {
 
 // TestReplacePart: a page gets its tables between the comments, as often as one likes.
 func TestReplacePart(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
+	page := filepath.Join(t.TempDir(), "page")
 	if err := os.WriteFile(page, []byte("before\n<!-- table: made by make bench -->\nold\n<!-- end of table -->\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func (l *lab) growMemory(ctx context.Context) (charts []*chart, err error) {
 	}
 	defer func() {
 		err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
-		cmd.Wait() // how it ended does not matter any more
+		_ = cmd.Wait() // how it ended does not matter any more
 	}()
 	address := ""
 	lines := bufio.NewScanner(out)

@@ -149,15 +149,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return reportGrowth(c, charts, l.Notes, stdout)
 	}
-	err = l.measureAll(ctx, wants(c.only))
+	err = l.measureAll(ctx, wants(c.only), filepath.Join(c.out, "results.json"))
 	if err = errors.Join(err, l.close()); err != nil {
 		return err
 	}
 	return report(c, s, &l.results, stdout)
 }
 
-// measureAll makes the table.
-func (l *lab) measureAll(ctx context.Context, wanted func(string) bool) error {
+// measureAll makes the table, and keeps what it has so far in a file.
+func (l *lab) measureAll(ctx context.Context, wanted func(string) bool, file string) error {
 	if err := l.leaveOutMissing(ctx); err != nil {
 		return err
 	}
@@ -171,6 +171,10 @@ func (l *lab) measureAll(ctx context.Context, wanted func(string) bool) error {
 			continue
 		}
 		if err := p.measure(l, ctx); err != nil {
+			return err
+		}
+		// It takes long: what there is can be shown with -from, whatever comes.
+		if err := l.write(file); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func serveRedis(ctx context.Context, dir string) (*server, error) {
 	}
 	stop := func() error {
 		err := cmd.Process.Signal(os.Interrupt)
-		cmd.Wait() // how it ended does not matter any more
+		_ = cmd.Wait() // how it ended does not matter any more
 		return err
 	}
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})

@@ -101,7 +101,7 @@ func doList(ctx context.Context, o order, _ func() error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer func() { _ = done() }() // it was only read
 	var t listTimes
 	for i := range 21 {
 		if i > 0 {

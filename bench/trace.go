@@ -42,8 +42,8 @@ func findTracer() tracer {
 			if err == nil {
 				_, err = stop()
 			}
-			sleeper.Process.Kill() // it may have ended
-			sleeper.Wait()         // it was killed
+			_ = sleeper.Process.Kill() // it may have ended
+			_ = sleeper.Wait()         // it was killed
 			os.RemoveAll(dir)
 			if err == nil {
 				return t
@@ -92,14 +92,14 @@ func startPerf(pids []int, dir string) (func() (counts, error), error) {
 		if _, err := controlIn.WriteString(word + "\n"); err != nil {
 			return err
 		}
-		ackOut.SetReadDeadline(time.Now().Add(20 * time.Second)) // a pipe can
+		_ = ackOut.SetReadDeadline(time.Now().Add(20 * time.Second)) // a pipe can
 		_, err := answers.ReadString('\n')
 		return err
 	}
 	end := func() {
 		controlIn.Close()
-		cmd.Process.Signal(os.Interrupt) // it may have ended
-		cmd.Wait()                       // it was interrupted
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		_ = cmd.Wait()                       // it was interrupted
 		ackOut.Close()
 	}
 	if err := tell("enable"); err != nil {
@@ -161,8 +161,8 @@ func startStrace(pids []int, dir string) (func() (counts, error), error) {
 	lines := bufio.NewReader(said)
 	for range pids {
 		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "attached") {
-			cmd.Process.Kill() // it may have ended
-			cmd.Wait()         // it was killed
+			_ = cmd.Process.Kill() // it may have ended
+			_ = cmd.Wait()         // it was killed
 			return nil, fmt.Errorf("strace: %s %w", line, err)
 		}
 	}
@@ -180,7 +180,7 @@ func startStrace(pids []int, dir string) (func() (counts, error), error) {
 			return counts{}, err
 		}
 		<-drained
-		cmd.Wait() // it was interrupted
+		_ = cmd.Wait() // it was interrupted
 		return readStrace(file)
 	}, nil
 }
