@@ -131,6 +131,10 @@ func TestSmokeGrowth(t *testing.T) {
 		}
 		wellFormed(t, filepath.Join(out, "performance", name+".svg"))
 	}
+	var again bytes.Buffer
+	if err := run(t.Context(), []string{"-growth", "-from", filepath.Join(out, "growth.json"), "-out", t.TempDir()}, &again, io.Discard); err != nil || again.String() != said {
+		t.Errorf("again: %v\n%s", err, again.String())
+	}
 }
 
 // TestFlags: what can't be measured is said before anything is.
@@ -252,7 +256,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	// The ratio is of each round, not of the medians.
-	for _, v := range [][2]float64{{100, 10}, {30, 10}, {2, 1}} {
+	for _, v := range [][2]float64{{10, 1}, {20, 10}, {30, 10}} {
 		r.add("w1", "a", map[string]float64{rate: v[0]})
 		r.add("w1", "b", map[string]float64{rate: v[1]})
 	}

@@ -52,7 +52,7 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	f.StringVar(&c.docs, "docs", "", "the `DIRECTORY` with performance.md, to put the tables and the charts there as well")
 	f.StringVar(&c.only, "only", "", "measure only these, separated by commas, of: "+strings.Join(things, " "))
 	f.StringVar(&c.peers, "peers", "", "measure only these, separated by commas, of: "+strings.Join(names, " "))
-	f.StringVar(&c.from, "from", "", "measure nothing: take this `FILE`, a results.json")
+	f.StringVar(&c.from, "from", "", "measure nothing: take this `FILE`, a results.json, or with -growth a growth.json")
 	f.StringVar(&c.program, "hansard", "", "the `PROGRAM` hansard, for the memory of a server")
 	f.IntVar(&c.rounds, "rounds", 6, "how many rounds")
 	f.DurationVar(&c.run, "run", 2*time.Second, "how long each peer appends in a round")
@@ -119,11 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		s = smallSizes
 	}
 	if c.from != "" {
-		r, err := readResults(c.from)
-		if err != nil {
-			return err
-		}
-		return report(c, s, r, stdout)
+		return again(c, s, stdout)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -154,6 +150,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return report(c, s, &l.results, stdout)
+}
+
+// again reports what was measured before.
+func again(c config, s sizes, stdout io.Writer) error {
+	if !c.growth {
+		r, err := readResults(c.from)
+		if err != nil {
+			return err
+		}
+		return report(c, s, r, stdout)
+	}
+	text, err := os.ReadFile(c.from)
+	if err != nil {
+		return err
+	}
+	var charts []*chart
+	if err := json.Unmarshal(text, &charts); err != nil {
+		return fmt.Errorf("%s: %w", c.from, err)
+	}
+	return reportGrowth(c, charts, nil, stdout)
 }
 
 // measureAll makes the table, and keeps what it has so far in a file.
@@ -226,6 +242,9 @@ func report(c config, s sizes, r *results, stdout io.Writer) error {
 
 // reportGrowth writes the charts.
 func reportGrowth(c config, charts []*chart, notes []string, stdout io.Writer) error {
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
+		return err
+	}
 	var text strings.Builder
 	for _, chart := range charts {
 		fmt.Fprintf(&text, "![%s](performance/%s.svg)\n\n%s\n", chart.Title, chart.File, chart.markdown())

@@ -20,6 +20,8 @@ func thousands(x float64) string {
 // short is a small number with as many digits as mean something.
 func short(x float64) string {
 	switch {
+	case x == 0:
+		return "0"
 	case x >= 100:
 		return thousands(x)
 	case x >= 10:
