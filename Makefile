@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12
 # No paths of this machine in the program: the same sources give the same bytes anywhere.
 BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
 
-.PHONY: help build serve demo try quick browser clients adapters test check unit race torture cross lint bench fuzz packages clean
+.PHONY: help build serve demo try quick browser clients adapters test check unit race torture cross lint bench benchtest fuzz packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -50,6 +50,7 @@ check: ## formatting and vet
 	$(GO) vet ./...
 	cd test/browser && $(GO) vet -mod=mod ./...
 	scripts/adapters vet
+	cd bench && $(GO) vet -mod=mod ./...
 
 cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
@@ -79,8 +80,12 @@ torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 lint: ## run golangci-lint as configured in .golangci.yml
 	@GO="$(GO)" scripts/lint
 
-bench: build ## measure this disk, and what hansard makes of it
-	$(BIN) bench
+bench: build ## measure hansard beside others, on this disk: half an hour; BENCH='-rounds 3 -only w2,w3', '-growth', '-check', '-help'
+	@GO="$(GO)" bench/run $(BENCH)
+
+benchtest: ## see that this still works, with tiny counts
+	@rm -f dist/benchtest.log
+	@scripts/gotest benchtest $(GO) -C bench test -mod=mod -v -count=1 -timeout 20m ./...
 
 fuzz: ## run each fuzz target for FUZZTIME (15s)
 	@scripts/fuzz $${FUZZTIME:-15s}

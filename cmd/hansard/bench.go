@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hansard/cmd/hansard/internal/bench"
+	"hansard/internal/bench"
 )
 
 // benchWorkerName is the hidden command that bench starts more processes with.
@@ -71,7 +71,7 @@ func newBenchWorker(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   arguments(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunWorker(cmd.Context(), a.stdin, promptWriter{a.out})
+			return bench.RunWorker(cmd.Context(), a.stdin, promptWriter{a.out}, bench.Plain, bench.Hansard)
 		},
 	}
 }
@@ -169,9 +169,37 @@ func (a *app) printBench(dir string, results []bench.Result) error {
 	if err := t.print(a.out); err != nil {
 		return err
 	}
-	notes = append([]string{"Every run was read back: nothing is missing or duplicated."}, notes...)
+	notes = append([]string{"Every run was read back: nothing is missing or duplicated."}, append(notes, diskInWords(results)...)...)
 	_, err := fmt.Fprintf(a.out, "\n%s\n", strings.Join(notes, "\n"))
 	return err
+}
+
+// diskInWords says what the disk can do, and what that means for who writes to it.
+func diskInWords(results []bench.Result) []string {
+	var raw, alone, best float64
+	for _, r := range results {
+		switch {
+		case r.Candidate == "raw":
+			raw = r.OpsS
+		case r.Candidate == "hansard":
+			if r.Workload == "w1" {
+				alone = r.OpsS
+			}
+			best = max(best, r.OpsS)
+		}
+	}
+	if raw <= 0 || alone <= 0 {
+		return nil
+	}
+	words := []string{fmt.Sprintf("This disk makes a write durable in %s, so one writer who waits can append %s times a second at most; hansard does %.0f %% of that.",
+		humanMicros(1e6/raw), humanCount(int64(raw)), 100*alone/raw)}
+	if best > raw {
+		words = append(words, fmt.Sprintf("Writers who come at the same time share a flush: together they get up to %.0f times as much.", best/raw))
+	}
+	if raw > 20_000 {
+		words = append(words, "A flush that takes less than 50 µs may never have reached the disk: does it, or the machine below this one, keep its promise after a power cut?")
+	}
+	return words
 }
 
 // humanMicros is a time given in microseconds.

@@ -44,7 +44,7 @@ const patience = 60 * time.Second
 // test that asked removes it when it ends.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s, err := create(settings)
+	s, err := create("", settings)
 	if err != nil {
 		missing(t, err)
 	}
@@ -65,9 +65,10 @@ func missing(t testing.TB, err error) {
 	t.Skipf("SKIPPED: no PostgreSQL: %v", err)
 }
 
-// create makes a server that is not started.
-func create(settings []string) (*Server, error) {
-	s, err := directory()
+// create makes a server that is not started, in a directory in parent, or in the
+// system's temporary one.
+func create(parent string, settings []string) (*Server, error) {
+	s, err := directory(parent)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +88,13 @@ func create(settings []string) (*Server, error) {
 }
 
 // directory finds the programs and makes a place that belongs to whom they run as.
-func directory() (*Server, error) {
+func directory(parent string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
 	// Not t.TempDir: others than root can't get into that.
-	dir, err := os.MkdirTemp("", "hansard-pg-")
+	dir, err := os.MkdirTemp(parent, "hansard-pg-")
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +298,7 @@ func (s *Server) Activity() string {
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() {
-		if shared.server, shared.err = create(nil); shared.err == nil {
+		if shared.server, shared.err = create("", nil); shared.err == nil {
 			shared.err = shared.server.Start()
 		}
 	})

@@ -20,7 +20,7 @@ const StandbyName = "standby"
 // does. Whether commits wait for it is a setting of the primary.
 func NewStandby(t testing.TB, primary *Server) *Server {
 	t.Helper()
-	s, err := directory()
+	s, err := directory("")
 	if err != nil {
 		missing(t, err)
 	}

@@ -20,8 +20,8 @@ func funlock(f *os.File) error {
 	return os.NewSyscallError("flock", syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
 }
 
-// syncDir makes the names of new files durable.
-func syncDir(dir string) error {
+// SyncDir makes the names of new files durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -14,11 +14,13 @@ import (
 	"time"
 )
 
-// plainFiles is one JSONL file per session: flock, append, fdatasync, unlock.
-var plainFiles = candidate{name: "plain", setup: setupPlain, open: openPlain, check: checkPlain}
+// Plain is one JSONL file per session: flock, append, fdatasync, unlock.
+var Plain = Candidate{Name: "plain", Setup: setupPlain, Open: openPlain, Check: checkPlain}
 
 // plainLine is the length of a line, with its line break.
 const plainLine = 1024
+
+const plainTime = "2006-01-02T15:04:05.000000Z"
 
 // plainTarget keeps its files open, so that it is not measured by its opens.
 type plainTarget struct {
@@ -34,13 +36,14 @@ type plainFile struct {
 	mu *sync.Mutex
 }
 
-func plainPath(j job, i int) string {
+// PlainPath is where plain keeps the session with this number.
+func PlainPath(j Job, i int) string {
 	return filepath.Join(j.Dir, fmt.Sprintf("bench-%04d.jsonl", i))
 }
 
-func setupPlain(ctx context.Context, j job) error {
-	err := parallel(ctx, 64, j.Sessions, func(i int) error {
-		f, err := os.OpenFile(plainPath(j, i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+func setupPlain(ctx context.Context, j Job) error {
+	err := Parallel(ctx, 64, j.Sessions, func(i int) error {
+		f, err := os.OpenFile(PlainPath(j, i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}
@@ -50,13 +53,13 @@ func setupPlain(ctx context.Context, j job) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(j.Dir)
+	return SyncDir(j.Dir)
 }
 
 // openPlain opens one descriptor per goroutine where there is one session, so
 // that flock alone keeps them apart. For many sessions that would be too many
 // descriptors: the goroutines share one per session, behind a mutex.
-func openPlain(j job) (target, error) {
+func openPlain(j Job) (Target, error) {
 	t := &plainTarget{}
 	sets := 1
 	if j.Sessions == 1 {
@@ -65,16 +68,16 @@ func openPlain(j job) (target, error) {
 	for range sets {
 		var files []plainFile
 		for i := range j.Sessions {
-			f, err := os.OpenFile(plainPath(j, i), os.O_WRONLY|os.O_APPEND, 0)
+			f, err := os.OpenFile(PlainPath(j, i), os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.files = append(t.files, files)
-				return nil, errors.Join(err, t.close())
+				return nil, errors.Join(err, t.Close())
 			}
 			files = append(files, plainFile{f, new(sync.Mutex)})
 		}
 		t.files = append(t.files, files)
 	}
-	head := fmt.Sprintf(`{"time":"%s","kind":"message","role":"user","data":"`, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+	head := fmt.Sprintf(`{"time":"%s","kind":"message","role":"user","data":"`, time.Now().UTC().Format(plainTime))
 	t.tagAt = len(head)
 	for range j.Goroutines {
 		line := append([]byte(head), bytes.Repeat([]byte("x"), plainLine-len(head)-3)...)
@@ -83,10 +86,12 @@ func openPlain(j job) (target, error) {
 	return t, nil
 }
 
-func (t *plainTarget) append(_ context.Context, goroutine, session int, tag uint64) (uint64, error) {
+func (t *plainTarget) Append(_ context.Context, goroutine, session int, tag uint64) (uint64, error) {
 	line := t.lines[goroutine]
-	time.Now().UTC().AppendFormat(line[:len(`{"time":"`)], "2006-01-02T15:04:05.000000Z")
-	putTag(line[t.tagAt:], tag)
+	// Not into the line itself: AppendFormat leaves digits behind its end.
+	var stamp [40]byte
+	copy(line[len(`{"time":"`):], time.Now().UTC().AppendFormat(stamp[:0], plainTime))
+	PutTag(line[t.tagAt:], tag)
 	f := t.files[goroutine%len(t.files)][session]
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +100,7 @@ func (t *plainTarget) append(_ context.Context, goroutine, session int, tag uint
 	}
 	_, err := f.Write(line)
 	if err == nil {
-		err = fdatasync(f.File)
+		err = Fdatasync(f.File)
 	}
 	if unlockErr := funlock(f.File); err == nil {
 		err = unlockErr
@@ -103,7 +108,7 @@ func (t *plainTarget) append(_ context.Context, goroutine, session int, tag uint
 	return 0, err
 }
 
-func (t *plainTarget) close() error {
+func (t *plainTarget) Close() error {
 	var first error
 	for _, set := range t.files {
 		for _, f := range set {
@@ -116,16 +121,16 @@ func (t *plainTarget) close() error {
 }
 
 // checkPlain looks for every acknowledged event: whole, once, and no other.
-func checkPlain(ctx context.Context, j job, acks [][]ack) error {
-	return parallel(ctx, runtime.NumCPU(), j.Sessions, func(i int) error {
-		if err := checkPlainFile(plainPath(j, i), acks[i]); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(plainPath(j, i)), err)
+func checkPlain(ctx context.Context, j Job, acks [][]Ack) error {
+	return Parallel(ctx, runtime.NumCPU(), j.Sessions, func(i int) error {
+		if err := checkPlainFile(PlainPath(j, i), acks[i]); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(PlainPath(j, i)), err)
 		}
 		return nil
 	})
 }
 
-func checkPlainFile(path string, acks []ack) error {
+func checkPlainFile(path string, acks []Ack) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -145,7 +150,7 @@ func checkPlainFile(path string, acks []ack) error {
 			return fmt.Errorf("torn line: %w", err)
 		}
 		_, text, ok := bytes.Cut(line, mark)
-		tag, err := getTag(text)
+		tag, err := GetTag(text)
 		if !ok || err != nil || !missing[tag] {
 			return fmt.Errorf("an event is there twice or was not acknowledged")
 		}

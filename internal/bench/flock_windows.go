@@ -18,5 +18,5 @@ func funlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, lockAt())
 }
 
-// syncDir has nothing to do: directories can't be synced here.
-func syncDir(string) error { return nil }
+// SyncDir has nothing to do: directories can't be synced here.
+func SyncDir(string) error { return nil }

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	rawWrite = 1 << 10
+	// RawWrite is what one writer writes.
+	RawWrite = 1 << 10
 	rawFile  = 16 << 20
 )
 
-// runRaw writes 1 KiB after 1 KiB over a file that is there already, and waits
-// for the disk each time: no space to find, no size to change. It is as fast as
-// one writer who waits can be on this disk.
-func runRaw(ctx context.Context, dir string, run time.Duration) (s sample, err error) {
+// RunRaw writes so many bytes after so many over a file that is there already, and
+// waits for the disk each time: no space to find, no size to change. With 1 KiB it is as
+// fast as one writer who waits can be on this disk.
+func RunRaw(ctx context.Context, dir string, run time.Duration, size int) (s Sample, err error) {
 	path := filepath.Join(dir, "raw")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -38,9 +39,9 @@ func runRaw(ctx context.Context, dir string, run time.Duration) (s sample, err e
 	if err := f.Sync(); err != nil {
 		return s, err
 	}
-	data := block[:rawWrite]
+	data := block[:size]
 	start := time.Now()
-	for now, at := start, int64(0); now.Sub(start) < run; at = (at + rawWrite) % rawFile {
+	for now, at := start, int64(0); now.Sub(start) < run; at = (at + int64(size)) % rawFile {
 		if err := ctx.Err(); err != nil {
 			return s, err
 		}
@@ -48,7 +49,7 @@ func runRaw(ctx context.Context, dir string, run time.Duration) (s sample, err e
 		if _, err := f.WriteAt(data, at); err != nil {
 			return s, err
 		}
-		if err := fdatasync(f); err != nil {
+		if err := Fdatasync(f); err != nil {
 			return s, err
 		}
 		done := time.Now()

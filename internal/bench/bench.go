@@ -1,4 +1,6 @@
-// Package bench measures what a disk can do and what Hansard makes of it.
+// Package bench measures what a disk can do and what Hansard makes of it: the small
+// bench of the command, and the parts that the large one, the module in bench/, is
+// made of too.
 //
 // Three candidates take turns, so that the noise of a machine hits them alike:
 //
@@ -53,7 +55,7 @@ type Result struct {
 // Workload is who writes where.
 type Workload struct {
 	Name, About                     string
-	processes, goroutines, sessions int // goroutines of each process
+	Processes, Goroutines, Sessions int // goroutines of each process
 }
 
 // Workloads are the four that are measured.
@@ -133,18 +135,18 @@ type runner struct {
 
 // round lets each candidate run once.
 func (r *runner) round(ctx context.Context, w Workload, raw, plain, ours *series) error {
-	s, err := runRaw(ctx, r.dir, r.plan.rawRun)
+	s, err := RunRaw(ctx, r.dir, r.plan.rawRun, RawWrite)
 	if err != nil {
 		return fmt.Errorf("raw: %w", err)
 	}
-	raw.add([]sample{s})
+	raw.add([]Sample{s})
 	for _, c := range []struct {
-		candidate
+		Candidate
 		*series
-	}{{plainFiles, plain}, {hansardFiles, ours}} {
-		samples, err := r.run(ctx, w, c.candidate)
+	}{{Plain, plain}, {Hansard, ours}} {
+		samples, err := r.run(ctx, w, c.Candidate)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", w.Name, c.candidate.name, err)
+			return fmt.Errorf("%s %s: %w", w.Name, c.Name, err)
 		}
 		c.series.add(samples)
 	}
@@ -152,8 +154,8 @@ func (r *runner) round(ctx context.Context, w Workload, raw, plain, ours *series
 }
 
 // run makes the sessions, measures, checks and cleans up.
-func (r *runner) run(ctx context.Context, w Workload, c candidate) (samples []sample, err error) {
-	dir, err := os.MkdirTemp(r.dir, w.Name+"-"+c.name+"-")
+func (r *runner) run(ctx context.Context, w Workload, c Candidate) (samples []Sample, err error) {
+	dir, err := os.MkdirTemp(r.dir, w.Name+"-"+c.Name+"-")
 	if err != nil {
 		return nil, err
 	}
@@ -162,42 +164,42 @@ func (r *runner) run(ctx context.Context, w Workload, c candidate) (samples []sa
 			err = rmErr
 		}
 	}()
-	job := job{Candidate: c.name, Dir: dir, Processes: w.processes, Goroutines: w.goroutines, Sessions: w.sessions,
+	j := Job{Candidate: c.Name, Dir: dir, Processes: w.Processes, Goroutines: w.Goroutines, Sessions: w.Sessions,
 		Run: r.plan.run, AllowNetwork: r.cfg.AllowNetwork}
-	if err := c.setup(ctx, job); err != nil {
+	if err := c.Setup(ctx, j); err != nil {
 		return nil, fmt.Errorf("making the sessions: %w", err)
 	}
 	runtime.GC() // the garbage of the last run is not this one's
-	if w.processes > 1 {
-		samples, err = r.runProcesses(ctx, job)
+	if w.Processes > 1 {
+		samples, err = RunProcesses(ctx, r.cfg.Worker, j, Hooks{})
 	} else {
-		samples, err = runHere(ctx, c, job)
+		samples, err = RunHere(ctx, c, j)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := c.check(ctx, job, acksBySession(job, samples)); err != nil {
+	if err := c.Check(ctx, j, AcksBySession(j, samples)); err != nil {
 		return nil, fmt.Errorf("after the run: %w", err)
 	}
 	return samples, nil
 }
 
-// runHere measures in this process.
-func runHere(ctx context.Context, c candidate, j job) ([]sample, error) {
-	t, err := c.open(j)
+// RunHere measures in this process.
+func RunHere(ctx context.Context, c Candidate, j Job) ([]Sample, error) {
+	t, err := c.Open(j)
 	if err != nil {
 		return nil, err
 	}
-	var s sample
+	var s Sample
 	warm, err := warmUp(ctx, t, j)
 	if err == nil {
 		s, err = drive(ctx, t, j)
 		s.Warm = warm
 	}
-	if closeErr := t.close(); err == nil {
+	if closeErr := t.Close(); err == nil {
 		err = closeErr
 	}
-	return []sample{s}, err
+	return []Sample{s}, err
 }
 
 // series collects the rounds of one candidate on one workload.
@@ -208,7 +210,7 @@ type series struct {
 }
 
 // add takes the samples of one round, one per process.
-func (s *series) add(samples []sample) {
+func (s *series) add(samples []Sample) {
 	total, least := 0, -1
 	var longest time.Duration
 	var nanos []int64
@@ -223,8 +225,8 @@ func (s *series) add(samples []sample) {
 	}
 	slices.Sort(nanos)
 	s.ops = append(s.ops, float64(total)/longest.Seconds())
-	s.p50 = append(s.p50, percentile(nanos, 50)/1e3)
-	s.p99 = append(s.p99, percentile(nanos, 99)/1e3)
+	s.p50 = append(s.p50, Percentile(nanos, 50)/1e3)
+	s.p99 = append(s.p99, Percentile(nanos, 99)/1e3)
 	if len(samples) > 1 && total > 0 {
 		share := float64(least) * float64(len(samples)) / float64(total)
 		if len(s.ops) == 1 || share < s.minShare {
@@ -235,7 +237,7 @@ func (s *series) add(samples []sample) {
 
 func (s *series) result() Result {
 	return Result{Workload: s.workload, Candidate: s.candidate, Rounds: len(s.ops),
-		OpsS: round(median(s.ops), 1), P50: round(median(s.p50), 1), P99: round(median(s.p99), 1), MinShare: round(s.minShare, 3)}
+		OpsS: round(Median(s.ops), 1), P50: round(Median(s.p50), 1), P99: round(Median(s.p99), 1), MinShare: round(s.minShare, 3)}
 }
 
 // round keeps so many decimals; more would only look precise.
@@ -244,15 +246,16 @@ func round(x float64, decimals int) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// percentile is the value at or above p percent of the sorted values.
-func percentile(sorted []int64, p int) float64 {
+// Percentile is the value at or above p percent of the sorted values.
+func Percentile(sorted []int64, p int) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
 	return float64(sorted[min(len(sorted)-1, len(sorted)*p/100)])
 }
 
-func median[T cmp.Ordered](values []T) T {
+// Median is the middle of some values, of which there has to be one.
+func Median[T cmp.Ordered](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
 }

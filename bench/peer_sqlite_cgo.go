@@ -1,0 +1,5 @@
+//go:build cgo
+
+package main
+
+import _ "github.com/mattn/go-sqlite3" // the driver "sqlite3"
