@@ -293,11 +293,7 @@ func (p *plan) append(sess *session, r *request) error {
 	r.dep = restsOnGroup
 	created := !sess.exists
 	if created {
-		left := len(bodies)
-		if r.apart {
-			left = 1
-		}
-		if err := p.create(sess, r.meta, left); err != nil {
+		if err := p.create(sess, r.meta, r.following(-1, len(bodies))); err != nil {
 			return err
 		}
 	}
@@ -308,10 +304,7 @@ func (p *plan) append(sess *session, r *request) error {
 	first := sess.seq + 1
 	for i, body := range bodies {
 		last := i == len(bodies)-1
-		st := sessionlog.Stamp{Left: len(bodies) - 1 - i, Turn: r.turn}
-		if r.apart {
-			st.Left = 0
-		}
+		st := sessionlog.Stamp{Left: r.following(i, len(bodies)), Turn: r.turn}
 		if i == 0 {
 			st.More = r.first
 		}
@@ -337,6 +330,14 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	r.receipt.Created = created
 	return nil
+}
+
+// following is how many lines of its batch follow the i-th of n; -1 is the header's place.
+func (r *request) following(i, n int) int {
+	if r.apart { // the header belongs to the first
+		return max(0, -i)
+	}
+	return n - 1 - i
 }
 
 // replay looks the names of an append up. True: what it would store is stored, and
