@@ -65,6 +65,7 @@ var notHashed = excuses{
 	"Batch.Turn":   "a condition, see Event.Turn",
 	"Batch.Key":    "the hash is what the key is compared by",
 	"Batch.Create": "a condition",
+	"Batch.Apart":  "it goes with no key, so that nothing is compared by the hash",
 	"Batch.Meta":   "it counts only for the append that creates: a retry finds the session created",
 }
 
@@ -204,6 +205,11 @@ func TestEveryFieldIsChecked(t *testing.T) {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}
 		full.Patch = storetest.PatchWith(*full.Patch, "State")
 		full.Meta.Reuse = false // for Create alone
+		if field != "Apart" {
+			full.Apart = false // it goes with no key
+		} else {
+			full.Key = ""
+		}
 		if refused(full) {
 			t.Fatal("the batch is refused before anything is wrong with it")
 		}

@@ -198,6 +198,12 @@ type Batch struct {
 	// with the same content (events and patch) returns the first receipt
 	// again and writes nothing; with other content it is [ErrKeyReused].
 	Key string
+	// Apart stores the events as batches of their own, one each, with one commit:
+	// readers may see the first of them before the others, and the session can be forked
+	// behind each. It is for records that only happen to be delivered together. Each
+	// needs an ID, by which a retry is harmless: a Key is of one batch, and does not go
+	// with it.
+	Apart bool
 	// Create creates the session when it does not exist. Without it an
 	// append to an unknown session is [ErrNotFound]. It never revives a
 	// deleted one.

@@ -143,11 +143,14 @@ func (r *restore) file(f *File) error {
 		want.lookup, stop = newLookup(r.chain.last())
 		defer stop()
 	}
-	b := f.blocks(0)
-	defer b.close()
 	r.mu.Lock()
 	before := r.progress.Bytes
 	r.mu.Unlock()
+	if len(r.o.Sessions) > 0 && !r.chain.salvage {
+		return r.only(f, want, before)
+	}
+	b := f.blocks(0)
+	defer b.close()
 	p := &passing{r: r, s: &scanner{r: b, read: func() { r.tell(before + b.at) }}, want: want}
 	for {
 		if err := r.ctx.Err(); err != nil {
@@ -202,12 +205,7 @@ func (p *passing) next() (over bool, err error) {
 		if cur != nil || l.Session.ID <= p.last {
 			return damaged("session %s begins at the wrong place", l.Session.ID)
 		}
-		p.last = l.Session.ID
-		counts, err := p.want.has(p.last)
-		if err != nil {
-			return false, err
-		}
-		p.cur = &session{sessionLine: *l.Session, skip: !counts || !p.r.asked(p.last), at: l.Session.After}
+		return false, p.begin(l.Session)
 	case l.Backup != nil:
 	case cur == nil:
 		return damaged("something of no session")
@@ -228,6 +226,16 @@ func (p *passing) next() (over bool, err error) {
 		p.r.part(cur, hansard.Part{Origin: cur.Origin, Events: it.events, Keys: l.Part.Keys})
 	}
 	return false, nil
+}
+
+// begin begins a session.
+func (p *passing) begin(l *sessionLine) error {
+	p.last = l.ID
+	counts, err := p.want.has(p.last)
+	if err == nil {
+		p.cur = &session{sessionLine: *l, skip: !counts || !p.r.asked(p.last), at: l.After}
+	}
+	return err
 }
 
 // passOver goes on behind what is damaged. The session that it was in keeps what came

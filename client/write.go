@@ -54,14 +54,14 @@ func open(uncertain bool, err error, refusals ...error) error {
 }
 
 // Append implements [hansard.Store]. A batch without a key gets one here, so that it
-// can be sent again and is stored once.
+// can be sent again and is stored once; events that are stored apart have ids for that.
 func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckBatch(&b))
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
 	defer leave()
-	own := b.Key == ""
+	own := b.Key == "" && !b.Apart
 	if own {
 		b.Key = "auto-" + uuid.NewString()
 	}

@@ -22,6 +22,9 @@ func CheckBatch(b *hansard.Batch) error {
 	if err := checkText("key", b.Key, hansard.MaxKeyBytes); err != nil {
 		return err
 	}
+	if err := checkApart(b); err != nil {
+		return err
+	}
 	if err := checkText("turn", string(b.Turn), hansard.MaxNameBytes); err != nil {
 		return err
 	}
@@ -53,6 +56,23 @@ func CheckBatch(b *hansard.Batch) error {
 	}
 	if total > hansard.MaxBatchBytes {
 		return tooLarge("batch", total, hansard.MaxBatchBytes, "bytes")
+	}
+	return nil
+}
+
+// checkApart checks events that are to be batches of their own. A retry of them is told by
+// their ids: a key would be of all of them, and a fork may have some.
+func checkApart(b *hansard.Batch) error {
+	switch {
+	case !b.Apart:
+		return nil
+	case b.Key != "":
+		return invalid("apart", "a key is of one batch: it does not go with events that are stored apart")
+	}
+	for i := range b.Events {
+		if b.Events[i].ID == "" {
+			return invalid(fmt.Sprintf("events[%d].id", i), "an event that is stored apart needs one")
+		}
 	}
 	return nil
 }

@@ -61,7 +61,11 @@ func (f Format) Write(ctx context.Context, store hansard.Store, id hansard.Sessi
 		return err
 	}
 	out := bufio.NewWriterSize(w, 64<<10)
-	if err := f.write(ctx, &session{store, info}, out); err != nil {
+	s := &session{store: store, info: info}
+	if err := s.findForks(ctx); err != nil {
+		return err
+	}
+	if err := f.write(ctx, s, out); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -88,6 +92,35 @@ func (f Format) FileName(info hansard.Info) string {
 type session struct {
 	store hansard.Store
 	info  hansard.Info
+	// forks are where sessions that were imported as forks leave their parents: this one
+	// last, before it those it was forked from.
+	forks []hansard.Seq
+}
+
+// findForks looks for the events with which imports made forks. The session may have been
+// forked here since.
+func (s *session) findForks(ctx context.Context) error {
+	if s.info.Parent == nil || s.info.Labels[importer.LabelForkedRecord] == "" {
+		return nil
+	}
+	for e, err := range s.store.Read(ctx, s.info.ID, hansard.Range{Before: s.info.LastSeq + 1, Kinds: []string{hansard.KindFork}}) {
+		if err != nil {
+			return err
+		}
+		if e.Fork != nil && e.Patch != nil && e.Patch.Labels[importer.LabelForkedRecord] != nil {
+			s.forks = append(s.forks, e.Fork.At)
+		}
+	}
+	return nil
+}
+
+// shared is the last event that a session which was imported as a fork has of its parent; 0
+// if it has none.
+func (s *session) shared() hansard.Seq {
+	if len(s.forks) == 0 {
+		return 0
+	}
+	return s.forks[len(s.forks)-1]
 }
 
 func writeArchive(ctx context.Context, s *session, w *bufio.Writer) error {
@@ -107,6 +140,8 @@ func (s *session) own(ctx context.Context) iter.Seq2[hansard.Event, error] {
 type told struct {
 	hansard.Event
 	in hansard.Info
+	// repeated says that it is from the history that a fork's file repeats.
+	repeated bool
 }
 
 // story yields the session's events after those that it was forked from. One that the
@@ -123,7 +158,7 @@ func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
 				if err == nil && ours(&e) {
 					continue
 				}
-				if !yield(told{e, part.info}, err) || err != nil {
+				if !yield(told{e, part.info, part.info.ID != s.info.ID || e.Seq <= s.shared()}, err) || err != nil {
 					return
 				}
 			}

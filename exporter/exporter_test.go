@@ -124,6 +124,47 @@ func TestCodexBack(t *testing.T) {
 	}
 }
 
+// TestForksBack: forks of forks, and one that was made here of an imported fork.
+func TestForksBack(t *testing.T) {
+	five := fork
+	own := func(id, uuid string) string {
+		return `{"type":"user","uuid":"` + uuid + `","parentUuid":"u2","sessionId":"` + id + `","message":{"role":"user","content":"more"}}` + "\n"
+	}
+	title := `{"type":"custom-title","customTitle":"Mine","sessionId":"5"}` + "\n"
+	six := strings.ReplaceAll(fork, `"sessionId":"5"`, `"sessionId":"6"`) + own("6", "y1")
+	store := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest, "projects/-w/5.jsonl": five + title, "projects/-w/6.jsonl": six})
+	info, err := store.Stat(t.Context(), "claude:6")
+	if err != nil || info.Parent == nil || info.Parent.ID != "claude:5" {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if _, err := store.Fork(t.Context(), "claude:5", hansard.Fork{As: "mine"}); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[hansard.SessionID]string{"claude:5": five + title, "claude:6": six, "mine": five + title} {
+		if got := export(t, store, id, "claude"); got != want {
+			t.Errorf("%s is\n%s\nwant\n%s", id, got, want)
+		}
+	}
+	forked := func(id, from string) string {
+		return `{"timestamp":"2026-08-01T19:07:04.550Z","type":"session_meta","payload":{"id":"` + id + `","forked_from_id":"` + from + `"}}` + "\n"
+	}
+	turn := func(id string) string {
+		return `{"timestamp":"2026-08-01T19:08:00.000Z","type":"turn_context","payload":{"turn_id":"` + id + `"}}` + "\n"
+	}
+	const at = "sessions/2026/08/01/rollout-2026-08-01T18-07-04-"
+	second := forked("b", "par") + rollout + turn("t2")
+	third := forked("c", "b") + second + turn("t3")
+	store = imported(t, "codex", map[string]string{at + "par.jsonl": rollout, at + "b.jsonl": second, at + "c.jsonl": third})
+	for id, want := range map[hansard.SessionID]string{"codex:b": second, "codex:c": third} {
+		if info, err := store.Stat(t.Context(), id); err != nil || info.Parent == nil {
+			t.Errorf("%s is no fork: %v", id, err)
+		}
+		if got := export(t, store, id, "codex"); got != want {
+			t.Errorf("%s is\n%s\nwant\n%s", id, got, want)
+		}
+	}
+}
+
 // TestOtherTools: a session of one tool as the file of another is read by that.
 func TestOtherTools(t *testing.T) {
 	claude := imported(t, "claude", map[string]string{"projects/-w/4.jsonl": claudeMain + claudeRest})

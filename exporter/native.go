@@ -34,7 +34,7 @@ func writeClaude(ctx context.Context, s *session, w *bufio.Writer) error {
 			return err
 		}
 		if e.in.Labels[importer.LabelTool] == "claude" && c.isRecord(&e) {
-			if e.in.ID != s.info.ID && !repeated(&e) {
+			if e.repeated && !copyable(&e) {
 				continue
 			}
 			if err := s.raw(ctx, &e, func(r io.Reader) error { return c.copy(&e, r) }); err != nil {
@@ -72,9 +72,9 @@ func (c *claudeWriter) isRecord(e *told) bool {
 	return true
 }
 
-// repeated reports whether a fork's file repeats a record of its parent: one that has no
+// copyable reports whether a fork's file repeats a record of its parent: one that has no
 // id of its own is never copied.
-func repeated(e *told) bool {
+func copyable(e *told) bool {
 	var r struct {
 		UUID string `json:"uuid"`
 	}
@@ -84,8 +84,12 @@ func repeated(e *told) bool {
 // copy writes a record as it was. In a fork's file the records of its parent have the
 // fork's id.
 func (c *claudeWriter) copy(e *told, r io.Reader) error {
-	if e.in.ID != c.info.ID && len(e.Attachments) == 0 {
-		old := `"sessionId":` + string(wire.Marshal(e.in.Labels[importer.LabelSource]))
+	if e.repeated && len(e.Attachments) == 0 {
+		var of struct {
+			Session string `json:"sessionId"`
+		}
+		_ = json.Unmarshal(e.Data, &of) // it is a record
+		old := `"sessionId":` + string(wire.Marshal(of.Session))
 		r = bytes.NewReader(bytes.ReplaceAll(e.Data, []byte(old), []byte(`"sessionId":`+string(wire.Marshal(c.id)))))
 	}
 	if _, err := io.Copy(c.w, r); err != nil {
@@ -121,17 +125,11 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 		_, _ = w.Write(wire.Marshal(map[string]any{"timestamp": at, "type": typ, "payload": payload}))
 		_ = w.WriteByte('\n')
 	}
-	// A fork's file begins with its own first line.
-	first := hansard.Seq(0)
-	if parent, _ := forkedFrom(&s.info); native && parent != "" {
-		for e, err := range s.store.Read(ctx, s.info.ID, hansard.Range{Limit: 1}) {
-			if err != nil {
-				return err
-			}
-			if isRollout(&e) {
-				first = e.Seq
-				_, _ = w.Write(append(bytes.Clone(e.Data), '\n'))
-			}
+	first := map[hansard.Seq]bool{}
+	if native {
+		var err error
+		if first, err = s.firstLines(ctx, w); err != nil {
+			return err
 		}
 	}
 	if !native {
@@ -142,7 +140,7 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 		if err != nil {
 			return err
 		}
-		if e.in.ID == s.info.ID && e.Seq == first {
+		if e.in.ID == s.info.ID && first[e.Seq] {
 			continue
 		}
 		if e.in.Labels[importer.LabelTool] == "codex" && isRollout(&e.Event) {
@@ -164,6 +162,32 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 		}
 	}
 	return nil
+}
+
+// firstLines writes the lines that a fork's file begins with: its own first line, then
+// that of its parent if that is a fork itself, and so on. What they repeat comes behind
+// them. It returns which events these are.
+func (s *session) firstLines(ctx context.Context, w *bufio.Writer) (map[hansard.Seq]bool, error) {
+	var begins []hansard.Range
+	for i := len(s.forks) - 1; i >= 0; i-- {
+		begins = append(begins, hansard.Range{After: s.forks[i] + 1, Limit: 1}) // behind the event that made it
+	}
+	if parent, _ := forkedFrom(&s.info); parent != "" {
+		begins = append(begins, hansard.Range{Limit: 1})
+	}
+	written := map[hansard.Seq]bool{}
+	for _, r := range begins {
+		for e, err := range s.store.Read(ctx, s.info.ID, r) {
+			if err != nil {
+				return nil, err
+			}
+			if isRollout(&e) && len(e.Attachments) == 0 {
+				written[e.Seq] = true
+				_, _ = w.Write(append(bytes.Clone(e.Data), '\n'))
+			}
+		}
+	}
+	return written, nil
 }
 
 // isRollout reports whether an event is a line of a rollout.

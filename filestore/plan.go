@@ -32,7 +32,7 @@ const restsOnGroup = ^uint64(0)
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	events := engine.Normalize(b)
 	r := &request{op: opAppend, id: id, name: sessionlog.EncodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), by: b.By, named: engine.Names(events),
+		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), apart: b.Apart, by: b.By, named: engine.Names(events),
 		attached: attachedBy(events)}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
@@ -293,7 +293,7 @@ func (p *plan) append(sess *session, r *request) error {
 	r.dep = restsOnGroup
 	created := !sess.exists
 	if created {
-		if err := p.create(sess, r.meta, len(bodies)); err != nil {
+		if err := p.create(sess, r.meta, r.following(-1, len(bodies))); err != nil {
 			return err
 		}
 	}
@@ -303,7 +303,8 @@ func (p *plan) append(sess *session, r *request) error {
 	// After turnEnds, which adds a line before the batch.
 	first := sess.seq + 1
 	for i, body := range bodies {
-		st := sessionlog.Stamp{Left: len(bodies) - 1 - i, Turn: r.turn}
+		last := i == len(bodies)-1
+		st := sessionlog.Stamp{Left: r.following(i, len(bodies)), Turn: r.turn}
 		if i == 0 {
 			st.More = r.first
 		}
@@ -312,12 +313,12 @@ func (p *plan) append(sess *session, r *request) error {
 		}
 		if r.named != nil && len(sifted.Fresh) > 0 {
 			id := draftID{at: sess.end, seq: sess.seq + 1, named: &r.named[sifted.Fresh[i]]}
-			if st.Left == 0 && sifted.Patch {
+			if last && sifted.Patch {
 				id.patch = r.patch
 			}
 			p.draft(sess).addID(id)
 		}
-		if st.Left == 0 && sifted.Patch {
+		if last && sifted.Patch {
 			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)
 			p.patchLine(sess, &st, body, r.patch, meta)
 			continue
@@ -329,6 +330,14 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	r.receipt.Created = created
 	return nil
+}
+
+// following is how many lines of its batch follow the i-th of n; -1 is the header's place.
+func (r *request) following(i, n int) int {
+	if r.apart { // the header belongs to the first
+		return max(0, -i)
+	}
+	return n - 1 - i
 }
 
 // replay looks the names of an append up. True: what it would store is stored, and

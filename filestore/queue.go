@@ -70,6 +70,7 @@ type request struct {
 	alone       []byte
 	// attached is what its events name.
 	attached []attachedTo
+	apart    bool   // its events are batches of their own
 	inbox    bool   // an exclusive turn lets it in
 	by       string // the writer's name, as a server knows it
 	claim    *hansard.Claim

@@ -73,8 +73,9 @@ var claudeCases = []formatCase{
 		"-w/6.jsonl": lines("6", clU1, clThink, clCall, clResult, clFailed, clError, strings.Replace(clU1, `"u1"`, `"z1"`, 1)),
 	}, sessions: map[hansard.SessionID]wanted{
 		"claude:4": {kinds: "imtcrm", title: "Fixing a test", calls: 1, usage: transcript.Tokens{Input: 12, Output: 638, CacheRead: 300, CacheWrite: 200}},
-		"claude:5": {kinds: "crr", title: "fix the test", calls: 2, copied: 4, labels: map[string]string{"parent": "claude:4", "forked-at": "5", "cwd": "/w"}},
-		"claude:6": {kinds: "m", title: "fix the test", copied: 6, labels: map[string]string{"parent": "claude:5", "forked-at": "2"}},
+		"claude:5": {kinds: "imtcrfcrr", title: "fix the test", calls: 2, copied: 4, fork: hansard.Parent{ID: "claude:4", At: 5},
+			labels: map[string]string{"parent": "", "forked-at": "", "forked-record": "u2", "cwd": "/w", "source": "5"}},
+		"claude:6": {kinds: "imtcrfcrfm", title: "fix the test", copied: 6, fork: hansard.Parent{ID: "claude:5", At: 8}, labels: map[string]string{"forked-record": "u4", "source": "6"}},
 	}},
 	{name: "damage", grows: true, files: files{"-w/7.jsonl": lines("7", clU1,
 		clThink+clCall,           // fused

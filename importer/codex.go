@@ -73,6 +73,9 @@ func (codex) Identify(s *Source, head []byte) {
 // relate finds the sources of parents, whose lines a fork and a sub-agent repeat.
 func (codex) relate(sources []*Source) { relateByName(sources) }
 
+// restamped: a copy is written at another time and place.
+func (codex) restamped(member string) bool { return member == "timestamp" || member == "ordinal" }
+
 // relateByName is relate for tools whose files name the parent.
 func relateByName(sources []*Source) {
 	bySession := map[string]*Source{}
@@ -186,6 +189,7 @@ func (p *codexReader) take(raw Raw) error {
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: parseTime(r.Timestamp), Data: raw.Bytes, Kind: KindRaw}}
 	own := !p.meta
 	rec.Same = p.same(&r, &body)
+	rec.Own = own && r.Type == "session_meta" && p.source.Parent != ""
 	labels := map[string]string{}
 	switch r.Type {
 	case "session_meta":
@@ -215,12 +219,7 @@ func (p *codexReader) take(raw Raw) error {
 // same names a record by its turn and its place in that: a fork's copy has another time.
 func (p *codexReader) same(r *codexRecord, body *codexPayload) string {
 	if r.Type == "session_meta" {
-		if !p.meta { // its own, which nothing repeats unless it is forked in turn
-			p.meta = true
-			if p.source.Parent != "" {
-				return ""
-			}
-		}
+		p.meta = true
 		return "meta:" + body.ID
 	}
 	if body.TurnID != "" && body.TurnID != p.turn {

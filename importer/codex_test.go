@@ -70,9 +70,10 @@ func TestCodex(t *testing.T) {
 			rollout + "ch.jsonl":  lines("ch", cxChild) + lines("par", laters(cxFirst[:6]...)...) + lines("ch", cxTurn2, cxAnswer),
 		}, sessions: map[hansard.SessionID]wanted{
 			"codex:par": {kinds: "iimmitcrmuicr", title: "list the files", calls: 2, usage: cxUsed},
-			"codex:frk": {kinds: "iimu", title: "list the files", copied: 11, usage: cxUsed, labels: map[string]string{"parent": "codex:par", "forked-at": "11"}},
-			"codex:ch": {kinds: "iiml", title: "list the files", copied: 6,
-				labels: map[string]string{"parent": "codex:par", "forked-at": "6", "spawned-by": "call_9", "agent": "explorer"}},
+			"codex:frk": {kinds: "iimmitcrmuifiimu", title: "list the files", copied: 11, usage: cxUsed, fork: hansard.Parent{ID: "codex:par", At: 11},
+				labels: map[string]string{"parent": "", "forked-at": ""}},
+			"codex:ch": {kinds: "iimmitfiiml", title: "list the files", copied: 6, fork: hansard.Parent{ID: "codex:par", At: 6},
+				labels: map[string]string{"parent": "codex:par", "forked-at": "", "spawned-by": "call_9", "agent": "explorer"}},
 		}},
 		{name: "damage", grows: true, files: files{rollout + "th3.jsonl": lines("th3", cxMeta, cxContext+cxUser, cxCall[:60]+cxThink, "\x00\x00", cxAnswer) + cxDone},
 			sessions: map[hansard.SessionID]wanted{"codex:th3": {kinds: "iimtm", title: "list the files", damage: 4}}},

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"unicode/utf8"
 
@@ -147,7 +146,8 @@ func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	b := hansard.Batch{Events: events, Patch: patch, Create: !d.noCreate, Meta: d.meta}
+	// Apart: a fork may end behind any record. A batch with a patch has one event.
+	b := hansard.Batch{Events: events, Patch: patch, Apart: patch == nil, Create: !d.noCreate, Meta: d.meta}
 	if patch != nil {
 		b.Key = "import:" + shortHash(append(marshal(patch), events[0].ID...), 32)
 	}
@@ -259,156 +259,6 @@ func (d *delivery) attach(ctx context.Context, e *hansard.Event, long *Long) err
 	a.MediaType, a.Name = "application/json", "record.json"
 	e.Attachments = []hansard.Attachment{a}
 	return nil
-}
-
-// forkPoint is where a fork's own records begin.
-type forkPoint struct {
-	parent hansard.SessionID
-	at     hansard.Seq
-	// record names the last record that is the parent's.
-	record string
-	own    bool // that one has passed
-	// title and labels are what the records up to there said about the session.
-	title  string
-	labels map[string]string
-}
-
-// copied reports whether a record is the parent's, repeated.
-func (f *forkPoint) copied(rec *Record) bool {
-	if f == nil || f.own || rec.Same == "" {
-		return false
-	}
-	f.own = rec.Same == f.record
-	return true
-}
-
-// describe writes where the fork is from into what the session is created with.
-func (f *forkPoint) describe(m *hansard.Meta) {
-	m.Title = f.title
-	m.Labels = maps.Clone(m.Labels)
-	maps.Copy(m.Labels, f.labels)
-	m.Labels[LabelParent], m.Labels[LabelForkedAt] = string(f.parent), fmt.Sprint(f.at)
-	m.State = marshal(map[string]any{"import": forkState{Fork: &forkRecord{f.parent, f.at, f.record}}})
-}
-
-// forkState is the member "import" of a session's state.
-type forkState struct {
-	Fork *forkRecord `json:"fork"`
-}
-
-type forkRecord struct {
-	ID     hansard.SessionID `json:"id"`
-	At     hansard.Seq       `json:"at"`
-	Record string            `json:"record"`
-}
-
-// findFork finds where the source's own records begin; nil if all are its own. Once a
-// session has been made, what it says about itself counts: more files may be known now,
-// or fewer.
-func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
-	if j.Store != nil {
-		info, err := j.Store.Stat(ctx, j.report.Session)
-		switch {
-		case err == nil:
-			var state struct {
-				Import forkState `json:"import"`
-			}
-			_ = json.Unmarshal(info.State, &state) // what is no such state has no fork in it
-			if f := state.Import.Fork; f != nil {
-				return &forkPoint{parent: f.ID, at: f.At, record: f.Record}, nil
-			}
-			return nil, nil
-		case !errors.Is(err, hansard.ErrNotFound):
-			return nil, err
-		}
-	}
-	if in.parent == nil {
-		return nil, nil
-	}
-	history, err := readHistory(ctx, in.parent)
-	if err != nil {
-		return nil, err
-	}
-	f, last := &forkPoint{labels: map[string]string{}}, -1
-	ended := errors.New("ended")
-	quiet := &Input{Source: in.Source, damage: func(Damage) {}}
-	err = in.Format.Read(ctx, quiet, func(rec Record) error {
-		if rec.Same == "" || rec.Link {
-			return nil
-		}
-		at, ok := history[key(rec.Same)]
-		if !ok {
-			return ended
-		}
-		f.record, last = rec.Same, max(last, at)
-		f.title = first(rec.Title, f.title)
-		maps.Copy(f.labels, rec.Labels)
-		return nil
-	})
-	if err != nil && !errors.Is(err, ended) {
-		return nil, err
-	}
-	if f.record == "" {
-		return nil, nil
-	}
-	f.parent, f.at, err = j.locate(ctx, in.parent, last)
-	return f, err
-}
-
-// history is the records of a session that a fork may repeat, each with its place.
-type history map[[16]byte]int
-
-func key(s string) [16]byte {
-	sum := sha256.Sum256([]byte(s))
-	return [16]byte(sum[:16])
-}
-
-func readHistory(ctx context.Context, s *Source) (history, error) {
-	h := history{}
-	n := 0
-	err := s.Format.Read(ctx, &Input{Source: s, damage: func(Damage) {}}, func(rec Record) error {
-		if rec.Same != "" && !rec.Link {
-			if _, again := h[key(rec.Same)]; !again {
-				h[key(rec.Same)] = n
-			}
-		}
-		n++
-		return nil
-	})
-	return h, err
-}
-
-// locate is where the n-th record of a source is in the store: in its session, or in one
-// that this was forked from.
-func (j *job) locate(ctx context.Context, s *Source, n int) (hansard.SessionID, hansard.Seq, error) {
-	id, i := "", 0
-	found := errors.New("found")
-	err := s.Format.Read(ctx, &Input{Source: s, damage: func(Damage) {}}, func(rec Record) error {
-		if i == n {
-			id = eventID(rec.Event.ID)
-			return found
-		}
-		i++
-		return nil
-	})
-	if err != nil && !errors.Is(err, found) {
-		return "", 0, err
-	}
-	for p := s; p != nil && j.Store != nil; p = p.parent {
-		session := SessionID(p.Format, p.Session)
-		for e, err := range j.Store.Read(ctx, session, hansard.Range{ID: id}) {
-			if err == nil {
-				return session, e.Seq, nil
-			}
-			if !errors.Is(err, hansard.ErrNoEvent) && !errors.Is(err, hansard.ErrNotFound) {
-				return "", 0, fmt.Errorf("parent %s: %w", session, err)
-			}
-		}
-	}
-	if j.Store == nil {
-		return SessionID(s.Format, s.Session), 0, nil
-	}
-	return "", 0, fmt.Errorf("%w: it repeats records of %s, which was not imported", errSource, SessionID(s.Format, s.Session))
 }
 
 // JSON is JSON of what can always be written.

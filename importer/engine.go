@@ -37,6 +37,8 @@ type Report struct {
 	Open                    []string
 	Usage                   transcript.Tokens
 	Damage                  []Damage
+	// Remark is what else there is to say about how it was stored; mostly nothing.
+	Remark string
 	// Err is why the source was not imported to its end.
 	Err error
 }
@@ -254,28 +256,35 @@ func (j *job) delivery(session, parent string) *delivery {
 	if d := j.sessions[session]; d != nil {
 		return d
 	}
-	s, f := j.report.Source, j.report.Source.Format
-	source := s.Session
-	d := &delivery{store: j.Store, id: j.report.Session}
+	d := &delivery{store: j.Store, id: j.report.Session, meta: hansard.Meta{Labels: j.labels(session, parent)}}
 	if session != "" {
-		source, d.id = session, SessionID(f, session)
-	} else {
-		parent = s.Parent
-	}
-	d.meta.Labels = map[string]string{LabelTool: f.Name(), LabelSource: name(source)}
-	if session == "" {
-		for k, v := range s.Labels {
-			d.meta.Labels[k] = name(v)
-		}
-	}
-	if parent != "" {
-		d.meta.Labels[LabelParent] = string(SessionID(f, parent))
+		d.id = SessionID(j.report.Source.Format, session)
 	}
 	if session == "" && j.fork != nil {
 		j.fork.describe(&d.meta)
 	}
 	j.sessions[session] = d
 	return d
+}
+
+// labels are what a session is created with.
+func (j *job) labels(session, parent string) map[string]string {
+	s, f := j.report.Source, j.report.Source.Format
+	if session != "" {
+		labels := map[string]string{LabelTool: f.Name(), LabelSource: name(session)}
+		if parent != "" {
+			labels[LabelParent] = string(SessionID(f, parent))
+		}
+		return labels
+	}
+	labels := map[string]string{LabelTool: f.Name(), LabelSource: name(s.Session)}
+	for k, v := range s.Labels {
+		labels[k] = name(v)
+	}
+	if s.Parent != "" {
+		labels[LabelParent] = string(SessionID(f, s.Parent))
+	}
+	return labels
 }
 
 func (j *job) tally() {

@@ -22,7 +22,7 @@ func (s *Source) evidence() forkEvidence {
 	var e forkEvidence
 	n := 0
 	enough := errors.New("enough")
-	in := &Input{Source: s, damage: func(Damage) {}}
+	in := (&Input{Source: s}).quiet()
 	// What can't be read is told when it is imported.
 	_ = s.Format.Read(context.Background(), in, func(rec Record) error {
 		switch {
@@ -60,6 +60,11 @@ func (claude) relate(sources []*Source) {
 	}
 }
 
+// restamped: a copy has the fork's session.
+func (claude) restamped(member string) bool {
+	return member == "sessionId" || member == "sessionKind" || member == "forkedFrom"
+}
+
 // descend makes each source of a common history, from the second on, a fork of the one
 // before it that it shares most with.
 func descend(sources []*Source) {
@@ -87,11 +92,11 @@ func descend(sources []*Source) {
 // shared is how many records a source repeats of a history, from its beginning on.
 func (s *Source) shared(h history) (n int) {
 	ended := errors.New("ended")
-	_ = s.Format.Read(context.Background(), &Input{Source: s, damage: func(Damage) {}}, func(rec Record) error {
-		if rec.Same == "" || rec.Link {
+	_ = s.Format.Read(context.Background(), (&Input{Source: s}).quiet(), func(rec Record) error {
+		if rec.Same == "" || rec.Own || rec.Link {
 			return nil
 		}
-		if _, ok := h[key(rec.Same)]; !ok {
+		if !h.has(rec.key(s.Format)) {
 			return ended
 		}
 		n++

@@ -92,7 +92,7 @@ func TestPi(t *testing.T) {
 			"--w--/2026_p1.jsonl": lines("p1", piHead, piUser, piAnswer, piResult),
 			"--w--/2026_p2.jsonl": lines("p2", strings.Replace(piHead, `"cwd":"/w"`, `"cwd":"/w","parentSession":"/x/2026_p1.jsonl"`, 1), piUser, piAnswer, piOther)},
 			sessions: map[hansard.SessionID]wanted{"pi:p1": {kinds: "imcr", title: "do it", calls: 1, usage: used},
-				"pi:p2": {kinds: "im", title: "do it", copied: 2, labels: map[string]string{"parent": "pi:p1", "forked-at": "3"}}}},
+				"pi:p2": {kinds: "imcfim", title: "do it", copied: 2, fork: hansard.Parent{ID: "pi:p1", At: 3}, labels: map[string]string{"forked-at": "", "source": "p2"}}}},
 		{name: "damage", grows: true, files: files{"--w--/2026_p3.jsonl": lines("p3", piHead, piUser+piAnswer, piResult[:50]+piCompact, "\x00") + piInfo},
 			sessions: map[hansard.SessionID]wanted{"pi:p3": {kinds: "imcs", title: "do it", calls: 1, open: []string{"c1"}, usage: used, damage: 4}}},
 	})

@@ -43,9 +43,13 @@ type Format interface {
 }
 
 // forking is implemented by formats whose forks copy the history of their parents into
-// their own files. relate finds the parent of each source among the others.
+// their own files.
 type forking interface {
+	// relate finds the parent of each source among the others.
 	relate(sources []*Source)
+	// restamped reports whether a member of a record may be another one in a fork's
+	// copy of it.
+	restamped(member string) bool
 }
 
 // Machine is what discovery wants to know about where it runs.
@@ -110,6 +114,9 @@ type Record struct {
 	// Same is equal for a record and its copy in a fork's file. It is empty for
 	// records that are never copied.
 	Same string
+	// Own says that the record is not a copy, even where copies come: it is what a fork's
+	// file begins with.
+	Own bool
 }
 
 // Long is a record that goes into an attachment.

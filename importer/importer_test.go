@@ -45,12 +45,13 @@ type wanted struct {
 	orphans int
 	usage   transcript.Tokens
 	copied  int
-	damage  int // reports about its source
+	fork    hansard.Parent // that it is a fork of
+	damage  int            // reports about its source
 }
 
 // letters stand for kinds.
 var letters = map[string]string{"message": "m", "tool_call": "c", "tool_result": "r", "reasoning": "t", "summary": "s", "meta": "i", "usage": "u", "raw": "x",
-	"attachment": "a", "subagent": "l", "revision": "v"}
+	"attachment": "a", "subagent": "l", "revision": "v", "fork": "f"}
 
 // formatCase is a hand-made directory of a tool's and what an import makes of it.
 type formatCase struct {
@@ -141,6 +142,9 @@ func checkSessions(t *testing.T, store hansard.Store, sessions map[hansard.Sessi
 		if kinds != want.kinds || info.Title != want.title {
 			t.Errorf("%s: kinds %q, title %q; want %q, %q", id, kinds, info.Title, want.kinds, want.title)
 		}
+		if got := parentOf(&info); got != want.fork {
+			t.Errorf("%s: it is a fork of %v, want %v", id, got, want.fork)
+		}
 		for k, v := range want.labels {
 			if info.Labels[k] != v {
 				t.Errorf("%s: label %s is %q, want %q", id, k, info.Labels[k], v)
@@ -148,6 +152,13 @@ func checkSessions(t *testing.T, store hansard.Store, sessions map[hansard.Sessi
 		}
 		checkReport(t, id, want, reports)
 	}
+}
+
+func parentOf(info *hansard.Info) hansard.Parent {
+	if info.Parent == nil {
+		return hansard.Parent{}
+	}
+	return *info.Parent
 }
 
 // checkReport compares the reports about a session's sources.
@@ -173,7 +184,7 @@ func checkReport(t *testing.T, id hansard.SessionID, want wanted, reports []Repo
 	if !found {
 		return // the session of a sub-agent that is kept in its parent's file
 	}
-	want.kinds, want.title, want.labels = "", "", nil
+	want.kinds, want.title, want.labels, want.fork = "", "", nil, hansard.Parent{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: the report has %+v, want %+v", id, got, want)
 	}
@@ -208,7 +219,7 @@ func checkBytes(t *testing.T, store hansard.Store, files files) {
 					t.Fatal(err)
 				}
 			}
-			if e.Kind != KindSubAgent && !kept(all, data) {
+			if e.Kind != KindSubAgent && !e.StoresOwn() && !kept(all, data) {
 				t.Errorf("%s, seq %d: %.200s is in no file", id, e.Seq, data)
 			}
 		}
@@ -237,7 +248,7 @@ func contents(t testing.TB, store hansard.Store) map[string]string {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "%q %v %s\n", info.Title, info.Labels, info.State)
+		fmt.Fprintf(&b, "%q %v %s %v\n", info.Title, info.Labels, info.State, parentOf(&info))
 		for _, e := range events(t, store, info.ID) {
 			fmt.Fprintf(&b, "%d %s %s %s %s %v %v %s\n", e.Seq, e.ID, e.Kind, e.Role, e.Author, e.At, e.Attachments, e.Data)
 			if e.Patch != nil {

@@ -27,10 +27,15 @@ const (
 	LabelModel     = "model"      // the last one used
 	LabelVersion   = "version"    // of the tool
 	LabelParent    = "parent"     // the session it was forked from, or that started it
-	LabelForkedAt  = "forked-at"  // the parent's seq that a fork goes on from
 	LabelSpawnedBy = "spawned-by" // the call by which the parent started it
 	LabelAgent     = "agent"      // which kind of agent
 	LabelArchived  = "archived"
+	// LabelForkedRecord is the last record that a fork has of its parent, as the tool
+	// names it.
+	LabelForkedRecord = "forked-record"
+	// LabelForkedAt is the seq of the session in LabelParent behind which the events of
+	// this one go on, if the two could not be a session and its fork.
+	LabelForkedAt = "forked-at"
 )
 
 // SessionID is the id of an imported session: that of the tool behind the format's name.

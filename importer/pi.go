@@ -107,6 +107,8 @@ func openclawKey(s *Source) string {
 // relate finds the parents that files name: a branch repeats their entries.
 func (piFormat) relate(sources []*Source) { relateByName(sources) }
 
+func (piFormat) restamped(string) bool { return false }
+
 type piRecord struct {
 	Type          string `json:"type"`
 	ID            string `json:"id"`

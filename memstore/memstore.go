@@ -188,7 +188,13 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	}
 	r := sifted.Receipt(id, ses.last()+1)
 	r.Created = s.sessions[id] == nil
-	ses.add(events, b.Turn)
+	if b.Apart {
+		for i := range events {
+			ses.add(events[i:i+1], b.Turn)
+		}
+	} else {
+		ses.add(events, b.Turn)
+	}
 	ses.meta = meta
 	if b.Key != "" {
 		ses.keys[b.Key] = stored{hash, r.First, r.Last}

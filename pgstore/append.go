@@ -285,7 +285,7 @@ func (d *decision) append(r *request) error {
 	}
 	added := &r.rows
 	if r.names != nil {
-		added = r.rows.pick(&sifted, batch{r.turn, r.key, r.hash})
+		added = r.rows.pick(&sifted, batch{r.turn, r.key, r.hash, r.apart})
 	}
 	if err := engine.CheckNamed(d.id, added.named(), d.attachedSize); err != nil {
 		return err

@@ -21,6 +21,7 @@ type request struct {
 	rows    rows
 	turn    hansard.Grant
 	inbox   bool // an exclusive turn lets it in
+	apart   bool // its events are batches of their own
 	create  bool
 	meta    hansard.Meta   // what it is created with
 	names   []engine.Named // of its events; nil if none has an id
@@ -70,12 +71,12 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 
 func newRequest(b *hansard.Batch) (*request, error) {
 	events := engine.Normalize(b)
-	r := &request{turn: b.Turn, inbox: b.InboxOnly(), create: b.Create, expect: b.Expect, key: b.Key, patch: engine.ClonePatch(b.Patch),
+	r := &request{turn: b.Turn, inbox: b.InboxOnly(), apart: b.Apart, create: b.Create, expect: b.Expect, key: b.Key, patch: engine.ClonePatch(b.Patch),
 		meta: engine.CloneMeta(b.Meta), names: engine.Names(events), done: make(chan struct{})}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}
-	if err := r.rows.add(events, batch{b.Turn, b.Key, r.hash}); err != nil {
+	if err := r.rows.add(events, batch{b.Turn, b.Key, r.hash, b.Apart}); err != nil {
 		return nil, err
 	}
 	for i := range r.names {

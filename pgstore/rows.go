@@ -33,6 +33,7 @@ func (r *rows) len() int { return len(r.kinds) }
 type batch struct {
 	turn      hansard.Grant
 	key, hash string
+	apart     bool // each event is one of its own
 }
 
 // add puts the events of one batch behind the others. Their data is copied: the
@@ -60,7 +61,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 		if i == 0 && b.key != "" {
 			key, hash = &b.key, &b.hash
 		}
-		if i == 0 && (b.key != "" || len(events) > 1) {
+		if i == 0 && (b.key != "" || len(events) > 1 && !b.apart) {
 			size = ptr(int32(len(events)))
 		}
 		var name, content *string
@@ -129,7 +130,7 @@ func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 	if b.key != "" {
 		picked.keys[0], picked.hashes[0] = &b.key, &b.hash
 	}
-	if b.key != "" || picked.len() > 1 {
+	if b.key != "" || picked.len() > 1 && !b.apart {
 		picked.sizes[0] = ptr(int32(picked.len()))
 	}
 	return picked

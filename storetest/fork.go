@@ -14,6 +14,8 @@ import (
 var forkCases = []Case{
 	{Name: "fork/history", run: forkHistory,
 		Defends: "a fork has the events of its parent up to where it was made as they are, and then one of the store's that says so; by every handle and after opening again"},
+	{Name: "fork/apart", run: forkApart,
+		Defends: "events that are stored apart are batches of their own: a session can be forked behind each of them"},
 	{Name: "fork/half a batch", run: forkHalfBatch,
 		Defends: "nobody ever sees half of a batch: a fork inside of one is refused, and the refusal says where one can be made"},
 	{Name: "fork/refused", run: forkRefused,
@@ -548,5 +550,54 @@ func forkNameRace(x *env) {
 			x.Errorf("a %s has won %q, which has %d events", how.Load(), id, n)
 		}
 		x.append(id, texts("own"))
+	}
+}
+
+func forkApart(x *env) {
+	apart := func(ids ...string) hansard.Batch {
+		b := hansard.Batch{Apart: true}
+		for _, id := range ids {
+			b.Events = append(b.Events, hansard.Event{ID: id, Data: []byte(`"` + id + `"`)})
+		}
+		return b
+	}
+	made := apart("1", "2", "3")
+	made.Create, made.Meta.Title = true, "made"
+	if r := x.append("s", made); r.First != 1 || r.Last != 3 || !r.Created {
+		x.Errorf("stored apart: %+v", r)
+	}
+	title := "changed"
+	more := apart("2", "4", "5", "6")
+	more.Patch = &hansard.Patch{Title: &title}
+	if r := x.append("s", more); r.First != 4 || r.Last != 6 || !slices.Equal(r.Seqs, []hansard.Seq{2, 4, 5, 6}) {
+		x.Errorf("stored apart, one of them known: %+v", r)
+	}
+	x.append("s", texts("7", "8"))
+	if r := x.append("s", more); !r.Replayed || r.Last != 0 {
+		x.Errorf("sent again: %+v", r)
+	}
+	parent := x.all("s")
+	check := func(when string) {
+		for at := hansard.Seq(1); at <= 6; at++ {
+			id := hansard.SessionID(fmt.Sprint(when, at))
+			x.fork("s", hansard.Fork{At: at, As: id})
+			x.wantFork(when, x.store, parent, id, hansard.Parent{ID: "s", At: at}, 0)
+			if title, want := x.stat(id).Title, map[bool]string{true: "changed", false: "made"}[at == 6]; title != want {
+				x.Errorf("%s, at %d: the title is %q, want %q", when, at, title, want)
+			}
+		}
+		if _, err := x.store.Fork(x.ctx, "s", hansard.Fork{At: 7}); !errors.Is(err, hansard.ErrInvalid) {
+			x.Errorf("%s: a fork inside of the batch behind them: %v", when, err)
+		}
+	}
+	check("f")
+	x.reopen()
+	check("again")
+	keyed := apart("9")
+	keyed.Key = "k"
+	unnamed := apart("9", "10")
+	unnamed.Events[1].ID = ""
+	for _, b := range []hansard.Batch{keyed, unnamed} {
+		x.refused(hansard.ErrInvalid, "s", b)
 	}
 }

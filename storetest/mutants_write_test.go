@@ -111,6 +111,16 @@ func writeMutants() []mutant {
 				time.Sleep(5 * time.Millisecond) // it takes a reader a while to come round
 			}
 		}, "concurrent/appearing"),
+		changed("events that are to be stored apart are stored together", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) {
+			b.Apart = false
+		}, "fork/apart"),
+		changed("events without ids are stored apart", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) {
+			for i := range b.Events {
+				if b.Apart && b.Events[i].ID == "" {
+					b.Events[i].ID = "given"
+				}
+			}
+		}, "fork/apart"),
 		changed("a long key is cut", func(_ ctx, _ hansard.Store, _ hansard.SessionID, b *hansard.Batch) {
 			b.Key = b.Key[:min(len(b.Key), hansard.MaxKeyBytes)]
 		}, "data/limits"),

@@ -33,8 +33,8 @@ files that export --format jsonl made are checked, and give the same sessions ba
 
 Every record becomes one event, byte for byte, under the id that the tool gave it. So a
 file may be imported again, by several processes at once, or after it grew: only what is
-new is stored. The files themselves are never changed. Forks are stored from where they
-leave their parents, sub-agents as sessions of their own with a label that names their
+new is stored. The files themselves are never changed. Forks become forks of the sessions
+they were forked from, sub-agents sessions of their own with a label that names their
 parent.
 
 What is damaged is reported with file and offset, and the rest imported. A last line
@@ -242,6 +242,7 @@ type importedJSON struct {
 	Orphans  int                `json:"orphans,omitempty"`
 	Usage    *transcript.Tokens `json:"usage,omitempty"`
 	Damage   []importer.Damage  `json:"damage,omitempty"`
+	Remark   string             `json:"remark,omitempty"`
 	Error    string             `json:"error,omitempty"`
 }
 
@@ -256,7 +257,7 @@ func (r *importRun) take(rep importer.Report) {
 	}
 	if r.json {
 		line := importedJSON{Format: rep.Source.Format.Name(), File: rep.Source.File(), Session: rep.Session, Records: rep.Records, Added: rep.Added, Copied: rep.Copied,
-			Calls: rep.Calls, Results: rep.Results, Unpaired: rep.Open, Orphans: rep.Orphans, Damage: rep.Damage}
+			Calls: rep.Calls, Results: rep.Results, Unpaired: rep.Open, Orphans: rep.Orphans, Damage: rep.Damage, Remark: rep.Remark}
 		if rep.Usage != (transcript.Tokens{}) {
 			line.Usage = &rep.Usage
 		}
@@ -271,6 +272,9 @@ func (r *importRun) take(rep importer.Report) {
 		if !d.Unfinished {
 			fmt.Fprintf(r.stderr, "hansard: %s:%d: at byte %d: %s\n", escapeLine(d.File), d.Line, d.Offset, escapeLine(d.Message))
 		}
+	}
+	if rep.Remark != "" {
+		fmt.Fprintf(r.stderr, "hansard: %s: %s\n", escapeLine(rep.Source.File()), escapeLine(rep.Remark))
 	}
 	if rep.Err != nil && !gone {
 		fmt.Fprintf(r.stderr, "hansard: %s: %s\n", escapeLine(rep.Source.File()), escapeText(r.message(rep.Err)))

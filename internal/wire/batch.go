@@ -37,6 +37,9 @@ func AppendBatch(dst []byte, b *hansard.Batch) []byte {
 		dst = append(dst, `"key":`...)
 		dst = append(appendString(dst, b.Key), ',')
 	}
+	if b.Apart {
+		dst = append(dst, `"apart":true,`...)
+	}
 	if !b.Meta.IsZero() {
 		dst = append(append(append(dst, `"meta":`...), Marshal(b.Meta)...), ',')
 	}
@@ -107,6 +110,8 @@ func ParseBatch(object []byte) (hansard.Batch, error) {
 			return Member(name, value, &b.Turn)
 		case "key":
 			return Member(name, value, &b.Key)
+		case "apart":
+			return Member(name, value, &b.Apart)
 		case "meta":
 			if len(value) > maxPatchBytes {
 				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("%d bytes, the limit is %d", len(value), maxPatchBytes)}

@@ -1,0 +1,371 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+
+	"hansard"
+)
+
+// A source that repeats the history of another one is stored as a fork of it
+// ([hansard.Store.Fork]), if that gives exactly what its file says: what it repeats is what
+// the parent's file begins with, record for record, and the parent's session has these
+// records and no others. Otherwise only the fork's own records are stored, and labels and
+// the state say where they go on from.
+
+// forkPoint is where a fork's own records begin.
+type forkPoint struct {
+	parent hansard.SessionID
+	at     hansard.Seq
+	// record names the last record that is the parent's.
+	record string
+	own    bool // that one has passed
+	// title and labels are what the records up to there said about the session.
+	title  string
+	labels map[string]string
+}
+
+// copied reports whether a record is the parent's, repeated.
+func (f *forkPoint) copied(rec *Record) bool {
+	if f == nil || f.own || rec.Same == "" || rec.Own {
+		return false
+	}
+	f.own = rec.Same == f.record || mark(rec.Same) == f.record
+	return true
+}
+
+// mark is Same as a label has it.
+func mark(same string) string { return name(eventID(same)) }
+
+// describe writes where the fork is from into what the session is created with.
+func (f *forkPoint) describe(m *hansard.Meta) {
+	m.Title = f.title
+	m.Labels = maps.Clone(m.Labels)
+	maps.Copy(m.Labels, f.labels)
+	m.Labels[LabelParent], m.Labels[LabelForkedAt] = string(f.parent), fmt.Sprint(f.at)
+	m.State = marshal(map[string]any{"import": forkState{Fork: &forkRecord{f.parent, f.at, f.record}}})
+}
+
+// forkState is the member "import" of a session's state.
+type forkState struct {
+	Fork *forkRecord `json:"fork"`
+}
+
+type forkRecord struct {
+	ID     hansard.SessionID `json:"id"`
+	At     hansard.Seq       `json:"at"`
+	Record string            `json:"record"`
+}
+
+// knownFork is what a session says about where its own records begin; nil if all are its
+// own.
+func knownFork(info *hansard.Info) *forkPoint {
+	if record := info.Labels[LabelForkedRecord]; record != "" && info.Parent != nil {
+		return &forkPoint{parent: info.Parent.ID, at: info.Parent.At, record: record}
+	}
+	var state struct {
+		Import forkState `json:"import"`
+	}
+	_ = json.Unmarshal(info.State, &state) // what is no such state has no fork in it
+	if f := state.Import.Fork; f != nil {
+		return &forkPoint{parent: f.ID, at: f.At, record: f.Record}
+	}
+	return nil
+}
+
+// findFork finds where the source's own records begin; nil if all are its own. Once a
+// session has been made, what it says about itself counts: more files may be known now,
+// or fewer. A fork that is not there yet is made, if it can be one of the store's.
+func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
+	if j.Store != nil {
+		info, err := j.Store.Stat(ctx, j.report.Session)
+		switch {
+		case err == nil:
+			return knownFork(&info), nil
+		case !errors.Is(err, hansard.ErrNotFound):
+			return nil, err
+		}
+	}
+	for parent := in.parent; parent != nil; parent = parent.parent {
+		f, err := j.forkOf(ctx, in, parent)
+		if f != nil || err != nil {
+			return f, err
+		}
+	}
+	return nil, nil
+}
+
+// repeat is what a source repeats of another.
+type repeat struct {
+	forkPoint
+	last int // the place of the last of these records
+	// whole says that it is what the other begins with, without a gap.
+	whole bool
+}
+
+// repeats compares a source with the one it is a fork of.
+func repeats(ctx context.Context, in *Input, parent *Source) (*repeat, error) {
+	history, err := readHistory(ctx, parent)
+	if err != nil {
+		return nil, err
+	}
+	r := &repeat{forkPoint: forkPoint{labels: map[string]string{}}, last: -1, whole: true}
+	next, long := 0, false
+	ended := errors.New("ended")
+	err = in.Format.Read(ctx, in.quiet(), func(rec Record) error {
+		long = long || rec.Long != nil
+		if rec.Same == "" || rec.Own || rec.Link {
+			return nil
+		}
+		at, ok := history[rec.key(in.Format)]
+		if !ok {
+			return ended
+		}
+		switch {
+		case at.order == next:
+			next++
+		case at.order > next: // some of the parent's are left out
+			r.whole = false
+		}
+		// Records that are too long to be looked into may be the parent's, or not.
+		r.whole = r.whole && !long
+		r.record, r.last = rec.Same, max(r.last, at.place)
+		r.title = first(rec.Title, r.title)
+		maps.Copy(r.labels, rec.Labels)
+		return nil
+	})
+	if err != nil && !errors.Is(err, ended) {
+		return nil, err
+	}
+	return r, nil
+}
+
+// forkOf is where the source leaves this parent; nil if it repeats nothing of what the
+// parent has itself.
+func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (*forkPoint, error) {
+	r, err := repeats(ctx, in, parent)
+	if err != nil || r.record == "" {
+		return nil, err
+	}
+	id := SessionID(parent.Format, parent.Session)
+	if j.Store == nil {
+		r.parent = id
+		return &r.forkPoint, nil
+	}
+	info, err := j.Store.Stat(ctx, id)
+	switch {
+	case errors.Is(err, hansard.ErrDeleted):
+		// Nothing else has its history any more.
+		j.report.Remark = fmt.Sprintf("it repeats records of %s, which was deleted here: they are stored with it", id)
+		return nil, nil
+	case errors.Is(err, hansard.ErrNotFound):
+		return nil, fmt.Errorf("%w: it repeats records of %s, which was not imported", errSource, id)
+	case err != nil:
+		return nil, fmt.Errorf("parent %s: %w", id, err)
+	}
+	event, inherited, err := recordAt(ctx, parent, knownFork(&info), r.last)
+	if err != nil || inherited && info.Parent != nil {
+		return nil, err // it is the parent's parent that has them
+	}
+	if r.parent, r.at, err = j.locate(ctx, parent, event); err != nil {
+		return nil, err
+	}
+	why := "it does not repeat all that came before"
+	if r.whole {
+		why, err = j.makeFork(ctx, in, parent, &info, r)
+		if errors.Is(err, hansard.ErrExists) { // somebody else was faster
+			return j.findFork(ctx, in)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if why != "" {
+		j.report.Remark = fmt.Sprintf("only what it does not share with %s is stored with it, and not as a fork: %s", r.parent, why)
+	}
+	return &r.forkPoint, nil
+}
+
+// makeFork makes the session as a fork of the store's. If it can't be one, it says why.
+func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *hansard.Info, r *repeat) (why string, err error) {
+	if r.parent != info.ID {
+		return "its parent has nothing of it either", nil
+	}
+	for label := range parent.Labels {
+		if in.Labels[label] == "" { // a fork has its parent's labels, and can only change them
+			return fmt.Sprintf("it would have the parent's label %q", label), nil
+		}
+	}
+	if in.SubAgent && info.Labels[LabelForkedAt] != "" {
+		return "the label that names who started it has another meaning in its parent", nil
+	}
+	if why, err = j.differs(ctx, parent, info, r); why != "" || err != nil {
+		return why, err
+	}
+	meta := hansard.Meta{Title: r.title, Labels: j.labels("", "")}
+	if !in.SubAgent {
+		delete(meta.Labels, LabelParent) // the fork says so itself
+	}
+	maps.Copy(meta.Labels, r.labels)
+	meta.Labels[LabelForkedRecord] = mark(r.record)
+	for try := 1; ; try++ {
+		_, err = j.Store.Fork(ctx, r.parent, hansard.Fork{At: r.at, As: j.report.Session, Meta: meta})
+		switch {
+		case errors.Is(err, hansard.ErrUnknown) && try < attempts && ctx.Err() == nil:
+			continue
+		case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrUnsupported), errors.Is(err, hansard.ErrDamaged):
+			// Inside a batch of an older import, for one.
+			return err.Error(), nil
+		}
+		return "", err
+	}
+}
+
+// differs compares the parent's session, up to where the fork leaves it, with the parent's
+// file. If there is anything else in it, it says what.
+func (j *job) differs(ctx context.Context, parent *Source, info *hansard.Info, r *repeat) (why string, err error) {
+	inherited := hansard.Seq(0)
+	if info.Parent != nil { // compared when that was forked
+		inherited = info.Parent.At
+	}
+	next, stop := iter.Pull2(j.Store.Read(ctx, info.ID, hansard.Range{Before: r.at + 1}))
+	defer stop()
+	// stored is the next record in the session.
+	stored := func() (hansard.Event, bool, error) {
+		for {
+			e, err, ok := next()
+			if !ok || err != nil {
+				return e, false, err
+			}
+			if e.Redacted {
+				why = fmt.Sprintf("seq %d of %s was redacted", e.Seq, info.ID)
+				return e, false, nil
+			}
+			if e.Seq > inherited && !e.StoresOwn() {
+				return e, true, nil
+			}
+		}
+	}
+	other := fmt.Sprintf("%s has other events than its file", info.ID)
+	own, place := knownFork(info), 0
+	enough := errors.New("enough")
+	err = parent.Format.Read(ctx, (&Input{Source: parent}).quiet(), func(rec Record) error {
+		here := place
+		place++
+		if here > r.last {
+			return enough
+		}
+		if rec.Link || own.copied(&rec) {
+			return nil
+		}
+		e, ok, err := stored()
+		switch {
+		case err != nil:
+			return err
+		case why != "":
+			return enough
+		case !ok || e.ID != eventID(rec.Event.ID) || !bytes.Equal(e.Data, rec.Event.Data):
+			why = other
+			return enough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return "", err
+	}
+	if why == "" {
+		_, more, err := stored()
+		if err != nil {
+			return "", err
+		}
+		if more {
+			why = other
+		}
+	}
+	return why, nil
+}
+
+// history is the records of a session that a fork may repeat.
+type history map[[16]byte]spot
+
+// spot is where a record is in its file: its place among all records, and among those
+// that are copied.
+type spot struct{ place, order int }
+
+// key tells a record, and its copy in a fork's file, from others.
+func (r *Record) key(f Format) (k [16]byte) {
+	h := sha256.New()
+	_, _ = h.Write([]byte(r.Same + "\x00"))
+	forks, _ := f.(forking)
+	for _, m := range object(r.Event.Data) {
+		if forks == nil || !forks.restamped(m.name) {
+			_, _ = h.Write(append([]byte(m.name), 0))
+			_, _ = h.Write(m.value)
+		}
+	}
+	copy(k[:], h.Sum(nil))
+	return k
+}
+
+func (h history) has(k [16]byte) bool { _, ok := h[k]; return ok }
+
+func readHistory(ctx context.Context, s *Source) (history, error) {
+	h := history{}
+	n := 0
+	err := s.Format.Read(ctx, (&Input{Source: s}).quiet(), func(rec Record) error {
+		if rec.Same != "" && !rec.Link {
+			if k := rec.key(s.Format); !h.has(k) {
+				h[k] = spot{place: n, order: len(h)}
+			}
+		}
+		n++
+		return nil
+	})
+	return h, err
+}
+
+// quiet is the same source, whose damage is reported elsewhere.
+func (in *Input) quiet() *Input { return &Input{Source: in.Source, damage: func(Damage) {}} }
+
+// recordAt is the id of a source's n-th record, and whether that is one that the source
+// repeats itself.
+func recordAt(ctx context.Context, s *Source, own *forkPoint, n int) (id string, inherited bool, err error) {
+	i := 0
+	found := errors.New("found")
+	err = s.Format.Read(ctx, (&Input{Source: s}).quiet(), func(rec Record) error {
+		copied := !rec.Link && own.copied(&rec)
+		if i == n {
+			id, inherited = eventID(rec.Event.ID), copied
+			return found
+		}
+		i++
+		return nil
+	})
+	if errors.Is(err, found) {
+		err = nil
+	}
+	return id, inherited, err
+}
+
+// locate is where a record of a source is in the store: in its session, or in one that
+// this was forked from.
+func (j *job) locate(ctx context.Context, s *Source, id string) (hansard.SessionID, hansard.Seq, error) {
+	for p := s; p != nil; p = p.parent {
+		session := SessionID(p.Format, p.Session)
+		for e, err := range j.Store.Read(ctx, session, hansard.Range{ID: id}) {
+			if err == nil {
+				return session, e.Seq, nil
+			}
+			if !errors.Is(err, hansard.ErrNoEvent) && !errors.Is(err, hansard.ErrNotFound) {
+				return "", 0, fmt.Errorf("parent %s: %w", session, err)
+			}
+		}
+	}
+	return "", 0, fmt.Errorf("%w: it repeats records of %s, which was not imported to there", errSource, SessionID(s.Format, s.Session))
+}
