@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/internal/jsontext"
 	"hansard/transcript"
 )
 
@@ -33,7 +34,7 @@ func (claude) Match(path string, head func() []byte) bool {
 	readable := false
 	found := anyLine(head(), func(line []byte) bool {
 		var r claudeRecord
-		if decode(line, &r) != nil {
+		if r.parse(line) != nil {
 			return false
 		}
 		readable = true
@@ -59,41 +60,108 @@ func (claude) Identify(s *Source, _ []byte) {
 
 // claudeRecord is what is looked at in a record.
 type claudeRecord struct {
-	Type       string `json:"type"`
-	Subtype    string `json:"subtype"`
-	UUID       string `json:"uuid"`
-	LeafUUID   string `json:"leafUuid"`
-	SessionID  string `json:"sessionId"`
-	RequestID  string `json:"requestId"`
-	Timestamp  string `json:"timestamp"`
-	Cwd        string `json:"cwd"`
-	Version    string `json:"version"`
-	GitBranch  string `json:"gitBranch"`
-	AgentID    string `json:"agentId"`
-	IsMeta     bool   `json:"isMeta"`
-	IsSummary  bool   `json:"isCompactSummary"`
-	Title      string `json:"title"`
-	AITitle    string `json:"aiTitle"`
-	Custom     string `json:"customTitle"`
-	Summary    string `json:"summary"`
-	Attachment struct {
-		Type   string `json:"type"`
-		Prompt string `json:"prompt"`
-	} `json:"attachment"`
-	Message struct {
-		ID      string          `json:"id"`
-		Model   string          `json:"model"`
-		Content json.RawMessage `json:"content"`
-		Usage   *claudeUsage    `json:"usage"`
-	} `json:"message"`
-	ToolUseResult json.RawMessage `json:"toolUseResult"`
+	Type, Subtype, UUID, LeafUUID, SessionID, RequestID, Timestamp, Cwd, Version, GitBranch string
+
+	IsMeta, IsSummary               bool
+	Title, AITitle, Custom, Summary string
+	Attachment                      string // which kind
+	Message                         claudeMessage
+	ToolUseResult                   json.RawMessage
 	// Of progress, and of operations on the queue.
-	ParentToolUseID string `json:"parentToolUseID"`
-	Data            struct {
-		AgentID string `json:"agentId"`
-	} `json:"data"`
-	Content string          `json:"content"`
-	Payload json.RawMessage `json:"payload"` // Codex has it
+	ParentToolUseID, AgentID, Content string
+
+	Payload json.RawMessage // Codex has it
+}
+
+type claudeMessage struct {
+	ID, Model string
+	Content   json.RawMessage
+	Usage     *claudeUsage
+}
+
+// parse reads a record. Nearly all of it is text that nobody looks at, so it is checked once
+// and then passed over, not decoded.
+func (r *claudeRecord) parse(raw []byte) error {
+	if !jsontext.Valid(raw) {
+		return errSyntax
+	}
+	for _, m := range object(raw) {
+		if text := r.text(m.name); text != nil {
+			*text = textOf(m.value)
+			continue
+		}
+		switch m.name {
+		case "isMeta":
+			r.IsMeta = string(m.value) == "true"
+		case "isCompactSummary":
+			r.IsSummary = string(m.value) == "true"
+		case "attachment":
+			r.Attachment = textOf(find(object(m.value), "type"))
+		case "data":
+			r.AgentID = textOf(find(object(m.value), "agentId"))
+		case "message":
+			r.Message.parse(m.value)
+		case "toolUseResult":
+			r.ToolUseResult = m.value
+		case "payload":
+			r.Payload = m.value
+		}
+	}
+	return nil
+}
+
+// text is where the text of a member belongs; nil if it has no place.
+func (r *claudeRecord) text(name string) *string {
+	switch name {
+	case "type":
+		return &r.Type
+	case "subtype":
+		return &r.Subtype
+	case "uuid":
+		return &r.UUID
+	case "leafUuid":
+		return &r.LeafUUID
+	case "sessionId":
+		return &r.SessionID
+	case "requestId":
+		return &r.RequestID
+	case "timestamp":
+		return &r.Timestamp
+	case "cwd":
+		return &r.Cwd
+	case "version":
+		return &r.Version
+	case "gitBranch":
+		return &r.GitBranch
+	case "title":
+		return &r.Title
+	case "aiTitle":
+		return &r.AITitle
+	case "customTitle":
+		return &r.Custom
+	case "summary":
+		return &r.Summary
+	case "parentToolUseID":
+		return &r.ParentToolUseID
+	case "content":
+		return &r.Content
+	}
+	return nil
+}
+
+func (m *claudeMessage) parse(raw []byte) {
+	for _, member := range object(raw) {
+		switch member.name {
+		case "id":
+			m.ID = textOf(member.value)
+		case "model":
+			m.Model = textOf(member.value)
+		case "content":
+			m.Content = member.value
+		case "usage":
+			_ = decode(member.value, &m.Usage) // it is JSON
+		}
+	}
 }
 
 // isRecord tells a record of Claude Code's from another tool's.
@@ -136,7 +204,7 @@ func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) er
 	p.agentKind(in)
 	return in.Records(ctx, false, func(piece []byte) bool {
 		var r claudeRecord
-		return decode(piece, &r) == nil && (r.isRecord() || claudeKinds[r.Type] != "")
+		return r.parse(piece) == nil && (r.isRecord() || claudeKinds[r.Type] != "")
 	}, p.take, emit)
 }
 
@@ -171,7 +239,7 @@ func (p *claudeReader) agentKind(in *Input) {
 
 func (p *claudeReader) take(raw Raw) error {
 	var r claudeRecord
-	if err := decode(raw.Bytes, &r); err != nil {
+	if err := r.parse(raw.Bytes); err != nil {
 		return err
 	}
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: parseTime(r.Timestamp), Data: raw.Bytes}}
@@ -232,7 +300,7 @@ func (p *claudeReader) other(rec *Record, r *claudeRecord) {
 			e.Kind, rec.Covers = hansard.KindSummary, true
 		}
 	case "attachment":
-		if r.Attachment.Type == "queued_command" {
+		if r.Attachment == "queued_command" {
 			e.Kind, e.Role = hansard.KindMessage, "user"
 		}
 	case "custom-title":
@@ -252,13 +320,9 @@ func (p *claudeReader) link(r *claudeRecord, results []string) error {
 	var agent, call string
 	switch {
 	case len(results) > 0 && len(r.ToolUseResult) > 0 && r.ToolUseResult[0] == '{':
-		var back struct {
-			AgentID string `json:"agentId"`
-		}
-		_ = decode(r.ToolUseResult, &back)
-		agent, call = back.AgentID, results[0]
+		agent, call = textOf(find(object(r.ToolUseResult), "agentId")), results[0]
 	case r.Type == "progress":
-		agent, call = r.Data.AgentID, r.ParentToolUseID
+		agent, call = r.AgentID, r.ParentToolUseID
 	case r.Type == "queue-operation" && strings.HasPrefix(r.Content, "{"):
 		var task struct {
 			Call string `json:"tool_use_id"`
