@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -28,7 +29,7 @@ func (claude) Roots(m Machine) []string {
 }
 
 func (claude) Match(path string, head func() []byte) bool {
-	if filepath.Ext(path) != ".jsonl" || within(path, "tool-results") || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
+	if filepath.Ext(path) != ".jsonl" || within(path, toolResults) || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
 		return false
 	}
 	readable := false
@@ -257,8 +258,47 @@ func (p *claudeReader) take(raw Raw) error {
 	if err := p.emit(rec); err != nil {
 		return err
 	}
+	if err := p.persisted(&r, &rec); err != nil {
+		return err
+	}
 	return p.link(&r, rec.Results)
 }
+
+// persisted passes on a tool's output that is kept in a file of its own, in the session's
+// directory tool-results. A record names it by its whole path; what is elsewhere is not
+// followed. A file that is gone is no damage: Claude Code removes them.
+func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
+	if len(rec.Results) == 0 || !bytes.Contains(r.ToolUseResult, []byte("persistedOutputPath")) {
+		return nil
+	}
+	path := textOf(find(object(r.ToolUseResult), "persistedOutputPath"))
+	parts := strings.FieldsFunc(path, func(c rune) bool { return c == '/' || c == '\\' })
+	session, dir := p.source.Session, filepath.Dir(p.source.Path)
+	if p.source.SubAgent {
+		before, _, _ := strings.Cut(filepath.ToSlash(p.source.Path), "/subagents/")
+		session, dir = p.source.Parent, filepath.Dir(filepath.FromSlash(before))
+	}
+	n := len(parts)
+	if n < 3 || parts[n-2] != toolResults || parts[n-3] != session || parts[n-1] == ".." {
+		return nil
+	}
+	name, file := parts[n-1], filepath.Join(dir, session, toolResults, parts[n-1])
+	size, err := sizeIn(p.source.Root, file)
+	if err != nil {
+		return nil
+	}
+	return p.emit(Record{
+		Event: hansard.Event{ID: PersistedID + name, At: rec.Event.At, Kind: KindAttachment, Role: "tool",
+			Data: marshal(map[string]any{"persisted_output": map[string]any{"tool_use_id": rec.Results[0], "file": name, "bytes": size}})},
+		Long: &Long{Size: size, Reason: "kept in a file of its own", Name: cut(name, hansard.MaxNameBytes), MediaType: "text/plain",
+			Open: func() (io.ReadCloser, error) { return openIn(p.source.Root, file) }},
+	})
+}
+
+const toolResults = "tool-results"
+
+// PersistedID begins the ids of events with what a tool wrote into a file beside a session.
+const PersistedID = "tool-result:"
 
 // model is the name of a model; what Claude Code says itself is none.
 func model(name string) string {
