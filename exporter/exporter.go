@@ -15,7 +15,6 @@ import (
 	"io"
 	"iter"
 	"strconv"
-	"strings"
 
 	"hansard"
 	"hansard/archive"
@@ -170,8 +169,7 @@ func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
 // ours reports whether an event is the store's or the import's own, or has nothing left to
 // tell.
 func ours(e *hansard.Event) bool {
-	beside := e.Kind == importer.KindAttachment && strings.HasPrefix(e.ID, importer.PersistedID)
-	return beside || e.StoresOwn() || e.Redacted || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
+	return e.StoresOwn() || e.Redacted || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
 }
 
 // stretch is a session up to one of its events.

@@ -288,7 +288,7 @@ func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
 		return nil
 	}
 	return p.emit(Record{
-		Event: hansard.Event{ID: PersistedID + name, At: rec.Event.At, Kind: KindAttachment, Role: "tool",
+		Event: hansard.Event{ID: "tool-result:" + name, At: rec.Event.At, Kind: KindAttachment, Role: "tool",
 			Data: marshal(map[string]any{"persisted_output": map[string]any{"tool_use_id": rec.Results[0], "file": name, "bytes": size}})},
 		Long: &Long{Size: size, Reason: "kept in a file of its own", Name: cut(name, hansard.MaxNameBytes), MediaType: "text/plain",
 			Open: func() (io.ReadCloser, error) { return openIn(p.source.Root, file) }},
@@ -296,9 +296,6 @@ func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
 }
 
 const toolResults = "tool-results"
-
-// PersistedID begins the ids of events with what a tool wrote into a file beside a session.
-const PersistedID = "tool-result:"
 
 // model is the name of a model; what Claude Code says itself is none.
 func model(name string) string {

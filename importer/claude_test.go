@@ -68,6 +68,7 @@ var claudeCases = []formatCase{
 		"-w/10/tool-results/toolu_1.txt": "all of the output",
 		"-w/10/passwd":                   "secret",
 		"-w/11/tool-results/other.txt":   "another session's",
+		"-w/10/tool-results/other.txt":   "of the same name",
 		"-w/10/subagents/agent-1.jsonl":  lines("10", strings.Replace(clCall, `"a2"`, `"x1"`, 1), clPersisted("/p/-w/10/tool-results/sub.txt")),
 		"-w/10/tool-results/sub.txt":     "of the sub-agent",
 	}, sessions: map[hansard.SessionID]wanted{
