@@ -124,6 +124,24 @@ func TestCodexBack(t *testing.T) {
 	}
 }
 
+// TestOutputInFile: what was imported from a file beside a session is not in its file.
+func TestOutputInFile(t *testing.T) {
+	const text = `{"type":"assistant","uuid":"a1","sessionId":"7","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}}]}}` + "\n" +
+		`{"type":"user","uuid":"u1","sessionId":"7","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"<persisted-output>"}]},"toolUseResult":{"persistedOutputPath":"/p/7/tool-results/t1.txt"}}` + "\n"
+	store := imported(t, "claude", map[string]string{"projects/-w/7.jsonl": text, "projects/-w/7/tool-results/t1.txt": "THE OUTPUT"})
+	if got := kinds(t, store, "claude:7"); got != "tool_call tool_result attachment" {
+		t.Fatal(got)
+	}
+	if got := export(t, store, "claude:7", "claude"); got != text {
+		t.Errorf("it is\n%s\nwant\n%s", got, text)
+	}
+	for _, format := range []string{"openai", "anthropic", "codex", "cleveragents"} {
+		if got := export(t, store, "claude:7", format); strings.Contains(got, "persisted_output") || strings.Contains(got, "THE OUTPUT") {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+}
+
 // TestForksBack: forks of forks, and one that was made here of an imported fork.
 func TestForksBack(t *testing.T) {
 	five := fork

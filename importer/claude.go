@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
 	"strings"
 
 	"hansard"
+	"hansard/internal/jsontext"
 	"hansard/transcript"
 )
 
@@ -27,13 +29,13 @@ func (claude) Roots(m Machine) []string {
 }
 
 func (claude) Match(path string, head func() []byte) bool {
-	if filepath.Ext(path) != ".jsonl" || within(path, "tool-results") || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
+	if filepath.Ext(path) != ".jsonl" || within(path, toolResults) || within(path, "memory") || filepath.Base(path) == "history.jsonl" {
 		return false
 	}
 	readable := false
 	found := anyLine(head(), func(line []byte) bool {
 		var r claudeRecord
-		if decode(line, &r) != nil {
+		if r.parse(line) != nil {
 			return false
 		}
 		readable = true
@@ -59,41 +61,108 @@ func (claude) Identify(s *Source, _ []byte) {
 
 // claudeRecord is what is looked at in a record.
 type claudeRecord struct {
-	Type       string `json:"type"`
-	Subtype    string `json:"subtype"`
-	UUID       string `json:"uuid"`
-	LeafUUID   string `json:"leafUuid"`
-	SessionID  string `json:"sessionId"`
-	RequestID  string `json:"requestId"`
-	Timestamp  string `json:"timestamp"`
-	Cwd        string `json:"cwd"`
-	Version    string `json:"version"`
-	GitBranch  string `json:"gitBranch"`
-	AgentID    string `json:"agentId"`
-	IsMeta     bool   `json:"isMeta"`
-	IsSummary  bool   `json:"isCompactSummary"`
-	Title      string `json:"title"`
-	AITitle    string `json:"aiTitle"`
-	Custom     string `json:"customTitle"`
-	Summary    string `json:"summary"`
-	Attachment struct {
-		Type   string `json:"type"`
-		Prompt string `json:"prompt"`
-	} `json:"attachment"`
-	Message struct {
-		ID      string          `json:"id"`
-		Model   string          `json:"model"`
-		Content json.RawMessage `json:"content"`
-		Usage   *claudeUsage    `json:"usage"`
-	} `json:"message"`
-	ToolUseResult json.RawMessage `json:"toolUseResult"`
+	Type, Subtype, UUID, LeafUUID, SessionID, RequestID, Timestamp, Cwd, Version, GitBranch string
+
+	IsMeta, IsSummary               bool
+	Title, AITitle, Custom, Summary string
+	Attachment                      string // which kind
+	Message                         claudeMessage
+	ToolUseResult                   json.RawMessage
 	// Of progress, and of operations on the queue.
-	ParentToolUseID string `json:"parentToolUseID"`
-	Data            struct {
-		AgentID string `json:"agentId"`
-	} `json:"data"`
-	Content string          `json:"content"`
-	Payload json.RawMessage `json:"payload"` // Codex has it
+	ParentToolUseID, AgentID, Content string
+
+	Payload json.RawMessage // Codex has it
+}
+
+type claudeMessage struct {
+	ID, Model string
+	Content   json.RawMessage
+	Usage     *claudeUsage
+}
+
+// parse reads a record. Nearly all of it is text that nobody looks at, so it is checked once
+// and then passed over, not decoded.
+func (r *claudeRecord) parse(raw []byte) error {
+	if !jsontext.Valid(raw) {
+		return errSyntax
+	}
+	for _, m := range object(raw) {
+		if text := r.text(m.name); text != nil {
+			*text = textOf(m.value)
+			continue
+		}
+		switch m.name {
+		case "isMeta":
+			r.IsMeta = string(m.value) == "true"
+		case "isCompactSummary":
+			r.IsSummary = string(m.value) == "true"
+		case "attachment":
+			r.Attachment = textOf(find(object(m.value), "type"))
+		case "data":
+			r.AgentID = textOf(find(object(m.value), "agentId"))
+		case "message":
+			r.Message.parse(m.value)
+		case "toolUseResult":
+			r.ToolUseResult = m.value
+		case "payload":
+			r.Payload = m.value
+		}
+	}
+	return nil
+}
+
+// text is where the text of a member belongs; nil if it has no place.
+func (r *claudeRecord) text(name string) *string {
+	switch name {
+	case "type":
+		return &r.Type
+	case "subtype":
+		return &r.Subtype
+	case "uuid":
+		return &r.UUID
+	case "leafUuid":
+		return &r.LeafUUID
+	case "sessionId":
+		return &r.SessionID
+	case "requestId":
+		return &r.RequestID
+	case "timestamp":
+		return &r.Timestamp
+	case "cwd":
+		return &r.Cwd
+	case "version":
+		return &r.Version
+	case "gitBranch":
+		return &r.GitBranch
+	case "title":
+		return &r.Title
+	case "aiTitle":
+		return &r.AITitle
+	case "customTitle":
+		return &r.Custom
+	case "summary":
+		return &r.Summary
+	case "parentToolUseID":
+		return &r.ParentToolUseID
+	case "content":
+		return &r.Content
+	}
+	return nil
+}
+
+func (m *claudeMessage) parse(raw []byte) {
+	for _, member := range object(raw) {
+		switch member.name {
+		case "id":
+			m.ID = textOf(member.value)
+		case "model":
+			m.Model = textOf(member.value)
+		case "content":
+			m.Content = member.value
+		case "usage":
+			_ = decode(member.value, &m.Usage) // it is JSON
+		}
+	}
 }
 
 // isRecord tells a record of Claude Code's from another tool's.
@@ -136,7 +205,7 @@ func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) er
 	p.agentKind(in)
 	return in.Records(ctx, false, func(piece []byte) bool {
 		var r claudeRecord
-		return decode(piece, &r) == nil && (r.isRecord() || claudeKinds[r.Type] != "")
+		return r.parse(piece) == nil && (r.isRecord() || claudeKinds[r.Type] != "")
 	}, p.take, emit)
 }
 
@@ -171,7 +240,7 @@ func (p *claudeReader) agentKind(in *Input) {
 
 func (p *claudeReader) take(raw Raw) error {
 	var r claudeRecord
-	if err := decode(raw.Bytes, &r); err != nil {
+	if err := r.parse(raw.Bytes); err != nil {
 		return err
 	}
 	rec := Record{Event: hansard.Event{ID: raw.ID, At: parseTime(r.Timestamp), Data: raw.Bytes}}
@@ -189,8 +258,44 @@ func (p *claudeReader) take(raw Raw) error {
 	if err := p.emit(rec); err != nil {
 		return err
 	}
+	if err := p.persisted(&r, &rec); err != nil {
+		return err
+	}
 	return p.link(&r, rec.Results)
 }
+
+// persisted passes on a tool's output that is kept in a file of its own, in the session's
+// directory tool-results. A record names it by its whole path; what is elsewhere is not
+// followed. A file that is gone is no damage: Claude Code removes them.
+func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
+	if len(rec.Results) == 0 || !bytes.Contains(r.ToolUseResult, []byte("persistedOutputPath")) {
+		return nil
+	}
+	path := textOf(find(object(r.ToolUseResult), "persistedOutputPath"))
+	parts := strings.FieldsFunc(path, func(c rune) bool { return c == '/' || c == '\\' })
+	session, dir := p.source.Session, filepath.Dir(p.source.Path)
+	if p.source.SubAgent {
+		before, _, _ := strings.Cut(filepath.ToSlash(p.source.Path), "/subagents/")
+		session, dir = p.source.Parent, filepath.Dir(filepath.FromSlash(before))
+	}
+	n := len(parts)
+	if n < 3 || parts[n-2] != toolResults || parts[n-3] != session || parts[n-1] == ".." {
+		return nil
+	}
+	name, file := parts[n-1], filepath.Join(dir, session, toolResults, parts[n-1])
+	size, err := sizeIn(p.source.Root, file)
+	if err != nil {
+		return nil
+	}
+	return p.emit(Record{
+		Event: hansard.Event{ID: "tool-result:" + name, At: rec.Event.At, Kind: KindAttachment, Role: "tool",
+			Data: marshal(map[string]any{"persisted_output": map[string]any{"tool_use_id": rec.Results[0], "file": name, "bytes": size}})},
+		Long: &Long{Size: size, Reason: "kept in a file of its own", Name: cut(name, hansard.MaxNameBytes), MediaType: "text/plain",
+			Open: func() (io.ReadCloser, error) { return openIn(p.source.Root, file) }},
+	})
+}
+
+const toolResults = "tool-results"
 
 // model is the name of a model; what Claude Code says itself is none.
 func model(name string) string {
@@ -232,7 +337,7 @@ func (p *claudeReader) other(rec *Record, r *claudeRecord) {
 			e.Kind, rec.Covers = hansard.KindSummary, true
 		}
 	case "attachment":
-		if r.Attachment.Type == "queued_command" {
+		if r.Attachment == "queued_command" {
 			e.Kind, e.Role = hansard.KindMessage, "user"
 		}
 	case "custom-title":
@@ -252,13 +357,9 @@ func (p *claudeReader) link(r *claudeRecord, results []string) error {
 	var agent, call string
 	switch {
 	case len(results) > 0 && len(r.ToolUseResult) > 0 && r.ToolUseResult[0] == '{':
-		var back struct {
-			AgentID string `json:"agentId"`
-		}
-		_ = decode(r.ToolUseResult, &back)
-		agent, call = back.AgentID, results[0]
+		agent, call = textOf(find(object(r.ToolUseResult), "agentId")), results[0]
 	case r.Type == "progress":
-		agent, call = r.Data.AgentID, r.ParentToolUseID
+		agent, call = r.AgentID, r.ParentToolUseID
 	case r.Type == "queue-operation" && strings.HasPrefix(r.Content, "{"):
 		var task struct {
 			Call string `json:"tool_use_id"`

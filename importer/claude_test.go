@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,11 @@ const (
 	clUnknown = `{"type":"hologram","sessionId":"SESSION","beam":[1, 2.50,  "é\u2028"]}`
 )
 
+// clPersisted is a result that is kept in a file.
+func clPersisted(path string) string {
+	return strings.Replace(strings.Replace(clResult, `"stderr":""`, `"persistedOutputPath":"`+path+`"`, 1), `"u2"`, `"`+fmt.Sprintf("p%d", len(path))+`"`, 1)
+}
+
 func clMain(session string) string {
 	return lines(session, clU1, clThink, clCall, clResult, clAnswer)
 }
@@ -56,6 +62,18 @@ var claudeCases = []formatCase{
 		"claude:3": {kinds: "mcr", title: "fix the test", calls: 1, usage: transcript.Tokens{Input: 9, Output: 631, CacheRead: 300, CacheWrite: 200}},
 		"claude:3:agent-77": {kinds: "mml", title: "fix the test", usage: transcript.Tokens{Input: 3, Output: 7},
 			labels: map[string]string{"parent": "claude:3", "spawned-by": "toolu_1", "agent": "Explore"}},
+	}},
+	{name: "outputs in files", grows: true, files: files{
+		"-w/10.jsonl":                    lines("10", clU1, clCall, clPersisted("/home/x/.claude/projects/-w/10/tool-results/toolu_1.txt"), clAnswer, clFailed, clPersisted("/etc/10/tool-results/../passwd"), clPersisted("/home/x/.claude/projects/-w/11/tool-results/other.txt"), clPersisted(`C:\\w\\10\\tool-results\\gone.txt`)),
+		"-w/10/tool-results/toolu_1.txt": "all of the output",
+		"-w/10/passwd":                   "secret",
+		"-w/11/tool-results/other.txt":   "another session's",
+		"-w/10/tool-results/other.txt":   "of the same name",
+		"-w/10/subagents/agent-1.jsonl":  lines("10", strings.Replace(clCall, `"a2"`, `"x1"`, 1), clPersisted("/p/-w/10/tool-results/sub.txt")),
+		"-w/10/tool-results/sub.txt":     "of the sub-agent",
+	}, sessions: map[hansard.SessionID]wanted{
+		"claude:10":         {kinds: "mcramcrrr", title: "fix the test", calls: 3, orphans: 3, open: []string{"toolu_2", "toolu_3"}, usage: transcript.Tokens{Input: 12, Output: 638, CacheRead: 300, CacheWrite: 200}},
+		"claude:10:agent-1": {kinds: "cra", calls: 1, usage: transcript.Tokens{Input: 9, Output: 631, CacheRead: 300, CacheWrite: 200}},
 	}},
 	{name: "sub-agents, told otherwise", grows: true, files: files{
 		"-w/3.jsonl": lines("3", clU1, `{"type":"progress","uuid":"g1","sessionId":"SESSION","parentToolUseID":"toolu_8","data":{"type":"agent_progress","agentId":"8"}}`,

@@ -234,7 +234,12 @@ func (d *delivery) reconcile(ctx context.Context, events []hansard.Event, reused
 
 // attach keeps a record beside the log, and makes the event say so.
 func (d *delivery) attach(ctx context.Context, e *hansard.Event, long *Long) error {
-	e.Data = marshal(map[string]any{"attached": map[string]any{"bytes": long.Size, "reason": long.Reason}})
+	kind, name := "application/json", "record.json"
+	if long.Name != "" {
+		kind, name = long.MediaType, long.Name
+	} else {
+		e.Data = marshal(map[string]any{"attached": map[string]any{"bytes": long.Size, "reason": long.Reason}})
+	}
 	if d.store == nil {
 		return nil
 	}
@@ -256,7 +261,7 @@ func (d *delivery) attach(ctx context.Context, e *hansard.Event, long *Long) err
 	if err != nil {
 		return err
 	}
-	a.MediaType, a.Name = "application/json", "record.json"
+	a.MediaType, a.Name = kind, name
 	e.Attachments = []hansard.Attachment{a}
 	return nil
 }

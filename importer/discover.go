@@ -206,6 +206,23 @@ func (s *Source) head() []byte {
 // out of its root.
 func (s *Source) open() (io.ReadCloser, error) { return openIn(s.Root, s.Path) }
 
+// sizeIn is the size of a regular file in a directory.
+func sizeIn(dir, name string) (int64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", filepath.Join(dir, name))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
 func openIn(dir, name string) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,12 +1,14 @@
 package importer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"unicode/utf8"
 
 	"hansard/internal/wire"
 )
@@ -160,9 +162,13 @@ func find(members []member, name string) json.RawMessage {
 
 // textOf is the text of a JSON string, and empty for anything else.
 func textOf(raw json.RawMessage) (s string) {
-	if len(raw) > 0 && raw[0] == '"' {
-		_ = decode(raw, &s)
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
 	}
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) { // it is part of what is JSON
+		return string(raw[1 : len(raw)-1])
+	}
+	_ = decode(raw, &s)
 	return s
 }
 

@@ -124,6 +124,9 @@ type Long struct {
 	Size   int64
 	Reason string
 	Open   func() (io.ReadCloser, error)
+	// Name and MediaType are set for a file beside the source. Then the event keeps the
+	// data it has.
+	Name, MediaType string
 }
 
 // Usage is what a model counted for one answer.

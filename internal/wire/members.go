@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"hansard"
 )
@@ -25,20 +27,19 @@ func (e *SyntaxError) Error() string {
 // duplicate name is an error, because one of the values would be lost.
 func EachMember(object []byte, take func(name string, value []byte) error) error {
 	s := scanner{data: object}
-	seen := map[string]bool{}
+	var seen names
 	return s.list('{', '}', func() error {
 		quoted, err := s.string()
 		if err != nil {
 			return err
 		}
-		var name string
-		if err := json.Unmarshal(quoted, &name); err != nil {
+		name, ok := nameOf(quoted)
+		if !ok {
 			return s.wrong("a name is not a string")
 		}
-		if seen[name] {
+		if !seen.add(name) {
 			return &hansard.InvalidError{Field: name, Reason: "it is given twice"}
 		}
-		seen[name] = true
 		if s.space(); !s.skip(':') {
 			return s.wrong("the colon after a name is missing")
 		}
@@ -48,6 +49,46 @@ func EachMember(object []byte, take func(name string, value []byte) error) error
 		}
 		return take(name, value)
 	})
+}
+
+// nameOf is the name that a quoted string is.
+func nameOf(quoted []byte) (name string, ok bool) {
+	inner := quoted[1 : len(quoted)-1]
+	for _, c := range inner {
+		if c < ' ' || c == '\\' || c >= utf8.RuneSelf {
+			err := json.Unmarshal(quoted, &name)
+			return name, err == nil
+		}
+	}
+	return string(inner), true
+}
+
+// names are those of an object's members: few in nearly all of them.
+type names struct {
+	few  []string
+	many map[string]bool
+}
+
+// add is false if the name is among them.
+func (n *names) add(name string) bool {
+	if n.many != nil || len(n.few) == 32 {
+		if n.many == nil {
+			n.many = make(map[string]bool, 2*len(n.few))
+			for _, name := range n.few {
+				n.many[name] = true
+			}
+		}
+		if n.many[name] {
+			return false
+		}
+		n.many[name] = true
+		return true
+	}
+	if slices.Contains(n.few, name) {
+		return false
+	}
+	n.few = append(n.few, name)
+	return true
 }
 
 // EachElement parses an array, as EachMember does an object.
@@ -121,17 +162,22 @@ func (s *scanner) string() ([]byte, error) {
 	if !s.skip('"') {
 		return nil, s.wrong("a string is missing")
 	}
-	for s.at < len(s.data) {
-		switch s.data[s.at] {
-		case '"':
-			s.at++
-			return s.data[begin:s.at], nil
-		case '\\':
-			s.at++
+	for {
+		n := bytes.IndexByte(s.data[s.at:], '"')
+		if n < 0 {
+			s.at = len(s.data)
+			return nil, s.wrong("a string does not end")
 		}
-		s.at++
+		s.at += n + 1
+		// It is the end unless it is escaped: by one backslash, three, …
+		back := s.at - 2
+		for back > begin && s.data[back] == '\\' {
+			back--
+		}
+		if (s.at-2-back)%2 == 0 {
+			return s.data[begin:s.at], nil
+		}
 	}
-	return nil, s.wrong("a string does not end")
 }
 
 // value is the value that begins here, without the space around it.
