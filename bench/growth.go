@@ -72,7 +72,7 @@ func (l *lab) grown(ctx context.Context, name string, sizes []int, at func(j ben
 	}
 	for _, n := range sizes {
 		l.say("growth  %s  %s", name, thousands(float64(n)))
-		store, err := filestore.Open(j.Dir, nil)
+		store, err := filestore.Open(j.Dir, bench.FileOptions(j))
 		if err != nil {
 			return err
 		}

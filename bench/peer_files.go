@@ -17,7 +17,7 @@ import (
 type storeReader struct{ hansard.Store }
 
 func readHansard(j bench.Job) (reader, error) {
-	s, err := filestore.Open(j.Dir, &filestore.Options{AllowNetwork: j.AllowNetwork})
+	s, err := filestore.Open(j.Dir, bench.FileOptions(j))
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 func openStore(o order) (hansard.Store, error) {
 	switch o.Job.Candidate {
 	case bench.Hansard.Name:
-		options := &filestore.Options{AllowNetwork: o.Job.AllowNetwork}
+		options := bench.FileOptions(o.Job)
 		if o.Catalog {
 			options.Catalog = catalog.Open
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"hansard"
 	"hansard/filestore"
@@ -27,9 +28,13 @@ type hansardTarget struct {
 // SessionID is the id of the session with this number.
 func SessionID(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprintf("bench-%06d", i)) }
 
-func openFilestore(j Job) (*filestore.Store, error) {
-	return filestore.Open(j.Dir, &filestore.Options{AllowNetwork: j.AllowNetwork})
+// FileOptions are how stores are opened here: a stall is measured, however long it is,
+// instead of ending the run with ErrBusy.
+func FileOptions(j Job) *filestore.Options {
+	return &filestore.Options{AllowNetwork: j.AllowNetwork, LockWait: 2 * time.Minute}
 }
+
+func openFilestore(j Job) (*filestore.Store, error) { return filestore.Open(j.Dir, FileOptions(j)) }
 
 func setupHansard(ctx context.Context, j Job) error {
 	s, err := openFilestore(j)
