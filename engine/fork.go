@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"hansard"
@@ -146,4 +149,64 @@ func checkLineage(parent *hansard.Parent, e *hansard.Event) error {
 		return fmt.Errorf("seq %d begins a fork of %s, and the session is one of %s", e.Seq, parentName(e.Fork), parentName(parent))
 	}
 	return (&Lineage{}).Next(e)
+}
+
+// Divergence is how the history of a fork differs from that of its parent; none if Message is
+// empty. It is damage unless the parent was set back to an older state, or is another session
+// of its name: then the fork is as it was made.
+type Divergence struct {
+	Message string
+	Damage  bool
+}
+
+// CompareParent compares a fork with its parent, event by event up to where it was made. A
+// parent that is not there, or not the one it was, has nothing to say, and neither has one
+// that can't be read. What was redacted in one of them, or lost, is not compared.
+func CompareParent(ctx context.Context, s hansard.Store, id hansard.SessionID, p hansard.Parent) (d Divergence, err error) {
+	var made time.Time // when the fork was
+	for e, err := range s.Read(ctx, id, hansard.Range{After: p.At, Before: p.At + 2}) {
+		if err != nil {
+			return d, aboutSession(err)
+		}
+		made = e.Time
+	}
+	info, err := s.Stat(ctx, p.ID)
+	if err != nil || info.Created.After(made) { // the id was used again
+		return d, aboutSession(err)
+	}
+	next, stop := iter.Pull2(s.Read(ctx, p.ID, hansard.Range{Before: p.At + 1}))
+	defer stop()
+	for e, err := range s.Read(ctx, id, hansard.Range{Before: p.At + 1}) {
+		if err != nil {
+			return d, aboutSession(err)
+		}
+		was, err, more := next()
+		switch {
+		case err != nil:
+			return d, aboutSession(err)
+		case !more:
+			d.Message = fmt.Sprintf("it is a fork of %s at %d, which has no event %d any more: that was set back to an older state", p.ID, p.At, e.Seq)
+			return d, nil
+		case e.Redacted || was.Redacted || e.IsLost() || was.IsLost() || hansard.SameEvent(&e, &was):
+			continue
+		case e.Seq == 1 && !e.Time.Equal(was.Time):
+			d.Message = fmt.Sprintf("it is a fork of a session %s, and the one of this name here is another", p.ID)
+		case was.Time.After(made):
+			d.Message = fmt.Sprintf("it is a fork of %s at %d, whose event %d was written later: that was set back to an older state", p.ID, p.At, e.Seq)
+		default:
+			d = Divergence{fmt.Sprintf("event %d is not that of %s, of which it is a fork at %d", e.Seq, p.ID, p.At), true}
+		}
+		return d, nil
+	}
+	return d, nil
+}
+
+// aboutSession leaves out an error that says of a session that it is not there, or not sound.
+func aboutSession(err error) error {
+	for _, known := range []error{hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrDamaged, hansard.ErrUnreadable} {
+		if errors.Is(err, known) {
+			return nil
+		}
+	}
+	return err
 }

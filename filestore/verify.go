@@ -28,7 +28,8 @@ import (
 //	          if somebody writes to it meanwhile
 //	logs      every line, its data included, up to the size the log had at the beginning
 //	          (TestVerifyGrowing); then with aside/ and with what the journal says was
-//	          applied to it; then every grant (Grants)
+//	          applied to it; then every grant (Grants); of a fork also that its history is
+//	          its parent's
 //	names     files in sessions/ that are no logs; sessions that only aside/ or the
 //	          journal has
 //
@@ -68,8 +69,9 @@ type verifier struct {
 	// Empty when nobody has the store open.
 	journal map[string][]*journal.Entry
 	// unfinished are the events of the session that is being examined whose content is to
-	// be taken away.
+	// be taken away, and parent is the session that it is a fork of.
 	unfinished []hansard.Seq
+	parent     *hansard.Parent
 }
 
 // say gives a finding to the caller; errStop: it has enough.
@@ -212,6 +214,15 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		d = l.damage
 		d.SafeSeq = c.Safe
 	}
+	var differs engine.Divergence
+	if d == nil && !c.Deleted && v.parent != nil {
+		if differs, err = engine.CompareParent(ctx, v.s, id, *v.parent); err != nil {
+			return err
+		}
+		if differs.Damage {
+			d = &hansard.DamagedError{Session: id, SafeSeq: c.Safe, Reason: differs.Message}
+		}
+	}
 	finding.Events = c.Safe
 	switch {
 	case d != nil:
@@ -229,9 +240,14 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 	if d != nil || c.Deleted {
 		return nil
 	}
+	note := finding
+	note.Level = hansard.LevelNote
+	if differs.Message != "" {
+		if note.Message = differs.Message; v.say(note) != nil {
+			return errStop
+		}
+	}
 	if len(v.unfinished) > 0 {
-		note := finding
-		note.Level = hansard.LevelNote
 		note.Message = fmt.Sprintf("the redaction of %d events, the first of them %d, is not finished: their content is still there; prune, or redacting them again, finishes it", len(v.unfinished), v.unfinished[0])
 		if err := v.say(note); err != nil {
 			return err
@@ -255,7 +271,7 @@ func (v *verifier) unread(f hansard.Finding, err error) error {
 // that the journal knows were written and are gone; grants. An error means that the log
 // could not be read.
 func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
-	v.unfinished = nil
+	v.unfinished, v.parent = nil, nil
 	// A fixed end: others may write faster than we read.
 	size, err := f.Size()
 	if err == nil {
@@ -286,7 +302,7 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 		if end := redactions.End(); d == nil && err == nil && end != nil {
 			d = &hansard.DamagedError{Session: id, SafeSeq: c.Safe, Reason: end.Error()}
 		}
-		v.unfinished = redactions.Unfinished()
+		v.unfinished, v.parent = redactions.Unfinished(), lineage.Parent
 		if d == nil && err == nil && !c.Deleted {
 			if d, err = v.attached(id, name, named); d == nil && err == nil {
 				d, err = v.forked(f, id, &lineage)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"hansard"
+	"hansard/engine"
 )
 
 var (
@@ -21,12 +22,12 @@ const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted OR
 // about a session against what its log says: the seqs, the turns and who wrote
 // under them, the metadata that the patches lead to, sizes, keys and the listing. It
 // reads every attachment and holds it against its digest, and what events name against
-// what is attached.
+// what is attached, and the history of a fork against its parent's.
 // The bytes on disk are PostgreSQL's: see its data checksums and pg_amcheck.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
 		if id != "" {
-			yield(s.verify(ctx, id))
+			s.verifyOne(ctx, id, yield)
 			return
 		}
 		last := ""
@@ -40,11 +41,10 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 				break
 			}
 			for _, id := range ids {
-				f, err := s.verify(ctx, hansard.SessionID(id))
-				if errors.Is(err, hansard.ErrDeleted) {
-					continue
-				}
-				if !yield(f, err) || err != nil {
+				more := s.verifyOne(ctx, hansard.SessionID(id), func(f hansard.Finding, err error) bool {
+					return errors.Is(err, hansard.ErrDeleted) || yield(f, err) && err == nil
+				})
+				if !more {
 					return
 				}
 			}
@@ -52,6 +52,26 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 		}
 		s.orphans(ctx, yield)
 	}
+}
+
+// verifyOne examines one session, and compares a fork with its parent.
+func (s *Store) verifyOne(ctx context.Context, id hansard.SessionID, yield func(hansard.Finding, error) bool) (more bool) {
+	f, parent, err := s.verify(ctx, id)
+	if err != nil || f.Level != hansard.LevelOK || parent == nil {
+		return yield(f, err)
+	}
+	differs, err := engine.CompareParent(ctx, s, id, *parent)
+	if differs.Damage {
+		f.Level, f.Message = hansard.LevelDamage, differs.Message
+	}
+	if !yield(f, err) || err != nil {
+		return false
+	}
+	if differs.Damage || differs.Message == "" {
+		return true
+	}
+	f.Level, f.Message = hansard.LevelNote, differs.Message
+	return yield(f, nil)
 }
 
 // orphanPage examines the next 1,000 sessions of which a table has rows: the last of
@@ -121,9 +141,9 @@ func (s *Store) idsAfter(ctx context.Context, sql, last string) (ids []string, e
 // are of one snapshot. The rest of the log is read a page at a time, up to where it
 // ended then: it does not change any more, however long that takes, but for what is redacted
 // meanwhile.
-func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Finding, err error) {
+func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Finding, parent *hansard.Parent, err error) {
 	if err := s.begin(ctx, id); err != nil {
-		return f, err
+		return f, nil, err
 	}
 	defer s.work.Done()
 	e := &examination{id: id}
@@ -135,20 +155,20 @@ func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Fin
 		err = e.rest(ctx, s)
 	}
 	if err != nil {
-		return f, err
+		return f, nil, err
 	}
 	e.compare()
 	f = hansard.Finding{Level: hansard.LevelOK, Session: id, Events: e.seq, Message: "sound"}
 	if e.wrong != "" {
 		f.Level, f.Message = hansard.LevelDamage, e.wrong
 	}
-	return f, nil
+	return f, e.lineage.Parent, nil
 }
 
 // Repair implements [hansard.Checker]: a session that is sound is left alone, and
 // for one that is not there is nothing here that a backup would not do better.
 func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
-	f, err := s.verify(ctx, id)
+	f, _, err := s.verify(ctx, id)
 	if err != nil {
 		return hansard.Repaired{}, err
 	}

@@ -59,7 +59,14 @@ type indexed struct {
 
 type shard struct {
 	n, bytes int64
-	changed  bool // bytes is not what the file says
+	changed  bool   // bytes is not what the file says
+	insert   string // a statement
+}
+
+func newShard(n, bytes int64) shard {
+	sh := shard{n: n, bytes: bytes}
+	sh.insert = "INSERT INTO " + sh.table() + "(rowid, text) VALUES (?, ?)"
+	return sh
 }
 
 func (sh shard) table() string { return fmt.Sprintf("words%d", sh.n) }
@@ -388,11 +395,11 @@ func (db *database) load(ctx context.Context) error {
 	}
 	defer shards.Close()
 	for shards.Next() {
-		var sh shard
-		if err := shards.Scan(&sh.n, &sh.bytes); err != nil {
+		var n, bytes int64
+		if err := shards.Scan(&n, &bytes); err != nil {
 			return err
 		}
-		db.shards = append(db.shards, sh)
+		db.shards = append(db.shards, newShard(n, bytes))
 	}
 	if err := shards.Err(); err != nil {
 		return err

@@ -129,19 +129,8 @@ func (st *stepper) removeEvents(ctx context.Context, in *indexed, seqs []hansard
 
 // removeRows removes the events of a session whose rows are in a range.
 func (st *stepper) removeRows(ctx context.Context, in *indexed, from, to int64) error {
-	rows, err := st.db.conn.QueryContext(ctx, "SELECT shard FROM part WHERE session = ?", in.n)
+	parts, err := st.db.partsOf(ctx, in)
 	if err != nil {
-		return err
-	}
-	var parts []int64
-	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
-			return errors.Join(err, rows.Close())
-		}
-		parts = append(parts, n)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return err
 	}
 	for _, n := range parts {

@@ -1,6 +1,9 @@
 package search
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // Meanwhile has a function called once, before an indexer looks at the sessions again or,
 // if late, between that and its commit.
@@ -34,6 +37,34 @@ func SmallShards(t testing.TB, bytes int64) {
 	old := shardBytes
 	shardBytes = bytes
 	t.Cleanup(func() { shardBytes = old })
+}
+
+// Rank sets how many matches are all put in order by their scores, how many of the newest are
+// if there are more, and how many parts of sessions are asked one by one for those.
+func Rank(t testing.TB, all, depth, parts int) {
+	a, d, p := rankAll, rankDepth, walkParts
+	rankAll, rankDepth, walkParts = all, depth, parts
+	t.Cleanup(func() { rankAll, rankDepth, walkParts = a, d, p })
+}
+
+// NewestPlan is how SQLite finds the newest rows of a session that have a word.
+func (ix *Index) NewestPlan(ctx context.Context) (plan []string, err error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	rows, err := ix.db.conn.QueryContext(ctx, "EXPLAIN QUERY PLAN "+newestOf(0, "", 1), "word", 0, 1, 2)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a, b, c int
+		var line string
+		if err := rows.Scan(&a, &b, &c, &line); err != nil {
+			return nil, err
+		}
+		plan = append(plan, line)
+	}
+	return plan, rows.Err()
 }
 
 // Temporary tells whether an index does without its file.

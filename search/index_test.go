@@ -318,3 +318,11 @@ func TestProcesses(t *testing.T) {
 	}
 	wantHits(t, s, "common", n*workerEvents)
 }
+
+func word(rng *rand.Rand) string {
+	w := make([]byte, 3+rng.IntN(8))
+	for i := range w {
+		w[i] = "etaoinshrdlucmfwypvbgkqjxz"[int(26*rng.Float64()*rng.Float64())]
+	}
+	return string(w)
+}

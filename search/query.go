@@ -2,9 +2,11 @@ package search
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,20 +19,21 @@ type candidate struct {
 	row     int64
 	session hansard.SessionID
 	seq     hansard.Seq
-	score   float64
+	score   float64 // 0: not known
+	time    int64
 }
 
-// candidates asks the index, for the best so many.
-func (ix *Index) candidates(ctx context.Context, s hansard.Store, about *subject, query terms.Query, q *hansard.SearchQuery, most int) ([]candidate, error) {
+// candidates asks the index, for the first so many, and tells whether these are all.
+func (ix *Index) candidates(ctx context.Context, a *answer, most int) (found []candidate, all bool, err error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
 		beforeAsk()
-		found, err := ix.ask(ctx, about, query, q, most)
+		found, all, err := ix.ask(ctx, a, most)
 		if err == nil || tries == 3 {
-			return found, err
+			return found, all, err
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if isBusy(err) && time.Since(began) < ix.opt.LockWait {
 			tries-- // another process is committing
@@ -38,68 +41,68 @@ func (ix *Index) candidates(ctx context.Context, s hansard.Store, about *subject
 		}
 		// The file was removed, set back, truncated, or worse, since it was brought up to date.
 		if err := ix.recover(ctx, err, tries+1); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if err := ix.update(ctx, s, about); err != nil {
-			return nil, err
+		if err := ix.update(ctx, a.s, a.about); err != nil {
+			return nil, false, err
 		}
 	}
 }
 
-func (ix *Index) ask(ctx context.Context, about *subject, query terms.Query, q *hansard.SearchQuery, most int) ([]candidate, error) {
+func (ix *Index) ask(ctx context.Context, a *answer, most int) (found []candidate, all bool, err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.closed {
-		return nil, hansard.ErrClosed
+		return nil, false, hansard.ErrClosed
 	}
 	db := ix.db
 	if db == nil {
-		return nil, ofIndex(errElsewhere)
+		return nil, false, ofIndex(errElsewhere)
 	}
 	// One look: what it knows of the sessions belongs to the rows it finds.
 	if err := ix.beginRead(ctx, db); err != nil {
-		return nil, ofIndex(err)
+		return nil, false, ofIndex(err)
 	}
 	defer db.rollback()
-	if db.lacks(about) {
-		return nil, ofIndex(errBehind)
+	if db.lacks(a.about) {
+		return nil, false, ofIndex(errBehind)
 	}
 	if len(db.shards) == 0 {
-		return nil, nil
+		return nil, true, nil
 	}
-	ids := make(map[int64]hansard.SessionID, len(db.sessions))
-	var some []int64
-	for id, in := range db.sessions {
-		if _, ok := about.sessions[id]; ok {
-			ids[in.n] = id
-			some = append(some, in.n)
+	w := db.wants(a)
+	if !a.ranked {
+		if a.common, err = db.isCommon(ctx, a, w); err == nil && a.common {
+			most = rankDepth
+			found, err = db.newest(ctx, a, w)
 		}
 	}
-	statement, args := db.statement(about, query, q, some)
-	rows, err := db.conn.QueryContext(ctx, statement, append(args, most)...)
-	if err != nil {
-		return nil, ofIndex(err)
+	if err == nil && found == nil {
+		found, err = db.first(ctx, w, !a.common, most)
 	}
-	defer rows.Close()
-	var found []candidate
-	for rows.Next() {
-		var c candidate
-		if err := rows.Scan(&c.row, &c.score); err != nil {
-			return nil, ofIndex(err)
-		}
-		c.session, c.seq, c.score = ids[c.row>>32], hansard.Seq(c.row&0xffffffff), max(-c.score, 1e-9)
-		found = append(found, c)
-	}
-	return found, ofIndex(errors.Join(rows.Err()))
+	return found, len(found) < most, ofIndex(err)
 }
 
-// statement asks each shard and puts the answers in order. bm25 is the lower the better.
-func (db *database) statement(about *subject, query terms.Query, q *hansard.SearchQuery, some []int64) (string, []any) {
-	var where strings.Builder
-	args := []any{match(query)}
-	and := func(condition string, arg any) {
-		args = append(args, arg)
-		fmt.Fprintf(&where, condition, len(args))
+// wanted is a query as SQL: a condition on w, a table of words, and e, the table of events,
+// and what is at its places.
+type wanted struct {
+	where string
+	args  []any
+	ids   map[int64]hansard.SessionID // of the sessions that it is about
+}
+
+func (w *wanted) and(condition string, arg any) {
+	w.args = append(w.args, arg)
+	w.where += fmt.Sprintf(" AND "+condition, len(w.args))
+}
+
+func (db *database) wants(a *answer) *wanted {
+	about, q := a.about, a.q
+	w := &wanted{args: []any{match(a.query)}, ids: make(map[int64]hansard.SessionID, len(about.sessions))}
+	for id := range about.sessions {
+		if in := db.sessions[id]; in != nil {
+			w.ids[in.n] = id
+		}
 	}
 	switch {
 	case about.in != "":
@@ -107,30 +110,65 @@ func (db *database) statement(about *subject, query terms.Query, q *hansard.Sear
 		if in := db.sessions[about.in]; in != nil {
 			n = in.n
 		}
-		and(" AND w.rowid >= ?%d", n<<32)
-		and(" AND w.rowid <= ?%d", n<<32|0xffffffff)
+		w.and("w.rowid >= ?%d", n<<32)
+		w.and("w.rowid <= ?%d", n<<32|0xffffffff)
 	case about.some:
-		list, _ := json.Marshal(append([]int64{}, some...))
-		and(" AND w.rowid >> 32 IN (SELECT value FROM json_each(?%d))", string(list))
+		list, _ := json.Marshal(slices.Collect(maps.Keys(w.ids)))
+		w.and("w.rowid >> 32 IN (SELECT value FROM json_each(?%d))", string(list))
 	}
 	if q.Kind != "" {
-		and(" AND e.kind = ?%d", q.Kind)
+		w.and("e.kind = ?%d", q.Kind)
 	}
 	if q.Role != "" {
-		and(" AND e.role = ?%d", q.Role)
+		w.and("e.role = ?%d", q.Role)
 	}
 	if !q.Since.IsZero() {
-		and(" AND e.time >= ?%d", q.Since.UnixNano())
+		w.and("e.time >= ?%d", q.Since.UnixNano())
 	}
 	if !q.Before.IsZero() {
-		and(" AND e.time < ?%d", q.Before.UnixNano())
+		w.and("e.time < ?%d", q.Before.UnixNano())
+	}
+	return w
+}
+
+// matching is a condition that a shard has the words.
+const matching = "FROM %[1]s AS w CROSS JOIN event AS e ON e.n = w.rowid WHERE %[1]s MATCH ?1"
+
+// first are the best so many, or the newest.
+func (db *database) first(ctx context.Context, w *wanted, best bool, most int) ([]candidate, error) {
+	score, order := "0.0", "time DESC, n DESC"
+	if best {
+		score, order = "bm25(%[1]s)", "score, "+order // bm25 is the lower the better
 	}
 	var parts []string
 	for _, sh := range db.shards {
-		parts = append(parts, fmt.Sprintf("SELECT w.rowid AS n, bm25(%[1]s) AS score, e.time AS time FROM %[1]s AS w CROSS JOIN event AS e ON e.n = w.rowid WHERE %[1]s MATCH ?1%[2]s",
-			sh.table(), where.String()))
+		parts = append(parts, fmt.Sprintf("SELECT w.rowid AS n, "+score+" AS score, e.time AS time "+matching+"%[2]s", sh.table(), w.where))
 	}
-	return fmt.Sprintf("SELECT n, score FROM (%s) ORDER BY score, time DESC, n DESC LIMIT ?%d", strings.Join(parts, " UNION ALL "), len(args)+1), args
+	statement := fmt.Sprintf("SELECT n, score, time FROM (%s) ORDER BY %s LIMIT ?%d", strings.Join(parts, " UNION ALL "), order, len(w.args)+1)
+	found, err := w.collect(db.conn.QueryContext(ctx, statement, append(slices.Clip(w.args), most)...))
+	if best {
+		for i := range found {
+			found[i].score = max(found[i].score, 1e-9)
+		}
+	}
+	return found, err
+}
+
+// collect reads candidates: their row, their score and their time.
+func (w *wanted) collect(rows *sql.Rows, err error) (found []candidate, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c candidate
+		if err := rows.Scan(&c.row, &c.score, &c.time); err != nil {
+			return nil, err
+		}
+		c.session, c.seq, c.score = w.ids[c.row>>32], hansard.Seq(c.row&0xffffffff), -c.score
+		found = append(found, c)
+	}
+	return found, rows.Err()
 }
 
 // match is a query in the language of FTS5. Terms have letters and digits only.

@@ -145,67 +145,105 @@ func (ix *Index) search(ctx context.Context, s hansard.Store, q hansard.SearchQu
 	if err := ix.update(ctx, s, about); err != nil {
 		return err
 	}
-	// Candidates in the order of their rank, more of them as long as they are asked for:
-	// the file is not kept locked while a caller thinks about a hit.
-	given, seen := 0, map[int64]bool{}
+	// Candidates in their order, more of them as long as they are asked for: the file is not
+	// kept locked while a caller thinks about a hit.
+	a := &answer{s: s, about: about, query: query, q: &q, skip: q.Offset, seen: map[int64]bool{}, yield: yield}
 	for most := max(100, q.Offset+q.Limit); ; most *= 10 {
-		found, err := ix.candidates(ctx, s, about, query, &q, most)
+		found, all, err := ix.candidates(ctx, a, most)
 		if err != nil {
 			return err
 		}
-		for i, c := range found {
-			if i < q.Offset || seen[c.row] {
-				continue
-			}
-			seen[c.row] = true
-			hit, ok, err := verify(ctx, s, about, query, &q, &c)
-			switch {
-			case err != nil:
-				return err
-			case !ok:
-				continue
-			case !yield(hit):
-				return nil
-			}
-			if given++; given == q.Limit {
-				return nil
-			}
-		}
-		if len(found) < most {
-			return nil
+		if more, err := a.give(ctx, found); err != nil || !more || all {
+			return err
 		}
 	}
 }
 
-// verify reads a candidate from the store and looks whether it is what was asked for.
-func verify(ctx context.Context, s hansard.Store, about *subject, query terms.Query, q *hansard.SearchQuery, c *candidate) (hansard.Hit, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return hansard.Hit{}, false, err // an answer that was cut short must not look complete
+// answer is what a search has given.
+type answer struct {
+	s     hansard.Store
+	about *subject
+	query terms.Query
+	q     *hansard.SearchQuery
+
+	// common: so many events match that only the newest are put in order by their scores.
+	// ranked: those were given; the others come by time.
+	common, ranked bool
+
+	skip, given int
+	seen        map[int64]bool // candidates that were given, or skipped
+	yield       func(hansard.Hit) bool
+}
+
+// give gives candidates, in their order unless they have none yet.
+func (a *answer) give(ctx context.Context, found []candidate) (more bool, err error) {
+	if a.common && !a.ranked {
+		a.ranked = true
+		return a.rank(ctx, found)
 	}
-	listed, ok := about.sessions[c.session]
-	if !ok {
-		return hansard.Hit{}, false, nil // deleted, or no session of the query's
-	}
-	// In reverse, because a store on files then reads this event alone, and not its batch.
-	for e, err := range s.Read(ctx, c.session, hansard.Range{After: c.seq - 1, Before: c.seq + 1, Reverse: true}) {
+	for i := range found {
+		c := &found[i]
+		if a.seen[c.row] {
+			continue
+		}
+		a.seen[c.row] = true
+		if a.skip > 0 {
+			a.skip--
+			continue
+		}
+		hit, ok, err := a.verify(ctx, c)
 		if err != nil {
-			return hansard.Hit{}, false, about.unreadable(c.session, err)
+			return false, err
+		}
+		if ok && !a.hand(hit) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// hand gives a hit, and tells whether there may be another.
+func (a *answer) hand(hit hansard.Hit) bool {
+	a.given++
+	return a.yield(hit) && a.given != a.q.Limit
+}
+
+// verify reads a candidate from the store and looks whether it is what was asked for.
+func (a *answer) verify(ctx context.Context, c *candidate) (hit hansard.Hit, ok bool, err error) {
+	err = a.read(ctx, c.session, c.seq, c.seq, func(h hansard.Hit) {
+		if hit, ok = h, true; c.score > 0 {
+			hit.Score = c.score
+		}
+	})
+	return hit, ok, err
+}
+
+// read gives the hits among a session's events, as the store has them now.
+func (a *answer) read(ctx context.Context, id hansard.SessionID, first, last hansard.Seq, give func(hansard.Hit)) error {
+	if err := ctx.Err(); err != nil {
+		return err // an answer that was cut short must not look complete
+	}
+	listed, ok := a.about.sessions[id]
+	if !ok {
+		return nil // deleted, or no session of the query's
+	}
+	// In reverse, because a store on files then reads these events alone, and not their batches.
+	for e, err := range a.s.Read(ctx, id, hansard.Range{After: first - 1, Before: last + 1, Reverse: true}) {
+		if err != nil {
+			return a.about.unreadable(id, err)
 		}
 		d := terms.Of(e)
-		found, ok := query.Find(d.Text)
-		if !ok || e.Seq != c.seq || !terms.WantsEvent(q, &e, &d) {
-			break
+		if found, ok := a.query.Find(d.Text); ok && terms.WantsEvent(a.q, &e, &d) {
+			give(found.Hit(&hansard.Info{ID: id, Title: listed.title}, &e, &d))
 		}
-		hit := found.Hit(&hansard.Info{ID: c.session, Title: listed.title}, &e, &d)
-		hit.Score = c.score
-		return hit, true, nil
 	}
-	return hansard.Hit{}, false, nil
+	return nil
 }
 
 // subject is which sessions a search is about, as they were when it began.
 type subject struct {
 	sessions map[hansard.SessionID]listed
+	newest   []hansard.SessionID // in the order of their last events
 	// some: there may be others that it is not about. in: there is only this one.
 	some bool
 	in   hansard.SessionID
@@ -224,6 +262,7 @@ func look(ctx context.Context, s hansard.Store, q *hansard.SearchQuery) (*subjec
 	add := func(i *hansard.Info) {
 		if i.Unreadable == "" && terms.WantsSession(q, i) {
 			about.sessions[i.ID] = listed{i.Title, i.Created, i.Updated, i.LastSeq}
+			about.newest = append(about.newest, i.ID)
 		}
 	}
 	if q.In != "" {

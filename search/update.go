@@ -5,12 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
 	"hansard"
-	"hansard/engine/terms"
 )
 
 const (
@@ -169,21 +167,14 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	}
 	changed, gone := db.behind(about)
 	p.Total = max(p.Total, p.Done+len(changed))
-	st := &stepper{db: db, store: s, about: about, until: time.Now().Add(stepTime), touched: map[hansard.SessionID]listed{}, written: map[hansard.SessionID]bool{}}
+	st := &stepper{db: db, store: s, about: about, touched: map[hansard.SessionID]listed{}, written: map[hansard.SessionID]bool{}}
 	defer st.closeStatements()
 	if err := st.removeGone(ctx, gone); err != nil {
 		return 0, err
 	}
-	done := 0
-	for _, id := range changed {
-		whole, err := st.index(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		if !whole {
-			break
-		}
-		done++
+	done, err := st.index(ctx, changed)
+	if err != nil {
+		return 0, err
 	}
 	if err := st.lookAgain(ctx); err != nil {
 		return 0, err
@@ -270,7 +261,6 @@ type stepper struct {
 	db      *database
 	store   hansard.Store
 	about   *subject
-	until   time.Time
 	events  int64
 	bytes   int64
 	touched map[hansard.SessionID]listed // and what they were
@@ -278,7 +268,6 @@ type stepper struct {
 	in      map[[2]int64]bool            // sessions that are known to be in a shard
 	insert  map[string]*sql.Stmt         // by their text, for this transaction
 	rewrite map[int64]bool               // shards that something was removed from
-	buf     []byte
 }
 
 // removeGone removes what is gone, if the store says so too: a session may have come after
@@ -298,14 +287,47 @@ func (st *stepper) removeGone(ctx context.Context, ids []hansard.SessionID) erro
 	return nil
 }
 
-// index adds what is new in a session, or as much as the step has room for.
-func (st *stepper) index(ctx context.Context, id hansard.SessionID) (whole bool, err error) {
-	l := st.about.sessions[id]
+// index adds what is new in sessions, or as much as the step has room for, and tells how many
+// of them are done. They are read, and their words taken apart, by another goroutine meanwhile:
+// each takes about half of the time.
+func (st *stepper) index(ctx context.Context, ids []hansard.SessionID) (done int, err error) {
+	r := reader{store: st.store, until: time.Now().Add(stepTime), out: make(chan stretch, 4)}
+	for _, id := range ids {
+		from := place{id: id}
+		if in := st.db.sessions[id]; in != nil && in.created == st.about.sessions[id].created.UnixNano() {
+			from.last, from.mark = in.last, in.mark
+		}
+		r.from = append(r.from, from)
+	}
+	reading, stop := context.WithCancel(ctx)
+	go r.run(reading)
+	// When this is over nothing reads the store any more.
+	defer func() {
+		for stop(); ; {
+			if _, more := <-r.out; !more {
+				return
+			}
+		}
+	}()
+	for part := range r.out {
+		if err := st.take(ctx, &part); err != nil {
+			return 0, err
+		}
+		if part.end {
+			done++
+		}
+	}
+	return done, ctx.Err()
+}
+
+// take adds a part of a session.
+func (st *stepper) take(ctx context.Context, part *stretch) error {
+	id, l := part.id, st.about.sessions[part.id]
 	in := st.db.sessions[id]
-	if in != nil && in.created != l.created.UnixNano() {
-		// Another session of this name: the id was used again.
+	if in != nil && (part.anew || in.created != l.created.UnixNano()) {
+		// Another log than the one that was indexed, or another session: the id was used again.
 		if err := st.remove(ctx, id); err != nil {
-			return false, ofIndex(err)
+			return ofIndex(err)
 		}
 		in = nil
 	}
@@ -315,106 +337,61 @@ func (st *stepper) index(ctx context.Context, id hansard.SessionID) (whole bool,
 		st.db.next++
 		st.db.sessions[id] = in
 	}
-	whole, same, err := st.read(ctx, id, in)
-	if err == nil && !same {
-		// The log is not the one that was indexed: from the beginning, then.
-		if err := st.remove(ctx, id); err != nil {
-			return false, ofIndex(err)
+	st.written[id] = true
+	for i := range part.events {
+		if err := st.add(ctx, in, &part.events[i]); err != nil {
+			return ofIndex(err)
 		}
-		return st.index(ctx, id)
 	}
-	failed := err != nil
-	if err = st.about.unreadable(id, err); err != nil {
-		return false, err
+	if n := len(part.events); n > 0 {
+		if in.last, in.mark = part.events[n-1].seq, part.mark; in.last > l.last {
+			in.listed, in.updated = in.last, part.events[n-1].time
+		}
 	}
-	if failed && in.last < l.last {
+	if !part.end {
+		return nil
+	}
+	if err := st.about.unreadable(id, part.err); err != nil {
+		return err
+	}
+	if part.err != nil && in.last < l.last {
 		// The rest may be readable the next time: it is not noted as indexed.
 		l.last = in.last
 		st.about.sessions[id] = l
 	}
-	if whole && in.last <= l.last { // else read has noted what came since
+	if in.last <= l.last { // else what came since was noted
 		in.listed, in.updated = l.last, l.updated.UnixNano()
 	}
-	st.written[id] = true
-	return whole, nil
-}
-
-// read indexes a session's events behind what is there. The last of those is read once
-// more: if it is another the log is, too (same is false).
-func (st *stepper) read(ctx context.Context, id hansard.SessionID, in *indexed) (whole, same bool, err error) {
-	had, found := in.last, false
-	for e, err := range st.store.Read(ctx, id, hansard.Range{After: max(had, 1) - 1}) {
-		if err != nil {
-			return true, true, err // damage, and what is before it was read
-		}
-		if e.Seq <= had {
-			if found = e.Seq == had && in.marks(&e); !found {
-				return false, false, nil
-			}
-			continue
-		}
-		if st.bytes >= stepBytes || st.events%64 == 63 && time.Now().After(st.until) {
-			return false, true, nil
-		}
-		if err := st.add(ctx, in, &e); err != nil {
-			return false, true, ofIndex(err)
-		}
-		in.last, in.mark = e.Seq, mark(&e)
-		if e.Seq > st.about.sessions[id].last {
-			in.listed, in.updated = e.Seq, e.Time.UnixNano()
-		}
-	}
-	// What was indexed last must still be there.
-	return true, had == 0 || found, nil
-}
-
-// mark tells an event from another one at its place. The lower half is that of its data,
-// which a redaction takes away.
-func mark(e *hansard.Event) int64 {
-	outer, inner := fnv.New32a(), fnv.New32a()
-	fmt.Fprintf(outer, "%d %s", e.Time.UnixNano(), e.Kind)
-	_, _ = inner.Write(e.Data)
-	return int64(outer.Sum32())<<32 | int64(inner.Sum32())
-}
-
-// marks tells whether an event is the last one that was indexed.
-func (in *indexed) marks(e *hansard.Event) bool {
-	if e.Redacted {
-		return mark(e)>>32 == in.mark>>32
-	}
-	return mark(e) == in.mark
+	return nil
 }
 
 // add puts the terms of an event into the index, and takes those away that the event says
 // are redacted. The store may still have their content, and a store that does not call
 // ForgetEvents may have had it when they were indexed.
-func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error {
-	st.events++
-	if err := st.removeEvents(ctx, in, e.Redacts); err != nil {
+func (st *stepper) add(ctx context.Context, in *indexed, e *prepared) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d := terms.Of(*e)
-	st.bytes += int64(len(d.Text)) + 64
-	st.buf = st.buf[:0]
-	terms.Scan(d.Text, func(term []byte, _, _, _ int) bool {
-		st.buf = append(append(st.buf, term...), ' ')
-		return true
-	})
-	if len(st.buf) == 0 || e.Seq >= 1<<32 {
+	st.events++
+	st.bytes += e.bytes
+	if err := st.removeEvents(ctx, in, e.redacts); err != nil {
+		return err
+	}
+	if e.words == "" || e.seq >= 1<<32 {
 		return nil
 	}
 	sh, err := st.shard(ctx, in)
 	if err != nil {
 		return err
 	}
-	row := in.n<<32 | int64(e.Seq)
-	if err := st.exec(ctx, "INSERT INTO event VALUES (?, ?, ?, ?)", row, e.Time.UnixNano(), e.Kind, d.Role); err != nil {
+	row := in.n<<32 | int64(e.seq)
+	if err := st.exec("INSERT INTO event VALUES (?, ?, ?, ?)", row, e.time, e.kind, e.role); err != nil {
 		return err
 	}
-	if err := st.exec(ctx, "INSERT INTO "+sh.table()+"(rowid, text) VALUES (?, ?)", row, string(st.buf)); err != nil {
+	if err := st.exec(sh.insert, row, e.words); err != nil {
 		return err
 	}
-	sh.bytes, sh.changed = sh.bytes+int64(len(st.buf)), true
+	sh.bytes, sh.changed = sh.bytes+int64(len(e.words)), true
 	return nil
 }
 
@@ -422,13 +399,17 @@ func (st *stepper) add(ctx context.Context, in *indexed, e *hansard.Event) error
 func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
 	db := st.db
 	if n := len(db.shards); n == 0 || db.shards[n-1].bytes >= shardBytes {
-		sh := shard{n: int64(n)}
+		sh := newShard(0, 0)
 		if n > 0 {
-			sh.n = db.shards[n-1].n + 1
+			sh = newShard(db.shards[n-1].n+1, 0)
 		}
+		set := "INSERT INTO " + sh.table() + "(" + sh.table() + ", rank) VALUES "
 		for _, statement := range []string{
 			wordsTable(sh.table()),
-			"INSERT INTO " + sh.table() + "(" + sh.table() + ", rank) VALUES ('hashsize', 8388608)",
+			// A transaction writes what it has gathered once, and eight of them are merged: a
+			// first index is hardly ever, small appends are as before.
+			set + "('hashsize', 8388608)",
+			set + "('automerge', 8)",
 			fmt.Sprintf("INSERT INTO shard VALUES (%d, 0)", sh.n),
 		} {
 			if _, err := db.conn.ExecContext(ctx, statement); err != nil {
@@ -450,8 +431,10 @@ func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
 	return sh, nil
 }
 
-// exec carries out a statement that is used for every event.
-func (st *stepper) exec(ctx context.Context, statement string, args ...any) error {
+// exec carries out a statement that is used for every event. It is short, and a context
+// that can end would cost a goroutine each time.
+func (st *stepper) exec(statement string, args ...any) error {
+	ctx := context.Background()
 	prepared := st.insert[statement]
 	if prepared == nil {
 		var err error

@@ -36,6 +36,8 @@ var forkCases = []Case{
 		Defends: "a session can be forked while it is written: every fork has whole batches, all that was acknowledged before it among them"},
 	{Name: "fork/name race", run: forkNameRace,
 		Defends: "of all that want one id at once, by forks and otherwise, one gets it"},
+	{Name: "fork/verified", run: forkVerified,
+		Defends: "a fork whose history is not its parent's is found when it is examined; one whose parent was redacted, deleted or replaced is sound"},
 }
 
 // fork makes a fork that must succeed.
@@ -599,5 +601,92 @@ func forkApart(x *env) {
 	unnamed.Events[1].ID = ""
 	for _, b := range []hansard.Batch{keyed, unnamed} {
 		x.refused(hansard.ErrInvalid, "s", b)
+	}
+}
+
+func forkVerified(x *env) {
+	c, ok := x.store.(hansard.Checker)
+	im, can := x.store.(hansard.Importer)
+	if !ok || !can {
+		return // nothing can be examined here, or nothing but what the store itself makes is there
+	}
+	x.create("s")
+	for i := range 5 {
+		x.append("s", texts(fmt.Sprint("event ", i)))
+	}
+	parent := x.all("s")
+	x.fork("s", hansard.Fork{At: 4, As: "sound"})
+	x.fork("sound", hansard.Fork{At: 3, As: "grandchild"})
+	own := x.all("sound")[4]
+	// wants imports a session that says it is the same fork, and examines it.
+	n := 0
+	wants := func(level hansard.Level, word string, change func([]hansard.Event)) {
+		x.Helper()
+		n++
+		id := hansard.SessionID(fmt.Sprint("f", n))
+		events := append(slices.Clone(parent[:4]), own)
+		change(events)
+		of := *events[4].Fork
+		err := im.Import(x.ctx, hansard.Part{Origin: hansard.Origin{ID: id, Created: own.Time, Parent: &of}, Events: events})
+		if errors.Is(err, hansard.ErrUnsupported) {
+			return
+		}
+		if err != nil {
+			x.Fatalf("Import: %v", err)
+		}
+		x.wantFinding(c, id, level, word)
+		if err := x.store.Delete(x.ctx, id, ""); err != nil {
+			x.Fatalf("Delete: %v", err)
+		}
+	}
+	wants(hansard.LevelOK, "", func([]hansard.Event) {})
+	wants(hansard.LevelDamage, "event 3", func(e []hansard.Event) { e[2].Data = hansard.Text("another") })
+	wants(hansard.LevelDamage, "event 4", func(e []hansard.Event) { e[3].Time = e[3].Time.Add(time.Microsecond) })
+	wants(hansard.LevelNote, "another", func(e []hansard.Event) { e[0].Time = e[0].Time.Add(-time.Hour) })
+	// A parent that was restored from an older copy, and one that went on since.
+	short := hansard.Part{Origin: hansard.Origin{ID: "short", Created: x.stat("s").Created}, Events: slices.Clone(parent[:2])}
+	if err := im.Import(x.ctx, short); err == nil {
+		wants(hansard.LevelNote, "older state", func(e []hansard.Event) { e[4].Fork = &hansard.Parent{ID: "short", At: 4} })
+		x.append("short", texts("otherwise"))
+		wants(hansard.LevelNote, "older state", func(e []hansard.Event) { e[4].Fork = &hansard.Parent{ID: "short", At: 4} })
+	}
+	sound := func(when string) {
+		x.Helper()
+		for _, id := range []hansard.SessionID{"sound", "grandchild"} {
+			x.wantFinding(c, id, hansard.LevelOK, "")
+		}
+		if x.Failed() {
+			x.Fatalf("that was %s", when)
+		}
+	}
+	sound("at first")
+	x.redact("s", hansard.Redaction{Seqs: []hansard.Seq{2}, Reason: "secret"})
+	sound("when the parent was redacted")
+	x.redact("sound", hansard.Redaction{Seqs: []hansard.Seq{3}, Reason: "secret"})
+	sound("when the fork was redacted")
+	x.delete("s")
+	sound("when the parent was deleted")
+	x.createWith("s", hansard.Meta{Reuse: true})
+	x.append("s", texts("1", "2", "3", "4"))
+	sound("when the parent's id was used again")
+}
+
+// wantFinding examines a session: it is sound, or there is a finding of a level that has a word.
+func (x *env) wantFinding(c hansard.Checker, id hansard.SessionID, level hansard.Level, word string) {
+	x.Helper()
+	worst := hansard.Finding{Level: hansard.LevelOK}
+	for f, err := range c.Verify(x.ctx, id) {
+		if errors.Is(err, hansard.ErrUnsupported) {
+			return // it is elsewhere, and can't be examined there
+		}
+		if err != nil {
+			x.Fatalf("Verify(%q): %v", id, err)
+		}
+		if f.Level != hansard.LevelOK {
+			worst = f
+		}
+	}
+	if worst.Level != level || !strings.Contains(worst.Message, word) {
+		x.Errorf("Verify(%q) says %+v; want %s with %q", id, worst, level, word)
 	}
 }

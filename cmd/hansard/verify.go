@@ -13,8 +13,9 @@ func newVerify(a *app) *cobra.Command {
 		Use:   "verify [ID]",
 		Short: "Examine a session, or the whole store, for damage",
 		Long: `Examine every line of one session, or of all of them and what protects them: the
-checksums, the chain from line to line, the journal, the names. It changes
-nothing and takes no lock, so it may run while others write.
+checksums, the chain from line to line, the journal, the names. Of a fork the
+history is compared with its parent's. It changes nothing and takes no lock, so it
+may run while others write.
 
 Damage is reported with its place (exit 6), and how many events before it are safe.
 People see what is wrong and a summary; --json prints one finding per line, also
