@@ -70,6 +70,6 @@ func TestCasesAreDescribed(t *testing.T) {
 }
 
 func allMutants() []mutant {
-	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), forkMutants(), redactMutants(), reuseMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), searchMutants(), contextMutants(), deleteMutants(), pruneMutants(), handleMutants(),
+	return slices.Concat(writeMutants(), keyMutants(), idMutants(), attachmentMutants(), forkMutants(), lineageMutants(), redactMutants(), reuseMutants(), metaMutants(), stateOpsMutants(), readMutants(), waitMutants(), listMutants(), searchMutants(), contextMutants(), deleteMutants(), pruneMutants(), handleMutants(),
 		turnMutants(), fenceMutants(), turnWaitMutants(), exclusiveMutants(), leaseMutants())
 }
