@@ -43,7 +43,7 @@ type docEdit struct {
 
 // serving starts a server in the background and waits until it is up.
 const serving = ` >serve.out 2>&1 & server=$!
-trap 'kill $server' EXIT
+trap 'kill $server; wait $server' EXIT
 until grep -q ^serving serve.out; do kill -0 $server; sleep 0.1; done
 ADDRESS=$(sed -n 's,^serving http://\(.*\)/$,\1,p' serve.out)`
 

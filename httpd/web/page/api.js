@@ -153,6 +153,13 @@ export async function request(path, options) {
 
 const session = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
 
+// fileName is the name in a Content-Disposition; "" if it has none.
+function fileName(disposition) {
+  const coded = /filename\*=utf-8''([^;]+)/i.exec(disposition);
+  if (coded) return decodeURIComponent(coded[1]);
+  return /filename="?([^";]+)/.exec(disposition)?.[1] ?? "";
+}
+
 export const api = {
   // whoami tells what the token is for.
   whoami: () => request("/v1/whoami"),
@@ -178,7 +185,11 @@ export const api = {
   stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
   event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   attachment: async (id, digest, type) => (await answer(`${session(id)}/attachments/${digest}${type ? `?media_type=${encodeURIComponent(type)}` : ""}`)).blob(),
-  exported: async (id, format) => (await answer(`${session(id)}/export?format=${format}`)).blob(),
+  // A session as a file, and what the server calls that: other tools find theirs by the name.
+  exported: async (id, format) => {
+    const response = await answer(`${session(id)}/export?format=${format}`);
+    return { blob: await response.blob(), name: fileName(response.headers.get("Content-Disposition") ?? "") };
+  },
   search: (query, signal) => request(`/v1/search?${new URLSearchParams(query)}`, { signal }),
   find: (id, q, after, signal) => request(`${session(id)}/find?${new URLSearchParams({ q, after, limit: 1000 })}`, { signal }),
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,

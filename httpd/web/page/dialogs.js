@@ -118,8 +118,8 @@ export function deleteSession(info, gone) {
 }
 
 // The formats of an export, as the server names them.
-const exportFormats = [["html", "Web page, to read or print", ".html"], ["md", "Markdown", ".md"], ["jsonl", "Everything, for hansard import", ".jsonl"], ["openai", "OpenAI messages", ".json"],
-  ["anthropic", "Anthropic messages", ".json"], ["claude", "Claude Code", ".jsonl"], ["codex", "Codex", ".jsonl"], ["cleveragents", "cleveragents", ".json"]];
+const exportFormats = [["html", "Web page, to read or print"], ["md", "Markdown"], ["jsonl", "Everything, for hansard import"], ["openai", "OpenAI messages"],
+  ["anthropic", "Anthropic messages"], ["claude", "Claude Code"], ["codex", "Codex"], ["cleveragents", "cleveragents"]];
 
 // exportSession lets somebody save a session as a file.
 export function exportSession(info) {
@@ -127,9 +127,9 @@ export function exportSession(info) {
   ask({
     title: "Export", submit: "Save", fields: [field("As", format)],
     done: async () => {
-      const url = URL.createObjectURL(await api.exported(info.id, format.value));
-      const ending = exportFormats.find(([value]) => value === format.value)[2];
-      h("a", { href: url, download: info.id.replaceAll(":", "_") + ending }).click();
+      const { blob, name } = await api.exported(info.id, format.value);
+      const url = URL.createObjectURL(blob);
+      h("a", { href: url, download: name }).click();
       setTimeout(() => URL.revokeObjectURL(url), 60_000);
     },
   });
