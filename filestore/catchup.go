@@ -117,15 +117,7 @@ func (l *locked) followRing() error {
 // assigned twice.
 //
 // It is idempotent. On error what was applied stays applied, and the caller publishes it.
-func (l *locked) catchup() error { return l.catchupTo(true) }
-
-// catchupTo is catchup. A caller that writes nothing to the ring need not look for entries
-// that nobody published: whoever writes next does.
-func (l *locked) catchupTo(adopt bool) error {
-	if !adopt && !l.cold && l.cursor == l.w.Written && l.cursorChain == l.w.TailChain && l.cursor >= l.w.Start {
-		l.dropApplied()
-		return l.apply()
-	}
+func (l *locked) catchup() error {
 	if l.cold || l.cursor < l.w.Start {
 		// The caches were dropped, or others used the ring for a whole lap while we did
 		// nothing: where our cursor stands there are other entries now (rule CacheStart).

@@ -54,7 +54,6 @@ type group struct {
 	entries  []*journal.Entry
 	end      uint64 // of its last entry, or of the newest entry an answer rests on
 	appended []*appended
-	alone    bool // nobody else had write.lock since this process's last group
 }
 
 // hold keeps the ring and the control file open while the group uses them outside
@@ -91,7 +90,7 @@ func (cm *committer) commitGroup() (answered int) {
 // still take away.
 func (cm *committer) finishGroup(g *group) {
 	defer g.letGo()
-	covered, err := cm.syncer.syncTo(g.ring, g.ctl, g.end, g.alone)
+	covered, err := cm.syncer.syncTo(g.ring, g.ctl, g.end)
 	lookAside := false
 	if err == nil {
 		lookAside, err = cm.confirm(g, covered)
@@ -154,7 +153,7 @@ func (cm *committer) writeGroup() *group {
 	if len(requests) >= manyLogs {
 		l.logs.lookAtDir()
 	}
-	g := &group{ring: l.ring, ctl: l.ctl, alone: l.again}
+	g := &group{ring: l.ring, ctl: l.ctl}
 	g.hold()
 	p := plan{store: l, now: l.cfg.now(), snapBytes: int(l.ring.Share())}
 	p.stamp = p.now.Format(sessionlog.TimeLayout)
@@ -323,7 +322,7 @@ const (
 // full ring must not wait for it.
 func (cm *committer) makeRoom(full *group) error {
 	defer full.letGo()
-	if _, err := cm.syncer.syncTo(full.ring, full.ctl, full.end, false); err != nil {
+	if _, err := cm.syncer.syncTo(full.ring, full.ctl, full.end); err != nil {
 		return cm.writeError("make room in the journal", err)
 	}
 	l, err := cm.lock.lockCaughtUp()
@@ -432,18 +431,16 @@ func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err
 // moment's patience costs less than everybody queueing for write.lock only to find it
 // done.
 func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error) {
-	for try := 0; covered && try <= confirmTries; try++ {
+	for try := 0; ; try++ {
 		// Position and epoch from one read (rule EpochInWaits): after a rotation another
 		// entry may stand at this position.
 		if w, _, ok := g.ctl.Read(); ok && w.Epoch == g.ring.Epoch && w.Applied >= g.end {
 			return w.Flags&peers.FlagAside != 0, nil // another process did it for us
 		}
-		if cm.cfg.inline {
+		if !covered || cm.cfg.inline || try == confirmTries {
 			break
 		}
-		if try < confirmTries {
-			time.Sleep(confirmPause)
-		}
+		time.Sleep(confirmPause)
 	}
 	// Without looking at the journal's inode: nothing is written to the ring here, and
 	// the epoch tells whether it was replaced (rule InodeAtFinish).

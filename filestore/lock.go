@@ -85,11 +85,7 @@ type writeLock struct {
 	*process
 	mu    sync.Mutex // guards all below
 	files lockFiles
-	ahead bool // lockIsFree has taken the lock for the next who wants it
-	// root is the store's directory when the lock was taken, seen what it was when write.lock,
-	// journal and control were last found to be the files that are open; zero: not known.
-	root, seen vfs.DirStamp
-	state      *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
+	state *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
 
 	// With a mutex of its own: it is set by syncs, which do not hold write.lock.
 	own ownDurable
@@ -112,8 +108,6 @@ type locked struct {
 	attached bool            // this process takes part in writing
 	ctl      *peers.Control
 	ring     *journal.Ring
-	// again: this process had the lock last. Others may be idle, or there are none.
-	again bool
 	// stale: a reload failed, so that ring and caches may not be of one time.
 	stale bool
 	w     peers.Progress // as it was when write.lock was taken, plus our changes
@@ -146,7 +140,6 @@ func (wl *writeLock) lockLooking(look bool) (*locked, error) {
 		return nil, err
 	}
 	if err := l.refresh(look); err != nil {
-		wl.seen = vfs.DirStamp{}
 		l.giveBack()
 		return nil, err
 	}
@@ -173,18 +166,11 @@ func (wl *writeLock) takeWriteLock() error {
 		return err
 	}
 	for {
-		if !wl.ahead {
-			began := time.Now()
-			if err := wl.files.write.Lock(vfs.LockExclusive); err != nil {
-				return fmt.Errorf("lock: %w", err)
-			}
-			since(&wl.measures.locks, &wl.measures.lockNanos, began)
+		began := time.Now()
+		if err := wl.files.write.Lock(vfs.LockExclusive); err != nil {
+			return fmt.Errorf("lock: %w", err)
 		}
-		wl.ahead = false
-		wl.root = wl.settledDir(".")
-		if wl.unmoved() {
-			break
-		}
+		since(&wl.measures.locks, &wl.measures.lockNanos, began)
 		// Waiters of a lock file that was replaced hold a dead inode.
 		// Somebody removed the file, or restored a copy of the store over it: others
 		// already lock the new one, and holding the old excludes nobody (failure 16).
@@ -193,7 +179,6 @@ func (wl *writeLock) takeWriteLock() error {
 			break
 		}
 		_ = wl.files.write.Close() // and so unlocks it
-		wl.seen = vfs.DirStamp{}
 		if wl.files.write, wl.files.writeInode, err = wl.openLockFile(peers.WriteLock); err != nil {
 			wl.files.write = nil
 			return err
@@ -210,40 +195,19 @@ func (l *locked) refresh(look bool) error {
 		return l.attach()
 	}
 	w, durable, holder, ok := l.ctl.ReadAll()
-	// For the error message of those who wait too long, and a guess whether others write at
-	// all; nothing depends on it.
-	l.again = holder == string(l.holder)
-	if !l.again {
+	// For the error message of those who wait too long; nothing is decided by it.
+	if holder != string(l.holder) {
 		l.ctl.WriteHolder(l.holder)
 	}
-	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.sameFiles()) {
+	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.sameFile(journal.Name, l.ring.Inode) && l.ctl.IsCurrent(l.fs)) {
 		l.w = w
 		// Our own syncs count too: without sync.lock they are not published. But never
 		// beyond what is written, should control be an old copy (invariant 7).
 		l.lim = max(durable, min(l.lock.own.get(w.Epoch), w.Written))
 		return nil
 	}
-	l.lock.seen = vfs.DirStamp{} // other files, from here on
 	return l.reload()
 }
-
-// sameFiles tells whether ring and control are still the files that their names lead to. The
-// lock file is: takeWriteLock has looked.
-func (l *locked) sameFiles() bool {
-	if l.lock.unmoved() {
-		return true
-	}
-	l.lock.seen = vfs.DirStamp{}
-	same := l.sameFile(journal.Name, l.ring.Inode) && l.ctl.IsCurrent(l.fs)
-	if same {
-		l.lock.seen = l.lock.root
-	}
-	return same
-}
-
-// unmoved tells whether the names in the store's directory lead where they did when they
-// were looked at last: see unmoved.go.
-func (wl *writeLock) unmoved() bool { return wl.root != vfs.DirStamp{} && wl.root == wl.seen }
 
 // sameFile tells whether a name still leads to the inode that we have open.
 func (p *process) sameFile(name string, inode uint64) bool {
@@ -276,7 +240,7 @@ func (wl *writeLock) lockToCatchUp(look bool) (*locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.catchupTo(look); err != nil {
+	if err := l.catchup(); err != nil {
 		// What was done up to the error counts and is published: entries that were
 		// applied stay applied.
 		l.unlock()
@@ -313,7 +277,6 @@ func (wl *writeLock) pause(fn func()) {
 	defer wl.mu.Unlock()
 	if wl.files.write != nil {
 		_ = wl.files.write.Unlock() // lockIsFree may have taken it ahead
-		wl.ahead = false
 	}
 	fn()
 }
@@ -364,15 +327,11 @@ const syncPatience = 5 * time.Millisecond
 
 // syncTo makes the ring durable up to end. Nil means that it is, or that the ring was
 // replaced meanwhile, which confirm looks into. covered: another process did it, and is
-// about to write the logs as well. alone: nobody else seems to be writing, so there is no
-// sync to save. The caller holds r and ctl, and not write.lock: this is the one place where
-// a commit waits for the disk.
-func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64, alone bool) (covered bool, err error) {
+// about to write the logs as well. The caller holds r and ctl, and not write.lock: this
+// is the one place where a commit waits for the disk.
+func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64) (covered bool, err error) {
 	sy.syncMu.Lock()
 	defer sy.syncMu.Unlock()
-	if alone {
-		return false, sy.syncAlone(r, end)
-	}
 	gate := sy.syncGate
 	locked := gate.Lock(syncPatience)
 	if locked {
@@ -387,24 +346,17 @@ func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64, alone 
 		}
 		upTo = max(end, w.Written)
 	}
-	if err := sy.syncAlone(r, upTo); err != nil || !locked {
-		return false, err
+	if err := sy.datasync(r); err != nil {
+		// Final for this file: asking again would say OK of data that is gone.
+		return false, sy.replaceRing(r, err)
 	}
 	// Published only with sync.lock, because two writers of one record could bring back
 	// an older position; otherwise this process alone knows.
-	_ = ctl.WriteDurable(r.Epoch, upTo) // a hint
-	return false, nil
-}
-
-// syncAlone syncs the ring, which is written up to upTo at least, and keeps that to itself.
-// The caller holds syncMu.
-func (sy *syncer) syncAlone(r *journal.Ring, upTo uint64) error {
-	if err := sy.datasync(r); err != nil {
-		// Final for this file: asking again would say OK of data that is gone.
-		return sy.replaceRing(r, err)
-	}
 	sy.lock.own.set(r.Epoch, upTo)
-	return nil
+	if locked {
+		_ = ctl.WriteDurable(r.Epoch, upTo) // a hint
+	}
+	return false, nil
 }
 
 // datasync is the sync that everything rests on. After the first error it fails for ever

@@ -198,8 +198,8 @@ func (cm *committer) enqueue(ctx context.Context, all ...*request) error {
 	return nil
 }
 
-// lockIsFree takes write.lock if it is free, and tells whether it did; whoever locks next in
-// this process has it then. Merely
+// lockIsFree takes write.lock if it is free, and tells whether it did. flock belongs to
+// the open file, so lock, on the same descriptor, then gets it again at once. Merely
 // asking would not do: the caller could still block behind a process that takes the lock
 // in between. pause gives back a lock that was taken like this and not used yet.
 func (wl *writeLock) lockIsFree() bool {
@@ -210,12 +210,8 @@ func (wl *writeLock) lockIsFree() bool {
 	if wl.files.write == nil {
 		return false
 	}
-	if wl.ahead {
-		return true
-	}
 	got, err := wl.files.write.TryLock(vfs.LockExclusive)
-	wl.ahead = err == nil && got
-	return wl.ahead
+	return err == nil && got
 }
 
 // wait waits for the outcome of a queued request.

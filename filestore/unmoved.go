@@ -11,8 +11,7 @@ import (
 // and the file has to end where it should. A look at each name costs more than the write
 // itself where a group touches many logs. There one look at their directory does: a name
 // that leads to another file, or to none, changed the directory's times. Whether the file
-// ends where it should, and with the right line, one small read tells. For the same reason
-// one look at the store's directory tells that write.lock, journal and control are in place.
+// ends where it should, and with the right line, one small read tells.
 
 // manyLogs is from how many on one look at the directory is cheaper than one at each log.
 const manyLogs = 8
@@ -21,22 +20,19 @@ const manyLogs = 8
 // much more than the resolution of any clock, within which two changes look like one.
 const settledFor = 100 * time.Millisecond
 
-// lookAtDir notes the directory of the logs for this hold of write.lock.
-func (ol *logs) lookAtDir() { ol.dir = ol.settledDir(sessionlog.Dir) }
-
-// settledDir is the stamp of a directory, if it proves anything: zero if it is too young, or
-// in the future, or can't be had.
-func (p *process) settledDir(name string) vfs.DirStamp {
-	dir, ok := p.fs.(*vfs.OS)
-	if !ok || p.cfg.inline {
-		return vfs.DirStamp{}
+// lookAtDir notes the directory of the logs for this hold of write.lock. A stamp that is
+// too young, or in the future, proves nothing: then each log is looked at.
+func (ol *logs) lookAtDir() {
+	ol.dir = vfs.DirStamp{}
+	dir, ok := ol.fs.(*vfs.OS)
+	if !ok || ol.cfg.inline {
+		return
 	}
-	now := p.cfg.now() // before the look: the stamp is at least that old
-	stamp, ok := dir.DirStamp(name)
-	if !ok || now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) <= settledFor {
-		return vfs.DirStamp{}
+	now := ol.cfg.now() // before the look: the stamp is at least that old
+	stamp, ok := dir.DirStamp(sessionlog.Dir)
+	if ok && now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) > settledFor {
+		ol.dir = stamp
 	}
-	return stamp
 }
 
 // unmoved tells the size of an open log whose name still leads to it and that ends with the
