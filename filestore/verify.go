@@ -214,14 +214,9 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		d = l.damage
 		d.SafeSeq = c.Safe
 	}
-	var differs engine.Divergence
-	if d == nil && !c.Deleted && v.parent != nil {
-		if differs, err = engine.CompareParent(ctx, v.s, id, *v.parent); err != nil {
-			return err
-		}
-		if differs.Damage {
-			d = &hansard.DamagedError{Session: id, SafeSeq: c.Safe, Reason: differs.Message}
-		}
+	differs, err := v.againstParent(ctx, id, &d, &c)
+	if err != nil {
+		return err
 	}
 	finding.Events = c.Safe
 	switch {
@@ -240,20 +235,39 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 	if d != nil || c.Deleted {
 		return nil
 	}
-	note := finding
-	note.Level = hansard.LevelNote
-	if differs.Message != "" {
-		if note.Message = differs.Message; v.say(note) != nil {
-			return errStop
-		}
+	if err := v.notes(finding, differs); err != nil {
+		return err
 	}
-	if len(v.unfinished) > 0 {
-		note.Message = fmt.Sprintf("the redaction of %d events, the first of them %d, is not finished: their content is still there; prune, or redacting them again, finishes it", len(v.unfinished), v.unfinished[0])
+	return v.unfinishedTail(bounded(ctx, f), &c, finding)
+}
+
+// againstParent compares a sound fork with its parent; where the history differs, d becomes
+// that damage. The message says what differs without being damage.
+func (v *verifier) againstParent(ctx context.Context, id hansard.SessionID, d **hansard.DamagedError, c *sessionlog.Chain) (message string, err error) {
+	if *d != nil || c.Deleted || v.parent == nil {
+		return "", nil
+	}
+	differs, err := engine.CompareParent(ctx, v.s, id, *v.parent)
+	if err == nil && differs.Damage {
+		*d = &hansard.DamagedError{Session: id, SafeSeq: c.Safe, Reason: differs.Message}
+	}
+	return differs.Message, err
+}
+
+// notes says what is worth knowing of a sound session.
+func (v *verifier) notes(note hansard.Finding, differs string) error {
+	note.Level = hansard.LevelNote
+	if differs != "" {
+		note.Message = differs
 		if err := v.say(note); err != nil {
 			return err
 		}
 	}
-	return v.unfinishedTail(bounded(ctx, f), &c, finding)
+	if len(v.unfinished) > 0 {
+		note.Message = fmt.Sprintf("the redaction of %d events, the first of them %d, is not finished: their content is still there; prune, or redacting them again, finishes it", len(v.unfinished), v.unfinished[0])
+		return v.say(note)
+	}
+	return nil
 }
 
 // unread says that a file could not be examined, and what helps.

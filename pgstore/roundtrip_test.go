@@ -148,6 +148,10 @@ func TestCombined(t *testing.T) {
 	if len(got) != n {
 		t.Errorf("%d appends were given %d seqs", n, len(got))
 	}
+	// A cleaner may be at work at the same time, once in a while.
+	trips = slices.DeleteFunc(trips, func(trip pgtest.Trip) bool {
+		return strings.Contains(strings.Join(trip, "; "), "FROM hansard_attachments WHERE digest IS NULL")
+	})
 	if len(trips) != 2 {
 		t.Errorf("%d appends at once took %d round trips, want 2: %.300q", n, len(trips), trips)
 	}
