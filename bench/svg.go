@@ -74,7 +74,7 @@ func (r *results) bars() string {
 			c.bar(x+labels, y-8, long, rowHeight-6, class)
 			number := thousands(v)
 			if v > most {
-				number += " (cut off)"
+				number += " →" // and beyond
 			}
 			c.text(x+labels+long+6, y+4, "m", "start", number)
 		}
