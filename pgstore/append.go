@@ -13,26 +13,68 @@ import (
 )
 
 // send stores a group of appends to one session and sets their answers. Most
-// groups are one statement; the others are decided while the row is locked.
+// groups are one statement; the others are decided while the row is locked. It waits for
+// the row as long as it takes.
 func (s *Store) send(id hansard.SessionID, group []*request) {
-	j := &job{id: id}
-	if p, ok := newPlain(group); ok {
-		switch last, err := s.sendPlain(id, p); {
-		case err == nil && last > 0:
-			p.answer(id, last-hansard.Seq(p.rows.len())+1)
-			s.hub.changed(id, last)
-			return
-		case err != nil && !isRace(err) && !isDown(err) && !errors.Is(err, context.DeadlineExceeded):
-			refuse(group, translate(err))
-			return
-		case err != nil && !isRace(err) && !neverSent(err):
-			// It may be stored. The job looks for it first of all.
-			j.sent, j.late, j.mark = true, true, p.mark
-		}
-		s.decideGroup(j, group, p)
+	if p, ok := newPlain(id, group); ok {
+		s.sendAlone(p)
 		return
 	}
-	s.decideGroup(j, group, nil)
+	s.decideGroup(&job{id: id}, group, nil)
+}
+
+// reserve waits until there may be one more that waits for a locked row, see mayWait. It is
+// given back after each try: who only waits for the database to come back keeps nobody from
+// trying.
+func (s *Store) reserve(ctx context.Context) error {
+	select {
+	case s.mayWait <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &unsent{ctx.Err()}
+	}
+}
+
+// sendAlone stores a combined group by a statement of its own.
+func (s *Store) sendAlone(p *plain) {
+	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
+	defer cancel()
+	if err := s.reserve(ctx); err != nil {
+		s.settle(p, err)
+		return
+	}
+	s.sendReserved(p)
+}
+
+// sendReserved is sendAlone of who has reserved, and gives it back.
+func (s *Store) sendReserved(p *plain) {
+	last, err := s.sendPlain(p)
+	<-s.mayWait
+	switch {
+	case err == nil && last > 0:
+		p.stored(s, last)
+	case err != nil && !isRace(err) && !isDown(err) && !errors.Is(err, context.DeadlineExceeded):
+		refuse(p.group, translate(err))
+	default:
+		s.settle(p, err)
+	}
+}
+
+// stored answers a group whose last event has this seq.
+func (p *plain) stored(s *Store, last hansard.Seq) {
+	p.answer(p.id, last-hansard.Seq(p.rows.len())+1)
+	s.hub.changed(p.id, last)
+}
+
+// settle decides a group whose statement did not store it, or may not have: it was refused
+// (no error), lost a race, or nobody knows.
+func (s *Store) settle(p *plain, err error) {
+	j := &job{id: p.id}
+	if err != nil && !isRace(err) && !neverSent(err) {
+		// It may be stored. The job looks for it first of all.
+		j.sent, j.late, j.mark = true, true, p.mark
+	}
+	s.decideGroup(j, p.group, p)
 }
 
 func refuse(group []*request, err error) {
@@ -44,6 +86,7 @@ func refuse(group []*request, err error) {
 // plain is a group that one statement can store: no metadata changes, no attachments,
 // and all conditions together are one condition on the session's row.
 type plain struct {
+	id     hansard.SessionID
 	group  []*request
 	rows   rows
 	keys   []string      // of the batches that have one
@@ -55,8 +98,8 @@ type plain struct {
 }
 
 // newPlain combines a group, if it can be.
-func newPlain(group []*request) (*plain, bool) {
-	p := &plain{group: group, keys: []string{}, ids: []string{}}
+func newPlain(id hansard.SessionID, group []*request) (*plain, bool) {
+	p := &plain{id: id, group: group, keys: []string{}, ids: []string{}}
 	seen, seenIDs := make(map[string]bool), make(map[string]bool)
 	for _, r := range group {
 		switch {
@@ -111,18 +154,63 @@ var appendPlain = `WITH head AS (
 	UPDATE hansard_heads SET last = last + $19::integer, bytes = bytes + $20::bigint, updated = clock_timestamp()
 	WHERE id = $1 AND NOT deleted AND ($21::text = '' OR current = $21) AND NOT ($22::boolean AND exclusive) AND ($23::bigint IS NULL OR last = $23)
 		AND NOT EXISTS (` + knownKeys("1", "$24") + `) AND NOT EXISTS (` + knownIDs("1", "$25") + `)
-	RETURNING last, updated
+	RETURNING last, updated, ` + shelfLeft + ` AS shelf
 ), added AS (
 	` + insertColumns + ` SELECT $1, head.last - $19 + e.n, head.updated, ` + insertValues + ` FROM head, ` + insertFrom + `
 )
-SELECT last, ` + durably("$26") + ` FROM head`
+SELECT last, shelf, ` + durably("$26") + ` FROM head`
+
+// appendOne is appendPlain for one event, which is what most appends are: without arrays it
+// takes the database a third less.
+//
+// appendShelved is appendOne where the session's place in the list is known to be right: it
+// has that among its conditions, and needs no second statement that looks. The time is kept
+// within what was checked, should the clock jump in between.
+var (
+	appendOne     = oneEvent("clock_timestamp()", "")
+	appendShelved = oneEvent("least(greatest(clock_timestamp(), listed), listed + "+spanSQL+" - interval '1 microsecond')",
+		" AND clock_timestamp() >= listed AND clock_timestamp() < listed + "+spanSQL)
+)
+
+func oneEvent(now, condition string) string {
+	return `WITH head AS (
+	UPDATE hansard_heads SET last = last + 1, bytes = bytes + octet_length($2::text), updated = ` + now + `
+	WHERE id = $1 AND NOT deleted AND ($3::text = '' OR current = $3) AND NOT ($4::boolean AND exclusive) AND ($5::bigint IS NULL OR last = $5)
+		AND NOT EXISTS (SELECT 1 FROM hansard_events k WHERE k.id = $1 AND k.key = $6::text) AND NOT EXISTS (SELECT 1 FROM hansard_events i WHERE i.id = $1 AND i.event_id = $7::text)` + condition + `
+	RETURNING last, updated, ` + shelfLeft + ` AS shelf
+), added AS (
+	INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, key, hash, size, mark, "by", event_id, content, "at")
+	SELECT $1, last, updated, $8::text, $9::text, $10::text, $3, $2, $11::boolean, $6, $12::text, $13::integer, $14::text, $15::text, $7, $16::text, $17::timestamptz FROM head
+)
+SELECT last, shelf, ` + durably("$18") + ` FROM head`
+}
+
+// queue queues the statement that stores a combined group.
+func (p *plain) queue(b *pgx.Batch, durable, shelved bool) {
+	r := &p.rows
+	switch {
+	case r.len() > 1:
+		b.Queue(appendPlain, r.args(p.id, r.len(), r.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, durable)...)
+	default:
+		sql := appendOne
+		if shelved {
+			sql = appendShelved
+		}
+		b.Queue(sql, string(p.id), r.data[0], string(p.turn), p.free, p.expect, r.keys[0], r.ids[0], r.kinds[0], r.roles[0], r.authors[0], r.inbox[0],
+			r.hashes[0], r.sizes[0], p.mark, r.by[0], r.contents[0], r.at[0], durable)
+		if shelved {
+			return
+		}
+	}
+	b.Queue(shelve, string(p.id), p.mark)
+}
 
 // sendPlain sends a combined group, and has the list put right in the same round trip
-// and the same commit. That is a statement of its own: one that had to wait for the
+// and the same commit, unless it is known to be. That is a statement of its own: one that had to wait for the
 // row sees the list as it was before, without the rows that the one it waited for has
 // added. No last seq and no error means that the
 // conditions did not hold, for whatever reason.
-func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err error) {
+func (s *Store) sendPlain(p *plain) (last hansard.Seq, err error) {
 	// Nobody's context: many wait for it, and ending it would leave the outcome
 	// open for all of them.
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
@@ -133,11 +221,11 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	}
 	defer conn.Release()
 	b := &pgx.Batch{}
-	b.Queue(appendPlain, p.rows.args(id, p.rows.len(), p.rows.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, !s.asked("synchronous_commit"))...)
-	b.Queue(shelve, string(id), p.mark)
+	p.queue(b, !s.asked("synchronous_commit"), s.shelves.fresh(p.id))
 	res := conn.SendBatch(ctx, b)
 	var n int64
-	err = res.QueryRow().Scan(&n, nil)
+	var left float64
+	err = res.QueryRow().Scan(&n, &left, nil)
 	stored := !errors.Is(err, pgx.ErrNoRows)
 	if closeErr := res.Close(); !stored || err == nil {
 		err = closeErr
@@ -145,6 +233,9 @@ func (s *Store) sendPlain(id hansard.SessionID, p *plain) (last hansard.Seq, err
 	leaveStandby(conn.Conn(), err)
 	if err == nil && stored {
 		err = doubt(conn.Conn().PgConn())
+	}
+	if err == nil {
+		s.shelves.learn(p.id, left) // nothing left, if it was refused
 	}
 	return hansard.Seq(n), err
 }
@@ -183,6 +274,7 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 		j.meta = j.meta || r.patch != nil
 		j.bytes += r.rows.sending()
 	}
+	j.reserves = true
 	var first, last hansard.Seq // of what was decided
 	j.decide = func(l *locked) (*change, error) {
 		refuse(group, nil)

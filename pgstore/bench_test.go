@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -143,4 +144,64 @@ func BenchmarkManyKeys(b *testing.B) {
 		}
 		s.Close()
 	}
+}
+
+// BenchmarkReadAll reads all 10,000 events of a session, beside the plainest statement that reads
+// as many bytes.
+func BenchmarkReadAll(b *testing.B) {
+	const events = 10_000
+	server := pgtest.Shared(b)
+	s, err := Open(b.Context(), server.Schema(b), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	data := fmt.Appendf(nil, `{"text":"%01000d"}`, 0)
+	for range events / 1000 {
+		if _, err := s.Append(b.Context(), "s", hansard.Batch{Create: true, Events: slices.Repeat([]hansard.Event{{Data: data}}, 1000)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	measure := func(b *testing.B, read func() int) {
+		before, err := server.CPU()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if n := read(); n != events {
+				b.Fatalf("%d events", n)
+			}
+		}
+		after, _ := server.CPU()
+		b.ReportMetric(float64((after-before).Microseconds())/1000/float64(b.N), "server-ms/op")
+	}
+	b.Run("store", func(b *testing.B) {
+		measure(b, func() (n int) {
+			for _, err := range s.Read(b.Context(), "s", hansard.Range{}) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			return n
+		})
+	})
+	b.Run("plain", func(b *testing.B) {
+		measure(b, func() (n int) {
+			rows, err := s.pool.Query(b.Context(), "SELECT seq, data FROM hansard_events WHERE id = 's' ORDER BY seq")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var seq int64
+				var data []byte
+				if err := rows.Scan(&seq, &data); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			return n
+		})
+	})
 }

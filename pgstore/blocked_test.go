@@ -34,12 +34,17 @@ func newBlocking(t testing.TB, settings string) *blocking {
 
 func newBlockingAt(t testing.TB, server *pgtest.Server, address string) *blocking {
 	t.Helper()
+	return newBlockingWith(t, server, address, nil)
+}
+
+func newBlockingWith(t testing.TB, server *pgtest.Server, address string, o *Options) *blocking {
+	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &blocking{t: t, server: server, name: "store-in-" + u.Query().Get("search_path")}
-	if b.Store, err = Open(t.Context(), address+"&application_name="+b.name, nil); err != nil {
+	if b.Store, err = Open(t.Context(), address+"&application_name="+b.name, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Store.Close() })

@@ -80,6 +80,7 @@ type job struct {
 	durable bool   // the commit has to be
 	// patience is how long an attempt may take; 0 is statementPatience.
 	patience time.Duration
+	reserves bool // an attempt is one of those that mayWait counts
 
 	// mark is the job's own key: whatever is stored for it is stored under it,
 	// and so at most once.
@@ -180,6 +181,12 @@ func answer(err error) error {
 // attempt is one transaction: lock and look in one round trip, change and commit
 // in another.
 func (s *Store) attempt(ctx context.Context, j *job) error {
+	if j.reserves {
+		if err := s.reserve(ctx); err != nil {
+			return err
+		}
+		defer func() { <-s.mayWait }()
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return &unsent{err}
@@ -448,12 +455,12 @@ const (
 // shelve keeps a session's place in the list right enough: see span. It belongs to what
 // has just been stored under a mark, so that the row is locked. Most of the time it is
 // a look at that row.
-var shelve = fmt.Sprintf(`WITH due AS (
+var shelve = `WITH due AS (
 	UPDATE hansard_heads h SET listed = h.updated
-	WHERE h.id = $1 AND (h.updated < h.listed OR h.updated >= h.listed + interval '%d milliseconds') AND EXISTS (SELECT 1 FROM hansard_events e WHERE e.id = $1 AND e.mark = $2)
+	WHERE h.id = $1 AND ` + shelfDue + ` AND EXISTS (SELECT 1 FROM hansard_events e WHERE e.id = $1 AND e.mark = $2)
 	RETURNING h.id, h.updated
 )
-UPDATE hansard_listing SET listed = (SELECT updated FROM due) WHERE id = (SELECT id FROM due)`, span.Milliseconds())
+UPDATE hansard_listing SET listed = (SELECT updated FROM due) WHERE id = (SELECT id FROM due)`
 
 // write queues the statements of a change.
 func (c *change) write(b *pgx.Batch, l *locked, mark string) {

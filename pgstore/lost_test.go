@@ -45,14 +45,14 @@ func TestLostConnection(t *testing.T) {
 		batch hansard.Batch
 		lost  string
 	}{
-		"plain":                        {nil, hansard.Batch{Events: one}, appendPlain},
-		"key":                          {nil, hansard.Batch{Events: one, Key: "k"}, appendPlain},
-		"expectation":                  {nil, hansard.Batch{Events: one, Expect: hansard.At(0)}, appendPlain},
+		"plain":                        {nil, hansard.Batch{Events: one}, appendOne},
+		"key":                          {nil, hansard.Batch{Events: one, Key: "k"}, appendOne},
+		"expectation":                  {nil, hansard.Batch{Events: one, Expect: hansard.At(0)}, appendOne},
 		"patch":                        {nil, hansard.Batch{Events: one, Patch: patch}, "COMMIT"},
 		"past a silent holder":         {&silent, hansard.Batch{Events: one}, "COMMIT"},
 		"key past a silent holder":     {&silent, hansard.Batch{Events: one, Key: "k"}, "COMMIT"},
 		"patch past a silent holder":   {&silent, hansard.Batch{Events: one, Patch: patch}, "COMMIT"},
-		"asking past a silent holder":  {&silent, hansard.Batch{Events: one}, appendPlain},
+		"asking past a silent holder":  {&silent, hansard.Batch{Events: one}, appendOne},
 		"expects past a silent holder": {&silent, hansard.Batch{Events: one, Expect: hansard.At(1)}, "COMMIT"},
 	} {
 		for _, heard := range []bool{false, true} {
@@ -137,7 +137,7 @@ func TestLostAndLate(t *testing.T) {
 			}
 			release, delivered := make(chan struct{}), make(chan struct{})
 			tap.Lose(
-				pgtest.Loss{SQL: appendPlain, Late: release, Then: func() { close(delivered) }},
+				pgtest.Loss{SQL: appendOne, Late: release, Then: func() { close(delivered) }},
 				pgtest.Loss{SQL: "COMMIT", Then: func() {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
@@ -165,7 +165,7 @@ func TestLostTwice(t *testing.T) {
 	turn := stolen(t, s, hansard.Claim{Exclusive: true, TTL: hansard.MinTTL})
 	s.pass(turn.Renewed.Add(turn.TTL))
 	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k"}
-	tap.Lose(pgtest.Loss{SQL: appendPlain}, pgtest.Loss{SQL: "COMMIT", Heard: true})
+	tap.Lose(pgtest.Loss{SQL: appendOne}, pgtest.Loss{SQL: "COMMIT", Heard: true})
 	if r, err := s.Append(t.Context(), "s", b); !errors.Is(err, hansard.ErrUnknown) {
 		t.Errorf("%+v, %v; want that the outcome is unknown", r, err)
 	}
@@ -187,7 +187,7 @@ func TestLostThenRefused(t *testing.T) {
 		if _, err := s.Append(t.Context(), "s", b); err == nil || errors.Is(err, hansard.ErrUnknown) {
 			t.Errorf("%s, with nothing on its way: %v", code, err)
 		}
-		tap.Lose(pgtest.Loss{SQL: appendPlain})
+		tap.Lose(pgtest.Loss{SQL: appendOne})
 		if _, err := s.Append(t.Context(), "s", b); !errors.Is(err, hansard.ErrUnknown) {
 			t.Errorf("%s, with a statement on its way: %v", code, err)
 		}
@@ -195,7 +195,7 @@ func TestLostThenRefused(t *testing.T) {
 }
 
 // schemaIn is the schema of a store.
-func schemaIn(t *testing.T, s *blocking) (name string) {
+func schemaIn(t testing.TB, s *blocking) (name string) {
 	t.Helper()
 	if err := s.conn.QueryRow(t.Context(), "SELECT current_schema()").Scan(&name); err != nil {
 		t.Fatal(err)

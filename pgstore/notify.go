@@ -136,7 +136,10 @@ func (h *hub) telling(ctx context.Context) {
 	}
 }
 
-const tellOthers = "SELECT pg_notify($1, $2)"
+// tellOthers commits without waiting for the disk or a standby: what it tells of is durable,
+// and losing it does no harm. PostgreSQL lets one transaction at a time commit that notifies;
+// if that waited for a flush, the other processes' notifications would queue up behind it.
+const tellOthers = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 // flush tells what is news. If it fails, others find out by looking.
 func (h *hub) flush() {

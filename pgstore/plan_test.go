@@ -72,10 +72,17 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
+	one := []any{"big", "1", "", true, nil, "new", "new", "message", "", "", false, "h", 1, "mark", "", "", nil, true}
+	many := togetherArgs(t, r)
 	seqs := []int64{7, 777}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
 		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false, "", false}, // 10 events into four indexes
+		{appendTogether, 700, many, false, "", false},                                                        // the same, twice
+		{shelveTogether, 30, []any{[]string{"small-9999", "small-9998"}, []string{"mark-1", "mark-1"}}, false, "", false},
+		{shelveTogether, 80, []any{[]string{"small-9999", "big"}, []string{"mark-1", "mark-1"}}, true, "", false},
+		{appendOne, 50, one, false, "", false},
+		{appendShelved, 50, one, false, "", false},
 		{lockSession, 10, []any{"big"}, false, "", false},
 		{findKeys, 80, []any{"big", keys}, false, "", false},
 		{findIDs, 80, []any{"big", keys}, false, "", false},
@@ -121,9 +128,9 @@ func hotStatements(t *testing.T) []hotStatement {
 		{findTurn, 10, []any{"big"}, false, "", false},
 		{statSession, 10, []any{"big"}, false, "", false},
 		{lookAtHeads, 20, []any{[]string{"big", "small-1", "small-2"}}, false, "", false},
-		{readPage, 50, []any{"big", int64(grownKeys / 2), int64(maxSeq), 500, none, int64(pageBytes)}, false, "", false},
-		{readPageBack, 50, []any{"big", int64(0), int64(grownKeys / 2), 500, none, int64(pageBytes)}, false, "", false},
-		{readPageBack, 50, []any{"big", int64(0), int64(maxSeq), 60, none, int64(pageBytes)}, false, "", false},
+		{readPage, 100, []any{"big", int64(grownKeys / 2), int64(maxSeq), 500, none, int64(pageBytes)}, false, "", false},
+		{readPageBack, 100, []any{"big", int64(0), int64(grownKeys / 2), 500, none, int64(pageBytes)}, false, "", false},
+		{readPageBack, 100, []any{"big", int64(0), int64(maxSeq), 60, none, int64(pageBytes)}, false, "", false},
 		{findHead, 10, []any{"big"}, false, "", false},
 		{fromSummary, 10, []any{"big", int64(0), int64(maxSeq)}, false, "", false},
 		{fromSummary, 10, []any{"big", int64(0), int64(grownKeys / 2)}, false, "", false},
@@ -199,6 +206,22 @@ func hotStatements(t *testing.T) []hotStatement {
 		{infosOf, 20, []any{[]string{"big", "small-7"}}, false, "", false},
 		{putProbe, 10, []any{true}, false, "", false},
 	}
+}
+
+// togetherArgs are the parameters of an append to several sessions.
+func togetherArgs(t *testing.T, r rows) []any {
+	t.Helper()
+	var all together
+	for _, id := range []hansard.SessionID{"big", "small-7"} {
+		p := &plain{id: id, rows: r, mark: "mark"}
+		for i := range r.len() {
+			p.keys, p.ids = append(p.keys, *r.keys[i]), append(p.ids, *r.ids[i])
+		}
+		all.add(p, id == "big")
+	}
+	b := &pgx.Batch{}
+	all.queue(b, true)
+	return b.QueuedQueries[0].Arguments
 }
 
 // plan is a node of what EXPLAIN says.

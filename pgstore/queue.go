@@ -3,16 +3,20 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"time"
 
 	"hansard"
 	"hansard/engine"
 	"hansard/internal/fate"
 )
 
-// lane is where the appends of this process to one session queue up. One goroutine
-// at a time sends them; what arrives while a group is under way is the next group,
-// so nobody waits for a timer.
+// lane is where the appends of this process to one session queue up: one group of them at a
+// time is under way. What arrives meanwhile is the next group, so nobody waits for a timer.
+// Lanes that have something to send queue up in their turn; one sender takes as many of them
+// as it finds, for one commit.
 type lane struct {
+	id      hansard.SessionID
 	waiting []*request // guarded by Store.mu
 }
 
@@ -39,7 +43,22 @@ type request struct {
 // keep its first from waiting for the data of its last.
 const (
 	groupRequests = 512
-	groupBytes    = 4 << 20
+	groupBytes    = 4 << 20 // of one session
+	groupSessions = 64      // in one commit
+	togetherBytes = 512 << 10
+)
+
+const (
+	// maxSenders is how many commits are under way at once, if none of them is held up. With
+	// more of them each would have less in it: two took the database half as much again for
+	// each event.
+	maxSenders = 1
+	// lockedTries is how often what is found locked goes with the next commit. Mostly it was
+	// another process's commit that had it. Then it is sent alone, and waits for the row.
+	lockedTries = 2
+	// senderPatience is when a sender that is held up, by a locked row or a slow network, no
+	// longer counts: another one goes on with what came after.
+	senderPatience = 20 * time.Millisecond
 )
 
 // Append implements [hansard.Store].
@@ -101,49 +120,178 @@ func (s *Store) submit(id hansard.SessionID, r *request) {
 	}
 	l := s.lanes[id]
 	if l == nil {
-		l = new(lane)
+		l = &lane{id: id}
 		s.lanes[id] = l
-		s.work.Add(1)
-		go s.lead(id, l)
+		s.readyLocked(l)
 	}
 	l.waiting = append(l.waiting, r)
 }
 
-// lead sends groups until nobody waits.
-func (s *Store) lead(id hansard.SessionID, l *lane) {
-	defer s.work.Done()
+// readyLocked queues a lane that has something to send and nothing under way.
+func (s *Store) readyLocked(l *lane) {
+	s.ready = append(s.ready, l)
+	s.startSenderLocked()
+}
+
+// startSenderLocked starts a sender, if there may be another one. The caller has a part in
+// s.work.
+func (s *Store) startSenderLocked() {
+	if len(s.ready)+len(s.again) > 0 && s.senders < maxSenders {
+		s.senders++
+		s.work.Go(s.lead)
+	}
+}
+
+// part is what a commit has of one session.
+type part struct {
+	*lane
+	group []*request
+	tries int // how often its row was locked
+}
+
+// lead sends what is ready until nothing is.
+func (s *Store) lead() {
 	for {
-		group := s.take(id, l)
-		if group == nil {
+		// Who was just answered may have more to send: together it is one commit.
+		runtime.Gosched()
+		parts := s.take()
+		if parts == nil {
 			return
 		}
-		s.send(id, group)
-		for _, r := range group {
-			close(r.done)
+		var over, replaced bool // guarded by s.mu
+		patience := time.AfterFunc(senderPatience, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !over {
+				replaced = true
+				s.senders--
+				s.startSenderLocked()
+			}
+		})
+		s.sendParts(parts)
+		patience.Stop()
+		s.mu.Lock()
+		over = true
+		s.mu.Unlock()
+		if replaced { // by another: there are enough
+			return
 		}
 	}
 }
 
-// take gives the next group. When there is none the lane is closed: the next to
-// come opens another.
-func (s *Store) take(id hansard.SessionID, l *lane) (group []*request) {
+// take gives what goes into the next commit: the next group of each of the lanes that are
+// ready, FIFO. When there is none the sender ends.
+func (s *Store) take() (parts []part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var bytes int64
-	for len(l.waiting) > 0 && len(group) < groupRequests {
-		r := l.waiting[0]
-		if len(group) > 0 && bytes+r.rows.bytes > groupBytes {
+	requests, bytes := 0, int64(0)
+	for len(s.again) > 0 && len(parts) < groupSessions {
+		p, size := s.again[0], int64(0)
+		for _, r := range s.again[0].group {
+			size += r.rows.bytes
+		}
+		if len(parts) > 0 && bytes+size > togetherBytes {
+			return parts
+		}
+		s.again = withoutFirst(s.again)
+		parts = append(parts, p)
+		requests, bytes = requests+len(p.group), bytes+size
+	}
+	for len(s.ready) > 0 && len(parts) < groupSessions && requests < groupRequests {
+		l := s.ready[0]
+		group, size, full := l.takeLocked(len(parts) > 0, togetherBytes-bytes)
+		if full {
 			break
 		}
-		l.waiting = l.waiting[1:]
-		if !r.fate.Take() {
+		s.ready = withoutFirst(s.ready)
+		if group == nil {
+			delete(s.lanes, l.id) // everybody has given up
 			continue
 		}
-		bytes += r.rows.bytes
-		group = append(group, r)
+		parts = append(parts, part{l, group, 0})
+		requests, bytes = requests+len(group), bytes+size
 	}
-	if group == nil {
-		delete(s.lanes, id)
+	if parts == nil {
+		s.senders--
 	}
-	return group
+	return parts
+}
+
+// withoutFirst is the rest of a queue. What was taken is not kept in memory by it.
+func withoutFirst[T any](queue []T) []T {
+	clear(queue[:1])
+	return queue[1:]
+}
+
+// takeLocked gives the next group of a lane. Behind others in a commit it has to fit; full says
+// that it does not. No group means that nobody waits.
+func (l *lane) takeLocked(behind bool, room int64) (group []*request, bytes int64, full bool) {
+	if !behind {
+		room = groupBytes
+	}
+	for len(l.waiting) > 0 && len(group) < groupRequests {
+		r := l.waiting[0]
+		if (behind || len(group) > 0) && bytes+r.rows.bytes > room {
+			return group, bytes, len(group) == 0
+		}
+		l.waiting = withoutFirst(l.waiting)
+		if r.fate.Take() {
+			bytes += r.rows.bytes
+			group = append(group, r)
+		}
+	}
+	return group, bytes, false
+}
+
+// sendParts stores what goes into one commit. What the commit can't have goes its own way,
+// and nobody else waits for it.
+func (s *Store) sendParts(parts []part) {
+	if len(parts) == 1 {
+		p := parts[0]
+		combined, ok := newPlain(p.id, p.group)
+		if !ok {
+			s.decideGroup(&job{id: p.id}, p.group, nil)
+			s.finish(p)
+			return
+		}
+		select {
+		case s.mayWait <- struct{}{}:
+			s.sendReserved(combined)
+			s.finish(p)
+			return
+		default: // too many do: together nobody waits, also where it is one
+		}
+	}
+	s.sendTogether(parts)
+}
+
+// apart carries on with a part by itself, behind the back of the sender.
+func (s *Store) apart(p part, send func()) {
+	s.work.Go(func() {
+		send()
+		s.finish(p)
+	})
+}
+
+// tryAgain has a part whose row was locked go with the next commit.
+func (s *Store) tryAgain(p part) {
+	p.tries++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.again = append(s.again, p)
+	s.startSenderLocked()
+}
+
+// finish answers the requests of a part, and lets the lane go on.
+func (s *Store) finish(p part) {
+	for _, r := range p.group {
+		close(r.done)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(p.waiting) > 0 {
+		s.readyLocked(p.lane)
+	} else {
+		delete(s.lanes, p.id)
+	}
 }

@@ -17,8 +17,9 @@ import (
 // The size of one reading from the database: so much is in memory at once, and the
 // event that goes over it.
 const (
-	pageEvents = 500
-	pageBytes  = 2 << 20
+	pageEvents  = 500  // the first page: it does not keep the reader waiting
+	laterEvents = 2500 // the others
+	pageBytes   = 2 << 20
 )
 
 // Read implements [hansard.Store]. It reads a page at a time and holds no
@@ -36,8 +37,8 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 		}
 		rest := engine.Plain(r) // what is still to be read
 		rest.After = after
-		for {
-			page, more, err := s.page(ctx, id, rest)
+		for n := pageEvents; ; n = laterEvents {
+			page, more, err := s.page(ctx, id, rest, n)
 			for _, e := range page {
 				if err := ctx.Err(); err != nil {
 					yield(hansard.Event{}, err) // a reading cut short must not look like a whole one
@@ -173,31 +174,34 @@ func storable(text string) bool {
 }
 
 const (
-	// readPage gives events up to the one that makes the page full. The length
-	// of what is stored apart is known without fetching it.
-	readPage = `SELECT ` + eventColumns + ` FROM (
-		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
-			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq LIMIT $4
-		) part
-	) page WHERE before < $6 ORDER BY seq`
+	// readPage gives events up to the one that makes the page full. Where that is, is found first,
+	// by the lengths alone: the length of what is stored apart is known without fetching it.
+	readPage = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (
+		SELECT max(seq) FROM (
+			SELECT seq, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS before FROM (
+				SELECT seq, octet_length(data) AS size FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq LIMIT $4
+			) part
+		) page WHERE before < $6
+	) AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq`
 	// readPageBack is the same from the end.
-	readPageBack = `SELECT ` + eventColumns + ` FROM (
-		SELECT *, sum(octet_length(data)) OVER (ORDER BY seq DESC) - octet_length(data) AS before FROM (
-			SELECT * FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC LIMIT $4
-		) part
-	) page WHERE before < $6 ORDER BY seq DESC`
+	readPageBack = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND seq < $3 AND seq >= (
+		SELECT min(seq) FROM (
+			SELECT seq, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM (
+				SELECT seq, octet_length(data) AS size FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC LIMIT $4
+			) part
+		) page WHERE before < $6
+	) AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC`
 	findHead = `SELECT deleted, last FROM hansard_heads WHERE id = $1`
 )
 
-// page reads the next events of a range, and whether the session is there, in one
-// snapshot: a session is never seen without the batch that made it, nor one that
-// is deleted with a part of its events.
-func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range) (page []hansard.Event, more bool, err error) {
+// page reads the next n events of a range, or fewer if they are large, and whether the
+// session is there, in one snapshot: a session is never seen without the batch that made
+// it, nor one that is deleted with a part of its events.
+func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range, n int) (page []hansard.Event, more bool, err error) {
 	if err := s.begin(ctx, id); err != nil {
 		return nil, false, err
 	}
 	defer s.work.Done()
-	n := pageEvents
 	if r.Limit > 0 {
 		n = min(n, r.Limit)
 	}

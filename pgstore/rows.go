@@ -177,8 +177,10 @@ func (r *rows) attachmentRows() []*string {
 const (
 	insertColumns = `INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, patch, key, hash, size, mark, "by", event_id, content, "at", attachments, fork)`
 	insertValues  = `e.kind, e.role, e.author, e.turn, e.data, e.inbox, e.patch, e.key, e.hash, e.size, e.mark, e.by, e.event_id, e.content, e.at, e.attachments, e.fork`
-	insertFrom    = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[], $18::text[])
-		WITH ORDINALITY AS e(kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, fork, n)`
+	insertArrays  = `$2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::text[], $18::text[]`
+	insertNames   = `kind, role, author, turn, data, inbox, patch, key, hash, size, mark, by, event_id, content, at, attachments, fork`
+	insertFrom    = `unnest(` + insertArrays + `)
+		WITH ORDINALITY AS e(` + insertNames + `, n)`
 )
 
 // args are the parameters $1 to $18 for insertColumns, and more behind them.

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,19 +51,23 @@ func (s *Store) lookInto(ctx context.Context, lines []*line) {
 	if gone {
 		s.dialer.leaveAlone(lines[0].address)
 	}
-	lost := false
+	var dead []*line
 	for i, l := range lines {
 		switch {
 		case l.since.Load() > asked[i]: // something moved
 		case err == nil && (l.pid.Load() == 0 || atWork[l.pid.Load()]), err != nil && !gone:
 			l.checked.Store(l.now())
 		default:
-			lost = lost || l.owed.Load()
-			l.Close()
+			dead = append(dead, l)
 		}
 	}
-	if lost {
-		s.pool.Reset() // the others to the same host are likely to be no better
+	if slices.ContainsFunc(dead, func(l *line) bool { return l.owed.Load() }) {
+		// The others to the same host are likely to be no better. Who waits gets none of
+		// those: they are given up before it is told.
+		s.pool.Reset()
+	}
+	for _, l := range dead {
+		l.Close()
 	}
 }
 

@@ -39,7 +39,7 @@ func TestSilentWriter(t *testing.T) {
 		"between lock and commit":       {patched, pgtest.Loss{SQL: insertAt}},
 		"before the commit":             {patched, pgtest.Loss{SQL: "COMMIT"}},
 		"after the lock, before asking": {patched, pgtest.Loss{SQL: lockSession, Begun: true}},
-		"in the middle of an append":    {hansard.Batch{Events: one}, pgtest.Loss{SQL: appendPlain, Begun: true}},
+		"in the middle of an append":    {hansard.Batch{Events: one}, pgtest.Loss{SQL: appendOne, Begun: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it is all waiting
@@ -134,7 +134,7 @@ func everything(t *testing.T, s *Store, n int) {
 // connections to it. Connections that are dead one by one, on a host that answers, are
 // no better and no worse.
 func TestSilentHost(t *testing.T) {
-	const n = 8 // sessions
+	const n = 40 // sessions: more than connections
 	for name, c := range map[string]struct {
 		before, then func(first *pgtest.Proxy)
 	}{
@@ -217,4 +217,30 @@ func TestSlowIsNotSilent(t *testing.T) {
 	if r := <-out; r.err != nil || r.value.First != 1 {
 		t.Errorf("%+v, %v", r.value, r.err)
 	}
+}
+
+// TestSilentGroup: the same where the commit has several sessions. None of them is kept from others.
+func TestSilentGroup(t *testing.T) {
+	t.Parallel() // it is all waiting
+	tap, s := tapStore(t)
+	s.makeSessions("a")
+	other := s.besides()
+	silent := make(chan struct{})
+	tap.Lose(pgtest.Loss{SQL: appendTogether, Begun: true, Silent: true, Then: func() { close(silent) }})
+	var cutOff []<-chan outcome[hansard.Receipt]
+	gather(t, s.Store, 2, func() { cutOff = append(cutOff, s.appendLater("a"), s.appendLater("s")) })
+	<-silent
+	s.server.Until(t, fmt.Sprintf("SELECT count(*) > 0 FROM pg_locks WHERE relation = '%s.hansard_heads'::regclass AND mode = 'RowExclusiveLock'", schemaIn(t, s)))
+	var others []<-chan outcome[hansard.Receipt]
+	for _, id := range []hansard.SessionID{"a", "s"} {
+		others = append(others, later(func() (hansard.Receipt, error) {
+			return other.Append(within(t), id, hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+		}))
+	}
+	for _, out := range append(others, cutOff...) {
+		if o := <-out; o.err != nil || o.value.First == 0 {
+			t.Errorf("%+v, %v", o.value, o.err)
+		}
+	}
+	soundLogs(t, other.Store, map[hansard.SessionID]int{"a": 2, "s": 2})
 }

@@ -24,8 +24,8 @@ func TestErrorWithoutCode(t *testing.T) {
 		t.Logf("code %q: down %v, race %v, translated %v", code, isDown(err), isRace(err), translate(err)) // and no panic
 	}
 	for name, loss := range map[string]pgtest.Loss{
-		"heard":   {SQL: appendPlain, Heard: true, Error: "the backend is lost"},
-		"unheard": {SQL: appendPlain, Error: "there is no backend"},
+		"heard":   {SQL: appendOne, Heard: true, Error: "the backend is lost"},
+		"unheard": {SQL: appendOne, Error: "there is no backend"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tap, s := tapStore(t)

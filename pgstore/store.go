@@ -3,8 +3,8 @@
 //
 // An append is one statement on the session's row: it checks the batch's
 // conditions, takes the next seqs and inserts the events, in one round trip and one
-// commit. Appends that arrive while one is under way are sent together as the next
-// (queue.go, append.go). What such a statement can't decide (patches, a session to
+// commit. Appends that arrive while a commit is under way, to whatever sessions, are the next
+// commit together (queue.go, append.go, together.go). What such a statement can't decide (patches, a session to
 // be made, refusals that need a reason, turns) is decided in Go, while a transaction
 // holds the row's lock (locked.go).
 //
@@ -62,15 +62,22 @@ type Store struct {
 	params  map[string]string // settings of the server that the URL has
 	channel string            // for NOTIFY
 	hub     *hub
+	shelves shelves
 	closing chan struct{}  // closed by Close
 	work    sync.WaitGroup // calls and goroutines under way
 	bg      sync.WaitGroup // goroutines that end when closing is closed
 	filling atomic.Bool    // fillTerms is under way
+	// mayWait has one for each append that is under way and waits for its row, should somebody
+	// else have locked it: some connections are left for the others.
+	mayWait chan struct{}
 
-	mu     sync.Mutex // guards below
-	closed bool
-	lanes  map[hansard.SessionID]*lane   // sessions that are appended to
-	claims map[hansard.SessionID]*claims // sessions whose turn is waited for
+	mu      sync.Mutex // guards below
+	closed  bool
+	lanes   map[hansard.SessionID]*lane   // sessions that are appended to
+	ready   []*lane                       // those of them that have something to send and nothing under way
+	again   []part                        // what was locked when it was sent
+	senders int                           // at work
+	claims  map[hansard.SessionID]*claims // sessions whose turn is waited for
 
 	closeOnce sync.Once
 }
@@ -101,6 +108,7 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
+	s.mayWait = make(chan struct{}, max(1, cfg.MaxConns/2))
 	watching, stop := context.WithCancel(context.Background())
 	s.unwatch = stop
 	go s.watchSilence(watching)

@@ -323,3 +323,23 @@ func Main(m *testing.M) int {
 	}()
 	return m.Run()
 }
+
+// Pgbench runs pgbench with a script of its own language, and gives the transactions a second.
+func (s *Server) Pgbench(t testing.TB, schema, script string, clients, transactions int) float64 {
+	t.Helper()
+	name := filepath.Join(s.dir, "script.sql")
+	if err := os.WriteFile(name, []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.run("pgbench", "--no-vacuum", "--protocol=prepared", "--file="+name, fmt.Sprint("--client=", clients), fmt.Sprint("--jobs=", min(clients, 2)),
+		fmt.Sprint("--transactions=", max(1, transactions/clients)), "host="+s.dir+" user=postgres dbname=postgres options=--search_path="+schema)
+	if err != nil {
+		t.Fatalf("pgbench: %v\n%s", err, out)
+	}
+	_, rest, _ := strings.Cut(string(out), "tps = ")
+	var tps float64
+	if _, err := fmt.Sscan(rest, &tps); err != nil {
+		t.Fatalf("pgbench: %v\n%s", err, out)
+	}
+	return tps
+}

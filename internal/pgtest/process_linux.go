@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"os/user"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // demote makes a program run as somebody PostgreSQL accepts and, for a server, as
@@ -96,4 +98,36 @@ func fields(text []byte) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// CPU is how long all processes of the server have been at work so far, those included that
+// have ended, to about 10 ms.
+func (s *Server) CPU() (used time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return 0, fmt.Errorf("the server is down")
+	}
+	pid := s.cmd.Process.Pid
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, process := range append(fields(text), pid) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+		if err != nil {
+			continue // it has just ended
+		}
+		// Behind the name, which may have spaces, fields 11 to 14 are the ticks of its own and of
+		// its children that have ended, in user mode and in the kernel.
+		_, rest, _ := strings.Cut(string(text), ") ")
+		for _, ticks := range strings.Fields(rest)[11:15] {
+			n, err := strconv.Atoi(ticks)
+			if err != nil {
+				return 0, err
+			}
+			used += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return used, nil
 }

@@ -5,6 +5,7 @@ package pgtest
 import (
 	"errors"
 	"os/exec"
+	"time"
 )
 
 var errLinux = errors.New("servers of tests run on Linux only")
@@ -17,3 +18,6 @@ func (s *Server) Pause() error { return errLinux }
 
 // Resume lets a paused server go on.
 func (s *Server) Resume() error { return errLinux }
+
+// CPU is how long the server's processes have been at work.
+func (s *Server) CPU() (time.Duration, error) { return 0, errLinux }
