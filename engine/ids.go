@@ -117,7 +117,7 @@ type Sifted struct {
 // where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
 	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names)), again: make([]int, len(names))}
-	first := make(map[string]int, len(names)) // index of the first event with an id
+	first := firstWith(names)
 	var reused []string
 	for i := range names {
 		n := &names[i]
@@ -126,10 +126,8 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 			s.Fresh = append(s.Fresh, i)
 			continue
 		}
-		before, twice := first[n.ID]
-		if !twice {
-			first[n.ID] = i
-		}
+		before := first(i)
+		twice := before < i
 		have, ok := known(n.ID)
 		switch {
 		case ok && (have.Redacted || have.Content == n.Content()):
@@ -149,6 +147,28 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 		return Sifted{}, &hansard.IDReusedError{Session: session, IDs: reused}
 	}
 	return s, nil
+}
+
+// firstWith gives a function that tells which is the first of some names that has the id of
+// the i-th, which has one. It is asked in order.
+func firstWith(names []Named) func(i int) int {
+	if len(names) <= 16 { // cheaper than a map
+		return func(i int) int {
+			before := 0
+			for names[before].ID != names[i].ID {
+				before++
+			}
+			return before
+		}
+	}
+	first := make(map[string]int, len(names))
+	return func(i int) int {
+		before, ok := first[names[i].ID]
+		if !ok {
+			first[names[i].ID], before = i, i
+		}
+		return before
+	}
 }
 
 // AllNew is what Sift says of a batch without names.

@@ -220,6 +220,15 @@ type setAsideError struct{ *hansard.DamagedError }
 
 func (e *setAsideError) Unwrap() error { return e.DamagedError }
 
+// isSetAside tells whether damage is lines that were set aside.
+func isSetAside(err error) bool {
+	if err == nil {
+		return false
+	}
+	var aside *setAsideError
+	return errors.As(err, &aside)
+}
+
 // asideError is asideDamage for a caller whose lines were set aside when they were
 // written, even if they have been put in place since.
 func (as *asides) asideError(name string, id hansard.SessionID) error {

@@ -41,6 +41,8 @@ type committer struct {
 	keyring     *keyring
 	attachments *attachments
 	queue       queue
+	// released is called when the release of a session's turn is in the ring.
+	released func(name string)
 }
 
 // group is what one commit writes: the requests that are answered when it is durable and
@@ -79,6 +81,11 @@ func (cm *committer) commitGroup() (answered int) {
 	g := cm.writeGroup()
 	if g == nil {
 		return 0
+	}
+	for _, r := range g.requests {
+		if r.op == opRelease && r.err == nil {
+			cm.released(r.name) // before the sync, which takes as long as it takes the next one to wake up
+		}
 	}
 	cm.finishGroup(g)
 	return len(g.requests)
@@ -207,7 +214,8 @@ func (cm *committer) writeGroup() *group {
 // Room is made outside the lock, so by the time the lock is taken again others may have
 // used it: hence the loop, and BusyError when they always win.
 func (cm *committer) lockWithRoom() (l *locked, limit int, err error) {
-	for try := 0; try <= 20; try++ {
+	began := cm.cfg.mono()
+	for try := 0; try <= 20 || !cm.cfg.inline && cm.cfg.mono()-began < cm.opt.LockWait; try++ {
 		l, err := cm.lock.lockCaughtUp()
 		if err != nil {
 			return nil, 0, err
@@ -328,7 +336,7 @@ func (cm *committer) makeRoom(full *group) error {
 	l, err := cm.lock.lockCaughtUp()
 	if err == nil {
 		l.unlock()
-		err = cm.checkpoints.freeRing(true)
+		err = cm.checkpoints.freePiece()
 	}
 	if err != nil {
 		return cm.writeError("make room in the journal", err)

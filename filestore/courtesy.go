@@ -13,10 +13,11 @@ import (
 )
 
 // Waiting for a turn. Within a process claimants are served FIFO (waitingLine). Between
-// processes there is courtesy: each announces in its instance file for which sessions it
-// waits and since when, and a process that finds a turn free lets older waiters go first,
-// for a moment. Nothing but fairness depends on it: who gets the turn is decided in the
-// commit (turnplan.go), and a lost announcement or a stopped waiter costs milliseconds.
+// processes each announces in its instance file for which sessions it waits and since when.
+// A turn that is released is handed to the oldest (calling.go), and a process that finds
+// one free lets older waiters go first, for a moment. Nothing but fairness and speed
+// depends on it: who gets the turn is decided in the commit (turnplan.go), and a lost
+// announcement or a stopped waiter costs milliseconds.
 
 const (
 	// turnPoll is how often the first in line looks whether the holder still lives: a
@@ -24,7 +25,7 @@ const (
 	turnPoll    = 50 * time.Millisecond
 	turnPollMax = 250 * time.Millisecond
 	// turnPause is the least time between two looks, in a session in which much happens:
-	// every event of it is a wake-up.
+	// every event of it wakes the oldest waiter.
 	turnPause = 2 * time.Millisecond
 	// courtesyMax is how long a claimant lets others go first: a waiter that is stopped
 	// costs no more than this.
@@ -34,12 +35,20 @@ const (
 	courtesyPoll = 4 * time.Millisecond
 )
 
+// pace is how long a process waits where nothing wakes it. It is the same for all; tests
+// make it endless, to see who is woken.
+type pace struct{ poll, pollMax, patience time.Duration }
+
+var usualPace = pace{turnPoll, turnPollMax, callPatience}
+
 // turns waits for turns on behalf of Acquire. It decides nothing.
 type turns struct {
 	*process
 	committer *committer
 	reader    *reader
 	inLine    waitingLine
+	calls     calls
+	pace      pace
 }
 
 // claimant is one Acquire that waits. Its fields belong to the goroutine of that call,
@@ -57,14 +66,24 @@ type claimant struct {
 	// announced: other processes can see it.
 	ticket    uint64
 	announced bool
+	// call has something in it when another process, or claimant, found that this one is
+	// next; slot is where others ring for it. called: it took that out, and has not
+	// claimed yet. next: it was called, and nobody has got the turn since.
+	call   chan struct{}
+	slot   int
+	called bool
+	next   bool
 	// courteous is since when it lets others go first, 0: it does not; ahead is how many
 	// they are.
 	courteous time.Duration
 	ahead     int
 	looked    time.Duration
 	poll      time.Duration
-	point     *waitPoint
-	woken     <-chan struct{}
+	// listened: it has found out how it will be woken. point: by every write to the
+	// session.
+	listened bool
+	point    *waitPoint
+	woken    <-chan struct{}
 }
 
 // waitingLine is who waits for the turns of sessions in this process, oldest first.
@@ -81,7 +100,7 @@ func (ts *turns) lineUp(w *claimant) {
 	if l.m == nil {
 		l.m = map[string][]*claimant{}
 	}
-	w.first = make(chan struct{})
+	w.first, w.call, w.slot = make(chan struct{}), make(chan struct{}, 1), peers.BellSlot(w.name)
 	l.m[w.name] = append(l.m[w.name], w)
 	if len(l.m[w.name]) == 1 {
 		close(w.first)
@@ -91,13 +110,16 @@ func (ts *turns) lineUp(w *claimant) {
 
 // stepOut takes a claimant out of the line, whether it got the turn or gave up, and lets
 // the next one look.
-func (ts *turns) stepOut(w *claimant) {
-	if w.announced {
-		ts.leases.Withdraw(w.name)
-	}
+func (ts *turns) stepOut(w *claimant, got bool) {
+	ts.withdraw(w)
 	if w.point != nil {
 		ts.waiters.leave(w.name, w.point)
 	}
+	defer func() {
+		if (w.next || len(w.call) > 0) && !got {
+			ts.passOn(w.name) // it was next, and does not come
+		}
+	}()
 	l := &ts.inLine
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,22 +161,21 @@ func (ts *turns) othersFirst(w *claimant) bool {
 		return true
 	}
 	now := ts.cfg.mono()
-	if w.courteous != 0 && now-w.courteous >= courtesyMax {
+	older := ts.leases.OlderWaiters(w.name, w.ticket)
+	w.ahead = len(older)
+	switch {
+	case w.ahead == 0:
 		return false
-	}
-	if w.courteous == 0 && w.ahead > 1 {
-		// One of those that were ahead had the turn meanwhile, so one less is ahead now.
-		// Without this shortcut all waiting processes would read each other's files with
-		// every release.
-		w.ahead--
+	case w.courteous == 0:
 		w.courteous = max(now, 1)
-		return true
+	case now-w.courteous >= courtesyMax:
+		ts.leases.PassOver(w.name, older...) // not for them again
+		return false
+	default:
+		// It was free the last time, too, so nobody may have called them.
+		_ = ts.leases.Ring(older[0], w.name, ts.cfg.random())
 	}
-	w.ahead = ts.leases.OlderWaiters(w.name, w.ticket)
-	if w.ahead > 0 && w.courteous == 0 {
-		w.courteous = max(now, 1)
-	}
-	return w.ahead > 0
+	return true
 }
 
 // announce tells other processes that this one waits for a session's turn, once per
@@ -175,20 +196,49 @@ func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) err
 		ts.cfg.sleep(pause)
 		return ts.waitOver(ctx, w, held)
 	}
-	if w.isFirst() {
-		if w.point == nil && !ts.cfg.inline {
-			// From now on a write to the session wakes us; what happened before is looked
-			// at once more.
-			w.point = ts.waiters.join(w.name)
-			return nil
-		}
-		rest := turnPause - (ts.cfg.mono() - w.looked)
-		ts.sleep(ctx, rest, nil, nil) // a wake-up meanwhile is not lost: woken was taken before the look
-		ts.sleep(ctx, pause-rest, w.woken, nil)
-	} else {
-		ts.sleep(ctx, pause, nil, w.first)
+	if !w.isFirst() {
+		ts.sleep(ctx, pause, w.first, nil)
+		return ts.waitOver(ctx, w, held)
 	}
+	if !ts.cfg.inline && ts.listen(w) {
+		return nil // what happened before is looked at once more
+	}
+	rest := turnPause - (ts.cfg.mono() - w.looked)
+	w.called = ts.sleep(ctx, rest, nil, w.call) == wasCalled // a wake-up meanwhile is not lost: woken was taken before the look
+	if !w.called {
+		how := ts.sleep(ctx, pause-max(0, rest), w.woken, w.call)
+		w.called = how == wasCalled
+		// The others may have gone meanwhile, so that this is the oldest one.
+		w.listened = w.listened && how != timePassed
+	}
+	w.next = w.next || w.called
 	return ts.waitOver(ctx, w, held)
+}
+
+// listen has a claimant woken: by a call, and the oldest one by every write to the session
+// as well, because not everybody who ends a turn calls (who died right after, who may not
+// write to this process's files). The others have nothing to look for before they are
+// called: if all of them were woken by each grant and each release, they would keep the
+// next one from running. It tells whether the claimant has to look again, because what
+// happened before wakes nobody; where another one is older, that one does.
+func (ts *turns) listen(w *claimant) (look bool) {
+	if w.point != nil || w.listened {
+		return false
+	}
+	w.listened = true
+	if ts.canBeCalled() && w.announced && len(ts.leases.OlderWaiters(w.name, w.ticket)) > 0 {
+		return false
+	}
+	w.point = ts.waiters.join(w.name)
+	return true
+}
+
+// withdraw takes the announcement of a claimant back: it is awake, or leaves.
+func (ts *turns) withdraw(w *claimant) {
+	if w.announced {
+		ts.leases.Withdraw(w.name)
+		w.announced = false
+	}
 }
 
 // pause is how long a claimant waits before it looks again, if nothing wakes it. Only the
@@ -200,29 +250,39 @@ func (ts *turns) pause(w *claimant, held *hansard.Turn) time.Duration {
 	}
 	switch {
 	case held == nil:
-		return min(turnPoll, courtesyPoll*time.Duration(1+w.ahead))
+		return min(ts.pace.poll, courtesyPoll*time.Duration(1+w.ahead))
 	case !w.isFirst():
 		return left
 	}
-	w.poll = min(max(turnPoll, w.poll*5/4), turnPollMax)
+	w.poll = min(max(ts.pace.poll, w.poll*5/4), ts.pace.pollMax)
 	return min(w.poll, left)
 }
 
+// What ended a sleep.
+const (
+	timePassed = iota
+	wasWoken   // or the context, or the store, ended
+	wasCalled
+)
+
 // sleep waits for a time, the end of the context or of the store, or one of two channels;
 // a nil channel is never ready.
-func (ts *turns) sleep(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
+func (ts *turns) sleep(ctx context.Context, d time.Duration, woken, call <-chan struct{}) (how int) {
 	if d <= 0 {
-		return
+		return timePassed
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-ts.closing:
-	case <-a:
-	case <-b:
+	case <-woken:
+	case <-call:
+		return wasCalled
 	case <-timer.C:
+		return timePassed
 	}
+	return wasWoken
 }
 
 // waitOver is why a claimant stops waiting; nil: it does not. If the turn was held, the

@@ -27,6 +27,7 @@ import (
 // dirtyLog is a log that entries since the ring's start went to. It is a cache of the
 // ring: dropCaches voids it, and reload and catchup fill it again.
 type dirtyLog struct {
+	first  uint64 // where its first entry in the ring begins, or before that
 	end    uint64 // of the last entry in the ring: freed once start is past it
 	logEnd int64  // how long the log is at least: entries up to there were applied; 0: not known
 	crc    uint32 // of the line that ends there
@@ -39,14 +40,17 @@ type dirtyLog struct {
 // for readers, which look at single logs without it.
 type dirtyLogs struct {
 	mu sync.Mutex
-	m  map[string]dirtyLog
+	m  map[string]*dirtyLog
 }
 
 // get is the zero dirtyLog for a log that is not dirty.
 func (l *dirtyLogs) get(name string) dirtyLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.m[name]
+	if d := l.m[name]; d != nil {
+		return *d
+	}
+	return dirtyLog{}
 }
 
 // change changes the record of a log, or makes it. The caller holds write.lock.
@@ -54,11 +58,14 @@ func (l *dirtyLogs) change(name string, fn func(*dirtyLog)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.m == nil {
-		l.m = map[string]dirtyLog{}
+		l.m = map[string]*dirtyLog{}
 	}
 	d := l.m[name]
-	fn(&d)
-	l.m[name] = d
+	if d == nil {
+		d = &dirtyLog{}
+		l.m[name] = d
+	}
+	fn(d)
 }
 
 // reset forgets all: the ring is another one, or empty.
@@ -76,7 +83,7 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 	found := make(map[string]dirtyLog, len(l.m))
 	for name, d := range l.m {
 		if d.end > start {
-			found[name] = d
+			found[name] = *d
 		} else {
 			delete(l.m, name)
 		}
@@ -92,7 +99,7 @@ func (l *locked) note(e *journal.Entry) {
 		if d.end <= l.w.Start {
 			// What was known is freed, and the log may have been replaced since: by a
 			// repair, or because it was redacted (found by TestSimRedact).
-			*d = dirtyLog{}
+			*d = dirtyLog{first: e.Pos}
 		}
 		d.end, d.kept, d.takesAway = e.End(), false, d.takesAway || e.Deletes || e.Redacts
 	})

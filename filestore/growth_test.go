@@ -219,6 +219,51 @@ func TestGrowthReadLast(t *testing.T) {
 	}
 }
 
+// TestGrowthFollow: the newest event, and the newest few, cost a follower a handful of
+// reads, whatever the length of the session.
+func TestGrowthFollow(t *testing.T) {
+	for _, l := range lengths {
+		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) { return pad(i, l.size), "" })
+		s, c := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"long": log}), 2)
+		read := func(newest int) (reads int64) {
+			before := c.reads
+			n := 0
+			for e, err := range s.Read(t.Context(), "long", hansard.Range{After: hansard.Seq(l.events - newest)}) {
+				if n++; err != nil || int(e.Seq) != l.events-newest+n {
+					t.Fatalf("%d events: read: %+v, %v", l.events, e, err)
+				}
+			}
+			if n != newest {
+				t.Errorf("%d events: %d read, want %d", l.events, n, newest)
+			}
+			return c.reads - before
+		}
+		read(1) // checks a log that is short
+		one, few := read(1), read(5)
+		t.Logf("%d events of %d bytes: %d reads for one, %d for five", l.events, l.size, one, few)
+		if one > 6 && l.size < 4096 || few > 9 && 6*l.size < nearEnd {
+			t.Errorf("%d events of %d bytes: %d reads for one, %d for five", l.events, l.size, one, few)
+		}
+	}
+}
+
+// TestGrowthRelease: where nobody waits for turns, whoever releases one does not look at the
+// other processes.
+func TestGrowthRelease(t *testing.T) {
+	d := vfs.NewDisk(1)
+	s, c := opened(t, d, 1)
+	for i := range 20 {
+		if _, err := openOn(d.Process(fmt.Sprint(i)), uint64(i+2), growthRing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.reset()
+	s.turns.callNext("s")
+	if c.reads > 0 {
+		t.Errorf("%d reads: %v", c.reads, c.files)
+	}
+}
+
 // TestGrowthSessions: neither opening a store nor the first append reads more
 // for 2,000 sessions than for 10.
 func TestGrowthSessions(t *testing.T) {

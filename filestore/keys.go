@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -113,10 +112,10 @@ type keyIndex struct {
 	round uint64
 	uid   uint64
 	inode uint64
-	upTo  int64                  // end of what is indexed, and of a whole batch
-	crc   uint32                 // of that line
-	tail  map[runs.Name]tailName // nil: nothing is indexed
-	runs  []*runs.Run            // for the log up to where they end; replaced, never changed
+	upTo  int64       // end of what is indexed, and of a whole batch
+	crc   uint32      // of that line
+	tail  *tailNames  // nil: nothing is indexed
+	runs  []*runs.Run // for the log up to where they end; replaced, never changed
 	// patience is how far the log has to grow before a run is written again, after that
 	// failed.
 	patience int64
@@ -182,7 +181,7 @@ func (k *keyIndexes) weigh(name string, x *keyIndex) {
 func (k *keyIndex) weight() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := int64(512 + 256*len(k.tail))
+	w := 512 + k.tail.weight()
 	for _, r := range k.runs {
 		w += r.Weight()
 	}
@@ -249,7 +248,7 @@ func (kr *keyring) absent(name string, names []runs.Name) (*preparedNames, bool)
 		return nil, false
 	}
 	for i, n := range names {
-		if _, ok := k.tail[n]; ok {
+		if _, ok := k.tail.get(n); ok {
 			return nil, false
 		}
 		for _, r := range k.runs {
@@ -276,10 +275,10 @@ func (kr *keyring) added(a *appended) {
 		return
 	}
 	for key, t := range a.draft.keys {
-		k.tail[keyName(key)] = t
+		k.tail.put(keyName(key), t)
 	}
 	for id, d := range a.draft.ids {
-		k.tail[idName(id)] = tailName{at: d.at}
+		k.tail.put(idName(id), tailName{at: d.at})
 	}
 	k.upTo, k.crc = a.upTo, a.crc
 }
@@ -348,7 +347,7 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name
 	var left []runs.Name
 	tail := map[runs.Name]tailName{}
 	for _, n := range names {
-		if t, ok := k.tail[n]; ok {
+		if t, ok := k.tail.get(n); ok {
 			tail[n] = t
 		} else {
 			left = append(left, n)
@@ -493,7 +492,7 @@ func (k *keyIndex) addedSince(p *preparedNames, names []runs.Name) (added map[ru
 		return nil, errUnprepared
 	}
 	for _, n := range names {
-		if t, ok := k.tail[n]; ok && t.at >= p.upTo {
+		if t, ok := k.tail.get(n); ok && t.at >= p.upTo {
 			if added == nil {
 				added = map[runs.Name]tailName{}
 			}
@@ -621,26 +620,23 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	if known, _ := runs.End(k.runs); !again || upTo < known {
 		k.round++
 		k.inode, k.uid, k.upTo, k.crc, k.patience = inode, uid, upTo, crc, 0
-		k.tail = map[runs.Name]tailName{}
+		k.tail = newTailNames()
 	}
 	k.use(rs)
 	return nil
 }
 
 // use has the index go on with these runs, which cover as much of the log as those before,
-// or more. The caller holds mu. The map is made anew: it would keep its size for ever.
+// or more. The caller holds mu.
 func (k *keyIndex) use(rs []*runs.Run) {
+	before, _ := runs.End(k.runs)
 	upTo, crc := runs.End(rs)
 	if k.runs = runs.Same(rs, k.runs); upTo > k.upTo {
 		k.upTo, k.crc = upTo, crc
 	}
-	rest := map[runs.Name]tailName{}
-	for n, t := range k.tail {
-		if t.at >= upTo {
-			rest[n] = t
-		}
+	if upTo > before {
+		k.tail.keepFrom(upTo)
 	}
-	k.tail = rest
 }
 
 // readFrom reads what the log has after an offset and adds it to the index, batch by
@@ -687,7 +683,9 @@ func (k *keyIndex) add(round uint64, names map[runs.Name]tailName, upTo int64, c
 	if k.round != round || upTo <= k.upTo {
 		return
 	}
-	maps.Copy(k.tail, names)
+	for n, t := range names {
+		k.tail.put(n, t)
+	}
 	k.upTo, k.crc = upTo, crc
 }
 
@@ -714,7 +712,7 @@ func (k *keyIndex) due(p *process, times int, from int64) bool {
 	defer k.mu.Unlock()
 	upTo, _ := runs.End(k.runs)
 	return k.only == nil && k.uid != 0 && k.upTo > upTo && k.upTo >= k.patience &&
-		(len(k.tail) >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
+		(k.tail.len() >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
 }
 
 // namesInMemory is how many names are kept before a run is written.
@@ -725,8 +723,8 @@ func (p *process) namesInMemory() int { return cmp.Or(p.cfg.names, namesInMemory
 func (k *keyIndex) save(p *process, name string) {
 	k.mu.Lock()
 	x, round, upTo, crc, rs := p.runsOf(name, k.uid), k.round, k.upTo, k.crc, k.runs
-	pairs := make([]runs.Pair, 0, len(k.tail))
-	for n, t := range k.tail {
+	pairs := make([]runs.Pair, 0, k.tail.len())
+	for n, t := range k.tail.all {
 		pairs = append(pairs, runs.Pair{Hash: n.Hash(), At: t.at})
 	}
 	k.mu.Unlock()

@@ -457,8 +457,8 @@ func TestKeysOfAnotherLog(t *testing.T) {
 	if err := k.catchUp(s.checks, "keyed", now, true); err != nil {
 		t.Fatal(err)
 	}
-	if len(k.runs) != 1 || len(k.tail) != 0 {
-		t.Fatalf("%d runs, %d names in memory", len(k.runs), len(k.tail))
+	if len(k.runs) != 1 || k.tail.len() != 0 {
+		t.Fatalf("%d runs, %d names in memory", len(k.runs), k.tail.len())
 	}
 	round, upTo := k.round, k.upTo
 	if err := k.load(s.checks, "keyed", old, true, true); err != nil || k.round != round || k.upTo != upTo || len(k.runs) != 1 {

@@ -17,7 +17,7 @@ func (r *request) names() []runs.Name {
 	if r.key == "" && r.named == nil {
 		return nil
 	}
-	var names []runs.Name
+	names := make([]runs.Name, 0, 1+len(r.named))
 	if r.key != "" {
 		names = append(names, keyName(r.key))
 	}

@@ -18,6 +18,7 @@ import (
 // anything is lost.
 func (s *Store) leave() error {
 	defer s.release()
+	s.turns.silence()
 	if !s.lock.isAttached() {
 		return nil
 	}
@@ -88,6 +89,7 @@ func (l *locked) leaveClean() error {
 // release closes what is open, and with that gives up all locks. Also after a failed
 // open, when some of it is not there.
 func (s *Store) release() {
+	s.leases.CloseRoster()
 	s.lock.close()
 	if s.syncer.syncGate != nil {
 		_ = s.syncer.syncGate.Close()

@@ -61,5 +61,6 @@ func (p *process) makeDirs() error {
 			return err
 		}
 	}
+	_ = p.fs.Mkdir(peers.BellsDir) // waiting for a turn is slower without it
 	return nil
 }

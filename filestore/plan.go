@@ -41,21 +41,26 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 		r.splitBodies(events)
 		return r
 	}
-	r.bodies = make([][]byte, len(events))
-	for i := range events {
-		e := &events[i]
-		key := ""
-		if i == 0 {
-			key = b.Key
-		}
-		// Room for the members around the data, so that encoding does not have to grow
-		// it.
-		buf := make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+96+len(key))
-		r.bodies[i] = sessionlog.EncodeBody(buf, e, key, r.hash)
-		r.size += len(r.bodies[i]) + sessionlog.StampWidth
-	}
+	r.encode(events, b.Key)
 	r.size += r.frame()
 	return r
+}
+
+// encode makes the bodies of the lines, in one buffer. The first has the key.
+func (r *request) encode(events []hansard.Event, key string) {
+	width := len(key) // with room for the members around the data, so that it need not grow
+	for i := range events {
+		e := &events[i]
+		width += len(e.Data) + len(e.Kind) + len(e.Role) + len(e.Author) + len(e.By) + len(e.ID) + 96
+	}
+	r.bodies = make([][]byte, len(events))
+	all := make([]byte, 0, width)
+	for i := range events {
+		begin := len(all)
+		all = sessionlog.EncodeBody(all, &events[i], key, r.hash)
+		r.bodies[i], key = all[begin:len(all):len(all)], ""
+		r.size += len(r.bodies[i]) + sessionlog.StampWidth
+	}
 }
 
 // splitBodies is the end of newAppend for events with ids. Which of them are stored, and
@@ -63,19 +68,16 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 func (r *request) splitBodies(events []hansard.Event) {
 	r.first, r.last = sessionlog.AppendKey(nil, r.key, r.hash), sessionlog.AppendPatch(nil, r.patch)
 	events[len(events)-1].Patch = nil
-	r.bodies = make([][]byte, len(events))
-	for i := range events {
-		e := &events[i]
-		body := sessionlog.EncodeBody(make([]byte, 0, len(e.Data)+len(e.Kind)+len(e.Role)+len(e.Author)+len(e.By)+len(e.ID)+128), e, "", "")
-		r.bodies[i] = body
+	r.encode(events, "")
+	for i, body := range r.bodies {
 		// The commit may compare it with an event of the same id, when the caller's
 		// memory is the caller's again.
+		e := &events[i]
 		if own := body[max(0, len(body)-len(e.Data)):]; bytes.Equal(own, e.Data) {
 			e.Data = own
 		} else {
 			e.Data = bytes.Clone(e.Data)
 		}
-		r.size += len(r.bodies[i]) + sessionlog.StampWidth
 	}
 	if r.patch != nil {
 		meta := engine.MetaEvent(r.by)

@@ -28,23 +28,40 @@ import (
 // Read gives the events of a range. The end of the session is fixed when the iteration
 // begins; later events are not given. Of a damaged session all whole batches before the
 // damage are given, then the damage as the last error: a reader that stops early does not
-// see it, one that reads on never takes less for all (failure 24). In reverse the damage
+// see it, one that reads on never takes less for all (failure 24). Of a long batch that is
+// found damaged as it is read, the events before the damage may be given, too. In reverse the damage
 // is all that is given, unless the range ends before it. The log stays open while the
 // caller iterates, however slow it is; no writer waits for it.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
-		if err := s.reader.read(ctx, id, r, func(e hansard.Event) bool { return yield(e, nil) }); err != nil && err != errStop {
+		var own keeper
+		err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool { return yield(own.event(l), nil) })
+		if err != nil && err != errStop {
 			yield(hansard.Event{}, s.readError(id, err))
 		}
 	}
+}
+
+// Lend implements [hansard.Lender]: it is Read without a copy of what is read.
+func (s *Store) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+	var e hansard.Event
+	err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool {
+		e = l.Event()
+		return show(&e)
+	})
+	if err == nil || err == errStop {
+		return nil
+	}
+	return s.readError(id, err)
 }
 
 // errStop ends a scan whose reader has enough. It is never returned to a caller of the
 // store.
 var errStop = errors.New("stop")
 
-// read calls yield with the events of a range. errStop: yield, or the limit, ended it.
-func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Range, yield func(hansard.Event) bool) error {
+// read calls yield with the lines of a range, which are borrowed. errStop: yield, or the
+// limit, ended it.
+func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Range, yield func(*sessionlog.Line) bool) error {
 	if err := rd.readable(ctx, id); err != nil {
 		return err
 	}
@@ -95,6 +112,12 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 	if err != nil {
 		return err
 	}
+	if e := l.onlyLast(after, last); e != nil {
+		if r.Wants(e.Kind) && !yield(e) {
+			return errStop
+		}
+		return nil
+	}
 	// Without a limit left starts at 0, goes below and never meets 0 again.
 	left := r.Limit
 	err = rd.scanEvents(ctx, l, id, after, last, func(e *sessionlog.Line) bool {
@@ -102,7 +125,7 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 			return true
 		}
 		left--
-		return yield(e.Event()) && left != 0
+		return yield(e) && left != 0
 	})
 	if err != nil {
 		return err
@@ -115,49 +138,46 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 
 // named is the event with an id, of those up to last. The index leads to it; a log that
 // is damaged, or that is replaced while we look, is searched from its beginning.
-func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID, eventID string, last hansard.Seq) (hansard.Event, error) {
+func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID, eventID string, last hansard.Seq) (*sessionlog.Line, error) {
 	if l.damage == nil {
 		found, err := rd.keyring.find(ctx, l.f, sessionlog.EncodeName(id), idName(eventID))
 		switch {
 		case err != nil:
-			return hansard.Event{}, err
+			return nil, err
 		case found == nil:
 		case found.event.Seq == 0 || found.event.Seq > last:
-			return hansard.Event{}, engine.NoEvent(id, eventID)
+			return nil, engine.NoEvent(id, eventID)
 		default:
-			line, err := sessionlog.DecodeAt(l.f, found.at)
-			if err != nil {
-				return hansard.Event{}, err
-			}
-			return line.Event(), nil
+			return sessionlog.DecodeAt(l.f, found.at)
 		}
 	}
 	var found *sessionlog.Line
 	err := rd.scanEvents(ctx, l, id, 0, last, func(e *sessionlog.Line) bool {
 		if e.ID == eventID {
-			found = e
+			found = e // nothing is decoded after it
 		}
 		return found == nil
 	})
 	switch {
 	case found != nil:
-		return found.Event(), nil
+		return found, nil
 	case err != nil:
-		return hansard.Event{}, err
+		return nil, err
 	case l.damage != nil:
-		return hansard.Event{}, l.damage // it may be behind the damage
+		return nil, l.damage // it may be behind the damage
 	}
-	return hansard.Event{}, engine.NoEvent(id, eventID)
+	return nil, engine.NoEvent(id, eventID)
 }
 
 // readBack is read for a reverse range: from last back to After, or to the newest event of
 // the kind that the range is to start from.
-func (rd *reader) readBack(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq, yield func(hansard.Event) bool) error {
+func (rd *reader) readBack(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq, yield func(*sessionlog.Line) bool) error {
 	left := r.Limit
-	return rd.scanBack(ctx, l, id, r.After, last, func(e *sessionlog.Line) bool {
+	var d sessionlog.Decoder
+	return rd.scanBack(ctx, l, id, r.After, last, d.Decode, func(e *sessionlog.Line) bool {
 		if r.Wants(e.Kind) {
 			left--
-			if !yield(e.Event()) || left == 0 {
+			if !yield(e) || left == 0 {
 				return false
 			}
 		}
@@ -198,7 +218,9 @@ func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionI
 // lastMatches is the seq of the n-th last event of (after, last] whose kind is wanted, or of
 // the first such event if there are fewer; 0 if there is none.
 func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (found hansard.Seq, err error) {
-	err = rd.scanBack(ctx, l, id, after, last, func(e *sessionlog.Line) bool {
+	// Without their data: whoever asks reads the lines from there on, and checks them all.
+	var d sessionlog.Decoder
+	err = rd.scanBack(ctx, l, id, after, last, d.Head, func(e *sessionlog.Line) bool {
 		if wants(e.Kind) {
 			found = e.Seq
 			n--
@@ -213,8 +235,9 @@ func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.Sess
 
 // scanEvents calls fn with the events of (after, last], in whole batches: a batch is held
 // back until its last line was read and found to follow, so that fn never gets half of
-// one (failure 35; planted bug "half a batch read"). A line that does not follow is damage:
-// it is noted for others and returned. errStop: fn had enough.
+// one (failure 35; planted bug "half a batch read"). Of a long batch only the beginning is
+// held back: see endIsThere. A line that does not follow is damage: it is noted for others
+// and returned. errStop: fn had enough. The lines are borrowed.
 func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*sessionlog.Line) bool) error {
 	if last == 0 || after >= last {
 		return nil
@@ -229,7 +252,8 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 			c.Resume(first.Last)
 		}
 	}
-	var batch []*sessionlog.Line // given to fn when it is whole
+	var d sessionlog.Decoder
+	var batch heldBatch // given to fn when it is whole
 	for n := 0; ; n++ {
 		if err := rd.goesOn(ctx, n); err != nil {
 			return err
@@ -243,29 +267,45 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 		}
 		// Every line is checked on the way, by its own crc and by that of the line
 		// before: a bit that flipped since the log was checked is reported, not shown.
-		e, err := sessionlog.Decode(b)
+		e, err := d.Decode(b)
 		if err == nil {
 			err = c.Follow(e)
 		}
 		if err != nil {
 			return rd.damagedInScan(l.f, id, c.Damage(at, err))
 		}
-		if e.Seq > after && e.Seq <= last {
-			batch = append(batch, e)
-		}
+		wanted := e.Seq > after && e.Seq <= last
 		if e.Left > 0 {
-			continue
-		}
-		for _, e := range batch {
-			if !fn(e) {
-				return errStop
+			if wanted && !batch.open {
+				batch.hold(e)
+				batch.open = batch.long() && endIsThere(l, e)
+				wanted = false
+			}
+			if !batch.open {
+				continue
 			}
 		}
-		batch = batch[:0]
+		if !batch.give(fn) || wanted && !fn(e) {
+			return errStop
+		}
 		if e.Seq >= last {
 			return nil
 		}
+		if e.Left == 0 {
+			batch = heldBatch{lines: batch.lines, data: batch.data}
+		}
 	}
+}
+
+// endIsThere tells whether the last line of the batch that e is in is in the log, without
+// reading the batch. A log gets its lines in order and only when all of the batch is
+// durable in the journal (J1), so the whole batch was committed, and no crash can take it
+// back: the first event of a batch of megabytes need not wait for the last. Not that
+// nothing happened to the lines between since: damage there is found when they are read.
+// False also if it is not known.
+func endIsThere(l *openedLog, e *sessionlog.Line) bool {
+	end, ok := locate(l, l.tail, e.Seq+hansard.Seq(e.Left))
+	return ok && end.Last.Left == 0
 }
 
 // goesOn ends a scan of gigabytes with its caller and with the store. It looks now and
@@ -286,8 +326,9 @@ func (rd *reader) goesOn(ctx context.Context, n int) error {
 // scanBack calls fn with the events of (after, last], the newest first, reading the log from
 // there towards its beginning in chunks. It begins inside of what is whole, so no batch can
 // be half there (R1). Each line is checked by itself and by the line behind it, which names
-// its crc; a line that does not fit is damage, as in scanEvents. errStop: fn had enough.
-func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*sessionlog.Line) bool) error {
+// its crc; a line that does not fit is damage, as in scanEvents. errStop: fn had enough. The
+// lines are borrowed.
+func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, decode func([]byte) (*sessionlog.Line, error), fn func(*sessionlog.Line) bool) error {
 	if last == 0 || after >= last {
 		return nil
 	}
@@ -305,6 +346,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 		end, next = behind.LastAt, behind.Last
 	}
 	sc := sessionlog.NewBackScanner(l.f, end)
+	var behind sessionlog.Line // next, of the lines that were given
 	for n := 0; ; n++ {
 		if err := rd.goesOn(ctx, n); err != nil {
 			return err
@@ -313,7 +355,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 		if err != nil && err != sessionlog.ErrNoLine {
 			return err
 		}
-		e, err := decodeBefore(b, err, next, tail)
+		e, err := decodeBefore(decode, b, err, next, tail)
 		// The oldest line of the range is checked by the crc of the line before, which is
 		// not read: that lines are missing there would not be noticed otherwise.
 		first := err == nil && e.Seq == after+1
@@ -331,7 +373,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 			if l.damage == nil && last <= damage.SafeSeq && (next == nil || next.Seq > last) {
 				// It is behind the range, and was met on the way there.
 				l.damage = damage
-				return rd.scanBack(ctx, l, id, after, last, fn)
+				return rd.scanBack(ctx, l, id, after, last, decode, fn)
 			}
 			return damage
 		}
@@ -341,17 +383,18 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 		if first {
 			return nil
 		}
-		next = e
+		behind = *e
+		next = &behind
 	}
 }
 
 // decodeBefore decodes the line before next, and checks that it is that; without next it
 // has to be the tail.
-func decodeBefore(b []byte, err error, next *sessionlog.Line, tail *sessionlog.Tail) (*sessionlog.Line, error) {
+func decodeBefore(decode func([]byte) (*sessionlog.Line, error), b []byte, err error, next *sessionlog.Line, tail *sessionlog.Tail) (*sessionlog.Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := sessionlog.Decode(b)
+	e, err := decode(b)
 	switch {
 	case err != nil:
 		return nil, err
@@ -375,59 +418,4 @@ func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.Dam
 		rd.checks.foundDamage(sessionlog.EncodeName(id), inode, d)
 	}
 	return d
-}
-
-// locate finds the line with a seq by bisection over byte offsets: lines are in the order
-// of their seqs. It returns the line with its offsets, as if the log ended behind it; tail is
-// where it does end.
-//
-//	lo               mid-1  begin                    hi
-//	├─ line ─┼─ line ───┼────┼─ line ─┼─ line ────────┤
-//	                    └skip┘  seq? → lo or hi
-//
-// It reads about two lines per step and only the seq of each. Not ok: something on the way
-// is not what it should be (damage, an error, a seq out of order); the caller scans from
-// one end, which reports it properly.
-func locate(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlog.Tail, ok bool) {
-	if tail == nil || seq >= tail.Last.Seq {
-		return tail, tail != nil && seq == tail.Last.Seq
-	}
-	// The line begins in [lo, hi). lo is always where a line begins; hi need not be.
-	lo, hi := l.header.End, tail.LastAt
-	for lo < hi {
-		mid := lo + (hi-lo)/2
-		begin := lo
-		if mid > lo {
-			// The first line that begins at or behind mid. From mid-1, because mid itself
-			// may be the beginning of a line, which would be skipped.
-			skip, err := sessionlog.ReadLineAt(l.f, mid-1)
-			if err != nil {
-				return nil, false
-			}
-			begin = mid - 1 + int64(len(skip)) + 1
-		}
-		if begin >= hi {
-			hi = mid // no line begins in [mid, hi)
-			continue
-		}
-		b, err := sessionlog.ReadLineAt(l.f, begin)
-		if err != nil {
-			return nil, false
-		}
-		got, isEvent := sessionlog.QuickSeq(b)
-		switch {
-		case !isEvent:
-			return nil, false
-		case got == seq:
-			e, err := sessionlog.Decode(b)
-			return &sessionlog.Tail{Last: e, LastAt: begin, End: begin + int64(len(b)) + 1}, err == nil
-		case got < seq:
-			lo = begin + int64(len(b)) + 1
-		case mid == lo:
-			return nil, false // the first line left is already past seq: it is missing
-		default:
-			hi = mid
-		}
-	}
-	return nil, false
 }

@@ -1,41 +1,47 @@
 package filestore
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 )
 
-// BenchmarkReadAll reads a session of 10,000 events of 1 KiB, as programs do that resume it.
+// BenchmarkReadAll reads a session of 10,000 events of 1 KiB, as programs do that resume it:
+// one that was written event by event, and one that was written in large batches.
 func BenchmarkReadAll(b *testing.B) {
 	const events = 10_000
-	s, err := Open(b.TempDir(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	for n := 0; n < events; n += 1000 {
-		batch := hansard.Batch{Create: true}
-		for i := range 1000 {
-			batch.Events = append(batch.Events, pad(n+i, 1000))
-		}
-		if _, err := s.Append(b.Context(), "s", batch); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		for e, err := range s.Read(b.Context(), "s", hansard.Range{}) {
+	for name, size := range map[string]int{"batches of 1": 1, "batches of 1000": 1000} {
+		b.Run(name, func(b *testing.B) {
+			batches := make([]int, events/size)
+			for i := range batches {
+				batches[i] = size
+			}
+			log, _ := batchLog("s", 1000, batches...)
+			dir := b.TempDir()
+			s, err := Open(dir, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if n++; e.Seq != hansard.Seq(n) {
-				b.Fatalf("seq %d is the %dth", e.Seq, n)
+			defer s.Close()
+			if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(sessionlog.Path("s"))), log, 0o600); err != nil {
+				b.Fatal(err)
 			}
-		}
-		if n != events {
-			b.Fatalf("%d events", n)
-		}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(log)))
+			for b.Loop() {
+				n := 0
+				for e, err := range s.Read(b.Context(), "s", hansard.Range{}) {
+					if n++; err != nil || e.Seq != hansard.Seq(n) {
+						b.Fatalf("the %dth is %d, %v", n, e.Seq, err)
+					}
+				}
+				if n != events {
+					b.Fatalf("%d events", n)
+				}
+			}
+		})
 	}
 }

@@ -210,8 +210,7 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	}
 	// The usual case: same inode, the size it should have. Damage by set-aside lines is
 	// looked at again, because another process may have put them in place.
-	var aside *setAsideError
-	if sess.known && l.logs.length(sess) == size && !errors.As(sess.damage, &aside) {
+	if sess.known && l.logs.length(sess) == size && !isSetAside(sess.damage) {
 		return sess, nil
 	}
 	sess.forget()
@@ -239,11 +238,13 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 // forgotten: lines written to the old inode would be in no file that anybody reads
 // (LogInode; failure 16). fs.ErrNotExist: there is no log; sess.f is nil then.
 func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
-	path := sessionlog.Path(sess.name)
 	if sess.f != nil {
 		if size, ok := ol.unmoved(sess); ok {
 			return size, nil
 		}
+	}
+	path := sessionlog.Path(sess.name)
+	if sess.f != nil {
 		inode, size, err := ol.fs.Inode(path)
 		if err == nil && inode == sess.inode {
 			sess.seenIn = ol.dir

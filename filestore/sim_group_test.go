@@ -57,7 +57,7 @@ func (k *worker) groupStep(ctx context.Context) {
 	case r < 80:
 		k.appendGroup(ctx)
 	case r < 92:
-		k.unless("checkpoint", k.s.checkpoints.checkpoint(k.rng.IntN(2) == 0))
+		k.unless("checkpoint", k.checkpoint())
 	default:
 		k.read(ctx, simSessions[k.rng.IntN(len(simSessions))])
 	}

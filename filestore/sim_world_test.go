@@ -56,11 +56,23 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	w.opened++
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	cfg := config{ringSize: w.ring, names: w.names, inline: true, random: rng.Uint64, now: func() time.Time {
+	cfg := config{ringSize: w.ring, names: w.names, pieceLogs: 1 + int(w.seed%3), inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}}
 	return open(p, opt, cfg)
+}
+
+// checkpoint is a checkpoint of all, urgent or not, or of a piece.
+func (k *worker) checkpoint() error {
+	switch k.rng.IntN(3) {
+	case 0:
+		return k.s.checkpoints.freePiece()
+	case 1:
+		return k.s.checkpoints.checkpoint(true)
+	default:
+		return k.s.checkpoints.checkpoint(false)
+	}
 }
 
 // worker is what one process does.
@@ -182,7 +194,7 @@ func (k *worker) step() {
 			k.w.ledger.maybe[id] = was // an exclusive turn keeps it out, for example
 		}
 	case r < 88:
-		if err := k.s.checkpoints.checkpoint(k.rng.IntN(2) == 0); err != nil && !k.p.Dead() && !k.expected(err) {
+		if err := k.checkpoint(); err != nil && !k.p.Dead() && !k.expected(err) {
 			k.fail("%s: checkpoint: %v", k.p.Name(), err)
 		}
 	case r < 94:

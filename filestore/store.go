@@ -102,9 +102,10 @@ type config struct {
 	// mono is this process's own clock. It is never compared with another process's:
 	// suspended laptops and time namespaces make such comparisons lie. sleep lets its
 	// time pass, in the simulation.
-	mono  func() time.Duration
-	sleep func(time.Duration)
-	names int // instead of namesInMemory, if not 0
+	mono      func() time.Duration
+	sleep     func(time.Duration)
+	names     int // instead of namesInMemory, if not 0
+	pieceLogs int // of checkpoints that somebody waits for, if not 0
 }
 
 // defaultConfig is the configuration of every store that Open opens. Random numbers tell
@@ -248,7 +249,8 @@ func newStore(p *process) *Store {
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
 	s.checkpoints.beforeClose = s.committer.queue.beforeClose
-	s.turns = &turns{process: p, committer: s.committer, reader: s.reader}
+	s.turns = &turns{process: p, committer: s.committer, reader: s.reader, pace: usualPace}
+	p.waiters.rung, s.committer.released = s.turns.rung, s.turns.released
 	s.forker = &forker{process: p, lock: s.lock, reader: s.reader, committer: s.committer, checkpoints: s.checkpoints}
 	s.journalRepair = &journalRepair{process: p, lock: s.lock, checkpoints: s.checkpoints, reader: s.reader}
 	return s

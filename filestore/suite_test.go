@@ -13,6 +13,9 @@ import (
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(2000) // the simulation makes much garbage of little
 	debug.SetMemoryLimit(1 << 30)
+	if wakeWorker() {
+		return
+	}
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
 	os.Exit(m.Run())
 }

@@ -18,6 +18,7 @@ import (
 //
 //	turn.go        the calls; looking without a lock; waiting
 //	courtesy.go    in which order claimants wait
+//	calling.go     who releases a turn wakes the next claimant
 //	turnplan.go    the decision, under write.lock, as lines of the log
 //	peers/lease    the leases this process keeps; peers/holder: looking at others'
 //
@@ -45,10 +46,12 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 		return s.turns.claim(ctx, w) // an operator's decision: it waits for nobody
 	}
 	s.turns.lineUp(w)
-	defer s.turns.stepOut(w)
+	got := false
+	defer func() { s.turns.stepOut(w, got) }()
 	for {
 		t, held, err := s.turns.tryTurn(ctx, w)
 		if err != nil || t.Grant != "" {
+			got = err == nil
 			return t, err
 		}
 		// Only if it is held: a turn that is free for an older waiter is not refused.
@@ -66,6 +69,13 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 // another claimant goes first. An error while looking at the holder is an error, not a
 // dead holder: EMFILE must not rob a living one (failures 14 and 17).
 func (ts *turns) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn, held *hansard.Turn, err error) {
+	if w.called {
+		w.called = false
+		ts.calls.heeded.Add(1)
+		// Before the commit: whoever called sees that this one is awake.
+		ts.withdraw(w)
+		return ts.claimNext(ctx, w)
+	}
 	w.woken, w.looked = nil, ts.cfg.mono()
 	if w.point != nil {
 		w.woken = ts.waiters.channel(w.point) // before the look, or a wake between is lost
@@ -81,19 +91,24 @@ func (ts *turns) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn
 		if ts.othersFirst(w) {
 			return granted, nil, nil
 		}
-		granted, err = ts.claim(ctx, w)
-		var heldErr *hansard.HeldError
-		if errors.As(err, &heldErr) {
-			// Another process was faster: the commit decides. Wait as before.
-			w.courteous, w.poll = 0, 0
-			return hansard.Turn{}, &heldErr.Turn, nil
-		}
-		return granted, nil, err
+		return ts.claimNext(ctx, w)
 	}
 	w.courteous = 0
 	described := *t.Held
 	described.Renewed = seen.Renewed
 	return granted, &described, nil
+}
+
+// claimNext claims the turn for a claimant that is next.
+func (ts *turns) claimNext(ctx context.Context, w *claimant) (granted hansard.Turn, held *hansard.Turn, err error) {
+	granted, err = ts.claim(ctx, w)
+	var heldErr *hansard.HeldError
+	if errors.As(err, &heldErr) {
+		// Another process was faster: the commit decides. Wait as before.
+		w.courteous, w.poll, w.next = 0, 0, false
+		return hansard.Turn{}, &heldErr.Turn, nil
+	}
+	return granted, nil, err
 }
 
 // claim takes the turn through the commit, where plan.acquire decides. HeldError means

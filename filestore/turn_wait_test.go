@@ -41,14 +41,7 @@ func TestTurnWaits(t *testing.T) {
 	}
 	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
 	wg.Wait()
-	var order []string
-	for e, err := range s.Read(ctx, "s", hansard.Range{}) {
-		var r hansard.TurnRecord
-		if err == nil && e.Kind == hansard.KindTurn && json.Unmarshal(e.Data, &r) == nil && r.Grants() {
-			order = append(order, r.Holder.Label)
-		}
-	}
-	if got := strings.Join(order, ""); got != "01234567" {
+	if got := labels(t, s); got != "01234567" {
 		t.Errorf("served in the order %q", got)
 	}
 	files, _ := filepath.Glob(filepath.Join(s.path, peers.InstancesDir, "*"))
@@ -58,6 +51,24 @@ func TestTurnWaits(t *testing.T) {
 	if b, err := os.ReadFile(files[0]); err != nil || strings.Trim(string(b[peers.TableAt:]), "\x00") != "" {
 		t.Errorf("the instance file has something left: %q, %v", b, err)
 	}
+}
+
+// labels are those of the grants of session s, in order.
+func labels(t *testing.T, s *Store) (order string) {
+	t.Helper()
+	for e, err := range s.Read(t.Context(), "s", hansard.Range{Kinds: []string{hansard.KindTurn}}) {
+		var r hansard.TurnRecord
+		if err == nil {
+			err = json.Unmarshal(e.Data, &r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Grants() {
+			order += r.Holder.Label
+		}
+	}
+	return order
 }
 
 // TestTurnCourtesy: processes that contend for a turn get it equally often, though

@@ -84,6 +84,9 @@ func (p *plan) fence(sess *session, r *request) (gone string, err error) {
 		return "", err
 	}
 	err = engine.Fence(r.id, t.Held, r.turn, r.inbox)
+	if err == nil {
+		return "", nil
+	}
 	var held *hansard.HeldError
 	if !errors.As(err, &held) {
 		return "", err

@@ -10,6 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
 	"hansard/filestore/internal/sessionlog"
 )
 
@@ -33,21 +34,33 @@ const (
 	pollMax = time.Second
 )
 
+// How long the kernel's watch outlives the last wait for a log, and of how many logs: a
+// follower comes back when it has read, and finds itself woken already if there is more.
+const (
+	lingerFor = time.Second
+	lingerMax = 64
+)
+
 // waiters wake the waits of this process, by file name. It is used by Wait and by Acquire
 // (courtesy.go).
 type waiters struct {
 	process *process
+	rung    func() // another process wrote to this one's bell (calling.go)
 
-	mu    sync.Mutex            // guards all below; taken last, also under write.lock
-	m     map[string]*waitPoint // the names somebody waits for
-	watch *fsnotify.Watcher     // nil: not started, or not to be had
-	tried bool                  // to start it
+	mu        sync.Mutex            // guards all below; taken last, also under write.lock
+	m         map[string]*waitPoint // the names somebody waits for, or waited for a moment ago
+	lingering int                   // how many of them have a timer
+	watch     *fsnotify.Watcher     // nil: not started, or not to be had
+	tried     bool                  // to start it
 }
 
-// waitPoint is where all waits for one log meet.
+// waitPoint is where all waits for one log meet. It is guarded by waiters.mu.
 type waitPoint struct {
-	woken chan struct{} // closed, and replaced, by each wake; guarded by waiters.mu
-	refs  int           // how many wait; guarded by waiters.mu
+	woken   chan struct{} // closed, and replaced, by each wake
+	refs    int           // how many wait
+	watched bool          // by the kernel
+	left    time.Time     // when the last one left
+	linger  *time.Timer   // drops it some time after that; nil: it does not linger
 }
 
 // join begins a wait. The caller has to look at the log after it and before it sleeps:
@@ -62,20 +75,59 @@ func (w *waiters) join(name string) *waitPoint {
 	if p == nil {
 		p = &waitPoint{woken: make(chan struct{})}
 		w.m[name] = p
-		w.watchFile(name)
+		p.watched = w.watchFile(name)
 	}
 	p.refs++
 	return p
 }
 
-// leave ends a wait that join began. The last one to leave removes the kernel's watch:
-// there are few of them, and sessions are many.
+// rejoin is join for a log that is watched already; nil: it is not.
+func (w *waiters) rejoin(name string) *waitPoint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.m[name]
+	if p != nil {
+		p.refs++
+	}
+	return p
+}
+
+// leave ends a wait that join began. Some time after the last one has left the kernel's
+// watch is removed: there are few of them, and sessions are many.
 func (w *waiters) leave(name string, p *waitPoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.refs--; p.refs > 0 {
 		return
 	}
+	p.left = time.Now()
+	switch {
+	case p.linger != nil: // expire looks at left
+	case p.watched && w.lingering < lingerMax:
+		w.lingering++
+		p.linger = time.AfterFunc(lingerFor, func() { w.expire(name, p) })
+	default:
+		w.drop(name)
+	}
+}
+
+// expire drops a log that nobody has waited for for a while.
+func (w *waiters) expire(name string, p *waitPoint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rest := lingerFor - time.Since(p.left); p.refs == 0 && rest > 0 {
+		p.linger.Reset(rest)
+		return
+	}
+	w.lingering--
+	p.linger = nil
+	if p.refs == 0 {
+		w.drop(name)
+	}
+}
+
+// drop forgets a log. The caller holds w.mu.
+func (w *waiters) drop(name string) {
 	delete(w.m, name)
 	if w.watch != nil {
 		_ = w.watch.Remove(w.process.hostPath(name)) // it may be gone already
@@ -111,15 +163,31 @@ func (w *waiters) wakeAll() {
 	}
 }
 
-// watchFile asks the kernel to report writes by other processes. The caller holds w.mu. A
-// failure is not reported: the polls go on. The watch is on the file, not on sessions/,
-// where every write to every session would wake this process.
-func (w *waiters) watchFile(name string) {
+// watchFile asks the kernel to report writes by other processes, and tells whether it does;
+// if not (out of watches), the polls go on. The caller holds w.mu. The watch is on the file,
+// not on sessions/, where every write to every session would wake this process.
+func (w *waiters) watchFile(name string) bool {
 	// A simulated disk; or closed: Close has woken everybody, under our mutex, and waits
 	// for the workers. One that starts now would be added while it is waited for.
 	if w.process.dir == nil || w.process.closed.Load() {
-		return
+		return false
 	}
+	return w.watching() && w.watch.Add(w.process.hostPath(name)) == nil
+}
+
+// watchAnew watches what the name of a log leads to now, if somebody waits for it: the file
+// that was watched may have been replaced, and nobody writes to that any more.
+func (w *waiters) watchAnew(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.m[name]; p != nil {
+		p.watched = w.watchFile(name)
+	}
+}
+
+// watching starts the watcher, once, and tells whether there is one. The caller holds w.mu,
+// and the store is not closed.
+func (w *waiters) watching() bool {
 	if !w.tried {
 		w.tried = true
 		if watch, err := fsnotify.NewWatcher(); err == nil {
@@ -129,9 +197,15 @@ func (w *waiters) watchFile(name string) {
 			go w.forwardWrites(watch)
 		}
 	}
-	if w.watch != nil {
-		_ = w.watch.Add(w.process.hostPath(name)) // out of watches: polls
-	}
+	return w.watch != nil
+}
+
+// watchBell asks the kernel to report writes to this process's bell (calling.go), and tells
+// whether it does.
+func (w *waiters) watchBell(path string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.process.closed.Load() && w.watching() && w.watch.Add(path) == nil
 }
 
 // forwardWrites turns the kernel's events into wakes until the store is closed. Any kind
@@ -148,7 +222,15 @@ func (w *waiters) forwardWrites(watch *fsnotify.Watcher) {
 				return
 			}
 			base := filepath.Base(e.Name)
-			w.wake(base[:max(0, len(base)-len(sessionlog.Suffix))])
+			if filepath.Base(filepath.Dir(e.Name)) == peers.BellsDir {
+				w.rung()
+				continue
+			}
+			name := base[:max(0, len(base)-len(sessionlog.Suffix))]
+			if !e.Has(fsnotify.Write) {
+				w.watchAnew(name) // before the look: what is written from then on wakes
+			}
+			w.wake(name)
 		case <-watch.Errors: // lost events: polls
 		}
 	}
@@ -170,7 +252,12 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	poll := pollMin
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
-	var p *waitPoint
+	p := s.waiters.rejoin(name)
+	defer func() {
+		if p != nil {
+			s.waiters.leave(name, p)
+		}
+	}()
 	var uid uint64
 	for {
 		var woken <-chan struct{}
@@ -185,7 +272,6 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 			// Nothing on the first look, which most often is enough. Join, and look again:
 			// what was written before we joined wakes nobody.
 			p = s.waiters.join(name)
-			defer s.waiters.leave(name, p)
 			continue
 		}
 		timer.Reset(poll)

@@ -20,6 +20,7 @@ type broken struct {
 	create func(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error)
 	append func(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error)
 	read   func(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error]
+	lend   func(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error
 	wait   func(ctx context.Context, id hansard.SessionID, after hansard.Seq) error
 	stat   func(ctx context.Context, id hansard.SessionID) (hansard.Info, error)
 	list   func(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error]
@@ -55,6 +56,15 @@ func (s *broken) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) 
 		return s.prune(ctx, scrub)
 	}
 	return s.Store.(hansard.Pruner).Prune(ctx, scrub)
+}
+
+// Lend is made of Read unless it is replaced itself, so that what is read wrongly is lent
+// wrongly, too.
+func (s *broken) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+	if s.lend != nil {
+		return s.lend(ctx, id, r, show)
+	}
+	return hansard.Lend(ctx, struct{ hansard.Store }{s}, id, r, show)
 }
 
 func (s *broken) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {

@@ -182,6 +182,32 @@ func readMutants() []mutant {
 			}
 			return events
 		}, "append/memory"),
+		{name: "the data of a redacted event is lent", caught: []string{"read/lent"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.lend = func(c ctx, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+				return hansard.Lend(c, s, id, r, func(e *hansard.Event) bool {
+					if e.Redacted {
+						e.Data = []byte(`"secret"`)
+					}
+					return show(e)
+				})
+			}
+		})},
+		{name: "lending does not stop", caught: []string{"read/lent"}, plant: inner(func(b *broken, s hansard.Store) {
+			b.lend = func(c ctx, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+				return hansard.Lend(c, s, id, r, func(e *hansard.Event) bool { show(e); return true })
+			}
+		})},
+		given("events of a reading overlap in memory", func(_ hansard.Range, events []hansard.Event) []hansard.Event {
+			var room []byte
+			for _, e := range events {
+				room = append(room, e.Data...)
+			}
+			for i, begin := 0, 0; i < len(events); i++ {
+				end := begin + len(events[i].Data)
+				events[i].Data, begin = room[begin:end], end // without its own end
+			}
+			return events
+		}, "read/kept"),
 		{name: "last N ignores the kinds", caught: []string{"read/range", "read/random ranges"},
 			plant: inner(func(b *broken, s hansard.Store) {
 				b.read = func(c ctx, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {

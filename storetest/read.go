@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"hansard"
 )
@@ -30,6 +31,10 @@ var readCases = []Case{
 		Defends: "a read may be abandoned at any event, and leaves nothing behind"},
 	{Name: "read/again", run: readAgain,
 		Defends: "what Read returned may be ranged over again, and reads again"},
+	{Name: "read/kept", run: readKept,
+		Defends: "what was read may be kept and changed: no other event of the reading changes with it"},
+	{Name: "read/lent", run: readLent,
+		Defends: "what a store lends is what it gives to read: the same events, the same end, and the reader may stop at any of them"},
 	{Name: "read/cancelled", run: readCancelled,
 		Defends: "a read that its context cuts short ends with the error, and never looks complete", Answers: "25"},
 	{Name: "read/no lock", run: readNoLock,
@@ -374,6 +379,87 @@ func readAgain(x *env) {
 	x.append("s", texts("one more"))
 	if n := count(); n != 3 {
 		x.Errorf("then %d events, want 3", n)
+	}
+}
+
+// readKept keeps every event of a reading, changes each as its owner may, and finds the
+// others as they were: in batches of one and of many, in both directions.
+func readKept(x *env) {
+	x.create("s")
+	for i := range 30 {
+		x.append("s", texts(fmt.Sprintf("alone %d %s", i, strings.Repeat("x", i*i))))
+		x.append("s", texts(fmt.Sprintf("first %d", i), "", fmt.Sprintf("last %d", i)))
+	}
+	want := x.all("s")
+	for i := range want { // apart from each other in memory, whatever the engine did
+		want[i].Data = slices.Clone(want[i].Data)
+	}
+	for _, r := range []hansard.Range{{}, {Reverse: true}} {
+		kept := x.read("s", r)
+		if r.Reverse {
+			slices.Reverse(kept)
+		}
+		for i := range kept {
+			if i > 0 {
+				clear(kept[i-1].Data)
+				_ = append(kept[i-1].Data, "spoilt spoilt spoilt"...)
+			}
+			if string(kept[i].Data) != string(want[i].Data) {
+				x.Fatalf("%+v: event %d is %q when another one is changed, want %q", r, want[i].Seq, kept[i].Data, want[i].Data)
+			}
+		}
+	}
+}
+
+// lent is a copy of what is lent of a range, up to so many events; 0: all.
+func (x *env) lent(id hansard.SessionID, r hansard.Range, most int) (events []hansard.Event, err error) {
+	err = hansard.Lend(x.ctx, x.store, id, r, func(e *hansard.Event) bool {
+		own := *e
+		own.Data = slices.Clone(e.Data)
+		events = append(events, own)
+		return len(events) != most
+	})
+	return events, err
+}
+
+func readLent(x *env) {
+	title := "new"
+	x.createKinds("s", kindsOf)
+	for n := 1; n <= 2; n++ {
+		var e hansard.Event
+		Full(&e, n)
+		e = Given(e)
+		e.Attachments = nil
+		x.append("s", hansard.Batch{Events: []hansard.Event{e, text("first\u2028"), text(strings.Repeat("long ", 5000*n))}})
+	}
+	x.append("s", hansard.Batch{Events: []hansard.Event{{Data: []byte(" {\n\t\"a\": 1 }\n")}, {Data: []byte("[ ]")}}, Patch: &hansard.Patch{Title: &title}})
+	x.redact("s", hansard.Redaction{Seqs: []hansard.Seq{2, 14}})
+	for _, r := range []hansard.Range{{}, {Reverse: true}, {Last: 4}, {Kinds: []string{"message"}, Last: 3}, {After: 3, Before: 9}, {FromSummary: true}, {After: 100}, {Limit: 5}, {ID: "no such event"}, {Limit: -1}} {
+		want, wantErr := readRange(x.ctx, x.store, "s", r)
+		got, err := x.lent("s", r, 0)
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			x.Errorf("%+v: lending ends with %v, reading with %v", r, err, wantErr)
+		}
+		if d := diffEvents(got, want); d != "" {
+			x.Errorf("%+v: lent is not what is read: %s", r, d)
+		}
+		for most := 1; most <= len(want); most += 3 {
+			if got, err := x.lent("s", r, most); err != nil || len(got) != most {
+				x.Errorf("%+v: %d events are lent to who wants %d, %v", r, len(got), most, err)
+			}
+		}
+	}
+	if _, err := x.lent("nobody", hansard.Range{}, 0); !errors.Is(err, hansard.ErrNotFound) {
+		x.Errorf("a session that is not there is lent: %v", err)
+	}
+	// Who is shown an event may ask the store for more.
+	n := 0
+	err := hansard.Lend(x.ctx, x.store, "s", hansard.Range{Limit: 3}, func(e *hansard.Event) bool {
+		n += len(x.read("s", hansard.Range{After: e.Seq, Limit: 2}))
+		return true
+	})
+	if err != nil || n != 6 {
+		x.Errorf("%d events are read while others are lent, %v; want 6", n, err)
 	}
 }
 

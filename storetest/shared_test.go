@@ -128,6 +128,13 @@ func (h *handle) Read(ctx context.Context, id hansard.SessionID, r hansard.Range
 	}
 }
 
+func (h *handle) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+	if err := h.closed(); err != nil {
+		return err
+	}
+	return hansard.Lend(ctx, h.inner, id, r, show)
+}
+
 // untilClosed ends a context with the handle.
 func (h *handle) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -28,9 +28,15 @@ func compare(t *testing.T, data []byte) {
 	var text string
 	plain := json.Unmarshal(data, &text) == nil && bytes.Equal(data, []byte(`"`+text+`"`))
 	// Unmarshal replaces what is not UTF-8, so that only one direction can be compared.
-	if plain && !Plain(data) || Plain(data) && !json.Valid(data) {
-		t.Errorf("Plain(%.200q) = %v", data, Plain(data))
+	if got := isPlain(data); plain && !got || got && !json.Valid(data) {
+		t.Errorf("PlainText(%.200q) = %v", data, got)
 	}
+}
+
+// isPlain reports whether data is a string without escapes, and nothing else.
+func isPlain(data []byte) bool {
+	text, ok := PlainText(data)
+	return ok && len(text)+2 == len(data)
 }
 
 // TestValid: it says what json.Valid says, of single cases and of random texts around them.
@@ -68,18 +74,18 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestPlain: with every byte at every place of a short text, what is called a
-// plain string is one, and every string without escapes is called one.
-func TestPlain(t *testing.T) {
-	for n := range 20 {
+// TestPlainText: with every byte at every place of a text, what is called a plain string is
+// one, and every string without escapes is called one.
+func TestPlainText(t *testing.T) {
+	for n := range 76 {
 		for at := range n {
 			for c := range 256 {
 				data := make([]byte, n+2)
 				for i := range data {
-					data[i] = 'a' + byte(i)
+					data[i] = 'a' + byte(i%26)
 				}
 				data[0], data[n+1], data[at+1] = '"', '"', byte(c)
-				plain := Plain(data)
+				plain := isPlain(data)
 				if want := c != '\\' && c != '"' && c >= ' '; plain != want {
 					t.Errorf("%q: %v, want %v", data, plain, want)
 				}
@@ -90,12 +96,49 @@ func TestPlain(t *testing.T) {
 		}
 	}
 	for _, no := range []string{``, `"`, `a`, `"a`, `a"`, `1`, `""""`, `"a","b"`} {
-		if Plain([]byte(no)) {
+		if isPlain([]byte(no)) {
 			t.Errorf("%s is called a string", no)
 		}
 	}
-	if !Plain([]byte(`""`)) {
+	if !isPlain([]byte(`""`)) {
 		t.Error("an empty string is not called one")
+	}
+	if text, ok := PlainText([]byte(`"role","more"`)); !ok || string(text) != "role" {
+		t.Errorf("a string with more behind it is read as %q, %v", text, ok)
+	}
+}
+
+// nested is a value with brackets around brackets, to a depth, and values beside them.
+func nested(rng *rand.Rand, depth int) string {
+	if depth == 0 {
+		return "1"
+	}
+	inner := nested(rng, depth-1)
+	return []string{`[` + inner + `]`, `[{},` + inner + `,[[]]]`, `{"a":` + inner + `}`, `{"a":[],"b":` + inner + `,"c":{"d":{}}}`}[rng.IntN(4)]
+}
+
+// TestNesting: brackets are matched at every depth, also around the 64 from which on they are
+// kept in another place; texts that are not as deep take no memory.
+func TestNesting(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 5_000 {
+		text := []byte(nested(rng, 50+rng.IntN(40)))
+		compare(t, text)
+		if !Valid(text) {
+			t.Fatalf("%s is not valid", text)
+		}
+		at := rng.IntN(len(text))
+		for !bytes.ContainsRune([]byte("[]{}"), rune(text[at])) {
+			at = rng.IntN(len(text))
+		}
+		text[at] = "[]{}"[rng.IntN(4)]
+		compare(t, text)
+	}
+	flat := []byte(nested(rng, 60))
+	if n := testing.AllocsPerRun(10, func() { Valid(flat) }); n != 0 {
+		t.Errorf("a check takes memory %v times", n)
 	}
 }
 

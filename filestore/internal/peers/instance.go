@@ -280,6 +280,7 @@ func marksIn(f vfs.File) (marks []uint64) {
 // A file whose process is just being registered can't be met here, because that happens
 // under write.lock too (failure 18: a sweep that deletes live locks).
 func RemoveDead(fsys vfs.FS, own *Instance, done map[Mark]bool) error {
+	defer removeBells(fsys)
 	return eachOther(fsys, own, 0, func(name string, f vfs.File) error {
 		if !dead(f) {
 			return nil

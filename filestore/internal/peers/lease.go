@@ -183,12 +183,14 @@ type Leases struct {
 	mono func() time.Duration // this process's own clock
 	// inline: no timers, the simulation lets its time pass.
 	inline bool
+	roster roster
 
 	mu      sync.Mutex // guards all below
 	inst    *Instance  // whose table it is; nil: not registered yet
 	used    []bool     // slots of the table that must not be given away, torn ones included
 	held    map[grantOf]*lease
 	waiting map[string]int      // slots of announced waiters, by session
+	passed  map[passedOver]bool // waiters of other processes that did not come
 	watched map[string]*watched // by session
 	watches int                 // how many of them may be before the old ones are dropped
 	// renewals counts the renewals of all leases together. A count of its own for each

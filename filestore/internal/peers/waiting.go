@@ -1,6 +1,8 @@
 package peers
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"hansard/internal/vfs"
@@ -10,27 +12,127 @@ import (
 // on it: a process that finds a turn free lets processes with lower tickets go first, for a
 // moment (courtesy.go). So here, other than in holder.go, an error may be ignored.
 
-// OlderWaiters counts the living processes that wait for a session's turn with a lower
-// ticket. A process whose file can't be read is not waited for; a dead one never is.
-func (l *Leases) OlderWaiters(name string, ticket uint64) (n int) {
-	_ = eachOther(l.fs, l.Instance(), vfs.ReadOnly, func(_ string, f vfs.File) error {
-		// The table first: asking for the lock is a system call more, and most do not
-		// wait.
-		if waits(f, MarkOf(name), ticket) && !dead(f) {
-			n++
-		}
-		return nil
-	})
-	return n
+// Waiter is a process that waits for a session's turn.
+type Waiter struct {
+	Instance string // the name of its file in instances/
+	Ticket   uint64 // the lower, the longer it has waited
 }
 
-// waits tells whether an instance waits for a session with a lower ticket. Two sessions
-// with the same mark cost a moment of waiting for nothing.
-func waits(f vfs.File, mark, ticket uint64) bool {
-	records, _, _ := ReadTable(f)
-	return slices.ContainsFunc(records, func(r tableRecord) bool {
-		return r.Kind == kindWaiter && r.Key == mark && r.value < ticket
+// passedOver is a waiter that did not come when it was its turn, and for which session.
+type passedOver struct {
+	Waiter
+	mark uint64
+}
+
+// passedMax is how many of them are remembered. Whoever is forgotten is waited for once
+// more.
+const passedMax = 1024
+
+// OlderWaiters are the processes that wait for a session's turn with a lower ticket, the
+// oldest first, without those that were passed over. The first of them lives; of the others
+// that is not known. A process whose file can't be read is not waited for.
+func (l *Leases) OlderWaiters(name string, ticket uint64) []Waiter {
+	older, _, _ := l.waitersBefore(name, ticket) // whoever is not in the roster yet is younger
+	return older
+}
+
+// Waiters are the other processes that wait for a session's turn, as in OlderWaiters, and
+// those that were passed over.
+func (l *Leases) Waiters(name string) (next, passed []Waiter) {
+	next, passed, fresh := l.waitersBefore(name, math.MaxUint64)
+	if len(next) == 0 && !fresh {
+		// Nobody was there a moment ago. A turn may be held for less than that.
+		l.CloseRoster()
+		next, passed, _ = l.waitersBefore(name, math.MaxUint64)
+	}
+	return next, passed
+}
+
+func (l *Leases) waitersBefore(name string, ticket uint64) (next, passed []Waiter, fresh bool) {
+	mark := MarkOf(name)
+	fresh = l.roster.each(l, func(instance string, f vfs.File) {
+		if t, waits := ticketIn(f, mark); waits && t < ticket {
+			next = append(next, Waiter{instance, t})
+		}
 	})
+	slices.SortFunc(next, func(a, b Waiter) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Instance, b.Instance))
+	})
+	l.mu.Lock()
+	next = slices.DeleteFunc(next, func(w Waiter) bool {
+		over := l.passed[passedOver{w, mark}]
+		if over {
+			passed = append(passed, w)
+		}
+		return over
+	})
+	l.mu.Unlock()
+	// Asking for a lock is two more system calls, and most of them live.
+	for len(next) > 0 && next[0].gone(l.fs) {
+		next = next[1:]
+	}
+	return next, passed, fresh
+}
+
+// gone tells whether the process of a waiter is dead, or can't be looked at.
+func (w *Waiter) gone(fsys vfs.FS) bool {
+	f, err := fsys.Open(InstancesDir+"/"+w.Instance, vfs.ReadOnly)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return dead(f)
+}
+
+// ticketIn is the ticket with which an instance waits for a session, if it does. Two
+// sessions with the same mark cost a moment of waiting for nothing.
+func ticketIn(f vfs.File, mark uint64) (uint64, bool) {
+	records, _, _ := ReadTable(f)
+	i := slices.IndexFunc(records, func(r tableRecord) bool { return r.Kind == kindWaiter && r.Key == mark })
+	if i < 0 {
+		return 0, false
+	}
+	return records[i].value, true
+}
+
+// PassOver has this process wait no more for somebody who did not come: it is stopped, or
+// was not scheduled for long. It counts again when it waits anew, with another ticket.
+func (l *Leases) PassOver(name string, late ...Waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.passed == nil || len(l.passed) >= passedMax {
+		l.passed = map[passedOver]bool{}
+	}
+	for _, w := range late {
+		l.passed[passedOver{w, MarkOf(name)}] = true
+	}
+}
+
+// Came is what became of a waiter that was called.
+type Came int
+
+// A waiter takes its announcement back as soon as it is awake: before the disk is asked for
+// anything.
+const (
+	CameNot  Came = iota // it waits as before
+	CameUp               // it is awake, and claims the turn, or has given up
+	CameDead             // its process is gone
+)
+
+// Came tells what became of a waiter. An error counts as that it came: it can't be seen.
+func (l *Leases) Came(name string, w Waiter) Came {
+	f, err := l.fs.Open(InstancesDir+"/"+w.Instance, vfs.ReadOnly)
+	if err != nil {
+		return CameUp
+	}
+	defer f.Close()
+	switch t, waits := ticketIn(f, MarkOf(name)); {
+	case dead(f):
+		return CameDead
+	case waits && t == w.Ticket:
+		return CameNot
+	}
+	return CameUp
 }
 
 // Announce tells other processes that this one waits for a session's turn, once per

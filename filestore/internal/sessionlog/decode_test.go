@@ -24,19 +24,19 @@ var members = []string{`"seq":7`, `"seq":0`, `"seq":07`, `"seq":-7`, `"seq":7.0`
 
 var datas = []string{`"hi"`, `null`, `{"text":"a, \"data\":1"}`, `[1,2]`, ` "space"`, `"space" `, `{`, `1 2`, `"x","kind":"later"`, `1e5`, `true`, "\"\xff\"", ``, `{"deep":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`}
 
-// slowly is Decode without decodePlain.
+// slowly is Decode by encoding/json alone.
 func slowly(b []byte) (*Line, error) {
 	l := &Line{}
 	err := json.Unmarshal(b, l)
 	return l, err
 }
 
-// sameAsSlow reports whether decodePlain read a line, and fails if it is not what
+// sameAsSlow reports whether d read a line by hand, and fails if it is not what
 // encoding/json makes of it.
-func sameAsSlow(t *testing.T, b []byte) (quick bool) {
+func sameAsSlow(t *testing.T, d *Decoder, b []byte) (quick bool) {
 	t.Helper()
-	got, quick := decodePlain(b)
-	if !quick {
+	got := &d.line
+	if !d.plain(b) {
 		return false
 	}
 	want, err := slowly(b)
@@ -50,6 +50,34 @@ func sameAsSlow(t *testing.T, b []byte) (quick bool) {
 	return true
 }
 
+// sameHead fails if the head that d reads of a line is not what DecodeHead reads.
+func sameHead(t *testing.T, d *Decoder, b []byte) {
+	t.Helper()
+	want, wantErr := DecodeHead(b)
+	got, err := d.Head(b)
+	if (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
+		t.Errorf("the head of %q is read as\n%+v, %v\nwant\n%+v, %v", b, got, err, want, wantErr)
+	}
+}
+
+// TestHeadLeavesData: a head is read without looking at the data, which is not JSON here,
+// and the checksum is looked at all the same.
+func TestHeadLeavesData(t *testing.T) {
+	line := AppendSuffix([]byte(`{"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0,"kind":"summary","data":{"no`), 0, 7)
+	line = line[:len(line)-1]
+	var d Decoder
+	if l, err := d.Head(line); err != nil || l.Kind != "summary" || l.Seq != 7 || l.Data != nil {
+		t.Errorf("the head is %+v, %v", l, err)
+	}
+	if l, err := d.Decode(line); err == nil {
+		t.Errorf("the line is read as %+v", l)
+	}
+	line[60]++
+	if l, err := d.Head(line); err == nil {
+		t.Errorf("with another checksum the head is %+v", l)
+	}
+}
+
 // TestDecodePlain: whatever a line is made of, what is read by hand is what encoding/json
 // reads, and the lines that the engine writes are read by hand.
 func TestDecodePlain(t *testing.T) {
@@ -57,6 +85,7 @@ func TestDecodePlain(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	quick := 0
+	var d Decoder // one for all: what it remembers of a line must not be in the next
 	for range 200_000 {
 		var parts []string
 		for range rng.IntN(6) {
@@ -66,9 +95,10 @@ func TestDecodePlain(t *testing.T) {
 			parts = append(parts, `"data":`+datas[rng.IntN(len(datas))])
 		}
 		line := AppendSuffix([]byte("{"+strings.Join(parts, ",")), 0, 7)
-		if sameAsSlow(t, line[:len(line)-1]) {
+		if sameAsSlow(t, &d, line[:len(line)-1]) {
 			quick++
 		}
+		sameHead(t, &d, line[:len(line)-1])
 	}
 	if quick < 1000 {
 		t.Errorf("%d lines of 200,000 were read by hand", quick)
@@ -76,9 +106,13 @@ func TestDecodePlain(t *testing.T) {
 	for depth := 9_998; depth <= 10_001; depth++ { // the line itself is a level, too
 		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		line := AppendSuffix([]byte(`{"seq":1,"kind":"message","data":`+data), 0, 7)
-		if quick := sameAsSlow(t, line[:len(line)-1]); quick != (depth < 10_000) {
+		if quick := sameAsSlow(t, &d, line[:len(line)-1]); quick != (depth < 10_000) {
 			t.Errorf("a line of depth %d is read by hand: %v", depth+1, quick)
 		}
+	}
+	nothing := AppendSuffix([]byte(`{"seq":1,"time":"`+strings.Repeat("\x00", 17)+`06.000000Z","data":1`), 0, 7)
+	if sameAsSlow(t, &Decoder{}, nothing[:len(nothing)-1]) {
+		t.Error("a time of NULs is read by hand")
 	}
 	events := []hansard.Event{
 		{Kind: "message", Role: "user", Data: []byte(`"hi"`)},
@@ -87,7 +121,7 @@ func TestDecodePlain(t *testing.T) {
 	for i, e := range events {
 		st := Stamp{Seq: hansard.Seq(i + 1), Time: "2026-01-02T03:04:06.000000Z", Left: i, Turn: "1-00000000000000aa", MetaAt: 70, TurnAt: 90, Prev: 5}
 		line := AppendEvent(nil, &st, EncodeBody(nil, &e, "k1", "hash"))
-		if !sameAsSlow(t, line[:len(line)-1]) {
+		if !sameAsSlow(t, &d, line[:len(line)-1]) {
 			t.Errorf("%s is not read by hand", line)
 		}
 	}
@@ -97,9 +131,10 @@ func FuzzDecodePlain(f *testing.F) {
 	for i := range members {
 		f.Add(fmt.Sprintf(`{%s,"kind":"message","data":%s`, members[i], datas[i%len(datas)]))
 	}
+	var d Decoder
 	f.Fuzz(func(t *testing.T, begin string) {
 		line := AppendSuffix([]byte(begin), 0, 7)
-		sameAsSlow(t, line[:len(line)-1])
+		sameAsSlow(t, &d, line[:len(line)-1])
 	})
 }
 
@@ -110,8 +145,9 @@ func BenchmarkDecode(b *testing.B) {
 	line = line[:len(line)-1]
 	b.Run("by hand", func(b *testing.B) {
 		b.ReportAllocs()
+		var d Decoder
 		for b.Loop() {
-			if _, ok := decodePlain(line); !ok {
+			if !d.plain(line) {
 				b.Fatal("not read")
 			}
 		}

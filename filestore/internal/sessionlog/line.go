@@ -20,8 +20,6 @@ package sessionlog
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -413,27 +411,11 @@ func checkEnd(b []byte) (prev, crc uint32, err error) {
 // lineError. Where the line stands in the chain (L3 to L5) is the caller's to check: see
 // Chain.
 func Decode(b []byte) (*Line, error) {
-	prev, crc, err := CheckFrame(b)
+	l, err := new(Decoder).Decode(b)
 	if err != nil {
 		return nil, err
 	}
-	l, ok := decodePlain(b)
-	if !ok {
-		l = &Line{}
-		if err := json.Unmarshal(b, l); err != nil {
-			return nil, lineError("the line is not JSON of this format: " + err.Error())
-		}
-	}
-	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
-	// The checksum was right, so somebody wrote it so. But whoever believed it would take
-	// everything that follows for an unfinished batch.
-	if l.Left < 0 || l.Left > hansard.MaxBatchEvents {
-		return nil, lineError("the line says that " + strconv.Itoa(l.Left) + " lines of its batch follow")
-	}
-	// No line begins there, and reading there fails as if the disk were ill.
-	if l.MetaAt < 0 || l.TurnAt < 0 {
-		return nil, lineError("the line names another line at a negative offset")
-	}
+	l.Data = bytes.Clone(l.Data)
 	return l, nil
 }
 
@@ -507,17 +489,18 @@ func appendHex(dst []byte, v uint32) []byte {
 
 // parseHex is its inverse; false for anything else. Upper case is refused: a checksum
 // does not cover its own spelling, so a damaged bit could otherwise go unnoticed.
-func parseHex(b []byte) (uint32, bool) {
+func parseHex(b []byte) (v uint32, ok bool) {
 	for _, c := range b {
-		if 'A' <= c && c <= 'F' {
+		switch {
+		case '0' <= c && c <= '9':
+			v = v<<4 | uint32(c-'0')
+		case 'a' <= c && c <= 'f':
+			v = v<<4 | uint32(c-'a'+10)
+		default:
 			return 0, false
 		}
 	}
-	var v [4]byte
-	if n, err := hex.Decode(v[:], b); n != 4 || err != nil {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(v[:]), true
+	return v, len(b) == 8
 }
 
 // ParseUID reads the uid of a header, 16 hex digits.

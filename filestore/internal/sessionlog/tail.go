@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -140,7 +141,8 @@ func CRCBefore(f vfs.File, off int64) (uint32, error) {
 // EndsWith tells whether a log ends at off, with a line that has this crc: one read tells
 // both, because there is nothing behind the end to be read.
 func EndsWith(f vfs.File, off int64, crc uint32) bool {
-	var b [12]byte // xxxxxxxx"}\n and one more
+	b := ends.Get().(*[12]byte)
+	defer ends.Put(b)
 	if off < int64(len(b)-1) {
 		return false
 	}
@@ -151,6 +153,10 @@ func EndsWith(f vfs.File, off int64, crc uint32) bool {
 	there, ok := parseHex(b[:8])
 	return ok && there == crc && string(b[8:n]) == "\"}\n"
 }
+
+// ends are buffers for the ends of logs: xxxxxxxx"}\n and one byte more. One is needed for
+// every append, and reading through an interface would put each on the heap.
+var ends = sync.Pool{New: func() any { return new([12]byte) }}
 
 // EndsDeleted tells whether the last whole batch of a log is a tombstone. False if that
 // can't be read: the callers then treat the log as one that is still in use.

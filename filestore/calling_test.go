@@ -1,0 +1,378 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"hansard"
+	"hansard/filestore/internal/peers"
+)
+
+// contend has stores take and release the turn of session s, each so many times.
+func contend(t *testing.T, rounds int, stores ...*Store) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, s := range stores {
+		wg.Go(func() {
+			for range rounds {
+				turn, err := s.Acquire(context.Background(), "s", hansard.Claim{Wait: time.Minute})
+				if err == nil {
+					err = s.Release(context.Background(), "s", turn.Grant)
+				}
+				if err != nil {
+					t.Errorf("process %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// waitsAnnounced waits until a process sees so many others that wait for session s.
+func waitsAnnounced(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if next, _ := s.leases.Waiters("s"); len(next) == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there are not %d that wait", n)
+		}
+	}
+}
+
+// TestTurnHandedOn: who releases a turn calls the one who has waited longest, and nobody
+// else. Nobody looks by itself here, and nobody is passed over, so whoever gets the turn was
+// called; but for the first, who sees the release in the log as well.
+func TestTurnHandedOn(t *testing.T) {
+	stores := openReal(t, 6)
+	for _, s := range stores {
+		s.turns.pace = pace{time.Hour, time.Hour, time.Hour}
+	}
+	holder, others := stores[0], stores[1:]
+	say(t, holder, "s", nil, "hello")
+	turn := take(t, holder, "s", hansard.Claim{})
+	var wg sync.WaitGroup
+	for i, s := range others {
+		wg.Go(func() {
+			turn, err := s.Acquire(context.Background(), "s", hansard.Claim{Wait: time.Hour, Label: fmt.Sprint(i)})
+			if err == nil {
+				err = s.Release(context.Background(), "s", turn.Grant)
+			}
+			if err != nil {
+				t.Errorf("process %d: %v", i, err)
+			}
+		})
+		waitsAnnounced(t, holder, i+1)
+		say(t, holder, "another", nil, "hello") // the next one is younger
+		if i > 0 {
+			callInVain(t, holder, s)
+			waitsAnnounced(t, holder, i+1)
+		}
+	}
+	want(t, "release", holder.Release(context.Background(), "s", turn.Grant), nil)
+	wg.Wait()
+	for i, s := range others[1:] {
+		if n := s.turns.calls.heeded.Load(); n != 2 {
+			t.Errorf("process %d made %d claims because of a call: one in vain, and which others?", i+1, n)
+		}
+	}
+	if got := labels(t, holder); got != "01234" {
+		t.Errorf("served in the order %q", got)
+	}
+	for _, s := range stores {
+		if c := s.leases.Counts(); c.Held != 0 || c.Torn != 0 {
+			t.Errorf("left behind: %+v", c)
+		}
+	}
+	changes(t, holder, "s")
+}
+
+// callInVain calls the only claimant of a process while the turn is held, once, and waits
+// until it has made its claim. After that it listens.
+func callInVain(t *testing.T, caller, s *Store) {
+	t.Helper()
+	rung := false
+	for end := time.Now().Add(time.Minute); s.turns.calls.heeded.Load() == 0; time.Sleep(time.Millisecond) {
+		s.turns.calls.mu.Lock()
+		hears := s.turns.calls.bell != nil
+		s.turns.calls.mu.Unlock()
+		if hears && !rung {
+			rung = true
+			want(t, "ring", caller.leases.Ring(peers.Waiter{Instance: s.leases.Instance().Base()}, "s", 1), nil)
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not hear")
+		}
+	}
+}
+
+// TestTurnContended: processes that contend for a turn get it, each as often as it asks.
+func TestTurnContended(t *testing.T) {
+	stores := openReal(t, 5)
+	say(t, stores[0], "s", nil, "hello")
+	contend(t, 40, stores...)
+	for _, s := range stores {
+		if c := s.leases.Counts(); c.Held != 0 || c.Torn != 0 {
+			t.Errorf("left behind: %+v", c)
+		}
+	}
+	changes(t, stores[0], "s")
+}
+
+// TestTurnCallsLost: calls that nobody hears cost time, and nobody the turn.
+func TestTurnCallsLost(t *testing.T) {
+	stores := openReal(t, 3)
+	for _, s := range stores {
+		s.waiters.rung = func() {}
+	}
+	say(t, stores[0], "s", nil, "hello")
+	contend(t, 3, stores...)
+}
+
+// TestTurnNoBell: where a process can't have a bell, it is woken as others are that follow
+// the session.
+func TestTurnNoBell(t *testing.T) {
+	stores := openReal(t, 3)
+	say(t, stores[0], "s", nil, "hello")
+	bells := filepath.Join(stores[0].path, peers.BellsDir)
+	if err := errors.Join(os.Remove(bells), os.WriteFile(bells, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	contend(t, 5, stores...)
+	for _, s := range stores {
+		if s.turns.calls.bell != nil {
+			t.Error("there is a bell after all: this shows nothing")
+		}
+	}
+}
+
+// TestTurnBellRemoved: a bell that somebody removes is made again.
+func TestTurnBellRemoved(t *testing.T) {
+	stores := openReal(t, 3)
+	say(t, stores[0], "s", nil, "hello")
+	contend(t, 10, stores...)
+	if err := os.RemoveAll(filepath.Join(stores[0].path, peers.BellsDir)); err != nil {
+		t.Fatal(err)
+	}
+	contend(t, 20, stores...)
+	for i, s := range stores {
+		if b := s.turns.calls.bell; b == nil || !b.Found(s.fs) {
+			t.Errorf("nobody can call process %d", i)
+		}
+	}
+}
+
+// TestTurnNextIsCalled: if who is called does not come, the next one is called, which does
+// not look by itself here.
+func TestTurnNextIsCalled(t *testing.T) {
+	stores := openReal(t, 3)
+	holder, stopped, next := stores[0], stores[1], stores[2]
+	say(t, holder, "s", nil, "hello")
+	turn := take(t, holder, "s", hansard.Claim{})
+	stopped.leases.Announce("s", 1)
+	listening(t, stopped)
+	next.turns.pace.poll, next.turns.pace.pollMax = time.Hour, time.Hour
+	got := make(chan error)
+	go func() {
+		_, err := next.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Hour})
+		got <- err
+	}()
+	callInVain(t, holder, next)
+	waitsAnnounced(t, holder, 2)
+	want(t, "release", holder.Release(t.Context(), "s", turn.Grant), nil)
+	select {
+	case err := <-got:
+		want(t, "acquire", err, nil)
+	case <-time.After(time.Minute):
+		t.Error("the next one was not called")
+	}
+}
+
+// TestTurnNewWaiter: who comes right after others were looked for is called all the same.
+func TestTurnNewWaiter(t *testing.T) {
+	a := openReal(t, 1)[0]
+	say(t, a, "s", nil, "hello")
+	if next, _ := a.leases.Waiters("s"); len(next) > 0 {
+		t.Fatalf("%v waits", next)
+	}
+	b, err := Open(a.path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.leases.Announce("s", 1)
+	if next, _ := a.leases.Waiters("s"); len(next) != 1 {
+		t.Errorf("waiters: %v", next)
+	}
+}
+
+// TestTurnStoppedWaiter: a process that waits longest and does not come, because it is
+// stopped, is passed over: at once by whoever called it before. When it goes on it counts
+// again.
+func TestTurnStoppedWaiter(t *testing.T) {
+	stores := openReal(t, 3)
+	stopped, others := stores[0], stores[1:]
+	say(t, stopped, "s", nil, "hello")
+	if !stopped.leases.Announce("s", 1) { // before everybody else, and with nobody behind it
+		t.Fatal("it does not wait")
+	}
+	if _, err := stopped.leases.NewBell(); err != nil { // and nobody hears it
+		t.Fatal(err)
+	}
+	contend(t, 5, others...)
+	for i, s := range others {
+		waitsAnnounced(t, s, 0) // who released it last still waits for it
+		if _, passed := s.leases.Waiters("s"); len(passed) != 1 {
+			t.Errorf("process %d has passed over %v", i, passed)
+		}
+		// Whoever was passed over is called all the same: it may be awake by now.
+		s.turns.callNext("s")
+	}
+	hears := listening(t, stopped)
+	others[0].turns.callNext("s")
+	hears("who was passed over is not called any more")
+	stopped.leases.Withdraw("s")
+	stopped.leases.Announce("s", 2) // it waits anew
+	if next, _ := others[0].leases.Waiters("s"); len(next) != 1 {
+		t.Errorf("who waits anew does not count: %v", next)
+	}
+}
+
+// TestTurnDeadWaiter: who died while it waited, or right after it was called, is not waited
+// for, and neither is its bell kept.
+func TestTurnDeadWaiter(t *testing.T) {
+	stores := openReal(t, 3)
+	dead, others := stores[0], stores[1:]
+	say(t, dead, "s", nil, "hello")
+	dead.leases.Announce("s", 1)
+	dead.turns.canBeCalled()
+	seen, _ := others[0].leases.Waiters("s")
+	if len(seen) != 1 {
+		t.Fatalf("waiters: %v", seen)
+	}
+	_ = dead.lock.state.inst.File().Close() // what the kernel does when it dies
+	if came := others[0].leases.Came("s", seen[0]); came != peers.CameDead {
+		t.Errorf("it counts as %v", came)
+	}
+	if next, passed := others[0].leases.Waiters("s"); len(next)+len(passed) > 0 {
+		t.Errorf("waited for %v, passed over %v", next, passed)
+	}
+	contend(t, 5, others...)
+	want(t, "checkpoint", others[0].checkpoints.checkpoint(true), nil)
+	if dead.turns.calls.bell.Found(others[0].fs) {
+		t.Error("the bell of a dead process stays")
+	}
+}
+
+// TestTurnGivenUpWhenCalled: who is called and does not want the turn any more passes the
+// call on, whether or not it has noticed it.
+func TestTurnGivenUpWhenCalled(t *testing.T) {
+	stores := openReal(t, 2)
+	a, b := stores[0], stores[1]
+	a.turns.pace.patience = time.Hour // it calls once
+	say(t, a, "s", nil, "hello")
+	hears := listening(t, b)
+	b.leases.Announce("s", 1<<60)
+	w := &claimant{id: "s", name: "s", claim: &hansard.Claim{}}
+	a.turns.lineUp(w)
+	w.callUp()
+	a.turns.stepOut(w, false)
+	hears("the next one was not called")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	w = &claimant{id: "s", name: "s", claim: &hansard.Claim{Wait: time.Hour}}
+	a.turns.lineUp(w)
+	w.callUp()
+	w.listened = true
+	if err := a.turns.await(ctx, w, &hansard.Turn{}); err != nil || !w.called {
+		t.Fatalf("it was not called: %v", err)
+	}
+	cancel()
+	if _, _, err := a.turns.tryTurn(ctx, w); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it claims the turn: %v", err)
+	}
+	a.turns.stepOut(w, false)
+	hears("the next one was not called after a claim that failed")
+}
+
+// TestTurnCalledInVain: who was called, and found that another one has the turn, has nothing
+// to pass on.
+func TestTurnCalledInVain(t *testing.T) {
+	stores := openReal(t, 2)
+	a, b := stores[0], stores[1]
+	say(t, a, "s", nil, "hello")
+	take(t, b, "s", hansard.Claim{})
+	w := &claimant{id: "s", name: "s", claim: &hansard.Claim{Wait: time.Hour}, called: true, next: true}
+	a.turns.lineUp(w)
+	if _, held, err := a.turns.tryTurn(t.Context(), w); held == nil || err != nil {
+		t.Fatalf("held by %v, %v", held, err)
+	}
+	if w.next || w.called {
+		t.Error("it takes itself for the next one still")
+	}
+	a.turns.stepOut(w, false)
+}
+
+// TestTurnUnannounced: who can't tell others that it waits is woken by what happens in the
+// session, because nobody will call it.
+func TestTurnUnannounced(t *testing.T) {
+	stores := openReal(t, 2)
+	a, b := stores[0], stores[1]
+	say(t, a, "s", nil, "hello")
+	b.leases.Announce("s", 0) // older
+	w := &claimant{id: "s", name: "s", claim: &hansard.Claim{}}
+	a.turns.lineUp(w)
+	defer a.turns.stepOut(w, false)
+	if !a.turns.listen(w) || w.point == nil {
+		t.Error("nothing will wake it")
+	}
+	w.listened, w.announced = false, true
+	if w.point = nil; a.turns.listen(w) {
+		t.Error("who is announced is woken by every line, too")
+	}
+	w.announced = false
+}
+
+// listening has nobody but the test hear the calls for a process: what it returns waits for
+// one.
+func listening(t *testing.T, s *Store) (hears func(what string)) {
+	rung := make(chan struct{}, 100)
+	s.waiters.rung = func() { rung <- struct{}{} }
+	if !s.turns.canBeCalled() {
+		t.Skip("SKIPPED: bells are not watched here: turns are polled for")
+	}
+	return func(what string) {
+		t.Helper()
+		for end := time.After(time.Minute); ; {
+			select {
+			case <-rung:
+				if slots, _ := s.turns.calls.bell.Heard(); slots[peers.BellSlot("s")] {
+					return
+				}
+			case <-end:
+				t.Fatal(what)
+			}
+		}
+	}
+}
+
+// TestTurnBellLeft: a process that leaves takes its bell with it.
+func TestTurnBellLeft(t *testing.T) {
+	stores := openReal(t, 2)
+	say(t, stores[0], "s", nil, "hello")
+	contend(t, 5, stores...)
+	for _, s := range stores {
+		want(t, "close", s.Close(), nil)
+	}
+	if left, err := os.ReadDir(filepath.Join(stores[0].path, peers.BellsDir)); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
