@@ -2,29 +2,77 @@ package hansard
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"time"
 )
+
+// lookEvery is how often Follow looks whether a session that is silent is still the same.
+const lookEvery = time.Minute
 
 // Follow yields the events of a session past after, and continues as new ones
 // arrive, each once and in order, until the context ends. It is Read and Wait,
 // once for all engines: a slow reader can only lag; it never loses an event and
 // never blocks a writer.
 //
+// It follows one session: when that is deleted it ends with [ErrDeleted], also if
+// its id was used again meanwhile (see Meta.Reuse), and yields nothing of the other.
+//
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.
 func Follow(ctx context.Context, s Store, id SessionID, after Seq) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		info, err := s.Stat(ctx, id)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
 		for {
+			looked := false
 			for e, err := range s.Read(ctx, id, Range{After: after}) {
-				if !yield(e, err) || err != nil {
+				// A session that is still the same after something of it was read is the one that was read.
+				if !looked && err == nil {
+					err = stillThere(ctx, s, &info)
+					looked = true
+				}
+				if err != nil {
+					yield(Event{}, err)
+					return
+				}
+				if !yield(e, nil) {
 					return
 				}
 				after = e.Seq
 			}
-			if err := s.Wait(ctx, id, after); err != nil {
+			if err := await(ctx, s, &info, after); err != nil {
 				yield(Event{}, err)
 				return
 			}
 		}
 	}
+}
+
+// await waits for an event of a session. That it was deleted is told by the wait, unless another has its id already.
+func await(ctx context.Context, s Store, info *Info, after Seq) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, lookEvery)
+		err := s.Wait(wait, info.ID, after)
+		late := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			return err
+		}
+		if err := stillThere(ctx, s, info); err != nil {
+			return err
+		}
+	}
+}
+
+// stillThere tells whether a session is the one that it was.
+func stillThere(ctx context.Context, s Store, was *Info) error {
+	now, err := s.Stat(ctx, was.ID)
+	if err == nil && !now.Created.IsZero() && !now.Created.Equal(was.Created) { // zero: its header is damaged, which reading tells
+		err = fmt.Errorf("%w: %s, and its id is that of another session now", ErrDeleted, was.ID)
+	}
+	return err
 }

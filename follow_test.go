@@ -7,13 +7,13 @@ import (
 	"iter"
 	"slices"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/memstore"
 )
 
-// script is a store whose readings and waits are played from a list. Follow must
-// work by Read and Wait alone.
+// script is a store whose readings and waits are played from a list.
 type script struct {
 	hansard.Store
 	reads  [][]hansard.Seq
@@ -36,6 +36,10 @@ func (s *script) Read(_ context.Context, _ hansard.SessionID, r hansard.Range) i
 			yield(hansard.Event{}, s.errors[n])
 		}
 	}
+}
+
+func (s *script) Stat(_ context.Context, id hansard.SessionID) (hansard.Info, error) {
+	return hansard.Info{ID: id}, nil
 }
 
 func (s *script) Wait(_ context.Context, _ hansard.SessionID, after hansard.Seq) error {
@@ -115,5 +119,85 @@ func TestFollowEndsWithContext(t *testing.T) {
 		if !errors.Is(err, hansard.ErrNotFound) {
 			t.Error(fmt.Errorf("following nothing: %w", err))
 		}
+	}
+}
+
+// late is a store whose waits end when they are let, and not before.
+type late struct {
+	hansard.Store
+	waits, wake chan struct{}
+}
+
+func (l *late) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	l.waits <- struct{}{}
+	<-l.wake
+	return l.Store.Wait(ctx, id, after)
+}
+
+// TestFollowReplaced: a session that was deleted is over, though another has its id by the time somebody looks.
+func TestFollowReplaced(t *testing.T) {
+	s := &late{memstore.New(), make(chan struct{}, 10), make(chan struct{})}
+	defer s.Close()
+	say := func(create bool, texts ...string) {
+		for _, text := range texts {
+			if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{hansard.Message("user", text)}, Create: create}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	say(true, "one", "two")
+	go func() {
+		<-s.waits
+		if err := s.Delete(t.Context(), "s", ""); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Create(t.Context(), "s", hansard.Meta{Reuse: true}); err != nil {
+			t.Error(err)
+		}
+		say(false, "other", "other", "other")
+		close(s.wake)
+	}()
+	var got []hansard.Seq
+	var end error
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for e, err := range hansard.Follow(ctx, s, "s", 0) {
+		if end = err; err == nil {
+			got = append(got, e.Seq)
+		}
+		if e.Seq > 2 {
+			cancel()
+		}
+	}
+	if !slices.Equal(got, []hansard.Seq{1, 2}) || !errors.Is(end, hansard.ErrDeleted) {
+		t.Errorf("it yields %v and ends with %v", got, end)
+	}
+}
+
+// losesHeader is a store whose session has a damaged header from the second look on.
+type losesHeader struct {
+	*script
+	looks int
+}
+
+func (s *losesHeader) Stat(_ context.Context, id hansard.SessionID) (hansard.Info, error) {
+	if s.looks++; s.looks > 1 {
+		return hansard.Info{ID: id, Damage: &hansard.DamagedError{}}, nil
+	}
+	return hansard.Info{ID: id, Created: time.Unix(1, 0)}, nil
+}
+
+// TestFollowDamaged: a session whose header can't be read any more is damaged, not deleted.
+func TestFollowDamaged(t *testing.T) {
+	s := &losesHeader{script: &script{reads: [][]hansard.Seq{{6}}, errors: []error{hansard.ErrDamaged}}}
+	var last error
+	for e, err := range hansard.Follow(t.Context(), s, "s", 5) {
+		if err == nil && e.Seq != 6 {
+			t.Errorf("event %d", e.Seq)
+		}
+		last = err
+	}
+	if !errors.Is(last, hansard.ErrDamaged) || errors.Is(last, hansard.ErrDeleted) {
+		t.Errorf("it ended with %v", last)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,6 +26,7 @@ import (
 	"hansard"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/bench"
 	"hansard/memstore"
 )
 
@@ -345,4 +348,66 @@ func heapAndStacks() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
+}
+
+// BenchmarkReadLines: 10,000 events of 1 KiB as lines, from a store of files, beside the same
+// bytes from http.FileServer and beside the events without their being lent. Compare the
+// three; what the client does with the bytes, nothing, is in all of them.
+func BenchmarkReadLines(b *testing.B) {
+	const events = 10_000
+	v := serveFiles(b)
+	for range events / 1000 {
+		var batch hansard.Batch
+		for range 1000 {
+			batch.Events = append(batch.Events, hansard.Event{Role: "assistant", Data: kibibyte})
+		}
+		if _, err := v.store.Append(b.Context(), "s", batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	giving := serve(b, struct{ hansard.Store }{v.store})
+	dir := b.TempDir()
+	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer files.Close()
+	fetch := func(v *served, url string) (n int64) {
+		req, err := http.NewRequestWithContext(b.Context(), "GET", url, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+v.tokens["admin"])
+		req.Header.Set("Accept", "application/x-ndjson")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.StatusCode != 200 {
+			b.Fatalf("status %d", res.StatusCode)
+		}
+		n, err = io.Copy(io.Discard, res.Body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return n
+	}
+	size := fetch(v, v.url+"/v1/sessions/s/events")
+	if err := os.WriteFile(filepath.Join(dir, "s"), make([]byte, size), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for _, way := range []struct {
+		name string
+		v    *served
+		url  string
+	}{{"file server", v, files.URL + "/s"}, {"lent", v, v.url + "/v1/sessions/s/events"}, {"given", giving, giving.url + "/v1/sessions/s/events"}} {
+		b.Run(way.name, func(b *testing.B) {
+			b.SetBytes(size)
+			before := bench.SpentSoFar()
+			for b.Loop() {
+				if n := fetch(way.v, way.url); n != size {
+					b.Fatalf("%d bytes, want %d", n, size)
+				}
+			}
+			b.ReportMetric(float64(bench.SpentSoFar().Since(before).CPU.Microseconds())/float64(b.N)/events, "cpu-µs/event")
+		})
+	}
 }

@@ -267,6 +267,14 @@ func (d *door) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) 
 	return d.Store.Read(ctx, id, r)
 }
 
+// Lend implements [hansard.Lender], whatever the store does.
+func (d *door) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
+	if _, err := d.pass(ctx, id, ""); err != nil {
+		return err
+	}
+	return hansard.Lend(ctx, d.Store, id, r, show)
+}
+
 func (d *door) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
 	who := callerOf(ctx)
 	switch {

@@ -262,18 +262,21 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
-// writeLines answers with all events of a range, one a line, in bounded memory.
+// writeLines answers with all events of a range, one a line, in bounded memory: each is put
+// into the answer as it is lent by the store.
 func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range, as view) error {
 	out := newLines(w)
-	for e, err := range s.store.Read(r.Context(), sessionID(r), rng) {
-		if err != nil {
-			if err := s.endLines(out, r, err); err != nil {
-				return err
-			}
-			break
-		}
-		out.chunk = append(as.line(out.chunk, &e), '\n')
-		if err := out.grown(); err != nil {
+	var gone error // the client is
+	err := hansard.Lend(r.Context(), s.store, sessionID(r), rng, func(e *hansard.Event) bool {
+		out.chunk = append(as.line(out.chunk, e), '\n')
+		gone = out.grown()
+		return gone == nil
+	})
+	if gone != nil {
+		return gone
+	}
+	if err != nil {
+		if err := s.endLines(out, r, err); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,21 +55,27 @@ type hub struct {
 	metrics *metrics
 	service *service
 	memory  *budget
-	keepAll int64        // bounds what all pumps keep, in bytes: anybody may follow many sessions
-	kept    atomic.Int64 // what they do
+	look    time.Duration // lookEvery
+	keepAll int64         // bounds what all pumps keep, in bytes: anybody may follow many sessions
+	kept    atomic.Int64  // what they do
 
 	mu    sync.Mutex // guards pumps, and the refs of each
 	pumps map[followed]*pump
 }
 
-// followed is what is followed: a session, in a view.
+// followed is what is followed: a session, in a view. An id may be deleted and used again: the session is the one that was
+// created then, or, if that is zero, whichever has the id.
 type followed struct {
-	id hansard.SessionID
-	as view
+	id      hansard.SessionID
+	as      view
+	created int64 // UnixNano
 }
 
+// generation tells a session from others that have its id before or after it.
+func generation(info *hansard.Info) int64 { return info.Created.UnixNano() }
+
 func newHub(ctx context.Context, store hansard.Store, m *metrics, memory *budget, keepAll int64) *hub {
-	return &hub{ctx: ctx, store: store, metrics: m, memory: memory, keepAll: keepAll, pumps: map[followed]*pump{}, service: newService()}
+	return &hub{ctx: ctx, store: store, metrics: m, memory: memory, look: lookEvery, keepAll: keepAll, pumps: map[followed]*pump{}, service: newService()}
 }
 
 // pump reads one session for all its followers.
@@ -86,15 +93,14 @@ type pump struct {
 }
 
 // join makes the caller a follower. It must leave.
-func (h *hub) join(id hansard.SessionID, as view) (p *pump, leave func()) {
+func (h *hub) join(what followed) (p *pump, leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := followed{id, as}
-	p = h.pumps[key]
+	p = h.pumps[what]
 	if p == nil {
 		ctx, cancel := context.WithCancel(h.ctx)
-		p = &pump{followed: key, cancel: cancel, changed: make(chan struct{})}
-		h.pumps[key] = p
+		p = &pump{followed: what, cancel: cancel, changed: make(chan struct{})}
+		h.pumps[what] = p
 		go h.run(ctx, p)
 	}
 	p.refs++
@@ -135,13 +141,16 @@ func (h *hub) run(ctx context.Context, p *pump) {
 
 func (h *hub) pump(ctx context.Context, p *pump) error {
 	info, err := h.store.Stat(ctx, p.id)
+	if err == nil {
+		err = p.is(&info)
+	}
 	if err != nil {
 		return err
 	}
 	last := info.LastSeq
 	p.update(func() { p.last = last })
 	for {
-		if err := h.store.Wait(ctx, p.id, last); err != nil {
+		if err := h.await(ctx, p, last); err != nil {
 			return err
 		}
 		refs, most := h.share(p)
@@ -162,6 +171,50 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 	}
 }
 
+// lookEvery is how often it is looked whether a session that is silent is still the one that is followed. One that was
+// deleted is told by the wait, unless another has its id already.
+const lookEvery = 15 * time.Second
+
+// await waits for an event.
+func (h *hub) await(ctx context.Context, p *pump, last hansard.Seq) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, h.look)
+		err := h.store.Wait(wait, p.id, last)
+		late := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			return err
+		}
+		if err := h.same(ctx, p.followed); err != nil {
+			return err
+		}
+	}
+}
+
+// same tells whether the session is still the one that is followed. What was read before it was, is of that session.
+func (h *hub) same(ctx context.Context, what followed) error {
+	if what.created == 0 {
+		return nil
+	}
+	info, err := h.store.Stat(ctx, what.id)
+	if err != nil {
+		return err
+	}
+	return what.is(&info)
+}
+
+func (f followed) is(info *hansard.Info) error {
+	if f.created == 0 || info.Created.IsZero() || f.created == generation(info) { // zero: its header is damaged, which reading tells
+		return nil
+	}
+	return replaced(f.id)
+}
+
+// replaced is the end of a session whose id is another's by now.
+func replaced(id hansard.SessionID) error {
+	return fmt.Errorf("%w: %s, and its id is that of another session now", hansard.ErrDeleted, id)
+}
+
 // share is how many follow, and how much is kept for them.
 func (h *hub) share(p *pump) (refs, most int) {
 	h.mu.Lock()
@@ -174,21 +227,20 @@ func (h *hub) share(p *pump) (refs, most int) {
 func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events, bytes int) ([]frame, error) {
 	var out []frame
 	size := 0
-	for e, err := range h.store.Read(ctx, what.id, hansard.Range{After: after, Limit: events}) {
-		if err != nil {
-			if len(out) > 0 {
-				break // the next reading meets it again
-			}
-			return nil, err
-		}
-		f := frame{seq: e.Seq, line: what.as.line(nil, &e)}
+	err := hansard.Lend(ctx, h.store, what.id, hansard.Range{After: after, Limit: events}, func(e *hansard.Event) bool {
+		f := frame{seq: e.Seq, line: what.as.line(nil, e)}
 		for _, seq := range e.Redacts {
 			f.redacts = max(f.redacts, seq)
 		}
 		out = append(out, f)
-		if size += f.size(); size >= bytes {
-			break
-		}
+		size += f.size()
+		return size < bytes
+	})
+	if err != nil && len(out) == 0 { // else the next reading meets it again
+		return nil, err
+	}
+	if err := h.same(ctx, what); err != nil {
+		return nil, err
 	}
 	if len(out) == 0 {
 		return nil, errNothing
@@ -339,7 +391,7 @@ func (h *hub) room(ctx context.Context, size int64) (*load, error) {
 
 // wait returns nil when the session has an event past a seq.
 func (h *hub) wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
-	p, leave := h.join(id, stored)
+	p, leave := h.join(followed{id: id, as: stored})
 	defer leave()
 	for {
 		frames, behind, changed, err := p.take(after)

@@ -1,12 +1,56 @@
 package httpd
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"hansard"
+	"hansard/memstore"
 )
+
+// deaf is a store whose waits hear nothing.
+type deaf struct{ hansard.Store }
+
+func (deaf) Wait(ctx context.Context, _ hansard.SessionID, _ hansard.Seq) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestReplacedInSilence: who waits for a session whose id another has, which has not come as far, is told that it is over.
+func TestReplacedInSilence(t *testing.T) {
+	ctx := t.Context()
+	store := memstore.New()
+	made, err := store.Create(ctx, "s", hansard.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{hansard.Message("user", "hello")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(ctx, "s", ""); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.Create(ctx, "s", hansard.Meta{Reuse: true})
+	if err != nil || again.Created.Equal(made.Created) {
+		t.Fatalf("created %v, again %v: %v", made.Created, again.Created, err)
+	}
+	h := &hub{store: deaf{store}, look: time.Millisecond}
+	for _, c := range []struct {
+		info hansard.Info
+		want error
+	}{{made, hansard.ErrDeleted}, {again, context.DeadlineExceeded}} {
+		wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		p := &pump{followed: followed{"s", stored, generation(&c.info)}}
+		if err := h.await(wait, p, 1); !errors.Is(err, c.want) {
+			t.Errorf("%v, want %v", err, c.want)
+		}
+		cancel()
+	}
+}
 
 // TestPumpKeeps: whatever a pump keeps and drops, what a follower has taken stays as
 // it was, what it takes next goes on from there or has to be read, and the bytes that

@@ -19,7 +19,7 @@ import (
 // One WebSocket follows any number of sessions, appends, and holds turns. Every
 // message is a JSON object with an "op". The client's:
 //
-//	{"op":"follow","ref":1,"session":"s","after":7,"view":"parts"}
+//	{"op":"follow","ref":1,"session":"s","after":7,"view":"parts","created":"2026-01-02T15:04:05Z"}
 //	{"op":"unfollow","ref":2,"session":"s"}
 //	{"op":"append","ref":3,"session":"s","batch":{…as in POST …/events…}}
 //	{"op":"acquire","ref":4,"session":"s","claim":{…as in POST …/turn…}}
@@ -29,7 +29,7 @@ import (
 //
 // The server's, with the ref of what they answer, which may be any JSON:
 //
-//	{"op":"following","ref":1,"session":"s","last_seq":9}
+//	{"op":"following","ref":1,"session":"s","last_seq":9,"created":"2026-01-02T15:04:05Z"}
 //	{"op":"events","session":"s","events":[…]}
 //	{"op":"ended","session":"s","last":9,"problem":{…}}
 //	{"op":"unfollowed","ref":2}  {"op":"stored","ref":3,"receipt":{…}}
@@ -243,6 +243,7 @@ type request struct {
 	ref          []byte
 	view         string
 	after        hansard.Seq
+	created      time.Time // of the session, if it must be that one
 	grant        hansard.Grant
 	batch, claim []byte
 }
@@ -265,6 +266,8 @@ func parseRequest(message []byte) (q request, err error) {
 			return wire.Member(name, value, &q.view)
 		case "after":
 			return wire.Member(name, value, &q.after)
+		case "created":
+			return wire.Member(name, value, &q.created)
 		case "grant":
 			return wire.Member(name, value, &q.grant)
 		case "batch":

@@ -21,6 +21,7 @@ type message struct {
 	Op      string
 	Ref     any
 	Session string
+	Created string
 	LastSeq hansard.Seq `json:"last_seq"`
 	Last    hansard.Seq
 	Events  []hansard.Event

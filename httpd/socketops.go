@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"hansard"
@@ -31,6 +32,9 @@ func (k *socket) follow(q *request) error {
 	if err != nil {
 		return err
 	}
+	if !q.created.IsZero() && !q.created.Equal(info.Created) {
+		return replaced(id)
+	}
 	if info.Damage != nil && q.after >= info.Damage.SafeSeq {
 		return info.Damage
 	}
@@ -51,11 +55,11 @@ func (k *socket) follow(q *request) error {
 	k.follows[id] = f
 	k.mu.Unlock()
 	// It is answered before its first event.
-	err = k.reply("following", q.ref, "session", append(append(wire.Marshal(id), `,"last_seq":`...), number(info.LastSeq)...))
+	err = k.reply("following", q.ref, "session", slices.Concat(wire.Marshal(id), []byte(`,"last_seq":`), number(info.LastSeq), []byte(`,"created":`), wire.Marshal(info.Created)))
 	k.work.Go(func() {
 		defer k.caller.account.give(aFollowing)
 		defer close(f.done)
-		k.pass(ctx, id, as, f)
+		k.pass(ctx, followed{id, as, generation(&info)}, f)
 	})
 	return err
 }
@@ -88,9 +92,10 @@ func (k *socket) unfollow(q *request) error {
 }
 
 // pass sends the events of a session until it is stopped.
-func (k *socket) pass(ctx context.Context, id hansard.SessionID, as view, f *following) {
-	p, leave := k.server.hub.join(id, as)
+func (k *socket) pass(ctx context.Context, what followed, f *following) {
+	p, leave := k.server.hub.join(what)
 	defer leave()
+	id := what.id
 	head := append([]byte(`{"op":"events","session":`), wire.Marshal(id)...)
 	head = append(head, `,"events":[`...)
 	for {

@@ -17,7 +17,7 @@ import (
 // streamEvents follows a session as server-sent events: the id of each is its
 // seq, so that a client that comes back with Last-Event-ID goes on where it was.
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "after_id", "view")
+	p := paramsOf(r, "after", "after_id", "view", "created")
 	as := viewOf(p)
 	after, err := s.afterID(r, p, hansard.Seq(p.number("after", 0)))
 	if err != nil {
@@ -30,6 +30,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		after = hansard.Seq(n)
 	}
+	created := p.time("created")
 	if p.err != nil {
 		return p.err
 	}
@@ -37,21 +38,29 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !created.IsZero() && !created.Equal(info.Created) {
+		return replaced(info.ID)
+	}
 	if info.Damage != nil && after >= info.Damage.SafeSeq {
 		return info.Damage
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // proxies that would hold events back
+	h.Set(headerCreated, info.Created.Format(time.RFC3339Nano))
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	ctx, leave := s.door.follow(r.Context(), info.ID, info.LastSeq)
 	defer leave()
-	s.stream(w.(*recorder), r).follow(ctx, info.ID, as, after)
+	s.stream(w.(*recorder), r).follow(ctx, followed{info.ID, as, generation(&info)}, after)
 	return nil
 }
+
+// headerCreated tells when the session was created: with it as "created" a client that comes back gets no events of
+// another session that was given the id meanwhile.
+const headerCreated = "Hansard-Created"
 
 // stream makes a stream of an answer that has begun.
 func (s *Server) stream(w *recorder, r *http.Request) *sse {
@@ -80,21 +89,21 @@ type sse struct {
 
 // follow writes events until the client is gone, or the stream is over, which the
 // client was told.
-func (st *sse) follow(ctx context.Context, id hansard.SessionID, as view, after hansard.Seq) {
+func (st *sse) follow(ctx context.Context, what followed, after hansard.Seq) {
 	st.last.Store(uint64(after))
 	// From here to the end it is patience that minds how long a write takes.
 	stall := st.w.stall
 	st.w.stall = 0
 	st.w.deadline(time.Time{})
-	st.pass(ctx, id, as)
+	st.pass(ctx, what)
 	st.patience.end()
 	st.w.stall = stall
 	st.w.extend() // for the last bytes of the answer, which net/http writes
 }
 
-func (st *sse) pass(ctx context.Context, id hansard.SessionID, as view) {
+func (st *sse) pass(ctx context.Context, what followed) {
 	err := st.write([]byte("retry: 1000\n: following\n\n"))
-	p, leave := st.server.hub.join(id, as)
+	p, leave := st.server.hub.join(what)
 	defer leave()
 	for err == nil && !st.patience.isSlow() {
 		wait, cancel := context.WithTimeout(ctx, st.server.timing.beat)

@@ -184,6 +184,20 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 	return p, nil
 }
 
+// pageOfSame is a page for one who may have waited: the stream may have been deleted meanwhile, and its name used again.
+// What was read before the session was seen to be the same is of the stream that was asked for.
+func (s *Streams) pageOfSame(ctx context.Context, room Room, rd *reading, after hansard.Seq) (*page, error) {
+	p, err := s.page(ctx, room, rd, after)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.store.Stat(ctx, rd.id)
+	if err == nil && !info.Created.IsZero() && !info.Created.Equal(rd.created) {
+		err = fmt.Errorf("%w: %s, and its name is another stream's now", hansard.ErrDeleted, rd.id)
+	}
+	return p, err
+}
+
 // content is what an event is in the stream; ok is false if it is not part of it.
 func (rd *reading) content(e *hansard.Event) (content []byte, ok bool) {
 	switch {
@@ -297,7 +311,7 @@ func (s *Streams) longPoll(w http.ResponseWriter, r *http.Request, rd *reading) 
 // poll looks once, and waits once if there is nothing. over: there was an answer.
 func (s *Streams) poll(ctx context.Context, w http.ResponseWriter, r *http.Request, rd *reading, after *hansard.Seq) (over bool, err error) {
 	room := s.opt.Room(r.Context())
-	p, err := s.page(r.Context(), room, rd, *after)
+	p, err := s.pageOfSame(r.Context(), room, rd, *after)
 	if err != nil {
 		room.Free()
 		return false, err
@@ -331,7 +345,7 @@ func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) er
 	told := false // where the stream ends
 	for {
 		room := s.opt.Room(r.Context())
-		p, err := s.page(r.Context(), room, rd, rd.after)
+		p, err := s.pageOfSame(r.Context(), room, rd, rd.after)
 		if err == nil && (p.n > 0 || p.closed || !told) {
 			err = s.send(w, rd, p)
 			told = true

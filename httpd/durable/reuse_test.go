@@ -2,9 +2,11 @@ package durable
 
 import (
 	"context"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/memstore"
@@ -157,4 +159,41 @@ func TestRedactedStreams(t *testing.T) {
 			before = got.Header()
 		}
 	})
+}
+
+// asleep is a store whose waits look at nothing until they are woken.
+type asleep struct {
+	hansard.Store
+	waits, wake chan struct{}
+}
+
+func (a *asleep) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	a.waits <- struct{}{}
+	<-a.wake
+	return a.Store.Wait(ctx, id, after)
+}
+
+// TestReplacedWhileRead: who waits for more of a stream gets nothing of another that has its name by then.
+func TestReplacedWhileRead(t *testing.T) {
+	for _, live := range []string{liveLongPoll, liveSSE} {
+		t.Run(live, func(t *testing.T) {
+			store := &asleep{memstore.New(), make(chan struct{}, 10), make(chan struct{})}
+			w := newWorld(t, store, Options{SSE: 10 * time.Second}) // when it is not told
+			w.must(201, "PUT", "s", "old", headerType, "text/plain")
+			out := make(chan *httptest.ResponseRecorder)
+			go func() { out <- w.ask("GET", "s?offset=now&live="+live, "") }()
+			<-store.waits
+			w.must(204, "DELETE", "s", "")
+			w.must(201, "PUT", "s", "another", headerType, "text/plain")
+			w.must(204, "POST", "s", "of another", headerType, "text/plain")
+			close(store.wake)
+			got := <-out
+			if strings.Contains(got.Body.String(), "another") {
+				t.Errorf("it goes on with %d %s", got.Code, got.Body)
+			}
+			if live == liveLongPoll && (got.Code != 404 || got.Header().Get("Problem") != "deleted") {
+				t.Errorf("%d %s", got.Code, got.Header())
+			}
+		})
+	}
 }

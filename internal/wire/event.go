@@ -39,7 +39,7 @@ func AppendExactLine(dst []byte, e *hansard.Event) []byte {
 func survives(data []byte) bool { return len(bytes.TrimSpace(data)) == len(data) }
 
 func flat(data []byte) []byte {
-	if !bytes.ContainsAny(data, "\r\n") {
+	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
 		return data
 	}
 	var out bytes.Buffer
