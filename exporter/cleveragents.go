@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"hansard/importer"
-	"hansard/internal/pyjson"
 	"hansard/internal/wire"
 	"hansard/transcript"
 )
@@ -49,8 +48,8 @@ func writeCleverAgents(ctx context.Context, s *session, w *bufio.Writer) error {
 		}
 	}
 	export["messages"] = joined('[', messages, ']')
-	sum := importer.CleverAgentsSum(export, pyjson.Style{})
-	export["checksum"] = wire.Marshal("sha256:" + sum)
+	// Without "sha256:": cleveragents puts that before what it finds when it imports a file.
+	export["checksum"] = wire.Marshal(importer.CleverAgentsSum(export))
 	var members []json.RawMessage
 	for _, name := range slices.Sorted(maps.Keys(export)) {
 		members = append(members, append(append(wire.Marshal(name), ": "...), export[name]...))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -274,6 +275,31 @@ func TestCleverAgentsBack(t *testing.T) {
 	}
 	if second := export(t, store, "cleveragents:claude:4", "cleveragents"); second != first {
 		t.Errorf("exported again it is\n%s\nit was\n%s", second, first)
+	}
+}
+
+// TestCleverAgentsSum: Python finds the checksum right, as cleveragents asks it.
+func TestCleverAgentsSum(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3")
+	}
+	store := imported(t, "openai", map[string]string{"c.json": `[{"role":"user","content":"Grüße 😀 \u0000\u007f\u2028 </b> \"\\\t"},{"role":"assistant","content":"ok"}]`})
+	var id hansard.SessionID
+	for info, err := range store.List(context.Background(), hansard.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = info.ID
+	}
+	cmd := exec.Command(python, "-c", `
+import hashlib, json, sys
+d = json.load(sys.stdin)
+given = "sha256:" + d.pop("checksum")
+sys.exit(given != "sha256:" + hashlib.sha256(json.dumps(d, sort_keys=True, default=str).encode()).hexdigest())`)
+	cmd.Stdin = strings.NewReader(export(t, store, id, "cleveragents"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

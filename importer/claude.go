@@ -201,7 +201,7 @@ var claudeKinds = map[string]string{
 }
 
 func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) error {
-	p := &claudeReader{source: in.Source, emit: emit}
+	p := &claudeReader{in: in, source: in.Source, emit: emit}
 	p.agentKind(in)
 	return in.Records(ctx, false, func(piece []byte) bool {
 		var r claudeRecord
@@ -211,6 +211,7 @@ func (f claude) Read(ctx context.Context, in *Input, emit func(Record) error) er
 
 // claudeReader reads one file.
 type claudeReader struct {
+	in     *Input
 	source *Source
 	emit   func(Record) error
 	facts  Facts
@@ -226,7 +227,7 @@ func (p *claudeReader) agentKind(in *Input) {
 	if !in.SubAgent {
 		return
 	}
-	f, err := openIn(in.Root, strings.TrimSuffix(in.Path, ".jsonl")+".meta.json")
+	f, err := in.openBeside(strings.TrimSuffix(in.Path, ".jsonl") + ".meta.json")
 	if err != nil {
 		return
 	}
@@ -283,6 +284,7 @@ func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
 		return nil
 	}
 	name, file := parts[n-1], filepath.Join(dir, session, toolResults, parts[n-1])
+	p.in.reading.beside(filepath.Join(p.source.Root, file))
 	size, err := sizeIn(p.source.Root, file)
 	if err != nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"hansard"
@@ -40,8 +41,13 @@ type delivery struct {
 	ids     map[string]bool // of events
 	bytes   int
 	added   int // events stored, since somebody asked
+	used    int // when there was a record for it
 	// last is the seq of the last record that was delivered.
 	last hansard.Seq
+	// lastID is the id of the last event; renamed says that one got another id than its
+	// record has.
+	lastID  string
+	renamed atomic.Bool
 	// sent is the batch that is on its way while the next one is read; nil if none
 	// is. One at a time: they arrive in order.
 	sent chan sent
@@ -87,6 +93,7 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 	if d.ids == nil {
 		d.ids, d.mutable = map[string]bool{}, map[string]bool{}
 	}
+	d.lastID = e.ID
 	d.events, d.bytes, d.ids[e.ID] = append(d.events, e), d.bytes+len(e.Data), true
 	if rec.Mutable {
 		d.mutable[e.ID] = true
@@ -226,6 +233,7 @@ func (d *delivery) reconcile(ctx context.Context, events []hansard.Event, reused
 			if mutable[e.ID] {
 				e.Kind = KindRevision
 			}
+			d.renamed.Store(true)
 			e.ID += "~" + shortHash(e.Data, 16)
 		}
 	}

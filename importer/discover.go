@@ -18,10 +18,16 @@ const headBytes = 256 << 10
 
 // Discover finds the sources of the formats where their tools keep them.
 func Discover(formats []Format, m Machine) ([]*Source, error) {
+	return (*Memory)(nil).Discover(formats, m)
+}
+
+// Discover is the function Discover; files that have not changed since they were imported are
+// not opened.
+func (mem *Memory) Discover(formats []Format, m Machine) ([]*Source, error) {
 	var found []*Source
 	for _, f := range formats {
 		for _, root := range f.Roots(m) {
-			more, err := under(root, []Format{f})
+			more, err := mem.under(root, []Format{f})
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return found, err
 			}
@@ -35,6 +41,12 @@ func Discover(formats []Format, m Machine) ([]*Source, error) {
 // is an error; in a directory such files are passed over, and not even opened if their
 // names say nothing. A single format in formats is taken at its word.
 func Named(formats []Format, paths []string) ([]*Source, error) {
+	return (*Memory)(nil).Named(formats, paths)
+}
+
+// Named is the function Named; files that have not changed since they were imported are not
+// opened.
+func (mem *Memory) Named(formats []Format, paths []string) ([]*Source, error) {
 	var found []*Source
 	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path) // the user named it
@@ -49,14 +61,14 @@ func Named(formats []Format, paths []string) ([]*Source, error) {
 			return nil, err
 		}
 		if info.IsDir() {
-			more, err := under(real, particular(formats))
+			more, err := mem.under(real, particular(formats))
 			if err != nil {
 				return nil, err
 			}
 			found = append(found, more...)
 			continue
 		}
-		s, err := one(real, info, formats)
+		s, err := mem.one(real, info, formats)
 		if err != nil {
 			return nil, err
 		}
@@ -83,11 +95,15 @@ func particular(formats []Format) []Format {
 }
 
 // one is the source of a file that was named.
-func one(path string, info fs.FileInfo, formats []Format) (*Source, error) {
+func (mem *Memory) one(path string, info fs.FileInfo, formats []Format) (*Source, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
 	s := &Source{Root: filepath.Dir(path), Path: filepath.Base(path), Size: info.Size(), Modified: info.ModTime()}
+	s.mark, _, _ = stampFile(info)
+	if mem.recall(s, formats) {
+		return s, nil
+	}
 	head := s.headOnce()
 	for _, f := range formats {
 		if len(formats) == 1 || f.Match(path, head) {
@@ -100,7 +116,7 @@ func one(path string, info fs.FileInfo, formats []Format) (*Source, error) {
 }
 
 // under finds sources in a directory and those below it. Symbolic links are not followed.
-func under(dir string, formats []Format) ([]*Source, error) {
+func (mem *Memory) under(dir string, formats []Format) ([]*Source, error) {
 	var found []*Source
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -126,6 +142,11 @@ func under(dir string, formats []Format) ([]*Source, error) {
 			return err
 		}
 		s := &Source{Root: dir, Path: rel, Size: info.Size(), Modified: info.ModTime()}
+		s.mark, _, _ = stampFile(info)
+		if mem.recall(s, formats) {
+			found = append(found, s)
+			return nil
+		}
 		head := s.headOnce()
 		for _, f := range formats {
 			if f.Match(path, head) {

@@ -18,6 +18,9 @@ type Engine struct {
 	Store hansard.Store
 	// Workers is how many sources are read at once; 0 is a few.
 	Workers int
+	// Memory, which knows the store, leaves out files that have not changed; nil reads
+	// everything.
+	Memory *Memory
 	// Progress is told how many events were read and stored since it was told last,
 	// by several goroutines.
 	Progress func(records, added int)
@@ -69,7 +72,14 @@ type run struct {
 	*Engine
 	mu    sync.Mutex // guards done and links
 	done  func(Report)
-	links []Record // with the full id in Session
+	links []link
+}
+
+// link is a record that links a session to another one, with the full id in Session, and what
+// is to be remembered of the file it is from.
+type link struct {
+	Record
+	note *note
 }
 
 // all imports sources that do not depend on each other. Those of one session follow one
@@ -120,15 +130,31 @@ feeding:
 // one imports one source. The error is one that the next source would meet, too.
 func (r *run) one(ctx context.Context, s *Source) error {
 	j := &job{run: r, report: Report{Source: s, Session: SessionID(s.Format, s.Session)}, sessions: map[string]*delivery{}}
+	if s.known != nil && r.Memory != nil {
+		s.known.report(&j.report)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.done(j.report)
+		return nil
+	}
+	if r.Store != nil {
+		j.reading = r.Memory.begin(s)
+	}
 	err := j.read(ctx, s)
 	if err != nil && !aboutSource(err) {
 		return err
 	}
 	j.report.Err = err
 	j.tally()
+	n := j.reading.end(j)
+	if n != nil && len(j.links) == 0 {
+		r.Memory.remember(n)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.links = append(r.links, j.links...)
+	for _, rec := range j.links {
+		r.links = append(r.links, link{rec, n})
+	}
 	r.done(j.report)
 	return nil
 }
@@ -150,14 +176,22 @@ var errSource = errors.New("the source can't be imported")
 
 // deliverLinks stores what links sessions that are there now to those that started them.
 func (r *run) deliverLinks(ctx context.Context) error {
-	for _, rec := range r.links {
-		if r.Store == nil {
-			return nil
-		}
-		d := &delivery{store: r.Store, id: hansard.SessionID(rec.Session), noCreate: true}
-		err := errors.Join(d.add(ctx, &rec), d.finish(ctx))
+	if r.Store == nil {
+		return nil
+	}
+	all := map[*note]bool{} // whether all links of a file were stored
+	for _, l := range r.links {
+		d := &delivery{store: r.Store, id: hansard.SessionID(l.Session), noCreate: true}
+		err := errors.Join(d.add(ctx, &l.Record), d.finish(ctx))
 		if err != nil && !errors.Is(err, hansard.ErrNotFound) && !aboutSource(err) {
 			return err
+		}
+		before, told := all[l.note]
+		all[l.note] = err == nil && (before || !told)
+	}
+	for n, stored := range all {
+		if n != nil && stored { // else the session that is linked may come yet
+			r.Memory.remember(n)
 		}
 	}
 	return nil
@@ -172,6 +206,9 @@ type job struct {
 	pairs    pairing
 	usage    tally
 	fork     *forkPoint
+	reading  *reading
+	// last is the seq of the last record of the sessions that were let go.
+	last map[string]hansard.Seq
 	// failed are the sessions of the source that could not be stored, errs why.
 	failed map[string]bool
 	errs   []error
@@ -203,7 +240,7 @@ func (j *job) read(ctx context.Context, s *Source) error {
 }
 
 func (j *job) input(s *Source) *Input {
-	return &Input{Source: s, damage: func(d Damage) { j.report.Damage = append(j.report.Damage, d) }}
+	return &Input{Source: s, reading: j.reading, damage: func(d Damage) { j.report.Damage = append(j.report.Damage, d) }}
 }
 
 // take delivers one record.
@@ -224,21 +261,51 @@ func (j *job) take(ctx context.Context, rec Record) error {
 	j.pairs.note(&rec)
 	j.usage.add(rec.Usage)
 	d := j.delivery(rec.Session, rec.Parent)
+	if d.used = j.report.Records; len(j.sessions) > heldSessions {
+		if err := j.letGo(ctx); err != nil {
+			return err
+		}
+	}
 	if j.Progress != nil {
 		j.Progress(1, 0)
 	}
-	err := j.stored(d, d.add(ctx, &rec))
-	if err != nil && rec.Session != "" && aboutSource(err) {
-		// The other sessions of the source can do without this one.
-		if j.failed == nil {
-			j.failed = map[string]bool{}
-		}
-		j.failed[rec.Session] = true
-		j.errs = append(j.errs, fmt.Errorf("session %s: %w", d.id, err))
-		d.events = nil
-		return nil
+	return j.fail(rec.Session, d, j.stored(d, d.add(ctx, &rec)))
+}
+
+// fail leaves one session of several out: the others of the source can do without it.
+func (j *job) fail(session string, d *delivery, err error) error {
+	if err == nil || session == "" || !aboutSource(err) {
+		return err
 	}
-	return err
+	if j.failed == nil {
+		j.failed = map[string]bool{}
+	}
+	j.failed[session] = true
+	j.errs = append(j.errs, fmt.Errorf("session %s: %w", d.id, err))
+	d.events = nil
+	return nil
+}
+
+// heldSessions is how many sessions of one source are held at once. A database has very many,
+// mostly one after the other.
+const heldSessions = 64
+
+// letGo stores what is held of the session that was used least recently, and forgets it.
+func (j *job) letGo(ctx context.Context) error {
+	oldest := ""
+	for session, d := range j.sessions {
+		if session != "" && (oldest == "" || d.used < j.sessions[oldest].used) {
+			oldest = session
+		}
+	}
+	d := j.sessions[oldest]
+	delete(j.sessions, oldest)
+	err := j.stored(d, d.finish(ctx))
+	if j.last == nil {
+		j.last = map[string]hansard.Seq{}
+	}
+	j.last[oldest] = d.last
+	return j.fail(oldest, d, err)
 }
 
 // stored counts what a delivery has stored since it was asked last.
@@ -258,7 +325,7 @@ func (j *job) delivery(session, parent string) *delivery {
 	}
 	d := &delivery{store: j.Store, id: j.report.Session, meta: hansard.Meta{Labels: j.labels(session, parent)}}
 	if session != "" {
-		d.id = SessionID(j.report.Source.Format, session)
+		d.id, d.last = SessionID(j.report.Source.Format, session), j.last[session]
 	}
 	if session == "" && j.fork != nil {
 		j.fork.describe(&d.meta)

@@ -15,12 +15,16 @@ type forkEvidence struct {
 	bare int
 }
 
-// looked is how many records of a source are looked at.
-const looked = 200
+// looked is how many records of a source are looked at, and lookedBytes how much of it once
+// the first was found that can be copied.
+const (
+	looked      = 200
+	lookedBytes = 1 << 20
+)
 
 func (s *Source) evidence() forkEvidence {
 	var e forkEvidence
-	n := 0
+	n, size := 0, 0
 	enough := errors.New("enough")
 	in := (&Input{Source: s}).quiet()
 	// What can't be read is told when it is imported.
@@ -32,7 +36,8 @@ func (s *Source) evidence() forkEvidence {
 		case e.first == "":
 			e.first = rec.Same
 		}
-		if n++; n == looked {
+		n, size = n+1, size+len(rec.Event.Data)
+		if n == looked || size > lookedBytes && e.first != "" {
 			return enough
 		}
 		return nil
@@ -48,11 +53,17 @@ func (claude) relate(sources []*Source) {
 		if s.SubAgent {
 			continue
 		}
-		if s.tell = s.evidence(); s.tell.first != "" {
+		if s.known == nil {
+			s.tell = s.evidence()
+		}
+		if s.tell.first != "" {
 			byFirst[s.tell.first] = append(byFirst[s.tell.first], s)
 		}
 	}
 	for _, same := range byFirst {
+		if !slices.ContainsFunc(same, func(s *Source) bool { return s.known == nil }) {
+			continue // nothing of them will be read
+		}
 		slices.SortFunc(same, func(a, b *Source) int {
 			return cmp.Or(cmp.Compare(b.tell.bare, a.tell.bare), cmp.Compare(a.Session, b.Session))
 		})

@@ -18,6 +18,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"hansard"
@@ -82,6 +83,10 @@ type Source struct {
 	unreadable error
 	// tell decides between the copies of one history which is the original.
 	tell forkEvidence
+	// known is set if the file has not changed since it was imported.
+	known *note
+	// mark is the file system's of the file, when it was found.
+	mark string
 }
 
 // Record is one record of a source, and what it says about its session.
@@ -150,9 +155,18 @@ type Damage struct {
 }
 
 // Formats are the formats of this package and others, the most particular first. The last
-// ones take nearly anything that is JSON.
+// ones take nearly anything that is JSON. One that has the name of another of this package
+// takes its place.
 func Formats(others ...Format) []Format {
-	formats := append([]Format{claude{}, codex{}, gemini{}, copilot{}, openclaw, pi, cortex{}, trajectories{}, cleverAgents{}}, others...)
+	formats := []Format{claude{}, codex{}, gemini{}, copilot{}, openclaw, pi, cortex{}, trajectories{}, cleverAgents{}}
+	for _, f := range others {
+		i := slices.IndexFunc(formats, func(known Format) bool { return known.Name() == f.Name() })
+		if i >= 0 {
+			formats[i] = f
+		} else {
+			formats = append(formats, f)
+		}
+	}
 	return append(formats, anthropic, openai, jsonl{})
 }
 

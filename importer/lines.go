@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"path/filepath"
 	"unicode/utf8"
 
 	"hansard"
@@ -21,7 +22,14 @@ const heldBytes = hansard.MaxBatchBytes - 64<<10
 // Input is a source while it is read.
 type Input struct {
 	*Source
-	damage func(Damage)
+	damage  func(Damage)
+	reading *reading // nil if nothing of it is remembered
+}
+
+// openBeside opens another file in the root of the source.
+func (in *Input) openBeside(name string) (io.ReadCloser, error) {
+	in.reading.beside(filepath.Join(in.Root, name))
+	return openIn(in.Root, name)
 }
 
 // Line is one whole line of a source.
@@ -35,7 +43,12 @@ type Line struct {
 
 // ID names the line by its place and its content. Two records of one line have
 // different ids.
-func (l *Line) ID() string { return fmt.Sprintf("line:%d:%08x", l.Number, l.crc) }
+func (l *Line) ID() string { return lineID(l.Number, l.crc) }
+
+// LineID is the ID of a line that is not read from a file.
+func LineID(number int, line []byte) string { return lineID(number, checksum(line)) }
+
+func lineID(number int, crc uint32) string { return fmt.Sprintf("line:%d:%08x", number, crc) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -24,6 +24,15 @@ var (
 	openclaw = piFormat{name: "openclaw", tool: "OpenClaw", archives: true}
 )
 
+// FileFormat is a format of this package that another one adds to.
+type FileFormat interface {
+	Format
+	forking
+}
+
+// OpenClaw reads OpenClaw's session files. Package openclaw reads its databases, too.
+var OpenClaw FileFormat = openclaw
+
 func (p piFormat) Name() string { return p.name }
 func (p piFormat) Tool() string { return p.tool }
 
@@ -144,12 +153,21 @@ func (p piFormat) Read(ctx context.Context, in *Input, emit func(Record) error) 
 		var r piRecord
 		return decode(piece, &r) == nil && (r.Type == "message" || piKinds[r.Type] != "") && r.Timestamp != ""
 	}, func(raw Raw) error {
-		var r piRecord
-		if err := decode(raw.Bytes, &r); err != nil {
-			return err
+		rec, ok := PiEntry(raw, &f)
+		if !ok {
+			return errSyntax
 		}
-		return emit(r.record(raw, &f))
+		return emit(rec)
 	}, emit)
+}
+
+// PiEntry is the record of one entry of a session; not ok if it is not JSON.
+func PiEntry(raw Raw, f *Facts) (rec Record, ok bool) {
+	var r piRecord
+	if decode(raw.Bytes, &r) != nil {
+		return rec, false
+	}
+	return r.record(raw, f), true
 }
 
 func (r *piRecord) record(raw Raw, f *Facts) Record {

@@ -101,11 +101,13 @@ func (w *Watcher) look(ctx context.Context) error {
 // stamp tells whether a source has changed. A database has its newest changes in a log
 // beside it.
 type stamp struct {
+	mark          string // of the file system, where it has one
 	size, logSize int64
 	at, logAt     int64
 }
 
 func stampOf(s *Source) (out stamp) {
+	out.mark = s.mark
 	out.size, out.at = s.Size, s.Modified.UnixNano()
 	if info, err := os.Lstat(s.File() + "-wal"); err == nil {
 		out.logSize, out.logAt = info.Size(), info.ModTime().UnixNano()

@@ -16,8 +16,13 @@ import (
 
 // TestWatch follows a directory while a program writes to it, in pieces that end anywhere,
 // rotates files, writes one anew from its beginning, and removes one. Nothing is missed,
-// nothing twice.
+// nothing twice, with and without a memory.
 func TestWatch(t *testing.T) {
+	t.Run("all is read", func(t *testing.T) { checkWatch(t, false) })
+	t.Run("memory", func(t *testing.T) { checkWatch(t, true) })
+}
+
+func checkWatch(t *testing.T, remember bool) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -37,11 +42,16 @@ func TestWatch(t *testing.T) {
 	steps := 0
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	w := &Watcher{Engine: &Engine{Store: store}, Now: func() time.Time { return now }, Report: func(r Report) {
+	var memory *Memory
+	if remember {
+		memory = OpenMemory(store, "")
+		memory.now = func() time.Time { return time.Now().Add(time.Hour) } // every file was left alone
+	}
+	w := &Watcher{Engine: &Engine{Store: store, Memory: memory}, Now: func() time.Time { return now }, Report: func(r Report) {
 		if r.Err != nil {
 			t.Error(r.Err)
 		}
-	}, Find: func() ([]*Source, error) { return Named([]Format{claude{}}, []string{dir}) }}
+	}, Find: func() ([]*Source, error) { return memory.Named([]Format{claude{}}, []string{dir}) }}
 	w.Pause = func(context.Context) error {
 		now = now.Add(time.Second)
 		for name, text := range whole {
@@ -49,6 +59,9 @@ func TestWatch(t *testing.T) {
 				continue
 			}
 			at := min(len(text), written[name]+random.IntN(800))
+			if random.IntN(2) == 0 { // whole lines: such a file may be remembered
+				at = strings.LastIndexByte(text[:at], '\n') + 1
+			}
 			path := filepath.Join(dir, name)
 			if random.IntN(10) == 0 && at > 0 { // killed, and written anew
 				at = random.IntN(at)

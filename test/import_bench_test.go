@@ -1,13 +1,15 @@
+//go:build unix
+
 package test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,25 +62,28 @@ func importFile(tb testing.TB, store *filestore.Store, dir string) importer.Repo
 	return report
 }
 
-// BenchmarkImport imports a file of Claude Code's and, in the same run, copies it with a
-// sync and reads it once more for its SHA-256, as cp and sha256sum do. What is asked for is
-// 50 MB/s and at most three times as long.
+// BenchmarkImport imports a file of Claude Code's and, in the same run, copies it with cp and
+// sync and sums it with sha256sum. What is asked for is
+// 50 MB/s and at most three times as long. CPU time is reported beside it: on a machine with
+// other work it is the one to believe.
 func BenchmarkImport(b *testing.B) {
 	dir := b.TempDir()
 	path := filepath.Join(dir, "projects", "-w", "s.jsonl")
 	b.SetBytes(claudeFile(b, path, 100<<20))
-	var copying, importing time.Duration
+	var copying, importing, again cost
 	for b.Loop() {
-		began := time.Now()
-		copyAndSum(b, path, filepath.Join(dir, "copy"))
-		copying += time.Since(began)
+		programs := copyAndSum(b, path, filepath.Join(dir, "copy"))
+		copying.time, copying.cpu = copying.time+programs.time, copying.cpu+programs.cpu
 		store, err := filestore.Open(filepath.Join(dir, "store"), nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		began = time.Now()
+		began := now()
 		importFile(b, store, filepath.Join(dir, "projects"))
-		importing += time.Since(began)
+		importing.add(began)
+		began = now()
+		importFile(b, store, filepath.Join(dir, "projects"))
+		again.add(began)
 		if err := store.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -86,31 +91,37 @@ func BenchmarkImport(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(importing.Seconds()/copying.Seconds(), "times-cp+sha256")
+	b.ReportMetric(importing.time.Seconds()/copying.time.Seconds(), "times-cp+sha256")
+	b.ReportMetric(importing.cpu.Seconds()/copying.cpu.Seconds(), "cpu-times-cp+sha256")
+	b.ReportMetric(again.cpu.Seconds()/importing.cpu.Seconds(), "cpu-again") // of a file that is read again
+	b.ReportMetric(float64(b.N)*100*(1<<20)/1e6/importing.time.Seconds(), "import-MB/s")
 }
 
-func copyAndSum(b *testing.B, from, to string) {
+// cost is the time that something took, and how much of it processors worked.
+type cost struct{ time, cpu time.Duration }
+
+func now() cost {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return cost{time.Duration(time.Now().UnixNano()), time.Duration(u.Utime.Nano() + u.Stime.Nano())}
+}
+
+func (c *cost) add(began cost) {
+	n := now()
+	c.time, c.cpu = c.time+n.time-began.time, c.cpu+n.cpu-began.cpu
+}
+
+// copyAndSum runs cp, sync and sha256sum.
+func copyAndSum(b *testing.B, from, to string) (c cost) {
 	b.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		b.Fatal(err)
+	began := time.Now()
+	for _, args := range [][]string{{"cp", from, to}, {"sync", to}, {"sha256sum", to}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Skipf("%s: %v: %s", args[0], err, out)
+		}
+		c.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer out.Close()
-	if _, err = io.Copy(out, in); err == nil {
-		err = out.Sync()
-	}
-	if err == nil {
-		_, err = out.Seek(0, io.SeekStart)
-	}
-	if err == nil {
-		_, err = io.Copy(sha256.New(), out)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	c.time = time.Since(began)
+	return c
 }

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +16,7 @@ import (
 
 	"hansard"
 	"hansard/importer"
+	"hansard/importer/openclaw"
 	"hansard/importer/opencode"
 	"hansard/transcript"
 )
@@ -69,7 +74,7 @@ imported within seconds; large ones less often.`,
 }
 
 // allFormats are the formats that this program reads.
-func allFormats() []importer.Format { return importer.Formats(opencode.Format{}) }
+func allFormats() []importer.Format { return importer.Formats(opencode.Format{}, openclaw.New()) }
 
 func formatNames() (names []string) {
 	for _, f := range allFormats() {
@@ -92,16 +97,19 @@ func importFormats(from string) ([]importer.Format, error) {
 
 func (a *app) importAll(ctx context.Context, formats []importer.Format, paths []string, yes, dry bool) error {
 	if len(paths) == 0 {
-		sources, err := importer.Discover(formats, importer.ThisMachine())
-		switch {
-		case err != nil:
-			return err
-		case len(sources) == 0:
-			return a.nothingFound(paths)
-		case !yes && !dry:
+		if !yes && !dry {
+			sources, err := importer.Discover(formats, importer.ThisMachine())
+			switch {
+			case err != nil:
+				return err
+			case len(sources) == 0:
+				return a.nothingFound(paths)
+			}
 			return a.listSources(sources)
 		}
-		return a.importInto(dry, func(s hansard.Store) error { return a.importSources(ctx, s, sources) })
+		return a.importFound(ctx, dry, nil, nil, func(m *importer.Memory) ([]*importer.Source, error) {
+			return m.Discover(formats, importer.ThisMachine())
+		})
 	}
 	var own []string
 	var err error
@@ -110,14 +118,39 @@ func (a *app) importAll(ctx context.Context, formats []importer.Format, paths []
 			return err
 		}
 	}
-	sources, err := importer.Named(formats, paths)
-	if err != nil {
-		return err
+	return a.importFound(ctx, dry, own, paths, func(m *importer.Memory) ([]*importer.Source, error) { return m.Named(formats, paths) })
+}
+
+// importFound imports what find finds, and our own exports. Where it knows of earlier imports
+// the store is opened first: it tells which files need not be read. Otherwise it is not made
+// before there is something to import.
+func (a *app) importFound(ctx context.Context, dry bool, own, paths []string, find func(*importer.Memory) ([]*importer.Source, error)) error {
+	path := a.memoryPath()
+	var sources []*importer.Source
+	look := func(m *importer.Memory) (found bool, err error) {
+		sources, err = find(m)
+		if err == nil && len(sources)+len(own) == 0 {
+			err = a.nothingFound(paths)
+		}
+		return err == nil && len(sources)+len(own) > 0, err
 	}
-	if len(sources)+len(own) == 0 {
-		return a.nothingFound(paths)
+	_, err := os.Stat(path)
+	known := err == nil && !dry
+	if !known {
+		if found, err := look(nil); !found || err != nil {
+			return err
+		}
 	}
 	return a.importInto(dry, func(s hansard.Store) error {
+		var memory *importer.Memory
+		if !dry {
+			memory = importer.OpenMemory(s, path)
+		}
+		if known {
+			if found, err := look(memory); !found || err != nil {
+				return err
+			}
+		}
 		if len(own) > 0 {
 			if err := a.importOwn(ctx, s, own); err != nil {
 				return err
@@ -126,8 +159,32 @@ func (a *app) importAll(ctx context.Context, formats []importer.Format, paths []
 		if len(sources) == 0 {
 			return nil
 		}
-		return a.importSources(ctx, s, sources)
+		return a.importSources(ctx, s, memory, sources)
 	})
+}
+
+// saveMemory keeps what was imported for the next time. Without it that only takes longer.
+func (a *app) saveMemory(m *importer.Memory) {
+	if m != nil {
+		_ = m.Save()
+	}
+}
+
+// memoryPath is the file that remembers what was imported into the store, in the user's
+// cache; empty if there is no place for it.
+func (a *app) memoryPath() string {
+	spec, err := a.storeSpec()
+	dir, err2 := os.UserCacheDir()
+	if err != nil || err2 != nil {
+		return ""
+	}
+	if !strings.Contains(spec, "://") {
+		if spec, err = filepath.Abs(spec); err != nil {
+			return ""
+		}
+	}
+	sum := sha256.Sum256([]byte(spec)) // which may have a password in it
+	return filepath.Join(dir, "hansard", "imports-"+hex.EncodeToString(sum[:12])+".jsonl")
 }
 
 // importInto opens the store, if anything is to be stored.
@@ -192,11 +249,11 @@ func byTool[T any](list []T, source func(T) *importer.Source) (groups [][]T) {
 }
 
 // importSources imports, and tells what came of it.
-func (a *app) importSources(ctx context.Context, s hansard.Store, sources []*importer.Source) error {
+func (a *app) importSources(ctx context.Context, s hansard.Store, memory *importer.Memory, sources []*importer.Source) error {
 	run := &importRun{app: a, progress: newProgress(a.stderr), total: len(sources), stored: s != nil}
 	var mu sync.Mutex // guards run, which several goroutines tell
 	records, added := 0, 0
-	e := &importer.Engine{Store: s, Progress: func(r, n int) {
+	e := &importer.Engine{Store: s, Memory: memory, Progress: func(r, n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		records, added = records+r, added+n
@@ -210,6 +267,7 @@ func (a *app) importSources(ctx context.Context, s hansard.Store, sources []*imp
 		run.take(r)
 	})
 	run.progress.done()
+	a.saveMemory(memory)
 	if err != nil {
 		return orInterrupted(err, fmt.Sprintf("%s of %d were imported; run it again for the rest", plural(len(run.reports), "file"), run.total))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"hansard"
@@ -21,17 +22,22 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 	case len(paths) == 0 && !yes:
 		return &usageError{"--watch without FILE or DIR imports everything it finds", "add --yes; hansard import lists what there is"}
 	}
-	find := func() ([]*importer.Source, error) {
+	find := func(m *importer.Memory) ([]*importer.Source, error) {
 		if len(paths) == 0 {
-			return importer.Discover(formats, importer.ThisMachine())
+			return m.Discover(formats, importer.ThisMachine())
 		}
-		return importer.Named(formats, paths)
+		return m.Named(formats, paths)
 	}
-	if _, err := find(); err != nil {
-		return err
+	if _, err := os.Stat(a.memoryPath()); err != nil { // never imported: not even the store is made if it can't be
+		if _, err := find(nil); err != nil {
+			return err
+		}
 	}
 	return a.withStore(creating, func(s hansard.Store) error {
-		w := &importer.Watcher{Engine: &importer.Engine{Store: s}, Find: find, Report: a.watched, Pause: func(ctx context.Context) error {
+		memory := importer.OpenMemory(s, a.memoryPath())
+		defer a.saveMemory(memory)
+		look := func() ([]*importer.Source, error) { return find(memory) }
+		w := &importer.Watcher{Engine: &importer.Engine{Store: s, Memory: memory}, Find: look, Report: a.watched, Pause: func(ctx context.Context) error {
 			if err := a.out.Flush(); err != nil {
 				return err
 			}

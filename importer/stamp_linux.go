@@ -1,0 +1,16 @@
+package importer
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// inode is what a file system says about a file beside its size and the time of its content:
+// which one it is, and when anything about it changed, which no program can set.
+func inode(info fs.FileInfo) (dev, ino uint64, changed int64, ok bool) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, 0, false
+	}
+	return uint64(s.Dev), s.Ino, s.Ctim.Nano(), true //nolint:unconvert // 32 bits on some machines
+}
