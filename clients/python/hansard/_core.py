@@ -338,14 +338,16 @@ class Core:
 
     async def follow(self, session: str, after: int, scope: Scope) -> AsyncIterator[types.Event]:
         """Events as they come, each once and in order, from one connection after the other."""
-        pause = PAUSE_MIN
+        pause, created = PAUSE_MIN, ""
         while not scope.ended:
             if self.closing.ended:
                 raise errors.ClosedError("the client was closed")
-            q = Request("GET", path_of(session, "/events/stream"), [("after", after)], accept="text/event-stream", silence=STREAM_SILENCE)
+            q = Request("GET", path_of(session, "/events/stream"), [("after", after), ("created", created)], accept="text/event-stream", silence=STREAM_SILENCE)
             self.closing.add(scope_wire := _Ender(scope))
             try:
                 res, _ = await self._do(q, scope, math.inf)
+                # Who comes back means this session, and not another that has its id by then.
+                created = created or res.headers.get("hansard-created", "")
                 frames = _frames(res)
                 try:
                     async for name, data in frames:

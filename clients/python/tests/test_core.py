@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+import json
 import math
 import os
+import pathlib
 import random
 import socket
 import threading
 import unittest
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from hansard import (
     AsyncClient, Client, ClosedError, ConflictError, DeletedError, ExistsError, FencedError, HeldError, IdReusedError, InvalidError, KeyReusedError,
@@ -153,34 +156,45 @@ class Basics(WithServer):
     def test_redact_export_prune(self) -> None:
         c = self.client()
         s = c.session(next(names))
-        s.append(message("user", "my password is swordfish"), message("user", "hello"), create=True)
+        s.append(*[message("user", said) for said in ("my password is swordfish", "hello", "no, it is marlin", "or herring")], create=True)
 
-        def text(format: str, of: object = s) -> str:
-            return b"".join(of.export(format)).decode()  # type: ignore[attr-defined]
+        def text(*format: str, of: object = s) -> str:
+            return b"".join(of.export(*format)).decode()  # type: ignore[attr-defined]
 
-        self.assertRegex(text("md"), r"(?s)swordfish.*hello")
+        self.assertRegex(text("md"), r"(?s)^# .*swordfish.*hello")
+        self.assertEqual(json.loads(text().splitlines()[1])["event"]["data"], "my password is swordfish")
         # The answer is lost, and it is sent again.
         lossy, proxy = self.through(lambda n, head: "lose" if n == 1 else "pass")
-        self.assertEqual(lossy.session(s.id).redact(1, reason="a password").session, s.id)
+        self.assertEqual(lossy.session(s.id).redact(1, 3, reason="a password").session, s.id)
         self.assertEqual(proxy.count, 2)
-        told = [(e.seq, e.data is None, e.redacted, e.redacts) for e in s.read()]
-        self.assertEqual(told, [(1, True, True, ()), (2, False, False, ()), (3, False, False, (1,))])
+        events = list(s.read())
+        self.assertEqual([(e.data is None, e.redacted) for e in events], [(True, True), (False, False), (True, True), (False, False), (False, False)])
+        self.assertEqual((events[4].redacts, events[4].data["reason"]), ((1, 3), "a password"))
         self.assertTrue(s.redact(1).replayed)
+        with s.turn(exclusive=True) as turn:
+            with self.assertRaises(HeldError):
+                s.redact(4)
+            self.assertFalse(s.redact(4, turn=turn).replayed)
         with self.assertRaises(NoEventError):
             s.redact(99)
-        self.assertNotIn("swordfish", text("jsonl"))
+        self.assertNotRegex(text("jsonl"), "swordfish|marlin|herring")
         with self.assertRaises(InvalidError):
             text("nonsense")
         with self.assertRaises(NotFoundError):
-            text("md", c.session("none"))
+            text("md", of=c.session("none"))
         # Half of a file is not all of it.
         s.append({"data": "x" * 2_000_000})
         cutting, _ = self.through(lambda n, head: "short")
         with self.assertRaises(UnreachableError):
-            text("jsonl", cutting.session(s.id))
+            text("jsonl", of=cutting.session(s.id))
+        log = pathlib.Path(self.directory.path, "store", "sessions", s.id + ".jsonl")
+        self.assertTrue("hello" in log.read_text())
         s.delete()
-        c.prune()
-        self.assertNotIn("erased", c.prune(scrub=True))
+        self.assertNotIn("scrubbed", c.prune())
+        self.assertFalse("hello" in log.read_text(), "the content is still there")
+        pruned = c.prune(scrub=True)
+        self.assertNotIn("erased", pruned)
+        self.assertIn("journal", pruned["scrubbed"])
 
     def test_refusals_are_typed(self) -> None:
         with self.assertRaises(InvalidError) as bad:
@@ -376,6 +390,23 @@ class Follow(WithServer):
         with self.assertRaises(DeletedError):
             list(f)
 
+    def test_another_session_with_the_id_is_not_mixed_into_it(self) -> None:
+        away = threading.Event()
+        c, proxy = self.through(lambda n, head: "refuse" if away.is_set() else "pass")
+        other = self.client()
+        s = other.session(next(names))
+        s.append({"data": 1}, {"data": 2}, create=True)
+        f = c.session(s.id).follow()
+        self.assertEqual([next(f).data, next(f).data], [1, 2])
+        away.set()
+        proxy.cut()
+        s.delete()
+        other.create(s.id, reuse=True)
+        s.append({"data": "other"}, {"data": "other"}, {"data": "other"})
+        away.clear()
+        with self.assertRaises(DeletedError):
+            next(f)
+
 
 class Turns(WithServer):
     def test_one_holder_that_renews_itself(self) -> None:
@@ -456,12 +487,17 @@ class Async(WithServer, unittest.IsolatedAsyncioTestCase):
         self.assertEqual([i.id async for i in c.list(ids=[s.id])], [s.id])
         a = await s.attach(iter([b"abc"] * 100_000))
         self.assertEqual(b"".join([p async for p in s.attachment(a.digest)]), b"abc" * 100_000)
-        self.assertIn(b"one", b"".join([p async for p in s.export("md")]))
-        self.assertEqual((await s.redact(1, reason="test")).last, 3)
+        self.assertRegex(b"".join([p async for p in s.export("md")]), rb"(?s)^# .*one")
+        async with s.turn(exclusive=True) as turn:
+            with self.assertRaises(HeldError):
+                await s.redact(1)
+            r = await s.redact(1, reason="test", turn=turn)
+        self.assertEqual([(e.seq, e.redacts, e.data["reason"]) async for e in s.read(kinds=["redaction"])], [(r.last, (1,), "test")])
         await s.delete()
         with self.assertRaises(DeletedError):
             await s.info()
-        await c.prune()
+        self.assertNotIn("scrubbed", await c.prune())
+        self.assertIn("journal", (await c.prune(scrub=True))["scrubbed"])
 
     async def test_many_at_once(self) -> None:
         s = self.aclient().session(next(names))
@@ -568,26 +604,43 @@ class Chaos(unittest.TestCase):
         threads = [threading.Thread(target=write, args=(n,)) for n in range(3)] + [threading.Thread(target=follow)]
         for t in threads:
             t.start()
+        # It is held across kills: its next renewal is far away, and it is lost to a thief alone.
+        turn = s.turn(ttl=600, steal="begin")
         for n in range(times):
             target = sum(map(len, acknowledged)) + 20
             while sum(map(len, acknowledged)) < target and all(t.is_alive() for t in threads):
                 s.wait(s.info().last_seq, timeout=30)
+            s.append({"data": f"held-{n}"}, turn=turn)
+            thieves: list[Any] = []
+            stealing = threading.Thread(target=lambda: thieves.append(s.turn(ttl=600, steal=f"round {n}")))
+            stealing.start()
             which = n % 2
             proxy.target = ports[1 - which]
             servers[which].kill()
             proxy.cut()
             servers[which] = Server(directory.path, ports[which])
+            stealing.join(120)
+            self.assertEqual(len(thieves), 1, "the turn could not be stolen")
+            self.assertTrue(turn.wait_lost(30), "the turn is not lost")
+            self.assertIsInstance(turn.reason, FencedError)
+            with self.assertRaises(FencedError):
+                s.append({"data": f"late-{n}"}, turn=turn)
+            turn = thieves[0]
+        self.assertFalse(turn.lost, "nobody took the last one")
         stop.set()
         for t in threads[:3]:
             t.join(120)
+        turn.release()
         s.append({"data": "end"})
         threads[3].join(120)
         self.assertFalse(any(t.is_alive() for t in threads))
-        log = [e.data for e in s.read()]
-        self.assertEqual(len(log), len(set(log)), "something is there twice")
+        log = list(s.read())
+        said = [e.data for e in log if e.kind == "message"]
+        self.assertEqual(len(said), len(set(said)), "something is there twice")
         for me in range(3):
-            self.assertEqual([d for d in log if d.startswith(f"{me}-")], acknowledged[me], "what was acknowledged, in its order")
-        self.assertEqual([e.data for e in seen], log, "the follower sees everything once, in order")
+            self.assertEqual([d for d in said if d.startswith(f"{me}-")], acknowledged[me], "what was acknowledged, in its order")
+        self.assertEqual([d for d in said if d.startswith("held-")], [f"held-{n}" for n in range(times)], "what was written under the turn")
+        self.assertEqual(seen, log, "the follower sees everything once, in order")
 
 
 if __name__ == "__main__":

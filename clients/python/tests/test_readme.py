@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import unittest
-import zipfile
 
 from .server import TOKEN, Server, Temporary
 
@@ -17,10 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 
 class Readme(unittest.TestCase):
     def test_programs_run_from_a_wheel(self) -> None:
-        try:
-            import setuptools, wheel  # noqa: F401, E401
-        except ImportError:
-            self.skipTest("SKIPPED: the wheel of the Python client: setuptools and wheel are not installed")
+        if not all(importlib.util.find_spec(name) for name in ("pip", "setuptools", "wheel")):
+            self.skipTest("SKIPPED: the wheel of the Python client: pip, setuptools and wheel are not all installed")
         directory = Temporary()
         self.addCleanup(directory.remove)
         source, built, empty = (pathlib.Path(directory.path, name) for name in ("source", "built", "empty"))
@@ -36,7 +34,9 @@ class Readme(unittest.TestCase):
         made = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         (wheel,) = built.glob("*.whl")
-        zipfile.ZipFile(wheel).extractall(empty)
+        pip_install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--root-user-action=ignore"]
+        installed = subprocess.run([*pip_install, "--target", str(empty), str(wheel)], capture_output=True, text=True)
+        self.assertEqual(installed.returncode, 0, installed.stderr)
         self.assertTrue((empty / "hansard" / "py.typed").exists())
         server = Server(directory.path)
         self.addCleanup(server.kill)

@@ -1,5 +1,6 @@
 import { fromProblem, HansardError, isCode, openOutcome } from './errors.js';
 import { BrokenOff, Http, link, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
+import { NoSocket, socketFrames, type Frame, type SocketClass } from './socket.js';
 import { Turn } from './turn.js';
 import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Pruned, Query, Range, Receipt, Search } from './types.js';
 
@@ -8,6 +9,13 @@ export interface ClientOptions {
   /** For how many milliseconds to keep trying when a server that was reached before does not answer. */
   patience?: number;
   fetch?: typeof globalThis.fetch;
+  /**
+   * How sessions are followed: "websocket" takes a WebSocket for each, and server-sent events where none can be had. Browsers have
+   * six connections to a server without TLS; those who follow more sessions than that on a page need it.
+   */
+  transport?: 'sse' | 'websocket';
+  /** Instead of the global WebSocket, or of that of the package `ws`, which Node 20 needs. */
+  WebSocket?: SocketClass;
 }
 
 /** A store on a server: http://HOST:PORT or https://HOST, perhaps with #token=. */
@@ -16,6 +24,8 @@ export class Client {
 
   constructor(address: string, options: ClientOptions = {}) {
     this.http = new Http(address, options.token ?? '', options.patience ?? 15_000, options.fetch ?? ((...args) => globalThis.fetch(...args)));
+    this.http.webSocket = options.transport === 'websocket';
+    this.http.socketClass = options.WebSocket;
   }
 
   /** Ends reads, followers and waits. Writes under way are finished. */
@@ -151,7 +161,10 @@ export class Session {
     return eventOf(await this.http.get(this.path('/events/' + encodeURIComponent(id)), [], signal));
   }
 
-  /** Events past `after`, and new ones as they come, each once and in order, across reconnects. */
+  /**
+   * Events past `after`, and new ones as they come, each once and in order, across reconnects. It ends with `deleted` when the
+   * session is, also if another has its id by then.
+   */
   async *follow(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, undefined> {
     const { signal, unlink } = link(this.http.closing.signal, options.signal);
     try {
@@ -165,19 +178,26 @@ export class Session {
 
   private async *followUntil(after: number, signal: AbortSignal): AsyncGenerator<Event, void, undefined> {
     let pause = 20;
+    let created = '';
+    let refused = 0; // WebSockets, one after the other, by a server that answers requests
     for (;;) {
-      let res: Response;
+      const socket = this.http.webSocket && refused < 3;
       const quiet = new Silence(signal);
       try {
-        ({ res } = await this.http.do({ method: 'GET', path: this.path('/events/stream'), query: [['after', String(after)]], accept: 'text/event-stream' }, quiet.signal));
-        for await (const frame of framesOf(res, quiet)) {
+        const frames = socket ? socketFrames(this.http, this.id, after, created, quiet.signal, () => quiet.heard()) : this.streamFrames(after, created, quiet);
+        for await (const frame of frames) {
           if (frame.name === 'dropped') break; // too slow: it goes on behind what it has
+          if (frame.name === 'created') {
+            if (socket) refused = 0;
+            created ||= frame.value; // who comes back means this session, and not another that has its id by then
+            continue;
+          }
           if (frame.name === 'problem') {
-            const error = fromProblem(JSON.parse(frame.data));
+            const error = fromProblem(frame.value);
             if (error.code === 'closing') break;
             throw error;
           }
-          const event = eventOf(JSON.parse(frame.data));
+          const event = eventOf(frame.value);
           if (event.seq <= after) continue;
           after = event.seq;
           pause = 20;
@@ -187,14 +207,25 @@ export class Session {
         }
       } catch (error) {
         if (signal.aborted) throw this.http.ended(signal, false);
-        if (!(error instanceof BrokenOff) && !isCode(error, 'aborted')) throw error;
+        if (error instanceof NoSocket) {
+          refused++;
+          await this.info(signal); // what is wrong with a WebSocket nobody tells; a request is told, and waits for a server that is away
+        } else if (!(error instanceof BrokenOff) && !isCode(error, 'aborted')) throw error;
       } finally {
         quiet.end();
       }
+      if (!socket) refused = Math.min(refused, 2); // it is tried again
       await sleep(pause * (0.5 + Math.random()), signal);
       this.http.check(signal);
       pause = Math.min(2 * pause, 1000);
     }
+  }
+
+  private async *streamFrames(after: number, created: string, quiet: Silence): AsyncGenerator<Frame, void, undefined> {
+    const query = pairs({ after: String(after), created });
+    const { res } = await this.http.do({ method: 'GET', path: this.path('/events/stream'), query, accept: 'text/event-stream' }, quiet.signal);
+    yield { name: 'created', value: res.headers.get('hansard-created') ?? '' };
+    for await (const { name, data } of framesOf(res, quiet)) yield { name: name as Frame['name'], value: JSON.parse(data) };
   }
 
   /** Resolves when the session has an event past `after`. */

@@ -3,6 +3,7 @@
  * once; for one that was reached before it keeps trying as long as `patience` says.
  */
 import { fromProblem, HansardError, type Problem } from './errors.js';
+import type { SocketClass } from './socket.js';
 
 export interface Request {
   method: string;
@@ -61,6 +62,9 @@ export function link(...signals: (AbortSignal | undefined)[]): { signal: AbortSi
 export class Http {
   readonly name: string;
   readonly closing = new AbortController();
+  /** Whether sessions are followed over WebSockets, and what makes them. */
+  webSocket = false;
+  socketClass: SocketClass | undefined;
   private readonly base: string;
   private readonly token: string;
   private reached = false;
@@ -71,6 +75,11 @@ export class Http {
     if (u.username || u.password || u.search) throw new TypeError('the address has a user, a password or a query; a token is what a server wants');
     this.token = token || (u.hash.startsWith('#token=') ? u.hash.slice(7) : '');
     this.base = this.name = u.origin + u.pathname.replace(/\/+$/, '');
+  }
+
+  /** Where the server's WebSocket is, and its protocols: a browser can send a token in no other way. */
+  socketAddress(): [string, string[]] {
+    return [this.base.replace(/^http/, 'ws') + '/v1/ws', ['hansard.v1', ...(this.token ? ['hansard.token.' + this.token] : [])]];
   }
 
   /** Sends a request once. A problem becomes the error. */

@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { Client, isCode, message } from 'hansard';
 import { collect, directory, proxy, serve, token } from './server.mjs';
 
@@ -36,6 +38,7 @@ async function filled(t, events = { data: 1 }) {
   await s.append(events, { create: true });
   return s;
 }
+const [plainClient, plainThrough, plainFilled] = [client, through, filled];
 
 describe('core', () => {
   test('append, and read in both directions', async (t) => {
@@ -139,28 +142,39 @@ describe('core', () => {
   test('redact, export, prune', async (t) => {
     const c = client(t);
     const s = c.session(name());
-    await s.append([message('user', 'my password is swordfish'), message('user', 'hello')], { create: true });
+    await s.append(['my password is swordfish', 'hello', 'no, it is marlin', 'or herring'].map((said) => message('user', said)), { create: true });
     const text = async (format, of = s) => Buffer.concat(await collect(of.export(format))).toString();
-    assert.match(await text('md'), /swordfish[\s\S]*hello/);
+    assert.match(await text('md'), /^# [\s\S]*swordfish[\s\S]*hello/);
+    assert.deepEqual(JSON.parse((await text()).split('\n')[1]).event.data, 'my password is swordfish');
     // The answer is lost, and it is sent again.
     const [lossy, p] = await through(t, (x) => (x === 1 ? 'lose' : 'pass'));
-    const r = await lossy.session(s.id).redact(1, { reason: 'a password' });
+    const r = await lossy.session(s.id).redact([1, 3], { reason: 'a password' });
     assert.equal(p.count, 2);
     assert.equal(r.session, s.id);
     const events = await collect(s.read());
-    assert.deepEqual(events.map((e) => [e.seq, e.data === null, e.redacted, e.redacts]), [[1, true, true, undefined], [2, false, undefined, undefined], [3, false, undefined, [1]]]);
+    assert.deepEqual(events.map((e) => [e.data === null, e.redacted]), [[true, true], [false, undefined], [true, true], [false, undefined], [false, undefined]]);
+    assert.deepEqual([events[4].redacts, events[4].data.reason], [[1, 3], 'a password']);
     assert.equal((await s.redact([1])).replayed, true);
+    await s.withTurn({ exclusive: true }, async (turn) => {
+      await assert.rejects(s.redact(4), code('held'));
+      assert.equal((await s.redact(4, { turn })).replayed, false);
+    });
     await assert.rejects(s.redact(99), code('no-event'));
-    assert.doesNotMatch(await text('jsonl'), /swordfish/);
+    assert.doesNotMatch(await text('jsonl'), /swordfish|marlin|herring/);
     await assert.rejects(text('nonsense'), code('invalid'));
     await assert.rejects(text('md', c.session('none')), code('not-found'));
     // Half of a file is not all of it.
     await s.append({ data: 'x'.repeat(2_000_000) });
     const [cutting] = await through(t, () => 'short');
     await assert.rejects(text('jsonl', cutting.session(s.id)), code('unreachable'));
+    const log = path.join(dir.path, 'store', 'sessions', s.id + '.jsonl');
+    assert.ok(readFileSync(log, 'utf8').includes('hello'));
     await s.delete();
-    await c.prune();
-    assert.deepEqual((await c.prune({ scrub: true })).erased, undefined);
+    assert.equal((await c.prune()).scrubbed, undefined);
+    assert.ok(!readFileSync(log, 'utf8').includes('hello'), 'the content is still there');
+    const { erased, scrubbed } = await c.prune({ scrub: true });
+    assert.equal(erased, undefined);
+    assert.ok(scrubbed.includes('journal'), `scrubbed: ${scrubbed}`);
   });
 
   test('refusals, addresses, signals', async (t) => {
@@ -281,7 +295,11 @@ test('what lives long does not gather what calls hang on it', async (t) => {
   for (const signal of [stop.signal, c.http.closing.signal]) assert.deepEqual(getEventListeners(signal, 'abort'), []);
 });
 
-describe('follow', () => {
+for (const transport of ['sse', 'websocket']) describe(`follow (${transport})`, () => {
+  const client = (t, url, options) => plainClient(t, url, { transport, ...options });
+  const through = (t, plan, options) => plainThrough(t, plan, { transport, ...options });
+  const filled = async (t, events) => client(t).session((await plainFilled(t, events)).id);
+
   test('everything once, across reconnects', async (t) => {
     const [c, p] = await through(t);
     const w = await filled(t, { data: 0 });
@@ -319,15 +337,96 @@ describe('follow', () => {
     await s.delete();
     await assert.rejects(more.next(), code('deleted'));
   });
+
+  test('another session with the id is not mixed into it', async (t) => {
+    const [c, p] = await through(t);
+    const s = await filled(t, [{ data: 1 }, { data: 2 }]);
+    const events = c.session(s.id).follow();
+    assert.deepEqual([(await events.next()).value.data, (await events.next()).value.data], [1, 2]);
+    p.plan = (_, head) => (/\/events\/stream|\/v1\/ws/.test(head) ? 'refuse' : 'pass'); // it is away
+    p.cut();
+    await s.delete();
+    await client(t).create({ id: s.id, reuse: true });
+    await s.append([{ data: 'other' }, { data: 'other' }, { data: 'other' }]);
+    p.plan = () => 'pass';
+    await assert.rejects(events.next(), code('deleted'));
+  });
+});
+
+describe('follow over a WebSocket', () => {
+  test('it is one, and needs no stream', async (t) => {
+    const [c, p] = await through(t, undefined, { transport: 'websocket' });
+    const s = await filled(t);
+    for await (const _ of c.session(s.id).follow()) break;
+    assert.deepEqual(p.heads, ['GET /v1/ws HTTP/1.1']);
+  });
+
+  test('where none passes, or there is none, it is a stream', async (t) => {
+    const s = await filled(t);
+    const [c, p] = await through(t, (_, head) => (head.includes('/v1/ws') ? 'refuse' : 'pass'), { transport: 'websocket' });
+    for await (const e of c.session(s.id).follow()) {
+      assert.equal(e.seq, 1);
+      break;
+    }
+    assert.match(p.heads.at(-1), /events\/stream/);
+    const none = client(t, server.url, { transport: 'websocket', WebSocket: class { constructor() { throw new SyntaxError('no'); } } });
+    for await (const _ of none.session(s.id).follow()) break;
+  });
+
+  test('it is one again after the server was away', async (t) => {
+    const [c, p] = await through(t, undefined, { transport: 'websocket' });
+    const s = await filled(t);
+    const events = c.session(s.id).follow();
+    await events.next();
+    let away = 6; // requests
+    p.plan = () => (away-- > 0 ? 'refuse' : 'pass');
+    p.cut();
+    await s.append({ data: 2 });
+    assert.equal((await events.next()).value.data, 2);
+    await events.return();
+    assert.deepEqual(p.heads.filter((h) => h.includes('/events/stream')), []);
+  });
+
+  test('a refusal has its name', async (t) => {
+    const wrong = client(t, server.url, { token: 'a-wrong-token', transport: 'websocket' });
+    await assert.rejects(wrong.session('x').follow().next(), code('unauthorized'));
+    await assert.rejects(client(t, server.url, { transport: 'websocket' }).session('never-made').follow().next(), code('not-found'));
+  });
+
+  test('a reader that is slow does not make it keep everything', async (t) => {
+    const s = await filled(t);
+    let most = 0;
+    let waiting = 0;
+    const counted = await import('ws').then(({ WebSocket }) => class extends WebSocket {
+      set onmessage(take) {
+        super.onmessage = (m) => {
+          most = Math.max(most, (waiting += m.data.length));
+          take(m);
+        };
+      }
+    });
+    const c = client(t, server.url, { transport: 'websocket', WebSocket: counted });
+    const seen = [];
+    for await (const e of c.session(s.id).follow()) {
+      seen.push(e.seq);
+      if (e.seq === 1) {
+        for (let x = 0; x < 40; x++) await s.append({ data: 'x'.repeat(1_000_000) });
+      } else waiting = 0;
+      if (e.seq === 41) break;
+    }
+    assert.deepEqual(seen, Array.from({ length: 41 }, (_, x) => x + 1));
+    assert.ok(most < 20_000_000, `${most} characters waited`);
+  });
+});
+
+/** Resolves when a turn's signal aborts. */
+const lost = (turn) => new Promise((done, fail) => {
+  if (turn.signal.aborted) return done();
+  const patience = setTimeout(() => fail(new Error('the turn is not lost')), 30_000);
+  turn.signal.addEventListener('abort', () => (clearTimeout(patience), done()));
 });
 
 describe('turns', () => {
-  const lost = (turn) => new Promise((done, fail) => {
-    if (turn.signal.aborted) return done();
-    const patience = setTimeout(() => fail(new Error('the turn is not lost')), 30_000);
-    turn.signal.addEventListener('abort', () => (clearTimeout(patience), done()));
-  });
-
   test('one holder, that renews itself', async (t) => {
     const s = await filled(t);
     const turn = await s.turn({ ttl: 2000, label: 'planner', exclusive: true });
@@ -418,27 +517,43 @@ test('two servers, killed in turn, with lost answers: everything once', async (t
       mine.push(`${me}-${k}`);
     }
   });
-  const following = (async () => {
+  const bySocket = new Client(p.url, { token, patience: 60_000, transport: 'websocket' });
+  t.after(() => bySocket.close());
+  const followings = [s, bySocket.session('chaos')].map(async (of) => {
     const seen = [];
-    for await (const e of s.follow()) {
-      seen.push(e.data);
+    for await (const e of of.follow()) {
+      seen.push(e);
       if (e.data === 'end') return seen;
     }
-  })();
-  for (let round = 0; round < 6 * Number(process.env.HANSARD_TORTURE ?? 1); round++) {
+  });
+  const rounds = 6 * Number(process.env.HANSARD_TORTURE ?? 1);
+  // It is held across kills: its next renewal is far away, and it is lost to a thief alone.
+  let turn = await s.turn({ ttl: 600_000, steal: 'begin' });
+  for (let round = 0; round < rounds; round++) {
     for (const target = done.flat().length + 20; done.flat().length < target; ) await Promise.race([s.wait((await s.info()).last_seq), ...writers]);
+    await s.append({ data: `held-${round}` }, { turn });
+    const stealing = s.turn({ ttl: 600_000, steal: `round ${round}` });
     const which = round % 2;
     p.target = ports[1 - which];
     await servers[which].kill();
     p.cut();
     servers[which] = await serve(store.path, ports[which]);
+    const thief = await stealing;
+    await lost(turn);
+    assert.equal(turn.signal.reason.code, 'fenced');
+    await assert.rejects(s.append({ data: `late-${round}` }, { turn }), code('fenced'));
+    turn = thief;
   }
+  assert.equal(turn.lost, false, 'nobody took the last one');
   stop = true;
   await Promise.all(writers);
+  await turn.release();
   await s.append({ data: 'end' });
-  const seen = await following;
-  const log = (await collect(s.read())).map((e) => e.data);
-  assert.equal(new Set(log).size, log.length, 'something is there twice');
-  done.forEach((mine, me) => assert.deepEqual(log.filter((d) => d.startsWith(`${me}-`)), mine, 'what was acknowledged, in its order'));
-  assert.deepEqual(seen, log, 'the follower sees everything once, in order');
+  const seen = await Promise.all(followings);
+  const log = await collect(s.read());
+  const said = log.filter((e) => e.kind === 'message').map((e) => e.data);
+  assert.equal(new Set(said).size, said.length, 'something is there twice');
+  done.forEach((mine, me) => assert.deepEqual(said.filter((d) => d.startsWith(`${me}-`)), mine, 'what was acknowledged, in its order'));
+  assert.deepEqual(said.filter((d) => d.startsWith('held-')), Array.from({ length: rounds }, (_, round) => `held-${round}`), 'what was written under the turn');
+  for (const one of seen) assert.deepEqual(one, log, 'a follower sees everything once, in order');
 });

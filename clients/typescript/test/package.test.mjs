@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { directory, serve, token } from './server.mjs';
+import { directory, program as hansard, serve, token } from './server.mjs';
 
 const root = path.resolve(fileURLToPath(import.meta.url), '../..');
 const npm = (args, cwd) => execFileSync('npm', [...args, '--loglevel=error', '--no-audit', '--no-fund'], { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
@@ -30,7 +30,7 @@ after(async () => {
 function run(program) {
   const file = path.join(project, 'program.mjs');
   writeFileSync(file, program);
-  const env = { ...process.env, HANSARD_STORE: server.url, HANSARD_TOKEN: token };
+  const env = { ...process.env, HANSARD_STORE: server.url, HANSARD_TOKEN: token, PATH: path.dirname(hansard) + path.delimiter + process.env.PATH };
   return execFileSync(process.execPath, [file], { cwd: project, env, encoding: 'utf8', timeout: 60_000 });
 }
 
@@ -46,10 +46,13 @@ test('docs/integrations.md', () => {
     if (!name.startsWith('.') && name !== 'hansard') symlinkSync(path.join(root, 'node_modules', name), path.join(project, 'node_modules', name));
   }
   const said = programs(path.join(root, '../../docs/integrations.md')).map(run);
-  assert.equal(said.length, 5);
+  assert.equal(said.length, 8);
   assert.match(said[0], /uuid: 'u1'[\s\S]*firstPrompt: 'Hello'/);
   assert.match(said[1], /content: 'Hello'/);
   assert.match(said[2], /city: 'Lima'/);
   assert.match(said[3], /id: 'm1'[\s\S]*data: hello/);
   assert.match(said[4], /^2_stream-1 two$/m);
+  assert.equal(said[5], 'user What is the capital of Peru?\n');
+  assert.equal(said[6], 'Lima\nis the capital.\n');
+  assert.match(said[7], /\[conversation-2#\d+\][^\n]* user[\s\S]*Hello/);
 });

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const root = path.resolve(fileURLToPath(import.meta.url), '../../../..');
-const program = process.env.HANSARD_BIN ?? path.join(root, 'dist', 'hansard');
+export const program = process.env.HANSARD_BIN ?? path.join(root, 'dist', 'hansard');
 export const token = 'a-token-of-this-test-0123456789abcdef';
 
 export function directory() {
