@@ -6,7 +6,7 @@
 // kind "adk" with its JSON as data, committed with the changes it makes to the session's state.
 // The state of an app and of a user is that of the sessions adk-shared:APP and adk-shared:APP:USER.
 // An event that changes it says so in its own commit ("owed"); it is applied there once, by its
-// writer, or if that was killed by the next one that appends to the session.
+// writer, or if that was killed by the next one that appends to the session, to what nobody set since.
 package adk
 
 import (
@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/adk/v2/platform"
 	"google.golang.org/adk/v2/session"
@@ -50,7 +51,7 @@ func (s service) Create(ctx context.Context, req *session.CreateRequest) (*sessi
 	d.State, d.Owed = split(req.State, d.key(""))
 	info, err := s.create(ctx, n.id("adk"), d)
 	if err == nil {
-		err = s.settle(ctx, n, d.Owed)
+		err = s.settle(ctx, n, d.Owed, time.Time{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create session %q: %w", n.Session, err)
@@ -143,7 +144,7 @@ func (s service) AppendEvent(ctx context.Context, to session.Session, event *ses
 		return err
 	}
 	// What is owed comes first. What can never be paid was never accepted, and is in nobody's way.
-	if err := s.settle(ctx, sess.doc.names, sess.doc.Owed); err != nil && !errors.Is(err, hansard.ErrInvalid) {
+	if err := s.settleLate(ctx, sess); err != nil && !errors.Is(err, hansard.ErrInvalid) {
 		return err
 	}
 	if sess.doc.Owed != nil && sess.doc.Owed.Key == b.Key {
@@ -155,7 +156,9 @@ func (s service) AppendEvent(ctx context.Context, to session.Session, event *ses
 		return fmt.Errorf("append to session %q: %w", sess.doc.Session, err)
 	}
 	sess.seq, sess.doc.Owed = receipt.Last, own
-	if err := errors.Join(sess.local.AppendEvent(ctx, sess.Session, event), s.settle(ctx, sess.doc.names, own)); err != nil {
+	err = s.settle(ctx, sess.doc.names, own, time.Time{})
+	sess.paid = err == nil
+	if err := errors.Join(sess.local.AppendEvent(ctx, sess.Session, event), err); err != nil {
 		return fmt.Errorf("session %q: the event is stored, but not what it changes for others: %w", sess.doc.Session, err)
 	}
 	return nil
@@ -182,19 +185,47 @@ func (s service) append(ctx context.Context, sess *stored, b hansard.Batch) (han
 	}
 }
 
-// settle applies what is owed to the app and to the user.
-func (s service) settle(ctx context.Context, n names, o *owed) error {
+// settleLate applies what is owed since the newest event of a session, or since there is one, perhaps for long.
+func (s service) settleLate(ctx context.Context, sess *stored) error {
+	if sess.doc.Owed == nil || sess.paid {
+		return nil
+	}
+	since := sess.created
+	for e, err := range s.store.Read(ctx, sess.doc.id("adk"), hansard.Range{Before: sess.seq + 1, Kinds: []string{kind}, Reverse: true, Limit: 1}) {
+		if err != nil {
+			return err
+		}
+		since = e.Time
+	}
+	return s.settle(ctx, sess.doc.names, sess.doc.Owed, since)
+}
+
+// settle applies what is owed to the app and to the user, except for what others set after a time.
+func (s service) settle(ctx context.Context, n names, o *owed, since time.Time) error {
 	if o == nil {
 		return nil
 	}
-	return errors.Join(s.change(ctx, names{App: n.App}, o.App, o.Key), s.change(ctx, names{App: n.App, User: n.User}, o.User, o.Key))
+	return errors.Join(s.change(ctx, names{App: n.App}, o.App, o.Key, since), s.change(ctx, names{App: n.App, User: n.User}, o.User, o.Key, since))
 }
 
-func (s service) change(ctx context.Context, n names, delta map[string]any, key string) error {
+func (s service) change(ctx context.Context, n names, delta map[string]any, key string, since time.Time) error {
 	ops, err := opsOf(delta)
 	for err == nil && len(ops) > 0 {
-		_, err = s.store.Append(ctx, n.id("adk-shared"), hansard.Batch{Patch: &hansard.Patch{StateOps: ops}, Key: key})
-		if !missing(err) {
+		b := hansard.Batch{Patch: &hansard.Patch{StateOps: ops}, Key: key}
+		if !since.IsZero() {
+			if b.Expect, b.Patch.StateOps, err = s.unset(ctx, n.id("adk-shared"), ops, since); err != nil || len(b.Patch.StateOps) == 0 {
+				return err
+			}
+		}
+		_, err = s.store.Append(ctx, n.id("adk-shared"), b)
+		var conflict *hansard.ConflictError
+		switch {
+		case errors.Is(err, hansard.ErrKeyReused):
+			return nil // it is paid, with other values left out
+		case b.Expect != nil && errors.As(err, &conflict) && conflict.Actual > *b.Expect:
+			err = nil
+			continue
+		case !missing(err):
 			return err
 		}
 		if _, err = s.create(ctx, n.id("adk-shared"), document{names: n, State: map[string]any{}}); errors.Is(err, hansard.ErrExists) {
@@ -202,6 +233,27 @@ func (s service) change(ctx context.Context, n names, delta map[string]any, key 
 		}
 	}
 	return err
+}
+
+// unset gives the operations whose values nobody set after a time, and the seq up to which it looked.
+func (s service) unset(ctx context.Context, id hansard.SessionID, ops []hansard.StateOp, since time.Time) (*hansard.Seq, []hansard.StateOp, error) {
+	info, err := s.store.Stat(ctx, id)
+	if missing(err) {
+		return nil, ops, nil
+	}
+	set := map[string]bool{}
+	for e, failed := range s.store.Read(ctx, id, hansard.Range{Before: info.LastSeq + 1, Reverse: true}) {
+		if err = errors.Join(err, failed); err != nil || !e.Time.After(since) {
+			break
+		}
+		if e.Patch != nil {
+			for _, op := range e.Patch.StateOps {
+				set[op.Path] = true
+			}
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(ops), func(op hansard.StateOp) bool { return set[op.Path] })
+	return &info.LastSeq, left, err
 }
 
 func missing(err error) bool {

@@ -26,7 +26,9 @@ import (
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/pgtest"
 	"hansard/memstore"
+	"hansard/pgstore"
 )
 
 const token = "a-token-for-the-tests"
@@ -38,7 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 func openFiles(t *testing.T, dir string) hansard.Store {
@@ -75,12 +77,26 @@ func remote(t *testing.T, store hansard.Store) hansard.Store {
 	return c
 }
 
+func openTables(t *testing.T, url string) hansard.Store {
+	t.Helper()
+	s, err := pgstore.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
 // stores are what everything here has to work on: each gives two handles of one store.
 var stores = map[string]func(t *testing.T) (hansard.Store, hansard.Store){
 	"memstore": func(*testing.T) (hansard.Store, hansard.Store) { s := memstore.New(); return s, s },
 	"filestore": func(t *testing.T) (hansard.Store, hansard.Store) {
 		dir := t.TempDir()
 		return openFiles(t, dir), openFiles(t, dir)
+	},
+	"pgstore": func(t *testing.T) (hansard.Store, hansard.Store) {
+		url := pgtest.Shared(t).Schema(t)
+		return openTables(t, url), openTables(t, url)
 	},
 	"client": func(t *testing.T) (hansard.Store, hansard.Store) {
 		dir := t.TempDir()
@@ -336,10 +352,117 @@ func TestOwed(t *testing.T) {
 				add(t, next, get(t, next, "before"), event("e1", "c", map[string]any{"app:k": "newer"}))
 				add(t, next, get(t, next, "s"), event("e3", "b", nil))
 				wantState(t, get(t, next, "s"), map[string]any{"k": "v", "app:k": "newer", "user:k": "v"})
+				wantState(t, get(t, next, "before"), map[string]any{"app:k": "newer", "user:k": "v"}) // no event of its own says so
 				wantIDs(t, get(t, next, "s"), "e1", "e2", "e3")
 			})
 		}
 	}
+}
+
+// TestOwedForLong: what a program that was killed owes does not undo what others set since, and were answered. What
+// nobody set comes all the same.
+func TestOwedForLong(t *testing.T) {
+	onEvery(t, func(t *testing.T, store, _ hansard.Store) {
+		broken := true
+		killed := adk.New(&cut{Store: store, fails: func(id hansard.SessionID) (bool, bool) {
+			return broken && strings.HasPrefix(string(id), "adk-shared:"), false
+		}})
+		s := adk.New(store)
+		other := create(t, s, "other", map[string]any{"app:k": "old", "app:l": "old"})
+		if err := killed.AppendEvent(t.Context(), create(t, killed, "s", nil), event("e1", "a", map[string]any{"app:k": "owed", "app:l": "owed", "user:k": "owed"})); err == nil {
+			t.Fatal("it was answered with success")
+		}
+		if _, err := killed.Create(t.Context(), &session.CreateRequest{AppName: "app", UserID: "ada", SessionID: "made", State: map[string]any{"app:m": "owed", "app:n": "owed"}}); err == nil {
+			t.Fatal("it was answered with success")
+		}
+		broken = false
+		add(t, s, other, event("e1", "b", map[string]any{"app:k": "newer", "app:m": "newer"}))
+		for range 2 { // it is done once
+			add(t, s, get(t, s, "s"), event("", "c", nil))
+			add(t, s, get(t, s, "made"), event("", "c", nil))
+			wantState(t, get(t, s, "other"), map[string]any{"app:k": "newer", "app:l": "owed", "app:m": "newer", "app:n": "owed", "user:k": "owed"})
+		}
+	})
+}
+
+// TestOwedMeanwhile: another program sets a value, and is answered, in the moment in which what is owed is about to be
+// applied: by the next one, or by its own writer, for whom the next one had paid.
+func TestOwedMeanwhile(t *testing.T) {
+	store := memstore.New()
+	s := adk.New(store)
+	create(t, s, "other", map[string]any{"app:k": "old"})
+	var before func()
+	slow := adk.New(&cut{Store: store, fails: func(id hansard.SessionID) (bool, bool) {
+		do := before
+		if do == nil || !strings.HasPrefix(string(id), "adk-shared:") {
+			return false, false
+		}
+		before = nil
+		do()
+		return false, false
+	}})
+	newer := func(id string) {
+		add(t, s, get(t, s, "other"), event(id, "b", map[string]any{"app:k": id}))
+	}
+	create(t, s, "s", nil)
+	before = func() {
+		newer("n1")
+		add(t, s, get(t, s, "s"), event("pays", "c", nil))
+	}
+	add(t, slow, get(t, slow, "s"), event("e1", "a", map[string]any{"app:k": "owed", "app:l": "owed"}))
+	wantState(t, get(t, s, "other"), map[string]any{"app:k": "n1", "app:l": "owed"})
+
+	dead := adk.New(&cut{Store: store, fails: func(id hansard.SessionID) (bool, bool) { return strings.HasPrefix(string(id), "adk-shared:"), false }})
+	if err := dead.AppendEvent(t.Context(), get(t, dead, "s"), event("e2", "a", map[string]any{"app:k": "owed", "app:l": "owed2"})); err == nil {
+		t.Fatal("it was answered with success")
+	}
+	before = func() { newer("n2") }
+	add(t, slow, get(t, slow, "s"), event("pays2", "c", nil))
+	wantState(t, get(t, s, "other"), map[string]any{"app:k": "n2", "app:l": "owed2"})
+}
+
+// TestOwedByMany: eight programs set one value of an app, each from a session of its own, and leave every other event half
+// done. What was answered last stays, whoever pays what is owed after it.
+func TestOwedByMany(t *testing.T) {
+	const writers, each = 8, 10
+	onEvery(t, func(t *testing.T, one, other hansard.Store) {
+		var wg sync.WaitGroup
+		for w := range writers {
+			killed, stored := false, false
+			s := adk.New(&cut{Store: []hansard.Store{one, other}[w%2], fails: func(id hansard.SessionID) (bool, bool) {
+				shared := strings.HasPrefix(string(id), "adk-shared:")
+				stored = stored || !shared
+				return killed && stored && shared, false
+			}})
+			mine := fmt.Sprintf("w%d", w)
+			create(t, s, mine, nil)
+			wg.Go(func() {
+				for n := 1; n <= each; n++ {
+					got, err := s.Get(t.Context(), &session.GetRequest{AppName: "app", UserID: "ada", SessionID: mine})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					e := event(fmt.Sprint(n), mine, map[string]any{"app:all": fmt.Sprint(mine, n), "app:" + mine: n})
+					killed, stored = n%2 == 0, false
+					err = s.AppendEvent(t.Context(), got.Session, e)
+					if killed = false; (err != nil) != (n%2 == 0) {
+						t.Errorf("%s, event %d: %v", mine, n, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		s := adk.New(one)
+		add(t, s, create(t, s, "last", nil), event("e1", "a", map[string]any{"app:all": "answered"}))
+		want := map[string]any{"app:all": "answered"}
+		for w := range writers {
+			add(t, s, get(t, s, fmt.Sprintf("w%d", w)), event("pays", "b", nil))
+			want[fmt.Sprintf("app:w%d", w)] = float64(each)
+		}
+		wantState(t, get(t, s, "last"), want)
+	})
 }
 
 // TestLostAnswer: an event whose answer was lost is stored once if it is appended again, and an id has one content.

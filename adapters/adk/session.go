@@ -106,10 +106,12 @@ func opsOf(delta map[string]any) (ops []hansard.StateOp, err error) {
 type stored struct {
 	session.Session
 	local   session.Service // nothing but that session
+	created time.Time
 	updated time.Time
 	writing sync.Mutex // guards what is below
 	doc     document   // the state in it is that of the beginning
 	seq     hansard.Seq
+	paid    bool // what the document owes
 }
 
 // LastUpdateTime is that of the newest event it has, or else the store's.
@@ -126,7 +128,7 @@ var errForeign = errors.New("it is not a session of the ADK")
 type states map[names]map[string]any
 
 func (s service) open(ctx context.Context, info hansard.Info, events []*session.Event, known states) (*stored, error) {
-	sess := &stored{local: session.InMemoryService(), updated: info.Updated, seq: info.LastSeq}
+	sess := &stored{local: session.InMemoryService(), created: info.Created, updated: info.Updated, seq: info.LastSeq}
 	if json.Unmarshal(info.State, &sess.doc) != nil || sess.doc.id("adk") != info.ID {
 		return nil, fmt.Errorf("%s: %w", info.ID, errForeign)
 	}
