@@ -137,7 +137,7 @@ func (l *lab) read(ctx context.Context) (err error) {
 			return err
 		}
 		all := bench.Median(t.All)
-		l.add("read", p.Name, map[string]float64{p50: all, rate: float64(l.sizes.read) / all * 1e6})
+		l.add("read", p.Name, map[string]float64{p50: all, rate: float64(l.sizes.read) / all * 1e6, cpu: t.Cost, mallocs: t.Mallocs})
 		l.add("last", p.Name, map[string]float64{p50: bench.Median(t.Last)})
 		return nil
 	})

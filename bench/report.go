@@ -174,7 +174,7 @@ type line struct {
 
 func (r *results) others() *table {
 	lines := []line{
-		{"read", "read a session of 10,000 events, decoded", []string{p50}},
+		{"read", "read a session of 10,000 events, decoded", []string{p50, cpu, mallocs}},
 		{"last", "read its last 50", []string{p50}},
 		{"list warm", "list 50 of 100,000 sessions", []string{p50}},
 		{"list fresh", "the same, first thing in a process", []string{p50}},
@@ -196,7 +196,7 @@ func (r *results) others() *table {
 		}
 	}
 	t := &table{}
-	t.add("", "", "a second", "p50", "p99", "worst", "without opening", "slowest/fastest")
+	t.add("", "", "a second", "p50", "p99", "worst", "without opening", "slowest/fastest", "CPU µs an event", "allocations")
 	for _, l := range lines {
 		for i, name := range r.peersOf(l.task) {
 			about := l.about
@@ -211,7 +211,7 @@ func (r *results) others() *table {
 				}
 				return ""
 			}
-			t.add(about, name, cell(rate, thousands), cell(p50, duration), cell(p99, duration), cell(worst, duration), cell(appendOnly, duration), cell(share, short))
+			t.add(about, name, cell(rate, thousands), cell(p50, duration), cell(p99, duration), cell(worst, duration), cell(appendOnly, duration), cell(share, short), cell(cpu, short), cell(mallocs, short))
 		}
 	}
 	return t

@@ -33,7 +33,12 @@ func openStore(o order) (hansard.Store, error) {
 func since(start time.Time) float64 { return micros(time.Since(start)) }
 
 // readTimes are in µs.
-type readTimes struct{ All, Last []float64 }
+type readTimes struct {
+	All, Last []float64
+	// Cost is the CPU time of one event where all are read, without that of a server, and
+	// Mallocs how often one takes memory.
+	Cost, Mallocs float64
+}
 
 // doRead reads a session of N events, and its last 50, again and again.
 func doRead(ctx context.Context, o order, _ func() error) (any, error) {
@@ -63,15 +68,22 @@ func doRead(ctx context.Context, o order, _ func() error) (any, error) {
 		return took, err
 	}
 	var times readTimes
-	for i := range 12 {
+	const warming, counted = 2, 10
+	var before bench.Cost
+	for i := range warming + counted {
+		if i == warming {
+			before = bench.SpentSoFar()
+		}
 		all, err := once(0, o.N)
 		if err != nil {
 			return nil, err
 		}
-		if i >= 2 { // the first ones warm up
+		if i >= warming {
 			times.All = append(times.All, all)
 		}
 	}
+	spent := bench.SpentSoFar().Since(before)
+	times.Cost, times.Mallocs = micros(spent.CPU)/float64(counted*o.N), float64(spent.Mallocs)/float64(counted*o.N)
 	for i := range 110 {
 		last, err := once(lastEvents, min(lastEvents, o.N))
 		if err != nil {
