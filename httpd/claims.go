@@ -15,7 +15,9 @@ import (
 // A client that asks for a turn and gives up, or loses its connection, in the very
 // moment it is granted would leave behind a grant that nobody knows of. So a claim
 // may have a name of the client's: asked again under the name, the answer is the
-// same turn; withdrawn under it, the turn is given back, granted or not.
+// same turn; withdrawn under it, the turn is given back, granted or not. A grant whose
+// answer could not be sent is given back too, but that withdraws nothing: the client
+// may come back over another connection and ask again.
 //
 // The names are kept in memory, by the server that was asked, for a while. What
 // another server knows nothing of is left to the TTL.
@@ -43,7 +45,10 @@ type claimed struct {
 	done      chan struct{} // closed when it is settled or refused
 	grant     hansard.Grant // once it is granted
 	withdrawn bool
-	since     time.Time // when it was settled
+	askers    int           // requests that have not been answered yet
+	told      bool          // an answer with the grant was sent
+	since     time.Time     // when it was settled
+	place     *list.Element // in settled, if it is there
 }
 
 // begin enters a claim under a name. With another that is under way, or that was
@@ -53,6 +58,7 @@ func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *
 	defer c.mu.Unlock()
 	c.expireLocked(time.Now())
 	if other = c.m[name]; other != nil {
+		other.askers++
 		return nil, other, nil
 	}
 	if len(c.m) >= maxClaims {
@@ -61,7 +67,7 @@ func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *
 		}
 		c.forgetLocked()
 	}
-	mine = &claimed{key: name, cancel: cancel, done: make(chan struct{})}
+	mine = &claimed{key: name, cancel: cancel, done: make(chan struct{}), askers: 1}
 	if c.m == nil {
 		c.m = map[claimName]*claimed{}
 	}
@@ -106,7 +112,32 @@ func (c *claims) settleLocked(mine *claimed) {
 		return
 	}
 	mine.since = time.Now()
-	c.settled.PushBack(mine)
+	mine.place = c.settled.PushBack(mine)
+}
+
+// answered notes that a request for a claim was answered with its grant.
+func (c *claims) answered(it *claimed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it.askers--
+	it.told = true
+}
+
+// unanswered notes that a request for a claim ended without being told of a grant. If
+// there is one, and nobody else was told of it or is about to be, it is to be given
+// back: returned is called after that. Until then whoever asks under the name waits,
+// and then claims anew.
+func (c *claims) unanswered(it *claimed) (returned func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it.askers--
+	if it.grant == "" || it.withdrawn || it.told || it.askers > 0 || c.m[it.key] != it {
+		return nil
+	}
+	c.settled.Remove(it.place)
+	returning := &claimed{key: it.key, cancel: func() {}, done: make(chan struct{})}
+	c.m[it.key] = returning
+	return func() { c.settle(returning, "") }
 }
 
 // withdraw marks a claim as given up, also one that was not heard of yet.
@@ -132,53 +163,76 @@ func errClaimWithdrawn(id hansard.SessionID) error {
 	return fmt.Errorf("%w: session %s: this claim was withdrawn", hansard.ErrFenced, id)
 }
 
-// acquireNamed is acquire for a claim with a name.
-func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Claim) (hansard.Turn, error) {
+// acquireNamed is acquire for a claim with a name. The caller says whether its client
+// got the answer: by answered, or by unanswered.
+func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Claim) (*claimed, hansard.Turn, error) {
 	id, claims := hansard.SessionID(name.session), &callerOf(ctx).account.claims
 	if err := hansard.CheckID(id); err != nil {
-		return hansard.Turn{}, err
+		return nil, hansard.Turn{}, err
 	}
 	for {
 		own, cancel := context.WithCancel(ctx)
 		mine, other, err := claims.begin(name, cancel)
 		if err != nil {
 			cancel()
-			return hansard.Turn{}, err
+			return nil, hansard.Turn{}, err
 		}
 		if mine != nil {
 			t, err := s.acquire(own, id, c)
 			cancel()
 			if !claims.settle(mine, t.Grant) {
-				return t, err
+				return mine, t, err
 			}
 			if err == nil {
 				s.giveBack(ctx, id, t.Grant)
 			}
-			return hansard.Turn{}, errClaimWithdrawn(id)
+			return nil, hansard.Turn{}, errClaimWithdrawn(id)
 		}
 		cancel()
-		select {
-		case <-other.done:
-		case <-ctx.Done():
-			return hansard.Turn{}, ctx.Err()
-		}
-		claims.mu.Lock()
-		withdrawn, grant := other.withdrawn, other.grant
-		claims.mu.Unlock()
-		if withdrawn {
-			return hansard.Turn{}, errClaimWithdrawn(id)
-		}
-		if grant == "" {
-			continue // it was refused: this one tries
-		}
-		t, err := s.store.Turn(ctx, id)
-		if err == nil && (t == nil || t.Grant != grant) {
-			err = &hansard.FencedError{Session: id, Grant: grant, Current: t}
+		t, again, err := s.sameTurn(ctx, other)
+		if again {
+			continue // it was refused or given back: this one tries
 		}
 		if err != nil {
-			return hansard.Turn{}, err
+			s.unanswered(ctx, other)
 		}
-		return *t, nil
+		return other, t, err
+	}
+}
+
+// sameTurn waits for a claim that is under way or granted, and returns its turn. If it has
+// none, and was not withdrawn, the name may be claimed again.
+func (s *Server) sameTurn(ctx context.Context, other *claimed) (t hansard.Turn, again bool, err error) {
+	id, claims := hansard.SessionID(other.key.session), &callerOf(ctx).account.claims
+	select {
+	case <-other.done:
+	case <-ctx.Done():
+		return t, false, ctx.Err()
+	}
+	claims.mu.Lock()
+	withdrawn, grant := other.withdrawn, other.grant
+	claims.mu.Unlock()
+	switch {
+	case withdrawn:
+		return t, false, errClaimWithdrawn(id)
+	case grant == "":
+		return t, true, nil
+	}
+	now, err := s.store.Turn(ctx, id)
+	if err == nil && (now == nil || now.Grant != grant) {
+		err = &hansard.FencedError{Session: id, Grant: grant, Current: now}
+	}
+	if err != nil {
+		return t, false, err
+	}
+	return *now, false, nil
+}
+
+// unanswered gives a grant back that nobody was told of.
+func (s *Server) unanswered(ctx context.Context, it *claimed) {
+	if returned := callerOf(ctx).account.claims.unanswered(it); returned != nil {
+		s.giveBack(ctx, hansard.SessionID(it.key.session), it.grant)
+		returned()
 	}
 }
 

@@ -1,11 +1,14 @@
 package httpd_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
 	"hansard"
+	"hansard/memstore"
 )
 
 // TestClaims: asked again under its name a claim is answered with the same turn;
@@ -72,4 +75,123 @@ func TestClaims(t *testing.T) {
 	}
 	withdraw("c")
 	free("all are withdrawn")
+}
+
+// slowGrants is a store that grants a turn whatever became of its claimant, as a commit
+// under way does, and returns when the test lets it.
+type slowGrants struct {
+	hansard.Store
+	grant, release func(ctx context.Context) // called before Acquire returns, and before Release begins
+}
+
+func (s *slowGrants) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	t, err := s.Store.Acquire(context.WithoutCancel(ctx), id, c)
+	s.grant(ctx)
+	return t, err
+}
+
+func (s *slowGrants) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
+	s.release(ctx)
+	return s.Store.Release(ctx, id, g)
+}
+
+// TestClaimUnanswered: a client whose connection broke while it was granted a turn asks
+// again under the same name and gets a turn that is its own.
+func TestClaimUnanswered(t *testing.T) {
+	const path, claim = "/v1/sessions/s/turn", `{"claim":"a"}`
+	gone := func(ctx context.Context) { <-ctx.Done() }
+	start := func(t *testing.T) (*slowGrants, *served) {
+		store := &slowGrants{memstore.New(), gone, func(context.Context) {}}
+		v := serve(t, store)
+		v.say("s", "one")
+		return store, v
+	}
+	// ask sends the claim over a connection of its own.
+	ask := func(t *testing.T, v *served) net.Conn {
+		t.Helper()
+		busy := v.server.Busy()
+		c, err := net.Dial("tcp", strings.TrimPrefix(v.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			path, v.tokens["admin"], len(claim), claim); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the claim is there", func() bool { return v.server.Busy() > busy })
+		return c
+	}
+	current := func(t *testing.T, v *served) (g hansard.Grant) {
+		t.Helper()
+		turn, err := v.store.Turn(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turn != nil {
+			g = turn.Grant
+		}
+		return g
+	}
+	granted := func(t *testing.T, v *served, answer reply) {
+		t.Helper()
+		var turn hansard.Turn
+		answer.into(t, &turn)
+		if now := current(t, v); answer.status != 201 || turn.Grant == "" || turn.Grant != now {
+			t.Errorf("answered %d %s, and the turn is that of %q", answer.status, answer.body, now)
+		}
+	}
+	again := func(v *served) <-chan reply {
+		got := make(chan reply, 1)
+		go func() {
+			r, err := v.try("POST", path, claim)
+			if err != nil {
+				r.body = err.Error()
+			}
+			got <- r
+		}()
+		return got
+	}
+	t.Run("asked again after it was given back", func(t *testing.T) {
+		store, v := start(t)
+		ask(t, v).Close()
+		v.stopWaiting()
+		if g := current(t, v); g != "" {
+			t.Errorf("%s was granted to nobody and not given back", g)
+		}
+		store.grant = func(context.Context) {}
+		granted(t, v, v.ask("POST", path, claim))
+	})
+	t.Run("asked again while it is given back", func(t *testing.T) {
+		store, v := start(t)
+		returning, wait := make(chan struct{}), make(chan struct{})
+		store.release = func(context.Context) { close(returning); <-wait }
+		ask(t, v).Close()
+		<-returning
+		store.grant = func(context.Context) {}
+		answer := again(v)
+		eventually(t, "the second waits", func() bool { return v.server.Busy() == 2 })
+		close(wait)
+		granted(t, v, <-answer)
+	})
+	t.Run("asked again while it is granted", func(t *testing.T) {
+		store, v := start(t)
+		store.release = func(context.Context) { t.Error("the turn of the second was given back") }
+		first := ask(t, v)
+		answer := again(v)
+		eventually(t, "the second waits", func() bool { return v.server.Busy() == 2 })
+		first.Close()
+		granted(t, v, <-answer)
+		v.stopWaiting()
+	})
+	t.Run("asked twice, and both are gone", func(t *testing.T) {
+		_, v := start(t)
+		first, second := ask(t, v), ask(t, v)
+		second.Close()
+		first.Close()
+		v.stopWaiting()
+		if g := current(t, v); g != "" {
+			t.Errorf("%s was granted to nobody and not given back", g)
+		}
+	})
 }

@@ -39,10 +39,11 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := sessionID(r)
 	var t hansard.Turn
+	var named *claimed
 	if given.Name == "" {
 		t, err = s.acquire(ctx, id, c)
 	} else {
-		t, err = s.acquireNamed(ctx, claimName{string(id), given.Name}, c)
+		named, t, err = s.acquireNamed(ctx, claimName{string(id), given.Name}, c)
 	}
 	if err != nil {
 		switch {
@@ -53,18 +54,20 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 		}
 		return errors.Join(context.Canceled, err) // the client is gone
 	}
-	if r.Context().Err() == nil && !peerGone(r) {
-		if err = writeJSON(w, http.StatusCreated, t); err == nil {
-			return nil
-		}
-	}
-	// Nobody knows of the grant: let the next one have it.
-	if given.Name == "" {
+	told := r.Context().Err() == nil && !peerGone(r) && writeJSON(w, http.StatusCreated, t) == nil
+	switch {
+	case told && named != nil:
+		callerOf(ctx).account.claims.answered(named)
+	case named != nil:
+		s.unanswered(ctx, named)
+	case !told:
+		// Nobody knows of the grant: let the next one have it.
 		s.giveBack(ctx, id, t.Grant)
-	} else if err := s.withdraw(writing(r), claimName{string(id), given.Name}); err != nil {
-		return err
 	}
-	return context.Canceled
+	if !told {
+		return context.Canceled
+	}
+	return nil
 }
 
 func (s *Server) acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
