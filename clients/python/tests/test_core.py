@@ -13,8 +13,8 @@ import random
 import socket
 import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from hansard import (
     AsyncClient, Client, ClosedError, ConflictError, DeletedError, ExistsError, FencedError, HeldError, IdReusedError, InvalidError, KeyReusedError,
@@ -606,26 +606,25 @@ class Chaos(unittest.TestCase):
             t.start()
         # It is held across kills: its next renewal is far away, and it is lost to a thief alone.
         turn = s.turn(ttl=600, steal="begin")
+        thieves = ThreadPoolExecutor(1)
+        self.addCleanup(thieves.shutdown)
         for n in range(times):
             target = sum(map(len, acknowledged)) + 20
             while sum(map(len, acknowledged)) < target and all(t.is_alive() for t in threads):
                 s.wait(s.info().last_seq, timeout=30)
             s.append({"data": f"held-{n}"}, turn=turn)
-            thieves: list[Any] = []
-            stealing = threading.Thread(target=lambda: thieves.append(s.turn(ttl=600, steal=f"round {n}")))
-            stealing.start()
+            stealing = thieves.submit(s.turn, ttl=600, steal=f"round {n}")
             which = n % 2
             proxy.target = ports[1 - which]
             servers[which].kill()
             proxy.cut()
             servers[which] = Server(directory.path, ports[which])
-            stealing.join(120)
-            self.assertEqual(len(thieves), 1, "the turn could not be stolen")
+            stolen = stealing.result(120)
             self.assertTrue(turn.wait_lost(30), "the turn is not lost")
             self.assertIsInstance(turn.reason, FencedError)
             with self.assertRaises(FencedError):
                 s.append({"data": f"late-{n}"}, turn=turn)
-            turn = thieves[0]
+            turn = stolen
         self.assertFalse(turn.lost, "nobody took the last one")
         stop.set()
         for t in threads[:3]:
