@@ -106,7 +106,7 @@ func (l *locked) followRing() error {
 	// Entries before the applied position only mark their logs dirty; the others are
 	// pending.
 	for _, e := range entries {
-		l.note(e)
+		l.note(e, nil)
 	}
 	return nil
 }
@@ -134,7 +134,9 @@ func (l *locked) catchup() error {
 		sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
 		l.cursor, l.cursorChain, l.cold = sl.Start, sl.StartChain, false
 	}
-	entries, end, chain, err := l.ring.Scan(l.cursor, l.cursorChain, l.w.Written)
+	found := l.logs.pending.scan()
+	defer l.logs.pending.letGo(found)
+	end, chain, err := l.ring.ScanInto(&found.Scanned, l.cursor, l.cursorChain, l.w.Written, l.logs.nameOf)
 	if err != nil {
 		return err
 	}
@@ -148,8 +150,8 @@ func (l *locked) catchup() error {
 	// What was adopted counts like the published entries from here on.
 	l.w.Written, l.w.TailChain = end, chain
 	l.cursor, l.cursorChain = end, chain
-	for _, e := range entries {
-		l.note(e)
+	for _, e := range found.Entries {
+		l.note(e, found)
 		if sess := l.logs.sessions[e.Name]; sess != nil {
 			// An entry that another process wrote moves a session we know; one that we
 			// know nothing of is loaded when it is needed.

@@ -426,7 +426,7 @@ func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err
 	l.w.Written, l.w.TailChain = pos, chain
 	l.cursor, l.cursorChain = pos, chain
 	for _, e := range entries {
-		l.note(e)
+		l.note(e, nil)
 	}
 	return entries, nil
 }

@@ -92,8 +92,9 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 }
 
 // note keeps track of an entry that is in the ring: written by us, found by catchup, or
-// read on joining. The caller holds write.lock, and notes entries in ring order.
-func (l *locked) note(e *journal.Entry) {
+// read on joining. The caller holds write.lock, and notes entries in ring order. from is
+// whose memory the entry is in; nil: it has its own.
+func (l *locked) note(e *journal.Entry, from *scanned) {
 	// A new entry: what was set aside so far is not all that the log could lose.
 	l.logs.dirty.change(e.Name, func(d *dirtyLog) {
 		if d.end <= l.w.Start {
@@ -108,7 +109,7 @@ func (l *locked) note(e *journal.Entry) {
 	}
 	// Applied is believed: whoever published it wrote the log before (J1).
 	if e.End() > l.w.Applied {
-		l.logs.pending.add(e)
+		l.logs.pending.add(e, from)
 	} else {
 		l.logs.noteApplied(e)
 	}

@@ -93,12 +93,14 @@ func (ol *logs) lineAt(sess *session, at int64) (*sessionlog.Line, error) {
 
 // lineBytes are the bytes of a line of a session, without the newline, under write.lock:
 // in its draft, in an entry that is not in the log yet, or, if there are no more than
-// limit, in the log. Newest first: the log may already have a part of a pending entry.
+// limit, in the log. Newest first: the log may already have a part of a pending entry. They
+// are the caller's: those of an entry or a draft are copied, because what is decoded from
+// them is kept for longer than their memory.
 func (ol *logs) lineBytes(sess *session, at int64, limit int) ([]byte, error) {
 	from := func(b []byte, off int64) ([]byte, error) {
 		b = b[at-off:]
 		if i := bytes.IndexByte(b, '\n'); i >= 0 {
-			return b[:i], nil
+			return bytes.Clone(b[:i]), nil
 		}
 		return nil, sessionlog.ErrNoLine
 	}

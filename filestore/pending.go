@@ -14,10 +14,22 @@ import (
 // found out about it. That is lost with the caches and found out again.
 type pendingEntry struct {
 	*journal.Entry
+	from    *scanned          // whose memory it is in; nil: it has its own
 	names   *sessionlog.Names // of its lines; nil: not looked at yet
 	failed  int               // attempts to write it to its log that failed, see applyEntry
 	written bool              // writeSideBySide wrote it, under this same write.lock
 }
+
+// scanned is what one look at the ring found, in memory that is used again when none of
+// its entries is pending any more. Every process reads what all the others write: without
+// that most of the memory that a busy store allocates would be other processes' lines.
+type scanned struct {
+	journal.Scanned
+	uses int // its pending entries, and the look itself while it is under way
+}
+
+// spareScans is how many of them are kept for the next looks.
+const spareScans = 8
 
 // pendingEntries are the entries that are not in the logs yet. What waits for a session,
 // up to which position, and how long its log should be meanwhile, is asked of them and
@@ -28,16 +40,55 @@ type pendingEntry struct {
 type pendingEntries struct {
 	all []*pendingEntry            // in ring order
 	by  map[string][]*pendingEntry // and by the name of the log
+
+	// Memory for the next ones.
+	spare  []*pendingEntry
+	spares [][]*pendingEntry // empty, with room for one
+	scans  []*scanned        // not in use
 }
 
-// add takes the next entry of the ring: never one before the last.
-func (p *pendingEntries) add(e *journal.Entry) {
+// add takes the next entry of the ring: never one before the last. from is whose memory
+// it is in, see scanned.
+func (p *pendingEntries) add(e *journal.Entry, from *scanned) {
 	if p.by == nil {
 		p.by = map[string][]*pendingEntry{}
 	}
-	entry := &pendingEntry{Entry: e}
+	entry := new(pendingEntry)
+	if n := len(p.spare); n > 0 {
+		entry, p.spare = p.spare[n-1], p.spare[:n-1]
+	}
+	*entry = pendingEntry{Entry: e, from: from}
+	if from != nil {
+		from.uses++
+	}
 	p.all = append(p.all, entry)
-	p.by[e.Name] = append(p.by[e.Name], entry)
+	of := p.by[e.Name]
+	if n := len(p.spares); of == nil && n > 0 {
+		of, p.spares = p.spares[n-1], p.spares[:n-1]
+	}
+	p.by[e.Name] = append(of, entry)
+}
+
+// scan is memory for a look at the ring. The caller lets go of it when it has added what
+// is pending.
+func (p *pendingEntries) scan() *scanned {
+	s := new(scanned)
+	if n := len(p.scans); n > 0 {
+		s, p.scans = p.scans[n-1], p.scans[:n-1]
+	}
+	s.uses = 1
+	return s
+}
+
+// letGo ends one use of a scan's memory; after the last one it may be used again.
+func (p *pendingEntries) letGo(s *scanned) {
+	if s.uses--; s.uses > 0 {
+		return
+	}
+	s.Release()
+	if len(p.scans) < spareScans {
+		p.scans = append(p.scans, s)
+	}
 }
 
 // upTo are the first of them, those that end at or before a position. The result is good
@@ -51,16 +102,31 @@ func (p *pendingEntries) upTo(pos uint64) []*pendingEntry {
 }
 
 // drop forgets the first n, which are in their logs or set aside. Never others: out of
-// space stops apply, it does not skip (rule ApplyStops).
+// space stops apply, it does not skip (rule ApplyStops). Their memory may be used again.
 func (p *pendingEntries) drop(n int) {
 	for _, e := range p.all[:n] {
-		if rest := p.by[e.Name][1:]; len(rest) > 0 {
-			p.by[e.Name] = rest
+		of := p.by[e.Name]
+		if len(of) > 1 {
+			p.by[e.Name] = of[1:]
 		} else {
 			delete(p.by, e.Name)
+			of[0] = nil
+			p.spares = append(p.spares, of[:0])
+		}
+		from := e.from
+		*e = pendingEntry{}
+		p.spare = append(p.spare, e)
+		if from != nil {
+			p.letGo(from)
 		}
 	}
-	p.all = p.all[n:]
+	if n < len(p.all)/2 {
+		p.all = p.all[n:]
+		return
+	}
+	rest := copy(p.all, p.all[n:])
+	clear(p.all[rest:])
+	p.all = p.all[:rest]
 }
 
 // of are those of one log, oldest first.

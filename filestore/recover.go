@@ -169,7 +169,7 @@ func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain ui
 	l.w = peers.Progress{Epoch: sl.Epoch, Written: end, TailChain: chain, Applied: sl.Start, Start: sl.Start, Base: end}
 	l.lim, l.cursor, l.cursorChain, l.cold = end, end, chain, false
 	for _, e := range entries {
-		l.note(e)
+		l.note(e, nil)
 	}
 	if done, err = l.copySuspects(entries); err != nil {
 		return nil, err

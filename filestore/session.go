@@ -110,6 +110,14 @@ func (ol *logs) cached(name string) *session {
 	return sess
 }
 
+// nameOf is the name of a log as a string: the one that there is, for a log that is known.
+func (ol *logs) nameOf(name []byte) string {
+	if sess := ol.sessions[string(name)]; sess != nil {
+		return sess.name
+	}
+	return string(name)
+}
+
 // evict closes and forgets up to n sessions. Those with pending entries or a draft stay:
 // their state is not in the log yet. So does the one its caller is about to use: a draft
 // on a session that is not in the map any more would be planned a second time by the next

@@ -145,29 +145,35 @@ func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 // there: chain, epoch, length and the payload's checksum are the caller's to check (see
 // entryAt). payload may be larger than the ring.
 func DecodeEntry(h []byte, salt, pos uint64) (e *Entry, payload uint64, ok bool) {
+	e = &Entry{}
+	payload, ok = e.decode(h, salt, pos)
+	return e, payload, ok
+}
+
+// decode is DecodeEntry into memory that is there. If it is not ok, e is of no use.
+func (e *Entry) decode(h []byte, salt, pos uint64) (payload uint64, ok bool) {
 	le := binary.LittleEndian
 	if len(h) < EntryHeader || [4]byte(h[:4]) != EntryMagic || le.Uint64(h[8:]) != salt || le.Uint64(h[16:]) != pos {
-		return nil, 0, false
+		return 0, false
 	}
-	e = &Entry{HeaderCRC: le.Uint32(h[4:])}
-	if crc32c.Sum(h[8:EntryHeader]) != e.HeaderCRC {
-		return nil, 0, false
+	if crc32c.Sum(h[8:EntryHeader]) != le.Uint32(h[4:]) {
+		return 0, false
 	}
-	var off, metaAt, turnAt uint64
-	for i, p := range []*uint64{&e.Pos, &e.Prev, &e.DurableHint, &e.Epoch, &e.UID, &off, &e.LastSeq, &metaAt, &turnAt, &payload} {
-		*p = le.Uint64(h[16+8*i:])
+	payload = le.Uint64(h[88:])
+	*e = Entry{
+		HeaderCRC: le.Uint32(h[4:]), Pos: pos, Prev: le.Uint64(h[24:]), DurableHint: le.Uint64(h[32:]), Epoch: le.Uint64(h[40:]),
+		UID: le.Uint64(h[48:]), Offset: int64(le.Uint64(h[56:])), LastSeq: le.Uint64(h[64:]),
+		MetaAt: int64(le.Uint64(h[72:])), TurnAt: int64(le.Uint64(h[80:])),
+		LinePrev: le.Uint32(h[96:]), LineCRC: le.Uint32(h[100:]), Kind: h[106], Deletes: h[107]&deletes != 0, Redacts: h[107]&redacts != 0,
+		PayloadCRC: le.Uint32(h[112:]),
 	}
-	e.Offset, e.MetaAt, e.TurnAt = int64(off), int64(metaAt), int64(turnAt)
-	e.LinePrev, e.LineCRC = le.Uint32(h[96:]), le.Uint32(h[100:])
-	e.Kind, e.Deletes, e.Redacts = h[106], h[107]&deletes != 0, h[107]&redacts != 0
-	e.PayloadCRC = le.Uint32(h[112:])
 	if e.Kind == KindPad {
 		e.Padded = payload
 	}
 	// An unknown kind ends the ring, like anything else that is not an entry: a new kind
 	// needs an incompat bit in the slot.
 	nameLen := uint64(nameLength(h))
-	return e, payload, (e.Kind == KindData && nameLen > 0 && nameLen <= payload) || e.Kind == KindPad
+	return payload, (e.Kind == KindData && nameLen > 0 && nameLen <= payload) || e.Kind == KindPad
 }
 
 // nameLength is how many bytes of an entry's payload are the name of its log.

@@ -21,6 +21,10 @@ type window struct {
 	r   *Ring
 	pos uint64 // of buf[0]
 	buf []byte
+	// spare is memory for the first piece that fits into it.
+	spare []byte
+	// name gives the name of a log as a string; nil: a new one each time.
+	name func([]byte) string
 }
 
 // bytes gives n bytes at pos, which must not straddle the end of the ring. ahead is how
@@ -32,7 +36,7 @@ type window struct {
 func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
 	if pos < w.pos || pos+n > w.pos+uint64(len(w.buf)) {
 		size := min(max(n, ahead), w.r.Size-pos%w.r.Size, max(n, 1<<20))
-		w.pos, w.buf = pos, make([]byte, size)
+		w.pos, w.buf = pos, w.memory(size)
 		if _, err := w.r.File.ReadAt(w.buf, w.r.At(pos)); err != nil {
 			w.buf = nil
 			// The ring was made with its full size, and Open compared that.
@@ -45,39 +49,53 @@ func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
 	return w.buf[pos-w.pos:][:n:n], nil
 }
 
-// entryAt reads and checks the entry at pos, whose predecessor has this chain and epoch.
-// It is rule E1 of FORMAT.md. A nil entry without an error is the end of what is valid:
+// memory is a buffer for a piece of the ring.
+func (w *window) memory(size uint64) []byte {
+	if spare := w.spare; uint64(cap(spare)) >= size {
+		w.spare = nil
+		return spare[:size]
+	}
+	return make([]byte, size)
+}
+
+// entryAt reads and checks the entry at pos, whose predecessor has this chain and epoch,
+// into e. It is rule E1 of FORMAT.md. Not ok without an error is the end of what is valid:
 // what stands there is of another lap, of another ring file, of an older epoch, follows
 // another entry, or was cut off in the middle of being written. All of these mean the
 // same to the caller: the next entry goes there.
-func (w *window) entryAt(pos, chain, minEpoch, ahead uint64) (*Entry, error) {
+func (w *window) entryAt(e *Entry, pos, chain, minEpoch, ahead uint64) (ok bool, err error) {
 	h, err := w.bytes(pos, EntryHeader, ahead)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	e, payload, ok := DecodeEntry(h, w.r.Salt, pos)
+	payload, ok := e.decode(h, w.r.Salt, pos)
 	if !ok || payload > w.r.Size || e.Prev != chain || e.Epoch < minEpoch || EntryHeader+payload > w.r.Size-pos%w.r.Size {
-		return nil, nil
+		return false, nil
 	}
 	// A PAD has no payload to check.
 	if e.Kind == KindPad {
-		return e, nil
+		return true, nil
 	}
 	if EntryHeader+payload > w.r.MaxEntry() {
-		return nil, nil
+		return false, nil
 	}
 	b, err := w.bytes(pos+EntryHeader, payload, ahead)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	// The header arrived and the payload did not, or not all of it: the kernel writes
 	// pages back in any order. Nobody was told that it is stored: that takes a sync.
 	if crc32c.Sum(b) != e.PayloadCRC {
-		return nil, nil
+		return false, nil
 	}
-	nameLen := nameLength(h)
-	e.Name, e.Lines = string(b[:nameLen]), b[nameLen:]
-	return e, nil
+	name := b[:nameLength(h)]
+	e.Lines = b[len(name):]
+	if w.name != nil {
+		e.Name = w.name(name)
+	} else {
+		e.Name = string(name)
+	}
+	return true, nil
 }
 
 // Scan reads the valid entries from pos on, where chain is the chain of what ends there.
@@ -101,9 +119,62 @@ func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain 
 
 // Walk is Scan one by one, padding included: what is not kept takes no memory.
 func (r *Ring) Walk(pos, chain, expect uint64, each func(*Entry)) (end, endChain uint64, err error) {
+	return r.walk(&window{r: r}, pos, chain, expect, func() *Entry { return new(Entry) }, each)
+}
+
+// Scanned is memory for entries that are read from the ring again and again, by
+// [Ring.ScanInto]. Its zero value has none yet.
+type Scanned struct {
+	Entries []*Entry // those with data, as of the last scan
+	memory  []Entry
+	buf     []byte
+}
+
+// scannedMax is how much memory a Scanned keeps: far more than what others usually write
+// between two looks.
+const scannedMax = 1 << 20
+
+// ScanInto is Scan into memory that is used again: the entries of the scan before, and
+// their lines, are overwritten. The name of a log is what name says.
+func (r *Ring) ScanInto(s *Scanned, pos, chain, expect uint64, name func([]byte) string) (end, endChain uint64, err error) {
+	s.Release()
+	w := window{r: r, spare: s.buf, name: name}
+	next := func() *Entry {
+		s.memory = append(s.memory, Entry{})
+		return &s.memory[len(s.memory)-1]
+	}
+	end, endChain, err = r.walk(&w, pos, chain, expect, next, func(e *Entry) {
+		if e.Kind == KindData {
+			s.Entries = append(s.Entries, e)
+		}
+	})
+	if cap(w.buf) > cap(s.buf) && cap(w.buf) <= scannedMax {
+		s.buf = w.buf[:0]
+	}
+	if err != nil {
+		s.Release()
+		return 0, 0, err
+	}
+	return end, endChain, nil
+}
+
+// Release forgets the entries. Whoever still has one finds it empty, and not with the lines
+// of another.
+func (s *Scanned) Release() {
+	for _, e := range s.Entries {
+		*e = Entry{}
+	}
+	clear(s.Entries)
+	s.Entries, s.memory = s.Entries[:0], s.memory[:0]
+	if cap(s.memory) > scannedMax/256 {
+		s.Entries, s.memory = nil, nil // it was a long way, once
+	}
+}
+
+// walk reads entries into what next gives, and calls each with those that are valid.
+func (r *Ring) walk(w *window, pos, chain, expect uint64, next func() *Entry, each func(*Entry)) (end, endChain uint64, err error) {
 	minEpoch := uint64(0)
 	begin := pos
-	w := window{r: r}
 	for {
 		at := r.Place(pos)
 		// Exactly to the known end and one header more, which is the look behind it.
@@ -114,12 +185,13 @@ func (r *Ring) Walk(pos, chain, expect uint64, each func(*Entry)) (end, endChain
 				ahead += expect - at
 			}
 		}
-		e, err := w.entryAt(at, chain, minEpoch, ahead)
+		e := next()
+		ok, err := w.entryAt(e, at, chain, minEpoch, ahead)
 		if err != nil {
 			return 0, 0, err
 		}
 		// More than one lap can't be valid: the last entry would overlap the first.
-		if e == nil || e.End()-begin > r.Size {
+		if !ok || e.End()-begin > r.Size {
 			break
 		}
 		// Epochs never fall along the chain (EpochOrder).
