@@ -31,9 +31,10 @@ const restsOnGroup = ^uint64(0)
 // request adds to the ring, without snapshots; roomFor relies on it.
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	events := engine.Normalize(b)
-	r := &request{op: opAppend, id: id, name: sessionlog.EncodeName(id), expect: b.Expect, turn: b.Turn,
-		key: b.Key, create: b.Create, meta: engine.CloneMeta(b.Meta), patch: engine.ClonePatch(b.Patch), inbox: b.InboxOnly(), apart: b.Apart, by: b.By, named: engine.Names(events),
-		attached: attachedBy(events)}
+	r := spareRequests.Get().(*request)
+	r.op, r.id, r.name, r.expect, r.turn = opAppend, id, sessionlog.EncodeName(id), b.Expect, b.Turn
+	r.key, r.create, r.meta, r.patch = b.Key, b.Create, engine.CloneMeta(b.Meta), engine.ClonePatch(b.Patch)
+	r.inbox, r.apart, r.by, r.named, r.attached = b.InboxOnly(), b.Apart, b.By, engine.Names(events), attachedBy(events)
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}
@@ -53,14 +54,15 @@ func (r *request) encode(events []hansard.Event, key string) {
 		e := &events[i]
 		width += len(e.Data) + len(e.Kind) + len(e.Role) + len(e.Author) + len(e.By) + len(e.ID) + 96
 	}
-	r.bodies = make([][]byte, len(events))
-	all := make([]byte, 0, width)
+	r.bodies = slices.Grow(r.bodies[:0], len(events))
+	all := slices.Grow(r.buf[:0], width)
 	for i := range events {
 		begin := len(all)
 		all = sessionlog.EncodeBody(all, &events[i], key, r.hash)
-		r.bodies[i], key = all[begin:len(all):len(all)], ""
+		r.bodies, key = append(r.bodies, all[begin:len(all):len(all)]), ""
 		r.size += len(r.bodies[i]) + sessionlog.StampWidth
 	}
+	r.buf = all
 }
 
 // splitBodies is the end of newAppend for events with ids. Which of them are stored, and

@@ -88,7 +88,11 @@ type request struct {
 	prepared prepared // what was read for it before write.lock
 
 	fate fate.Fate
-	done chan struct{} // closed when receipt and err are set
+	// done gets one value when receipt and err are set.
+	done     chan struct{}
+	answered bool        // wait has taken that value
+	timer    *time.Timer // of wait, stopped; nil: none yet
+	buf      []byte      // what bodies are parts of
 
 	// The outcome, and what it rests on: rest is the newest line of the session it was
 	// decided from, dep the ring position up to which that line's entry reaches; 0: it
@@ -165,7 +169,10 @@ func (cm *committer) enqueue(ctx context.Context, all ...*request) error {
 		return q.refused
 	}
 	for _, r := range all {
-		r.done = make(chan struct{})
+		if r.done == nil {
+			r.done = make(chan struct{}, 1)
+		}
+		r.answered = false
 		q.waiting = append(q.waiting, r)
 	}
 	lead := !q.leading
@@ -224,14 +231,21 @@ func (wl *writeLock) lockIsFree() bool {
 func (r *request) wait(ctx context.Context, p *process) (hansard.Receipt, error) {
 	select {
 	case <-r.done: // a caller that led itself: no timer needed
+		r.answered = true
 		return r.receipt, r.err
 	default:
 	}
-	timer := time.NewTimer(p.opt.LockWait)
+	if r.timer == nil {
+		r.timer = time.NewTimer(p.opt.LockWait)
+	} else {
+		r.timer.Reset(p.opt.LockWait)
+	}
+	timer := r.timer
 	defer timer.Stop()
 	for {
 		select {
 		case <-r.done:
+			r.answered = true
 			return r.receipt, r.err
 		case <-ctx.Done():
 			if r.fate.Withdraw() {
@@ -396,5 +410,28 @@ func (q *queue) fail(err error) {
 // afterwards: the caller may use it for another try (carryOut).
 func (r *request) answer(receipt hansard.Receipt, err error) {
 	r.receipt, r.err = receipt, err
-	close(r.done)
+	r.done <- struct{}{} // it has room: nobody else answers
+}
+
+// spareRequests are requests that were answered, with the memory of their lines, for the
+// next appends: they would be most of what an append allocates.
+var spareRequests = sync.Pool{New: func() any { return new(request) }}
+
+// spareBody is how much memory for lines a spare request keeps.
+const spareBody = 64 << 10
+
+// recycle gives up a request that was answered: nobody but its caller has it then. One
+// that its caller left, or that was withdrawn, is still the leader's; one with ids is
+// remembered by the index of names.
+func (r *request) recycle() {
+	if r.named != nil || r.op != opAppend {
+		return
+	}
+	buf := r.buf[:0]
+	if cap(buf) > spareBody {
+		buf = nil
+	}
+	clear(r.bodies)
+	*r = request{done: r.done, timer: r.timer, buf: buf, bodies: r.bodies[:0]}
+	spareRequests.Put(r)
 }

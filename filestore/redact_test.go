@@ -421,7 +421,7 @@ func TestRedactedBehindAnother(t *testing.T) {
 	a, b, c := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2), openSim(t, d.Process("c"), 3)
 	want(t, "tell", tell(a), nil)
 	inRing := func(s *Store, r *request) *group { // and not durable, so not in the log
-		r.done = make(chan struct{})
+		r.done = make(chan struct{}, 1)
 		s.committer.queue.waiting = append(s.committer.queue.waiting, r)
 		r.prepared.last = true
 		return s.committer.writeGroup()

@@ -23,7 +23,7 @@ func inRing(t *testing.T, s *Store, r *request) *group {
 	if err := s.committer.prepare(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	r.done = make(chan struct{})
+	r.done = make(chan struct{}, 1)
 	s.committer.queue.waiting = append(s.committer.queue.waiting, r)
 	g := s.committer.writeGroup()
 	if g == nil {

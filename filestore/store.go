@@ -313,7 +313,11 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return hansard.Receipt{}, err
 	}
 	r := newAppend(id, &b)
-	return s.committer.carryOut(ctx, r)
+	receipt, err := s.committer.carryOut(ctx, r)
+	if err == nil {
+		r.recycle()
+	}
+	return receipt, err
 }
 
 // readable is the check at the beginning of every call: the store is open, the id is

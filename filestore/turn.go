@@ -131,13 +131,11 @@ func (ts *turns) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 // once instead of waiting for a holder that does not know it holds anything
 // (TestAcquireGivenUpInTheCommit).
 func (ts *turns) abandon(r *request) {
-	select {
-	case <-r.done:
+	if r.answered {
 		ts.leases.GiveUp(r.name, r.granted.Grant)
 		return
-	default:
 	}
-	// In the commit: granted is the leader's until done is closed. A request that was
+	// In the commit: granted is the leader's until it answers. A request that was
 	// withdrawn from the queue has no lease.
 	if r.fate.Taken() {
 		go func() {

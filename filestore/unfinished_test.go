@@ -55,7 +55,7 @@ func failedReload(k int) (tried bool, err error) {
 		return false, err
 	}
 	lost := newAppend("a", &hansard.Batch{Events: []hansard.Event{text("lost")}})
-	lost.done = make(chan struct{})
+	lost.done = make(chan struct{}, 1)
 	one.committer.queue.waiting = append(one.committer.queue.waiting, lost)
 	g := one.committer.writeGroup()
 	l, err := two.lock.lockCaughtUp() // its caches know the entry that is about to be lost

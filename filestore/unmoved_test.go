@@ -91,7 +91,7 @@ func afterHarm(t *testing.T, harm func(path string) error, late bool, others int
 	group := func() (all []*request) {
 		for _, id := range ids {
 			r := newAppend(id, &hansard.Batch{Events: []hansard.Event{text("more")}})
-			r.done = make(chan struct{})
+			r.done = make(chan struct{}, 1)
 			all = append(all, r)
 		}
 		return all
