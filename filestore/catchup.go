@@ -134,9 +134,9 @@ func (l *locked) catchup() error {
 		sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
 		l.cursor, l.cursorChain, l.cold = sl.Start, sl.StartChain, false
 	}
-	found := l.logs.pending.scan()
-	defer l.logs.pending.letGo(found)
-	end, chain, err := l.ring.ScanInto(&found.Scanned, l.cursor, l.cursorChain, l.w.Written, l.logs.nameOf)
+	m := l.logs.pending.memory()
+	defer l.logs.pending.letGo(m)
+	end, chain, err := l.ring.ScanInto(&m.found, l.cursor, l.cursorChain, l.w.Written, l.logs.nameOf)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (l *locked) catchup() error {
 	// What was adopted counts like the published entries from here on.
 	l.w.Written, l.w.TailChain = end, chain
 	l.cursor, l.cursorChain = end, chain
-	for _, e := range found.Entries {
-		l.note(e, found)
+	for _, e := range m.found.Entries {
+		l.note(e, m)
 		if sess := l.logs.sessions[e.Name]; sess != nil {
 			// An entry that another process wrote moves a session we know; one that we
 			// know nothing of is loaded when it is needed.

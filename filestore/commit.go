@@ -41,6 +41,9 @@ type committer struct {
 	keyring     *keyring
 	attachments *attachments
 	queue       queue
+	// last is the memory that the entries of the last group are in: the leader needs it
+	// until the group is finished, and has to hold write.lock to let go of it.
+	last *memory
 	// released is called when the release of a session's turn is in the ring.
 	released func(name string)
 }
@@ -162,13 +165,17 @@ func (cm *committer) writeGroup() *group {
 	}
 	g := &group{ring: l.ring, ctl: l.ctl}
 	g.hold()
-	p := plan{store: l, now: l.cfg.now(), snapBytes: int(l.ring.Share())}
+	if cm.last != nil {
+		l.logs.pending.letGo(cm.last)
+	}
+	cm.last = l.logs.pending.memory()
+	p := plan{store: l, now: l.cfg.now(), snapBytes: int(l.ring.Share()), memory: cm.last}
 	p.stamp = p.now.Format(sessionlog.TimeLayout)
 	p.measure(requests)
 	for _, r := range requests {
 		p.add(r)
 	}
-	g.entries, err = l.writeEntries(p.touched)
+	g.entries, err = l.writeEntries(p.touched, p.memory)
 	if err == nil && p.probed && len(g.entries) == 0 {
 		err = l.writeProbe()
 	}
@@ -361,8 +368,9 @@ func (p *process) writeError(doing string, err error) error {
 // ring. The caller holds write.lock and has made sure of the room.
 //
 // On success the published end and this process's cursor stand behind the entries, and
-// they are pending. On error neither moved, and the caller has to drop the caches.
-func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err error) {
+// they are pending. On error neither moved, and the caller has to drop the caches. The
+// drafts are in m.
+func (l *locked) writeEntries(touched []*session, m *memory) (entries []*journal.Entry, err error) {
 	pos, chain := l.w.Written, l.w.TailChain
 	begin := pos
 	buf := l.ringBuf[:0]
@@ -426,7 +434,7 @@ func (l *locked) writeEntries(touched []*session) (entries []*journal.Entry, err
 	l.w.Written, l.w.TailChain = pos, chain
 	l.cursor, l.cursorChain = pos, chain
 	for _, e := range entries {
-		l.note(e, nil)
+		l.note(e, m)
 	}
 	return entries, nil
 }

@@ -93,8 +93,8 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 
 // note keeps track of an entry that is in the ring: written by us, found by catchup, or
 // read on joining. The caller holds write.lock, and notes entries in ring order. from is
-// whose memory the entry is in; nil: it has its own.
-func (l *locked) note(e *journal.Entry, from *scanned) {
+// the memory that the entry is in; nil: none that is used again.
+func (l *locked) note(e *journal.Entry, from *memory) {
 	// A new entry: what was set aside so far is not all that the log could lose.
 	l.logs.dirty.change(e.Name, func(d *dirtyLog) {
 		if d.end <= l.w.Start {

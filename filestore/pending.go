@@ -14,22 +14,28 @@ import (
 // found out about it. That is lost with the caches and found out again.
 type pendingEntry struct {
 	*journal.Entry
-	from    *scanned          // whose memory it is in; nil: it has its own
+	from    *memory           // where it is; nil: elsewhere
 	names   *sessionlog.Names // of its lines; nil: not looked at yet
 	failed  int               // attempts to write it to its log that failed, see applyEntry
 	written bool              // writeSideBySide wrote it, under this same write.lock
 }
 
-// scanned is what one look at the ring found, in memory that is used again when none of
-// its entries is pending any more. Every process reads what all the others write: without
-// that most of the memory that a busy store allocates would be other processes' lines.
-type scanned struct {
-	journal.Scanned
-	uses int // its pending entries, and the look itself while it is under way
+// memory is where entries are: those that one look at the ring found, or those of a group.
+// It is used again when none of them is pending any more. Every process reads what all
+// the others write: without that most of the memory that a busy store allocates would be
+// other processes' lines.
+type memory struct {
+	found journal.Scanned
+	lines []byte // of a group's drafts
+	uses  int    // its pending entries, and the look or the group itself while it is under way
 }
 
-// spareScans is how many of them are kept for the next looks.
-const spareScans = 8
+// spareMemories is how many of them are kept, and spareLines how much each keeps of its
+// lines.
+const (
+	spareMemories = 8
+	spareLines    = 1 << 20
+)
 
 // pendingEntries are the entries that are not in the logs yet. What waits for a session,
 // up to which position, and how long its log should be meanwhile, is asked of them and
@@ -44,18 +50,20 @@ type pendingEntries struct {
 	// Memory for the next ones.
 	spare  []*pendingEntry
 	spares [][]*pendingEntry // empty, with room for one
-	scans  []*scanned        // not in use
+	unused []*memory
 }
 
-// add takes the next entry of the ring: never one before the last. from is whose memory
-// it is in, see scanned.
-func (p *pendingEntries) add(e *journal.Entry, from *scanned) {
+// add takes the next entry of the ring: never one before the last. from is the memory that
+// it is in; nil: none that is used again.
+func (p *pendingEntries) add(e *journal.Entry, from *memory) {
 	if p.by == nil {
 		p.by = map[string][]*pendingEntry{}
 	}
-	entry := new(pendingEntry)
+	var entry *pendingEntry
 	if n := len(p.spare); n > 0 {
 		entry, p.spare = p.spare[n-1], p.spare[:n-1]
+	} else {
+		entry = new(pendingEntry)
 	}
 	*entry = pendingEntry{Entry: e, from: from}
 	if from != nil {
@@ -69,25 +77,36 @@ func (p *pendingEntries) add(e *journal.Entry, from *scanned) {
 	p.by[e.Name] = append(of, entry)
 }
 
-// scan is memory for a look at the ring. The caller lets go of it when it has added what
-// is pending.
-func (p *pendingEntries) scan() *scanned {
-	s := new(scanned)
-	if n := len(p.scans); n > 0 {
-		s, p.scans = p.scans[n-1], p.scans[:n-1]
+// spoil overwrites memory that was given up, in tests: whoever still uses it is noticed.
+var spoil func([]byte)
+
+// memory gives out memory for a look at the ring, or for a group. The caller lets go of it
+// when it has added what is pending, and needs the entries no more.
+func (p *pendingEntries) memory() (m *memory) {
+	if n := len(p.unused); n > 0 {
+		m, p.unused = p.unused[n-1], p.unused[:n-1]
+	} else {
+		m = new(memory)
 	}
-	s.uses = 1
-	return s
+	m.uses = 1
+	return m
 }
 
-// letGo ends one use of a scan's memory; after the last one it may be used again.
-func (p *pendingEntries) letGo(s *scanned) {
-	if s.uses--; s.uses > 0 {
+// letGo ends one use of a memory; after the last one it may be used again.
+func (p *pendingEntries) letGo(m *memory) {
+	if m.uses--; m.uses > 0 {
 		return
 	}
-	s.Release()
-	if len(p.scans) < spareScans {
-		p.scans = append(p.scans, s)
+	m.found.Release()
+	if spoil != nil {
+		spoil(m.found.Buffer())
+		spoil(m.lines[:cap(m.lines)])
+	}
+	if m.lines = m.lines[:0]; cap(m.lines) > spareLines {
+		m.lines = nil
+	}
+	if len(p.unused) < spareMemories {
+		p.unused = append(p.unused, m)
 	}
 }
 

@@ -121,13 +121,14 @@ type plan struct {
 	stamp   string         // the same, as lines have it
 	touched []*session     // with drafts
 	sizes   map[string]int // of the lines for each session, at most
+	memory  *memory        // that the drafts are in
 	probed  bool           // a probe is in the group: something has to be written
 	// snapBytes is what snapshots may still add to the group: they are not
 	// in the sizes of its requests.
 	snapBytes int
 }
 
-// measure adds up how long the lines for each session get, so that a draft is allocated
+// measure adds up how long the lines for each session get, so that a draft gets its memory
 // once: growing it copies megabytes while everybody waits for write.lock.
 func (p *plan) measure(requests []*request) {
 	if p.store.lineSizes == nil {
@@ -135,12 +136,34 @@ func (p *plan) measure(requests []*request) {
 	}
 	p.sizes = p.store.lineSizes
 	clear(p.sizes)
+	all := 0
 	for _, r := range requests {
+		n := len(r.first) + len(r.last)
 		for _, body := range r.bodies {
-			p.sizes[r.name] += len(body) + sessionlog.StampWidth
+			n += len(body) + sessionlog.StampWidth
 		}
-		p.sizes[r.name] += len(r.first) + len(r.last)
+		p.sizes[r.name] += n
+		all += n
 	}
+	p.memory.lines = slices.Grow(p.memory.lines, all)
+}
+
+// room makes room for n bytes more in a draft: for all lines of its session in this group
+// at once, from the memory that was measured for them. A snapshot is not in that sum and
+// may need more.
+func (p *plan) room(sess *session, n int) {
+	d := sess.draft
+	if cap(d.bytes)-len(d.bytes) >= n {
+		return
+	}
+	n = max(n, p.sizes[sess.name]-len(d.bytes)) + len(d.bytes)
+	begin := len(p.memory.lines)
+	if cap(p.memory.lines)-begin < n {
+		d.bytes = slices.Grow(d.bytes, n-len(d.bytes))
+		return
+	}
+	p.memory.lines = p.memory.lines[:begin+n]
+	d.bytes = append(p.memory.lines[begin:begin:begin+n], d.bytes...)
 }
 
 // add decides one request: it is refused, replayed, or its lines are drafted. It sets
@@ -396,11 +419,7 @@ func pick(r *request, sifted *engine.Sifted) [][]byte {
 // the newest metadata and turn before it, and the checksum of the line before.
 func (p *plan) line(sess *session, st *sessionlog.Stamp, body []byte) {
 	d := p.draft(sess)
-	// In one piece for all lines of the session in this group, see measure; a snapshot is
-	// not in that sum and may need more.
-	if room := len(body) + sessionlog.StampWidth + len(st.Snap) + len(st.More); cap(d.bytes)-len(d.bytes) < room {
-		d.bytes = slices.Grow(d.bytes, max(room, p.sizes[sess.name]-len(d.bytes)))
-	}
+	p.room(sess, len(body)+sessionlog.StampWidth+len(st.Snap)+len(st.More))
 	if st.Time == "" { // else it is an import, with the time of the original
 		st.Time = p.stamp
 	}

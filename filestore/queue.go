@@ -428,6 +428,9 @@ func (r *request) recycle() {
 		return
 	}
 	buf := r.buf[:0]
+	if spoil != nil {
+		spoil(buf[:cap(buf)])
+	}
 	if cap(buf) > spareBody {
 		buf = nil
 	}

@@ -171,6 +171,9 @@ func (s *Scanned) Release() {
 	}
 }
 
+// Buffer is the memory that the next scan reads into.
+func (s *Scanned) Buffer() []byte { return s.buf[:cap(s.buf)] }
+
 // walk reads entries into what next gives, and calls each with those that are valid.
 func (r *Ring) walk(w *window, pos, chain, expect uint64, next func() *Entry, each func(*Entry)) (end, endChain uint64, err error) {
 	minEpoch := uint64(0)
