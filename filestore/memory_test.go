@@ -61,23 +61,25 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
+func openHere(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // TestOthersLinesTakeNoMemory: what other processes wrote is read into memory that is
 // there already.
 func TestOthersLinesTakeNoMemory(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *Store {
-		s, err := Open(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return s
-	}
-	one, other := open(), open()
+	one, other := openHere(t, dir), openHere(t, dir)
 	event := []hansard.Event{{Data: fmt.Appendf(nil, "%q", bytes.Repeat([]byte("x"), 8<<10))}}
 	write := func(s *Store, n int) {
 		for range n {

@@ -249,7 +249,7 @@ var plantings = []struct{ file, is, becomes string }{
 	}
 `},
 	{"internal/runs/runs.go", `	if le.Uint32(p.buf[pageSize-4:]) != pageCRC(`, `	if !planted.Is("half-written index believed") && le.Uint32(p.buf[pageSize-4:]) != pageCRC(`},
-	{"internal/journal/scan.go", `	e, payload, ok := DecodeEntry(h, w.r.Salt, pos)
+	{"internal/journal/scan.go", `	payload, ok := e.decode(h, w.r.Salt, pos)
 	if !ok || payload > w.r.Size || e.Prev != chain || e.Epoch < minEpoch || `, `	want := pos
 	at := uint64(0)
 	for i := range 8 {
@@ -258,7 +258,7 @@ var plantings = []struct{ file, is, becomes string }{
 	if planted.Is("no chain") && (at-pos)%w.r.Size == 0 {
 		want = at
 	}
-	e, payload, ok := DecodeEntry(h, w.r.Salt, want)
+	payload, ok := e.decode(h, w.r.Salt, want)
 	if ok {
 		e.Pos = pos
 	}
