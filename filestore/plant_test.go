@@ -53,6 +53,8 @@ var bugs = map[string]func(seed uint64) error{
 	"silent too early":                                    huntTurns,
 	"holder told before his grant is durable":             huntTold,
 	"late rotation not caught up with":                    huntPairs,
+	"memory of a pending group used again":                huntPairs,
+	"memory of others' pending lines used again":          huntPairs,
 	"written past the end of the ring":                    func(seed uint64) error { return cutGroups(seed, new(atomic.Int64)) },
 	"answer outlives the entry it rests on":               huntLostRest,
 	"damaged for ever by an ill disk":                     func(seed uint64) error { return huntIll(seed, func(int) {}) },
