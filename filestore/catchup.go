@@ -150,6 +150,9 @@ func (l *locked) catchup() error {
 	// What was adopted counts like the published entries from here on.
 	l.w.Written, l.w.TailChain = end, chain
 	l.cursor, l.cursorChain = end, chain
+	if len(m.found.Entries) > 0 {
+		l.company = companyGroups // they are all others': the cursor is behind our own
+	}
 	for _, e := range m.found.Entries {
 		l.note(e, m)
 		if sess := l.logs.sessions[e.Name]; sess != nil {
@@ -168,6 +171,9 @@ func (l *locked) catchup() error {
 	l.dropApplied()
 	return l.apply()
 }
+
+// companyGroups is for how many groups after another process's entry it counts as company.
+const companyGroups = 8
 
 // dropApplied forgets pending entries that other processes have put into the logs, and
 // wakes those who wait for the sessions.

@@ -118,6 +118,8 @@ type locked struct {
 	cold        bool
 	cursor      uint64
 	cursorChain uint64
+	// company is for how many more groups other processes are taken to be writing too.
+	company int
 
 	ringBuf   []byte         // memory that the next group's entries are encoded into,
 	lineSizes map[string]int // and that its plan counts in (measure)
