@@ -44,6 +44,8 @@ type committer struct {
 	// last is the memory that the entries of the last group are in: the leader needs it
 	// until the group is finished, and has to hold write.lock to let go of it.
 	last *memory
+	// company: other processes wrote too when the last group did. It is the leader's.
+	company bool
 	// released is called when the release of a session's turn is in the ring.
 	released func(name string)
 }
@@ -59,7 +61,6 @@ type group struct {
 	entries  []*journal.Entry
 	end      uint64 // of its last entry, or of the newest entry an answer rests on
 	appended []*appended
-	company  bool // other processes write too
 }
 
 // hold keeps the ring and the control file open while the group uses them outside
@@ -91,7 +92,7 @@ func (cm *committer) commitGroup() (answered int) {
 			cm.released(r.name) // before the sync, which takes as long as it takes the next one to wake up
 		}
 	}
-	if g.company && !cm.cfg.inline {
+	if cm.company && !cm.cfg.inline {
 		for range joinYields {
 			yield()
 		}
@@ -174,8 +175,8 @@ func (cm *committer) writeGroup() *group {
 	if len(requests) >= manyLogs {
 		l.logs.lookAtDir()
 	}
-	g := &group{ring: l.ring, ctl: l.ctl, company: l.company > 0}
-	l.company = max(0, l.company-1)
+	g := &group{ring: l.ring, ctl: l.ctl}
+	cm.company, l.company = l.company > 0, max(0, l.company-1)
 	g.hold()
 	if cm.last != nil {
 		l.logs.pending.letGo(cm.last)
@@ -468,7 +469,7 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 		if !covered || cm.cfg.inline || try == confirmTries {
 			break
 		}
-		time.Sleep(confirmPause)
+		nap(confirmPause)
 	}
 	// Without looking at the journal's inode: nothing is written to the ring here, and
 	// the epoch tells whether it was replaced (rule InodeAtFinish).

@@ -297,7 +297,7 @@ func (cm *committer) lead() {
 	for cm.queue.anyLeft() {
 		n := cm.commitGroup()
 		if !cm.cfg.inline && n > 1 {
-			cm.queue.letJoin(n)
+			cm.queue.letJoin(n, cm.company)
 		}
 	}
 }
@@ -305,17 +305,22 @@ func (cm *committer) lead() {
 // letJoin gives the n callers that were just answered a chance to be in the next group:
 // most of them come back with their next event at once, but a little later than the
 // leader would lock again. It waits while requests keep arriving, at most 20 µs for each,
-// and never for a lone writer. It polls: a timer is too coarse for that.
-func (q *queue) letJoin(n int) {
+// and never for a lone writer. It polls: a timer is too coarse for that. In company it
+// soon lets the other processes run instead, which have work to do meanwhile.
+func (q *queue) letJoin(n int, company bool) {
 	const quiet = 20 * time.Microsecond
-	last := time.Now()
+	last, idle := time.Now(), 0
 	all := q.length() + n // some arrived while the group was on its way
 	for have := 0; have < all; {
-		runtime.Gosched()
+		if idle++; company && idle > 3 {
+			yield()
+		} else {
+			runtime.Gosched()
+		}
 		now := q.length()
 		if now > have {
-			have, last = now, time.Now()
-		} else if time.Since(last) > quiet {
+			have, last, idle = now, time.Now(), 0
+		} else if company && idle > 6 || time.Since(last) > quiet {
 			return
 		}
 	}

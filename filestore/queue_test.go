@@ -56,6 +56,7 @@ func TestQueueLoneWriter(t *testing.T) {
 func TestQueueLetJoin(t *testing.T) {
 	for _, waiting := range []int{0, 1, 5} {
 		q := &queue{waiting: make([]*request, waiting)}
-		q.letJoin(3)
+		q.letJoin(3, false)
+		q.letJoin(3, true)
 	}
 }

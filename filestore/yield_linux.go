@@ -1,6 +1,17 @@
 package filestore
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // yield lets other processes run that are ready to.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// nap is a sleep of some µs. That of package time may take a millisecond where the process
+// has nothing else to do.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(d.Nanoseconds())
+	_ = unix.Nanosleep(&t, nil) // cut short by a signal: the caller looks again anyway
+}
