@@ -204,8 +204,12 @@ func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoi
 func (j *job) makeApart(ctx context.Context, in *Input, f *forkPoint) error {
 	meta := hansard.Meta{Labels: in.labels()}
 	f.describe(&meta)
-	_, err := j.Store.Create(ctx, in.id(), meta)
-	return err
+	for try := 1; ; try++ {
+		_, err := j.Store.Create(ctx, in.id(), meta)
+		if !errors.Is(err, hansard.ErrUnknown) || try == attempts || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // makeFork makes the session as a fork of the store's. If it can't be one, it says why.

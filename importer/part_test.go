@@ -62,7 +62,7 @@ func (f *forest) run(t *testing.T, store hansard.Store) (r Report) {
 // TestForkReads: however many forks a long session has, it is read once to be stored and once
 // to be compared, and each fork the same. Later it is read once.
 func TestForkReads(t *testing.T) {
-	const long, forks = 10_000, 10
+	const long, forks = 10_000, 5
 	f := &forest{piFormat: openclaw, from: map[string]string{}, says: map[string][]string{}}
 	var ours []string
 	for i := range long {
