@@ -132,10 +132,8 @@ func (f family) database(t testing.TB, dir string) *sql.DB {
 func (f family) check(t *testing.T, when string, store hansard.Store) {
 	t.Helper()
 	for id, m := range f {
-		var want, got []string
-		for _, line := range m.lines(id)[1:] {
-			want = append(want, line)
-		}
+		want := m.lines(id)[1:]
+		var got []string
 		headers := 0
 		for e, err := range store.Read(context.Background(), hansard.SessionID("openclaw:"+id), hansard.Range{}) {
 			switch {
