@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hansard"
 )
 
 // headBytes is how much of a file tells what it is.
@@ -197,6 +199,9 @@ func (s *Source) generation() int {
 	}
 	return n
 }
+
+// id is that of its session in a store.
+func (s *Source) id() hansard.SessionID { return SessionID(s.Format, s.Session) }
 
 // File is the whole path.
 func (s *Source) File() string { return filepath.Join(s.Root, s.Path) }

@@ -129,7 +129,7 @@ feeding:
 
 // one imports one source. The error is one that the next source would meet, too.
 func (r *run) one(ctx context.Context, s *Source) error {
-	j := &job{run: r, report: Report{Source: s, Session: SessionID(s.Format, s.Session)}, sessions: map[string]*delivery{}}
+	j := &job{run: r, report: Report{Source: s, Session: s.id()}, sessions: map[string]*delivery{}}
 	if s.known != nil && r.Memory != nil {
 		s.known.report(&j.report)
 		r.mu.Lock()
@@ -205,8 +205,13 @@ type job struct {
 	links    []Record
 	pairs    pairing
 	usage    tally
-	fork     *forkPoint
-	reading  *reading
+	// forks are where the sessions leave their parents, "" the source's own; nil if all
+	// records are their own.
+	forks map[string]*forkPoint
+	// pasts are the sources that the last one may be a fork of.
+	pasts   map[*Source]*past
+	remarks int
+	reading *reading
 	// last is the seq of the last record of the sessions that were let go.
 	last map[string]hansard.Seq
 	// failed are the sessions of the source that could not be stored, errs why.
@@ -223,20 +228,13 @@ func (j *job) read(ctx context.Context, s *Source) error {
 	if err != nil {
 		return err
 	}
-	j.fork = fork
+	j.forks = map[string]*forkPoint{"": fork}
+	j.pasts = nil
 	err = s.Format.Read(ctx, in, func(rec Record) error { return j.take(ctx, rec) })
 	for _, d := range j.sessions { // what was read before an error is whole
 		err = errors.Join(err, j.stored(d, d.finish(ctx)))
 	}
-	err = errors.Join(append(j.errs, err)...)
-	if err == nil && fork != nil && j.sessions[""] == nil && j.Store != nil {
-		// A fork that nothing was added to yet.
-		_, err = j.Store.Create(ctx, j.report.Session, j.delivery("", "").meta)
-		if errors.Is(err, hansard.ErrExists) {
-			err = nil
-		}
-	}
-	return err
+	return errors.Join(append(j.errs, err)...)
 }
 
 func (j *job) input(s *Source) *Input {
@@ -250,16 +248,24 @@ func (j *job) take(ctx context.Context, rec Record) error {
 		j.links = append(j.links, rec)
 		return nil
 	}
+	if rec.Begins != nil {
+		return j.begin(ctx, rec.Begins)
+	}
 	j.report.Records++
 	if j.failed[rec.Session] {
 		return nil
 	}
-	if j.fork.copied(&rec) {
+	if f := j.forks[rec.Session]; f.copied(&rec) {
 		j.report.Copied++
-		return nil
+		if !rec.Mutable || !f.stored {
+			return nil
+		}
+		// The copy may have been changed since. If not, it is known by its id.
+		rec.Title, rec.Labels, rec.Covers = "", nil, false
+	} else {
+		j.pairs.note(&rec)
+		j.usage.add(rec.Usage)
 	}
-	j.pairs.note(&rec)
-	j.usage.add(rec.Usage)
 	d := j.delivery(rec.Session, rec.Parent)
 	if d.used = j.report.Records; len(j.sessions) > heldSessions {
 		if err := j.letGo(ctx); err != nil {
@@ -327,9 +333,6 @@ func (j *job) delivery(session, parent string) *delivery {
 	if session != "" {
 		d.id, d.last = SessionID(j.report.Source.Format, session), j.last[session]
 	}
-	if session == "" && j.fork != nil {
-		j.fork.describe(&d.meta)
-	}
 	j.sessions[session] = d
 	return d
 }
@@ -344,12 +347,17 @@ func (j *job) labels(session, parent string) map[string]string {
 		}
 		return labels
 	}
-	labels := map[string]string{LabelTool: f.Name(), LabelSource: name(s.Session)}
+	return s.labels()
+}
+
+// labels are what the session of a source is created with.
+func (s *Source) labels() map[string]string {
+	labels := map[string]string{LabelTool: s.Format.Name(), LabelSource: name(s.Session)}
 	for k, v := range s.Labels {
 		labels[k] = name(v)
 	}
 	if s.Parent != "" {
-		labels[LabelParent] = string(SessionID(f, s.Parent))
+		labels[LabelParent] = string(SessionID(s.Format, s.Parent))
 	}
 	return labels
 }
@@ -358,6 +366,9 @@ func (j *job) tally() {
 	r := &j.report
 	r.Calls, r.Results, r.Orphans, r.Open = j.pairs.calls, j.pairs.results, j.pairs.orphans, j.pairs.unanswered()
 	r.Usage = j.usage.total()
+	if more := j.remarks - maxRemarks; more > 0 {
+		r.Remark += fmt.Sprintf("; and %d more", more)
+	}
 }
 
 // pairing pairs calls of tools with what came back.

@@ -26,9 +26,8 @@ func (s *Source) evidence() forkEvidence {
 	var e forkEvidence
 	n, size := 0, 0
 	enough := errors.New("enough")
-	in := (&Input{Source: s}).quiet()
 	// What can't be read is told when it is imported.
-	_ = s.Format.Read(context.Background(), in, func(rec Record) error {
+	_ = s.quiet().each(context.Background(), func(rec Record) error {
 		switch {
 		case rec.Link:
 		case rec.Same == "":
@@ -103,7 +102,7 @@ func descend(sources []*Source) {
 // shared is how many records a source repeats of a history, from its beginning on.
 func (s *Source) shared(h history) (n int) {
 	ended := errors.New("ended")
-	_ = s.Format.Read(context.Background(), (&Input{Source: s}).quiet(), func(rec Record) error {
+	_ = s.quiet().each(context.Background(), func(rec Record) error {
 		if rec.Same == "" || rec.Own || rec.Link {
 			return nil
 		}

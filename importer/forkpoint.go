@@ -1,9 +1,7 @@
 package importer
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +24,8 @@ type forkPoint struct {
 	// record names the last record that is the parent's.
 	record string
 	own    bool // that one has passed
+	// stored says that it is a fork of the store's: the session has the parent's records.
+	stored bool
 	// title and labels are what the records up to there said about the session.
 	title  string
 	labels map[string]string
@@ -67,7 +67,7 @@ type forkRecord struct {
 // own.
 func knownFork(info *hansard.Info) *forkPoint {
 	if record := info.Labels[LabelForkedRecord]; record != "" && info.Parent != nil {
-		return &forkPoint{parent: info.Parent.ID, at: info.Parent.At, record: record}
+		return &forkPoint{parent: info.Parent.ID, at: info.Parent.At, record: record, stored: true}
 	}
 	var state struct {
 		Import forkState `json:"import"`
@@ -84,7 +84,7 @@ func knownFork(info *hansard.Info) *forkPoint {
 // or fewer. A fork that is not there yet is made, if it can be one of the store's.
 func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
 	if j.Store != nil {
-		info, err := j.Store.Stat(ctx, j.report.Session)
+		info, err := j.Store.Stat(ctx, in.id())
 		switch {
 		case err == nil:
 			return knownFork(&info), nil
@@ -92,9 +92,13 @@ func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
 			return nil, err
 		}
 	}
+	if in.parent == nil && in.forkOf != "" {
+		j.remark(in, "it was forked from %s, which is not in this source: it is stored with its whole history", SessionID(in.Format, in.forkOf))
+	}
 	for parent := in.parent; parent != nil; parent = parent.parent {
-		f, err := j.forkOf(ctx, in, parent)
-		if f != nil || err != nil {
+		f, shares, err := j.forkOf(ctx, in, parent)
+		// In a database a copy has everything that its original has, copied or not.
+		if f != nil || err != nil || !shares && in.read != nil {
 			return f, err
 		}
 	}
@@ -110,15 +114,11 @@ type repeat struct {
 }
 
 // repeats compares a source with the one it is a fork of.
-func repeats(ctx context.Context, in *Input, parent *Source) (*repeat, error) {
-	history, err := readHistory(ctx, parent)
-	if err != nil {
-		return nil, err
-	}
+func repeats(ctx context.Context, in *Input, history history) (*repeat, error) {
 	r := &repeat{forkPoint: forkPoint{labels: map[string]string{}}, last: -1, whole: true}
 	next, long := 0, false
 	ended := errors.New("ended")
-	err = in.Format.Read(ctx, in.quiet(), func(rec Record) error {
+	err := in.quiet().each(ctx, func(rec Record) error {
 		long = long || rec.Long != nil
 		if rec.Same == "" || rec.Own || rec.Link {
 			return nil
@@ -147,49 +147,69 @@ func repeats(ctx context.Context, in *Input, parent *Source) (*repeat, error) {
 }
 
 // forkOf is where the source leaves this parent; nil if it repeats nothing of what the
-// parent has itself.
-func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (*forkPoint, error) {
-	r, err := repeats(ctx, in, parent)
-	if err != nil || r.record == "" {
-		return nil, err
+// parent has itself. shares says whether it repeats anything of it.
+func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoint, shares bool, err error) {
+	past, err := j.past(ctx, parent)
+	if err != nil {
+		return nil, false, err
 	}
-	id := SessionID(parent.Format, parent.Session)
+	r, err := repeats(ctx, in, past.history)
+	if err != nil || r.record == "" {
+		return nil, false, err
+	}
+	id := parent.id()
 	if j.Store == nil {
 		r.parent = id
-		return &r.forkPoint, nil
+		return &r.forkPoint, true, nil
 	}
 	info, err := j.Store.Stat(ctx, id)
 	switch {
 	case errors.Is(err, hansard.ErrDeleted):
 		// Nothing else has its history any more.
-		j.report.Remark = fmt.Sprintf("it repeats records of %s, which was deleted here: they are stored with it", id)
-		return nil, nil
+		j.remark(in, "it repeats records of %s, which was deleted here: they are stored with it", id)
+		return nil, true, nil
 	case errors.Is(err, hansard.ErrNotFound):
-		return nil, fmt.Errorf("%w: it repeats records of %s, which was not imported", errSource, id)
+		return nil, true, fmt.Errorf("%w: it repeats records of %s, which was not imported", errSource, id)
 	case err != nil:
-		return nil, fmt.Errorf("parent %s: %w", id, err)
+		return nil, true, fmt.Errorf("parent %s: %w", id, err)
 	}
-	event, inherited, err := recordAt(ctx, parent, knownFork(&info), r.last)
-	if err != nil || inherited && info.Parent != nil {
-		return nil, err // it is the parent's parent that has them
+	event, inherited := past.at(r.last, knownFork(&info))
+	if inherited && info.Parent != nil {
+		return nil, true, nil // it is the parent's parent that has them
 	}
 	if r.parent, r.at, err = j.locate(ctx, parent, event); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	why := "it does not repeat all that came before"
 	if r.whole {
 		why, err = j.makeFork(ctx, in, parent, &info, r)
-		if errors.Is(err, hansard.ErrExists) { // somebody else was faster
-			return j.findFork(ctx, in)
-		}
-		if err != nil {
-			return nil, err
+	}
+	if err == nil && why != "" {
+		err = j.makeApart(ctx, in, &r.forkPoint)
+	}
+	if errors.Is(err, hansard.ErrExists) { // somebody else was faster
+		f, err = j.findFork(ctx, in)
+		return f, true, err
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	if r.stored = why == ""; !r.stored {
+		j.remark(in, "only what it does not share with %s is stored with it, and not as a fork: %s", r.parent, why)
+	}
+	return &r.forkPoint, true, nil
+}
+
+// makeApart makes the session of a fork that has only its own records.
+func (j *job) makeApart(ctx context.Context, in *Input, f *forkPoint) error {
+	meta := hansard.Meta{Labels: in.labels()}
+	f.describe(&meta)
+	for try := 1; ; try++ {
+		_, err := j.Store.Create(ctx, in.id(), meta)
+		if !errors.Is(err, hansard.ErrUnknown) || try == attempts || ctx.Err() != nil {
+			return err
 		}
 	}
-	if why != "" {
-		j.report.Remark = fmt.Sprintf("only what it does not share with %s is stored with it, and not as a fork: %s", r.parent, why)
-	}
-	return &r.forkPoint, nil
 }
 
 // makeFork makes the session as a fork of the store's. If it can't be one, it says why.
@@ -205,17 +225,18 @@ func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *han
 	if in.SubAgent && info.Labels[LabelForkedAt] != "" {
 		return "the label that names who started it has another meaning in its parent", nil
 	}
-	if why, err = j.differs(ctx, parent, info, r); why != "" || err != nil {
+	if why, err = j.differs(ctx, j.pasts[parent], info, r); why != "" || err != nil {
 		return why, err
 	}
-	meta := hansard.Meta{Title: r.title, Labels: j.labels("", "")}
-	if !in.SubAgent {
-		delete(meta.Labels, LabelParent) // the fork says so itself
+	meta := hansard.Meta{Title: r.title, Labels: in.labels()}
+	if started := info.Labels[LabelParent] != "" && info.Labels[LabelForkedAt] == ""; !in.SubAgent && !started {
+		// The fork says so itself. But that of a session that was started has another one.
+		delete(meta.Labels, LabelParent)
 	}
 	maps.Copy(meta.Labels, r.labels)
 	meta.Labels[LabelForkedRecord] = mark(r.record)
 	for try := 1; ; try++ {
-		_, err = j.Store.Fork(ctx, r.parent, hansard.Fork{At: r.at, As: j.report.Session, Meta: meta})
+		_, err = j.Store.Fork(ctx, r.parent, hansard.Fork{At: r.at, As: in.id(), Meta: meta})
 		switch {
 		case errors.Is(err, hansard.ErrUnknown) && try < attempts && ctx.Err() == nil:
 			continue
@@ -228,8 +249,8 @@ func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *han
 }
 
 // differs compares the parent's session, up to where the fork leaves it, with the parent's
-// file. If there is anything else in it, it says what.
-func (j *job) differs(ctx context.Context, parent *Source, info *hansard.Info, r *repeat) (why string, err error) {
+// source. If there is anything else in it, it says what.
+func (j *job) differs(ctx context.Context, past *past, info *hansard.Info, r *repeat) (why string, err error) {
 	inherited := hansard.Seq(0)
 	if info.Parent != nil { // compared when that was forked
 		inherited = info.Parent.At
@@ -252,112 +273,33 @@ func (j *job) differs(ctx context.Context, parent *Source, info *hansard.Info, r
 			}
 		}
 	}
-	other := fmt.Sprintf("%s has other events than its file", info.ID)
-	own, place := knownFork(info), 0
-	enough := errors.New("enough")
-	err = parent.Format.Read(ctx, (&Input{Source: parent}).quiet(), func(rec Record) error {
-		here := place
-		place++
-		if here > r.last {
-			return enough
-		}
-		if rec.Link || own.copied(&rec) {
-			return nil
+	other := fmt.Sprintf("%s has other events than its source", info.ID)
+	own := knownFork(info)
+	for i := range past.records[:r.last+1] {
+		rec := &past.records[i]
+		if rec.link || own.copied(&Record{Same: rec.same, Own: rec.own}) {
+			continue
 		}
 		e, ok, err := stored()
-		switch {
-		case err != nil:
-			return err
-		case why != "":
-			return enough
-		case !ok || e.ID != eventID(rec.Event.ID) || !bytes.Equal(e.Data, rec.Event.Data):
-			why = other
-			return enough
+		if err != nil || why != "" {
+			return why, err
 		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, enough) {
-		return "", err
-	}
-	if why == "" {
-		_, more, err := stored()
-		if err != nil {
-			return "", err
-		}
-		if more {
-			why = other
+		if !ok || e.ID != eventID(rec.id) || checkSum(e.Data) != rec.data {
+			return other, nil
 		}
 	}
-	return why, nil
-}
-
-// history is the records of a session that a fork may repeat.
-type history map[[16]byte]spot
-
-// spot is where a record is in its file: its place among all records, and among those
-// that are copied.
-type spot struct{ place, order int }
-
-// key tells a record, and its copy in a fork's file, from others.
-func (r *Record) key(f Format) (k [16]byte) {
-	h := sha256.New()
-	_, _ = h.Write([]byte(r.Same + "\x00"))
-	forks, _ := f.(forking)
-	for _, m := range object(r.Event.Data) {
-		if forks == nil || !forks.restamped(m.name) {
-			_, _ = h.Write(append([]byte(m.name), 0))
-			_, _ = h.Write(m.value)
-		}
+	_, more, err := stored()
+	if err == nil && more {
+		why = other
 	}
-	copy(k[:], h.Sum(nil))
-	return k
-}
-
-func (h history) has(k [16]byte) bool { _, ok := h[k]; return ok }
-
-func readHistory(ctx context.Context, s *Source) (history, error) {
-	h := history{}
-	n := 0
-	err := s.Format.Read(ctx, (&Input{Source: s}).quiet(), func(rec Record) error {
-		if rec.Same != "" && !rec.Link {
-			if k := rec.key(s.Format); !h.has(k) {
-				h[k] = spot{place: n, order: len(h)}
-			}
-		}
-		n++
-		return nil
-	})
-	return h, err
-}
-
-// quiet is the same source, whose damage is reported elsewhere.
-func (in *Input) quiet() *Input { return &Input{Source: in.Source, damage: func(Damage) {}} }
-
-// recordAt is the id of a source's n-th record, and whether that is one that the source
-// repeats itself.
-func recordAt(ctx context.Context, s *Source, own *forkPoint, n int) (id string, inherited bool, err error) {
-	i := 0
-	found := errors.New("found")
-	err = s.Format.Read(ctx, (&Input{Source: s}).quiet(), func(rec Record) error {
-		copied := !rec.Link && own.copied(&rec)
-		if i == n {
-			id, inherited = eventID(rec.Event.ID), copied
-			return found
-		}
-		i++
-		return nil
-	})
-	if errors.Is(err, found) {
-		err = nil
-	}
-	return id, inherited, err
+	return why, err
 }
 
 // locate is where a record of a source is in the store: in its session, or in one that
 // this was forked from.
 func (j *job) locate(ctx context.Context, s *Source, id string) (hansard.SessionID, hansard.Seq, error) {
 	for p := s; p != nil; p = p.parent {
-		session := SessionID(p.Format, p.Session)
+		session := p.id()
 		for e, err := range j.Store.Read(ctx, session, hansard.Range{ID: id}) {
 			if err == nil {
 				return session, e.Seq, nil
@@ -367,5 +309,5 @@ func (j *job) locate(ctx context.Context, s *Source, id string) (hansard.Session
 			}
 		}
 	}
-	return "", 0, fmt.Errorf("%w: it repeats records of %s, which was not imported to there", errSource, SessionID(s.Format, s.Session))
+	return "", 0, fmt.Errorf("%w: it repeats records of %s, which was not imported to there", errSource, s.id())
 }

@@ -238,6 +238,13 @@ func (s slower) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	return s.Store.Fork(ctx, id, f)
 }
 
+func (s slower) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	if _, err := s.Store.Create(ctx, id, m); err != nil {
+		return hansard.Info{}, err
+	}
+	return s.Store.Create(ctx, id, m)
+}
+
 // unsure is a store that does not know at first whether it made a fork.
 type unsure struct {
 	*memstore.Store
@@ -251,15 +258,32 @@ func (s unsure) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	return s.Store.Fork(ctx, id, f)
 }
 
-// TestForkRace: a fork that another importer made, or that was perhaps made, is gone on with.
+func (s unsure) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	if s.asked[id]++; s.asked[id] < 3 {
+		return hansard.Info{}, hansard.ErrUnknown
+	}
+	return s.Store.Create(ctx, id, m)
+}
+
+// TestForkRace: a fork that another importer made, or that was perhaps made, is gone on with,
+// also one that has only its own records.
 func TestForkRace(t *testing.T) {
+	branch := maps.Clone(forkFiles)
+	branch["-w/4.jsonl"] = lines("4", clAITitle, clU1, strings.Replace(clAnswer, `"a3"`, `"x"`, 1), clThink, clCall, clResult, clAnswer)
+	for _, all := range []files{forkFiles, branch} {
+		testForkRace(t, all)
+	}
+}
+
+func testForkRace(t *testing.T, all files) {
+	t.Helper()
 	dir := t.TempDir()
-	forkFiles.write(t, dir)
+	all.write(t, dir)
 	plain, _ := imported(t, claude{}, dir)
 	for name, store := range map[string]hansard.Store{"made by another": slower{memstore.New()}, "unknown": unsure{memstore.New(), map[hansard.SessionID]int{}}} {
 		for _, r := range importInto(t, store, claude{}, dir) {
-			if r.Err != nil || r.Remark != "" {
-				t.Errorf("%s: %v, %s", name, r.Err, r.Remark)
+			if r.Err != nil {
+				t.Errorf("%s: %v", name, r.Err)
 			}
 		}
 		same(t, contents(t, plain), contents(t, store))

@@ -79,6 +79,9 @@ type Source struct {
 	// parent is the source of the parent, if there is one and this is a fork that
 	// repeats its records.
 	parent *Source
+	// forkOf and read are of a part: see Input.Part.
+	forkOf string
+	read   func(in *Input, emit func(Record) error) error
 	// unreadable is why a directory could not be looked into.
 	unreadable error
 	// tell decides between the copies of one history which is the original.
@@ -96,6 +99,9 @@ type Record struct {
 	Session string
 	// Parent is that of such another session.
 	Parent string
+	// Begins is set, and nothing else, before the first record of a session that may
+	// repeat the records of another one of the source: see [Input.Part].
+	Begins *Source
 	// Event has ID, At, Kind, Role, Author and Data.
 	Event hansard.Event
 	// Long is set instead of the data if the record is too large to be an event, or

@@ -265,7 +265,7 @@ func (r *reading) end(j *job) *note {
 	switch {
 	case r == nil || r.note == nil || rep.Err != nil || len(rep.Damage) > 0 || rep.Records == 0:
 		return nil
-	case len(j.sessions) > 1 || d == nil && j.fork == nil || d != nil && d.renamed.Load():
+	case len(j.sessions) > 1 || d == nil && j.forks[""] == nil || d != nil && d.renamed.Load():
 		return nil
 	}
 	n := r.note

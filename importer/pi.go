@@ -86,7 +86,11 @@ func (p piFormat) Identify(s *Source, head []byte) {
 }
 
 // piName is the id of a session whose file is named: <time>_<uuid>.jsonl, or <uuid>.jsonl.
+// OpenClaw names one in a database as sqlite:<agent>:<uuid>:<path of the database>.
 func piName(path string) string {
+	if row := strings.SplitN(path, ":", 4); len(row) == 4 && row[0] == "sqlite" {
+		return row[2]
+	}
 	base := strings.TrimSuffix(filepath.Base(filepath.ToSlash(path)), ".jsonl")
 	if _, id, ok := strings.Cut(base, "_"); ok {
 		return id
@@ -168,6 +172,16 @@ func PiEntry(raw Raw, f *Facts) (rec Record, ok bool) {
 		return rec, false
 	}
 	return r.record(raw, f), true
+}
+
+// PiParent is the id of the session that the first line of another one names as its parent;
+// empty if it names none.
+func PiParent(line []byte) string {
+	var r piRecord
+	if decode(line, &r) != nil || r.Type != "session" || r.ParentSession == "" {
+		return ""
+	}
+	return piName(r.ParentSession)
 }
 
 func (r *piRecord) record(raw Raw, f *Facts) Record {

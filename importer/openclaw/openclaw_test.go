@@ -100,8 +100,8 @@ func insert(t testing.TB, db *sql.DB, id string, from, to int) {
 	}
 }
 
-// window says which conversation a session belongs to.
-func window(t testing.TB, db *sql.DB, id, key, spawnedBy string) {
+// converse says which conversation a session belongs to.
+func converse(t testing.TB, db *sql.DB, id, key, spawnedBy string) {
 	t.Helper()
 	do(t, db, `INSERT OR REPLACE INTO session_nodes VALUES (?,?,'{}',NULL,NULL)`, key, id)
 	do(t, db, `INSERT INTO session_windows VALUES (?,?,NULL,'initial',1,NULL,NULLIF(?,''))`, id, key, spawnedBy)
@@ -175,8 +175,8 @@ func kinds(t testing.TB, store hansard.Store, id hansard.SessionID) string {
 func full(t testing.TB, dir string) *sql.DB {
 	t.Helper()
 	db := makeDatabase(t, dir)
-	window(t, db, "s1", "agent:main:main", "")
-	window(t, db, "s2", "agent:main:subagent:x", "agent:main:main")
+	converse(t, db, "s1", "agent:main:main", "")
+	converse(t, db, "s2", "agent:main:subagent:x", "agent:main:main")
 	insert(t, db, "s1", 0, len(lines))
 	insert(t, db, "s2", 0, 2)
 	return db
@@ -270,8 +270,8 @@ func TestCuts(t *testing.T) {
 		for second := first; second <= len(lines); second++ {
 			dir := t.TempDir()
 			db := makeDatabase(t, dir)
-			window(t, db, "s1", "agent:main:main", "")
-			window(t, db, "s2", "agent:main:subagent:x", "agent:main:main")
+			converse(t, db, "s1", "agent:main:main", "")
+			converse(t, db, "s2", "agent:main:subagent:x", "agent:main:main")
 			store := memstore.New()
 			from := 0
 			for _, to := range []int{first, second, len(lines)} {
@@ -362,14 +362,22 @@ func TestNoSuchTable(t *testing.T) {
 
 // cold is how OpenClaw puts a session away.
 func cold(id string) string {
+	var own []string
+	for n := range lines {
+		own = append(own, lineOf(id, n))
+	}
+	return coldOf(own)
+}
+
+func coldOf(lines []string) string {
 	var b strings.Builder
 	line := func(kind string, row map[string]any) {
 		data, _ := json.Marshal(map[string]any{"kind": kind, "row": row})
 		b.Write(append(data, '\n'))
 	}
-	b.WriteString(`{"kind":"header","version":1,"sessionId":"` + id + `","generation":"g"}` + "\n")
-	for n := range lines {
-		line("event", map[string]any{"seq": n, "event_json": lineOf(id, n), "created_at": 1770000000000 + n})
+	b.WriteString(`{"kind":"header","version":1,"sessionId":"x","generation":"g"}` + "\n")
+	for n, text := range lines {
+		line("event", map[string]any{"seq": n, "event_json": text, "created_at": 1770000000000 + n})
 	}
 	line("identity", map[string]any{"event_id": "00000001", "seq": 1})
 	line("fts", map[string]any{"text": "Grüße"})

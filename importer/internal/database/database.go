@@ -45,7 +45,17 @@ func Read(ctx context.Context, in *importer.Input, emit func(importer.Record) er
 		return in.Failed(err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	err = do(&DB{tx: tx, ctx: ctx, emit: emit})
+	return about(in, do(&DB{tx: tx, ctx: ctx, emit: emit}))
+}
+
+// Again reads the database of the same moment for somebody else. It may be called while
+// records are passed on, but not within [DB.Rows].
+func (d *DB) Again(in *importer.Input, emit func(importer.Record) error, do func(*DB) error) error {
+	return about(in, do(&DB{tx: d.tx, ctx: d.ctx, emit: emit}))
+}
+
+// about tells errors of the source from those of emit.
+func about(in *importer.Input, err error) error {
 	var taken *takeError
 	switch {
 	case errors.As(err, &taken):
@@ -166,6 +176,16 @@ func (d *DB) Tables() (map[string]bool, error) {
 		return nil
 	})
 	return tables, err
+}
+
+// Columns are the names of the columns of a table; none if there is no such table.
+func (d *DB) Columns(table string) (map[string]bool, error) {
+	columns := map[string]bool{}
+	err := d.Rows(`SELECT name FROM pragma_table_info(?)`, []any{table}, func(row Row) error {
+		columns[row.Text("name")] = true
+		return nil
+	})
+	return columns, err
 }
 
 // Text is the text in a column; empty if there is none.
