@@ -422,6 +422,32 @@ func TestOwedMeanwhile(t *testing.T) {
 	wantState(t, get(t, s, "other"), map[string]any{"app:k": "n2", "app:l": "owed2"})
 }
 
+// raced is a store in which another program is faster to create something.
+type raced struct {
+	hansard.Store
+	before func(id hansard.SessionID)
+}
+
+func (r raced) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	r.before(id)
+	return r.Store.Create(ctx, id, m)
+}
+
+// TestFirstShared: two programs are the first to set something for an app and for a user.
+func TestFirstShared(t *testing.T) {
+	onEvery(t, func(t *testing.T, one, other hansard.Store) {
+		s := adk.New(other)
+		n := 0
+		slow := adk.New(raced{one, func(id hansard.SessionID) {
+			if n++; strings.HasPrefix(string(id), "adk-shared:") {
+				create(t, s, fmt.Sprintf("fast-%d", n), map[string]any{"app:fast": 1.0, "user:fast": 1.0})
+			}
+		}})
+		create(t, slow, "s", map[string]any{"app:slow": 2.0, "user:slow": 2.0})
+		wantState(t, get(t, s, "s"), map[string]any{"app:fast": 1.0, "user:fast": 1.0, "app:slow": 2.0, "user:slow": 2.0})
+	})
+}
+
 // TestOwedByMany: eight programs set one value of an app, each from a session of its own, and leave every other event half
 // done. What was answered last stays, whoever pays what is owed after it.
 func TestOwedByMany(t *testing.T) {
