@@ -23,7 +23,7 @@ func TestIDOf(t *testing.T) {
 		}
 	}
 	seen := map[hansard.SessionID][]string{}
-	odd := []string{"a", "A", "a:b", "b", "ä", "~a", hashed, "x\x00", "\xff", "\xfe", " ", "", long[:36], long, long + long}
+	odd := []string{"a", "A", "a:b", "b", "b:a", "ä", "~a", hashed, "x\x00", "\xff", "\xfe", " ", "", long[:36], long, long + long}
 	for _, one := range odd {
 		for _, two := range odd {
 			id := hansard.IDOf("chat-shared", one, two, "last")
@@ -36,8 +36,11 @@ func TestIDOf(t *testing.T) {
 			seen[id] = []string{one, two}
 		}
 	}
-	if id := hansard.IDOf("chat-shared", long, long, long); hansard.CheckID(id) != nil {
-		t.Errorf("no room for three names in %q", id)
+	for n := range 130 {
+		name := strings.Repeat("x", n)
+		if id := hansard.IDOf("chat-shared", name, name, name); hansard.CheckID(id) != nil {
+			t.Errorf("no room for three names of %d characters in %q", n, id)
+		}
 	}
 }
 
