@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // The operations of a [StateOp].
@@ -85,4 +86,16 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 		}
 	}
 	return nil
+}
+
+var escapePath = strings.NewReplacer("~", "~0", "/", "~1")
+
+// StatePath is the [StateOp] path of a member of the state document, by the names on the way to it,
+// which may be any text.
+func StatePath(names ...string) string {
+	var path strings.Builder
+	for _, name := range names {
+		path.WriteString("/" + escapePath.Replace(name))
+	}
+	return path.String()
 }

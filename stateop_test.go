@@ -39,3 +39,17 @@ func TestStateOpFromJSON(t *testing.T) {
 		}
 	}
 }
+
+// TestStatePath: whatever a member is called, its path leads to it and to no other.
+func TestStatePath(t *testing.T) {
+	for want, names := range map[string][]string{
+		"":             nil,
+		"/":            {""},
+		"/a":           {"a"},
+		"/a~1b/~01/~0": {"a/b", "~1", "~"},
+	} {
+		if got := hansard.StatePath(names...); got != want {
+			t.Errorf("the path of %q is %q, want %q", names, got, want)
+		}
+	}
+}

@@ -190,8 +190,9 @@ func TestStates(t *testing.T) {
 		if v, err := sess.State().Get("temp:t"); err != nil || v != "now" {
 			t.Errorf("temporary state of the invocation: %v, %v", v, err)
 		}
-		if _, ok := get(t, s, "s").Events().At(0).Actions.StateDelta["temp:t"]; ok {
-			t.Error("temporary state was stored with the event")
+		delta := get(t, s, "s").Events().At(0).Actions.StateDelta
+		if want := map[string]any{"a": map[string]any{"z": 3.0}, "app:b/c": nil, "user:~1": []any{"\x00"}}; !reflect.DeepEqual(delta, want) {
+			t.Errorf("the event was stored with %v, want %v", delta, want)
 		}
 		if err := s.AppendEvent(t.Context(), sess, event("bad", "a", map[string]any{"f": func() {}})); err == nil {
 			t.Error("a function was stored")
@@ -421,6 +422,32 @@ func TestOwedMeanwhile(t *testing.T) {
 	wantState(t, get(t, s, "other"), map[string]any{"app:k": "n2", "app:l": "owed2"})
 }
 
+// raced is a store in which another program is faster to create something.
+type raced struct {
+	hansard.Store
+	before func(id hansard.SessionID)
+}
+
+func (r raced) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
+	r.before(id)
+	return r.Store.Create(ctx, id, m)
+}
+
+// TestFirstShared: two programs are the first to set something for an app and for a user.
+func TestFirstShared(t *testing.T) {
+	onEvery(t, func(t *testing.T, one, other hansard.Store) {
+		s := adk.New(other)
+		n := 0
+		slow := adk.New(raced{one, func(id hansard.SessionID) {
+			if n++; strings.HasPrefix(string(id), "adk-shared:") {
+				create(t, s, fmt.Sprintf("fast-%d", n), map[string]any{"app:fast": 1.0, "user:fast": 1.0})
+			}
+		}})
+		create(t, slow, "s", map[string]any{"app:slow": 2.0, "user:slow": 2.0})
+		wantState(t, get(t, s, "s"), map[string]any{"app:fast": 1.0, "user:fast": 1.0, "app:slow": 2.0, "user:slow": 2.0})
+	})
+}
+
 // TestOwedByMany: eight programs set one value of an app, each from a session of its own, and leave every other event half
 // done. What was answered last stays, whoever pays what is owed after it.
 func TestOwedByMany(t *testing.T) {
@@ -463,6 +490,84 @@ func TestOwedByMany(t *testing.T) {
 		}
 		wantState(t, get(t, s, "last"), want)
 	})
+}
+
+// unshared makes a service whose appends to the state of apps and users fail as long as it is told to.
+func unshared(store hansard.Store) (session.Service, *bool) {
+	broken := true
+	return adk.New(&cut{Store: store, fails: func(id hansard.SessionID) (bool, bool) {
+		return broken && strings.HasPrefix(string(id), "adk-shared:"), false
+	}}), &broken
+}
+
+// TestOwedByRetried: an event that is appended again, after others set what it sets, does not undo that. Until then the
+// copy of the session is without it, and a different event can't go behind it.
+func TestOwedByRetried(t *testing.T) {
+	onEvery(t, func(t *testing.T, store, _ hansard.Store) {
+		s := adk.New(store)
+		killed, broken := unshared(store)
+		sess := create(t, killed, "s", nil)
+		e := event("e1", "a", map[string]any{"app:k": "owed", "app:l": "owed", "temp:t": "now"})
+		if err := killed.AppendEvent(t.Context(), sess, e); !errors.Is(err, hansard.ErrUnknown) {
+			t.Fatalf("not shared: %v", err)
+		}
+		wantIDs(t, sess)
+		if err := killed.AppendEvent(t.Context(), sess, event("e2", "b", nil)); !errors.Is(err, hansard.ErrConflict) {
+			t.Fatalf("written behind an event that the copy does not have: %v", err)
+		}
+		*broken = false
+		add(t, s, create(t, s, "other", nil), event("e1", "b", map[string]any{"app:k": "newer"}))
+		add(t, killed, sess, e)
+		add(t, killed, sess, e)
+		wantIDs(t, sess, "e1")
+		wantState(t, get(t, s, "other"), map[string]any{"app:k": "newer", "app:l": "owed"})
+
+		got := get(t, s, "s")
+		add(t, s, got, e) // it was got with it
+		add(t, s, got, event("e2", "b", nil))
+		wantIDs(t, got, "e1", "e2")
+		wantIDs(t, get(t, s, "s"), "e1", "e2")
+	})
+}
+
+// TestOwedByRedacted: that the content of an event was taken away does not take away what it set, nor does it matter
+// that the session was got by List.
+func TestOwedByRedacted(t *testing.T) {
+	onEvery(t, func(t *testing.T, store, _ hansard.Store) {
+		s := adk.New(store)
+		killed, _ := unshared(store)
+		if err := killed.AppendEvent(t.Context(), create(t, killed, "s", nil), event("e1", "a", map[string]any{"app:k": 1.0, "user:k": 2.0})); err == nil {
+			t.Fatal("it was answered with success")
+		}
+		if _, err := store.Redact(t.Context(), "adk:app:ada:s", hansard.Redaction{Seqs: []hansard.Seq{1}, Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, get(t, s, "s"), map[string]any{}) // it is not there before it is shared
+		listed, err := s.List(t.Context(), &session.ListRequest{AppName: "app", UserID: "ada"})
+		if err != nil || len(listed.Sessions) != 1 {
+			t.Fatalf("List: %v, %v", listed, err)
+		}
+		add(t, s, listed.Sessions[0], event("e2", "b", nil))
+		wantState(t, create(t, s, "other", nil), map[string]any{"app:k": 1.0, "user:k": 2.0})
+	})
+}
+
+// TestOwedForEver: what the state of an app has no room for is refused, also when it is tried again, and is in nobody's
+// way.
+func TestOwedForEver(t *testing.T) {
+	s := adk.New(memstore.New())
+	large := strings.Repeat("x", hansard.MaxStateBytes*2/3)
+	create(t, s, "full", map[string]any{"app:a": large})
+	sess, e := create(t, s, "s", nil), event("e1", "a", map[string]any{"app:b": large})
+	for range 2 {
+		if err := s.AppendEvent(t.Context(), sess, e); !errors.Is(err, hansard.ErrInvalid) {
+			t.Fatalf("there was no room for it: %v", err)
+		}
+	}
+	sess = get(t, s, "s")
+	add(t, s, sess, event("e2", "b", map[string]any{"app:c": 1.0}))
+	wantIDs(t, sess, "e1", "e2")
+	wantState(t, get(t, s, "s"), map[string]any{"app:a": large, "app:c": 1.0})
 }
 
 // TestLostAnswer: an event whose answer was lost is stored once if it is appended again, and an id has one content.
@@ -595,6 +700,30 @@ func TestNames(t *testing.T) {
 		}
 		add(t, s, get(t, s, "again"), event("e4", "a", nil)) // what was paid is not paid again
 		wantState(t, create(t, s, "other", nil), map[string]any{"user:k": "v"})
+	})
+}
+
+// TestForeign: a session that is not the ADK's hides no other, and one whose state was taken away by others goes on.
+func TestForeign(t *testing.T) {
+	onEvery(t, func(t *testing.T, store, _ hansard.Store) {
+		s := adk.New(store)
+		add(t, s, create(t, s, "s", map[string]any{"k": "v", "app:k": "v"}), event("e1", "a", map[string]any{"l": "v"}))
+		if _, err := store.Create(t.Context(), "adk:app:ada:other", hansard.Meta{State: []byte(`{"app":"app","user":"ada","session":"s"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		listed, err := s.List(t.Context(), &session.ListRequest{AppName: "app", UserID: "ada"})
+		if err != nil || len(listed.Sessions) != 1 || listed.Sessions[0].ID() != "s" {
+			t.Fatalf("List: %v, %v", listed, err)
+		}
+		if _, err := s.Get(t.Context(), &session.GetRequest{AppName: "app", UserID: "ada", SessionID: "other"}); !errors.Is(err, hansard.ErrInvalid) {
+			t.Errorf("a session of others was got: %v", err)
+		}
+		none := []hansard.StateOp{{Op: hansard.OpReplace, Path: "/state", Value: []byte("null")}}
+		if _, err := store.Append(t.Context(), "adk:app:ada:s", hansard.Batch{Patch: &hansard.Patch{StateOps: none}}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, get(t, s, "s"), map[string]any{"app:k": "v"})
+		add(t, s, get(t, s, "s"), event("e2", "b", nil))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"strings"
 	"unicode/utf8"
 
 	"hansard"
@@ -57,12 +56,9 @@ func (ch *change) patch() *hansard.Patch {
 	return &hansard.Patch{StateOps: ch.ops}
 }
 
-// pointer is a name as a part of a JSON pointer.
-var pointer = strings.NewReplacer("~", "~0", "/", "~1")
-
 // produced notes how far a producer is.
 func (c *config) produced(ch *change, id string, p producer) {
-	path := pathProducers + "/" + pointer.Replace(id)
+	path := pathProducers + hansard.StatePath(id)
 	old, known := c.Producers[id]
 	switch {
 	case known:
@@ -71,7 +67,7 @@ func (c *config) produced(ch *change, id string, p producer) {
 	case !c.hasProducers:
 		ch.add(pathProducers, struct{}{})
 	case len(c.Producers) >= maxProducers:
-		ch.ops = append(ch.ops, hansard.StateOp{Op: hansard.OpRemove, Path: pathProducers + "/" + pointer.Replace(c.idlest())})
+		ch.ops = append(ch.ops, hansard.StateOp{Op: hansard.OpRemove, Path: pathProducers + hansard.StatePath(c.idlest())})
 	}
 	ch.add(path, p)
 }
