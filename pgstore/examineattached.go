@@ -43,7 +43,7 @@ func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 			}
 			e.found("seq %d names attachment %s, which is not there", n.seq, n.Digest)
 		case k.size != n.Size:
-			e.found("seq %d says that attachment %s has %d bytes, and it is said to have %d", n.seq, n.Digest, n.Size, k.size)
+			e.found("seq %d says that attachment %s has %d bytes, its row says %d", n.seq, n.Digest, n.Size, k.size)
 		case !k.named:
 			e.found("seq %d names attachment %s, which is kept as one that no event names", n.seq, n.Digest)
 		}
