@@ -142,13 +142,14 @@ func TestReadersBesideRecovery(t *testing.T) {
 // TestReadOnlyBeforeRecovery: on a mount that can only be read nobody recovers, and
 // for a user who may only read it is the same. Everything is shown all the same.
 func TestReadOnlyBeforeRecovery(t *testing.T) {
-	if os.Geteuid() != 0 {
-		skip(t, "mounting a file system read-only needs root")
-	}
+	root := os.Geteuid() == 0
 	dir := memDir(t)
 	must(t, os.Chmod(dir, 0o755))
 	store, events := cutState(t, dir)
 	t.Run("mount", func(t *testing.T) {
+		if !root {
+			skip(t, "mounting a file system read-only needs root")
+		}
 		readOnly := filepath.Join(dir, "readonly")
 		must(t, os.Mkdir(readOnly, 0o755))
 		if err := syscall.Mount(store, readOnly, "", syscall.MS_BIND, ""); err != nil {
@@ -165,17 +166,24 @@ func TestReadOnlyBeforeRecovery(t *testing.T) {
 		b, err := os.ReadFile(program)
 		must(t, err)
 		must(t, os.WriteFile(hansard, b, 0o755))
-		must(t, filepath.Walk(store, func(path string, info os.FileInfo, err error) error {
-			if err == nil && info.IsDir() {
-				return os.Chmod(path, 0o755)
-			}
-			return os.Chmod(path, 0o644)
-		}))
+		// Root reads it as somebody else; anybody else takes the right to write from himself.
+		chmod := func(dir, file os.FileMode) {
+			must(t, filepath.Walk(store, func(path string, info os.FileInfo, err error) error {
+				if err == nil && info.IsDir() {
+					return os.Chmod(path, dir)
+				}
+				return os.Chmod(path, file)
+			}))
+		}
+		chmod(0o555, 0o444)
+		defer chmod(0o755, 0o644) // so that it can be removed
 		for n := range 8 {
 			showsAll(t, n, events, []string{"old3", "late3"}[n/4], "", func(args ...string) *exec.Cmd {
 				cmd := command(store, args...)
 				cmd.Path, cmd.Args[0] = hansard, hansard
-				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				if root {
+					cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				}
 				return cmd
 			})
 		}
