@@ -63,7 +63,7 @@ func (e *examination) isRedacted(ctx context.Context, s *Store, seq hansard.Seq)
 	return redacted, err
 }
 
-// sumParts is what there is of an attachment.
+// sumParts adds up the parts of an attachment that are there.
 const sumParts = `SELECT coalesce(sum(octet_length(p.bytes)), 0) FROM hansard_attachments a
 	CROSS JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload OFFSET 0) p
 	WHERE a.id = $1 AND a.digest = $2`

@@ -208,7 +208,7 @@ func (a *app) nothingFound(paths []string) error {
 	return err
 }
 
-// listSources tells what there is, by tool.
+// listSources lists what was found, by tool.
 func (a *app) listSources(sources []*importer.Source) error {
 	if a.json {
 		for _, s := range sources {
