@@ -59,7 +59,7 @@ cross: ## build and vet for the other systems
 # Where goroutines meet, whole packages run under the race detector, instead of without it: not twice. The rest is the command and the client, whose suites start a program or a
 # server for every case, which under the detector takes half an hour; the file engine, whose simulation lets one
 # goroutine run at a time and is searched for much longer than a detector would allow, and programs that are built and run.
-RACED := hansard(/(engine|memstore|httpd|pgstore|transcript|internal)(/|$$)|$$)
+RACED := hansard(/(engine|memstore|httpd|mcp|pgstore|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|$$)
 WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
 
 unit: ## all tests that race does not run; never from the cache: it does not know the programs they build, nor their seeds

@@ -98,7 +98,7 @@ var kinds = []struct {
 const (
 	hintUnknown = "retry with the same key to settle it"
 	hintDamaged = "run verify for a report and repair to make a sound copy; nothing is deleted"
-	hintJournal = "with nobody else at the store, repair its journal; everything still in it is brought back"
+	hintJournal = "repair its journal while nobody else has the store open; everything still in it is brought back"
 )
 
 // Kind is the error of the contract that counts for an error that may match several,
@@ -336,7 +336,7 @@ func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 // Hint says what to do about a process that does not release the lock.
 func (e *BusyError) Hint() string {
 	if e.Own != "" {
-		return "wait and try again: it goes on by itself; a very slow or failing disk shows in the system's log"
+		return "wait and try again: it finishes on its own; a very slow or failing disk shows in the system's log"
 	}
 	return "if that process is stopped, kill -CONT and kill -9 are both safe: nothing is lost"
 }

@@ -73,7 +73,7 @@ var notHashed = excuses{
 // they store is. A field that is not hashed makes a changed batch look like a retry,
 // and what it changed is never stored.
 func TestEveryFieldIsHashed(t *testing.T) {
-	const where = "ContentHash, validate.go"
+	const where = "ContentHash, engine/batch.go"
 	differ := func(a, b hansard.Event) bool {
 		return engine.ContentHash([]hansard.Event{a}) != engine.ContentHash([]hansard.Event{b})
 	}
@@ -199,7 +199,7 @@ func TestEveryFieldIsCopied(t *testing.T) {
 // TestEveryFieldIsChecked: bytes that are not UTF-8 are refused wherever they are.
 // Fields that hold no bytes have nothing to check here.
 func TestEveryFieldIsChecked(t *testing.T) {
-	const where = "CheckBatch, validate.go"
+	const where = "CheckBatch, engine/check.go"
 	refused := func(b hansard.Batch) bool { return errors.Is(engine.CheckBatch(&b), hansard.ErrInvalid) }
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Batch, field string) bool {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}

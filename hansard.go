@@ -42,10 +42,10 @@
 // events name them by their digest. They are read with [Store.OpenAttachment], and go
 // with their session.
 //
-// # Taking content away
+// # Removing content
 //
-// [Store.Delete] ends a session, and its content goes. [Store.Redact] takes the content of
-// single events away: their data and attachments. Seq, order, time and ids stay, and an
+// [Store.Delete] ends a session and removes its content. [Store.Redact] removes the content
+// of single events: their data and attachments. Seq, order, time and ids stay, and an
 // event records who did it and why.
 //
 // # Writing an engine

@@ -179,7 +179,7 @@ func (c *checker) take(offset int64, raw []byte) error {
 			return err
 		}
 	default:
-		return errors.New("nobody knows what it is")
+		return errors.New("its kind is not known")
 	}
 	c.hash(raw)
 	return nil

@@ -246,7 +246,7 @@ func (c *checking) done(at int64, d *Entry) error {
 		return err
 	}
 	if was == nil || was.Last != s.After || was.From != e.From || !was.Created.Equal(s.Created) {
-		return c.damaged(at, "session %s goes on behind seq %d, and the base does not end there", s.ID, s.After)
+		return c.damaged(at, "session %s continues after seq %d, where the base does not end", s.ID, s.After)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (b *File) readHead() error {
 		return err
 	}
 	if it.line.Backup == nil {
-		return r.damaged(0, "its first line does not tell which backup it is")
+		return r.damaged(0, "its first line does not say which backup it is")
 	}
 	b.head = *it.line.Backup
 	if b.head.Number < 0 || (b.head.Number == 0) != (b.head.Base == "") {

@@ -244,7 +244,7 @@ func TestForged(t *testing.T) {
 		what, want string
 		lines      []string
 	}{
-		{"no head", "does not tell which backup", []string{aSession}},
+		{"no head", "does not say which backup", []string{aSession}},
 		{"not JSON", "can't be read", []string{aHead, "{"}},
 		{"a line of nothing", "says nothing", []string{aHead, "{}"}},
 		{"a path for an id", "must begin with a letter", []string{aHead, session("../../etc/passwd"), aDone}},
@@ -365,7 +365,7 @@ func TestOtherBase(t *testing.T) {
 	if err := inc.Check(t.Context(), base, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := inc.Check(t.Context(), file(written(t, src)), nil); !told(err) || !strings.Contains(err.Error(), "the base does not end there") {
+	if err := inc.Check(t.Context(), file(written(t, src)), nil); !told(err) || !strings.Contains(err.Error(), "where the base does not end") {
 		t.Errorf("with a base that ends elsewhere: %v", err)
 	}
 	if err := inc.Check(t.Context(), file(written(t, memstore.New())), nil); !told(err) || !strings.Contains(err.Error(), "is not what the base has") {

@@ -142,7 +142,7 @@ func CheckMeta(m *hansard.Meta) error {
 // checkNoReuse refuses what only Create can do.
 func checkNoReuse(m *hansard.Meta) error {
 	if m.Reuse {
-		return invalid("meta.reuse", "only creating a session by itself makes a deleted id a new one")
+		return invalid("meta.reuse", "only Create may use a deleted id again")
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (e *diskError) Hint() string {
 		name = e.fs
 	}
 	return "look at the kernel's messages (dmesg): after an error of its device " + name +
-		" refuses to go on until it is unmounted and mounted again, also when the device is well; " +
+		" refuses further use until it is unmounted and mounted again, even when the device works again; " +
 		"what was acknowledged is safe, and what is open is settled by a retry with its key"
 }
 

@@ -58,8 +58,10 @@ type forker struct {
 	checkpoints *checkpoints
 }
 
-// forkTries is how often a fork is begun again because its parent's log was replaced.
-const forkTries = 10
+// forkTries is how often a fork is begun again because its parent's log was replaced, or
+// is to be: by others that redact it, each of which is done then. As many as a redaction
+// tries beside others (replacedTries).
+const forkTries = 100
 
 // Fork implements [hansard.Store].
 func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
@@ -78,9 +80,14 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 		case try < forkTries && errors.Is(err, errInJournal):
 			err = s.checkpoints.freeRing(true)
 		case try < forkTries && errors.Is(err, errChanged):
-			err = ctx.Err()
+			err = nil
 		case try < forkTries && errors.Is(err, errRedacting):
 			err = s.checkpoints.takeAway(ctx, sessionlog.EncodeName(id))
+		case errors.Is(err, errChanged):
+			err = fmt.Errorf("%w: the log of the session that is forked was replaced again and again: %w", hansard.ErrBusy, err)
+		}
+		if err == nil {
+			err = ctx.Err()
 		}
 		if err != nil {
 			return hansard.Info{}, s.readError(id, err)
@@ -595,7 +602,7 @@ func (p *plan) fork(sess *session, r *request) error {
 }
 
 // errRedacting: content of the parent is to be taken away, and may be in the copy.
-var errRedacting = errors.New("content of the session that is forked is being taken away; try again")
+var errRedacting = fmt.Errorf("%w: content of the session that is forked is being taken away", hansard.ErrBusy)
 
 // beingErased tells whether there is a note that something of a session is to be taken away.
 func beingErased(disk vfs.FS, name string) bool {

@@ -271,3 +271,71 @@ func TestForkOfWhatIsBeingRedacted(t *testing.T) {
 		}
 	}
 }
+
+// redactingFS has somebody else redact an event whenever a fork is about to be noted: its
+// parent has been looked at then, and is not copied yet.
+type redactingFS struct {
+	vfs.FS
+	redact func()
+}
+
+func (r *redactingFS) Mkdir(name string) error {
+	if name == forkingDir {
+		r.redact()
+	}
+	return r.FS.Mkdir(name)
+}
+
+// TestForkBesideARedactor: a session can be forked while another process redacts one event
+// after the other, and the fork has nothing of what was redacted before it was made. If the
+// other goes on for longer than anybody does, the store is busy.
+func TestForkBesideARedactor(t *testing.T) {
+	if err := forkBesideARedactor(t, 40); err != nil {
+		t.Error(err)
+	}
+	if err := forkBesideARedactor(t, 2*forkTries); !errors.Is(err, hansard.ErrBusy) {
+		t.Errorf("beside somebody who does not stop: %v", err)
+	}
+}
+
+func forkBesideARedactor(t *testing.T, events int) error {
+	t.Helper()
+	d := largeDisk(1)
+	other, err := openOn(d.Process("other"), 2, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	ctx := context.Background()
+	for i := range events {
+		if _, err := other.Append(ctx, "s", hansard.Batch{Create: true, Events: []hansard.Event{text("SECRET %d", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redacted := 0
+	s, err := openOn(&redactingFS{d.Process("p"), func() {
+		if redacted == events {
+			return
+		}
+		redacted++
+		if _, err := other.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{hansard.Seq(redacted)}, Reason: "private"}); err != nil {
+			t.Errorf("redact %d: %v", redacted, err)
+		}
+	}}, 1, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Fork(ctx, "s", hansard.Fork{As: "forked", At: hansard.Seq(events)}); err != nil {
+		return err
+	}
+	if redacted < events {
+		t.Errorf("only %d events were redacted: the fork was not in their way", redacted)
+	}
+	for e, err := range s.Read(ctx, "forked", hansard.Range{Limit: events}) {
+		if err != nil || !e.Redacted {
+			t.Errorf("the fork has %+v, %v", e, err)
+		}
+	}
+	return nil
+}

@@ -135,3 +135,31 @@ func TestSmallEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestCommented: one line of comment for four of code, at least. What makes a line of the
+// engine necessary is mostly a crash or another process, and the code can't say which.
+func TestCommented(t *testing.T) {
+	const least = 4
+	code, comments := 0, 0
+	eachSource(t, func(dir, file string, _ *ast.File) {
+		if strings.Contains(dir, "model") {
+			return
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, "//"):
+				comments++
+			case line != "":
+				code++
+			}
+		}
+	})
+	t.Logf("%d lines of code, %d of comments", code, comments)
+	if comments*least < code {
+		t.Errorf("%d lines of comments for %d of code", comments, code)
+	}
+}

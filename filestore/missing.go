@@ -30,7 +30,7 @@ func (e *removedError) Is(target error) bool { return target == e.is }
 // directory would turn that into an empty store, and lines would be set aside session by
 // session.
 var errSessionsGone = &removedError{"the directory sessions of the store is missing, and with it all logs",
-	"put it back from where it was moved to, or restore it from a backup; running processes go on by themselves then. " +
+	"put it back from where it was moved to, or restore it from a backup; running processes then continue. " +
 		"If the sessions may be lost, make an empty directory sessions in the store", hansard.ErrDamaged}
 
 // errJournalGone: the others still write to a file that nobody can open any more. A new

@@ -365,7 +365,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 				return readErr
 			}
 			if crc != e.Prev {
-				err = errors.New("the line does not follow the one before it: lines are missing, doubled, moved or exchanged")
+				err = errors.New("the line does not follow the one before it: lines are missing, duplicated, moved or exchanged")
 			}
 		}
 		if err != nil {

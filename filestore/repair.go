@@ -166,7 +166,7 @@ func (r *rebuild) locked(fn func(*locked) error) error {
 	return fn(l)
 }
 
-// begin notes what there is of the session and opens the old log, under write.lock, so that
+// begin notes what is known of the session and opens the old log, under write.lock, so that
 // log and aside/ belong together.
 func (r *rebuild) begin(*locked) (err error) {
 	if r.asides, err = r.s.asides.asides(r.name); err != nil {

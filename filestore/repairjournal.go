@@ -79,7 +79,7 @@ func (e *errInUse) Is(target error) bool { return target == hansard.ErrBusy }
 
 // Hint is what the command prints below the error.
 func (e *errInUse) Hint() string {
-	return "end every program that uses the store, then repair the journal; reading goes on meanwhile"
+	return "end every program that uses the store, then repair the journal; reading still works"
 }
 
 // journalRepair replaces a damaged journal.

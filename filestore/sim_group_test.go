@@ -85,6 +85,14 @@ func (k *worker) appendGroup(ctx context.Context) {
 		k.w.ledger.size[p.tag] = 1
 	}
 	k.s.committer.submitAll(ctx, all)
+	for _, r := range all {
+		// As submit does for a single one: lines that were set aside after an error are
+		// put in place, and then it is tried once more.
+		if !k.p.Dead() && r.err != nil && k.s.checkpoints.mended(ctx, r.err, r.name) {
+			r.fate.Requeue()
+			r.receipt, r.err = k.s.committer.submitOnce(ctx, r)
+		}
+	}
 	if k.p.Dead() {
 		return
 	}

@@ -20,7 +20,7 @@
 // journal → apply; recover, rotate and checkpoint beside them; openlog, read, wait, list,
 // verify and repair on the other side. A turn is asked for in turn, waited for in
 // courtesy, decided in turnplan; internal/peers keeps it alive (lease) and watches it
-// (holder). ARCHITECTURE.md tells the life of one append, docs/protocol.md every rule and
+// (holder). ARCHITECTURE.md has the life of one append, docs/protocol.md every rule and
 // what breaks without it, FORMAT.md the bytes.
 //
 // Lock order, outermost first:

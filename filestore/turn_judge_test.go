@@ -15,8 +15,8 @@ import (
 // What was told to the callers of a turnWorld is judged here: at once, where it is
 // known to be wrong whatever comes, and by the log that is left.
 
-// corpseHolds tells of a claim that was kept waiting by the dead.
-func (k *turnProc) corpseHolds(g hansard.Grant, asked, wait time.Duration) {
+// deadHolderBlocked reports a claim that a dead holder kept waiting.
+func (k *turnProc) deadHolderBlocked(g hansard.Grant, asked, wait time.Duration) {
 	seen := k.w.grants[g]
 	if seen == nil || seen.keeper == nil || !seen.keeper.gone {
 		return

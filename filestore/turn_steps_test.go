@@ -74,7 +74,7 @@ func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
 	var held *hansard.HeldError
 	if errors.As(err, &held) && !k.p.Dead() {
 		w.counts.held.Add(1)
-		k.corpseHolds(held.Turn.Grant, asked, c.Wait)
+		k.deadHolderBlocked(held.Turn.Grant, asked, c.Wait)
 		return nil
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 			seen.void = true
 		}
 	case errors.As(err, &held) && g == "" && !inbox && held.Turn.Exclusive:
-		k.corpseHolds(held.Turn.Grant, asked, 0)
+		k.deadHolderBlocked(held.Turn.Grant, asked, 0)
 	default:
 		k.unexpected("append", err)
 	}

@@ -178,7 +178,7 @@ func TestTurnExclusive(t *testing.T) {
 	}
 	r, err := b.Append(ctx, "s", hansard.Batch{Key: "k", Expect: hansard.At(4), Events: []hansard.Event{text("in")}})
 	if err != nil || r.First != 6 || r.Last != 6 {
-		t.Errorf("append past a corpse: %+v, %v", r, err)
+		t.Errorf("append past a dead holder: %+v, %v", r, err)
 	}
 	again, err := b.Append(ctx, "s", hansard.Batch{Key: "k", Expect: hansard.At(4), Events: []hansard.Event{text("in")}})
 	if err != nil || again.First != 6 || !again.Replayed {
@@ -186,7 +186,7 @@ func TestTurnExclusive(t *testing.T) {
 	}
 	sayUnder(t, b, "s", turn.Grant, hansard.ErrFenced, "stale")
 	wantChanges(t, b, "s", "1 granted", "1 ended dead")
-	want(t, "delete past a corpse", b.Delete(ctx, "gone", ""), nil)
+	want(t, "delete past a dead holder", b.Delete(ctx, "gone", ""), nil)
 	want(t, "acquire of a deleted session", func() error { _, err := b.Acquire(ctx, "gone", hansard.Claim{}); return err }(), hansard.ErrDeleted)
 }
 

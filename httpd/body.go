@@ -117,7 +117,7 @@ func decodeJSON(body []byte, into any) error {
 		name := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
 		return noSuchMember(name)
 	}
-	return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "it is no JSON object"}
+	return &wire.SyntaxError{Offset: int(dec.InputOffset()), Reason: "it is not a JSON object"}
 }
 
 func noSuchMember(name string) error {

@@ -124,7 +124,7 @@ func (rep *report) write(found <-chan examined) error {
 	}
 }
 
-// show writes what there is, or a sign of life when there was none for a while.
+// show writes what was found, or a sign of life when there was nothing for a while.
 func (rep *report) show() error {
 	if len(rep.lines.chunk) == 0 {
 		if time.Since(rep.wrote) < rep.server.timing.beat {

@@ -138,7 +138,7 @@ func (e *notYours) Hint() string {
 	return "acquire the turn with this token, or use the one it was acquired with"
 }
 
-// masked is an error as the caller may know it. That somebody has the turn is all of it
+// masked is an error with what the caller may learn from it. That somebody has the turn is all of it
 // for one who may not read: who that is others wrote.
 func masked(ctx context.Context, err error) error {
 	var held *hansard.HeldError

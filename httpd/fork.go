@@ -26,7 +26,7 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if given.As == nil && r.Header.Get(wire.KeyHeader) != "" {
-		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "a fork takes no key; give it a name, and a second try says that it exists"}
+		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "a fork takes no key; give it a name, and a retry answers that it exists"}
 	}
 	f := hansard.Fork{Meta: given.Meta}
 	switch {

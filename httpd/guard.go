@@ -230,7 +230,7 @@ func (w *recorder) Write(b []byte) (n int, err error) {
 // Unwrap lets http.ResponseController find what is below.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// told is an error as a client is told of it: counted, and in the log if it is ours.
+// told is an error as it is reported to a client: counted, and in the log if it is ours.
 func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(masked(r.Context(), err))
 	id, _ := r.Context().Value(requestKey{}).(string)

@@ -27,7 +27,7 @@ func (l *lines) line(b []byte) error {
 	return l.grown()
 }
 
-// grown writes what there is when it is enough.
+// grown writes what has been gathered when it is enough.
 func (l *lines) grown() error {
 	if len(l.chunk) < linesChunk {
 		return nil

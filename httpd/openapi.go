@@ -13,7 +13,7 @@ import (
 //go:embed openapi.json
 var openAPIDocument []byte
 
-// openAPI describes what there is: this server's routes, and those of the
+// openAPI describes all routes: this server's routes, and those of the
 // conversations where they are served.
 func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
 	document := openAPIDocument

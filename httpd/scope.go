@@ -117,7 +117,7 @@ func ParseRate(text string) (perSecond float64, err error) {
 	n, convErr := strconv.ParseFloat(number, 64)
 	each := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
 	if !ok || convErr != nil || each == 0 || !(n > 0) || n > 1e6 {
-		return 0, fmt.Errorf("%q is no rate: write 50/s, 3000/m or 100/h", text)
+		return 0, fmt.Errorf("%q is not a rate: write 50/s, 3000/m or 100/h", text)
 	}
 	return n / each, nil
 }

@@ -175,7 +175,7 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	if given.ID == nil && r.Header.Get(wire.KeyHeader) != "" {
 		// The key would be stored with an append, and this is none: a second
 		// try would make a second session.
-		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "creating a session takes no key; give it an id, and a second try says that it exists"}
+		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "creating a session takes no key; give it an id, and a retry answers that it exists"}
 	}
 	if given.ID == nil {
 		fresh, err := uuid.NewV7()

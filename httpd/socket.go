@@ -195,7 +195,7 @@ func (k *socket) read() error {
 		}
 		if kind != websocket.MessageText {
 			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
-			return errors.New("a message that is no text")
+			return errors.New("a message that is not text")
 		}
 		// It has begun to arrive: from now on what it holds is held up.
 		late := time.AfterFunc(k.server.timing.body, func() { k.end(lastWords, websocket.StatusPolicyViolation, "the message did not arrive in time") })

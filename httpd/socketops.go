@@ -190,7 +190,7 @@ func (k *socket) acquire(q *request) error {
 		}
 	}
 	if given.Name != "" {
-		return &hansard.InvalidError{Field: "claim.claim", Reason: "on a WebSocket a claim has no name: it is given back with the connection"}
+		return &hansard.InvalidError{Field: "claim.claim", Reason: "on a WebSocket a claim has no name: it ends with the connection"}
 	}
 	c, err := given.Parse()
 	if err != nil {

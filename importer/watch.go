@@ -34,7 +34,7 @@ type watched struct {
 // restTimes is for how many times as long as an import took a source is left alone.
 const restTimes = 10
 
-// Run imports what there is and then what changes, until the context ends. It returns nil
+// Run imports what is there and then what changes, until the context ends. It returns nil
 // then, and an error if it can't go on.
 func (w *Watcher) Run(ctx context.Context) error {
 	if w.Now == nil {

@@ -218,7 +218,7 @@ func (ses *session) add(events []hansard.Event, turn hansard.Grant) {
 	ses.events = append(ses.events, events...)
 }
 
-// remember notes what there is to know about an event that is stored.
+// remember notes what later calls need to know about a stored event.
 func (ses *session) remember(e *hansard.Event) {
 	ses.bytes += int64(len(e.Data))
 	if e.ID != "" {

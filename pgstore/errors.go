@@ -69,7 +69,7 @@ func (e *UnavailableError) Hint() string {
 	case errors.As(e.Err, &connect):
 		return "check the host and the port in the URL; if they are right, try again when the database is up"
 	}
-	return "try again; the connection is made again by itself once the database answers"
+	return "try again; the store reconnects automatically once the database answers"
 }
 
 // hinted is an error with what to do about it.

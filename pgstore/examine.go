@@ -314,7 +314,7 @@ func (e *examination) compare() {
 	case len(e.redacted.Unfinished()) > 0:
 		e.found("the content of seq %d is there, though an event records that it was taken away", e.redacted.Unfinished()[0])
 	case e.bytes != e.head.bytes && !e.shrunk:
-		e.found("it is said to have %d bytes, the log has %d", e.head.bytes, e.bytes)
+		e.found("its row says %d bytes, the log has %d", e.head.bytes, e.bytes)
 	case current != held || current != e.current || e.grants.Last != e.head.newest:
 		e.found("the turn is said to be %q and %q behind %q, the log says %q behind %q", held, e.current, e.head.newest, current, e.grants.Last)
 	case e.lineage.End(e.head.parent) != nil:

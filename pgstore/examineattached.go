@@ -43,7 +43,7 @@ func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 			}
 			e.found("seq %d names attachment %s, which is not there", n.seq, n.Digest)
 		case k.size != n.Size:
-			e.found("seq %d says that attachment %s has %d bytes, and it is said to have %d", n.seq, n.Digest, n.Size, k.size)
+			e.found("seq %d says that attachment %s has %d bytes, its row says %d", n.seq, n.Digest, n.Size, k.size)
 		case !k.named:
 			e.found("seq %d names attachment %s, which is kept as one that no event names", n.seq, n.Digest)
 		}
@@ -63,7 +63,7 @@ func (e *examination) isRedacted(ctx context.Context, s *Store, seq hansard.Seq)
 	return redacted, err
 }
 
-// sumParts is what there is of an attachment.
+// sumParts adds up the parts of an attachment that are there.
 const sumParts = `SELECT coalesce(sum(octet_length(p.bytes)), 0) FROM hansard_attachments a
 	CROSS JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload OFFSET 0) p
 	WHERE a.id = $1 AND a.digest = $2`

@@ -53,7 +53,7 @@ func scanHead(row pgx.Row, h *head, more ...any) error {
 	return nil
 }
 
-// unreadable is something in the tables that nobody of us has written.
+// unreadable is something in the tables that no version of this program has written.
 type unreadable struct {
 	what string
 	err  error

@@ -34,8 +34,8 @@ func (s *Store) watchSilence(ctx context.Context) {
 }
 
 // lookInto asks the server about lines to it, over a connection of its own, and closes
-// those at whose other end nobody is at work. Who waits on them gets an error, makes a
-// new connection and settles what is open.
+// those at whose other end nobody is at work. Callers that wait on them get an error, make a
+// new connection and settle what is open.
 func (s *Store) lookInto(ctx context.Context, lines []*line) {
 	bounded, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -62,8 +62,8 @@ func (s *Store) lookInto(ctx context.Context, lines []*line) {
 		}
 	}
 	if slices.ContainsFunc(dead, func(l *line) bool { return l.owed.Load() }) {
-		// The others to the same host are likely to be no better. Who waits gets none of
-		// those: they are given up before it is told.
+		// The others to the same host are likely to be no better. Waiting callers get none of
+		// those: they are given up before the callers get their error.
 		s.pool.Reset()
 	}
 	for _, l := range dead {

@@ -10,7 +10,7 @@
 //
 // What it promises rests on the server's settings: with synchronous_commit off, or
 // after failing over to an asynchronous standby, acknowledged events are lost.
-// [Store.Warnings] tells. docs/postgres.md is the operator's page.
+// [Store.Warnings] says so. docs/postgres.md is the operator's page.
 package pgstore
 
 import (

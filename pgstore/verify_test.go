@@ -72,7 +72,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 		{"DELETE FROM hansard_events WHERE id = 's'", 0, "the last seq is said to be 10, the log has 0"},
 		{"UPDATE hansard_heads SET last = 12 WHERE id = 's'", 10, "the last seq is said to be 12, the log has 10"},
 		{"UPDATE hansard_heads SET last = 9 WHERE id = 's'", 10, "the last seq is said to be 9, the log has 10"},
-		{"UPDATE hansard_heads SET bytes = 7 WHERE id = 's'", 10, "it is said to have 7 bytes"},
+		{"UPDATE hansard_heads SET bytes = 7 WHERE id = 's'", 10, "its row says 7 bytes"},
 		{"UPDATE hansard_heads SET updated = updated + interval '1 hour' WHERE id = 's'", 10, "it was updated at"},
 		{"UPDATE hansard_heads SET turn = '', current = '' WHERE id = 's'", 10, "the turn is said to be"},
 		{"UPDATE hansard_heads SET current = '1-00000000000000aa' WHERE id = 's'", 10, "the turn is said to be"},

@@ -10,7 +10,7 @@
 // path knows of it. Whoever searches first brings it up to date, with what List says has
 // changed and Read gives behind what it has; so an answer is complete whatever the index
 // had. Each hit is then read from the store, looked at once more and shown from there: an
-// index that is wrong can't give what is not there, or is there no more.
+// index that is wrong can't give what is not there, or no longer there.
 //
 // Words of scripts without spaces are indexed as overlapping pairs of characters. A run of
 // characters is a phrase of pairs, which FTS5 finds exactly by their positions, and a
@@ -22,11 +22,11 @@
 // Any number of processes use one file. SQLite's locks decide who writes; the transactions
 // are short, and each begins by looking at what the others have indexed meanwhile, so that
 // two that index at once share the work. There is no WAL and no memory map: their shared
-// memory kills a process where the disk is full. Who finds the file missing, garbled, of an
-// older version or replaced by another makes a new one, and reads no more from the old one
+// memory kills a process where the disk is full. A process that finds the file missing,
+// garbled, of an older version or replaced by another makes a new one, and reads no more from the old one
 // ([Index.inPlace] says why). An answer comes from one look at the file, which is made
-// again if the file has less by then than it had when it was brought up to date. Who can't
-// have one, on a read-only store or beside a stopped process that keeps it locked, indexes
+// again if the file has less by then than it had when it was brought up to date. A process
+// that can't have one, on a read-only store or beside a stopped process that keeps it locked, indexes
 // into a temporary file of its own that has no name.
 //
 // # Erasing

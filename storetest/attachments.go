@@ -16,7 +16,7 @@ import (
 
 var attachmentCases = []Case{
 	{Name: "attachment/read back", run: attachmentReadBack,
-		Defends: "what was attached is read back byte for byte, by every handle and after opening again, and its digest and size are right"},
+		Defends: "what was attached is read back byte for byte, by every handle and after opening again, and its digest and size are right", Answers: "65"},
 	{Name: "attachment/once", run: attachmentOnce,
 		Defends: "the same bytes are one attachment, however often and by however many at once they are attached"},
 	{Name: "attachment/named", run: attachmentNamed,

@@ -15,7 +15,7 @@ import (
 
 var idCases = []Case{
 	{Name: "id/resent", run: idResent,
-		Defends: "ten events sent again as two batches stay ten, and the receipts say where each is", Answers: "36"},
+		Defends: "ten events sent again as two batches stay ten, and the receipts say where each is", Answers: "36 64"},
 	{Name: "id/partly known", run: idPartlyKnown,
 		Defends: "of a batch whose ids are partly known the rest is stored, in order, at consecutive seqs"},
 	{Name: "id/reused", run: idReused,
@@ -37,7 +37,7 @@ var idCases = []Case{
 	{Name: "id/lives long", run: idLivesLong,
 		Defends: "an id is known for the life of the session, however much was appended since and however often it was opened"},
 	{Name: "id/mirrors", run: idMirrors,
-		Defends: "if many deliver the same records at once in different batches, each is stored once, in an order that keeps everybody's"},
+		Defends: "if many deliver the same records at once in different batches, each is stored once, in an order that keeps everybody's", Answers: "64"},
 	{Name: "id/created", run: idCreated,
 		Defends: "the append that creates a session says so, and its metadata counts then and only then"},
 }

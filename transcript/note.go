@@ -99,7 +99,7 @@ func turnNote(e hansard.Event, otherwise []Part) []Part {
 	case hansard.TurnEnded:
 		p.Name, p.Text = "", "The turn ended"+because(r.Why)
 	case hansard.TurnMoved:
-		p.Name, p.Text = "", "The turn goes on in another process"
+		p.Name, p.Text = "", "The turn continues in another process"
 	default:
 		return otherwise
 	}
@@ -122,7 +122,7 @@ func turnDetail(turn hansard.Grant, r *hansard.TurnRecord) string {
 	case hansard.TurnEnded:
 		text += " ended: " + whyEnded(r.Why)
 	case hansard.TurnMoved:
-		text += " goes on in another process"
+		text += " continues in another process"
 	}
 	if r.Exclusive && r.Grants() {
 		text += ", exclusive"

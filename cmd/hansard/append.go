@@ -47,12 +47,12 @@ The content is one of
   --data JSON   any JSON value, kept byte for byte
   --jsonl FILE  events from a file, one a line; - reads standard input
 
-In --jsonl an object with a "data" member is an event, with the members "kind",
-"role", "author", "id", "at", "attachments", "inbox" and "data"; one with a "role" and
-a "content" is a message of that role, and the whole object its data; any other JSON
-value is itself the data. --kind, --role and --author are for lines that do not say. Blank
-lines are skipped. A "patch" is applied with its event, which needs --each unless
-it is on the last line. Other members are an error.
+In --jsonl an object with a "data" member is an event, with the members "kind", "role",
+"author", "id", "at", "attachments", "inbox" and "data"; one with a "role" and a
+"content" is a message of that role, and the whole object its data; any other JSON value
+is itself the data. --kind, --role and --author are for lines that do not say. Blank
+lines are skipped. A "patch" is applied with its event, which needs --each unless it is
+on the last line. Other members are an error.
 
 The output of show --json can be appended again: "seq", "time", "turn" and "by" are
 ignored, and what only the store writes (who had the turn, what a repair put in the
@@ -75,16 +75,16 @@ time besides, and goes by that.
 repeated. See hansard attach, and hansard get to get it back.
 
 --key K makes a retry harmless: the same key with the same content is stored once,
-and the second time answers the first receipt. With --each the key of line 7 is
+and a retry returns the receipt of the first. With --each the key of line 7 is
 K:7, so a run that broke off can simply be repeated. --expect N appends only if
 the session's last seq is N (exit 4 otherwise); with --each that is for the first
 line, and each of the others expects to follow the one before.
 
 In a program that hansard turn runs, what is appended to its session is written
 under its turn: once that is lost, nothing is stored any more (exit 5). --turn G
-names a grant, --turn "" writes without. --inbox marks what is left to whoever
-holds the turn to take up; it is accepted also while an exclusive turn keeps
-everything else out.`,
+names a grant, --turn "" writes without. --inbox marks what the holder of the
+turn should take up; it is accepted even while an exclusive turn keeps everything
+else out.`,
 		Example: `  hansard append demo "What is the capital of France?" --role user
   hansard append demo --kind tool_call --data '{"name":"search","q":"Paris"}'
   hansard append demo --create --jsonl events.jsonl --key import-2024-06-01
@@ -126,7 +126,7 @@ everything else out.`,
 	flags.Uint64Var(&o.expect, "expect", 0, "append only if the last seq is `N`")
 	flags.BoolVar(&o.inbox, "inbox", false, "leave it to the holder of the turn to take up")
 	o.turn.add(a, cmd)
-	cmd.SetFlagErrorFunc(behindDashes("text that begins with a dash goes behind --: hansard append ID -- TEXT"))
+	cmd.SetFlagErrorFunc(behindDashes("text that begins with a dash goes after --: hansard append ID -- TEXT"))
 	return cmd
 }
 

@@ -56,7 +56,7 @@ func (r *batchRun) add(ctx context.Context, rec record) error {
 	return nil
 }
 
-// append stores what there is. The batches behind the first one have keys of their
+// append stores what was read. The batches behind the first one have keys of their
 // own, and expect to follow it.
 func (r *batchRun) append(ctx context.Context) error {
 	b := r.o.batch(r.events, r.patch)

@@ -15,9 +15,9 @@ func newArchive(a *app) *cobra.Command {
 they can be read and written as before. An archived session has the label
 "archived", which is set by an event of kind "meta", like every label.
 
-ls --archived lists them, unarchive takes them back. Of several sessions those that
-can be archived are; each that can't is named, and the exit code is that of the
-first. An exclusive turn of somebody else keeps a session from it (exit 5).`,
+ls --archived lists them, unarchive returns them to the lists. Of several sessions
+those that can be archived are; each that can't is named, and the exit code is that of
+the first. A session of which somebody else holds an exclusive turn is refused (exit 5).`,
 		Example: `  hansard archive demo
   hansard ls --before 30d --json | jq -r .id | xargs hansard archive`,
 	})
@@ -26,9 +26,9 @@ first. An exclusive turn of somebody else keeps a session from it (exit 5).`,
 func newUnarchive(a *app) *cobra.Command {
 	return newLabelling(a, hansard.LabelArchived, nil, "unarchived", &cobra.Command{
 		Use:   "unarchive ID…",
-		Short: "Take archived sessions back",
-		Long: `Take archived sessions back: ls and the page list them again. The label "archived" is
-removed; a session that does not have it is left alone.`,
+		Short: "Return archived sessions to the lists",
+		Long: `Return archived sessions to the lists: ls and the page show them again. The label
+"archived" is removed; a session that does not have it is left alone.`,
 		Example: `  hansard unarchive demo`,
 	})
 }

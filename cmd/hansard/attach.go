@@ -111,12 +111,12 @@ func newGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ID DIGEST",
 		Short: "Get a file that was attached to a session",
-		Long: `Get an attachment of a session by its digest, sha256:…, or by the beginning of its
-hex digits if that is enough to tell it from the others. It goes to standard output, or
+		Long: `Get an attachment of a session by its digest, sha256:…, or by the first of its
+hex digits, as many as make it unique. It goes to standard output, or
 with -o to a file, which must not exist yet. What was damaged on the disk is noticed at
 the end: exit 6, and no file is left.
 
-Without DIGEST it lists what there is.`,
+Without DIGEST it lists the attachments.`,
 		Example: `  hansard get demo
   hansard get demo sha256:9f86d081884c7d65 -o screenshot.png
   hansard get demo 9f86d0 | less`,
@@ -174,7 +174,7 @@ func findDigest(ctx context.Context, s hansard.Store, id hansard.SessionID, give
 		hex = hex[len(hansard.DigestPrefix):]
 	}
 	if hex == "" {
-		return "", &usageError{"the digest is empty", "hansard get " + string(id) + " lists what there is"}
+		return "", &usageError{"the digest is empty", "hansard get " + string(id) + " lists the attachments"}
 	}
 	var found []string
 	for attached, err := range s.Attachments(ctx, id) {
@@ -187,7 +187,7 @@ func findDigest(ctx context.Context, s hansard.Store, id hansard.SessionID, give
 	}
 	switch len(found) {
 	case 0:
-		return "", &hinted{fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, id, escapeLine(given)), "hansard get " + string(id) + " lists what there is"}
+		return "", &hinted{fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, id, escapeLine(given)), "hansard get " + string(id) + " lists the attachments"}
 	case 1:
 		return found[0], nil
 	}

@@ -66,7 +66,7 @@ and all that it needs.`,
 		return arguments(1, "a destination")(cmd, args)
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only what is new since the backup in this `FILE`, or since the newest in this directory")
-	cmd.Flags().BoolVar(&check, "check", false, "read backups and tell whether they are whole")
+	cmd.Flags().BoolVar(&check, "check", false, "read backups and report whether they are whole")
 	return cmd
 }
 

@@ -22,8 +22,8 @@ func newBench(a *app) *cobra.Command {
 	var quick bool
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure this disk and what Hansard makes of it",
-		Long: `Measure what this disk can do and what Hansard makes of it, with events of 1 KiB that
+		Short: "Measure this disk, and Hansard on it",
+		Long: `Measure what this disk can do, and what Hansard does on it, with events of 1 KiB that
 are durable before they are acknowledged:
 
   raw      1 KiB written over a preallocated file, then fdatasync, again and again

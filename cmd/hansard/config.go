@@ -79,7 +79,7 @@ func (s setting) checked(value string) (string, error) {
 			value = filepath.Join(home, rest)
 		}
 		if scheme, rest := splitScheme(value); (scheme == "" || scheme == "file" && !strings.HasPrefix(rest, "//")) && !filepath.IsAbs(rest) {
-			return "", fmt.Errorf("%q depends on the directory one is in; write the whole path, or ~/…", value)
+			return "", fmt.Errorf("%q depends on the current directory; write the whole path, or ~/…", value)
 		}
 	}
 	if s.check != nil {

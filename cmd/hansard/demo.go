@@ -20,14 +20,14 @@ func newDemo(a *app) *cobra.Command {
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Fill the store with live agents talking, to have something to see",
+		Short: "Fill the store with simulated agents, to have something to look at",
 		Long: `Fill the store with agents talking: people ask, agents take turns, call tools, send
 images, summarise and are interrupted, in several sessions at once. Watch them on the
 page of "hansard serve", or with ls and tail -f in another terminal.
 
 What they say is made up; the sessions are as real as any others. They carry the
-label source=demo, and their ids begin with demo-. It goes on until Ctrl-C, for
-the time of --for, or until --sessions of them are told to the end.`,
+label source=demo, and their ids begin with demo-. It runs until Ctrl-C, for
+the time of --for, or until --sessions of them have ended.`,
 		Example: `  hansard demo
   hansard demo --store http://127.0.0.1:4267
   hansard demo --for 30s --at-once 8
@@ -46,17 +46,17 @@ the time of --for, or until --sessions of them are told to the end.`,
 	durationVar(flags, &lasts, "for", 0, "stop after this time: 30s, 10m")
 	flags.IntVar(&o.Sessions, "sessions", 0, "stop after `N` sessions")
 	flags.IntVar(&o.AtOnce, "at-once", 4, "how many sessions, `N`, are under way at the same time")
-	durationVar(flags, &o.Pause, "pause", 1500*time.Millisecond, "how long somebody takes to say something, about; 0s does not wait")
-	flags.Uint64Var(&o.Seed, "seed", 0, "let the same things be said as with this `SEED` before (in another store)")
+	durationVar(flags, &o.Pause, "pause", 1500*time.Millisecond, "the average pause before a message; 0s is none")
+	flags.Uint64Var(&o.Seed, "seed", 0, "make the same conversations as an earlier run with this `SEED` (in another store)")
 	return cmd
 }
 
 func checkDemo(o *demo.Options, lasts time.Duration, limited bool) error {
 	switch {
 	case limited && lasts <= 0:
-		return &usageError{fmt.Sprintf("--for %v is no time", lasts), "write --for 30s"}
+		return &usageError{fmt.Sprintf("--for %v is not a time span", lasts), "write --for 30s"}
 	case o.Sessions < 0:
-		return &usageError{fmt.Sprintf("--sessions %d is negative", o.Sessions), "0 goes on until Ctrl-C"}
+		return &usageError{fmt.Sprintf("--sessions %d is negative", o.Sessions), "0 runs until Ctrl-C"}
 	case o.AtOnce < 1 || o.AtOnce > 1000:
 		return &usageError{fmt.Sprintf("--at-once %d is not between 1 and 1000", o.AtOnce), ""}
 	case o.Pause < 0:

@@ -207,7 +207,7 @@ func (a *app) hint(err error) string {
 	}
 	var damaged *hansard.DamagedError
 	if errors.As(err, &damaged) && damaged.Journal {
-		return fmt.Sprintf("with nobody else at the store, %s brings back everything still in the journal", a.again("repair", "--journal"))
+		return fmt.Sprintf("while nobody else has the store open, %s brings back everything still in the journal", a.again("repair", "--journal"))
 	}
 	var failed *hansard.StateTestError
 	if hansard.Kind(err) == hansard.ErrConflict && errors.As(err, &failed) {
@@ -233,7 +233,7 @@ func (a *app) hint(err error) string {
 	case errors.Is(err, hansard.ErrConflict):
 		return fmt.Sprintf("see what was appended meanwhile with: %s", a.again("tail", id))
 	case errors.Is(err, hansard.ErrHeld):
-		return fmt.Sprintf("append --inbox is always accepted; or wait for the turn: hansard turn %s --wait 5m -- …; %s tells who has it",
+		return fmt.Sprintf("append --inbox is always accepted; or wait for the turn: hansard turn %s --wait 5m -- …; %s shows who has it",
 			id, a.again("turn", id, "--show"))
 	case errors.Is(err, hansard.ErrFenced):
 		return a.fencedHint(err, id)

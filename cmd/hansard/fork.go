@@ -28,7 +28,7 @@ the other as it is. Times, seqs, ids, keys and attachments are those of the orig
 then comes an event of kind fork that says where the history is from.
 
 --at is the seq of the last event that the fork has, --at-id the same by the event's
-own id; without them it is the last there is. A batch is not split: a point inside of
+own id; without them it is the last event. A batch is not split: a point inside
 one is refused, and the message says where a fork can be made. Where the result of a
 tool call lies behind the point, the command warns: models refuse a call without one.
 
@@ -64,7 +64,7 @@ Without --as the fork gets a UUIDv7. An id that is taken is an error (exit 4).`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&at, "at", 0, "the last event that the fork has, a `SEQ` (default: the last there is)")
+	flags.Uint64Var(&at, "at", 0, "the last event that the fork has, a `SEQ` (default: the last event)")
 	flags.StringVar(&atID, "at-id", "", "the same by the event's own `ID`")
 	flags.StringVar(&as, "as", "", "the `ID` of the fork (default: a new one)")
 	flags.StringVar(&f.Meta.Title, "title", "", "the fork's title, a `TEXT` (default: the original's)")

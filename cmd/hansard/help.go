@@ -119,7 +119,7 @@ func (a *app) printUsage(cmd *cobra.Command) error {
 		b.WriteString(cmd.InheritedFlags().FlagUsagesWrapped(a.helpWidth()))
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\n%s tells more about a command.\n", strings.TrimSpace("hansard help "+commandName(cmd))+" COMMAND")
+		fmt.Fprintf(&b, "\nRun %s for more about a command.\n", strings.TrimSpace("hansard help "+commandName(cmd))+" COMMAND")
 	}
 	_, err := cmd.OutOrStdout().Write(bytes.TrimPrefix(b.Bytes(), []byte("\n")))
 	return err
@@ -142,9 +142,9 @@ func listCommands(w io.Writer, cmd *cobra.Command, want func(*cobra.Command) boo
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Tell more about a command",
-		Long: `Tell more about a command, or about what this help lists under "More to read".
-The same is printed by the command with --help.`,
+		Short: "Show the help of a command",
+		Long: `Show the help of a command, or of a topic that is listed under "More to read".
+A command prints the same with --help.`,
 		Example: `  hansard help append
   hansard help token add
   hansard help exit-codes`,
@@ -205,9 +205,9 @@ func newTopics() []*cobra.Command {
 			Short: "What the exit codes mean",
 			Long: `The exit codes of all commands:
 
-  0    it is done
-  1    something else went wrong: the disk, the network, a lack of rights
-  2    usage: what was asked for makes no sense; nothing was done
+  0    success
+  1    any other failure: the disk, the network, missing rights
+  2    usage: the command line is wrong; nothing was done
   3    not found: no such session, or it was deleted, or there is no store
   4    conflict: another last seq than expected, a test of the state that failed,
        a key used for something else, an id that is taken
@@ -215,15 +215,14 @@ func newTopics() []*cobra.Command {
   6    damaged: what is safe was printed, and the message says what is not
   130  after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal
 
-hansard turn ends with the code of its program. What a command found out is told
-by its code also where there is more than one session: it is that of the first
-that failed.
+hansard turn ends with the code of its program. With several sessions the code is
+that of the first one that failed.
 
 With --json an error ends with one line on standard error, for programs:
 
   {"error":…,"code":…,"exit":…,"hint":…}
 
-and "turn", who holds the turn, where that is why.`,
+and "turn", who holds the turn, if that is the reason.`,
 		},
 		{
 			Use:   "environment",
@@ -236,8 +235,8 @@ and "turn", who holds the turn, where that is why.`,
   HANSARD_AUTHOR      the author of what is appended without --author
   HANSARD_CONFIG      another configuration file than
                       $XDG_CONFIG_HOME/hansard/config.toml
-  XDG_DATA_HOME       the store is $XDG_DATA_HOME/hansard where nothing else is
-                      said, and without it ~/.local/share/hansard
+  XDG_DATA_HOME       the store is $XDG_DATA_HOME/hansard if nothing else is
+                      set, and without it ~/.local/share/hansard
   NO_COLOR            no colours, whatever its value
 
 A program that hansard turn runs finds its store, its session and its grant in

@@ -24,5 +24,5 @@ func (a *app) fencedHint(err error, id string) string {
 	if errors.As(err, &fenced) && fenced.Current == nil {
 		return "stop: that turn is over, and nobody has it now; to take it again: " + a.again("turn", id, "--", "PROGRAM")
 	}
-	return "stop: nothing can be written under a lost turn; " + a.again("turn", id, "--show") + " tells who has it now"
+	return "stop: nothing can be written under a lost turn; " + a.again("turn", id, "--show") + " shows who has it now"
 }

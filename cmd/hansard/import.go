@@ -26,28 +26,29 @@ func newImport(a *app) *cobra.Command {
 	var yes, dry, watch bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE|DIR…]",
-		Short: "Bring in the sessions that other tools keep",
-		Long: `Bring in the sessions that other tools keep: Claude Code, Codex, opencode, Gemini CLI,
+		Short: "Import the sessions of other tools",
+		Long: `Import the sessions of other tools: Claude Code, Codex, opencode, Gemini CLI,
 Copilot CLI, pi, OpenClaw, cortex, trajectories, exports of cleveragents, arrays of
 messages in the shapes of OpenAI and Anthropic, plain JSONL, and our own exports.
 
-Without arguments it looks where these tools keep their sessions and lists what is
-there; with --yes it goes on. With FILE or DIR it imports these. --from names the format
-where a file does not tell; chats and plain JSONL in directories are taken only then. The
-files that export --format jsonl made are checked, and give the same sessions back.
+Without arguments it looks where these tools keep their sessions and lists what it
+finds; with --yes it imports that. With FILE or DIR it imports these. --from names the
+format where it can't be seen from the file; chats and plain JSONL in directories are
+taken only then. The files that export --format jsonl made are checked, and give the
+same sessions back.
 
 Every record becomes one event, byte for byte, under the id that the tool gave it. So a
 file may be imported again, by several processes at once, or after it grew: only what is
-new is stored. The files themselves are never changed. Forks become forks of the sessions
-they were forked from, sub-agents sessions of their own with a label that names their
-parent.
+new is stored. The files themselves are never changed. Forks become forks of the
+sessions they were forked from, sub-agents sessions of their own with a label that names
+their parent.
 
 What is damaged is reported with file and offset, and the rest imported. A last line
 without its end is left for the next import. If a source can't be imported at all, the
-others still are, and the exit code is 1. A session that was deleted in the store is left
-out.
+others still are, and the exit code is 1. A session that was deleted in the store is
+left out.
 
-With --watch it goes on until it is interrupted: files that grow, and new ones, are
+With --watch it runs until it is interrupted: files that grow, and new ones, are
 imported within seconds; large ones less often.`,
 		Example: `  hansard import
   hansard import --yes
@@ -68,7 +69,7 @@ imported within seconds; large ones less often.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `FORMAT` of the files: "+strings.Join(formatNames(), ", "))
 	cmd.Flags().BoolVar(&yes, "yes", false, "without arguments: import what is found")
-	cmd.Flags().BoolVar(&watch, "watch", false, "go on importing what these tools write, until interrupted")
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep importing what these tools write, until interrupted")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "read everything, store nothing")
 	return cmd
 }
@@ -207,7 +208,7 @@ func (a *app) nothingFound(paths []string) error {
 	return err
 }
 
-// listSources tells what there is, by tool.
+// listSources lists what was found, by tool.
 func (a *app) listSources(sources []*importer.Source) error {
 	if a.json {
 		for _, s := range sources {
@@ -346,7 +347,7 @@ func (r *importRun) finish() error {
 		}
 	}
 	if r.failed > 0 {
-		return &hinted{fmt.Errorf("%s not imported to the end", plural(r.failed, "file")), "see above; what was read before is stored, and importing again goes on"}
+		return &hinted{fmt.Errorf("%s not imported to the end", plural(r.failed, "file")), "see above; what was read before is stored, and importing again continues from there"}
 	}
 	return nil
 }

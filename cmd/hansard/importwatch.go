@@ -20,7 +20,7 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 	case dry:
 		return &usageError{"--watch stores what it finds: it can't be a dry run", "leave one of the two out"}
 	case len(paths) == 0 && !yes:
-		return &usageError{"--watch without FILE or DIR imports everything it finds", "add --yes; hansard import lists what there is"}
+		return &usageError{"--watch without FILE or DIR imports everything it finds", "add --yes; hansard import lists what it finds"}
 	}
 	find := func(m *importer.Memory) ([]*importer.Source, error) {
 		if len(paths) == 0 {

@@ -23,8 +23,8 @@ func newLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, newest first",
-		Long: `List sessions, the one that changed last first, or with --order created the one
-that was created last.
+		Long: `List sessions, the most recently changed first, or with --order created the most
+recently created.
 
 --prefix keeps sessions whose id begins with it; --parent the forks of a session;
 --label those that have this label, and all of them when it is repeated; --text
@@ -38,8 +38,8 @@ Archived sessions are left out: --archived lists them alone, --archived=any with
 others.
 
 On a terminal the list is a screen long and says how many more there are; --all
-lists all of them. With --limit the rest can be had with --cursor; the command
-says with which. No session is skipped between two such lists; by update, those
+lists all of them. With --limit the command prints the --cursor that continues
+the list. No session is skipped between two such lists; by update, those
 that changed since a minute before the first one come again at the end.
 
 A session whose turn is held is marked with its holder. A damaged session is in the

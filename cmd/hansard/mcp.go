@@ -37,7 +37,8 @@ list, search and read sessions, and the sessions as resources. Nothing can be ch
 or deleted; with --allow-append messages can be left in a session's inbox.
 
 What the model gets is text of bounded size, each event cited as session#seq, without
-pictures and other encoded data. What is cut is said, with the call that gives more.
+pictures and other encoded data. Where text was cut it
+says so, and names the call that returns more.
 
 With --listen it serves HTTP instead, on the loopback only, at /mcp, to those who send
 the token: that of --token-from, or one that is made for this run and printed.`,

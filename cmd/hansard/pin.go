@@ -16,8 +16,8 @@ deletes a pinned session like any other. A pinned session has the label "pinned"
 is set by an event of kind "meta", like every label.
 
 Of several sessions those that can be pinned are; each that can't is named, and the
-exit code is that of the first. An exclusive turn of somebody else keeps a session from
-it (exit 5).`,
+exit code is that of the first. A session of which somebody else holds an exclusive turn
+is refused (exit 5).`,
 		Example: `  hansard pin demo
   hansard ls --label customer=acme --json | jq -r .id | xargs hansard pin`,
 	})

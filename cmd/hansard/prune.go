@@ -13,16 +13,16 @@ func newPrune(a *app) *cobra.Command {
 	var o retireOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Take away what is left of deleted sessions, or delete old ones",
-		Long: `Without --older-than and --keep: take away what is left of deleted sessions. The
-store does that by itself, soon after a session is deleted; prune does it now, and
-looks at every session, also at those that came from a backup. It asks nothing: what
-is not deleted is left alone. Others may use the store meanwhile.
+		Short: "Remove what is left of deleted sessions, or delete old ones",
+		Long: `Without --older-than and --keep: remove what is left of deleted sessions. The
+store does that automatically, soon after a session is deleted; prune does it now, and
+looks at every session, also at those that came from a backup. It does not ask:
+sessions that are not deleted are left alone. Others may use the store meanwhile.
 
 It also removes attachments that no event has named for a day, and uploads that were
 given up.
 
---scrub also removes what is used again in the course of time only: in a
+--scrub also removes what would otherwise stay until it is overwritten: in a
 directory it puts a new journal in place of the old one, which may have lines of
 deleted sessions in its free part, overwrites the old one, and removes the caches
 and the journals that repair --journal kept, whatever they hold. Writers wait for a
@@ -36,14 +36,14 @@ Backups, snapshots of the file system and the blocks of a disk are not reached.
 
 With --older-than or --keep: delete sessions that nobody needs any more. Nothing is
 deleted without --yes; until then it lists what would be. --older-than selects sessions
-that have not changed for so long, --keep N all but the newest N; both together those
-that are both. --label and --archived narrow it down: only sessions with these labels
+that have not changed for that long, --keep N all but the newest N; with both, those
+that match both. --label and --archived narrow it down: only sessions with these labels
 are selected, and counted for --keep.
 
 A pinned session (hansard pin), one whose turn is held and one that is damaged are left.
 So is one that gets an event, is pinned or taken while it is being deleted: its turn is
 taken exclusively first. Only what arrives for its inbox in the very moment of the
-deletion goes with it. What is deleted is deleted for ever, as with rm.`,
+deletion is deleted with it. Deletion is permanent, as with rm.`,
 		Example: `  hansard prune
   hansard rm demo --yes && hansard prune --scrub
   hansard prune --json | jq -r .session

@@ -17,21 +17,22 @@ func newRedact(a *app) *cobra.Command {
 	var turn turnFlag
 	cmd := &cobra.Command{
 		Use:   "redact ID SEQ…",
-		Short: "Take the content of single events away",
-		Long: `Take the content of events away: their data and attachments, and what the content
-could be compared with. Seq, time, kind, role, author, id and the change of metadata
-that came with an event stay, and an event of kind redaction records who did it and why.
+		Short: "Remove the content of single events",
+		Long: `Remove the content of events: their data and attachments, and the hashes that the
+content could be compared with. Seq, time, kind, role, author, id and the change of
+metadata that came with an event stay, and an event of kind redaction records who did it
+and why.
 
 The command asks first; where there is no terminal to ask on, it needs --yes. When it
-returns, the content is in the session no more. In a directory the journal's free part
-has it until others are written over it: hansard prune --scrub overwrites it now.
-Backups and copies are not reached; a copy of the session takes the content away
-where it comes with the record.
+returns, the content is no longer in the session. In a directory the free part of the
+journal may have it until it is overwritten: hansard prune --scrub does that now.
+Backups and copies are not reached; hansard copy removes the content from an older copy
+when it brings the record.
 
 Records of the turn, of forks and of redactions can't be redacted. What is redacted
 already is left as it is; if the command was interrupted, run it again.
 
-An exclusive turn of somebody else keeps a session from being redacted (exit 5).`,
+A session of which somebody else holds an exclusive turn is refused (exit 5).`,
 		Example: `  hansard redact demo 7 --reason "a password"
   hansard redact demo 7 9-12 --reason "asked by the user" --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +62,7 @@ An exclusive turn of somebody else keeps a session from being redacted (exit 5).
 			}
 			return a.withStore(writing, func(s hansard.Store) error {
 				if !yes {
-					fmt.Fprintf(a.stderr, "Take the content of %s in session %s away for ever? [y/N] ", eventsOf(seqs), id)
+					fmt.Fprintf(a.stderr, "Remove the content of %s in session %s permanently? [y/N] ", eventsOf(seqs), id)
 					if err := a.answerYes(cmd.Context(), "nothing was redacted"); err != nil {
 						return err
 					}
@@ -97,7 +98,7 @@ func (a *app) redact(ctx context.Context, s hansard.Store, id hansard.SessionID,
 // parseSeqs reads seqs and ranges of them, "9-12".
 func parseSeqs(args []string) (seqs []hansard.Seq, err error) {
 	bad := func(arg string) error {
-		return &usageError{fmt.Sprintf("%q is no seq of an event", arg), "a seq is a number from 1 on, or a range such as 9-12; hansard show prints them"}
+		return &usageError{fmt.Sprintf("%q is not a seq", arg), "a seq is a number from 1 on, or a range such as 9-12; hansard show prints them"}
 	}
 	for _, arg := range args {
 		first, last, ranged := strings.Cut(arg, "-")

@@ -19,7 +19,7 @@ event of kind lost says so. Nothing is deleted: the old bytes are kept in the st
 the command says where. A session that is sound is left alone.
 
 With --all it looks for damage as verify does and repairs every session that has some.
-One that can't be repaired is reported and does not keep the others from it.
+One that can't be repaired is reported, and the others are repaired all the same.
 
 With --journal it repairs what protects all sessions: when the journal itself is
 damaged the store can only be read. What is still whole in it is written to the
@@ -136,7 +136,7 @@ func (a *app) printJournalRepaired(r hansard.JournalRepaired) error {
 		fmt.Fprintln(a.out)
 	}
 	if r.UnreadableBytes > 0 {
-		fmt.Fprintf(a.out, "%s of the old journal no longer tell which sessions they were for; what their logs had already is not lost\n",
+		fmt.Fprintf(a.out, "%s of the old journal no longer say which session they belong to; what their logs had already is not lost\n",
 			humanBytes(r.UnreadableBytes))
 	}
 	return a.out.Flush()

@@ -15,8 +15,8 @@ func newRestore(a *app) *cobra.Command {
 	var salvage bool
 	cmd := &cobra.Command{
 		Use:   "restore SRC…",
-		Short: "Bring the sessions of a backup back to a store",
-		Long: `Bring the sessions of a backup back to a store of any kind, which is made if it is not
+		Short: "Restore the sessions of a backup to a store",
+		Long: `Restore the sessions of a backup to a store of any kind, which is made if it is not
 there. SRC is a full backup and its increments behind it, in order, or a directory,
 which stands for its newest backup and all that it needs. A gap is refused.
 
@@ -25,7 +25,7 @@ compared. A session that is not the same there, or was deleted there, is named a
 as it is (exit 1); one that went on there is fine. What the backup says is deleted is
 deleted in the store only if it has no such session.
 
-It may be interrupted and run again: it goes on where it was.
+It may be interrupted and run again: it continues where it was.
 
 --session restores these sessions only. --salvage is for a backup that is damaged or cut
 off: it brings back what can be read, and names what can't.

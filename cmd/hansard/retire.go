@@ -28,7 +28,7 @@ func (o *retireOptions) add(flags *pflag.FlagSet) {
 	flags.IntVar(&o.rule.Keep, "keep", 0, "keep the newest `N` sessions, and with --older-than however old they are")
 	flags.StringArrayVar(&o.labels, "label", nil, "only sessions with this label, `k=v`; may be repeated")
 	flags.BoolVar(&o.rule.Archived, "archived", false, "only sessions that are archived")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "list what would be deleted; so it is without --yes")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "list what would be deleted; the default without --yes")
 	flags.BoolVarP(&o.yes, "yes", "y", false, "delete them")
 }
 
@@ -42,7 +42,7 @@ func (o *retireOptions) check(given func(flag string) bool) (err error) {
 	case o.yes && o.dryRun:
 		return &usageError{"--yes and --dry-run exclude each other", "give one of them"}
 	case !given("older-than") && !given("keep"):
-		return &usageError{"which sessions are to be deleted?", "give --older-than, --keep or both; without any of these flags prune takes away what is left of deleted ones"}
+		return &usageError{"which sessions are to be deleted?", "give --older-than, --keep or both; without any of these flags prune removes what is left of deleted ones"}
 	case o.rule.Keep < 0, o.rule.OlderThan < 0:
 		return &usageError{"--keep and --older-than can't be negative", ""}
 	case o.rule.Keep == 0 && o.rule.OlderThan == 0:
@@ -168,7 +168,7 @@ func (r *retiring) list() error {
 		if err := r.out.Flush(); err != nil {
 			return err
 		}
-		fmt.Fprintln(r.stderr, "nothing was deleted; with --yes they are, for ever")
+		fmt.Fprintln(r.stderr, "nothing was deleted; --yes deletes them permanently")
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func newRm(a *app) *cobra.Command {
 	var turn turnFlag
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
-		Short: "Delete sessions for ever",
+		Short: "Delete sessions permanently",
 		Long: `Delete sessions. The id of each answers "deleted" (exit 3) from then on, and
 nothing brings it back by accident: not a late append, not append --create, not
 new.
@@ -32,7 +32,7 @@ checkpoint, within half a minute or when the last program that uses the store
 ends. hansard prune does it now, and --scrub leaves nothing in the journal
 either. A damaged session can be deleted, too, and nothing of it is kept.
 
-An exclusive turn of somebody else keeps a session from being deleted (exit 5).
+A session of which somebody else holds an exclusive turn is not deleted (exit 5).
 In a program that hansard turn runs it is deleted under the turn, as with append.`,
 		Example: `  hansard rm demo
   hansard rm trip-1 trip-2 --yes
@@ -120,7 +120,7 @@ func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
 	default:
 		question = fmt.Sprintf("  %s\nDelete these %d sessions", strings.Join(lines, "\n  "), len(there))
 	}
-	fmt.Fprintf(r.app.stderr, "%s for ever? [y/N] ", question)
+	fmt.Fprintf(r.app.stderr, "%s permanently? [y/N] ", question)
 	return r.app.answerYes(ctx, "nothing was deleted")
 }
 

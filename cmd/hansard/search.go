@@ -28,16 +28,16 @@ func newSearch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search WORD…",
 		Short: "Search the events of all sessions",
-		Long: `Search what people read in the events of all sessions, the best first, and of
-equally good ones the newest first: texts, the names of tools, arguments and results.
+		Long: `Search what people read in the events of all sessions: texts, the names of tools,
+arguments and results. The best matches come first, and of equally good ones the newest.
 
 All words must be in one event. '"words in quotes"' must stand together, and so must
 what is written together, such as read_file; deplo* is the beginning of a word. Case
 and diacritics do not count. Chinese, Japanese, Korean, Thai and the like are found
 anywhere in a text.
 
-Each hit is cited as session#seq: "hansard show ID --after N" shows what follows. Nothing
-found: exit 1.
+Each hit is cited as session#seq: "hansard show ID --after N" shows what follows.
+Nothing found: exit 1.
 
 On files there is an index, cache/search.db in the store, which every search brings up
 to date; the first one takes as long as reading the whole store. It may be deleted at

@@ -58,8 +58,9 @@ It listens on the loopback only. Any other address needs --tls-cert and --tls-ke
 and --host for each name by which clients will call it. --socket listens on a Unix
 socket, besides the address or with --listen "" instead of it.
 
-Ctrl-C and SIGTERM stop it: it answers what is under way and lets the rest go, which
-comes back to it, or to another, and continues where it was.`,
+Ctrl-C and SIGTERM stop it: it finishes the requests in progress and closes streams and
+sockets. Their clients reconnect, to it or to another server, and continue where they
+were.`,
 		Example: `  hansard serve
   hansard serve --store ./sessions --listen 127.0.0.1:8080
   hansard serve --listen 0.0.0.0:4267 --tls-cert c.pem --tls-key k.pem --host a.example

@@ -41,7 +41,7 @@ none. A test that fails is exit 4.
 title. --expect N changes it only if the session's last seq is N (exit 4 otherwise).
 
 In a program that hansard turn runs it is written under the turn, as with append;
-an exclusive turn of somebody else keeps it out (exit 5).`,
+while somebody else holds an exclusive turn it is refused (exit 5).`,
 		Example: `  hansard set demo --title "Capitals of Europe" --label owner=ada
   hansard set demo --unlabel owner
   hansard set demo --state '{"step":3,"draft":null}' --expect 12

@@ -24,7 +24,7 @@ People get a transcript: number, local time, kind, role and author, then what th
 would read in the page: text, what a model thought, calls of tools with their names
 and arguments, what came back. On a terminal long outputs are folded (--full prints
 all of them), lines are wrapped, and what is longer than the screen is shown by
-$PAGER, else less; --no-pager does without. A pipe gets everything. --raw prints the
+$PAGER, else less; --no-pager turns that off. A pipe gets everything. --raw prints the
 data as it is stored. Control characters in the content are shown as \x1b and the
 like, never sent to the terminal.
 

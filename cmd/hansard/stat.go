@@ -20,7 +20,7 @@ func newStat(a *app) *cobra.Command {
 and whether it is damaged. A damaged session is described as far as it is safe; that
 is an answer and not an error (exit 0).
 
-A fork is shown with the session it is one of, and a session with its forks.
+A fork is shown with its parent, and a session with its forks.
 
 --json prints id, title, labels, state, created, updated, last_seq, bytes, turn and
 damaged; parent, of a fork, and damage, with what is wrong and where, are there only

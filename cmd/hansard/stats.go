@@ -15,7 +15,7 @@ func newStats(a *app) *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Tell how much a store has, of what, and how it grows",
+		Short: "Count the sessions, events and bytes of a store, and chart its growth",
 		Long: `Count the sessions of a store, their events, bytes and attachments: all together, by the
 label tool, by the labels that most sessions have, and by the month in which a session
 was created, with a chart.

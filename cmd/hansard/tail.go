@@ -65,7 +65,7 @@ and does not keep the others from being followed.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&follow, "follow", "f", false, "go on as new events arrive")
+	flags.BoolVarP(&follow, "follow", "f", false, "print new events as they arrive")
 	flags.Uint64Var(&after, "after", 0, "start behind seq `N` instead of near the end")
 	flags.IntVarP(&n, "lines", "n", 10, "start `N` events from the end")
 	style.add(cmd)

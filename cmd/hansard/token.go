@@ -21,7 +21,7 @@ func newToken(a *app) *cobra.Command {
 They are kept in the file "tokens" of the store's directory, or --token-file: their
 names, rights and hashes, never the tokens. A running server sees a change within a
 second, and within two it has ended what a withdrawn token had: streams, sockets,
-those who wait, turns.`,
+waiting requests, turns.`,
 		Example: `  hansard token add dashboard --rights read
   hansard token add agent-7 --rights read,append
   hansard token ls
@@ -54,9 +54,9 @@ The rights are read (list, read and follow), append (create, append, change
 metadata, take turns) and admin (all of it, and delete, import, verify the whole
 store and repair).
 
---prefix and --label say which sessions it is for: those whose ids begin so, and that
-have these labels. All others are not found by it; sessions it makes get the labels.
---expires ends it by itself, --rate bounds how often it may ask.
+--prefix and --label limit it to sessions whose ids begin with this text, and that have
+these labels. For this token all others do not exist; sessions it makes get the labels.
+--expires ends it automatically, --rate limits how many requests it may send.
 
 Besides the token it prints a link that opens the page of the server with it: good once,
 for ten minutes.`,
@@ -85,7 +85,7 @@ for ten minutes.`,
 				return a.out.jsonLine(map[string]string{"name": args[0], "rights": made.Rights, "token": token, "open": link})
 			}
 			if _, err = fmt.Fprintln(a.out, escapeLine(token)); err == nil && made.Rights != httpd.Append.String() { // the page reads
-				fmt.Fprintf(a.stderr, "hansard: the page with it, once, within %s: %s\n", humanDuration(codeWithin), escapeLine(link))
+				fmt.Fprintf(a.stderr, "hansard: opens the page with this token, once, within %s: %s\n", humanDuration(codeWithin), escapeLine(link))
 			}
 			return err
 		},
@@ -94,9 +94,9 @@ for ten minutes.`,
 	flags.StringVar(&o.rights, "rights", "read,append", "the `RIGHTS` it has: read, append, admin")
 	flags.StringVar(&o.prefix, "prefix", "", "only sessions whose ids begin with this `TEXT`")
 	flags.StringArrayVar(&o.labels, "label", nil, "only sessions with this label, `k=v`; may be repeated")
-	durationVar(flags, &o.expires, "expires", 0, "how long it is good for (default for ever)")
+	durationVar(flags, &o.expires, "expires", 0, "how long it is good for (default: no end)")
 	flags.StringVar(&o.address, "url", "", "the `URL` of the server, where the store is a directory (default "+shareURL+")")
-	flags.StringVar(&o.rate, "rate", "", "how often it may ask, a `RATE`: 50/s, 3000/m")
+	flags.StringVar(&o.rate, "rate", "", "how many requests it may send, a `RATE`: 50/s, 3000/m")
 	return cmd
 }
 
@@ -182,7 +182,7 @@ func newTokenRm(a *app, file *string) *cobra.Command {
 		Use:   "rm NAME",
 		Short: "Withdraw a token",
 		Long: `Withdraw a token. Within two seconds running servers refuse it and have ended what
-it had: streams, sockets, those who wait, turns.`,
+it had: streams, sockets, waiting requests, turns.`,
 		Example:           "  hansard token rm agent-7",
 		Args:              arguments(1, "a name"),
 		ValidArgsFunction: a.completeTokens(file, false),

@@ -32,7 +32,7 @@ func newTurn(a *app) *cobra.Command {
 		Use:   "turn ID [flags] -- PROGRAM [ARGS…]",
 		Short: "Run a program while holding a session's turn",
 		Long: `Run a program while holding a session's turn: the right to run the agent loop in
-it. At most one has it at a time. It is no lock on the session: everybody may
+it. At most one has it at a time. It is not a lock on the session: everybody may
 append while it is held, and the program sees what arrives (hansard tail -f).
 
 The turn is kept for as long as the program runs, and given up after it. Another
@@ -42,11 +42,11 @@ gets it earlier only if this process dies (at once), gives no sign of life for
 whatever it still tries to write under the turn is refused (exit 5).
 
 The program finds HANSARD_STORE, HANSARD_SESSION and HANSARD_TURN in its
-environment. hansard append, set and rm use them by themselves for that session,
+environment. hansard append, set and rm use them automatically for that session,
 so that all they write is written under the turn.
 
 While somebody else holds the turn the command waits as long as --wait says, in
-the order of arrival, and then ends with exit 5 and names the holder. Without
+order of arrival, and then ends with exit 5 and names the holder. Without
 --wait it does not wait. --exclusive keeps others from writing to the session
 while the turn is held, except for append --inbox, which is always accepted and
 left to the program to take up.
@@ -62,11 +62,11 @@ The exit code is the program's, 128+n when signal n ended it; 127 when there is 
 such program, 126 when it can't be run; 5 when the turn was held by another, or
 lost.
 
---show tells who holds the turn, since when, the last sign of life, until when,
+--show prints who holds the turn, since when, the last sign of life, until when,
 and who wrote last; it changes nothing.
 
---steal --reason TEXT takes the turn from a holder that lives; the reason goes on
-record, in the session. Without a program it is released again at once: whoever
+--steal --reason TEXT takes the turn from a living holder; the reason is recorded
+in the session. Without a program it is released again at once: whoever
 held it has lost it, and others may take it.`,
 		Example: `  hansard turn demo -- ./agent.sh
   hansard turn demo --wait 5m --max-hold 1h --label planner -- python agent.py
@@ -101,10 +101,10 @@ held it has lost it, and others may take it.`,
 	durationVar(flags, &o.grace, "grace", 10*time.Second, "how long the program may take to end when the turn is lost")
 	flags.BoolVar(&o.exclusive, "exclusive", false, "let others write to the inbox only")
 	flags.StringVar(&o.label, "label", "", "the `NAME` of who holds the turn, for people (default the program's name)")
-	flags.BoolVar(&o.show, "show", false, "tell who holds the turn")
-	flags.BoolVar(&o.steal, "steal", false, "take the turn from a holder that lives")
+	flags.BoolVar(&o.show, "show", false, "print who holds the turn")
+	flags.BoolVar(&o.steal, "steal", false, "take the turn from a living holder")
 	flags.StringVar(&o.reason, "reason", "", "with --steal: why, a `TEXT` for the record")
-	cmd.SetFlagErrorFunc(behindDashes("the program and its arguments go behind --: hansard turn ID -- PROGRAM ARGS"))
+	cmd.SetFlagErrorFunc(behindDashes("the program and its arguments go after --: hansard turn ID -- PROGRAM ARGS"))
 	return cmd
 }
 
@@ -119,7 +119,7 @@ func (o *turnOptions) takeArgs(cmd *cobra.Command, args []string) error {
 	case len(before) == 0:
 		return &usageError{"turn needs a session id", use}
 	case len(before) > 1:
-		return &usageError{fmt.Sprintf("turn does not take %q", before[1]), "the program goes behind --; " + use}
+		return &usageError{fmt.Sprintf("turn does not take %q", before[1]), "the program comes after --; " + use}
 	case len(before) < len(args) && o.program[0] == "":
 		return &usageError{"the name of the program is empty", use}
 	}
@@ -136,7 +136,7 @@ func (o *turnOptions) check(given func(flag string) bool) error {
 	case !o.steal && given("reason"):
 		return &usageError{"--reason is for --steal", "leave it out, or take the turn from its holder with --steal"}
 	case !o.show && !o.steal && len(o.program) == 0:
-		return &usageError{"there is no program to run", "put it behind --: hansard turn ID -- PROGRAM ARGS; or look with --show"}
+		return &usageError{"there is no program to run", "put it after --: hansard turn ID -- PROGRAM ARGS; or look with --show"}
 	case o.grace < 0:
 		return &usageError{"--grace can't be negative", ""}
 	case given("ttl") && o.ttl == 0:

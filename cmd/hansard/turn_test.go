@@ -177,7 +177,7 @@ func TestTurnExclusive(t *testing.T) {
 	tt.expect(0, "seq 3", "", "append", "demo", "mine", "--turn", string(turn.Grant))
 	tt.expect(0, "seq 4", "", "set", "demo", "--title", "x", "--turn", string(turn.Grant))
 	tt.expect(5, "", "fenced", "append", "demo", "mine", "--turn", "7-9f86d081884c7d65")
-	tt.expect(2, "", `"seven" is no grant`, "append", "demo", "mine", "--turn", "seven")
+	tt.expect(2, "", `"seven" is not a grant`, "append", "demo", "mine", "--turn", "seven")
 	tt.expect(0, "may append to the inbox only", "", "turn", "demo", "--show")
 	tt.expect(0, "deleted", "", "rm", "demo", "--yes", "--turn", string(turn.Grant))
 }
@@ -232,7 +232,7 @@ func TestTurnEnvironment(t *testing.T) {
 	}
 	tt.expect(5, "", "nobody holds it now", "append", "demo", "x")
 	t.Setenv(envTurn, "garbage")
-	tt.expect(2, "", `HANSARD_TURN: "garbage" is no grant`, "append", "demo", "x")
+	tt.expect(2, "", `HANSARD_TURN: "garbage" is not a grant`, "append", "demo", "x")
 }
 
 // TestTurnLost: the program is asked to end when the turn is lost, killed when
@@ -349,7 +349,7 @@ func TestTurnRecords(t *testing.T) {
 		"turn 7 ended: its holder is dead":              {Change: hansard.TurnEnded, Why: "dead"},
 		"turn 7 ended: its holder gave no sign of life": {Change: hansard.TurnEnded, Why: "silent"},
 		"turn 7 ended: repaired":                        {Change: hansard.TurnEnded, Why: "repaired"},
-		"turn 7 goes on in another process":             {Change: hansard.TurnMoved},
+		"turn 7 continues in another process":           {Change: hansard.TurnMoved},
 		"":                                              {Change: "painted"},
 	} {
 		e := r.Event()

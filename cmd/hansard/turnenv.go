@@ -180,7 +180,7 @@ func sameStore(a, b string) bool {
 
 func checkGrant(where, g string) (hansard.Grant, error) {
 	if hansard.Grant(g).Number() == 0 {
-		return "", &hansard.InvalidError{Field: strings.TrimPrefix(where, "--"), Reason: fmt.Sprintf("%q is no grant; one looks like 7-9f86d081884c7d65", g)}
+		return "", &hansard.InvalidError{Field: strings.TrimPrefix(where, "--"), Reason: fmt.Sprintf("%q is not a grant; one looks like 7-9f86d081884c7d65", g)}
 	}
 	return hansard.Grant(g), nil
 }

@@ -137,7 +137,7 @@ func (a *app) heldHint(err error, id hansard.SessionID) error {
 	if !errors.Is(err, hansard.ErrHeld) {
 		return err
 	}
-	return &hinted{err, fmt.Sprintf("wait longer with --wait; %s tells more; --steal --reason TEXT takes it from a holder that lives",
+	return &hinted{err, fmt.Sprintf("wait longer with --wait; %s shows who has it; --steal --reason TEXT takes it from a living holder",
 		a.again("turn", string(id), "--show"))}
 }
 

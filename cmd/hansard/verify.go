@@ -176,7 +176,7 @@ func (v *verifyRun) finish() error {
 		return &hinted{&damageFound{v.harms, len(v.damaged)}, "restore the database from a backup; hansard copy takes along what is safe"}
 	}
 	if len(v.damaged) == 0 {
-		return &hinted{&damageFound{v.harms, 0}, "what helps is said above"}
+		return &hinted{&damageFound{v.harms, 0}, "see above for what helps"}
 	}
 	if len(v.damaged) > 1 {
 		return &hinted{&damageFound{v.harms, len(v.damaged)}, v.app.again("repair", "--all") + " makes sound copies and keeps the old bytes"}

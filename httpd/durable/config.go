@@ -119,7 +119,7 @@ func (c *config) tail(info *hansard.Info) hansard.Seq {
 	return max(info.LastSeq, c.Start)
 }
 
-// describe puts what there is to know of a stream into the headers of an answer.
+// describe puts what is known of a stream into the headers of an answer.
 func (c *config) describe(h http.Header) {
 	h.Set(headerType, c.Type)
 	if c.TTL != nil {

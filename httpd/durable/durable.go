@@ -200,5 +200,5 @@ func malformed(format string, args ...any) error {
 
 // refused is what does not fit the stream as it is.
 func refused(format string, args ...any) error {
-	return wire.NewProblem("stream-conflict", fmt.Sprintf(format, args...), "HEAD tells how the stream is")
+	return wire.NewProblem("stream-conflict", fmt.Sprintf(format, args...), "a HEAD request shows the state of the stream")
 }

@@ -329,7 +329,7 @@ func (s *Streams) poll(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return false, err
 }
 
-// stream sends what there is and what comes, as server-sent events.
+// stream sends what is stored, then what arrives, as server-sent events.
 func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) error {
 	ctx, cancel := s.waiting(r.Context(), s.opt.SSE)
 	defer cancel()

@@ -116,7 +116,7 @@ func TestWorkerFails(t *testing.T) {
 	}
 }
 
-// TestCheck: a lost, doubled, torn or misplaced event does not pass. acks are
+// TestCheck: a lost, duplicated, torn or misplaced event does not pass. acks are
 // those of a good run, changed before they are compared.
 func TestCheck(t *testing.T) {
 	tests := []struct {
@@ -130,7 +130,7 @@ func TestCheck(t *testing.T) {
 		{"there but not acknowledged", func(a []Ack) []Ack { return a[:len(a)-1] },
 			map[string]string{"plain": "not acknowledged", "hansard": "was expected"}},
 		{"seq given twice", func(a []Ack) []Ack { a[1].Seq = a[0].Seq; return a },
-			map[string]string{"plain": "", "hansard": "double"}},
+			map[string]string{"plain": "", "hansard": "duplicate"}},
 		{"seq left out", func(a []Ack) []Ack { a[len(a)-1].Seq++; return a },
 			map[string]string{"plain": "", "hansard": "gap"}},
 		{"two swapped", func(a []Ack) []Ack { a[0].Seq, a[1].Seq = a[1].Seq, a[0].Seq; return a },

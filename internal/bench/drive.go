@@ -221,7 +221,7 @@ func TagsBySeq(acks []Ack) ([]uint64, error) {
 			return nil, fmt.Errorf("gap: seq %d was acknowledged, but only %d events were", a.Seq, len(acks))
 		}
 		if tags[a.Seq-1] != 0 {
-			return nil, fmt.Errorf("double: seq %d was acknowledged twice", a.Seq)
+			return nil, fmt.Errorf("duplicate: seq %d was acknowledged twice", a.Seq)
 		}
 		tags[a.Seq-1] = a.Tag
 	}

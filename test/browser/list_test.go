@@ -32,7 +32,7 @@ func TestToken(t *testing.T) {
 	p.until("document.activeElement.type == 'password'")
 	p.write("not-the-token")
 	p.press("Enter")
-	p.sees("The server did not take the token")
+	p.sees("The server did not accept the token")
 	p.until("document.activeElement.type == 'password'")
 	p.write(url + "/#token=" + token) // the whole address, as it was printed
 	p.press("Enter")

@@ -87,7 +87,7 @@ func TestLogin(t *testing.T) {
 	r := newTab(t, url)
 	r.expect("401")
 	r.open("/#code=" + code)
-	r.sees("The link was not taken")
+	r.sees("The link was not accepted")
 	if eval[bool](r, "document.body.innerText.includes('secret')") {
 		t.Error("a code was good twice")
 	}

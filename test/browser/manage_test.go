@@ -295,7 +295,7 @@ func TestJunkToken(t *testing.T) {
 	p.sees("hello")
 	for i, junk := range []string{"junk", "", "not%20one", "%ff%fe", strings.Repeat("x", 300)} {
 		p.open(fmt.Sprintf("/?%d#token=%s", i, junk))
-		p.sees("The token in the link was not taken")
+		p.sees("The token in the link was not accepted")
 		p.sees("hello")
 		if got := eval[string](p, `localStorage.getItem("hansard.token")`); got != tokens["one"] {
 			t.Errorf("after %q the token is %q", junk, got)

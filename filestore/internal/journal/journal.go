@@ -176,5 +176,5 @@ func (e *DamagedError) Is(target error) bool { return target == hansard.ErrDamag
 
 // Hint is what the user can do about it.
 func (e *DamagedError) Hint() string {
-	return "sessions can be read; with nobody else at the store, hansard repair --journal makes a sound journal and keeps the old one"
+	return "sessions can be read; while nobody else has the store open, hansard repair --journal makes a sound journal and keeps the old one"
 }

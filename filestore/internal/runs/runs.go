@@ -60,7 +60,7 @@ const (
 const Magic = "HANSRUN1"
 
 // ErrChanged is what a look in a run gives if the file can't be opened any more, or is
-// another run by now: somebody merged it. Load tells what there is instead. After any other error
+// another run by now: somebody merged it. Load finds what is there instead. After any other error
 // of a run it is damaged, see Remove.
 var ErrChanged = errors.New("the run was replaced")
 

@@ -51,11 +51,11 @@ func (c *Chain) Follow(l *Line) error {
 	// First, because it is the strongest: the others can only fail for lines that somebody
 	// wrote with the right prev.
 	case l.Prev != c.crc:
-		return lineError("the line does not follow the one before it: lines are missing, doubled, moved or exchanged")
+		return lineError("the line does not follow the one before it: lines are missing, duplicated, moved or exchanged")
 	case l.Seq != c.seq+1:
 		return lineError(fmt.Sprintf("seq %d follows seq %d", l.Seq, c.seq))
 	case c.Left > 0 && l.Left != c.Left-1:
-		return lineError(fmt.Sprintf("a batch of which %d lines had to follow goes on with %d", c.Left, l.Left))
+		return lineError(fmt.Sprintf("a batch with %d lines to come continues with %d", c.Left, l.Left))
 	case c.Deleted:
 		return lineError("a line follows the tombstone")
 	}

@@ -41,7 +41,7 @@ export class ServerError extends Error {
 
 const unreachable = () => new ServerError(0, {
   detail: "The server can't be reached.",
-  hint: "Is hansard serve still running? The page tries again by itself.",
+  hint: "Is hansard serve still running? The page retries automatically.",
 });
 
 // parse reads JSON and keeps numbers that JavaScript would write otherwise as they

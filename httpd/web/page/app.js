@@ -133,7 +133,7 @@ function build() {
 auth.refused = (error) => {
   if (!auth.token) return; // it was said already
   auth.token = null;
-  start(`The server did not take the token: ${error.message}`);
+  start(`The server did not accept the token: ${error.message}`);
 };
 
 // away says that the list can't be refreshed, until it can.

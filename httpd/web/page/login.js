@@ -31,9 +31,9 @@ export async function takeLogin(auth) {
     } catch { away = true; }
   }
   const what = kind === "token" ? "The token in the link" : "The link";
-  if (auth.token) notice({ message: `${what} was not taken: ${why}.`, hint: "You are still logged in as before." });
+  if (auth.token) notice({ message: `${what} was not accepted: ${why}.`, hint: "You are still logged in as before." });
   else if (kind !== "code" && away) auth.keep(given, kind === "share"); // the server may only be away
-  else return kind === "token" ? `The server did not take the token: ${why}` : `The link was not taken: ${why}. hansard open makes another.`;
+  else return kind === "token" ? `The server did not accept the token: ${why}` : `The link was not accepted: ${why}. hansard open makes another.`;
 }
 
 // One that comes while the page is open begins anew.

@@ -15,7 +15,7 @@ export function searchDialog(open, go) {
   const input = h("input.search", { type: "search", placeholder: "Words, “phrases”, begin*", "aria-label": "Search events", autocomplete: "off", spellcheck: "false", enterkeyhint: "search" });
   const only = h("input", { type: "checkbox" });
   const said = h("p.foot", { role: "status" });
-  const hits = h("ol.hits", { "aria-label": "Events found, the best first" });
+  const hits = h("ol.hits", { "aria-label": "Events found, best matches first" });
   const more = h("button.action", { type: "button", hidden: true, onclick: () => ask(count) }, "More");
   const dialog = h("dialog.search-events", { "aria-label": "Search events" },
     h("form", { method: "dialog", role: "search", onsubmit: (e) => { e.preventDefault(); now(); } }, input,
