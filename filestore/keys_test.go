@@ -103,7 +103,7 @@ func runFiles(d *vfs.Disk, name string) map[string][]byte {
 // TestKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
 // are the same.
 func TestKeysRuns(t *testing.T) {
-	const seed, keys = 22, 1500
+	const seed, keys = 22, 1600
 	rng := rand.New(rand.NewPCG(seed, 0))
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	other := buildLog("other", 6, keys, func(i int) (hansard.Event, string) { return pad(i, 11), fmt.Sprintf("other key %d", i) })
@@ -117,9 +117,9 @@ func TestKeysRuns(t *testing.T) {
 	_ = s.Close()
 	file := runs.Index{Path: cache.KeysDir + "/keyed"}.File(0)
 	run, foreign := runFiles(base, "keyed")[file], runFiles(base, "other")[runs.Index{Path: cache.KeysDir + "/other"}.File(0)]
-	old := runFiles(indexed(t, seed, buildLog("keyed", 5, 1100, keyedEvent)), "keyed")[file]
+	old := runFiles(indexed(t, seed, buildLog("keyed", 5, 1500, keyedEvent)), "keyed")[file]
 	const page = 4096
-	if len(run) != 7*page || len(foreign) != len(run) || len(old) != 6*page {
+	if len(run) != 8*page || len(foreign) != len(run) || len(old) != 7*page {
 		t.Fatalf("runs of %d, %d and %d bytes", len(run), len(foreign), len(old))
 	}
 	swapped := slices.Concat(run[:page], run[2*page:3*page], run[page:2*page], run[3*page:])
@@ -131,7 +131,7 @@ func TestKeysRuns(t *testing.T) {
 		"NULs behind its head":        append(bytes.Clone(run[:page]), make([]byte, len(run)-page)...),
 		"two pages swapped":           swapped,
 	}
-	for i := range 56 + 6*8 {
+	for i := range 56 + 7*8 {
 		files[fmt.Sprintf("head byte %d", i)] = changed(run, i, run[i]^0x10)
 	}
 	for range 40 {
@@ -383,7 +383,7 @@ func TestKeysBeforeTheHeader(t *testing.T) {
 	for _, r := range k.runs {
 		s.runsOf("keyed", 5).Remove(r)
 	}
-	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: 'k', Text: "key 9"}, {Kind: 'k', Text: "never"}})
+	p, err := k.find(s.checks, "keyed", f, []sought{seek(keyName("key 9")), seek(keyName("never"))})
 	if err != nil || len(p.seen) != 1 || k.uid != 5 {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -441,7 +441,7 @@ func TestKeysAfterReplace(t *testing.T) {
 // TestKeysOfAnotherLog: what is looked up in the index of a log that was replaced by
 // another, a moment ago, is worth nothing: the key may be in that one.
 func TestKeysOfAnotherLog(t *testing.T) {
-	const keys = 1200
+	const keys = 1500
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log, "other": buildLog("other", 6, 10, keyedEvent)}), 1)
 	open := func(name string) vfs.File {
@@ -465,7 +465,7 @@ func TestKeysOfAnotherLog(t *testing.T) {
 		t.Errorf("one who has the old log open changed the index: round %d, up to %d, %d runs, %v", k.round, k.upTo, len(k.runs), err)
 	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
-		names := []runs.Name{{Kind: 'k', Text: key}}
+		names := []sought{seek(keyName(key))}
 		p, err := k.lookUp(s.checks, "keyed", old, names) // by one that opened the log before it was replaced
 		if err != nil || p.round == k.round {
 			t.Errorf("%s: %+v, %v: it is believed", key, p, err)
