@@ -156,8 +156,12 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 func firstWith(names []Named) func(i int) int {
 	if len(names) <= 16 { // cheaper than a map
 		return func(i int) int {
-			before := 0
-			for names[before].ID != names[i].ID {
+			before, id := 0, names[i].ID
+			end := id[len(id)-1] // where ids of one writer differ
+			for n := &names[0]; before < i; n = &names[before] {
+				if len(n.ID) == len(id) && n.ID[len(id)-1] == end && n.ID == id {
+					break
+				}
 				before++
 			}
 			return before

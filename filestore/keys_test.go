@@ -508,3 +508,105 @@ func TestNamesOfImports(t *testing.T) {
 		}
 	}
 }
+
+// TestTailCollides: a name whose hash is that of another, after the runs, is not there; and a
+// line that has no name with the hash any more is damage, not a free name.
+func TestTailCollides(t *testing.T) {
+	log := buildLog("keyed", 5, 20, keyedEvent)
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	if err := k.catchUp(s.checks, "keyed", f, true); err != nil || len(k.runs) > 0 {
+		t.Fatalf("%d runs, %v", len(k.runs), err)
+	}
+	there := seek(keyName("key 7"))
+	twin := sought{keyName("never"), there.hash}
+	p, err := k.lookUp(s.checks, "keyed", f, []sought{twin, there})
+	if _, ok := p.seen[there.Name]; err != nil || len(p.seen) != 1 || !ok {
+		t.Errorf("found %+v, %v", p.seen, err)
+	}
+	line := k.tail.find(there.hash, 0)[0]
+	k.tail.put(runs.Pair{Hash: 99, At: line})
+	if p, err := k.lookUp(s.checks, "keyed", f, []sought{{keyName("other"), 99}}); !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("a line that has lost its name: %+v, %v", p, err)
+	}
+}
+
+// TestNamesReadOnce: a fresh process that has to read much of the log behind the runs writes
+// a run, so that the next one reads little. One that reads little writes none.
+func TestNamesReadOnce(t *testing.T) {
+	for _, c := range []struct {
+		events int
+		writes bool
+	}{{150, false}, {2500, true}} {
+		log := buildLog("keyed", 5, c.events, func(i int) (hansard.Event, string) { return pad(i, 1000), fmt.Sprint("key ", i) })
+		if behind := len(log); behind >= namesBehind || c.events >= namesInMemory || behind >= namesRead != c.writes {
+			t.Fatalf("%d bytes", behind)
+		}
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+		read := func(seed uint64, b hansard.Batch) int64 {
+			t.Helper()
+			s, c := opened(t, d, seed)
+			c.reset()
+			if _, err := s.Append(context.Background(), "keyed", b); err != nil {
+				t.Fatal(err)
+			}
+			return c.files[sessionlog.Path("keyed")]
+		}
+		keyed := func(i uint64) int64 {
+			return read(i, hansard.Batch{Key: fmt.Sprint("new ", i), Events: []hansard.Event{text("x")}})
+		}
+		plain, first := read(1, hansard.Batch{Events: []hansard.Event{text("x")}}), keyed(2)
+		if written := len(runFiles(d, "keyed")) > 0; written != c.writes {
+			t.Errorf("%d events: a run was written: %v", c.events, written)
+		}
+		if first < plain+int64(len(log)) {
+			t.Errorf("%d events: the first process read %d bytes: it can't know", c.events, first)
+		}
+		if next := keyed(3); next-plain > namesRead+64<<10 {
+			t.Errorf("%d events: the next process read %d bytes, %d without a key", c.events, next, plain)
+		}
+	}
+}
+
+// TestAbsentByRuns: of names that are new to a session whose runs have no filters in this
+// process, the runs tell, without a look at the log.
+func TestAbsentByRuns(t *testing.T) {
+	s, c := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
+	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	c.reset()
+	for _, key := range []string{"key 3", "new", "never", "key 1499", "not yet"} {
+		_, absent := s.keyring.absent("keyed", []sought{seek(keyName("a new one")), seek(keyName(key))})
+		if want := key == "never" || key == "not yet"; absent != want {
+			t.Errorf("%q is absent: %v", key, absent)
+		}
+	}
+	if read := c.files[sessionlog.Path("keyed")]; read > 0 || len(c.files) == 0 {
+		t.Errorf("%d bytes of the log were read: %v", read, c.files)
+	}
+}
+
+// TestIndexIsWeighed: names that a process appends itself count in what indexes may take,
+// before any run is written.
+func TestIndexIsWeighed(t *testing.T) {
+	s, _ := opened(t, largeDisk(1), 1)
+	for i := range 30 {
+		b := hansard.Batch{Create: true}
+		for j := range 100 {
+			b.Events = append(b.Events, hansard.Event{ID: fmt.Sprint(i, "/", j), Data: []byte("1")})
+		}
+		if _, err := s.Append(context.Background(), "s", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, _ := s.keyring.keys.m.Peek("s")
+	if k.tail.len() < 2500 || k.weighed < 16*2500 {
+		t.Errorf("%d names in memory weigh %d", k.tail.len(), k.weighed)
+	}
+}

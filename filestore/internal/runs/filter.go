@@ -11,9 +11,9 @@ import (
 // a run that others wrote, when it was looked into often enough to be worth reading whole.
 
 const (
-	// filterBits are for each pair: about one name in a thousand is not told.
-	filterBits = 16
-	// maxFiltered is how many pairs a run with a filter has, at most: 4 MB.
+	// filterBits are for each pair: about one name in two thousand is not told.
+	filterBits = 20
+	// maxFiltered is how many pairs a run with a filter has, at most: 5 MB.
 	maxFiltered = 2 << 20
 	// looksForFilter is how many names are looked up before a filter is made; for a
 	// large run more, in proportion to what reading it costs.
