@@ -14,7 +14,7 @@ func TestTailNames(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, most := range []int{10, 1000, 3 * tailScan} {
+	for _, most := range []int{10, 1000, 1000, 1000, 6000, 6000, 3 * tailScan} {
 		tail, want, at := newTailNames(), map[uint64][]int64{}, int64(0)
 		hashes := []uint64{1, 2, 3}
 		for range most {
@@ -24,7 +24,7 @@ func TestTailNames(t *testing.T) {
 			}
 			tail.put(runs.Pair{Hash: hash, At: at})
 			hashes, want[hash] = append(hashes, hash), append(want[hash], at)
-			if at += 1 + rng.Int64N(100); rng.IntN(most) == 0 {
+			if at += 1 + rng.Int64N(100); rng.IntN(1+most/4) == 0 {
 				upTo := rng.Int64N(at)
 				tail.keepFrom(upTo)
 				for h, lines := range want {
