@@ -18,8 +18,8 @@ import (
 // Idempotency keys and the ids of events live in the log, for the life of the session: a
 // retry is recognised however late it comes (failure 36). To find such a name without
 // reading the log there is an index beside it, derived like everything in cache/: sorted runs of hashes
-// for the beginning of the log, in cache/keys (package runs), and a map in memory for the
-// rest.
+// for the beginning of the log, in cache/keys (package runs), and the same in memory for the
+// rest (tailNames).
 //
 //	log     |---------------|--------|---|-----------------|------> grows
 //	        0     run          run   run        tail      upTo
