@@ -514,12 +514,19 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 		}
 		k.mu.Lock()
 		from, round := k.upTo, k.round
+		end, _ := runs.End(k.runs)
 		k.mu.Unlock()
 		if missing > 0 {
 			err = k.readFrom(ch, name, f, from, round, save)
 		}
-		if err != nil || !save || !k.isDue(ch.process, 1, from) {
+		if err != nil || !save {
 			return err
+		}
+		if from > end {
+			from = otherLog // what is behind the runs was in memory, but for the last of it
+		}
+		if !k.isDue(ch.process, 1, from) {
+			return nil
 		}
 		// Others may have written runs: then there is less to write, or nothing.
 		if err := k.load(ch, name, f, true, true); err != nil {
@@ -657,14 +664,13 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 	return d
 }
 
-// due tells whether a run is to be written: much is in memory only, or much was read behind
-// the runs, by one who had nothing of it in memory and began at from: the next fresh process
-// would read it, too. For one who reads on it is more, some times as many names. The caller holds mu.
+// due tells whether a run is to be written: much is in memory only, or much was read, from
+// an offset on, by one who had nothing behind the runs in memory: the next fresh process would
+// read it, too. For one who reads on it is more, some times as many names. The caller holds mu.
 func (k *keyIndex) due(p *process, times int, from int64) bool {
 	end, _ := runs.End(k.runs)
-	behind := k.upTo - end
-	return k.only == nil && k.uid != 0 && behind > 0 && k.upTo >= k.patience &&
-		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (behind >= namesBehind || from <= end && behind >= namesRead))
+	return k.only == nil && k.uid != 0 && k.upTo > end && k.upTo >= k.patience &&
+		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (k.upTo-end >= namesBehind || k.upTo-from >= namesRead))
 }
 
 // isDue is due for one who does not hold mu.
