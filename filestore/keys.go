@@ -523,7 +523,7 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 			return err
 		}
 		if from > end {
-			from = otherLog // what is behind the runs was in memory, but for the last of it
+			from = math.MaxInt64 // what is behind the runs was in memory, but for the last of it
 		}
 		if !k.isDue(ch.process, 1, from) {
 			return nil
