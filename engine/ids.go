@@ -105,10 +105,10 @@ type Sifted struct {
 	Fresh []int
 	Patch bool // the patch is new; false without one
 
-	// seqs are those of the events that are known, 0 for the others. again is the
-	// index of the first event with the same id in the batch, -1 if there is none.
+	// seqs are those of the events that are known, 0 for the others. again has the
+	// index of the first event with the same id in the batch, for those that repeat one.
 	seqs  []hansard.Seq
-	again []int
+	again map[int]int
 }
 
 // Sift decides what of a batch is new to a session, which says what it has under an id.
@@ -116,12 +116,11 @@ type Sifted struct {
 // id is known with other content, in the session or in the batch itself. Engines call it
 // where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
-	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names)), again: make([]int, len(names))}
+	s := Sifted{Fresh: make([]int, 0, len(names)), Patch: patch != "", seqs: make([]hansard.Seq, len(names))}
 	first := firstWith(names)
 	var reused []string
 	for i := range names {
 		n := &names[i]
-		s.again[i] = -1
 		if n.ID == "" {
 			s.Fresh = append(s.Fresh, i)
 			continue
@@ -138,6 +137,9 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 		case !ok && !twice:
 			s.Fresh = append(s.Fresh, i)
 		case !ok && names[before].Content() == n.Content():
+			if s.again == nil {
+				s.again = map[int]int{}
+			}
 			s.again[i] = before
 		case !slices.Contains(reused, n.ID):
 			reused = append(reused, n.ID)
@@ -154,8 +156,12 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 func firstWith(names []Named) func(i int) int {
 	if len(names) <= 16 { // cheaper than a map
 		return func(i int) int {
-			before := 0
-			for names[before].ID != names[i].ID {
+			before, id := 0, names[i].ID
+			end := id[len(id)-1] // where ids of one writer differ
+			for n := &names[0]; before < i; n = &names[before] {
+				if len(n.ID) == len(id) && n.ID[len(id)-1] == end && n.ID == id {
+					break
+				}
 				before++
 			}
 			return before
@@ -217,10 +223,8 @@ func (s *Sifted) Receipt(session hansard.SessionID, first hansard.Seq) hansard.R
 		for n, i := range s.Fresh {
 			r.Seqs[i] = first + hansard.Seq(n)
 		}
-		for i, before := range s.again {
-			if before >= 0 {
-				r.Seqs[i] = r.Seqs[before]
-			}
+		for i, before := range s.again { // before is in Fresh
+			r.Seqs[i] = r.Seqs[before]
 		}
 	}
 	if n := s.Len(); n > 0 {

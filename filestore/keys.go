@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"hansard"
-	"hansard/engine"
 	"hansard/filestore/internal/cache"
 	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
@@ -19,8 +18,8 @@ import (
 // Idempotency keys and the ids of events live in the log, for the life of the session: a
 // retry is recognised however late it comes (failure 36). To find such a name without
 // reading the log there is an index beside it, derived like everything in cache/: sorted runs of hashes
-// for the beginning of the log, in cache/keys (package runs), and a map in memory for the
-// rest.
+// for the beginning of the log, in cache/keys (package runs), and the same in memory for the
+// rest (tailNames).
 //
 //	log     |---------------|--------|---|-----------------|------> grows
 //	        0     run          run   run        tail      upTo
@@ -38,9 +37,11 @@ import (
 const (
 	// namesInMemory is how many names the map takes before a run is written, and
 	// namesBehind how many bytes of log the runs may be behind: a fresh process reads the
-	// log from where they end. Who reads a long log writes a run for every namesAtOnce.
-	namesInMemory = 1024
+	// log from where they end. If it has to read more than namesRead, it writes a run, and
+	// the next one does not. Who reads a long log writes a run for every namesAtOnce.
+	namesInMemory = 4096
 	namesBehind   = 4 << 20
+	namesRead     = 256 << 10
 	namesAtOnce   = 16 << 10
 	// keyIndexBytes is what all indexes may take in memory.
 	keyIndexBytes = 64 << 20
@@ -50,51 +51,6 @@ const (
 	lockedBytes = 256 << 10
 )
 
-// keyName and idName are the two kinds of names: a batch's key, and an event's id.
-func keyName(key string) runs.Name { return runs.Name{Kind: 'k', Text: key} }
-func idName(id string) runs.Name   { return runs.Name{Kind: 'i', Text: id} }
-
-// namesOf are the names that a line is found by.
-func namesOf(l *sessionlog.Line) (names []runs.Name) {
-	if l.Key != "" {
-		names = append(names, keyName(l.Key))
-	}
-	if l.ID != "" && l.Seq > 0 {
-		names = append(names, idName(l.ID))
-	}
-	return names
-}
-
-// nameSeen is what a log has under a name: the one or the other, by its kind.
-type nameSeen struct {
-	at    int64 // where the line begins
-	key   sessionlog.KeySeen
-	event engine.Known
-}
-
-// seenAt reads what a log has under a name at an offset; not ok: another name is there.
-func seenAt(f vfs.File, name runs.Name, at int64) (seen nameSeen, ok bool, err error) {
-	// An event is compared by its content, a key by its hash, which stands before it.
-	decode := sessionlog.DecodeAt
-	if name.Kind == 'k' {
-		decode = func(f vfs.File, at int64) (*sessionlog.Line, error) {
-			return sessionlog.DecodeHeadAt(f, at, sessionlog.MaxLine)
-		}
-	}
-	l, err := decode(f, at)
-	if err != nil || !slices.Contains(namesOf(l), name) {
-		return nameSeen{}, false, err
-	}
-	seen = nameSeen{at: at}
-	if name.Kind == 'k' {
-		seen.key = l.KeySeen()
-	} else {
-		e := l.Event()
-		seen.event = engine.KnownEvent(&e)
-	}
-	return seen, true, nil
-}
-
 // keyIndex finds the names of one log, up to upTo. A name that is missing here is stored a
 // second time, so the index never skips: it ends at the first line it can't read.
 type keyIndex struct {
@@ -102,9 +58,9 @@ type keyIndex struct {
 	// a run. That may take long, so it is waited for with a context, and never under
 	// write.lock: there catchUp runs without it, and add makes that safe.
 	reading sync.Mutex
-	// only, if not nil, are the names that are wanted, of an index for one request: the
+	// only, if not nil, are the hashes of the names that are wanted, of an index for one request: the
 	// others are not kept, and no run is written.
-	only map[runs.Name]bool
+	only map[uint64]bool
 
 	mu sync.Mutex // guards all below; held for work in memory only
 	// round counts up when the index begins anew, for another log or because a run is
@@ -119,25 +75,7 @@ type keyIndex struct {
 	// patience is how far the log has to grow before a run is written again, after that
 	// failed.
 	patience int64
-}
-
-// tailName is a name after the runs: where its line begins, and what it says of a key.
-// What it says of an event is read when it is asked for: most never are.
-type tailName struct {
-	at  int64
-	key sessionlog.KeySeen
-}
-
-// seen is what the log has under this name.
-func (t tailName) seen(f vfs.File, name runs.Name) (nameSeen, error) {
-	if name.Kind == 'k' {
-		return nameSeen{at: t.at, key: t.key}, nil
-	}
-	seen, ok, err := seenAt(f, name, t.at)
-	if err == nil && !ok {
-		err = sessionlog.DamagedAt("", t.at, "the line that had the id %q is another", name.Text)
-	}
-	return seen, err
+	weighed  int64 // its weight as keyIndexes has it
 }
 
 // keyring finds names in the logs.
@@ -161,7 +99,7 @@ func (k *keyIndexes) get(name string) *keyIndex {
 	x, ok := k.m.Get(name)
 	if !ok {
 		x = &keyIndex{}
-		k.m.Put(name, x, x.weight(), keyIndexBytes)
+		k.m.Put(name, x, 512, keyIndexBytes)
 	}
 	return x
 }
@@ -169,7 +107,10 @@ func (k *keyIndexes) get(name string) *keyIndex {
 // weigh notes how large an index has become, and so may push others out. Not if it was
 // pushed out itself and another took its place.
 func (k *keyIndexes) weigh(name string, x *keyIndex) {
+	x.mu.Lock()
 	weight := x.weight()
+	x.weighed = weight
+	x.mu.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now, ok := k.m.Peek(name); !ok || now == x {
@@ -177,10 +118,8 @@ func (k *keyIndexes) weigh(name string, x *keyIndex) {
 	}
 }
 
-// weight is about how many bytes an index takes in memory.
+// weight is about how many bytes an index takes in memory. The caller holds mu.
 func (k *keyIndex) weight() int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	w := 512 + k.tail.weight()
 	for _, r := range k.runs {
 		w += r.Weight()
@@ -194,13 +133,21 @@ type preparedNames struct {
 	index *keyIndex
 	round uint64
 	upTo  int64                  // how far the log was looked at
-	seen  map[runs.Name]nameSeen // those that were used up to there
+	seen  map[runs.Name]nameSeen // those that were used up to there; nil: none
+}
+
+// found notes a name that was used.
+func (p *preparedNames) found(n runs.Name, seen nameSeen) {
+	if p.seen == nil {
+		p.seen = map[runs.Name]nameSeen{}
+	}
+	p.seen[n] = seen
 }
 
 // prepareNames brings a session's index up to the end of its log and looks the request's
 // names up, before any lock is taken: the first time this may read all of the log. The
 // context bounds it.
-func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, names []runs.Name) (*preparedNames, error) {
+func (kr *keyring) prepareNames(ctx context.Context, f vfs.File, name string, names []sought) (*preparedNames, error) {
 	k := kr.keys.get(name)
 	if !k.reading.TryLock() {
 		// Another request reads the log or writes a run, perhaps for long. If little
@@ -229,35 +176,39 @@ func (kr *keyring) used() bool {
 	return kr.keys.m.Len() > 0
 }
 
-// absent tells of names that a session is known not to have, from memory alone: not ok
-// if the log has to be looked at, or a run is to be written.
-func (kr *keyring) absent(name string, names []runs.Name) (*preparedNames, bool) {
+// absent tells of names that a session is known not to have, by its index alone: not ok if
+// the log has to be looked at, or a run is to be written. What the filters do not tell is
+// looked up in the runs: of ten new names one has such luck every few dozen times.
+func (kr *keyring) absent(name string, names []sought) (*preparedNames, bool) {
 	kr.keys.mu.Lock()
 	k, ok := kr.keys.m.Get(name)
 	kr.keys.mu.Unlock()
-	if !ok || k.due(kr.process, 1, math.MaxInt64) {
+	if !ok {
 		return nil, false
-	}
-	hashes := make([]uint64, len(names))
-	for i, n := range names {
-		hashes[i] = n.Hash()
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.tail == nil {
+	if k.tail == nil || k.due(kr.process, 1, math.MaxInt64) || slices.ContainsFunc(names, func(n sought) bool { return k.tail.has(n.hash) }) {
+		k.mu.Unlock()
 		return nil, false
 	}
-	for i, n := range names {
-		if _, ok := k.tail.get(n); ok {
-			return nil, false
-		}
-		for _, r := range k.runs {
-			if !r.Lacks(hashes[i]) {
-				return nil, false
+	p, rs, uid := &preparedNames{index: k, round: k.round, upTo: k.upTo}, k.runs, k.uid
+	k.mu.Unlock()
+	for _, r := range rs {
+		var left []uint64
+		for i := range names {
+			if !r.Lacks(names[i].hash) {
+				left = append(left, names[i].hash)
 			}
 		}
+		if len(left) == 0 {
+			continue
+		}
+		slices.Sort(left)
+		if err := kr.runsOf(name, uid).Find(r, left, func(int, int64) { ok = false }); err != nil || !ok {
+			return nil, false
+		}
 	}
-	return &preparedNames{index: k, round: k.round, upTo: k.upTo, seen: map[runs.Name]nameSeen{}}, true
+	return p, true
 }
 
 // added tells the index of a log, if there is one, what this process has appended to it:
@@ -269,35 +220,41 @@ func (kr *keyring) added(a *appended) {
 	if !ok {
 		return
 	}
+	if k.append(a) {
+		kr.keys.weigh(a.name, k)
+	}
+}
+
+// append adds what a group has appended to the log, if the index ends where that begins. It
+// tells whether the index has grown so much that it is to be weighed again.
+func (k *keyIndex) append(a *appended) (grown bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.tail == nil || k.inode != a.inode || k.uid != a.uid || k.upTo != a.from || k.crc != a.before {
-		return
+		return false
 	}
-	for key, t := range a.draft.keys {
-		k.tail.put(keyName(key), t)
-	}
-	for id, d := range a.draft.ids {
-		k.tail.put(idName(id), tailName{at: d.at})
+	for _, p := range a.names {
+		k.tail.put(p)
 	}
 	k.upTo, k.crc = a.upTo, a.crc
+	return k.tail.weight() > k.weighed
 }
 
 // find is what a log has under one name, up to its end as it is now: nothing in it if
 // there is no such name. Nil: the log was replaced meanwhile, and nothing is known.
-func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted runs.Name) (*nameSeen, error) {
+func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted sought) (*nameSeen, error) {
 	k := kr.keys.get(name)
 	f = bounded(ctx, f)
 	if err := lockWithin(ctx, &k.reading); err != nil {
 		return nil, err
 	}
 	defer k.reading.Unlock()
-	p, err := k.find(kr.checks, name, f, []runs.Name{wanted})
+	p, err := k.find(kr.checks, name, f, []sought{wanted})
 	kr.keys.weigh(name, k)
 	if err != nil || p.round == 0 {
 		return nil, err
 	}
-	seen := p.seen[wanted]
+	seen := p.seen[wanted.Name]
 	return &seen, nil
 }
 
@@ -307,7 +264,7 @@ const runsTries = 4
 
 // find brings the index up to the end of the log and looks names up in it. The caller
 // holds k.reading, or is the only one who knows this index.
-func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []runs.Name) (*preparedNames, error) {
+func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []sought) (*preparedNames, error) {
 	for try := 1; ; try++ {
 		err := k.catchUp(ch, name, f, try < runsTries)
 		if err != nil {
@@ -329,12 +286,12 @@ func (k *keyIndex) find(ch *checks, name string, f vfs.File, names []runs.Name) 
 var errRuns = errors.New("the runs were replaced, or are damaged")
 
 // lookUp finds names in what is indexed, without write.lock.
-func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name) (*preparedNames, error) {
+func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []sought) (*preparedNames, error) {
 	inode, err := f.Inode()
 	if err != nil {
 		return nil, err
 	}
-	p := &preparedNames{index: k, seen: map[runs.Name]nameSeen{}}
+	p := &preparedNames{index: k}
 	k.mu.Lock()
 	if k.inode != inode {
 		// The index is that of another log by now, which took this one's place: its
@@ -344,37 +301,25 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name
 		return p, nil
 	}
 	p.round, p.upTo = k.round, k.upTo
-	var left []runs.Name
-	tail := map[runs.Name]tailName{}
-	for _, n := range names {
-		if t, ok := k.tail.get(n); ok {
-			tail[n] = t
+	tail := k.tail.linesOf(names, 0)
+	rs, x := k.runs, ch.runsOf(name, k.uid)
+	k.mu.Unlock()
+	left := make([]sought, 0, len(names))
+	for i, n := range names {
+		seen, ok, err := seenIn(f, n, tail[i])
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			p.found(n.Name, seen)
 		} else {
 			left = append(left, n)
 		}
 	}
-	rs, x := k.runs, ch.runsOf(name, k.uid)
-	k.mu.Unlock()
-	for n, t := range tail {
-		if p.seen[n], err = t.seen(f, n); err != nil {
-			return nil, err
-		}
-	}
-	if len(rs) == 0 || len(left) == 0 {
-		return p, nil
-	}
 	// In the order of their hashes: those in one page of a run are found with one read.
-	hash := make(map[runs.Name]uint64, len(left))
-	for _, n := range left {
-		hash[n] = n.Hash()
-	}
-	slices.SortFunc(left, func(a, b runs.Name) int { return cmp.Compare(hash[a], hash[b]) })
-	hashes := make([]uint64, len(left))
-	for i, n := range left {
-		hashes[i] = hash[n]
-	}
+	slices.SortFunc(left, func(a, b sought) int { return cmp.Compare(a.hash, b.hash) })
 	for _, r := range rs {
-		if err := p.lookInRun(x, r, f, left, hashes); err != nil {
+		if err := p.lookInRun(x, r, f, left); err != nil {
 			return nil, err
 		}
 	}
@@ -384,13 +329,17 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []runs.Name
 // lookInRun finds names in a run. A hash is only a hint: the line at its offset says which
 // names it has. A run that can't be read or that leads to no line is not believed, and is
 // removed: if it is the log that is damaged, reading it will tell.
-func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names []runs.Name, hashes []uint64) error {
+func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names []sought) error {
 	type hint struct {
 		name runs.Name
 		at   int64
 	}
 	var hints []hint
-	wrong := x.Find(r, hashes, func(i int, at int64) { hints = append(hints, hint{names[i], at}) })
+	hashes := make([]uint64, len(names))
+	for i, n := range names {
+		hashes[i] = n.hash
+	}
+	wrong := x.Find(r, hashes, func(i int, at int64) { hints = append(hints, hint{names[i].Name, at}) })
 	for _, h := range hints {
 		if wrong == nil && (h.at < r.From || h.at >= r.UpTo) {
 			wrong = sessionlog.ErrNoLine
@@ -401,7 +350,7 @@ func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names [
 		seen, ok, err := seenAt(f, h.name, h.at)
 		switch {
 		case ok:
-			p.seen[h.name] = seen
+			p.found(h.name, seen)
 		case errors.Is(err, sessionlog.ErrNoLine), errors.Is(err, hansard.ErrDamaged):
 			wrong = err
 		case err != nil:
@@ -437,9 +386,9 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, 
 	}
 	// Nobody prepared it, or somebody replaces the log again and again: it is read now,
 	// by an index of its own, which nobody else can be holding.
-	k, names := &keyIndex{only: map[runs.Name]bool{}}, r.names()
+	k, names := &keyIndex{only: map[uint64]bool{}}, r.names()
 	for _, n := range names {
-		k.only[n] = true
+		k.only[n.hash] = true
 	}
 	p, err := k.find(ol.checks, sess.name, sess.f, names)
 	if err != nil {
@@ -466,40 +415,44 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request
 			return nil, err
 		}
 	}
-	added, err := k.addedSince(p, r.names())
-	for n, t := range added {
+	names := r.names()
+	added, upTo, err := k.addedSince(p, names)
+	for i, lines := range added {
+		if len(lines) == 0 {
+			continue
+		}
 		// Read from the log, under the lock: no more than came since the look.
-		if k.upTo-p.upTo > lockedBytes && n.Kind == 'i' && !r.prepared.last {
+		if upTo-p.upTo > lockedBytes && !r.prepared.last {
 			return nil, errUnprepared
 		}
-		if p.seen[n], err = t.seen(sess.f, n); err != nil {
+		seen, ok, err := seenIn(sess.f, names[i], lines)
+		if err != nil {
 			return nil, err
+		}
+		if ok {
+			p.found(names[i].Name, seen)
 		}
 	}
 	return p.seen, err
 }
 
-// addedSince are those of some names that the log got since it was looked at.
-func (k *keyIndex) addedSince(p *preparedNames, names []runs.Name) (added map[runs.Name]tailName, err error) {
+// addedSince are the lines with the hashes of some names that the log got since it was
+// looked at, for each name; nil if it got nothing. The index goes up to upTo.
+func (k *keyIndex) addedSince(p *preparedNames, names []sought) (lines [][]int64, upTo int64, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.round != p.round {
-		return nil, errUnprepared // the log was replaced
+		return nil, 0, errUnprepared // the log was replaced
 	}
 	// A run was written meanwhile, and may have taken over names that came after our
 	// look. No file is opened under the lock: look again.
-	if upTo, _ := runs.End(k.runs); upTo > p.upTo {
-		return nil, errUnprepared
+	if end, _ := runs.End(k.runs); end > p.upTo {
+		return nil, 0, errUnprepared
 	}
-	for _, n := range names {
-		if t, ok := k.tail.get(n); ok && t.at >= p.upTo {
-			if added == nil {
-				added = map[runs.Name]tailName{}
-			}
-			added[n] = t
-		}
+	if k.upTo == p.upTo {
+		return nil, k.upTo, nil
 	}
-	return added, nil
+	return k.tail.linesOf(names, p.upTo), k.upTo, nil
 }
 
 // covers tells whether the index has all of a log that this process knows the end of,
@@ -561,18 +514,25 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 		}
 		k.mu.Lock()
 		from, round := k.upTo, k.round
+		end, _ := runs.End(k.runs)
 		k.mu.Unlock()
 		if missing > 0 {
 			err = k.readFrom(ch, name, f, from, round, save)
 		}
-		if err != nil || !save || !k.due(ch.process, 1, from) {
+		if err != nil || !save {
 			return err
+		}
+		if from > end {
+			from = math.MaxInt64 // what is behind the runs was in memory, but for the last of it
+		}
+		if !k.isDue(ch.process, 1, from) {
+			return nil
 		}
 		// Others may have written runs: then there is less to write, or nothing.
 		if err := k.load(ch, name, f, true, true); err != nil {
 			return err
 		}
-		if k.due(ch.process, 1, from) {
+		if k.isDue(ch.process, 1, from) {
 			k.save(ch.process, name)
 		}
 	}
@@ -643,7 +603,7 @@ func (k *keyIndex) use(rs []*runs.Run) {
 // batch: an unfinished batch does not exist yet (R1), and its names are free.
 func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, round uint64, save bool) error {
 	sc := sessionlog.NewScanner(f, from)
-	batch := map[runs.Name]tailName{} // names of the batch being read
+	var batch []runs.Pair // names of the batch being read
 	for {
 		b, at, err := sc.Next()
 		if errors.Is(err, sessionlog.ErrNoLine) {
@@ -660,14 +620,14 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 			return damageFound(ch, name, f, sessionlog.DecodeQuick, err)
 		}
 		for _, n := range namesOf(l) {
-			if k.only == nil || k.only[n] {
-				batch[n] = tailName{at, l.KeySeen()} // of an id the key is that of nobody
+			if hash := n.Hash(); k.only == nil || k.only[hash] {
+				batch = append(batch, runs.Pair{Hash: hash, At: at})
 			}
 		}
 		if l.Left == 0 {
 			k.add(round, batch, sc.At, l.CRC)
-			clear(batch)
-			if save && k.due(ch.process, namesAtOnce/namesInMemory, 0) {
+			batch = batch[:0]
+			if save && k.isDue(ch.process, namesAtOnce/namesInMemory, 0) {
 				k.save(ch.process, name)
 			}
 		}
@@ -677,14 +637,14 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 // add indexes the names of a batch that ends at upTo. Two goroutines may be reading the
 // same lines: the second adds nothing. Nor does one that began before the log was
 // replaced.
-func (k *keyIndex) add(round uint64, names map[runs.Name]tailName, upTo int64, crc uint32) {
+func (k *keyIndex) add(round uint64, names []runs.Pair, upTo int64, crc uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.round != round || upTo <= k.upTo {
 		return
 	}
-	for n, t := range names {
-		k.tail.put(n, t)
+	for _, p := range names {
+		k.tail.put(p)
 	}
 	k.upTo, k.crc = upTo, crc
 }
@@ -704,15 +664,20 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 	return d
 }
 
-// due tells whether a run is to be written: much is in memory only, or much was read since
-// from, and the next fresh process would read it, too. For one who reads on it is more, some
-// times as many names.
+// due tells whether a run is to be written: much is in memory only, or much was read, from
+// an offset on, by one who had nothing behind the runs in memory: the next fresh process would
+// read it, too. For one who reads on it is more, some times as many names. The caller holds mu.
 func (k *keyIndex) due(p *process, times int, from int64) bool {
+	end, _ := runs.End(k.runs)
+	return k.only == nil && k.uid != 0 && k.upTo > end && k.upTo >= k.patience &&
+		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (k.upTo-end >= namesBehind || k.upTo-from >= namesRead))
+}
+
+// isDue is due for one who does not hold mu.
+func (k *keyIndex) isDue(p *process, times int, from int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	upTo, _ := runs.End(k.runs)
-	return k.only == nil && k.uid != 0 && k.upTo > upTo && k.upTo >= k.patience &&
-		(k.tail.len() >= times*p.namesInMemory() || times == 1 && k.upTo-min(from, upTo) >= namesBehind)
+	return k.due(p, times, from)
 }
 
 // namesInMemory is how many names are kept before a run is written.
@@ -723,10 +688,7 @@ func (p *process) namesInMemory() int { return cmp.Or(p.cfg.names, namesInMemory
 func (k *keyIndex) save(p *process, name string) {
 	k.mu.Lock()
 	x, round, upTo, crc, rs := p.runsOf(name, k.uid), k.round, k.upTo, k.crc, k.runs
-	pairs := make([]runs.Pair, 0, k.tail.len())
-	for n, t := range k.tail.all {
-		pairs = append(pairs, runs.Pair{Hash: n.Hash(), At: t.at})
-	}
+	pairs := slices.Clone(k.tail.pairs)
 	k.mu.Unlock()
 	rs, err := x.Add(rs, pairs, upTo, crc, p.putRun)
 	k.mu.Lock()

@@ -103,7 +103,7 @@ func runFiles(d *vfs.Disk, name string) map[string][]byte {
 // TestKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
 // are the same.
 func TestKeysRuns(t *testing.T) {
-	const seed, keys = 22, 1500
+	const seed, keys = 22, 1600
 	rng := rand.New(rand.NewPCG(seed, 0))
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	other := buildLog("other", 6, keys, func(i int) (hansard.Event, string) { return pad(i, 11), fmt.Sprintf("other key %d", i) })
@@ -117,9 +117,9 @@ func TestKeysRuns(t *testing.T) {
 	_ = s.Close()
 	file := runs.Index{Path: cache.KeysDir + "/keyed"}.File(0)
 	run, foreign := runFiles(base, "keyed")[file], runFiles(base, "other")[runs.Index{Path: cache.KeysDir + "/other"}.File(0)]
-	old := runFiles(indexed(t, seed, buildLog("keyed", 5, 1100, keyedEvent)), "keyed")[file]
+	old := runFiles(indexed(t, seed, buildLog("keyed", 5, 1500, keyedEvent)), "keyed")[file]
 	const page = 4096
-	if len(run) != 7*page || len(foreign) != len(run) || len(old) != 6*page {
+	if len(run) != 8*page || len(foreign) != len(run) || len(old) != 7*page {
 		t.Fatalf("runs of %d, %d and %d bytes", len(run), len(foreign), len(old))
 	}
 	swapped := slices.Concat(run[:page], run[2*page:3*page], run[page:2*page], run[3*page:])
@@ -131,7 +131,7 @@ func TestKeysRuns(t *testing.T) {
 		"NULs behind its head":        append(bytes.Clone(run[:page]), make([]byte, len(run)-page)...),
 		"two pages swapped":           swapped,
 	}
-	for i := range 56 + 6*8 {
+	for i := range 56 + 7*8 {
 		files[fmt.Sprintf("head byte %d", i)] = changed(run, i, run[i]^0x10)
 	}
 	for range 40 {
@@ -383,7 +383,7 @@ func TestKeysBeforeTheHeader(t *testing.T) {
 	for _, r := range k.runs {
 		s.runsOf("keyed", 5).Remove(r)
 	}
-	p, err := k.find(s.checks, "keyed", f, []runs.Name{{Kind: 'k', Text: "key 9"}, {Kind: 'k', Text: "never"}})
+	p, err := k.find(s.checks, "keyed", f, []sought{seek(keyName("key 9")), seek(keyName("never"))})
 	if err != nil || len(p.seen) != 1 || k.uid != 5 {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -441,7 +441,7 @@ func TestKeysAfterReplace(t *testing.T) {
 // TestKeysOfAnotherLog: what is looked up in the index of a log that was replaced by
 // another, a moment ago, is worth nothing: the key may be in that one.
 func TestKeysOfAnotherLog(t *testing.T) {
-	const keys = 1200
+	const keys = 1500
 	log := buildLog("keyed", 5, keys, keyedEvent)
 	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log, "other": buildLog("other", 6, 10, keyedEvent)}), 1)
 	open := func(name string) vfs.File {
@@ -465,7 +465,7 @@ func TestKeysOfAnotherLog(t *testing.T) {
 		t.Errorf("one who has the old log open changed the index: round %d, up to %d, %d runs, %v", k.round, k.upTo, len(k.runs), err)
 	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
-		names := []runs.Name{{Kind: 'k', Text: key}}
+		names := []sought{seek(keyName(key))}
 		p, err := k.lookUp(s.checks, "keyed", old, names) // by one that opened the log before it was replaced
 		if err != nil || p.round == k.round {
 			t.Errorf("%s: %+v, %v: it is believed", key, p, err)
@@ -506,5 +506,111 @@ func TestNamesOfImports(t *testing.T) {
 		if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{given}, Key: p.Keys[0].Key}); err != nil || !r.Replayed || r.First != seq {
 			t.Errorf("under its key: %+v, %v", r, err)
 		}
+	}
+}
+
+// TestTailCollides: a name whose hash is that of another, after the runs, is not there; and a
+// line that has no name with the hash any more is damage, not a free name.
+func TestTailCollides(t *testing.T) {
+	log := buildLog("keyed", 5, 20, keyedEvent)
+	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+	s, _ := opened(t, d, 1)
+	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keyIndex{}
+	if err := k.catchUp(s.checks, "keyed", f, true); err != nil || len(k.runs) > 0 {
+		t.Fatalf("%d runs, %v", len(k.runs), err)
+	}
+	there := seek(keyName("key 7"))
+	twin := sought{keyName("never"), there.hash}
+	p, err := k.lookUp(s.checks, "keyed", f, []sought{twin, there})
+	if _, ok := p.seen[there.Name]; err != nil || len(p.seen) != 1 || !ok {
+		t.Errorf("found %+v, %v", p.seen, err)
+	}
+	line := k.tail.find(there.hash, 0)[0]
+	k.tail.put(runs.Pair{Hash: 99, At: line})
+	if p, err := k.lookUp(s.checks, "keyed", f, []sought{{keyName("other"), 99}}); !errors.Is(err, hansard.ErrDamaged) {
+		t.Errorf("a line that has lost its name: %+v, %v", p, err)
+	}
+}
+
+// TestNamesReadOnce: a fresh process that has to read much of the log behind the runs writes
+// a run, so that the next one reads little. One that reads little writes none.
+func TestNamesReadOnce(t *testing.T) {
+	for _, c := range []struct {
+		events, size int
+		writes       bool
+	}{{150, 1000, false}, {2500, 1000, true}, {namesAtOnce + 500, 10, true}} {
+		log := buildLog("keyed", 5, c.events, func(i int) (hansard.Event, string) { return pad(i, c.size), fmt.Sprint("key ", i) })
+		if len(log) >= namesBehind || len(log) >= namesRead != c.writes {
+			t.Fatalf("%d bytes", len(log))
+		}
+		d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
+		read := func(seed uint64, b hansard.Batch) int64 {
+			t.Helper()
+			s, c := opened(t, d, seed)
+			c.reset()
+			if _, err := s.Append(context.Background(), "keyed", b); err != nil {
+				t.Fatal(err)
+			}
+			return c.files[sessionlog.Path("keyed")]
+		}
+		keyed := func(i uint64) int64 {
+			return read(i, hansard.Batch{Key: fmt.Sprint("new ", i), Events: []hansard.Event{text("x")}})
+		}
+		plain, first := read(1, hansard.Batch{Events: []hansard.Event{text("x")}}), keyed(2)
+		if written := len(runFiles(d, "keyed")) > 0; written != c.writes {
+			t.Errorf("%d events: a run was written: %v", c.events, written)
+		}
+		if first < plain+int64(len(log)) {
+			t.Errorf("%d events: the first process read %d bytes: it can't know", c.events, first)
+		}
+		most := int64(64 << 10)
+		if !c.writes {
+			most += namesRead
+		}
+		if next := keyed(3); next-plain > most {
+			t.Errorf("%d events: the next process read %d bytes, %d without a key", c.events, next, plain)
+		}
+	}
+}
+
+// TestAbsentByRuns: of names that are new to a session whose runs have no filters in this
+// process, the runs tell, without a look at the log.
+func TestAbsentByRuns(t *testing.T) {
+	s, c := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
+	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	c.reset()
+	for _, key := range []string{"key 3", "new", "never", "key 1499", "not yet"} {
+		_, absent := s.keyring.absent("keyed", []sought{seek(keyName("a new one")), seek(keyName(key))})
+		if want := key == "never" || key == "not yet"; absent != want {
+			t.Errorf("%q is absent: %v", key, absent)
+		}
+	}
+	if read := c.files[sessionlog.Path("keyed")]; read > 0 || len(c.files) == 0 {
+		t.Errorf("%d bytes of the log were read: %v", read, c.files)
+	}
+}
+
+// TestIndexIsWeighed: names that a process appends itself count in what indexes may take,
+// before any run is written.
+func TestIndexIsWeighed(t *testing.T) {
+	s, _ := opened(t, largeDisk(1), 1)
+	for i := range 30 {
+		b := hansard.Batch{Create: true}
+		for j := range 100 {
+			b.Events = append(b.Events, hansard.Event{ID: fmt.Sprint(i, "/", j), Data: []byte("1")})
+		}
+		if _, err := s.Append(context.Background(), "s", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, _ := s.keyring.keys.m.Peek("s")
+	if k.tail.len() < 2500 || k.weighed < 16*2500 {
+		t.Errorf("%d names in memory weigh %d", k.tail.len(), k.weighed)
 	}
 }

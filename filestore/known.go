@@ -1,6 +1,8 @@
 package filestore
 
 import (
+	"slices"
+
 	"hansard"
 	"hansard/engine"
 	"hansard/filestore/internal/runs"
@@ -12,21 +14,22 @@ import (
 // yet, or in the draft of this group; nowhere twice, because it was looked up here before
 // it was written.
 
-// names are those that a request has to look up.
-func (r *request) names() []runs.Name {
-	if r.key == "" && r.named == nil {
-		return nil
+// names are those that a request has to look up: its key, and the ids of its events in their
+// order. They are hashed once, by the caller, who prepares the request.
+func (r *request) names() []sought {
+	if r.sought != nil || r.key == "" && r.named == nil {
+		return r.sought
 	}
-	names := make([]runs.Name, 0, 1+len(r.named))
+	r.sought = make([]sought, 0, 1+len(r.named))
 	if r.key != "" {
-		names = append(names, keyName(r.key))
+		r.sought = append(r.sought, seek(keyName(r.key)))
 	}
-	for _, n := range r.named {
-		if n.ID != "" {
-			names = append(names, idName(n.ID))
+	for i := range r.named {
+		if id := r.named[i].ID; id != "" {
+			r.sought = append(r.sought, seek(idName(id)))
 		}
 	}
-	return names
+	return r.sought
 }
 
 // knownNames answers which names a session has.
@@ -54,8 +57,8 @@ func (ol *logs) lookupNames(sess *session, r *request) (*knownNames, error) {
 // key is where a key was used, newest first; nil: it was not.
 func (k *knownNames) key(key string) *sessionlog.KeySeen {
 	if k.draft != nil {
-		if t, ok := k.draft.keys[key]; ok {
-			return &t.key
+		if seen, ok := k.draft.keys[key]; ok {
+			return &seen
 		}
 	}
 	for _, e := range k.pending {
@@ -72,7 +75,7 @@ func (k *knownNames) key(key string) *sessionlog.KeySeen {
 // event is what the session has under an event's id.
 func (k *knownNames) event(id string) (engine.Known, bool) {
 	if k.draft != nil {
-		if d, ok := k.draft.ids[id]; ok {
+		if d := k.draft.event(id); d != nil {
 			return d.known(), true
 		}
 	}
@@ -102,9 +105,8 @@ func (k *knownNames) sift(r *request) (engine.Sifted, error) {
 	return sifted, err
 }
 
-// draftID is an event with an id in a draft: where its line begins, and what it is.
+// draftID is an event with an id in a draft.
 type draftID struct {
-	at    int64
 	seq   hansard.Seq
 	named *engine.Named
 	patch *hansard.Patch
@@ -124,29 +126,46 @@ func (d *draftID) known() engine.Known {
 func (d *draft) rememberPart(r *request) {
 	d.unlisted = true
 	for _, k := range r.part.Keys {
-		d.addKey(k.Key, tailName{key: sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last}})
+		d.addKey(k.Key, sessionlog.KeySeen{Hash: k.Hash, First: k.First, Last: k.Last})
 	}
 	for i := range r.named {
 		e := &r.part.Events[i]
-		d.addID(draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch, redacted: e.Redacted})
+		if r.named[i].ID != "" {
+			d.ids = append(d.ids, draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch, redacted: e.Redacted})
+		}
 	}
 }
 
-func (d *draft) addKey(key string, t tailName) {
+func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
 	if d.keys == nil {
-		d.keys = map[string]tailName{}
+		d.keys = map[string]sessionlog.KeySeen{}
 	}
-	d.keys[key] = t
+	d.keys[key] = seen
 }
 
-func (d *draft) addID(id draftID) {
-	if id.named.ID == "" {
-		return
+// event is the event with an id in this draft; nil: there is none. Most drafts are of one
+// request and nobody asks, so the map is made for those who do.
+func (d *draft) event(id string) *draftID {
+	if d.byID == nil {
+		d.byID = make(map[string]int, len(d.ids))
 	}
-	if d.ids == nil {
-		d.ids = map[string]draftID{}
+	for ; d.asked < len(d.ids); d.asked++ {
+		d.byID[d.ids[d.asked].named.ID] = d.asked
 	}
-	d.ids[id.named.ID] = id
+	if i, ok := d.byID[id]; ok {
+		return &d.ids[i]
+	}
+	return nil
+}
+
+// place notes for the index that a name's line begins at an offset. The name is the next, or
+// one of the next, of those that were looked up; the rest is what comes after it.
+func (d *draft) place(names []sought, name runs.Name, at int64) (rest []sought) {
+	for names[0].Name != name {
+		names = names[1:]
+	}
+	d.names = append(slices.Grow(d.names, len(names)), runs.Pair{Hash: names[0].hash, At: at})
+	return names[1:]
 }
 
 // appended is a stretch of a log that a group wrote, and the names in it.
@@ -155,7 +174,7 @@ type appended struct {
 	inode, uid  uint64
 	from, upTo  int64
 	before, crc uint32 // of the lines that end at from and at upTo
-	draft       *draft
+	names       []runs.Pair
 }
 
 // appendedTo is what the group adds to a session, for the index of its log; nil if that
@@ -164,5 +183,5 @@ func (d *draft) appendedTo(sess *session) *appended {
 	if d.unlisted || sess.f == nil {
 		return nil
 	}
-	return &appended{name: sess.name, inode: sess.inode, uid: sess.uid, from: d.off, upTo: sess.end, before: d.lprev, crc: sess.crc, draft: d}
+	return &appended{name: sess.name, inode: sess.inode, uid: sess.uid, from: d.off, upTo: sess.end, before: d.lprev, crc: sess.crc, names: d.names}
 }

@@ -9,6 +9,7 @@ import (
 	"hansard"
 	"hansard/engine"
 	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 )
 
@@ -75,7 +76,7 @@ func (r *request) splitBodies(events []hansard.Event) {
 		// The commit may compare it with an event of the same id, when the caller's
 		// memory is the caller's again.
 		e := &events[i]
-		if own := body[max(0, len(body)-len(e.Data)):]; bytes.Equal(own, e.Data) {
+		if own, ok := sessionlog.OwnData(body, e); ok {
 			e.Data = own
 		} else {
 			e.Data = bytes.Clone(e.Data)
@@ -106,9 +107,14 @@ type draft struct {
 	bytes []byte
 	// keys and ids of batches in this draft: a second request of the group with the same
 	// is a replay of the first.
-	keys map[string]tailName
-	ids  map[string]draftID
-	// unlisted: there are names in it that are not here.
+	keys map[string]sessionlog.KeySeen
+	ids  []draftID
+	// byID finds the first asked of the ids.
+	byID  map[string]int
+	asked int
+	// names are where the lines with names begin, for the index of the log. unlisted: there
+	// are names that are not here.
+	names    []runs.Pair
 	unlisted bool
 	redacts  bool // one of the lines records that content is taken away
 }
@@ -329,21 +335,15 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	// After turnEnds, which adds a line before the batch.
 	first := sess.seq + 1
+	names := r.names()
 	for i, body := range bodies {
 		last := i == len(bodies)-1
 		st := sessionlog.Stamp{Left: r.following(i, len(bodies)), Turn: r.turn}
 		if i == 0 {
 			st.More = r.first
 		}
-		if i == 0 && r.key != "" {
-			p.draft(sess).addKey(r.key, tailName{sess.end, sessionlog.KeySeen{Hash: r.hash, First: first, Last: first + hansard.Seq(st.Left)}})
-		}
-		if r.named != nil && len(sifted.Fresh) > 0 {
-			id := draftID{at: sess.end, seq: sess.seq + 1, named: &r.named[sifted.Fresh[i]]}
-			if last && sifted.Patch {
-				id.patch = r.patch
-			}
-			p.draft(sess).addID(id)
+		if names != nil {
+			names = p.remember(sess, r, &sifted, i, st.Left, names)
 		}
 		if last && sifted.Patch {
 			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)
@@ -357,6 +357,29 @@ func (p *plan) append(sess *session, r *request) error {
 	}
 	r.receipt.Created = created
 	return nil
+}
+
+// remember notes the names of the i-th line that a request stores, before it is drafted: for
+// the requests of its group that come after, and for the index. left is how many lines of the
+// batch follow. names are those of the request, of which it gives the rest.
+func (p *plan) remember(sess *session, r *request, sifted *engine.Sifted, i, left int, names []sought) []sought {
+	d, seq := p.draft(sess), sess.seq+1
+	if i == 0 && r.key != "" {
+		d.addKey(r.key, sessionlog.KeySeen{Hash: r.hash, First: seq, Last: seq + hansard.Seq(left)})
+		names = d.place(names, keyName(r.key), sess.end)
+	}
+	if len(sifted.Fresh) == 0 {
+		return names // of a request without ids, or it stores its patch alone
+	}
+	id := draftID{seq: seq, named: &r.named[sifted.Fresh[i]]}
+	if id.named.ID == "" {
+		return names
+	}
+	if i == len(sifted.Fresh)-1 && sifted.Patch {
+		id.patch = r.patch
+	}
+	d.ids = append(slices.Grow(d.ids, len(sifted.Fresh)-i), id)
+	return d.place(names, idName(id.named.ID), sess.end)
 }
 
 // following is how many lines of its batch follow the i-th of n; -1 is the header's place.
@@ -405,8 +428,11 @@ func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, e
 
 // pick are the bodies of the lines that a request with ids stores.
 func pick(r *request, sifted *engine.Sifted) [][]byte {
-	if len(sifted.Fresh) == 0 {
+	switch len(sifted.Fresh) {
+	case 0:
 		return [][]byte{r.alone}
+	case len(r.bodies):
+		return r.bodies
 	}
 	bodies := make([][]byte, len(sifted.Fresh))
 	for n, i := range sifted.Fresh {

@@ -66,6 +66,7 @@ type request struct {
 	// of them are stored: first and last are what goes on the first and the last of
 	// these, alone the body of the line that has a patch and no event.
 	named       []engine.Named
+	sought      []sought // see names
 	first, last []byte
 	alone       []byte
 	// attached is what its events name.

@@ -140,7 +140,7 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 // is damaged, or that is replaced while we look, is searched from its beginning.
 func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID, eventID string, last hansard.Seq) (*sessionlog.Line, error) {
 	if l.damage == nil {
-		found, err := rd.keyring.find(ctx, l.f, sessionlog.EncodeName(id), idName(eventID))
+		found, err := rd.keyring.find(ctx, l.f, sessionlog.EncodeName(id), seek(idName(eventID)))
 		switch {
 		case err != nil:
 			return nil, err

@@ -1,83 +1,131 @@
 package filestore
 
-import "hansard/filestore/internal/runs"
+import (
+	"slices"
+	"sort"
+
+	"hansard/filestore/internal/runs"
+)
 
 // tailNames are the names that a log has after its runs: in memory, until a run has them.
-// There are many more ids than keys, so an id takes no more than where its line begins.
-// Nil has none.
+// Of a name it keeps what a run keeps, its hash and where its line begins, so that a name
+// takes no memory of its own. What the line says is read when it is asked for: most never
+// are. Nil has none.
+//
+// Nearly all that is asked for is not there, and a filter tells that. So names are just put
+// one behind the other, and sorted when many are looked for.
 type tailNames struct {
-	keys map[string]tailName
-	ids  map[string]int64
-	most int // names that it has had at once: a map that was emptied keeps its size
+	pairs  []runs.Pair
+	sorted int // how many of them, from the first on, are in the order of their hashes
+	filter runs.Filter
+	room   int // how many the filter is made for
 }
 
+const (
+	// fewNames is what a tail begins with.
+	fewNames = 32
+	// tailScan is how many pairs are looked at one by one before the tail is sorted.
+	tailScan = 32 << 10
+)
+
 func newTailNames() *tailNames {
-	return &tailNames{keys: map[string]tailName{}, ids: map[string]int64{}}
+	return &tailNames{filter: runs.NewFilter(fewNames), room: fewNames}
 }
 
 func (t *tailNames) len() int {
 	if t == nil {
 		return 0
 	}
-	return len(t.keys) + len(t.ids)
+	return len(t.pairs)
 }
 
-// weight is about how many bytes they take in memory.
+// weight is how many bytes they take in memory.
 func (t *tailNames) weight() int64 {
 	if t == nil {
 		return 0
 	}
-	return 256 * int64(t.most)
+	return int64(16*cap(t.pairs)) + t.filter.Weight()
 }
 
-func (t *tailNames) get(n runs.Name) (tailName, bool) {
-	if t == nil {
-		return tailName{}, false
+// put adds a name.
+func (t *tailNames) put(p runs.Pair) {
+	if len(t.pairs) == t.room {
+		t.begin(2*t.room, t.pairs)
 	}
-	if n.Kind == 'k' {
-		seen, ok := t.keys[n.Text]
-		return seen, ok
-	}
-	at, ok := t.ids[n.Text]
-	return tailName{at: at}, ok
+	t.pairs = append(t.pairs, p)
+	t.filter.Add(p.Hash)
 }
 
-func (t *tailNames) put(n runs.Name, seen tailName) {
-	if n.Kind == 'k' {
-		t.keys[n.Text] = seen
+// begin has the tail begin anew with these names, in the order they have, and with room for
+// some more.
+func (t *tailNames) begin(room int, pairs []runs.Pair) {
+	if room != t.room {
+		t.filter, t.room = runs.NewFilter(int64(room)), room
 	} else {
-		t.ids[n.Text] = seen.at
+		clear(t.filter)
 	}
-	t.most = max(t.most, t.len())
-}
-
-// all gives every name, and what is known of it.
-func (t *tailNames) all(yield func(runs.Name, tailName) bool) {
-	for key, seen := range t.keys {
-		if !yield(keyName(key), seen) {
-			return
-		}
-	}
-	for id, at := range t.ids {
-		if !yield(idName(id), tailName{at: at}) {
-			return
-		}
+	t.pairs, t.sorted = pairs, min(t.sorted, len(pairs))
+	for _, p := range pairs {
+		t.filter.Add(p.Hash)
 	}
 }
 
-// keepFrom drops the names of lines before an offset. Small maps are used again; large
-// ones are given back: a map keeps its size for ever.
+// has tells whether a line has a name with this hash: it may be another name.
+func (t *tailNames) has(hash uint64) bool {
+	return t.filter.Has(hash) && len(t.find(hash, 0)) > 0
+}
+
+// linesOf are, for each name, where lines with its hash begin, at from or behind, in order.
+func (t *tailNames) linesOf(names []sought, from int64) [][]int64 {
+	lines := make([][]int64, len(names))
+	if t == nil {
+		return lines
+	}
+	var maybe []int
+	for i := range names {
+		if t.filter.Has(names[i].hash) {
+			maybe = append(maybe, i)
+		}
+	}
+	if len(maybe)*(len(t.pairs)-t.sorted) > tailScan {
+		t.pairs = runs.Sort(t.pairs)
+		t.sorted = len(t.pairs)
+	}
+	for _, i := range maybe {
+		lines[i] = t.find(names[i].hash, from)
+	}
+	return lines
+}
+
+// find is where lines with a hash begin, at from or behind, in order.
+func (t *tailNames) find(hash uint64, from int64) (lines []int64) {
+	found := func(p runs.Pair) {
+		if p.Hash == hash && p.At >= from {
+			lines = append(lines, p.At)
+		}
+	}
+	i := sort.Search(t.sorted, func(i int) bool { return t.pairs[i].Hash >= hash })
+	for ; i < t.sorted && t.pairs[i].Hash == hash; i++ {
+		found(t.pairs[i])
+	}
+	for i := t.sorted; i < len(t.pairs); i++ {
+		found(t.pairs[i])
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// keepFrom drops the names of lines before an offset. The memory is used again, unless it
+// is much, of one who read a long log.
 func (t *tailNames) keepFrom(upTo int64) {
-	rest := newTailNames()
-	for n, seen := range t.all {
-		if seen.at >= upTo {
-			rest.put(n, seen)
+	rest := slices.DeleteFunc(t.pairs, func(p runs.Pair) bool { return p.At < upTo })
+	t.sorted = 0
+	if t.room > 2*namesInMemory {
+		*t = *newTailNames()
+		for _, p := range rest {
+			t.put(p)
 		}
-	}
-	if rest.len() == 0 && t.most <= 2*namesInMemory {
-		clear(t.keys)
-		clear(t.ids)
 		return
 	}
-	*t = *rest
+	t.begin(t.room, rest)
 }

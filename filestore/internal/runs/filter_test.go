@@ -12,20 +12,20 @@ func TestFilter(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, n := range []int64{1, 2, 31, 255, 256, 5000, 100_000} {
-		f := newFilter(n)
+		f := NewFilter(n)
 		hashes := make([]uint64, n)
 		for i := range hashes {
 			hashes[i] = rng.Uint64()
-			f.add(hashes[i])
+			f.Add(hashes[i])
 		}
 		for _, h := range hashes {
-			if !f.has(h) {
+			if !f.Has(h) {
 				t.Fatalf("%d hashes: one of them is not there", n)
 			}
 		}
 		wrong := 0
 		for range 100_000 {
-			if f.has(rng.Uint64()) {
+			if f.Has(rng.Uint64()) {
 				wrong++
 			}
 		}

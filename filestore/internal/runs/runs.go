@@ -19,7 +19,6 @@
 package runs
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -89,6 +88,9 @@ type Pair struct {
 	At   int64
 }
 
+// before reports whether a pair comes before another in a run.
+func (p Pair) before(o Pair) bool { return p.Hash < o.Hash || p.Hash == o.Hash && p.At < o.At }
+
 func compare(a, b Pair) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.At, b.At)) }
 
 // Run is a run as its head describes it. It does not change, but for what it costs to look
@@ -100,7 +102,7 @@ type Run struct {
 	head       [headSize]byte
 	fences     []uint64 // the first hash of every stride-th page
 
-	filter atomic.Pointer[filter] // nil: it has none
+	filter atomic.Pointer[Filter] // nil: it has none
 	looks  atomic.Int64           // names that were looked up in it, without a filter
 }
 
@@ -108,7 +110,7 @@ type Run struct {
 func (r *Run) Weight() int64 {
 	w := int64(192 + 8*len(r.fences))
 	if f := r.filter.Load(); f != nil {
-		w += int64(64 * len(*f))
+		w += f.Weight()
 	}
 	return w
 }
@@ -317,7 +319,7 @@ type Put func(name string, fill func(vfs.File) error) error
 // are few, and a pair is written as often as its run has doubled. On error the
 // runs are as they were, and a damaged one among them was removed.
 func (x Index) Add(rs []*Run, pairs []Pair, upTo int64, crc uint32, put Put) ([]*Run, error) {
-	slices.SortFunc(pairs, compare)
+	pairs = Sort(pairs)
 	r, keep := &Run{UpTo: upTo, Pairs: int64(len(pairs))}, len(rs)
 	for keep > 0 && (keep >= maxRuns || bits.Len64(uint64(rs[keep-1].Pairs)) <= bits.Len64(uint64(r.Pairs))) {
 		keep--
@@ -335,130 +337,4 @@ func (x Index) Add(rs []*Run, pairs []Pair, upTo int64, crc uint32, put Put) ([]
 		}
 	}
 	return append(slices.Clone(rs[:keep]), r), nil
-}
-
-// write writes a run: what it merges, and more pairs. The head comes last, when the fences
-// are known.
-func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
-	h := append(r.head[:0], Magic...)
-	for _, v := range []uint64{x.UID, uint64(r.From), uint64(r.UpTo), uint64(r.crc[1])<<32 | uint64(r.crc[0]), uint64(r.Pairs)} {
-		h = le.AppendUint64(h, v)
-	}
-	next, closeAll, err := x.merge(merged, pairs)
-	defer closeAll()
-	var fences []byte
-	var names filter
-	if r.Pairs <= maxFiltered {
-		names = newFilter(r.Pairs)
-	}
-	b := make([]byte, 0, 16*pageSize)
-	for n := int64(0); n < r.pages() && err == nil; n++ {
-		begin := len(b)
-		b = b[:begin+pageSize]
-		clear(b[begin:])
-		for i := range min(perPage, r.Pairs-perPage*n) {
-			var p Pair
-			if p, err = next(); err != nil {
-				return err
-			}
-			if i == 0 && n%r.stride() == 0 {
-				fences, r.fences = le.AppendUint64(fences, p.Hash), append(r.fences, p.Hash)
-			}
-			if names != nil {
-				names.add(p.Hash)
-			}
-			le.PutUint64(b[begin+16*int(i):], p.Hash)
-			le.PutUint64(b[begin+16*int(i)+8:], uint64(p.At))
-		}
-		le.PutUint32(b[len(b)-4:], pageCRC(r.head[:seeded], n, b[begin:]))
-		if len(b) == cap(b) || n == r.pages()-1 {
-			_, err = f.WriteAt(b, pageSize*(2+n)-int64(len(b)))
-			b = b[:0]
-		}
-	}
-	if err != nil {
-		return err
-	}
-	h = le.AppendUint32(h, crc32c.Sum(fences))
-	h = le.AppendUint32(h, crc32c.Sum(h))
-	_, err = f.WriteAt(append(append(bytes.Clone(h), fences...), make([]byte, pageSize-headSize-len(fences))...), 0)
-	if err == nil && names != nil {
-		r.filter.Store(&names)
-	}
-	return err
-}
-
-// merge gives the pairs of runs, and more, in order, one after the other. It holds one
-// page of each run.
-func (x Index) merge(rs []*Run, pairs []Pair) (next func() (Pair, error), closeAll func(), err error) {
-	var files []vfs.File
-	closeAll = func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}
-	type source struct {
-		first Pair
-		next  func() (Pair, bool, error)
-	}
-	var sources []*source
-	add := func(next func() (Pair, bool, error)) error {
-		first, ok, err := next()
-		if ok {
-			sources = append(sources, &source{first, next})
-		}
-		return err
-	}
-	for _, r := range rs {
-		f, err := x.open(r)
-		if err != nil {
-			return nil, closeAll, err
-		}
-		files = append(files, f)
-		p, i := page{n: -1}, int64(0)
-		var last Pair
-		if err := add(func() (Pair, bool, error) {
-			if i == r.Pairs {
-				return Pair{}, false, nil
-			}
-			err := p.read(f, r, i/perPage)
-			if err == nil {
-				now := Pair{p.hash(int(i % perPage)), p.at(int(i % perPage))}
-				if i++; compare(last, now) <= 0 {
-					last = now
-					return now, true, nil
-				}
-				err = errDamaged
-			}
-			x.Remove(r)
-			return Pair{}, false, err
-		}); err != nil {
-			return nil, closeAll, err
-		}
-	}
-	if err := add(func() (Pair, bool, error) {
-		if len(pairs) == 0 {
-			return Pair{}, false, nil
-		}
-		now := pairs[0]
-		pairs = pairs[1:]
-		return now, true, nil
-	}); err != nil {
-		return nil, closeAll, err
-	}
-	return func() (Pair, error) {
-		least := 0
-		for i := range sources {
-			if compare(sources[i].first, sources[least].first) < 0 {
-				least = i
-			}
-		}
-		s := sources[least]
-		now := s.first
-		first, ok, err := s.next()
-		if s.first = first; !ok {
-			sources = slices.Delete(sources, least, least+1)
-		}
-		return now, err
-	}, closeAll, nil
 }

@@ -252,11 +252,25 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 		return append(dst, goneMember...)
 	}
 	if fitsLine(e.Data) {
-		dst = append(dst, `,"data":`...)
+		dst = append(dst, dataMember...)
 		return append(dst, e.Data...)
 	}
 	dst = append(dst, `,"raw":`...)
 	return appendString(dst, string(e.Data))
+}
+
+// dataMember is what stands before data that a body has to the byte, at its end.
+const dataMember = `,"data":`
+
+// OwnData is the data of an event in the body that EncodeBody made of it; not ok if the body
+// has it in another form: as a string, in which every quote has a backslash before it, or not
+// at all.
+func OwnData(body []byte, e *hansard.Event) (data []byte, ok bool) {
+	at := len(body) - len(e.Data)
+	if e.Redacted || at < 0 || !bytes.HasSuffix(body[:at], []byte(dataMember)) {
+		return nil, false
+	}
+	return body[at:], true
 }
 
 // AppendKey writes a batch's key and the hash of its content; nothing without a key.
