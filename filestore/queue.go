@@ -426,13 +426,9 @@ var spareRequests = sync.Pool{New: func() any { return new(request) }}
 // spareBody is how much memory for lines a spare request keeps.
 const spareBody = 64 << 10
 
-// recycle gives up a request that was answered: nobody but its caller has it then. One
-// that its caller left, or that was withdrawn, is still the leader's; one with ids is
-// remembered by the index of names.
+// recycle gives up an append that was answered: nobody but its caller has it then. One
+// that its caller left, or that was withdrawn, is still the leader's.
 func (r *request) recycle() {
-	if r.named != nil || r.op != opAppend {
-		return
-	}
 	buf := r.buf[:0]
 	if spoil != nil {
 		spoil(buf[:cap(buf)])
