@@ -20,7 +20,7 @@ import (
 // every few rounds.
 //
 // On two cores an event with an id of its own batch takes about a tenth more of the
-// processor, one of a batch of ten about a fifth: a batch has less to share the sync with.
+// processor, one of a batch of ten about a fifth, because it costs less to begin with.
 // Hashing, the filters, the runs and memory each have about a sixth of that; the rest is
 // that callers come back a little later, so that groups are smaller.
 func BenchmarkIDs(b *testing.B) {
