@@ -610,7 +610,7 @@ func TestIndexIsWeighed(t *testing.T) {
 		}
 	}
 	k, _ := s.keyring.keys.m.Peek("s")
-	if k.tail.len() < 2500 || k.weighed < 16*2500 {
-		t.Errorf("%d names in memory weigh %d", k.tail.len(), k.weighed)
+	if k.tail.len() < 2500 || k.weighed != k.weight() {
+		t.Errorf("%d names in memory: the index was weighed at %d, and weighs %d", k.tail.len(), k.weighed, k.weight())
 	}
 }
