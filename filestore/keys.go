@@ -233,12 +233,11 @@ func (k *keyIndex) append(a *appended) (grown bool) {
 	if k.tail == nil || k.inode != a.inode || k.uid != a.uid || k.upTo != a.from || k.crc != a.before {
 		return false
 	}
-	before := k.tail.weight()
 	for _, p := range a.names {
 		k.tail.put(p)
 	}
 	k.upTo, k.crc = a.upTo, a.crc
-	return k.tail.weight() > before
+	return k.weight() > k.weighed
 }
 
 // find is what a log has under one name, up to its end as it is now: nothing in it if
