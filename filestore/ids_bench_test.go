@@ -18,6 +18,11 @@ import (
 // how much longer the first takes and how much more of the processor: the median of the
 // rounds, and for the processor all rounds together, because a run of names is written only
 // every few rounds.
+//
+// On two cores an event with an id of its own batch takes about a tenth more of the
+// processor, one of a batch of ten about a fifth, because it costs less to begin with.
+// Hashing, the filters, the runs and memory each have about a sixth of that; the rest is
+// that callers come back a little later, so that groups are smaller.
 func BenchmarkIDs(b *testing.B) {
 	for name, batch := range map[string]int{"one event": 1, "ten events": 10} {
 		b.Run(name, func(b *testing.B) {

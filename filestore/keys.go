@@ -226,7 +226,7 @@ func (kr *keyring) added(a *appended) {
 }
 
 // append adds what a group has appended to the log, if the index ends where that begins. It
-// tells whether the index has grown so much that it is to be weighed again.
+// tells whether the index takes more memory now, and is to be weighed again.
 func (k *keyIndex) append(a *appended) (grown bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,7 +237,7 @@ func (k *keyIndex) append(a *appended) (grown bool) {
 		k.tail.put(p)
 	}
 	k.upTo, k.crc = a.upTo, a.crc
-	return k.tail.weight() > k.weighed
+	return k.weight() > k.weighed
 }
 
 // find is what a log has under one name, up to its end as it is now: nothing in it if
