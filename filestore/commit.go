@@ -87,12 +87,14 @@ func (cm *committer) commitGroup() (answered int) {
 	if g == nil {
 		return 0
 	}
+	appends := true
 	for _, r := range g.requests {
 		if r.op == opRelease && r.err == nil {
 			cm.released(r.name) // before the sync, which takes as long as it takes the next one to wake up
 		}
+		appends = appends && r.op == opAppend
 	}
-	if cm.company && !cm.cfg.inline {
+	if cm.company && appends && !cm.cfg.inline {
 		for range joinYields {
 			yield()
 		}
@@ -103,7 +105,7 @@ func (cm *committer) commitGroup() (answered int) {
 
 // joinYields is how often a group yields before its sync, so that other processes which
 // wait for write.lock can write theirs and be in the same sync. With eight processes that
-// halves the syncs.
+// halves the syncs. A turn that is handed on has somebody waiting for it, and no company.
 const joinYields = 3
 
 // finishGroup makes a written group durable, sees to it that the logs have it, and
