@@ -18,7 +18,7 @@ import { markSeen } from "./seen.js";
 const repairLook = 3_000; // how often a damaged session is looked at
 
 export class SessionView {
-  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null; #info = null; #rights;
+  #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null; #info = null; #rights; #opening = false; #wanted = 0;
 
   // The hooks are back(), label(text), live(), when the server is there again, read(),
   // when something was read, and changed(), when the session was. The rights are a set.
@@ -105,9 +105,16 @@ export class SessionView {
   toStart() { return this.#transcript.toStart(); }
   toEnd() { return this.#transcript.toEnd(); }
   step(by) { return this.#transcript.step(by); }
-  jump(seq) { return this.#transcript.jump(seq, true); }
+  // jump goes to an event. While the session is being opened it is left to open, which
+  // would show the end of the session in its place.
+  jump(seq) {
+    this.#wanted = seq;
+    return this.#opening ? undefined : this.#transcript.jump(seq, true);
+  }
 
   async open(seq) {
+    this.#wanted = seq;
+    this.#opening = true;
     this.#connection({ name: "connecting" });
     let info;
     try {
@@ -115,14 +122,15 @@ export class SessionView {
     } catch (error) {
       if (this.#stop.signal.aborted) return;
       this.#connection({ name: "ended" });
-      this.#refused(error, () => this.open(seq));
+      this.#refused(error, () => this.open(this.#wanted));
       return;
     }
     if (this.#stop.signal.aborted) return;
     this.#banner.hidden = true;
     this.#describe(info);
     await this.#transcript.open(info, 0);
-    if (seq) await this.#transcript.jump(seq, true);
+    this.#opening = false;
+    if (this.#wanted) await this.#transcript.jump(this.#wanted, true);
     if (this.#stop.signal.aborted) return;
     if (info.damage) {
       this.#fresh = setTimeout(() => this.#repaired(), repairLook);
