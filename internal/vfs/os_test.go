@@ -405,3 +405,38 @@ func TestOSLargeWrite(t *testing.T) {
 		t.Fatalf("read back something else, %v", err)
 	}
 }
+
+// ReadEnd gives what ReadAt gives, wherever the read begins and the file or a page ends.
+func TestReadEnd(t *testing.T) {
+	dir, err := OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	f, err := dir.Open("file", Create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, 11, 4090, 4095, 4096, 4097, 8192, 9000} {
+		content := bytes.Repeat([]byte("0123456789abc"), size/13+1)[:size]
+		if _, err := f.WriteAt(content, 0); err != nil {
+			t.Fatal(err)
+		}
+		for off := max(0, size-20); off <= size+2; off++ {
+			for length := 1; length <= 24; length++ {
+				want, got := make([]byte, length), make([]byte, length)
+				n, wantErr := f.ReadAt(want, int64(off))
+				m, gotErr := ReadEnd(f, got, int64(off))
+				if n != m || wantErr != gotErr || !bytes.Equal(want, got) {
+					t.Fatalf("file of %d, %d bytes at %d: got %d %q %v, want %d %q %v", size, length, off, m, got, gotErr, n, want, wantErr)
+				}
+			}
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadEnd(f, make([]byte, 2), 0); err == nil {
+		t.Fatal("a closed file was read")
+	}
+}

@@ -3,7 +3,10 @@
 package vfs
 
 import (
+	"io"
+	"io/fs"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +17,22 @@ const openFlags = unix.O_NONBLOCK
 
 // lockState is empty: flock keeps the state in the open file.
 type lockState struct{} //nolint:unused // Windows has one
+
+// readOnce is one read, asked again only after a signal. Fewer bytes mean the end of the file.
+func (f *osFile) readOnce(p []byte, off int64) (n int, err error) {
+	defer runtime.KeepAlive(f.f)
+	for {
+		switch n, err = unix.Pread(int(f.f.Fd()), p, off); {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, &fs.PathError{Op: "read", Path: f.name, Err: err}
+		case n < len(p):
+			return n, io.EOF
+		}
+		return n, nil
+	}
+}
 
 // Lock implements [File]. It can't be interrupted: a caller that wants to leave
 // earlier has to leave a goroutine, and its thread, behind.

@@ -11,6 +11,8 @@ import (
 
 const openFlags = 0
 
+func (f *osFile) readOnce(p []byte, off int64) (int, error) { return f.ReadAt(p, off) }
+
 // lockState remembers what is held. Windows refuses a second lock on the same
 // range even to its holder, where flock converts it.
 type lockState struct {

@@ -146,7 +146,7 @@ func EndsWith(f vfs.File, off int64, crc uint32) bool {
 	if off < int64(len(b)-1) {
 		return false
 	}
-	n, err := f.ReadAt(b[:], off-int64(len(b)-1))
+	n, err := vfs.ReadEnd(f, b[:], off-int64(len(b)-1))
 	if n != len(b)-1 || err != io.EOF {
 		return false
 	}
