@@ -3,14 +3,13 @@ package filestore
 import (
 	"bytes"
 
-	"hansard"
 	"hansard/filestore/internal/sessionlog"
 )
 
 // A scan decodes one line after the other into the same memory: what it gives is borrowed,
 // and good until the next line. Whoever keeps something of it makes it its own here.
 
-// keeper makes events of borrowed lines that their reader may keep.
+// keeper copies the data of borrowed lines for readers that may keep it.
 type keeper struct {
 	room []byte // what the data of the next events goes to, behind its length
 }
@@ -20,15 +19,6 @@ const (
 	// keeperMost is how much memory somebody holds on to who keeps one event of many.
 	keeperMost = 16 << 10
 )
-
-// event is the event of a line.
-func (k *keeper) event(l *sessionlog.Line) hansard.Event {
-	e := l.Event()
-	if l.Data != nil && l.Gone == 0 {
-		e.Data = k.keep(l.Data)
-	}
-	return e
-}
 
 // keep copies data. What is short is put beside its neighbours, because an allocation takes
 // longer than the copy; the first ones in less memory, because most reads are short.

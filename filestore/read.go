@@ -35,7 +35,13 @@ import (
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		var own keeper
-		err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool { return yield(own.event(l), nil) })
+		err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool {
+			e := l.Event()
+			if l.Data != nil && l.Gone == 0 {
+				e.Data = own.keep(l.Data)
+			}
+			return yield(e, nil)
+		})
 		if err != nil && err != errStop {
 			yield(hansard.Event{}, s.readError(id, err))
 		}

@@ -238,15 +238,17 @@ func (c *checker) digits() (n int) {
 	return n
 }
 
+const each, top = 0x0101010101010101, 0x8080808080808080
+
 // special has the top bit of the first of eight bytes, the first in memory first, that is a
 // control character, a quote or a backslash, and perhaps those of later ones; of none if
-// there is none. A subtraction borrows from the top bit of a byte that is too small, and
-// borrowing goes upwards, so that the lowest one is right. A quote with one bit turned is a
-// space, and so is next to the control characters.
+// there is none. The bits that are not top bits say nothing. A subtraction borrows from the
+// top bit of a byte that is too small, and borrowing goes upwards, so that the lowest one is
+// right. A quote with one bit turned is a space, and so is next to the control characters.
+// Turning bits leaves the top ones as they were: a byte that has it is none of these.
 func special(eight uint64) uint64 {
-	const each, top = 0x0101010101010101, 0x8080808080808080
 	low, backslash := eight^(0x02*each), eight^('\\'*each)
-	return ((low-0x21*each)&^low | (backslash-each)&^backslash) & top
+	return ((low - 0x21*each) | (backslash - each)) &^ eight
 }
 
 // plainLen is how many bytes come before the first that is a control character, a quote or
@@ -256,18 +258,18 @@ func plainLen(text []byte) int {
 	i := 0
 	for i+32 <= len(text) {
 		b := text[i : i+32 : i+32]
-		first := special(binary.LittleEndian.Uint64(b)) // escapes come close together
+		first := special(binary.LittleEndian.Uint64(b)) & top // escapes come close together
 		if first != 0 {
 			return i + bits.TrailingZeros64(first)/8
 		}
 		second, third, fourth := special(binary.LittleEndian.Uint64(b[8:])), special(binary.LittleEndian.Uint64(b[16:])), special(binary.LittleEndian.Uint64(b[24:]))
-		if second|third|fourth != 0 {
+		if (second|third|fourth)&top != 0 {
 			break
 		}
 		i += 32
 	}
 	for ; i+8 <= len(text); i += 8 {
-		if s := special(binary.LittleEndian.Uint64(text[i:])); s != 0 {
+		if s := special(binary.LittleEndian.Uint64(text[i:])) & top; s != 0 {
 			return i + bits.TrailingZeros64(s)/8
 		}
 	}

@@ -1,6 +1,7 @@
 package sessionlog
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -15,11 +16,22 @@ import (
 // those by hand, many times as fast as encoding/json, and without memory for each line. It
 // leaves everything else to encoding/json, so that what is a line and what it says is
 // decided in one place.
+//
+//	{"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0,"kind":"message","role":"user","data":"hi","prev":"…","crc":"…"}
+//	 stamp                                             middle                                 data
+//
+// Most lines differ from the one before in their stamp, their id if they have one, and their
+// data alone. Then the bytes between, the middle, say what they said there, and are compared
+// instead of read.
 
 // Decoder decodes lines one after the other. The zero value is ready.
 type Decoder struct {
+	// line is what was decoded last. Nobody else writes to it.
 	line Line
 	r    lineReader
+	// middle is the middle of line, up to its id if it has one, if it was read by hand behind
+	// a stamp; empty: it was not, and nothing of line may stay. behind is what is behind the id.
+	middle, behind []byte
 }
 
 // Decode is [Decode] of a line that is good until the next call; its Data is a part of b.
@@ -29,7 +41,7 @@ func (d *Decoder) Decode(b []byte) (*Line, error) {
 		return nil, err
 	}
 	if !d.plain(b) {
-		d.line = Line{}
+		d.forget()
 		if err := json.Unmarshal(b, &d.line); err != nil {
 			return nil, lineError("the line is not JSON of this format: " + err.Error())
 		}
@@ -75,18 +87,60 @@ func (d *Decoder) plain(b []byte) bool {
 	if len(b) < SuffixWidth || b[0] != '{' {
 		return false
 	}
-	d.line = Line{}
-	r := &d.r
-	r.rest, r.odd = b[1:len(b)-SuffixWidth], false
-	for first := true; len(r.rest) > 0 && !r.odd; first = false {
+	r, l := &d.r, &d.line
+	rest := b[1 : len(b)-SuffixWidth]
+	seq, at, left, n := r.stamp(rest)
+	rest = rest[n:]
+	if n > 0 && len(d.middle) > 0 && bytes.HasPrefix(rest, d.middle) {
+		if id, value, ok := d.again(rest[len(d.middle):]); ok {
+			l.Seq, l.Time, l.Left = seq, at, left
+			if id != nil {
+				l.ID = string(id)
+			}
+			return r.data(l, value)
+		}
+	}
+	d.forget()
+	l.Seq, l.Time, l.Left = seq, at, left
+	r.rest, r.odd, r.stamped, r.fromID = rest, false, n > 0, 0
+	for first := !r.stamped; len(r.rest) > 0 && !r.odd; first = false {
 		if !first {
 			r.skip(',')
 		}
-		r.member(&d.line)
+		r.member(l)
 	}
 	// Without data it is a header, or a line of another shape.
-	return !r.odd && d.line.Data != nil
+	if r.odd || l.Data == nil {
+		return false
+	}
+	middle := rest[:len(rest)-len(l.Data)]
+	switch {
+	case !r.stamped:
+	case r.fromID > 0:
+		d.middle = append(d.middle, rest[:len(rest)-r.fromID]...)
+		d.behind = append(d.behind, middle[len(rest)-r.behindID:]...)
+	default:
+		d.middle = append(d.middle, middle...)
+	}
+	return true
 }
+
+// again is the id, if there is one, and the data of a line that went on as the one before did
+// up to here. False: then it goes on in another way.
+func (d *Decoder) again(rest []byte) (id, data []byte, ok bool) {
+	if len(d.behind) == 0 {
+		return nil, rest, true
+	}
+	id, ok = jsontext.PlainText(rest)
+	if !ok || !utf8.Valid(id) {
+		return nil, nil, false
+	}
+	rest = rest[len(id)+2:]
+	return id, rest[min(len(d.behind), len(rest)):], bytes.HasPrefix(rest, d.behind)
+}
+
+// forget leaves nothing of the line before.
+func (d *Decoder) forget() { d.line, d.middle, d.behind = Line{}, d.middle[:0], d.behind[:0] }
 
 // lineReader reads the members of a line, one after the other.
 type lineReader struct {
@@ -94,6 +148,10 @@ type lineReader struct {
 	odd  bool // it is of another shape: nothing more is read
 	// headOnly: the data is not checked.
 	headOnly bool
+	stamped  bool // the stamp was read
+	// fromID and behindID are how much was left of the line at its id, of two the last, and
+	// behind it; 0: it has none.
+	fromID, behindID int
 
 	// What a line has in common with the one before takes no memory and little time.
 	turn, kind, role, author, by string
@@ -110,10 +168,13 @@ func (r *lineReader) member(l *Line) {
 	switch string(name) {
 	case "seq":
 		l.Seq = hansard.Seq(r.number())
+		r.twice()
 	case "time":
 		l.Time = r.time()
+		r.twice()
 	case "b":
 		l.Left = int(r.number())
+		r.twice()
 	case "turn":
 		l.Turn = hansard.Grant(r.text(&r.turn))
 	case "meta":
@@ -129,7 +190,9 @@ func (r *lineReader) member(l *Line) {
 	case "by":
 		l.By = r.text(&r.by)
 	case "id":
+		r.fromID = len(r.rest)
 		l.ID = string(r.plain())
+		r.behindID = len(r.rest)
 	case "at":
 		l.At = r.time()
 	case "key":
@@ -138,14 +201,47 @@ func (r *lineReader) member(l *Line) {
 		l.Hash = string(r.plain())
 	case "data":
 		// The last member: what is left is all of it.
-		if l.Seq == 0 && r.headOnly || !r.headOnly && !isMember(r.rest) {
-			r.odd = true
-			return
-		}
-		l.Data, r.rest = r.rest[:len(r.rest):len(r.rest)], nil
+		r.odd = !r.data(l, r.rest)
+		r.rest = nil
 	default:
 		r.odd = true
 	}
+}
+
+// twice is for a member that a stamp has, behind a stamp: then the middle says more than what
+// is kept of it.
+func (r *lineReader) twice() { r.odd = r.odd || r.stamped }
+
+// data takes the value of the last member. False: it is of another shape.
+func (r *lineReader) data(l *Line, value []byte) bool {
+	if l.Seq == 0 && r.headOnly || !r.headOnly && !isMember(value) {
+		return false
+	}
+	l.Data = value[:len(value):len(value)]
+	return true
+}
+
+// stamp reads the members with which every line of an event begins, in the order in which
+// AppendEvent writes them, and how long they are. 0: the line begins in another way.
+func (r *lineReader) stamp(b []byte) (seq hansard.Seq, at time.Time, left, n int) {
+	const name, timed, counted = `"seq":`, `,"time":"`, `","b":`
+	if len(b) < len(name) || string(b[:len(name)]) != name {
+		return 0, time.Time{}, 0, 0
+	}
+	n = len(name)
+	v, digits := number(b[n:])
+	n += digits
+	const width = len(timed) + len(TimeLayout) + len(counted)
+	if digits == 0 || len(b)-n <= width || string(b[n:n+len(timed)]) != timed || string(b[n+width-len(counted):n+width]) != counted {
+		return 0, time.Time{}, 0, 0
+	}
+	at, ok := r.timeOf(b[n+len(timed) : n+width-len(counted)])
+	n += width
+	follow, digits := number(b[n:])
+	if !ok || digits == 0 {
+		return 0, time.Time{}, 0, 0
+	}
+	return hansard.Seq(v), at, int(follow), n + digits
 }
 
 // isMember tells whether data is the value of a member, without space around it.
@@ -215,56 +311,66 @@ func (r *lineReader) text(last *string) string {
 	}
 }
 
-// number is a number as this package writes them: not negative, and far from what does not
-// fit.
-func (r *lineReader) number() (v uint64) {
-	n := 0
-	for n < len(r.rest) && n < 16 && '0' <= r.rest[n] && r.rest[n] <= '9' {
-		v = 10*v + uint64(r.rest[n]-'0')
-		n++
-	}
-	// 0 and no other number begins with a zero, and it ends here.
-	if n == 0 || n > 1 && r.rest[0] == '0' || n < len(r.rest) && r.rest[n] != ',' {
+func (r *lineReader) number() uint64 {
+	v, n := number(r.rest)
+	if n == 0 {
 		r.odd = true
 	}
 	r.rest = r.rest[n:]
 	return v
 }
 
-// time is a time in TimeLayout.
+// number is a number as this package writes them, and how many digits it has: not negative,
+// and far from what does not fit. 0 digits: b does not begin with one.
+func number(b []byte) (v uint64, n int) {
+	for n < len(b) && n < 16 && '0' <= b[n] && b[n] <= '9' {
+		v = 10*v + uint64(b[n]-'0')
+		n++
+	}
+	// 0 and no other number begins with a zero, and it ends here.
+	if n > 1 && b[0] == '0' || n < len(b) && b[n] != ',' {
+		return 0, 0
+	}
+	return v, n
+}
+
 func (r *lineReader) time() time.Time {
 	const width = len(TimeLayout) + 2
 	if len(r.rest) < width || r.rest[0] != '"' || r.rest[width-1] != '"' {
 		r.odd = true
 		return time.Time{}
 	}
-	b := r.rest[1 : width-1]
+	t, ok := r.timeOf(r.rest[1 : width-1])
+	r.odd = !ok
 	r.rest = r.rest[width:]
+	return t
+}
+
+// timeOf is a time in TimeLayout, of that length.
+func (r *lineReader) timeOf(b []byte) (t time.Time, ok bool) {
+	odd := false
 	digits := func(from, to int) (v int) {
 		for _, c := range b[from:to] {
-			if c < '0' || c > '9' {
-				r.odd = true
-			}
+			odd = odd || c < '0' || c > '9'
 			v = 10*v + int(c-'0')
 		}
 		return v
 	}
 	second, micro := digits(17, 19), digits(20, 26)
-	if r.minute[0] != 0 && string(b[:17]) == string(r.minute[:]) && !r.odd && second < 60 && b[19] == '.' && b[26] == 'Z' {
-		return r.minuteTime.Add(time.Duration(second)*time.Second + time.Duration(micro)*time.Microsecond)
+	if r.minute[0] != 0 && string(b[:17]) == string(r.minute[:]) && !odd && second < 60 && b[19] == '.' && b[26] == 'Z' {
+		return r.minuteTime.Add(time.Duration(second)*time.Second + time.Duration(micro)*time.Microsecond), true
 	}
 	year, month, day := digits(0, 4), digits(5, 7), digits(8, 10)
 	hour, minute := digits(11, 13), digits(14, 16)
 	if b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[19] != '.' || b[26] != 'Z' {
-		r.odd = true
+		odd = true
 	}
 	// The 29th and later days are there in some months only.
-	if r.odd || month < 1 || month > 12 || day < 1 || day > 28 && time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Day() != day ||
+	if odd || month < 1 || month > 12 || day < 1 || day > 28 && time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Day() != day ||
 		hour > 23 || minute > 59 || second > 59 {
-		r.odd = true
-		return time.Time{}
+		return time.Time{}, false
 	}
 	copy(r.minute[:], b)
 	r.minuteTime = time.Date(year, time.Month(month), day, hour, minute, 0, 0, time.UTC)
-	return time.Date(year, time.Month(month), day, hour, minute, second, micro*1000, time.UTC)
+	return time.Date(year, time.Month(month), day, hour, minute, second, micro*1000, time.UTC), true
 }

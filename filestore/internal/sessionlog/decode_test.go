@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,151 @@ func TestDecodePlain(t *testing.T) {
 	}
 }
 
+// carefully is Decode by encoding/json alone, with all of its checks.
+func carefully(b []byte) (*Line, error) {
+	prev, crc, err := CheckFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	d := Decoder{}
+	if err := json.Unmarshal(b, &d.line); err != nil {
+		return nil, err
+	}
+	return d.checked(prev, crc, len(b))
+}
+
+// sameAsCareful fails if d, whatever it has read before, does not make of a line what
+// encoding/json does, or of its head what DecodeHead does.
+func sameAsCareful(t *testing.T, d *Decoder, b []byte) {
+	t.Helper()
+	want, wantErr := carefully(b)
+	got, err := d.Decode(b)
+	if (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
+		t.Errorf("%q is read as\n%+v, %v\nwant\n%+v, %v", b, got, err, want, wantErr)
+	}
+	sameHead(t, d, b)
+}
+
+// TestDecodeAfterAnother: what a decoder keeps of one line is never in the next. Lines follow
+// each other whose beginnings, middles and data are of a few kinds, so that many have the
+// middle of the line before: with other stamps, with none, with one member of it twice, and
+// with data that is none.
+func TestDecodeAfterAnother(t *testing.T) {
+	stamps := []string{`"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":8,"time":"2026-01-02T03:04:07.000001Z","b":3`, `"seq":8,"time":"2026-01-02T03:05:07.000001Z","b":0`,
+		`"seq":0,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":07,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":9,"time":"2026-01-02T03:04:66.000000Z","b":0`, `"seq":9,"time":"2026-01-02T03:04:06.000000Z","b":-1`,
+		`"seq":9,"time":"2026-01-02T03:04:06.000000Z"`, `"b":1,"seq":10,"time":"2026-01-02T03:04:06.000000Z"`, `"seq":11`, `"seq":12,"time":"2026-01-02T03:04:06.000000Z","b":99999999`}
+	middles := []string{`"kind":"message"`, `"kind":"message","role":"user"`, `"kind":"message","role":"user","id":"m-1"`, `"kind":"message","role":"user","id":"m-2"`, `"kind":"message","role":"user","id":"m-2","key":"k"`, `"kind":"message","role":"user","id":""`,
+		`"kind":"message","role":"user","id":"m-\u0032"`, "\"kind\":\"message\",\"role\":\"user\",\"id\":\"\xff\"", `"kind":"message","role":"user","id":7`, `"kind":"message","role":"user","id":"m-1","id":"m-2"`, `"id":"m-3","kind":"message","role":"user","id":"m-2"`,
+		`"kind":"message","role":"user","seq":5`, `"kind":"message","b":2,"role":"user"`,
+		`"time":"2020-01-02T03:04:06.000000Z","kind":"x"`, `"turn":"7-9f86d081884c7d65","meta":812,"turned":455,"kind":"tool_call","role":"assistant","author":"Ada","by":"ci","at":"2026-01-02T03:04:06.123456Z","key":"k","hash":"h"`,
+		`"kind":"message","inbox":true`, `"kind":"message","patch":{"title":"x"}`, `"kind":"message","deleted":true`, `"kind":"k\u0041"`, `"kind":"message","meta":-1`, ``}
+	datas := append([]string{`"yes"`, `"no"`, `{"a":[1,2]}`}, datas...)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var d Decoder
+	again := 0
+	stamp, middle, name := 0, 0, "data"
+	for range 200_000 {
+		if rng.IntN(2) == 0 {
+			stamp = rng.IntN(len(stamps))
+		}
+		if rng.IntN(3) == 0 {
+			middle, name = rng.IntN(len(middles)), []string{"data", "data", "data", "raw"}[rng.IntN(4)]
+		}
+		parts := []string{stamps[stamp], middles[middle], `"` + name + `":` + datas[rng.IntN(len(datas))]}
+		if middles[middle] == "" {
+			parts = []string{parts[0], parts[2]}
+		}
+		line := AppendSuffix([]byte("{"+strings.Join(parts, ",")), 0, rng.Uint32())
+		before := string(d.middle)
+		sameAsCareful(t, &d, line[:len(line)-1])
+		if before != "" && string(d.middle) == before {
+			again++
+		}
+	}
+	if again < 10_000 {
+		t.Errorf("%d lines of 200,000 had the middle of the one before", again)
+	}
+}
+
+// TestDecodeDamaged: a decoder that has just read a line reads what became of it as
+// encoding/json does, whichever byte was changed, lost or doubled, where the checksum was made
+// right again; and where it was not, it reads nothing. Then it reads the line as before.
+func TestDecodeDamaged(t *testing.T) {
+	e := hansard.Event{Kind: "message", Role: "user", ID: "m-1", Data: []byte(`{"text":"a \"b\" ü","n":[1,2.5e3,null]}`)}
+	line := AppendEvent(nil, &Stamp{Seq: 17, Time: "2026-01-02T03:04:06.000000Z", Left: 2, MetaAt: 70, Prev: 0xdeadbeef}, EncodeBody(nil, &e, "", ""))
+	line = line[:len(line)-1]
+	body := line[:len(line)-SuffixWidth]
+	var d Decoder
+	try := func(damaged []byte) {
+		t.Helper()
+		sameAsCareful(t, &d, line)
+		whole := AppendSuffix(append([]byte(nil), damaged...), 0, 0xdeadbeef)
+		sameAsCareful(t, &d, whole[:len(whole)-1])
+		sameAsCareful(t, &d, line)
+		if l, err := d.Decode(append(append([]byte(nil), damaged...), line[len(body):]...)); err == nil {
+			t.Errorf("%q with the checksum of %q is read as %+v", damaged, body, l)
+		}
+	}
+	for at := range body {
+		for _, c := range []byte("\x00\x1f \"\\,:0179aZ{}[]\x7f\x80\xff") {
+			if c != body[at] {
+				try(append(append(append([]byte(nil), body[:at]...), c), body[at+1:]...))
+			}
+		}
+		for bit := range 8 {
+			try(append(append(append([]byte(nil), body[:at]...), body[at]^1<<bit), body[at+1:]...))
+		}
+		try(body[:at])                                                 // cut
+		try(append(append([]byte(nil), body[:at]...), body[at+1:]...)) // lost
+		try(append(append([]byte(nil), body[:at+1]...), body[at:]...)) // doubled
+		if at > 0 {
+			try(append(append([]byte(nil), body[:at]...), body...)) // begun twice
+		}
+	}
+	for at := len(body); at < len(line); at++ { // its checksums themselves
+		for bit := range 8 {
+			damaged := append([]byte(nil), line...)
+			damaged[at] ^= 1 << bit
+			if l, err := d.Decode(damaged); err == nil {
+				t.Errorf("%q is read as %+v", damaged, l)
+			}
+		}
+	}
+}
+
+// TestParseHex: eight digits at once are what they are one by one, and nothing else is one.
+func TestParseHex(t *testing.T) {
+	check := func(b []byte) {
+		t.Helper()
+		v, err := strconv.ParseUint(string(b), 16, 32)
+		want := err == nil && string(appendHex(nil, uint32(v))) == string(b)
+		if got, ok := parseHex(b); ok != want || ok && got != uint32(v) {
+			t.Errorf("%q is %08x, %v", b, got, ok)
+		}
+	}
+	for at := range 8 {
+		for c := range 256 {
+			for _, others := range []string{"00000000", "ffffffff", "9a0f9a0f"} {
+				b := []byte(others)
+				b[at] = byte(c)
+				check(b)
+				b[(at+1)%8] = byte(c)
+				check(b)
+			}
+		}
+	}
+	for range 100_000 {
+		check(appendHex(nil, rand.Uint32()))
+	}
+	for _, short := range []string{"", "1234567", "123456789"} {
+		if v, ok := parseHex([]byte(short)); ok {
+			t.Errorf("%q is %08x", short, v)
+		}
+	}
+}
+
 func FuzzDecodePlain(f *testing.F) {
 	for i := range members {
 		f.Add(fmt.Sprintf(`{%s,"kind":"message","data":%s`, members[i], datas[i%len(datas)]))
@@ -143,10 +289,20 @@ func BenchmarkDecode(b *testing.B) {
 	e := hansard.Event{Kind: "message", Role: "assistant", ID: "m-1", Data: fmt.Appendf(nil, `{"type":"text","text":%q}`, strings.Repeat("The quick brown fox. ", 45))}
 	line := AppendEvent(nil, &Stamp{Seq: 7, Time: "2026-01-02T03:04:06.000000Z", MetaAt: 70}, EncodeBody(nil, &e, "k1", "hash"))
 	line = line[:len(line)-1]
+	b.Run("as before", func(b *testing.B) {
+		b.ReportAllocs()
+		var d Decoder
+		for b.Loop() {
+			if !d.plain(line) {
+				b.Fatal("not read")
+			}
+		}
+	})
 	b.Run("by hand", func(b *testing.B) {
 		b.ReportAllocs()
 		var d Decoder
 		for b.Loop() {
+			d.middle = d.middle[:0]
 			if !d.plain(line) {
 				b.Fatal("not read")
 			}

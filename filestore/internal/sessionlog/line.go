@@ -20,6 +20,7 @@ package sessionlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -480,9 +481,10 @@ func dataAt(b []byte) int {
 }
 
 // Event is the event that the line stores, with the bytes of its data as they were given.
-func (l *Line) Event() hansard.Event {
-	e := hansard.Event{Seq: l.Seq, Time: l.Time, Kind: l.Kind, Role: l.Role, Author: l.Author,
-		Turn: l.Turn, By: l.By, ID: l.ID, At: l.At, Inbox: l.Inbox, Attachments: l.Attachments, Fork: l.Fork, Redacts: l.Redacts, Patch: l.Patch, Data: l.Data}
+func (l *Line) Event() (e hansard.Event) {
+	e.Seq, e.Time, e.Kind, e.Role, e.Author = l.Seq, l.Time, l.Kind, l.Role, l.Author
+	e.Turn, e.By, e.ID, e.At, e.Inbox = l.Turn, l.By, l.ID, l.At, l.Inbox
+	e.Attachments, e.Fork, e.Redacts, e.Patch, e.Data = l.Attachments, l.Fork, l.Redacts, l.Patch, l.Data
 	if l.Raw != nil {
 		e.Data = json.RawMessage(*l.Raw)
 	}
@@ -504,17 +506,21 @@ func appendHex(dst []byte, v uint32) []byte {
 // parseHex is its inverse; false for anything else. Upper case is refused: a checksum
 // does not cover its own spelling, so a damaged bit could otherwise go unnoticed.
 func parseHex(b []byte) (v uint32, ok bool) {
-	for _, c := range b {
-		switch {
-		case '0' <= c && c <= '9':
-			v = v<<4 | uint32(c-'0')
-		case 'a' <= c && c <= 'f':
-			v = v<<4 | uint32(c-'a'+10)
-		default:
-			return 0, false
-		}
+	if len(b) != 8 {
+		return 0, false
 	}
-	return v, len(b) == 8
+	// All eight at once, in the bytes of a word: no byte of any sum reaches the next.
+	const each = 0x0101010101010101
+	text := binary.BigEndian.Uint64(b)
+	letter := text >> 6 & each // set in letters, not in digits
+	digits := text&(0x0f*each) + 9*letter
+	// What they would be written as has to be what is there.
+	if digits&(0xf0*each) != 0 || digits+'0'*each+((digits+6*each)>>4&each)*('a'-'0'-10) != text {
+		return 0, false
+	}
+	digits = (digits | digits>>4) & 0x00ff00ff00ff00ff
+	digits = (digits | digits>>8) & 0x0000ffff0000ffff
+	return uint32(digits | digits>>16), true
 }
 
 // ParseUID reads the uid of a header, 16 hex digits.
