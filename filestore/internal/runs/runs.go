@@ -20,7 +20,6 @@ package runs
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,6 +29,8 @@ import (
 	"slices"
 	"sort"
 	"sync/atomic"
+
+	"github.com/dchest/siphash"
 
 	"hansard/filestore/internal/crc32c"
 	"hansard/internal/vfs"
@@ -56,7 +57,7 @@ const (
 
 // Magic begins every run. Another layout gets another last digit, and older programs
 // ignore it.
-const Magic = "HANSRUN1"
+const Magic = "HANSRUN2"
 
 // ErrChanged is what a look in a run gives if the file can't be opened any more, or is
 // another run by now: somebody merged it. Load finds what is there instead. After any other error
@@ -74,13 +75,16 @@ type Name struct {
 	Text string
 }
 
-// Hash is what a name is sorted by. It is spread evenly, whatever names are chosen: pages
-// are found by it. Collisions are possible all the same.
+// Hash is what a name is sorted by. It is spread evenly over all names that people use: pages
+// are found by it. Collisions are possible. The kind is in the key, which is no secret:
+// whoever takes the trouble to find names that collide slows down look-ups in its own session.
 func (n Name) Hash() uint64 {
-	b := make([]byte, 0, 320)
-	sum := sha256.Sum256(append(append(b, n.Kind, 0), n.Text...))
-	return le.Uint64(sum[:])
+	var b [256]byte // as long as names are
+	return siphash.Hash(hashKey, uint64(n.Kind), append(b[:0], n.Text...))
 }
+
+// hashKey is the first half of the key, "hansard." as a number.
+const hashKey = 0x2e647261736e6168
 
 // Pair is a name's hash and where its line begins in the log.
 type Pair struct {

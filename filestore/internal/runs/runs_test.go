@@ -430,3 +430,17 @@ func TestDoubling(t *testing.T) {
 		}
 	}
 }
+
+// The hash of a name is part of the format: FORMAT.md says how it is made, and these were
+// made by another program.
+func TestHash(t *testing.T) {
+	for name, want := range map[Name]uint64{
+		{Kind: 'i', Text: "msg-17"}:                         0x326dc408ed981ddd,
+		{Kind: 'k', Text: "msg-17"}:                         0x4b85741e9ff710ed,
+		{Kind: 'i', Text: strings.Repeat("0123456789", 30)}: 0xcb468279474dbd95,
+	} {
+		if got := name.Hash(); got != want {
+			t.Errorf("%c %q: %#x, want %#x", name.Kind, name.Text, got, want)
+		}
+	}
+}
