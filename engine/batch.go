@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,9 +18,11 @@ import (
 // in, At is in UTC and whole microseconds, and a batch with only a patch becomes one
 // event of kind "meta". The patch is on the last event. All engines call it, so that
 // they store the same.
-func Normalize(b *hansard.Batch) []hansard.Event {
-	events := make([]hansard.Event, len(b.Events), max(1, len(b.Events)))
-	copy(events, b.Events)
+func Normalize(b *hansard.Batch) []hansard.Event { return NormalizeInto(nil, b) }
+
+// NormalizeInto is Normalize into memory that is used again: its content is overwritten.
+func NormalizeInto(memory []hansard.Event, b *hansard.Batch) []hansard.Event {
+	events := append(slices.Grow(memory[:0], max(1, len(b.Events))), b.Events...)
 	for i := range events {
 		if events[i].Kind == "" {
 			events[i].Kind = hansard.KindMessage

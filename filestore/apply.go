@@ -86,10 +86,11 @@ func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
 	return done, err
 }
 
-// writeSideBySide lets two goroutines write the entries of logs that are open, those of
-// one log in order and by one goroutine. It only does the plain case, which is nearly all
-// of them; what failed, or needs more than writing, is left to applyEntry, which decides
-// about setting aside one entry at a time. Nothing but e.written changes.
+// writeSideBySide writes the entries of logs that are open, by two goroutines if no other
+// process is writing; those of one log in order and by one goroutine. It only does the
+// plain case, which is nearly all of them; what failed, or needs more than writing, is left
+// to applyEntry, which decides about setting aside one entry at a time. Nothing but
+// e.written changes.
 func (l *locked) writeSideBySide(entries []*pendingEntry) {
 	of := make(map[*session]int, len(entries))
 	var logs []*session
@@ -119,7 +120,9 @@ func (l *locked) writeSideBySide(entries []*pendingEntry) {
 		}
 	}
 	var other sync.WaitGroup
-	other.Go(write)
+	if l.company == 0 { // else the other processes have work for the other processors
+		other.Go(write)
+	}
 	write()
 	other.Wait()
 }

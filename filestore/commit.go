@@ -61,6 +61,7 @@ type group struct {
 	entries  []*journal.Entry
 	end      uint64 // of its last entry, or of the newest entry an answer rests on
 	appended []*appended
+	alone    bool // no other process was writing
 }
 
 // hold keeps the ring and the control file open while the group uses them outside
@@ -114,7 +115,7 @@ const joinYields = 3
 // still take away.
 func (cm *committer) finishGroup(g *group) {
 	defer g.letGo()
-	covered, err := cm.syncer.syncTo(g.ring, g.ctl, g.end)
+	covered, err := cm.syncer.syncTo(g.ring, g.ctl, g.end, g.alone)
 	lookAside := false
 	if err == nil {
 		lookAside, err = cm.confirm(g, covered)
@@ -179,6 +180,7 @@ func (cm *committer) writeGroup() *group {
 	}
 	g := &group{ring: l.ring, ctl: l.ctl}
 	cm.company, l.company = l.company > 0, max(0, l.company-1)
+	g.alone = !cm.company
 	g.hold()
 	if cm.last != nil {
 		l.logs.pending.letGo(cm.last)
@@ -352,7 +354,7 @@ const (
 // full ring must not wait for it.
 func (cm *committer) makeRoom(full *group) error {
 	defer full.letGo()
-	if _, err := cm.syncer.syncTo(full.ring, full.ctl, full.end); err != nil {
+	if _, err := cm.syncer.syncTo(full.ring, full.ctl, full.end, false); err != nil {
 		return cm.writeError("make room in the journal", err)
 	}
 	l, err := cm.lock.lockCaughtUp()
@@ -462,7 +464,7 @@ func (l *locked) writeEntries(touched []*session, m *memory) (entries []*journal
 // moment's patience costs less than everybody queueing for write.lock only to find it
 // done.
 func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error) {
-	for try := 0; ; try++ {
+	for try := 0; !g.alone; try++ {
 		// Position and epoch from one read (rule EpochInWaits): after a rotation another
 		// entry may stand at this position.
 		if w, _, ok := g.ctl.Read(); ok && w.Epoch == g.ring.Epoch && w.Applied >= g.end {

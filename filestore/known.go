@@ -17,10 +17,10 @@ import (
 // names are those that a request has to look up: its key, and the ids of its events in their
 // order. They are hashed once, by the caller, who prepares the request.
 func (r *request) names() []sought {
-	if r.sought != nil || r.key == "" && r.named == nil {
+	if len(r.sought) > 0 || r.key == "" && r.named == nil {
 		return r.sought
 	}
-	r.sought = make([]sought, 0, 1+len(r.named))
+	r.sought = slices.Grow(r.sought, 1+len(r.named))
 	if r.key != "" {
 		r.sought = append(r.sought, seek(keyName(r.key)))
 	}
@@ -146,6 +146,9 @@ func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
 // event is the event with an id in this draft; nil: there is none. Most drafts are of one
 // request and nobody asks, so the map is made for those who do.
 func (d *draft) event(id string) *draftID {
+	if len(d.ids) == 0 {
+		return nil
+	}
 	if d.byID == nil {
 		d.byID = make(map[string]int, len(d.ids))
 	}

@@ -85,7 +85,13 @@ type writeLock struct {
 	*process
 	mu    sync.Mutex // guards all below
 	files lockFiles
-	state *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
+	// ahead: write.lock was taken and nobody uses it yet (lockIsFree).
+	ahead bool
+	// seen is the store's directory as it was when the names of write.lock, the journal and
+	// control last led to the files that are open; zero: not known. now is the same
+	// directory in this hold of the lock.
+	seen, now vfs.DirStamp
+	state     *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
 
 	// With a mutex of its own: it is set by syncs, which do not hold write.lock.
 	own ownDurable
@@ -169,10 +175,16 @@ func (wl *writeLock) takeWriteLock() error {
 	}
 	for {
 		began := time.Now()
-		if err := wl.files.write.Lock(vfs.LockExclusive); err != nil {
-			return fmt.Errorf("lock: %w", err)
+		if !wl.ahead {
+			if err := wl.files.write.Lock(vfs.LockExclusive); err != nil {
+				return fmt.Errorf("lock: %w", err)
+			}
 		}
+		wl.ahead = false
 		since(&wl.measures.locks, &wl.measures.lockNanos, began)
+		if wl.lookAtStore(); wl.unmoved() {
+			break
+		}
 		// Waiters of a lock file that was replaced hold a dead inode.
 		// Somebody removed the file, or restored a copy of the store over it: others
 		// already lock the new one, and holding the old excludes nobody (failure 16).
@@ -201,7 +213,7 @@ func (l *locked) refresh(look bool) error {
 	if holder != string(l.holder) {
 		l.ctl.WriteHolder(l.holder)
 	}
-	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.sameFile(journal.Name, l.ring.Inode) && l.ctl.IsCurrent(l.fs)) {
+	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.lock.sameFiles(l)) {
 		l.w = w
 		// Our own syncs count too: without sync.lock they are not published. But never
 		// beyond what is written, should control be an old copy (invariant 7).
@@ -209,6 +221,19 @@ func (l *locked) refresh(look bool) error {
 		return nil
 	}
 	return l.reload()
+}
+
+// sameFiles tells whether the names of the journal and of control still lead to the files
+// that we have open.
+func (wl *writeLock) sameFiles(l *locked) bool {
+	if wl.unmoved() {
+		return true
+	}
+	if !wl.sameFile(journal.Name, l.ring.Inode) || !l.ctl.IsCurrent(wl.fs) {
+		return false
+	}
+	wl.seen = wl.now // write.lock was compared when it was taken
+	return true
 }
 
 // sameFile tells whether a name still leads to the inode that we have open.
@@ -242,7 +267,15 @@ func (wl *writeLock) lockToCatchUp(look bool) (*locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.catchup(); err != nil {
+	if !look && !l.cold && l.cursor == l.w.Written {
+		// The caches know all that was published, and nothing is written to the ring: what a
+		// dead writer may have left behind its end is adopted by the next one who writes.
+		l.dropApplied()
+		err = l.apply()
+	} else {
+		err = l.catchup()
+	}
+	if err != nil {
 		// What was done up to the error counts and is published: entries that were
 		// applied stay applied.
 		l.unlock()
@@ -277,8 +310,9 @@ func (wl *writeLock) inUse() (ctl *peers.Control, ringSize uint64) {
 func (wl *writeLock) pause(fn func()) {
 	wl.mu.Lock()
 	defer wl.mu.Unlock()
-	if wl.files.write != nil {
-		_ = wl.files.write.Unlock() // lockIsFree may have taken it ahead
+	if wl.ahead {
+		wl.ahead = false
+		_ = wl.files.write.Unlock()
 	}
 	fn()
 }
@@ -331,9 +365,15 @@ const syncPatience = 5 * time.Millisecond
 // replaced meanwhile, which confirm looks into. covered: another process did it, and is
 // about to write the logs as well. The caller holds r and ctl, and not write.lock: this
 // is the one place where a commit waits for the disk.
-func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64) (covered bool, err error) {
+//
+// alone: no other process writes, so there is nobody to save a sync for, nor one whose sync
+// might have covered ours.
+func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64, alone bool) (covered bool, err error) {
 	sy.syncMu.Lock()
 	defer sy.syncMu.Unlock()
+	if alone {
+		return false, sy.syncAndPublish(r, ctl, end, true)
+	}
 	gate := sy.syncGate
 	locked := gate.Lock(syncPatience)
 	if locked {
@@ -348,17 +388,24 @@ func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64) (cover
 		}
 		upTo = max(end, w.Written)
 	}
+	return false, sy.syncAndPublish(r, ctl, upTo, locked)
+}
+
+// syncAndPublish syncs the ring, remembers that it is durable up to upTo, and publishes
+// that, if it is to: so that others apply the entries if we die before we do. It is not
+// published without sync.lock when others write, because they could bring back an older
+// position with theirs. That would be no more than a lost hint: what was durable still is.
+// The caller holds syncMu.
+func (sy *syncer) syncAndPublish(r *journal.Ring, ctl *peers.Control, upTo uint64, publish bool) error {
 	if err := sy.datasync(r); err != nil {
 		// Final for this file: asking again would say OK of data that is gone.
-		return false, sy.replaceRing(r, err)
+		return sy.replaceRing(r, err)
 	}
-	// Published only with sync.lock, because two writers of one record could bring back
-	// an older position; otherwise this process alone knows.
 	sy.lock.own.set(r.Epoch, upTo)
-	if locked {
+	if publish {
 		_ = ctl.WriteDurable(r.Epoch, upTo) // a hint
 	}
-	return false, nil
+	return nil
 }
 
 // datasync is the sync that everything rests on. After the first error it fails for ever

@@ -31,8 +31,9 @@ const restsOnGroup = ^uint64(0)
 // it only the stamp (seq, time, checksums) is added. r.size is an upper bound of what the
 // request adds to the ring, without snapshots; roomFor relies on it.
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
-	events := engine.Normalize(b)
 	r := spareRequests.Get().(*request)
+	events := engine.NormalizeInto(r.events, b)
+	r.events = events
 	r.op, r.id, r.name, r.expect, r.turn = opAppend, id, sessionlog.EncodeName(id), b.Expect, b.Turn
 	r.key, r.create, r.meta, r.patch = b.Key, b.Create, engine.CloneMeta(b.Meta), engine.ClonePatch(b.Patch)
 	r.inbox, r.apart, r.by, r.named, r.attached = b.InboxOnly(), b.Apart, b.By, engine.Names(events), attachedBy(events)
@@ -342,7 +343,7 @@ func (p *plan) append(sess *session, r *request) error {
 		if i == 0 {
 			st.More = r.first
 		}
-		if names != nil {
+		if len(names) > 0 {
 			names = p.remember(sess, r, &sifted, i, st.Left, names)
 		}
 		if last && sifted.Patch {

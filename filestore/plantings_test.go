@@ -52,11 +52,11 @@ var plantings = []struct{ file, is, becomes string }{
 	{"commit.go", `		if pos%l.ring.Size == 0 {`, `		if pos%l.ring.Size == 0 && (padded || !planted.Is("written past the end of the ring")) {`},
 	{"commit.go", `	if ref.end == 0 {`, `	if ref.end == 0 || planted.Is("answer outlives the entry it rests on") {`},
 	{"lock.go", `		began := time.Now()
-		if err := wl.files`, `		if planted.Is("no lock") && wl.state.attached {
+		if !wl.ahead {`, `		if planted.Is("no lock") && wl.state.attached {
 			break
 		}
 		began := time.Now()
-		if err := wl.files`},
+		if !wl.ahead {`},
 	{"lock.go", `		// Waiters of a lock file that was replaced hold a dead inode.
 `, `		if planted.Is("lock file removed") {
 			break

@@ -61,7 +61,8 @@ type request struct {
 	hash   string
 	create bool
 	patch  *hansard.Patch
-	bodies [][]byte // the events' lines, but for what the commit adds
+	events []hansard.Event // of an append, as they are stored; named refers to them
+	bodies [][]byte        // their lines, but for what the commit adds
 	// named are the ids of its events, nil if none has one. Then the commit decides which
 	// of them are stored: first and last are what goes on the first and the last of
 	// these, alone the body of the line that has a patch and no event.
@@ -206,8 +207,8 @@ func (cm *committer) enqueue(ctx context.Context, all ...*request) error {
 	return nil
 }
 
-// lockIsFree takes write.lock if it is free, and tells whether it did. flock belongs to
-// the open file, so lock, on the same descriptor, then gets it again at once. Merely
+// lockIsFree takes write.lock if it is free, and tells whether it did. Whoever of this
+// process calls lock next has it then. Merely
 // asking would not do: the caller could still block behind a process that takes the lock
 // in between. pause gives back a lock that was taken like this and not used yet.
 func (wl *writeLock) lockIsFree() bool {
@@ -219,7 +220,8 @@ func (wl *writeLock) lockIsFree() bool {
 		return false
 	}
 	got, err := wl.files.write.TryLock(vfs.LockExclusive)
-	return err == nil && got
+	wl.ahead = err == nil && got
+	return wl.ahead
 }
 
 // wait waits for the outcome of a queued request.
@@ -423,8 +425,12 @@ func (r *request) answer(receipt hansard.Receipt, err error) {
 // next appends: they would be most of what an append allocates.
 var spareRequests = sync.Pool{New: func() any { return new(request) }}
 
-// spareBody is how much memory for lines a spare request keeps.
-const spareBody = 64 << 10
+// spareBody is how much memory for lines a spare request keeps, and spareEvents for how many
+// events.
+const (
+	spareBody   = 64 << 10
+	spareEvents = 64
+)
 
 // recycle gives up an append that was answered: nobody but its caller has it then. One
 // that its caller left, or that was withdrawn, is still the leader's.
@@ -436,7 +442,14 @@ func (r *request) recycle() {
 	if cap(buf) > spareBody {
 		buf = nil
 	}
+	events, bodies, sought := r.events[:0], r.bodies[:0], r.sought[:0]
+	if cap(events) > spareEvents {
+		events, bodies, sought = nil, nil, nil
+	}
+	// Cleared, so that they keep nothing of the caller's alive.
+	clear(r.events)
 	clear(r.bodies)
-	*r = request{done: r.done, timer: r.timer, buf: buf, bodies: r.bodies[:0]}
+	clear(r.sought)
+	*r = request{done: r.done, timer: r.timer, buf: buf, events: events, bodies: bodies, sought: sought}
 	spareRequests.Put(r)
 }

@@ -22,18 +22,29 @@ const settledFor = 100 * time.Millisecond
 
 // lookAtDir notes the directory of the logs for this hold of write.lock. A stamp that is
 // too young, or in the future, proves nothing: then each log is looked at.
-func (ol *logs) lookAtDir() {
-	ol.dir = vfs.DirStamp{}
-	dir, ok := ol.fs.(*vfs.OS)
-	if !ok || ol.cfg.inline {
-		return
+func (ol *logs) lookAtDir() { ol.dir = ol.settledDir(sessionlog.Dir) }
+
+// settledDir is the stamp of a directory; zero: it proves nothing.
+func (p *process) settledDir(name string) vfs.DirStamp {
+	dir, ok := p.fs.(*vfs.OS)
+	if !ok || p.cfg.inline {
+		return vfs.DirStamp{}
 	}
-	now := ol.cfg.now() // before the look: the stamp is at least that old
-	stamp, ok := dir.DirStamp(sessionlog.Dir)
-	if ok && now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) > settledFor {
-		ol.dir = stamp
+	now := p.cfg.now() // before the look: the stamp is at least that old
+	stamp, ok := dir.DirStamp(name)
+	if !ok || now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) <= settledFor {
+		return vfs.DirStamp{}
 	}
+	return stamp
 }
+
+// lookAtStore notes the store's directory for this hold of write.lock. One look at it
+// stands for three: it changes when write.lock, the journal or control is replaced or
+// removed. The caller holds wl.mu.
+func (wl *writeLock) lookAtStore() { wl.now = wl.settledDir(".") }
+
+// unmoved tells whether the three names are known to lead to the files that are open.
+func (wl *writeLock) unmoved() bool { return wl.now != vfs.DirStamp{} && wl.now == wl.seen }
 
 // unmoved tells the size of an open log whose name still leads to it and that ends with the
 // line it should end with. Not ok: look at its name.

@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/peers"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -138,4 +141,102 @@ func afterHarm(t *testing.T, harm func(path string) error, late bool, others int
 	read, err := s.Stat(t.Context(), "harmed")
 	told := fmt.Sprintf("answer: %v\nseq %d, damaged: %v, error: %v\nset aside: %d", all[0].err, read.LastSeq, read.Damage, err, len(setAsideOf(s, "harmed")))
 	return regexp.MustCompile(`aside/harmed\.\d+`).ReplaceAllString(told, "aside/harmed.POSITION")
+}
+
+// TestStoreFilesReplaced: write.lock, the journal or control that somebody replaces or
+// removes is noticed, although one look at the store's directory stands for one at each.
+// Two stores share the directory, so whoever goes on with the old file is found out: its
+// events and the other's get the same seqs.
+func TestStoreFilesReplaced(t *testing.T) {
+	byCopy := func(path string) error {
+		b, err := os.ReadFile(path)
+		return errors.Join(err, os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+	}
+	harms := map[string]struct {
+		file string
+		harm func(path string) error
+	}{
+		"nothing":                    {peers.ControlName, func(string) error { return nil }},
+		"write.lock removed":         {peers.WriteLock, os.Remove},
+		"write.lock replaced":        {peers.WriteLock, byCopy},
+		"control removed":            {peers.ControlName, os.Remove},
+		"control replaced":           {peers.ControlName, byCopy},
+		"journal replaced by a copy": {journal.Name, byCopy},
+	}
+	for name, h := range harms {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var stores []*Store
+			for range 2 {
+				fsys, err := vfs.OpenDir(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := defaultConfig()
+				// An hour ahead: as if nobody had changed the directory for a while.
+				cfg.now = func() time.Time { return time.Now().Add(time.Hour).UTC() }
+				s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				stores = append(stores, s)
+			}
+			var want []string
+			both := func(what string) {
+				for i, s := range stores {
+					say := fmt.Sprintf("%s by %d", what, i)
+					if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{text("%s", say)}}); err != nil {
+						t.Fatalf("%s: %v", say, err)
+					}
+					want = append(want, say)
+				}
+			}
+			both("first")
+			nextTick(t, dir)
+			both("second")
+			for i, s := range stores {
+				s.lock.mu.Lock()
+				known := s.lock.unmoved()
+				s.lock.mu.Unlock()
+				if !known {
+					t.Errorf("store %d looks at every file: this tests nothing", i)
+				}
+			}
+			path := filepath.Join(dir, h.file)
+			if err := h.harm(path); err != nil {
+				t.Fatal(err)
+			}
+			both("third")
+			both("fourth")
+			for i, s := range stores {
+				hears(t, s, "s", want...)
+				for file, open := range map[string]vfs.File{peers.WriteLock: s.lock.files.write, peers.ControlName: s.lock.state.ctl.File(), journal.Name: s.lock.state.ring.File} {
+					has, err := open.Inode()
+					leads, _, err2 := s.fs.Inode(file)
+					if err != nil || err2 != nil || has != leads {
+						t.Errorf("store %d has %s open as inode %d, its name leads to %d: %v, %v", i, file, has, leads, err, err2)
+					}
+				}
+			}
+		})
+	}
+}
+
+// nextTick waits until the clock of a file system has moved on since a directory changed
+// last: the next change gives it another time.
+func nextTick(t *testing.T, dir string) {
+	t.Helper()
+	changed := func(dir string) int64 {
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Ctim.Nano()
+	}
+	for other := t.TempDir(); changed(other) <= changed(dir); {
+		if err := os.Chtimes(other, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -25,7 +25,7 @@ type Config struct {
 	Threads    bool // processes 0 and 1 are threads that share descriptors
 	Caches     bool // processes remember sessions instead of reading them anew
 	Flips      bool // check that a flipped bit is noticed
-	Solo       bool // check progress with the others stopped
+	Solo       bool // check progress with the others stopped; nobody takes itself to be alone
 	Restored   bool // session 0 was restored from before a grant somebody still holds
 }
 

@@ -30,7 +30,7 @@ var removals = []struct {
 
 	{SyncBeforeApply, "lap", "seen by a reader, is gone"},
 	{UnknownAfterWrite, "eio", "answered as not stored, is there"},
-	{EpochInWaits, "eio, three", "acknowledged, is gone"},
+	{EpochInWaits, "eio, three", "counts as durable and is not on the disk"},
 	{SyncErrorFinal, "eio, three", "is not on the disk"},
 	{SyncErrorShared, "threads", "is not on the disk"},
 	{OneSyncPerFD, "threads", "is not on the disk"},
@@ -40,7 +40,7 @@ var removals = []struct {
 	{FullRingSyncs, "solo", "comes to nothing"},
 	{ReplayWaits, "keys", "relied on by an answer, is gone"},
 	{RefusalWaits, "conflict", "relied on by an answer, is gone"},
-	{VoidReevaluated, "keys", "relied on by an answer, is gone"},
+	{VoidReevaluated, "keys", "counts as durable and is not on the disk"},
 	{ApplyStops, "full disk", "where the ring has entry"},
 	{LogInode, "log eio", "set aside"},
 	{LiveHoles, "log eio, copy", "where the ring has entry"},

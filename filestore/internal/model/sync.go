@@ -4,6 +4,14 @@ package model
 // [sync(p): max(Y.durable, W.applied) >= p → done; sync.lock only coalesces]
 func (x *explorer) syncLook(s *State, pi int) {
 	p := &s.proc[pi]
+	if !x.cfg.Solo {
+		// One who takes itself to be alone looks at nothing, and publishes without
+		// sync.lock. It may be wrong, so everybody may do it at any time.
+		x.step(s, pi, "takes itself to be alone", func(n *State, p *proc) {
+			x.aim(n, p)
+			p.publish, p.target, p.pc = 1, p.end, atSync
+		})
+	}
 	bad := x.on(ControlCRC) && s.w.ok == 0
 	if bad || x.on(EpochInWaits) && x.otherControl(s, p) {
 		x.enter(s, pi, "locks W, looks again", atSyncLook, func(n *State, p *proc) { n.lock = 0 })
@@ -85,8 +93,8 @@ func (x *explorer) unlockY(n *State, p *proc, pi int) {
 	p.publish, p.target, p.oldStart = 0, 0, 0
 }
 
-// syncPublish tells the others. Y is written by the holder of sync.lock only,
-// and not under W; without StartInW it carries the start as well, which may have
+// syncPublish tells the others. Y is written by the holder of sync.lock, or by one who
+// takes itself to be alone, and not under W; without StartInW it carries the start as well, which may have
 // moved since it was read.
 func (x *explorer) syncPublish(s *State, pi int) {
 	x.step(s, pi, "publishes durable, unlocks Y", func(n *State, p *proc) {
