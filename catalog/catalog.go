@@ -4,8 +4,10 @@
 //	store, err := filestore.Open(dir, &filestore.Options{Catalog: catalog.Open})
 //
 // The file is in cache/ and derived: it may be removed, truncated or overwritten at any time
-// and by anybody, which costs time and nothing else. What is in it and when it is believed
-// is decided in package filestore; this one is a table, and the questions it answers.
+// and by anybody, which costs time and nothing else. (One thing SQLite
+// can't notice: an earlier state of the file written over the file itself while processes have
+// it open.) What is in it and when it is believed is decided in package filestore; this one is a
+// table, and the questions it answers.
 //
 // It is not a write-ahead log and not mapped: the shared memory of both is a mapping, and a
 // store into a mapping of a file on a full disk kills the process. Nothing is synced where a
@@ -53,8 +55,12 @@ var schema = []string{
 var pragmas = []string{"busy_timeout(200)", "journal_mode(TRUNCATE)", "mmap_size(0)", "secure_delete(ON)", "temp_store(MEMORY)",
 	"cache_size(-4000)", "cell_size_check(ON)", "trusted_schema(OFF)"}
 
-// table is an open file.
-type table struct{ db *sql.DB }
+// table is an open file. self is what it was made as: the row that has it is read in every
+// transaction, because somebody may write a copy of another catalog over an open one.
+type table struct {
+	db   *sql.DB
+	self string
+}
 
 // Open opens the file, which exists and may be empty. self tells the file from every other
 // one and from its copies; a file with another one is [filestore.ErrBadCatalog].
@@ -64,8 +70,8 @@ func Open(file, self string) (filestore.Catalog, error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1) // the settings are of the connection
-	t := &table{db}
-	if err := t.prepare(context.Background(), self); err != nil {
+	t := &table{db, self + " " + boot()}
+	if err := t.prepare(context.Background()); err != nil {
 		_ = db.Close()
 		return nil, explain(err)
 	}
@@ -97,8 +103,7 @@ func address(file string) string {
 }
 
 // prepare makes the tables of an empty file, and compares those of another.
-func (t *table) prepare(ctx context.Context, self string) error {
-	self += " " + boot()
+func (t *table) prepare(ctx context.Context) error {
 	return t.write(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
 		if err != nil {
@@ -114,18 +119,27 @@ func (t *table) prepare(ctx context.Context, self string) error {
 					return err
 				}
 			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO mark VALUES (1, '', ?)", self)
+			_, err := tx.ExecContext(ctx, "INSERT INTO mark VALUES (1, '', ?)", t.self)
 			return err
 		}
 		if strings.Join(found, ";") != strings.Join(schema, ";") {
 			return filestore.ErrBadCatalog
 		}
-		var have string
-		if err := tx.QueryRowContext(ctx, "SELECT self FROM mark").Scan(&have); err != nil || have != self {
-			return errors.Join(err, filestore.ErrBadCatalog)
-		}
-		return nil
+		_, _, err = t.mark(ctx, tx)
+		return err
 	})
+}
+
+// mark is what the rows are of. A file that is not the one that was opened is of no use.
+func (t *table) mark(ctx context.Context, tx *sql.Tx) (rev int64, mark string, err error) {
+	var self string
+	if err := tx.QueryRowContext(ctx, "SELECT rev, mark, self FROM mark").Scan(&rev, &mark, &self); err != nil {
+		return 0, "", err
+	}
+	if self != t.self {
+		return 0, "", filestore.ErrBadCatalog
+	}
+	return rev, mark, nil
 }
 
 // write runs fn in a transaction that no other one can get between.
@@ -171,7 +185,7 @@ func explain(err error) error {
 // State implements [filestore.Catalog].
 func (t *table) State(ctx context.Context) (s filestore.CatalogState, err error) {
 	err = t.read(ctx, func(tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, "SELECT rev, mark FROM mark").Scan(&s.Rev, &s.Mark); err != nil {
+		if s.Rev, s.Mark, err = t.mark(ctx, tx); err != nil {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, "SELECT "+columns+" FROM logs INDEXED BY bad WHERE bad")
@@ -210,7 +224,7 @@ func (t *table) Stamps(ctx context.Context, each func(r *filestore.CatalogRow) e
 // Update implements [filestore.Catalog].
 func (t *table) Update(ctx context.Context, rev int64, rows []filestore.CatalogRow, gone []string, mark string) (int64, error) {
 	err := t.write(ctx, func(tx *sql.Tx) error {
-		moved, err := tx.ExecContext(ctx, "UPDATE mark SET rev = rev + 1, mark = ? WHERE rev = ?", mark, rev)
+		moved, err := tx.ExecContext(ctx, "UPDATE mark SET rev = rev + 1, mark = ? WHERE rev = ? AND self = ?", mark, rev, t.self)
 		if err != nil {
 			return err
 		}
@@ -363,7 +377,7 @@ func (t *table) Page(ctx context.Context, rev int64, q hansard.Query, now time.T
 	}
 	rest := 0
 	err = t.read(ctx, func(tx *sql.Tx) error {
-		if err := at(ctx, tx, rev); err != nil {
+		if err := t.at(ctx, tx, rev); err != nil {
 			return err
 		}
 		take := func(text string, args []any, in func(*hansard.Info) bool) error {
@@ -425,7 +439,7 @@ func (t *table) Page(ctx context.Context, rev int64, q hansard.Query, now time.T
 // Count implements [filestore.Catalog].
 func (t *table) Count(ctx context.Context, rev int64, q hansard.Query) (n int, err error) {
 	err = t.read(ctx, func(tx *sql.Tx) error {
-		if err := at(ctx, tx, rev); err != nil {
+		if err := t.at(ctx, tx, rev); err != nil {
 			return err
 		}
 		s, err := newSelection(ctx, tx, &q, q.Order)
@@ -438,13 +452,10 @@ func (t *table) Count(ctx context.Context, rev int64, q hansard.Query) (n int, e
 }
 
 // at makes sure that nobody has changed the rows since.
-func at(ctx context.Context, tx *sql.Tx, rev int64) error {
-	var now int64
-	if err := tx.QueryRowContext(ctx, "SELECT rev FROM mark").Scan(&now); err != nil {
-		return err
+func (t *table) at(ctx context.Context, tx *sql.Tx, rev int64) error {
+	now, _, err := t.mark(ctx, tx)
+	if err == nil && now != rev {
+		err = filestore.ErrCatalogMoved
 	}
-	if now != rev {
-		return filestore.ErrCatalogMoved
-	}
-	return nil
+	return err
 }

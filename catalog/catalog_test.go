@@ -246,8 +246,13 @@ var disturbances = map[string]func(file string) error{
 	},
 	"a directory": func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
 	"another catalog": func(file string) error {
+		// Not onto itself: SQLite can't tell an earlier state of an open file.
+		copied := filepath.Join(filepath.Dir(file), "catalog.0000000000000001.db")
+		if file == copied {
+			return nil
+		}
 		b, err := os.ReadFile(file)
-		return errors.Join(err, os.WriteFile(filepath.Join(filepath.Dir(file), "catalog.0000000000000001.db"), b, 0o600))
+		return errors.Join(err, os.WriteFile(copied, b, 0o600))
 	},
 }
 
@@ -456,6 +461,43 @@ func TestCopies(t *testing.T) {
 		if err == nil {
 			c.Close()
 		}
+	}
+}
+
+// TestAnotherInItsPlace: a copy of another catalog that is written over an open one is
+// noticed. It would not be if the name was compared only when the file is opened.
+func TestAnotherInItsPlace(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	open := func(name string) filestore.Catalog {
+		c, err := catalog.Open(filepath.Join(dir, name), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ours, other := open("ours"), open("other")
+	// The copy looks newer, so that SQLite reads it.
+	for rev := range int64(2) {
+		if _, err := other.Update(ctx, rev+1, nil, nil, "another"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ours"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ours.State(ctx); !errors.Is(err, filestore.ErrBadCatalog) {
+		t.Errorf("its state is %+v, %v", state, err)
+	}
+	if page, err := ours.Page(ctx, 3, hansard.Query{}, time.Now()); !errors.Is(err, filestore.ErrBadCatalog) {
+		t.Errorf("a page of it is %+v, %v", page, err)
+	}
+	if _, err := ours.Update(ctx, 3, nil, nil, "ours"); !errors.Is(err, filestore.ErrCatalogMoved) {
+		t.Errorf("it is updated: %v", err)
 	}
 }
 
