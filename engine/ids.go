@@ -65,13 +65,16 @@ func (n *Named) Content() string {
 func NamedAs(id, content string) Named { return Named{ID: id, content: content} }
 
 // Names are the names of a normalised batch's events; nil if none has one.
-func Names(events []hansard.Event) []Named {
+func Names(events []hansard.Event) []Named { return NamesInto(nil, events) }
+
+// NamesInto is Names into memory that is used again: its content is overwritten.
+func NamesInto(memory []Named, events []hansard.Event) []Named {
 	if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" }) {
 		return nil
 	}
-	names := make([]Named, len(events))
+	names := slices.Grow(memory[:0], len(events))
 	for i := range events {
-		names[i] = Named{ID: events[i].ID, event: &events[i]}
+		names = append(names, Named{ID: events[i].ID, event: &events[i]})
 	}
 	return names
 }
@@ -116,13 +119,13 @@ type Sifted struct {
 // id is known with other content, in the session or in the batch itself. Engines call it
 // where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
-	s := Sifted{Fresh: make([]int, 0, len(names)), Patch: patch != "", seqs: make([]hansard.Seq, len(names))}
+	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names))}
 	first := firstWith(names)
 	var reused []string
 	for i := range names {
 		n := &names[i]
 		if n.ID == "" {
-			s.Fresh = append(s.Fresh, i)
+			s.isFresh(i)
 			continue
 		}
 		before := first(i)
@@ -135,7 +138,7 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 				s.Patch = false
 			}
 		case !ok && !twice:
-			s.Fresh = append(s.Fresh, i)
+			s.isFresh(i)
 		case !ok && names[before].Content() == n.Content():
 			if s.again == nil {
 				s.again = map[int]int{}
@@ -150,6 +153,24 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 	}
 	return s, nil
 }
+
+// isFresh adds the index of an event to store. Mostly all are: then no memory is taken for
+// their indexes, which are the same each time.
+func (s *Sifted) isFresh(i int) {
+	if len(s.Fresh) == i && i < len(firstIndexes) {
+		s.Fresh = firstIndexes[: i+1 : i+1] // an append to it copies it
+		return
+	}
+	s.Fresh = append(s.Fresh, i)
+}
+
+// firstIndexes are 0, 1, 2, … for all to read.
+var firstIndexes = func() (all [64]int) {
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}()
 
 // firstWith gives a function that tells which is the first of some names that has the id of
 // the i-th, which has one. It is asked in order.
@@ -181,7 +202,7 @@ func firstWith(names []Named) func(i int) int {
 func AllNew(events int, patch bool) Sifted {
 	s := Sifted{Patch: patch}
 	for i := range events {
-		s.Fresh = append(s.Fresh, i)
+		s.isFresh(i)
 	}
 	return s
 }
@@ -216,9 +237,10 @@ func (s *Sifted) Pick(events []hansard.Event) (out []hansard.Event) {
 	return out
 }
 
-// Receipt is what the append answers, if what is new is stored from first on.
+// Receipt is what the append answers, if what is new is stored from first on. It is asked
+// for once: the answer has the seqs' memory.
 func (s *Sifted) Receipt(session hansard.SessionID, first hansard.Seq) hansard.Receipt {
-	r := hansard.Receipt{Session: session, Seqs: slices.Clone(s.seqs)}
+	r := hansard.Receipt{Session: session, Seqs: s.seqs}
 	if r.Seqs != nil {
 		for n, i := range s.Fresh {
 			r.Seqs[i] = first + hansard.Seq(n)

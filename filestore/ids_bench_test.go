@@ -69,9 +69,14 @@ func BenchmarkIDs(b *testing.B) {
 			round(false)
 			var ratios, used []float64
 			var all [2]time.Duration
+			var syncs [2]int64
+			was := s.measures.syncs.Load()
+			synced := func() (n int64) { now := s.measures.syncs.Load(); n, was = now-was, now; return n }
 			for b.Loop() {
 				with, withUsed := round(true)
+				syncs[0] += synced()
 				without, withoutUsed := round(false)
+				syncs[1] += synced()
 				ratios, used = append(ratios, float64(with)/float64(without)), append(used, float64(withUsed)/float64(withoutUsed))
 				all[0], all[1] = all[0]+withUsed, all[1]+withoutUsed
 			}
@@ -80,6 +85,8 @@ func BenchmarkIDs(b *testing.B) {
 			b.ReportMetric(ratios[len(ratios)/2], "with/without")
 			b.ReportMetric(used[len(used)/2], "cpu-with/without")
 			b.ReportMetric(float64(all[0])/float64(all[1]), "cpu-with/without-in-all")
+			b.ReportMetric(float64(syncs[0])/float64(syncs[1]), "syncs-with/without")
+			b.ReportMetric(float64(syncs[1])/float64(len(ratios)), "syncs-without")
 		})
 	}
 }

@@ -277,7 +277,7 @@ func (p *plan) importPart(sess *session, r *request) error {
 	// The events carry grants of the origin. They have to fit the turn as the log here
 	// tells it, or verify would later find lines written under a grant that was not held.
 	grants := engine.Grants{Current: t.Held, Last: t.Last}
-	known := &knownNames{}
+	var known knownNames
 	if sess.exists && r.named != nil {
 		if known, err = p.store.logs.lookupNames(sess, r); err != nil {
 			return err

@@ -186,20 +186,16 @@ func (kr *keyring) absent(name string, names []sought) (*preparedNames, bool) {
 	if !ok {
 		return nil, false
 	}
+	var room [32]uint64
 	k.mu.Lock()
-	if k.tail == nil || k.due(kr.process, 1, math.MaxInt64) || slices.ContainsFunc(names, func(n sought) bool { return k.tail.has(n.hash) }) {
+	if k.tail == nil || k.due(kr.process, 1, math.MaxInt64) || k.tail.hasAny(hashesOf(names, room[:0])) {
 		k.mu.Unlock()
 		return nil, false
 	}
 	p, rs, uid := &preparedNames{index: k, round: k.round, upTo: k.upTo}, k.runs, k.uid
 	k.mu.Unlock()
 	for _, r := range rs {
-		var left []uint64
-		for i := range names {
-			if !r.Lacks(names[i].hash) {
-				left = append(left, names[i].hash)
-			}
-		}
+		left := r.Keep(hashesOf(names, room[:0]))
 		if len(left) == 0 {
 			continue
 		}
@@ -209,6 +205,14 @@ func (kr *keyring) absent(name string, names []sought) (*preparedNames, bool) {
 		}
 	}
 	return p, true
+}
+
+// hashesOf appends the hashes of names.
+func hashesOf(names []sought, to []uint64) []uint64 {
+	for i := range names {
+		to = append(to, names[i].hash)
+	}
+	return to
 }
 
 // added tells the index of a log, if there is one, what this process has appended to it:

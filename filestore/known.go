@@ -42,14 +42,13 @@ type knownNames struct {
 
 // lookupNames finds what a session has under the names of a request, under write.lock.
 // errUnprepared sends the request back to be prepared, with nothing stored.
-func (ol *logs) lookupNames(sess *session, r *request) (*knownNames, error) {
-	k := &knownNames{draft: sess.draft, pending: ol.pending.of(sess.name)}
+func (ol *logs) lookupNames(sess *session, r *request) (k knownNames, err error) {
+	k.draft, k.pending = sess.draft, ol.pending.of(sess.name)
 	for _, e := range k.pending {
 		if e.names == nil {
 			e.names = sessionlog.NamesOf(e.Lines)
 		}
 	}
-	var err error
 	k.log, err = ol.lookupInLog(sess, r)
 	return k, err
 }
@@ -105,6 +104,15 @@ func (k *knownNames) sift(r *request) (engine.Sifted, error) {
 	return sifted, err
 }
 
+// draftBatch is a batch with ids in a draft: those of its events that are stored, in lines
+// from first on. The patch, if it is stored, is on the last.
+type draftBatch struct {
+	named []engine.Named // of the request, which is in the same group
+	fresh []int
+	first hansard.Seq
+	patch *hansard.Patch
+}
+
 // draftID is an event with an id in a draft.
 type draftID struct {
 	seq   hansard.Seq
@@ -131,7 +139,7 @@ func (d *draft) rememberPart(r *request) {
 	for i := range r.named {
 		e := &r.part.Events[i]
 		if r.named[i].ID != "" {
-			d.ids = append(d.ids, draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch, redacted: e.Redacted})
+			d.addID(draftID{seq: e.Seq, named: &r.named[i], patch: e.Patch, redacted: e.Redacted})
 		}
 	}
 }
@@ -146,19 +154,30 @@ func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
 // event is the event with an id in this draft; nil: there is none. Most drafts are of one
 // request and nobody asks, so the map is made for those who do.
 func (d *draft) event(id string) *draftID {
-	if len(d.ids) == 0 {
-		return nil
+	for _, b := range d.batches {
+		for n, i := range b.fresh {
+			e := draftID{seq: b.first + hansard.Seq(n), named: &b.named[i]}
+			if n == len(b.fresh)-1 {
+				e.patch = b.patch
+			}
+			if e.named.ID != "" {
+				d.addID(e)
+			}
+		}
 	}
-	if d.byID == nil {
-		d.byID = make(map[string]int, len(d.ids))
-	}
-	for ; d.asked < len(d.ids); d.asked++ {
-		d.byID[d.ids[d.asked].named.ID] = d.asked
-	}
+	d.batches = nil
 	if i, ok := d.byID[id]; ok {
 		return &d.ids[i]
 	}
 	return nil
+}
+
+func (d *draft) addID(e draftID) {
+	if d.byID == nil {
+		d.byID = map[string]int{}
+	}
+	d.byID[e.named.ID] = len(d.ids)
+	d.ids = append(d.ids, e)
 }
 
 // place notes for the index that a name's line begins at an offset. The name is the next, or
@@ -167,7 +186,7 @@ func (d *draft) place(names []sought, name runs.Name, at int64) (rest []sought) 
 	for names[0].Name != name {
 		names = names[1:]
 	}
-	d.names = append(slices.Grow(d.names, len(names)), runs.Pair{Hash: names[0].hash, At: at})
+	d.names = append(d.names, runs.Pair{Hash: names[0].hash, At: at})
 	return names[1:]
 }
 

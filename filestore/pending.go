@@ -1,7 +1,10 @@
 package filestore
 
 import (
+	"slices"
+
 	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/runs"
 	"hansard/filestore/internal/sessionlog"
 )
 
@@ -26,15 +29,24 @@ type pendingEntry struct {
 // other processes' lines.
 type memory struct {
 	found journal.Scanned
-	lines []byte // of a group's drafts
-	uses  int    // its pending entries, and the look or the group itself while it is under way
+	lines []byte      // of a group's drafts
+	pairs []runs.Pair // and the places of names in them
+	uses  int         // its pending entries, and the look or the group itself while it is under way
 }
 
-// spareMemories is how many of them are kept, and spareLines how much each keeps of its
-// lines.
+// pairsFor is room for the places of so many names.
+func (m *memory) pairsFor(n int) []runs.Pair {
+	begin := len(m.pairs)
+	m.pairs = slices.Grow(m.pairs, n)[:begin+n]
+	return m.pairs[begin : begin : begin+n]
+}
+
+// spareMemories is how many of them are kept, and spareLines and sparePairs how much each
+// keeps of its lines and names.
 const (
 	spareMemories = 8
 	spareLines    = 1 << 20
+	sparePairs    = 16 << 10
 )
 
 // pendingEntries are the entries that are not in the logs yet. What waits for a session,
@@ -101,9 +113,15 @@ func (p *pendingEntries) letGo(m *memory) {
 	if spoil != nil {
 		spoil(m.found.Buffer())
 		spoil(m.lines[:cap(m.lines)])
+		for i := range m.pairs[:cap(m.pairs)] {
+			m.pairs[:cap(m.pairs)][i] = runs.Pair{Hash: 0x5757575757575757, At: -1}
+		}
 	}
 	if m.lines = m.lines[:0]; cap(m.lines) > spareLines {
 		m.lines = nil
+	}
+	if m.pairs = m.pairs[:0]; cap(m.pairs) > sparePairs {
+		m.pairs = nil
 	}
 	if len(p.unused) < spareMemories {
 		p.unused = append(p.unused, m)

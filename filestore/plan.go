@@ -36,7 +36,10 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	r.events = events
 	r.op, r.id, r.name, r.expect, r.turn = opAppend, id, sessionlog.EncodeName(id), b.Expect, b.Turn
 	r.key, r.create, r.meta, r.patch = b.Key, b.Create, engine.CloneMeta(b.Meta), engine.ClonePatch(b.Patch)
-	r.inbox, r.apart, r.by, r.named, r.attached = b.InboxOnly(), b.Apart, b.By, engine.Names(events), attachedBy(events)
+	r.inbox, r.apart, r.by, r.attached = b.InboxOnly(), b.Apart, b.By, attachedBy(events)
+	if r.named = engine.NamesInto(r.spareNamed, events); r.named != nil {
+		r.spareNamed = r.named
+	}
 	if b.Key != "" {
 		r.hash = engine.ContentHash(events)
 	}
@@ -108,11 +111,11 @@ type draft struct {
 	bytes []byte
 	// keys and ids of batches in this draft: a second request of the group with the same
 	// is a replay of the first.
-	keys map[string]sessionlog.KeySeen
+	keys    map[string]sessionlog.KeySeen
+	batches []draftBatch
+	// ids are the events of the batches that were asked about, and byID finds them.
 	ids  []draftID
-	// byID finds the first asked of the ids.
-	byID  map[string]int
-	asked int
+	byID map[string]int
 	// names are where the lines with names begin, for the index of the log. unlisted: there
 	// are names that are not here.
 	names    []runs.Pair
@@ -337,6 +340,9 @@ func (p *plan) append(sess *session, r *request) error {
 	// After turnEnds, which adds a line before the batch.
 	first := sess.seq + 1
 	names := r.names()
+	if len(names) > 0 {
+		p.remember(sess, r, &sifted, len(bodies))
+	}
 	for i, body := range bodies {
 		last := i == len(bodies)-1
 		st := sessionlog.Stamp{Left: r.following(i, len(bodies)), Turn: r.turn}
@@ -344,7 +350,7 @@ func (p *plan) append(sess *session, r *request) error {
 			st.More = r.first
 		}
 		if len(names) > 0 {
-			names = p.remember(sess, r, &sifted, i, st.Left, names)
+			names = p.place(sess, r, &sifted, i, names)
 		}
 		if last && sifted.Patch {
 			st.More = append(st.More[:len(st.More):len(st.More)], r.last...)
@@ -360,27 +366,39 @@ func (p *plan) append(sess *session, r *request) error {
 	return nil
 }
 
-// remember notes the names of the i-th line that a request stores, before it is drafted: for
-// the requests of its group that come after, and for the index. left is how many lines of the
-// batch follow. names are those of the request, of which it gives the rest.
-func (p *plan) remember(sess *session, r *request, sifted *engine.Sifted, i, left int, names []sought) []sought {
-	d, seq := p.draft(sess), sess.seq+1
+// remember notes the names that a request stores, in n lines from the next one on, for the
+// requests of its group that come after.
+func (p *plan) remember(sess *session, r *request, sifted *engine.Sifted, n int) {
+	d, first := p.draft(sess), sess.seq+1
+	if r.key != "" {
+		d.addKey(r.key, sessionlog.KeySeen{Hash: r.hash, First: first, Last: first + hansard.Seq(r.following(0, n))})
+	}
+	if r.named != nil && len(sifted.Fresh) > 0 {
+		b := draftBatch{named: r.named, fresh: sifted.Fresh, first: first}
+		if sifted.Patch {
+			b.patch = r.patch
+		}
+		d.batches = append(d.batches, b)
+	}
+}
+
+// place notes for the index where the names of the i-th line that a request stores begin,
+// before it is drafted. names are those of the request, of which it gives the rest.
+func (p *plan) place(sess *session, r *request, sifted *engine.Sifted, i int, names []sought) []sought {
+	d := p.draft(sess)
+	if d.names == nil {
+		d.names = p.memory.pairsFor(len(names))
+	}
 	if i == 0 && r.key != "" {
-		d.addKey(r.key, sessionlog.KeySeen{Hash: r.hash, First: seq, Last: seq + hansard.Seq(left)})
 		names = d.place(names, keyName(r.key), sess.end)
 	}
-	if len(sifted.Fresh) == 0 {
+	if r.named == nil || len(sifted.Fresh) == 0 {
 		return names // of a request without ids, or it stores its patch alone
 	}
-	id := draftID{seq: seq, named: &r.named[sifted.Fresh[i]]}
-	if id.named.ID == "" {
-		return names
+	if id := r.named[sifted.Fresh[i]].ID; id != "" {
+		names = d.place(names, idName(id), sess.end)
 	}
-	if i == len(sifted.Fresh)-1 && sifted.Patch {
-		id.patch = r.patch
-	}
-	d.ids = append(slices.Grow(d.ids, len(sifted.Fresh)-i), id)
-	return d.place(names, idName(id.named.ID), sess.end)
+	return names
 }
 
 // following is how many lines of its batch follow the i-th of n; -1 is the header's place.
@@ -395,7 +413,7 @@ func (r *request) following(i, n int) int {
 // r.receipt tells where; the answer rests on those lines, through the dep that add set.
 // Otherwise sifted is what of it is new.
 func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, error) {
-	known := &knownNames{}
+	var known knownNames
 	if sess.exists {
 		var err error
 		if known, err = p.store.logs.lookupNames(sess, r); err != nil {

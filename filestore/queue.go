@@ -67,7 +67,8 @@ type request struct {
 	// of them are stored: first and last are what goes on the first and the last of
 	// these, alone the body of the line that has a patch and no event.
 	named       []engine.Named
-	sought      []sought // see names
+	spareNamed  []engine.Named // memory for them
+	sought      []sought       // see names
 	first, last []byte
 	alone       []byte
 	// attached is what its events name.
@@ -442,14 +443,15 @@ func (r *request) recycle() {
 	if cap(buf) > spareBody {
 		buf = nil
 	}
-	events, bodies, sought := r.events[:0], r.bodies[:0], r.sought[:0]
+	events, bodies, sought, named := r.events[:0], r.bodies[:0], r.sought[:0], r.spareNamed[:0]
 	if cap(events) > spareEvents {
-		events, bodies, sought = nil, nil, nil
+		events, bodies, sought, named = nil, nil, nil, nil
 	}
 	// Cleared, so that they keep nothing of the caller's alive.
 	clear(r.events)
 	clear(r.bodies)
 	clear(r.sought)
-	*r = request{done: r.done, timer: r.timer, buf: buf, events: events, bodies: bodies, sought: sought}
+	clear(r.spareNamed)
+	*r = request{done: r.done, timer: r.timer, buf: buf, events: events, bodies: bodies, sought: sought, spareNamed: named}
 	spareRequests.Put(r)
 }

@@ -70,9 +70,15 @@ func (t *tailNames) begin(room int, pairs []runs.Pair) {
 	}
 }
 
-// has tells whether a line has a name with this hash: it may be another name.
-func (t *tailNames) has(hash uint64) bool {
-	return t.filter.Has(hash) && len(t.find(hash, 0)) > 0
+// hasAny tells whether a line has a name with one of these hashes: it may be another name.
+// The hashes' memory is overwritten.
+func (t *tailNames) hasAny(hashes []uint64) bool {
+	for _, h := range t.filter.Keep(hashes) {
+		if len(t.find(h, 0)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // linesOf are, for each name, where lines with its hash begin, at from or behind, in order.

@@ -44,7 +44,7 @@ func TestTailNames(t *testing.T) {
 				if got := slices.DeleteFunc(slices.Clone(all), func(at int64) bool { return at < from }); !slices.Equal(lines, got) {
 					t.Fatalf("hash %x from %d: lines %v, want %v", names[i].hash, from, lines, got)
 				}
-				if tail.has(names[i].hash) != (len(all) > 0) {
+				if tail.hasAny([]uint64{names[i].hash}) != (len(all) > 0) {
 					t.Fatalf("hash %x: has is wrong", names[i].hash)
 				}
 			}

@@ -59,6 +59,41 @@ func (f Filter) Has(hash uint64) bool {
 	return true
 }
 
+// Keep keeps those of the hashes that may have been added, at the beginning of their memory.
+// It takes less time than Has for each: of all hashes one bit is looked at first, without
+// waiting for the one before, so that the processor fetches their lines side by side.
+func (f Filter) Keep(hashes []uint64) []uint64 {
+	kept := hashes[:0]
+	for len(hashes) > 0 {
+		some := hashes[:min(64, len(hashes))]
+		var first uint64 // for each of them, whether that bit is set
+		for i, h := range some {
+			b, at := f.block(h)
+			first |= (b[at>>61] >> (at >> 55 & 63) & 1) << i
+		}
+		for ; first != 0; first &= first - 1 {
+			if h := some[bits.TrailingZeros64(first)]; f.Has(h) {
+				kept = append(kept, h)
+			}
+		}
+		hashes = hashes[len(some):]
+	}
+	return kept
+}
+
+// Keep keeps those of the hashes that a run is not known to lack, at the beginning of their
+// memory.
+func (r *Run) Keep(hashes []uint64) []uint64 {
+	switch f := r.filter.Load(); {
+	case r.Pairs == 0:
+		return nil
+	case f == nil:
+		return hashes
+	default:
+		return f.Keep(hashes)
+	}
+}
+
 // Lacks reports whether a run is known not to have a hash. False says nothing.
 func (r *Run) Lacks(hash uint64) bool {
 	f := r.filter.Load()

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -31,6 +32,43 @@ func TestFilter(t *testing.T) {
 		}
 		if wrong > 500 {
 			t.Errorf("%d hashes: %d of 100,000 others may be there", n, wrong)
+		}
+	}
+}
+
+// TestKeep: of many hashes at once a filter keeps just those that it has, one by one, in
+// their order.
+func TestKeep(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	f := NewFilter(500)
+	var there []uint64
+	for range 500 {
+		there = append(there, rng.Uint64())
+		f.Add(there[len(there)-1])
+	}
+	for n := range 200 {
+		var hashes, want []uint64
+		for range n {
+			h := rng.Uint64()
+			if rng.IntN(3) == 0 {
+				h = there[rng.IntN(len(there))]
+			}
+			if hashes = append(hashes, h); f.Has(h) {
+				want = append(want, h)
+			}
+		}
+		if got := f.Keep(slices.Clone(hashes)); !slices.Equal(got, want) {
+			t.Errorf("of %d hashes %d are kept, want %d", n, len(got), len(want))
+		}
+		for name, c := range map[string]struct {
+			run  *Run
+			want []uint64
+		}{"without pairs": {&Run{}, nil}, "without a filter": {&Run{Pairs: 1}, hashes}} {
+			if got := c.run.Keep(slices.Clone(hashes)); !slices.Equal(got, c.want) {
+				t.Errorf("of %d hashes a run %s keeps %d", n, name, len(got))
+			}
 		}
 	}
 }
