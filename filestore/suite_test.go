@@ -1,6 +1,7 @@
 package filestore_test
 
 import (
+	"fmt"
 	"os"
 	"runtime/debug"
 	"testing"
@@ -17,6 +18,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
+	if err := chooseHalf(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	os.Exit(m.Run())
 }
 
