@@ -85,7 +85,10 @@ func served(name string, open func(t testing.TB) (serve string), another func(t 
 }
 
 // TestMemstore: the contract through the wire, on the model.
-func TestMemstore(t *testing.T) { storetest.Run(t, memoryEngine()) }
+func TestMemstore(t *testing.T) {
+	t.Parallel() // much of it is waiting, as in TestFilestore and TestCopy
+	storetest.Run(t, memoryEngine())
+}
 
 func memoryEngine() storetest.Engine {
 	return served("memstore through the wire",
@@ -95,7 +98,10 @@ func memoryEngine() storetest.Engine {
 
 // TestFilestore: the contract through the wire, on files; every other handle goes
 // through a server of its own.
-func TestFilestore(t *testing.T) { storetest.Run(t, fileEngine()) }
+func TestFilestore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, fileEngine())
+}
 
 func fileEngine() storetest.Engine {
 	return sharedEngine("filestore through the wire", func(t testing.TB) string { return t.TempDir() }, openFiles)

@@ -23,6 +23,7 @@ import (
 
 // TestCopy: sessions are copied from a server and to one as between stores.
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	others := map[string]func(testing.TB) hansard.Store{
 		"memory":     func(testing.TB) hansard.Store { return memstore.New() },
 		"files":      func(t testing.TB) hansard.Store { return openFiles(t, t.TempDir()) },
