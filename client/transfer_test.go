@@ -175,8 +175,7 @@ func TestImportLargest(t *testing.T) {
 // and in order.
 func TestCutTransfer(t *testing.T) {
 	store := memstore.New()
-	wire := newCutter(t, serve(t, store), 1)
-	wire.only = 20_000
+	wire := newCutter(t, serve(t, store), 1, 20_000)
 	const total = 1000
 	var ids []hansard.SessionID
 	for i := range total {
