@@ -56,22 +56,21 @@ cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
 	GOOS=windows $(GO) vet ./...
 
-# Where goroutines meet, whole packages run under the race detector, instead of without it: not twice. The rest is the command and the client, whose suites start a program or a
-# server for every case, which under the detector takes half an hour, and programs that are built and run. The file engine is in both: its simulations, which let one goroutine
-# run at a time and would take hours under the detector, run without it and nothing else of it does; filestore/halves_test.go.
-RACED := hansard(/(engine|memstore|httpd|mcp|pgstore|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/filestore$$|$$)
-# What takes longest begins first, so that nothing long is left for the end.
-LONGRACED := ./pgstore ./filestore ./httpd
-LONG := ./filestore ./test ./client
+# Where goroutines meet, whole packages run under the race detector, instead of without it: not twice. The rest is the command, whose suites start a program for every case, which
+# under the detector takes half an hour, what stands on SQLite, which is in Go and many times as slow there, and programs that are built and run. The file engine and the client are
+# in both, each test in one of them (internal/halves): simulations let one goroutine run at a time, and would take hours under the detector.
+RACED := hansard(/(engine|memstore|httpd|mcp|pgstore|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/(filestore|client)$$|$$)
+# These are named first below, beside what takes longest: nothing long is left for the end.
+HALVES := ./filestore ./client
 WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
 
 unit: ## all tests that race does not run; never from the cache: it does not know the programs they build, nor their seeds
 	@rm -f dist/unit.log
-	@HANSARD_ONLY_SIMULATIONS=1 scripts/gotest unit $(GO) test -v -count=1 -timeout 40m $(LONG) $$($(GO) list ./... | grep -vE '^$(RACED)')
+	@HANSARD_RACE_APART=1 scripts/gotest unit $(GO) test -v -count=1 -timeout 40m ./test $(HALVES) $$($(GO) list ./... | grep -vE '^$(RACED)')
 
 race: ## whole packages under the race detector; of the file engine all but the simulations
 	@rm -f dist/race.log
-	@scripts/gotest race $(WITHRACE) $(LONGRACED) $$($(GO) list ./... | grep -E '^$(RACED)')
+	@scripts/gotest race $(WITHRACE) ./pgstore $(HALVES) $$($(GO) list ./... | grep -E '^$(RACED)')
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...

@@ -12,6 +12,7 @@ import (
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/halves"
 	"hansard/internal/pgtest"
 	"hansard/memstore"
 	"hansard/pgstore"
@@ -23,6 +24,9 @@ const token = "a-token-for-the-tests"
 
 func TestMain(m *testing.M) {
 	storetest.Main(dial)
+	// These search by an index in SQLite, which is in Go and very slow under the race
+	// detector. The client is the same on the model.
+	halves.Choose("^Test(Filestore|Copy)$")
 	os.Exit(pgtest.Main(m))
 }
 

@@ -37,7 +37,7 @@ func scale(n int) int {
 
 // Simulation is how the names of simulations begin: tests in which all that happens is
 // on a simulated disk and in virtual time, one goroutine at a time. TestOnlySimulationsAreLeftOut
-// sees to it; halves_test.go says what it is for.
+// sees to it. They are not run under the race detector: see TestMain.
 const Simulation = "TestSim"
 
 // inWorlds runs fn for each seed, several at once, and wants so many states.

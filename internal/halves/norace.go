@@ -1,5 +1,5 @@
 //go:build !race
 
-package filestore_test
+package halves
 
 const raced = false
