@@ -159,7 +159,7 @@ func TestFailuresAreDefended(t *testing.T) {
 		}
 	}
 	// A test that has the number in its name is named at the number.
-	numbered := regexp.MustCompile(`^\w+\.Test(?:Failure|Founding)0*(F?\d+)(?:_|$)`)
+	numbered := regexp.MustCompile(`^\w+\.Test(?:Sim)?(?:Failure|Founding)0*(F?\d+)(?:_|$)`)
 	for name := range exist {
 		m := numbered.FindStringSubmatch(name)
 		if m == nil {

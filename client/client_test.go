@@ -38,7 +38,8 @@ type cutter struct {
 	cuts  int
 }
 
-func newCutter(t *testing.T, target string, every int) *cutter {
+// newCutter makes one. It is at work at once, so what it shall do is given here.
+func newCutter(t *testing.T, target string, every int, only int64) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +47,7 @@ func newCutter(t *testing.T, target string, every int) *cutter {
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	c := &cutter{Listener: l, target: strings.TrimPrefix(target, "http://"), every: every, rng: rand.New(rand.NewPCG(seed, 0))}
+	c := &cutter{Listener: l, target: strings.TrimPrefix(target, "http://"), every: every, only: only, rng: rand.New(rand.NewPCG(seed, 0))}
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -94,7 +95,7 @@ func (c *cutter) pass(in net.Conn) {
 // answers, every append is stored once, and every reading is whole.
 func TestCutConnections(t *testing.T) {
 	store := memstore.New()
-	wire := newCutter(t, serve(t, store), 3)
+	wire := newCutter(t, serve(t, store), 3, 0)
 	const writers, each = 8, 40
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -170,8 +171,7 @@ func TestCutConnections(t *testing.T) {
 // in the middle of an event, gives every event once and in order.
 func TestCutReading(t *testing.T) {
 	store := memstore.New()
-	wire := newCutter(t, serve(t, store), 1)
-	wire.only = 60_000
+	wire := newCutter(t, serve(t, store), 1, 60_000)
 	const total = 500
 	for i := range total {
 		events := storetest.Marked("w", i, 1, 1000)

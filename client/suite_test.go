@@ -12,6 +12,7 @@ import (
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/halves"
 	"hansard/internal/pgtest"
 	"hansard/memstore"
 	"hansard/pgstore"
@@ -23,6 +24,9 @@ const token = "a-token-for-the-tests"
 
 func TestMain(m *testing.M) {
 	storetest.Main(dial)
+	// These search by an index in SQLite, which is in Go and very slow under the race
+	// detector. The client is the same on the model.
+	halves.Choose("^Test(Filestore|Copy)$")
 	os.Exit(pgtest.Main(m))
 }
 
@@ -85,7 +89,10 @@ func served(name string, open func(t testing.TB) (serve string), another func(t 
 }
 
 // TestMemstore: the contract through the wire, on the model.
-func TestMemstore(t *testing.T) { storetest.Run(t, memoryEngine()) }
+func TestMemstore(t *testing.T) {
+	t.Parallel() // much of it is waiting, as in TestFilestore and TestCopy
+	storetest.Run(t, memoryEngine())
+}
 
 func memoryEngine() storetest.Engine {
 	return served("memstore through the wire",
@@ -95,7 +102,10 @@ func memoryEngine() storetest.Engine {
 
 // TestFilestore: the contract through the wire, on files; every other handle goes
 // through a server of its own.
-func TestFilestore(t *testing.T) { storetest.Run(t, fileEngine()) }
+func TestFilestore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, fileEngine())
+}
 
 func fileEngine() storetest.Engine {
 	return sharedEngine("filestore through the wire", func(t testing.TB) string { return t.TempDir() }, openFiles)

@@ -23,6 +23,7 @@ import (
 
 // TestCopy: sessions are copied from a server and to one as between stores.
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	others := map[string]func(testing.TB) hansard.Store{
 		"memory":     func(testing.TB) hansard.Store { return memstore.New() },
 		"files":      func(t testing.TB) hansard.Store { return openFiles(t, t.TempDir()) },
@@ -174,8 +175,7 @@ func TestImportLargest(t *testing.T) {
 // and in order.
 func TestCutTransfer(t *testing.T) {
 	store := memstore.New()
-	wire := newCutter(t, serve(t, store), 1)
-	wire.only = 20_000
+	wire := newCutter(t, serve(t, store), 1, 20_000)
 	const total = 1000
 	var ids []hansard.SessionID
 	for i := range total {

@@ -129,10 +129,10 @@ func huntBesideRecovery(seed uint64) error {
 	return besideRecovery(seed, new(atomic.Int64))
 }
 
-// TestFailure56_ReadBeforeRecovery: whatever was acknowledged is read, listed and
+// TestSimFailure56_ReadBeforeRecovery: whatever was acknowledged is read, listed and
 // verified, by a reader beside the process that recovers, and by one where nobody
 // may write.
-func TestFailure56_ReadBeforeRecovery(t *testing.T) {
+func TestSimFailure56_ReadBeforeRecovery(t *testing.T) {
 	inWorlds(t, 8, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := besideRecovery(8000+seed, states); err != nil {
 			t.Error(err)

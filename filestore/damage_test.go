@@ -212,9 +212,9 @@ func beginsLine(b []byte, header bool) bool {
 	return true
 }
 
-// TestDamagedLogs damages logs in every way of the table and compares what the
+// TestSimDamagedLogs damages logs in every way of the table and compares what the
 // store says with the oracle.
-func TestDamagedLogs(t *testing.T) {
+func TestSimDamagedLogs(t *testing.T) {
 	const seed = 11
 	sm := makeSample(t, seed)
 	var states atomic.Int64

@@ -130,7 +130,7 @@ func TestFailure32_DeleteRacesAppendAndTheSessionRevives(t *testing.T) {
 }
 
 func TestFailure33_RepairDeletesValidData(t *testing.T) {
-	// In depth: TestDamagedLogs repairs one damaged log in eight.
+	// In depth: TestSimDamagedLogs repairs one damaged log in eight.
 	sm := makeSample(t, 3)
 	for id, w := range sm.logs {
 		s := openSim(t, sm.disk.Process("a"), 1)

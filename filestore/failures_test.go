@@ -169,7 +169,7 @@ func TestFailure22_OneFailedWriteEndsAllOrStays(t *testing.T) {
 }
 
 func TestFailure23_NULsAndEmptyFilesAfterPowerLoss(t *testing.T) {
-	// In depth: TestSimPowerCut; damage that is there already: TestDamagedLogs.
+	// In depth: TestSimPowerCut; damage that is there already: TestSimDamagedLogs.
 	for keep := 0; keep <= 100; keep += 10 {
 		for seed := range uint64(20) {
 			d := vfs.NewDisk(seed)
@@ -225,7 +225,7 @@ func TestFailure25_FlushErrorLoggedSuccessReturned(t *testing.T) {
 }
 
 func TestFailure26_ReaderSeesHalfALine(t *testing.T) {
-	// In depth: TestDamagedLogs/truncated, storetest's readers against writers.
+	// In depth: TestSimDamagedLogs/truncated, storetest's readers against writers.
 	sm := makeSample(t, 3)
 	w := sm.logs["small"]
 	for n := int(w.ends[0].at); n < len(w.log); n += 3 {

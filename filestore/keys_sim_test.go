@@ -308,10 +308,10 @@ func TestRunsCostNothing(t *testing.T) {
 	}
 }
 
-// TestKeysMemory: what a process keeps of a session's keys is some KB, and two and a half
+// TestSimKeysMemory: what a process keeps of a session's keys is some KB, and two and a half
 // bytes for each key of a run that it wrote or uses often. keyIndexBytes bounds it for all sessions,
 // so that a thousand sessions of a hundred thousand keys take tens of MB.
-func TestKeysMemory(t *testing.T) {
+func TestSimKeysMemory(t *testing.T) {
 	const sessions = 20
 	held := func(keys int) (weight, heap int64) {
 		logs := map[hansard.SessionID][]byte{}

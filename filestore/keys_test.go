@@ -100,9 +100,9 @@ func runFiles(d *vfs.Disk, name string) map[string][]byte {
 	return files
 }
 
-// TestKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
+// TestSimKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
 // are the same.
-func TestKeysRuns(t *testing.T) {
+func TestSimKeysRuns(t *testing.T) {
 	const seed, keys = 22, 1600
 	rng := rand.New(rand.NewPCG(seed, 0))
 	log := buildLog("keyed", 5, keys, keyedEvent)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -34,8 +35,16 @@ func scale(n int) int {
 	return n
 }
 
+// Simulation is how the names of simulations begin: tests in which all that happens is
+// on a simulated disk and in virtual time, one goroutine at a time. TestOnlySimulationsAreLeftOut
+// sees to it. They are not run under the race detector: see TestMain.
+const Simulation = "TestSim"
+
 // inWorlds runs fn for each seed, several at once, and wants so many states.
 func inWorlds(t *testing.T, worlds, want int, fn func(t *testing.T, seed uint64, states *atomic.Int64)) {
+	if !strings.HasPrefix(t.Name(), Simulation) {
+		t.Fatalf("a test that plays so many worlds is called %s…, or the race detector will take an hour for it", Simulation)
+	}
 	var states atomic.Int64
 	t.Run("seed", func(t *testing.T) {
 		for seed := range uint64(scale(worlds)) {
@@ -64,6 +73,20 @@ func TestSimPlain(t *testing.T) {
 			t.Errorf("seed %d: %v\n%s", w.seed, err, trace(w.disk, 60))
 		}
 	})
+}
+
+// TestWorldsApart: worlds that are played at the same time have nothing in common but what
+// is guarded. It is no simulation by name, so that the race detector sees one.
+func TestWorldsApart(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(seed)
+			if err := errors.Join(w.play(3, 25), w.finish()); err != nil {
+				t.Errorf("seed %d: %v\n%s", w.seed, err, trace(w.disk, 60))
+			}
+		})
+	}
 }
 
 // cutWorld plays a world and looks, after every operation that changes the disk,

@@ -15,7 +15,7 @@ import (
 
 // One test for each way in which the locks of agents' sessions failed elsewhere:
 // F2 and F3 of the founding reports and numbers 1 to 20. In depth all of them are
-// tried by TestTurnSchedules, and by real processes in test/.
+// tried by TestSimTurnSchedules, and by real processes in test/.
 
 // openAt opens a store as a process whose clock is the one given: it stands still
 // but for what the process sleeps.

@@ -15,11 +15,11 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestTurnSchedules defends: at most one grant is valid at any time, no write under
+// TestSimTurnSchedules defends: at most one grant is valid at any time, no write under
 // another is accepted, a dead holder's turn is had at once, and no holder that
 // lives and renews is robbed; whoever is stopped, killed, restarted in place or
 // has a clock that jumps. (P5)
-func TestTurnSchedules(t *testing.T) {
+func TestSimTurnSchedules(t *testing.T) {
 	var all turnCounts
 	const each = 100
 	inWorlds(t, 56, 5_500, func(t *testing.T, seed uint64, states *atomic.Int64) {

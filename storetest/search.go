@@ -414,6 +414,7 @@ func (x *env) sameHits(model hansard.Searcher, q hansard.SearchQuery) {
 func searchComplete(x *env) {
 	x.searcher(x.store)
 	handles := x.handles(3)
+	searching := make(chan struct{}, 4) // a server refuses a token more at a time
 	x.each(len(handles)*2, "writer", func(i int) error {
 		writes, reads := handles[i%len(handles)], handles[(i+1)%len(handles)].(hansard.Searcher)
 		id := hansard.SessionID(fmt.Sprint("s", i%4))
@@ -423,7 +424,9 @@ func searchComplete(x *env) {
 			if err != nil {
 				return err
 			}
+			searching <- struct{}{}
 			hits, err := searchAll(x.ctx, reads, hansard.SearchQuery{Text: word})
+			<-searching
 			if err != nil {
 				return err
 			}

@@ -53,6 +53,7 @@ func refusedOnPurpose(name string) string {
 // TestConformance: the public suite against the streams of the model, of files and of PostgreSQL.
 func TestConformance(t *testing.T) {
 	node := need(t)
+	t.Parallel() // much of the suite is waiting
 	files, err := filestore.Open(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func TestConformance(t *testing.T) {
 // limits. A proxy gives the token, which the suite has none of, and the server's paths.
 func TestConformanceWithTheServer(t *testing.T) {
 	node := need(t)
+	t.Parallel()
 	server := httpd.New(memstore.New(), httpd.Options{Access: httpd.Single("a-token-for-tests")})
 	defer server.Shutdown(context.Background())
 	at := httptest.NewServer(server)
