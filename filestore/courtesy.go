@@ -113,7 +113,7 @@ func (ts *turns) lineUp(w *claimant) {
 func (ts *turns) stepOut(w *claimant, got bool) {
 	ts.withdraw(w)
 	if w.point != nil {
-		ts.waiters.leave(w.name, w.point)
+		ts.waiters.leave(w.name, w.point, false)
 	}
 	defer func() {
 		if (w.next || len(w.call) > 0) && !got {
@@ -147,6 +147,9 @@ func (w *claimant) isFirst() bool {
 // ticket is a number that grows with everything that is written, the same for all
 // processes.
 func (ts *turns) ticket() uint64 {
+	if w, ok := ts.committer.lock.glance(); ok {
+		return w.Written
+	}
 	w, ok := peers.LookAtControl(ts.fs)
 	if !ok {
 		return math.MaxUint64 // control can't be read: after everybody else
