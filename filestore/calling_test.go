@@ -236,6 +236,21 @@ func TestTurnCalledOnce(t *testing.T) {
 	}
 }
 
+// TestTurnDeaf: who was woken by a write has some rest before the next one wakes it; who is
+// woken by calls alone sleeps until it is called.
+func TestTurnDeaf(t *testing.T) {
+	w := &claimant{looked: time.Second}
+	if d := w.deafFor(time.Second); d != 0 {
+		t.Errorf("it wakes up after %v for nothing", d)
+	}
+	w.woken = make(chan struct{})
+	for after, want := range map[time.Duration]time.Duration{0: turnPause, turnPause / 2: turnPause / 2, turnPause: 0, time.Hour: 0} {
+		if d := w.deafFor(time.Second + after); d != want {
+			t.Errorf("%v after its look it is deaf for %v, want %v", after, d, want)
+		}
+	}
+}
+
 // TestTurnWatchEnds: who claims a turn is woken by what is written to the session while it
 // waits and is the oldest, and not after that. A follower still is.
 func TestTurnWatchEnds(t *testing.T) {

@@ -206,16 +206,25 @@ func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) err
 	if !ts.cfg.inline && ts.listen(w) {
 		return nil // what happened before is looked at once more
 	}
-	rest := turnPause - (ts.cfg.mono() - w.looked)
+	rest := w.deafFor(ts.cfg.mono())
 	w.called = ts.sleep(ctx, rest, nil, w.call) == wasCalled // a wake-up meanwhile is not lost: woken was taken before the look
 	if !w.called {
-		how := ts.sleep(ctx, pause-max(0, rest), w.woken, w.call)
+		how := ts.sleep(ctx, pause-rest, w.woken, w.call)
 		w.called = how == wasCalled
 		// The others may have gone meanwhile, so that this is the oldest one.
 		w.listened = w.listened && how != timePassed
 	}
 	w.next = w.next || w.called
 	return ts.waitOver(ctx, w, held)
+}
+
+// deafFor is how long a claimant is not woken by what is written to the session. Who is
+// woken by calls alone need not wake up for the end of that.
+func (w *claimant) deafFor(now time.Duration) time.Duration {
+	if w.woken == nil {
+		return 0
+	}
+	return max(0, turnPause-(now-w.looked))
 }
 
 // listen has a claimant woken: by a call, and the oldest one by every write to the session
