@@ -110,7 +110,7 @@ func (ts *turns) released(name string, apart bool) {
 	if ts.cfg.inline {
 		return
 	}
-	if !apart {
+	if !apart && ts.leases.OthersHeard() {
 		ts.callNext(name) // another goroutine would take longer to begin than this takes
 		return
 	}

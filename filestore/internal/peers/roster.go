@@ -95,6 +95,7 @@ func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bo
 		}
 		f, err := l.fs.Open(InstancesDir+"/"+e.Name, vfs.ReadOnly)
 		if err != nil {
+			r.at = vfs.DirStamp{} // for lack of descriptors, perhaps: not to be left out for long
 			continue
 		}
 		fn(e.Name, f)
@@ -200,7 +201,7 @@ func (l *Leases) OthersHear() bool {
 		at = settledDir(l, BellsDir) // before the look
 	}
 	bells, err := l.fs.ReadDir(BellsDir)
-	r.hung = err == nil
+	r.hung, r.others = err == nil, false
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
@@ -208,6 +209,13 @@ func (l *Leases) OthersHear() bool {
 	r.bells = at
 	r.others = slices.ContainsFunc(bells, func(e vfs.Entry) bool { return own == nil || e.Name != own.Base() })
 	return r.others
+}
+
+// OthersHeard is what OthersHear said last.
+func (l *Leases) OthersHeard() bool {
+	l.roster.mu.Lock()
+	defer l.roster.mu.Unlock()
+	return l.roster.others
 }
 
 // sameBells tells whether the bells that are open are those that their names lead to. The
