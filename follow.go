@@ -10,9 +10,16 @@ import (
 // lookEvery is how often Follow looks whether a session that is silent is still the same.
 const lookEvery = time.Minute
 
+// Follower is implemented by stores that follow a session with fewer looks at it than
+// [Follow] takes with Read, Wait and Stat.
+type Follower interface {
+	// Follow yields what the function Follow does, and ends as it does.
+	Follow(ctx context.Context, id SessionID, after Seq) iter.Seq2[Event, error]
+}
+
 // Follow yields the events of a session past after, and continues as new ones
-// arrive, each once and in order, until the context ends. It is Read and Wait,
-// once for all engines: a slow reader can only lag; it never loses an event and
+// arrive, each once and in order, until the context ends. It is Read and Wait, for
+// all engines but those that are a [Follower]: a slow reader can only lag; it never loses an event and
 // never blocks a writer.
 //
 // It follows one session: when that is deleted it ends with [ErrDeleted], also if
@@ -21,6 +28,9 @@ const lookEvery = time.Minute
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.
 func Follow(ctx context.Context, s Store, id SessionID, after Seq) iter.Seq2[Event, error] {
+	if f, ok := s.(Follower); ok {
+		return f.Follow(ctx, id, after)
+	}
 	return func(yield func(Event, error) bool) {
 		info, err := s.Stat(ctx, id)
 		if err != nil {

@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 
+	"hansard"
 	"hansard/filestore/internal/sessionlog"
 )
 
@@ -77,4 +78,13 @@ func (h *heldBatch) give(fn func(*sessionlog.Line) bool) bool {
 	}
 	h.lines, h.data = h.lines[:0], h.data[:0]
 	return true
+}
+
+// event is the event of a borrowed line, with data of its own.
+func (k *keeper) event(l *sessionlog.Line) hansard.Event {
+	e := l.Event()
+	if l.Data != nil && l.Gone == 0 {
+		e.Data = k.keep(l.Data)
+	}
+	return e
 }

@@ -25,8 +25,9 @@ const callPatience = 10 * time.Millisecond
 
 // calls is the bell of this process, for others to call it.
 type calls struct {
-	mu   sync.Mutex // guards bell
-	bell *peers.Bell
+	mu      sync.Mutex // guards bell and awaited
+	bell    *peers.Bell
+	awaited map[string]*called // by session
 
 	heeded atomic.Int64 // claims that were made because of a call
 }
@@ -104,9 +105,13 @@ func (w *claimant) callUp() {
 }
 
 // released hands a turn on: its release is in the ring. The caller is a worker that Close
-// waits for, and so is what it starts.
-func (ts *turns) released(name string) {
+// waits for, and so is what it starts. apart: the caller has others to attend to.
+func (ts *turns) released(name string, apart bool) {
 	if ts.cfg.inline {
+		return
+	}
+	if !apart && ts.leases.OthersHeard() {
+		ts.callNext(name) // another goroutine would take longer to begin than this takes
 		return
 	}
 	ts.workers.Add(1)
@@ -116,42 +121,81 @@ func (ts *turns) released(name string) {
 	}()
 }
 
-// callNext calls the waiter that has waited longest for a session's turn, and, if it does
-// not come, the next one.
+// callNext calls the waiter that has waited longest for a session's turn. If that one does
+// not come, lookAfter calls the next one.
 func (ts *turns) callNext(name string) {
 	if ts.inLine.first(name) == nil && !ts.leases.OthersHear() {
 		return // most often
 	}
-	for {
-		next, passed := ts.leases.Waiters(name)
-		for _, w := range passed {
-			// It may be awake by now. If so it is the oldest.
-			_ = ts.leases.Ring(w, name, ts.cfg.random())
-		}
-		own := ts.inLine.first(name)
-		if own != nil && (len(next) == 0 || own.ticket <= next[0].Ticket) {
-			own.callUp()
-			return
-		}
-		if len(next) == 0 {
-			return
-		}
-		patience := ts.pace.patience
-		if ts.leases.Ring(next[0], name, ts.cfg.random()) != nil {
-			patience = courtesyMax
-		}
-		select {
-		case <-ts.closing:
-			return
-		case <-time.After(patience):
-		}
-		switch ts.leases.Came(name, next[0]) {
-		case peers.CameUp:
-			return
-		case peers.CameNot:
-			ts.leases.PassOver(name, next[0])
-		}
+	next, passed := ts.leases.Waiters(name)
+	for _, w := range passed {
+		// It may be awake by now. If so it is the oldest.
+		_ = ts.leases.Ring(w, name, ts.cfg.random())
 	}
+	own := ts.inLine.first(name)
+	if own != nil && (len(next) == 0 || own.ticket <= next[0].Ticket) {
+		own.callUp()
+		return
+	}
+	if len(next) == 0 {
+		return
+	}
+	patience := ts.pace.patience
+	if ts.leases.Ring(next[0], name, ts.cfg.random()) != nil {
+		patience = courtesyMax
+	}
+	ts.calls.await(name, next[0], patience, func() { ts.lookAfter(name) })
+}
+
+// called is a waiter of another process that was called, and until when it may come.
+type called struct {
+	peers.Waiter
+	until time.Time
+	timer *time.Timer // calls lookAfter then
+}
+
+// await has somebody looked after who was called. There is one for each session: who was
+// called before has come, or is called again when it is the oldest. Where turns are handed
+// on quickly the timer so never ends, and wakes nobody.
+func (c *calls) await(name string, w peers.Waiter, patience time.Duration, lookAfter func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch was := c.awaited[name]; {
+	case was == nil:
+		if c.awaited == nil {
+			c.awaited = map[string]*called{}
+		}
+		c.awaited[name] = &called{w, time.Now().Add(patience), time.AfterFunc(patience, lookAfter)}
+	case was.Waiter != w: // else its time runs already
+		was.Waiter, was.until = w, time.Now().Add(patience)
+		was.timer.Reset(patience)
+	}
+}
+
+// lookAfter looks what became of somebody who was called, and calls the next one if it did
+// not come.
+func (ts *turns) lookAfter(name string) {
+	if !ts.committer.queue.beforeClose(func() { ts.workers.Add(1) }) {
+		return
+	}
+	defer ts.workers.Done()
+	ts.calls.mu.Lock()
+	was := ts.calls.awaited[name]
+	early := was == nil || time.Now().Before(was.until) // the timer ended as it was reset: it ends again
+	if !early {
+		delete(ts.calls.awaited, name)
+	}
+	ts.calls.mu.Unlock()
+	if early {
+		return
+	}
+	switch ts.leases.Came(name, was.Waiter) {
+	case peers.CameUp:
+		return
+	case peers.CameNot:
+		ts.leases.PassOver(name, was.Waiter)
+	}
+	ts.callNext(name)
 }
 
 // first is who is first in this process's line for a session; nil: nobody.
@@ -166,5 +210,5 @@ func (l *waitingLine) first(name string) *claimant {
 
 // passOn calls whoever is next after somebody who was called and does not come.
 func (ts *turns) passOn(name string) {
-	ts.committer.queue.beforeClose(func() { ts.released(name) })
+	ts.committer.queue.beforeClose(func() { ts.released(name, true) })
 }

@@ -196,6 +196,92 @@ func TestTurnNextIsCalled(t *testing.T) {
 	}
 }
 
+// TestTurnCalledOnce: who was called is looked after once, from the first call on, however
+// often it is called; and so is the next one. A timer that ends as it is reset passes nobody
+// over.
+func TestTurnCalledOnce(t *testing.T) {
+	stores := openReal(t, 3)
+	a, first, second := stores[0], stores[1], stores[2]
+	a.turns.pace.patience = time.Hour
+	say(t, a, "s", nil, "hello")
+	hears, alsoHears := listening(t, first), listening(t, second)
+	awaited := func() called {
+		a.turns.calls.mu.Lock()
+		defer a.turns.calls.mu.Unlock()
+		if n := len(a.turns.calls.awaited); n != 1 {
+			t.Fatalf("%d are looked after", n)
+		}
+		return *a.turns.calls.awaited["s"]
+	}
+	first.leases.Announce("s", 1)
+	second.leases.Announce("s", 2)
+	a.turns.callNext("s")
+	hears("the oldest was not called")
+	once := awaited()
+	a.turns.callNext("s")
+	hears("the oldest was not called again")
+	if twice := awaited(); twice != once || twice.Ticket != 1 {
+		t.Errorf("it gets another hour: %+v, then %+v", once, twice)
+	}
+	first.leases.Withdraw("s") // it came
+	a.turns.callNext("s")
+	alsoHears("the next one was not called")
+	next := awaited()
+	if next.Ticket != 2 || !next.until.After(once.until) {
+		t.Errorf("looked after: %+v", next)
+	}
+	a.turns.lookAfter("s") // too early
+	if _, passed := a.leases.Waiters("s"); len(passed) > 0 || awaited() != next {
+		t.Errorf("passed over too early: %v", passed)
+	}
+}
+
+// TestTurnDeaf: who was woken by a write has some rest before the next one wakes it; who is
+// woken by calls alone sleeps until it is called.
+func TestTurnDeaf(t *testing.T) {
+	w := &claimant{looked: time.Second}
+	if d := w.deafFor(time.Second); d != 0 {
+		t.Errorf("it wakes up after %v for nothing", d)
+	}
+	w.woken = make(chan struct{})
+	for after, want := range map[time.Duration]time.Duration{0: turnPause, turnPause / 2: turnPause / 2, turnPause: 0, time.Hour: 0} {
+		if d := w.deafFor(time.Second + after); d != want {
+			t.Errorf("%v after its look it is deaf for %v, want %v", after, d, want)
+		}
+	}
+}
+
+// TestTurnWatchEnds: who claims a turn is woken by what is written to the session while it
+// waits and is the oldest, and not after that. A follower still is.
+func TestTurnWatchEnds(t *testing.T) {
+	s := openReal(t, 1)[0]
+	say(t, s, "s", nil, "hello")
+	watched := func() bool { return s.waiters.m["s"] != nil && s.waiters.m["s"].watched }
+	claim := func() {
+		w := &claimant{id: "s", name: "s", claim: &hansard.Claim{}}
+		s.turns.lineUp(w)
+		s.turns.listen(w)
+		if !watched() {
+			t.Skip("SKIPPED: there is no inotify here: logs are polled")
+		}
+		s.turns.stepOut(w, true)
+	}
+	claim()
+	if watched() || len(s.waiters.m) > 0 {
+		t.Error("it is woken by everything that others write")
+	}
+	follower := s.waiters.join("s")
+	claim()
+	if !watched() {
+		t.Error("the follower is not woken any more")
+	}
+	s.waiters.leave("s", follower, true)
+	claim()
+	if !watched() {
+		t.Error("the follower finds no watch when it comes back")
+	}
+}
+
 // TestTurnNewWaiter: who comes right after others were looked for is called all the same.
 func TestTurnNewWaiter(t *testing.T) {
 	a := openReal(t, 1)[0]

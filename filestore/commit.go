@@ -46,8 +46,9 @@ type committer struct {
 	last *memory
 	// company: other processes wrote too when the last group did. It is the leader's.
 	company bool
-	// released is called when the release of a session's turn is in the ring.
-	released func(name string)
+	// released is called when the release of a session's turn is in the ring. apart: it has
+	// to return at once.
+	released func(name string, apart bool)
 }
 
 // group is what one commit writes: the requests that are answered when it is durable and
@@ -91,7 +92,8 @@ func (cm *committer) commitGroup() (answered int) {
 	appends := true
 	for _, r := range g.requests {
 		if r.op == opRelease && r.err == nil {
-			cm.released(r.name) // before the sync, which takes as long as it takes the next one to wake up
+			// Before the sync, which takes as long as it takes the next one to wake up.
+			cm.released(r.name, len(g.requests) > 1)
 		}
 		appends = appends && r.op == opAppend
 	}

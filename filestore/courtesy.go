@@ -113,7 +113,7 @@ func (ts *turns) lineUp(w *claimant) {
 func (ts *turns) stepOut(w *claimant, got bool) {
 	ts.withdraw(w)
 	if w.point != nil {
-		ts.waiters.leave(w.name, w.point)
+		ts.waiters.leave(w.name, w.point, false)
 	}
 	defer func() {
 		if (w.next || len(w.call) > 0) && !got {
@@ -147,6 +147,9 @@ func (w *claimant) isFirst() bool {
 // ticket is a number that grows with everything that is written, the same for all
 // processes.
 func (ts *turns) ticket() uint64 {
+	if w, ok := ts.committer.lock.glance(); ok {
+		return w.Written
+	}
 	w, ok := peers.LookAtControl(ts.fs)
 	if !ok {
 		return math.MaxUint64 // control can't be read: after everybody else
@@ -203,16 +206,25 @@ func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) err
 	if !ts.cfg.inline && ts.listen(w) {
 		return nil // what happened before is looked at once more
 	}
-	rest := turnPause - (ts.cfg.mono() - w.looked)
+	rest := w.deafFor(ts.cfg.mono())
 	w.called = ts.sleep(ctx, rest, nil, w.call) == wasCalled // a wake-up meanwhile is not lost: woken was taken before the look
 	if !w.called {
-		how := ts.sleep(ctx, pause-max(0, rest), w.woken, w.call)
+		how := ts.sleep(ctx, pause-rest, w.woken, w.call)
 		w.called = how == wasCalled
 		// The others may have gone meanwhile, so that this is the oldest one.
 		w.listened = w.listened && how != timePassed
 	}
 	w.next = w.next || w.called
 	return ts.waitOver(ctx, w, held)
+}
+
+// deafFor is how long a claimant is not woken by what is written to the session. Who is
+// woken by calls alone need not wake up for the end of that.
+func (w *claimant) deafFor(now time.Duration) time.Duration {
+	if w.woken == nil {
+		return 0
+	}
+	return max(0, turnPause-(now-w.looked))
 }
 
 // listen has a claimant woken: by a call, and the oldest one by every write to the session

@@ -305,6 +305,20 @@ func (wl *writeLock) inUse() (ctl *peers.Control, ringSize uint64) {
 	return l.ctl, l.ring.Size
 }
 
+// glance is what the control file says, if nobody of this process has write.lock or waits
+// for it: a look that may be out of date.
+func (wl *writeLock) glance() (w peers.Progress, ok bool) {
+	if !wl.mu.TryLock() {
+		return w, false
+	}
+	defer wl.mu.Unlock()
+	if wl.state.ctl == nil {
+		return w, false
+	}
+	w, _, ok = wl.state.ctl.Read()
+	return w, ok
+}
+
 // pause runs fn while this process is outside write.lock, and keeps it there: a process
 // that is stopped in fn, by Ctrl-Z, holds up nobody (invariant 19).
 func (wl *writeLock) pause(fn func()) {

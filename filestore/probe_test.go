@@ -29,7 +29,7 @@ func TestProbe(t *testing.T) {
 	}
 	say(t, s, "s", nil, "one")
 	p := s.waiters.join(sessionlog.EncodeName("s"))
-	defer s.waiters.leave(sessionlog.EncodeName("s"), p)
+	defer s.waiters.leave(sessionlog.EncodeName("s"), p, true)
 	woken := s.waiters.channel(p)
 	log, err := os.ReadFile(filepath.Join(dir, sessionlog.Path("s")))
 	if err != nil {

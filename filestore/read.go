@@ -35,13 +35,7 @@ import (
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		var own keeper
-		err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool {
-			e := l.Event()
-			if l.Data != nil && l.Gone == 0 {
-				e.Data = own.keep(l.Data)
-			}
-			return yield(e, nil)
-		})
+		err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool { return yield(own.event(l), nil) })
 		if err != nil && err != errStop {
 			yield(hansard.Event{}, s.readError(id, err))
 		}
@@ -79,10 +73,14 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 		return err
 	}
 	defer l.f.Close()
+	return rd.readIn(ctx, l, id, engine.Plain(r), yield)
+}
+
+// readIn is read of a log that is open.
+func (rd *reader) readIn(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, yield func(*sessionlog.Line) bool) error {
 	if l.header == nil {
 		return l.damage // nothing says whose lines follow
 	}
-	r = engine.Plain(r)
 	// Where this read ends; of a damaged log, as far as it is safe. Lines may be appended
 	// while it goes on, but their batch may not be whole, and a range counted from the end
 	// needs a fixed one.

@@ -1,8 +1,6 @@
 package filestore
 
 import (
-	"time"
-
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -16,10 +14,6 @@ import (
 // manyLogs is from how many on one look at the directory is cheaper than one at each log.
 const manyLogs = 8
 
-// settledFor is how long a directory has to be unchanged until its stamp proves anything:
-// much more than the resolution of any clock, within which two changes look like one.
-const settledFor = 100 * time.Millisecond
-
 // lookAtDir notes the directory of the logs for this hold of write.lock. A stamp that is
 // too young, or in the future, proves nothing: then each log is looked at.
 func (ol *logs) lookAtDir() { ol.dir = ol.settledDir(sessionlog.Dir) }
@@ -30,12 +24,7 @@ func (p *process) settledDir(name string) vfs.DirStamp {
 	if !ok || p.cfg.inline {
 		return vfs.DirStamp{}
 	}
-	now := p.cfg.now() // before the look: the stamp is at least that old
-	stamp, ok := dir.DirStamp(name)
-	if !ok || now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) <= settledFor {
-		return vfs.DirStamp{}
-	}
-	return stamp
+	return dir.SettledDir(name, p.cfg.now())
 }
 
 // lookAtStore notes the store's directory for this hold of write.lock. One look at it

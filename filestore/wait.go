@@ -34,7 +34,7 @@ const (
 	pollMax = time.Second
 )
 
-// How long the kernel's watch outlives the last wait for a log, and of how many logs: a
+// How long the kernel's watch outlives the last follower of a log, and of how many logs: a
 // follower comes back when it has read, and finds itself woken already if there is more.
 const (
 	lingerFor = time.Second
@@ -59,7 +59,7 @@ type waitPoint struct {
 	woken   chan struct{} // closed, and replaced, by each wake
 	refs    int           // how many wait
 	watched bool          // by the kernel
-	left    time.Time     // when the last one left
+	left    time.Time     // when the last follower left
 	linger  *time.Timer   // drops it some time after that; nil: it does not linger
 }
 
@@ -92,18 +92,21 @@ func (w *waiters) rejoin(name string) *waitPoint {
 	return p
 }
 
-// leave ends a wait that join began. Some time after the last one has left the kernel's
-// watch is removed: there are few of them, and sessions are many.
-func (w *waiters) leave(name string, p *waitPoint) {
+// leave ends a wait that join began. Some time after the last follower has left the
+// kernel's watch is removed: there are few of them, and sessions are many. A claimant comes
+// back as the youngest, who is called: what others write meanwhile would wake it for nothing.
+func (w *waiters) leave(name string, p *waitPoint, follower bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if follower {
+		p.left = time.Now()
+	}
 	if p.refs--; p.refs > 0 {
 		return
 	}
-	p.left = time.Now()
 	switch {
 	case p.linger != nil: // expire looks at left
-	case p.watched && w.lingering < lingerMax:
+	case follower && p.watched && w.lingering < lingerMax:
 		w.lingering++
 		p.linger = time.AfterFunc(lingerFor, func() { w.expire(name, p) })
 	default:
@@ -255,7 +258,7 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	p := s.waiters.rejoin(name)
 	defer func() {
 		if p != nil {
-			s.waiters.leave(name, p)
+			s.waiters.leave(name, p, true)
 		}
 	}()
 	var uid uint64

@@ -28,7 +28,7 @@ func TestWaitLingers(t *testing.T) {
 	if !p.watched {
 		t.Skip("SKIPPED: there is no inotify here: logs are polled")
 	}
-	s.waiters.leave("s", p)
+	s.waiters.leave("s", p, true)
 	if again := s.waiters.rejoin("s"); again != p || len(watchedFiles(s)) != 1 {
 		t.Fatalf("it is not watched any more: %v", watchedFiles(s))
 	}
@@ -41,7 +41,7 @@ func TestWaitLingers(t *testing.T) {
 	if len(watchedFiles(s)) != 1 {
 		t.Error("it is not watched while somebody waits")
 	}
-	s.waiters.leave("s", p)
+	s.waiters.leave("s", p, true)
 	expire() // too early
 	if len(watchedFiles(s)) != 1 {
 		t.Error("it is not watched after a moment")
@@ -60,7 +60,7 @@ func TestWaitLingersForFew(t *testing.T) {
 	for i := range 3 * lingerMax {
 		id := hansard.SessionID(fmt.Sprint("s", i))
 		say(t, s, id, nil, "hello")
-		s.waiters.leave(string(id), s.waiters.join(string(id)))
+		s.waiters.leave(string(id), s.waiters.join(string(id)), true)
 	}
 	if n := len(watchedFiles(s)); n > lingerMax {
 		t.Errorf("%d files are watched", n)
@@ -73,7 +73,7 @@ func TestWaitReplacedLog(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
 	p := s.waiters.join("s")
-	defer s.waiters.leave("s", p)
+	defer s.waiters.leave("s", p, true)
 	if !p.watched {
 		t.Skip("SKIPPED: there is no inotify here: logs are polled")
 	}

@@ -4,10 +4,25 @@ import "time"
 
 // DirStamp is which directory a name leads to and when its entries changed last. Two that
 // are equal do not prove that nothing changed in between: clocks have a resolution. See
-// MarkDir.
+// SettledDir and MarkDir.
 type DirStamp struct {
 	Inode       uint64
 	Mod, Change int64 // nanoseconds; Change can't be set by anybody
+}
+
+// settledFor is how long a directory has to be unchanged until its stamp proves anything:
+// much more than the resolution of any clock, within which two changes look like one.
+const settledFor = 100 * time.Millisecond
+
+// SettledDir is the stamp of a directory, if two that are equal prove that nothing changed
+// in between. Zero: it proves nothing, because the directory changed a moment ago, or in the
+// future, or its stamp can't be told here. now is from before the call.
+func (o *OS) SettledDir(name string, now time.Time) DirStamp {
+	stamp, ok := o.DirStamp(name)
+	if !ok || now.Sub(time.Unix(0, max(stamp.Mod, stamp.Change))) <= settledFor {
+		return DirStamp{}
+	}
+	return stamp
 }
 
 // MarkDir sets the time of change of a directory. A mark that no clock gives tells later

@@ -2,11 +2,8 @@ package peers
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"slices"
 
 	"hansard/internal/vfs"
 )
@@ -15,7 +12,8 @@ import (
 // write to it when it is next, and the kernel tells it of that. The file has a number for
 // each of bellSlots; a session has the slot that its mark leads to. To ring is to write
 // another number there, at random. So no order of several who ring at once loses one, and a
-// process that waits for many turns learns which of them to look at.
+// process that waits for many turns learns which of them to look at. Others keep it open
+// (roster.go).
 //
 // It is a hint, as control is: nothing is decided by it, it is never synced, and without
 // it, or with any other content, a waiter finds out by looking now and then.
@@ -92,31 +90,6 @@ func (b *Bell) Close(fsys vfs.FS) {
 
 // BellSlot is the slot of a session.
 func BellSlot(name string) int { return int(MarkOf(name) >> 1 % BellSlots) }
-
-// Ring rings for a session at a waiter. An error means that it will not hear it: it is of
-// another user, or listens otherwise.
-func (l *Leases) Ring(w Waiter, name string, number uint64) error {
-	f, err := l.fs.Open(BellsDir+"/"+w.Instance, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], number)
-	_, err = f.WriteAt(b[:], int64(8*BellSlot(name)))
-	return err
-}
-
-// OthersHear tells whether another process may have a bell: where nobody has waited there is
-// none, and nobody's table has to be read.
-func (l *Leases) OthersHear() bool {
-	bells, err := l.fs.ReadDir(BellsDir)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	own := l.Instance()
-	return slices.ContainsFunc(bells, func(e vfs.Entry) bool { return own == nil || e.Name != own.Base() })
-}
 
 // removeBells removes the bells of processes that have no file in instances/ any more. The
 // caller holds write.lock, under which those files are made; a bell is made later.

@@ -134,26 +134,45 @@ var ErrTornRecord = errors.New("a record of the instance file is not valid")
 // ReadTable reads the table of an instance file, free records included. whole is false if
 // some records are not valid; they are left out. It needs no lock.
 func ReadTable(f vfs.File) (records []tableRecord, whole bool, err error) {
-	size, err := f.Size()
-	if err != nil {
-		return nil, false, err
+	whole, err = eachRecord(f, func(r *tableRecord) bool {
+		records = append(records, *r)
+		return true
+	})
+	return records, whole, err
+}
+
+// tables are buffers for what is in the first page of an instance file: most tables are, and
+// one read tells.
+var tables = sync.Pool{New: func() any { return new([4096 - TableAt]byte) }}
+
+// eachRecord calls fn with the records of a table until it returns false. See ReadTable.
+func eachRecord(f vfs.File, fn func(*tableRecord) bool) (whole bool, err error) {
+	page := tables.Get().(*[4096 - TableAt]byte)
+	defer tables.Put(page)
+	b := page[:]
+	n, err := vfs.ReadEnd(f, b, TableAt)
+	if err == nil { // there may be more
+		var size int64
+		if size, err = f.Size(); err != nil {
+			return false, err
+		}
+		b = make([]byte, max(0, size-TableAt))
+		n, err = f.ReadAt(b, TableAt)
 	}
-	b := make([]byte, max(0, size-TableAt))
-	n, err := f.ReadAt(b, TableAt)
 	if err != nil && err != io.EOF {
-		return nil, false, err
+		return false, err
 	}
 	whole = true
 	// A part of a record at the end is a new one being written: nobody can be looking for
 	// it, because its grant is not in the ring yet.
 	for b = b[:n]; len(b) >= RecordWidth; b = b[RecordWidth:] {
-		if r, ok := decodeRecord(b); ok {
-			records = append(records, r)
-		} else {
-			whole = false
+		r, ok := decodeRecord(b)
+		whole = whole && ok
+		if ok && !fn(&r) {
+			break
 		}
 	}
-	return records, whole, nil
+	return whole, nil
 }
 
 // grantOf is a grant and the session it belongs to, by its file name.

@@ -1,26 +1,63 @@
 package peers
 
 import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
 	"hansard/internal/vfs"
 )
 
-// roster keeps the instance files of other processes open for a moment: a turn that many
+// roster keeps the instance files and bells of other processes open: a turn that many
 // contend for is handed on a thousand times a second, and each time somebody looks who
-// waits. Who is missing, because it came a moment ago, is the youngest.
+// waits, and calls one of them. The times of the directories tell whether it is still true.
+// Where they do not it is used for a moment: who is missing then came a moment ago, and is
+// the youngest.
 type roster struct {
-	mu    sync.Mutex // guards all below; held while the files are read
-	files map[string]vfs.File
+	mu      sync.Mutex // guards all below; held while the files are read
+	members map[string]*member
+	at      vfs.DirStamp // of instances/ before they were opened; zero: it proves nothing
+	opened  time.Time
+	used    time.Time
+	closer  *time.Timer
+	now     func() time.Time // of tests; nil: the clock's
+
+	bells vfs.DirStamp // of bells/ before others and the bells of members were looked at; zero: it proves nothing
+	hung  bool         // there are bells
+	// others: another process has one.
+	others bool
+}
+
+// member is another process.
+type member struct {
+	table vfs.File
+	bell  vfs.File // nil: not opened yet
 }
 
 const (
-	// rosterFor is how long it is used.
+	// rosterFor is how long it is used without proof.
 	rosterFor = 50 * time.Millisecond
-	// rosterMax is how many files it has at most.
+	// rosterKept is how long it stays open when nobody uses it.
+	rosterKept = time.Second
+	// rosterMax is how many processes it has at most.
 	rosterMax = 64
 )
+
+// settledDir is the stamp of a directory of the store; zero: it proves nothing.
+func settledDir(l *Leases, name string) vfs.DirStamp {
+	dir, ok := l.fs.(*vfs.OS)
+	if !ok || l.inline {
+		return vfs.DirStamp{}
+	}
+	now := time.Now()
+	if l.roster.now != nil {
+		now = l.roster.now()
+	}
+	return dir.SettledDir(name, now)
+}
 
 // each calls fn with the file of every process but that of l, of those that were there a
 // moment ago (fresh is false) or are there now. fn has to give back a lock that it takes. A
@@ -28,20 +65,28 @@ const (
 func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.files != nil {
-		for name, f := range r.files {
-			fn(name, f)
+	at := settledDir(l, InstancesDir)
+	same := at != vfs.DirStamp{} && at == r.at
+	if r.members != nil && (same || time.Since(r.opened) < rosterFor) {
+		r.used = time.Now()
+		for name, m := range r.members {
+			fn(name, m.table)
 		}
-		return false
+		return same
 	}
+	r.close()
 	entries, err := l.fs.ReadDir(InstancesDir)
 	if err != nil {
 		return true
 	}
 	keep := !l.inline && len(entries) <= rosterMax
 	if keep {
-		r.files = map[string]vfs.File{}
-		time.AfterFunc(rosterFor, l.CloseRoster)
+		r.members, r.at = map[string]*member{}, at
+		r.opened = time.Now()
+		r.used = r.opened
+		if r.closer == nil {
+			r.closer = time.AfterFunc(rosterKept, func() { r.expire() })
+		}
 	}
 	own := l.Instance()
 	for _, e := range entries {
@@ -50,11 +95,12 @@ func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bo
 		}
 		f, err := l.fs.Open(InstancesDir+"/"+e.Name, vfs.ReadOnly)
 		if err != nil {
+			r.at = vfs.DirStamp{} // for lack of descriptors, perhaps: not to be left out for long
 			continue
 		}
 		fn(e.Name, f)
 		if keep {
-			r.files[e.Name] = f
+			r.members[e.Name] = &member{table: f}
 		} else {
 			_ = f.Close()
 		}
@@ -62,11 +108,27 @@ func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bo
 	return true
 }
 
-func (r *roster) close() {
-	for _, f := range r.files {
-		_ = f.Close()
+// expire closes a roster that nobody has used for a while.
+func (r *roster) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rest := rosterKept - time.Since(r.used); r.members != nil && r.closer != nil && rest > 0 {
+		r.closer.Reset(rest)
+		return
 	}
-	r.files = nil
+	r.close()
+	r.closer = nil
+}
+
+// close closes what is open. The caller holds r.mu.
+func (r *roster) close() {
+	for _, m := range r.members {
+		_ = m.table.Close()
+		if m.bell != nil {
+			_ = m.bell.Close()
+		}
+	}
+	r.members, r.at = nil, vfs.DirStamp{}
 }
 
 // CloseRoster closes what it has open.
@@ -74,4 +136,105 @@ func (l *Leases) CloseRoster() {
 	l.roster.mu.Lock()
 	defer l.roster.mu.Unlock()
 	l.roster.close()
+}
+
+// with calls fn with the instance file of another process: the one that is open, or else the
+// one that its name leads to.
+func (r *roster) with(l *Leases, instance string, fn func(vfs.File)) error {
+	r.mu.Lock()
+	m := r.members[instance]
+	if m != nil {
+		defer r.mu.Unlock()
+		fn(m.table)
+		return nil
+	}
+	r.mu.Unlock()
+	f, err := l.fs.Open(InstancesDir+"/"+instance, vfs.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fn(f)
+	return nil
+}
+
+// Ring rings for a session at a waiter. An error means that it will not hear it: it is of
+// another user, or listens otherwise.
+func (l *Leases) Ring(w Waiter, name string, number uint64) error {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], number)
+	at := int64(8 * BellSlot(name))
+	r := &l.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.members[w.Instance]
+	if m != nil && m.bell != nil && r.sameBells(l) {
+		_, err := m.bell.WriteAt(b[:], at)
+		return err
+	}
+	f, err := l.fs.Open(BellsDir+"/"+w.Instance, 0)
+	if err != nil {
+		return err
+	}
+	// Kept only if it was looked for after the directory was known to be as it is.
+	if m = r.members[w.Instance]; m != nil && r.bells != (vfs.DirStamp{}) {
+		m.bell = f
+	} else {
+		defer f.Close()
+	}
+	_, err = f.WriteAt(b[:], at)
+	return err
+}
+
+// OthersHear tells whether another process may have a bell: where nobody has waited there is
+// none, and nobody's table has to be read.
+func (l *Leases) OthersHear() bool {
+	r := &l.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bells != (vfs.DirStamp{}) && r.sameBells(l) {
+		return r.others
+	}
+	r.forgetBells()
+	var at vfs.DirStamp
+	if r.hung { // most stores have no bells
+		at = settledDir(l, BellsDir) // before the look
+	}
+	bells, err := l.fs.ReadDir(BellsDir)
+	r.hung, r.others = err == nil, false
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	own := l.Instance()
+	r.bells = at
+	r.others = slices.ContainsFunc(bells, func(e vfs.Entry) bool { return own == nil || e.Name != own.Base() })
+	return r.others
+}
+
+// OthersHeard is what OthersHear said last.
+func (l *Leases) OthersHeard() bool {
+	l.roster.mu.Lock()
+	defer l.roster.mu.Unlock()
+	return l.roster.others
+}
+
+// sameBells tells whether the bells that are open are those that their names lead to. The
+// caller holds r.mu.
+func (r *roster) sameBells(l *Leases) bool {
+	if at := settledDir(l, BellsDir); at != (vfs.DirStamp{}) && at == r.bells {
+		return true
+	}
+	r.forgetBells()
+	return false
+}
+
+// forgetBells closes the bells. The caller holds r.mu.
+func (r *roster) forgetBells() {
+	r.bells = vfs.DirStamp{}
+	for _, m := range r.members {
+		if m.bell != nil {
+			_ = m.bell.Close()
+			m.bell = nil
+		}
+	}
 }

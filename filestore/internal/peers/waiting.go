@@ -67,32 +67,38 @@ func (l *Leases) waitersBefore(name string, ticket uint64) (next, passed []Waite
 		return over
 	})
 	l.mu.Unlock()
-	// Asking for a lock is two more system calls, and most of them live.
-	for len(next) > 0 && next[0].gone(l.fs) {
+	// Asking for a lock is one more system call, and most of them live.
+	for len(next) > 0 && next[0].gone(l) {
 		next = next[1:]
 	}
 	return next, passed, fresh
 }
 
 // gone tells whether the process of a waiter is dead, or can't be looked at.
-func (w *Waiter) gone(fsys vfs.FS) bool {
-	f, err := fsys.Open(InstancesDir+"/"+w.Instance, vfs.ReadOnly)
-	if err != nil {
-		return true
+func (w *Waiter) gone(l *Leases) (gone bool) {
+	err := l.roster.with(l, w.Instance, func(f vfs.File) { gone = deadNow(f) })
+	return err != nil || gone
+}
+
+// deadNow is dead for a file that stays open.
+func deadNow(f vfs.File) bool {
+	gone := dead(f)
+	if gone {
+		_ = f.Unlock() // closing it would
 	}
-	defer f.Close()
-	return dead(f)
+	return gone
 }
 
 // ticketIn is the ticket with which an instance waits for a session, if it does. Two
 // sessions with the same mark cost a moment of waiting for nothing.
-func ticketIn(f vfs.File, mark uint64) (uint64, bool) {
-	records, _, _ := ReadTable(f)
-	i := slices.IndexFunc(records, func(r tableRecord) bool { return r.Kind == kindWaiter && r.Key == mark })
-	if i < 0 {
-		return 0, false
-	}
-	return records[i].value, true
+func ticketIn(f vfs.File, mark uint64) (ticket uint64, waits bool) {
+	_, _ = eachRecord(f, func(r *tableRecord) bool {
+		if r.Kind == kindWaiter && r.Key == mark {
+			ticket, waits = r.value, true
+		}
+		return !waits
+	})
+	return ticket, waits
 }
 
 // PassOver has this process wait no more for somebody who did not come: it is stopped, or
@@ -121,18 +127,16 @@ const (
 
 // Came tells what became of a waiter. An error counts as that it came: it can't be seen.
 func (l *Leases) Came(name string, w Waiter) Came {
-	f, err := l.fs.Open(InstancesDir+"/"+w.Instance, vfs.ReadOnly)
-	if err != nil {
-		return CameUp
-	}
-	defer f.Close()
-	switch t, waits := ticketIn(f, MarkOf(name)); {
-	case dead(f):
-		return CameDead
-	case waits && t == w.Ticket:
-		return CameNot
-	}
-	return CameUp
+	came := CameUp
+	_ = l.roster.with(l, w.Instance, func(f vfs.File) {
+		switch t, waits := ticketIn(f, MarkOf(name)); {
+		case deadNow(f):
+			came = CameDead
+		case waits && t == w.Ticket:
+			came = CameNot
+		}
+	})
+	return came
 }
 
 // Announce tells other processes that this one waits for a session's turn, once per
