@@ -284,3 +284,20 @@ func TestReplacePart(t *testing.T) {
 		t.Error("a page without the place was not refused")
 	}
 }
+
+// TestAttach: a process that ends before it can be traced does not end the benchmark.
+func TestAttach(t *testing.T) {
+	for fails, want := range []bool{true, true, true, true, true, false} {
+		listed := 0
+		tr := tracer{"one that fails", func(pids []int, _ string) (func() (counts, error), error) {
+			if pids[0] <= fails {
+				return nil, errors.New("no such process")
+			}
+			return func() (counts, error) { return counts{}, nil }, nil
+		}}
+		stop, err := tr.attach(func() []int { listed++; return []int{listed} }, "")
+		if got := err == nil && stop != nil; got != want {
+			t.Errorf("after %d that failed: %v", fails, err)
+		}
+	}
+}

@@ -160,12 +160,13 @@ func (l *lab) append(ctx context.Context, p peer, task string, j bench.Job, trac
 	var before time.Duration
 	hooks := bench.Hooks{
 		Ready: func(pids []int) (err error) {
+			all := func() []int { return pids }
 			if s.server != nil {
-				pids = append(slices.Clone(pids), family(s.server.pid)...)
+				all = func() []int { return append(slices.Clone(pids), family(s.server.pid)...) }
 				before = familyCPU(s.server.pid)
 			}
 			if traced {
-				stop, err = l.tracer.start(pids, s.dir)
+				stop, err = l.tracer.attach(all, s.dir)
 			}
 			return err
 		},

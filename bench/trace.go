@@ -22,6 +22,20 @@ type tracer struct {
 	start func(pids []int, dir string) (stop func() (counts, error), err error)
 }
 
+// attachTries is how often processes are listed again to be traced.
+const attachTries = 5
+
+// attach starts to trace processes. One of them may end between being listed and being
+// traced, such as a worker of a database: then those are traced that are there by then.
+func (t tracer) attach(pids func() []int, dir string) (stop func() (counts, error), err error) {
+	for range attachTries {
+		if stop, err = t.start(pids(), dir); err == nil {
+			break
+		}
+	}
+	return stop, err
+}
+
 // flushCalls are the calls that wait for the disk.
 var flushCalls = []string{"fsync", "fdatasync", "msync", "sync_file_range", "syncfs", "sync"}
 

@@ -55,10 +55,7 @@ func engine() storetest.Engine {
 	}
 }
 
-func TestContract(t *testing.T) {
-	t.Parallel() // with schemas of its own, beside tests that have servers of their own or wait
-	storetest.Run(t, engine())
-}
+func TestContract(t *testing.T) { storetest.Run(t, engine()) }
 
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, engine()) }
 

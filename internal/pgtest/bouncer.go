@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/url"
@@ -9,11 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"hansard/internal/syncbuf"
 )
 
 // Bouncer is a PgBouncer in front of a server, which gives each transaction to
@@ -22,6 +24,39 @@ type Bouncer struct {
 	server *Server
 	dir    string // of its socket
 	stores atomic.Int64
+	start  func() (*exec.Cmd, error)
+	out    syncbuf.Buffer
+
+	mu       sync.Mutex // guards below
+	cmd      *exec.Cmd
+	stopped  bool
+	restarts int
+}
+
+// maxRestarts is how often a PgBouncer is started again, at most.
+const maxRestarts = 5
+
+// look starts the program again when it ends, as whatever runs it on a real machine does:
+// that of Debian 12 dies now and then of a client that leaves while its cancel request is
+// under way ("bad client state").
+func (b *Bouncer) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		cmd := b.cmd
+		b.mu.Unlock()
+		_ = cmd.Wait()
+		b.mu.Lock()
+		if b.stopped || b.restarts == maxRestarts {
+			return
+		}
+		b.restarts++
+		again, err := b.start()
+		if err != nil {
+			return
+		}
+		b.cmd = again
+	}
 }
 
 // bouncerProgram finds PgBouncer, which Debian keeps where an ordinary PATH does not look.
@@ -76,21 +111,31 @@ logfile = %s
 	if err := giveAway(dir); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-q", ini)
-	var out bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
-	if err := demote(cmd, false); err != nil {
+	b.start = func() (*exec.Cmd, error) {
+		cmd := exec.Command(program, "-q", ini)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &b.out, &b.out
+		if err := demote(cmd, false); err != nil {
+			return nil, err
+		}
+		return cmd, cmd.Start()
+	}
+	if b.cmd, err = b.start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		b.look()
+	}()
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		how := cmd.Wait()
+		b.mu.Lock()
+		b.stopped = true
+		b.cmd.Process.Kill()
+		b.mu.Unlock()
+		<-over
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Logf("pgbouncer: %v\n%s%s", how, out.Bytes(), log[max(0, len(log)-4<<10):])
+			t.Logf("pgbouncer, started again %d times:\n%s%s", b.restarts, b.out.String(), log[max(0, len(log)-4<<10):])
 		}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -104,7 +149,7 @@ logfile = %s
 		select {
 		case <-ctx.Done():
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Fatalf("pgbouncer does not answer: %v\n%s%s", err, out.Bytes(), log)
+			t.Fatalf("pgbouncer does not answer: %v\n%s%s", err, b.out.String(), log)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -1,8 +1,10 @@
 package pgtest
 
 import (
+	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -27,4 +29,37 @@ func TestKillAndStart(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestBouncerStartsAgain: a PgBouncer that dies is started again.
+func TestBouncerStartsAgain(t *testing.T) {
+	b := New(t).Bouncer(t, 2)
+	for range 2 {
+		b.mu.Lock()
+		b.cmd.Process.Kill()
+		was := b.cmd
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for {
+			b.mu.Lock()
+			again := b.cmd != was
+			b.mu.Unlock()
+			conn, err := pgx.Connect(ctx, b.url("postgres"))
+			if err == nil {
+				conn.Close(ctx)
+			}
+			if err == nil && again {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("it does not answer: %v", err)
+			}
+			time.Sleep(10 * time.Millisecond) // between two tries
+		}
+	}
+	if b.mu.Lock(); b.restarts != 2 {
+		t.Errorf("it was started again %d times", b.restarts)
+	}
+	b.mu.Unlock()
 }

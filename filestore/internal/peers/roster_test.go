@@ -127,7 +127,7 @@ func TestRosterBells(t *testing.T) {
 	number := uint64(0)
 	heard := func(what string) {
 		t.Helper()
-		if !a.OthersHear() || !a.OthersHear() {
+		if first, second := a.OthersHear(), a.OthersHear(); !first || !second { // looked at, and remembered
 			t.Fatalf("%s: nobody hears", what)
 		}
 		for range 3 {
