@@ -52,10 +52,11 @@ func TestBouncerStartsAgain(t *testing.T) {
 			if err == nil && again {
 				break
 			}
-			if ctx.Err() != nil {
+			select {
+			case <-ctx.Done():
 				t.Fatalf("it does not answer: %v", err)
+			case <-time.After(20 * time.Millisecond):
 			}
-			time.Sleep(10 * time.Millisecond) // between two tries
 		}
 	}
 	if b.mu.Lock(); b.restarts != 2 {
