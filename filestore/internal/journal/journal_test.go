@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -251,5 +254,35 @@ func TestOpenDamaged(t *testing.T) {
 	}
 	if _, _, _, err := Open(p, 0); !errors.Is(err, hansard.ErrDamaged) {
 		t.Errorf("a journal without a slot: %v", err)
+	}
+}
+
+// TestNextMagic: every aligned magic is found, and no other, wherever it is: against a
+// loop that looks at each multiple of 8.
+func TestNextMagic(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		buf := make([]byte, random.IntN(20*EntryAlign))
+		for range random.IntN(8) {
+			if at := random.IntN(len(buf) + 1); random.IntN(2) == 0 {
+				copy(buf[at:], EntryMagic[:])
+			} else {
+				copy(buf[at/EntryAlign*EntryAlign:], EntryMagic[:])
+			}
+		}
+		var want, got []int
+		for at := 0; at+len(EntryMagic) <= len(buf); at += EntryAlign {
+			if [4]byte(buf[at:at+4]) == EntryMagic {
+				want = append(want, at)
+			}
+		}
+		for at := nextMagic(buf, 0); at >= 0; at = nextMagic(buf, at+EntryAlign) {
+			got = append(got, at)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("found at %v, want %v, in %x", got, want, buf)
+		}
 	}
 }

@@ -100,11 +100,8 @@ func ReadSalvage(file []byte, slots [2]Slot, valid [2]bool, best int, usual uint
 // written to it, and what went to the logs long ago is found there again by apply.
 func (v *Salvage) fragments() (found []Fragment) {
 	le := binary.LittleEndian
-	for at := 0; at+EntryHeader <= len(v.ring); at += EntryAlign {
+	for at := nextMagic(v.ring, 0); at >= 0 && at+EntryHeader <= len(v.ring); at = nextMagic(v.ring, at+EntryAlign) {
 		h := v.ring[at : at+EntryHeader]
-		if [4]byte(h[:4]) != EntryMagic {
-			continue
-		}
 		salt, pos := le.Uint64(h[8:]), le.Uint64(h[16:])
 		if v.valid && (salt != v.slot.Salt || pos < v.slot.Start || pos%v.slot.Size != uint64(at)) {
 			continue

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
@@ -247,11 +248,9 @@ func (r *Ring) LostBehind(end, start uint64) error {
 		if _, err := r.File.ReadAt(buf, r.At(pos)); err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}
-		// pos is a multiple of 8 and so is every entry's position.
-		for at := 0; at+4 <= len(buf); at += EntryAlign {
-			if [4]byte(buf[at:at+4]) != EntryMagic {
-				continue
-			}
+		// pos is a multiple of 8 and so is every entry's position. Index finds the magic many
+		// times faster than a loop would: the free part of the ring is most of it.
+		for at := nextMagic(buf, 0); at >= 0; at = nextMagic(buf, at+EntryAlign) {
 			// Read again, because the header may go on behind this piece.
 			var h [EntryHeader]byte
 			if _, err := r.File.ReadAt(h[:], r.At(pos+uint64(at))); err == io.EOF {
@@ -267,6 +266,22 @@ func (r *Ring) LostBehind(end, start uint64) error {
 		pos += n
 	}
 	return nil
+}
+
+// nextMagic is where the next aligned magic of an entry is in buf, at from or behind it;
+// -1 if there is none. from is aligned, and may be the length of buf.
+func nextMagic(buf []byte, from int) int {
+	for from < len(buf) {
+		n := bytes.Index(buf[from:], EntryMagic[:])
+		if n < 0 {
+			return -1
+		}
+		if n%EntryAlign == 0 {
+			return from + n
+		}
+		from += (n/EntryAlign + 1) * EntryAlign
+	}
+	return -1
 }
 
 // Bytes are what stands in the ring from one position to another, at most one lap apart,
