@@ -133,7 +133,7 @@ func huntBesideRecovery(seed uint64) error {
 // verified, by a reader beside the process that recovers, and by one where nobody
 // may write.
 func TestSimFailure56_ReadBeforeRecovery(t *testing.T) {
-	inWorlds(t, 8, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 4, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := besideRecovery(8000+seed, states); err != nil {
 			t.Error(err)
 		}

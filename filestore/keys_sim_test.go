@@ -164,7 +164,7 @@ func runsWorld(seed uint64, states *atomic.Int64) error {
 // TestSimRuns: a key that is in the log is found and one that is not is not, whatever
 // became of the runs.
 func TestSimRuns(t *testing.T) {
-	inWorlds(t, 40, 1500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 20, 1500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := runsWorld(seed, states); err != nil {
 			t.Error(err)
 		}

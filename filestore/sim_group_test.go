@@ -145,7 +145,7 @@ func TestSimGroups(t *testing.T) {
 // TestSimGroupMishaps: the same when a process is killed before, or in the middle of,
 // any operation, and whatever operation fails.
 func TestSimGroupMishaps(t *testing.T) {
-	inWorlds(t, 22, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 11, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		kind := int(seed) % (len(simFaults) + 1)
 		seed = 8000 + seed/uint64(len(simFaults)+1)
 		run := func(what func(*vfs.Disk)) (ops int, err error) {

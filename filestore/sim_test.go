@@ -142,7 +142,7 @@ func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 // TestSimPowerCut defends: acknowledged, or shown to a reader, is there after a
 // power cut at any moment, also during recovery. (P2, P3, P6, P9)
 func TestSimPowerCut(t *testing.T) {
-	inWorlds(t, 19, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 16, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := cutWorld(1000+seed, states); err != nil {
 			t.Error(err)
 		}
@@ -178,7 +178,7 @@ func opsOf(seed uint64, procs, steps int) int {
 // of a write, takes nothing with it that was acknowledged, and the others go on.
 // (P6)
 func TestSimKill(t *testing.T) {
-	inWorlds(t, 5, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 3, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 2000
 		ops := opsOf(seed, 3, 10)
 		for k := 1 + int(seed%3); k <= ops; k += 3 {
@@ -200,7 +200,7 @@ var simFaults = []vfs.Fault{
 // over, callers get an error, nothing acknowledged is lost, and then everything
 // works again without a restart. (P7)
 func TestSimErrors(t *testing.T) {
-	inWorlds(t, 50, 20_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 30, 20_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		fault := simFaults[seed%uint64(len(simFaults))]
 		seed = 3000 + seed/uint64(len(simFaults))
 		ops := opsOf(seed, 2, 5)
