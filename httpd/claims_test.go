@@ -109,7 +109,7 @@ func TestClaimUnanswered(t *testing.T) {
 	// ask sends the claim over a connection of its own.
 	ask := func(t *testing.T, v *served) net.Conn {
 		t.Helper()
-		busy := v.server.Busy()
+		askers := v.server.Askers()
 		c, err := net.Dial("tcp", strings.TrimPrefix(v.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestClaimUnanswered(t *testing.T) {
 			path, v.tokens["admin"], len(claim), claim); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the claim is there", func() bool { return v.server.Busy() > busy })
+		eventually(t, "the claim is there", func() bool { return v.server.Askers() > askers })
 		return c
 	}
 	current := func(t *testing.T, v *served) (g hansard.Grant) {
@@ -170,7 +170,7 @@ func TestClaimUnanswered(t *testing.T) {
 		<-returning
 		store.grant = func(context.Context) {}
 		answer := again(v)
-		eventually(t, "the second waits", func() bool { return v.server.Busy() == 2 })
+		eventually(t, "the second waits", func() bool { return v.server.Askers() == 1 })
 		close(wait)
 		granted(t, v, <-answer)
 	})
@@ -179,7 +179,7 @@ func TestClaimUnanswered(t *testing.T) {
 		store.release = func(context.Context) { t.Error("the turn of the second was given back") }
 		first := ask(t, v)
 		answer := again(v)
-		eventually(t, "the second waits", func() bool { return v.server.Busy() == 2 })
+		eventually(t, "the second waits", func() bool { return v.server.Askers() == 2 })
 		first.Close()
 		granted(t, v, <-answer)
 		v.stopWaiting()

@@ -110,12 +110,26 @@ func (s *Server) Following() int {
 
 // Claims counts the claims with a name, under way or settled.
 func (s *Server) Claims() int {
+	return s.countClaims(func(c *claims) int { return len(c.m) })
+}
+
+// Askers counts the requests that are entered under the name of a claim and were not
+// answered yet.
+func (s *Server) Askers() int {
+	return s.countClaims(func(c *claims) (n int) {
+		for _, it := range c.m {
+			n += it.askers
+		}
+		return n
+	})
+}
+
+func (s *Server) countClaims(of func(*claims) int) (n int) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
-	n := 0
 	for _, a := range s.live.accounts {
 		a.claims.mu.Lock()
-		n += len(a.claims.m)
+		n += of(&a.claims)
 		a.claims.mu.Unlock()
 	}
 	return n
