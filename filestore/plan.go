@@ -13,11 +13,11 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// The plan: what becomes of each request of a group. It is made under write.lock, after
-// catching up, on state = log + pending entries + what the group added so far. So seqs,
-// keys, expectations and grants are decided in the one order in which lines are written
-// (failures F5 and 41), and nothing is decided on what was read before the lock, unless
-// it was compared again.
+// The plan: what is decided about each request of a group. It is made under write.lock,
+// after catching up, on state = log + pending entries + what the group added so far. So
+// seqs, keys, expectations and grants are decided in the one order in which lines are
+// written (failures F5 and 41), and nothing is decided on what was read before the lock,
+// unless it was compared again.
 //
 // A plan puts nothing into the ring or a log: its lines are drafts, which writeEntries
 // turns into entries. The one trace it leaves if we die here is a lease in our instance
@@ -27,8 +27,8 @@ import (
 // positions are not known yet; writeGroup replaces it by the end of the group.
 const restsOnGroup = ^uint64(0)
 
-// newAppend encodes what of a batch does not depend on the commit, before any lock: under
-// it only the stamp (seq, time, checksums) is added. r.size is an upper bound of what the
+// newAppend encodes, before any lock, what does not depend on the commit: under the lock
+// only the stamp (seq, time, checksums) is added. r.size is an upper bound of what the
 // request adds to the ring, without snapshots; roomFor relies on it.
 func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	r := spareRequests.Get().(*request)
@@ -52,7 +52,7 @@ func newAppend(id hansard.SessionID, b *hansard.Batch) *request {
 	return r
 }
 
-// encode makes the bodies of the lines, in one buffer. The first has the key.
+// encode makes the bodies of the lines, in one buffer. The first body has the key.
 func (r *request) encode(events []hansard.Event, key string) {
 	width := len(key) // with room for the members around the data, so that it need not grow
 	for i := range events {
@@ -77,8 +77,8 @@ func (r *request) splitBodies(events []hansard.Event) {
 	events[len(events)-1].Patch = nil
 	r.encode(events, "")
 	for i, body := range r.bodies {
-		// The commit may compare it with an event of the same id, when the caller's
-		// memory is the caller's again.
+		// The commit may compare this data with an event of the same id after the caller
+		// got its memory back, so the request needs its own copy.
 		e := &events[i]
 		if own, ok := sessionlog.OwnData(body, e); ok {
 			e.Data = own
@@ -109,18 +109,19 @@ type draft struct {
 	off   int64  // where in the log they go
 	lprev uint32 // crc of the line before them, which apply compares
 	bytes []byte
-	// keys and ids of batches in this draft: a second request of the group with the same
-	// is a replay of the first.
+	// keys and batches have the keys and event ids of this draft: a second request of the
+	// group with the same key or ids is a replay of the first.
 	keys    map[string]sessionlog.KeySeen
 	batches []draftBatch
-	// ids are the events of the batches that were asked about, and byID finds them.
+	// ids are the events with ids of this draft, and byID finds them. Those of batches
+	// are added when an id is first looked up.
 	ids  []draftID
 	byID map[string]int
-	// names are where the lines with names begin, for the index of the log. unlisted: there
-	// are names that are not here.
+	// names says where the lines with names (keys, ids) begin, for the index of the log.
+	// unlisted: the lines have names that are not listed here.
 	names    []runs.Pair
 	unlisted bool
-	redacts  bool // one of the lines records that content is taken away
+	redacts  bool // one of the lines is a redaction
 }
 
 // plan decides a group's requests in order, each on the state that the one before leaves.
@@ -130,16 +131,16 @@ type plan struct {
 	now     time.Time      // one time for the whole group
 	stamp   string         // the same, as lines have it
 	touched []*session     // with drafts
-	sizes   map[string]int // of the lines for each session, at most
-	memory  *memory        // that the drafts are in
+	sizes   map[string]int // upper bound of the bytes of lines, by session
+	memory  *memory        // that holds the drafts
 	probed  bool           // a probe is in the group: something has to be written
 	// snapBytes is what snapshots may still add to the group: they are not
 	// in the sizes of its requests.
 	snapBytes int
 }
 
-// measure adds up how long the lines for each session get, so that a draft gets its memory
-// once: growing it copies megabytes while everybody waits for write.lock.
+// measure adds up the bytes of lines for each session, so that a draft's memory is
+// allocated once: growing it would copy megabytes while everybody waits for write.lock.
 func (p *plan) measure(requests []*request) {
 	if p.store.lineSizes == nil {
 		p.store.lineSizes = map[string]int{}
@@ -191,8 +192,9 @@ func (p *plan) add(r *request) {
 		return
 	}
 	// A refusal or a replay rests on the newest lines of the session too, even if other
-	// processes wrote them: told before they are durable, a cut makes it untrue (planted
-	// bugs "replay before durable", "holder told before his grant is durable").
+	// processes wrote them: if answered before they are durable, a power cut makes the
+	// answer untrue (planted bugs "replay before durable", "holder told before his grant
+	// is durable").
 	r.dep = p.store.logs.pending.end(sess.name)
 	if sess.draft != nil {
 		r.dep = restsOnGroup
@@ -229,8 +231,9 @@ func (p *plan) add(r *request) {
 		r.rest = lineRef{uid: sess.uid, end: sess.end, crc: sess.crc}
 	}
 	if err == errUnprepared {
-		// It goes back to be prepared again, which must not wait for a sync.
-		r.dep = 0 // nothing was decided
+		// Nothing was decided: the request goes back to be prepared again, which must
+		// not wait for a sync.
+		r.dep = 0
 	}
 }
 
@@ -241,7 +244,8 @@ func (p *plan) create(sess *session, m hansard.Meta, left int) error {
 	return p.createFork(sess, m, left, nil)
 }
 
-// createFork is create of a session that is a fork of one elsewhere; nil: of none.
+// createFork is create for a session that is a fork of one elsewhere; parent is nil if it
+// is not a fork.
 func (p *plan) createFork(sess *session, m hansard.Meta, left int, parent *hansard.Parent) error {
 	if sess.deleted {
 		return hansard.ErrDeleted
@@ -255,8 +259,9 @@ func (p *plan) createFork(sess *session, m hansard.Meta, left int, parent *hansa
 		}
 	}
 	sess.exists = true
-	// A log that comes back, or is copied here from another store, has another uid:
-	// entries for this one are not written to it.
+	// A new uid: an older log of this name that is restored, or one copied here from
+	// another store, has a different one, so entries for this log are never written to
+	// it.
 	sess.uid = p.store.cfg.random()
 	d := p.draft(sess)
 	d.bytes = sessionlog.AppendHead(d.bytes, &sessionlog.Head{ID: sess.id, UID: sess.uid, Created: p.now, Left: left, Meta: m, Parent: parent})
@@ -382,8 +387,9 @@ func (p *plan) remember(sess *session, r *request, sifted *engine.Sifted, n int)
 	}
 }
 
-// place notes for the index where the names of the i-th line that a request stores begin,
-// before it is drafted. names are those of the request, of which it gives the rest.
+// place records, for the index, where the i-th line that a request stores begins, under
+// each of the line's names. It is called before the line is drafted. names are the names
+// of the request not placed yet; it returns the rest of them.
 func (p *plan) place(sess *session, r *request, sifted *engine.Sifted, i int, names []sought) []sought {
 	d := p.draft(sess)
 	if d.names == nil {
@@ -393,7 +399,7 @@ func (p *plan) place(sess *session, r *request, sifted *engine.Sifted, i int, na
 		names = d.place(names, keyName(r.key), sess.end)
 	}
 	if r.named == nil || len(sifted.Fresh) == 0 {
-		return names // of a request without ids, or it stores its patch alone
+		return names // the request has no ids, or it stores only its patch
 	}
 	if id := r.named[sifted.Fresh[i]].ID; id != "" {
 		names = d.place(names, idName(id), sess.end)
@@ -403,15 +409,15 @@ func (p *plan) place(sess *session, r *request, sifted *engine.Sifted, i int, na
 
 // following is how many lines of its batch follow the i-th of n; -1 is the header's place.
 func (r *request) following(i, n int) int {
-	if r.apart { // the header belongs to the first
+	if r.apart { // the header is in one batch with the first line
 		return max(0, -i)
 	}
 	return n - 1 - i
 }
 
-// replay looks the names of an append up. True: what it would store is stored, and
-// r.receipt tells where; the answer rests on those lines, through the dep that add set.
-// Otherwise sifted is what of it is new.
+// replay looks up the names of an append. It returns true if everything the append would
+// store is stored already: r.receipt tells where, and the answer rests on those lines,
+// through the dep that add set. Otherwise sifted is the part that is new.
 func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, error) {
 	var known knownNames
 	if sess.exists {
@@ -445,7 +451,7 @@ func (p *plan) replay(sess *session, r *request, sifted *engine.Sifted) (bool, e
 	return true, nil
 }
 
-// pick are the bodies of the lines that a request with ids stores.
+// pick returns the bodies of the lines that a request with ids stores.
 func pick(r *request, sifted *engine.Sifted) [][]byte {
 	switch len(sifted.Fresh) {
 	case 0:
@@ -486,8 +492,8 @@ func (p *plan) draft(sess *session) *draft {
 	return sess.draft
 }
 
-// writable tells why a session takes no writes; nil: it does. Damage comes first: whether
-// a damaged session exists or was deleted can't be known.
+// writable returns why a session takes no writes, nil if it takes them. Damage comes
+// first: whether a damaged session exists or was deleted can't be known.
 func (sess *session) writable() error {
 	switch {
 	case sess.damage != nil:

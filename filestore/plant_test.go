@@ -138,6 +138,9 @@ func plantedFiles(t *testing.T) map[string]string {
 			}
 			files[p.file] = strings.Replace(string(b), "\nimport ", "\nimport \"hansard/filestore/internal/planted\"\n\nimport ", 1)
 		}
+		if strings.Contains(p.is, "//") {
+			t.Fatalf("%s: a planting that depends on a comment:\n%s", p.file, p.is)
+		}
 		if n := strings.Count(files[p.file], p.is); n != 1 {
 			t.Fatalf("%s has these lines %d times; plantings no longer fits the code:\n%s", p.file, n, p.is)
 		}
