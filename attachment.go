@@ -13,8 +13,8 @@ type Attachment struct {
 	Digest string `json:"digest"`
 	// Size is in bytes. In a batch it has to be what Attach has returned.
 	Size int64 `json:"size"`
-	// MediaType, such as image/png, and Name, a file name, are for people and what
-	// shows it to them: nobody has checked them. Attach sets neither.
+	// MediaType, such as image/png, and Name, a file name, are for people and the
+	// programs that display it: nobody has checked them. Attach sets neither.
 	MediaType string `json:"media_type,omitempty"`
 	Name      string `json:"name,omitempty"`
 }
@@ -29,7 +29,7 @@ type AttachmentReader interface {
 // DigestPrefix begins every digest.
 const DigestPrefix = "sha256:"
 
-// CheckDigest checks that a text is a digest as attachments have them.
+// CheckDigest checks that a text is the digest of an attachment by its form.
 func CheckDigest(digest string) error {
 	sum, ok := strings.CutPrefix(digest, DigestPrefix)
 	if _, err := hex.DecodeString(sum); !ok || len(sum) != 64 || err != nil || strings.ToLower(sum) != sum {

@@ -59,8 +59,8 @@ type Repaired struct {
 	Changed bool `json:"changed"`
 	// Events is how many events the session has now.
 	Events Seq `json:"events"`
-	// Lost is how many of them can't be read any more: events of kind
-	// KindLost take their seqs.
+	// Lost is how many of them can no longer be read: events of kind KindLost
+	// take their seqs.
 	Lost Seq `json:"lost,omitempty"`
 	// Kept names the file, relative to the store, with the old bytes.
 	Kept string `json:"kept,omitempty"`
@@ -94,48 +94,48 @@ type JournalRepaired struct {
 	UnreadableBytes int64 `json:"unreadable_bytes,omitempty"`
 }
 
-// SalvagedSession is a session that a damaged journal had something of.
+// SalvagedSession is a session that had events in a damaged journal.
 type SalvagedSession struct {
 	Session SessionID `json:"session"`
 	// Events is how many events the session has now.
 	Events Seq `json:"events"`
 	// Restored is how many of them only the journal had.
 	Restored int `json:"restored,omitempty"`
-	// Aside names the files, relative to the store, with what could not follow
-	// them. The session is damaged until it is repaired.
+	// Aside names the files, relative to the store, with what could not be appended
+	// to them. The session is damaged until it is repaired.
 	Aside []string `json:"aside,omitempty"`
-	// MissingFirst to MissingLast are the seqs of which not all are in the
-	// session or readable in those files; 0 if none is missing.
+	// MissingFirst to MissingLast is the range of seqs in which some are neither in
+	// the session nor readable in those files; 0 if none is missing.
 	MissingFirst Seq `json:"missing_first,omitempty"`
 	MissingLast  Seq `json:"missing_last,omitempty"`
 }
 
-// Pruner is implemented by stores that take the content of a deleted session away some time
+// Pruner is implemented by stores that remove the content of a deleted session some time
 // after Delete. They do so without being asked; Prune does it now, and looks everywhere.
 type Pruner interface {
-	// Prune takes away what is left of every deleted session. With scrub it
-	// also removes what such a session may have left in places that are
-	// used again in the course of time: on files the free part of the
-	// journal, caches, and journals that were repaired. It may be called at
-	// any time, also while others use the store.
+	// Prune removes what is left of every deleted session. With scrub it also
+	// removes what such a session may have left in places that are reused in
+	// the course of time: in a filestore the free part of the journal, caches,
+	// and journals that were repaired. It may be called at any time, also while
+	// others use the store.
 	Prune(ctx context.Context, scrub bool) (Pruned, error)
 }
 
 // Pruned tells what Prune did.
 type Pruned struct {
-	// Erased are the sessions of which something was left.
+	// Erased are the deleted sessions that had content left.
 	Erased []ErasedSession `json:"erased,omitempty"`
-	// Attachments are the files of attachments that no event named for a day, and of
-	// uploads that were given up: paths in the store, or the session and the digest.
+	// Attachments are the removed files of attachments that no event named for a day,
+	// and of abandoned uploads: paths in the store, or the session and the digest.
 	Attachments []string `json:"attachments,omitempty"`
-	// Scrubbed names what was overwritten or removed besides.
+	// Scrubbed names what else was overwritten or removed.
 	Scrubbed []string `json:"scrubbed,omitempty"`
 }
 
-// ErasedSession is a deleted session whose content was taken away.
+// ErasedSession is a deleted session whose content was removed.
 type ErasedSession struct {
 	Session SessionID `json:"session"`
-	// Bytes is how many were taken away, where the store knows.
+	// Bytes is how many were removed, where the store knows.
 	Bytes int64 `json:"bytes,omitempty"`
 	// Files are those that were removed besides its log, relative to the store.
 	Files []string `json:"files,omitempty"`

@@ -55,7 +55,8 @@ func Copy(ctx context.Context, src Exporter, dst Importer) iter.Seq2[Copied, err
 	}
 }
 
-// How much is copied at once, at least: a batch with a key is not split.
+// A part that has reached one of these is sent. It may be larger: a batch with a key is
+// not split.
 const (
 	copyEvents = 1000
 	copyBytes  = 4 << 20
@@ -134,7 +135,7 @@ func Parts(ctx context.Context, src Exporter, o Origin, after, upto Seq) iter.Se
 		}
 		for e, readErr := range src.Read(ctx, o.ID, Range{After: after}) {
 			if readErr != nil || err != nil {
-				// What is safe of a damaged session is worth having.
+				// The safe events of a damaged session are worth having.
 				if flush() {
 					yield(Part{}, errors.Join(readErr, err))
 				}
@@ -151,8 +152,8 @@ func Parts(ctx context.Context, src Exporter, o Origin, after, upto Seq) iter.Se
 				key, err, more = keys()
 				inside = false
 			}
-			// Behind events that a repair left out a grant is known from the part alone
-			// until the next record of the turn, so they have to come together.
+			// After lost events the importer knows a grant only from the part it is in,
+			// until the next turn record: these events have to be in one part.
 			unproven = e.IsLost() || unproven && e.Kind != KindTurn
 			if unproven && len(part.Events) < MaxBatchEvents && size < MaxBatchBytes {
 				continue
@@ -177,7 +178,8 @@ func patchSize(p *Patch) (size int) {
 	return size
 }
 
-// attach copies what events name, before the events. The session has to be there for it.
+// attach copies the attachments that events name, before the events. For that the session
+// has to exist, so attach creates it if necessary.
 func (c *copying) attach(ctx context.Context, events []Event) error {
 	for i := range events {
 		for _, a := range events[i].Attachments {
@@ -272,8 +274,8 @@ func differ(there, here *Info) error {
 }
 
 // compareLogs compares the events of both ends, up to the one that was last when the copy
-// began. What the source has redacted since is still at the destination, until a copy
-// takes the record of it there; where that record was copied, it must be gone.
+// began. Content that the source has redacted since is still at the destination, until a
+// copy brings the redaction record there; once that record is copied, it must be gone.
 func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 	copied, stop := iter.Pull2(c.dst.Read(ctx, c.origin.ID, Range{}))
 	defer stop()
@@ -369,7 +371,7 @@ func (c *copying) compareKeys(ctx context.Context, upto Seq) error {
 			return fmt.Errorf("destination: %w", err)
 		}
 		if k.Hash == "" {
-			got.Hash = "" // redacted in the source; compareLogs tells whether it had to be here
+			got.Hash = "" // redacted in the source; compareLogs checks whether it must be redacted here
 		}
 		if got != k {
 			return fmt.Errorf("the copy does not know the key of the batch at seq %d", k.First)

@@ -29,8 +29,8 @@ var (
 	// ErrNoEvent is returned when a session has no event with the id of a Range, or a seq
 	// of a Redaction.
 	ErrNoEvent = errors.New("no such event")
-	// ErrNoAttachment is returned when a session has no attachment with a digest,
-	// also for an append whose events name one.
+	// ErrNoAttachment is returned when a session has no attachment with the digest
+	// that is asked for, or that an event of a batch names.
 	ErrNoAttachment = errors.New("no such attachment")
 	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
@@ -63,10 +63,10 @@ var (
 	ErrClosed = errors.New("store is closed")
 )
 
-// kinds are the errors of the contract in the order in which they count when an
-// error matches several, with what to do next about each. An open outcome comes
-// first: whatever caused it, what was written may be stored, and a caller told
-// "busy, try again" would store it twice.
+// kinds are the errors of the contract in the order of precedence for an error that
+// matches several, each with what to do next. An unknown outcome comes first: whatever
+// caused it, the write may be stored, and a caller told "busy, try again" would store
+// it twice.
 var kinds = []struct {
 	err  error
 	hint string
@@ -101,9 +101,9 @@ const (
 	hintJournal = "repair its journal while nobody else has the store open; everything still in it is brought back"
 )
 
-// Kind is the error of the contract that counts for an error that may match several,
-// nil if it matches none. Whoever translates errors (into a status, an exit code)
-// goes by it, so that all translations agree.
+// Kind returns the error of the contract that an error matches: if several, the one that
+// takes precedence; nil if none. Code that translates errors (into a status, an exit code)
+// uses it, so that all translations agree.
 func Kind(err error) error {
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
@@ -194,7 +194,7 @@ func (e *KeyReusedError) Error() string {
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
 
 // IDReusedError names the events of a batch whose ids the session has with different
-// content: all of them, so that whoever mirrors can leave them out.
+// content: all of them, so that a mirror can leave them out.
 type IDReusedError struct {
 	Session SessionID
 	IDs     []string // each once, in the order of the batch

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// lookEvery is how often Follow looks whether a session that is silent is still the same.
+// lookEvery is how often Follow checks that a silent session is still the same one.
 const lookEvery = time.Minute
 
-// Follower is implemented by stores that follow a session with fewer looks at it than
-// [Follow] takes with Read, Wait and Stat.
+// Follower is implemented by stores that can follow a session with fewer calls than
+// [Follow] needs with Read, Wait and Stat.
 type Follower interface {
 	// Follow yields what the function Follow does, and ends as it does.
 	Follow(ctx context.Context, id SessionID, after Seq) iter.Seq2[Event, error]
 }
 
 // Follow yields the events of a session past after, and continues as new ones
-// arrive, each once and in order, until the context ends. It is Read and Wait, for
-// all engines but those that are a [Follower]: a slow reader can only lag; it never loses an event and
+// arrive, each once and in order, until the context ends. It uses Read and Wait, unless
+// the store is a [Follower]. A slow reader can only lag; it never loses an event and
 // never blocks a writer.
 //
-// It follows one session: when that is deleted it ends with [ErrDeleted], also if
-// its id was used again meanwhile (see Meta.Reuse), and yields nothing of the other.
+// It follows one session: when that is deleted it ends with [ErrDeleted], even if its
+// id was reused meanwhile (see Meta.Reuse), and yields nothing of the new session.
 //
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.
@@ -40,7 +40,7 @@ func Follow(ctx context.Context, s Store, id SessionID, after Seq) iter.Seq2[Eve
 		for {
 			looked := false
 			for e, err := range s.Read(ctx, id, Range{After: after}) {
-				// A session that is still the same after something of it was read is the one that was read.
+				// Checked after the first event was read: if the session is still the same one, the event is its own.
 				if !looked && err == nil {
 					err = stillThere(ctx, s, &info)
 					looked = true
@@ -62,7 +62,7 @@ func Follow(ctx context.Context, s Store, id SessionID, after Seq) iter.Seq2[Eve
 	}
 }
 
-// await waits for an event of a session. That it was deleted is told by the wait, unless another has its id already.
+// await waits for an event of a session. Wait reports that it was deleted, unless a new session has its id already.
 func await(ctx context.Context, s Store, info *Info, after Seq) error {
 	for {
 		wait, cancel := context.WithTimeout(ctx, lookEvery)
@@ -78,10 +78,10 @@ func await(ctx context.Context, s Store, info *Info, after Seq) error {
 	}
 }
 
-// stillThere tells whether a session is the one that it was.
+// stillThere returns an error if the session is gone, or its id is that of another one now.
 func stillThere(ctx context.Context, s Store, was *Info) error {
 	now, err := s.Stat(ctx, was.ID)
-	if err == nil && !now.Created.IsZero() && !now.Created.Equal(was.Created) { // zero: its header is damaged, which reading tells
+	if err == nil && !now.Created.IsZero() && !now.Created.Equal(was.Created) { // zero: its header is damaged, which Read reports
 		err = fmt.Errorf("%w: %s, and its id is that of another session now", ErrDeleted, was.ID)
 	}
 	return err

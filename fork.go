@@ -2,26 +2,26 @@ package hansard
 
 // Fork says which part of a session's history a new session begins with, and what it is
 // called. A fork has the events of its parent up to At as they are: seqs, times, ids, keys,
-// grants, and the attachments they name. It is a copy: whatever becomes of one of the two
-// afterwards, the other does not notice.
+// grants, and the attachments they name. It is a copy: what happens to one of the two
+// afterwards does not affect the other.
 //
 // Its first own event, at At+1, is the store's: of kind [KindFork], with Event.Fork, and with
 // a patch if Meta changes anything. It ends the turn, if the parent's was held at At, so that
 // a fork begins with a free one.
 //
 // A Fork whose outcome is [ErrUnknown] is settled by calling it again with the same As:
-// [ErrExists] then means that there is a session of this name, and its Info.Parent tells
-// whether it is the fork. So whoever may have to retry gives As a name of its own choosing.
+// [ErrExists] then means that there is a session with this id, and its Info.Parent tells
+// whether it is the fork. So a caller that may have to retry chooses As itself.
 type Fork struct {
-	// At is the last event of the parent that the fork has; 0 means the last there is.
+	// At is the last event of the parent that the fork has; 0 means the parent's last.
 	// A seq that the parent does not have is [ErrInvalid], and so is one inside a
 	// batch: nobody ever sees half of one.
 	At Seq
-	// As is the id of the fork. A session that has it is [ErrExists], or [ErrDeleted].
-	// Empty: the store makes one.
+	// As is the id of the fork. If a session has it already it is [ErrExists], or
+	// [ErrDeleted]. If it is empty the store makes one.
 	As SessionID
-	// Meta is put over the title, labels and state that the parent had at At: a title
-	// that is not empty, each label it names, and a state that is given, as a whole.
+	// Meta overrides the title, labels and state that the parent had at At: the title
+	// if it is not empty, each label it names, and the state, if given, as a whole.
 	Meta Meta
 	// By is the Event.By of the fork's first event. Like Batch.By it is for servers.
 	By string

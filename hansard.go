@@ -33,14 +33,14 @@
 // An agent that wants to be the only one to run in a session takes its turn, with
 // [Take]. At most one grant of it is valid at a time, and what is written under a
 // grant that was lost is refused with [ErrFenced]. The turn is not a lock: others may
-// append meanwhile, unless it was taken exclusively, and a holder that died is in
-// nobody's way.
+// append meanwhile, unless it was taken exclusively, and a dead holder never blocks
+// anybody.
 //
 // # Attachments
 //
 // Pictures and long outputs belong beside the log: [Store.Attach] streams them in, and
-// events name them by their digest. They are read with [Store.OpenAttachment], and go
-// with their session.
+// events name them by their digest. They are read with [Store.OpenAttachment], and are
+// removed with their session.
 //
 // # Removing content
 //
@@ -58,7 +58,7 @@
 // # Caveats
 //
 // Time stamps are for people; order is the sequence number. An append whose context
-// ends while the outcome is open answers [ErrUnknown]; give the batch a Key and retry
+// ends while the outcome is open returns [ErrUnknown]; give the batch a Key and retry
 // to settle it.
 package hansard
 
@@ -93,8 +93,8 @@ const (
 	// KindMeta is the kind of the event that a batch becomes if it has a Patch
 	// and no events.
 	KindMeta = "meta"
-	// KindFork is the kind of the first event that a fork has of its own. Users may
-	// use the word for events of theirs; the store's own are told by Event.Fork.
+	// KindFork is the kind of a fork's first own event. Users may use this kind for
+	// their own events; only the store's have Event.Fork set.
 	KindFork = "fork"
 )
 
@@ -109,17 +109,17 @@ type Event struct {
 	// Turn is the grant the event was written under, empty if its writer did
 	// not hold the turn.
 	Turn Grant `json:"turn"`
-	// By is who wrote it as the server knows it, which is the name of a token,
-	// and never what a client claims. It is empty where no server was asked. See
+	// By is the writer as the server knows it: the name of a token, never what a
+	// client claims. It is empty if the event was not written through a server. See
 	// Batch.By.
 	By string `json:"by,omitempty"`
-	// ID is its writer's own name for the event, unique in its session; empty if it
-	// has none. Whoever delivers the same records again, in whatever batches, stores
-	// none of them twice: an event whose id the session has is skipped. See Batch.
+	// ID is the writer's own name for the event, unique in its session; empty if it
+	// has none. A writer that delivers the same records again, in whatever batches,
+	// stores none of them twice: an event whose id the session has is skipped. See Batch.
 	ID string `json:"id,omitempty"`
-	// At is when it happened, as its writer says, for displays alone: order, lists
-	// and Since go by Seq and Time. The zero time says nothing. Stores keep it in
-	// UTC, in whole microseconds.
+	// At is when the event happened, according to its writer. It is for display only:
+	// order, lists and Since go by Seq and Time. Zero means not given. Stores keep it
+	// in UTC, in whole microseconds.
 	At time.Time `json:"at,omitzero"`
 	// Inbox marks an event that is left for the holder of the turn to take up.
 	// It is accepted even while an exclusive turn is held.
@@ -130,14 +130,14 @@ type Event struct {
 	// Attachments names what is kept beside the log for this event: pictures, long
 	// outputs. Each was given to [Store.Attach] before; see [Attachment].
 	Attachments []Attachment `json:"attachments,omitempty"`
-	// Fork is set by the store, on the event with which a fork goes on by itself: it
-	// says of which session it is one. See [Store.Fork].
+	// Fork is set by the store on a fork's first own event: it says which session the
+	// fork was made of, and where. See [Store.Fork].
 	Fork *Parent `json:"fork,omitempty"`
-	// Redacted says that its data and attachments were taken away: Data is null. What
-	// else it says, its patch included, is as it was. See [Store.Redact].
+	// Redacted says that the event's data and attachments were removed: Data is null.
+	// All other fields, Patch included, are as they were. See [Store.Redact].
 	Redacted bool `json:"redacted,omitempty"`
-	// Redacts are the seqs of the events whose content this one records the taking away
-	// of. It tells the store's own events of kind [KindRedaction] from others: in a
+	// Redacts are the seqs of the events that were redacted, in the event that records
+	// it. It tells the store's own events of kind [KindRedaction] from others: in a
 	// Batch it must be empty.
 	Redacts []Seq `json:"redacts,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
@@ -149,13 +149,13 @@ type Meta struct {
 	Title  string            `json:"title,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	State  json.RawMessage   `json:"state,omitempty"`
-	// Reuse lets Create make a new session of an id that was deleted: empty, from seq 1
-	// on, with nothing of the one before it. It is not stored, and for Create alone:
+	// Reuse lets Create make a new session under a deleted id: empty, starting at seq 1,
+	// with nothing of the deleted one. It is not stored, and only Create accepts it:
 	// elsewhere it is [ErrInvalid].
 	Reuse bool `json:"reuse,omitempty"`
 }
 
-// IsZero reports whether it says nothing about the session.
+// IsZero reports whether title, labels and state are all empty.
 func (m Meta) IsZero() bool { return m.Title == "" && len(m.Labels) == 0 && len(m.State) == 0 }
 
 // Patch changes a session's metadata and state. It rides in a Batch, so that an
@@ -178,11 +178,11 @@ type Patch struct {
 // which it may happen. A batch needs at least one event or a patch.
 //
 // Events whose ID the session has already, with the same content (kind, role, author,
-// inbox, at, data), are skipped and the others stored, in order. If one of them has
-// other content the batch is refused, see [IDReusedError]. The patch is skipped only
-// if the last event is known with this very patch; otherwise it is stored with the
-// last event that is new, or as an event of its own. A batch of which nothing is new is
-// a replay, whatever its conditions say; it does not tell that the turn is held.
+// inbox, at, attachments, data), are skipped and the others stored, in order. If one of
+// them has other content the batch is refused, see [IDReusedError]. The patch is skipped
+// only if the last event is known with this very patch; otherwise it is stored with the
+// last event that is new, or as an event of its own. A batch that contains nothing new is
+// a replay, whatever its conditions say: it does not prove that the turn is still held.
 type Batch struct {
 	Events []Event
 	Patch  *Patch
@@ -198,11 +198,11 @@ type Batch struct {
 	// with the same content (events and patch) returns the first receipt
 	// again and writes nothing; with other content it is [ErrKeyReused].
 	Key string
-	// Apart stores the events as batches of their own, one each, with one commit:
-	// readers may see the first of them before the others, and the session can be forked
-	// behind each. It is for records that only happen to be delivered together. Each
-	// needs an ID, by which a retry is harmless: a Key is of one batch, and does not go
-	// with it.
+	// Apart stores each event as a batch of its own, all with one commit: readers may
+	// see the first of them before the others, and the session can be forked after
+	// each. It is for records that only happen to be delivered together. Each event
+	// needs an ID, which makes a retry harmless. A Key belongs to one batch and can't
+	// be combined with Apart.
 	Apart bool
 	// Create creates the session when it does not exist. Without it an
 	// append to an unknown session is [ErrNotFound]. It never revives a
@@ -212,7 +212,7 @@ type Batch struct {
 	Meta Meta
 	// By is the Event.By of what is stored. It is for servers, which know who
 	// asks; it does not travel over the wire. It is not part of the content: a
-	// retry by another name is a retry.
+	// retry under another name is still a retry.
 	By string
 }
 
@@ -222,9 +222,9 @@ func At(n Seq) *Seq { return &n }
 // Receipt is what an append returns.
 type Receipt struct {
 	Session SessionID `json:"session"`
-	// First and Last are the seqs of what was stored now. They are 0 if that is
-	// nothing, because all ids were known. For a known key they are where the
-	// batch was stored the first time.
+	// First and Last are the seqs of what this append stored. They are 0 if it stored
+	// nothing because all ids were known. For a known key they are where the batch
+	// was stored the first time.
 	First Seq `json:"first"`
 	Last  Seq `json:"last"`
 	// Replayed says that nothing was written now: the batch's key was known, or
@@ -248,8 +248,8 @@ type Info struct {
 	Updated time.Time `json:"updated"`
 	LastSeq Seq       `json:"last_seq"`
 	Bytes   int64     `json:"bytes"`
-	// Parent is the session that this one is a fork of, nil if it is none. The parent
-	// may have been deleted since.
+	// Parent is the session that this one is a fork of, nil if it is not a fork. The
+	// parent may have been deleted since.
 	Parent *Parent `json:"parent,omitempty"`
 	// Turn is the session's turn, if its log says that it is held; whether the
 	// holder is still alive is a question for [Store.Turn].
@@ -257,11 +257,11 @@ type Info struct {
 	// Damage says what is wrong with the session's log and what is safe. A
 	// damaged session can be read up to the damage and refuses appends.
 	Damage *DamagedError `json:"damage,omitempty"`
-	// Unreadable is why a session in a list could not be described, for people:
-	// its log can't be read, and nothing but the id is known. Stat answers
-	// [ErrUnreadable].
+	// Unreadable tells people why a session in a list could not be described: its log
+	// can't be read, and nothing but the id is known. Stat returns [ErrUnreadable]
+	// for it.
 	Unreadable string `json:"unreadable,omitempty"`
-	// Cursor is set by List alone: the Query.Cursor that continues the list behind
+	// Cursor is set by List only: the Query.Cursor that continues the list after
 	// this session.
 	Cursor string `json:"cursor,omitempty"`
 }
@@ -279,7 +279,7 @@ type Range struct {
 	// Limit is the maximum number of events; 0 means no limit.
 	Limit int
 	// Last starts at the N-th matching event from the end; 0 starts at After. With
-	// Reverse it is another Limit: the smaller of the two counts.
+	// Reverse it acts as a second Limit: the smaller of the two applies.
 	Last int
 	// Kinds keeps only events of these kinds; empty keeps all.
 	Kinds []string
@@ -292,11 +292,11 @@ type Range struct {
 	// is paged from its end by setting Before to the seq of the last event of a page.
 	Reverse bool
 	// ID selects the event with this ID; if there is none it is [ErrNoEvent]. It
-	// goes with no other field.
+	// can't be combined with other fields.
 	ID string
 }
 
-// Order is by which of its times a session has its place in a list.
+// Order says which of a session's times determines its place in a list.
 type Order int
 
 const (
@@ -306,14 +306,14 @@ const (
 	OrderCreated
 )
 
-// LabelArchived is the label of sessions that were put away. Nothing else is different
-// about them; lists for people leave them out.
+// LabelArchived is the label of archived sessions. It changes nothing else about them;
+// lists for people leave them out.
 const LabelArchived = "archived"
 
 // Archived is what a list does with archived sessions.
 type Archived int
 
-// What a list does with them.
+// The values of Archived.
 const (
 	ArchivedAny  Archived = iota // list them with the others
 	ArchivedNo                   // leave them out
@@ -322,21 +322,22 @@ const (
 
 // Query selects the sessions that List yields, newest first.
 type Query struct {
-	// Order is what newest means.
+	// Order defines what newest means.
 	Order Order
 	// Limit is the maximum number of sessions; 0 means no limit.
 	Limit int
 	// Cursor is the Info.Cursor of the last session of a page, and continues the list
-	// behind it, in the same order and with the same filters; a cursor of another
+	// after it, in the same order and with the same filters; a cursor of another
 	// order is [ErrInvalid].
 	//
 	// Pages are read one after the other, and sessions change meanwhile. None is
-	// skipped: one that matches from the first page to the last comes at least once.
-	// In the order by update a session that is updated moves to the front, past the
-	// cursor. So behind the others, on the last pages, come all those again that were
-	// updated since a minute before the first page, the newest by creation first. A session may therefore come twice over pages, never more often, and
-	// the pages come to an end whatever is written meanwhile. By creation each comes
-	// once.
+	// skipped: a session that matches from the first page to the last is listed at
+	// least once. With OrderUpdated, a session that is updated moves to the front, past
+	// the cursor. So the last pages list again, after the others, all sessions that
+	// were updated since a minute before the first page, the newest by creation first.
+	// A session may therefore appear twice across pages, never more often, and the
+	// pages come to an end whatever is written meanwhile. With OrderCreated each
+	// appears once.
 	Cursor string
 	// Prefix keeps sessions whose id begins with it. One that no id can begin with
 	// is [ErrInvalid].
@@ -358,7 +359,7 @@ type Query struct {
 	Held bool
 	// Damaged keeps sessions that are damaged, or can't be described.
 	Damaged bool
-	// Archived says what becomes of archived sessions: see [LabelArchived].
+	// Archived says what to do with archived sessions: see [LabelArchived].
 	Archived Archived
 }
 
@@ -371,7 +372,7 @@ type Query struct {
 type Store interface {
 	// Create makes a new, empty session. Nil means it is durable; [ErrExists]
 	// means there is one with this id already. An id that was deleted is
-	// [ErrDeleted], unless Meta.Reuse says that it is meant.
+	// [ErrDeleted], unless Meta.Reuse is set.
 	Create(ctx context.Context, id SessionID, m Meta) (Info, error)
 
 	// Append stores a batch. Nil means it is durable, whole, at the seqs of
@@ -382,7 +383,7 @@ type Store interface {
 	// Fork makes a new session that begins with the history of another. Nil means
 	// that it is durable, whole. [ErrUnknown] means that it is there whole or not at
 	// all: see [Fork] for how to settle it. Any other error means that it was not made.
-	// The session itself is not changed, and may be written by others meanwhile.
+	// The parent itself is not changed, and others may write to it meanwhile.
 	//
 	// A damaged session can be forked up to its SafeSeq; past it the answer is the
 	// [DamagedError].
@@ -392,11 +393,11 @@ type Store interface {
 	// so. It ends after the last event that was durable when it got there.
 	//
 	// A damaged session yields the events before the damage and then a
-	// [DamagedError]. In reverse the damage is what comes first: a session that is
-	// known to be damaged yields a DamagedError and nothing else, so that what is
-	// before the damage is never taken for the newest there is; damage that is only
-	// found on the way ends the reading there. A range that ends before the damage,
-	// with Before at most SafeSeq+1, is read in either direction as if there were none.
+	// [DamagedError]. In reverse the damage comes first: a session that is known to be
+	// damaged yields a DamagedError and nothing else, so that the events before the
+	// damage are never taken for the newest ones; damage that is only found on the way
+	// ends the reading there. A range that ends before the damage, with Before at most
+	// SafeSeq+1, is read in either direction as if there were no damage.
 	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
 
 	// Wait returns nil when the session has an event past after that Read
@@ -412,15 +413,15 @@ type Store interface {
 	// it never hides another.
 	List(ctx context.Context, q Query) iter.Seq2[Info, error]
 
-	// Delete ends a session for ever: its id answers [ErrDeleted] from then
-	// on, and nothing brings it back. (Create with Meta.Reuse makes another one.)
-	// The turn is the grant under which it is
-	// deleted, empty without one; an exclusive turn keeps others from it. A
-	// damaged session can be deleted, too. Its content is taken away soon
-	// after; a store that can be asked to do that now is a [Pruner].
+	// Delete ends a session for ever: its id is [ErrDeleted] from then on, and
+	// nothing brings it back. (Create with Meta.Reuse makes another one.) The turn
+	// is the grant under which it is deleted, empty without one; while an exclusive
+	// turn is held nobody else can delete the session. A damaged session can be
+	// deleted, too. Its content is removed soon after; a store that can be asked to
+	// do that now is a [Pruner].
 	Delete(ctx context.Context, id SessionID, turn Grant) error
 
-	// Redact takes the content of single events away, and leaves an event that records
+	// Redact removes the content of single events, and stores an event that records
 	// it: see [Redaction].
 	Redact(ctx context.Context, id SessionID, r Redaction) (Receipt, error)
 
@@ -442,20 +443,21 @@ type Store interface {
 	// current one: released before, or lost; nobody else's turn is touched.
 	Release(ctx context.Context, id SessionID, g Grant) error
 
-	// Attach stores what a reader gives beside a session's log, to be named by events
-	// of it, in bounded memory. Nil means it is durable. The same bytes are stored
-	// once. It belongs to its session and goes with it; what no event names may be
-	// removed by a prune, from a day on. More than [MaxAttachmentBytes] is
-	// [ErrTooLarge]. An error of the reader is returned as it is, and nothing is stored.
+	// Attach stores the bytes of a reader beside a session's log, so that its events
+	// can name them, in bounded memory. Nil means they are durable. The same bytes are
+	// stored once. An attachment belongs to its session and is removed with it; one
+	// that no event names may be removed by a prune after a day. More than
+	// [MaxAttachmentBytes] is [ErrTooLarge]. An error of the reader is returned as it
+	// is, and nothing is stored.
 	Attach(ctx context.Context, id SessionID, r io.Reader) (Attachment, error)
 
 	// OpenAttachment opens an attachment of a session, [ErrNoAttachment] if it has
-	// none with this digest. Read to its end in one go it is compared with its
-	// digest: [ErrDamaged] instead of io.EOF if it is something else.
+	// none with this digest. If it is read from start to end without a gap, the bytes
+	// are compared with the digest: [ErrDamaged] instead of io.EOF if they differ.
 	OpenAttachment(ctx context.Context, id SessionID, digest string) (AttachmentReader, error)
 
-	// Attachments yields what was attached to a session, by digest, whether an event
-	// names it or not.
+	// Attachments yields the attachments of a session, in the order of their digests,
+	// whether an event names them or not.
 	Attachments(ctx context.Context, id SessionID) iter.Seq2[Attachment, error]
 
 	// Turn describes the turn that is held. It is nil if the turn is free: never

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Exporter is implemented by stores that give everything there is to know about
-// their sessions, so that [Copy] can recreate them elsewhere.
+// Exporter is implemented by stores that give out all that is known about their
+// sessions, so that [Copy] can recreate them elsewhere.
 type Exporter interface {
 	Store
 
@@ -51,7 +51,7 @@ type Origin struct {
 	// deleted session has none.
 	Meta    Meta `json:"meta"`
 	Deleted bool `json:"deleted"`
-	// Parent is the session that it is a fork of, nil if it is none.
+	// Parent is the session that it is a fork of, nil if it is not a fork.
 	Parent *Parent `json:"parent,omitempty"`
 }
 

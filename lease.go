@@ -65,7 +65,8 @@ var errReleased = errors.New("the turn was released")
 func (l *Lease) Release() error {
 	l.once.Do(func() { l.cancel(errReleased) })
 	<-l.stopped
-	// That the lease's context has ended must not keep others from the turn.
+	// The lease's context has ended; the turn must be released all the same, or others
+	// would have to wait for its TTL.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), DefaultTTL)
 	defer cancel()
 	return l.store.Release(ctx, l.session, l.turn.Grant)

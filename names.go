@@ -11,11 +11,11 @@ import (
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,36}$`)
 
-// IDOf is a session's id made of names that somebody else chose, such as those of an app and its
-// users, behind a word for what it is: "chat:shop:ada". A name of more than 36 characters, or with
-// others than letters, digits and ". _ -", is hashed. Different names give different ids, except
-// that empty ones at the end are left out; the clients in other languages make the same of them.
-// There is room for three.
+// IDOf makes a session id of a word for what it is and names that somebody else chose, such as
+// those of an app and its users: "chat:shop:ada". A name of more than 36 characters, or with
+// characters other than letters, digits and ". _ -", is hashed. Different names give different
+// ids, except that empty ones at the end are left out; the clients in other languages make the
+// same ids. There is room for three names.
 func IDOf(word string, names ...string) SessionID {
 	for len(names) > 0 && names[len(names)-1] == "" {
 		names = names[:len(names)-1]
@@ -29,8 +29,9 @@ func IDOf(word string, names ...string) SessionID {
 	return SessionID(word)
 }
 
-// FitName is a text that somebody else chose as the kind, role, author or id of an event, or as a
-// label: the text itself if every store takes it and it can be printed, else a hash of it.
+// FitName makes a text that somebody else chose fit to be the kind, role, author or id of an event,
+// or a label: it returns the text itself if every store accepts it and it has no control
+// characters, else a hash of it.
 func FitName(text string) string {
 	if len(text) > MaxNameBytes || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return hashOf(text)
@@ -38,5 +39,5 @@ func FitName(text string) string {
 	return text
 }
 
-// hashOf begins with a character that plain names do not have.
+// hashOf returns a hash that begins with a character that plain names do not have.
 func hashOf(text string) string { return fmt.Sprintf("~%x", sha256.Sum256([]byte(text)))[:33] }

@@ -49,13 +49,13 @@ func (q *Query) Wants(i *Info) bool {
 	return strings.Contains(strings.ToLower(string(i.ID)), text) || strings.Contains(strings.ToLower(i.Title), text)
 }
 
-// within reports whether a time is at or after one bound and before the other; a zero
-// bound is none.
+// within reports whether a time is at or after since and before before; a zero time means
+// no bound.
 func within(t, since, before time.Time) bool {
 	return (since.IsZero() || !t.Before(since)) && (before.IsZero() || t.Before(before))
 }
 
-// Of is the time by which a session has its place in this order.
+// Of returns the time of a session that this order sorts by.
 func (o Order) Of(i *Info) time.Time {
 	if o == OrderCreated {
 		return i.Created
@@ -63,8 +63,7 @@ func (o Order) Of(i *Info) time.Time {
 	return i.Updated
 }
 
-// Archived reports whether a session was put away: whether it has the label
-// [LabelArchived].
+// Archived reports whether a session is archived: whether it has the label [LabelArchived].
 func (i Info) Archived() bool {
 	_, ok := i.Labels[LabelArchived]
 	return ok
@@ -76,8 +75,8 @@ type Counter interface {
 	Count(ctx context.Context, q Query) (int, error)
 }
 
-// Count counts the sessions that a query selects, whatever its Limit and Cursor say: by
-// [Counter], or by listing them.
+// Count counts the sessions that a query selects, whatever its Limit and Cursor say: with
+// [Counter] if the store is one, else by listing them.
 func Count(ctx context.Context, s Store, q Query) (n int, err error) {
 	if c, ok := s.(Counter); ok {
 		return c.Count(ctx, q)

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// KindRedaction is the kind of the events that record that content was taken away. What
-// tells the store's own is their member Redacts: users may have used the word.
+// KindRedaction is the kind of the events that record that content was removed. Users may
+// have used this kind, too; only the store's own events have Redacts.
 const KindRedaction = "redaction"
 
 // Redaction says which events lose their content.
 //
 // First an event of kind [KindRedaction] is stored, with Redacts and, as data, a
-// [RedactionRecord]. Then the content goes: the data and the attachments of these events,
-// the files of attachments that no other event names, and whatever the store keeps to
-// compare the content with: the hash of their batch's key, and of their ids. Their seq,
-// order, time, kind, role, author, id and patch stay. A patch is not content: it goes with
-// its session.
+// [RedactionRecord]. Then the content is removed: the data and the attachments of these
+// events, the files of attachments that no other event names, and whatever the store keeps
+// to compare the content with: the hash of their batch's key, and of their ids. Their seq,
+// order, time, kind, role, author, id and patch stay. A patch is not content: it is removed
+// with its session.
 //
-// From then on an id of a redacted event is known whatever comes with it, and a key of a
-// batch with a redacted event answers as a replay to any content.
+// From then on the id of a redacted event is known with any content, and a batch with the
+// key of one that has a redacted event is a replay, whatever its content.
 //
-// Nil means that the content is in the session no more. Seqs that are redacted already
-// are left out; if nothing is left it is a replay, which finishes what was interrupted.
+// Nil means that the content is no longer in the session. Seqs that are redacted already
+// are left out; if none remains it is a replay, which finishes what was interrupted.
 // [ErrNoEvent] means that there is no event with one of the seqs, and [ErrInvalid] also
-// that one of them is the store's own: of kind turn, lost or redaction. [ErrUnknown] means
-// that it may be recorded, and the content may still be there: ask again, or leave it to
-// the store, which goes on with what is recorded.
+// that one of them is the store's own: see [Event.StoresOwn]. [ErrUnknown] means that the
+// redaction may be recorded, and the content may still be there: ask again, or leave it to
+// the store, which completes what is recorded.
 type Redaction struct {
 	// Seqs are the events, in any order; at most [MaxRedactions].
 	Seqs []Seq
@@ -52,7 +52,7 @@ func (r *Redaction) Event(seqs []Seq) Event {
 	return Event{Kind: KindRedaction, By: r.By, Redacts: slices.Clone(seqs), Data: data}
 }
 
-// TakeAway makes an event what it is when it is redacted.
+// TakeAway redacts an event in memory: it removes its content and marks it.
 func (e *Event) TakeAway() {
 	e.Redacted, e.Attachments, e.Data = true, nil, json.RawMessage("null")
 }

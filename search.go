@@ -11,20 +11,19 @@ import (
 // What is searched is what people read in an event, as package transcript has it:
 // messages, thinking, the names of tools, their arguments and results, summaries and the
 // names of files, not the syntax and the member names of JSON, and neither binary data
-// nor what the store itself notes about turns. Of more than [MaxSearchedText] bytes of
-// it the middle is left out.
+// nor the store's own records of turns. If that is more than [MaxSearchedText] bytes the
+// middle is left out.
 //
-// A text is a sequence of words: runs of letters and digits, of which neither case nor
-// diacritics count ("Zürich" is "zurich"). Whatever else stands between them separates
-// them. Where a language writes without spaces, such as Chinese, Japanese, Korean or
-// Thai, each character is found wherever it stands. Runs of more than [MaxSearchedWord]
-// characters are no words.
+// A text is a sequence of words: runs of letters and digits, ignoring case and diacritics
+// ("Zürich" is "zurich"). Any other character separates them. Where a language is written
+// without spaces, such as Chinese, Japanese, Korean or Thai, each character is found
+// wherever it stands. Runs of more than [MaxSearchedWord] characters are not words.
 type Searcher interface {
-	// Search yields the events that have all that the query asks for, the best first,
-	// and of equally good ones the newest first. What is better is an engine's own
-	// matter: where the words are more of the text, and occur more often. Where very
-	// many events match, an engine may order only the newest of them, and the others
-	// behind those by time alone.
+	// Search yields the events that meet all conditions of the query, the best first,
+	// and equally good ones newest first. How events are ranked is up to the engine:
+	// higher where the words are more of the text, and occur more often. If very many
+	// events match, an engine may rank only the newest of them, and yield the others
+	// after those by time alone.
 	//
 	// The answer is complete: every event that was acknowledged before the iteration
 	// began is found, and nothing that was deleted by then is. Sessions that can't be
@@ -33,13 +32,13 @@ type Searcher interface {
 	Search(ctx context.Context, q SearchQuery) iter.Seq2[Hit, error]
 }
 
-// SearchQuery says which events Search yields: those for which all that is set holds.
+// SearchQuery says which events Search yields: those that meet every condition that is set.
 type SearchQuery struct {
 	// Text is what the events say: words, separated by space, all of which must be
 	// there in any order. "Words in quotes" must stand together in this order, and
 	// so must the parts of what is written together, such as read_file or
-	// v1.2. An asterisk behind a word stands for any ending: deplo*. In scripts
-	// without spaces a word is any run of characters: it is found inside of others.
+	// v1.2. An asterisk after a word stands for any ending: deplo*. In scripts
+	// without spaces a word is any run of characters: it is found inside others.
 	// A text without a word, or with a quote that is not closed, is [ErrInvalid];
 	// more than [MaxSearchText] bytes are [ErrTooLarge].
 	Text string
@@ -48,11 +47,11 @@ type SearchQuery struct {
 	Role, Kind string
 	// Since and Before bound the event's time: at or after Since, before Before.
 	Since, Before time.Time
-	// In is the only session that is searched.
+	// In searches this session only.
 	In SessionID
-	// Prefix is how the ids of the sessions begin.
+	// Prefix searches sessions whose id begins with it.
 	Prefix string
-	// Labels are what the sessions have now.
+	// Labels searches sessions that have all of these labels now.
 	Labels map[string]string
 	// Limit is the maximum number of hits; 0 means no limit.
 	Limit int
@@ -85,7 +84,7 @@ type Hit struct {
 	// where in it that is.
 	Snippet string `json:"snippet"`
 	Marks   []Mark `json:"marks"`
-	// Score is the higher the better. It can be compared within one answer only.
+	// Score is higher for better hits. It can be compared within one answer only.
 	Score float64 `json:"score"`
 }
 

@@ -25,7 +25,7 @@ type StateOp struct {
 	// batch: see [StateTestError].
 	Op string `json:"op"`
 	// Path is a JSON pointer (RFC 6901), "" for the whole document. In an array "-"
-	// is the place behind the last element, for add alone.
+	// is the place after the last element, for add only.
 	Path string `json:"path"`
 	// Value is any JSON value, null too; remove has none. Numbers keep their digits;
 	// a test compares them by their values.
@@ -90,8 +90,8 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 
 var escapePath = strings.NewReplacer("~", "~0", "/", "~1")
 
-// StatePath is the [StateOp] path of a member of the state document, by the names on the way to it,
-// which may be any text.
+// StatePath is the [StateOp] path of a member of the state document, given the names that lead to
+// it, which may be any text.
 func StatePath(names ...string) string {
 	var path strings.Builder
 	for _, name := range names {

@@ -88,7 +88,7 @@ func (h Holder) String() string {
 
 // Turn describes the grant of a session's turn that is held now.
 type Turn struct {
-	Grant  Grant  `json:"grant,omitempty"` // not told with a server's refusals
+	Grant  Grant  `json:"grant,omitempty"` // empty where a server refuses a request
 	Holder Holder `json:"holder"`
 	// Seq is the event that recorded the grant.
 	Seq   Seq       `json:"seq"`
@@ -154,8 +154,8 @@ type TurnRecord struct {
 	From   Grant  `json:"from,omitempty"`
 	Why    string `json:"why,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// By is the Event.By of the record: of a grant and its move, who it was granted
-	// to; of its release, the same; of its end, who wanted to write.
+	// By is the Event.By of the record: for a grant, its move and its release, who the
+	// turn was granted to; for its end, who wanted to write.
 	By string `json:"by,omitempty"`
 	// Instance is the engine's own name for the process that keeps the grant
 	// alive, where it needs one.

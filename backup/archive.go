@@ -16,8 +16,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// archive writes a backup, block by block. Its first error sticks: a backup that was
-// written in part is no backup.
+// archive writes a backup, block by block. Its first error is sticky: a partly written
+// backup is useless.
 type archive struct {
 	out    io.Writer
 	enc    *zstd.Encoder
@@ -26,12 +26,12 @@ type archive struct {
 	prev   digest
 	lines  []byte
 	packed []byte // reused
-	// spool has the manifest until the sessions are written, so that memory does not
+	// spool holds the manifest until the sessions are written, so that memory use does not
 	// depend on their number.
 	spool   *os.File
 	entries *bufio.Writer
 	content int64
-	wrote   func() // is called after each block
+	wrote   func() // called after each block
 	err     error
 }
 
@@ -44,8 +44,8 @@ func newArchive(out io.Writer, spoolDir string) (*archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where the system allows that, a kill leaves nothing behind. Elsewhere close
-	// removes it.
+	// If the system allows removing an open file, a killed process leaves nothing behind.
+	// Elsewhere close removes it.
 	_ = os.Remove(spool.Name())
 	return &archive{out: out, enc: enc, spool: spool, entries: bufio.NewWriterSize(spool, 64<<10)}, nil
 }
@@ -115,14 +115,14 @@ func (w *archive) putLine(text []byte) {
 	}
 }
 
-// flush writes the lines that wait.
+// flush writes the buffered lines.
 func (w *archive) flush() {
 	if len(w.lines) == 0 {
 		return
 	}
 	w.block(kindLines, w.lines)
 	w.lines = w.lines[:0]
-	if cap(w.lines) > 4*lineBlock { // one huge event is no reason to keep its memory
+	if cap(w.lines) > 4*lineBlock { // do not keep the memory of one huge event
 		w.lines = nil
 	}
 	if cap(w.packed) > 4*lineBlock {
@@ -130,8 +130,8 @@ func (w *archive) flush() {
 	}
 }
 
-// attachment writes what is attached. The error is that of the reader; what was
-// written of it is there, and recognisably not whole.
+// attachment writes an attachment. It returns errors of the reader; what was written until
+// then stays in the backup, and readers can tell that it is incomplete.
 func (w *archive) attachment(a attachLine, r io.Reader) error {
 	w.put(line{Attachment: &a})
 	w.flush()
@@ -153,7 +153,7 @@ func (w *archive) attachment(a attachLine, r io.Reader) error {
 		case err != nil:
 			return err
 		case w.err != nil:
-			return nil // it is known already
+			return nil // the error is kept in w.err
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"hansard"
 )
 
-// A backup is a file of blocks. A block is a header of 128 bytes and what is stored.
+// A backup is a file of blocks. A block is a header of 128 bytes and the stored bytes.
 //
 //	0    u32  0x184d2a5e, u32 120: to zstd the header is a frame that it skips
 //	8    8    magic
@@ -20,17 +20,17 @@ import (
 //	24   u64  number of the block, from 0
 //	32   u32  bytes stored
 //	36   u32  bytes of content
-//	40   32   SHA-256 of what is stored
-//	72   32   SHA-256 of the header before, zeros for the first
+//	40   32   SHA-256 of the stored bytes
+//	72   32   SHA-256 of the previous header, zeros for the first
 //	104  20   zeros
 //	124  u32  CRC-32C of the 124 bytes before it
 //
-// Each header vouches for its block and for the header before it, so the digest of the
-// last one is a digest of the whole backup.
+// Each header covers its block and the previous header, so the digest of the last header
+// is a digest of the whole backup.
 const (
 	headerBytes  = 128
 	skippable    = 0x184d2a5e
-	skippedBytes = 8 // of a frame that is skipped, before its content
+	skippedBytes = 8 // the header of a frame that zstd skips
 	magic        = "HANSBKP\n"
 	magicAt      = 8
 	version      = 1
@@ -50,19 +50,19 @@ type coding uint8
 const (
 	codingFrame   coding = 1 // a zstd frame
 	codingSkipped coding = 2 // a frame that zstd skips, with the content as it is
-	codingPacked  coding = 3 // the same, with a zstd frame in it
+	codingPacked  coding = 3 // the same, with the content as a zstd frame in it
 )
 
-// The limits of what is believed. A reader keeps a stored block and one line in memory.
+// Limits that a reader enforces. It keeps one stored block and one line in memory.
 const (
-	lineBlock       = 4 << 20 // when a block of lines is written
+	lineBlock       = 4 << 20 // a block of lines is written when it is this large
 	attachmentPiece = 4 << 20 // content of a block of an attachment
 	maxStored       = 160 << 20
 	maxContent      = 256 << 20
-	// maxLine has room for an event of hansard.MaxBatchBytes, twice, each with every
-	// other byte escaped, and its patch.
+	// maxLine has room for an event of hansard.MaxBatchBytes twice, with every other byte
+	// escaped, and for its patch.
 	maxLine = 128 << 20
-	// maxRecord is for lines that are not events, which are decoded at once.
+	// maxRecord is for lines that are not events, which are decoded as a whole.
 	maxRecord = 32 << 20
 )
 
@@ -77,8 +77,8 @@ type header struct {
 	number  uint64
 	stored  uint32
 	content uint32
-	sum     digest // of what is stored
-	prev    digest // of the header before
+	sum     digest // of the stored bytes
+	prev    digest // of the previous header
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -99,7 +99,7 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// decodeHeader reads a header. What it returns is within the limits.
+// decodeHeader reads a header and checks it against the limits.
 func decodeHeader(b []byte) (header, error) {
 	var h header
 	switch {
@@ -147,13 +147,13 @@ func decodeTrailer(b []byte) (end int64, ok bool) {
 	return int64(binary.LittleEndian.Uint64(b[16:])), true
 }
 
-// frame makes the first bytes of what is stored the beginning of a frame that zstd skips.
+// frame writes the header of a frame that zstd skips into the first bytes of stored.
 func frame(stored []byte) {
 	binary.LittleEndian.PutUint32(stored[0:], skippable)
 	binary.LittleEndian.PutUint32(stored[4:], uint32(len(stored)-skippedBytes))
 }
 
-// unframe is what such a frame has.
+// unframe returns the content of such a frame.
 func unframe(stored []byte) ([]byte, bool) {
 	if len(stored) < skippedBytes || binary.LittleEndian.Uint32(stored[0:]) != skippable || int(binary.LittleEndian.Uint32(stored[4:])) != len(stored)-skippedBytes {
 		return nil, false

@@ -11,18 +11,18 @@ import (
 	"hansard"
 )
 
-// Suffix is what the names of backups end in.
+// Suffix is the file name suffix of backups.
 const Suffix = ".hbk"
 
-// Chain is a full backup and increments of it, each made on the one before.
+// Chain is a full backup and its increments, each based on the one before.
 type Chain struct {
 	files []*File
-	// salvage: what is damaged is passed over.
+	// salvage skips what is damaged.
 	salvage bool
 }
 
 // Open opens a full backup and its increments, in the order in which they were made. It
-// refuses a gap: one that is missing would leave sessions with a hole.
+// refuses a gap: a missing increment would leave a hole in sessions.
 func Open(paths ...string) (*Chain, error) {
 	c := &Chain{}
 	for _, path := range paths {
@@ -38,10 +38,9 @@ func Open(paths ...string) (*Chain, error) {
 	return c, nil
 }
 
-// OpenSalvage opens backups of which not all may be whole, or there. Restore then brings
-// back what can be read: it passes over what is damaged, and over sessions of which an
-// earlier part is missing. If the newest manifest can't be read, sessions come back that
-// were deleted later.
+// OpenSalvage opens backups of which some may be damaged or missing. Restore then brings
+// back what can be read: it skips what is damaged, and sessions of which an earlier part is
+// missing. If the newest manifest can't be read, sessions that were deleted later come back.
 func OpenSalvage(paths ...string) (*Chain, error) {
 	c := &Chain{salvage: true}
 	for i, path := range paths {
@@ -62,7 +61,7 @@ func OpenSalvage(paths ...string) (*Chain, error) {
 	return c, nil
 }
 
-// check checks that each is the base of the next.
+// check checks that each backup is the base of the next.
 func (c *Chain) check() error {
 	if len(c.files) == 0 {
 		return &refusal{"no backup was named", "name a full backup, and its increments behind it"}
@@ -87,7 +86,7 @@ func (c *Chain) check() error {
 // Files are the backups of the chain.
 func (c *Chain) Files() []*File { return slices.Clone(c.files) }
 
-// last is the newest backup: its manifest tells what the whole chain is worth.
+// last is the newest backup: its manifest tells what of the whole chain counts.
 func (c *Chain) last() *File { return c.files[len(c.files)-1] }
 
 // Close closes all files.
@@ -100,10 +99,10 @@ func (c *Chain) Close() error {
 }
 
 // Newest finds the newest whole backup in a directory, of the store with this identity if
-// it is not empty, and those it was made on, and gives their paths, the full one first.
-// It gives none if there is none, and passes over files that are not whole, which it
-// names. If the directory has backups of several stores, and store is empty, that is an
-// error.
+// it is not empty, and the backups it is based on, and returns their paths, the full one
+// first. It returns no paths if there is no backup. It skips files that are not whole and
+// returns them in broken. If the directory has backups of several stores, and store is
+// empty, that is an error.
 func Newest(dir, store string) (paths []string, broken []error, err error) {
 	names, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*"+Suffix))
 	if err != nil {
@@ -121,7 +120,7 @@ func Newest(dir, store string) (paths []string, broken []error, err error) {
 			broken = append(broken, err)
 			continue
 		}
-		f.Close() // its head and its end, which are read, are all that is needed
+		f.Close() // only its head and end are needed, and they have been read
 		if store != "" && f.Store() != "" && f.Store() != store {
 			continue
 		}
@@ -143,19 +142,19 @@ func Newest(dir, store string) (paths []string, broken []error, err error) {
 	return paths, broken, nil
 }
 
-// escapeGlob makes a path mean itself in a pattern.
+// escapeGlob escapes a path for use in a glob pattern.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`*`, `[*]`, `?`, `[?]`, `[`, `[[]`).Replace(path)
 }
 
-// wanted is the newest manifest, asked for the sessions of one backup of the chain.
+// wanted is the newest manifest, used to look up the sessions of one backup of the chain.
 type wanted struct {
 	*lookup
 	number int
 }
 
-// has reports whether the content of a session in this backup counts. It does not if the
-// session was deleted or replaced since. Without a manifest all of them do.
+// has reports whether the content of a session in this backup is still valid. It is not if
+// the session was deleted or replaced since. Without a manifest all content is.
 func (w *wanted) has(id hansard.SessionID) (bool, error) {
 	if w.lookup == nil {
 		return true, nil

@@ -13,8 +13,8 @@ import (
 // Check reads a file from its first byte to its last and compares everything with its
 // checksums: each block, each session of the manifest with its events, every seq once
 // and in order, each attachment with its digest, and every attachment that an event
-// names. It needs no store. base is the backup that it is an increment of, nil if it is
-// not at hand; then only the file itself is checked.
+// names. It needs no store. base is the backup that this one is an increment of, nil if it
+// is not available; then only the file itself is checked.
 func (b *File) Check(ctx context.Context, base *File, progress func(Progress)) error {
 	r := b.blocks(0)
 	defer r.close()
@@ -22,7 +22,7 @@ func (b *File) Check(ctx context.Context, base *File, progress func(Progress)) e
 	var stop func()
 	c.entries, stop = newLookup(b)
 	defer stop()
-	// What has no content here must be in the base, as it is.
+	// Sessions without content here must be in the base, unchanged.
 	c.entries.passed = c.unchanged
 	if base != nil {
 		c.base, stop = newLookup(base)
@@ -78,7 +78,7 @@ type checking struct {
 	r        *blocks
 	s        *scanner
 	entries  *lookup
-	base     *lookup // nil if there is none, or it is not at hand
+	base     *lookup // nil if there is none, or it is not available
 	wrong    error
 	over     bool
 	progress Progress
@@ -98,7 +98,7 @@ func (c *checking) damaged(at int64, format string, args ...any) error {
 	return c.r.damaged(at, fmt.Sprintf(format, args...))
 }
 
-// unchanged takes an entry that the sessions of this backup have nothing of.
+// unchanged checks an entry of the manifest whose session has no content in this backup.
 func (c *checking) unchanged(e Entry) {
 	switch {
 	case c.wrong != nil:
@@ -162,7 +162,7 @@ func (c *checking) begin(at int64, s *sessionLine) error {
 		if c.file.head.Number == 0 {
 			return c.damaged(at, "session %s does not begin at its beginning", s.ID)
 		}
-		// Who held the turn before is not known here, as behind events that were lost.
+		// Who held the turn before is unknown here, as after lost events.
 		return c.grants.Next(&hansard.Event{Kind: hansard.KindLost, Data: []byte("null")})
 	}
 	return nil
@@ -175,7 +175,7 @@ func (c *checking) attachment(at int64, a *attachLine) error {
 	switch {
 	case from.err != nil:
 		return from.err
-	case err != nil: // cut: it counts if an event names it
+	case err != nil: // cut off: an error only if an event names it
 		return nil
 	}
 	if got := fmt.Sprintf("%s%x", hansard.DigestPrefix, sum.Sum(nil)); got != a.Digest {
@@ -186,7 +186,7 @@ func (c *checking) attachment(at int64, a *attachLine) error {
 	return nil
 }
 
-// part checks a part as a store would that takes it in.
+// part checks a part as a store would on import.
 func (c *checking) part(at int64, p *hansard.Part) error {
 	err := engine.CheckPartInput(p)
 	if err == nil {
@@ -251,7 +251,7 @@ func (c *checking) done(at int64, d *Entry) error {
 	return nil
 }
 
-// tail compares the totals, and that nothing is between the end and the end of the file.
+// tail compares the totals, and checks the blocks up to the end of the file.
 func (c *checking) tail() error {
 	t := &c.file.totals
 	if t.Sessions != c.totals.Sessions || t.Deleted != c.totals.Deleted || t.Changed != c.totals.Changed || t.Events != c.totals.Events || t.Attachments != c.totals.Attachments {

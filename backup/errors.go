@@ -28,7 +28,7 @@ func (e *DamageError) Hint() string {
 	return "take another copy of it if there is one; restore --salvage brings back what can be read"
 }
 
-// NotWholeError says that a file is no backup, or not all of one.
+// NotWholeError says that a file is not a backup, or only part of one.
 type NotWholeError struct {
 	Path   string
 	Reason string
@@ -54,7 +54,7 @@ func (e *NotWholeError) Hint() string {
 	return "copy it again if it was cut on its way; restore --salvage brings back what can be read"
 }
 
-// refusal is an error with what to do about it.
+// refusal is an error with a hint what to do about it.
 type refusal struct{ msg, hint string }
 
 func (e *refusal) Error() string { return e.msg }

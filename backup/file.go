@@ -24,11 +24,11 @@ type File struct {
 	end    int64  // where its end block begins
 	last   header // of the end block
 	digest digest // of that header
-	broken bool   // there is no end
+	broken bool   // the end block is missing or can't be read
 }
 
-// OpenFile opens a backup. It reads its beginning and its end: a file that was cut off is
-// a [NotWholeError].
+// OpenFile opens a backup. It reads only the beginning and the end. It returns a
+// [NotWholeError] for a file that was cut off.
 func OpenFile(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func newFile(path string, f io.ReaderAt, size int64) (*File, error) {
 	return b, nil
 }
 
-// openBroken opens a backup whose end, or even its head, can't be read.
+// openBroken opens a backup whose end, or even head, can't be read.
 func openBroken(path string, number int) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -151,25 +151,25 @@ func (b *File) readEnd() error {
 // Path is the name it was opened by.
 func (b *File) Path() string { return b.path }
 
-// Digest names the backup: no other has it.
+// Digest identifies the backup: no other has the same.
 func (b *File) Digest() string { return b.digest.String() }
 
-// Base is the digest of the backup that it is an increment of; empty if it is a full one.
+// Base is the digest of the backup that this one is an increment of; empty for a full backup.
 func (b *File) Base() string { return b.head.Base }
 
 // Number is 0 for a full backup, and one more than that of its base for an increment.
 func (b *File) Number() int { return b.head.Number }
 
-// Started is when it was begun: what was acknowledged before that is in it.
+// Started is when the backup began: everything acknowledged before that is in it.
 func (b *File) Started() time.Time { return b.head.Started }
 
-// Store is the identity of the store it was made of, empty if it had none.
+// Store is the identity of the store it was made from, empty if the store had none.
 func (b *File) Store() string { return b.head.Store }
 
-// Totals are what it has.
+// Totals tells how much the backup contains.
 func (b *File) Totals() Totals { return b.totals }
 
-// Size is how many bytes it has.
+// Size is the size of the file in bytes.
 func (b *File) Size() int64 { return b.size }
 
 // Close closes the file.

@@ -9,8 +9,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// line is a line of a backup that is not an event: it has one member, which tells what
-// it is. Members that a later version adds are ignored.
+// line is a line of a backup that is not an event: it has one member, which tells its
+// type. Members that a later version adds are ignored.
 type line struct {
 	Backup     *head        `json:"backup,omitempty"`     // the first line
 	Session    *sessionLine `json:"session,omitempty"`    // a session begins
@@ -20,7 +20,7 @@ type line struct {
 	End        *Totals      `json:"end,omitempty"`        // in the end block
 }
 
-// head tells which backup this is.
+// head identifies a backup.
 type head struct {
 	Format int `json:"format"`
 	// Number is 0 for a full backup, and one more than that of its base for an
@@ -34,7 +34,7 @@ type head struct {
 
 type sessionLine struct {
 	hansard.Origin
-	// After is the last seq that the base has of it.
+	// After is the last seq of the session in the base.
 	After hansard.Seq `json:"after"`
 }
 
@@ -43,42 +43,42 @@ type attachLine struct {
 	Size   int64  `json:"size"`
 }
 
-// partLine begins a run of events that is imported at once.
+// partLine begins a run of events that is imported in one call.
 type partLine struct {
 	Events int              `json:"events"`
 	Keys   []hansard.KeyUse `json:"keys,omitempty"`
 }
 
-// Entry is what the manifest says of a session as it was when the backup was made.
+// Entry describes a session in the manifest, as it was when the backup was made.
 type Entry struct {
 	ID      hansard.SessionID `json:"id"`
 	Created time.Time         `json:"created"`
 	Updated time.Time         `json:"updated,omitzero"` // the time of the last event, or Created
 	Deleted bool              `json:"deleted,omitempty"`
-	// Last is the last seq that the backup and those before it have.
+	// Last is the last seq that this backup and those before it contain.
 	Last hansard.Seq `json:"last"`
-	// From is the number of the backup that its content begins in: what earlier ones
-	// have under this id was deleted since, or replaced.
+	// From is the number of the backup in which its content begins: what earlier backups
+	// have under this id was deleted or replaced since.
 	From int `json:"from"`
-	// Tail is a hash of the last event, by which an increment knows that the log goes
-	// on where the base ends.
+	// Tail is a hash of the last event. With it an increment checks that the log continues
+	// where the base ends.
 	Tail string `json:"tail,omitempty"`
-	// Offset is where the block begins that the session begins in, 0 if this backup
-	// has nothing of it.
+	// Offset is where the block begins that contains the start of the session, 0 if this
+	// backup has nothing of it.
 	Offset int64 `json:"offset,omitempty"`
 	// Events and Attachments are how many are in this backup.
 	Events      hansard.Seq `json:"events,omitempty"`
 	Attachments int         `json:"attachments,omitempty"`
-	// Damage is why there is not all of it.
+	// Damage is why the session is incomplete.
 	Damage string `json:"damage,omitempty"`
 }
 
-// Totals are what a whole backup has.
+// Totals tells how much a backup contains.
 type Totals struct {
 	// Manifest is where its first block begins.
 	Manifest int64     `json:"manifest"`
 	Finished time.Time `json:"finished"`
-	// Sessions are those of the manifest that are not deleted, Changed those that
+	// Sessions counts the sessions in the manifest that are not deleted, Changed those that
 	// have something in this backup, Deleted the tombstones.
 	Sessions    int         `json:"sessions"`
 	Changed     int         `json:"changed"`
@@ -86,7 +86,7 @@ type Totals struct {
 	Damaged     int         `json:"damaged"`
 	Events      hansard.Seq `json:"events"`
 	Attachments int         `json:"attachments"`
-	// Bytes is what the blocks before the manifest have, before compression.
+	// Bytes is the uncompressed size of the blocks before the manifest.
 	Bytes int64 `json:"bytes"`
 }
 

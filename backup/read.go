@@ -15,15 +15,14 @@ import (
 	"hansard/internal/wire"
 )
 
-// blocks reads the blocks of a backup, one after the other. What it gives has been
-// compared with its checksum.
+// blocks reads the blocks of a backup, one after the other, and verifies their checksums.
 type blocks struct {
 	file   *File
 	dec    *zstd.Decoder
-	at     int64 // of the next header
-	began  int64 // where the block begins that was read last
+	at     int64 // offset of the next header
+	began  int64 // offset of the block that was read last
 	header header
-	// number and prev are what the next header has to have, if known.
+	// number and prev are the values that the next header has to have, if known.
 	number uint64
 	prev   digest
 	known  bool
@@ -32,7 +31,7 @@ type blocks struct {
 	stored bytes.Buffer
 }
 
-// counter counts what is read of a block's content.
+// counter counts the bytes read from a block's content.
 type counter struct {
 	r    io.Reader
 	n    int64
@@ -49,7 +48,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blocks reads from an offset on; from 0 on it knows what the first header has to be.
+// blocks reads from an offset on; from 0 on it knows what the first header must contain.
 func (b *File) blocks(at int64) *blocks {
 	r := &blocks{file: b, at: at}
 	if at == 0 {
@@ -100,7 +99,7 @@ func (r *blocks) next() (header, error) {
 	return h, nil
 }
 
-// nextHeader reads a header and checks that it is the one that follows.
+// nextHeader reads a header and checks that it follows the previous one.
 func (r *blocks) nextHeader() (header, error) {
 	raw := make([]byte, headerBytes)
 	if n, err := r.file.f.ReadAt(raw, r.at); n < headerBytes {
@@ -124,8 +123,8 @@ func (r *blocks) nextHeader() (header, error) {
 	return h, nil
 }
 
-// resync goes to the next header that is whole, at the earliest where the next one should
-// be. It is false if there is none.
+// resync searches for the next valid header, from where the next one should be. It returns
+// false if there is none.
 func (r *blocks) resync() (bool, error) {
 	r.known = false
 	const step = 1 << 20
@@ -154,13 +153,13 @@ func (r *blocks) resync() (bool, error) {
 	return false, nil
 }
 
-// load reads what is stored in the block of the last header.
+// load reads the stored bytes of the block of the last header.
 func (r *blocks) load(h header) ([]byte, error) {
 	if r.stored.Cap() > 4*lineBlock {
 		r.stored = bytes.Buffer{}
 	}
 	r.stored.Reset()
-	// It grows with what there is: a length is not believed.
+	// The buffer grows with what is read: the length in the header is not trusted.
 	if _, err := io.Copy(&r.stored, io.NewSectionReader(r.file.f, r.began+headerBytes, int64(h.stored))); err != nil {
 		return nil, err
 	}
@@ -174,8 +173,8 @@ func (r *blocks) load(h header) ([]byte, error) {
 	return stored, nil
 }
 
-// line gives the next line of a block of lines with its newline, in memory of its own,
-// and io.EOF behind the last.
+// line returns a copy of the next line of a block of lines, with its newline, and io.EOF
+// after the last.
 func (r *blocks) line() ([]byte, error) {
 	var text []byte
 	for {
@@ -220,34 +219,33 @@ func (r *blocks) piece() ([]byte, error) {
 	return content, nil
 }
 
-// item is one thing that the sessions of a backup are made of: a line that is not an
-// event, and with the line of a part its events.
+// item is one element of a session in a backup: a line that is not an event, and if it is
+// the line of a part, its events.
 type item struct {
 	line   line
 	events []hansard.Event
 	at     int64 // where its block begins
-	over   bool  // the manifest begins: there are no more sessions
+	over   bool  // the manifest begins here: there are no more sessions
 }
 
 // scanner reads the sessions of a backup.
 type scanner struct {
 	r       *blocks
 	inLines bool
-	// ahead says that the block the reader is at has not been looked at.
+	// ahead is true if the reader's current block has not been handled yet.
 	ahead bool
-	rest  int64  // of the attachment that was announced
-	lost  bool   // something was passed over: nothing counts before the next session
-	read  func() // is called after each piece of an attachment; may be nil
+	rest  int64  // bytes still to come of the attachment announced last
+	lost  bool   // something was skipped: ignore everything before the next session
+	read  func() // called after each piece of an attachment; may be nil
 }
 
-// resync goes on behind what is damaged, at the next block that is whole. It is false if
-// there is none.
+// resync continues after damage, at the next valid block. It returns false if there is none.
 func (s *scanner) resync() (bool, error) {
 	s.inLines, s.ahead, s.rest, s.lost = false, false, 0, true
 	return s.r.resync()
 }
 
-// nextSession gives the next line that begins a session.
+// nextSession returns the next line that begins a session.
 func (s *scanner) nextSession() (item, error) {
 	for {
 		text, over, err := s.line()
@@ -261,7 +259,7 @@ func (s *scanner) nextSession() (item, error) {
 	}
 }
 
-// next gives the next item. What is left of an attachment is passed over.
+// next returns the next item. It skips what is left of an attachment.
 func (s *scanner) next() (item, error) {
 	for s.rest > 0 {
 		if more, err := s.pieceAhead(); err != nil {
@@ -304,7 +302,7 @@ func (s *scanner) next() (item, error) {
 	return it, nil
 }
 
-// line gives the next line, and whether the manifest begins instead.
+// line returns the next line, or over if the manifest begins instead.
 func (s *scanner) line() (text []byte, over bool, err error) {
 	for {
 		if s.inLines {
@@ -392,7 +390,7 @@ func (s *scanner) pieceAhead() (bool, error) {
 // errCut is returned by an attachment's reader if the backup does not have all of it.
 var errCut = errors.New("the backup does not have all of the attachment")
 
-// attachment reads the attachment that was announced last.
+// attachment reads the attachment announced last.
 type attachment struct {
 	s    *scanner
 	left []byte

@@ -13,10 +13,10 @@ import (
 
 // RestoreOptions are the options of [Chain.Restore].
 type RestoreOptions struct {
-	// Sessions are those to restore; empty is all of them.
+	// Sessions are the sessions to restore; empty means all.
 	Sessions []hansard.SessionID
-	// Report is called with every session of every backup of the chain that has
-	// something of it, one call at a time.
+	// Report is called for every session in every backup of the chain that has a part of
+	// it, one call at a time.
 	Report func(Restored)
 	// Progress is called now and then.
 	Progress func(Progress)
@@ -26,39 +26,39 @@ type RestoreOptions struct {
 type Restored struct {
 	Session hansard.SessionID `json:"session"`
 	Deleted bool              `json:"deleted,omitempty"` // a tombstone
-	// GoesOn: an earlier backup of the chain has the beginning of it.
+	// GoesOn is true if an earlier backup of the chain has the beginning of the session.
 	GoesOn bool `json:"-"`
 	// Events is how many the store has now, Added how many of them are new.
 	Events      hansard.Seq `json:"events"`
 	Added       hansard.Seq `json:"added"`
 	Attachments int         `json:"attachments,omitempty"` // that are new
-	// Err is why the store does not have all that the backup has. Nothing of the
-	// store was changed for it, except that events may have been added before.
+	// Err is why the store does not have all that the backup has of the session. The store
+	// was left as it is, except that events may have been added before the error.
 	Err error `json:"-"`
 	// Damage is why the backup itself does not have all of the session.
 	Damage string `json:"damage,omitempty"`
 }
 
-// Progress is how far a restore or a check is.
+// Progress tells how far a restore or a check has come.
 type Progress struct {
-	Bytes, Size int64 // read of the files, and their size
+	Bytes, Size int64 // bytes read from the files, and the size of the files
 	Sessions    int
 	Events      hansard.Seq
 }
 
-// How sessions are restored beside each other: small ones by several workers, so that
-// they share the store's syncs.
+// How sessions are restored concurrently: small ones by several workers, so that they
+// share the store's syncs.
 const (
 	restoreWorkers = 32
 	smallSession   = 64 << 10 // bytes of data
 )
 
 // Restore adds to a store what it lacks of the chain. It overwrites and deletes nothing:
-// a session that is not the same in the store, or was deleted there, is reported and
-// left as it is. One that went on in the store is fine. It may be interrupted and
-// started again: what is there is compared and not added again.
+// a session that differs in the store, or was deleted there, is reported and left as it
+// is. One that has more events in the store is fine. Restore may be interrupted and
+// started again: what the store has is compared and not added again.
 //
-// The error is one that ended it: of the store, or of a backup that is damaged.
+// An error is returned if the store failed or a backup is damaged.
 func (c *Chain) Restore(ctx context.Context, dst hansard.Importer, o RestoreOptions) error {
 	if d, ok := dst.(hansard.ImportChecker); ok {
 		if err := d.CheckImport(ctx); err != nil {
@@ -96,13 +96,13 @@ func (c *Chain) Restore(ctx context.Context, dst hansard.Importer, o RestoreOpti
 // restore is a restore under way.
 type restore struct {
 	ctx    context.Context
-	cancel context.CancelCauseFunc // with an error of the store
+	cancel context.CancelCauseFunc // called with an error that ends the restore
 	dst    hansard.Importer
 	o      *RestoreOptions
 	chain  *Chain
 	jobs   chan *job
 	under  sync.WaitGroup // jobs that are not done
-	// damages is how often a salvage passed over something.
+	// damages is how often a salvage skipped something.
 	damages     int
 	firstDamage error
 
@@ -116,7 +116,7 @@ func (r *restore) all() error {
 		if err := r.file(f); err != nil {
 			return err
 		}
-		r.under.Wait() // a session goes on in the next file
+		r.under.Wait() // the next file may continue these sessions
 	}
 	if r.chain.salvage && !r.manifest() {
 		r.damaged(&NotWholeError{Path: r.chain.last().path, Begun: true, Reason: "its manifest can't be read; which sessions were deleted is not known"})
@@ -177,7 +177,7 @@ func (r *restore) manifest() bool {
 	return true
 }
 
-// passing goes through the sessions of one backup.
+// passing reads the sessions of one backup in order.
 type passing struct {
 	r    *restore
 	s    *scanner
@@ -186,7 +186,7 @@ type passing struct {
 	last hansard.SessionID
 }
 
-// next takes one item.
+// next handles one item.
 func (p *passing) next() (over bool, err error) {
 	it, err := p.s.next()
 	if err != nil {
@@ -238,8 +238,8 @@ func (p *passing) begin(l *sessionLine) error {
 	return err
 }
 
-// passOver goes on behind what is damaged. The session that it was in keeps what came
-// before.
+// passOver continues after a damaged place. The session it was in keeps what came before
+// the damage.
 func (p *passing) passOver(damage error) (over bool, err error) {
 	p.r.damaged(damage)
 	if cur := p.cur; cur != nil && !cur.skip {
@@ -261,14 +261,14 @@ func (r *restore) tell(bytes int64) {
 	}
 }
 
-// session is a session that is being restored.
+// session is a session being read from the backup.
 type session struct {
 	sessionLine
 	skip  bool
-	at    hansard.Seq // the last that was read
+	at    hansard.Seq // the last seq that was read
 	parts []hansard.Part
 	size  int
-	live  *target // once it is more than a small one
+	live  *target // set once it is too large for a worker
 }
 
 // job is a small session that a worker restores.
@@ -277,7 +277,7 @@ type job struct {
 	damage string
 }
 
-// part takes a part. As long as the session is small it is kept for a worker.
+// part handles a part. As long as the session is small its parts are kept for a worker.
 func (r *restore) part(s *session, p hansard.Part) {
 	if s.live == nil {
 		s.parts = append(s.parts, p)
@@ -305,7 +305,7 @@ func sizeOf(e *hansard.Event) int {
 	return size
 }
 
-// flush restores what was kept, here and now.
+// flush restores the parts that were kept, in this goroutine.
 func (r *restore) flush(s *session) {
 	if s.live == nil {
 		s.live = r.begin(s)
@@ -316,7 +316,7 @@ func (r *restore) flush(s *session) {
 	s.parts = nil
 }
 
-// attachment restores an attachment, or passes over it.
+// attachment restores an attachment, or skips it.
 func (r *restore) attachment(s *session, a *attachLine, sc *scanner) {
 	r.flush(s)
 	s.live.attach(a, sc)
@@ -346,7 +346,7 @@ func (r *restore) small(j *job) {
 	r.done(t, j.damage)
 }
 
-// begin looks at what the store has of a session.
+// begin looks up what the store has of a session.
 func (r *restore) begin(s *session) *target {
 	t := &target{r: r, origin: s.Origin, report: Restored{Session: s.ID, GoesOn: s.After > 0}}
 	r.mu.Lock()
@@ -378,7 +378,7 @@ func (r *restore) begin(s *session) *target {
 // done reports a session.
 func (r *restore) done(t *target, damage string) {
 	t.close()
-	if !t.exists && t.report.Err == nil { // it has no events
+	if !t.exists && t.report.Err == nil { // a session without events
 		t.make()
 	}
 	t.report.Events, t.report.Damage = t.have, damage
@@ -397,7 +397,7 @@ func (r *restore) done(t *target, damage string) {
 	}
 }
 
-// tombstones brings back that sessions were deleted: their ids are not used again.
+// tombstones restores the deletion of sessions, so that their ids are not used again.
 func (r *restore) tombstones() error {
 	for e, err := range r.chain.last().Entries() {
 		if err == nil {
@@ -425,23 +425,23 @@ func (r *restore) tombstones() error {
 	return nil
 }
 
-// target is a session of the store that is being restored.
+// target is a session being restored into the store.
 type target struct {
 	r      *restore
 	origin hansard.Origin
 	report Restored
-	silent bool // it was reported before
+	silent bool // already reported
 	exists bool
-	// had is the last seq that the store had, have the one it has now, and compared
-	// the one up to which they were compared.
+	// had is the last seq that the store had before, have the last it has now. Comparing
+	// starts after compared: earlier events are not in this backup.
 	had, have, compared hansard.Seq
 	events              func() (hansard.Event, error, bool)
 	keys                func() (hansard.KeyUse, error, bool)
 	stops               []func()
-	ahead               map[hansard.Seq]bool // redacted in the backup alone
+	ahead               map[hansard.Seq]bool // redacted only in the backup
 }
 
-// fail notes why the session is left as it is. An error that is not about the session
+// fail records why the session is left as it is. An error that is not about the session
 // ends the restore.
 func (t *target) fail(err error) {
 	if err == nil || t.report.Err != nil {
@@ -459,7 +459,7 @@ func (t *target) close() {
 	}
 }
 
-// make makes the session without events, so that something can be attached to it.
+// make creates the session without events, so that something can be attached to it.
 func (t *target) make() {
 	if err := t.r.dst.Import(t.r.ctx, hansard.Part{Origin: t.origin}); err != nil {
 		t.fail(err)
@@ -492,7 +492,7 @@ func (t *target) attach(a *attachLine, s *scanner) {
 		t.fail(from.err)
 	case from.err != nil:
 		t.r.cancel(from.err)
-	case errors.Is(err, errCut): // if an event names it, that event is refused
+	case errors.Is(err, errCut): // if an event names it, the store refuses that event
 	case err != nil:
 		t.fail(err)
 	case got.Digest != a.Digest:
@@ -502,7 +502,7 @@ func (t *target) attach(a *attachLine, s *scanner) {
 	}
 }
 
-// add adds what the store lacks of a part, and compares what it has.
+// add adds the events of a part that the store lacks, and compares the others.
 func (t *target) add(p hansard.Part) {
 	if t.report.Err != nil {
 		return
@@ -524,8 +524,8 @@ func (t *target) add(p hansard.Part) {
 	t.report.Added += hansard.Seq(len(p.Events))
 }
 
-// compare compares the first events of a part, and their keys, with those of the store.
-// It gives the keys that belong to the others.
+// compare compares the first known events of a part, and their keys, with those of the
+// store. It returns the keys of the remaining events.
 func (t *target) compare(p hansard.Part, known int) []hansard.KeyUse {
 	if known == 0 {
 		return p.Keys
@@ -558,7 +558,7 @@ func (t *target) compare(p hansard.Part, known int) []hansard.KeyUse {
 			t.fail(err)
 			return nil
 		}
-		if got.Hash == "" || k.Hash == "" { // an event of the batch is redacted: same tells whether it may be
+		if got.Hash == "" || k.Hash == "" { // an event of the batch is redacted: same has checked that
 			got.Hash, k.Hash = "", ""
 		}
 		if got != k || k.Last > last {
@@ -569,9 +569,10 @@ func (t *target) compare(p hansard.Part, known int) []hansard.KeyUse {
 	return nil
 }
 
-// same compares an event with that of the store. Either may have redacted it since: what
-// the store has redacted stays so, and what the backup has is redacted by the record that
-// is still to come. If the store has that record already, it had to be redacted there.
+// same compares an event of the backup with that of the store. Either may have been redacted
+// since. What the store has redacted stays so. What only the backup has redacted will be
+// redacted by a record that is still to come; if the store already has that record but not
+// the redaction, the two differ.
 func (t *target) same(e hansard.Event, got *hansard.Event) bool {
 	switch {
 	case got.Redacted && !e.Redacted:
@@ -591,7 +592,7 @@ func (t *target) same(e hansard.Event, got *hansard.Event) bool {
 	return hansard.SameEvent(&e, got)
 }
 
-// open begins to read what the store has, past what the backup does not tell.
+// open starts reading what the store has, after the events that are not in this backup.
 func (t *target) open() {
 	var stopEvents, stopKeys func()
 	t.events, stopEvents = iter.Pull2(t.r.dst.Read(t.r.ctx, t.origin.ID, hansard.Range{After: t.compared, Before: t.had + 1}))

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// partial is what the names of backups end in while they are written.
+// partial is the suffix of backups that are being written.
 const partial = ".hbk-partial"
 
-// Save makes a file that is either there, whole and durable, or not at all: what write
-// writes goes to another name in the same directory, is synced and then gets its name. A
-// file of that name that is there already is [fs.ErrExist].
+// Save creates a file that is either whole and durable, or absent: write writes to a
+// temporary file in the same directory, which is synced and then given its name. If a file
+// of that name exists already, Save returns [fs.ErrExist].
 func Save(path string, write func(io.Writer) error) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return exists(path)
@@ -22,7 +22,7 @@ func Save(path string, write func(io.Writer) error) (err error) {
 	if dir == "" {
 		dir = "."
 	}
-	if _, err := os.Stat(dir); err != nil { // before an error names a temporary file in it
+	if _, err := os.Stat(dir); err != nil { // checked first, so that the error does not name a temporary file
 		return err
 	}
 	removeLeft(dir)
@@ -64,22 +64,23 @@ func giveName(tmp, path string) error {
 	case errors.Is(err, fs.ErrExist):
 		return exists(path)
 	}
-	// A file system without links. Somebody else may be faster by a moment.
+	// A file system without hard links. Here a file that somebody else creates between the
+	// two calls is replaced.
 	if _, err := os.Lstat(path); err == nil {
 		return exists(path)
 	}
 	return os.Rename(tmp, path)
 }
 
-// create makes a file to write to, which is locked while this process lives.
+// create makes a temporary file, which is locked while this process lives.
 func create(dir, name string) (*os.File, error) {
 	for {
-		f, err := os.CreateTemp(dir, "."+name+".*"+partial) // 0600: it has all there is
+		f, err := os.CreateTemp(dir, "."+name+".*"+partial) // 0600: it contains every session
 		if err != nil {
 			return nil, err
 		}
 		lock(f)
-		// Another backup may have taken it for left over before it was locked.
+		// Another backup may have taken it for a leftover, and removed it, before it was locked.
 		if _, err := os.Lstat(f.Name()); !errors.Is(err, fs.ErrNotExist) {
 			return f, nil
 		}
@@ -87,8 +88,8 @@ func create(dir, name string) (*os.File, error) {
 	}
 }
 
-// removeLeft removes what backups left that were killed. One that is being written is
-// locked.
+// removeLeft removes the temporary files of backups that were killed. Files being written
+// are locked, and stay.
 func removeLeft(dir string) {
 	left, err := filepath.Glob(filepath.Join(escapeGlob(dir), ".*"+partial))
 	if err != nil {

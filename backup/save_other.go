@@ -4,7 +4,7 @@ package backup
 
 import "os"
 
-// lock locks nothing here, so nothing that is left over is removed.
+// lock locks nothing here, so leftover files are not removed.
 func lock(*os.File) bool { return false }
 
 // syncDir has nothing to do here.

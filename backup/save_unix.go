@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock locks a file for as long as it is open. It is false if another process has it, or
-// the file system has no locks.
+// lock locks a file for as long as it is open. It returns false if another process holds the
+// lock, or the file system has no locks.
 func lock(f *os.File) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
@@ -22,7 +22,7 @@ func syncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	// Some file systems can't, and keep names anyway or not at all.
+	// Some file systems can't sync a directory: they keep names anyway, or give no guarantee.
 	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return err
 	}

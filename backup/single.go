@@ -6,8 +6,8 @@ import (
 	"hansard"
 )
 
-// only restores the sessions that were asked for, if the manifest of a backup tells where
-// they are: the blocks of others are not read.
+// only restores the requested sessions. The manifest of the backup tells where they are: the
+// blocks of others are not read.
 func (r *restore) only(f *File, want *wanted, before int64) error {
 	for e, err := range f.Entries() {
 		if err != nil {
@@ -47,7 +47,7 @@ func (r *restore) session(f *File, e *Entry, want *wanted) error {
 func (p *passing) find(id hansard.SessionID) error {
 	at := p.s.r.at
 	for {
-		p.s.lost = true // of what is before it nothing counts
+		p.s.lost = true // skip everything before the next session
 		it, err := p.s.nextSession()
 		if err != nil {
 			return err

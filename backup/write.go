@@ -18,10 +18,10 @@ type WriteOptions struct {
 	// Base makes the backup an increment: it has what sessions got since Base was
 	// made. Nil makes a full backup.
 	Base *File
-	// Program is noted in the backup, for people.
+	// Program is recorded in the backup, for people to read.
 	Program string
-	// SpoolDir is a directory for a temporary file of the size of the manifest. Empty
-	// is that of the system.
+	// SpoolDir is a directory for a temporary file of the size of the manifest. If empty,
+	// the system's temporary directory is used.
 	SpoolDir string
 	// Report is called with each session that is not whole in the backup, and why.
 	Report func(id hansard.SessionID, err error)
@@ -40,12 +40,12 @@ type Written struct {
 }
 
 // Write writes a backup of a store, which others may use meanwhile. Every event that was
-// acknowledged before the call is in it; what is appended meanwhile may be. Memory does
-// not depend on the number and the size of sessions and attachments.
+// acknowledged before the call is in it; what is appended meanwhile may be. Memory use does
+// not depend on the number or size of sessions and attachments.
 //
-// A session that is damaged or can't be read is in the backup as far as it can be read;
-// it is reported and does not keep the others out. Any other error is final, and what
-// was written is not a backup.
+// A session that is damaged or can't be read is backed up as far as it can be read; it is
+// reported, and the other sessions are backed up. Any other error ends the backup, and the
+// output is not usable as one.
 func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOptions) (Written, error) {
 	w, err := newArchive(out, o.SpoolDir)
 	if err != nil {
@@ -72,7 +72,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	b.number = h.Number
 	w.put(line{Backup: &h})
-	w.flush() // no session begins at offset 0, which means that there is nothing of it
+	w.flush() // so that no session begins at offset 0, which means that the backup has nothing of it
 	if err := b.sessions(); err != nil {
 		return Written{}, err
 	}
@@ -94,11 +94,11 @@ type writing struct {
 	totals Totals
 }
 
-// digest is that of the end block's header: it vouches for all before it.
+// digest is that of the end block's header: it covers everything before it.
 func (b *writing) digest() string { return b.w.prev.String() }
 
-// sessions writes all of them. Origins come in the order of their ids, as the entries of
-// the base do, so both are gone through once, side by side.
+// sessions writes all sessions. Origins come in the order of their ids, as do the entries of
+// the base, so both are read once, in parallel.
 func (b *writing) sessions() error {
 	var after hansard.SessionID
 	for again := true; again; {
@@ -116,7 +116,8 @@ func (b *writing) sessions() error {
 				return lookErr
 			}
 			if err != nil {
-				// One that can't be read ends the sequence. It must not keep the others out.
+				// A session that can't be read ends the sequence: it is resumed after it, so that
+				// the others are backed up.
 				b.failed(base, o, err)
 				again = true
 				break
@@ -133,7 +134,7 @@ func (b *writing) sessions() error {
 	return b.w.err
 }
 
-// tell tells how far it is.
+// tell reports progress.
 func (b *writing) tell() {
 	if b.o.Progress != nil {
 		t := b.totals
@@ -142,8 +143,8 @@ func (b *writing) tell() {
 	}
 }
 
-// aboutSession reports whether an error is about one session, so that others can be
-// done.
+// aboutSession reports whether an error is about one session only, so that work can
+// continue with the others.
 func aboutSession(err error) bool {
 	for _, e := range []error{hansard.ErrDamaged, hansard.ErrUnreadable, hansard.ErrNoAttachment, hansard.ErrDeleted, hansard.ErrNotFound, hansard.ErrExists,
 		hansard.ErrConflict, hansard.ErrVersion, hansard.ErrInvalid, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrKeyReused, hansard.ErrIDReused} {
@@ -154,7 +155,7 @@ func aboutSession(err error) bool {
 	return false
 }
 
-// vanished takes an entry of the base whose session the store does not have. No store
+// vanished handles an entry of the base whose session the store does not have. No store
 // forgets a session, not even a deleted one: its log was removed from outside, or the
 // caller may not see it. It stays in the manifest, so that a restore brings it back.
 func (b *writing) vanished(base Entry) {
@@ -165,7 +166,7 @@ func (b *writing) vanished(base Entry) {
 	b.failed(&base, hansard.Origin{ID: base.ID}, err)
 }
 
-// failed notes a session of which nothing could be read now. What the base has of it
+// failed records a session that could not be read at all. What the base has of it
 // stays.
 func (b *writing) failed(base *Entry, o hansard.Origin, err error) {
 	e := Entry{ID: o.ID, Created: o.Created, From: b.number}
@@ -201,8 +202,8 @@ func (b *writing) tombstone(base *Entry, o hansard.Origin) {
 	b.note(&e, nil)
 }
 
-// session writes what the base does not have of a session. The error is one that ends
-// the backup.
+// session writes the part of a session that the base does not have. An error ends the
+// backup.
 func (b *writing) session(o hansard.Origin, base *Entry) error {
 	if o.Deleted {
 		b.tombstone(base, o)
@@ -210,7 +211,7 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 	}
 	info, err := b.src.Stat(b.ctx, o.ID)
 	switch {
-	case errors.Is(err, hansard.ErrDeleted): // since Origins gave it
+	case errors.Is(err, hansard.ErrDeleted): // after Origins yielded it
 		b.tombstone(base, o)
 		return nil
 	case errors.Is(err, hansard.ErrNotFound): // its log was removed from outside
@@ -222,7 +223,7 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 		return nil
 	}
 	if base != nil && (base.Deleted || !base.Created.Equal(o.Created)) {
-		base = nil // another session, of the same id
+		base = nil // another session with the same id
 	}
 	if base != nil && base.Damage == "" && info.Damage == nil && base.Last == info.LastSeq && base.Updated.Equal(info.Updated) {
 		e := *base
@@ -240,8 +241,8 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 	return b.changed(o, base, &info)
 }
 
-// goesOn reports whether a session is the one that the base has, and more. It is not if
-// the store was set back since.
+// goesOn reports whether a session continues the one that the base has. It does not if the
+// store was reset to an older state since.
 func (b *writing) goesOn(base *Entry, last hansard.Seq) (bool, error) {
 	if base.Last > last {
 		return false, nil
@@ -258,7 +259,7 @@ func (b *writing) goesOn(base *Entry, last hansard.Seq) (bool, error) {
 	return false, nil
 }
 
-// changed writes what a session got since the base, or all of it.
+// changed writes what was appended to a session since the base, or all of it.
 func (b *writing) changed(o hansard.Origin, base *Entry, info *hansard.Info) error {
 	e := Entry{ID: o.ID, Created: o.Created, Updated: o.Created, From: b.number}
 	if base != nil {
@@ -273,7 +274,7 @@ func (b *writing) changed(o hansard.Origin, base *Entry, info *hansard.Info) err
 	if b.w.err != nil {
 		return b.w.err
 	}
-	if errors.Is(err, hansard.ErrDeleted) { // meanwhile: what was written of it does not count
+	if errors.Is(err, hansard.ErrDeleted) { // meanwhile: readers ignore what was written of it
 		b.w.put(line{Done: &Entry{ID: o.ID, Created: o.Created, Deleted: true, Last: e.Last, From: b.number}})
 		b.tombstone(base, o)
 		return nil
@@ -290,9 +291,9 @@ func (b *writing) changed(o hansard.Origin, base *Entry, info *hansard.Info) err
 	return b.w.err
 }
 
-// carry writes the events past the entry's last up to the one that was last when the
-// session was looked at, so that it ends with a whole batch. Attachments come before the
-// events that name them.
+// carry writes the events after the entry's last, up to the session's last seq when Stat was
+// called, so that it ends with a whole batch. Attachments come before the events that name
+// them.
 func (b *writing) carry(o hansard.Origin, e *Entry, upto hansard.Seq) error {
 	attached := map[string]bool{}
 	for tries := 0; e.Last < upto; {
@@ -304,8 +305,8 @@ func (b *writing) carry(o hansard.Origin, e *Entry, upto hansard.Seq) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, hansard.ErrNoAttachment) && b.w.err == nil && (e.Last > from || tries < 2):
-			// It may have been taken away since the event was read: then the event says
-			// so now.
+			// The event may have been redacted, and the attachment removed, after the event
+			// was read: reading it again tells.
 			if tries++; e.Last > from {
 				tries = 0
 			}
@@ -349,8 +350,8 @@ func (b *writing) parts(o hansard.Origin, e *Entry, upto hansard.Seq, attached m
 	return nil
 }
 
-// attach writes an attachment. A read error is one of the session, whatever it is: a bad
-// spot of the disk under one picture must not keep the other sessions out of the backup.
+// attach writes an attachment. Any read error counts as one of the session: a bad disk
+// sector under one picture must not keep the other sessions out of the backup.
 func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 	r, err := b.src.OpenAttachment(b.ctx, id, a.Digest)
 	if err != nil {
@@ -374,7 +375,7 @@ func (b *writing) attach(id hansard.SessionID, a hansard.Attachment) error {
 // lookup finds entries of a manifest by ascending id.
 type lookup struct {
 	next   func() (Entry, error, bool)
-	passed func(Entry) // takes those that were not asked for; may be nil
+	passed func(Entry) // called with entries that find skipped; may be nil
 	at     *Entry
 	begun  bool
 }
@@ -384,8 +385,8 @@ func newLookup(f *File) (l *lookup, stop func()) {
 	return &lookup{next: next}, stop
 }
 
-// find gives the entry of a session, nil if there is none. Ids have to be asked for in
-// ascending order, each once.
+// find returns the entry of a session, nil if absent. It has to be called with ascending
+// ids, each once.
 func (l *lookup) find(id hansard.SessionID) (*Entry, error) {
 	if l == nil {
 		return nil, nil
@@ -400,7 +401,7 @@ func (l *lookup) find(id hansard.SessionID) (*Entry, error) {
 	}
 	found := l.at
 	passed := l.passed
-	l.passed = nil // it was asked for
+	l.passed = nil // this entry was not skipped
 	err := l.step()
 	l.passed = passed
 	return found, err
@@ -419,7 +420,7 @@ func (l *lookup) step() error {
 	return err
 }
 
-// rest passes all that is left.
+// rest skips all remaining entries.
 func (l *lookup) rest() error {
 	for l != nil && (!l.begun || l.at != nil) {
 		if err := l.step(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"hansard/engine"
 )
 
-// Attach implements [hansard.Store]. It is sent once: what a reader has given can't be
-// asked for again. After an error it may be attached all the same, which is harmless.
+// Attach implements [hansard.Store]. It is sent once, since a reader can't be read again.
+// After an error it may be attached all the same, which is harmless.
 func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
 	leave, err := s.enter(ctx, hansard.CheckID(id))
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (
 	}
 	switch {
 	case body.err != nil:
-		return hansard.Attachment{}, body.err // the caller's own
+		return hansard.Attachment{}, body.err // of the caller's reader
 	case ctx.Err() != nil:
 		return hansard.Attachment{}, ctx.Err()
 	case err != nil:
@@ -74,7 +74,7 @@ func (s *Store) OpenAttachment(ctx context.Context, id hansard.SessionID, digest
 	}
 	defer leave()
 	path := sessionPath(id, "/attachments/"+digest)
-	// A HEAD would have no body to tell what is wrong.
+	// The response to a HEAD has no body that could say what is wrong.
 	res, _, err := s.do(ctx, &request{method: http.MethodGet, path: path, from: 0, part: true})
 	if err != nil {
 		return nil, s.ended(ctx, err)
@@ -90,7 +90,7 @@ func (s *Store) OpenAttachment(ctx context.Context, id hansard.SessionID, digest
 	return engine.ReadAttachment(r, id, hansard.Attachment{Digest: digest, Size: r.size}), nil
 }
 
-// wholeSize is how long the whole is that a part comes from; -1 if the answer does not say.
+// wholeSize is the size of the whole that a part is from; -1 if the response does not say.
 func wholeSize(res *http.Response) int64 {
 	var from, to, total int64
 	if _, err := fmt.Sscanf(res.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &to, &total); err != nil {
@@ -106,7 +106,7 @@ type remoteAttachment struct {
 	ctx  context.Context
 	size int64
 	at   int64
-	body io.ReadCloser // nil: none is open
+	body io.ReadCloser // nil if none is open
 }
 
 func (r *remoteAttachment) Read(p []byte) (int, error) {
@@ -182,7 +182,7 @@ func (s *Store) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2
 		given := false
 		err = s.lines(listing, func() *request {
 			if given {
-				return nil // the rest of a list that broke off may have changed
+				return nil // not continued: the rest may have changed since
 			}
 			return &request{method: http.MethodGet, path: sessionPath(id, "/attachments"), lines: true}
 		}, func(object []byte) (bool, error) {

@@ -38,7 +38,7 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 		count, complete, stopped := 0, false, false
 		err = s.lines(looking, func() *request {
 			if count > 0 || complete {
-				return nil // from the beginning once more would tell it twice
+				return nil // starting over would repeat findings
 			}
 			return &request{method: http.MethodGet, path: path, lines: true}
 		}, func(line []byte) (bool, error) {
@@ -105,8 +105,8 @@ func (s *Store) RepairJournal(ctx context.Context) (done hansard.JournalRepaired
 	return done, err
 }
 
-// repair asks for a repair. If it is asked twice it is still done once, but then the
-// response that said what was done may be the one that was lost.
+// repair asks for a repair. If the request is sent twice the repair is still done once,
+// but the response that said what was done may be the one that was lost.
 func (s *Store) repair(ctx context.Context, given error, path string, done any, changed func() bool) error {
 	leave, err := s.enter(ctx, given)
 	if err != nil {

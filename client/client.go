@@ -43,17 +43,17 @@ type Options struct {
 
 // Store is a store on a server. Make one with [New].
 type Store struct {
-	base     string // without a slash at its end
+	base     string // without a trailing slash
 	name     string // of the server, for people
 	token    string
 	patience time.Duration
 	http     *http.Client
 
-	reached atomic.Bool     // somebody took a request at the address
+	reached atomic.Bool     // a server has accepted a request at the address
 	closing context.Context // ends with Close
 	letGo   context.CancelFunc
 
-	mu     sync.Mutex // guards closed, and that nothing is added to active after it
+	mu     sync.Mutex // guards closed; active must not grow once it is set
 	closed bool
 	active sync.WaitGroup // calls under way
 }
@@ -94,7 +94,7 @@ func New(address string, o *Options) (*Store, error) {
 	}
 	s.http = &http.Client{
 		Transport: transport,
-		// A token is for the server it was given to.
+		// A token is for the server it was given to: it must not follow a redirect.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s.closing, s.letGo = context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func (s *Store) parse(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return invalid("it is not a URL") // what is in it may be a secret
+		return invalid("it is not a URL") // without its text, which may contain a secret
 	case u.Scheme != "http" && u.Scheme != "https":
 		return invalid("it begins neither with http:// nor with https://")
 	case u.Host == "":
@@ -127,8 +127,8 @@ func invalid(reason string) error {
 	return &hansard.InvalidError{Field: "address", Reason: reason}
 }
 
-// enter is the beginning of every call: closed, then the id, then the other
-// arguments, and only then whether the caller still waits for the answer.
+// enter begins every call. It checks whether the store is closed, then the arguments,
+// and only then whether the context has ended.
 func (s *Store) enter(ctx context.Context, given ...error) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

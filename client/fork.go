@@ -10,9 +10,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// Fork implements [hansard.Store]. A fork without a name gets one here, so that it can be
-// asked for again and is made once. A token that is for sessions with a prefix needs names
-// with that prefix.
+// Fork implements [hansard.Store]. A fork without an id gets one here, so that the request
+// can be sent again and the fork is made once. With a token for sessions with a prefix the
+// caller has to give an id with that prefix.
 func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
 	own := f.As == ""
 	leave, err := s.enter(ctx, hansard.CheckID(id), engine.CheckFork(&f))
@@ -28,7 +28,7 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	var made wire.Session
 	uncertain, err := s.answer(ctx, &request{method: http.MethodPost, path: sessionPath(id, "/fork"), body: body}, &made)
 	if uncertain && own && errors.Is(err, hansard.ErrExists) {
-		// The name is ours: the try whose answer was lost made it.
+		// We chose the id: the attempt whose response was lost made it.
 		_, err = s.answer(ctx, &request{method: http.MethodGet, path: sessionPath(f.As, "")}, &made)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 var _ hansard.Identified = (*Store)(nil)
 
-// Identity implements [hansard.Identified]: that of the store which the server serves.
+// Identity implements [hansard.Identified]: it is that of the store behind the server.
 func (s *Store) Identity(ctx context.Context) (string, error) {
 	leave, err := s.enter(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 var _ hansard.Pruner = (*Store)(nil)
 
-// Prune implements [hansard.Pruner]. If an answer was lost and the server was asked again,
-// it is done, but what the lost answer told is not in the report.
+// Prune implements [hansard.Pruner]. If a response was lost and the request sent again, the
+// work is done, but the report lacks what the lost response said.
 func (s *Store) Prune(ctx context.Context, scrub bool) (done hansard.Pruned, err error) {
 	leave, err := s.enter(ctx, nil)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// maxLineBytes is the longest line an event can take: its data twice, as it is and as
-// a string with every byte escaped, and its frame.
+// maxLineBytes bounds the line of an event: its data twice, as it is and as a string with
+// every byte escaped, and its frame.
 const maxLineBytes = 4*hansard.MaxBatchBytes + 4*hansard.MaxStateBytes
 
 // Stat implements [hansard.Store].
@@ -74,7 +74,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 		defer leave()
 		reading, cancel := s.until(ctx)
 		defer cancel()
-		r := engine.Plain(r) // and a copy: each ranging reads from the beginning
+		r := engine.Plain(r) // and a copy: each iteration reads from the beginning
 		line := func(object []byte) (bool, error) {
 			e, err := wire.ParseEvent(object)
 			if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			return &request{method: http.MethodGet, path: sessionPath(id, "/events"), query: rangeQuery(r), lines: true}
 		}, line)
 		if r.Limit < 0 && errors.As(err, new(*brokenOff)) {
-			err = nil // all of it had come
+			err = nil // everything had arrived
 		}
 		if err != nil {
 			yield(hansard.Event{}, s.ended(ctx, err))
@@ -101,16 +101,16 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 	}
 }
 
-// restOf is what is left of a range behind an event, for the connection that continues it.
-// Limit -1: nothing is left.
+// restOf is what is left of a range after an event, for the connection that continues it.
+// Limit -1 means that nothing is left.
 func restOf(r hansard.Range, e *hansard.Event) hansard.Range {
 	if r.ID != "" {
-		return hansard.Range{Limit: -1} // there is no other
+		return hansard.Range{Limit: -1} // only one event has the id
 	}
 	if r.Reverse {
 		r.Before = e.Seq
 		if e.Kind == r.FromKind {
-			r.Limit = -1 // an earlier one of this kind is none of the range
+			r.Limit = -1 // the range began with this event
 		}
 	} else {
 		r.After, r.Last, r.FromKind = e.Seq, 0, ""
@@ -144,7 +144,7 @@ func rangeQuery(r hansard.Range) url.Values {
 	switch r.FromKind {
 	case "":
 	case hansard.KindSummary:
-		q.Set("from_summary", "true") // which older servers know, too
+		q.Set("from_summary", "true") // older servers know it, too
 	default:
 		q.Set("from_kind", r.FromKind)
 	}
@@ -226,8 +226,9 @@ func listQuery(q hansard.Query) url.Values {
 	return out
 }
 
-// lines requests lines and passes each of them to take, until take has enough. When
-// the connection breaks it asks again; next says for what, or nil if it can't.
+// lines requests lines and passes each of them to take, until take returns false. When
+// the connection breaks it asks again; next is the request to continue with, or nil if
+// that is impossible.
 func (s *Store) lines(ctx context.Context, next func() *request, take func(object []byte) (more bool, err error)) error {
 	began := time.Now()
 	for {

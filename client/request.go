@@ -29,7 +29,7 @@ type request struct {
 	path   string
 	query  url.Values
 	body   []byte
-	lines  bool // asks for one JSON object a line
+	lines  bool // asks for one JSON object per line
 	// part asks for the bytes from an offset on.
 	part bool
 	from int64
@@ -117,7 +117,7 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	}
 	if q.stream != nil {
 		req.Header.Set("Content-Type", "application/octet-stream")
-		req.Header.Set("Expect", "100-continue") // a refusal comes before anything is read
+		req.Header.Set("Expect", "100-continue") // so that a refusal arrives before the body is read
 	}
 	if q.part {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", q.from))
@@ -130,10 +130,10 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	if err != nil {
 		var failed *url.Error
 		if errors.As(err, &failed) {
-			err = failed.Err // its text repeats the request
+			err = failed.Err // the text of the outer one repeats the request
 		}
 		if wrote.Load() {
-			s.reached.Store(true) // there is somebody
+			s.reached.Store(true) // somebody listens there
 		}
 		return nil, wrote.Load(), &UnreachableError{s.name, err}
 	}
@@ -188,7 +188,7 @@ func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain boo
 		case time.Since(began) > s.patience:
 			return true, &UnreachableError{s.name, err}
 		}
-		uncertain = true // the answer broke off
+		uncertain = true // the response broke off
 	}
 }
 

@@ -22,8 +22,8 @@ func (s *Store) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[han
 	return answers(ctx, s, err, &request{method: http.MethodGet, path: "/v1/search", query: searchQuery(q), lines: true}, "a hit", func(h hansard.Hit) hansard.Hit { return h })
 }
 
-// answers yields the lines of one answer, each an A of the wire that becomes a T. An answer
-// that broke off is not continued: the rest of it may have changed.
+// answers yields the lines of one response, each an A on the wire that becomes a T. A
+// response that broke off is not continued: the rest may have changed since.
 func answers[A, T any](ctx context.Context, s *Store, checked error, q *request, what string, describe func(A) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -9,7 +9,7 @@ import (
 )
 
 // Tokens sends a request about the server's tokens, which only an admin may make: it
-// lists them (GET, into), makes one (POST, of what is given) or withdraws one (DELETE).
+// lists them (GET, into), makes one (POST, as given) or withdraws one (DELETE).
 func (s *Store) Tokens(ctx context.Context, method, name string, given, into any) error {
 	leave, err := s.enter(ctx)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *Store) Tokens(ctx context.Context, method, name string, given, into any
 	if method == http.MethodPost {
 		q.body = wire.Marshal(given)
 	}
-	// Not sent again: a token whose answer was lost is of no use to anybody.
+	// Not sent again: a token whose response was lost is of no use to anybody.
 	res, _, err := s.once(ctx, q)
 	if err != nil || into == nil {
 		if err == nil {

@@ -39,8 +39,8 @@ func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Se
 	})
 }
 
-// each yields the values of a response of lines. When the connection breaks it
-// continues after the last one, which after names; nil is the beginning.
+// each yields the values of a response of lines. When the connection breaks it continues
+// after the last one; after gives its name, and nil is the beginning.
 func each[T any](ctx context.Context, s *Store, given error, path string, after func(last *T) string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -87,7 +87,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	var conflict *hansard.ConflictError
 	switch {
 	case p.Deleted && errors.Is(err, hansard.ErrDeleted):
-		return nil // by the try whose answer was lost, or by another: it is
+		return nil // it is deleted: by the attempt whose response was lost, or by somebody else
 	case errors.As(err, &conflict) && len(p.Events) > 0 && conflict.Actual >= p.Events[len(p.Events)-1].Seq:
 		// These seqs are taken now, perhaps by this very part.
 		switch stored, readErr := s.stored(ctx, &p); {
@@ -102,7 +102,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	return open(uncertain, err, hansard.ErrConflict, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrFailed)
 }
 
-// CheckImport implements [hansard.ImportChecker]: it sends a part that no store takes.
+// CheckImport implements [hansard.ImportChecker]: it sends a part that no store accepts.
 func (s *Store) CheckImport(ctx context.Context) error {
 	leave, err := s.enter(ctx, nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) CheckImport(ctx context.Context) error {
 	defer leave()
 	_, err = s.answer(ctx, &request{method: http.MethodPost, path: sessionPath("nothing", "/import"), body: []byte("{}")}, nil)
 	if errors.Is(err, hansard.ErrInvalid) {
-		return nil // it was looked at: all else would have been refused before
+		return nil // the part was examined: any other refusal would have come before
 	}
 	return err
 }

@@ -84,7 +84,7 @@ func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	defer leave()
 	uncertain, err := s.answer(ctx, &request{method: http.MethodDelete, path: sessionPath(id, "/turn"), body: grantBody(g)}, nil)
 	if uncertain && errors.Is(err, hansard.ErrFenced) {
-		return nil // by the try whose answer was lost, or by somebody who took it: it is given up
+		return nil // it is no longer held: released by the attempt whose response was lost, or taken
 	}
 	return open(uncertain, err)
 }

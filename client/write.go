@@ -71,14 +71,14 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if err != nil {
 		refusals := []error{hansard.ErrHeld, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrNotFound, hansard.ErrFailed}
 		if b.Patch != nil && len(b.Patch.StateOps) > 0 {
-			// They can't be applied to the state as it is. An earlier attempt that is still on
-			// its way may find another.
+			// They can't be applied to the current state. An earlier attempt that is still on
+			// its way may find another state.
 			refusals = append(refusals, hansard.ErrConflict, hansard.ErrInvalid)
 		}
 		return hansard.Receipt{}, open(uncertain, err, refusals...)
 	}
 	if own && receipt.First > 0 {
-		receipt.Replayed = false // by our key: the caller knows of one append only
+		receipt.Replayed = false // by our own key: the caller made only one append
 	}
 	return receipt, nil
 }
@@ -113,7 +113,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	}
 	uncertain, err := s.answer(ctx, q, nil)
 	if uncertain && errors.Is(err, hansard.ErrDeleted) {
-		return nil // by the try whose answer was lost, or by another: it is
+		return nil // it is deleted: by the attempt whose response was lost, or by somebody else
 	}
 	return open(uncertain, err)
 }

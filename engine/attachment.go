@@ -17,8 +17,7 @@ func NoAttachment(session hansard.SessionID, digest string) error {
 	return fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, session, digest)
 }
 
-// NamedBy are the attachments that events name, each digest once with each size that it is
-// said to have.
+// NamedBy returns the attachments that events name, each pair of digest and size once.
 func NamedBy(events []hansard.Event) (list []hansard.Attachment) {
 	seen := map[hansard.Attachment]bool{}
 	for i := range events {
@@ -32,8 +31,8 @@ func NamedBy(events []hansard.Event) (list []hansard.Attachment) {
 	return list
 }
 
-// CheckNamed checks that a session has what events name, given what it has under a
-// digest. Engines call it where they order writes.
+// CheckNamed checks that a session has the attachments that events name; size looks up
+// what it has under a digest. Engines call it where they order writes.
 func CheckNamed(session hansard.SessionID, named []hansard.Attachment, size func(digest string) (int64, bool)) error {
 	for _, a := range named {
 		switch n, ok := size(a.Digest); {
@@ -46,8 +45,8 @@ func CheckNamed(session hansard.SessionID, named []hansard.Attachment, size func
 	return nil
 }
 
-// CopyAttachment copies what a reader gives, of which there may be so much at most, and
-// returns what it is as an attachment.
+// CopyAttachment copies a reader of at most so many bytes, and returns their digest and
+// size.
 func CopyAttachment(w io.Writer, r io.Reader, most int64) (hansard.Attachment, error) {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(r, most+1))
@@ -62,8 +61,8 @@ func CopyAttachment(w io.Writer, r io.Reader, most int64) (hansard.Attachment, e
 
 func digestOf(sum hash.Hash) string { return hansard.DigestPrefix + hex.EncodeToString(sum.Sum(nil)) }
 
-// ReadAttachment makes the reader of an attachment: what is read to its end in one go is
-// compared with its digest.
+// ReadAttachment makes the reader of an attachment: if it is read from start to end without
+// a gap, the bytes are compared with the digest.
 func ReadAttachment(r io.ReadSeekCloser, session hansard.SessionID, a hansard.Attachment) hansard.AttachmentReader {
 	return &checkedReader{ReadSeekCloser: r, session: session, attachment: a, sum: sha256.New()}
 }
@@ -74,12 +73,12 @@ type checkedReader struct {
 	attachment hansard.Attachment
 	sum        hash.Hash // of all before at
 	at         int64
-	partly     bool // something was left out: nothing can be compared
+	partly     bool // a seek skipped bytes: there is nothing to compare
 }
 
 func (r *checkedReader) Size() int64 { return r.attachment.Size }
 
-// Read compares at the end, and as soon as there are too many bytes.
+// Read compares at the end, or as soon as there are too many bytes.
 func (r *checkedReader) Read(p []byte) (int, error) {
 	n, err := r.ReadSeekCloser.Read(p)
 	r.sum.Write(p[:n])

@@ -20,7 +20,7 @@ import (
 // they store the same.
 func Normalize(b *hansard.Batch) []hansard.Event { return NormalizeInto(nil, b) }
 
-// NormalizeInto is Normalize into memory that is used again: its content is overwritten.
+// NormalizeInto is Normalize into memory that is reused: its content is overwritten.
 func NormalizeInto(memory []hansard.Event, b *hansard.Batch) []hansard.Event {
 	events := append(slices.Grow(memory[:0], max(1, len(b.Events))), b.Events...)
 	for i := range events {
@@ -58,8 +58,8 @@ func ContentHash(events []hansard.Event) string {
 	return h.sum()
 }
 
-// contentHash hashes fields, each with its length, so that no two lists of them look
-// the same.
+// contentHash hashes fields, each with its length, so that different lists of fields never
+// hash the same bytes.
 type contentHash struct{ hash.Hash }
 
 func newHash() contentHash { return contentHash{sha256.New()} }
@@ -95,8 +95,8 @@ func (h contentHash) event(e *hansard.Event) {
 func (h contentHash) patch(p *hansard.Patch) {
 	if p != nil {
 		text, _ := json.Marshal(p) // strings, maps and checked JSON: can't fail
-		// Marshal leaves this one as it is spelt, and logs of lines can't: a patch has the
-		// same hash when it is read back.
+		// Marshal leaves U+0085 as it is, but a log of lines has to escape it. Escaped here
+		// too, a patch has the same hash when it is read back.
 		h.field(bytes.ReplaceAll(text, []byte("\u0085"), []byte(`\u0085`)))
 	}
 }

@@ -60,8 +60,8 @@ func CheckBatch(b *hansard.Batch) error {
 	return nil
 }
 
-// checkApart checks events that are to be batches of their own. A retry of them is told by
-// their ids: a key would be of all of them, and a fork may have some.
+// checkApart checks events that are to be batches of their own. A retry is recognised by
+// their ids: a key would cover all of them, and a fork may have only some.
 func checkApart(b *hansard.Batch) error {
 	switch {
 	case !b.Apart:
@@ -228,7 +228,7 @@ func checkAttachments(list []hansard.Attachment) error {
 	return nil
 }
 
-// attachmentBytes is about how much naming attachments adds to an event.
+// attachmentBytes is roughly how many bytes naming attachments adds to an event.
 func attachmentBytes(list []hansard.Attachment) (n int) {
 	for _, a := range list {
 		n += 128 + len(a.MediaType) + len(a.Name)
@@ -244,7 +244,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// checkEventID checks an event's id; an empty one is none.
+// checkEventID checks an event's id, which may be empty.
 func checkEventID(field, id string) error {
 	if err := checkText(field, id, hansard.MaxEventID); err != nil {
 		return err

@@ -29,8 +29,8 @@ func CheckFork(f *hansard.Fork) error {
 	return CheckMeta(&f.Meta)
 }
 
-// NewID is an id that no other session has: a UUID of version 7, which sorts by the time it
-// was made.
+// NewID returns an id that no other session has: a UUID of version 7, which sorts by the
+// time it was made.
 func NewID() hansard.SessionID {
 	var b [16]byte
 	_, _ = rand.Read(b[6:]) // never fails
@@ -42,9 +42,9 @@ func NewID() hansard.SessionID {
 	return hansard.SessionID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
 
-// ForkEvent is the first event of a fork's own. Its patch makes of the metadata that the
-// parent had at that point what the fork is to have. Engines set its seq and time, and as
-// its turn the grant that was held at At, which it ends. The fork has been checked.
+// ForkEvent is the first own event of a fork. Its patch turns the metadata that the parent
+// had at that point into the fork's. Engines set its seq and time, and as its turn the grant
+// that was held at At, which it ends. The fork has been checked.
 func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
 	e := hansard.Event{Kind: hansard.KindFork, By: f.By, Fork: &hansard.Parent{ID: parent, At: f.At}, Data: []byte("null")}
 	if f.Meta.IsZero() {
@@ -68,8 +68,8 @@ func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
 	return e
 }
 
-// Forked is the answer to a fork that was made, given its description. If that failed, the
-// caller has to be told so, but not that there is no fork.
+// Forked is the answer to a fork that was made, given the result of describing it. If that
+// failed the caller gets an error, but not one that says that there is no fork.
 func Forked(info hansard.Info, err error) (hansard.Info, error) {
 	if err != nil {
 		return info, fmt.Errorf("%w: it was made, and can't be described: %w", hansard.ErrUnknown, err)
@@ -82,8 +82,8 @@ func ForkPastEnd(at, last hansard.Seq) error {
 	return invalid("at", "the session has no event %d; its last is %d", at, last)
 }
 
-// ForkInBatch refuses a fork that would have the first events of a batch only, which has the
-// seqs from first to last. It says where a fork is possible.
+// ForkInBatch refuses a fork that would have only the first events of a batch, whose seqs are
+// first to last. It says where a fork is possible.
 func ForkInBatch(at, first, last hansard.Seq) error {
 	if first == 1 {
 		return invalid("at", "event %d is inside a batch, of events %d to %d; fork at %d", at, first, last, last)
@@ -91,12 +91,12 @@ func ForkInBatch(at, first, last hansard.Seq) error {
 	return invalid("at", "event %d is inside a batch, of events %d to %d; fork at %d or %d", at, first, last, first-1, last)
 }
 
-// Lineage follows the events of a session and tells of which one it is a fork, by what its
-// log says: the proof that its record of it is one that a store writes. The zero value is
-// the beginning of a session.
+// Lineage follows the events of a session and tells, from its log alone, which session it
+// is a fork of. It checks that the events that begin a fork are as a store writes them. The
+// zero value is the beginning of a session.
 type Lineage struct {
-	// Parent is that of the last event that begins a fork, nil if there is none. Those
-	// before it are of its parent's, and of that one's.
+	// Parent is that of the last event that begins a fork, nil if there is none. Earlier
+	// ones were inherited: they began the parent, its parent, and so on.
 	Parent *hansard.Parent
 }
 
@@ -117,7 +117,7 @@ func (l *Lineage) Next(e *hansard.Event) error {
 	return nil
 }
 
-// End tells whether a description fits the log that was followed to its end.
+// End returns an error if a description does not fit the log that was followed to its end.
 func (l *Lineage) End(described *hansard.Parent) error {
 	if (described == nil) != (l.Parent == nil) || described != nil && *described != *l.Parent {
 		return fmt.Errorf("it is described as a fork of %s, and its log says %s", parentName(described), parentName(l.Parent))
@@ -151,19 +151,19 @@ func checkLineage(parent *hansard.Parent, e *hansard.Event) error {
 	return (&Lineage{}).Next(e)
 }
 
-// Divergence is how the history of a fork differs from that of its parent; none if Message is
-// empty. It is damage unless the parent was set back to an older state, or is another session
-// of its name: then the fork is as it was made.
+// Divergence is how the history of a fork differs from that of its parent; it does not if
+// Message is empty. It is damage unless the parent was set back to an older state, or is
+// another session with the same id: then the fork is as it was made.
 type Divergence struct {
 	Message string
 	Damage  bool
 }
 
-// CompareParent compares a fork with its parent, event by event up to where it was made. A
-// parent that is not there, or not the one it was, has nothing to say, and neither has one
-// that can't be read. What was redacted in one of them, or lost, is not compared.
+// CompareParent compares a fork with its parent, event by event up to where it was made.
+// Nothing is reported if the parent does not exist, was created after the fork, or can't be
+// read. Events that were redacted or lost in one of them are not compared.
 func CompareParent(ctx context.Context, s hansard.Store, id hansard.SessionID, p hansard.Parent) (d Divergence, err error) {
-	var made time.Time // when the fork was
+	var made time.Time // when the fork was made
 	for e, err := range s.Read(ctx, id, hansard.Range{After: p.At, Before: p.At + 2}) {
 		if err != nil {
 			return d, aboutSession(err)
@@ -171,7 +171,7 @@ func CompareParent(ctx context.Context, s hansard.Store, id hansard.SessionID, p
 		made = e.Time
 	}
 	info, err := s.Stat(ctx, p.ID)
-	if err != nil || info.Created.After(made) { // the id was used again
+	if err != nil || info.Created.After(made) { // the id was reused
 		return d, aboutSession(err)
 	}
 	next, stop := iter.Pull2(s.Read(ctx, p.ID, hansard.Range{Before: p.At + 1}))
@@ -201,7 +201,7 @@ func CompareParent(ctx context.Context, s hansard.Store, id hansard.SessionID, p
 	return d, nil
 }
 
-// aboutSession leaves out an error that says of a session that it is not there, or not sound.
+// aboutSession drops an error that says that a session is missing, damaged or unreadable.
 func aboutSession(err error) error {
 	for _, known := range []error{hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrDamaged, hansard.ErrUnreadable} {
 		if errors.Is(err, known) {

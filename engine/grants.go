@@ -7,21 +7,21 @@ import (
 	"hansard"
 )
 
-// Grants follows a session's turn along its events and tells when one of them
-// could not have been written by whom it says: the proof, from the log alone, that
-// no stale holder ever wrote. The zero value is the beginning of a session.
+// Grants follows a session's turn along its events and reports one that can't have
+// been written under the grant it names: the proof, from the log alone, that no stale
+// holder ever wrote. The zero value is the beginning of a session.
 //
 // Where a repair had to leave events out ([KindLost]), the turn may have changed
-// hands unseen. Behind that any grant is accepted that is not older than the last
-// one, and the proof begins anew with it.
+// hands unseen. After that any grant is accepted that is not older than the last
+// one, and the proof starts over with it.
 type Grants struct {
-	// Current is the turn that is held, nil when none is, or nobody can know.
+	// Current is the turn that is held, nil if none is, or if lost events hide it.
 	Current *hansard.Turn
 	// Last is the newest grant, whether it is held or not.
 	Last hansard.Grant
 
-	lost   bool          // events were lost since the last that tells who holds the turn
-	before *hansard.Turn // who held it then
+	lost   bool          // events were lost since the last one that shows who holds the turn
+	before *hansard.Turn // the turn before the lost events
 }
 
 // Next takes the next event.
@@ -61,8 +61,9 @@ func (g *Grants) Next(e *hansard.Event) error {
 	return nil
 }
 
-// fork takes the first event of a fork's own, which ends the turn that its parent's history
-// left held: the holder is not one of the fork. It names the grant that it ends.
+// fork takes the first own event of a fork, which ends the turn that its parent's history
+// left held: the parent's holder does not hold the fork's turn. It names the grant that it
+// ends.
 func (g *Grants) fork(e *hansard.Event, unseen bool) error {
 	switch {
 	case unseen:
@@ -76,7 +77,7 @@ func (g *Grants) fork(e *hansard.Event, unseen bool) error {
 	return nil
 }
 
-// change takes a record of the turn. unseen: what led to it was lost.
+// change takes a record of the turn. unseen means that the events leading to it were lost.
 func (g *Grants) change(e *hansard.Event, unseen bool) error {
 	var r hansard.TurnRecord
 	if err := json.Unmarshal(e.Data, &r); err != nil {

@@ -15,11 +15,11 @@ type Known struct {
 	// Content is the [EventHash] of the event, Patch the [PatchHash] of the patch that
 	// was committed with it.
 	Content, Patch string
-	// Redacted: its content is gone, and nothing can be compared with it.
+	// Redacted: its content is gone, so that nothing can be compared with it.
 	Redacted bool
 }
 
-// KnownEvent is what a session that has this event knows under its id.
+// KnownEvent is what a session knows under the id of this event once it has it.
 func KnownEvent(e *hansard.Event) Known {
 	if e.Redacted {
 		return Known{Seq: e.Seq, Patch: PatchHash(e.Patch), Redacted: true}
@@ -27,7 +27,7 @@ func KnownEvent(e *hansard.Event) Known {
 	return Known{Seq: e.Seq, Content: EventHash(e), Patch: PatchHash(e.Patch)}
 }
 
-// EventHash identifies what its writer says in an event that was normalised: two events
+// EventHash identifies what the writer says in a normalised event: two events
 // with the same id are the same if their hashes are. The patch does not count.
 func EventHash(e *hansard.Event) string {
 	h := newHash()
@@ -45,15 +45,15 @@ func PatchHash(p *hansard.Patch) string {
 	return h.sum()
 }
 
-// Named is what of an event in a batch decides whether it is new.
+// Named is the part of an event in a batch that decides whether it is new.
 type Named struct {
 	ID      string
 	event   *hansard.Event
 	content string
 }
 
-// Content is the [EventHash] of the event, made when it is asked for: of an event that is
-// new it never is. Until then the event must not change.
+// Content is the [EventHash] of the event, computed on first use: for a new event it is
+// never needed. Until then the event must not change.
 func (n *Named) Content() string {
 	if n.content == "" {
 		n.content = EventHash(n.event)
@@ -61,13 +61,13 @@ func (n *Named) Content() string {
 	return n.content
 }
 
-// NamedAs is a name whose event is known by its hash.
+// NamedAs makes a Named of an id and the [EventHash] of its event.
 func NamedAs(id, content string) Named { return Named{ID: id, content: content} }
 
 // Names are the names of a normalised batch's events; nil if none has one.
 func Names(events []hansard.Event) []Named { return NamesInto(nil, events) }
 
-// NamesInto is Names into memory that is used again: its content is overwritten.
+// NamesInto is Names into memory that is reused: its content is overwritten.
 func NamesInto(memory []Named, events []hansard.Event) []Named {
 	if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" }) {
 		return nil
@@ -79,9 +79,9 @@ func NamesInto(memory []Named, events []hansard.Event) []Named {
 	return names
 }
 
-// IDs follows the ids of a session's events along its log and tells when one comes twice:
-// the proof, from the log alone, that no event was stored again. The zero value is the
-// beginning of a session. It takes 16 bytes an id and some for the map.
+// IDs follows the ids of a session's events along its log and reports a duplicate: the
+// proof, from the log alone, that no event was stored twice. The zero value is the
+// beginning of a session. It takes 16 bytes per id, plus the overhead of a map.
 type IDs struct{ seen map[[16]byte]struct{} }
 
 // Next takes the next event.
@@ -101,7 +101,7 @@ func (s *IDs) Next(e *hansard.Event) error {
 	return nil
 }
 
-// Sifted is what of a batch is new to a session.
+// Sifted says which parts of a batch are new to a session.
 type Sifted struct {
 	// Fresh are the indexes of the events to store, in order. A patch that is new
 	// goes on the last of them; if there is none, on a [MetaEvent].
@@ -114,10 +114,10 @@ type Sifted struct {
 	again map[int]int
 }
 
-// Sift decides what of a batch is new to a session, which says what it has under an id.
-// patch is the [PatchHash] of the batch's patch. It is an [hansard.IDReusedError] if an
-// id is known with other content, in the session or in the batch itself. Engines call it
-// where they order writes.
+// Sift decides which parts of a batch are new to a session; known looks up what it has
+// under an id. patch is the [PatchHash] of the batch's patch. It is an
+// [hansard.IDReusedError] if an id is known with other content, in the session or in the
+// batch itself. Engines call it where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
 	s := Sifted{Patch: patch != "", seqs: make([]hansard.Seq, len(names))}
 	first := firstWith(names)
@@ -154,8 +154,8 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 	return s, nil
 }
 
-// isFresh adds the index of an event to store. Mostly all are: then no memory is taken for
-// their indexes, which are the same each time.
+// isFresh adds the index of an event to store. Mostly all events are stored: then their
+// indexes are a shared slice, and nothing is allocated.
 func (s *Sifted) isFresh(i int) {
 	if len(s.Fresh) == i && i < len(firstIndexes) {
 		s.Fresh = firstIndexes[: i+1 : i+1] // an append to it copies it
@@ -164,7 +164,7 @@ func (s *Sifted) isFresh(i int) {
 	s.Fresh = append(s.Fresh, i)
 }
 
-// firstIndexes are 0, 1, 2, … for all to read.
+// firstIndexes are 0, 1, 2, …: shared, and never written.
 var firstIndexes = func() (all [64]int) {
 	for i := range all {
 		all[i] = i
@@ -172,8 +172,8 @@ var firstIndexes = func() (all [64]int) {
 	return all
 }()
 
-// firstWith gives a function that tells which is the first of some names that has the id of
-// the i-th, which has one. It is asked in order.
+// firstWith returns a function that finds the first name with the same id as the i-th, which
+// has one. It has to be called with ascending i.
 func firstWith(names []Named) func(i int) int {
 	if len(names) <= 16 { // cheaper than a map
 		return func(i int) int {
@@ -198,7 +198,7 @@ func firstWith(names []Named) func(i int) int {
 	}
 }
 
-// AllNew is what Sift says of a batch without names.
+// AllNew is what Sift returns for a batch whose events have no ids.
 func AllNew(events int, patch bool) Sifted {
 	s := Sifted{Patch: patch}
 	for i := range events {
@@ -215,7 +215,7 @@ func (s *Sifted) Len() int {
 	return len(s.Fresh)
 }
 
-// MetaEvent is what carries a patch that has no event to ride on.
+// MetaEvent is the event that carries a patch if there is no other to carry it.
 func MetaEvent(by string) hansard.Event {
 	return hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null"), By: by}
 }
@@ -237,8 +237,8 @@ func (s *Sifted) Pick(events []hansard.Event) (out []hansard.Event) {
 	return out
 }
 
-// Receipt is what the append answers, if what is new is stored from first on. It is asked
-// for once: the answer has the seqs' memory.
+// Receipt is the receipt of the append if the new events are stored from first on. It can be
+// called once: the receipt takes over the memory of seqs.
 func (s *Sifted) Receipt(session hansard.SessionID, first hansard.Seq) hansard.Receipt {
 	r := hansard.Receipt{Session: session, Seqs: s.seqs}
 	if r.Seqs != nil {

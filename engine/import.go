@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// CheckPart checks that a part can be added to a session whose last seq is last, whose
-// turn is in the state of grants, which it advances, and which says what it has under an
+// CheckPart checks that a part can be added to a session whose last seq is last. grants is
+// the state of its turn, which CheckPart advances; known looks up what it has under an
 // event's id. Engines call it where they order writes.
 func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eventID string) (Known, bool)) error {
 	ids := map[string]bool{}
@@ -50,8 +50,8 @@ func CheckPart(p *hansard.Part, last hansard.Seq, grants *Grants, known func(eve
 			return invalid("keys", "key %q at %d to %d is not that of a batch behind %d", k.Key, k.First, k.Last, end)
 		}
 		end = k.Last
-		// A retry with the key would be answered as a replay of something else, or
-		// be refused though it is the same.
+		// With a wrong hash, a retry with the key would be answered as a replay of other
+		// content, or be refused though its content is the same.
 		events := p.Events[k.First-last-1 : k.Last-last]
 		lost := slices.ContainsFunc(events, func(e hansard.Event) bool { return e.IsLost() })
 		redacted := slices.ContainsFunc(events, func(e hansard.Event) bool { return e.Redacted })
@@ -95,7 +95,7 @@ func CheckPartInput(p *hansard.Part) error {
 		if err := checkText(fmt.Sprintf("events[%d].by", i), e.By, hansard.MaxNameBytes); err != nil {
 			return err
 		}
-		// What the store normally sets, and what only the store writes.
+		// Clear what the store normally sets, and what only the store writes.
 		e.Seq, e.Time, e.Turn, e.By, e.Patch, e.Fork, e.Redacted, e.Redacts = 0, time.Time{}, "", "", nil, nil, false, nil
 		if e.Kind == hansard.KindTurn {
 			e.Kind = hansard.KindMeta

@@ -42,7 +42,7 @@ func checkJSON(field string, data []byte) error {
 	if jsontext.Valid(data) {
 		return nil
 	}
-	// That gives no reason; Unmarshal says where.
+	// Valid gives no reason; Unmarshal says where the error is.
 	var v json.RawMessage
 	err := json.Unmarshal(data, &v)
 	var syntax *json.SyntaxError

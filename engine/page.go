@@ -24,10 +24,10 @@ import (
 // that is read was not updated before, so the rest had it. And the second part ends: what
 // is created meanwhile goes to its front.
 //
-// The minute is for what has a time before the first page and was not to be seen yet: its
-// commit was under way, or its writer's clock is late. It is counted from the newest
-// session of the first page, if that is not older than a minute, so that a page is the same
-// as long as its sessions are; if it is, nothing comes again that has not changed.
+// The minute covers updates with a time before the first page that were not visible then:
+// their commit was under way, or their writer's clock is slow. It is counted from the newest
+// session of the first page, if that is not older than a minute, so that a page stays the
+// same as long as its sessions do; if it is older, only sessions that changed come again.
 
 // slack is that minute.
 const slack = time.Minute
@@ -35,12 +35,12 @@ const slack = time.Minute
 // Cursor is where in its pages a list continues.
 type Cursor struct {
 	Order hansard.Order
-	// Since is since when the sessions were updated that come again.
+	// Since: the sessions updated at or after this time come again.
 	Since time.Time
 	// Again says that it is in the second part.
 	Again bool
-	// At and ID are of the session it is behind: its time in the order of the part. An
-	// empty ID is the beginning.
+	// At and ID are those of the session that the list continues after; At is its time
+	// in the order of the part. An empty ID is the beginning.
 	At time.Time
 	ID hansard.SessionID
 }
@@ -71,8 +71,8 @@ func ParseCursor(q *hansard.Query) (Cursor, error) {
 	return Cursor{}, invalid("cursor", "%.200q was not made by a list of this order", q.Cursor)
 }
 
-// Mark gives the sessions of the page that begins at c their cursors. The first ones, as
-// many as rest, are of its first part. now is from before the page was read.
+// Mark gives the sessions of the page that begins at c their cursors. The first rest
+// sessions are in the first part. now was taken before the page was read.
 func (c Cursor) Mark(page []hansard.Info, rest int, now time.Time) {
 	if c.ID == "" && len(page) > 0 {
 		c.Since = page[0].Updated.Add(-slack)
@@ -85,7 +85,7 @@ func (c Cursor) Mark(page []hansard.Info, rest int, now time.Time) {
 	}
 }
 
-// behind is the cursor behind a session.
+// behind is the cursor that continues after a session.
 func (c *Cursor) behind(i *hansard.Info, again bool) string {
 	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 	text := "created " + stamp(i.Created)
@@ -106,8 +106,8 @@ func (c *Cursor) InRest(i *hansard.Info) bool {
 // ComesAgain tells whether the page may have a second part.
 func (c *Cursor) ComesAgain() bool { return c.ID != "" && c.Order == hansard.OrderUpdated }
 
-// InAgain tells whether a session is in the second part of the page. What the first part
-// of the same page has is not: they are of one snapshot.
+// InAgain tells whether a session is in the second part of the page. A session in the first
+// part of the same page is not: both are of one snapshot.
 func (c *Cursor) InAgain(i *hansard.Info) bool {
 	if !c.ComesAgain() || i.Updated.Before(c.Since) {
 		return false
@@ -120,8 +120,8 @@ func (c *Cursor) isBehind(o hansard.Order, i *hansard.Info) bool {
 	return at.Before(c.At) || at.Equal(c.At) && i.ID < c.ID
 }
 
-// Page is the page that a query selects of all sessions, which are of one snapshot. now is
-// from before that.
+// Page returns the page that a query selects from all, a snapshot of the sessions. now was
+// taken before the snapshot.
 func Page(q *hansard.Query, now time.Time, all []hansard.Info) ([]hansard.Info, error) {
 	c, err := ParseCursor(q)
 	if err != nil {

@@ -36,17 +36,17 @@ func ClonePatch(p *hansard.Patch) *hansard.Patch {
 	return &c
 }
 
-// ApplyPatch returns m changed by p, which has been checked, where it is decided whether p
-// is stored: an error if the result exceeds a limit, or if an operation on the state can't
-// be applied. A test that fails is a [hansard.StateTestError].
+// ApplyPatch returns m changed by p, which has been checked. Engines call it to decide
+// whether p is stored: it is an error if the result exceeds a limit, or if an operation on
+// the state can't be applied. A test that fails is a [hansard.StateTestError].
 func ApplyPatch(session hansard.SessionID, m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
 	return applyPatch(m, p, func(state any) (any, error) { return applyOps(session, state, p.StateOps) })
 }
 
-// ReplayPatch returns m changed by p, which was stored: what it tests was true then, and is
-// not asked again. If p could be applied, the result is that of ApplyPatch. If a patch
-// before it was lost with a damaged part of the log, some of its operations may have no
-// place any more. These are left out, so that the session can be used and copied.
+// ReplayPatch returns m changed by p, which was stored: its tests passed then, and are not
+// run again. If p can be applied, the result is that of ApplyPatch. If a patch before it
+// was lost with a damaged part of the log, some of its operations may no longer have a
+// place to apply to. These are skipped, so that the session can be used and copied.
 func ReplayPatch(m hansard.Meta, p *hansard.Patch) (hansard.Meta, error) {
 	return applyPatch(m, p, func(state any) (any, error) { return replayOps(state, p.StateOps), nil })
 }
@@ -115,8 +115,8 @@ func changed(state json.RawMessage, change func(any) (any, error)) (json.RawMess
 	return encodeState(now)
 }
 
-// limited returns a state that was changed, or an error if it exceeds a limit. Each change
-// is within the limits; what many of them lead to may not be.
+// limited returns a changed state, or an error if it exceeds a limit. Each change is within
+// the limits; the sum of many may not be.
 func limited(state json.RawMessage) (json.RawMessage, error) {
 	if len(state) > hansard.MaxStateBytes {
 		return nil, tooLarge("state", len(state), hansard.MaxStateBytes, "bytes")

@@ -42,8 +42,8 @@ func NoEvent(session hansard.SessionID, id string) error {
 	return fmt.Errorf("%w in session %s: id %q", hansard.ErrNoEvent, session, id)
 }
 
-// Plain is a range with the same meaning, in which each thing is said in one way only:
-// FromSummary is a FromKind, and Last with Reverse is the Limit it amounts to.
+// Plain returns an equivalent range in canonical form: FromSummary becomes a FromKind, and
+// Last with Reverse becomes the Limit it amounts to.
 func Plain(r hansard.Range) hansard.Range {
 	if r.FromSummary {
 		r.FromKind, r.FromSummary = hansard.KindSummary, false
@@ -92,7 +92,7 @@ func CheckQuery(q *hansard.Query) error {
 	return nil
 }
 
-// renamed is an error about an id that is about another field.
+// renamed makes an error about an id one about another field.
 func renamed(field string, err error) error {
 	var bad *hansard.InvalidError
 	if errors.As(err, &bad) {

@@ -38,8 +38,8 @@ func NoSeq(session hansard.SessionID, seq, last hansard.Seq) error {
 	return fmt.Errorf("%w in session %s: seq %d; the last one is %d", hansard.ErrNoEvent, session, seq, last)
 }
 
-// CheckRedactable refuses events that are the store's own: the log would not prove any
-// more what they are there to prove.
+// CheckRedactable refuses events that are the store's own: without their content the log
+// would no longer prove what they record.
 func CheckRedactable(e *hansard.Event) error {
 	if e.StoresOwn() {
 		return invalid("seqs", "seq %d is the store's own event of kind %s, which can't be redacted", e.Seq, e.Kind)
@@ -48,8 +48,8 @@ func CheckRedactable(e *hansard.Event) error {
 }
 
 // Redact decides about a redaction on a session with this last seq, after [CheckRedaction]:
-// which of the seqs are to be redacted now, none for a replay. event gives an event
-// without its data; redacted tells whether it is redacted, or a record says that it is to be.
+// which of the seqs are to be redacted now, none for a replay. event returns an event
+// without its data; redacted says that it is redacted, or recorded as redacted.
 func Redact(session hansard.SessionID, r *hansard.Redaction, last hansard.Seq, event func(hansard.Seq) (e hansard.Event, redacted bool, err error)) (fresh []hansard.Seq, err error) {
 	for _, seq := range r.Seqs {
 		if seq > last {
@@ -71,12 +71,12 @@ func Redact(session hansard.SessionID, r *hansard.Redaction, last hansard.Seq, e
 	return fresh, nil
 }
 
-// SameKeyContent tells whether a batch may be the one that a key was used for, by their
-// hashes. Of a batch with a redacted event there is none: whatever comes is a retry.
+// SameKeyContent reports whether a batch may be the one that a key was used for, by their
+// hashes. A batch with a redacted event has no hash: any content counts as a retry.
 func SameKeyContent(stored, given string) bool { return stored == "" || stored == given }
 
-// TakeAwayIn takes away what the events of a part say is to be taken away from others in
-// it: whoever gave the part may not have come to it yet. It changes the part.
+// TakeAwayIn removes the content of the events that other events of the same part record as
+// redacted: the source may not have removed it yet. It changes the part.
 func TakeAwayIn(p *hansard.Part) {
 	gone := map[hansard.Seq]bool{}
 	for i := range p.Events {
@@ -103,8 +103,8 @@ func TakeAwayIn(p *hansard.Part) {
 	}
 }
 
-// RedactedBy are the seqs before first that events say the content of was taken away: an
-// import takes it away where the events are already.
+// RedactedBy returns the seqs before first that events record as redacted: an import
+// removes the content of these events, which are stored already.
 func RedactedBy(events []hansard.Event, first hansard.Seq) (seqs []hansard.Seq) {
 	for i := range events {
 		for _, seq := range events[i].Redacts {
@@ -139,7 +139,7 @@ func checkRedactions(e *hansard.Event) error {
 }
 
 // Redactions follows the redactions along a session's events: the proof, from the log
-// alone, that nothing was taken away without a record, and that what is recorded is gone.
+// alone, that nothing was removed without a record, and that what is recorded is gone.
 // The zero value is the beginning of a session.
 type Redactions struct {
 	open map[hansard.Seq]bool // redacted, and no record yet
@@ -181,15 +181,15 @@ func (r *Redactions) Next(e *hansard.Event) error {
 	return nil
 }
 
-// Later takes what was recorded behind the end of the log as it was read: content may have
-// been taken away for that while it was being read.
+// Later takes the seqs of redactions recorded after the end of the log as it was read: the
+// content may have been removed while the log was being read.
 func (r *Redactions) Later(seqs []hansard.Seq) {
 	for _, seq := range seqs {
 		delete(r.open, seq)
 	}
 }
 
-// End tells whether something was taken away that no event records.
+// End returns an error if content was removed and no event records it.
 func (r *Redactions) End() error {
 	for _, seq := range slices.Sorted(maps.Keys(r.open)) {
 		if seq > r.lost {
@@ -199,6 +199,6 @@ func (r *Redactions) End() error {
 	return nil
 }
 
-// Unfinished are the events whose content is still there, though it is recorded that it
-// was taken away.
+// Unfinished are the events whose content is still there, though they are recorded as
+// redacted.
 func (r *Redactions) Unfinished() []hansard.Seq { return slices.Sorted(maps.Keys(r.left)) }

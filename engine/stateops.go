@@ -11,9 +11,9 @@ import (
 	"hansard"
 )
 
-// JSON Patch (RFC 6902) on the decoded state. The libraries that there are keep the order
-// of members as it happens to be, take indexes such as 01 and pointers such as /~2, pass
-// tests of places that do not exist, or refuse documents that are not objects.
+// JSON Patch (RFC 6902) on the decoded state. Existing libraries do not sort members,
+// accept indexes such as 01 and pointers such as /~2, pass tests of places that do not
+// exist, or refuse documents that are not objects.
 
 // checkStateOps checks what can be checked of operations without the state.
 func checkStateOps(p *hansard.Patch) error {
@@ -75,7 +75,7 @@ func checkStateOp(field string, o *hansard.StateOp) error {
 	return nil
 }
 
-// parsePointer splits a JSON pointer (RFC 6901) into the names on its way.
+// parsePointer splits a JSON pointer (RFC 6901) into its names.
 func parsePointer(path string) ([]string, error) {
 	if path == "" {
 		return nil, nil
@@ -105,7 +105,7 @@ func applyOps(session hansard.SessionID, state any, ops []hansard.StateOp) (any,
 		switch {
 		case err == nil:
 		case o.op == hansard.OpTest:
-			// Also where there is nothing to compare with: somebody removed it.
+			// Also if there is nothing to compare with: somebody removed it.
 			return nil, &hansard.StateTestError{Session: session, Index: i, Path: ops[i].Path}
 		default:
 			return nil, invalid(opField(i)+".path", "%v", err)
@@ -146,8 +146,8 @@ func decodeOp(o *hansard.StateOp) (stateOp, error) {
 
 var errTest = errors.New("it has another value")
 
-// apply returns what a node becomes, which is path away from the operation's place. After
-// an error the node is as it was.
+// apply returns the new value of a node; path leads from the node to the operation's place.
+// After an error the node is as it was.
 func (o *stateOp) apply(node any, path []string) (any, error) {
 	if len(path) == 0 {
 		return o.here(node)
@@ -199,14 +199,14 @@ func (o *stateOp) here(node any) (any, error) {
 			return nil, errTest
 		}
 		return node, nil
-	case hansard.OpRemove: // of the whole document: there is none any more
+	case hansard.OpRemove: // the whole document, which becomes null
 		return nil, nil
 	}
 	return o.value, nil
 }
 
-// arrayIndex is the place that a name means in an array of n elements; adding may be behind
-// the last.
+// arrayIndex is the index that a name means in an array of n elements; adding allows the
+// place after the last.
 func arrayIndex(name string, n int, adding bool) (int, error) {
 	if adding {
 		if name == "-" {
@@ -223,7 +223,7 @@ func arrayIndex(name string, n int, adding bool) (int, error) {
 }
 
 // sameValue compares two decoded values as RFC 6902 asks: members in any order, numbers by
-// what they are worth.
+// value.
 func sameValue(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

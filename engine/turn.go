@@ -12,7 +12,7 @@ import (
 func NewTurnRecord(c *hansard.Claim, from hansard.Grant, why string) hansard.TurnRecord {
 	me := hansard.Me(c.Label)
 	if c.Remote {
-		me.PID = 0 // ours would be taken for the holder's
+		me.PID = 0 // this process's would be taken for the holder's
 	}
 	r := hansard.TurnRecord{Change: hansard.TurnGranted, Holder: me, TTL: c.TTL.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
 		Exclusive: c.Exclusive, Remote: c.Remote, From: from, By: c.By}

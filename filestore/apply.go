@@ -18,23 +18,24 @@ import (
 )
 
 // From the ring to the logs, and the few other ways in which a log is written. All of it
-// but keep happens under write.lock. Three things hold here:
+// except keep happens under write.lock. Three things hold here:
 //
 //   - Only what is durable in the ring goes to a log (J1): readers take no lock, and what
 //     they are shown must survive a power cut.
-//   - Before a write the log is compared with what the entry was written for (J3), so
-//     applying twice, or finishing what a killed process began, changes nothing.
-//   - Bytes that are not ours are never overwritten or cut (invariant 17). Where the log
-//     is not what it should be, ours are set aside (aside.go) and other sessions go on.
+//   - Before a write the log is compared with the state that the entry was written for
+//     (J3), so applying twice changes nothing, and what a killed process began is
+//     finished.
+//   - Bytes that are not ours are never overwritten or cut (invariant 17). If the log is
+//     not as expected, our lines are set aside (aside.go) and other sessions go on.
 
 // evidenceDir keeps the original bytes of whatever is cut off or replaced.
 const evidenceDir = "evidence"
 
 // apply copies the durable pending entries to the logs, in ring order, under write.lock.
-// It stops where the disk is full or a file can't be opened just now, and loses nothing
-// by it: the entries stay in the ring, and the next holder of the lock goes on from
-// there. It does not skip (rule ApplyStops): a later entry of the same log would be found
-// not to follow, and be set aside.
+// It stops where the disk is full or a file can't be opened at the moment. Nothing is
+// lost: the entries stay in the ring, and the next holder of the lock continues there. It
+// does not skip (rule ApplyStops): a later entry of the same log would not fit behind the
+// log's end, and would be set aside.
 func (l *locked) apply() error {
 	pending := &l.logs.pending
 	done, err := l.applyEntries(pending.upTo(l.lim))
@@ -52,7 +53,7 @@ func (l *locked) apply() error {
 	l.w.Applied = max(l.w.Applied, min(next, l.lim))
 	if isNoSpace(err) {
 		l.w.Flags |= peers.FlagNoSpace
-		return nil // checkDisk tells the writers; the entries wait
+		return nil // checkDisk refuses writers; the entries wait in the ring
 	}
 	if err == nil {
 		l.w.Flags &^= peers.FlagNoSpace
@@ -60,12 +61,12 @@ func (l *locked) apply() error {
 	return err
 }
 
-// manyEntries is from how many entries on it pays to write logs in parallel.
+// manyEntries is the number of entries from which writing logs in parallel pays off.
 const manyEntries = 16
 
-// applyEntries writes entries to their logs and returns how many of the first of them are
-// done. Later ones may be written too; the next attempt finds them equal. An error is
-// that of the first entry that is not done.
+// applyEntries writes entries to their logs and returns how many are done, counted from
+// the first. Later ones may be written too; the next attempt finds them equal. The error
+// is that of the first entry that is not done.
 func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
 	if len(entries) >= manyEntries && !l.cfg.inline {
 		if l.logs.dir == (vfs.DirStamp{}) {
@@ -79,7 +80,8 @@ func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
 		}
 		done++
 	}
-	// Until the next attempt write.lock is given back, and somebody may change the log.
+	// write.lock is given back before the next attempt, and somebody may change the log
+	// meanwhile.
 	for _, e := range entries[done:] {
 		e.written = false
 	}
@@ -87,9 +89,9 @@ func (l *locked) applyEntries(entries []*pendingEntry) (done int, err error) {
 }
 
 // writeSideBySide writes the entries of logs that are open, by two goroutines if no other
-// process is writing; those of one log in order and by one goroutine. It only does the
-// plain case, which is nearly all of them; what failed, or needs more than writing, is left
-// to applyEntry, which decides about setting aside one entry at a time. Nothing but
+// process is writing; those of one log in order and by one goroutine. It handles only the
+// plain case, which is nearly every entry; what failed, or needs more than a write, is
+// left to applyEntry, which decides about setting aside one entry at a time. Nothing but
 // e.written changes.
 func (l *locked) writeSideBySide(entries []*pendingEntry) {
 	of := make(map[*session]int, len(entries))
@@ -107,8 +109,8 @@ func (l *locked) writeSideBySide(entries []*pendingEntry) {
 		}
 		toWrite[i] = append(toWrite[i], e)
 	}
-	// Whoever is free takes the next log. Halves would not do: the second goroutine
-	// starts late.
+	// The goroutine that is free takes the next log. Fixed halves would be slower: the
+	// second goroutine starts late.
 	var taken atomic.Int64
 	write := func() {
 		for i := taken.Add(1) - 1; i < int64(len(logs)); i = taken.Add(1) - 1 {
@@ -128,8 +130,8 @@ func (l *locked) writeSideBySide(entries []*pendingEntry) {
 }
 
 // writeInPlace writes an entry after the line it was made for, if its log is open, still
-// the file its name leads to (rule LogInode) and ends with that line. False: nothing is
-// known, and any part of it may be written.
+// the file its name leads to (rule LogInode) and ends with that line. If it returns
+// false, any part of the entry may be written.
 func (ol *logs) writeInPlace(sess *session, e *journal.Entry) bool {
 	if e.Offset == 0 || sess.fileUID != e.UID {
 		return false
@@ -144,9 +146,9 @@ func (ol *logs) writeInPlace(sess *session, e *journal.Entry) bool {
 	return sessionlog.EndsWith(sess.f, e.Offset, e.LinePrev) && writeLog(sess.f, e.Lines, e.Offset) == nil
 }
 
-// applyEntry brings one entry to its log or sets it aside. After nil the entry is done
-// with in either case. An error means that it has to be tried again: nothing after it may
-// be applied before.
+// applyEntry writes one entry to its log or sets it aside. On nil the entry is done with,
+// either way. An error means that it has to be tried again, and nothing after it may be
+// applied before that.
 func (l *locked) applyEntry(e *pendingEntry) error {
 	sess := l.logs.cached(e.Name)
 	var why asideWhy
@@ -155,8 +157,8 @@ func (l *locked) applyEntry(e *pendingEntry) error {
 		if why, err = l.logs.writeToLog(sess, e.Entry); err != nil {
 			// A bad sector must not keep every other session from going on, so after
 			// three attempts the lines are set aside and mended later (mend.go, failure
-			// 58). Other errors, such as too many open files, are not about this log:
-			// they are tried again for as long as it takes.
+			// 58). Other errors, such as too many open files, are not about this log: the
+			// entry is retried for as long as they last.
 			if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
 				return fmt.Errorf("write the log of session %s: %w", sess.id, err)
 			}
@@ -168,7 +170,7 @@ func (l *locked) applyEntry(e *pendingEntry) error {
 			return err
 		}
 		l.w.Flags |= peers.FlagAside
-		// The session is damaged now. What we know of it counts lines that are not in its
+		// The session is damaged now. Our cached state counts lines that are not in its
 		// log.
 		sess.forget()
 	}
@@ -183,8 +185,8 @@ func (l *locked) applyEntry(e *pendingEntry) error {
 
 // writeToLog does the comparing and the writing (J3). A why with a reason is not an
 // error: the log was modified from outside, or this user may not write it, and the caller
-// sets the entry aside. An error is one of the moment. Any part of the entry may be
-// written then, which the next attempt completes.
+// sets the entry aside. An error is temporary. Any part of the entry may be written then;
+// the next attempt completes it.
 //
 //	the log ends at the entry's offset, after the line before it   write
 //	the beginning of the entry is there                            write the rest
@@ -198,7 +200,7 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 	size, err := ol.openLog(sess, e.Offset == 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && ol.sessionsGone():
-		return why, errSessionsGone // all logs are missing; setting aside all of them would not help
+		return why, errSessionsGone // all logs are missing: setting everything aside would not help
 	case errors.Is(err, fs.ErrNotExist):
 		return changedLog("it is missing"), nil
 	case errors.Is(err, fs.ErrPermission):
@@ -208,8 +210,8 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 	case err != nil:
 		return changedLog(err.Error()), nil
 	}
-	// The uid tells two logs of the same name apart, such as one that was removed and
-	// another that was copied to its place.
+	// The uid tells apart two logs of the same name, such as one that was removed and one
+	// that was copied to its place.
 	if size > 0 && e.Offset > 0 {
 		if sess.fileUID == 0 {
 			if sess.fileUID, err = sessionlog.ReadUID(sess.f); err != nil {
@@ -256,10 +258,10 @@ func (ol *logs) writeToLog(sess *session, e *journal.Entry) (why asideWhy, err e
 	return ol.unlessErased(sess, e, "it has other content where this belongs")
 }
 
-// unlessErased is why an entry does not fit its log; nothing, if the session was deleted
-// or redacted and its content is gone. Then the journal is older than the log: it was
-// restored from a backup, or salvaged without a valid slot. What it has of the session is
-// gone by intention, and is not damage.
+// unlessErased returns the reason why an entry does not fit its log, or no reason if the
+// session was deleted or redacted and the content is gone. Then the journal is older than
+// the log: it was restored from a backup, or salvaged without a valid slot. The entry's
+// content was removed on purpose, so this is not damage.
 func (ol *logs) unlessErased(sess *session, e *journal.Entry, reason string) (asideWhy, error) {
 	uid, erased, err := sessionlog.ReadErased(sess.f, sess.id)
 	if err != nil || erased && uid == e.UID || sessionlog.FollowsDeleted(sess.f, sess.id, e.UID) {
@@ -271,7 +273,8 @@ func (ol *logs) unlessErased(sess *session, e *journal.Entry, reason string) (as
 	return changedLog(reason), nil
 }
 
-// hasRedacted tells whether a log has an entry's lines, but for what was redacted since.
+// hasRedacted tells whether a log has an entry's lines, except for what was redacted
+// since.
 func hasRedacted(f vfs.File, e *journal.Entry) (bool, error) {
 	there := make([]byte, len(e.Lines))
 	if n, err := f.ReadAt(there, e.Offset); err != nil && err != io.EOF || n < len(there) {
@@ -290,8 +293,8 @@ func writeLog(f vfs.File, b []byte, off int64) error {
 	return err
 }
 
-// onlyNULsDiffer tells whether there is what was wanted, up to its length, except for NUL
-// bytes: pages that were lost.
+// onlyNULsDiffer tells whether there, as far as it goes, equals want except for NUL
+// bytes, which are lost pages.
 func onlyNULsDiffer(there, want []byte) bool {
 	for i := range there {
 		if there[i] != want[i] && there[i] != 0 {
@@ -302,9 +305,9 @@ func onlyNULsDiffer(there, want []byte) bool {
 }
 
 // keep makes a file with these bytes, durable before it returns, directories included:
-// what is about to be cut or removed is then found in one place or the other after a
-// power cut (failure 30). Keeping the same bytes under the same name again is harmless,
-// so a process that died halfway is simply repeated.
+// bytes that are about to be cut or removed are then found in one place or the other
+// after a power cut (failure 30). Keeping the same bytes under the same name again is
+// harmless, so after a process died half-way its work is simply repeated.
 func (p *process) keep(dir, name string, b []byte) (err error) {
 	if err := p.fs.Mkdir(dir); err != nil {
 		return err
@@ -328,8 +331,8 @@ func (p *process) keep(dir, name string, b []byte) (err error) {
 
 // cutTail cuts an unfinished end off a log, so that the next line does not fuse with it
 // (W2, failure 21), after keeping it in evidence/. Only a copied or restored log has such
-// an end: our own are completed from the ring. Nothing else is ever cut: what does not
-// look like the beginning of lines is somebody's, and the session is damaged.
+// an end: our own are completed from the ring. Nothing else is ever cut: bytes that do
+// not look like an unfinished line are somebody's edit, and the session is damaged.
 func (ol *logs) cutTail(sess *session, tail *sessionlog.Tail, size int64) error {
 	end := tail.End
 	torn := make([]byte, size-end)
@@ -349,9 +352,9 @@ func (ol *logs) cutTail(sess *session, tail *sessionlog.Tail, size int64) error 
 	return ol.cut(sess, torn, end)
 }
 
-// cut keeps bytes as evidence and cuts them off a log, durably in this order: a power cut
-// leaves both, or the evidence. The name has a random part, because the same offset may
-// be cut again.
+// cut keeps bytes as evidence and cuts them off a log, durably in this order: after a
+// power cut there are both, or the evidence alone. The name has a random part, because
+// the same offset may be cut again.
 func (ol *logs) cut(sess *session, torn []byte, end int64) error {
 	name := fmt.Sprintf("%s.%d.%016x", sess.name, end, ol.cfg.random())
 	if err := ol.keep(evidenceDir, name, torn); err != nil {
@@ -360,13 +363,13 @@ func (ol *logs) cut(sess *session, torn []byte, end int64) error {
 	if err := sess.f.Truncate(end); err != nil {
 		return err
 	}
-	// If the cut came back after a later line was written over it, the two would be
-	// mixed.
+	// If a power cut undid the truncation after a later line was written there, the old
+	// bytes and the new line would be mixed.
 	return sess.f.Datasync()
 }
 
-// cutStub empties a log that ends within its first batch. That is not a session (R1), and
-// its name is needed for one that is about to be created.
+// cutStub empties a log that ends within its first batch. Such a log is not a session
+// (R1), and its name is needed for one that is about to be created.
 func (ol *logs) cutStub(sess *session) error {
 	if sess.forkOf != 0 {
 		if err := ol.cutFork(sess); err != nil {
@@ -386,8 +389,8 @@ func (ol *logs) cutStub(sess *session) error {
 	return nil
 }
 
-// isForeign tells whether an error of opening a log will not pass by itself: a directory,
-// a link, a file that belongs to another user.
+// isForeign tells whether an error from opening a log will not go away by itself: a
+// directory, a link, a file that belongs to another user.
 func isForeign(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, vfs.ErrNotRegular)
 }

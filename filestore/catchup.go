@@ -11,21 +11,22 @@ import (
 
 // How a process finds out what the others did, under write.lock. catchup is the usual
 // way: it reads the ring from this process's cursor on. reload is for when that is not
-// enough, because the ring or the control file is not the one we know. Both end with the
-// caches at the end of the ring; recover.go does the same for the first process to open
+// enough, because the ring or the control file is not the one we know. After both the
+// caches know the ring to its end; recover.go does the same for the first process to open
 // the store.
 
 // reload follows the others to the ring they use now, under write.lock: on joining them,
-// when somebody replaced it, or when the control file is gone or wrong. Whoever opens a
-// ring first makes sure that its own sync may be believed (rule A, J5): the kernel may
-// have reported a failed write-back to a process that is gone, and would tell us OK.
+// when somebody replaced it, or when the control file is gone or wrong. Before it uses a
+// ring it has opened, a process makes sure that its own sync may be believed (rule A,
+// J5): the kernel may have reported a failed write-back to a process that is gone, and
+// would return OK to us.
 //
 // Control is believed only where its epoch is the ring's; otherwise all positions are
 // found in the ring itself.
 //
-// A reload that failed half-way has changed the ring and not the caches, and nothing in
-// the files tells that later. So it is remembered: until one succeeds, the next holder
-// of the lock in this process reloads again, whatever the control file says. (Failure 68;
+// A reload that failed half-way has changed the ring but not the caches, and nothing in
+// the files shows that later. So it is remembered: until one succeeds, the next holder of
+// the lock in this process reloads again, whatever the control file says. (Failure 68;
 // planted bug "half a reload believed".)
 func (l *locked) reload() error {
 	l.stale = true
@@ -36,11 +37,11 @@ func (l *locked) reload() error {
 	return nil
 }
 
-// followRing does the reloading.
+// followRing does the work of reload.
 func (l *locked) followRing() error {
 	r, slots, best, err := l.openRing(0)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Not made anew: what only the removed one holds would be lost.
+		// Not recreated: entries that only the removed journal holds would be lost.
 		return errJournalGone
 	}
 	if err != nil {
@@ -56,22 +57,22 @@ func (l *locked) followRing() error {
 	if err := l.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
-	// They were read from another ring, or from an epoch whose entries a failed sync may
-	// have taken away (rule CacheEpoch).
+	// The caches were filled from another ring, or from an epoch whose entries a failed
+	// sync may have taken away (rule CacheEpoch).
 	l.dropCaches()
 	w, durable, ok := l.ctl.Read()
 	known := ok && w.Epoch == r.Epoch
 	sl := slots[best]
 	if known {
-		// A newer slot may not be synced yet: its writer is on the way to its sync, or
-		// died. The one with the published start is.
+		// A newer slot may not be synced yet: its writer has not synced it yet, or died.
+		// The slot with the published start is durable.
 		sl = slots[journal.DurableSlot(slots, best, w.Start, w.Epoch)]
 	} else {
 		w = peers.Progress{Epoch: r.Epoch, Written: sl.Start, TailChain: sl.StartChain, Applied: sl.Start, Start: sl.Start, Base: sl.Start}
 		durable = sl.Start
 	}
-	// To the end of what is valid, not to the published end: complete entries of a writer
-	// that died before it published them are adopted (rule Adoption).
+	// Scan to the end of what is valid, not to the published end: complete entries of a
+	// writer that died before it published them are adopted (rule Adoption).
 	entries, end, chain, err := r.Scan(sl.Start, sl.StartChain, 0)
 	if err != nil {
 		return err
@@ -79,7 +80,8 @@ func (l *locked) followRing() error {
 	l.w, l.lim = w, durable
 	if known && (end < w.Written || sl.Start > w.Start) {
 		// Rule WholeAtOpen: somebody's sync failed and the kernel dropped pages. Entries
-		// after the hole would be lost later; the new ring has what is left, durably.
+		// after the hole would be lost later; the new ring gets the entries that are
+		// left, durably.
 		return l.rotate(r.Size)
 	}
 	l.w.Written, l.w.TailChain = end, chain
@@ -88,15 +90,16 @@ func (l *locked) followRing() error {
 	if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
 		return err
 	}
-	// A page that was dropped between the scan and the rewriting was read back from the
-	// disk and written as it is there: then that is what counts, see readDurably.
+	// If a page was dropped between the scan and the rewrite, the rewrite read it back
+	// from the disk and wrote the old content: then the ring is what the disk had, see
+	// readDurably.
 	if _, again, againChain, err := r.Scan(sl.Start, sl.StartChain, end); err != nil || again != end || againChain != chain {
 		return errors.Join(err, l.rotate(r.Size))
 	}
 	if !known {
-		// Nobody tells which slot and which entries are durable, so all of it is made
-		// durable (rules RebuildRewrites, ReloadSyncs). Waiting for the disk under
-		// write.lock is the exception here: the control file was lost.
+		// Without control it is unknown which slot and which entries are durable, so all
+		// of it is made durable (rules RebuildRewrites, ReloadSyncs). Waiting for the
+		// disk under write.lock is the exception here: the control file was lost.
 		if r.Rewrite(sl.Start, end) != nil || r.File.Datasync() != nil {
 			return l.rotate(r.Size)
 		}
@@ -126,8 +129,8 @@ func (l *locked) catchup() error {
 			return err
 		}
 		if best < 0 {
-			// Nothing tells where the ring starts. rotate finds the same, and has the
-			// store flagged as failed.
+			// No valid slot says where the ring starts. rotate fails for the same reason
+			// and flags the store as failed.
 			return l.rotate(l.ring.Size)
 		}
 		l.dropCaches()
@@ -151,13 +154,13 @@ func (l *locked) catchup() error {
 	l.w.Written, l.w.TailChain = end, chain
 	l.cursor, l.cursorChain = end, chain
 	if len(m.found.Entries) > 0 {
-		l.company = companyGroups // they are all others': the cursor is behind our own
+		l.company = companyGroups // all of them are other processes': the cursor is already past our own
 	}
 	for _, e := range m.found.Entries {
 		l.note(e, m)
 		if sess := l.logs.sessions[e.Name]; sess != nil {
-			// An entry that another process wrote moves a session we know; one that we
-			// know nothing of is loaded when it is needed.
+			// Another process's entry advances the cached state of a session we know; a
+			// session that is not cached is loaded when it is needed.
 			if sess.known && sess.damage == nil {
 				sess.follow(e)
 			}
@@ -172,15 +175,16 @@ func (l *locked) catchup() error {
 	return l.apply()
 }
 
-// companyGroups is for how many groups after another process's entry it counts as company.
+// companyGroups is for how many groups after another process's entry we count that
+// process as writing too.
 const companyGroups = 8
 
-// dropApplied forgets pending entries that other processes have put into the logs, and
+// dropApplied forgets pending entries that other processes have applied to the logs, and
 // wakes those who wait for the sessions.
 func (l *locked) dropApplied() {
 	applied := l.logs.pending.upTo(l.w.Applied)
 	for _, e := range applied {
-		// What is before start is freed: the log may have been replaced since (note).
+		// Entries before start are freed: the log may have been replaced since (note).
 		if e.End() > l.w.Start {
 			l.logs.noteApplied(e.Entry)
 		}

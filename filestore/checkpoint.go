@@ -22,7 +22,7 @@ import (
 
 // A checkpoint makes the logs durable and moves the start of the ring past what they
 // hold, so that its space can be used again (J6). Any process may do it; check.lock keeps
-// them from all doing it at once, and is done without when the ring is full, because its
+// them from all doing it at once, and is ignored when the ring is full, because its
 // holder may be stopped. The steps, and what would go wrong in another order:
 //
 //	beginCheckpoint   write.lock   upTo = applied, and the logs named since start
@@ -37,8 +37,8 @@ import (
 // of a second, and no writer waits for it. If the process dies anywhere in between, start
 // has not moved, and the next checkpoint or recovery does it again.
 
-// checkpointEvery bounds how much a first open after a crash has to recover. A ring that
-// fills faster is checkpointed before that, see roomFor.
+// checkpointEvery bounds how much the first open after a crash has to recover. A ring
+// that fills faster is checkpointed earlier, see roomFor.
 const checkpointEvery = 30 * time.Second
 
 // checkpoints frees the ring, and puts what was set aside back into the logs (mend.go),
@@ -60,20 +60,20 @@ type checkpoints struct {
 	// that goroutine uses it.
 	checkpointError string
 	suspectMu       sync.Mutex
-	// suspects are logs whose sync and copy both failed, by the slot of their mark: no
-	// later sync of them may be believed. Guarded by suspectMu.
+	// suspects are the logs whose sync and copy both failed, keyed by the slot of their
+	// mark: no later sync of them may be believed. Guarded by suspectMu.
 	suspects map[int]string
 
-	// mending holds a token while a caller mends, so that no more than one goroutine is
-	// left waiting for a lock whose holder is stopped.
+	// mending holds a token while a caller mends, so that at most one goroutine is left
+	// waiting for a lock whose holder is stopped.
 	mending chan struct{}
-	// beforeClose runs a function unless the store is being closed: a worker that is
-	// added later would not be waited for.
+	// beforeClose runs a function unless the store is being closed: Close would not wait
+	// for a worker that is added later.
 	beforeClose func(func()) bool
 }
 
-// checkpointInBackground keeps the ring from filling up, until the store is closed. It
-// also mends and shrinks the ring every 30 s: nobody waits for either.
+// checkpointInBackground keeps the ring from filling up, until the store is closed. Every
+// 30 s it also mends and shrinks the ring: nobody waits for either.
 func (ck *checkpoints) checkpointInBackground() {
 	defer ck.workers.Done()
 	tick := time.NewTicker(checkpointEvery)
@@ -91,8 +91,8 @@ func (ck *checkpoints) checkpointInBackground() {
 			ticked = true
 			ck.mendAll()
 		}
-		// An error is not lost by going on: start does not move, the ring fills up, and
-		// the writer that finds no room gets it.
+		// Going on does not lose the error: start does not move, the ring fills up, and
+		// the writer that finds no room gets the error.
 		err := ck.freeInPieces()
 		if err == nil && ticked {
 			err = ck.freeRing(false)
@@ -144,8 +144,8 @@ func (ck *checkpoints) kickCheckpoint() {
 }
 
 // checkpoint frees the ring, and then erases the content of the sessions whose tombstones
-// it freed, or that somebody else did not get done with (erase.go). The caller must not
-// hold write.lock.
+// it freed, or that another process noted and did not finish erasing (erase.go). The
+// caller must not hold write.lock.
 func (ck *checkpoints) checkpoint(urgent bool) error {
 	err := ck.freeRing(urgent)
 	if err == nil {
@@ -154,23 +154,24 @@ func (ck *checkpoints) checkpoint(urgent bool) error {
 	return err
 }
 
-// freeRing does a checkpoint, or leaves it to the process that is doing one, unless it is
-// urgent. Nil does not mean that space is free now: look at the ring again. The caller
-// must not hold write.lock.
+// freeRing does a checkpoint. Unless it is urgent, it leaves the work to another process
+// that is doing one. Nil does not mean that space is free now: look at the ring again.
+// The caller must not hold write.lock.
 func (ck *checkpoints) freeRing(urgent bool) error {
 	_, err := ck.countedCheckpoint(urgent, math.MaxInt)
 	return err
 }
 
-// freePiece is freeRing for a writer that needs room soon: it frees as much as has few logs
-// to be made durable for it.
+// freePiece is freeRing for a writer that needs room soon: it frees only as much of the
+// ring as takes few log syncs.
 func (ck *checkpoints) freePiece() error {
 	_, err := ck.countedCheckpoint(true, ck.pieceLogs())
 	return err
 }
 
-// freeInPieces frees the ring from its start on, while it is worth it. Writers that have
-// filled it wait for a piece, not for all.
+// freeInPieces frees the ring piece by piece, from its start on, while more than a third
+// of it can be freed. Writers that have filled the ring wait for one piece, not for all
+// of it.
 func (ck *checkpoints) freeInPieces() error {
 	for {
 		more, err := ck.countedCheckpoint(false, ck.pieceLogs())
@@ -180,7 +181,8 @@ func (ck *checkpoints) freeInPieces() error {
 	}
 }
 
-// pieceLogs is how many logs a checkpoint that somebody may wait for makes durable, about.
+// pieceLogs is about how many logs are made durable by a checkpoint that somebody may be
+// waiting for.
 func (ck *checkpoints) pieceLogs() int { return cmp.Or(ck.cfg.pieceLogs, 4*checkpointFiles) }
 
 func (ck *checkpoints) countedCheckpoint(urgent bool, logs int) (more bool, err error) {
@@ -193,11 +195,11 @@ func (ck *checkpoints) countedCheckpoint(urgent bool, logs int) (more bool, err 
 
 // tryCheckpoint takes the steps listed at the top of this file. On error start has not
 // moved, unless all that failed was the removal of a dead process's file; nothing has to
-// be undone in any case. more: it went well, and there was more than it took.
+// be undone in any case. more: it succeeded, and there is more to free.
 func (ck *checkpoints) tryCheckpoint(urgent bool, logs int) (more bool, err error) {
 	ck.ckMu.Lock()
 	defer ck.ckMu.Unlock()
-	// Opened each time: closing it is the one way of unlocking that can't fail.
+	// Opened each time: closing it is the one way to unlock that can't fail.
 	lock, _, err := ck.openLockFile(peers.CheckLock)
 	if err != nil {
 		return false, err
@@ -217,7 +219,8 @@ func (ck *checkpoints) tryCheckpoint(urgent bool, logs int) (more bool, err erro
 	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
 		return false, fmt.Errorf("checkpoint: sync sessions: %w", err)
 	}
-	// Before the ring forgets them: whoever dies from here on leaves the notes.
+	// Before the ring forgets the tombstones and redactions: a process that dies from
+	// here on leaves the notes.
 	ck.noteErasing(c.takenAway())
 	hseq, err := ck.writeStart(c)
 	if err != nil || hseq == 0 {
@@ -235,19 +238,20 @@ func (ck *checkpoints) tryCheckpoint(urgent bool, logs int) (more bool, err erro
 // checkpointing is one checkpoint under way, or one mending (which has only names and
 // seen). It belongs to the goroutine that holds ckMu.
 type checkpointing struct {
-	ring  *journal.Ring       // held; another by the end means that somebody rotated
+	ring  *journal.Ring       // held; if l.ring is another one later, somebody rotated
 	upTo  uint64              // entries before this are in the logs: the next start
 	chain uint64              // of the entry that ends there
-	piece bool                // the logs hold more than that
+	piece bool                // more than that has been applied, and is left for later
 	names []string            // logs to make durable, sorted
-	dirty map[string]dirtyLog // the same, with how long they should be
-	lost  []string            // of the names: logs that may lack what was written to them
+	dirty map[string]dirtyLog // the logs the ring names, with how long they should be
+	lost  []string            // those of names that may lack lines that were written to them
 	seen  map[peers.Mark]bool // marks of dead processes that were taken care of
 }
 
-// takenAway are the logs that got a tombstone or a redaction, sorted. Some may have it
-// behind a piece; a note too early is harmless, and one too late is lost with the ring's
-// entry (found by TestSimRedact).
+// takenAway returns the logs that got a tombstone or a redaction, sorted. In some its
+// entry may be past the end of this piece: a note that is too early is harmless, but one
+// that is too late is never made, because the ring's entry is gone (found by
+// TestSimRedact).
 func (c *checkpointing) takenAway() (names []string) {
 	for _, name := range c.names {
 		if c.dirty[name].takesAway {
@@ -257,8 +261,8 @@ func (c *checkpointing) takenAway() (names []string) {
 	return names
 }
 
-// beginCheckpoint notes what has to be made durable, under write.lock, which it gives
-// back; nil when there is nothing. The caller lets go of the ring.
+// beginCheckpoint collects, under write.lock, what has to be made durable, and gives the
+// lock back. It returns nil if there is nothing. The caller lets go of the ring.
 func (ck *checkpoints) beginCheckpoint(logs int) (*checkpointing, error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -279,8 +283,9 @@ func (ck *checkpoints) beginCheckpoint(logs int) (*checkpointing, error) {
 		var err error
 		if c.chain, err = l.ring.ChainAt(c.upTo); errors.Is(err, hansard.ErrDamaged) {
 			// A sync failed in another process, and the kernel dropped what it did not
-			// write before that process could replace the ring. The new ring has what is
-			// left; there may be nothing to do any more (found by TestSimLostRest).
+			// write before that process could replace the ring. The new ring has the
+			// entries that are left; there may be nothing more to do (found by
+			// TestSimLostRest).
 			return nil, l.rotate(l.ring.Size)
 		}
 		if err != nil {
@@ -297,12 +302,13 @@ func (ck *checkpoints) beginCheckpoint(logs int) (*checkpointing, error) {
 	return c, nil
 }
 
-// cutFor chooses how far a checkpoint goes: to upTo, or to where the ring begins to name
-// more logs than so many, if most of those up to there are named nowhere behind it. The
-// others would be made durable again for every piece. It is where an entry begins.
+// cutFor chooses how far a checkpoint goes: to upTo, or to the position where the ring
+// begins to name more than this many logs, if at most half of those are named again
+// behind it. Logs that are named again would have to be synced again for every piece. The
+// cut is where an entry begins.
 //
-// Without pieces, writing once to each of 100,000 sessions stops for seconds whenever the
-// ring is full: some ten thousand logs are then made durable before any space is free.
+// Without pieces, writing once to each of 100,000 sessions stalls for seconds whenever
+// the ring is full: some ten thousand logs have to be synced before any space is free.
 func cutFor(dirty map[string]dirtyLog, start, upTo uint64, logs int) (cut uint64, piece bool) {
 	if len(dirty) <= logs {
 		return upTo, false
@@ -332,9 +338,9 @@ const checkpointFiles = 128
 // syncLogs makes the logs durable. On error some may not be, and start must not move. The
 // caller holds ckMu and not write.lock.
 func (ck *checkpoints) syncLogs(c *checkpointing) error {
-	// Suspects first (rule OwnMarkCounts): an earlier sync of ours failed and the copy
-	// too. A sync would say OK now, and only we were told; so only a copy may be
-	// believed.
+	// Suspects first (rule OwnMarkCounts): an earlier sync of ours failed, and so did the
+	// copy. A sync would return OK now, and the error was reported only to us; so only a
+	// copy may be believed.
 	for slot, name := range ck.allSuspects() {
 		kept, err := ck.copyUnderLock(name)
 		if err != nil {
@@ -364,11 +370,11 @@ type openedForSync struct {
 	f    vfs.File
 }
 
-// syncSome makes some logs durable. The order matters (rule OpenBeforeMarks): a
-// descriptor that is open before a write-back fails is told of it, so open first, then
-// read the marks. Whoever marked a log and is not done may have been told of a failure
-// that the kernel will not report to us: then, and when our own sync fails, only a copy
-// is safe.
+// syncSome makes some logs durable. The order matters (rule OpenBeforeMarks): the kernel
+// reports a failed write-back to descriptors that were open before it, so open first,
+// then read the marks. A process that has a log marked may have got an error that the
+// kernel will not report to us: in that case, and when our own sync fails, only a copy is
+// safe.
 func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 	var logs []openedForSync
 	defer func() {
@@ -379,7 +385,8 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 	for _, name := range names {
 		f, err := ck.fs.Open(sessionlog.Path(name), 0)
 		if errors.Is(err, fs.ErrPermission) {
-			// A log that another user wrote. What may be read may be synced.
+			// A log that another user wrote: a descriptor opened for reading can be
+			// synced too.
 			f, err = ck.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 		}
 		if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
@@ -395,10 +402,11 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 		logs = append(logs, openedForSync{name, f})
 		d := c.dirty[name]
 		if there, err := d.isIn(f); !there || err != nil {
-			c.lost = append(c.lost, name) // to be looked at under write.lock
+			c.lost = append(c.lost, name) // checked again under write.lock
 		}
 	}
-	// Of living processes too: a mark that is gone a moment later costs a copy at worst.
+	// Marks of living processes too: if the mark is gone a moment later, that costs an
+	// unneeded copy at worst.
 	marks, ofDead, err := peers.Marks(ck.fs, ck.leases.Instance(), false)
 	if err != nil {
 		return err
@@ -407,8 +415,8 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 	for _, l := range logs {
 		here[peers.MarkOf(l.name)] = true
 	}
-	// Only the marks of the dead are done with when their logs are copied: a process that
-	// lives may mark the same log again, fail to sync it and die before we are finished.
+	// Copying the logs settles only the marks of dead processes: a living one may mark
+	// the same log again, fail to sync it and die before we are finished.
 	for m := range ofDead {
 		if here[m.Log] {
 			c.seen[m] = true
@@ -426,9 +434,10 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 	return nil
 }
 
-// syncAtOnce syncs logs, several at once: they share the file system's own commits. One
-// goroutine per mark, so that whenever this process dies every sync under way is marked.
-// A mark whose log became suspect stays as it is: the logs that were to use it are rest.
+// syncAtOnce syncs several logs concurrently: they share the file system's own commits.
+// There is one goroutine per mark, so that whenever this process dies every sync under
+// way is marked. A mark whose log became suspect stays as it is: the logs that were to
+// use it are returned as rest.
 func (ck *checkpoints) syncAtOnce(logs []openedForSync, slots []int, marks map[uint64]bool) (rest []openedForSync, err error) {
 	var mu sync.Mutex // guards rest and err
 	work := make(chan openedForSync, len(logs))
@@ -465,7 +474,7 @@ func (ck *checkpoints) syncAtOnce(logs []openedForSync, slots []int, marks map[u
 	return rest, err
 }
 
-// freeSlots are the marks that no suspect log keeps.
+// freeSlots returns the slots of marks that no suspect log occupies.
 func (ck *checkpoints) freeSlots() (free []int) {
 	for slot := range peers.MarkSlots {
 		if !ck.isSuspect(slot) {
@@ -484,8 +493,8 @@ func (ck *checkpoints) isSuspect(slot int) bool {
 
 // syncLog makes one log durable: mark, fdatasync, and a copy in its place if the sync
 // failed or somebody else marked the log (rules CheckpointMark, LogCopyAfterEIO; planted
-// bug "log not copied"). The mark says to whoever comes after us that an error may have
-// been reported to us alone; so it is set before the sync, and stays if the copy fails.
+// bug "log not copied"). The mark tells later processes that an error may have been
+// reported to us alone; so it is set before the sync, and stays if the copy fails.
 func (ck *checkpoints) syncLog(slot int, l openedForSync, marks map[uint64]bool) error {
 	mark := peers.MarkOf(l.name)
 	if err := ck.leases.Instance().Mark(slot, mark); err != nil {
@@ -533,9 +542,9 @@ func (ck *checkpoints) suspicious() bool {
 	return len(ck.suspects) > 0
 }
 
-// copyUnderLock replaces a log by a copy. kept: it can't be copied, because of the log
-// itself, and what the ring has for it was set aside instead. Then the log stays suspect,
-// with its mark: a later sync of it says nothing, and only a copy may be believed.
+// copyUnderLock replaces a log by a copy. kept: the log itself prevents copying, and what
+// the ring has for it was set aside instead. Then the log stays suspect, with its mark: a
+// later sync of it proves nothing, and only a copy may be believed.
 func (ck *checkpoints) copyUnderLock(name string) (kept bool, err error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -579,10 +588,11 @@ type badLog struct{ cause error }
 func (b *badLog) Error() string { return "copy log: " + b.cause.Error() }
 func (b *badLog) Unwrap() error { return b.cause }
 
-// keepInstead sets aside what the ring has for a log that can't be synced nor copied, so
-// that its space may be used again: one bad log must not fill the ring and stop every
-// other session. What is before the ring's start was made durable by earlier checkpoints.
-// The lines are put back when the log can be read again (mend.go), or go into a repair.
+// keepInstead sets aside what the ring has for a log that can be neither synced nor
+// copied, so that its space may be used again: one bad log must not fill the ring and
+// stop every other session. What is before the ring's start was made durable by earlier
+// checkpoints. The lines are put back when the log can be read again (mend.go), or go
+// into a repair.
 func (l *locked) keepInstead(name string, entries []*journal.Entry, cause error) error {
 	for _, e := range entries {
 		if e.Name != name {
@@ -630,14 +640,15 @@ func (ol *logs) replaceByCopy(sess *session, entries []*journal.Entry) (err erro
 			}
 		}
 	}
-	// Before the rename: a name that leads to a file without its content is failure 23.
+	// Before the rename: otherwise a cut could leave the name leading to a file without
+	// its content (failure 23).
 	if err := f.Datasync(); err != nil {
 		return err
 	}
 	if err := ol.fs.Rename(tmp, sessionlog.Path(sess.name)); err != nil {
 		return err
 	}
-	// Of the old file. Whoever writes to this log next opens the new one; other processes
+	// Close the old file. The next write to this log opens the new one; other processes
 	// compare the inode (rule LogInode).
 	sess.closeLog()
 	sess.forget()
@@ -645,8 +656,8 @@ func (ol *logs) replaceByCopy(sess *session, entries []*journal.Entry) (err erro
 }
 
 // lostPages tells whether a log has an entry's bytes where it was written, whole or with
-// NULs in them: pages that the disk lost. Other content is somebody's and is copied as it
-// is.
+// NULs in them: pages that the disk lost. Other content was written from outside and is
+// copied as it is.
 func (ol *logs) lostPages(f vfs.File, e *journal.Entry) bool {
 	there := make([]byte, len(e.Lines))
 	if _, err := f.ReadAt(there, e.Offset); err != nil && err != io.EOF {
@@ -671,10 +682,10 @@ func copyBytes(dst, src vfs.File, size int64) error {
 	return nil
 }
 
-// writeStart writes the slot with the new start, into the place of the one that is not
-// known to be durable (S2, rules SlotChoice, SlotUnderLock): if the power fails while it
-// is written, the other one is whole. It returns the slot's number; 0 is nothing to do.
-// Nothing is free yet.
+// writeStart writes the slot with the new start, over the slot that is not known to be
+// durable (S2, rules SlotChoice, SlotUnderLock): if the power fails during the write, the
+// other one is whole. It returns the slot's hseq, 0 if there is nothing to do. No space
+// is free yet.
 func (ck *checkpoints) writeStart(c *checkpointing) (hseq uint64, err error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -685,7 +696,7 @@ func (ck *checkpoints) writeStart(c *checkpointing) (hseq uint64, err error) {
 	if l.ring != c.ring || l.w.Start >= c.upTo {
 		return 0, nil // the ring was replaced, or another checkpoint was faster
 	}
-	// The ring may have the only copy of what these logs lost.
+	// The ring may have the only copy of the lines that these logs lost.
 	if len(c.lost) > 0 {
 		if err := l.keepLost(c.lost...); err != nil {
 			return 0, err
@@ -706,7 +717,7 @@ func (ck *checkpoints) writeStart(c *checkpointing) (hseq uint64, err error) {
 }
 
 // syncRing makes the ring durable for a checkpoint. After a failed sync the ring is
-// replaced: nil then means that there is a sound one, where the start has not moved;
+// replaced: nil then means that a sound ring is in place, whose start has not moved;
 // publishStart finds another ring and does nothing.
 func (sy *syncer) syncRing(r *journal.Ring) error {
 	sy.syncMu.Lock()
@@ -719,7 +730,7 @@ func (sy *syncer) syncRing(r *journal.Ring) error {
 
 // publishStart frees the space, if the slot that was synced is still there (rule
 // SlotStillMine). start never goes back (rule CheckpointNeverBack): a checkpoint that was
-// stopped for a while must not take back a later one's. With it go the instance files of
+// stopped for a while must not undo a later one's. It also removes the instance files of
 // dead processes whose marks this checkpoint took care of.
 func (ck *checkpoints) publishStart(c *checkpointing, hseq uint64) error {
 	l, err := ck.lock.lock()
@@ -732,8 +743,8 @@ func (ck *checkpoints) publishStart(c *checkpointing, hseq uint64) error {
 	}
 	slots, _, best, err := journal.ReadSlots(l.ring.File)
 	if err != nil || best < 0 || slots[best].HSeq != hseq {
-		// If the newest slot is another's, ours was overwritten before or after our sync,
-		// and only its writer knows whether that one is durable.
+		// If the newest slot is another checkpoint's, ours was overwritten before or
+		// after our sync, and only the writer of the newest knows whether it is durable.
 		return err // a later checkpoint overwrote it and will publish its own
 	}
 	l.w.Start = max(l.w.Start, c.upTo)

@@ -22,14 +22,14 @@ import (
 //	confirm        the logs have it (apply.go), or the answers are void
 //	finishGroup    answers
 //
-// One line divides the ways to fail. Before the first byte in the ring an error means
+// The first byte written to the ring divides the ways to fail. Before it an error means
 // "not stored", and everything that can run out is checked before it. After it there is
 // only "stored" or ErrUnknown (rule UnknownAfterWrite): the next process to take
-// write.lock adopts a complete entry, and a caller that was told "not stored" would store
-// it twice.
+// write.lock adopts a complete entry, and a caller that was told "not stored" would retry
+// and store it twice.
 
-// committer takes requests through the commit. Its queue has a mutex; the rest belongs to
-// the leader, and the parts it points to say themselves how they are guarded.
+// committer takes requests through the commit. Its queue has a mutex; the other fields
+// belong to the leader, and the parts it points to document their own guards.
 type committer struct {
 	*process
 	lock        *writeLock
@@ -41,13 +41,14 @@ type committer struct {
 	keyring     *keyring
 	attachments *attachments
 	queue       queue
-	// last is the memory that the entries of the last group are in: the leader needs it
-	// until the group is finished, and has to hold write.lock to let go of it.
+	// last is the memory that holds the entries of the last group: the leader needs it
+	// until the group is finished, and has to hold write.lock to release it.
 	last *memory
-	// company: other processes wrote too when the last group did. It is the leader's.
+	// company: other processes were writing too when the last group was written. It
+	// belongs to the leader.
 	company bool
-	// released is called when the release of a session's turn is in the ring. apart: it has
-	// to return at once.
+	// released is called when the release of a session's turn is in the ring. With apart
+	// it has to return at once: other requests of the group wait.
 	released func(name string, apart bool)
 }
 
@@ -60,7 +61,7 @@ type group struct {
 	ctl      *peers.Control
 	requests []*request
 	entries  []*journal.Entry
-	end      uint64 // of its last entry, or of the newest entry an answer rests on
+	end      uint64 // end of its last entry, or of the newest entry an answer rests on
 	appended []*appended
 	alone    bool // no other process was writing
 }
@@ -92,7 +93,8 @@ func (cm *committer) commitGroup() (answered int) {
 	appends := true
 	for _, r := range g.requests {
 		if r.op == opRelease && r.err == nil {
-			// Before the sync, which takes as long as it takes the next one to wake up.
+			// Before the sync, so that the next waiter wakes up while the sync runs; both
+			// take about as long.
 			cm.released(r.name, len(g.requests) > 1)
 		}
 		appends = appends && r.op == opAppend
@@ -106,9 +108,10 @@ func (cm *committer) commitGroup() (answered int) {
 	return len(g.requests)
 }
 
-// joinYields is how often a group yields before its sync, so that other processes which
-// wait for write.lock can write theirs and be in the same sync. With eight processes that
-// halves the syncs. A turn that is handed on has somebody waiting for it, and no company.
+// joinYields is how often a group yields before its sync, so that other processes that
+// wait for write.lock can write their groups and share the sync. With eight processes
+// that halves the syncs. A group that hands on a turn does not yield: somebody is waiting
+// for that turn.
 const joinYields = 3
 
 // finishGroup makes a written group durable, sees to it that the logs have it, and
@@ -128,7 +131,7 @@ func (cm *committer) finishGroup(g *group) {
 	var aside map[string]bool
 	if lookAside {
 		if aside, err = cm.asides.allAsides(); err != nil {
-			err = cm.explain(err) // whose lines are not in their logs can't be told
+			err = cm.explain(err) // unknown which sessions' lines are not in their logs
 		}
 	}
 	for _, a := range g.appended {
@@ -148,11 +151,10 @@ func (cm *committer) finishGroup(g *group) {
 		case r.void != nil:
 			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, r.void))
 		case aside[r.name] && !errors.Is(r.err, hansard.ErrDamaged):
-			// What it stored, or the lines it was refused or replayed for, are durable
-			// but not in the log: the log was modified from outside after it was looked
-			// at, or could not be written. No reader of the session sees them, so neither
-			// "stored" nor "conflict" would be true (TestAsideIsNotStored,
-			// TestRefusalRestsOnAside).
+			// The lines it stored, or was refused or replayed for, are durable but not in
+			// the log: the log was modified from outside after it was checked, or could
+			// not be written. No reader of the session sees them, so neither "stored" nor
+			// "conflict" would be true (TestAsideIsNotStored, TestRefusalRestsOnAside).
 			r.answer(hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrUnknown, cm.asides.asideError(r.name, r.id)))
 		default:
 			r.answer(r.receipt, r.err)
@@ -205,7 +207,8 @@ func (cm *committer) writeGroup() *group {
 		// they are void.
 		l.dropCaches()
 	}
-	// The lines are in the ring, or nobody knows: in neither case a draft any more.
+	// The lines are in the ring, or it is unknown whether they are: either way no longer
+	// a draft.
 	for _, sess := range p.touched {
 		if a := sess.draft.appendedTo(sess); a != nil && cm.keyring.used() {
 			g.appended = append(g.appended, a)
@@ -234,8 +237,9 @@ func (cm *committer) writeGroup() *group {
 }
 
 // lockWithRoom takes write.lock, finishes what others left, and makes sure that whatever
-// can fail for lack of room fails now: after the first byte in the ring there is no "not
-// stored". limit is the size of the next group in bytes. On error write.lock is not held.
+// can fail for lack of room fails now: after the first byte in the ring "not stored" is
+// no longer a possible answer. limit is the size of the next group in bytes. On error
+// write.lock is not held.
 //
 // Room is made outside the lock, so by the time the lock is taken again others may have
 // used it: hence the loop, and BusyError when they always win.
@@ -261,8 +265,8 @@ func (cm *committer) lockWithRoom() (l *locked, limit int, err error) {
 	return nil, 0, &hansard.BusyError{Own: "others fill the journal faster than it can be emptied"}
 }
 
-// roomFor tells the size of the next group, under write.lock. A limit of 0 without full
-// means that the ring was just made larger: look again. full is what has to leave the
+// roomFor returns the size of the next group, under write.lock. A limit of 0 without full
+// means that the ring was just made larger: call it again. full is what has to leave the
 // ring first; it is held, and makeRoom lets it go.
 func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 	if l.w.Flags&peers.FlagFailed != 0 {
@@ -273,8 +277,8 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 			return 0, nil, fmt.Errorf("%w: %w", hansard.ErrFailed, err)
 		}
 		// The rotation dropped the caches, and what was in the ring is pending again.
-		// Without this its seqs would be assigned a second time (planted bug "late
-		// rotation not caught up with", TestRotateCatchesUp).
+		// Without catching up, the seqs of those entries would be assigned a second time
+		// (planted bug "late rotation not caught up with", TestRotateCatchesUp).
 		if err := l.catchup(); err != nil {
 			return 0, nil, err
 		}
@@ -294,7 +298,7 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 		if inUse > l.ring.Size*5/8 {
 			cm.checkpoints.kickCheckpoint()
 		}
-		// No more than was counted: who queues up from now on may not fit any more.
+		// No more than was counted: a request that queues up from now on may not fit.
 		return max(1, int(need)), nil, nil
 	case inUse == 0:
 		// The ring is empty and still too small: one batch needs more than a ring has. It
@@ -317,13 +321,13 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 
 // checkDisk refuses a group that the logs may have no room for, under write.lock. The
 // ring has its space already: without this check a full disk would be noticed only after
-// the entries are durable, when it is too late to say "not stored". pending counts as
-// well: it needs room in the logs first.
+// the entries are durable, when it is too late to say "not stored". Pending entries count
+// as well: they go to the logs before this group.
 func (l *locked) checkDisk(need uint64) error {
 	if now := time.Now(); l.cfg.inline || l.w.Flags&peers.FlagNoSpace != 0 || now.Sub(l.freeAt) > freeFor || l.free < plentyFree {
 		free, err := l.fs.Free()
 		if err != nil {
-			return nil // unknown; in the worst case entries wait in the ring
+			return nil // unknown how much is free; at worst entries wait in the ring
 		}
 		l.free, l.freeAt = free, now
 	}
@@ -343,8 +347,8 @@ const (
 	freeFor    = 50 * time.Millisecond
 )
 
-// confirmTries and confirmPause bound the patience of confirm: about half a millisecond,
-// then it takes write.lock after all.
+// confirmTries and confirmPause bound how long confirm waits for another process to apply
+// the group: about half a millisecond, then it takes write.lock itself.
 const (
 	confirmTries = 8
 	confirmPause = 60 * time.Microsecond
@@ -410,8 +414,9 @@ func (l *locked) writeEntries(touched []*session, m *memory) (entries []*journal
 		return nil
 	}
 	// put gives an entry its place in the chain (rule Chain) and what was durable when it
-	// was written (rule DurableHint): recovery takes an entry behind the end that knew of
-	// more being durable for proof of damage, not for the end of the ring (E4).
+	// was written (rule DurableHint): if an entry beyond the end that a scan found says
+	// that more was durable than was found, recovery reports damage instead of taking
+	// that for the end of the ring (E4).
 	put := func(e *journal.Entry) {
 		e.Pos, e.Prev, e.Epoch, e.DurableHint = pos, chain, l.ring.Epoch, l.lim
 		buf = e.AppendTo(buf, l.ring.Salt)
@@ -460,7 +465,8 @@ func (l *locked) writeEntries(touched []*session, m *memory) (entries []*journal
 
 // confirm makes sure that a synced group is in the logs, and marks the requests whose
 // answers rest on lines that are not there. lookAside: something was set aside in this
-// epoch, perhaps lines of this group. An error leaves every outcome of the group unknown.
+// epoch, perhaps lines of this group. After an error every outcome of the group is
+// unknown.
 //
 // If another process's sync covered the group, that process is about to apply it too: a
 // moment's patience costs less than everybody queueing for write.lock only to find it
@@ -501,8 +507,9 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 		if (lost[r.name] || !l.stands(r.name, r.rest)) && !l.deletedFor(r) {
 			r.void = errReplaced
 		}
-		// No descriptor may keep bytes that are taken away (W6), and without one nothing is
-		// known for long.
+		// A descriptor left open would keep alive the bytes of a file that is erased or
+		// redacted (W6), and without one the inode no longer proves that a log is the one
+		// we know (closeTaken).
 		sess := l.logs.cached(r.name)
 		sess.closeLog()
 		sess.forget()

@@ -44,7 +44,7 @@ const (
 	opImport
 	opFork
 	opRedact
-	opProbe // of no session: see Probe
+	opProbe // belongs to no session: see Probe
 )
 
 // request is one write on its way through the commit. The caller fills in what it asks
@@ -54,7 +54,7 @@ type request struct {
 	op     op
 	id     hansard.SessionID
 	name   string
-	meta   hansard.Meta // of a session that it creates
+	meta   hansard.Meta // of the session that it creates, if it creates one
 	expect *hansard.Seq
 	turn   hansard.Grant
 	key    string
@@ -62,30 +62,30 @@ type request struct {
 	create bool
 	patch  *hansard.Patch
 	events []hansard.Event // of an append, as they are stored; named refers to them
-	bodies [][]byte        // their lines, but for what the commit adds
-	// named are the ids of its events, nil if none has one. Then the commit decides which
-	// of them are stored: first and last are what goes on the first and the last of
-	// these, alone the body of the line that has a patch and no event.
+	bodies [][]byte        // their lines, without what the commit adds
+	// named are the ids of its events, nil if no event has one. With ids, the commit
+	// decides which events are stored: first and last are what is added to the first and
+	// the last of those, alone is the body of a line that has a patch and no event.
 	named       []engine.Named
 	spareNamed  []engine.Named // memory for them
 	sought      []sought       // see names
 	first, last []byte
 	alone       []byte
-	// attached is what its events name.
+	// attached are the attachments that its events name.
 	attached []attachedTo
-	apart    bool   // its events are batches of their own
-	inbox    bool   // an exclusive turn lets it in
+	apart    bool   // each of its events is a batch of its own
+	inbox    bool   // accepted even during an exclusive turn
 	by       string // the writer's name, as a server knows it
 	claim    *hansard.Claim
-	ifKept   bool          // of opRelease: only if it is this process that keeps the turn
+	ifKept   bool          // of opRelease: only if this process keeps the turn
 	part     *hansard.Part // of opImport
 	fork     *drafted      // of opFork
-	left     []int         // and how many lines of their batches follow its lines
+	left     []int         // of opImport: for each line, how many lines of its batch follow
 	// redaction is of opRedact. Its seqs are in order.
 	redaction *hansard.Redaction
 	// size is an upper bound of the bytes it adds to the ring, without snapshots of
-	// metadata. Room is made by it before the first byte is written: afterwards there is
-	// no "not stored" any more.
+	// metadata. Room is made for that many before the first byte is written: after it,
+	// "not stored" is no longer a possible answer.
 	size int
 
 	prepared prepared // what was read for it before write.lock
@@ -94,20 +94,20 @@ type request struct {
 	// done gets one value when receipt and err are set.
 	done     chan struct{}
 	answered bool        // wait has taken that value
-	timer    *time.Timer // of wait, stopped; nil: none yet
-	buf      []byte      // what bodies are parts of
+	timer    *time.Timer // of wait, stopped; nil if not made yet
+	buf      []byte      // the buffer that bodies point into
 
 	// The outcome, and what it rests on: rest is the newest line of the session it was
-	// decided from, dep the ring position up to which that line's entry reaches; 0: it
-	// rests on the log alone. No answer, refusals and replays included, is given before
-	// dep is durable and applied (ReplayWaits, RefusalWaits): a power cut could take
-	// back the entry that a caller was just told about.
+	// decided from, dep the ring position where that line's entry ends; 0 if it rests on
+	// the log alone. No answer, refusals and replays included, is given before dep is
+	// durable and applied (ReplayWaits, RefusalWaits): a power cut could take back the
+	// entry that a caller was just told about.
 	receipt hansard.Receipt
 	granted hansard.Turn // of opAcquire
 	err     error
 	dep     uint64
 	rest    lineRef
-	void    error // why the line is not there
+	void    error // why that line was lost; nil if it was not
 }
 
 // lineRef names a line by where it ends in the log with this uid, and by its crc. A line's
@@ -116,7 +116,7 @@ type request struct {
 // answer was decided from survived.
 type lineRef struct {
 	uid uint64
-	end int64 // 0: no line
+	end int64 // 0 if there is no line
 	crc uint32
 }
 
@@ -143,7 +143,7 @@ func (cm *committer) submit(ctx context.Context, r *request) (hansard.Receipt, e
 	return receipt, err
 }
 
-// submitOnce is one way of a request through the queue.
+// submitOnce takes a request through the queue once.
 func (cm *committer) submitOnce(ctx context.Context, r *request) (hansard.Receipt, error) {
 	if err := cm.enqueue(ctx, r); err != nil {
 		return hansard.Receipt{}, err
@@ -208,10 +208,10 @@ func (cm *committer) enqueue(ctx context.Context, all ...*request) error {
 	return nil
 }
 
-// lockIsFree takes write.lock if it is free, and tells whether it did. Whoever of this
-// process calls lock next has it then. Merely
-// asking would not do: the caller could still block behind a process that takes the lock
-// in between. pause gives back a lock that was taken like this and not used yet.
+// lockIsFree takes write.lock if it is free, and tells whether it did. The next call of
+// lock in this process then gets it without waiting. Testing without taking would not do:
+// another process could take the lock in between, and the caller would block behind it.
+// pause gives back a lock that was taken like this and not used yet.
 func (wl *writeLock) lockIsFree() bool {
 	if !wl.mu.TryLock() {
 		return false
@@ -266,9 +266,10 @@ func (r *request) wait(ctx context.Context, p *process) (hansard.Receipt, error)
 	}
 }
 
-// busy is the error for a write that got no write lock. It names the process that holds
-// it, so that people know what to continue or kill. If that is this process, it says what
-// it is doing instead: advice to kill oneself does not help (TestBusyIsNotOneself).
+// busy is the error for a write that did not get write.lock in time. It names the process
+// that holds it, so that people know what to continue or kill. If that is this process,
+// it says what it is doing instead: advice to kill oneself does not help
+// (TestBusyIsNotOneself).
 func (p *process) busy() error {
 	pid := peers.LockHolder(p.fs)
 	if pid == os.Getpid() {
@@ -277,8 +278,8 @@ func (p *process) busy() error {
 	if pid > 0 {
 		return &hansard.BusyError{Holder: fmt.Sprintf("process %d", pid)}
 	}
-	// The kernel does not tell (another PID namespace, not Linux): the last holder that
-	// the control file names. A hint, for people only.
+	// The kernel does not tell (another PID namespace, not Linux): name the last holder
+	// that the control file records. It is a hint, for people only.
 	holder, itself := peers.LastHolder(p.fs, p.holder)
 	if itself {
 		return p.busyItself()
@@ -286,7 +287,7 @@ func (p *process) busy() error {
 	return &hansard.BusyError{Holder: holder}
 }
 
-// busyItself is busy where the lock's holder is this process.
+// busyItself is the error of busy when this process itself holds the lock.
 func (p *process) busyItself() error {
 	if p.joining.Load() {
 		return &hansard.BusyError{Own: "this process is still finishing what a crash left in the journal; the disk is slow"}
@@ -309,12 +310,13 @@ func (cm *committer) lead() {
 // letJoin gives the n callers that were just answered a chance to be in the next group:
 // most of them come back with their next event at once, but a little later than the
 // leader would lock again. It waits while requests keep arriving, at most 20 µs for each,
-// and never for a lone writer. It polls: a timer is too coarse for that. In company it
-// soon lets the other processes run instead, which have work to do meanwhile.
+// and never for a lone writer. It polls: a timer is too coarse for that. With company
+// (other processes writing) it soon yields the processor to them: they have work to do
+// meanwhile.
 func (q *queue) letJoin(n int, company bool) {
 	const quiet = 20 * time.Microsecond
 	last, idle := time.Now(), 0
-	all := q.length() + n // some arrived while the group was on its way
+	all := q.length() + n // some arrived while the group was being committed
 	for have := 0; have < all; {
 		if idle++; company && idle > 3 {
 			yield()
@@ -362,8 +364,8 @@ func (q *queue) need(limit int) (bytes int) {
 }
 
 // take takes the next group off the queue, within the same limit as need. Withdrawn
-// requests are dropped; their callers have their answer. From here on a request that is
-// in the group may be stored. The caller holds write.lock, so that what is taken is
+// requests are dropped; their callers already have an answer. From here on a request that
+// is in the group may be stored. The caller holds write.lock, so that what is taken is
 // written next and not left to wait for the lock.
 func (q *queue) take(limit int) (group []*request) {
 	q.mu.Lock()
@@ -407,8 +409,8 @@ func (q *queue) refuse(err error) {
 	q.fail(err)
 }
 
-// fail answers all waiting requests with an error. None of them was in a group, so
-// nothing of them was stored and the error may say so.
+// fail answers all waiting requests with an error. None of them was in a group, so none
+// was stored and the error may say so.
 func (q *queue) fail(err error) {
 	for _, r := range q.take(1 << 62) {
 		r.answer(hansard.Receipt{}, err)
@@ -419,22 +421,23 @@ func (q *queue) fail(err error) {
 // afterwards: the caller may use it for another try (carryOut).
 func (r *request) answer(receipt hansard.Receipt, err error) {
 	r.receipt, r.err = receipt, err
-	r.done <- struct{}{} // it has room: nobody else answers
+	r.done <- struct{}{} // never blocks: the channel has room, and nobody else answers
 }
 
-// spareRequests are requests that were answered, with the memory of their lines, for the
-// next appends: they would be most of what an append allocates.
+// spareRequests are answered requests, with the memory of their lines, for the next
+// appends to reuse: otherwise they would be most of what an append allocates.
 var spareRequests = sync.Pool{New: func() any { return new(request) }}
 
-// spareBody is how much memory for lines a spare request keeps, and spareEvents for how many
-// events.
+// spareBody is how many bytes for lines a spare request keeps at most, spareEvents for
+// how many events it keeps memory.
 const (
 	spareBody   = 64 << 10
 	spareEvents = 64
 )
 
-// recycle gives up an append that was answered: nobody but its caller has it then. One
-// that its caller left, or that was withdrawn, is still the leader's.
+// recycle gives up an append that was answered: only its caller has it by then. A request
+// that its caller abandoned, or that was withdrawn, must not be recycled: the leader may
+// still use it.
 func (r *request) recycle() {
 	buf := r.buf[:0]
 	if spoil != nil {

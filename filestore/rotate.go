@@ -10,7 +10,7 @@ import (
 // Replacing the journal file. There are three reasons for it:
 //
 //   - A sync of the ring failed, or pages of it are gone. The kernel may have dropped the
-//     pages and marked them clean, so a second fdatasync would say OK of data that is
+//     pages and marked them clean, so a second fdatasync would return OK for data that is
 //     lost (failure 38; rule SyncErrorFinal). The file is never synced again; its valid
 //     entries go to a new file.
 //   - A batch does not fit into the ring, or the large ring made for one is not needed
@@ -19,13 +19,13 @@ import (
 //
 // The order, as for every file that is replaced: write under a temporary name, fsync,
 // rename, fsync the directory. Before the rename the old journal is the journal; after
-// it the new one is, with a higher epoch, by which every other process notices at its
-// next lock that its positions and caches are void (lock.go: refresh).
+// it the new one is, with a higher epoch, which tells every other process at its next
+// lock that its positions and caches are void (lock.go: refresh).
 
 // rotate replaces the journal by a new file of this size with the same valid entries,
 // under write.lock. On success l.ring, l.w and l.lim describe the new ring and the caches
-// are dropped: the caller has to run catchup before it plans anything, or the entries of
-// the ring are not seen and their seqs are given again (TestRotateCatchesUp).
+// are dropped: the caller has to run catchup before it plans anything, or it misses the
+// entries of the ring and assigns their seqs again (TestRotateCatchesUp).
 //
 // If it fails after a failed sync, FlagFailed is set, which unlock publishes: writes are
 // refused, reads go on, the next writer tries to rotate again (roomFor). If only the size was
@@ -41,9 +41,9 @@ func (l *locked) rotate(size uint64) error {
 	return err
 }
 
-// renewRing is rotate for a ring that nothing is wrong with, so that what is not needed of
-// it is in no file any more (prune.go). If it fails before the rename the old ring stays in
-// use. As after rotate the caller has to run catchup.
+// renewRing is rotate for a sound ring: the new file does not have the bytes of the old
+// one's free part (prune.go). If it fails before the rename, the old ring stays in use.
+// As after rotate, the caller has to run catchup.
 func (l *locked) renewRing() error {
 	l.measures.rotations.Add(1)
 	replaced, err := l.replaceJournalFile(l.ring.Size)

@@ -22,7 +22,7 @@ const (
 	Admin                    // delete, import, verify the store, repair, and all of the above
 )
 
-// allows tells whether these rights include another.
+// allows reports whether these rights include another.
 func (r Right) allows(want Right) bool { return r&want != 0 || r&Admin != 0 }
 
 var rightNames = []struct {
@@ -66,15 +66,15 @@ type Pass struct {
 	// Expires is when it is no longer known; zero is never.
 	Expires time.Time
 	// Rate is how many requests, or messages on a WebSocket, it may make in a
-	// second; 0 is as many as it likes.
+	// second; 0 means no limit.
 	Rate float64
 }
 
 // Access tells what tokens allow.
 type Access interface {
-	// Who gives what a token allows, and false for one that is not known, or no
-	// longer. It is asked again, every now and then, about the tokens in use. It
-	// takes as long for a wrong token as for a right one.
+	// Who returns what a token allows, and false for one that is unknown or no
+	// longer valid. It is called again, every now and then, for the tokens in use.
+	// It takes as long for a wrong token as for a right one.
 	Who(token string) (Pass, bool)
 }
 
@@ -82,8 +82,8 @@ type nobody struct{}
 
 func (nobody) Who(string) (Pass, bool) { return Pass{}, false }
 
-// hashed is a token as it is kept: who finds it can't use it. The tokens that
-// are made here have 256 random bits, so a plain hash is enough.
+// hashed is a token as it is stored: it is of no use to whoever finds it. The tokens
+// that are made here have 256 random bits, so a plain hash is enough.
 type hashed [sha256.Size]byte
 
 func hashToken(token string) hashed { return sha256.Sum256([]byte(token)) }
@@ -95,7 +95,7 @@ func Single(token string) Access {
 	return t
 }
 
-// caller is who asks: what the token allowed when it was looked at, for this request.
+// caller is who makes a request, with what the token allowed when the request began.
 type caller struct {
 	Pass
 	user    *user
@@ -110,7 +110,7 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// authenticate finds out who asks. The user has entered, and must leave.
+// authenticate finds out who makes a request. It enters the user, who must leave.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	token, problem := bearer(r)
 	if problem == noToken {

@@ -21,9 +21,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// Attachments over HTTP: bytes in, bytes out, nothing of them in memory but a piece. They
-// are other people's, so that a browser is never let guess what they are, nor run them as
-// a part of the page.
+// Attachments over HTTP are streamed in and out, with only a piece of them in memory. They
+// are other people's content, so a browser may never guess what they are, nor run them as
+// part of the page.
 
 // attach stores a body as an attachment of a session.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
@@ -45,7 +45,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer who.account.give(anUpload)
-	// Whether it was there is for those who may read.
+	// Only callers that may read learn whether it was there already.
 	there := want != "" && who.Rights.allows(Read) && s.has(r, want)
 	body := &upload{ctx: r.Context(), control: http.NewResponseController(w), r: r.Body, began: time.Now(), patience: s.timing.body, want: want}
 	a, err := s.store.Attach(r.Context(), sessionID(r), body.hashed())
@@ -100,7 +100,7 @@ func reprDigest(header string) (string, error) {
 	return "", &hansard.InvalidError{Field: "Repr-Digest", Reason: "it has no sha-256=:BASE64: of 32 bytes"}
 }
 
-// slowestUpload is how many bytes a second an attachment has to arrive with, on average,
+// slowestUpload is how many bytes per second of an attachment have to arrive on average,
 // after a first moment: a client that sends a byte now and then must not keep its place for
 // ever.
 const slowestUpload = 16 << 10
@@ -119,7 +119,7 @@ type upload struct {
 
 func (u *upload) Read(p []byte) (int, error) {
 	if u.err = u.ctx.Err(); u.err != nil {
-		return 0, u.err // before the deadline that ended it is moved
+		return 0, u.err // without moving the deadline that ended it
 	}
 	_ = u.control.SetReadDeadline(u.began.Add(u.patience + time.Duration(u.got/slowestUpload)*time.Second))
 	n, err := u.r.Read(p)
@@ -130,7 +130,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hashed is the body, which ends in an error if it is not what its sender says.
+// hashed is the body, which ends in an error if its digest is not the one that was announced.
 func (u *upload) hashed() io.Reader {
 	if u.want == "" {
 		return u
@@ -138,8 +138,8 @@ func (u *upload) hashed() io.Reader {
 	return &compared{u: u, sum: sha256.New()}
 }
 
-// compared is an upload whose sender said which digest it has. If it has another it ends
-// in an error, so that nothing is stored.
+// compared is an upload whose digest the sender has announced. If the digest is another it
+// ends in an error, so that nothing is stored.
 type compared struct {
 	u   *upload
 	sum hash.Hash

@@ -13,8 +13,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// audit writes down who was denied what, and who did what only an admin may: a line
-// of JSON each, with no content of any session and no token.
+// audit logs who was denied what, and who did what only an admin may do: one line of JSON
+// each, with no content of any session and no token.
 type audit struct {
 	to io.Writer
 
@@ -24,16 +24,16 @@ type audit struct {
 	dropped int // since the last line
 }
 
-// maxAudited is how many denials are written in a second. Whoever has no token could
-// otherwise fill the disk.
+// maxAudited is how many denials are written per second. Otherwise anybody without a token
+// could fill the disk.
 const maxAudited = 100
 
 // Audited is a line of the audit log.
 type Audited struct {
 	Time    time.Time         `json:"time"`
-	Request string            `json:"request"` // as the log and the answer call it
+	Request string            `json:"request"` // its id in the log and in the answer
 	Remote  string            `json:"remote,omitempty"`
-	Token   string            `json:"token,omitempty"` // its name; none: it is not known
+	Token   string            `json:"token,omitempty"` // its name; empty if it is not known
 	Method  string            `json:"method"`          // of HTTP, or the op of a message
 	Route   string            `json:"route"`
 	Session hansard.SessionID `json:"session,omitempty"`
@@ -44,7 +44,7 @@ type Audited struct {
 	Dropped int `json:"dropped,omitempty"`
 }
 
-// note writes a line; denied ones only so many.
+// note writes a line; of denials at most maxAudited per second.
 func (a *audit) note(line Audited, denied bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *audit) note(line Audited, denied bool) error {
 	return err
 }
 
-// audit notes a request, if it is one to be noted.
+// auditRequest audits a request, if it was denied or only an admin may make it.
 func (s *Server) auditRequest(rec *recorder, r *http.Request, request string) {
 	denied := rec.status == http.StatusUnauthorized || rec.status == http.StatusForbidden || rec.outside.Load()
 	if s.opt.Audit == nil || !denied && !rec.admin {
@@ -82,7 +82,7 @@ func (s *Server) audit(line Audited, denied bool) {
 	line.Time = time.Now().UTC().Truncate(time.Millisecond)
 	line.Problem = strings.TrimPrefix(line.Problem, wire.ProblemType(""))
 	if hansard.CheckID(line.Session) != nil {
-		line.Session = "" // whatever it is, it is no id
+		line.Session = "" // not an id: it may be anything
 	}
 	if err := s.audited.note(line, denied); err != nil {
 		s.log.Error("the audit log can't be written", "error", wire.Scrub(err.Error()))

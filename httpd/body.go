@@ -54,7 +54,7 @@ func (s *Server) anyBody(w http.ResponseWriter, r *http.Request, limit int64) (b
 	var over *http.MaxBytesError
 	var full *wire.Problem
 	if p := ended(r.Context()); p != nil {
-		return nil, nil, p // it may have arrived, but it is not to be acted on
+		return nil, nil, p // it may have arrived, but must not be acted on
 	}
 	switch {
 	case errors.As(err, &full):
@@ -75,8 +75,8 @@ func tooLarge(limit int64) error {
 	return &hansard.InvalidError{Field: "body", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", limit)}
 }
 
-// decode reads a body of JSON into a struct. What it does not have is refused, and
-// so are parameters: what is asked for is all in the body.
+// decode reads a body of JSON into a struct. Members that the struct does not have are
+// refused, and so are query parameters: everything is in the body.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -90,8 +90,8 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error 
 }
 
 func decodeJSON(body []byte, into any) error {
-	// encoding/json takes null for an object, the last of two members of a name,
-	// and Title for title.
+	// encoding/json would accept null for an object, the last of two members with the
+	// same name, and Title for title.
 	if err := wire.EachMember(body, func(name string, _ []byte) error {
 		if name != strings.ToLower(name) {
 			return noSuchMember(name)
@@ -108,7 +108,7 @@ func decodeJSON(body []byte, into any) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &bad): // a type that reads itself knows what is wrong
+	case errors.As(err, &bad): // from an UnmarshalJSON that knows what is wrong
 		return bad
 	case errors.As(err, &mistyped) && mistyped.Field != "":
 		// The members of a patch are those of the body: Patch is Go's name for what embeds them.
@@ -169,7 +169,7 @@ func (p *params) text(name string) string {
 
 func (p *params) has(name string) bool { return len(p.values[name]) > 0 }
 
-// number is a parameter that counts something; absent it is otherwise.
+// number is a parameter that is a number; if it is absent, otherwise.
 func (p *params) number(name string, otherwise uint64) uint64 {
 	if !p.has(name) {
 		return otherwise
@@ -181,13 +181,13 @@ func (p *params) number(name string, otherwise uint64) uint64 {
 	return n
 }
 
-// count is a number of things.
+// count is a number that is at most most.
 func (p *params) count(name string, otherwise, most int) int {
 	return int(min(p.number(name, uint64(otherwise)), uint64(most)))
 }
 
-// limit is how much a page may hold: as much as is usual if nothing is asked for, and as
-// much as there is room for with 0, which is no limit wherever there is one.
+// limit is how much a page may hold: usual if the parameter is absent, and most if it is 0,
+// which means no limit everywhere.
 func (p *params) limit(usual, most int) int {
 	if n := p.count("limit", usual, most); n > 0 {
 		return n
@@ -211,9 +211,8 @@ func (p *params) flag(name string) bool {
 	return false
 }
 
-// writeJSON answers with a value.
-// unchanged tells whether a client that reads has this answer already. What has no tag
-// gets one.
+// unchanged reports whether a client that reads has this answer already. An answer without
+// an ETag gets one.
 func unchanged(w http.ResponseWriter, body []byte) bool {
 	rec, ok := w.(*recorder)
 	if !ok || !rec.reads {
@@ -235,6 +234,7 @@ func unchanged(w http.ResponseWriter, body []byte) bool {
 	return false
 }
 
+// writeJSON answers with a value.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return writeBytes(w, status, append(wire.Marshal(v), '\n'))
 }

@@ -12,16 +12,16 @@ import (
 
 // budget bounds how much memory the bodies of all requests, and the pages of all
 // answers, take at once. What is charged is what arrived, not what was announced: a
-// client that says much and sends nothing holds nothing. One token has only its
-// share, so that it can't use up what is there for the others.
+// client that announces much and sends nothing holds nothing. One token has only its
+// share, so that it can't use up that of the others.
 type budget struct {
-	patience time.Duration // how long one waits for room
+	patience time.Duration // how long a load waits for room
 
 	mu    sync.Mutex // guards all below
 	left  int64
 	each  int64            // the share of one token
 	used  map[string]int64 // by token
-	loads list.List        // of *load: under way, the oldest first
+	loads list.List        // of *load: under way, oldest first
 	waits int              // how many of them wait
 }
 
@@ -30,8 +30,8 @@ type load struct {
 	budget *budget
 	who    string
 	size   int64         // charged
-	want   int64         // waits for so much more; 0: does not wait
-	got    chan struct{} // closed when it has it, or is refused
+	want   int64         // how much more it waits for; 0 if it does not wait
+	got    chan struct{} // closed when it got that, or is refused
 	denied bool
 	place  *list.Element
 }
@@ -75,7 +75,7 @@ func (l *load) grow(ctx context.Context, size int64) error {
 		b.mu.Unlock()
 		return nil
 	}
-	if l.size+size > b.each { // alone it would not fit
+	if l.size+size > b.each { // it would not fit even alone
 		b.mu.Unlock()
 		return noRoom()
 	}
@@ -95,7 +95,7 @@ func (l *load) grow(ctx context.Context, size int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.want == 0 && !l.denied {
-		return nil // perhaps in the last moment
+		return nil // perhaps at the last moment
 	}
 	if err == nil {
 		err = noRoom()
@@ -119,8 +119,8 @@ func (b *budget) answerLocked(l *load) {
 	close(l.got)
 }
 
-// fit charges for one more part of a page, and tells whether there is room for it: for
-// the first it is waited, then the page ends where the memory does.
+// fit charges for one more part of a page, and reports whether there is room for it. It
+// waits for the first part; after that the page ends when the memory is used up.
 func (l *load) fit(ctx context.Context, first bool, size int) (bool, error) {
 	if first {
 		return true, l.grow(ctx, int64(size))
@@ -128,7 +128,7 @@ func (l *load) fit(ctx context.Context, first bool, size int) (bool, error) {
 	return l.tryGrow(int64(size)), nil
 }
 
-// free gives back all that was charged, to those who wait, in their order.
+// free gives back all that was charged, to the waiting loads, in FIFO order.
 func (l *load) free() {
 	b := l.budget
 	b.mu.Lock()
@@ -150,8 +150,8 @@ func (l *load) free() {
 	b.unlockStuckLocked()
 }
 
-// unlockStuckLocked refuses the youngest where all wait for one another: all there
-// are, or all of a token that has several.
+// unlockStuckLocked breaks a deadlock, where all loads, or all of one token that has
+// several, wait for each other: it refuses the youngest.
 func (b *budget) unlockStuckLocked() {
 	type count struct{ all, wait int }
 	var total count
@@ -184,15 +184,15 @@ func (b *budget) unlockStuckLocked() {
 // smallBody is the least that is charged.
 const smallBody = 4 << 10
 
-// read reads all of something that is size bytes long, less than 0 if that is not
-// known, charging what is set aside for it as it arrives.
+// read reads all of a reader of size bytes, negative if that is not known, and charges the
+// memory for it as the bytes arrive.
 func (l *load) read(ctx context.Context, r io.Reader, size int64) ([]byte, error) {
 	var buf []byte
 	for {
 		if len(buf) == cap(buf) {
 			next := max(smallBody, 2*int64(cap(buf)))
 			if size >= 0 && (next > size || size <= smallBody) {
-				next = size + 1 // and one for its end
+				next = size + 1 // and one to see the end
 			}
 			next = max(next, int64(cap(buf))+1)
 			if err := l.grow(ctx, next-int64(cap(buf))); err != nil {

@@ -29,8 +29,8 @@ func (s *Server) verifyStore(w http.ResponseWriter, r *http.Request) error {
 	return s.verify(w, r, "")
 }
 
-// verify answers with one finding a line and, when there are no more, a line that
-// says so: whoever does not see that one has not seen all.
+// verify answers with one finding per line and, when there are no more, a line that says
+// so: a client that does not get that line has not seen all.
 func (s *Server) verify(w http.ResponseWriter, r *http.Request, id hansard.SessionID) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -49,7 +49,7 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request, id hansard.Sessi
 	go examine(ctx, store, id, found)
 	defer func() {
 		cancel()
-		for range found { // the store may be closed once we are gone
+		for range found { // drained: the store may be closed as soon as this returns
 		}
 	}()
 	rep := &report{server: s, w: w, r: r, lines: newLines(w), wrote: time.Now()}
@@ -78,8 +78,8 @@ func examine(ctx context.Context, store hansard.Checker, id hansard.SessionID, f
 	}
 }
 
-// report is an answer of findings under way. A large session may be looked at for
-// long: meanwhile what was found is shown, and empty lines are a sign of life.
+// report is an answer of findings under way. Examining a large session may take long:
+// meanwhile what was found is sent, and empty lines are a sign of life.
 type report struct {
 	server *Server
 	w      http.ResponseWriter
@@ -179,7 +179,7 @@ func (s *Server) repairJournal(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, done)
 }
 
-// nothingGiven refuses what a route without parameters and members does not know.
+// nothingGiven refuses parameters and a body for a route that takes none.
 func (s *Server) nothingGiven(w http.ResponseWriter, r *http.Request, err error) error {
 	if p := paramsOf(r); err == nil {
 		err = p.err
@@ -197,7 +197,7 @@ func (s *Server) checker() (hansard.Checker, error) {
 	return nil, &notChecked{"has nothing to verify or repair", "it keeps no logs that could be damaged"}
 }
 
-// notChecked refuses to look after a store that has no need of it.
+// notChecked refuses to verify or repair a store that does not need it.
 type notChecked struct{ why, hint string }
 
 func (e *notChecked) Error() string        { return "not supported: this kind of store " + e.why }

@@ -12,38 +12,38 @@ import (
 	"hansard/internal/wire"
 )
 
-// A client that asks for a turn and gives up, or loses its connection, in the very
-// moment it is granted would leave behind a grant that nobody knows of. So a claim
-// may have a name of the client's: asked again under the name, the answer is the
-// same turn; withdrawn under it, the turn is given back, granted or not. A grant whose
-// answer could not be sent is given back too, but that withdraws nothing: the client
-// may come back over another connection and ask again.
+// A client that asks for a turn and gives up, or loses its connection, at the very
+// moment it is granted would leave behind a grant that nobody knows of. So the client
+// may give a claim a name: asked again under the name, the answer is the same turn;
+// withdrawn under the name, the turn is given back, whether granted already or later. A
+// grant whose answer could not be sent is given back too, but that does not withdraw the
+// claim: the client may ask again over another connection.
 //
-// The names are kept in memory, by the server that was asked, for a while. What
-// another server knows nothing of is left to the TTL.
+// The names are kept in memory for a while, by the server that was asked. Other servers
+// do not know them: there the grant is left to its TTL.
 
 const (
 	claimsKept = 10 * time.Minute
 	// maxClaims is how many names of one token are kept. Beyond that the oldest
-	// that are settled are forgotten sooner.
+	// settled ones are forgotten early.
 	maxClaims = 4096
 )
 
 // claims are the claims of one token that have a name.
 type claims struct {
-	mu      sync.Mutex // guards all below, and all of each
+	mu      sync.Mutex // guards all below, and the fields of each claimed
 	m       map[claimName]*claimed
 	settled list.List // of *claimed: granted or withdrawn, oldest first
 }
 
 type claimName struct{ session, name string }
 
-// claimed is one of them.
+// claimed is one claim with a name.
 type claimed struct {
 	key       claimName
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when it is settled or refused
-	grant     hansard.Grant // once it is granted
+	grant     hansard.Grant // set when it is granted
 	withdrawn bool
 	askers    int           // requests that have not been answered yet
 	told      bool          // an answer with the grant was sent
@@ -51,8 +51,8 @@ type claimed struct {
 	place     *list.Element // in settled, if it is there
 }
 
-// begin enters a claim under a name. With another that is under way, or that was
-// granted, it gives that one.
+// begin enters a claim under a name. If there is one under the name already, under way or
+// settled, it returns that one.
 func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *claimed, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +75,8 @@ func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *
 	return mine, nil, nil
 }
 
-// expireLocked forgets the claims that were kept for long enough. They are in order,
-// so it looks at no more than those and one.
+// expireLocked forgets the claims that were kept for long enough. They are in order, so it
+// stops at the first that was not.
 func (c *claims) expireLocked(now time.Time) {
 	for c.settled.Len() > 0 && now.Sub(c.settled.Front().Value.(*claimed).since) > claimsKept {
 		c.forgetLocked()
@@ -88,7 +88,7 @@ func (c *claims) forgetLocked() {
 	delete(c.m, c.settled.Remove(c.settled.Front()).(*claimed).key)
 }
 
-// none tells whether there are none left now.
+// none reports whether there are none left.
 func (c *claims) none(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *claims) none(now time.Time) bool {
 	return len(c.m) == 0
 }
 
-// settle notes what became of a claim. It tells whether it was withdrawn.
+// settle records the outcome of a claim. It reports whether the claim was withdrawn.
 func (c *claims) settle(mine *claimed, grant hansard.Grant) (withdrawn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func (c *claims) settle(mine *claimed, grant hansard.Grant) (withdrawn bool) {
 func (c *claims) settleLocked(mine *claimed) {
 	close(mine.done)
 	if mine.grant == "" && !mine.withdrawn {
-		delete(c.m, mine.key) // it may be asked again
+		delete(c.m, mine.key) // the name may be claimed again
 		return
 	}
 	mine.since = time.Now()
@@ -123,10 +123,10 @@ func (c *claims) answered(it *claimed) {
 	it.told = true
 }
 
-// unanswered notes that a request for a claim ended without being told of a grant. If
-// there is one, and nobody else was told of it or is about to be, it is to be given
-// back: returned is called after that. Until then whoever asks under the name waits,
-// and then claims anew.
+// unanswered notes that a request for a claim ended without its client getting the grant.
+// If there is a grant, and no other request was answered with it or is about to be, it has
+// to be given back: the caller calls returned after that. Until then requests under the
+// name wait, and then claim again.
 func (c *claims) unanswered(it *claimed) (returned func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *claims) unanswered(it *claimed) (returned func()) {
 	return func() { c.settle(returning, "") }
 }
 
-// withdraw marks a claim as given up, also one that was not heard of yet.
+// withdraw marks a claim as given up, even one that has not arrived yet.
 func (c *claims) withdraw(name claimName) (*claimed, error) {
 	mine, other, err := c.begin(name, func() {})
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Cla
 		cancel()
 		t, again, err := s.sameTurn(ctx, other)
 		if again {
-			continue // it was refused or given back: this one tries
+			continue // the other was refused or given back: this one claims
 		}
 		if err != nil {
 			s.unanswered(ctx, other)
@@ -228,7 +228,7 @@ func (s *Server) sameTurn(ctx context.Context, other *claimed) (t hansard.Turn, 
 	return *now, false, nil
 }
 
-// unanswered gives a grant back that nobody was told of.
+// unanswered gives back a grant that nobody knows of.
 func (s *Server) unanswered(ctx context.Context, it *claimed) {
 	if returned := callerOf(ctx).account.claims.unanswered(it); returned != nil {
 		s.giveBack(ctx, hansard.SessionID(it.key.session), it.grant)

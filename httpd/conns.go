@@ -8,28 +8,28 @@ import (
 	"sync"
 )
 
-// conns are the connections there are, so that nobody can take them all: neither
-// somebody without a token, who has a share of them and loses the oldest for a new
-// one, nor somebody with one, whose idle ones are closed for new ones.
+// conns tracks the open connections, so that nobody can take them all. Clients without a
+// token have a share of them: a new connection closes the oldest. A client with a token has
+// a share, too: its idle connections are closed for new ones.
 type conns struct {
 	most, strangersMost int
 
 	mu        sync.Mutex // guards all below, and of each account the conns and idle
 	all       map[net.Conn]*conn
-	strangers list.List // of *conn: without an account, the oldest first
+	strangers list.List // of *conn: without an account, oldest first
 }
 
 // conn is one connection.
 type conn struct {
 	net.Conn
 	owner *account
-	list  *list.List // where it can be found: strangers, or the owner's idle ones
+	list  *list.List // the list it is in: strangers, or the owner's idle ones
 	place *list.Element
 }
 
 type connKey struct{}
 
-// begin notes a new connection. It is closed if there are too many.
+// begin adds a new connection. It is closed if there are too many.
 func (c *conns) begin(ctx context.Context, nc net.Conn) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,8 +47,8 @@ func (c *conns) begin(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, one)
 }
 
-// state notes what becomes of a connection. One that is hijacked is its new owner's
-// to end.
+// state follows the state of a connection. One that is hijacked has to be ended by its new
+// owner.
 func (c *conns) state(nc net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *conns) state(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// own makes a connection the account's that showed a token on it first.
+// own assigns a connection to the first account whose token was shown on it.
 func (c *conns) own(ctx context.Context, a *account) error {
 	one, _ := ctx.Value(connKey{}).(*conn)
 	if one == nil {
@@ -107,7 +107,7 @@ func (c *conns) of(a *account) int {
 
 func (c *conns) closeLocked(one *conn) {
 	c.removeLocked(one)
-	// Not here: closing TLS writes to the other end.
+	// Not under the lock: closing TLS writes to the other end.
 	go func() { _ = one.Close() }()
 }
 

@@ -14,10 +14,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// door is the store as those see it who come in by a token: what is out of its scope
-// is not there, what they write has their name on it, and what was granted to another
-// token is not theirs to use. It knows them by their context; a context without a
-// caller gets nowhere.
+// door is the store as seen by the holder of a token: sessions out of its scope do not
+// exist, what it writes has its name on it, and it can't use grants of another token. The
+// caller is taken from the context; without one everything is refused.
 type door struct {
 	hansard.Store
 
@@ -25,23 +24,23 @@ type door struct {
 	holders map[held]string
 }
 
-// held is a grant of a session's turn. Who it was given to never changes.
+// held is a grant of a session's turn. The token it was given to never changes.
 type held struct {
 	id    hansard.SessionID
 	grant hansard.Grant
 }
 
-// maxHolders bounds what is remembered of grants. They can be looked up again.
+// maxHolders bounds the cache of holders. They can be looked up again.
 const maxHolders = 10_000
 
-// pass tells whether a caller may have to do with a session, and use a grant.
+// pass checks that a caller may access a session, and use a grant.
 func (d *door) pass(ctx context.Context, id hansard.SessionID, g hansard.Grant) (caller, error) {
 	who := callerOf(ctx)
 	if who.user == nil {
 		return who, fmt.Errorf("%w: nobody asks", hansard.ErrNotFound)
 	}
 	if hansard.CheckID(id) != nil {
-		return who, nil // the store says what is wrong with it
+		return who, nil // the store reports what is wrong with it
 	}
 	if err := d.inScope(ctx, who, id); err != nil || g == "" {
 		return who, err
@@ -53,7 +52,7 @@ func (d *door) pass(ctx context.Context, id hansard.SessionID, g hansard.Grant) 
 	return who, err
 }
 
-// inScope tells whether a session is there for a caller.
+// inScope returns an error if a session does not exist for a caller.
 func (d *door) inScope(ctx context.Context, who caller, id hansard.SessionID) error {
 	if !who.Scope.named(id) {
 		return who.notThere(id)
@@ -65,7 +64,7 @@ func (d *door) inScope(ctx context.Context, who caller, id hansard.SessionID) er
 	switch {
 	case errors.Is(err, hansard.ErrNotFound):
 		return err
-	case errors.Is(err, hansard.ErrDeleted): // what labels it had is not known any more
+	case errors.Is(err, hansard.ErrDeleted): // its labels are no longer known
 		return who.notThere(id)
 	case err != nil:
 		return err
@@ -75,8 +74,8 @@ func (d *door) inScope(ctx context.Context, who caller, id hansard.SessionID) er
 	return nil
 }
 
-// notThere is the answer to who asks for what is out of scope: the same as if it had
-// never existed.
+// notThere is the answer for a session that is out of scope: the same as if it had never
+// existed.
 func (c caller) notThere(id hansard.SessionID) error {
 	if c.outside != nil {
 		c.outside.Store(true)
@@ -84,13 +83,13 @@ func (c caller) notThere(id hansard.SessionID) error {
 	return fmt.Errorf("%w: %s", hansard.ErrNotFound, id)
 }
 
-// quiet is a caller whose looking around is not noted.
+// quiet is the caller without a record of what it asks for out of scope.
 func (c caller) quiet() caller {
 	c.outside = nil
 	return c
 }
 
-// wholeStore refuses what concerns all sessions to a token that is for some.
+// wholeStore refuses what concerns all sessions to a token that is for some of them.
 func wholeStore(ctx context.Context) error {
 	if callerOf(ctx).Scope.All() {
 		return nil
@@ -98,8 +97,8 @@ func wholeStore(ctx context.Context) error {
 	return wire.NewProblem("missing-right", "this concerns the whole store, and the token is for some of its sessions", "use a token without a scope")
 }
 
-// holder is the token that a grant was given to; empty when it was not given to one,
-// or is not the current grant: then the store refuses it.
+// holder is the token that a grant was given to; empty if it was not given to a token,
+// or if it is not the current grant: then the store refuses it.
 func (d *door) holder(ctx context.Context, h held) (string, error) {
 	d.mu.Lock()
 	name, known := d.holders[h]
@@ -109,7 +108,7 @@ func (d *door) holder(ctx context.Context, h held) (string, error) {
 	}
 	t, err := d.Store.Turn(ctx, h.id)
 	if err != nil || t == nil || t.Grant != h.grant {
-		return "", nil // what is wrong, the store says where it orders writes
+		return "", nil // the store reports what is wrong where it orders writes
 	}
 	d.remember(h, t.By)
 	return t.By, nil
@@ -138,8 +137,8 @@ func (e *notYours) Hint() string {
 	return "acquire the turn with this token, or use the one it was acquired with"
 }
 
-// masked is an error with what the caller may learn from it. That somebody has the turn is all of it
-// for one who may not read: who that is others wrote.
+// masked removes from an error what the caller may not know. A caller without the right to read
+// learns that the turn is held, but not by whom: that is content that others wrote.
 func masked(ctx context.Context, err error) error {
 	var held *hansard.HeldError
 	var fenced *hansard.FencedError
@@ -157,8 +156,8 @@ func masked(ctx context.Context, err error) error {
 	return err
 }
 
-// follow gives a context that ends when a session is no longer in the scope of who
-// follows it: labels change. It must be left.
+// follow returns a context that ends when a session leaves the scope of the caller that
+// follows it: labels change. The cancel function must be called.
 func (d *door) follow(ctx context.Context, id hansard.SessionID, last hansard.Seq) (context.Context, context.CancelFunc) {
 	who := callerOf(ctx).quiet()
 	out, cancel := context.WithCancelCause(ctx)
@@ -168,8 +167,8 @@ func (d *door) follow(ctx context.Context, id hansard.SessionID, last hansard.Se
 	return out, func() { cancel(nil) }
 }
 
-// scopeEvery is how often at most it is looked whether a session that grows is still
-// in scope.
+// scopeEvery is the minimum time between two checks that a growing session is still in
+// scope.
 const scopeEvery = time.Second
 
 func (d *door) watchScope(ctx context.Context, who caller, id hansard.SessionID, last hansard.Seq, end context.CancelCauseFunc) {
@@ -194,8 +193,8 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	who, err := d.pass(ctx, id, b.Turn)
 	created := false
 	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
-		// The scope is labels. It is made with them, by a call that fails where
-		// somebody was faster: an append would take the session over.
+		// A scope may be labels, so the session is created with them. Create fails if
+		// somebody else was faster; an append would take over the other's session.
 		_, err = d.Create(ctx, id, b.Meta)
 		if created = err == nil; errors.Is(err, hansard.ErrExists) {
 			_, err = d.pass(ctx, id, b.Turn)
@@ -213,7 +212,7 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	return receipt, err
 }
 
-// keepsLabels refuses to change the labels that a token's scope is.
+// keepsLabels refuses to change the labels that make up a token's scope.
 func (c caller) keepsLabels(p *hansard.Patch) error {
 	for name, value := range p.Labels {
 		if want, ok := c.Scope.Labels[name]; ok && (value == nil || *value != want) {
@@ -233,7 +232,7 @@ func (d *door) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta)
 		return hansard.Info{}, err
 	}
 	if len(who.Scope.Labels) > 0 {
-		m.Reuse = false // whose a deleted session was nobody knows any more
+		m.Reuse = false // whether the deleted session was in scope is no longer known
 	}
 	m.Labels = labels
 	return d.Store.Create(ctx, id, m)

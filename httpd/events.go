@@ -17,8 +17,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// writing is the context of a write. The client's going away does not end it: a
-// write that has begun is finished, and its key settles what became of it.
+// writing is the context of a write. A client that disconnects does not end it: a write
+// that has begun is finished, and a retry with its key tells the outcome.
 func writing(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // appendEvents stores a batch.
@@ -42,13 +42,13 @@ func (s *Server) appendEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if receipt.Last > 0 { // nothing was stored, and nothing read, of events that are all known
+	if receipt.Last > 0 { // 0 if all events were known: nothing was stored, and nothing read
 		w.Header().Set("ETag", etag(receipt.Last))
 	}
 	return writeJSON(w, http.StatusCreated, receipt)
 }
 
-// readEvent gives the event with an id.
+// readEvent answers with the event that has an id.
 func (s *Server) readEvent(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "view", "whole")
 	as := s.viewing(p)
@@ -67,7 +67,7 @@ func (s *Server) readEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeBytes(w, http.StatusOK, append(as.event(nil, &e), '\n'))
 }
 
-// event is the event with an id.
+// event finds the event with an id.
 func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) (hansard.Event, error) {
 	if event == "" {
 		return hansard.Event{}, &hansard.InvalidError{Field: "event", Reason: "it is empty"}
@@ -78,7 +78,7 @@ func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) 
 	return hansard.Event{}, engine.NoEvent(id, event)
 }
 
-// afterID is the seq behind which to begin: after, or that of the event which after_id
+// afterID is the seq to begin after: after itself, or that of the event which after_id
 // names.
 func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard.Seq, error) {
 	if !p.has("after_id") || p.err != nil {
@@ -104,15 +104,15 @@ func (s *Server) viewing(p *params) view {
 	return as
 }
 
-// append stores a batch and counts what became of it.
+// append stores a batch and counts the outcome.
 func (s *Server) append(ctx context.Context, id hansard.SessionID, b hansard.Batch) (hansard.Receipt, error) {
 	receipt, err := s.store.Append(ctx, id, b)
 	s.metrics.append(&b, receipt, err)
 	return receipt, malformedData(&b, err)
 }
 
-// malformedData makes the error of data that is no JSON at all what it is when
-// the rest of the body is none.
+// malformedData reports event data that is not JSON as malformed, like a body that is not
+// JSON.
 func malformedData(b *hansard.Batch, err error) error {
 	var bad *hansard.InvalidError
 	if !errors.As(err, &bad) || bad.TooLarge {
@@ -175,7 +175,7 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.writePage(w, r, rng, limit, as)
 }
 
-// waitFor waits for an event, for a time. That none came is no error.
+// waitFor waits for an event, for a time. It is not an error if none comes.
 func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration) error {
 	if who := callerOf(r.Context()); !who.Scope.All() {
 		if err := s.door.inScope(r.Context(), who, sessionID(r)); err != nil {
@@ -204,15 +204,15 @@ func wantsLines(r *http.Request) bool {
 	return false
 }
 
-// writePage answers with one page. What comes behind the events of a page, more
-// events or damage, is for the next page to tell.
+// writePage answers with one page. What comes after the events of a page, more events or
+// damage, is reported by the next page.
 func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.Range, limit int, as view) error {
 	info, err := s.store.Stat(r.Context(), sessionID(r))
 	if err != nil {
 		return err
 	}
 	last := info.LastSeq
-	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // nothing has to be read for that
+	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // that needs no reading
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -243,7 +243,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 			body = append(body, ',')
 		}
 		body = as.event(body, &e)
-		// In another view an event may be larger than it is stored.
+		// In another view an event may be larger than it is in the store.
 		fits, err := room.fit(r.Context(), n == 1, max(0, len(body)-end-len(e.Data)))
 		if err != nil {
 			return err
@@ -262,11 +262,11 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
-// writeLines answers with all events of a range, one a line, in bounded memory: each is put
-// into the answer as it is lent by the store.
+// writeLines answers with all events of a range, one per line, in bounded memory: each is
+// written to the answer while the store lends it.
 func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range, as view) error {
 	out := newLines(w)
-	var gone error // the client is
+	var gone error // set when the client is gone
 	err := hansard.Lend(r.Context(), s.store, sessionID(r), rng, func(e *hansard.Event) bool {
 		out.chunk = append(as.line(out.chunk, e), '\n')
 		gone = out.grown()

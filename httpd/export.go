@@ -13,7 +13,7 @@ import (
 )
 
 // exportSession writes a session in one of the formats of package exporter, to be saved.
-// If it fails on the way the connection is cut: half of it is not taken for all.
+// If it fails on the way the connection is cut, so that half of it is not taken for all.
 func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "format")
 	name := p.text("format")
@@ -43,8 +43,8 @@ func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// download sets the headers of a file with its first byte: what fails before is answered
-// as a problem.
+// download sets the headers of a file with its first byte: a failure before that is
+// answered as a problem.
 type download struct {
 	w      http.ResponseWriter
 	format exporter.Format
@@ -70,13 +70,13 @@ func (d *download) Write(p []byte) (int, error) {
 	return d.w.Write(p)
 }
 
-// exported is the store as a caller may see it, with what only an exporter gives.
+// exported is the store as the caller may see it, plus the methods of an exporter.
 type exported struct {
 	hansard.Store
 	server *Server
 }
 
-// Origins is asked for one session, which the caller may see.
+// Origins is called for one session, which the caller may see.
 func (e *exported) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
 	store, err := e.server.exporter()
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"hansard/transcript"
 )
 
-// A session is searched by reading it: what people read in its events, in pieces,
-// so that no request takes long and whoever asks can stop.
+// A session is searched by reading what people read in its events, piece by piece, so
+// that no request takes long and the client can stop.
 
 const (
 	// findEvents and findBytes are how much is read for one request.
 	findEvents = 20_000
 	findBytes  = 32 << 20
-	// findMatches is how many are given at once.
+	// findMatches is the maximum number of matches in an answer.
 	findMatches = 1000
-	findText    = 1000 // bytes of what is looked for
-	// findSlots is how many search at the same time: it is work. A token that has
-	// more under way than limits.each is refused, so that others are soon served.
+	findText    = 1000 // bytes of the text to find
+	// findSlots is how many searches run at a time, since they are work. A token that
+	// has more under way than limits.each is refused, so that others are served soon.
 	findSlots = 2
 	// around is how much is shown on either side of a match, in bytes.
 	around = 60
@@ -75,7 +75,7 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 			if n == 0 {
 				return err
 			}
-			answer.More = true // the next request meets it
+			answer.More = true // the next request reports it
 			break
 		}
 		if n == findEvents || size > findBytes || len(answer.Matches) == limit {
@@ -91,7 +91,7 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// matching is what is around the first place where a text is, on one line.
+// matching is what surrounds the first occurrence of a text, on one line.
 func matching(in, text string) (string, bool) {
 	lower := strings.ToLower(in)
 	at := strings.Index(lower, text)
@@ -99,7 +99,7 @@ func matching(in, text string) (string, bool) {
 		return "", false
 	}
 	if len(lower) != len(in) {
-		// Some letters are longer in the other case: the place is not exact.
+		// Some letters have more bytes in the other case: the offset would not be exact.
 		in = lower
 	}
 	begin, end := max(0, at-around), min(len(in), at+len(text)+around)

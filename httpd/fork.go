@@ -10,8 +10,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// forkSession makes a session that begins with the history of another. Whoever may not read
-// that history must not get a copy of it.
+// forkSession makes a session that begins with the history of another. A caller that may not
+// read that history must not get a copy of it.
 func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	if !callerOf(r.Context()).Rights.allows(Read) {
 		return missingRight(Read)
@@ -59,7 +59,7 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	return answerSession(w, http.StatusCreated, info)
 }
 
-// Fork makes a fork of a session in scope, in scope: it has the name and the labels that
+// Fork makes a fork that is in scope of a session that is: its id and labels are those that
 // sessions of this token have.
 func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
 	who, err := d.pass(ctx, id, "")
@@ -80,7 +80,7 @@ func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (
 	return d.Store.Fork(ctx, id, f)
 }
 
-// withLabels adds to labels those that sessions of a token have.
+// withLabels adds the labels of a token's scope to those that are given.
 func (c caller) withLabels(given map[string]string) (map[string]string, error) {
 	if len(c.Scope.Labels) == 0 {
 		return given, nil

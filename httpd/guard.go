@@ -20,8 +20,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// guard is what every request passes before anything looks at it: is it meant for
-// this server, and did a page of this server send it, if a page did.
+// guard checks every request before anything else: that it is meant for this server,
+// and, if a page sent it, that it was a page of this server.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -29,11 +29,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.timing.stall,
 			reads: r.Method == http.MethodGet || r.Method == http.MethodHead, known: r.Header.Values("If-None-Match")}
-		// That of the last request on this connection is not for this one.
+		// The write deadline of the last request on this connection must not end this one.
 		_ = rec.control.SetWriteDeadline(time.Time{})
 		if r.ContentLength != 0 {
-			// Whether or not anybody reads the body: net/http waits for what
-			// is left of one that was not.
+			// Set it even if nobody reads the body: net/http waits for the unread
+			// rest.
 			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
 		}
 		defer func() { // answered or broken off
@@ -85,7 +85,7 @@ func (s *Server) meant(r *http.Request) error {
 	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !sameOrigin(r, origins[0]) {
 		return wire.NewProblem("wrong-origin", "the Origin header names another site", "use the page of this server")
 	}
-	// A browser that tells where a request without an Origin comes from.
+	// For a request without an Origin the browser may say where it comes from.
 	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && isAPI(r.URL.Path) {
 		return wire.NewProblem("wrong-origin", "a page of another site sent this request", "use the page of this server")
 	}
@@ -122,8 +122,8 @@ func (s *Server) knownHost(r *http.Request) bool {
 	if ip.IsLoopback() {
 		return true
 	}
-	// An address is no name that could be pointed elsewhere, but it has to be
-	// the one that was connected to.
+	// An address can't be pointed elsewhere like a name, but it has to be the one
+	// that was connected to.
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {
 		return false
@@ -149,28 +149,28 @@ func isAPI(path string) bool {
 	return path == "/v1" || strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, durable.Prefix) || path == "/metrics" || path == "/readyz"
 }
 
-// recorder notes what became of a request, and gives every write its deadline: a
-// client that takes nothing for so long is gone, one that takes little is not.
+// recorder records the outcome of a request, and gives every write a deadline: a client
+// that takes nothing for that long is considered gone, a slow one is not.
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	stall   time.Duration // 0: whoever writes minds the deadline
+	stall   time.Duration // 0: the writer handles deadlines itself
 	reads   bool          // GET or HEAD
 	known   []string      // the answers that the client has already: If-None-Match
 	status  int
 	route   string
 	token   string
-	leave   func()      // of the token's user; nil: nobody was let in
-	admin   bool        // only an admin may
-	problem string      // the type of the answer, if it was one
-	outside atomic.Bool // the session is not one for the token
+	leave   func()      // of the token's user; nil if nobody was let in
+	admin   bool        // only an admin may make the request
+	problem string      // the type of the problem, if the answer was one
+	outside atomic.Bool // the session is out of the token's scope
 
 	mu   sync.Mutex // guards all below, and the order of deadlines
-	over bool       // finished: the deadline is not moved any more
-	gone bool       // the connection is somebody else's
+	over bool       // finished: the deadline is no longer moved
+	gone bool       // the connection was handed over
 }
 
-// finish leaves the client a moment to hear the end. Nothing more is read from it.
+// finish leaves the client a moment to receive the end. Nothing more is read from it.
 func (w *recorder) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,14 +183,14 @@ func (w *recorder) finish() {
 	_ = w.control.SetWriteDeadline(now.Add(lastWords))
 }
 
-// handOver says that the connection is the caller's from now on.
+// handOver gives the connection to the caller.
 func (w *recorder) handOver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone = true
 }
 
-// deadline is by when what is being written has to be taken.
+// deadline sets the time by which the client has to take what is being written.
 func (w *recorder) deadline(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,10 +227,11 @@ func (w *recorder) Write(b []byte) (n int, err error) {
 	}
 }
 
-// Unwrap lets http.ResponseController find what is below.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// told is an error as it is reported to a client: counted, and in the log if it is ours.
+// told is an error as it is reported to a client. It counts it, and logs it if it is the
+// server's fault.
 func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(masked(r.Context(), err))
 	id, _ := r.Context().Value(requestKey{}).(string)

@@ -23,7 +23,7 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, version)
 }
 
-// storeIdentity tells which store this is: the same by every server that serves it.
+// storeIdentity tells which store this is. Every server of the store gives the same answer.
 func (s *Server) storeIdentity(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -44,18 +44,18 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// ReadySession is where /readyz writes on a store that is no [Prober]. Lists by
-// the server leave it out.
+// ReadySession is the session that /readyz writes to on a store that is not a [Prober].
+// Lists by the server leave it out.
 const ReadySession = hansard.SessionID("hansard.readyz")
 
 const (
-	// readyEvery is how often at most /readyz writes; between it tells what
-	// came of the last time.
+	// readyEvery is the minimum time between two writes by /readyz; in between it
+	// repeats the last answer. After a failure it writes every time.
 	readyEvery = 5 * time.Second
 	readyMax   = 10 * time.Second
 )
 
-// readiness is what came of the last probe.
+// readiness is the result of the last probe.
 type readiness struct {
 	mu  sync.Mutex // held while one is under way: others want the same
 	at  time.Time
@@ -74,7 +74,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		defer cancel()
 		s.ready.err = s.probe(ctx)
 		if errors.Is(s.ready.err, context.DeadlineExceeded) {
-			// Whoever is in the way, or whatever the outcome: it is not ready.
+			// Whatever blocked the write, and whether it was stored or not: not ready.
 			s.ready.err = &hansard.BusyError{}
 		}
 		s.ready.at = time.Now()

@@ -11,41 +11,41 @@ import (
 	"hansard/internal/wire"
 )
 
-// However many follow a session, the store is asked once: one pump per session
-// that is followed, and view of it, waits, reads and encodes, and keeps the newest events. Each
-// follower takes from those at its own pace. One that falls behind them reads the
-// store by itself until it has caught up; so a slow follower costs nobody anything,
-// and nothing is ever queued for it.
+// However many follow a session, the store is asked once: one pump per followed session
+// and view waits, reads and encodes, and keeps the newest events. Each follower takes
+// from those at its own pace. One that falls behind them reads the store by itself until
+// it has caught up; so a slow follower costs the others nothing, and nothing is ever
+// queued for it.
 
 const (
-	// keepMin and keepMax bound the newest events a pump keeps, keepEach is
-	// how much more it keeps for each follower: the more there are, the more
-	// it costs when they have to read the store.
+	// keepMin and keepMax bound the newest events a pump keeps, in bytes; keepEach
+	// is how much more it keeps for each follower: the more there are, the more it
+	// costs when they have to read the store.
 	keepMin  = 1 << 20
 	keepMax  = 64 << 20
 	keepEach = 64 << 10
 	// takeEvents and takeBytes bound what a follower takes at once.
 	takeEvents = 256
 	takeBytes  = 1 << 20
-	// A pump lets events gather between two times it wakes its followers:
-	// gatherMin, gatherEach more for each of them, and gatherMax at most. To
-	// read and wake for every single event would slow down somebody who
-	// appends as fast as it can, with one follower as with a thousand. The
-	// first event after a pause is passed on at once.
+	// A pump lets events gather between two wake-ups of its followers: for
+	// gatherMin, plus gatherEach for each of them, and gatherMax at most. Reading
+	// and waking for every single event would slow down a writer that appends as
+	// fast as it can, with one follower as with a thousand. The first event after
+	// a pause is passed on at once.
 	gatherMin  = 5 * time.Millisecond
 	gatherEach = 100 * time.Microsecond
 	gatherMax  = 100 * time.Millisecond
 )
 
-// frame is an event as it goes out.
+// frame is an event as it is sent.
 type frame struct {
 	seq  hansard.Seq
 	line []byte // view.line
-	// redacts is the last event that this one says was redacted; 0: none.
+	// redacts is the last event that this one records as redacted; 0 if none.
 	redacts hansard.Seq
 }
 
-// size is what it takes to keep one, or to send it.
+// size is how many bytes it takes to keep a frame, or to send it.
 func (f *frame) size() int { return len(f.line) + 64 }
 
 // hub has the pumps.
@@ -57,21 +57,21 @@ type hub struct {
 	memory  *budget
 	look    time.Duration // lookEvery
 	keepAll int64         // bounds what all pumps keep, in bytes: anybody may follow many sessions
-	kept    atomic.Int64  // what they do
+	kept    atomic.Int64  // how much they keep
 
 	mu    sync.Mutex // guards pumps, and the refs of each
 	pumps map[followed]*pump
 }
 
-// followed is what is followed: a session, in a view. An id may be deleted and used again: the session is the one that was
-// created then, or, if that is zero, whichever has the id.
+// followed is what is followed: a session, in a view. An id may be deleted and reused: the session is the one that was
+// created at that time, or, if it is zero, whichever has the id.
 type followed struct {
 	id      hansard.SessionID
 	as      view
 	created int64 // UnixNano
 }
 
-// generation tells a session from others that have its id before or after it.
+// generation tells a session from earlier and later ones with the same id.
 func generation(info *hansard.Info) int64 { return info.Created.UnixNano() }
 
 func newHub(ctx context.Context, store hansard.Store, m *metrics, memory *budget, keepAll int64) *hub {
@@ -88,7 +88,7 @@ type pump struct {
 	frames  []frame    // the newest, in order, without a gap
 	bytes   int
 	last    hansard.Seq   // how far the session was read
-	err     error         // the end of it
+	err     error         // why it ended
 	changed chan struct{} // closed, and replaced, when any of that changes
 }
 
@@ -163,7 +163,7 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 			before := p.bytes
 			h.service.ask(time.Now(), p.keep(frames, most)*refs)
 			if h.kept.Add(int64(p.bytes-before)) > h.keepAll {
-				h.kept.Add(-int64(p.bytes)) // they have to be read, by those who are not too late
+				h.kept.Add(-int64(p.bytes)) // over the limit: followers read these events from the store
 				p.frames, p.bytes = nil, 0
 			}
 		})
@@ -171,8 +171,8 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 	}
 }
 
-// lookEvery is how often it is looked whether a session that is silent is still the one that is followed. One that was
-// deleted is told by the wait, unless another has its id already.
+// lookEvery is how often a silent session is checked to be still the one that is followed. Wait reports that it was
+// deleted, unless another session has its id already.
 const lookEvery = 15 * time.Second
 
 // await waits for an event.
@@ -191,7 +191,8 @@ func (h *hub) await(ctx context.Context, p *pump, last hansard.Seq) error {
 	}
 }
 
-// same tells whether the session is still the one that is followed. What was read before it was, is of that session.
+// same returns an error if the session is no longer the one that is followed. If it is, what was read before the call
+// belongs to it.
 func (h *hub) same(ctx context.Context, what followed) error {
 	if what.created == 0 {
 		return nil
@@ -204,26 +205,26 @@ func (h *hub) same(ctx context.Context, what followed) error {
 }
 
 func (f followed) is(info *hansard.Info) error {
-	if f.created == 0 || info.Created.IsZero() || f.created == generation(info) { // zero: its header is damaged, which reading tells
+	if f.created == 0 || info.Created.IsZero() || f.created == generation(info) { // zero: its header is damaged, which reading reports
 		return nil
 	}
 	return replaced(f.id)
 }
 
-// replaced is the end of a session whose id is another's by now.
+// replaced is the error for a session whose id another session has by now.
 func replaced(id hansard.SessionID) error {
 	return fmt.Errorf("%w: %s, and its id is that of another session now", hansard.ErrDeleted, id)
 }
 
-// share is how many follow, and how much is kept for them.
+// share is the number of followers, and how many bytes are kept for them.
 func (h *hub) share(p *pump) (refs, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return p.refs, min(keepMax, keepMin+p.refs*keepEach, int(h.keepAll)/max(1, len(h.pumps))) // the pump itself may be forgotten already
 }
 
-// read encodes the events past a seq: at least one, since there is one, and not
-// more than so many (0: as many as there are) or so many bytes.
+// read encodes the events past a seq: at least one, since there is one, and at most so many
+// (0: no limit) or so many bytes.
 func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events, bytes int) ([]frame, error) {
 	var out []frame
 	size := 0
@@ -236,7 +237,7 @@ func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events
 		size += f.size()
 		return size < bytes
 	})
-	if err != nil && len(out) == 0 { // else the next reading meets it again
+	if err != nil && len(out) == 0 { // else the next read returns it again
 		return nil, err
 	}
 	if err := h.same(ctx, what); err != nil {
@@ -248,10 +249,10 @@ func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events
 	return out, nil
 }
 
-// errNothing is a store that says there is an event and has none to give.
+// errNothing: the store reported an event, and yields none.
 var errNothing = wire.NewProblem("internal", "", "connect again")
 
-// gather lets events come together.
+// gather waits for more events to arrive.
 func gather(ctx context.Context, followers int) {
 	pause := min(gatherMin+time.Duration(followers)*gatherEach, gatherMax)
 	select {
@@ -278,7 +279,7 @@ func (p *pump) keep(frames []frame, most int) (added int) {
 	}
 	p.bytes += added
 	drop := 0
-	// What was redacted is not given to those who come later: they read the store.
+	// Redacted events are not kept for later followers: those read the store.
 	for _, f := range frames {
 		for drop < len(all) && all[drop].seq <= f.redacts {
 			p.bytes -= all[drop].size()
@@ -293,8 +294,8 @@ func (p *pump) keep(frames []frame, most int) (added int) {
 	return added
 }
 
-// take gives the events past a seq, if the pump has them; behind says that the
-// store has to be asked; otherwise changed is what to wait for.
+// take returns the events past a seq, if the pump has them. behind means that they have to
+// be read from the store; otherwise changed is what to wait for.
 func (p *pump) take(after hansard.Seq) (frames []frame, behind bool, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +310,7 @@ func (p *pump) take(after hansard.Seq) (frames []frame, behind bool, changed <-c
 	return nil, false, p.changed, nil
 }
 
-// some is as many frames as are taken at once.
+// some is the first frames, as many as a follower takes at once.
 func some(frames []frame) []frame {
 	size := 0
 	for i, f := range frames[:min(len(frames), takeEvents)] {
@@ -320,7 +321,7 @@ func some(frames []frame) []frame {
 	return frames[:min(len(frames), takeEvents)]
 }
 
-// next waits for events past a seq and gives some of them. They have to be freed.
+// next waits for events past a seq and returns some of them. They have to be freed.
 func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) (frames []frame, free func(), err error) {
 	for {
 		frames, behind, changed, err := p.take(after)
@@ -338,9 +339,9 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) (frames []fr
 	}
 }
 
-// catchUp reads for one follower alone. What it reads is charged to its token until
-// the client has taken it: clients that take nothing could otherwise have the server
-// hold as much for each of them.
+// catchUp reads for one follower alone. What it reads is charged to its token until the
+// client has taken it: otherwise clients that take nothing could make the server hold that
+// much for each of them.
 func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (frames []frame, free func(), err error) {
 	for want := int64(takeBytes); ; {
 		room, err := h.room(ctx, want)
@@ -359,7 +360,7 @@ func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (fr
 		if err != nil {
 			return nil, nil, err
 		}
-		want = size // of one large event, once there is room for it
+		want = size // that of one large event, once there is room for it
 	}
 }
 
@@ -372,7 +373,7 @@ func (h *hub) readServed(ctx context.Context, what followed, after hansard.Seq) 
 	return h.read(ctx, what, after, takeEvents, takeBytes)
 }
 
-// room waits for memory. A follower has time: it is late, and nothing is lost.
+// room waits for memory. A follower can wait: it lags, and nothing is lost.
 func (h *hub) room(ctx context.Context, size int64) (*load, error) {
 	for {
 		room := h.memory.load(callerOf(ctx).Name)

@@ -8,7 +8,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// limits is how much there may be at once. Only tests have others than the default.
+// limits is how much there may be at once. Only tests change the default.
 type limits struct {
 	memory   int64 // of bodies and pages, in bytes; one token has half of it
 	followed int64 // of the newest events of all sessions that are followed, in bytes
@@ -18,7 +18,7 @@ type limits struct {
 	each             [kinds]int // for one token
 }
 
-// kind is something a token has under way.
+// kind is a kind of thing that a token may have under way.
 type kind int
 
 const (
@@ -54,8 +54,8 @@ type account struct {
 	idle   list.List // of *conn: its idle ones, the longest first; guarded by conns.mu
 }
 
-// account finds the account of a token. It is kept for as long as it is used. The
-// caller has l.mu.
+// accountLocked finds or makes the account of a token. It is kept for as long as it is in
+// use. The caller has l.mu.
 func (l *live) accountLocked(name string) *account {
 	a := l.accounts[name]
 	if a == nil {
@@ -65,7 +65,7 @@ func (l *live) accountLocked(name string) *account {
 	return a
 }
 
-// idleLocked tells whether there is nothing to remember of an account.
+// idleLocked reports whether an account need not be remembered.
 func (a *account) idleLocked(now time.Time) bool {
 	return a.under == [kinds]int{} && a.bucket.full(now, a.rate) && a.live.server.conns.of(a) == 0 && a.claims.none(now)
 }
@@ -109,7 +109,7 @@ func (a *account) give(what kind) {
 	a.under[what]--
 }
 
-// tooMany is what a client is told who has too much under way.
+// tooMany refuses a client that has too much under way.
 func tooMany(detail string) error {
 	p := wire.NewProblem("overloaded", detail, "let some of it end, and try again")
 	p.RetryAfter = 1

@@ -46,8 +46,8 @@ func (l *lines) flush() error {
 	return err
 }
 
-// endLines tells an error: as the answer, which it returns, while there is none
-// yet; else as the last line, {"problem":{…}}.
+// endLines reports an error. If the answer has not begun it returns the error, which
+// becomes the answer; else it writes it as the last line, {"problem":{…}}.
 func (s *Server) endLines(l *lines, r *http.Request, err error) error {
 	err = because(r.Context(), err)
 	if !l.begun && len(l.chunk) == 0 || errors.Is(err, context.Canceled) {

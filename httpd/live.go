@@ -10,18 +10,18 @@ import (
 	"hansard/internal/wire"
 )
 
-// A token that is withdrawn ends what it had under way. It is not for those who
-// write streams, read bodies and wait for turns to look: every request has a context
-// that ends with its token, and one watcher asks again about all tokens in use.
+// Withdrawing a token ends what it had under way. Code that writes streams, reads bodies
+// and waits for turns need not check for it: every request has a context that ends with
+// its token, and one watcher asks again about all tokens in use.
 
 const (
-	// watchEvery is how often the watcher asks. With tokensLook and lastWords it
-	// is how long something may outlive its token: less than 2 s, however busy.
+	// watchEvery is how often the watcher asks. Together with tokensLook and lastWords
+	// it bounds how long something may outlive its token: less than 2 s, however busy.
 	watchEvery = 500 * time.Millisecond
-	// lastWords is how long a client has to hear that its token was withdrawn.
+	// lastWords is how long a client has to receive that its token was withdrawn.
 	lastWords = 500 * time.Millisecond
-	// maxTurnsKept is how many turns of one token are given back with it. Beyond
-	// that they are left to their TTL.
+	// maxTurnsKept is how many turns of one token are released when it is withdrawn.
+	// The others are left to their TTL.
 	maxTurnsKept = 10_000
 )
 
@@ -53,14 +53,14 @@ type user struct {
 // turnKept is a turn that a token holds.
 type turnKept struct {
 	session hansard.SessionID
-	until   time.Time // then its TTL has taken care of it; zero: a socket does
+	until   time.Time // when its TTL has ended it; zero while a socket renews it
 }
 
 func newLive(s *Server) *live {
 	return &live{access: s.logins, server: s, users: map[hashed]*user{}, accounts: map[string]*account{}}
 }
 
-// enter begins a request of a token, if it is one. The request must leave.
+// enter begins a request of a token, if the token is valid. The request must leave.
 func (l *live) enter(token string) (caller, error) {
 	pass, ok := l.access.Who(token)
 	if !ok {
@@ -98,8 +98,8 @@ func (c caller) leave() {
 }
 
 // keep notes a turn that the token was granted, or has renewed: for a TTL, or with 0
-// until it is kept otherwise or dropped. It is false for a token that was withdrawn:
-// the turn is to be given back.
+// until the next keep or drop. It returns false if the token was withdrawn: then the
+// turn has to be given back.
 func (u *user) keep(id hansard.SessionID, g hansard.Grant, ttl time.Duration) bool {
 	u.live.mu.Lock()
 	defer u.live.mu.Unlock()
@@ -131,13 +131,13 @@ func (l *live) watch() {
 		select {
 		case <-tick.C:
 		case <-l.server.closing.Done():
-			return // what is under way is let go anyway
+			return // everything under way ends anyway
 		}
 	}
 }
 
-// look ends what withdrawn tokens have and forgets what is not in use. It tells
-// whether there is anything left to watch.
+// look ends what withdrawn tokens have under way and forgets what is not in use. It
+// reports whether there is anything left to watch.
 func (l *live) look(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,8 +166,8 @@ func (l *live) look(now time.Time) bool {
 	return l.watching
 }
 
-// giveBackAll releases the turns of a token that was withdrawn: nobody could renew
-// or release them any more, and an exclusive one would keep others out for its TTL.
+// giveBackAll releases the turns of a withdrawn token: nobody could renew or release
+// them any more, and an exclusive one would keep others out for its TTL.
 func (s *Server) giveBackAll(turns map[hansard.Grant]turnKept) {
 	if len(turns) == 0 {
 		return
@@ -195,8 +195,8 @@ func (c caller) under(ctx context.Context, w *recorder) (context.Context, func()
 	}
 }
 
-// ended is the problem that ended a context, if it was one: not that the client is
-// gone.
+// ended is the problem that ended a context; nil if it was not a problem that ended it, but
+// that the client is gone.
 func ended(ctx context.Context) error {
 	var p *wire.Problem
 	if errors.As(context.Cause(ctx), &p) {
@@ -205,8 +205,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// because is the problem that ended a context, where an error is no more than that
-// the context ended.
+// because replaces an error that only says that the context ended by the problem that
+// ended it.
 func because(ctx context.Context, err error) error {
 	if p := ended(ctx); p != nil && errors.Is(err, context.Canceled) && !errors.Is(err, hansard.ErrUnknown) {
 		return p

@@ -12,23 +12,23 @@ import (
 	"hansard/internal/wire"
 )
 
-// A browser logs in with a code that is good once and for minutes: it is made of a token
-// by whoever has that, and may be seen where a token must not be, in an address or a
-// terminal's scrollback. For it the browser gets a cookie that no script can read, and
-// which EventSource sends too. The cookie is the token's for as long as that is valid,
-// and is known to this server alone, as long as it runs.
+// A browser logs in with a code that is valid once and for minutes. The owner of a token
+// makes it from the token; it may be seen where a token must not be, in a URL or a
+// terminal's scrollback. In exchange the browser gets a cookie that no script can read,
+// and that EventSource sends too. The cookie stands for the token as long as that is
+// valid, and is known to this server alone, as long as it runs.
 //
-// What comes with a cookie may come from a page that is not ours. Requests of other
-// sites, and of other ports of this host, are refused before (see meant); what changes
-// something has to name our origin besides.
+// A request with a cookie may come from a page of another server. Requests of other
+// sites, and of other ports of this host, are refused before (see meant); a request that
+// changes something must also name our origin.
 
 const (
-	// LoginCodeMax is how long a code may be good for.
+	// LoginCodeMax is how long a code may be valid.
 	LoginCodeMax = 15 * time.Minute
-	// loginFor is how long a cookie is.
+	// loginFor is how long a cookie is valid.
 	loginFor = 7 * 24 * time.Hour
-	// maxLogins and maxCodes bound what is remembered: of one token, and of codes
-	// that were used and have not expired.
+	// maxLogins and maxCodes bound what is remembered: the logins of one token, and
+	// the used codes that have not expired.
 	maxLogins    = 50
 	maxAllLogins = 10_000
 	maxCodes     = 10_000
@@ -38,15 +38,15 @@ const (
 	cookiePrefix = "hansard_"
 )
 
-// CodeAccess is an [Access] whose tokens can be logged in with. [Tokens] is one.
+// CodeAccess is an [Access] whose tokens can be used to log in. [Tokens] is one.
 type CodeAccess interface {
 	Access
-	// Login reads a code. While its token is valid, who gives what that allows. The
-	// number is the code's own.
+	// Login reads a code. who returns what its token allows, while that is valid. The
+	// number identifies the code.
 	Login(code string) (who func() (Pass, bool), number string, expires time.Time, ok bool)
 }
 
-// NewLoginCode makes a code of a token, to log in with within a time.
+// NewLoginCode makes a login code from a token, valid for a time.
 func NewLoginCode(token string, within time.Duration) (string, error) {
 	var number [12]byte
 	_, _ = rand.Read(number[:]) // never fails
@@ -78,13 +78,13 @@ func (t *Tokens) Login(code string) (who func() (Pass, bool), number string, exp
 	return who, string(n.Key) + n.Login, time.Unix(n.Expires, 0), ok
 }
 
-// logins is the Access of a server: its own, and the cookies it gave.
+// logins is the Access of a server: that of its options, and the cookies it gave out.
 type logins struct {
 	Access
 
 	mu   sync.Mutex // guards all below
 	m    map[hashed]*login
-	used map[string]time.Time // codes, and when they end
+	used map[string]time.Time // used codes, and when they expire
 }
 
 // login is a browser that has logged in.
@@ -112,7 +112,7 @@ func (l *logins) Who(token string) (Pass, bool) {
 	return in.who()
 }
 
-// begin takes a code for a cookie.
+// begin exchanges a code for a cookie.
 func (l *logins) begin(code string) (cookie string, pass Pass, err error) {
 	refused := wire.NewProblem("unauthorized", "the code is not one of this server's, or was used, or is too old", "hansard open makes another")
 	codes, ok := l.Access.(CodeAccess)
@@ -146,7 +146,7 @@ func (l *logins) begin(code string) (cookie string, pass Pass, err error) {
 	return cookie, pass, nil
 }
 
-// forgetLocked forgets what has ended.
+// forgetLocked forgets what has expired.
 func (l *logins) forgetLocked(now time.Time) {
 	for number, ends := range l.used {
 		if !now.Before(ends) {
@@ -160,7 +160,7 @@ func (l *logins) forgetLocked(now time.Time) {
 	}
 }
 
-// makeRoomLocked ends the oldest login of a token that has too many, or of all.
+// makeRoomLocked ends the oldest login of a token that has too many, or the oldest of all.
 func (l *logins) makeRoomLocked(name string) {
 	var oldest, oldestOfAll hashed
 	n := 0
@@ -188,8 +188,8 @@ func (l *logins) end(cookie string) {
 	delete(l.m, hashToken(cookie))
 }
 
-// cookieName is that of this server: browsers send the cookies of a host to all its
-// ports, and another server there has its own.
+// cookieName is the name of this server's cookie: browsers send the cookies of a host to
+// all its ports, where another server may have its own.
 func cookieName(r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -198,7 +198,7 @@ func cookieName(r *http.Request) string {
 	return cookiePrefix + port
 }
 
-// loginOf is the cookie of a request, or why it is not taken.
+// loginOf is the cookie of a request, or the reason it is refused.
 func loginOf(r *http.Request) (cookie string, err error) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil || !strings.HasPrefix(c.Value, loginPrefix) {

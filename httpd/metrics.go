@@ -78,7 +78,7 @@ type measured interface {
 	Measures() map[string]float64
 }
 
-// storeMeasures tells them to Prometheus.
+// storeMeasures passes them to Prometheus.
 type storeMeasures struct{ store measured }
 
 func (storeMeasures) Describe(chan<- *prometheus.Desc) {} // whatever the engine has
@@ -107,7 +107,7 @@ func (m *metrics) request(route, method string, status int, took time.Duration) 
 	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
-// methodName is a method that there is: anybody can invent one.
+// methodName maps a method to a known one: clients can invent any number.
 func methodName(method string) string {
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
@@ -120,7 +120,7 @@ func (m *metrics) problem(kind string) {
 	m.problems.WithLabelValues(strings.TrimPrefix(kind, "/problems/")).Inc()
 }
 
-// outcome is what became of a write, in a word.
+// outcome is the result of a write, in a word.
 func outcome(err error) string {
 	if err == nil {
 		return "stored"

@@ -14,8 +14,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// The routes of OpenAI's Conversations API have a handler of their own; what is
-// here is the server around it.
+// The routes of OpenAI's Conversations API have a handler of their own; this file is the
+// server around it.
 
 // conversations lets requests through to the routes of the conversations.
 func (s *Server) conversations() http.Handler {
@@ -27,7 +27,7 @@ func (s *Server) conversations() http.Handler {
 			want, writes = Read, false
 		case http.MethodDelete:
 			if !strings.Contains(r.URL.Path, "/items/") {
-				want = Admin // an item is hidden, by an event; a conversation is gone
+				want = Admin // deleting an item only hides it, with an event; a conversation is gone
 			}
 		}
 		r, err := s.admit(w, r, want)
@@ -51,14 +51,14 @@ func (s *Server) conversations() http.Handler {
 	})
 }
 
-// tellsConversation tells whether a request is answered with what others may have
-// written: the metadata of a conversation.
+// tellsConversation reports whether the answer to a request has content that others may
+// have written: the metadata of a conversation.
 func tellsConversation(r *http.Request) bool {
 	switch rest := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, conversations.Prefix), "/"); {
 	case r.Method == http.MethodDelete:
 		return true
 	case r.Method != http.MethodPost:
-		return false // to read it needs the right to
+		return false // reading needs the right to read
 	case rest == "":
 		return r.Header.Get(wire.KeyHeader) != "" // it may have been made before
 	default:
@@ -79,9 +79,9 @@ func (c counted) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return receipt, masked(ctx, err)
 }
 
-// roomFor charges a request of a conversation: its body, which is one of all bodies,
-// or the page it is answered with. The handler reads the body as it arrived, also
-// where that did not go well.
+// roomFor charges a request of a conversation to the budget: its body, like all bodies, or
+// the page that is the answer. The handler reads the body as it arrived, including the
+// error if it did not arrive whole.
 func (s *Server) roomFor(r *http.Request, room *load) error {
 	if r.Method != http.MethodPost {
 		if strings.HasSuffix(r.URL.Path, "/items") {
@@ -101,19 +101,19 @@ func (s *Server) roomFor(r *http.Request, room *load) error {
 	return room.grow(r.Context(), int64(len(body))) // the handler's own copy
 }
 
-// failing is the rest of a body that could not be read; nil: there is none.
+// failing is the rest of a body that could not be read; with nil it is empty.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
-// isConversations tells whether a path is one below which every answer, whoever
-// gives it, has the shape the OpenAI SDKs expect.
+// isConversations reports whether every answer for a path, whichever code writes it, has the
+// shape that the OpenAI SDKs expect.
 func isConversations(path string) bool {
 	return path == conversations.Prefix || strings.HasPrefix(path, conversations.Prefix+"/")
 }
 
-// openAICodes are those problems that have another name in OpenAI's API, or in
-// the handler's answers.
+// openAICodes are the problems that have another name in OpenAI's API, or in the handler's
+// answers.
 var openAICodes = map[string]string{
 	"unauthorized":      "invalid_api_key",
 	"too-many-requests": "rate_limit_exceeded",
@@ -121,7 +121,7 @@ var openAICodes = map[string]string{
 	"internal":          "internal_error",
 }
 
-// refuse tells a problem in that shape.
+// refuse reports a problem in that shape.
 func refuse(w http.ResponseWriter, p *wire.Problem) {
 	name := strings.TrimPrefix(p.Type, wire.ProblemType(""))
 	code, ok := openAICodes[name]

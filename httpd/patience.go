@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// patience is how long one client that follows is waited for. A client that takes
-// nothing for a while (stall) is dropped: it gets no more events, for good. But what
-// was being written to it is half written, and it should learn how far it was sent
-// before the end; so what is left is kept for a moment longer (grace), in case it
-// reads on, and then cut. Nothing is queued for it meanwhile.
+// patience is how long the server waits for a client that follows. A client that takes
+// nothing for a while (stall) is dropped: it gets no more events, for good. But what was
+// being written to it is half written, and it should learn how far it got before the end;
+// so the rest of that is kept for a moment longer (grace), in case it reads on, and then
+// the connection is cut. Nothing is queued for it meanwhile.
 type patience struct {
 	stall, grace time.Duration
 	dropped      func() // is called once, when the client is dropped
@@ -17,8 +17,8 @@ type patience struct {
 
 	mu    sync.Mutex // guards all below, and is held while dropped and cut are called
 	timer *time.Timer
-	until time.Time // by when what is being written has to be taken; zero: nothing is
-	slow  bool      // it is dropped
+	until time.Time // by when what is being written has to be taken; zero if nothing is
+	slow  bool      // the client is dropped
 	over  bool      // nobody waits any more
 }
 
@@ -27,7 +27,7 @@ func (p *patience) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.slow || p.over {
-		return // what is left has the time that is left
+		return // the rest has only the time that is left
 	}
 	p.until = time.Now().Add(p.stall)
 	if p.timer == nil {
@@ -56,7 +56,7 @@ func (p *patience) stalled() {
 	}
 }
 
-// drop drops a client that is known to be away by other means.
+// drop drops a client that is known by other means to be gone.
 func (p *patience) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// net/http notices that a client is gone by reading on from its connection, and stops
-// that with the first byte it gets. A client that sent something behind its request and
-// then went would wait for ever, and be granted a turn that nobody knows of.
+// net/http notices that a client is gone by reading from its connection, and stops that
+// with the first byte it gets. The request of a client that sent something after it and
+// then left would wait for ever, and be granted a turn that nobody knows of.
 
-// peerEvery is how often it is looked whether a client that waits is there.
+// peerEvery is how often a waiting client is checked to be still there.
 const peerEvery = 250 * time.Millisecond
 
-// peerGone tells whether the client of a request has closed its connection, where that
-// can be told.
+// peerGone reports whether the client of a request has closed its connection, where that
+// can be found out.
 func peerGone(r *http.Request) bool {
 	one, _ := r.Context().Value(connKey{}).(*conn)
 	if one == nil {
@@ -28,7 +28,7 @@ func peerGone(r *http.Request) bool {
 	return closedByPeer(c)
 }
 
-// whileThere calls gone when the client of a request goes. It ends with the context.
+// whileThere calls gone when the client of a request disconnects. It ends with the context.
 func whileThere(ctx context.Context, r *http.Request, gone func()) {
 	tick := time.NewTicker(peerEvery)
 	defer tick.Stop()

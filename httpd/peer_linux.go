@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closedByPeer asks the kernel, which knows it also when there is something to be read
-// before the end.
+// closedByPeer asks the kernel, which knows even if there are unread bytes before the end.
 func closedByPeer(c net.Conn) bool {
 	raw, ok := c.(syscall.Conn)
 	if !ok {

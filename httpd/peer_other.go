@@ -4,5 +4,5 @@ package httpd
 
 import "net"
 
-// closedByPeer can't be told here where there is something to be read before the end.
+// closedByPeer can't be determined here if there are unread bytes before the end.
 func closedByPeer(net.Conn) bool { return false }

@@ -8,13 +8,13 @@ import (
 	"hansard/transcript"
 )
 
-// People know a session that nobody gave a title by the first thing they said in
-// it. It is near the beginning of the log, and does not change once the log is
-// longer than what is looked at here.
+// People recognise a session without a title by the first thing they said in it. That is
+// near the beginning of the log, and does not change once the log is longer than the part
+// that is read here.
 
 const (
 	// previewPageBytes is how much is read for all the previews of one page of a
-	// list. Those beyond it are there when the page is asked for again.
+	// list. The others are there when the page is requested again.
 	previewPageBytes = 16 << 20
 	// previewsKept is how many are remembered, in each of two generations.
 	previewsKept = 8192
@@ -26,7 +26,7 @@ type previews struct {
 	now, old map[previewKey]preview
 }
 
-// previewKey is a session, and not another one that had its id before.
+// previewKey identifies a session, as opposed to an earlier one with the same id.
 type previewKey struct {
 	id      hansard.SessionID
 	created int64
@@ -34,14 +34,14 @@ type previewKey struct {
 
 type preview struct {
 	text    string
-	seq     hansard.Seq // of the event it is from; 0: there is none
-	last    hansard.Seq // of the session when it was looked at
-	settled bool        // nothing that is appended changes it
+	seq     hansard.Seq // of the event it is from; 0 if there is none
+	last    hansard.Seq // last seq of the session when it was read
+	settled bool        // appends no longer change it
 }
 
 // of is the first prompt of a session that has no title; empty if there is none, or
-// if the session can't be read: a list has to be given all the same. It reads no more
-// than is left, and takes from that what it read.
+// if the session can't be read: that must not fail the list. It reads no more bytes than
+// left, and subtracts what it read.
 func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.Info, left *int) string {
 	if info.Title != "" || info.LastSeq == 0 {
 		return ""
@@ -72,8 +72,8 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 	return known.text
 }
 
-// stillThere tells whether an event was not redacted: that is all that changes the prompt
-// of a session which is longer than what is looked at.
+// stillThere reports whether an event was not redacted: nothing else changes the prompt of a
+// session that is longer than the part that is read.
 func stillThere(ctx context.Context, store hansard.Store, id hansard.SessionID, seq hansard.Seq, left *int) bool {
 	for e, err := range store.Read(ctx, id, hansard.Range{After: seq - 1, Limit: 1}) {
 		*left -= len(e.Data)

@@ -7,7 +7,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// redactEvents takes the content of events away. It needs the right that a deletion does:
+// redactEvents removes the content of events. It needs the same right as a deletion:
 // nothing brings the content back.
 func (s *Server) redactEvents(w http.ResponseWriter, r *http.Request) error {
 	var given wire.Redaction

@@ -15,7 +15,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// action is what a method of a route does. An error it returns is the answer.
+// action is what a method of a route does. An error that it returns becomes the answer.
 type action struct {
 	right  Right // 0: anybody
 	writes bool
@@ -66,8 +66,8 @@ func (s *Server) routes() map[string]map[string]action {
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
 		session + "/export": {"GET": {Read, false, s.exportSession}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
-		// One session: no more than reading it tells. All of it: files that are
-		// no sessions, and work for the disk.
+		// Verifying one session tells no more than reading it. Verifying the store
+		// also shows files that are not sessions, and is work for the disk.
 		session + "/verify":  {"GET": {Read, false, s.verifySession}},
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
 		session + "/redact":  {"POST": {Admin, true, s.redactEvents}},
@@ -155,14 +155,14 @@ func (s *Server) route(path string, methods map[string]action) http.Handler {
 
 func readOnly() error { return onlyReads{} }
 
-// onlyReads is a write to a server that only reads: the store could be written to.
+// onlyReads refuses a write to a server that is read-only, though its store is not.
 type onlyReads struct{}
 
 func (onlyReads) Error() string        { return hansard.ErrReadOnly.Error() + ": this server only reads" }
 func (onlyReads) Is(target error) bool { return target == hansard.ErrReadOnly }
 func (onlyReads) Hint() string         { return "ask a server that was not started with --read-only" }
 
-// fail answers with an error, unless there was an answer already.
+// fail answers with an error, unless an answer has begun already.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	err = because(r.Context(), err)
 	if w.(*recorder).status != 0 || errors.Is(err, context.Canceled) {
@@ -205,7 +205,7 @@ func missingRight(want Right) error {
 	return wire.NewProblem("missing-right", fmt.Sprintf("this needs the right to %s", want), "use a token that has it")
 }
 
-// plainPage is the page where there is no better one.
+// plainPage is the page of a server without Options.Page.
 func plainPage(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/" {
 		http.NotFound(w, r)

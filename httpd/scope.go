@@ -12,10 +12,10 @@ import (
 	"hansard/engine"
 )
 
-// Scope is which sessions a token is for: those for which all that is set holds. The
-// zero value is all of them. What is out of scope is not found.
+// Scope is the set of sessions that a token is for: those that meet every condition that
+// is set. The zero value is all of them. Sessions out of scope are not found.
 type Scope struct {
-	// Session is the only one.
+	// Session is the only session.
 	Session hansard.SessionID `json:"session,omitempty"`
 	// Prefix is how the ids begin.
 	Prefix string `json:"prefix,omitempty"`
@@ -23,7 +23,7 @@ type Scope struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// All tells whether the scope is every session there is.
+// All reports whether the scope is all sessions.
 func (s Scope) All() bool { return s.Session == "" && s.Prefix == "" && len(s.Labels) == 0 }
 
 // named tells whether a session of this id may be in scope.
@@ -41,8 +41,7 @@ func (s Scope) has(info *hansard.Info) bool {
 	return s.named(info.ID)
 }
 
-// narrow is a query for the sessions of another that are in scope: false when there can be
-// none.
+// narrow limits a query to the sessions in scope. It returns false if there can be none.
 func (s Scope) narrow(q hansard.Query) (hansard.Query, bool) {
 	if s.Session != "" {
 		if len(q.IDs) > 0 && !slices.Contains(q.IDs, s.Session) {
@@ -70,7 +69,7 @@ func (s Scope) narrow(q hansard.Query) (hansard.Query, bool) {
 	return q, true
 }
 
-// within is a scope inside of another: false when there is nothing in both.
+// within narrows a scope to one session; false if that can't be in scope.
 func (s Scope) within(session hansard.SessionID) (Scope, bool) {
 	if session == "" {
 		return s, true
@@ -96,7 +95,7 @@ func (s Scope) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// check tells whether a scope can have any session in it.
+// check returns an error if a scope can't contain any session.
 func (s Scope) check() error {
 	if s.Session != "" {
 		if err := hansard.CheckID(s.Session); err != nil {
@@ -122,14 +121,14 @@ func ParseRate(text string) (perSecond float64, err error) {
 	return n / each, nil
 }
 
-// bucket is how many requests a token may make now: as many as it may in a second at
-// once, and at least one.
+// bucket is how many requests a token may make now: at most as many at once as it may make
+// in a second, and at least one.
 type bucket struct {
 	left float64
 	when time.Time
 }
 
-// take takes one, or tells in how many seconds there is one.
+// take takes one, or returns in how many seconds there will be one.
 func (b *bucket) take(now time.Time, rate float64) (wait float64) {
 	most := max(1, rate)
 	if b.when.IsZero() {
@@ -145,7 +144,7 @@ func (b *bucket) take(now time.Time, rate float64) (wait float64) {
 	return 0
 }
 
-// full tells whether there is nothing to remember of it.
+// full reports whether the bucket is full, so that it need not be remembered.
 func (b *bucket) full(now time.Time, rate float64) bool {
 	return b.when.IsZero() || b.left+rate*now.Sub(b.when).Seconds() >= max(1, rate)
 }

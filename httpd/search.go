@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// searchHits and maxSearchHits are how many hits a page has: usually, and at most.
+	// searchHits and maxSearchHits are how many hits a page has, by default and at most.
 	searchHits    = 20
 	maxSearchHits = 1000
-	// searchTime is how long a search may take, indexing what is new included. What was
-	// indexed by then is there for the next one.
+	// searchTime is how long a search may take, including the indexing of new events.
+	// The next search continues from what was indexed by then.
 	searchTime = time.Minute
 )
 
@@ -61,11 +61,11 @@ func (s *Server) searchEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.searchLines(w, r, ctx, q)
 	}
-	q.Limit = limit + 1 // one more tells whether there are more
+	q.Limit = limit + 1 // one more shows whether there are more
 	return s.searchPage(w, r, ctx, q)
 }
 
-// searchOver says of a search that took too long what to do.
+// searchOver makes the error of a search that took too long one that can be acted on.
 func searchOver(r *http.Request, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
 		return &hansard.BusyError{Own: "the search took longer than a minute, or the events are still being indexed"}
@@ -117,8 +117,8 @@ func (s *Server) searchLines(w http.ResponseWriter, r *http.Request, ctx context
 	return out.flush()
 }
 
-// Search implements [hansard.Searcher] for those who come in by a token: the scope is
-// part of the query, so that what is outside of it is not even looked at.
+// Search implements [hansard.Searcher] for the holder of a token: the scope is part of the
+// query, so that what is outside of it is not even looked at.
 func (d *door) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
 	who := callerOf(ctx)
 	nothing := func(func(hansard.Hit, error) bool) {}
@@ -138,7 +138,7 @@ func (d *door) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hans
 	return func(yield func(hansard.Hit, error) bool) {
 		for h, err := range d.search(ctx, q) {
 			if alone && (errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted)) {
-				return // nobody has asked for that one
+				return // the client did not ask for this session: the scope did
 			}
 			if h.Session == ReadySession {
 				continue
@@ -150,7 +150,7 @@ func (d *door) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hans
 	}
 }
 
-// search asks the store, or reads it where it has no search of its own.
+// search asks the store, or reads it if it has no search of its own.
 func (d *door) search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
 	if searcher, ok := d.Store.(hansard.Searcher); ok {
 		return searcher.Search(ctx, q)
@@ -158,7 +158,7 @@ func (d *door) search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hans
 	return terms.ByReading(ctx, d.Store, q)
 }
 
-// confine is a query for what is in scope: false when there is nothing in both.
+// confine limits a query to what is in scope. It returns false if that is nothing.
 func (s Scope) confine(q hansard.SearchQuery) (hansard.SearchQuery, bool) {
 	if s.Session != "" {
 		if q.In != "" && q.In != s.Session {

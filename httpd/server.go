@@ -33,8 +33,8 @@ import (
 // The limits of the server.
 const (
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes has room for the largest batch with every byte of it
-	// escaped, and its frame.
+	// maxBodyBytes has room for the largest batch with every byte escaped, and
+	// its frame.
 	maxBodyBytes = 2*hansard.MaxBatchBytes + 8<<20
 	// maxPartBytes is as much for a part of a session on its way to another
 	// store, which may have twice the data.
@@ -49,16 +49,16 @@ const (
 	maxPageSessions   = 1000
 	defaultPageLength = 100 // sessions
 
-	// pollMax is the longest that a request for events waits for one.
+	// pollMax is the longest time that a request for events waits for one.
 	pollMax = 60 * time.Second
 )
 
-// timing is how long things may take. Only tests have another than the default.
+// timing is how long things may take. Only tests change the default.
 type timing struct {
 	header, body, idle time.Duration // for a request to arrive, and for the next one
 	// stall is how long a client may take nothing of what is written to it.
-	// Then it is dropped; it comes back with the last seq it has. A follower
-	// is told that seq, if it reads on within grace.
+	// Then it is dropped, and reconnects with the last seq it has. A follower
+	// is told that seq if it reads on within grace.
 	stall, grace time.Duration
 	beat         time.Duration // between signs of life on a stream
 	longPoll     time.Duration // of the Durable Streams protocol; 0 is its default
@@ -66,7 +66,7 @@ type timing struct {
 
 var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 * time.Minute, stall: 30 * time.Second, grace: 10 * time.Second, beat: 15 * time.Second}
 
-// Options say what a server is to do besides serving the store.
+// Options configure a server.
 type Options struct {
 	// Access tells who may do what. Nil lets nobody in.
 	Access Access
@@ -78,23 +78,23 @@ type Options struct {
 	// Log gets what people who run the server should know. Nil discards it.
 	Log *slog.Logger
 	// Audit gets a line of JSON, an [Audited], for every request that was denied
-	// and every one that only an admin may make. Nil: nothing is noted.
+	// and every one that only an admin may make. Nil writes none.
 	Audit io.Writer
 	// Version is what /version answers, any JSON.
 	Version any
-	// Page serves "/" and all below it that is not the API: static files,
-	// for anybody. Nil is a page of text that says what to do.
+	// Page serves "/" and everything below it that is not the API: static files,
+	// for anybody. Nil serves a page of text that says what to do.
 	Page http.Handler
-	// Conversations makes what serves /v1/conversations on the store, behind
-	// the same checks: reading needs the right to read, deleting one to
-	// administrate, the rest to append. Nil: there are none.
+	// Conversations makes the handler of /v1/conversations for a store, behind
+	// the same checks: reading needs the right to read, deleting a conversation
+	// the admin right, the rest the right to append. Nil serves none.
 	Conversations func(hansard.Store) http.Handler
 }
 
 // Server serves a store. Make one with [New].
 type Server struct {
 	base    hansard.Store // what is served
-	store   hansard.Store // for those who ask: the door
+	store   hansard.Store // what callers get: the door
 	door    *door
 	opt     Options
 	timing  timing
@@ -103,7 +103,7 @@ type Server struct {
 	memory  *budget
 	metrics *metrics
 	handler http.Handler
-	talk    http.Handler // the conversations; nil: none
+	talk    http.Handler // the conversations; nil if not served
 	streams *durable.Streams
 	http    *http.Server
 	ready   readiness
@@ -112,14 +112,14 @@ type Server struct {
 	limits  limits
 	audited audit
 	conns   conns
-	// previews are for lists; finding has room for those who search.
+	// previews are for lists; finding limits how many search at once.
 	previews previews
 	finding  chan struct{}
 
-	// closing ends with Shutdown: it lets go of those who wait or follow.
+	// closing ends with Shutdown: those who wait or follow are let go.
 	closing   context.Context
 	letGo     context.CancelFunc
-	followers sync.WaitGroup // connections that net/http does not know of any more
+	followers sync.WaitGroup // connections that net/http no longer knows of
 }
 
 // New makes a server for a store. The store stays the caller's to close, after
@@ -163,7 +163,7 @@ func newServer(store hansard.Store, opt Options, t timing, lim limits) *Server {
 	return s
 }
 
-// ServeHTTP answers one request. It lets a Server be part of another program's.
+// ServeHTTP answers one request. It lets a Server be part of another program's server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Serve answers the requests of a listener until Shutdown. It may be called for
@@ -186,7 +186,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 }
 
 // Shutdown stops listening, lets go of those who wait or follow, and waits until
-// what is being written is answered. When ctx ends first it cuts what is left and
+// writes under way are answered. If ctx ends first it cuts the remaining connections and
 // returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.letGo()

@@ -9,39 +9,38 @@ import (
 	"time"
 )
 
-// A thousand followers are a thousand times the work of an append. It must not be
-// in the way of the next append: only a few followers are served at a time, so
-// that a writer never stands in line behind all of them, and where many wait there
-// is a rest after every bit of work, longer while the sessions grow. When there is
-// more to do than can be done at that pace (a flood: the sessions grow faster than
-// their followers can be told) it is the followers who are late, and the rest is
-// longer still: hurrying would not make them keep up, and would slow the writers
+// A thousand followers are a thousand times the work of an append. It must not delay the
+// next append: only a few followers are served at a time, so that a writer never queues
+// behind all of them, and when many wait there is a rest after every bit of work, longer
+// while the sessions grow. If there is more to do than fits that pace (a flood: the
+// sessions grow faster than their followers can be served) the followers lag, and the
+// rest is longer still: hurrying would not make them keep up, and would slow the writers
 // down.
 
 const (
-	// serveMax is how long one follower is served before the next one is:
-	// longer is not work but waiting, for a client that takes nothing.
+	// serveMax is how long one follower is served before its slot goes to the next:
+	// longer is not work but waiting for a client that takes nothing.
 	serveMax = 5 * time.Millisecond
-	// When more than crowd wait to be served, there is a rest after every
-	// workMax of work, so many times as long.
+	// When more than crowd followers wait, there is a rest after every workMax of
+	// work. The rest is the work times one of these factors.
 	crowd      = 16
 	workMax    = time.Millisecond
 	quietRest  = 1
 	growthRest = 5
 	floodRest  = 20
-	// roundMax is how long it may take until everybody was served who waits:
-	// for that the rest is shorter, down to quietRest. A follower that hears
-	// nothing for long takes the server for dead.
+	// roundMax is how long it may take until every waiting follower was served:
+	// if necessary the rest is shortened for that, down to quietRest. A follower
+	// that gets nothing for long takes the server for dead.
 	roundMax = 5 * time.Second
-	// lasts is how long growth, or a flood, is thought to go on after it was
+	// lasts is how long growth, or a flood, is assumed to go on after it was
 	// seen.
 	lasts = 3 * gatherMax
 )
 
-// service says who is served when.
+// service schedules the followers.
 type service struct {
-	slots   chan struct{} // has room for those who are served at a time
-	waiting atomic.Int64  // those who wait for that
+	slots   chan struct{} // one element per follower being served
+	waiting atomic.Int64  // followers waiting for a slot
 	worked  atomic.Int64  // ns, since the last rest
 	grows   atomic.Int64  // until when, in ns of the clock
 	floods  atomic.Int64  // until when
@@ -50,15 +49,14 @@ type service struct {
 	asked flow       // bytes that followers are to get
 	sent  flow       // bytes that they got
 	took  flow       // seconds of work for that
-	count flow       // how often somebody was served
+	count flow       // how often a follower was served
 }
 
 func newService() *service {
 	return &service{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 }
 
-// begin waits for the caller's turn to be served. It must call done, with the bytes
-// it sent.
+// begin waits for a slot. The caller must call done, with the bytes it sent.
 func (s *service) begin(ctx context.Context) (done func(bytes int), err error) {
 	s.waiting.Add(1)
 	select {
@@ -74,7 +72,7 @@ func (s *service) begin(ctx context.Context) (done func(bytes int), err error) {
 	return func(bytes int) {
 		now := time.Now()
 		if !late.Stop() {
-			return // it was not work but waiting, and others are at it already
+			return // it was not work but waiting, and the slot is another's already
 		}
 		took := now.Sub(began)
 		s.mu.Lock()
@@ -92,7 +90,7 @@ func (s *service) begin(ctx context.Context) (done func(bytes int), err error) {
 	}, nil
 }
 
-// rest is how many times as long as the work the rest is, when so many wait.
+// rest is the length of the rest, as a multiple of the work, when so many wait.
 func (s *service) rest(now time.Time, waiting int64) float64 {
 	rest := float64(quietRest)
 	switch now := now.UnixNano(); {
@@ -108,8 +106,8 @@ func (s *service) rest(now time.Time, waiting int64) float64 {
 	return max(quietRest, min(rest, roundMax.Seconds()/round-1))
 }
 
-// ask says that followers are to get bytes, all of them together, and sees whether
-// that is more than can be done.
+// ask records that all followers together are to get bytes, and detects whether that is
+// more than can be done.
 func (s *service) ask(now time.Time, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +120,7 @@ func (s *service) ask(now time.Time, bytes int) {
 	}
 }
 
-// flow is how much there was of something in about the last second: what is older
-// counts ever less.
+// flow is how much of something there was in about the last second: a decaying sum.
 type flow struct {
 	sum  float64
 	when time.Time

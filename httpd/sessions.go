@@ -17,7 +17,7 @@ import (
 
 func sessionID(r *http.Request) hansard.SessionID { return hansard.SessionID(r.PathValue("id")) }
 
-// describe is a session as it is told to clients.
+// describe is a session as clients see it.
 func describe(i hansard.Info) wire.Session {
 	i.Damage = wire.ScrubDamage(i.Damage)
 	i.Unreadable = wire.Scrub(i.Unreadable)
@@ -47,7 +47,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.listLines(w, r, q)
 	}
-	q.Limit = limit + 2 // one more tells whether there are more, and one may be ours
+	q.Limit = limit + 2 // one more shows whether there are more, and one may be the server's own
 	return s.writeSessions(w, r, q, limit, preview)
 }
 
@@ -82,7 +82,7 @@ func (p *params) query() hansard.Query {
 func (s *Server) countSessions(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
 	n, err := hansard.Count(r.Context(), s.store, q)
 	if err == nil && (len(q.IDs) == 0 || slices.Contains(q.IDs, ReadySession)) {
-		own := q // lists leave it out
+		own := q // the server's own session, which lists leave out
 		own.IDs = []hansard.SessionID{ReadySession}
 		var ours int
 		ours, err = hansard.Count(r.Context(), s.store, own)
@@ -95,7 +95,7 @@ func (s *Server) countSessions(w http.ResponseWriter, r *http.Request, q hansard
 }
 
 // writeSessions answers with one page of a list. Sessions may have a state of 1 MiB
-// each: a page ends before it gets too large, too.
+// each: a page also ends before it gets too large.
 func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard.Query, limit int, preview bool) error {
 	room := s.memory.load(callerOf(r.Context()).Name)
 	defer room.free()
@@ -134,12 +134,12 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
-// listLines gives a whole list, one session a line: what is updated meanwhile
-// can't slip from one page to another that was read before.
+// listLines gives a whole list, one session per line: no session can be missed because it
+// was updated between two pages.
 func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
 	limit := q.Limit
 	if limit > 0 {
-		q.Limit++ // one may be ours
+		q.Limit++ // one may be the server's own
 	}
 	out := newLines(w)
 	n := 0
@@ -163,7 +163,7 @@ func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Que
 	return out.flush()
 }
 
-// createSession makes a session, with an id of ours when none is given.
+// createSession makes a session, with a new id if none is given.
 func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 	var given struct {
 		ID *hansard.SessionID `json:"id"`
@@ -173,8 +173,8 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if given.ID == nil && r.Header.Get(wire.KeyHeader) != "" {
-		// The key would be stored with an append, and this is none: a second
-		// try would make a second session.
+		// A key is stored with an append, and this is not one: a retry would make a
+		// second session.
 		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "creating a session takes no key; give it an id, and a retry answers that it exists"}
 	}
 	if given.ID == nil {
@@ -198,8 +198,8 @@ func answerSession(w http.ResponseWriter, status int, info hansard.Info) error {
 	return writeJSON(w, status, describe(info))
 }
 
-// tagOf is the entity tag of a session's description: its last seq, and where it says
-// what may change without one, the turn or damage, a mark of that.
+// tagOf is the entity tag of a session's description: its last seq, and a mark of the turn
+// or damage if it has one, since these may change without a new seq.
 func tagOf(info *hansard.Info) string {
 	if info.Turn == nil && info.Damage == nil && info.Unreadable == "" {
 		return etag(info.LastSeq)
@@ -207,7 +207,7 @@ func tagOf(info *hansard.Info) string {
 	return markedTag(info.LastSeq, describe(*info))
 }
 
-// markedTag is a last seq with a mark of all that is told.
+// markedTag is the tag of a last seq with a hash of everything in told.
 func markedTag(seq hansard.Seq, told any) string {
 	sum := sha256.Sum256(wire.Marshal(told))
 	return `"` + strconv.FormatUint(uint64(seq), 10) + "." + hex.EncodeToString(sum[:6]) + `"`
@@ -258,8 +258,8 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	info, err := s.store.Stat(r.Context(), id)
 	if err != nil {
-		// The patch is stored. What came of the session since is its answer
-		// to the next question.
+		// The patch is stored. What happened to the session since, the next request
+		// will tell.
 		info = hansard.Info{ID: id, LastSeq: receipt.Last}
 	}
 	if !callerOf(r.Context()).Rights.allows(Read) {
@@ -269,14 +269,14 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	return answerSession(w, http.StatusOK, info)
 }
 
-// written is what a change of a session is answered with to one who may not read.
+// written answers a change of a session to a caller that may not read.
 type written struct {
 	ID      hansard.SessionID `json:"id"`
 	LastSeq hansard.Seq       `json:"last_seq"`
 }
 
-// deleteSession ends a session. Its seq can't be a condition: nothing that is
-// appended meanwhile could be told apart from what was there.
+// deleteSession ends a session. Its seq can't be a condition: what is appended meanwhile
+// could not be told apart from what was there.
 func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "turn")
 	grant := p.text("turn")
@@ -330,7 +330,7 @@ func parseETag(match string) (*hansard.Seq, error) {
 	}
 	inner, ok := strings.CutPrefix(match, `"`)
 	inner, closed := strings.CutSuffix(inner, `"`)
-	inner, _, _ = strings.Cut(inner, ".") // the mark of what is no event
+	inner, _, _ = strings.Cut(inner, ".") // drop the mark of what changes without a seq
 	seq, err := strconv.ParseUint(inner, 10, 64)
 	if !ok || !closed || err != nil {
 		return nil, &hansard.InvalidError{Field: "If-Match", Reason: `it is not the seq of an ETag, such as "7"`}

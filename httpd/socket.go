@@ -40,8 +40,8 @@ import (
 //
 // Appends of one connection are stored in the order they are sent. A turn is
 // renewed by the server for as long as the connection lasts, given up when it is
-// closed in good order, and otherwise left to its TTL: within that the client may
-// come back, to this server or another, and hold it again. A client that is too slow
+// closed properly, and otherwise left to its TTL: within that time the client may
+// reconnect, to this server or another, and hold it again. A client that is too slow
 // is told how far each session was sent, if it reads on before the end.
 
 const (
@@ -51,7 +51,7 @@ const (
 	maxFollows = 10_000
 	maxHeld    = 1000
 	maxWaiting = 1000
-	// goodbyeMax is how long a server that stops waits for a client to hear it.
+	// goodbyeMax is how long a server that stops waits for a client to take note.
 	goodbyeMax = time.Second
 	// frameBytes is what a message has around a batch.
 	frameBytes = 64 << 10
@@ -79,7 +79,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	w.(*recorder).handOver()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{socketProtocol}, InsecureSkipVerify: true})
 	if err != nil {
-		return nil // it has answered
+		return nil // Accept has answered
 	}
 	defer s.conns.end(r.Context())
 	conn.SetReadLimit(maxBodyBytes + frameBytes)
@@ -98,11 +98,11 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 type socket struct {
 	server   *Server
 	conn     *websocket.Conn
-	r        *http.Request // the handshake: what is told and logged is under its name
+	r        *http.Request // the handshake: problems and log lines have its request id
 	caller   caller
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelCauseFunc
-	work     sync.WaitGroup // what goes on beside the reading
+	work     sync.WaitGroup // goroutines besides the reader
 	pen      chan struct{}  // full while somebody writes
 	patience patience
 
@@ -115,7 +115,7 @@ type socket struct {
 // holding is one turn that is held.
 type holding struct {
 	*hansard.Lease
-	leave context.CancelFunc // stops to renew it, without giving it up
+	leave context.CancelFunc // stops renewing it, without releasing it
 }
 
 // following is one session that is followed.
@@ -141,8 +141,7 @@ func (k *socket) serve() {
 	_ = k.conn.CloseNow() // it is gone already, or should be
 }
 
-// end closes the connection: it says why, and waits a moment for a client that
-// listens.
+// end closes the connection: it says why, and waits a moment for the client to take note.
 func (k *socket) end(wait time.Duration, code websocket.StatusCode, reason string) {
 	late := time.AfterFunc(wait, func() { k.cancel(hansard.ErrClosed) })
 	defer late.Stop()
@@ -150,13 +149,13 @@ func (k *socket) end(wait time.Duration, code websocket.StatusCode, reason strin
 	k.cancel(hansard.ErrClosed)
 }
 
-// giveUp releases what a client held that went away in good order.
+// giveUp releases what a client held that closed its connection properly.
 func (k *socket) giveUp() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, lease := range k.leases {
 		k.work.Go(func() {
-			_ = lease.Release() // lost is as good
+			_ = lease.Release() // if it was lost already, that is as good
 			k.caller.user.drop(lease.Grant())
 		})
 	}
@@ -177,7 +176,7 @@ func (k *socket) beat() {
 		err := k.conn.Ping(ctx)
 		cancel()
 		switch {
-		case errors.Is(err, context.DeadlineExceeded) && len(k.pen) == 0: // what is being written would have its own time
+		case errors.Is(err, context.DeadlineExceeded) && len(k.pen) == 0: // a write under way has its own deadline
 			k.patience.drop()
 			return
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
@@ -197,10 +196,10 @@ func (k *socket) read() error {
 			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
 			return errors.New("a message that is not text")
 		}
-		// It has begun to arrive: from now on what it holds is held up.
+		// It has begun to arrive: until it is complete it holds up the connection.
 		late := time.AfterFunc(k.server.timing.body, func() { k.end(lastWords, websocket.StatusPolicyViolation, "the message did not arrive in time") })
 		if k.patience.isSlow() {
-			// Nobody would hear the answer. It is sent again.
+			// A dropped client would not get the answer. It sends the message again.
 			_, err := io.Copy(io.Discard, r)
 			late.Stop()
 			if err != nil {
@@ -226,8 +225,8 @@ func (k *socket) read() error {
 	}
 }
 
-// unread ends a connection one of whose messages could not be read. That there was no
-// room for it is said by closing: it has no ref yet that an answer could have.
+// unread ends a connection after a message that could not be read. If there was no memory
+// for it the close frame says so: an answer is impossible, since the ref is not known yet.
 func (k *socket) unread(err error) error {
 	var full *wire.Problem
 	if errors.As(err, &full) {
@@ -243,7 +242,7 @@ type request struct {
 	ref          []byte
 	view         string
 	after        hansard.Seq
-	created      time.Time // of the session, if it must be that one
+	created      time.Time // when the session has to have been created; zero: any
 	grant        hansard.Grant
 	batch, claim []byte
 }
@@ -254,7 +253,7 @@ func parseRequest(message []byte) (q request, err error) {
 		case "op":
 			return wire.Member(name, value, &q.op)
 		case "ref":
-			q.ref = bytes.Clone(value) // it outlives the message, which may be large
+			q.ref = bytes.Clone(value) // outlives the message, which may be large
 			if len(value) > maxRef {
 				q.ref = nil
 				return &hansard.InvalidError{Field: name, TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxRef)}
@@ -313,10 +312,10 @@ func (k *socket) handle(message []byte) (ref []byte, err error) {
 	return q.ref, do.do(k, &q)
 }
 
-// denied notes a message that was denied.
+// denied audits a message that was denied.
 func (k *socket) denied(q *request, err error) {
 	p := wire.ProblemOf(err)
-	outside := k.caller.outside.Swap(false) // noted here, and not once more for the connection
+	outside := k.caller.outside.Swap(false) // audited here, and not again for the connection
 	if k.server.opt.Audit == nil || p.Status != http.StatusForbidden && !outside {
 		return
 	}

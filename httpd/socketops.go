@@ -17,8 +17,8 @@ func (q *request) id() (hansard.SessionID, error) {
 	return id, hansard.CheckID(id)
 }
 
-// follow begins to send the events of a session. Following it already, it begins
-// again at the new place.
+// follow begins to send the events of a session. If it is followed already it restarts at
+// the new seq.
 func (k *socket) follow(q *request) error {
 	id, err := q.id()
 	if err != nil {
@@ -54,7 +54,7 @@ func (k *socket) follow(q *request) error {
 	}
 	k.follows[id] = f
 	k.mu.Unlock()
-	// It is answered before its first event.
+	// The answer is sent before the first event.
 	err = k.reply("following", q.ref, "session", slices.Concat(wire.Marshal(id), []byte(`,"last_seq":`), number(info.LastSeq), []byte(`,"created":`), wire.Marshal(info.Created)))
 	k.work.Go(func() {
 		defer k.caller.account.give(aFollowing)
@@ -112,7 +112,7 @@ func (k *socket) pass(ctx context.Context, what followed, f *following) {
 		free()
 		if err != nil {
 			if p := ended(ctx); p != nil && k.ctx.Err() == nil {
-				k.ended(id, f, p) // while they waited to be sent
+				k.ended(id, f, p) // it ended while the events waited to be sent
 			}
 			return
 		}
@@ -120,7 +120,7 @@ func (k *socket) pass(ctx context.Context, what followed, f *following) {
 }
 
 func (k *socket) events(ctx context.Context, f *following, head []byte, frames []frame) error {
-	// Not with the pen in hand: what the client asked for is answered meanwhile.
+	// Not while holding the pen: requests of the client are answered meanwhile.
 	done, err := k.server.hub.service.begin(ctx)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (k *socket) events(ctx context.Context, f *following, head []byte, frames [
 	return k.send(*buf)
 }
 
-// ended tells that there will be no more events of a session, and why.
+// ended tells the client that there will be no more events of a session, and why.
 func (k *socket) ended(id hansard.SessionID, f *following, err error) {
 	k.mu.Lock()
 	if k.follows[id] == f {
@@ -160,8 +160,8 @@ func (k *socket) ended(id hansard.SessionID, f *following, err error) {
 	_ = k.write(append(out, '}')) // the connection is gone if it failed
 }
 
-// append stores a batch. The next message is looked at when it is stored, so that
-// the order of a connection is the order of the log.
+// append stores a batch. The next message is handled after it is stored, so that the log
+// has the order of the connection.
 func (k *socket) append(q *request) error {
 	if q.batch == nil {
 		return &hansard.InvalidError{Field: "batch", Reason: "it is missing"}
@@ -228,8 +228,8 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	ctx, leave := context.WithCancel(k.ctx)
 	defer leave()
 	lease := &holding{hansard.Keep(ctx, k.server.store, id, t), leave}
-	// While it is kept here only the withdrawal of the token ends it; once it is not
-	// it has its TTL.
+	// While it is kept here only the withdrawal of the token ends it; after that its
+	// TTL applies.
 	if !k.caller.user.keep(id, t.Grant, 0) {
 		k.server.giveBack(k.ctx, id, t.Grant)
 		return
@@ -239,7 +239,7 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	k.leases[t.Grant] = lease
 	k.mu.Unlock()
 	if old != nil {
-		old.leave() // this one goes on with it
+		old.leave() // this one continues with it
 	}
 	if k.reply("turn", ref, "turn", wire.Marshal(t)) == nil {
 		<-lease.Context().Done()
@@ -254,7 +254,7 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 		k.caller.user.keep(id, t.Grant, t.TTL)
 	}
 	if !mine || k.ctx.Err() != nil {
-		return // released, held anew, or the connection is gone
+		return // released, held again by a later message, or the connection is gone
 	}
 	out := append([]byte(`{"op":"lost","session":`), wire.Marshal(id)...)
 	out = append(append(out, `,"grant":`...), wire.Marshal(t.Grant)...)
@@ -262,7 +262,7 @@ func (k *socket) keep(id hansard.SessionID, t hansard.Turn, ref []byte) {
 	_ = k.write(append(out, '}'))
 }
 
-// hold goes on with a turn that another connection acquired.
+// hold takes over a turn that another connection acquired.
 func (k *socket) hold(q *request) error {
 	id, err := q.id()
 	if err != nil {

@@ -29,8 +29,8 @@ func (k *socket) refuse(ref []byte, err error) error {
 	return k.reply("problem", ref, "problem", wire.Marshal(k.server.told(k.r, err)))
 }
 
-// write sends a message. A client that does not take it in time is dropped: it
-// knows the last seq it has, and comes back with it.
+// write sends a message. A client that does not take it in time is dropped: it knows the
+// last seq it has, and reconnects with it.
 func (k *socket) write(message []byte) error {
 	if err := k.takePen(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (k *socket) write(message []byte) error {
 	return k.send(message)
 }
 
-// takePen waits until nobody else writes.
+// takePen waits for exclusive use of the connection for writing.
 func (k *socket) takePen() error {
 	select {
 	case k.pen <- struct{}{}:
@@ -55,8 +55,8 @@ func (k *socket) takePen() error {
 
 func (k *socket) givePen() { <-k.pen }
 
-// send sends a message, in parts where it is large: a client that takes some of it
-// is not gone. The caller has the pen.
+// send sends a message, in parts if it is large: a client that takes some of it is not
+// gone. The caller has the pen.
 func (k *socket) send(message []byte) error {
 	k.patience.begin()
 	defer k.patience.done()
@@ -102,7 +102,7 @@ func (k *socket) dropped() {
 	k.work.Go(k.goodbye)
 }
 
-// goodbye tells a client that was dropped how far it got, behind what was being
+// goodbye tells a dropped client how far each session was sent, after what was being
 // written to it, if it ever takes that.
 func (k *socket) goodbye() {
 	select {

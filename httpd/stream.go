@@ -14,8 +14,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// streamEvents follows a session as server-sent events: the id of each is its
-// seq, so that a client that comes back with Last-Event-ID goes on where it was.
+// streamEvents follows a session as server-sent events: the id of each is its seq, so that
+// a client that reconnects with Last-Event-ID continues where it was.
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after", "after_id", "view", "created")
 	as := viewOf(p)
@@ -46,7 +46,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // proxies that would hold events back
+	h.Set("X-Accel-Buffering", "no") // for proxies that would hold events back
 	h.Set(headerCreated, info.Created.Format(time.RFC3339Nano))
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
@@ -58,11 +58,11 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// headerCreated tells when the session was created: with it as "created" a client that comes back gets no events of
-// another session that was given the id meanwhile.
+// headerCreated is when the session was created. A client that reconnects with it as "created" gets no events of
+// another session that has reused the id meanwhile.
 const headerCreated = "Hansard-Created"
 
-// stream makes a stream of an answer that has begun.
+// stream turns an answer that has begun into a stream.
 func (s *Server) stream(w *recorder, r *http.Request) *sse {
 	st := &sse{server: s, w: w, r: r}
 	st.patience = patience{stall: s.timing.stall, grace: s.timing.grace,
@@ -72,7 +72,7 @@ func (s *Server) stream(w *recorder, r *http.Request) *sse {
 	return st
 }
 
-// dropped notes that a follower was let go because it took nothing.
+// dropped counts and logs a follower that was dropped because it took nothing.
 func (s *Server) dropped(how string, last hansard.Seq) {
 	s.metrics.droppedFollowers.Inc()
 	s.log.Info("follower dropped", "how", how, "last", last)
@@ -91,14 +91,14 @@ type sse struct {
 // client was told.
 func (st *sse) follow(ctx context.Context, what followed, after hansard.Seq) {
 	st.last.Store(uint64(after))
-	// From here to the end it is patience that minds how long a write takes.
+	// From here to the end patience bounds how long a write takes.
 	stall := st.w.stall
 	st.w.stall = 0
 	st.w.deadline(time.Time{})
 	st.pass(ctx, what)
 	st.patience.end()
 	st.w.stall = stall
-	st.w.extend() // for the last bytes of the answer, which net/http writes
+	st.w.extend() // for the last bytes of the answer, written by net/http
 }
 
 func (st *sse) pass(ctx context.Context, what followed) {
@@ -119,7 +119,7 @@ func (st *sse) pass(ctx context.Context, what followed) {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = st.write([]byte(": beat\n\n"))
 		case errors.Is(err, hansard.ErrClosed):
-			return // the client comes back to whoever serves then
+			return // the client reconnects to another server, or to this one later
 		default:
 			st.problem(err)
 			return
@@ -129,7 +129,7 @@ func (st *sse) pass(ctx context.Context, what followed) {
 	case why != nil:
 		st.problem(why)
 	case ctx.Err() == nil && err == nil:
-		// Dropped, and yet it took the rest: it can be told how far it got.
+		// It was dropped but took the rest after all: tell it how far it got.
 		last := st.last.Load()
 		_ = st.write(fmt.Appendf(nil, "event: dropped\nid: %d\ndata: {\"last_seq\":%d}\n\n", last, last))
 	}
@@ -156,13 +156,13 @@ func (st *sse) events(ctx context.Context, frames []frame) error {
 	return st.write(out)
 }
 
-// buffers are for what is being written to followers.
+// buffers hold what is being written to followers.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // problem tells the client why there is no more.
 func (st *sse) problem(err error) {
 	out := append([]byte("event: problem\ndata: "), wire.Marshal(st.server.told(st.r, err))...)
-	_ = st.write(append(out, "\n\n"...)) // there is nothing left to do if it does not hear it
+	_ = st.write(append(out, "\n\n"...)) // nothing is left to do if that fails
 }
 
 func (st *sse) write(b []byte) error {

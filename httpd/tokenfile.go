@@ -20,8 +20,8 @@ type stamp struct {
 	place string
 }
 
-// openTokenFile opens the token file as the engine opens its own: no links, nothing
-// that opening waits for, the user's own, and for nobody else to read.
+// openTokenFile opens the token file as the engine opens its own: it follows no links,
+// never blocks in open, and the file must be the user's own and readable by nobody else.
 func openTokenFile(path string, write bool) (*os.File, error) {
 	if path == "" {
 		return nil, errors.New("there is no file to keep tokens in")

@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// openStrictly follows no link and waits for nobody at the other end of a FIFO.
+// openStrictly follows no link, and does not wait for the other end of a FIFO.
 const openStrictly = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 func isLink(err error) bool { return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) }
 
-// ownFile tells whether a file belongs to this user. Root may also serve the store of
-// another: there the file is that of the directory's owner.
+// ownFile reports whether a file belongs to this user. Root may also serve the store of
+// another user: then the file belongs to the owner of the directory.
 func ownFile(path string, info fs.FileInfo) bool {
 	owner, ok := ownerOf(info)
 	if !ok || owner == os.Geteuid() {

@@ -25,7 +25,7 @@ type tokenLine struct {
 	Rate    float64   `json:"rate,omitempty"`
 	Share   bool      `json:"share,omitempty"`
 	// Bind says for which store and in which file the tokens are valid: those
-	// behind this line, and with Adopt those before it too.
+	// after this line, and with Adopt those before it too.
 	Bind  *binding `json:"bind,omitempty"`
 	Adopt bool     `json:"adopt,omitempty"`
 }
@@ -36,8 +36,8 @@ type binding struct {
 	File  string `json:"file,omitempty"`
 }
 
-// writeLocked appends a line about a token. Where the file is not bound to this place
-// it begins anew: what is in it stays without effect.
+// writeLocked appends a line about a token. If the file has no token that is valid here it
+// binds the file first: the tokens before that stay without effect.
 func (t *Tokens) writeLocked(l tokenLine) error {
 	return t.appendLocked(l, len(t.list) == 0)
 }
@@ -55,8 +55,8 @@ func (t *Tokens) appendLocked(l tokenLine, bind bool) error {
 			lines = lines[:1]
 		}
 	}
-	// It begins with a line break too, so that a line that was torn by a crash spoils
-	// no other.
+	// It begins with a line break, too, so that a line torn by a crash can't spoil the
+	// next one.
 	text := []byte("\n")
 	for _, l := range lines {
 		text = append(append(text, wire.Marshal(l)...), '\n')
@@ -72,9 +72,9 @@ func (t *Tokens) appendLocked(l tokenLine, bind bool) error {
 	return t.loadLocked()
 }
 
-// parse reads the lines. What is no line of ours lets nobody in.
+// parse reads the lines. Lines that can't be parsed are ignored: they let nobody in.
 func (t *Tokens) parse(content []byte, here binding) (list, foreign []Token) {
-	valid := false // what is read now is for this store and in this file
+	valid := false // the lines being read are bound to this store and this file
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, maxTokensBytes)
 	for lines.Scan() {
@@ -84,7 +84,7 @@ func (t *Tokens) parse(content []byte, here binding) (list, foreign []Token) {
 		}
 		if l.Bind != nil {
 			switch match := (l.Bind.Store == here.Store || l.Bind.Store == "" || here.Store == "") && l.Bind.File == here.File; {
-			case match && valid: // several began the file at once
+			case match && valid: // several processes began the file at once
 			case match && l.Adopt:
 				list, foreign, valid = append(list, foreign...), nil, true
 			case match:

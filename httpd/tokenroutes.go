@@ -17,7 +17,7 @@ type Keeper interface {
 	Remove(name string) error
 }
 
-// keeper is what keeps the tokens, for whom they may concern.
+// keeper returns the keeper of the tokens, if the caller may manage them.
 func (s *Server) keeper(r *http.Request) (Keeper, error) {
 	if err := wholeStore(r.Context()); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (s *Server) keeper(r *http.Request) (Keeper, error) {
 	return nil, &notChecked{"has tokens that are kept elsewhere", "make and withdraw them where they are kept"}
 }
 
-// listTokens gives what is known of the tokens: not themselves.
+// listTokens describes the tokens, without the tokens themselves.
 func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err

@@ -15,14 +15,14 @@ import (
 )
 
 // Tokens is an [Access] kept in a file of mode 0600: named tokens with rights and a
-// scope, hashed, so that the file tells nobody a token.
+// scope, hashed, so that the file reveals no token.
 //
 // The file is only ever appended to, a line of JSON for each token that is added
 // or removed, so that any number of servers and commands may do so at once. The
-// first to add a name has it, until it is removed.
+// first to add a name owns it, until it is removed.
 //
-// The tokens are those of one store, and of the file they were written to: where the
-// file came with a store from elsewhere, or belongs to another store, they are
+// The tokens are valid for one store, and in the file they were written to: if the file
+// was copied with a store from elsewhere, or belongs to another store, they are
 // [Tokens.Foreign] and let nobody in until somebody adopts them.
 type Tokens struct {
 	path  string
@@ -35,7 +35,7 @@ type Tokens struct {
 	list    []Token
 	byHash  map[hashed]*Token
 	byKey   map[string]*Token
-	foreign []Token // that are not valid here
+	foreign []Token // tokens that are not valid here
 }
 
 // Token describes a token.
@@ -49,7 +49,7 @@ type Token struct {
 	// Share says that it is a link to one session.
 	Share  bool `json:"share,omitempty"`
 	hash   hashed
-	key    string // by which narrowed ones are known
+	key    string // identifies tokens that were narrowed from this one
 	rights Right
 }
 
@@ -61,8 +61,8 @@ func (k *Token) pass() Pass {
 func (k *Token) expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
 const (
-	// tokensLook is how often at most the file is compared: a token that was
-	// removed is refused from then on.
+	// tokensLook is the minimum time between two looks at the file: a removed
+	// token is refused from the next look on.
 	tokensLook     = 500 * time.Millisecond
 	minTokenBytes  = 16
 	maxTokenBytes  = 256
@@ -70,14 +70,14 @@ const (
 	maxTokensBytes = 4 << 20
 )
 
-// ErrTokenExists is returned for the name of a token that there is.
+// ErrTokenExists is returned by Add for a name that is taken.
 var ErrTokenExists = errors.New("there is a token of this name")
 
-// ErrNoToken is returned for the name of a token that there is not.
+// ErrNoToken is returned for the name of a token that does not exist.
 var ErrNoToken = errors.New("there is no token of this name")
 
-// OpenTokens reads the file at a path. One that is not there has no tokens. The store
-// is the identity of the one they are for, empty if it has none.
+// OpenTokens reads the file at a path. A missing file has no tokens. store is the identity
+// of the store that they are for, empty if it has none.
 func OpenTokens(path, store string) (*Tokens, error) {
 	t := &Tokens{path: path, store: store}
 	t.mu.Lock()
@@ -98,14 +98,14 @@ func (t *Tokens) Who(token string) (Pass, bool) {
 		}
 		return narrowed(known.pass(), n)
 	}
-	known := t.byHash[hashToken(token)] // whoever sees how long that takes learns of the hash of what he sent
+	known := t.byHash[hashToken(token)] // its timing reveals only the hash of what the caller sent
 	if known == nil || known.expired(now) {
 		return Pass{}, false
 	}
 	return known.pass(), true
 }
 
-// narrowed is what is left of a pass.
+// narrowed is what a narrowed token leaves of a pass.
 func narrowed(p Pass, n wire.Narrowing) (Pass, bool) {
 	rights, err := ParseRights(n.Rights)
 	if err != nil || rights&Admin != 0 {
@@ -137,12 +137,12 @@ func (t *Tokens) look() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A file that can't be read any more keeps what it said: nobody is
-	// let in who was not.
+	// If the file can no longer be read its last content stays in effect: nobody is
+	// let in who was not before.
 	_ = t.loadLocked()
 }
 
-// List gives the tokens there are, in the order they were added.
+// List returns the tokens, in the order they were added.
 func (t *Tokens) List() []Token {
 	t.look()
 	t.mu.RLock()
@@ -150,7 +150,7 @@ func (t *Tokens) List() []Token {
 	return slices.Clone(t.list)
 }
 
-// Foreign gives the tokens that the file has and that are not valid here.
+// Foreign returns the tokens in the file that are not valid here.
 func (t *Tokens) Foreign() []Token {
 	t.look()
 	t.mu.RLock()
@@ -158,8 +158,8 @@ func (t *Tokens) Foreign() []Token {
 	return slices.Clone(t.foreign)
 }
 
-// Add makes a token and gives it. It can't be had again. Of the description its name,
-// rights, scope, end, rate and whether it is a share count.
+// Add makes a token and returns it. It can't be retrieved again. From the description it
+// takes the name, rights, scope, expiry, rate and whether it is a share.
 func (t *Tokens) Add(k Token) (token string, err error) {
 	rights, err := ParseRights(k.Rights)
 	if err != nil {
@@ -191,7 +191,7 @@ func (t *Tokens) Add(k Token) (token string, err error) {
 	return token, nil
 }
 
-// checkNew tells whether a token may be made as described.
+// checkNew checks that a token may be made as described.
 func checkNew(k *Token) error {
 	if err := checkName(k.Name); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (t *Tokens) Remove(name string) error {
 	return t.writeLocked(tokenLine{Name: name, Removed: true})
 }
 
-// Adopt makes the tokens valid here that are not.
+// Adopt makes foreign tokens valid here.
 func (t *Tokens) Adopt() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +244,7 @@ func (t *Tokens) findLocked(name string) *Token {
 	return &t.list[i]
 }
 
-// indexLocked finds tokens by what is shown of them.
+// indexLocked indexes tokens by their hash, and by the key of those narrowed from them.
 func (t *Tokens) indexLocked() {
 	t.byHash, t.byKey = map[hashed]*Token{}, map[string]*Token{}
 	add := func(k *Token) {
@@ -261,11 +261,11 @@ func (t *Tokens) indexLocked() {
 	}
 }
 
-// tokenSigns are the signs a token may have: those that need no escape in a
+// tokenSigns are the characters a token may have: those that need no escape in a
 // header, a WebSocket subprotocol or a URL.
 const tokenSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
-// CheckToken tells whether a token that somebody made up will do.
+// CheckToken checks a token that somebody chose.
 func CheckToken(token string) error {
 	switch {
 	case len(token) < minTokenBytes:

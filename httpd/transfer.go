@@ -9,9 +9,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// What hansard.Copy needs of a store, for the other end of the wire.
+// What hansard.Copy needs from a store, over HTTP.
 
-// listOrigins gives how each session began, one a line.
+// listOrigins gives how each session began, one per line.
 func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after")
 	after := hansard.SessionID(p.text("after"))
@@ -37,7 +37,7 @@ func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// listKeys gives the keys of a session, one a line.
+// listKeys gives the keys of a session, one per line.
 func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after")
 	after := hansard.Seq(p.number("after", 0))
@@ -74,7 +74,7 @@ func (s *Server) importPart(w http.ResponseWriter, r *http.Request) error {
 	}
 	part.ID = sessionID(r)
 	if who := callerOf(r.Context()); len(who.Scope.Labels) > 0 {
-		return wholeStore(r.Context()) // what labels it will have is in all its parts
+		return wholeStore(r.Context()) // its labels are known only from all its parts
 	} else if hansard.CheckID(part.ID) == nil && !who.Scope.named(part.ID) {
 		return who.notThere(part.ID)
 	}
@@ -98,7 +98,7 @@ func notTransferred() error {
 	return fmt.Errorf("%w: sessions can't be copied from or to this kind of store", hansard.ErrUnsupported)
 }
 
-// writeEach answers with all values of a sequence, one a line, in bounded memory.
+// writeEach answers with all values of a sequence, one per line, in bounded memory.
 func writeEach[T any](s *Server, w http.ResponseWriter, r *http.Request, values iter.Seq2[T, error]) error {
 	out := newLines(w)
 	for v, err := range values {

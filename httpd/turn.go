@@ -10,8 +10,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// acquireTurn takes the turn, waiting for it as long as the client says and is
-// there: its place in the queue is its connection.
+// acquireTurn takes the turn. It waits for it as long as the client says and is connected:
+// its place in the queue lasts as long as its connection.
 func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	var given wire.Claim
 	if err := s.decode(w, r, &given); err != nil {
@@ -61,7 +61,7 @@ func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	case named != nil:
 		s.unanswered(ctx, named)
 	case !told:
-		// Nobody knows of the grant: let the next one have it.
+		// Nobody knows of the grant: let the next claimant have the turn.
 		s.giveBack(ctx, id, t.Grant)
 	}
 	if !told {
@@ -85,14 +85,14 @@ func (s *Server) acquire(ctx context.Context, id hansard.SessionID, c hansard.Cl
 func (s *Server) giveBack(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	// When it fails the TTL takes care of it.
+	// If it fails the turn ends with its TTL.
 	_ = s.base.Release(ctx, id, g)
 	if u := callerOf(ctx).user; u != nil {
 		u.drop(g)
 	}
 }
 
-// release gives up a grant of the caller's.
+// release gives up a grant of the caller.
 func (s *Server) release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
 	err := s.store.Release(ctx, id, g)
 	if err == nil || errors.Is(err, hansard.ErrFenced) {
@@ -107,7 +107,7 @@ type named struct {
 	Claim string        `json:"claim"`
 }
 
-// grantOf is the grant that a request is about, of its body or its query.
+// grantOf is the grant that a request is about, from its body or its query.
 func (s *Server) grantOf(w http.ResponseWriter, r *http.Request) (n named, err error) {
 	p := paramsOf(r, "grant")
 	n.Grant = hansard.Grant(p.text("grant"))
@@ -127,7 +127,8 @@ func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
 		s.metrics.turnError(err)
 		return err
 	}
-	// It is renewed, whatever can be told of it a moment later: not of another's.
+	// It is renewed, even if it can't be described a moment later. If another grant is
+	// current by then, that one is not shown.
 	t, _ := s.store.Turn(r.Context(), sessionID(r))
 	if t != nil && t.Grant != n.Grant {
 		t = nil
@@ -168,8 +169,8 @@ func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
 	return answerTurn(w, t)
 }
 
-// answerHolder tells whoever gave up a claim who has the turn: not its grant, and
-// nothing to one who may not read.
+// answerHolder tells a client that gave up a claim who has the turn: without the grant, and
+// nothing if it may not read.
 func (s *Server) answerHolder(w http.ResponseWriter, r *http.Request) error {
 	if !callerOf(r.Context()).Rights.allows(Read) {
 		return answerTurn(w, nil)

@@ -15,19 +15,19 @@ type view string
 
 const (
 	stored view = ""
-	// parts is what the page and others get that draw a transcript: see
-	// transcript.Of. Long texts are cut, with what is missing said: most are
+	// parts is what the page, and other clients that draw a transcript, get: see
+	// transcript.Of. Long texts are cut, and say how much is missing: most are
 	// folded, and never looked at.
 	parts view = "parts"
 	// wholeParts is parts with nothing cut.
 	wholeParts view = "parts whole"
 )
 
-// clipBytes is how much of a text is in parts, and a quarter of how much of all
-// texts of an event.
+// clipBytes is how much of one text is in parts; all texts of an event have four times
+// that.
 const clipBytes = 16 << 10
 
-// lineMax is how long the line is, in characters, that stands for a folded part.
+// lineMax is the length in characters of the line that stands for a folded part.
 const lineMax = 160
 
 // viewOf reads the view that a request asks for.
@@ -118,8 +118,8 @@ func (v view) read(e *hansard.Event) readEvent {
 		Fork: e.Fork, Redacted: e.Redacted, Redacts: e.Redacts, Patch: e.Patch, Parts: readParts(r.Parts, transcript.Clip(r.Parts, most))}
 }
 
-// readParts are parts as they go out. The line of one is made of the whole: JSON
-// that was cut is none any more.
+// readParts are parts as they are sent. The line of a part is made from the whole text:
+// JSON that was cut is no longer JSON.
 func readParts(whole, clipped []transcript.Part) []readPart {
 	out := make([]readPart, len(clipped))
 	for i, p := range clipped {

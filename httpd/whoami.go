@@ -2,7 +2,7 @@ package httpd
 
 import "net/http"
 
-// whoami tells the caller what its token is for, so that nobody is offered what
+// whoami tells the caller what its token allows, so that a client need not offer what
 // would be refused.
 func (s *Server) whoami(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {

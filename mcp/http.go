@@ -9,15 +9,15 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Path is where a server over HTTP is.
+// Path is the path of a server over HTTP.
 const Path = "/mcp"
 
-// maxRequest is for the body of a request: more than the longest message, with every byte
-// of it escaped.
+// maxRequest bounds the body of a request: it is more than the longest message with every
+// byte escaped.
 const maxRequest = 6*maxMessage + 64<<10
 
-// Handler serves MCP over HTTP, without sessions, to those who have the token. It is for
-// the loopback: the Host has to be one, and pages of other sites are refused.
+// Handler serves MCP over HTTP, without sessions, to clients that have the token. It is for
+// the loopback: the Host has to be a loopback one, and pages of other sites are refused.
 func Handler(s *sdk.Server, token string) http.Handler {
 	serve := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, PropagateRequestCancellation: true,

@@ -90,7 +90,7 @@ func describe(info *hansard.Info) string {
 	return b.String()
 }
 
-// titled is a session on one line; one without a title with its first prompt.
+// titled is a session on one line; without a title it has the first prompt.
 func (s *server) titled(ctx context.Context, info *hansard.Info) string {
 	text := describe(info)
 	if info.Title != "" || info.Unreadable != "" {
@@ -148,7 +148,7 @@ func (s *server) search(ctx context.Context, _ *sdk.CallToolRequest, in searchAr
 
 // searchWords asks the store, which finds words in the events of all sessions.
 func (s *server) searchWords(ctx context.Context, searcher hansard.Searcher, in searchArgs, most int) (string, error) {
-	if in.Session != "" { // one that is not there is an error, not nothing
+	if in.Session != "" { // a missing session is an error, not an empty result
 		if _, err := s.store.Stat(ctx, hansard.SessionID(in.Session)); err != nil {
 			return "", err
 		}
@@ -244,7 +244,7 @@ func (s *server) searchIn(ctx context.Context, in searchArgs, most int) (string,
 // aroundBytes is how much is shown on either side of what was found.
 const aroundBytes = 160
 
-// around is the text around the first place where something is, in lower case.
+// around is the text around the first occurrence of want, which is in lower case.
 func around(in, want string) (string, bool) {
 	lower := strings.ToLower(in)
 	at := strings.Index(lower, want)
@@ -252,7 +252,7 @@ func around(in, want string) (string, bool) {
 		return "", false
 	}
 	if len(lower) != len(in) {
-		in = lower // some letters are longer in the other case: the place is not exact
+		in = lower // some letters have more bytes in the other case: the offset would not be exact
 	}
 	begin, end := max(0, at-aroundBytes), min(len(in), at+len(want)+aroundBytes)
 	text := line(strings.ToValidUTF8(in[begin:end], ""), len(want)+2*aroundBytes)

@@ -49,7 +49,7 @@ func (s *server) read(ctx context.Context, _ *sdk.CallToolRequest, in readArgs) 
 	}
 	rng := hansard.Range{After: hansard.Seq(in.After), Before: hansard.Seq(in.Before), Kinds: in.Kinds, Reverse: in.After == 0}
 	if info.Damage != nil && rng.Reverse {
-		// What is behind the damage can't be read: the page ends before it.
+		// What follows the damage can't be read: the page ends before it.
 		rng.Before = min(cmp.Or(rng.Before, info.Damage.SafeSeq+1), info.Damage.SafeSeq+1)
 	}
 	p, err := s.page(ctx, id, rng, most)
@@ -62,7 +62,7 @@ func (s *server) read(ctx context.Context, _ *sdk.CallToolRequest, in readArgs) 
 // readPage is a part of a session.
 type readPage struct {
 	events []shown // in the order of the session
-	// first and last are the events that were looked at, 0 if there are none.
+	// first and last are the first and last event that were read, 0 if none.
 	first, last hansard.Seq
 	more        bool  // there are more in the direction of reading
 	damage      error // what the page ends with
@@ -103,7 +103,8 @@ func (s *server) page(ctx context.Context, id hansard.SessionID, rng hansard.Ran
 	return p, nil
 }
 
-// isNoise tells what nobody reads a session for: who had the turn, and changes of metadata.
+// isNoise reports events that nobody reads a session for: turn records, and changes of
+// metadata.
 func isNoise(e *hansard.Event) bool {
 	return e.Kind == hansard.KindTurn || e.Kind == hansard.KindMeta && string(e.Data) == "null"
 }
@@ -178,7 +179,7 @@ func (s *server) readEvent(ctx context.Context, _ *sdk.CallToolRequest, in event
 	if in.Offset > len(whole) {
 		return "", fmt.Errorf("the text of %s has %d bytes", cite(id, seq), len(whole))
 	}
-	// Behind an offset that is in the middle of a character its rest is no character.
+	// If the offset is in the middle of a character, the rest of that is dropped.
 	part := cut(strings.ToValidUTF8(whole[in.Offset:], ""), max(most, leastAnswer))
 	text := heading(id, &e, &r) + "\n" + indent(part)
 	if end := len(whole) - in.Offset - len(part); end > 0 {

@@ -12,13 +12,14 @@ import (
 	"hansard"
 )
 
-// base is how the addresses of resources begin. A session is base and its id, an event
-// has "/events/" and its seq behind that.
+// base begins the URIs of resources. A session is base and its id; an event adds
+// "/events/" and its seq.
 const base = "hansard://sessions/"
 
 const plainText = "text/plain"
 
-// address is that of a session. What an id may have and an address may not is escaped.
+// address is the URI of a session. Characters that an id may have and a URI may not are
+// escaped.
 func address(id hansard.SessionID) string { return base + url.QueryEscape(string(id)) }
 
 func (s *server) addResources(to *sdk.Server) {
@@ -36,8 +37,8 @@ func (s *server) addResources(to *sdk.Server) {
 	})
 }
 
-// listResources lists the sessions, the one that was created last first: over pages that
-// gives each of them once.
+// listResources lists the sessions, newest by creation first: in this order each appears
+// once across pages.
 func (s *server) listResources(ctx context.Context, p *sdk.ListResourcesParams) (sdk.Result, error) {
 	out := &sdk.ListResourcesResult{Cacheable: sdk.Cacheable{CacheScope: "private"}, Resources: []*sdk.Resource{}}
 	cursor := ""

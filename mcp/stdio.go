@@ -13,15 +13,16 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// lastAnswers is how long what is under way has to be answered when the client has closed
+// lastAnswers is how long calls under way have to be answered after the client has closed
 // its end.
 const lastAnswers = 2 * time.Second
 
-// Serve speaks MCP on two streams, a message a line, until the client closes its end, which
-// is no error, or the context ends.
+// Serve speaks MCP on two streams, one message per line, until the client closes its end,
+// which is not an error, or the context ends.
 //
-// The SDK has a transport for that, which ends the server for any line that is no message.
-// Here the client is told, and what is under way is still answered when it has said all.
+// The SDK has a transport for that, but it ends the server at any line that is not a
+// message. This one tells the client, and still answers calls under way after the client
+// has closed its end.
 func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) error {
 	c := &lines{out: out, closed: make(chan struct{}), messages: make(chan jsonrpc.Message), idle: make(chan struct{}, 1)}
 	go c.read(in)
@@ -32,32 +33,32 @@ func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) erro
 	return err
 }
 
-// lines is a connection, and the way to it.
+// lines is a connection, and its own transport.
 type lines struct {
-	messages chan jsonrpc.Message // closed at the end of what comes in
+	messages chan jsonrpc.Message // closed at the end of the input
 	failed   error                // why it ended; set before messages is closed
 	closed   chan struct{}
 	once     sync.Once
-	idle     chan struct{} // has one when all calls were answered
+	idle     chan struct{} // has an element when all calls were answered
 
 	mu    sync.Mutex // guards all below
 	out   io.Writer
-	calls int // that are not answered
+	calls int // not answered yet
 }
 
 // Connect makes it a transport.
 func (c *lines) Connect(context.Context) (sdk.Connection, error) { return c, nil }
 
-// SessionID makes it a connection: it is the only one there is.
+// SessionID makes it a connection. It needs no id: there is only one.
 func (c *lines) SessionID() string { return "" }
 
-// Close lets go of who reads. The streams are not ours to close.
+// Close ends a waiting Read. The streams belong to the caller and stay open.
 func (c *lines) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return nil
 }
 
-// Read gives the next message.
+// Read returns the next message.
 func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	select {
 	case m, ok := <-c.messages:
@@ -73,7 +74,7 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// settle waits until what was asked is answered, for a while: what was cancelled never is.
+// settle waits until all calls are answered, but not for ever: a cancelled call never is.
 func (c *lines) settle(ctx context.Context) {
 	timer := time.NewTimer(lastAnswers)
 	defer timer.Stop()
@@ -122,7 +123,7 @@ func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-// read reads messages until the end of what comes in.
+// read reads messages until the end of the input.
 func (c *lines) read(from io.Reader) {
 	defer close(c.messages)
 	in := bufio.NewReaderSize(from, 64<<10)
@@ -143,7 +144,7 @@ func (c *lines) read(from io.Reader) {
 	}
 }
 
-// nextLine reads a line of a bounded length; of a longer one nothing is kept.
+// nextLine reads a line of bounded length; a longer one is dropped.
 func nextLine(in *bufio.Reader) (line []byte, long bool, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -169,7 +170,7 @@ func trimLine(line []byte) []byte {
 	return nil
 }
 
-// pass gives a line to who reads messages; false: nobody does any more.
+// pass hands a line to the reader of messages; false if nobody reads any more.
 func (c *lines) pass(line []byte) bool {
 	m, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
@@ -189,7 +190,8 @@ func (c *lines) pass(line []byte) bool {
 	}
 }
 
-// refuse answers what is no message. Nobody knows which one it was.
+// refuse answers a line that is not a message. Its id is not known, so that of the answer
+// is null.
 func (c *lines) refuse(code int, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -98,12 +98,12 @@ func leftOut(p *transcript.Part) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// encodedLeast is how long a run has to be that is taken for encoded data: longer than any
-// hash or identifier.
+// encodedLeast is the length from which a run is taken for encoded data: more than any hash
+// or identifier has.
 const encodedLeast = 256
 
-// clean takes out what a model has no use for: escapes of terminals, control characters,
-// characters that are not shown, and encoded data.
+// clean removes what a model has no use for: terminal escapes, control characters, invisible
+// characters, and encoded data.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		// Format characters can hide text from people, and change its direction.
@@ -140,8 +140,8 @@ func encodedRun(s string) int {
 	return n
 }
 
-// indent sets what others wrote apart from what the server says: no content can pass for a
-// heading, or for the advice at the end of a page.
+// indent sets content apart from what the server says: no content can pass for a heading,
+// or for the advice at the end of a page.
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
 // line is the beginning of a text on one line.
@@ -150,8 +150,8 @@ func line(s string, most int) string {
 	return p.Line(most)
 }
 
-// cut is the beginning of a text that has at most so many bytes once it is indented: whole
-// characters, to the end of a line where there is one.
+// cut is the beginning of a text that takes at most so many bytes once it is indented: whole
+// characters, up to the end of a line if there is one.
 func cut(s string, most int) string {
 	end := 0
 	for size := len(indent("")); end < len(s); end++ {

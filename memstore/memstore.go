@@ -1,6 +1,6 @@
 // Package memstore is the smallest correct [hansard.Store]: the model.
 //
-// One mutex, maps and slices; nothing is clever, so that it can be checked by
+// It is one mutex, maps and slices, with nothing clever, so that it can be checked by
 // reading. The suite in package storetest compares other engines with it step
 // by step. It keeps everything in memory and loses it with the program: use it in
 // tests, and read it to see what the contract means.
@@ -39,11 +39,11 @@ type session struct {
 	meta    hansard.Meta
 	created time.Time
 	deleted bool
-	// events are changed by redactions only, and then replaced: event n is events[n-1].
+	// events has event n at events[n-1]. Only redactions change events, by replacing the slice.
 	events []hansard.Event
 	// batches are those of more than one event, in order.
 	batches []run
-	parent  *hansard.Parent // nil if it is no fork
+	parent  *hansard.Parent // nil if it is not a fork
 	bytes   int64
 	keys    map[string]stored
 	ids     map[string]engine.Known // of the events that have one
@@ -76,8 +76,8 @@ func (ses *session) wake() {
 	ses.changed = make(chan struct{})
 }
 
-// checkLocked is the beginning of every method: closed, then the id, then the other
-// arguments, and only then whether the caller still waits for the answer.
+// checkLocked begins every method. It checks whether the store is closed, then the id, then
+// the other arguments, and only then whether the context has ended.
 func (s *Store) checkLocked(ctx context.Context, id hansard.SessionID, given ...error) error {
 	if s.closed {
 		return hansard.ErrClosed
@@ -154,7 +154,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
 			Seqs: engine.ReplayedSeqs(names, old.first, old.last, ses.known)}, nil
 	}
-	// So do the ids: what is there already needs no right to be written.
+	// So do the ids: what is stored already needs no permission to be written.
 	sifted := engine.AllNew(len(events), b.Patch != nil)
 	if names != nil {
 		if sifted, err = engine.Sift(id, names, engine.PatchHash(b.Patch), ses.known); err != nil {
@@ -323,8 +323,8 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 // past reports whether there is an event past after: it returns nil if so, and
 // otherwise what to wait for before looking again. Looking and taking the channel are
 // one critical section, so no change can be missed between them.
-// waited is the session that was looked at before, so that another of the same id is not
-// taken for it.
+// waited is the session that was looked at before, so that a new one with the same id is
+// not taken for it.
 func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq, waited **session) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -427,7 +427,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	return nil
 }
 
-// Close implements [hansard.Store]. Those who wait are released with ErrClosed.
+// Close implements [hansard.Store]. Waiting calls return ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 var _ hansard.Pruner = (*Store)(nil)
 
-// Prune implements [hansard.Pruner]: it lets go of the events of deleted sessions. There
-// is nothing to scrub.
+// Prune implements [hansard.Pruner]: it frees the events of deleted sessions. There is
+// nothing to scrub.
 func (s *Store) Prune(ctx context.Context, _ bool) (done hansard.Pruned, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Reda
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
-	// As with known ids: what is done already needs no right to be done.
+	// As with known ids: what is done already needs no permission.
 	if len(fresh) == 0 {
 		return hansard.Receipt{Session: id, Replayed: true}, nil
 	}
@@ -44,8 +44,8 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Reda
 	return hansard.Receipt{Session: id, First: ses.last(), Last: ses.last()}, nil
 }
 
-// takeAway takes the content of events away, and everything that is kept to compare it
-// with. Events are not changed in place: readers may have them.
+// takeAway removes the content of events, and everything that is kept to compare it with.
+// Events are not changed in place: readers may have them.
 func (ses *session) takeAway(seqs []hansard.Seq) {
 	if len(seqs) == 0 {
 		return

@@ -24,8 +24,8 @@ type turnState struct {
 // waiter is one Acquire that waits.
 type waiter struct {
 	claim   hansard.Claim
-	granted chan hansard.Turn // buffered: whoever frees the turn grants it
-	session *session          // in whose queue it is
+	granted chan hansard.Turn // buffered: the call that frees the turn grants it
+	session *session          // the one whose queue it is in
 }
 
 // Acquire implements [hansard.Store].
@@ -57,8 +57,8 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	}
 }
 
-// claim adds a waiter to the queue, at its head if it steals, and serves the queue. A
-// claim that does not wait and got nothing returns who holds the turn.
+// claim adds a waiter to the queue and serves the queue; a claim that steals is granted at
+// once. For a claim that does not wait and got nothing the error says who holds the turn.
 func (s *Store) claim(ctx context.Context, id hansard.SessionID, w *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Store) look(id hansard.SessionID, w *waiter) (changed <-chan struct{}, 
 		return nil, nil, hansard.ErrClosed
 	}
 	ses, err := s.findLocked(id)
-	if err == nil && ses != w.session { // another one of this id, made since
+	if err == nil && ses != w.session { // a new session with this id
 		err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id)
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Store) look(id hansard.SessionID, w *waiter) (changed <-chan struct{}, 
 	}
 	ses.serve()
 	if ses.turn == nil {
-		return ses.changed, nil, nil // granted to somebody: perhaps to the one who asks
+		return ses.changed, nil, nil // the queue is empty: w has been granted the turn
 	}
 	at := ses.renewed.Add(ses.turn.TTL)
 	if end := ses.began.Add(ses.turn.MaxHold); ses.turn.MaxHold > 0 && end.Before(at) {
@@ -110,7 +110,7 @@ func (s *Store) look(id hansard.SessionID, w *waiter) (changed <-chan struct{}, 
 }
 
 // leave removes a waiter from the queue. A waiter that was served at the last moment
-// keeps its grant: nobody else knows of it.
+// returns its grant: nobody else knows of it.
 func (s *Store) leave(id hansard.SessionID, w *waiter, cause error) (hansard.Turn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +165,8 @@ func (ses *session) lost() string {
 	return ""
 }
 
-// fence decides whether the turn lets a write in. gone is why an exclusive turn that
-// would refuse it has to end first.
+// fence decides whether the turn lets a write in. If an exclusive turn would refuse it, but
+// its holder is gone, the turn has to end first; gone is the reason.
 func (ses *session) fence(id hansard.SessionID, under hansard.Grant, inboxOnly bool) (gone string, err error) {
 	err = engine.Fence(id, ses.turn, under, inboxOnly)
 	if errors.Is(err, hansard.ErrHeld) {

@@ -15,22 +15,22 @@ import (
 
 // An attachment is a row of hansard_attachments and parts of 1 MiB, each in a row of its own.
 //
-//	upload   a row without a digest, which nobody finds, and one part after the other
-//	finish   with the session's row locked, the row gets its digest: from now on it is there
-//	append   with the session's row locked, the row is looked for, kept from changes, and
-//	         marked as named
-//	remove   the row loses its digest and takes no more parts; then the parts go, a few at
-//	         a time, and then the row
+//	upload   a row without a digest, which no reader finds, and one part after the other
+//	finish   with the session's row locked, the row gets its digest and becomes visible
+//	append   with the session's row locked, the row is looked up, locked against changes,
+//	         and marked as named
+//	remove   the row loses its digest and takes no more parts; then the parts are removed,
+//	         a few at a time, and then the row
 //
-// So there is no moment in which half of one can be found, or parts have no row that leads
-// to them, whoever dies when. What was left over by somebody who died is removed by the
-// next sweep, uploads a day after their last part.
+// So whichever process dies at whatever moment, half an attachment is never visible, and no
+// parts are without a row that leads to them. What a dead process left over is removed by
+// the next sweep; an upload, a day after its last part.
 
-// partBytes is the size of a part. It is in the tables: it can't be changed.
+// partBytes is the size of a part. Stored data depends on it: it can't be changed.
 const partBytes = 1 << 20
 
 const (
-	// startUpload waits for whoever is deleting the session, or has him wait.
+	// startUpload waits for a concurrent deletion of the session, or makes it wait.
 	startUpload = `INSERT INTO hansard_attachments (id, upload, size, made) SELECT h.id, $2, 0, clock_timestamp() FROM hansard_heads h WHERE h.id = $1 AND NOT h.deleted FOR KEY SHARE`
 	addPart     = `WITH upload AS (
 		UPDATE hansard_attachments SET size = size + octet_length($4::bytea), made = clock_timestamp() WHERE id = $1 AND upload = $2 AND digest IS NULL AND NOT dropping RETURNING id, upload
@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	// findAttached keeps what it finds from losing its digest before the commit.
+	// findAttached locks the rows it finds, so that they keep their digest until the commit.
 	findAttached = knownAttachments("FOR KEY SHARE")
 	lookAttached = knownAttachments("")
 )
@@ -61,13 +61,13 @@ func digests(list []hansard.Attachment) (out []string) {
 	return out
 }
 
-// attachedSize is the size of an attachment that the job has asked for.
+// attachedSize is the size of an attachment that the job looked up.
 func (l *locked) attachedSize(digest string) (int64, bool) {
 	a, ok := l.attached[digest]
 	return a.size, ok
 }
 
-// writeNamed marks what rows name, and nobody has named before.
+// writeNamed marks the attachments that these rows are the first to name.
 func (l *locked) writeNamed(b *pgx.Batch, r *rows) {
 	for _, a := range r.named() {
 		if !l.attached[a.Digest].named {
@@ -115,9 +115,9 @@ func readKnownAttachments(found pgx.Rows) (map[string]knownAttachment, error) {
 	return known, found.Err()
 }
 
-// Attach implements [hansard.Store]. The parts are commits of their own, without any lock
-// between them. The last commit, which makes them an attachment, is durable, and so are they
-// then.
+// Attach implements [hansard.Store]. Each part is a commit of its own, with no lock held
+// between them. The last commit, which makes them an attachment, is durable, and makes all
+// parts before it durable too.
 func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
 	u := &upload{s: s, ctx: ctx, id: id, name: newMark()}
 	if err := u.start(); err != nil {
@@ -142,13 +142,13 @@ func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (
 	return a, nil
 }
 
-// upload is an attachment on its way into the tables. It is written to.
+// upload is an attachment being uploaded: a writer.
 type upload struct {
 	s    *Store
 	ctx  context.Context
 	id   hansard.SessionID
 	name string
-	part []byte // the next one, as far as it is there
+	part []byte // the next part, as far as it has been written
 	n    int    // its number
 }
 
@@ -161,7 +161,7 @@ func (u *upload) start() error {
 		if _, err := u.s.Stat(u.ctx, u.id); err != nil {
 			return err
 		}
-		// It was made between the two.
+		// The session was created between the two statements.
 	}
 }
 
@@ -181,7 +181,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush stores the part that is there.
+// flush stores the current part.
 func (u *upload) flush() error {
 	if len(u.part) == 0 {
 		return nil
@@ -194,7 +194,7 @@ func (u *upload) flush() error {
 	return err
 }
 
-// lost tells why an upload is not there any more.
+// lost tells why an upload is gone.
 func (u *upload) lost() error {
 	if _, err := u.s.Stat(u.ctx, u.id); err != nil {
 		return err
@@ -202,8 +202,8 @@ func (u *upload) lost() error {
 	return &UnavailableError{errors.New("what was uploaded so far is gone: the database lost it in a crash, or it was left alone for a day")}
 }
 
-// finish makes an upload an attachment, if the session is still there and has not got it
-// already. Carried out twice it does the same as once.
+// finish makes an upload an attachment, if the session still exists and does not have it
+// already. It is idempotent.
 func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 	if err := u.s.begin(u.ctx, u.id); err != nil {
 		return false, err
@@ -226,24 +226,24 @@ func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 	}})
 	switch {
 	case err != nil:
-		return false, err // the decision may still be under way
+		return false, err // it may still be executing
 	case gone:
 		return false, u.lost()
 	}
 	return kept, nil
 }
 
-// drop removes what was uploaded, unless it has become an attachment after all.
+// drop removes the upload, unless it has become an attachment after all.
 func (u *upload) drop() {
 	if u.s.begin(context.Background(), u.id) != nil {
-		return // it is closed: a sweep does it
+		return // the store is closed: a sweep removes it
 	}
 	defer u.s.work.Done()
 	u.s.remove(func(ctx context.Context) bool { return u.s.dropUpload(ctx, u.id, u.name) })
 }
 
-// exec carries out a statement about a session's attachments that does the same when it
-// arrives twice, and tells how many rows it has made or changed.
+// exec executes an idempotent statement about a session's attachments, and returns how many
+// rows it inserted or changed.
 func (s *Store) exec(ctx context.Context, id hansard.SessionID, sql string, args ...any) (n int64, err error) {
 	if err := s.begin(ctx, id, s.writable()); err != nil {
 		return 0, err
@@ -256,9 +256,9 @@ func (s *Store) exec(ctx context.Context, id hansard.SessionID, sql string, args
 		}
 		defer conn.Release()
 		tag, err := conn.Exec(ctx, sql, append([]any{string(id)}, args...)...)
-		_ = doubt(conn.Conn().PgConn()) // the commit that makes it an attachment waits for all before it
+		_ = doubt(conn.Conn().PgConn()) // ignored: the commit that makes it an attachment waits for all earlier ones
 		if code(err) == uniqueViolation {
-			n = 1 // it has arrived before: nobody else has its name
+			n = 1 // an earlier try has stored it: nobody else uses this name
 			return nil
 		}
 		leaveStandby(conn.Conn(), err)
@@ -269,26 +269,26 @@ func (s *Store) exec(ctx context.Context, id hansard.SessionID, sql string, args
 }
 
 const (
-	// abandon has an upload take no more parts, unless it has become an attachment.
+	// abandon makes an upload refuse more parts, unless it has become an attachment.
 	abandon = `UPDATE hansard_attachments SET dropping = true WHERE id = $1 AND upload = $2 AND digest IS NULL`
-	// condemn is for all of a deleted session.
+	// condemn does the same to all uploads and attachments of a deleted session.
 	condemn = `UPDATE hansard_attachments SET digest = NULL, named = false, dropping = true WHERE id = $1 AND NOT dropping AND ` + stillPurging
-	// condemnUnnamed is for what no event named for a day. It reads all attachments:
-	// only Prune sends it.
+	// condemnUnnamed does it to attachments that no event has named for a day. It reads all
+	// attachments: only Prune sends it.
 	condemnUnnamed = `WITH old AS (SELECT id, upload, digest FROM hansard_attachments WHERE digest IS NOT NULL AND NOT named AND made < clock_timestamp() - interval '1 day' FOR UPDATE)
 		UPDATE hansard_attachments a SET digest = NULL, dropping = true FROM old WHERE a.id = old.id AND a.upload = old.upload AND NOT a.named RETURNING old.id || '/' || old.digest`
-	// dropParts removes the next parts behind one, up to those of an upload, and gives
-	// the last of them. They may be large: a few at a time.
+	// dropParts removes the next parts after a given one, up to those of an upload, and
+	// returns the last part removed. Parts may be large: a few at a time.
 	dropParts = `WITH part AS (SELECT upload, n FROM hansard_attachment_parts WHERE id = $1 AND (upload, n) > ($2::text, $3::integer) AND upload <= $4 AND ($2 = $4 OR ` + stillPurging + `) ORDER BY upload, n LIMIT 16),
 	gone AS (DELETE FROM hansard_attachment_parts p USING part WHERE p.id = $1 AND p.upload = part.upload AND p.n = part.n)
 	SELECT upload, n FROM part ORDER BY upload DESC, n DESC LIMIT 1`
 	dropRows = `DELETE FROM hansard_attachments WHERE id = $1 AND upload >= $2 AND upload <= $3 AND digest IS NULL AND dropping`
 	toDrop   = `SELECT id, upload FROM hansard_attachments WHERE digest IS NULL AND (dropping OR made < clock_timestamp() - interval '1 day')`
-	// lastUpload is behind the names of all uploads.
+	// lastUpload sorts after the names of all uploads.
 	lastUpload = "\x7f"
 )
 
-// pruneAttachments removes what no event named for a day, and uploads that were given up.
+// pruneAttachments removes attachments that no event named for a day, and abandoned uploads.
 func (s *Store) pruneAttachments(ctx context.Context) ([]string, error) {
 	rows, err := s.pool.Query(ctx, condemnUnnamed)
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *Store) pruneAttachments(ctx context.Context) ([]string, error) {
 	}
 	removed, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil {
-		s.sweepUploads(ctx) // what it does not get done the next sweep does
+		s.sweepUploads(ctx) // what it does not finish is left to the next sweep
 	}
 	return removed, err
 }
@@ -318,8 +318,8 @@ func (s *Store) dropUpload(ctx context.Context, id hansard.SessionID, upload str
 	return s.dropUploads(ctx, id, upload, upload) == nil
 }
 
-// dropUploads removes uploads that take no more parts: first the parts, and then the rows
-// that lead to them.
+// dropUploads removes uploads that take no more parts: first their parts, then their rows,
+// which lead to the parts.
 func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, last string) error {
 	for upload, n := first, -1; ; {
 		err := s.pool.QueryRow(ctx, dropParts, string(id), upload, n, last).Scan(&upload, &n)
@@ -334,7 +334,7 @@ func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, la
 	return err
 }
 
-// sweepUploads removes what was left over by others.
+// sweepUploads removes uploads and attachments that others left half removed or abandoned.
 func (s *Store) sweepUploads(ctx context.Context) {
 	rows, err := s.pool.Query(ctx, toDrop)
 	if err != nil {
@@ -350,14 +350,14 @@ func (s *Store) sweepUploads(ctx context.Context) {
 	}
 }
 
-// findPart finds an attachment and one of its parts, and tells what of them is there.
+// findPart finds an attachment and one of its parts; columns are NULL for what is missing.
 const findPart = `SELECT h.deleted, a.size, p.bytes FROM hansard_heads h
 	LEFT JOIN LATERAL (SELECT upload, size FROM hansard_attachments WHERE id = $1 AND digest = $2 LIMIT 1) a ON true
 	LEFT JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload AND n = $3 LIMIT 1) p ON true
 	WHERE h.id = $1`
 
 // OpenAttachment implements [hansard.Store]. The reader reads a part at a time, and holds
-// no connection while its caller looks at one. It ends with its context.
+// no connection between reads. It fails once its context has ended.
 func (s *Store) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {
 	r := &parts{s: s, ctx: ctx, id: id, n: -1}
 	r.Digest = digest
@@ -374,11 +374,11 @@ type parts struct {
 	ctx  context.Context
 	id   hansard.SessionID
 	at   int64
-	n    int64 // the part that is here
+	n    int64 // the number of part; -1 if none is loaded
 	part []byte
 }
 
-// load reads a part; part -1 is none, and tells whether the attachment is there.
+// load reads a part. With n = -1 it reads none, and only checks that the attachment exists.
 func (r *parts) load(n int64) error {
 	if err := r.s.begin(r.ctx, r.id, hansard.CheckDigest(r.Digest)); err != nil {
 		return err
@@ -422,7 +422,7 @@ func (r *parts) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if n := r.at / partBytes; n != r.n {
-		r.n, r.part = -1, nil // one in memory is enough
+		r.n, r.part = -1, nil // never two parts in memory
 		if err := r.load(n); err != nil {
 			return 0, err
 		}
@@ -449,13 +449,13 @@ func (r *parts) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Close keeps nothing: there was nothing to keep.
+// Close releases the part in memory. No connection is held.
 func (r *parts) Close() error {
 	r.part, r.n = nil, -1
 	return nil
 }
 
-// attachmentsAfter gives a row without an attachment where there is none.
+// attachmentsAfter gives one row with NULLs if the session has no attachment after $2.
 const attachmentsAfter = `SELECT h.deleted, a.digest, a.size FROM hansard_heads h
 	LEFT JOIN LATERAL (SELECT digest, size FROM hansard_attachments WHERE id = $1 AND digest > $2 ORDER BY digest LIMIT 1000) a ON true
 	WHERE h.id = $1 ORDER BY a.digest`

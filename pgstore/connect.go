@@ -19,7 +19,7 @@ import (
 // defaultConns is how many connections a store uses when the URL does not say.
 const defaultConns = 16
 
-// config is the pool's configuration for a URL, and what makes its connections.
+// config returns the pool's configuration for a URL, and the dialer for its connections.
 func config(url string) (*pgxpool.Config, *dialer, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -49,39 +49,39 @@ func config(url string) (*pgxpool.Config, *dialer, error) {
 	return cfg, d, nil
 }
 
-// ownSettings are what a connection needs to be one of ours, whatever the defaults of
-// the database or the role are. What the URL says stays, but for the isolation, and so
-// does a timeout that is shorter.
+// ownSettings are the settings every connection of ours needs, whatever the defaults of
+// the database or the role are. Settings given in the URL are kept, except the isolation
+// level, and so are timeouts that are already shorter.
 var ownSettings = []struct{ name, value string }{
 	// Each statement sees what is committed when it begins.
 	{"default_transaction_isolation", "read committed"},
-	// A process that is cut off does not keep what it has locked, nor its snapshot.
+	// A process that is cut off does not keep its locks, nor its snapshot.
 	{"idle_in_transaction_session_timeout", milliseconds(idleInside)},
 	{"tcp_keepalives_idle", seconds(keepaliveIdle)},
 	{"tcp_keepalives_interval", seconds(keepaliveInterval)},
 	{"tcp_keepalives_count", fmt.Sprint(keepaliveCount)},
 	{"tcp_user_timeout", milliseconds(userTimeout)},
-	// Every statement finds what it needs by an index, in its order. A plan that was
-	// made while a table was empty would read all of it, for as long as PostgreSQL
-	// does not notice that it has grown: a minute or two of appends.
+	// Every statement can use an index, in index order. A plan that was made while a table
+	// was empty would scan all of it, until PostgreSQL notices that the table has grown: a
+	// minute or two of appends.
 	{"enable_seqscan", "off"},
 	{"enable_bitmapscan", "off"},
-	// The plans that are made without knowing the parameters are the right ones, for every
-	// statement: TestPlans. Because arrays look shorter when they are known, PostgreSQL would
-	// plan statements with many of them anew each time, which costs more than carrying them out.
+	// Generic plans, made without knowing the parameters, are right for every statement:
+	// TestPlans. Because arrays look shorter when they are known, PostgreSQL would replan
+	// statements with many of them each time, which costs more than executing them.
 	{"plan_cache_mode", "force_generic_plan"},
-	// What has no other plan than one of these, a search by terms, looks so expensive that
-	// it would be compiled, which takes a thousand times as long as the search.
+	// A search by terms has no plan but one of those switched off above. So it looks so
+	// expensive that it would be compiled, which takes a thousand times as long as the search.
 	{"jit", "off"},
 }
 
 func seconds(d time.Duration) string      { return fmt.Sprint(int64(d / time.Second)) }
 func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
 
-// settleConnection makes the settings of a connection to the server's process of this
-// number, and tells which one it is. Where they differ there is a pool of connections in
-// between: then they would be made for whomever it has use the process next, and each
-// transaction has to make its own.
+// settleConnection applies the settings if the connection leads to the server process with
+// this pid, and returns the actual pid. If the two differ there is a connection pooler in
+// between: then the settings would apply to whichever client gets that process next, and
+// each transaction has to make its own.
 var settleConnection = func() string {
 	var rows []string
 	for _, s := range ownSettings {
@@ -108,11 +108,11 @@ func settle(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// absentFor is how long a database that nothing listens for is waited for: it may be
+// absentFor is how long Open waits if nothing listens at the address: the database may be
 // just starting, or the address is wrong.
 const absentFor = 3 * time.Second
 
-// whenStarted calls f, and again while the database is not up yet, for a bounded time.
+// whenStarted calls f, and retries while the database is not up yet, for a bounded time.
 func whenStarted(ctx context.Context, patience time.Duration, f func(context.Context) error) error {
 	began, pause := time.Now(), 20*time.Millisecond
 	for {

@@ -17,9 +17,9 @@ import (
 	"hansard"
 )
 
-// How long a connection may be without a sign of the other side. The sum of what a
-// call can meet one after the other, a connection that falls silent, a host that does
-// not answer, a row that a silent process has locked, stays below the 15 seconds that
+// How long to wait without a sign of life from the other side. A call may meet several of
+// these one after the other: a connection that falls silent, a host that does not answer,
+// a row that a silent process has locked. The sum stays below the 15 seconds that
 // docs/postgres.md promises.
 const (
 	connectPatience = 3 * time.Second // for one host to take a connection, unless the URL says connect_timeout
@@ -33,8 +33,8 @@ const (
 	keepaliveCount    = 3
 	userTimeout       = 10 * time.Second // for sent data to be acknowledged
 
-	// A host that did not answer is left alone for so long, if there are others, and
-	// for a moment, if there are not.
+	// A host that did not answer is not tried again for avoidSilent, if the URL names other
+	// hosts, and for avoidOnly if it does not.
 	avoidSilent, avoidOnly = 10 * time.Second, time.Second
 )
 
@@ -42,15 +42,15 @@ const (
 type dialer struct {
 	net.Dialer
 	patience time.Duration // for a host to take a connection
-	avoid    time.Duration // for how long one that did not answer is left alone
+	avoid    time.Duration // how long a host that did not answer is not tried again
 
 	mu     sync.Mutex // guards below
 	lines  map[*line]bool
-	silent map[string]time.Time // hosts that did not answer, and until when they are left alone
+	silent map[string]time.Time // hosts that did not answer, and until when they are avoided
 }
 
-// newDialer makes a dialer with the TCP settings of a configuration. Those have the
-// names that libpq gives them, and are taken out: the server does not know them.
+// newDialer makes a dialer with the TCP settings of a configuration. They have libpq's
+// names, and are removed from the configuration: the server does not know them.
 func newDialer(cfg *pgx.ConnConfig) (*dialer, error) {
 	d := &dialer{patience: cfg.ConnectTimeout, avoid: avoidOnly, lines: make(map[*line]bool), silent: make(map[string]time.Time)}
 	for _, other := range cfg.Fallbacks {
@@ -82,7 +82,7 @@ func newDialer(cfg *pgx.ConnConfig) (*dialer, error) {
 	return d, nil
 }
 
-// systemOr leaves a setting to the system where libpq's way of saying so, 0, is given.
+// systemOr maps 0, which leaves a setting to the system in libpq, to -1, which does so in Go.
 func systemOr(n int) time.Duration {
 	if n == 0 {
 		return -1
@@ -118,15 +118,14 @@ func (d *dialer) avoided(address string) bool {
 	return time.Now().Before(d.silent[address])
 }
 
-// leaveAlone notes that a host does not answer.
+// leaveAlone records that a host does not answer.
 func (d *dialer) leaveAlone(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.silent[address] = time.Now().Add(d.avoid)
 }
 
-// waiting gives the lines that wait for the other side for longer than they ought to,
-// by the address of that.
+// waiting returns the lines that have waited for silentAfter or longer, by remote address.
 func (d *dialer) waiting() map[string][]*line {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,9 +141,9 @@ func (d *dialer) waiting() map[string][]*line {
 	return found
 }
 
-// hangUp closes the lines that wait for something when nobody wants it any more, until
-// all are closed: the pool asks a silent host to cancel what it was asked for, and to
-// say good-bye, and would wait for both.
+// hangUp closes the lines that still wait for something, until the pool is closed: while
+// closing, the pool sends a silent host a cancel request and a goodbye, and would wait for
+// both.
 func (d *dialer) hangUp(closed <-chan struct{}) {
 	for {
 		select {
@@ -163,9 +162,9 @@ func (d *dialer) hangUp(closed <-chan struct{}) {
 	}
 }
 
-// line is a connection that shows for how long it waits for the other side. A bound on
-// the whole of a statement would not do: what takes its time, and the megabytes of a
-// batch on a slow network, are not silence.
+// line is a connection that knows how long it has waited for the other side. A timeout for
+// the whole statement would not do: a slow statement, or the megabytes of a batch on a slow
+// network, are not silence.
 type line struct {
 	net.Conn
 	d                *dialer
@@ -174,15 +173,15 @@ type line struct {
 
 	pid     atomic.Uint32 // of the server's process; 0: not known
 	ops     atomic.Int32  // reads and writes under way
-	since   atomic.Int64  // when the first of them began, or anything last moved: nanoseconds behind began
-	checked atomic.Int64  // when the server was last found to be at work for it, likewise
-	heard   atomic.Bool   // the other side has said something
-	owed    atomic.Bool   // and nothing since we have
+	since   atomic.Int64  // when the first of them began, or anything last moved: nanoseconds after began
+	checked atomic.Int64  // when the server was last found to be working for it, likewise
+	heard   atomic.Bool   // the other side has sent something
+	owed    atomic.Bool   // we have sent something and got no answer yet
 }
 
 func (l *line) now() int64 { return int64(time.Since(l.began)) }
 
-// quiet is for how long nothing moves although something ought to.
+// quiet is how long nothing has moved although a read or write is under way.
 func (l *line) quiet() time.Duration {
 	if l.ops.Load() == 0 {
 		return 0
@@ -213,7 +212,7 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writePiece is how much is written at once: a step of what shows as progress.
+// writePiece is how much is written at once: each piece counts as progress.
 const writePiece = 64 << 10
 
 // Write implements [net.Conn].
@@ -234,8 +233,8 @@ func (l *line) writeOnce(b []byte) (int, error) {
 	return l.Conn.Write(b)
 }
 
-// Close implements [net.Conn]. A host that took the connection and never said a word
-// is one that does not answer.
+// Close implements [net.Conn]. A host that accepted the connection and never sent a byte
+// counts as one that does not answer.
 func (l *line) Close() error {
 	if !l.heard.Load() && time.Since(l.began) >= l.d.patience {
 		l.d.leaveAlone(l.address)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpUserTimeout makes a connection end when the other side does not acknowledge for so
-// long what it was sent: without it Linux tries for a quarter of an hour.
+// tcpUserTimeout makes a connection fail when sent data is not acknowledged for this long:
+// without it Linux retries for a quarter of an hour.
 func tcpUserTimeout(d time.Duration) func(network, address string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) (err error) {
 		if d <= 0 || !strings.HasPrefix(network, "tcp") {

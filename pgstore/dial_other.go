@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// tcpUserTimeout does nothing where the system has no such setting: keepalives, and
-// the look at silent connections, remain.
+// tcpUserTimeout does nothing on systems without the setting: keepalives, and the
+// checks of watchSilence, remain.
 func tcpUserTimeout(time.Duration) func(network, address string, c syscall.RawConn) error {
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"hansard"
 )
 
-// What PostgreSQL calls the errors we tell apart.
+// The SQLSTATE codes of the errors we tell apart.
 const (
 	uniqueViolation = "23505"
 	tableExists     = "42P07"
@@ -24,17 +24,17 @@ const (
 	divisionByZero  = "22012"
 	diskFull        = "53100"
 	tooManyConns    = "53300"
-	commitUnknown   = "40003" // said by distributed relatives of PostgreSQL
+	commitUnknown   = "40003" // sent by distributed databases that speak PostgreSQL's protocol
 	queryCanceled   = "57014"
 	noLock          = "55P03"
 	noSchema        = "3F000"
 	noDatabase      = "3D000"
 	startingUp      = "57P03"
-	shutDown        = "57P" // and more: it is ended, or starting
+	shutDown        = "57P" // prefix: shutting down, or starting
 	protocolError   = "08P01"
-	statementExists = "42P05" // a prepared one, of this name
+	statementExists = "42P05" // a prepared statement of this name
 	noStatement     = "26000"
-	noEntry         = "28" // and more: who it is, the password, the address
+	noEntry         = "28" // prefix: the user, the password or the address was refused
 	plainWarning    = "01000"
 )
 
@@ -72,7 +72,7 @@ func (e *UnavailableError) Hint() string {
 	return "try again; the store reconnects automatically once the database answers"
 }
 
-// hinted is an error with what to do about it.
+// hinted is an error with a hint what to do about it.
 type hinted struct {
 	error
 	hint string
@@ -83,7 +83,7 @@ func (h *hinted) Unwrap() error { return h.error }
 // Hint says what to do next.
 func (h *hinted) Hint() string { return h.hint }
 
-// code is the database's name for an error, empty when it is not the database's.
+// code is the SQLSTATE of an error, empty if it is not from the database.
 func code(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -96,7 +96,7 @@ func isRight(err error) bool { return code(err) == noRight }
 
 // isDown tells whether an error is about the connection or the server as a whole,
 // so that the same call may work a moment later. A statement that ended this way
-// may have been carried out.
+// may have been executed.
 func isDown(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -106,7 +106,7 @@ func isDown(err error) bool {
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, shutDown): // connection exceptions; shutting down, crashing, starting
 			return true
 		case pg.Code == "":
-			return true // not the database's: something in between, which does not say what became of the statement
+			return true // from a proxy in between, which does not say what became of the statement
 		}
 		return pg.Severity == "FATAL" || pg.Severity == "PANIC"
 	}
@@ -117,15 +117,15 @@ func isDown(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isClosedConn(err)
 }
 
-// isClosedConn tells whether a connection was found closed: pgx has no name for it.
+// isClosedConn tells whether a connection was found closed: pgx exports no error for it.
 func isClosedConn(err error) bool { return err != nil && err.Error() == "conn closed" }
 
-// unsent is an error that came up before there was a connection.
+// unsent is an error from before there was a connection.
 type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
-// neverSent tells whether an error came up before the server could do anything.
+// neverSent tells whether an error is from before the server could do anything.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
 	var early *unsent
@@ -140,18 +140,18 @@ func leaveStandby(c *pgx.Conn, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	c.Close(ctx) // it is of no use, closed or not
+	c.Close(ctx) // it is not used again even if this fails
 }
 
-// isRace tells whether a statement lost against another one and was undone: it can
-// be sent again at once. A unique key that is taken is such a loss too: the next
-// look finds whose it is.
+// isRace tells whether a statement lost a race against another one and was rolled back: it
+// can be sent again at once. A unique violation is such a loss too: the retry finds the row
+// that has the key.
 func isRace(err error) bool {
 	c := code(err)
 	return c == uniqueViolation || len(c) == 5 && c[:2] == "40" && c != commitUnknown
 }
 
-// translate makes an error of the database one of the contract, where there is one.
+// translate maps an error of the database to one of the contract, if there is one for it.
 func translate(err error) error {
 	switch c := code(err); {
 	case err == nil:
@@ -169,23 +169,22 @@ func translate(err error) error {
 	return err
 }
 
-// errDoubt is what becomes of a commit that PostgreSQL calls done although it gave
-// up waiting for the standby that has to have it: somebody cancelled the statement,
-// or it took too long. It says so in a warning, of which there are no others in our
-// statements.
+// errDoubt is the error for a commit that PostgreSQL reports as done although it gave up
+// waiting for the synchronous standby: somebody cancelled the statement, or it took too
+// long. PostgreSQL says so only in a warning; our statements cause no other warnings.
 var errDoubt = errors.New("the commit did not wait for the synchronous standby")
 
 const doubtful = "hansard.doubt"
 
-// noticeDoubt notes the warning on the connection it came from. It is called by who
-// uses the connection, in the middle of that.
+// noticeDoubt records the warning on the connection it came from. It is called in the
+// goroutine that uses the connection, while a statement is executed.
 func noticeDoubt(c *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Code == plainWarning {
 		c.CustomData()[doubtful] = true
 	}
 }
 
-// doubt is errDoubt if there was a warning since the last time.
+// doubt returns errDoubt if there was a warning since the last call.
 func doubt(c *pgconn.PgConn) error {
 	data := c.CustomData()
 	if data[doubtful] == nil {

@@ -20,34 +20,34 @@ import (
 type examination struct {
 	id        hansard.SessionID
 	head      head
-	current   hansard.Grant // as the statement of an append sees it
+	current   hansard.Grant // the column that the statement of an append checks
 	exclusive bool
 	meta      hansard.Meta // as it is stored
-	grown     hansard.Meta // as the log leads to it
+	grown     hansard.Meta // as the patches in the log produce it
 	seq       hansard.Seq  // the last event that is safe
-	time      time.Time    // its
+	time      time.Time    // of that event
 	bytes     int64
 	grants    engine.Grants
 	lineage   engine.Lineage
 	redacted  engine.Redactions
-	shrunk    bool           // something was redacted while it was read
+	shrunk    bool           // something was redacted while the log was read
 	batch     hansard.KeyUse // the last one with a key
-	end       hansard.Seq    // where the log ended when it was begun
-	read      hansard.Seq    // how far it is read
+	end       hansard.Seq    // the last seq of the log when the examination began
+	read      hansard.Seq    // the last seq that was read
 	listing   []listingRow
-	naming    []naming // of the events that were read, and not compared yet
-	wrong     string   // the first thing that is
-	broken    bool     // the log itself, behind seq
+	naming    []naming // of events that were read, not yet compared
+	wrong     string   // the first problem found
+	broken    bool     // the log itself can't be trusted after seq
 }
 
 // listingRow is a row of hansard_listing.
 type listingRow struct {
 	label  string
 	listed time.Time
-	early  bool // it is listed under an earlier time than the head says
+	early  bool // listed is earlier than the head's column says
 }
 
-// naming is an attachment that an event names.
+// naming is a reference to an attachment by an event.
 type naming struct {
 	seq hansard.Seq
 	hansard.Attachment
@@ -59,7 +59,7 @@ type logged struct {
 	key, hash *string
 	content   *string
 	size      *int32
-	bad       error // what can't be read of it
+	bad       error // set if part of it can't be read
 }
 
 func (e *examination) found(format string, args ...any) {
@@ -68,7 +68,7 @@ func (e *examination) found(format string, args ...any) {
 	}
 }
 
-// breaks is found for something behind which the log can't be relied on.
+// breaks is found for a problem after which the log can't be trusted.
 func (e *examination) breaks(format string, args ...any) {
 	e.found(format, args...)
 	e.broken = true
@@ -86,7 +86,7 @@ const (
 	) page WHERE before < $5 ORDER BY seq`
 )
 
-// start reads what is kept about the session, and the first page of its log.
+// start reads the session's rows, and the first page of its log.
 func (e *examination) start(ctx context.Context, s *Store) error {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -121,7 +121,7 @@ func (e *examination) start(ctx context.Context, s *Store) error {
 	})
 }
 
-// rest reads the rest of the log, and what is attached.
+// rest reads the rest of the log, and the attachments.
 func (e *examination) rest(ctx context.Context, s *Store) error {
 	if err := e.compareNamed(ctx, s); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (e *examination) rest(ctx context.Context, s *Store) error {
 	if e.read == e.end && e.wrong == "" {
 		return nil
 	}
-	// What was deleted meanwhile has no log to be examined.
+	// A session that was deleted meanwhile is not damaged: it has no log any more.
 	return s.look(ctx, func(ctx context.Context) error {
 		var h head
 		err := s.pool.QueryRow(ctx, findHead, string(e.id)).Scan(&h.deleted, nil)
@@ -166,7 +166,7 @@ func (e *examination) rest(ctx context.Context, s *Store) error {
 	})
 }
 
-// readHead reads what is kept about the session.
+// readHead reads the rows of hansard_heads and hansard_sessions.
 func (e *examination) readHead(row pgx.Row) error {
 	var title, labels, state, born *string
 	var end int64
@@ -222,7 +222,7 @@ func readLogged(rows pgx.Rows) (page []logged, err error) {
 	return page, rows.Err()
 }
 
-// more is a row whose last columns go elsewhere.
+// more is a row whose last columns are scanned into last.
 type more struct {
 	pgx.Row
 	last []any
@@ -268,7 +268,7 @@ func (e *examination) event(l *logged) {
 	}
 }
 
-// contentOf is what is kept to compare an event with an id.
+// contentOf is the hash stored with an event that has an id.
 func contentOf(e *hansard.Event) string {
 	if e.Redacted {
 		return ""
@@ -276,7 +276,7 @@ func contentOf(e *hansard.Event) string {
 	return engine.EventHash(e)
 }
 
-// keyUse examines what is kept with the first event of a batch that has a key, or several events.
+// keyUse checks the columns on the first event of a batch that has a key or several events.
 func (e *examination) keyUse(seq hansard.Seq, key, hash *string, size *int32) {
 	switch {
 	case key == nil && hash == nil && size == nil:
@@ -293,7 +293,7 @@ func (e *examination) keyUse(seq hansard.Seq, key, hash *string, size *int32) {
 	e.batch = hansard.KeyUse{First: seq, Last: seq + hansard.Seq(*size) - 1}
 }
 
-// compare holds what is kept about the session against its log.
+// compare checks the session's rows against its log.
 func (e *examination) compare() {
 	current := hansard.Grant("")
 	if e.grants.Current != nil {
@@ -304,7 +304,7 @@ func (e *examination) compare() {
 		held = e.head.turn.Grant
 	}
 	switch {
-	case e.wrong != "": // one thing leads to another
+	case e.wrong != "": // further differences would only follow from it
 	case e.seq != e.head.last:
 		e.found("the last seq is said to be %d, the log has %d", e.head.last, e.seq)
 	case e.seq > 0 && !e.time.Equal(e.head.updated):
@@ -327,7 +327,7 @@ func (e *examination) compare() {
 	e.compareListing()
 }
 
-// compareListing holds the session's rows in the list against what is kept about it.
+// compareListing checks the session's rows in hansard_listing against its head and labels.
 func (e *examination) compareListing() {
 	var got []string
 	for _, l := range e.listing {

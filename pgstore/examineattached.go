@@ -10,9 +10,9 @@ import (
 	"hansard"
 )
 
-// compareNamed holds what events name against what is attached. What an event names stays
-// for as long as the session does, unless the event is redacted: it does not matter that
-// this is a later look.
+// compareNamed checks that what events name is attached. It does not matter that it reads
+// later than the snapshot: what an event names stays as long as the session does, unless the
+// event is redacted.
 func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 	if len(e.naming) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func (e *examination) compareNamed(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// isRedacted tells whether an event has no content by now.
+// isRedacted tells whether an event has been redacted by now.
 func (e *examination) isRedacted(ctx context.Context, s *Store, seq hansard.Seq) (redacted bool, err error) {
 	err = s.look(ctx, func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, "SELECT redacted FROM hansard_events WHERE id = $1 AND seq = $2", string(e.id), int64(seq)).Scan(&redacted)
@@ -63,12 +63,12 @@ func (e *examination) isRedacted(ctx context.Context, s *Store, seq hansard.Seq)
 	return redacted, err
 }
 
-// sumParts adds up the parts of an attachment that are there.
+// sumParts adds up the sizes of the stored parts of an attachment.
 const sumParts = `SELECT coalesce(sum(octet_length(p.bytes)), 0) FROM hansard_attachments a
 	CROSS JOIN LATERAL (SELECT bytes FROM hansard_attachment_parts WHERE id = $1 AND upload = a.upload OFFSET 0) p
 	WHERE a.id = $1 AND a.digest = $2`
 
-// attachments reads all that is attached, and holds it against its size and digest.
+// attachments reads all attachments, and checks their sizes and digests.
 func (e *examination) attachments(ctx context.Context, s *Store) error {
 	for a, err := range s.Attachments(ctx, e.id) {
 		if err != nil {

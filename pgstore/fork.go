@@ -13,12 +13,11 @@ import (
 	"hansard/engine"
 )
 
-// A fork is one transaction that copies rows: of events, of attachments, and of their parts.
-// What it is to be is read before, in a snapshot, without a lock: events that are there do
-// not change. The transaction has the row of the new session to itself, because nobody else
-// has seen it, and looks at the end whether the parent is still there. So others may write to
-// the parent while its rows are copied, and no fork comes out of a session that was deleted
-// before it.
+// A fork is one transaction that copies rows: events, attachments, and their parts. What to
+// copy is read before, in a snapshot, without a lock: stored events do not change. The
+// transaction has the row of the new session to itself, because nobody else can see it yet,
+// and checks at the end that the parent still exists. So others may write to the parent while
+// its rows are copied, and a session that was deleted before the commit is never forked.
 
 const (
 	copyEvents = `INSERT INTO hansard_events (id, seq, "time", inbox, kind, role, author, turn, patch, data, key, hash, size, "by", event_id, content, "at", attachments, fork, redacted, redacts)
@@ -32,9 +31,9 @@ const (
 	SELECT $1, p.upload, p.n, p.bytes FROM hansard_attachments a JOIN hansard_attachment_parts p ON p.id = $2 AND p.upload = a.upload WHERE a.id = $1`
 	addUp = `UPDATE hansard_heads SET bytes = (SELECT coalesce(sum(octet_length(data)), 0) FROM hansard_events WHERE id = $1) WHERE id = $1`
 	// parentThere fails, and with it the transaction, if the parent was deleted; otherwise it
-	// keeps it as it is until the commit, which follows.
+	// locks the parent's row until the commit, which follows.
 	parentThere = `SELECT 1 / (CASE WHEN deleted THEN 0 ELSE 1 END) FROM hansard_heads WHERE id = $1 FOR SHARE`
-	// sameContent fails if something was redacted since it was copied.
+	// sameContent fails if an event of the parent was redacted after it was copied.
 	sameContent = `SELECT 1 / (CASE WHEN EXISTS (SELECT 1 FROM hansard_events p JOIN hansard_events c ON c.id = $1 AND c.seq = p.seq
 		WHERE p.id = $2 AND p.seq <= $3 AND p.redacted AND NOT c.redacted) THEN 0 ELSE 1 END)`
 
@@ -45,7 +44,8 @@ const (
 	attachedUp  = `SELECT coalesce(sum(size), 0)::bigint FROM hansard_attachments WHERE id = $1`
 )
 
-// forkTries is how often the rows are copied again because something was redacted meanwhile.
+// forkTries is how often the rows are copied before giving up: a redaction meanwhile makes
+// the copy fail.
 const forkTries = 5
 
 // Fork implements [hansard.Store].
@@ -93,7 +93,7 @@ func (p *parent) patience() time.Duration {
 	return statementPatience + time.Duration((p.head.bytes+p.attached)>>20)*time.Second
 }
 
-// readParent reads what a fork is made from, in one snapshot, and refuses what can't be made.
+// readParent reads what a fork is made from, in one snapshot, and refuses an impossible fork.
 func (s *Store) readParent(ctx context.Context, id hansard.SessionID, f hansard.Fork) (p *parent, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = s.look(ctx, func(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (p *parent) read(ctx context.Context, tx pgx.Tx) error {
 	return p.readMeta(ctx, tx)
 }
 
-// readTurn finds who held the turn.
+// readTurn finds who held the turn at the fork point.
 func (p *parent) readTurn(ctx context.Context, tx pgx.Tx) error {
 	if p.fork.At == p.head.last {
 		p.newest = p.head.newest
@@ -166,7 +166,8 @@ func (p *parent) readTurn(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// readMeta finds the metadata: at the end it is kept, before that the patches lead to it.
+// readMeta finds the metadata at the fork point: at the end of the log it is stored, before
+// that the patches are replayed.
 func (p *parent) readMeta(ctx context.Context, tx pgx.Tx) error {
 	var born, title, labels, state string
 	if err := tx.QueryRow(ctx, bornWith, string(p.id)).Scan(&born, &title, &labels, &state); err != nil {
@@ -232,7 +233,7 @@ func (p *parent) decide(l *locked) (*change, error) {
 	return c, nil
 }
 
-// forkRow is what an event begins a fork of, as it is stored.
+// forkRow is the parent named by a fork's first own event, as it is stored.
 func forkRow(p *hansard.Parent) *string {
 	if p == nil {
 		return nil

@@ -16,16 +16,16 @@ type head struct {
 	bytes            int64
 	created, updated time.Time
 	deleted          bool
-	turn             *hansard.Turn // the one that is held
+	turn             *hansard.Turn // nil if nobody holds it
 	newest           hansard.Grant
 	mark             string
-	parent           *hansard.Parent // nil if it is no fork
+	parent           *hansard.Parent // nil if it is not a fork
 }
 
 // headColumns are what scanHead reads.
 const headColumns = "h.last, h.bytes, h.created, h.updated, h.deleted, h.turn, h.renewed, h.newest, h.mark, h.parent, h.parent_at"
 
-// scanHead reads a head, and behind it whatever else the statement gives.
+// scanHead reads a head, and the columns that follow it into more.
 func scanHead(row pgx.Row, h *head, more ...any) error {
 	var turn string
 	var renewed *time.Time
@@ -62,7 +62,7 @@ type unreadable struct {
 func (u *unreadable) Error() string { return u.what + ": " + u.err.Error() }
 func (u *unreadable) Unwrap() error { return u.err }
 
-// find tells why there is nothing to do with a session, if there is not.
+// find returns ErrNotFound or ErrDeleted if the session can't be used.
 func (h *head) find(id hansard.SessionID) error {
 	switch {
 	case h == nil:
@@ -73,7 +73,7 @@ func (h *head) find(id hansard.SessionID) error {
 	return nil
 }
 
-// held is the turn as descriptions of the session give it: what the log tells.
+// held is the turn as Info shows it: what the log records, without the last renewal.
 func (h *head) held() *hansard.Turn {
 	if h.turn == nil {
 		return nil
@@ -83,8 +83,8 @@ func (h *head) held() *hansard.Turn {
 	return &t
 }
 
-// lost tells why the holder's turn may be given to another, if it may, and
-// otherwise how long it is still safe.
+// lost tells why the holder's turn may be given to somebody else; if it may not, why is
+// empty and safe is how long that stays so.
 func (h *head) lost(now time.Time) (why string, safe time.Duration) {
 	safe = h.turn.Renewed.Add(h.turn.TTL).Sub(now)
 	if safe <= 0 {

@@ -14,7 +14,7 @@ import (
 
 var _ hansard.Importer = (*Store)(nil)
 
-// originsAfter looks up each session by itself: a merge of the two tables would begin
+// originsAfter looks up each session by itself: a merge join of the two tables would start
 // at the first session for every page.
 const originsAfter = `SELECT h.id, h.created, h.deleted, h.parent, h.parent_at, coalesce(s.born, '{}') FROM hansard_heads h
 	LEFT JOIN LATERAL (SELECT born FROM hansard_sessions WHERE id = h.id LIMIT 1) s ON true
@@ -87,8 +87,8 @@ func (s *Store) collect(ctx context.Context, row func(pgx.Rows) error, restart f
 	})
 }
 
-// keysAfter goes along the log. Where there is a hash there is a key; asking for the
-// key would let PostgreSQL take the index of the keys, and sort all of them for a page.
+// keysAfter goes along the log. A row with a hash has a key; a condition on the key would
+// let PostgreSQL use the index of the keys, and sort all of them for each page.
 const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND hash IS NOT NULL AND seq > $2 ORDER BY seq LIMIT 1000`
 
 // Keys implements [hansard.Exporter].
@@ -204,7 +204,7 @@ func importPart(l *locked, p *hansard.Part) (*change, error) {
 		c.head.last, c.head.updated = e.Seq, e.Time
 		c.head.bytes += int64(len(e.Data))
 	}
-	if grants.Last != c.head.newest || grants.Current != c.head.turn { // its holder has a whole TTL from now on
+	if grants.Last != c.head.newest || grants.Current != c.head.turn { // the holder's TTL starts now
 		c.turn, c.head.turn, c.head.newest = true, grants.Current, grants.Last
 		if t := grants.Current; t != nil {
 			t.Renewed = l.now

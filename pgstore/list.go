@@ -16,10 +16,10 @@ import (
 	"hansard/engine"
 )
 
-// List implements [hansard.Store]. The order is found in one snapshot of the
+// List implements [hansard.Store]. The order is read from one snapshot of the
 // database, so that a session which moves to the front meanwhile is not missed.
-// The first page of descriptions is of that snapshot too; the later ones of a long
-// list are read as they are asked for.
+// The first page of descriptions is from that snapshot too; later pages of a long
+// list are read when they are needed.
 func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
 	return func(yield func(hansard.Info, error) bool) {
 		order, infos, err := s.order(ctx, q)
@@ -50,8 +50,8 @@ func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 // document of its own.
 const infoPage = 200
 
-// order gives the sessions a query selects, in order, by their ids and cursors, and the
-// descriptions of the first page of them.
+// order returns the sessions a query selects, in order, with only ids and cursors set, and
+// the full descriptions of the first page.
 func (s *Store) order(ctx context.Context, q hansard.Query) (order, infos []hansard.Info, err error) {
 	if err := s.begin(ctx, "any", engine.CheckQuery(&q)); err != nil {
 		return nil, nil, err
@@ -99,8 +99,8 @@ func (s *Store) Count(ctx context.Context, q hansard.Query) (n int, err error) {
 
 const countLabelled = `SELECT count(*) FROM hansard_listing l WHERE l.label = $1`
 
-// onlyLabel is the label as it is listed of a query that asks for nothing else; the empty
-// one, which all sessions have, if it asks for none.
+// onlyLabel returns the label, as stored in the listing, of a query that filters by one label
+// and nothing else. If the query has no filter it is the empty label, which all sessions have.
 func onlyLabel(q *hansard.Query) (label string, ok bool) {
 	rest := *q
 	rest.Order, rest.Labels = 0, nil
@@ -124,15 +124,15 @@ func (s *Store) describe(ctx context.Context, order []hansard.Info) (infos []han
 	return infos, err
 }
 
-// span is by how much, and more, the time of a session's last event may not be past
-// the time it is listed under. That time is in an index: the longer the span, the fewer
-// appends have to change that, and the more sessions a list has to look at to find out
-// which are the newest: all that were used within the span.
+// span bounds how far the time a session is listed under lags behind its last event: always
+// by less than this. The listed time is in an index: the longer the span, the fewer appends
+// have to update it, and the more sessions a list has to look at to find the newest: all that
+// were used within the span.
 const span = 10 * time.Second
 
-// walkListed goes down the list. The index has the order and the label. What else there is
-// of a session is looked up for each by itself, and LIMIT keeps it so: no plan reads all
-// sessions for a page of them. Titles are looked up only if there is a text to find.
+// walkListed walks down the list. The index has the order and the label. Everything else is
+// looked up session by session, and LIMIT forces that: no plan reads all sessions for one
+// page. Titles are looked up only if the query has a text.
 const (
 	walkListed = `SELECT l.id, l.listed, h.updated, h.created, h.current, CASE WHEN $8 THEN coalesce((SELECT title FROM hansard_sessions WHERE id = l.id), '') ELSE '' END
 	FROM hansard_listing l CROSS JOIN LATERAL (SELECT updated, created, current FROM hansard_heads WHERE id = l.id LIMIT 1) h
@@ -142,17 +142,17 @@ const (
 		AND ($9 = 0 OR ($9 = 2) = EXISTS (SELECT 1 FROM hansard_listing x WHERE x.id = l.id AND x.label >= 'archived=' AND x.label < 'archived>'))
 	ORDER BY l.listed DESC, l.id DESC LIMIT $5`
 
-	// Of several labels the list of one is walked, and each session on it is looked
-	// up under the others. It is the one that goes back furthest in time within its
-	// first sessions, if it has so many: not the common label with the rare one.
-	// Two common ones with few sessions in common are walked in vain for long.
+	// With several labels the list of one is walked, and each session on it is looked
+	// up under the others. byRarity sorts a label first that has 100 sessions at most, then
+	// the one whose newest 100 go back furthest in time: the rare label, not the common
+	// one. Two common labels with few sessions in common still make for a long walk.
 	byRarity = `SELECT o.label FROM unnest($1::text[]) WITH ORDINALITY AS o(label, n)
 	ORDER BY (SELECT l.listed FROM hansard_listing l WHERE l.label = o.label ORDER BY l.listed DESC, l.id DESC OFFSET 100 LIMIT 1) NULLS FIRST, o.n`
 )
 
-// labelsByRarity gives the labels as they are listed, the one to walk first: the
-// empty one, which all sessions have, when none is asked for. There are none when no
-// session can have them all.
+// labelsByRarity returns the labels as they are stored in the listing, the one to walk first.
+// It is the empty label, which all sessions have, if none is asked for, and nil if no session
+// can have them all.
 func labelsByRarity(ctx context.Context, q querier, asked map[string]string) (labels []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		row := name + "=" + asked[name]
@@ -180,10 +180,10 @@ var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // chooser finds sessions in one snapshot.
 type chooser struct {
 	querier
-	fill bool // there are sessions whose terms are not right
+	fill bool // some sessions have stale terms
 }
 
-// fillIf puts the terms of sessions right in the background, once at a time.
+// fillIf updates stale terms of sessions in the background, one run at a time.
 func (s *Store) fillIf(some bool) {
 	if some && s.writable() == nil && s.filling.CompareAndSwap(false, true) {
 		s.background(func(ctx context.Context) {
@@ -225,12 +225,12 @@ func (c *chooser) page(ctx context.Context, query hansard.Query, now time.Time) 
 	return page, nil
 }
 
-// choose finds the sessions a query selects behind a cursor, in their exact order. They
-// have what a list is ordered by, and no more.
+// choose finds the sessions a query selects after a cursor, in their exact order. Only the
+// fields that a list is filtered and ordered by are set.
 func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.Cursor) (found []hansard.Info, err error) {
 	q := c.querier
 	if query.Damaged {
-		return nil, nil // there are none here: what is damaged is found by Verify
+		return nil, nil // damage is not recorded here; Verify finds it
 	}
 	labels, err := labelsByRarity(ctx, q, query.Labels)
 	if err != nil || len(labels) == 0 {
@@ -250,8 +250,8 @@ func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.C
 	case areFew:
 		return lookUpSome(ctx, q, query, from, among)
 	}
-	// A walk that finds enough soon is the quickest way. One that does not has the index of
-	// terms asked, and goes on if that does not help either.
+	// A walk that soon finds enough is the fastest way. If it does not, the index of terms is
+	// asked, and if that does not narrow it down the walk is made without a bound.
 	for _, most := range []int{walkFirst, 0} {
 		var done bool
 		if query.Order == hansard.OrderCreated {
@@ -274,14 +274,14 @@ func (c *chooser) choose(ctx context.Context, query hansard.Query, from engine.C
 	return found, nil
 }
 
-// walkFirst is how many sessions are walked past before the index of terms is asked.
+// walkFirst is how many sessions a walk passes before the index of terms is asked.
 const walkFirst = 1000
 
-// startOf is from which time on a list is walked down: past all that is in the page.
+// startOf is the time from which a list is walked down: later than all sessions of the page.
 func startOf(from engine.Cursor, before time.Time) time.Time {
 	start := endOfTime
 	if from.ID != "" {
-		start = from.At.Add(time.Microsecond) // and all of that moment
+		start = from.At.Add(time.Microsecond) // includes all sessions of that microsecond
 	}
 	if !before.IsZero() && before.Before(start) {
 		start = before.Truncate(time.Microsecond).Add(time.Microsecond)
@@ -289,12 +289,12 @@ func startOf(from engine.Cursor, before time.Time) time.Time {
 	return start
 }
 
-// walk goes along the coarse order of the listing, and gives a session its place once
-// no session further down can be newer.
+// walk goes along the coarse order of the listing, and adds a session to found once no
+// session further down can be newer.
 //
-// Not done: it has walked past most sessions, if that is not 0, and not found enough.
+// done is false if it passed most sessions (0: no bound) without finding enough.
 func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cursor, labels []string, most int) (found []hansard.Info, done bool, err error) {
-	rest := query // what the statement does not look at
+	rest := query // the conditions that the statement does not check
 	rest.Labels, rest.Archived = nil, hansard.ArchivedAny
 	from, fromID := startOf(cursor, query.Before), ""
 	since := query.Since // nothing was updated before it was created
@@ -349,14 +349,14 @@ func walk(ctx context.Context, q querier, query hansard.Query, cursor engine.Cur
 }
 
 const (
-	// walkBorn goes down the sessions by when they were created, which does not change:
-	// the order is exact. The condition is that of the index.
+	// walkBorn walks down the sessions by creation time, which does not change: the order
+	// is exact. The condition on deleted is that of the index.
 	walkBorn = `SELECT l.id, l.updated, l.created, l.current, s.title, s.labels FROM hansard_heads l
 	CROSS JOIN LATERAL (SELECT title, labels FROM hansard_sessions WHERE id = l.id LIMIT 1) s
 	WHERE l.deleted::integer = 0 AND (l.created, l.id) < ($1::timestamptz, $2::text) AND l.id >= $3 AND l.id < $4
 	ORDER BY l.created DESC, l.id DESC LIMIT $5`
 
-	// Where a list can only be of a few sessions, those are looked up: their ids are in
+	// If only a few sessions can match, they are looked up one by one: their ids are in
 	// the query, or few begin with the prefix, or few have the label.
 	fewNamed    = `SELECT l.id FROM hansard_listing l WHERE l.id >= $1 AND l.id < $2 AND l.label = '' ORDER BY l.id LIMIT $3`
 	fewLabelled = `SELECT l.id FROM hansard_listing l WHERE l.label = $1 ORDER BY l.listed DESC, l.id DESC LIMIT $2`
@@ -401,7 +401,7 @@ func walkCreated(ctx context.Context, q querier, query hansard.Query, cursor eng
 	return nil, false, nil
 }
 
-// scanListed reads what a list is chosen by.
+// scanListed reads the columns that a list is filtered and ordered by.
 func scanListed(row pgx.CollectableRow) (i hansard.Info, err error) {
 	var grant, labels string
 	if err := row.Scan((*string)(&i.ID), &i.Updated, &i.Created, &grant, &i.Title, &labels); err != nil {
@@ -416,13 +416,13 @@ func scanListed(row pgx.CollectableRow) (i hansard.Info, err error) {
 	return i, nil
 }
 
-// fewSessions is how many sessions are looked up one by one rather than found by walking
-// down a list that has others for the most part.
+// fewSessions is up to how many sessions are looked up one by one, rather than found by
+// walking down a list of mostly other sessions.
 const fewSessions = 1000
 
-// few gives the sessions among which those of a query are, if it says that these are few;
-// ok is false if they are not, or nobody knows. A label is not asked for its sessions in
-// the order by update: its list has that order in the index.
+// few returns candidates that include all sessions a query can select, if its ids, prefix or
+// label limit them to a few; ok is false if they are many, or unknown. With the order by
+// update the label is not tried: its index already has that order, so it is walked.
 func few(ctx context.Context, q querier, query hansard.Query, label string) (ids []string, ok bool, err error) {
 	if len(query.IDs) > 0 {
 		for _, id := range query.IDs {
@@ -449,11 +449,11 @@ func few(ctx context.Context, q querier, query hansard.Query, label string) (ids
 	return ids, ok, err
 }
 
-// named is where the ids with a prefix begin and end, in the order of the bytes: no id has
-// a character past "~".
+// named returns the bounds of the ids with a prefix, in byte order: no id has a character
+// after "~".
 func named(prefix string) (first, end string) { return prefix, prefix + "\x7f" }
 
-// lookUpSome finds the sessions a query selects among a few.
+// lookUpSome finds the sessions a query selects among a few candidates.
 func lookUpSome(ctx context.Context, q querier, query hansard.Query, from engine.Cursor, among []string) ([]hansard.Info, error) {
 	rows, err := q.Query(ctx, lookUp, among)
 	if err != nil {
@@ -502,7 +502,7 @@ func readInfos(ctx context.Context, q querier, order []hansard.Info) (infos []ha
 	return infos, rows.Err()
 }
 
-// behind is a row whose first column goes elsewhere.
+// behind is a row whose first column is scanned into first.
 type behind struct {
 	pgx.Row
 	first any

@@ -2,13 +2,13 @@ package pgstore
 
 import "context"
 
-// putProbe commits a change of one row, always the same: of those who wait for the
-// turn of a session that can't exist.
+// putProbe commits a change of one row, always the same: the ticket of a claim on a session
+// that can't exist.
 var putProbe = `INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ('', 'probe', clock_timestamp(), clock_timestamp())
 	ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen RETURNING ` + durably("$1")
 
 // Probe tells whether the database takes writes, by a commit as durable as that of
-// an append. It shows in no list and no log, and the tables do not grow by it.
+// an append. It shows in no list and no log, and does not make the tables grow.
 func (s *Store) Probe(ctx context.Context) error {
 	if err := s.begin(ctx, "any", s.writable()); err != nil {
 		return err

@@ -14,16 +14,15 @@ import (
 	"hansard/engine"
 )
 
-// The size of one reading from the database: so much is in memory at once, and the
-// event that goes over it.
+// The size of a page: this much is in memory at once, plus the event that goes over it.
 const (
-	pageEvents  = 500  // the first page: it does not keep the reader waiting
-	laterEvents = 2500 // the others
+	pageEvents  = 500  // the first page: small, so that the reader does not wait for it
+	laterEvents = 2500 // the later pages
 	pageBytes   = 2 << 20
 )
 
 // Read implements [hansard.Store]. It reads a page at a time and holds no
-// connection while the caller looks at one.
+// connection while the caller processes one.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		if r.ID != "" {
@@ -41,7 +40,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 			page, more, err := s.page(ctx, id, rest, n)
 			for _, e := range page {
 				if err := ctx.Err(); err != nil {
-					yield(hansard.Event{}, err) // a reading cut short must not look like a whole one
+					yield(hansard.Event{}, err) // a truncated read must not look complete
 					return
 				}
 				if !yield(e, nil) {
@@ -69,7 +68,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 
 const findEvent = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND event_id = $2`
 
-// named reads the event with an id, and whether the session is there, in one snapshot.
+// named reads the event with an id, and whether the session exists, in one snapshot.
 func (s *Store) named(ctx context.Context, id hansard.SessionID, r hansard.Range) (e hansard.Event, err error) {
 	if err := s.begin(ctx, id, engine.CheckRange(&r)); err != nil {
 		return e, err
@@ -106,8 +105,8 @@ func (s *Store) named(ctx context.Context, id hansard.SessionID, r hansard.Range
 	return e, err
 }
 
-// fromSummary has an index of its own. Another kind is looked for from the end, as far as
-// it takes.
+// fromSummary has an index of its own. Any other kind is searched for backward from the end
+// of the range.
 const (
 	fromSummary = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND kind = 'summary' ORDER BY seq DESC LIMIT 1), $2)`
 	fromKind    = `SELECT coalesce((SELECT seq - 1 FROM hansard_events WHERE id = $1 AND seq > $2 AND seq < $3 AND kind = $4 ORDER BY seq DESC LIMIT 1), $2)`
@@ -115,7 +114,7 @@ const (
 		WHERE id = $1 AND seq > $2 AND seq < $3 AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq DESC LIMIT $4) l`
 )
 
-// upTo is the seq below which the events of a range are, as the database takes it.
+// upTo is the exclusive upper bound of a range, as a bigint.
 func upTo(r hansard.Range) int64 {
 	if r.Before == 0 || r.Before > maxSeq {
 		return maxSeq
@@ -123,7 +122,7 @@ func upTo(r hansard.Range) int64 {
 	return int64(r.Before)
 }
 
-// from is the seq behind which a range begins.
+// from is the seq after which a range begins.
 func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range) (hansard.Seq, error) {
 	if err := s.begin(ctx, id, engine.CheckRange(&r)); err != nil {
 		return 0, err
@@ -154,7 +153,7 @@ func (s *Store) from(ctx context.Context, id hansard.SessionID, r hansard.Range)
 	return hansard.Seq(after), err
 }
 
-// kinds are those of a range that an event can have: the database refuses others.
+// kinds returns the kinds of a range that an event can have: the database refuses others.
 func kinds(r hansard.Range) []string {
 	out := []string{}
 	for _, kind := range r.Kinds {
@@ -163,19 +162,19 @@ func kinds(r hansard.Range) []string {
 		}
 	}
 	if len(out) == 0 && len(r.Kinds) > 0 {
-		out = append(out, strings.Repeat("x", hansard.MaxNameBytes+1)) // nothing, as opposed to all
+		out = append(out, strings.Repeat("x", hansard.MaxNameBytes+1)) // matches nothing; an empty list would match all
 	}
 	return out
 }
 
-// storable tells whether a text can be in the database at all.
+// storable tells whether PostgreSQL can store a text at all.
 func storable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
 const (
-	// readPage gives events up to the one that makes the page full. Where that is, is found first,
-	// by the lengths alone: the length of what is stored apart is known without fetching it.
+	// readPage gives events up to the one that fills the page. That one is found first, by the
+	// lengths alone: the length of a value that is stored out of line is known without reading it.
 	readPage = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (
 		SELECT max(seq) FROM (
 			SELECT seq, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS before FROM (
@@ -183,7 +182,7 @@ const (
 			) part
 		) page WHERE before < $6
 	) AND (cardinality($5::text[]) = 0 OR kind = ANY($5)) ORDER BY seq`
-	// readPageBack is the same from the end.
+	// readPageBack is the same backward from the end.
 	readPageBack = `SELECT ` + eventColumns + ` FROM hansard_events WHERE id = $1 AND seq < $3 AND seq >= (
 		SELECT min(seq) FROM (
 			SELECT seq, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM (
@@ -195,8 +194,8 @@ const (
 )
 
 // page reads the next n events of a range, or fewer if they are large, and whether the
-// session is there, in one snapshot: a session is never seen without the batch that made
-// it, nor one that is deleted with a part of its events.
+// session exists, in one snapshot: a session is never seen without the batch that created
+// it, nor a deleted one with part of its events.
 func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range, n int) (page []hansard.Event, more bool, err error) {
 	if err := s.begin(ctx, id); err != nil {
 		return nil, false, err
@@ -253,9 +252,9 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 		return nil, false, err
 	}
 	if len(r.Kinds) > 0 {
-		return page, more, nil // there are gaps, and nobody can tell which ought to be
+		return page, more, nil // filtered: a missing event can't be told from one of another kind
 	}
-	end := hansard.Seq(min(last, upTo(r)-1)) // the last one of the range that ought to be there
+	end := hansard.Seq(min(last, upTo(r)-1)) // the last event that the range has to contain
 	if r.Reverse {
 		safe, damage := gaplessBack(id, page, r.After, end, !more)
 		return page[:safe], more, damage
@@ -264,9 +263,9 @@ func (s *Store) page(ctx context.Context, id hansard.SessionID, r hansard.Range,
 	return page[:safe], more, damage
 }
 
-// gapless tells how many of the events behind a seq are safe: up to a gap, which
-// somebody has made who changed the tables. At the end of the range the last one has to
-// be its last seq.
+// gapless tells how many of the events after a seq are safe: those before a gap, which
+// exists only if somebody changed the tables from outside. At the end of the range the last
+// event has to have the last seq.
 func gapless(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq, end bool) (safe int, err error) {
 	for i := range page {
 		if page[i].Seq != after+1 {
@@ -280,8 +279,8 @@ func gapless(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq
 	return len(page), nil
 }
 
-// gaplessBack is gapless for events from last down to the one behind a seq. What is safe
-// is what is before the gap: of that, nothing is given.
+// gaplessBack is gapless for events from last down to the one after a seq. Only events with
+// lower seqs than the gap are safe: none of those are returned.
 func gaplessBack(id hansard.SessionID, page []hansard.Event, after, last hansard.Seq, end bool) (safe int, err error) {
 	next := last + 1
 	for i := range page {
@@ -296,7 +295,7 @@ func gaplessBack(id hansard.SessionID, page []hansard.Event, after, last hansard
 	return len(page), nil
 }
 
-// missing is the damage of a gap between two seqs.
+// missing is the error for a gap between two seqs.
 func missing(id hansard.SessionID, safe, next hansard.Seq) error {
 	return &hansard.DamagedError{Session: id, SafeSeq: safe, Reason: fmt.Sprintf("the events between seq %d and seq %d are missing", safe, next)}
 }

@@ -10,30 +10,30 @@ import (
 	"hansard/engine"
 )
 
-// Redactions: the record and the taking away are one transaction. What PostgreSQL keeps of
-// the rows as they were, in its tables until they are vacuumed and in its write-ahead log,
-// is not reached (docs/erasing.md).
+// Redactions: recording the redaction and removing the content are one transaction.
+// PostgreSQL keeps the old rows in its tables until they are vacuumed, and in its write-ahead
+// log; those are not scrubbed (docs/erasing.md).
 
-// asked are columns of the events $2 of the session $1. Each is looked up by itself, see
+// asked selects columns of the events $2 of the session $1. Each is looked up by itself, see
 // knownKeys.
 func asked(columns string) string {
 	return `unnest($2::bigint[]) AS asked(seq) CROSS JOIN LATERAL (SELECT ` + columns + ` FROM hansard_events WHERE id = $1 AND seq = asked.seq LIMIT 1) AS e`
 }
 
-// redactable are those of them that have content to be taken away. The store's own are left
-// alone, whatever an import says.
+// redactable selects those of them that have content to remove. The store's own records are
+// left alone, whatever an import says.
 var redactable = `SELECT e.* FROM ` + asked("seq, kind, data, attachments, redacted, redacts, fork") +
 	` WHERE NOT e.redacted AND e.redacts IS NULL AND e.fork IS NULL AND e.kind <> 'turn' AND NOT (e.kind = 'lost' AND e.data = 'null')`
 
 var (
-	// findSeqs reads the events that a redaction names, without their data: only of those
-	// that may be a repair's own it is looked at.
+	// findSeqs reads the events that a redaction names, without their data: only events of
+	// kind lost, which a repair may have written, are read with it.
 	findSeqs = `SELECT e.seq, e.kind, e.role, e.author, e.turn, e.inbox, e.patched, e.redacted, e.records, e.forks, e.data FROM ` +
 		asked(`seq, kind, role, author, turn, inbox, patch IS NOT NULL AS patched, redacted, redacts IS NOT NULL AS records, fork IS NOT NULL AS forks, CASE WHEN kind = 'lost' THEN data ELSE '' END AS data`)
 	markRedacted = `UPDATE hansard_events r SET redacted = true FROM (SELECT e.seq FROM ` + asked("seq") + `) n WHERE r.id = $1 AND r.seq = n.seq`
 
 	redactBytes = `UPDATE hansard_heads SET bytes = bytes - (SELECT coalesce(sum(octet_length(r.data) - 4), 0) FROM (` + redactable + `) r) WHERE id = $1`
-	// redactAttached removes what only these events name, with its bytes.
+	// redactAttached removes the attachments that only these events name, with their bytes.
 	redactAttached = `WITH named AS MATERIALIZED (
 		SELECT DISTINCT a->>'digest' AS digest FROM (` + redactable + `) r, jsonb_array_elements(r.attachments::jsonb) a WHERE r.attachments IS NOT NULL
 	), others AS MATERIALIZED (
@@ -49,9 +49,9 @@ var (
 
 const (
 	recordRedaction = `UPDATE hansard_events SET redacts = $3 WHERE id = $1 AND seq = $2`
-	// redactHashes takes away the hashes of the batches that these events are in: for each,
-	// of the nearest one with a key before it, if that is long enough. It goes along the
-	// log, see keysAfter; no batch has more than 10,000 events.
+	// redactHashes removes the hashes of the batches that contain these events: for each
+	// event, of the nearest preceding batch with a key, if it reaches as far as the event. It
+	// goes along the log, see keysAfter; no batch has more than 10,000 events.
 	redactHashes = `UPDATE hansard_events e SET hash = '' FROM (
 		SELECT DISTINCT k.seq FROM unnest($2::bigint[]) s CROSS JOIN LATERAL (
 			SELECT seq, size FROM hansard_events WHERE id = $1 AND seq <= s AND seq > s - 10000 AND hash IS NOT NULL ORDER BY seq DESC LIMIT 1
@@ -86,7 +86,8 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Reda
 	return receipt, nil
 }
 
-// redact decides about a redaction on a locked session. No change: nothing is left to do.
+// redact decides about a redaction on a locked session. A nil change means that nothing is
+// left to do.
 func (l *locked) redact(r *hansard.Redaction) (*change, error) {
 	if err := l.head.find(l.id); err != nil {
 		return nil, err
@@ -126,24 +127,24 @@ func (l *locked) redact(r *hansard.Redaction) (*change, error) {
 	return c, nil
 }
 
-// queueRecord says of a row that is inserted which events it redacts.
+// queueRecord sets, on a row being inserted, which events it redacts.
 func queueRecord(b *pgx.Batch, id hansard.SessionID, e *hansard.Event) {
 	text, _ := json.Marshal(e.Redacts) // numbers: can't fail
 	b.Queue(recordRedaction, string(id), int64(e.Seq), string(text))
 }
 
-// queueTakeAway takes the content of events away.
+// queueTakeAway removes the content of events.
 func queueTakeAway(b *pgx.Batch, id hansard.SessionID, seqs []hansard.Seq) {
 	for _, statement := range []string{redactBytes, redactAttached, redactHashes, redactEvents} {
 		b.Queue(statement, string(id), bigints(seqs))
 	}
-	// Last: whoever is putting words into the table is waited for.
+	// Last, because it waits for whoever is adding words of the session.
 	b.Queue(holdWords, string(id))
 	b.Queue(redactWords, string(id), bigints(seqs))
 }
 
-// queueRedactions is what an import does besides its rows: they say what was redacted
-// where they come from, and what is here already loses its content.
+// queueRedactions queues the redactions of an import: its rows are marked as redacted as in
+// the source store, and events that are here already lose their content.
 func queueRedactions(b *pgx.Batch, p *hansard.Part) {
 	var gone []hansard.Seq
 	for i := range p.Events {
@@ -203,8 +204,8 @@ func (l *locked) readSeqs(res pgx.BatchResults) error {
 	return found.Err()
 }
 
-// redactionsAfter are the records behind a seq: who examines a log page by page finds less
-// content at its end than when it began.
+// redactionsAfter selects the redaction records after a seq: when a log is examined page by
+// page, events may lose their content before they are read.
 const redactionsAfter = `SELECT redacts FROM hansard_events WHERE id = $1 AND seq > $2 AND redacts IS NOT NULL`
 
 // laterRedactions takes into account what was redacted while the log was read.

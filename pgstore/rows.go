@@ -12,8 +12,8 @@ import (
 	"hansard/engine"
 )
 
-// rows are events on their way into the table, one slice for each column: that is
-// how one statement inserts any number of them.
+// rows are events to be inserted, one slice for each column, so that one statement
+// inserts any number of them.
 type rows struct {
 	kinds, roles, authors, turns, data, by []string
 	inbox                                  []bool
@@ -29,15 +29,15 @@ type rows struct {
 
 func (r *rows) len() int { return len(r.kinds) }
 
-// batch is what of a batch goes into its rows besides the events.
+// batch is what the rows of a batch get besides its events.
 type batch struct {
 	turn      hansard.Grant
 	key, hash string
-	apart     bool // each event is one of its own
+	apart     bool // each event is a batch of its own
 }
 
-// add puts the events of one batch behind the others. Their data is copied: the
-// caller's memory stays the caller's, also when it does not wait for the end.
+// add appends the events of one batch. Their data is copied: the caller may reuse its
+// memory even if it does not wait for the write to end.
 func (r *rows) add(events []hansard.Event, b batch) error {
 	for i := range events {
 		e := &events[i]
@@ -89,7 +89,7 @@ func (r *rows) add(events []hansard.Event, b batch) error {
 	return nil
 }
 
-// join puts other rows behind these.
+// join appends other rows.
 func (r *rows) join(o *rows) {
 	r.kinds = append(r.kinds, o.kinds...)
 	r.roles = append(r.roles, o.roles...)
@@ -112,7 +112,7 @@ func (r *rows) join(o *rows) {
 	r.bytes += o.bytes
 }
 
-// pick are the rows of a batch that are new to the session, as one batch.
+// pick returns the rows of a batch that are new to the session, as one batch.
 func (r *rows) pick(s *engine.Sifted, b batch) *rows {
 	n := r.len()
 	picked := &rows{}
@@ -149,7 +149,7 @@ func (r *rows) named() []hansard.Attachment {
 	return engine.NamedBy(naming)
 }
 
-// sending is about how many bytes the rows take on their way.
+// sending estimates how many bytes the rows take on the wire.
 func (r *rows) sending() int64 {
 	n := r.bytes
 	for _, list := range r.attached {
@@ -188,7 +188,7 @@ func (r *rows) args(id hansard.SessionID, more ...any) []any {
 	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows(), r.forks}, more...)
 }
 
-// insertAfter inserts rows behind a seq, at times of their own or all at one time.
+// insertAt inserts rows after a seq, all with one time; insertTimed with a time for each.
 var (
 	insertAt    = insertColumns + ` SELECT $1, $19::bigint + e.n, $20::timestamptz, ` + insertValues + ` FROM ` + insertFrom
 	insertTimed = insertColumns + ` SELECT $1, $19::bigint + e.n, ($20::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom

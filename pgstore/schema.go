@@ -37,13 +37,13 @@ func loadMigrations() (steps []string) {
 
 // Migration tells what Migrate did.
 type Migration struct {
-	From int `json:"from"` // the version that was found; 0 is none
-	To   int `json:"to"`   // the version that is there now
+	From int `json:"from"` // the version that was found; 0 if there were no tables
+	To   int `json:"to"`   // the version now
 }
 
-// Migrate makes the tables of a database, or brings them up to date. Any number of
-// processes may do it at once: one does it, the others find it done. A schema that
-// is newer than this program is [hansard.ErrVersion].
+// Migrate creates the tables of a database, or brings them up to date. Any number of
+// processes may call it at once: one migrates, the others find it done. If the schema
+// is newer than this program it returns [hansard.ErrVersion].
 func Migrate(ctx context.Context, url string) (Migration, error) {
 	cfg, _, err := config(url)
 	if err != nil {
@@ -62,14 +62,14 @@ func Migrate(ctx context.Context, url string) (Migration, error) {
 	return m, err
 }
 
-// migrationLock is the advisory lock of who migrates: a number of our own.
+// migrationLock is the key of the advisory lock that a migration holds.
 const migrationLock = 0x48414e53_41524401 // "HANSARD" and 1
 
 func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 	for range 10 {
 		m, err = migrateOnce(ctx, pool)
-		// Who waited for the lock may still believe what it knew of the tables
-		// before; a new transaction knows better.
+		// A process that waited for the lock may still use what it read about the tables
+		// before; a new transaction sees them as they are now.
 		if c := code(err); c != tableExists && c != uniqueViolation && c != noLock {
 			break
 		}
@@ -114,8 +114,8 @@ func migrateOnce(ctx context.Context, pool *pgxpool.Pool) (m Migration, err erro
 				return err
 			}
 		}
-		// A step that has to wait for somebody, such as a dump, has everybody wait who
-		// comes after it: not for long, and then again.
+		// A step that waits for a lock, held by a dump for instance, blocks everybody who
+		// asks for the table after it. So it waits briefly, gives up and is retried.
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '3s'"); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func migrateOnce(ctx context.Context, pool *pgxpool.Pool) (m Migration, err erro
 	return m, err
 }
 
-// schemaVersion is the version of the tables, 0 when there are none.
+// schemaVersion is the version of the tables, 0 when they do not exist.
 func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 	var there bool
 	if err := q.QueryRow(ctx, "SELECT to_regclass('hansard_schema') IS NOT NULL").Scan(&there); err != nil {
@@ -145,8 +145,8 @@ func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 	return version, nil
 }
 
-// closedSchema finds out whether there seems to be nothing only because this user may
-// not look into a schema where the tables would be.
+// closedSchema returns an error if the tables may only seem to be missing because this user
+// has no USAGE right on a schema of the search path.
 func closedSchema(ctx context.Context, q querier) error {
 	var schema, user string
 	err := q.QueryRow(ctx, `SELECT n.nspname, current_user FROM pg_namespace n, unnest(string_to_array(current_setting('search_path'), ',')) AS p(name)

@@ -16,28 +16,29 @@ import (
 )
 
 // A search finds events by their terms in hansard_words, which are those of package
-// engine/terms, so that all engines find the same. They are put there behind the appends:
-// by who searches, and by KeepSearched. Each event that is found is read, looked at once
-// more and scored in Go.
+// engine/terms, so that all engines find the same. They are inserted after the append, by
+// searches and by KeepSearched. Each event that is found is read, checked again and scored
+// in Go.
 //
-// What was deleted does not come back. Whoever adds words to a session has locked its row
-// in hansard_searched, and looks, with the lock, whether the session is deleted. Whoever
-// deletes removes that row afterwards, and the words with it: it waits for the lock, or
-// the other finds the session deleted. A redaction locks the row in its own transaction and
-// removes the words of its events: whoever gets the lock after it reads them without content.
+// Deleted words do not come back. Whoever adds words to a session holds the lock on its row
+// in hansard_searched, and checks under the lock whether the session is deleted. A deletion
+// removes that row afterwards, and the words with it: it either waits for the lock, or the
+// writer of words sees that the session is deleted. A redaction locks the row in its own
+// transaction and removes the words of its events: whoever gets the lock after it reads the
+// events without content.
 
 var _ hansard.Searcher = (*Store)(nil)
 
 const (
-	// rankDepth is how many of the newest events that match are put in order by their
-	// scores. What is behind them comes by time.
+	// rankDepth is how many of the newest matching events are sorted by score. The rest
+	// follow by time.
 	rankDepth = 500
-	// fetchBytes is how much of the events that were found is read at once.
+	// fetchBytes is how many bytes of found events are read at once.
 	fetchBytes = 4 << 20
 )
 
-// unsearched are the sessions that have events which are not in hansard_words yet, whose
-// ids begin with a text; unsearchedIn is for one session.
+// unsearched selects sessions with events that are not in hansard_words yet, by id prefix;
+// unsearchedIn is for one session.
 const (
 	unsearched = unsearchedFrom + `($1 = '' OR starts_with(h.id, $1))`
 
@@ -67,7 +68,7 @@ type searcher struct {
 	s      *Store
 	q      *hansard.SearchQuery
 	query  terms.Query
-	offset int // hits that are still to be skipped
+	offset int // hits still to skip
 	given  int
 }
 
@@ -88,7 +89,7 @@ func (sr *searcher) run(ctx context.Context, yield func(hansard.Hit) bool) error
 	if err != nil {
 		return err
 	}
-	// The newest are put in order, the others come as they are.
+	// The newest are sorted by score, the others stay in order of time.
 	last, depth := key{time: endOfTime}, rankDepth
 	for {
 		keys, err := sr.find(ctx, last, depth)
@@ -119,11 +120,11 @@ func (sr *searcher) run(ctx context.Context, yield func(hansard.Hit) bool) error
 	}
 }
 
-// give yields hits, of which the first are skipped, until there are enough.
+// give yields hits after skipping the first ones, until the limit is reached.
 func (sr *searcher) give(ctx context.Context, hits []hansard.Hit, yield func(hansard.Hit) bool) (more bool, err error) {
 	for _, h := range hits {
 		if err := ctx.Err(); err != nil {
-			return false, err // an answer that was cut short must not look complete
+			return false, err // a truncated answer must not look complete
 		}
 		if sr.offset > 0 {
 			sr.offset--
@@ -139,7 +140,7 @@ func (sr *searcher) give(ctx context.Context, hits []hansard.Hit, yield func(han
 	return true, nil
 }
 
-// key is an event that may be one, and how large it is.
+// key is an event that may be a hit, and its size.
 type key struct {
 	id   string
 	seq  int64
@@ -147,8 +148,8 @@ type key struct {
 	size int64
 }
 
-// findWords finds events by their words, the newest first; findWordsIn those of one session,
-// whose rows have an index of their own.
+// findWords finds events by their words, newest first; findWordsIn only in one session, for
+// whose rows there is an index.
 const (
 	findWords   = findWordsFrom + `$2::text = ''` + findWordsWhere
 	findWordsIn = findWordsFrom + `w.id = $2` + findWordsWhere
@@ -175,7 +176,7 @@ func (sr *searcher) find(ctx context.Context, before key, most int) (keys []key,
 		if t.IsZero() {
 			return nil
 		}
-		// The database has microseconds: at or after 1.5 µs is at or after 2 µs.
+		// The database has microseconds: at or after 1.5 µs means at or after 2 µs.
 		if whole := t.Truncate(time.Microsecond); !whole.Equal(t) {
 			t = whole.Add(time.Microsecond)
 		}
@@ -195,9 +196,9 @@ func (sr *searcher) find(ctx context.Context, before key, most int) (keys []key,
 	return keys, err
 }
 
-// searchSettings have a plan made for what is asked for, as the tables are now: some words
-// are rare and some are everywhere. And they allow the scans of many rows that connections
-// are told not to use; there is no other kind of scan by words.
+// searchSettings make PostgreSQL plan for the given words and the current tables: some words
+// are rare and some are everywhere. And they allow bitmap and sequential scans, which our
+// connections switch off; there is no other kind of scan by words.
 const searchSettings = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_bitmapscan', 'on', true), set_config('enable_seqscan', 'on', true)`
 
 // freely reads with searchSettings.
@@ -223,7 +224,7 @@ func (s *Store) freely(ctx context.Context, collect func(pgx.Rows) error, statem
 	})
 }
 
-// tsquery is a query as PostgreSQL takes it: all terms. Terms have letters and digits only.
+// tsquery is the query in PostgreSQL's syntax: all terms. Terms have letters and digits only.
 func tsquery(q terms.Query) string {
 	var out []string
 	for _, p := range q.Phrases {
@@ -238,7 +239,7 @@ func tsquery(q terms.Query) string {
 	return strings.Join(out, " & ")
 }
 
-// chunks are keys of events that may be in memory together.
+// chunks splits keys into groups whose events fit into memory together.
 func chunks(keys []key) iter.Seq[[]key] {
 	return func(yield func([]key) bool) {
 		from, size := 0, int64(0)
@@ -262,7 +263,7 @@ var fetchFound = `SELECT e.id, s.title, ` + eventColumnsOfE + ` FROM unnest($1::
 	CROSS JOIN LATERAL (SELECT deleted FROM hansard_heads WHERE id = k.id LIMIT 1) h
 	CROSS JOIN LATERAL (SELECT title FROM hansard_sessions WHERE id = k.id LIMIT 1) s WHERE NOT h.deleted ORDER BY k.n`
 
-// fetch reads events and keeps those that are what is asked for.
+// fetch reads events and returns those that match.
 func (sr *searcher) fetch(ctx context.Context, keys []key) (hits []hansard.Hit, err error) {
 	ids, seqs := make([]string, len(keys)), make([]int64, len(keys))
 	for i, k := range keys {
@@ -290,7 +291,7 @@ func (sr *searcher) fetch(ctx context.Context, keys []key) (hits []hansard.Hit, 
 	return hits, err
 }
 
-// hit is an event that is what is asked for, its session aside.
+// hit returns the hit for an event, if it matches. It does not check the session.
 func (sr *searcher) hit(info *hansard.Info, e *hansard.Event) (hansard.Hit, bool) {
 	d := terms.Of(*e)
 	found, ok := sr.query.Find(d.Text)
@@ -300,7 +301,7 @@ func (sr *searcher) hit(info *hansard.Info, e *hansard.Event) (hansard.Hit, bool
 	return found.Hit(info, e, &d), true
 }
 
-// behindColumns scans a row whose first columns go elsewhere.
+// behindColumns is a row whose first columns are scanned into first.
 type behindColumns struct {
 	row   pgx.Row
 	first []any
@@ -311,8 +312,8 @@ func (b behindColumns) Scan(dest ...any) error { return b.row.Scan(append(b.firs
 // eventColumnsOfE are eventColumns in a statement that joins.
 var eventColumnsOfE = "e." + strings.ReplaceAll(eventColumns, ", ", ", e.")
 
-// scan reads the events that could not be put into hansard_words, behind a seq of each
-// session.
+// scan searches the events that could not be put into hansard_words: those after the given
+// seq of each session.
 func (sr *searcher) scan(ctx context.Context, unread map[string]hansard.Seq) (hits []hansard.Hit, err error) {
 	for id, after := range unread {
 		info, err := sr.s.Stat(ctx, hansard.SessionID(id))
@@ -333,13 +334,13 @@ func (sr *searcher) scan(ctx context.Context, unread map[string]hansard.Seq) (hi
 	return hits, nil
 }
 
-// KeepSearched puts the words of events where a search finds them, about once a second,
+// KeepSearched adds the words of new events to the search table, about once a second,
 // until the context ends. Searches do it too; this leaves them less to do.
 func (s *Store) KeepSearched(ctx context.Context) {
 	for s.writable() == nil {
 		began := time.Now()
 		if s.begin(ctx, "any") == nil {
-			_, _ = s.fill(ctx, "", "") // the next to look goes on
+			_, _ = s.fill(ctx, "", "") // the next call continues
 			s.work.Done()
 		}
 		select {
@@ -352,8 +353,8 @@ func (s *Store) KeepSearched(ctx context.Context) {
 	}
 }
 
-// fill puts what is new into hansard_words. unread are the sessions that it could not do
-// it for, because it may not write, and the seq behind which they have to be read.
+// fill adds the words of new events to hansard_words. unread are the sessions for which it
+// could not, because it may not write, with the seq after which they have to be read.
 func (s *Store) fill(ctx context.Context, in, prefix string) (unread map[string]hansard.Seq, err error) {
 	type session struct {
 		id   string
@@ -391,8 +392,8 @@ func (s *Store) fill(ctx context.Context, in, prefix string) (unread map[string]
 }
 
 const (
-	// beginWords makes the row that is locked. It is committed by itself: who removes it
-	// must be able to see it.
+	// beginWords creates the row that is locked. It is a commit of its own: a deletion that
+	// removes the row must be able to see it.
 	beginWords = `INSERT INTO hansard_searched (id, last) SELECT id, 0 FROM hansard_heads WHERE id = $1 AND NOT deleted ON CONFLICT DO NOTHING`
 	lockWords  = `SELECT last FROM hansard_searched WHERE id = $1 FOR UPDATE`
 	isThere    = `SELECT EXISTS (SELECT 1 FROM hansard_heads WHERE id = $1 AND NOT deleted)`
@@ -400,8 +401,8 @@ const (
 		FROM unnest($2::bigint[], $3::timestamptz[], $4::text[], $5::text[], $6::text[]) AS w(seq, "time", kind, role, terms)`
 	endWords    = `UPDATE hansard_searched SET last = $2 WHERE id = $1`
 	removeWords = `DELETE FROM hansard_searched WHERE id = $1`
-	// holdWords locks a session's row for a redaction, and makes it where there is none, so
-	// that nobody else does and reads the content meanwhile.
+	// holdWords locks a session's row for a redaction, and creates it if it does not exist,
+	// so that nobody else creates it and reads the content meanwhile.
 	holdWords   = `INSERT INTO hansard_searched (id, last) VALUES ($1, 0) ON CONFLICT (id) DO UPDATE SET last = hansard_searched.last`
 	redactWords = `DELETE FROM hansard_words WHERE id = $1 AND seq = ANY($2::bigint[])`
 )
@@ -464,7 +465,7 @@ type words struct {
 	kinds, roles, terms []string
 }
 
-// newWords are those of the next events behind a seq, and the seq of the last of them.
+// newWords returns the words of the next events after a seq, and the seq of the last of them.
 func (s *Store) newWords(ctx context.Context, tx pgx.Tx, id string, after int64) (w words, last int64, err error) {
 	rows, err := tx.Query(ctx, readPage, id, after, int64(maxSeq), pageEvents, []string{}, int64(pageBytes))
 	if err != nil {
@@ -487,8 +488,8 @@ func (s *Store) newWords(ctx context.Context, tx pgx.Tx, id string, after int64)
 	return w, last, rows.Err()
 }
 
-// distinct are the terms of a text, each once. So much text as is searched has no more of
-// them than a tsvector has room for.
+// distinct returns the terms of a text, each once. The text that is indexed of an event is
+// bounded, so that its terms fit into a tsvector.
 func distinct(text string) string {
 	seen := map[string]bool{}
 	var out []string

@@ -32,7 +32,7 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 		}
 		h := head{created: l.now, updated: l.now}
 		if l.head != nil && !h.created.After(l.head.created) {
-			h.created = l.head.created.Add(time.Microsecond) // it tells the two apart
+			h.created = l.head.created.Add(time.Microsecond) // tells it from the deleted session
 			h.updated = h.created
 		}
 		info = h.info(id, m)
@@ -48,11 +48,11 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	return info, nil
 }
 
-// write carries a job out for one caller, which waits no longer than its
-// context allows: then the outcome is open.
+// write executes a job for one caller, which waits no longer than its context
+// allows: after that the outcome is unknown.
 func (s *Store) write(ctx context.Context, j *job) error {
 	done := make(chan error, 1)
-	s.work.Add(1) // the caller has one: it can't be zero
+	s.work.Add(1) // the caller holds one, so the counter is not zero
 	go func() {
 		defer s.work.Done()
 		done <- s.decide(ctx, j)
@@ -88,15 +88,15 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	return err
 }
 
-// purgeAtOnce is how long the caller of Delete waits for the removal: a short
-// program would else leave all of it to others.
+// purgeAtOnce is how long the caller of Delete waits for the removal: a short-lived
+// process would otherwise leave all of it to others.
 const purgeAtOnce = 2 * time.Second
 
 func (s *Store) startPurge(id hansard.SessionID) {
 	s.remove(func(ctx context.Context) bool { return s.purge(ctx, id) == nil })
 }
 
-// remove removes something at once, or goes on with it in the background.
+// remove removes something within purgeAtOnce, or continues in the background.
 func (s *Store) remove(f func(ctx context.Context) (done bool)) {
 	ctx, cancel := context.WithTimeout(context.Background(), purgeAtOnce)
 	defer cancel()
@@ -106,24 +106,24 @@ func (s *Store) remove(f func(ctx context.Context) (done bool)) {
 }
 
 const (
-	// purgeSome removes the next events behind a seq and gives the last of them. It
-	// does not begin at the start again, where what was removed is still in the way.
+	// purgeSome removes the next events after a seq and returns the last seq removed. It
+	// does not start over from the beginning, where the dead rows still have to be skipped.
 	purgeSome = `WITH part AS (SELECT max(seq) AS last FROM (SELECT seq FROM hansard_events WHERE id = $1 AND seq > $2 AND ` + stillPurging + ` ORDER BY seq LIMIT 2000) s),
 	gone AS (DELETE FROM hansard_events WHERE id = $1 AND seq > $2 AND seq <= (SELECT last FROM part))
 	SELECT coalesce(last, 0) FROM part`
-	// purged ends it. A claim that was about to show that it waits may have put its ticket
-	// behind the deletion.
+	// purged ends it. It also removes tickets: a claim that was about to refresh its own may
+	// have inserted it after the deletion.
 	purged = `WITH gone AS (DELETE FROM hansard_waiting WHERE id = $1 AND ` + stillPurging + `)
 	UPDATE hansard_heads SET purging = false WHERE id = $1 AND purging`
-	// stillPurging is asked in each statement that removes what a deleted session had: by
-	// the time it is sent there may be another session of the id (reuseHead).
+	// stillPurging is checked by each statement that removes data of a deleted session: by
+	// the time it is sent a new session may have the id (reuseHead).
 	stillPurging = `EXISTS (SELECT 1 FROM hansard_heads WHERE id = $1 AND purging)`
 	purgeWords   = removeWords + ` AND ` + stillPurging
 	toPurge      = `SELECT id FROM hansard_heads WHERE purging`
 )
 
-// purge removes the events, words and attachments of a deleted session. What it does not
-// get done a sweep does, or Prune.
+// purge removes the events, words and attachments of a deleted session. If it fails, a later
+// sweep or Prune finishes the work.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
 	if _, err := s.pool.Exec(ctx, purgeWords, string(id)); err != nil {
 		return err
@@ -152,9 +152,9 @@ func (s *Store) leftToPurge(ctx context.Context) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Prune implements [hansard.Pruner]: it removes the rows of deleted sessions that are left.
-// What PostgreSQL has of removed rows, in its tables until they are vacuumed and in its
-// write-ahead log, is not for a client to scrub.
+// Prune implements [hansard.Pruner]: it removes the remaining rows of deleted sessions.
+// PostgreSQL keeps removed rows in its tables until they are vacuumed, and in its write-ahead
+// log; a client can't scrub those.
 func (s *Store) Prune(ctx context.Context, scrub bool) (done hansard.Pruned, err error) {
 	if err := s.begin(ctx, "any", s.writable()); err != nil {
 		return done, err
@@ -165,7 +165,7 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (done hansard.Pruned, err
 	}
 	err = s.look(ctx, func(bounded context.Context) (err error) {
 		ids, err := s.leftToPurge(bounded)
-		// Each of them as long as the caller has patience.
+		// Not bounded: each takes as long as the caller's context allows.
 		for _, id := range ids {
 			if err == nil {
 				if err = s.purge(ctx, hansard.SessionID(id)); err == nil {
@@ -191,10 +191,10 @@ func (e *scrubError) Hint() string {
 	return "run prune without --scrub, then VACUUM FULL hansard_events, hansard_sessions and hansard_heads in the database; its write-ahead log and backups age out"
 }
 
-// sweepEvery is how often a process looks for what others left.
+// sweepEvery is how often a process looks for removals that others left unfinished.
 const sweepEvery = time.Hour
 
-// sweep goes on with the purging that others left, now and from time to time.
+// sweep continues purges that others left unfinished, now and then every sweepEvery.
 func (s *Store) sweep() {
 	if s.opt.ReadOnly {
 		return
@@ -218,7 +218,7 @@ func (s *Store) sweepSessions(ctx context.Context) {
 		return
 	}
 	for _, id := range ids {
-		_ = s.purge(ctx, hansard.SessionID(id)) // the next to look goes on
+		_ = s.purge(ctx, hansard.SessionID(id)) // the next sweep continues
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (info hansard.In
 	return info, err
 }
 
-// look reads from the database, again if the connection was lost.
+// look reads from the database, and retries if the connection was lost.
 func (s *Store) look(ctx context.Context, read func(ctx context.Context) error) error {
 	never := false
 	return s.retry(ctx, &never, func(context.Context) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Warnings tells in which ways the settings of the database do not keep what a
-// Store promises, a sentence each. It is empty when they do.
+// Warnings lists the settings of the database that break promises of a Store, a
+// sentence each. It is empty when there are none.
 func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
 	if err := s.begin(ctx, "any"); err != nil {
 		return nil, err
@@ -30,14 +30,14 @@ func (s *Store) Warnings(ctx context.Context) (warnings []string, err error) {
 const readSettings = `SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
 	current_setting('synchronous_standby_names')`
 
-// readReplicas counts the standbys, those of them that commits do not wait for, and
-// those of which commits wait for some. Who may not see their state is told only that
-// they are there.
+// readReplicas counts all standbys, the ones that commits do not wait for, and the ones in a
+// quorum, some of which commits wait for. A user without the right to see the state of
+// standbys only sees that they exist.
 const readReplicas = `SELECT count(*), count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')), count(*) FILTER (WHERE sync_state = 'quorum')
 	FROM pg_stat_replication`
 
-// examine looks at the settings. Where commits are made durable by those who make them
-// it does not count that the setting is off.
+// examine checks the settings. With durable our own transactions switch synchronous_commit
+// on, so that it does not matter that the setting is off.
 func examine(ctx context.Context, conn *pgx.Conn, durable bool) (warnings []string, err error) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	var commit, fsync, fullPages, names string
@@ -59,7 +59,7 @@ func examine(ctx context.Context, conn *pgx.Conn, durable bool) (warnings []stri
 	var replicas, asynchronous, quorum, enough int
 	if err := conn.QueryRow(ctx, readReplicas).Scan(&replicas, &asynchronous, &quorum); err != nil {
 		if code(err) != "" {
-			return warnings, nil // nothing is known of standbys here
+			return warnings, nil // this server does not tell about standbys
 		}
 		return nil, err
 	}

@@ -11,11 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// watchSilence looks into connections that wait for an answer for long. The server may
-// be at work for them, waiting for a row or a standby. Or there is nobody any more: a
-// host that hangs, or a network or a proxy that has forgotten the connection, says
-// nothing, and TCP has nothing to report as long as some kernel acknowledges. Who
-// waited would wait for ever.
+// watchSilence checks connections that have waited long for an answer. The server may be
+// busy with their statement, or waiting for a row or a standby. Or the other end is gone: a
+// host that hangs, or a network or proxy that has forgotten the connection, sends nothing,
+// and TCP reports nothing as long as some kernel acknowledges. The caller would wait forever.
 func (s *Store) watchSilence(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -33,9 +32,9 @@ func (s *Store) watchSilence(ctx context.Context) {
 	}
 }
 
-// lookInto asks the server about lines to it, over a connection of its own, and closes
-// those at whose other end nobody is at work. Callers that wait on them get an error, make a
-// new connection and settle what is open.
+// lookInto asks the server about lines to it, over a separate connection, and closes those
+// that no server process is working for. Callers that wait on them get an error, open a new
+// connection and find out what became of their writes.
 func (s *Store) lookInto(ctx context.Context, lines []*line) {
 	bounded, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -62,8 +61,8 @@ func (s *Store) lookInto(ctx context.Context, lines []*line) {
 		}
 	}
 	if slices.ContainsFunc(dead, func(l *line) bool { return l.owed.Load() }) {
-		// The others to the same host are likely to be no better. Waiting callers get none of
-		// those: they are given up before the callers get their error.
+		// Other connections to the same host are likely dead too. They are dropped before the
+		// waiting callers get their error, so that no retry is given one of them.
 		s.pool.Reset()
 	}
 	for _, l := range dead {
@@ -71,35 +70,35 @@ func (s *Store) lookInto(ctx context.Context, lines []*line) {
 	}
 }
 
-// noAnswer tells of an error of ask whether there is nobody at the other end. A server
-// that refuses to take one connection more, or this one, is there.
+// noAnswer tells whether an error of ask means that nobody is at the other end. A server
+// that refuses this connection, or any more connections, is there.
 func noAnswer(err error) bool {
 	c := code(err)
 	return c == "" || strings.HasPrefix(c, shutDown)
 }
 
 const (
-	// findAtWork gives those of some processes of the server that are at work: not
-	// those that wait for the next statement, nor for the rest of one.
+	// findAtWork selects, from a list of server processes, those that are working: not the
+	// ones that wait for the next statement, nor for the rest of one.
 	findAtWork = `SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::integer[]) AND (state IN ('active', 'disabled') OR state IS NULL)
 	AND wait_event_type IS DISTINCT FROM 'Client'`
 
-	// endStuck ends processes of the server that have a session's row locked and wait
-	// for the rest of what a process of ours was about to say: it was cut off in the
-	// middle. PostgreSQL itself has a timeout only for a transaction that waits for the
-	// next statement, not for one that waits inside of several that came together.
+	// endStuck ends server processes that hold a lock on a session's row and wait for the
+	// rest of a message from a client that was cut off in the middle. PostgreSQL itself has a
+	// timeout only for a transaction that waits for its next statement, not for one that
+	// waits inside a batch of statements.
 	endStuck = `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 	WHERE a.usename = current_user AND a.state = 'active' AND a.wait_event = 'ClientRead' AND a.state_change < clock_timestamp() - make_interval(secs => $1)
 		AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.granted AND l.relation = to_regclass('hansard_heads')
 			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.mode IN ('RowShareLock', 'RowExclusiveLock'))`
 )
 
-// ask asks the server at the other end of lines which of them it is at work for. While
-// it is at it, it frees rows that processes which were cut off have locked: who waits
-// for long may be waiting for one.
+// ask asks the server at the other end of lines which of them it is working for. It also
+// frees rows locked by processes whose client was cut off: a long wait may be for one of
+// those.
 func (s *Store) ask(ctx context.Context, lines []*line) (atWork map[uint32]bool, err error) {
 	cfg := s.pool.Config().ConnConfig
-	// The same host, and no other that the URL may name.
+	// Only this host, none of the others that the URL may name.
 	cfg.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"0.0.0.0"}, nil }
 	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return s.dialer.DialContext(ctx, lines[0].network, lines[0].address)
@@ -127,7 +126,7 @@ func (s *Store) ask(ctx context.Context, lines []*line) (atWork map[uint32]bool,
 		atWork[uint32(pid)] = true
 	}
 	if !s.opt.ReadOnly {
-		_, _ = conn.Exec(ctx, endStuck, pgx.QueryExecModeExec, stuckAfter.Seconds()) // or it is done when it is asked again
+		_, _ = conn.Exec(ctx, endStuck, pgx.QueryExecModeExec, stuckAfter.Seconds()) // if it fails, the next ask retries it
 	}
 	return atWork, nil
 }

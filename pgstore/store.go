@@ -3,12 +3,12 @@
 //
 // An append is one statement on the session's row: it checks the batch's
 // conditions, takes the next seqs and inserts the events, in one round trip and one
-// commit. Appends that arrive while a commit is under way, to whatever sessions, are the next
-// commit together (queue.go, append.go, together.go). What such a statement can't decide (patches, a session to
-// be made, refusals that need a reason, turns) is decided in Go, while a transaction
-// holds the row's lock (locked.go).
+// commit. Appends that arrive while a commit is under way, to any sessions, share the next
+// commit (queue.go, append.go, together.go). What such a statement can't decide (patches,
+// creating a session, refusals that need a reason, turns) is decided in Go, while a
+// transaction holds the row's lock (locked.go).
 //
-// What it promises rests on the server's settings: with synchronous_commit off, or
+// Its promises rest on the server's settings: with synchronous_commit off, or
 // after failing over to an asynchronous standby, acknowledged events are lost.
 // [Store.Warnings] says so. docs/postgres.md is the operator's page.
 package pgstore
@@ -33,24 +33,24 @@ import (
 // Options change how a store is opened. The zero value, or nil, is right for a
 // server.
 type Options struct {
-	// MustExist answers [ErrNoSchema] when the database has no tables of ours,
-	// instead of making them.
+	// MustExist makes Open return [ErrNoSchema] when the database has no Hansard tables,
+	// instead of creating them.
 	MustExist bool
 	// ReadOnly refuses writes, and leaves an older schema as it is.
 	ReadOnly bool
-	// RetryFor is how long a call goes on trying while the database can't be
+	// RetryFor is how long a call keeps retrying while the database can't be
 	// reached; 10 seconds when 0.
 	RetryFor time.Duration
 
-	// alone sends every append by itself: what combining is measured against.
+	// alone sends every append by itself: the baseline that combining is measured against.
 	alone bool
 }
 
-// defaultRetry is how long a call goes on trying when the options do not say.
+// defaultRetry is how long a call keeps retrying when the options do not say.
 const defaultRetry = 10 * time.Second
 
-// ErrNoSchema is returned by Open when it must not make the tables and they are
-// not there.
+// ErrNoSchema is returned by Open when the tables do not exist and it must not
+// create them.
 var ErrNoSchema = errors.New("the database has no tables of Hansard")
 
 // Store is a store in a PostgreSQL database. Make one with [Open].
@@ -59,7 +59,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	dialer  *dialer
 	unwatch func()            // ends watchSilence
-	params  map[string]string // settings of the server that the URL has
+	params  map[string]string // server settings given in the URL
 	channel string            // for NOTIFY
 	hub     *hub
 	shelves shelves
@@ -67,8 +67,8 @@ type Store struct {
 	work    sync.WaitGroup // calls and goroutines under way
 	bg      sync.WaitGroup // goroutines that end when closing is closed
 	filling atomic.Bool    // fillTerms is under way
-	// mayWait has one for each append that is under way and waits for its row, should somebody
-	// else have locked it: some connections are left for the others.
+	// mayWait is a semaphore: it bounds the appends under way that wait if another transaction
+	// has locked their row, so that some connections are left for other calls.
 	mayWait chan struct{}
 
 	mu      sync.Mutex // guards below
@@ -85,7 +85,7 @@ type Store struct {
 var _ hansard.Store = (*Store)(nil)
 
 // Open connects to a database, given as a URL (postgres://user@host/database) or as
-// keywords, and makes its tables or brings them up to date. pool_max_conns in the
+// keywords, and creates its tables or brings them up to date. pool_max_conns in the
 // URL bounds the connections, search_path says in which schema the tables are.
 func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	s := &Store{
@@ -121,7 +121,7 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// prepare looks whether the database is one we can live in, and makes the tables.
+// prepare checks that we can use the database, and creates or migrates the tables.
 func (s *Store) prepare(ctx context.Context) error {
 	var encoding string
 	err := s.pool.QueryRow(ctx, "SELECT current_setting('server_encoding')").Scan(&encoding)
@@ -152,7 +152,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// One channel for each schema: stores beside each other do not wake each other.
+	// One channel per schema: stores in the same database do not wake each other.
 	var where string
 	err = s.pool.QueryRow(ctx, `SELECT current_database() || '.' || n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.oid = to_regclass('hansard_schema')`).Scan(&where)
@@ -165,9 +165,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// begin is the beginning of every method: closed, then the id, then what else was
-// given, and only then whether anybody still waits for the answer. When it gives
-// no error the caller has to call s.work.Done.
+// begin starts every method. It checks that the store is open, then the id, then the other
+// arguments, and only then whether the context has ended. If it returns nil the caller has
+// to call s.work.Done.
 func (s *Store) begin(ctx context.Context, id hansard.SessionID, given ...error) error {
 	s.mu.Lock()
 	if s.closed {
@@ -191,13 +191,13 @@ func (s *Store) begin(ctx context.Context, id hansard.SessionID, given ...error)
 	return err
 }
 
-// asked tells whether the URL has a setting of the server. Then it is not ours to make.
+// asked tells whether the URL gives a server setting. If so, we must not override it.
 func (s *Store) asked(name string) bool {
 	_, given := s.params[name]
 	return given
 }
 
-// writable is what is wrong with writing to this store at all.
+// writable returns ErrReadOnly if the store was opened read-only.
 func (s *Store) writable() error {
 	if s.opt.ReadOnly {
 		return hansard.ErrReadOnly
@@ -205,8 +205,8 @@ func (s *Store) writable() error {
 	return nil
 }
 
-// Close implements [hansard.Store]. It waits for what is under way, and wakes
-// those who wait for an event or a turn with ErrClosed.
+// Close implements [hansard.Store]. It waits for calls under way, and wakes
+// callers that wait for an event or a turn with ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -221,8 +221,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// hangUp closes all connections, when nothing is under way any more. What was had to be
-// watched: it may have been waiting for a silent host.
+// hangUp closes all connections once nothing is under way any more. Silence is watched until
+// then: the last calls may have been waiting for a silent host.
 func (s *Store) hangUp() {
 	s.unwatch()
 	closed := make(chan struct{})

@@ -12,11 +12,11 @@ import (
 	"hansard"
 )
 
-// Sessions are found by terms, of which an index has the sessions: one for each label, and
-// one for each piece of up to three characters of the id and the title, in lower case. What
-// contains a text has all the pieces of the text. That is not enough, so what is found is
-// compared with the query; but the sessions that have all pieces of a text, and two labels,
-// are few, or they are found walking down the list.
+// An index maps terms to sessions. A session has one term for each label, and one for each
+// piece of up to three characters of its id and title, in lower case. A title that contains a
+// text has all pieces of the text. The reverse is not true, so what the index finds is
+// compared with the query; but sessions that have all pieces of a text, or two labels, are
+// either few, or so many that walking down the list finds them soon.
 
 // The kinds of terms, by their first character.
 const (
@@ -25,7 +25,7 @@ const (
 	archivedTerm = "a"
 )
 
-// pieceLength is how many characters a piece has; at the end of a text it has less.
+// pieceLength is how many characters a piece has; the last ones of a text have fewer.
 const pieceLength = 3
 
 // pieces are the pieces of a text.
@@ -59,11 +59,11 @@ func quoteTerm(term string) string {
 	return "'" + strings.ReplaceAll(strings.ReplaceAll(term, `\`, `\\`), "'", "''") + "'"
 }
 
-// maxTerms bounds what is looked for: a few pieces of a long text are rare enough.
+// maxTerms bounds how many pieces are looked up: the first of a long text are rare enough.
 const maxTerms = 30
 
-// termQuery is what the terms of the sessions of a query have; empty: it asks for nothing
-// that terms tell, or for something that nobody can have.
+// termQuery is the tsquery that the terms of all sessions of a query match. It is empty if
+// the query has no condition on terms.
 func termQuery(q *hansard.Query) string {
 	var terms []string
 	for name, value := range q.Labels {
@@ -79,36 +79,36 @@ func termQuery(q *hansard.Query) string {
 			terms = append(terms, quoteTerm(piece))
 		}
 	case n > 0:
-		terms = append(terms, quoteTerm(found[0])+":*") // what begins with it
+		terms = append(terms, quoteTerm(found[0])+":*") // prefix match
 	}
 	return strings.Join(terms, " & ")
 }
 
 const (
-	// fewWith gives the sessions that have some terms. The first part is planned as if all
-	// were wanted: with a limit PostgreSQL would rather read the table, in the hope of
-	// finding enough of them soon.
+	// fewWith selects the sessions that have some terms. The first part is planned as if all
+	// were wanted: with a limit PostgreSQL would prefer to read the table, expecting to find
+	// enough of them soon.
 	fewWith = `WITH found AS MATERIALIZED (SELECT id FROM hansard_sessions WHERE terms IS NOT NULL AND terms @@ $1::text::tsquery) SELECT id FROM found LIMIT $2`
-	// unsaid gives those whose terms are not right.
+	// unsaid selects the sessions whose terms are missing or stale.
 	unsaid = `SELECT id, title, labels FROM hansard_sessions WHERE said IS DISTINCT FROM hashtextextended(title || labels, 0) LIMIT $1`
-	// say puts them right, if they are still called that.
+	// say stores new terms, unless the title or labels they were made from changed meanwhile.
 	say = `UPDATE hansard_sessions s SET terms = u.terms::tsvector, said = hashtextextended(s.title || s.labels, 0)
 	FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS u(id, title, labels, terms) WHERE s.id = u.id AND s.title = u.title AND s.labels = u.labels`
 )
 
-// fewTermed is how many sessions are looked up one by one, rather than found walking on.
+// fewTermed is up to how many sessions are looked up one by one, rather than by walking on.
 const fewTermed = 5000
 
-// withTerms gives the sessions among which those of a query are, found by their terms; ok is
-// false if they are many, or terms tell nothing. fill: some are there only because their
-// terms are not right.
+// withTerms returns candidates that include all sessions a query selects, found by their
+// terms; ok is false if they are many, or the query has no terms. fill is true if some
+// sessions have stale terms; those are candidates too.
 func withTerms(ctx context.Context, q querier, query *hansard.Query) (ids []string, ok, fill bool, err error) {
 	terms := termQuery(query)
 	if terms == "" {
 		return nil, false, false, nil
 	}
 	if !storable(terms) {
-		return nil, true, false, nil // nobody has them
+		return nil, true, false, nil // no session has them
 	}
 	unfilled, err := readUnsaid(ctx, q, fewTermed+1)
 	if err != nil {
@@ -132,7 +132,7 @@ func withTerms(ctx context.Context, q querier, query *hansard.Query) (ids []stri
 	return slices.Compact(ids), ok, len(unfilled) > 0, nil
 }
 
-// unsaidSession is a session whose terms are not right.
+// unsaidSession is a session whose terms are missing or stale.
 type unsaidSession struct{ id, title, labels string }
 
 func readUnsaid(ctx context.Context, q querier, limit int) ([]unsaidSession, error) {
@@ -145,7 +145,7 @@ func readUnsaid(ctx context.Context, q querier, limit int) ([]unsaidSession, err
 	})
 }
 
-// fillTerms puts the terms of all sessions right, a few at a time.
+// fillTerms updates missing and stale terms of all sessions, a few at a time.
 func (s *Store) fillTerms(ctx context.Context) error {
 	for {
 		todo, err := readUnsaid(ctx, s.pool, 500)

@@ -21,15 +21,15 @@ type claim struct {
 	first  chan struct{} // closed when it is the first of its process
 	ticket string        // empty: it does not wait
 	listed bool          // the ticket may be in the database
-	shown  time.Time     // when it last was
+	shown  time.Time     // when the ticket was last refreshed
 
 	// What the last attempt found.
 	turn hansard.Turn  // granted
 	held *hansard.Turn // by somebody else
-	safe time.Duration // for so long nobody can take it from the holder
+	safe time.Duration // how long nobody can take it from the holder
 }
 
-// errWaiting is the answer of an attempt to a claim that has to wait.
+// errWaiting is the result of an attempt whose claim has to wait.
 var errWaiting = errors.New("the turn is not to be had yet")
 
 // Acquire implements [hansard.Store].
@@ -72,10 +72,10 @@ func (c *claim) heldError() error {
 }
 
 // tryClaim asks the database for the turn, once. A caller whose context ends
-// meanwhile still waits for the answer a little: what it is granted in the last
-// moment is its own. A grant that comes when it is gone is given back.
+// meanwhile still waits for the answer a little: a turn granted in the last moment
+// is its own. A grant that arrives after the caller has left is released.
 func (s *Store) tryClaim(ctx context.Context, c *claim) error {
-	found := *c // the attempt's own: the caller may be gone before it ends
+	found := *c // a copy: the caller may be gone before the attempt ends
 	found.listed = false
 	done, gone := make(chan error), make(chan struct{})
 	s.work.Add(1)
@@ -85,7 +85,7 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 		select {
 		case <-gone:
 			if err == nil {
-				_ = s.decide(ctx, s.releasing(c.id, found.turn.Grant)) // or it falls silent
+				_ = s.decide(ctx, s.releasing(c.id, found.turn.Grant)) // if it fails, the turn expires after its TTL
 				s.hub.changed(c.id, 0)
 			}
 		case done <- err:
@@ -112,8 +112,9 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 	}
 }
 
-// mustWait tells whether a claim has to wait, as a session is, and notes who holds the
-// turn, and for how long it is safe. Otherwise it tells whose turn ends, and why.
+// mustWait tells whether a claim has to wait, given the session's row, and records who holds
+// the turn, and for how long it is safe. If it need not wait, from is the grant that ends,
+// and why it does.
 func (c *claim) mustWait(l *locked) (from hansard.Grant, why string, wait bool) {
 	h := l.head
 	c.held, c.safe = nil, showTicket
@@ -170,7 +171,7 @@ func addRecord(l *locked, record *hansard.TurnRecord, g hansard.Grant) (*change,
 	return c, c.addRecord(record, g)
 }
 
-// addRecord adds an event about the turn behind what the change adds already.
+// addRecord appends an event about the turn to the change's rows.
 func (c *change) addRecord(record *hansard.TurnRecord, g hansard.Grant) error {
 	before := c.rows.bytes
 	if err := c.rows.add([]hansard.Event{record.Event()}, batch{turn: g}); err != nil {
@@ -189,8 +190,9 @@ func (c *change) endTurn(why, by string) error {
 	return err
 }
 
-// fence decides whether a write gets past the turn of h, a locked session as it is
-// by now. gone is why an exclusive turn that would keep it out has to end first.
+// fence decides whether the turn of h, the current state of a locked session, lets a write
+// through. If an exclusive turn would refuse it but its holder is lost, gone is why that
+// turn has to be ended first.
 func (l *locked) fence(h *head, under hansard.Grant, inboxOnly bool) (gone string, err error) {
 	err = engine.Fence(l.id, h.turn, under, inboxOnly)
 	if errors.Is(err, hansard.ErrHeld) {
@@ -245,7 +247,7 @@ func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	return err
 }
 
-// releasing is the job that gives a grant up.
+// releasing is the job that releases a grant.
 func (s *Store) releasing(id hansard.SessionID, g hansard.Grant) *job {
 	return &job{id: id, decide: func(l *locked) (*change, error) {
 		if err := holding(l, g); err != nil {

@@ -12,15 +12,15 @@ import (
 	"hansard"
 )
 
-// claims are the Acquires of this process that wait for one session's turn, the
-// first first. Only the first asks the database, under a ticket there: so the
-// processes that wait are served in the order they came, and each serves its own.
+// claims are the Acquires of this process that wait for one session's turn, FIFO. Only
+// the first asks the database, where it holds a ticket: so waiting processes are served
+// in the order they came, and each serves its own claims in order.
 type claims struct {
 	queue []*claim // guarded by Store.mu
 }
 
 const (
-	// staleTicket is when one who waits and gives no sign of it is passed over.
+	// staleTicket is the age at which a ticket that is not refreshed is passed over.
 	staleTicket = 3 * time.Second
 	showTicket  = time.Second
 	lastMoment  = 5 * time.Second
@@ -34,21 +34,22 @@ const (
 	dropStale  = `DELETE FROM hansard_waiting WHERE id = $1 AND (ticket = $2 OR seen < $3::timestamptz - interval '1 minute')`
 )
 
-// acquireWaiting asks when it is this claim's turn to ask, and again when the turn may
-// be to be had. Until then it only looks: who waits takes nothing from the holder.
+// acquireWaiting asks for the turn when this claim is first in its process, and again when
+// the turn may be free. Until then it only looks: a waiting claim never locks the session's
+// row, so it does not slow down the holder.
 func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time.Time) (hansard.Turn, error) {
 	w := s.hub.join(c.id)
 	defer s.hub.leave(c.id, w)
 	first := c.first
 	var again <-chan time.Time
-	looks := 0 // of the hub, when this last asked
+	looks := 0 // the hub's counter when this last asked
 	for {
 		now := s.hub.state(w)
 		if now.err != nil {
 			return hansard.Turn{}, now.err
 		}
 		ask := s.lookAtTurn
-		// Other events than those about the turn come often, and do not matter.
+		// Most events are not about the turn, and do not matter here.
 		if first != nil || now.looks == looks || now.current == c.holds() {
 			select {
 			case <-first:
@@ -72,7 +73,7 @@ func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time
 	}
 }
 
-// holds is the grant that held the turn when it was last asked for.
+// holds is the grant that held the turn at the last attempt.
 func (c *claim) holds() string {
 	if c.held == nil {
 		return ""
@@ -81,18 +82,18 @@ func (c *claim) holds() string {
 }
 
 const (
-	// lookTurn is what a claim has to know of a session, without its lock.
+	// lookTurn reads what a claim has to know about a session, without locking it.
 	lookTurn = "SELECT " + headColumns + ", clock_timestamp(), (" + findAhead + ") FROM hansard_heads h WHERE h.id = $1"
 
-	// keepTicket shows that a claim still waits. Losing it in a crash loses a place in
-	// a queue, so that nobody has to wait until it is durable.
+	// keepTicket shows that a claim still waits. A crash that loses it only costs a place
+	// in the queue, so the commit does not wait to be durable.
 	keepTicket = `INSERT INTO hansard_waiting (id, ticket, since, seen) SELECT h.id, $2, clock_timestamp(), clock_timestamp() FROM hansard_heads h WHERE h.id = $1 AND NOT h.deleted
 		ON CONFLICT (id, ticket) DO UPDATE SET seen = excluded.seen RETURNING set_config('synchronous_commit', 'off', true)`
 )
 
-// lookAtTurn looks, without locking anything, whether the turn may be to be had, and
-// asks for it if so. What it sees may be out of date the moment it sees it; what it is
-// granted, or refused, is decided with the row locked.
+// lookAtTurn checks, without locking anything, whether the turn may be free, and asks for
+// it if so. What it sees may already be stale; the decision to grant or refuse is made with
+// the row locked.
 func (s *Store) lookAtTurn(ctx context.Context, c *claim) error {
 	b := &pgx.Batch{}
 	show := time.Since(c.shown) >= showTicket/2
@@ -139,7 +140,7 @@ func (s *Store) giveUp(ctx context.Context, c *claim, cause error) (hansard.Turn
 	if c.held == nil {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		c.held, _ = s.turnOf(look, c.id) // without it the answer says less
+		c.held, _ = s.turnOf(look, c.id) // on failure the error just does not name the holder
 	}
 	switch {
 	case cause == nil:
@@ -170,7 +171,7 @@ func (s *Store) dequeue(c *claim) {
 		s.background(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTicket)
 			defer cancel()
-			_, _ = s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket) // or it goes stale
+			_, _ = s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket) // if it fails, the ticket goes stale
 		})
 	}
 	s.mu.Lock()

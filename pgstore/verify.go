@@ -18,11 +18,11 @@ var (
 
 const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted ORDER BY id LIMIT 1000`
 
-// Verify implements [hansard.Checker]. It reads every event and holds what is kept
-// about a session against what its log says: the seqs, the turns and who wrote
-// under them, the metadata that the patches lead to, sizes, keys and the listing. It
-// reads every attachment and holds it against its digest, and what events name against
-// what is attached, and the history of a fork against its parent's.
+// Verify implements [hansard.Checker]. It reads every event and checks the rows about
+// a session against its log: the seqs, the turns and who wrote under them, the
+// metadata that the patches lead to, sizes, keys and the listing. It checks every
+// attachment against its digest, that what events name is attached, and the history of
+// a fork against its parent's.
 // The bytes on disk are PostgreSQL's: see its data checksums and pg_amcheck.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
@@ -74,9 +74,9 @@ func (s *Store) verifyOne(ctx context.Context, id hansard.SessionID, yield func(
 	return yield(f, nil)
 }
 
-// orphanPage examines the next 1,000 sessions of which a table has rows: the last of
-// them, those that have no head, and those that are deleted and ought to have no rows.
-// Each session costs a look at the index, however many rows it has.
+// orphanPage examines the next 1,000 sessions that have rows in a table. It returns the last
+// of them, those without a head, and those that are deleted and should have no rows.
+// Each session costs one index lookup, however many rows it has.
 func orphanPage(table string) string {
 	return `WITH RECURSIVE ids AS (
 		(SELECT id FROM ` + table + ` WHERE id > $1 ORDER BY id LIMIT 1)
@@ -90,7 +90,7 @@ func orphanPage(table string) string {
 var orphanPages = []string{orphanPage("hansard_sessions"), orphanPage("hansard_listing"), orphanPage("hansard_events"),
 	orphanPage("hansard_attachments"), orphanPage("hansard_attachment_parts"), orphanPage("hansard_searched")}
 
-// orphans finds rows that belong to no session, and tells of each session once.
+// orphans finds rows that belong to no session, and reports each session once.
 func (s *Store) orphans(ctx context.Context, yield func(hansard.Finding, error) bool) {
 	told := make(map[string]bool)
 	for _, page := range orphanPages {
@@ -137,10 +137,9 @@ func (s *Store) idsAfter(ctx context.Context, sql, last string) (ids []string, e
 	return ids, err
 }
 
-// verify examines one session. What is kept about it, and the first page of its log,
-// are of one snapshot. The rest of the log is read a page at a time, up to where it
-// ended then: it does not change any more, however long that takes, but for what is redacted
-// meanwhile.
+// verify examines one session. The rows about it and the first page of its log are from
+// one snapshot. The rest of the log is read a page at a time, up to where it ended in that
+// snapshot: that part does not change, however long it takes, except by redactions.
 func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Finding, parent *hansard.Parent, err error) {
 	if err := s.begin(ctx, id); err != nil {
 		return f, nil, err
@@ -165,8 +164,8 @@ func (s *Store) verify(ctx context.Context, id hansard.SessionID) (f hansard.Fin
 	return f, e.lineage.Parent, nil
 }
 
-// Repair implements [hansard.Checker]: a session that is sound is left alone, and
-// for one that is not there is nothing here that a backup would not do better.
+// Repair implements [hansard.Checker]: it leaves a sound session alone, and refuses a
+// damaged one: a backup does better than anything that could be done here.
 func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
 	f, _, err := s.verify(ctx, id)
 	if err != nil {

@@ -32,8 +32,8 @@
 // # Erasing
 //
 // What was deleted must not come back. A transaction that indexes looks at every session in
-// it once more before it commits ([Index.step]): if one was deleted meanwhile, nothing is
-// committed. And whoever erases a session takes its rows away ([Index.Forget]) after it was
+// it once more before it commits ([Index.step]): if one was deleted meanwhile, nothing of it
+// is committed. And whoever erases a session takes its rows away ([Index.Forget]) after it was
 // deleted, in a transaction of its own: so the indexer either saw the deletion, or its rows
 // were there to be removed. Single events that are redacted go the same way
 // ([Index.ForgetEvents]). SQLite overwrites what is freed (secure_delete), and the tables

@@ -5,20 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// Clip gives the parts with at most so many bytes of each text, and of all of them
-// together at most four times as many: enough to look at, and to send to somebody
-// who may never scroll to it. Cut says what is missing where. Pictures of more than
-// that are left out, not cut. The order and the number of parts stay.
+// Clip returns the parts with at most so many bytes of each text, and at most four times
+// as many of all of them together: enough to look at, and to send to somebody who may
+// never scroll to it. Cut says how much is missing in each. Larger pictures are left out,
+// not cut. The order and the number of parts stay.
 func Clip(parts []Part, most int) []Part {
 	c := &clipper{each: most, left: 4 * most}
 	return c.parts(parts)
 }
 
 const (
-	// nameMax is as much of a name as anybody reads: so much of one is always
-	// there.
+	// nameMax is as much of a name as anybody reads: that much is always kept.
 	nameMax = 300
-	// addressMax is the same for where something is: half an address is none.
+	// addressMax is the same for an address, which is kept whole or not at all: half
+	// an address is useless.
 	addressMax = 2000
 )
 
@@ -31,7 +31,7 @@ func (c *clipper) parts(parts []Part) []Part {
 	out := make([]Part, len(parts))
 	for i, p := range parts {
 		if p.Type == JSON {
-			// As text: half a document would be none.
+			// As text: half a document is not JSON.
 			p.Text, p.Cut = c.text(Pretty(p.JSON))
 		} else {
 			p.Text, p.Cut = c.text(p.Text)
@@ -67,7 +67,7 @@ func (c *clipper) parts(parts []Part) []Part {
 	return out
 }
 
-// name is the beginning of a name: all of it where there is room.
+// name is the beginning of a name, or all of it if there is room.
 func (c *clipper) name(s string) string {
 	end := max(nameMax, min(c.each, c.left))
 	if len(s) <= end {
@@ -80,7 +80,7 @@ func (c *clipper) name(s string) string {
 	return s[:end]
 }
 
-// text is the beginning of a text, to the end of a line where there is one, and how
+// text is the beginning of a text, up to the end of a line if there is one, and how
 // much is missing.
 func (c *clipper) text(s string) (string, int) {
 	room := max(0, min(c.each, c.left))

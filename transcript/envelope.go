@@ -42,8 +42,8 @@ var claudeMembers = []string{"uuid", "parentUuid", "logicalParentUuid", "session
 	"sourceToolAssistantUUID", "thinkingMetadata", "permissionMode", "agentId", "teamName", "isApiErrorMessage", "leafUuid", "forkedFrom", "provenance",
 	"sourceToolAssistantUuid", "todos", "imagePasteIds"}
 
-// claudeCode reads a record of Claude Code's, and of Qwen Code's, whose messages are
-// Gemini's.
+// claudeCode reads a record of Claude Code, or of Qwen Code, whose messages are those of
+// Gemini.
 func (r *reader) claudeCode(o *object, typ string) ([]Part, bool) {
 	o.drop(claudeMembers...)
 	switch typ {
@@ -107,8 +107,8 @@ func (r *reader) claudeMessage(o *object, typ string) ([]Part, bool) {
 	return r.finish(o, parts...), true
 }
 
-// says tells whether the parts have all of what a structured result has: the same
-// text once more.
+// says reports whether the parts contain everything in a structured result, so that the
+// result only repeats their text.
 func (r *reader) says(parts []Part, back value) bool {
 	texts := []string{back.text()}
 	if o, ok := r.effort.object(back); ok {
@@ -135,7 +135,7 @@ func (r *reader) says(parts []Part, back value) bool {
 	})
 }
 
-// compaction tells about a boundary what there is to tell.
+// compaction describes a compaction boundary.
 func compaction(o *object) string {
 	text := "The conversation was compacted"
 	meta, ok := o.enter("compactMetadata", "compact_metadata")
@@ -155,8 +155,8 @@ func compaction(o *object) string {
 	return text + "."
 }
 
-// codex reads a line of a rollout of Codex's. What the interface was told, beside
-// what the model was, is mostly the same again: it stays JSON.
+// codex reads a line of a Codex rollout. The records for the user interface mostly repeat
+// those for the model: they stay JSON.
 func (r *reader) codex(o *object, typ string) ([]Part, bool) {
 	o.drop("timestamp", "type", "ordinal", "metadata")
 	payload := o.find("payload")
@@ -199,7 +199,7 @@ func (r *reader) codex(o *object, typ string) ([]Part, bool) {
 	return append([]Part{unknown(payload, label)}, o.rest("more")...), true
 }
 
-// codexAside tells what Codex says to the model in the user's name.
+// codexAside reports what Codex itself says to the model in the user's name.
 func codexAside(parts []Part) bool {
 	return len(parts) > 0 && parts[0].Type == Text && isAside(parts[0].Text)
 }
@@ -283,7 +283,7 @@ func (r *reader) geminiCall(v value) ([]Part, bool) {
 	}
 	o.drop("displayName", "description", "renderOutputAsMarkdown", "agentId")
 	if o.find("resultDisplay").kind() == '"' {
-		o.dropAll("resultDisplay") // the same for people
+		o.dropAll("resultDisplay") // the same result, for people
 	}
 	return r.finish(o, out...), true
 }

@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// StripEscapes takes out what drives a terminal: colours and other sequences that
-// begin with an escape, backspaces that overstrike, and all but the last of what a
-// carriage return wrote over. What is left is what somebody at the terminal would
-// have read. Text without any of that is returned as it is.
+// StripEscapes removes what drives a terminal: colours and other sequences that begin with
+// an escape, backspaces that overstrike, and what was overwritten after a carriage return.
+// What is left is what somebody at the terminal would have read. Text without any of that
+// is returned as it is.
 func StripEscapes(s string) string {
-	if !strings.ContainsAny(s, "\x1b\b\r") && !strings.Contains(s, "\u009b") { // apart: ASCII is looked for faster
+	if !strings.ContainsAny(s, "\x1b\b\r") && !strings.Contains(s, "\u009b") { // separately: a search for ASCII is faster
 		return s
 	}
 	out := make([]byte, 0, len(s))
@@ -29,7 +29,7 @@ func StripEscapes(s string) string {
 			i++
 		case c == '\r':
 			if i+1 < len(s) && s[i+1] != '\n' && s[i+1] != '\r' {
-				out = out[:line] // it is written over
+				out = out[:line] // it is overwritten
 			}
 			i++
 		default:
@@ -42,7 +42,7 @@ func StripEscapes(s string) string {
 	return string(out)
 }
 
-// sequenceEnd is behind the sequence whose escape is before i.
+// sequenceEnd is the end of the sequence whose escape is before i.
 func sequenceEnd(s string, i int) int {
 	if i >= len(s) {
 		return i
@@ -58,7 +58,7 @@ func sequenceEnd(s string, i int) int {
 			if s[j] == 0x1b && j+1 < len(s) && s[j+1] == '\\' {
 				return j + 2
 			}
-			if s[j] == '\n' { // it was never ended: it must not swallow the rest
+			if s[j] == '\n' { // unterminated: it must not swallow the rest
 				return j
 			}
 		}
@@ -69,10 +69,10 @@ func sequenceEnd(s string, i int) int {
 	if i < len(s) && s[i] >= 0x20 && s[i] < 0x7f {
 		i++
 	}
-	return i // what is not ASCII is no part of a sequence
+	return i // a byte that is not ASCII is not part of a sequence
 }
 
-// controlEnd is behind a control sequence whose parameters begin at i.
+// controlEnd is the end of the control sequence whose parameters begin at i.
 func controlEnd(s string, i int) int {
 	for i < len(s) && s[i] >= 0x20 && s[i] < 0x40 {
 		i++

@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// lookEvents and lookBytes are how far into a session the first prompt is looked
+	// lookEvents and lookBytes are how far into a session the first prompt is searched
 	// for.
 	lookEvents = 64
 	lookBytes  = 1 << 20
-	// lookMax is how long it is, in characters.
+	// lookMax is its maximum length, in characters.
 	lookMax = 160
 )
 
-// A FirstLook is what people know a session by that nobody gave a title: the first thing
-// they said in it.
+// A FirstLook is what people recognise a session without a title by: the first thing they
+// said in it.
 type FirstLook struct {
 	// Text is the beginning of the first prompt, on one line; empty if there is none yet.
 	Text string
-	// Seq is that of the event it is from; 0: there is none.
+	// Seq is that of the event it is from; 0 if there is none.
 	Seq hansard.Seq
-	// Settled says that nothing that is appended changes it.
+	// Settled says that appends can no longer change it.
 	Settled bool
 	// Bytes is how much data was read for it.
 	Bytes int
 }
 
-// Look looks for the first prompt of a session, near the beginning of its log. One that
-// was deleted through the OpenAI routes is none. If reading ends in an error, what was
-// found until then is returned with it.
+// Look searches for the first prompt of a session, near the beginning of its log. One that
+// was deleted through the OpenAI routes does not count. If reading ends in an error, what
+// was found until then is returned with it.
 func Look(ctx context.Context, s hansard.Store, id hansard.SessionID) (look FirstLook, err error) {
 	type prompt struct {
 		seq  hansard.Seq

@@ -1,11 +1,11 @@
 package transcript
 
-// geminiNames are the members by which a part of Gemini's says what it is, as the
-// API and as its Python libraries write them.
+// geminiNames are the members that say what a part of Gemini is, as the API and as its
+// Python libraries write them.
 var geminiNames = []string{"functionCall", "function_call", "functionResponse", "function_response", "inlineData", "inline_data",
 	"fileData", "file_data", "executableCode", "executable_code", "codeExecutionResult", "code_execution_result"}
 
-// geminiPart reads one of the parts of Gemini and ADK, which have no type.
+// geminiPart reads a part of Gemini or ADK, which has no type.
 func (r *reader) geminiPart(o *object) ([]Part, bool) {
 	if o.find("type", "role", "content", "tool_calls") != nil {
 		return nil, false
@@ -61,7 +61,7 @@ func (r *reader) geminiMember(o *object) ([]Part, bool) {
 	return nil, false
 }
 
-// geminiEvent reads what holds a content of Gemini's: an event of ADK, or an answer
+// geminiEvent reads an object that holds a Gemini content: an event of ADK, or an answer
 // of the API.
 func (r *reader) geminiEvent(o *object) ([]Part, bool) {
 	if list := o.find("candidates"); list.kind() == '[' {
@@ -83,14 +83,14 @@ func (r *reader) geminiEvent(o *object) ([]Part, bool) {
 		"modelVersion", "responseId")
 	o.dropAll("longRunningToolIds", "long_running_tool_ids", "safetyRatings")
 	if actions, ok := o.enter("actions"); ok {
-		actions.drop("skipSummarization", "skip_summarization") // the rest of them, where there is any, is shown
+		actions.drop("skipSummarization", "skip_summarization") // the other actions, if any, are shown
 	}
 	parts = append(parts, usageMember(o, "")...)
 	return r.finish(o, parts...), true
 }
 
-// answer reads a member that is a list of objects with a message in them, and what
-// there is besides.
+// answer reads a member that is a list of objects with messages, and the rest of the
+// object.
 func (r *reader) answer(o *object, name string) ([]Part, bool) {
 	out, ok := r.each(o.take(name), func(item value) ([]Part, bool) {
 		if inner, ok := r.effort.object(item); ok && inner.find("message").kind() == '{' { // Chat's choices

@@ -28,7 +28,7 @@ func (r *reader) media(o *object, typ string) ([]Part, bool) {
 
 func dataURL(mediaType, data string) string { return "data:" + mediaType + ";base64," + data }
 
-// imageOf finds where a picture is, in the ways the APIs have for it.
+// imageOf finds the place of a picture, in each of the ways that the APIs write it.
 func imageOf(o *object) (Part, bool) {
 	p := Part{Type: Image}
 	p.Name, _ = o.takeText("alt", "filename", "name", "file_name")
@@ -51,7 +51,7 @@ func imageOf(o *object) (Part, bool) {
 
 var mediaTypes = []string{"mediaType", "media_type", "mimeType", "mime_type"}
 
-// place makes a URL of bare base64, and takes the type from one that names it.
+// place makes a URL from bare base64, and takes the media type from a URL that names it.
 func (p *Part) place() {
 	if mediaType, ok := mediaTypeOf(p.URL); ok {
 		p.MediaType = mediaType

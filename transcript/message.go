@@ -2,8 +2,8 @@ package transcript
 
 import "strings"
 
-// plumbing are members that say nothing a reader would miss, as long as they are
-// words and numbers; noise says nothing whatever it is.
+// plumbing are members that no reader would miss, as long as they are words and numbers;
+// noise are those that no reader would miss whatever they are.
 var (
 	plumbing = []string{"type", "id", "role", "status", "object", "stop_reason", "stop_sequence", "stopReason", "finish_reason", "finishReason",
 		"phase", "created", "created_at", "createdAt", "timestamp", "index", "system_fingerprint", "service_tier"}
@@ -11,7 +11,7 @@ var (
 		"provider_metadata", "thoughtSignature", "thought_signature", "signature", "thinkingSignature", "encrypted_content"}
 )
 
-// dropPlumbing says that the usual is of no interest.
+// dropPlumbing marks the usual members as uninteresting.
 func (o *object) dropPlumbing() {
 	o.drop(plumbing...)
 	o.dropAll(noise...)
@@ -48,13 +48,13 @@ func (r *reader) message(o *object) ([]Part, bool) {
 	return append(out, o.rest("more")...), true
 }
 
-// body is the content of a message; none at all is not a message, unless it calls
-// tools.
+// body is the content of a message. Without any content it is not a message, unless it
+// calls tools.
 func (r *reader) body(o *object) ([]Part, bool) {
 	if v := o.find("parts"); v.kind() == '[' && !v.isEmpty() {
 		o.take("parts")
 		parts, ok := r.known(v)
-		// Vercel's older messages have their text once more beside the parts.
+		// Older messages of Vercel repeat their text beside the parts.
 		if text := o.word("content"); text == "" || text == (Reading{Parts: parts}).PlainText() {
 			o.dropAll("content")
 		}
@@ -180,7 +180,7 @@ func (r *reader) block(o *object) ([]Part, bool) {
 	}
 }
 
-// finish adds to parts what an object has besides what was understood.
+// finish adds to parts the members of an object that were not understood.
 func (r *reader) finish(o *object, parts ...Part) []Part {
 	o.dropPlumbing()
 	return append(parts, o.rest("more")...)
@@ -210,7 +210,7 @@ func (r *reader) reasoning(o *object) string {
 		}
 		o.take(name)
 		for _, p := range parts {
-			if p.Type == JSON { // what was too much
+			if p.Type == JSON { // beyond the limit of parts
 				p.Text = string(p.JSON)
 			}
 			texts = append(texts, p.Text)

@@ -26,7 +26,7 @@ func (r *reader) deletion(v value) (Part, bool) {
 // redactionNote says which events were redacted, why and by whom.
 func redactionNote(e hansard.Event) []Part {
 	var r hansard.RedactionRecord
-	_ = json.Unmarshal(e.Data, &r) // without a reason, then
+	_ = json.Unmarshal(e.Data, &r) // if it fails there is no reason to show
 	what := "event "
 	if len(e.Redacts) > 1 {
 		what = "events "
@@ -59,7 +59,7 @@ func redactionNote(e hansard.Event) []Part {
 // maxNamed is how many events a note names one by one.
 const maxNamed = 20
 
-// whose is who wrote an event of which nothing else is left to say.
+// whose is who wrote an event that has nothing else to show.
 func whose(e hansard.Event) string {
 	who := strings.TrimSpace(e.Role + " " + e.Author)
 	if e.Kind != hansard.KindMessage {
@@ -71,7 +71,7 @@ func whose(e hansard.Event) string {
 	return " (" + who + ")"
 }
 
-// turnNote says what happened to the turn, in a few words and in more.
+// turnNote says what happened to the turn, in brief and in detail.
 func turnNote(e hansard.Event, otherwise []Part) []Part {
 	var r hansard.TurnRecord
 	if json.Unmarshal(bytes.TrimSpace(e.Data), &r) != nil {
@@ -106,8 +106,8 @@ func turnNote(e hansard.Event, otherwise []Part) []Part {
 	return []Part{p}
 }
 
-// turnDetail is what happened with the numbers of the turns and where their holders
-// are.
+// turnDetail is what happened, including the numbers of the turns and the processes of
+// their holders.
 func turnDetail(turn hansard.Grant, r *hansard.TurnRecord) string {
 	text := "turn " + turnNumber(turn)
 	switch r.Change {

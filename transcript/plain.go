@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Body is the text of a part to show: JSON laid out where it is JSON.
+// Body is the text of a part to show; JSON is laid out.
 func (p *Part) Body() string {
 	if p.Type == JSON {
 		return Pretty(p.JSON)
@@ -36,7 +36,7 @@ func (p *Part) Line(most int) string {
 	return oneLine(p.Text, most)
 }
 
-// argLine names the arguments. A command, and what is the only argument, needs no
+// argLine lists the arguments with their names. A command, and an only argument, needs no
 // name.
 func (p *Part) argLine() string {
 	var out []string
@@ -56,7 +56,7 @@ func (p *Part) argLine() string {
 // head is as much of a text as a line needs.
 func head(s string) string { return s[:min(len(s), 2000)] }
 
-// oneLine is the beginning of a text with its space made single.
+// oneLine is the beginning of a text, with white space collapsed into single spaces.
 func oneLine(s string, most int) string {
 	s = StripEscapes(s[:min(len(s), 8*most+64)])
 	var b strings.Builder
@@ -67,7 +67,7 @@ func oneLine(s string, most int) string {
 			continue
 		}
 		if r == utf8.RuneError {
-			continue // a character that was cut
+			continue // an incomplete character at the cut
 		}
 		if gap {
 			b.WriteByte(' ')
@@ -118,8 +118,8 @@ func plain(b *strings.Builder, parts []Part) {
 	}
 }
 
-// Preview is the beginning of a prompt on one line, empty if the event is none: it
-// is by the first one that people know a session nobody gave a title.
+// Preview is the beginning of a prompt on one line, empty if the event is not a prompt:
+// people recognise a session without a title by the first one.
 func (r Reading) Preview(most int) string {
 	if r.Voice != User || r.Aside {
 		return ""
@@ -135,10 +135,10 @@ func (r Reading) Preview(most int) string {
 	return ""
 }
 
-// unmarked takes out the commonest marks of Markdown.
+// unmarked removes the most common marks of Markdown.
 var unmarked = strings.NewReplacer("`", "", "**", "", "*", "", "\n#", "\n", "\n##", "\n", "\n###", "\n")
 
-// asides are how texts begin that a tool writes in the user's name.
+// asides are the beginnings of texts that a tool writes in the user's name.
 var asides = []string{"<environment_context>", "<user_instructions>", "<permissions ", "<command-name>", "<command-message>", "<local-command-", "<system-reminder>", "# AGENTS", "Caveat: The messages below"}
 
 func isAside(text string) bool {

@@ -67,7 +67,7 @@ func newLine(b *strings.Builder, level int) {
 
 // fitsLine tells whether a value is short, and not deep.
 func fitsLine(v value) bool {
-	if len(v) > 2*flatMax { // there may be space between the tokens, but not as much
+	if len(v) > 2*flatMax { // there may be space between the tokens, but not that much
 		return false
 	}
 	var b strings.Builder
@@ -75,7 +75,7 @@ func fitsLine(v value) bool {
 	return b.Len() <= flatMax
 }
 
-// flatten writes a value on one line, with a space behind commas and colons.
+// flatten writes a value on one line, with a space after commas and colons.
 func flatten(b *strings.Builder, v value) {
 	for i := 0; i < len(v); {
 		switch c := v[i]; c {

@@ -2,10 +2,10 @@ package transcript
 
 import "strings"
 
-// Searched is what a search looks for words in: what people read in an event, without
-// the syntax and the member names of JSON, without what is binary, and without what the
-// store itself notes. Of more than most bytes the middle is left out: what a long output
-// is about stands at its beginning, and what went wrong at its end.
+// Searched is the text of an event that is searched for words: what people read in it,
+// without the syntax and the member names of JSON, without binary data, and without the
+// store's own notes. If it has more than most bytes the middle is left out: what a long
+// output is about stands at its beginning, and what went wrong at its end.
 func (r Reading) Searched(most int) string {
 	b := &searched{}
 	b.parts(r.Parts)
@@ -17,7 +17,7 @@ func (r Reading) Searched(most int) string {
 	return strings.ToValidUTF8(text[:most-end-len(cutMark)], "") + cutMark + strings.ToValidUTF8(text[len(text)-end:], "")
 }
 
-// cutMark stands where the middle of a text is left out. It is no part of a word.
+// cutMark stands where the middle of a text is left out. It separates words.
 const cutMark = "\n…\n"
 
 type searched struct{ strings.Builder }
@@ -56,15 +56,14 @@ func (b *searched) parts(parts []Part) {
 	}
 }
 
-// values writes the strings and numbers in JSON, in their order, a line each. It goes
-// over the tokens instead of down into the brackets: depth costs nothing, and neither
-// does what is not JSON after all.
+// values writes the strings and numbers in JSON, in order, one per line. It iterates over
+// the tokens instead of recursing: depth costs nothing, and invalid JSON does no harm.
 func (b *searched) values(v value) {
 	for i := 0; i < len(v); {
 		switch c := v[i]; {
 		case c == '"':
 			end := skipString(v, i)
-			if at := space(v, end); at >= len(v) || v[at] != ':' { // else it is a name
+			if at := space(v, end); at >= len(v) || v[at] != ':' { // else it is a member's name
 				b.line(v[i:end].text())
 			}
 			i = end
@@ -81,12 +80,12 @@ func (b *searched) values(v value) {
 	}
 }
 
-// base64Min is how long a run of base64 is that nobody reads: a line of it in a
-// certificate or a mail.
+// base64Min is the length from which a run of base64 is not read by anybody: a line of it
+// in a certificate or a mail.
 const base64Min = 64
 
-// withoutBase64 gives a text in pieces, without what looks like base64: long runs of
-// its alphabet that mix cases and digits, and are no path, which has many slashes.
+// withoutBase64 gives a text in pieces, without what looks like base64: long runs of its
+// alphabet that mix cases and digits, and are not paths, which have many slashes.
 func withoutBase64(s string, give func(piece string)) {
 	from := 0
 	for i := 0; i < len(s); {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The names that a call and its result are paired by. In a result "id" is often its
-// own.
+// The members that a call and its result are paired by. In a result "id" is often that of
+// the result itself.
 var (
 	callIDs   = []string{"call_id", "callId", "tool_call_id", "toolCallId", "tool_use_id", "toolUseID", "id"}
 	resultIDs = []string{"tool_call_id", "tool_use_id", "call_id", "callId", "toolCallId", "toolUseID", "id"}
@@ -63,7 +63,7 @@ func (r *reader) hosted(o *object, name string) ([]Part, bool) {
 	return r.finish(o, p, result), true
 }
 
-// call reads the call of a tool, with a name given where the object has none.
+// call reads the call of a tool; name is its name if the object has none.
 func (r *reader) call(o *object, name string) (Part, bool) {
 	p := Part{Type: Call, Name: name}
 	p.ID = o.takeID(callIDs...)
@@ -85,7 +85,7 @@ func (r *reader) call(o *object, name string) (Part, bool) {
 	return p, true
 }
 
-// takeID is the id by which a call is named: a string or a number.
+// takeID is the id of a call: a string or a number.
 func (o *object) takeID(names ...string) string {
 	id := o.find(names...)
 	switch {
@@ -97,8 +97,8 @@ func (o *object) takeID(names ...string) string {
 	return ""
 }
 
-// setArgs keeps arguments, one by one where they are named. Chat APIs give them as
-// JSON in a string.
+// setArgs sets the arguments, one by one if they have names. Chat APIs give them as JSON
+// in a string.
 func (r *reader) setArgs(p *Part, v value) {
 	if v.kind() == '"' {
 		text := v.text()
@@ -123,8 +123,8 @@ func (r *reader) setArgs(p *Part, v value) {
 	}
 }
 
-// calls reads what an event of kind tool_call has, or a list of calls, in shapes
-// that nobody wrote down: something with a name, and the rest is its arguments.
+// calls reads the data of an event of kind tool_call, or a list of calls, in undocumented
+// shapes: something with a name, and the rest are its arguments.
 func (r *reader) calls(v value) ([]Part, bool) {
 	if v.kind() == '[' {
 		return r.each(v, func(item value) ([]Part, bool) {
@@ -154,7 +154,7 @@ func (r *reader) calls(v value) ([]Part, bool) {
 	return append([]Part{p}, o.rest("more")...), true
 }
 
-// results reads what an event of kind tool_result has, in any shape.
+// results reads the data of an event of kind tool_result, in any shape.
 func (r *reader) results(v value) []Part {
 	switch v.kind() {
 	case '[':
@@ -216,7 +216,7 @@ func failed(o *object) bool {
 	return false
 }
 
-// outcome reads what came back: the ways that APIs wrap it, then literal.
+// outcome reads what a tool returned: it tries the wrappers of the APIs, then literal.
 func (r *reader) outcome(p *Part, v value) []Part {
 	if v.kind() == '"' {
 		return r.textOutcome(p, v)
@@ -244,8 +244,8 @@ func (r *reader) outcome(p *Part, v value) []Part {
 	return r.literal(v)
 }
 
-// textOutcome is a text as it is. Codex keeps some as JSON in a string: the output,
-// and how the command ended.
+// textOutcome is a text as it is. Codex writes some results as JSON in a string: the
+// output, and how the command ended.
 func (r *reader) textOutcome(p *Part, v value) []Part {
 	text := v.text()
 	if strings.HasPrefix(text, `{"output":`) && json.Valid([]byte(text)) {

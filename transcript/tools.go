@@ -19,7 +19,7 @@ func (r *reader) ofOtherTools(o *object, typ string) ([]Part, bool) {
 	return nil, false
 }
 
-// copilot reads an event of the Copilot CLI's.
+// copilot reads an event of the Copilot CLI.
 func (r *reader) copilot(o *object, typ string) ([]Part, bool) {
 	o.drop("parentId", "agentId")
 	data, ok := o.enter("data")
@@ -70,7 +70,7 @@ func (r *reader) copilotAnswer(o, data *object) ([]Part, bool) {
 	return r.finish(o, out...), len(out) > 0
 }
 
-// copilotResult is what came back: its content, for the model.
+// copilotResult is what a tool returned: its content, for the model.
 func (r *reader) copilotResult(v value) []Part {
 	o, ok := r.effort.object(v)
 	if !ok {
@@ -80,7 +80,7 @@ func (r *reader) copilotResult(v value) []Part {
 	return r.finish(o, r.literal(body)...)
 }
 
-// piMessage reads an entry of pi's, and of OpenClaw's, that is a message.
+// piMessage reads an entry of pi or OpenClaw that is a message.
 func (r *reader) piMessage(o *object) ([]Part, bool) {
 	o.drop("parentId")
 	message, ok := o.enter("message")
@@ -111,7 +111,7 @@ func (r *reader) piMessage(o *object) ([]Part, bool) {
 	return r.finish(o, parts...), true
 }
 
-// opencodeTool reads a part of opencode's that is a call and, later, its result.
+// opencodeTool reads a part of opencode that is a call and, later, its result.
 func (r *reader) opencodeTool(o *object) ([]Part, bool) {
 	state, ok := o.enter("state")
 	if !ok {

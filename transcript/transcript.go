@@ -4,12 +4,12 @@
 // the parts that people want to read: text, thinking, calls of tools and what came
 // back, pictures, summaries, usage. It knows the shapes of Claude Code, Codex,
 // Gemini and ADK, the Copilot CLI, pi and OpenClaw, opencode, trajectories, the Vercel
-// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Whatever it does not know stays readable JSON: an object that
-// has members nobody here has heard of gives them as a part of their own, so that
-// nothing is hidden by being half understood.
+// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Whatever it does
+// not know stays readable JSON: the unknown members of an object become a part of their
+// own, so that nothing is hidden by being half understood.
 //
-// It never fails, on any bytes. What it does is linear in the size of the data and
-// bounded in depth and in the number of parts; the rest is one more part of JSON.
+// It never fails, on any bytes. Its work is linear in the size of the data and bounded
+// in depth and in the number of parts; the rest is one more part of JSON.
 package transcript
 
 import (
@@ -30,7 +30,7 @@ const (
 	Text     Type = "text"     // Markdown, as people and models write it; literal within a result
 	Thinking Type = "thinking" // what a model thought; empty where its vendor hides it
 	Call     Type = "call"     // a tool is called
-	Result   Type = "result"   // what a tool gave back, in Parts: literal
+	Result   Type = "result"   // what a tool returned, in Parts: literal
 	Image    Type = "image"
 	File     Type = "file"
 	Summary  Type = "summary"  // of what was said before
@@ -47,8 +47,8 @@ type Part struct {
 	Text string
 	// ID pairs a Call with its Result.
 	ID string
-	// Name is the tool's of a Call or Result, the file's of an Image or File, the
-	// holder's of a Note.
+	// Name is that of the tool of a Call or Result, of the file of an Image or File,
+	// or of the holder in a Note.
 	Name string
 	// Args are the arguments of a Call, one by one.
 	Args []Arg
@@ -65,12 +65,12 @@ type Part struct {
 	Seq hansard.Seq
 	// Tokens are what a Usage counts.
 	Tokens *Tokens
-	// JSON is a value as it is stored: of a JSON, and all arguments of a Call.
+	// JSON is a value as it is stored: that of a JSON part, or all arguments of a Call.
 	JSON json.RawMessage
-	// Detail is what a Note says with all that is known about it: which turn,
+	// Detail is the long form of a Note, with everything that is known: which turn,
 	// which process.
 	Detail string
-	// Label says what a JSON is, as far as that is known.
+	// Label says what a JSON part is, as far as that is known.
 	Label string
 	// Cut is how many bytes [Clip] left out.
 	Cut int
@@ -101,19 +101,19 @@ type Reading struct {
 	Role, Author string
 	Voice        Voice
 	Parts        []Part
-	// Aside marks what a tool keeps for itself in the user's name: the
-	// environment, the output of a local command. It is no prompt.
+	// Aside marks what a tool writes for itself in the user's name: the environment,
+	// the output of a local command. It is not a prompt.
 	Aside bool
 }
 
-// The limits of what is looked at.
+// The limits of reading.
 const (
 	maxParts   = 1000
 	maxDepth   = 8
-	maxMembers = 256 // of an object that may be known
+	maxMembers = 256 // of an object whose shape may be known
 	maxArgs    = 100
-	// maxLooks is how often, on average, a byte may be looked at: each level
-	// of a known shape looks at what is in it a few times.
+	// maxLooks is how often, on average, a byte may be read: each level of a known
+	// shape reads its content a few times.
 	maxLooks = 64
 )
 
@@ -161,7 +161,7 @@ func Of(e hansard.Event) Reading {
 // AttachmentScheme begins the URL of a part that is an attachment; its digest follows.
 const AttachmentScheme = "attachment:"
 
-// settle says who speaks. What a tool says is its result, in whatever shape.
+// settle decides who speaks. What a tool says is its result, in whatever shape.
 func (out *Reading) settle(kind string) {
 	switch out.Role {
 	case "user", "human":
@@ -204,7 +204,7 @@ type reader struct {
 	depth  int
 }
 
-// event reads data as that of an event of a kind.
+// event reads the data of an event of a kind.
 func (r *reader) event(kind string, v value) []Part {
 	switch kind {
 	case hansard.KindToolCall:
@@ -252,7 +252,7 @@ func unknown(v value, label string) Part {
 	return Part{Type: JSON, JSON: json.RawMessage(v), Label: label}
 }
 
-// known gives the parts of a value whose shape is known.
+// known returns the parts of a value whose shape is known.
 func (r *reader) known(v value) ([]Part, bool) {
 	if r.depth >= maxDepth {
 		return nil, false
@@ -274,7 +274,7 @@ func (r *reader) known(v value) ([]Part, bool) {
 	return nil, false
 }
 
-// object tries the shapes of an object, the most particular first.
+// object tries the shapes of an object, the most specific first.
 func (r *reader) object(o *object) ([]Part, bool) {
 	for _, shape := range []func(*reader, *object) ([]Part, bool){
 		(*reader).envelope, (*reader).block, (*reader).geminiPart, (*reader).message,
@@ -305,8 +305,8 @@ func (r *reader) list(v value) ([]Part, bool) {
 	})
 }
 
-// each reads the items of an array; if one is not known, the array is not. What is
-// beyond the number of parts is one more part.
+// each reads the items of an array; if one is not known, the array is not. The items
+// beyond the maximum number of parts are one more part.
 func (r *reader) each(v value, read func(item value) ([]Part, bool)) ([]Part, bool) {
 	if v.kind() != '[' || !r.effort.spend(v) {
 		return nil, false
@@ -325,7 +325,7 @@ func (r *reader) each(v value, read func(item value) ([]Part, bool)) ([]Part, bo
 	return out, true
 }
 
-// isContent tells an object that is part of a message's content.
+// isContent reports whether an object is part of a message's content.
 func (o *object) isContent() bool {
 	return o.word("type") != "" || o.find("text").kind() == '"' || o.find(geminiNames...) != nil
 }

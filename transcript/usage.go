@@ -8,7 +8,7 @@ import (
 	"hansard"
 )
 
-// Tokens are what a model counted. Zero is: it does not say.
+// Tokens are what a model counted. Zero means that it does not say.
 type Tokens struct {
 	Input      int64  `json:"input,omitempty"`
 	Output     int64  `json:"output,omitempty"`
@@ -19,7 +19,7 @@ type Tokens struct {
 	Model      string `json:"model,omitempty"`
 }
 
-// counters are the names that the APIs have for the same counts.
+// counters are the names of the same counts in the APIs.
 var counters = []struct {
 	names []string
 	count func(*Tokens) *int64
@@ -32,11 +32,11 @@ var counters = []struct {
 	{[]string{"total_tokens", "totalTokens", "totalTokenCount", "total_token_count", "total"}, func(t *Tokens) *int64 { return &t.Total }},
 }
 
-// finer are members of a usage that count the same once more, in parts.
+// finer are members of a usage that break down the same counts.
 var finer = []string{"cache_creation", "server_tool_use", "service_tier", "inference_geo", "iterations", "speed", "promptTokensDetails", "candidatesTokensDetails",
 	"prompt_tokens_details", "candidates_tokens_details", "toolUsePromptTokenCount", "trafficType", "tool", "inputTokenDetails", "outputTokenDetails", "raw"}
 
-// usageOf reads a usage; one without a count is none.
+// usageOf reads a usage; without a count it is not one.
 func usageOf(o *object) ([]Part, bool) {
 	t := &Tokens{}
 	found := t.count(o)

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// value is JSON that is known to be valid, without space around it. What is in it
-// is found by skipping over the rest: nothing is allocated for what nobody reads.
+// value is JSON that is known to be valid, without space around it. Its members and items
+// are found by skipping over the rest: nothing is allocated for what nobody reads.
 type value []byte
 
 // kind is the first byte: { [ " t f n or that of a number; 0 for none.
@@ -44,7 +44,7 @@ func (v value) shown() string {
 func (v value) isNull() bool { return len(v) == 0 || v[0] == 'n' }
 func (v value) isTrue() bool { return len(v) > 0 && v[0] == 't' }
 
-// isEmpty tells what says nothing: null, "", [] and {}.
+// isEmpty reports whether a value says nothing: null, "", [] or {}.
 func (v value) isEmpty() bool {
 	if v.isNull() {
 		return true
@@ -62,8 +62,8 @@ func space(v []byte, i int) int {
 	return i
 }
 
-// skip is behind the value that begins at i. It counts brackets instead of going
-// down into them, so that depth costs nothing.
+// skip is the end of the value that begins at i. It counts brackets instead of recursing,
+// so that depth costs nothing.
 func skip(v []byte, i int) int {
 	depth := 0
 	for i < len(v) {
@@ -117,11 +117,11 @@ func skipString(v []byte, i int) int {
 	return len(v)
 }
 
-// effort is how many bytes may still be looked at. Shapes nest and are tried one
-// after the other; counting what that costs makes it linear by construction.
+// effort is how many bytes may still be read. Shapes nest and are tried one after the
+// other; counting the cost makes it linear by construction.
 type effort int
 
-// spend tells whether so much may be looked at.
+// spend counts the bytes of a value, and reports whether they may be read.
 func (e *effort) spend(v value) bool {
 	*e -= effort(len(v))
 	return *e >= 0
@@ -151,11 +151,11 @@ type object struct {
 	names   []string
 	values  []value
 	taken   []bool
-	entered []*object // what of them was entered, by index; nil until then
+	entered []*object // the members that were entered, by index; nil until then
 }
 
-// object reads the members of an object. One with a name twice, or with more
-// members than any shape has, is not known.
+// object reads the members of an object. One with a duplicate name, or with more members
+// than any shape has, is not known.
 func (e *effort) object(v value) (*object, bool) {
 	if v.kind() != '{' || !e.spend(v) {
 		return nil, false
@@ -180,7 +180,7 @@ func (e *effort) object(v value) (*object, bool) {
 	return o, true
 }
 
-// find is the first of these members that is there and not null.
+// find is the first of these members that is present and not null.
 func (o *object) find(names ...string) value {
 	for _, name := range names {
 		if i := slices.Index(o.names, name); i >= 0 && !o.values[i].isNull() {
@@ -193,7 +193,7 @@ func (o *object) find(names ...string) value {
 // word is a member that is a string.
 func (o *object) word(names ...string) string { return o.find(names...).text() }
 
-// take is find, and says that the member was understood.
+// take is find, and marks the member as understood.
 func (o *object) take(names ...string) value {
 	for _, name := range names {
 		if i := slices.Index(o.names, name); i >= 0 && !o.values[i].isNull() {
@@ -217,8 +217,8 @@ func (o *object) takeText(names ...string) (string, bool) {
 // dropMax is the longest string that is of no interest to people.
 const dropMax = 300
 
-// drop says that members are of no interest to people, if they are the words and
-// numbers that they should be.
+// drop marks members as uninteresting to people, if they are the words and numbers that
+// they should be.
 func (o *object) drop(names ...string) {
 	for i, name := range o.names {
 		if v := o.values[i]; slices.Contains(names, name) && len(v) <= dropMax && v.kind() != '{' && v.kind() != '[' {
@@ -236,7 +236,7 @@ func (o *object) dropFlags(names ...string) {
 	}
 }
 
-// dropAll says that members are of no interest, whatever they are.
+// dropAll marks members as uninteresting, whatever they are.
 func (o *object) dropAll(names ...string) {
 	for i, name := range o.names {
 		if slices.Contains(names, name) {
@@ -245,8 +245,8 @@ func (o *object) dropAll(names ...string) {
 	}
 }
 
-// enter is take of a member that is an object. What is not understood of it stays
-// part of the rest.
+// enter is take of a member that is an object. Those of its members that are not
+// understood stay part of the rest.
 func (o *object) enter(names ...string) (*object, bool) {
 	for _, name := range names {
 		i := slices.Index(o.names, name)
@@ -264,7 +264,7 @@ func (o *object) enter(names ...string) (*object, bool) {
 	return nil, false
 }
 
-// forget takes everything back: another shape is tried.
+// forget undoes all marks: another shape is tried.
 func (o *object) forget() {
 	clear(o.taken)
 	o.entered = nil
@@ -279,7 +279,7 @@ func (o *object) rest(label string) []Part {
 	return []Part{unknown(left, label)}
 }
 
-// left is the object without what was understood, nil when nothing is left.
+// left is the object without what was understood, nil if nothing is left.
 func (o *object) left() value {
 	var out value
 	for i, name := range o.names {

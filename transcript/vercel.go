@@ -2,8 +2,8 @@ package transcript
 
 import "strings"
 
-// vercelTool reads a part of the Vercel AI SDK's that is a call and, later, its
-// result: "tool-NAME" with a state, or an invocation of older versions.
+// vercelTool reads a part of the Vercel AI SDK that is a call and, later, its result:
+// "tool-NAME" with a state, or an invocation of older versions.
 func (r *reader) vercelTool(o *object) ([]Part, bool) {
 	in := o
 	if inner, ok := o.enter("toolInvocation"); ok {
@@ -28,7 +28,7 @@ func (r *reader) vercelTool(o *object) ([]Part, bool) {
 		result.Parts = r.outcome(&result, body)
 		parts = append(parts, result)
 	} else if state == "output-available" || state == "result" {
-		parts = append(parts, result) // nothing came back
+		parts = append(parts, result) // an empty result
 	}
 	return r.finish(o, parts...), true
 }

@@ -38,8 +38,8 @@ func newAppend(a *app) *cobra.Command {
 		Use:   "append ID [TEXT | -]",
 		Short: "Append events to a session",
 		Long: `Append events to a session. When it returns, they are durable: a power cut can
-no longer take them away. Nobody has to hold anything, and nobody waits for a
-turn: any number of processes may append to one session at once.
+no longer take them away. It needs no lock and no turn: any number of processes
+may append to one session at once.
 
 The content is one of
   TEXT          a message; it is stored as a JSON string
@@ -50,15 +50,15 @@ The content is one of
 In --jsonl an object with a "data" member is an event, with the members "kind", "role",
 "author", "id", "at", "attachments", "inbox" and "data"; one with a "role" and a
 "content" is a message of that role, and the whole object its data; any other JSON value
-is itself the data. --kind, --role and --author are for lines that do not say. Blank
+is itself the data. --kind, --role and --author apply to lines that have none. Blank
 lines are skipped. A "patch" is applied with its event, which needs --each unless it is
 on the last line. Other members are an error.
 
 The output of show --json can be appended again: "seq", "time", "turn" and "by" are
-ignored, and what only the store writes (who had the turn, what a repair put in the
-place of lost events) is left out with a note.
-Such a copy may be several appends, behind each patch and where one would be too
-large; hansard copy keeps seqs, times and turns as well.
+ignored, and events that only the store writes (who had the turn, what a repair put
+in place of lost events) are left out with a note. Such a copy may take several
+appends: one ends after each patch, and where it would become too large. hansard
+copy keeps seqs, times and turns as well.
 
 All other lines are one batch, stored together or not at all, up to 16 MiB and 10,000
 events. With --each every line is an append of its own, in constant memory:
@@ -68,8 +68,8 @@ much that is.
 --id I, or the member "id" of a line, is your own name for an event: it is stored
 once, however often and in whatever batches it is appended. Known ids are skipped
 and the rest is stored; an id that the session has with other content is an error
-(exit 4). --at T, or the member "at", is when it happened; the store keeps its own
-time besides, and goes by that.
+(exit 4). --at T, or the member "at", is when it happened; the store also keeps its
+own time, and relies on that one.
 
 --attach FILE keeps a file beside the session and has the event name it; it may be
 repeated. See hansard attach, and hansard get to get it back.

@@ -15,9 +15,10 @@ func newArchive(a *app) *cobra.Command {
 they can be read and written as before. An archived session has the label
 "archived", which is set by an event of kind "meta", like every label.
 
-ls --archived lists them, unarchive returns them to the lists. Of several sessions
-those that can be archived are; each that can't is named, and the exit code is that of
-the first. A session of which somebody else holds an exclusive turn is refused (exit 5).`,
+ls --archived lists them, unarchive returns them to the lists. With several sessions, one
+that can't be archived is reported and the others still are; the exit code is that of the
+first that failed. A session whose turn somebody else holds exclusively is refused
+(exit 5).`,
 		Example: `  hansard archive demo
   hansard ls --before 30d --json | jq -r .id | xargs hansard archive`,
 	})

@@ -23,8 +23,8 @@ func newAttach(a *app) *cobra.Command {
 however often it is attached, and named by its digest, which is printed. Events name
 them: append --attach does both at once.
 
-An attachment belongs to its session and is deleted with it. What no event names may be
-removed by prune, from a day on. FILE may be - for standard input.`,
+An attachment belongs to its session and is deleted with it. One that no event has
+named for a day may be removed by prune. FILE may be - for standard input.`,
 		Example: `  hansard attach demo screenshot.png
   hansard attach demo report.pdf data.csv --json
   make 2>&1 | hansard attach demo -`,
@@ -111,10 +111,9 @@ func newGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ID DIGEST",
 		Short: "Get a file that was attached to a session",
-		Long: `Get an attachment of a session by its digest, sha256:…, or by the first of its
-hex digits, as many as make it unique. It goes to standard output, or
-with -o to a file, which must not exist yet. What was damaged on the disk is noticed at
-the end: exit 6, and no file is left.
+		Long: `Get an attachment of a session by its digest, sha256:…, or by a unique prefix of its
+hex digits. It goes to standard output, or with -o to a file, which must not exist yet.
+Damage on the disk is noticed at the end: exit 6, and no file is left.
 
 Without DIGEST it lists the attachments.`,
 		Example: `  hansard get demo

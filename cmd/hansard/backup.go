@@ -31,16 +31,16 @@ DEST is a file that does not exist yet, or a directory, where the backup gets a 
 with the time, or - for standard output. The file has its name only when it is whole
 and durable.
 
---since makes an increment, with only what sessions got since an earlier backup of the
-store: a file, or a directory, of which it takes the newest; if that has none, the
-backup is a full one. To restore, all of them are needed, from the full one on.
+--since makes an increment, with only what is new since an earlier backup of the store:
+a file, or a directory, whose newest backup it takes; if that has none, the backup is a
+full one. To restore, all of them are needed, from the full one on.
 
-A session that is damaged is backed up as far as it can be read, and named (exit 1).
+A session that is damaged is backed up as far as it can be read, and reported (exit 1).
 
 --check reads backups from the first byte to the last: checksums, every event that the
-manifest has, every attachment that an event names. It needs no store. Of several files
-each has to be an increment of the one before; a directory stands for its newest backup
-and all that it needs.`,
+manifest has, every attachment that an event names. It needs no store. If there are
+several files, each has to be an increment of the one before; a directory stands for its
+newest backup and all that it needs.`,
 		Example: `  hansard backup monday.hbk
   hansard backup tuesday.hbk --since monday.hbk
   hansard backup backups/ --since backups/

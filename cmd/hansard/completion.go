@@ -13,7 +13,7 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 		cmd.Short = "Print the script that completes commands in your shell"
 		cmd.Long = `Print the script that lets your shell complete commands, flags, session ids, kinds,
 roles, labels and the names of tokens. "hansard help completion bash" says how to
-install it; so it does for zsh, fish and powershell.`
+install it, and likewise for zsh, fish and powershell.`
 		cmd.Example = `  source <(hansard completion bash)
   hansard completion zsh >"${fpath[1]}/_hansard"
   hansard completion fish >~/.config/fish/completions/hansard.fish`

@@ -14,23 +14,22 @@ func newConfig(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show and change your settings",
-		Long: `Show the settings that apply and where each comes from. A flag counts before the
-environment, the environment before the configuration file, and that before the
-default.
+		Long: `Show the settings that apply and where each comes from. A flag overrides the
+environment, the environment the configuration file, and that the default.
 
   store       --store, HANSARD_STORE: the store that commands use
   token_file  HANSARD_TOKEN_FILE: the file with the token for a store that is a
-              server; HANSARD_TOKEN itself counts before it
+              server; HANSARD_TOKEN itself overrides it
   author      --author, HANSARD_AUTHOR: who you are, for what append stores of TEXT,
               - and --data
   colour      --colour, NO_COLOR: auto (on a terminal), always or never
 
-The file is $XDG_CONFIG_HOME/hansard/config.toml, else
-~/.config/hansard/config.toml, else what HANSARD_CONFIG names. It has lines such as
-store = "~/agents/sessions" and comments; "hansard config set" changes one line and
-leaves the others. A key that is not known is an error. The token of token_file is
-sent to the store of the same file only, and its file must be for its owner alone
-(chmod 600).`,
+The file is the one that HANSARD_CONFIG names, else
+$XDG_CONFIG_HOME/hansard/config.toml, else ~/.config/hansard/config.toml. It has lines
+such as store = "~/agents/sessions" and comments; "hansard config set" changes one line
+and leaves the others. An unknown key is an error. The token of token_file is sent only
+to the store of the same configuration file, and its file must be readable by its owner
+alone (chmod 600).`,
 		Example: `  hansard config
   hansard config set store http://127.0.0.1:4267
   hansard config set author ada
@@ -87,8 +86,8 @@ func newConfigGet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print the value of a setting that applies",
-		Long: `Print the value of a setting that applies, wherever it comes from. One that is not
-set is exit 3.`,
+		Long: `Print the value of a setting that applies, wherever it comes from. If it is not set,
+the exit code is 3.`,
 		Example:           "  hansard config get store",
 		Args:              arguments(1, "a key"),
 		ValidArgsFunction: completeKeys,
@@ -127,8 +126,8 @@ func newConfigSet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "set KEY VALUE",
 		Short: "Set a setting in the configuration file",
-		Long: `Set a setting in the configuration file, which is made when it is not there. Other
-lines and comments stay as they are. Relative paths become whole ones.`,
+		Long: `Set a setting in the configuration file, which is created if it does not exist. Other
+lines and comments stay as they are. Relative paths become absolute.`,
 		Example: `  hansard config set store ~/agents/sessions
   hansard config set colour never`,
 		Args:              arguments(2, "a key", "a value"),
@@ -160,8 +159,8 @@ func newConfigUnset(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "unset KEY",
 		Short: "Remove a setting from the configuration file",
-		Long: `Remove a setting from the configuration file, also one that is not known. Other
-lines and comments stay as they are.`,
+		Long: `Remove a setting from the configuration file, even an unknown one. Other lines and
+comments stay as they are.`,
 		Example:           "  hansard config unset author",
 		Args:              arguments(1, "a key"),
 		ValidArgsFunction: completeKeys,

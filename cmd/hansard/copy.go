@@ -18,12 +18,13 @@ func newCopy(a *app) *cobra.Command {
 		Short: "Copy the sessions of one store to another",
 		Long: `Copy all sessions of one store to another: events with their seqs and times, turns,
 idempotency keys, metadata, deleted ids. Stores are named as for --store; the
-destination is made when it is not there. Everything is compared at the end.
+destination is created if it does not exist. Everything is compared at the end.
 
 It may be interrupted and run again: what is there already is compared and not copied
-again. Sessions that are only at the destination are left alone, and one that went on
-there, or began otherwise, is reported and left as it is (exit 1). What is appended to
-the source while it is copied may need another run: stop the writers before the last.
+again. Sessions that are only at the destination are left alone; one that got events of
+its own there, or began differently, is reported and left as it is (exit 1). What is
+appended to the source during a copy may need another run: stop the writers before the
+last one.
 
 Either may be a server: the token in HANSARD_TOKEN needs the right read at the source,
 admin at the destination. --to-token-from FILE is for a destination that has a token of

@@ -26,8 +26,8 @@ images, summarise and are interrupted, in several sessions at once. Watch them o
 page of "hansard serve", or with ls and tail -f in another terminal.
 
 What they say is made up; the sessions are as real as any others. They carry the
-label source=demo, and their ids begin with demo-. It runs until Ctrl-C, for
-the time of --for, or until --sessions of them have ended.`,
+label source=demo, and their ids begin with demo-. It runs until Ctrl-C, for as
+long as --for says, or until as many sessions as --sessions says have ended.`,
 		Example: `  hansard demo
   hansard demo --store http://127.0.0.1:4267
   hansard demo --for 30s --at-once 8

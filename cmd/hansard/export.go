@@ -28,10 +28,10 @@ func newExport(a *app) *cobra.Command {
   anthropic
   claude        a file for claude --resume: put it into ~/.claude/projects/DIRECTORY
   codex         a rollout for codex resume: put it into ~/.codex/sessions
-  cleveragents  an export of cleveragents', with its checksum
+  cleveragents  an export in the format of cleveragents, with its checksum
 
-Sessions that were imported from Claude Code or Codex are written as their records were,
-byte for byte, forks with the records that they were forked from. With several sessions,
+Sessions that were imported from Claude Code or Codex are written with their original
+records, byte for byte, forks including the records they share. With several sessions,
 or if -o names a directory, each gets a file of its own there; a file that exists is not
 overwritten.`,
 		Example: `  hansard export demo -o demo.jsonl

@@ -29,8 +29,8 @@ then comes an event of kind fork that says where the history is from.
 
 --at is the seq of the last event that the fork has, --at-id the same by the event's
 own id; without them it is the last event. A batch is not split: a point inside
-one is refused, and the message says where a fork can be made. Where the result of a
-tool call lies behind the point, the command warns: models refuse a call without one.
+one is refused, and the message says where a fork can be made. If the result of a tool
+call comes after the point, the command warns: models refuse a call without a result.
 
 Without --as the fork gets a UUIDv7. An id that is taken is an error (exit 4).`,
 		Example: `  hansard fork demo --as demo-2

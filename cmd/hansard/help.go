@@ -226,8 +226,8 @@ and "turn", who holds the turn, if that is the reason.`,
 		},
 		{
 			Use:   "environment",
-			Short: "The variables that commands look at",
-			Long: `The variables that commands look at. "hansard config" shows which of them apply.
+			Short: "The environment variables that commands use",
+			Long: `The environment variables that commands use. "hansard config" shows which apply.
 
   HANSARD_STORE       the store, where --store is not given
   HANSARD_TOKEN       the token for a store that is a server

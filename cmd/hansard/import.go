@@ -33,8 +33,8 @@ messages in the shapes of OpenAI and Anthropic, plain JSONL, and our own exports
 
 Without arguments it looks where these tools keep their sessions and lists what it
 finds; with --yes it imports that. With FILE or DIR it imports these. --from names the
-format where it can't be seen from the file; chats and plain JSONL in directories are
-taken only then. The files that export --format jsonl made are checked, and give the
+format if it can't be recognised from the file; chats and plain JSONL in directories are
+imported only with it. Files made by export --format jsonl are checked, and give the
 same sessions back.
 
 Every record becomes one event, byte for byte, under the id that the tool gave it. So a

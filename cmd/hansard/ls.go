@@ -27,7 +27,7 @@ func newLs(a *app) *cobra.Command {
 recently created.
 
 --prefix keeps sessions whose id begins with it; --parent the forks of a session;
---label those that have this label, and all of them when it is repeated; --text
+--label those that have this label, or all of the labels if it is repeated; --text
 those whose id or title contains it, ignoring case; --since and --before those that
 changed since or before a time: 90m, 24h, 7d, 2024-06-01 or 2024-06-01T15:04:05Z;
 --created-since and --created-before those that were created then; --held those
@@ -39,12 +39,12 @@ others.
 
 On a terminal the list is a screen long and says how many more there are; --all
 lists all of them. With --limit the command prints the --cursor that continues
-the list. No session is skipped between two such lists; by update, those
-that changed since a minute before the first one come again at the end.
+the list. No session is skipped between two such lists; in the order of updates,
+those that changed since a minute before the first one are listed again at the end.
 
 A session whose turn is held is marked with its holder. A damaged session is in the
-list, marked, and never hides another (exit 0). A session that nobody gave a title is
-shown with the first thing its user said, in quotes.
+list, marked, and never hides another (exit 0). A session without a title is shown
+with the first thing its user said, in quotes.
 
 --json prints one object per line with the members of stat, and cursor, which
 continues the list behind that session.`,

@@ -19,8 +19,8 @@ func newMan(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands",
-		Long: `Write the manual pages of all commands into a directory, which is made when it is
-not there: hansard.1, hansard-append.1 and so on, for man to find.`,
+		Long: `Write the manual pages of all commands into a directory, which is created if it does
+not exist: hansard.1, hansard-append.1 and so on, for man to find.`,
 		Example: `  hansard man ~/.local/share/man/man1
   man hansard-append`,
 		Args:              arguments(1, "a directory"),

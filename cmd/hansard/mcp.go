@@ -31,14 +31,13 @@ func newMCP(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Let models read the sessions, over the Model Context Protocol",
-		Long: `Serve the store to a model, by the Model Context Protocol (MCP), on standard input
+		Long: `Serve the store to a model, over the Model Context Protocol (MCP), on standard input
 and output: an agent starts this command and talks to it. The model gets tools that
 list, search and read sessions, and the sessions as resources. Nothing can be changed
 or deleted; with --allow-append messages can be left in a session's inbox.
 
 What the model gets is text of bounded size, each event cited as session#seq, without
-pictures and other encoded data. Where text was cut it
-says so, and names the call that returns more.
+pictures and other encoded data. Cut text says so, and names the call that returns more.
 
 With --listen it serves HTTP instead, on the loopback only, at /mcp, to those who send
 the token: that of --token-from, or one that is made for this run and printed.`,

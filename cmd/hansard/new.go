@@ -23,11 +23,11 @@ func newNew(a *app) *cobra.Command {
 
 Without an ID the session gets a UUIDv7, which sorts by time. An id has 1 to 128
 characters: letters, digits and . _ - : @ + ~, beginning with a letter or a digit;
-upper and lower case count. The store is made when it is not there yet.
+upper and lower case differ. The store is created if it does not exist.
 
 An id that is taken is an error (exit 4). So is one that was deleted (exit 3),
-unless --reuse says that it is meant: then it is a new session, empty, from seq 1
-on, with nothing of the one before.`,
+unless --reuse allows it: then it is a new, empty session that starts at seq 1,
+with nothing of the deleted one.`,
 		Example: `  hansard new
   hansard new demo --title "First try" --label owner=ada --label project=x
   id=$(hansard new)`,

@@ -15,9 +15,9 @@ func newPin(a *app) *cobra.Command {
 deletes a pinned session like any other. A pinned session has the label "pinned", which
 is set by an event of kind "meta", like every label.
 
-Of several sessions those that can be pinned are; each that can't is named, and the
-exit code is that of the first. A session of which somebody else holds an exclusive turn
-is refused (exit 5).`,
+With several sessions, one that can't be pinned is reported and the others still are; the
+exit code is that of the first that failed. A session whose turn somebody else holds
+exclusively is refused (exit 5).`,
 		Example: `  hansard pin demo
   hansard ls --label customer=acme --json | jq -r .id | xargs hansard pin`,
 	})

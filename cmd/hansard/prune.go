@@ -16,7 +16,7 @@ func newPrune(a *app) *cobra.Command {
 		Short: "Remove what is left of deleted sessions, or delete old ones",
 		Long: `Without --older-than and --keep: remove what is left of deleted sessions. The
 store does that automatically, soon after a session is deleted; prune does it now, and
-looks at every session, also at those that came from a backup. It does not ask:
+examines every session, including those that came from a backup. It does not ask:
 sessions that are not deleted are left alone. Others may use the store meanwhile.
 
 It also removes attachments that no event has named for a day, and uploads that were
@@ -28,11 +28,11 @@ deleted sessions in its free part, overwrites the old one, and removes the cache
 and the journals that repair --journal kept, whatever they hold. Writers wait for a
 moment.
 
-On PostgreSQL it removes the rows of deleted sessions that are left. What the
-database itself still has of them is for VACUUM, and --scrub is refused. Through a
+On PostgreSQL it removes the remaining rows of deleted sessions. What the database
+itself still has of them is left to VACUUM, and --scrub is refused. Through a
 server it needs an admin token for the whole store.
 
-Backups, snapshots of the file system and the blocks of a disk are not reached.
+Backups, snapshots of the file system and the blocks of a disk are not erased.
 
 With --older-than or --keep: delete sessions that nobody needs any more. Nothing is
 deleted without --yes; until then it lists what would be. --older-than selects sessions
@@ -40,10 +40,10 @@ that have not changed for that long, --keep N all but the newest N; with both, t
 that match both. --label and --archived narrow it down: only sessions with these labels
 are selected, and counted for --keep.
 
-A pinned session (hansard pin), one whose turn is held and one that is damaged are left.
-So is one that gets an event, is pinned or taken while it is being deleted: its turn is
-taken exclusively first. Only what arrives for its inbox in the very moment of the
-deletion is deleted with it. Deletion is permanent, as with rm.`,
+Sessions that are pinned (hansard pin), held or damaged are kept. So is one that gets an
+event, is pinned, or has its turn taken while it is being deleted: prune takes the turn
+exclusively first. Only what arrives for its inbox in the very moment of the deletion is
+deleted with it. Deletion is permanent, as with rm.`,
 		Example: `  hansard prune
   hansard rm demo --yes && hansard prune --scrub
   hansard prune --json | jq -r .session

@@ -26,13 +26,13 @@ and why.
 The command asks first; where there is no terminal to ask on, it needs --yes. When it
 returns, the content is no longer in the session. In a directory the free part of the
 journal may have it until it is overwritten: hansard prune --scrub does that now.
-Backups and copies are not reached; hansard copy removes the content from an older copy
-when it brings the record.
+Backups and copies keep it; hansard copy removes the content from an older copy when it
+brings the record of the redaction.
 
 Records of the turn, of forks and of redactions can't be redacted. What is redacted
 already is left as it is; if the command was interrupted, run it again.
 
-A session of which somebody else holds an exclusive turn is refused (exit 5).`,
+A session whose turn somebody else holds exclusively is refused (exit 5).`,
 		Example: `  hansard redact demo 7 --reason "a password"
   hansard redact demo 7 9-12 --reason "asked by the user" --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {

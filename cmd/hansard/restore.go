@@ -16,16 +16,16 @@ func newRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore SRC…",
 		Short: "Restore the sessions of a backup to a store",
-		Long: `Restore the sessions of a backup to a store of any kind, which is made if it is not
-there. SRC is a full backup and its increments behind it, in order, or a directory,
+		Long: `Restore the sessions of a backup to a store of any kind, which is created if it does
+not exist. SRC is a full backup followed by its increments, in order, or a directory,
 which stands for its newest backup and all that it needs. A gap is refused.
 
 Nothing in the store is overwritten or deleted: what it lacks is added, what it has is
-compared. A session that is not the same there, or was deleted there, is named and left
-as it is (exit 1); one that went on there is fine. What the backup says is deleted is
-deleted in the store only if it has no such session.
+compared. A session that differs there, or was deleted there, is reported and left as it
+is (exit 1); one that only has more events there is fine. A session that is deleted in
+the backup is marked deleted in the store only if the store has no such session.
 
-It may be interrupted and run again: it continues where it was.
+It may be interrupted and run again: it continues where it stopped.
 
 --session restores these sessions only. --salvage is for a backup that is damaged or cut
 off: it brings back what can be read, and names what can't.

@@ -23,16 +23,16 @@ nothing brings it back by accident: not a late append, not append --create, not
 new.
 
 Ids have to be exact; a prefix never stands for a session. The command asks
-first; where there is no terminal to ask on, it needs --yes. Of several sessions
-those that can be deleted are; each that can't is named, and the exit code is
-that of the first.
+first; where there is no terminal to ask on, it needs --yes. With several sessions,
+one that can't be deleted is reported and the others still are; the exit code is
+that of the first that failed.
 
-What the session held is taken away soon after: in a directory by the next
+The content of the session is removed soon after: in a directory by the next
 checkpoint, within half a minute or when the last program that uses the store
 ends. hansard prune does it now, and --scrub leaves nothing in the journal
 either. A damaged session can be deleted, too, and nothing of it is kept.
 
-A session of which somebody else holds an exclusive turn is not deleted (exit 5).
+A session whose turn somebody else holds exclusively is not deleted (exit 5).
 In a program that hansard turn runs it is deleted under the turn, as with append.`,
 		Example: `  hansard rm demo
   hansard rm trip-1 trip-2 --yes

@@ -49,8 +49,8 @@ func newServe(a *app) *cobra.Command {
 HTTP and WebSocket, and a page at /. Any number of servers may serve one store at
 the same time, beside commands and programs that use it directly.
 
-At the first start it makes a token and prints it once, as an address to open. The
-file it is kept in (tokens, in the store's directory) has only its hash: "hansard
+The first start creates a token and prints it once, as a URL to open. The file it is
+kept in (tokens, in the store's directory) has only its hash: "hansard
 token add" makes more, "hansard token rm" withdraws them. Later starts print a link
 that logs a browser in: once, within ten minutes. "hansard open" makes others.
 

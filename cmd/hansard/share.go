@@ -30,7 +30,7 @@ func newShare(a *app) *cobra.Command {
 		Long: `Make a link by which somebody can read one session, for a time, and nothing else.
 Whoever has the link can read it: it is a token that may read this session.
 
-"hansard share ls" lists the links there are, "hansard share rm NAME" withdraws one.
+"hansard share ls" lists the links, "hansard share rm NAME" withdraws one.
 The store is a directory whose server is at --url, or a server, whose token in
 HANSARD_TOKEN needs the right admin.`,
 		Example: `  hansard share demo --for 7d
@@ -84,7 +84,7 @@ func (a *app) share(ctx context.Context, id hansard.SessionID, last time.Duratio
 
 func newShareLs(a *app, file *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Short: "List the links there are", Long: "List the links there are: their names, sessions and how long they are good for.", Example: "  hansard share ls --json",
+		Use: "ls", Short: "List the links", Long: "List the links: their names, sessions and how long they are good for.", Example: "  hansard share ls --json",
 		Args: arguments(0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listTokens(cmd.Context(), *file, true) },
 	}
@@ -92,7 +92,7 @@ func newShareLs(a *app, file *string) *cobra.Command {
 
 func newShareRm(a *app, file *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME", Short: "Withdraw a link", Long: "Withdraw a link. Within two seconds nobody can read by it any more.", Example: "  hansard share rm share-4f1c9a2e",
+		Use: "rm NAME", Short: "Withdraw a link", Long: "Withdraw a link. Within two seconds nobody can read through it any more.", Example: "  hansard share rm share-4f1c9a2e",
 		Args: arguments(1, "a name"), ValidArgsFunction: a.completeTokens(file, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keeper, _, err := a.tokenKeeper(cmd.Context(), *file)

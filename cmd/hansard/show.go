@@ -20,9 +20,9 @@ func newShow(a *app) *cobra.Command {
 		Short: "Print the events of a session",
 		Long: `Print the events of a session, oldest first, or with --reverse newest first.
 
-People get a transcript: number, local time, kind, role and author, then what they
-would read in the page: text, what a model thought, calls of tools with their names
-and arguments, what came back. On a terminal long outputs are folded (--full prints
+It prints a transcript: number, local time, kind, role and author, then what the page
+shows: text, the model's thinking, tool calls with their names and arguments, and their
+results. On a terminal long outputs are folded (--full prints
 all of them), lines are wrapped, and what is longer than the screen is shown by
 $PAGER, else less; --no-pager turns that off. A pipe gets everything. --raw prints the
 data as it is stored. Control characters in the content are shown as \x1b and the
@@ -36,9 +36,9 @@ that a line stays a line.
 --after, --before, --from-kind and --kind say which events, --limit and --last how
 many of them. With --reverse --limit counts from the newest, and so does --last.
 
-Reading takes no lock and changes nothing. Of a damaged session the events before
-the damage are printed; then it ends with exit 6. With --reverse nothing is printed
-of it, unless --before keeps to what is safe.`,
+Reading takes no lock and changes nothing. For a damaged session it prints the events
+before the damage and ends with exit 6. With --reverse it prints nothing of such a
+session, unless --before limits it to what is safe.`,
 		Example: `  hansard show demo
   hansard show demo --last 20
   hansard show demo --after 100 --limit 50 --json | jq -r .data

@@ -23,8 +23,8 @@ is an answer and not an error (exit 0).
 A fork is shown with its parent, and a session with its forks.
 
 --json prints id, title, labels, state, created, updated, last_seq, bytes, turn and
-damaged; parent, of a fork, and damage, with what is wrong and where, are there only
-when there is one.`,
+damaged; for a fork also parent, and for a damaged session damage, which says what is
+wrong and where.`,
 		Example: `  hansard stat demo
   hansard stat demo --json | jq .last_seq`,
 		Args:              arguments(1, "a session id"),

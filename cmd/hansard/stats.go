@@ -20,10 +20,10 @@ func newStats(a *app) *cobra.Command {
 label tool, by the labels that most sessions have, and by the month in which a session
 was created, with a chart.
 
---by groups by another label. --label keeps sessions that have this label, and all of
-them when it is repeated. --no-attachments leaves out what is attached, which has to be
-asked for session by session. Deleted sessions are not counted. Sizes are those of the
-logs as the store counts them; what a disk or a database takes for them is more, or less.
+--by groups by another label. --label keeps sessions that have this label, or all of the
+labels if it is repeated. --no-attachments leaves out attachments, which take one query
+per session. Deleted sessions are not counted. Sizes are those of the logs as the store
+counts them; a disk or a database may take more, or less, for them.
 
 --json prints one object.`,
 		Example: `  hansard stats

@@ -20,16 +20,15 @@ func newTail(a *app) *cobra.Command {
 		Use:   "tail ID…",
 		Short: "Print the last events of sessions, and follow them with -f",
 		Long: `Print the last events of a session, ten unless -n says otherwise, or with
---after all behind a seq you have seen.
+--after all events after a seq you have seen.
 
-With -f it goes on and prints each new event the moment it is durable, whoever
+With -f it continues and prints each new event the moment it is durable, whoever
 writes it, each once and in order, until Ctrl-C (exit 130) or SIGTERM (exit 143).
-A reader that is slow or was away can only be late: continue with --after and
-the last seq it has seen, and nothing is missing. Events are printed as show
-prints them, without a pager.
+A reader that is slow or was away loses nothing: it continues with --after and
+the last seq it has seen. Events are printed as show prints them, without a pager.
 
-Of several sessions each is named before its events, with --json in the member
-"session". One that is not there, is damaged or is deleted meanwhile is reported
+With several sessions each is named before its events, with --json in the member
+"session". One that does not exist, is damaged or is deleted meanwhile is reported
 and does not keep the others from being followed.`,
 		Example: `  hansard tail demo
   hansard tail -f demo
@@ -66,7 +65,7 @@ and does not keep the others from being followed.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&follow, "follow", "f", false, "print new events as they arrive")
-	flags.Uint64Var(&after, "after", 0, "start behind seq `N` instead of near the end")
+	flags.Uint64Var(&after, "after", 0, "start after seq `N` instead of near the end")
 	flags.IntVarP(&n, "lines", "n", 10, "start `N` events from the end")
 	style.add(cmd)
 	return cmd

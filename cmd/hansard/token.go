@@ -55,7 +55,7 @@ metadata, take turns) and admin (all of it, and delete, import, verify the whole
 store and repair).
 
 --prefix and --label limit it to sessions whose ids begin with this text, and that have
-these labels. For this token all others do not exist; sessions it makes get the labels.
+these labels. To this token all others do not exist; sessions it creates get the labels.
 --expires ends it automatically, --rate limits how many requests it may send.
 
 Besides the token it prints a link that opens the page of the server with it: good once,

@@ -32,11 +32,11 @@ func newTurn(a *app) *cobra.Command {
 		Use:   "turn ID [flags] -- PROGRAM [ARGS…]",
 		Short: "Run a program while holding a session's turn",
 		Long: `Run a program while holding a session's turn: the right to run the agent loop in
-it. At most one has it at a time. It is not a lock on the session: everybody may
-append while it is held, and the program sees what arrives (hansard tail -f).
+it. At most one process has it at a time. It is not a lock on the session: everybody
+may append while it is held, and the program sees what arrives (hansard tail -f).
 
-The turn is kept for as long as the program runs, and given up after it. Another
-gets it earlier only if this process dies (at once), gives no sign of life for
+The turn is held while the program runs, and released after it. Another process
+gets it earlier only if this one dies (at once), gives no sign of life for
 --ttl (it was stopped, the machine was suspended), or holds it longer than
 --max-hold. Then the program is ended: SIGTERM, and after --grace SIGKILL; and
 whatever it still tries to write under the turn is refused (exit 5).
@@ -55,8 +55,8 @@ Signals are passed on, SIGUSR1 and SIGUSR2 to the program, the others to its who
 process group. Ctrl-C and Ctrl-Z reach the program and not this process; a turn
 that stays stopped for longer than its --ttl may be taken by another. If this process
 is killed, even with kill -9, the program and what it runs in its process group
-are killed with it. What the program leaves running in the background when it
-ends by itself is left alone, without the turn.
+are killed with it. Background processes that the program leaves when it ends by
+itself are left alone, without the turn.
 
 The exit code is the program's, 128+n when signal n ended it; 127 when there is no
 such program, 126 when it can't be run; 5 when the turn was held by another, or

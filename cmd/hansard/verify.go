@@ -12,16 +12,16 @@ func newVerify(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify [ID]",
 		Short: "Examine a session, or the whole store, for damage",
-		Long: `Examine every line of one session, or of all of them and what protects them: the
-checksums, the chain from line to line, the journal, the names. Of a fork the
-history is compared with its parent's. It changes nothing and takes no lock, so it
-may run while others write.
+		Long: `Examine every line of one session, or of all sessions and what protects them: the
+checksums, the chain from line to line, the journal, the names. The history of a fork
+is compared with its parent's. It changes nothing and takes no lock, so it may run
+while others write.
 
-Damage is reported with its place (exit 6), and how many events before it are safe.
+Damage is reported with its location (exit 6), and how many events before it are safe.
 People see what is wrong and a summary; --json prints one finding per line, also
 for what is sound, with level (ok, note, unread, damage), session, file, offset,
-line, events and message. What could not be examined, as for lack of rights, is
-unread (exit 1).`,
+line, events and message. What could not be examined, for example for lack of rights,
+is unread (exit 1).`,
 		Example: `  hansard verify
   hansard verify demo
   hansard verify --json | jq 'select(.level=="damage")'`,

@@ -21,7 +21,7 @@ type Found struct {
 // maxMarks is how many places of a text are remembered.
 const maxMarks = 1000
 
-// Find looks for everything a query asks for. false: something of it is not there.
+// Find looks for everything a query asks for. It returns false if a phrase is missing.
 func (q Query) Find(text string) (Found, bool) {
 	f := &finder{query: q, count: make([]int, len(q.Phrases))}
 	for i := range q.Phrases {
@@ -55,7 +55,7 @@ func (f *finder) term(term []byte, start, first, end int) bool {
 	f.n++
 	if len(f.window) < f.longest {
 		f.window = append(f.window, seen{})
-	} else { // the oldest goes, and lends its memory
+	} else { // drop the oldest and reuse its memory
 		oldest := f.window[0]
 		copy(f.window, f.window[1:])
 		f.window[len(f.window)-1] = oldest
@@ -98,7 +98,7 @@ func (f *finder) ends(p *Phrase) bool {
 }
 
 // Score is how good a find is, without regard to other texts: more occurrences are
-// better, each of them less so, and a longer text makes them count less.
+// better, with diminishing returns, and count less in a longer text.
 func (f Found) Score() float64 {
 	const k, b, usual = 1.2, 0.75, 100
 	score := 0.0
@@ -165,8 +165,8 @@ func wordEnd(s string, at, limit int) int {
 	return at
 }
 
-// oneLine copies a part of a text with its space made single, and the marks that lie in
-// it, joined where they touch.
+// oneLine copies a part of a text, with white space collapsed into single spaces, and the
+// marks that lie in it, joined where they touch.
 func oneLine(text string, from, to int, marks []hansard.Mark) (string, []hansard.Mark) {
 	var b strings.Builder
 	if from > 0 {
@@ -219,7 +219,7 @@ func oneLine(text string, from, to int, marks []hansard.Mark) (string, []hansard
 	return b.String(), out
 }
 
-// Hit is what a search gives for an event that it has found.
+// Hit is the hit for an event that was found.
 func (f Found) Hit(info *hansard.Info, e *hansard.Event, d *Doc) hansard.Hit {
 	h := hansard.Hit{Session: info.ID, Seq: e.Seq, ID: e.ID, Time: e.Time, Kind: e.Kind, Role: d.Role, Author: d.Author, Title: info.Title, Score: f.Score()}
 	h.Snippet, h.Marks = f.Snippet(d.Text)

@@ -15,14 +15,14 @@ import (
 // Query is what a SearchQuery's text asks for: all of its phrases.
 type Query struct{ Phrases []Phrase }
 
-// Phrase is terms that stand one behind the other.
+// Phrase is a sequence of consecutive terms.
 type Phrase struct {
 	Terms []string
-	// Prefix: of the last one only the beginning is given.
+	// Prefix: the last term is only the beginning of one.
 	Prefix bool
 }
 
-// Check checks a query as every engine does, and tells what its text asks for.
+// Check checks a query as every engine does, and parses its text.
 func Check(q *hansard.SearchQuery) (Query, error) {
 	switch {
 	case q.Limit < 0:
@@ -112,7 +112,7 @@ func beginning(s string) string {
 	return s
 }
 
-// phrase reads what stands together.
+// phrase parses a quoted text or a run without spaces.
 func phrase(piece string) (p Phrase, err error) {
 	body, star := strings.CutSuffix(piece, "*")
 	start, end, lastFirst := 0, 0, 0
@@ -128,8 +128,9 @@ func phrase(piece string) (p Phrase, err error) {
 		return p, nil
 	}
 	p.Prefix = star && end == len(body)
-	// A run without spaces may go on behind what is asked for: its last character may be
-	// the first of a pair. It stands at the end of the pair before already.
+	// In a script without spaces the text may go on after what is asked for: the last
+	// character may be the first of a pair there. If there is a pair before it, that ends
+	// with this character already.
 	r, _ := utf8.DecodeRuneInString(body[start:])
 	if lastFirst == end && foldOf(r).gram {
 		if n := len(p.Terms); n > 1 && strings.HasSuffix(p.Terms[n-2], p.Terms[n-1]) && isPair(p.Terms[n-2]) {
@@ -141,14 +142,14 @@ func phrase(piece string) (p Phrase, err error) {
 	return p, nil
 }
 
-// isPair tells two characters of a script without spaces.
+// isPair reports whether a term is two characters of a script without spaces.
 func isPair(term string) bool {
 	r, size := utf8.DecodeRuneInString(term)
 	_, second := utf8.DecodeRuneInString(term[size:])
 	return r >= utf8.RuneSelf && second > 0 && size+second == len(term) && foldOf(r).gram
 }
 
-// tooLong tells whether a text has a run of letters that is no word.
+// tooLong tells whether a text has a run of letters that is too long to be a word.
 func tooLong(text string) bool {
 	n := 0
 	for _, r := range text {

@@ -76,14 +76,14 @@ func byReading(ctx context.Context, s hansard.Store, q *hansard.SearchQuery) (hi
 	return Best(hits, q, 0), nil
 }
 
-// OneSession tells an error that is about one session only, which is left out of an answer.
+// OneSession reports whether an error is about one session only, which is then left out of
+// the answer.
 func OneSession(err error) bool {
 	return errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrDamaged) || errors.Is(err, hansard.ErrUnreadable)
 }
 
-// Best puts hits in order and keeps those that a query wants, once there are more than
-// slack that it does not: memory is bounded by what is asked for. With slack 0 it is the
-// answer.
+// Best sorts hits and keeps those that a query wants, as soon as there are more than slack
+// others: so memory is bounded by what is asked for. With slack 0 it returns the answer.
 func Best(hits []hansard.Hit, q *hansard.SearchQuery, slack int) []hansard.Hit {
 	if slack > 0 && (q.Limit == 0 || len(hits) <= slack || len(hits)-slack <= q.Offset+q.Limit) {
 		return hits

@@ -1,10 +1,10 @@
-// Package terms is what a search means, once for all engines: which text of an event is
-// searched, what its words are, what a query asks for, whether an event has it, how good
-// it is and which line of it to show. [hansard.Searcher] has the rules in prose.
+// Package terms defines what a search means, once for all engines: which text of an event
+// is searched, what its words are, what a query asks for, whether an event matches, how good
+// the match is and which line of it to show. [hansard.Searcher] has the rules in prose.
 //
-// An engine keeps the terms of events in an index, asks it for the terms of a query, and
-// then for each event that it is about to give, [Query.Find] in the event as the store has
-// it: an index that is behind, or wrong, can't give what is not there.
+// An engine keeps the terms of events in an index and looks up the terms of a query in it.
+// Then it calls [Query.Find] on each event that it is about to yield, as the store has it: a
+// stale or wrong index can't yield what is not there.
 package terms
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Doc is an event as a search sees it.
 type Doc struct {
-	Text string // what is searched; empty: nothing
+	Text string // what is searched; empty if nothing is
 	// Role and Author are the event's, or those that its data names.
 	Role, Author string
 }
@@ -35,12 +35,12 @@ func Of(e hansard.Event) Doc {
 	return Doc{Text: norm.NFC.String(r.Searched(hansard.MaxSearchedText)), Role: r.Role, Author: r.Author}
 }
 
-// Scan gives the terms of a text in their order: words, folded, and where there are no
-// spaces each pair of neighbouring characters, the last character of such a run alone. So
-// a run of characters is found as the pairs in it, one behind the other, and one
-// character as the beginning of a pair. A term is letters and digits in UTF-8. start and
-// end are where it is in the text, first is the end of its first character. term is valid
-// until give returns; if that is false the scan ends.
+// Scan passes the terms of a text to give, in order: words, folded, and in scripts without
+// spaces each pair of neighbouring characters, then the last character of such a run alone.
+// So a run of characters is found as consecutive pairs, and a single character as the
+// beginning of a pair. A term is letters and digits in UTF-8. start and end are where it is
+// in the text, first is the end of its first character. term is valid until give returns;
+// if give returns false the scan ends.
 func Scan(text string, give func(term []byte, start, first, end int) bool) {
 	s := scanner{give: give}
 	for i := 0; i < len(text) && !s.done; {
@@ -93,7 +93,7 @@ type scanner struct {
 	start, first, end int
 	letters           int
 
-	// The last character of a run without spaces; 0: none.
+	// The last character of a run without spaces; 0 if there is none.
 	last             rune
 	lastFrom, lastTo int
 }
@@ -164,11 +164,11 @@ func (s *scanner) emit(start, first, end int) {
 type folded struct {
 	text  string
 	gram  bool // it belongs to a script without spaces
-	joins bool // it is part of the letter before it, and counts for nothing
+	joins bool // it is part of the letter before it, and ignored
 }
 
-// folds remembers what characters become. There are as many entries as there are
-// different characters: boundedly many.
+// folds caches what characters become. It is bounded by the number of different
+// characters.
 var folds sync.Map // rune → folded
 
 func foldOf(r rune) folded {
@@ -180,7 +180,7 @@ func foldOf(r rune) folded {
 	return f
 }
 
-// alike are letters that are not taken apart by Unicode, and that people type as others.
+// alike are letters that Unicode does not decompose, and that people type as others.
 var alike = map[rune]string{'ß': "ss", 'ẞ': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ı': "i", 'ς': "σ"}
 
 func fold(r rune) folded {
@@ -194,7 +194,7 @@ func fold(r rune) folded {
 			letters = append(letters, []rune(as)...)
 			continue
 		}
-		for _, d := range norm.NFKD.String(string(d)) { // a capital may come apart only in lower case
+		for _, d := range norm.NFKD.String(string(d)) { // some capitals decompose only in lower case
 			if !unicode.Is(diacritics, d) && (unicode.IsLetter(d) || unicode.IsNumber(d) || unicode.IsMark(d)) {
 				letters = append(letters, d)
 			}
@@ -215,7 +215,7 @@ var diacritics = &unicode.RangeTable{R16: []unicode.Range16{
 }}
 
 // spaceless are the scripts that are written without spaces between words, and Hangul,
-// whose words are joined to what belongs to them.
+// where particles are joined to words.
 var spaceless = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Yi, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan,
 	unicode.Javanese, unicode.Balinese, unicode.Tai_Le, unicode.New_Tai_Lue, unicode.Tai_Tham, unicode.Tai_Viet,

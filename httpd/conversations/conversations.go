@@ -1,5 +1,5 @@
 // Package conversations serves the OpenAI Conversations API on a
-// [hansard.Store], so that the official SDKs are clients of Hansard as they are.
+// [hansard.Store], so that the official SDKs are clients of Hansard without any change.
 //
 //	POST                /v1/conversations
 //	GET  POST  DELETE   /v1/conversations/{conversation_id}
@@ -11,14 +11,14 @@
 // a conversation too. Metadata are the session's labels.
 //
 // An item is an event. Its data are the bytes the client sent, and these bytes
-// come back, with what the API adds (id, type, status, a list for the content of
-// a message given as a string) spliced in. An item without an id gets one that is
-// made of its seq, so that it is found without a search. Deleting an item appends
+// are returned, with what the API adds (id, type, status, a list for the content of
+// a message given as a string) spliced in. An item without an id gets one derived
+// from its seq, so that it is found without a search. Deleting an item appends
 // an event that hides it.
 //
 // The handler keeps nothing but a bounded cache of what it saw in the logs; any
 // number of servers may serve one store. Who may call it, from where and how
-// often is for the server around it to check.
+// often, the server around it has to check.
 package conversations
 
 import (
@@ -49,7 +49,7 @@ const (
 	inboxHeader = "Hansard-Inbox" // "true": leave the items to the holder of the turn
 )
 
-// MaxBodyBytes is what a request may have: a batch, and something around it.
+// MaxBodyBytes is the maximum size of a request: a batch, and its frame.
 const MaxBodyBytes = hansard.MaxBatchBytes + 1<<20
 
 // Options are the choices of a handler; nil or the zero value will do.
@@ -75,7 +75,7 @@ func New(store hansard.Store, o *Options) http.Handler {
 	return h
 }
 
-// request is one request, taken apart.
+// request is a parsed request.
 type request struct {
 	*http.Request
 	id     hansard.SessionID
@@ -144,7 +144,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		h.log.Error("conversations", "method", r.Method, "error", wire.Scrub(err.Error()))
 	}
 	if errors.Is(err, hansard.ErrUnknown) && r.key != "" {
-		answer.again = true // the key settles it
+		answer.again = true // with the key a retry settles it
 	}
 	writeError(w, answer)
 }
@@ -183,8 +183,8 @@ func (h *handler) serve(w http.ResponseWriter, r *request) ([]byte, error) {
 	return rt.answer(h, r.Context(), r)
 }
 
-// parsePath takes the path apart as it was sent: an escaped slash is part of a
-// name, never the end of one.
+// parsePath splits the path as it was sent: an escaped slash is part of a name, never
+// the end of one.
 func (r *request) parsePath() ([]route, error) {
 	unknown := &apiError{status: http.StatusNotFound, kind: kindRequest, code: "unknown_url",
 		message: "Unknown request URL: " + r.Method + " " + r.URL.Path + "."}

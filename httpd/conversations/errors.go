@@ -21,10 +21,10 @@ type apiError struct {
 	kind    string // "type" in the answer
 	param   string // which part of the request; empty is null
 	code    string // for programs; empty is null
-	// again says whether an SDK should try again by itself. They all do so on
+	// again says whether an SDK should retry by itself. By default they all do so on
 	// 409 and 5xx, which is of no use for most of ours.
 	again bool
-	// after is Retry-After, in seconds; 0 is none.
+	// after is Retry-After, in seconds; 0 means none.
 	after int
 }
 
@@ -49,15 +49,15 @@ func noItem(id hansard.SessionID, item string) *apiError {
 		message: fmt.Sprintf("Item with id '%s' not found in conversation '%s'.", item, id)}
 }
 
-// errTooBusy is what a writer gets whose condition others made untrue again and
-// again. Nothing was stored, and another try is harmless.
+// errTooBusy is returned to a writer whose condition failed again and again because of
+// other writers. Nothing was stored, and another try is harmless.
 func errTooBusy(id hansard.SessionID) *apiError {
 	return &apiError{status: http.StatusConflict, kind: kindRequest, code: "conversation_busy", again: true,
 		message: fmt.Sprintf("Conversation '%s' was written to by others on every try. Nothing was stored; try again.", id)}
 }
 
-// errorFor says an error of the store in the words of the API. It names no path
-// of the machine and no content. What it does not explain is for the log.
+// errorFor translates an error of the store for the API. It names no path of the machine
+// and no content. What it does not explain goes to the log.
 func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool) {
 	var own *apiError
 	if errors.As(err, &own) {
@@ -81,7 +81,7 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	case kind == hansard.ErrUnknown:
 		say(http.StatusInternalServerError, "outcome_unknown", "It is not known whether this was stored.")
 	case kind == hansard.ErrNotFound, kind == hansard.ErrDeleted:
-		// The SDKs know 404 alone; that it was deleted is in the code.
+		// The SDKs know only 404; the code says that it was deleted.
 		answer = noConversation(id)
 		if kind == hansard.ErrDeleted {
 			answer.code = "conversation_deleted"
@@ -131,7 +131,7 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	return answer, true
 }
 
-// param says a field of the store's in the words of the API.
+// param translates the name of a field for the API.
 func param(field string) string {
 	switch field {
 	case "id":
@@ -150,10 +150,10 @@ func param(field string) string {
 	return field
 }
 
-// Refuse answers in the API's shape, for the server around the handler: a request
-// without a token (401) or without the right (403) is to look to an SDK like any
-// other that was refused. The code is for programs, the message for people; after
-// is in how many seconds trying again may help, 0 that it does not.
+// Refuse answers in the API's shape, for the server around the handler: a refusal for a
+// missing token (401) or right (403) should look to an SDK like any other. The code is for
+// programs, the message for people; after is in how many seconds a retry may help, 0 if it
+// does not.
 func Refuse(w http.ResponseWriter, status int, code, message string, after int) {
 	e := &apiError{status: status, kind: kindRequest, code: code, message: message, again: after > 0, after: after}
 	if status >= 500 {
@@ -186,5 +186,5 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away has its answer in the log
+	_, _ = w.Write(body) // a client that is gone finds the outcome in the log
 }

@@ -13,17 +13,17 @@ import (
 	"hansard"
 )
 
-// To list items one has to know which of them are deleted, and the event that
-// says so may be anywhere behind the item. To find an item by an id that a client
-// gave it one has to have seen it. The index remembers what the logs say about
-// both, for the part of a log that somebody asked for: a list of the newest
-// twenty looks at the end of the log and at nothing else. It is a cache: what it
-// forgets, or what another server writes, is read from the log.
+// To list items one has to know which of them are deleted, and the event that says so
+// may be anywhere after the item. To find an item by an id that a client gave it, one
+// has to have read the item. The index remembers what the logs say about both, for the
+// part of a log that somebody asked for: a list of the newest twenty reads the end of
+// the log and nothing else. It is a cache: what it forgets, or what another server
+// writes, is read from the log.
 
 // maxKnown bounds the cache, in entries of about forty bytes.
 const maxKnown = 1 << 20
 
-// knownChunk is how many events are looked at before what they say counts.
+// knownChunk is how many events are read before they are added to what is known.
 const knownChunk = 4096
 
 type index struct {
@@ -33,7 +33,7 @@ type index struct {
 
 	mu       sync.Mutex // guards all below; taken before known.mu
 	sessions map[hansard.SessionID]*list.Element
-	recent   *list.List // of *known, the last used first
+	recent   *list.List // of *known, most recently used first
 	entries  int        // of all of them
 }
 
@@ -42,16 +42,16 @@ type index struct {
 type known struct {
 	index *index
 	id    hansard.SessionID
-	// looking is held by the one who reads the log to know more.
+	// looking is held by the goroutine that reads the log to know more.
 	looking chan struct{}
-	counted int // entries that index.entries has of this; guarded by index.mu
+	counted int // its share of index.entries; guarded by index.mu
 
 	mu       sync.Mutex // guards all below
 	from, to hansard.Seq
 	toTime   time.Time // of the event at to, to notice a log that was replaced
 	deleted  map[hansard.Seq]struct{}
 	ids      map[uint64]hansard.Seq   // by the hash of a given id
-	twice    map[uint64][]hansard.Seq // further events with the same
+	twice    map[uint64][]hansard.Seq // further events with the same hash
 }
 
 func newIndex(store hansard.Store, most int) *index {
@@ -59,7 +59,7 @@ func newIndex(store hansard.Store, most int) *index {
 		sessions: make(map[hansard.SessionID]*list.Element), recent: list.New()}
 }
 
-// open gives what is known of a session up to its last event, and describes it.
+// open returns what is known of a session up to its last event, and its description.
 func (x *index) open(ctx context.Context, id hansard.SessionID) (*known, hansard.Info, error) {
 	info, err := x.store.Stat(ctx, id)
 	if err == nil && info.Damage != nil {
@@ -72,7 +72,7 @@ func (x *index) open(ctx context.Context, id hansard.SessionID) (*known, hansard
 	for range 2 {
 		k := x.get(id, &info)
 		if _, to, toTime := k.span(); to == info.LastSeq && toTime.Equal(info.Updated) {
-			return k, info, nil // without waiting for those who look further back
+			return k, info, nil // without waiting for others that read further back
 		}
 		if err := k.lock(ctx); err != nil {
 			return nil, info, err
@@ -82,13 +82,13 @@ func (x *index) open(ctx context.Context, id hansard.SessionID) (*known, hansard
 		if same || err != nil {
 			return k, info, err
 		}
-		// It is another log than the one that was looked at.
+		// It is not the log that was read before.
 		x.forget(id)
 	}
 	return nil, info, errTooBusy(id)
 }
 
-// get is what is known of a session, or a beginning at its end.
+// get is what is known of a session; if nothing is, it starts at the end of the log.
 func (x *index) get(id hansard.SessionID, info *hansard.Info) *known {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,8 +121,8 @@ func (x *index) removeLocked(e *list.Element) {
 	k.counted = 0
 }
 
-// account counts what a session's knowledge has become and lets go of what was
-// not used for longest. One who still uses that keeps it.
+// account updates the entries of a session and evicts the least recently used sessions.
+// Requests that still use an evicted one keep it.
 func (x *index) account(k *known, entries int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -130,7 +130,7 @@ func (x *index) account(k *known, entries int) {
 	if !ok || e.Value != k {
 		return
 	}
-	const perSession = 16 // it takes room without an entry too
+	const perSession = 16 // a session takes memory even without entries
 	x.entries += perSession + entries - k.counted
 	k.counted = perSession + entries
 	for x.entries > x.max && x.recent.Len() > 1 {
@@ -138,7 +138,7 @@ func (x *index) account(k *known, entries int) {
 	}
 }
 
-// farBehind tells whether it is less work to begin again at the end.
+// farBehind reports whether it is less work to start over at the end.
 func (k *known) farBehind(last hansard.Seq) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,12 +165,12 @@ func (k *known) unlock() {
 	k.index.account(k, entries)
 }
 
-// forward looks at what was appended since. Not the same: the log is not the one
-// that was looked at before.
+// forward reads what was appended since. same is false if the log is not the one that
+// was read before.
 func (k *known) forward(ctx context.Context, info *hansard.Info) (same bool, err error) {
 	_, to, toTime := k.span()
 	if info.LastSeq < to {
-		// Others may have looked further meanwhile; the log tells.
+		// Others may have read further meanwhile: look at the log again.
 		if *info, err = k.index.store.Stat(ctx, k.id); err != nil {
 			return false, err
 		}
@@ -179,7 +179,7 @@ func (k *known) forward(ctx context.Context, info *hansard.Info) (same bool, err
 		return info.LastSeq == to && info.Updated.Equal(toTime), nil
 	}
 	r := hansard.Range{Limit: int(info.LastSeq - to)}
-	if to > 0 { // the last one that is known comes first, to be compared
+	if to > 0 { // read the last known event again, to compare it
 		r.After, r.Limit = to-1, r.Limit+1
 	}
 	for e, err := range k.index.store.Read(ctx, k.id, r) {
@@ -200,7 +200,7 @@ func (k *known) forward(ctx context.Context, info *hansard.Info) (same bool, err
 	return true, nil
 }
 
-// cover makes known what the events behind after say.
+// cover reads back until the events past after are known.
 func (k *known) cover(ctx context.Context, after hansard.Seq) error {
 	for {
 		if from, _, _ := k.span(); from <= after {
@@ -212,7 +212,7 @@ func (k *known) cover(ctx context.Context, after hansard.Seq) error {
 	}
 }
 
-// back looks at one more piece before what is known, not past after. Others get
+// back reads one more piece before what is known, but nothing up to after. Others get
 // their chance between the pieces.
 func (k *known) back(ctx context.Context, after hansard.Seq) error {
 	if err := k.lock(ctx); err != nil {
@@ -253,7 +253,7 @@ func (k *known) add(e *hansard.Event) {
 		}
 		return
 	}
-	// Most events have no id; this says so ten times as fast as parsing.
+	// Most events have no id; this check is ten times as fast as parsing.
 	if !bytes.Contains(e.Data, []byte(`"id"`)) && !bytes.Contains(e.Data, []byte(`\u00`)) {
 		return
 	}
@@ -279,8 +279,8 @@ func (k *known) isDeleted(seq hansard.Seq) bool {
 	return deleted
 }
 
-// places are the events that gave themselves this id, as far as is known, the
-// newest first: those that are there, and those that were deleted.
+// places are the known events that may have this id in their data, newest first: live ones,
+// and deleted ones.
 func (k *known) places(itemID string) (live, deleted []hansard.Seq) {
 	hash := maphash.String(k.index.seed, itemID)
 	k.mu.Lock()

@@ -19,22 +19,22 @@ import (
 // appended to. Its data is a tombstone.
 const kindDeleted = "item_deleted"
 
-// tombstone names the item that is deleted. The seq decides; the id is for
-// people, and the key tells a retry from somebody else's deletion.
+// tombstone names the deleted item. Only the seq counts; the id is for people, and the
+// key tells a retry from somebody else's deletion.
 type tombstone struct {
 	Seq hansard.Seq `json:"seq"`
 	ID  string      `json:"id,omitempty"`
 	Key string      `json:"key,omitempty"`
 }
 
-// reserved are the kinds that mean something else to a store: no item has one.
+// reserved are the kinds that mean something else to a store: no item has one of them.
 var reserved = []string{kindDeleted, hansard.KindTurn, hansard.KindMeta, hansard.KindSummary}
 
 const typeMessage = "message"
 
-// kindOf is the kind of the event that keeps an item of a type. Types that are
-// not messages, tool calls or their results are kinds of their own, so that
-// what the API learns next is kept too.
+// kindOf is the kind of the event that stores an item of a type. Types that are not
+// messages, tool calls or their results are kinds of their own, so that types that the
+// API adds later are stored, too.
 func kindOf(typ string) string {
 	switch {
 	case typ == typeMessage:
@@ -47,21 +47,21 @@ func kindOf(typ string) string {
 	return typ
 }
 
-// shape is what an item is, whether a request gives it or an event has it.
+// shape is an item, from a request or from an event.
 type shape struct {
 	typ   string
 	role  string
 	kind  string
 	given string // the id the item itself has, or empty
 	obj   *object
-	// text is the JSON string of a message that is nothing but text, written
-	// without this API; obj is nil then.
+	// text is the JSON string of a message that is only text, written without this
+	// API; obj is nil then.
 	text json.RawMessage
 }
 
-// shapeOf tells whether an event is an item: its data looks like one, and its
-// kind is the one such an item has. Who wrote it does not count, so that items
-// imported or appended by other means are items too.
+// shapeOf reports whether an event is an item: its data looks like one, and its kind is
+// the one that such an item has. It does not matter who wrote it, so that items imported
+// or appended by other means are items, too.
 func shapeOf(e *hansard.Event) (*shape, bool) {
 	if slices.Contains(reserved, e.Kind) {
 		return nil, false
@@ -89,7 +89,7 @@ func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
 	if len(text) == 0 || text[0] != '"' || e.Kind != hansard.KindMessage {
 		return nil, false
 	}
-	// SDKs stop at roles they do not know, so there are these four.
+	// SDKs fail on roles they do not know, so only these four are used.
 	role := "user"
 	switch e.Role {
 	case "assistant", "agent", "model", "ai":
@@ -100,8 +100,8 @@ func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
 	return &shape{typ: typeMessage, role: role, kind: hansard.KindMessage, text: text}, true
 }
 
-// maxItemIDBytes bounds the ids that clients give. OpenAI's are short, those of
-// services behind its SDKs are not always.
+// maxItemIDBytes bounds the ids that clients give. OpenAI's are short; those of other
+// services behind its SDKs not always.
 const maxItemIDBytes = 1024
 
 // itemRoles are the roles the API knows.
@@ -148,8 +148,8 @@ func shapeOfObject(o *object) (*shape, *apiError) {
 	return s, nil
 }
 
-// required is what items of the commonest types can't be without. All others are
-// kept as they are: the store does not run them.
+// required are the members that items of the most common types need. All other types are
+// stored as they are: the store does not interpret them.
 var required = map[string][]string{
 	typeMessage:            {"role", "content"},
 	"function_call":        {"call_id", "name", "arguments"},
@@ -214,21 +214,20 @@ func checkItemID(id string) error {
 	return nil
 }
 
-// event is the event that keeps an item a client gave: the item is its data, as
-// it is.
+// event is the event that stores an item from a client: its data is the item, unchanged.
 func (s *shape) event(inbox bool) hansard.Event {
 	return hansard.Event{Kind: s.kind, Role: s.role, Inbox: inbox, Data: s.obj.raw}
 }
 
-// item is an item as the API gives it.
+// item is an item as the API returns it.
 type item struct {
 	seq  hansard.Seq
 	id   string
 	body []byte
 }
 
-// at is the item that a shape is at a seq of a conversation: the given bytes,
-// and in front of them what the API promises and the client left out.
+// at is the item of a shape at a seq of a conversation: the given bytes, preceded by what
+// the API promises and the client left out.
 func (s *shape) at(id hansard.SessionID, seq hansard.Seq) item {
 	it := item{seq: seq, id: s.given}
 	if it.id == "" {
@@ -265,8 +264,8 @@ func (s *shape) at(id hansard.SessionID, seq hansard.Seq) item {
 	return it
 }
 
-// plainText is the content of a message that is given as a string, which the
-// API takes but never gives back so.
+// plainText is the content of a message that is given as a string, which the API accepts
+// but never returns.
 func (s *shape) plainText() json.RawMessage {
 	if s.obj == nil {
 		return s.text
@@ -277,8 +276,8 @@ func (s *shape) plainText() json.RawMessage {
 	return nil
 }
 
-// contentOf is a text as the list of content that the API gives back. The bytes
-// of the string stay the same.
+// contentOf is a text as the list of content that the API returns. The bytes of the
+// string stay the same.
 func contentOf(role string, text json.RawMessage) []byte {
 	if role == "assistant" {
 		return fmt.Appendf(nil, `[{"type":"output_text","text":%s,"annotations":[],"logprobs":[]}]`, text)
@@ -301,10 +300,10 @@ var prefixes = map[string]string{
 	"mcp_call":              "mcp",
 }
 
-// makeItemID is the id of an item that has none of its own. It is not stored:
-// it is made of where the item is, so the item is found by it without a search.
-// It is made of the conversation's id too, so that an item carried over to
-// another conversation with its id can't be taken for one of that one's own.
+// makeItemID is the id of an item that has none of its own. It is not stored, but derived
+// from the seq, so that the item is found by it without a search. It also contains a hash
+// of the conversation's id, so that an item copied with its id to another conversation
+// can't be taken for one of its own.
 //
 //	msg_ 6c1f3a90be27d405 000000000000002a
 //	     conversation     seq
@@ -321,8 +320,8 @@ func conversationMark(id hansard.SessionID) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// parseItemID finds the seq in an id that makeItemID may have made for this
-// conversation. Whether it did is for the event at that seq to say.
+// parseItemID finds the seq in an id that makeItemID may have made for this conversation.
+// Whether it did, only the event at that seq can tell.
 func parseItemID(id hansard.SessionID, itemID string) (hansard.Seq, bool) {
 	_, rest, ok := strings.Cut(itemID, "_")
 	if !ok || len(rest) != 32 || rest[:16] != conversationMark(id) || rest != strings.ToLower(rest) {

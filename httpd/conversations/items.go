@@ -10,8 +10,8 @@ import (
 	"hansard"
 )
 
-// maxItems is how many items one request may add. OpenAI takes 20, but its SDKs don't
-// split the items of a turn: with ten parallel tool calls and their results it fails.
+// maxItems is how many items one request may add. OpenAI accepts 20, but its SDKs don't
+// split the items of a turn: with ten parallel tool calls and their results that fails.
 const maxItems = 100
 
 // never is a last seq that no session has: an append that expects it can only be
@@ -97,9 +97,9 @@ func (h *handler) createItems(ctx context.Context, r *request) ([]byte, error) {
 	return listOf(items, false), nil
 }
 
-// appendItems stores a batch. Ids that clients give must be new, which is true
-// only as long as nobody else writes: such a batch goes in on the condition that
-// the log ends where it was looked at.
+// appendItems stores a batch. Ids that clients give must be new, and another writer may
+// use one meanwhile: such a batch is stored on the condition that the log still ends where
+// it was read.
 func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) (hansard.Receipt, error) {
 	b := hansard.Batch{Events: r.events(shapes), Key: r.key, Turn: r.turn}
 	if !anyGiven(shapes) {
@@ -121,8 +121,8 @@ func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) 
 			return hansard.Receipt{}, problem
 		}
 		if problem != nil {
-			// Unless this is a retry, and the items are its own: then the key
-			// is known, which counts before the condition that is never met.
+			// Unless this is a retry, and the items are its own: then the key is
+			// known, which is checked before the condition that is never met.
 			b.Expect = hansard.At(never)
 			receipt, err := h.store.Append(ctx, r.id, b)
 			if errors.Is(err, hansard.ErrConflict) {
@@ -148,8 +148,8 @@ func anyGiven(shapes []*shape) bool {
 	return false
 }
 
-// checkNew tells which item has an id that is taken, or that this server would
-// make for another item.
+// checkNew reports the item whose id is taken, or is one that this server would make for
+// another item.
 func (h *handler) checkNew(ctx context.Context, id hansard.SessionID, k *known, shapes []*shape) (problem, err error) {
 	for i, s := range shapes {
 		if s.given == "" {
@@ -176,7 +176,7 @@ func (h *handler) checkNew(ctx context.Context, id hansard.SessionID, k *known, 
 	return nil, nil
 }
 
-// itemAt is the item at a seq, deleted or not; nil when there is none.
+// itemAt is the item at a seq, deleted or not; nil if there is none.
 func (h *handler) itemAt(ctx context.Context, id hansard.SessionID, seq hansard.Seq) (*item, error) {
 	e, err := h.eventAt(ctx, id, seq)
 	if err != nil || e == nil {
@@ -190,11 +190,11 @@ func (h *handler) itemAt(ctx context.Context, id hansard.SessionID, seq hansard.
 	return &it, nil
 }
 
-// find gives the item with an id, nil if there is none, and whether it is
-// deleted. An id of our own tells where to look; one that a client gave is
-// looked for from the end, where it most likely is.
+// find returns the item with an id, nil if there is none, and whether it is deleted. An
+// id made by this server contains the seq; one that a client gave is searched for from the
+// end, where it most likely is.
 func (h *handler) find(ctx context.Context, id hansard.SessionID, k *known, itemID string) (it *item, deleted bool, err error) {
-	var was *item // deleted; another may have got its id since
+	var was *item // a deleted one; another item may have the id since
 	if seq, ok := parseItemID(id, itemID); ok {
 		it, err := h.itemAt(ctx, id, seq)
 		if err == nil {
@@ -211,12 +211,12 @@ func (h *handler) find(ctx context.Context, id hansard.SessionID, k *known, item
 		}
 	}
 	for window := hansard.Seq(256); ; window *= 4 {
-		from, to, _ := k.span() // before the places: they are all there is behind from
+		from, to, _ := k.span() // before places, which then has everything after from
 		live, gone := k.places(itemID)
 		if len(live) > 0 {
 			it, err := h.itemAt(ctx, id, live[0])
 			if it != nil && it.id != itemID {
-				it = nil // the hash of another
+				it = nil // another id with the same hash
 			}
 			return it, false, err
 		}
@@ -258,9 +258,9 @@ func (h *handler) retrieveItem(ctx context.Context, r *request) ([]byte, error) 
 	return it.body, nil
 }
 
-// deleteKey begins the key of every deletion, followed by the item's seq. The
-// store knows a key for ever, so of any number of deletions of one item exactly
-// one is the first, without a condition that a busy session would keep untrue.
+// deleteKey begins the key of every deletion, followed by the item's seq. The store knows
+// a key for ever, so exactly one of any number of deletions of an item is the first,
+// without a condition that fails as long as a session is busy.
 const deleteKey = "openai:delete:"
 
 func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
@@ -278,7 +278,7 @@ func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
 		Turn:   r.turn,
 	}
 	if deleted {
-		// Only a retry of the request that deleted it is answered again.
+		// Only a retry of the request that deleted it gets that answer again.
 		b.Expect = hansard.At(never)
 	}
 	receipt, err := h.store.Append(ctx, r.id, b)

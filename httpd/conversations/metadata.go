@@ -24,7 +24,7 @@ const (
 // name) is in the state document, at openai.metadata.
 type metadata map[string]string
 
-// longState is the part of a session's state that is the API's.
+// longState is the part of a session's state that belongs to the API.
 type longState struct {
 	OpenAI struct {
 		Metadata map[string]string `json:"metadata"`
@@ -41,7 +41,7 @@ func metadataOf(info *hansard.Info) metadata {
 	return all
 }
 
-// longOf are the pairs in the state; none, if it has something else there.
+// longOf are the pairs in the state; none if something else is there.
 func longOf(info *hansard.Info) map[string]string {
 	var s longState
 	if json.Unmarshal(info.State, &s) != nil {
@@ -62,7 +62,7 @@ func (m metadata) json() []byte {
 	return append(out, '}')
 }
 
-// parseMetadata checks the metadata of a request; none and null are empty.
+// parseMetadata checks the metadata of a request; absent and null mean empty.
 func parseMetadata(body *object) (metadata, error) {
 	m := metadata{}
 	if !body.given("metadata") {
@@ -102,8 +102,8 @@ func fitsLabel(name, value string) bool {
 	return len(name) <= hansard.MaxLabelBytes && len(value) <= hansard.MaxLabelBytes && !strings.ContainsAny(name, "=\x00") && !strings.Contains(value, "\x00")
 }
 
-// replacing is the patch that makes these pairs a session's metadata, whatever
-// it had; nil when it has them already.
+// replacing is the patch that makes these pairs a session's metadata, whatever it had
+// before; nil if it has them already.
 func (m metadata) replacing(info *hansard.Info) (*hansard.Patch, error) {
 	labels := make(map[string]*string)
 	long := make(map[string]*string)
@@ -114,7 +114,7 @@ func (m metadata) replacing(info *hansard.Info) (*hansard.Patch, error) {
 	for name := range oldLong {
 		long[name] = nil
 	}
-	keeps := false // the state has pairs afterwards
+	keeps := false // the state has pairs after the patch
 	for name, value := range m {
 		if fitsLabel(name, value) {
 			labels[name] = &value

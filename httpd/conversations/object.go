@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Items are kept and given back byte for byte, so they are never decoded and
-// encoded again: an object is looked at as the places of its members, and what
-// has to be added to it is spliced in between the bytes that were given.
+// Items are stored and returned byte for byte, so they are never decoded and encoded
+// again: of an object only the positions of its members are found, and what has to be
+// added to it is spliced in between the given bytes.
 
-// object is the bytes of a JSON object and where its members are. Of a member
-// that is there twice the last one counts, as in every JSON library.
+// object is the bytes of a JSON object and the positions of its members. If a member
+// occurs twice the last one counts, as in every JSON library.
 type object struct {
 	raw     json.RawMessage
 	members map[string]span
@@ -26,8 +26,8 @@ type span struct{ begin, end int }
 
 var errNotObject = errors.New("it is not an object")
 
-// parseObject finds the members of a JSON object that a client sent. What
-// follows the object but white space is an error.
+// parseObject finds the members of a JSON object that a client sent. Anything but
+// white space after the object is an error.
 func parseObject(raw []byte) (*object, error) {
 	raw = trim(raw)
 	if !json.Valid(raw) {
@@ -39,14 +39,14 @@ func parseObject(raw []byte) (*object, error) {
 	return scanObject(raw), nil
 }
 
-// scanObject finds the members of an object that is known to be valid JSON: it
-// was checked when it came, or is in a store, which has nothing else.
+// scanObject finds the members of an object that is known to be valid JSON: it was
+// checked when it arrived, or is from a store, which holds nothing else.
 func scanObject(raw []byte) *object {
 	o := &object{raw: raw, members: make(map[string]span)}
 	for at := skipSpace(raw, 1); raw[at] != '}'; {
 		end := skipValue(raw, at)
 		name, _ := stringOf(raw[at:end])
-		at = skipSpace(raw, skipSpace(raw, end)+1) // behind the colon
+		at = skipSpace(raw, skipSpace(raw, end)+1) // after the colon
 		end = skipValue(raw, at)
 		if _, twice := o.members[name]; !twice {
 			o.names = append(o.names, name)
@@ -83,7 +83,7 @@ func skipComma(raw []byte, at int) int {
 	return at
 }
 
-// skipValue is where the value that begins at a place ends.
+// skipValue is the end of the value that begins at a position.
 func skipValue(raw []byte, at int) int {
 	switch raw[at] {
 	case '"':
@@ -111,7 +111,7 @@ func skipValue(raw []byte, at int) int {
 func skipString(raw []byte, at int) int {
 	for at++; ; {
 		at += bytes.IndexByte(raw[at:], '"') + 1
-		// A quote behind an odd number of backslashes is part of the string.
+		// A quote after an odd number of backslashes is part of the string.
 		back := at - 2
 		for raw[back] == '\\' {
 			back--
@@ -122,7 +122,7 @@ func skipString(raw []byte, at int) int {
 	}
 }
 
-// trim takes off the white space that JSON allows around a value.
+// trim removes the white space that JSON allows around a value.
 func trim(raw []byte) []byte { return bytes.Trim(raw, " \t\r\n") }
 
 // syntaxError says where bytes that are not JSON go wrong.
@@ -134,7 +134,7 @@ func syntaxError(raw []byte) error {
 	return errors.New("it is not valid")
 }
 
-// value is the bytes of a member; nil when it is not there.
+// value is the bytes of a member; nil if it is absent.
 func (o *object) value(name string) json.RawMessage {
 	at, ok := o.members[name]
 	if !ok {
@@ -143,7 +143,7 @@ func (o *object) value(name string) json.RawMessage {
 	return o.raw[at.begin:at.end]
 }
 
-// given tells whether a member is there and is not null: clients write null for
+// given reports whether a member is present and not null: clients write null for
 // what they do not know.
 func (o *object) given(name string) bool {
 	v := o.value(name)
@@ -155,7 +155,7 @@ func (o *object) text(name string) (string, bool) {
 	return stringOf(o.value(name))
 }
 
-// only tells the first member that is none of these.
+// only returns the first member that is not one of these.
 func (o *object) only(names ...string) (unknown string, ok bool) {
 	for _, name := range o.names {
 		if !slices.Contains(names, name) {
@@ -175,7 +175,7 @@ func stringOf(v json.RawMessage) (s string, ok bool) {
 	return s, json.Unmarshal(v, &s) == nil
 }
 
-// The values these look into are parts of what is known to be valid JSON.
+// The values given to these functions are parts of what is known to be valid JSON.
 
 func objectOf(v json.RawMessage) (*object, bool) {
 	if len(v) == 0 || v[0] != '{' {
@@ -191,7 +191,7 @@ func arrayOf(v json.RawMessage) (list []json.RawMessage, ok bool) {
 	return scanArray(v), true
 }
 
-// typeName is what a JSON value is, for error messages.
+// typeName is the type of a JSON value, for error messages.
 func typeName(v json.RawMessage) string {
 	if len(v) == 0 {
 		return "nothing"
@@ -220,9 +220,8 @@ type member struct {
 	value []byte
 }
 
-// with is the object's bytes with members set: one that is there gets its value
-// replaced in its place, one that is not is put in front. All other bytes stay
-// what they were.
+// with returns the object's bytes with members set: the value of an existing member is
+// replaced in place, a new member is put in front. All other bytes stay as they were.
 func (o *object) with(set []member) []byte {
 	type change struct {
 		span

@@ -14,8 +14,7 @@ const (
 	maxLimit     = 100
 )
 
-// MaxPageBytes is about how large a list of items may get; the last item may be
-// larger than what is left of it.
+// MaxPageBytes is how many bytes of items a list may have; only a single item may exceed it.
 const MaxPageBytes = 8 << 20
 
 // page is a list of items as it grows.
@@ -24,11 +23,11 @@ type page struct {
 	limit int // items
 	room  int // bytes
 	bytes int
-	// more: there are further items, which did not fit.
+	// more: there are further items that did not fit.
 	more bool
 }
 
-// full tells whether another item of this size is for the next page.
+// full reports whether another item of this size has to go to the next page.
 func (p *page) full(size int) bool {
 	return len(p.items) == p.limit || len(p.items) > 0 && p.bytes+size > p.room
 }
@@ -97,8 +96,8 @@ func (p *page) pieceMax(info *hansard.Info) int {
 	return min(max(2*p.room/average, 8), knownChunk)
 }
 
-// position is the seq of the item a list goes on behind. One that was deleted
-// meanwhile still says where that is.
+// position is the seq of the item after which a list continues. An item that was deleted
+// meanwhile still marks the position.
 func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, itemID string) (hansard.Seq, error) {
 	it, _, err := h.find(ctx, id, k, itemID)
 	if err != nil {
@@ -109,8 +108,8 @@ func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, 
 		problem.param = "after"
 		return 0, problem
 	}
-	// Two items with one id can't come from this API, but from an import. Going
-	// on behind the wrong one would give the same pages for ever, or skip some.
+	// Two items with the same id can't come from this API, but from an import.
+	// Continuing after the wrong one would repeat the same pages for ever, or skip some.
 	if live, _ := k.places(itemID); len(live) > 1 {
 		return 0, badRequest("after", "ambiguous_item_id",
 			"Invalid 'after': %d events of the session have the item id '%s', the last two at seq %d and %d.", len(live), itemID, live[1], live[0])
@@ -118,8 +117,8 @@ func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, 
 	return it.seq, nil
 }
 
-// forward fills a page with the items behind a seq. It reads in pieces, so that
-// a store far away does not send what no page has room for.
+// forward fills a page with the items after a seq. It reads in pieces, so that a remote
+// store does not send what the page has no room for.
 func (h *handler) forward(ctx context.Context, id hansard.SessionID, k *known, after hansard.Seq, most int, p *page) error {
 	if err := k.cover(ctx, after); err != nil {
 		return err
@@ -149,9 +148,9 @@ func (h *handler) forward(ctx context.Context, id hansard.SessionID, k *known, a
 	}
 }
 
-// backward fills a page with the items before a seq, the newest first. A store
-// reads forward, so it goes back in pieces, ever larger ones where there is
-// little to find; of each piece no more is kept than fits the page.
+// backward fills a page with the items before a seq, the newest first. It reads forward,
+// in pieces from the end to the beginning, ever larger ones where there is little to find;
+// of each piece no more is kept than fits the page.
 func (h *handler) backward(ctx context.Context, id hansard.SessionID, k *known, before hansard.Seq, most int, p *page) error {
 	for size := min(2*p.limit, most); before > 1 && !p.more; size = min(4*size, most) {
 		last := before - 1
@@ -175,8 +174,8 @@ func (h *handler) backward(ctx context.Context, id hansard.SessionID, k *known, 
 	return nil
 }
 
-// newest gives the last items of (begin, last], oldest first: as many as the page
-// may take, and one more that tells that there are more.
+// newest returns the last items of (begin, last], oldest first: as many as the page may
+// take, and one more, which shows that there are more.
 func (h *handler) newest(ctx context.Context, id hansard.SessionID, k *known, begin, last hansard.Seq, p *page) ([]item, error) {
 	var piece []item
 	held := 0
@@ -191,8 +190,8 @@ func (h *handler) newest(ctx context.Context, id hansard.SessionID, k *known, be
 		it := s.at(id, e.Seq)
 		piece = append(piece, it)
 		held += len(it.body)
-		// What is behind the first two alone overflows the page: the second is
-		// the one that tells that there are more.
+		// If the items after the first two overflow the page by themselves, the second
+		// is enough to show that there are more.
 		for len(piece) > p.limit-len(p.items)+1 || len(piece) > 2 && held-len(piece[0].body)-len(piece[1].body) > p.room {
 			held -= len(piece[0].body)
 			piece = piece[1:]
@@ -201,8 +200,8 @@ func (h *handler) newest(ctx context.Context, id hansard.SessionID, k *known, be
 	return piece, nil
 }
 
-// listOf is the API's object for a list. The items go in as the bytes they are:
-// an encoder would write them anew.
+// listOf is the API's object for a list. The bytes of the items are copied unchanged:
+// an encoder would reformat them.
 func listOf(items []item, more bool) []byte {
 	first, last := []byte("null"), []byte("null")
 	size := 128

@@ -20,9 +20,9 @@ type addition struct {
 	body   []byte
 	media  string
 	closes bool
-	// seq is the Stream-Seq; nil: none.
+	// seq is the Stream-Seq; nil if not given.
 	seq *string
-	// by is the producer; empty: none.
+	// by is the producer; empty if not given.
 	by       string
 	epoch, n int64 // of the producer
 
@@ -31,11 +31,11 @@ type addition struct {
 	inbox bool
 }
 
-// outcome is what became of it.
+// outcome is the result of an addition.
 type outcome struct {
 	duplicate bool
 	last      int64 // the producer's seq that counts
-	// The stream as it is then.
+	// The stream after it.
 	c    *config
 	info *hansard.Info
 }
@@ -81,7 +81,7 @@ func (a *addition) answer(w http.ResponseWriter, done *outcome) {
 	w.WriteHeader(status)
 }
 
-// try adds to the stream as it is found. ErrConflict: it is not like that any more.
+// try adds to the stream as it was found. ErrConflict means that it has changed since.
 func (s *Streams) try(ctx context.Context, h http.Header, c *config, info *hansard.Info, a *addition) (*outcome, error) {
 	before := &outcome{duplicate: true, last: a.n, c: c, info: info}
 	if c.Closed != nil {
@@ -105,7 +105,7 @@ func (s *Streams) try(ctx context.Context, h http.Header, c *config, info *hansa
 	}
 	receipt, err := s.store.Append(ctx, info.ID, b)
 	if errors.Is(err, hansard.ErrKeyReused) && a.by != "" {
-		return before, nil // of a producer that was forgotten
+		return before, nil // a retry of a producer that the stream has forgotten
 	}
 	if err != nil {
 		return nil, err
@@ -116,14 +116,14 @@ func (s *Streams) try(ctx context.Context, h http.Header, c *config, info *hansa
 		return nil, fmt.Errorf("%w: %w", hansard.ErrUnknown, err)
 	}
 	if !a.closes && after.c.Closed != nil && after.c.Closed.Tail < receipt.First {
-		// Too late: it is in the session, but not in the stream. The next look finds it closed.
+		// Too late: it is in the session, but not in the stream. The next try finds it closed.
 		return nil, hansard.ErrConflict
 	}
 	return after, nil
 }
 
-// toClosed answers what is added to a closed stream: that it is closed, or that this very
-// request closed it.
+// toClosed answers an addition to a closed stream: an error, or nil if this very request
+// closed it.
 func (a *addition) toClosed(c *config) error {
 	by := c.Closed
 	same := a.by != "" && a.by == by.Producer && a.epoch == by.Epoch && a.n == by.Seq
@@ -133,7 +133,7 @@ func (a *addition) toClosed(c *config) error {
 	return wire.NewProblem("stream-closed", "the stream is closed", "create another one")
 }
 
-// checkProducer compares a producer's numbers with what is known of it, and tells whether
+// checkProducer compares a producer's numbers with what is known of it, and reports whether
 // the request was executed before.
 func (a *addition) checkProducer(h http.Header, c *config) (duplicate bool, err error) {
 	known, ok := c.Producers[a.by]
@@ -160,7 +160,7 @@ func (a *addition) checkProducer(h http.Header, c *config) (duplicate bool, err 
 	return false, nil
 }
 
-// batch is what is appended to a session that is as it was found.
+// batch is what is appended to the session, on the condition that it is as it was found.
 func (a *addition) batch(c *config, info *hansard.Info) (hansard.Batch, error) {
 	events, err := c.events(a.body, false)
 	if err != nil {
@@ -180,8 +180,8 @@ func (a *addition) batch(c *config, info *hansard.Info) (hansard.Batch, error) {
 	if a.by != "" {
 		c.produced(ch, a.by, producer{a.epoch, a.n, info.LastSeq})
 		if a.n == 0 {
-			// The stream may forget the producer. The first of an epoch is the one that
-			// would be taken for new.
+			// The stream may forget the producer. Then a retry of the first request of an
+			// epoch would be taken for a new one: the key prevents that.
 			b.Key = producerKey(a.by, a.epoch)
 		}
 	}
@@ -198,7 +198,7 @@ func (a *addition) batch(c *config, info *hansard.Info) (hansard.Batch, error) {
 	return b, nil
 }
 
-// keyPrefix is what the keys begin with that the server makes.
+// keyPrefix begins the keys that the server makes.
 const keyPrefix = "durable-producer:"
 
 func producerKey(id string, epoch int64) string {

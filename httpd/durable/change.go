@@ -10,15 +10,15 @@ import (
 	"hansard/internal/wire"
 )
 
-// change is a change of what a stream has in the session's state.
+// change is a change of the stream's part of the session's state.
 type change struct {
 	ops []hansard.StateOp
-	// exact: it holds for the session as it was looked at, and no other. A test can't
-	// tell that something is not there.
+	// exact: the change needs the session to be exactly as it was read, because a test
+	// operation can't check that something is absent.
 	exact bool
 }
 
-// change begins a change; what it is to be in is there.
+// change begins a change. It adds the objects that hold the stream's part if they are missing.
 func (c *config) change() (*change, error) {
 	out := &change{}
 	switch {
@@ -37,7 +37,7 @@ func (ch *change) set(op, path string, value any) {
 	ch.ops = append(ch.ops, hansard.StateOp{Op: op, Path: path, Value: wire.Marshal(value)})
 }
 
-// add sets what is not there yet.
+// add sets a member that does not exist yet.
 func (ch *change) add(path string, value any) {
 	ch.set(hansard.OpAdd, path, value)
 	ch.exact = true
@@ -56,7 +56,7 @@ func (ch *change) patch() *hansard.Patch {
 	return &hansard.Patch{StateOps: ch.ops}
 }
 
-// produced notes how far a producer is.
+// produced records how far a producer is.
 func (c *config) produced(ch *change, id string, p producer) {
 	path := pathProducers + hansard.StatePath(id)
 	old, known := c.Producers[id]
@@ -72,7 +72,7 @@ func (c *config) produced(ch *change, id string, p producer) {
 	ch.add(path, p)
 }
 
-// idlest is the producer that did not write for the longest time.
+// idlest is the producer that has not written for the longest time.
 func (c *config) idlest() string {
 	found := ""
 	for id, p := range c.Producers {
@@ -83,7 +83,7 @@ func (c *config) idlest() string {
 	return found
 }
 
-// sequenced notes the last Stream-Seq.
+// sequenced records the last Stream-Seq.
 func (c *config) sequenced(ch *change, seq string) {
 	if c.hasOwnSeq {
 		ch.swap(pathSeq, c.Seq, seq)
@@ -92,8 +92,7 @@ func (c *config) sequenced(ch *change, seq string) {
 	ch.add(pathSeq, seq)
 }
 
-// closedBy tells whether an event closed the stream: this one, and not the one that it is a
-// fork of.
+// closedBy reports whether an event closed this stream, and not the one that it is a fork of.
 func (c *config) closedBy(e *hansard.Event) bool {
 	if e.Patch == nil || c.parent != nil && e.Seq <= c.parent.At {
 		return false
@@ -106,7 +105,8 @@ func (c *config) closedBy(e *hansard.Event) bool {
 	return false
 }
 
-// events are what a body adds to the stream. A new stream may have no messages.
+// events are the events that a body adds to the stream. Only for a new stream may the array
+// of messages be empty.
 func (c *config) events(body []byte, fresh bool) ([]hansard.Event, error) {
 	if len(body) == 0 {
 		return nil, nil
@@ -134,12 +134,12 @@ func (c *config) events(body []byte, fresh bool) ([]hansard.Event, error) {
 	return out, err
 }
 
-// chunk is what bytes are kept as that are no text.
+// chunk is the data of bytes that are not stored as text.
 type chunk struct {
 	Base64 *[]byte `json:"base64"`
 }
 
-// encodeChunk makes data of bytes: a string, if they are text and that is no longer.
+// encodeChunk makes event data of bytes: a string, if they are text and that is not longer.
 func encodeChunk(b []byte) json.RawMessage {
 	encoded := base64.StdEncoding.EncodedLen(len(b))
 	if utf8.Valid(b) {
@@ -150,7 +150,7 @@ func encodeChunk(b []byte) json.RawMessage {
 	return wire.Marshal(chunk{&b})
 }
 
-// decodeChunk gives the bytes of data; ok is false if it is something else.
+// decodeChunk returns the bytes of event data; ok is false if it is not a chunk.
 func decodeChunk(data json.RawMessage) (b []byte, ok bool) {
 	var text string
 	if json.Unmarshal(data, &text) == nil && len(data) > 0 && data[0] == '"' {

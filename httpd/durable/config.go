@@ -14,31 +14,31 @@ import (
 	"hansard"
 )
 
-// config is what a stream has besides its content: the member "durable" of the session's
+// config is everything about a stream but its content: the member "durable" of the session's
 // state. A session without it is a stream of application/json that does not expire.
 type config struct {
 	Type string `json:"type,omitempty"`
-	// TTL is for how many seconds nobody has to use it for it to expire.
+	// TTL is how many seconds after its last use the stream expires.
 	TTL     *int64     `json:"ttl,omitempty"`
 	Expires *time.Time `json:"expires_at,omitempty"`
-	// Start is the last event before it: of a stream that was there before, and expired.
+	// Start is the last event before the stream: that of an earlier stream, which expired.
 	Start  hansard.Seq `json:"start,omitempty"`
 	Closed *closing    `json:"closed,omitempty"`
-	// Forked is what it was made of.
+	// Forked is the stream that it is a fork of.
 	Forked *origin `json:"forked,omitempty"`
-	// Unfinished: it was made, and has not all yet that it was to be made with.
+	// Unfinished: it was made, but its first content or settings are still missing.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Seq is the last Stream-Seq.
 	Seq       string              `json:"seq,omitempty"`
 	Producers map[string]producer `json:"producers,omitempty"`
 
-	// What there is in the state, for changes to it.
+	// What the state contains, for changes to it.
 	parent                              *hansard.Parent
 	stateKind                           stateKind
 	hasDurable, hasProducers, hasOwnSeq bool
 }
 
-// closing is that a stream is closed: where its end is, and who closed it.
+// closing records that a stream is closed: where its end is, and who closed it.
 type closing struct {
 	Tail     hansard.Seq `json:"tail"`
 	Producer string      `json:"producer,omitempty"`
@@ -50,8 +50,8 @@ type closing struct {
 type producer struct {
 	Epoch int64 `json:"epoch"`
 	Seq   int64 `json:"seq"`
-	// At is about where it wrote last: those that did not for the longest time are
-	// forgotten first.
+	// At is roughly where it wrote last: the producers that have not written for the
+	// longest time are forgotten first.
 	At hansard.Seq `json:"at"`
 }
 
@@ -60,10 +60,10 @@ type stateKind int
 const (
 	stateNull stateKind = iota
 	stateObject
-	stateOther // not an object: there is no place for what a stream has
+	stateOther // not an object: it has no place for a config
 )
 
-// The places in the state.
+// The paths in the state.
 const (
 	pathDurable   = "/durable"
 	pathClosed    = pathDurable + "/closed"
@@ -108,7 +108,7 @@ func (c *config) json() bool { return sameType(c.Type, mediaJSON) }
 func (c *config) text() bool { return strings.HasPrefix(bareType(c.Type), "text/") }
 
 // tail is the end of the stream in a session. A fork ends where it was forked until it has
-// something of its own: the event that says so is not part of the stream.
+// content of its own: the event that records the fork is not part of the stream.
 func (c *config) tail(info *hansard.Info) hansard.Seq {
 	switch {
 	case c.Closed != nil:
@@ -119,7 +119,7 @@ func (c *config) tail(info *hansard.Info) hansard.Seq {
 	return max(info.LastSeq, c.Start)
 }
 
-// describe puts what is known of a stream into the headers of an answer.
+// describe sets the headers that describe a stream.
 func (c *config) describe(h http.Header) {
 	h.Set(headerType, c.Type)
 	if c.TTL != nil {
@@ -130,7 +130,7 @@ func (c *config) describe(h http.Header) {
 	}
 }
 
-// ends tells where a stream ends, and whether for ever.
+// ends sets the headers that say where a stream ends, and whether it is closed.
 func (c *config) ends(h http.Header, info *hansard.Info) {
 	h.Set(headerNext, formatOffset(c.tail(info)))
 	if c.Closed != nil {
@@ -138,7 +138,7 @@ func (c *config) ends(h http.Header, info *hansard.Info) {
 	}
 }
 
-// same tells whether a stream that is there is the one that is asked for.
+// same reports whether an existing stream is like the one that is asked for.
 func (c *config) same(asked *config) bool {
 	sameTTL := c.TTL == nil && asked.TTL == nil || c.TTL != nil && asked.TTL != nil && *c.TTL == *asked.TTL
 	sameEnd := c.Expires == nil && asked.Expires == nil || c.Expires != nil && asked.Expires != nil && c.Expires.Equal(*asked.Expires)
@@ -161,7 +161,7 @@ func checkType(media string) error {
 	return nil
 }
 
-// A number as the protocol has them: no sign, no zeros in front.
+// A number as in the protocol: no sign, no leading zeros.
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
 // askedConfig reads what a request to create a stream asks for.
@@ -198,11 +198,11 @@ func askedConfig(h http.Header) (*config, error) {
 	return c, nil
 }
 
-// closes tells whether a request closes the stream. Any other value than true is none.
+// closes reports whether a request closes the stream. Any value other than true does not.
 func closes(h http.Header) bool { return strings.EqualFold(h.Get(headerClosed), headerTrue) }
 
-// expired tells whether a stream is over. It is hidden then, and not deleted: whoever may
-// append can say that it expires, and only an admin may delete.
+// expired reports whether a stream has expired. Then it is hidden, not deleted: anybody who
+// may append can make a stream expire, but only an admin may delete.
 func (s *Streams) expired(c *config, info *hansard.Info) bool {
 	now := s.now()
 	if c.Expires != nil && !now.Before(*c.Expires) {
@@ -218,8 +218,8 @@ func (s *Streams) expired(c *config, info *hansard.Info) bool {
 	return now.Sub(used).Seconds() >= float64(*c.TTL)
 }
 
-// lastReads remembers when streams with a TTL were read. It is of this server, and of this
-// run of it: what is remembered durably is when they were written to.
+// lastReads remembers when streams with a TTL were read. It is in the memory of this server
+// only; what is durable is when they were written to.
 type lastReads struct {
 	mu sync.Mutex
 	at map[hansard.SessionID]time.Time

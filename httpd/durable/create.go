@@ -9,8 +9,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// Create makes a stream, with a body as its first content. One that is there already and
-// has this type, expiry and closedness is left as it is; any other is a conflict.
+// Create makes a stream, with the body as its first content. If there is one already with
+// the same type, expiry and closedness it is left as it is; any other is a conflict.
 func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.SessionID, body []byte) error {
 	if IsFork(r) {
 		return s.createFork(w, r, id, body)
@@ -31,7 +31,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 			c, info, err = s.begin(ctx, id, asked, body)
 		case errors.Is(err, hansard.ErrDeleted) && !s.hasForks(ctx, id):
 			if err = s.reuse(ctx, id); err == nil {
-				continue // it is unfinished
+				continue // it was made, and is unfinished
 			}
 		case err == nil && c.Unfinished && c.Forked == nil:
 			c, info, err = s.finish(ctx, c, info, asked, body)
@@ -74,7 +74,7 @@ func location(r *http.Request) string {
 	return scheme + "://" + r.Host + r.URL.EscapedPath()
 }
 
-// begin makes a session and all that is in the stream at first, in one commit.
+// begin makes a session with the first content of the stream, in one commit.
 func (s *Streams) begin(ctx context.Context, id hansard.SessionID, asked *config, body []byte) (*config, *hansard.Info, error) {
 	c := *asked
 	events, err := c.events(body, true)
@@ -92,21 +92,23 @@ func (s *Streams) begin(ctx context.Context, id hansard.SessionID, asked *config
 	}
 	receipt, err := s.store.Append(ctx, id, hansard.Batch{
 		Events: events, Create: true, Meta: meta, Expect: hansard.At(0),
-		// That it is the session with this state: one that was made meanwhile is not.
+		// Tests that the append created the session: one made by others meanwhile has
+		// another state.
 		Patch: &hansard.Patch{StateOps: []hansard.StateOp{{Op: hansard.OpTest, Path: pathDurable, Value: durable}}},
 	})
 	return &c, &hansard.Info{ID: id, LastSeq: receipt.Last}, err
 }
 
-// reuse makes a new session of a name that was deleted. What the stream is made with takes a
-// second commit; until then it is not there for anybody, and who asks for it again finishes it.
+// reuse makes a new session under a deleted name. The content of the stream takes a second
+// commit; until then the stream does not exist for anybody, and the next request to create it
+// finishes it.
 func (s *Streams) reuse(ctx context.Context, id hansard.SessionID) error {
 	state := wire.Marshal(map[string]any{"durable": &config{Unfinished: true}})
 	_, err := s.store.Create(ctx, id, hansard.Meta{State: state, Reuse: true})
 	return err
 }
 
-// finish makes what is unfinished into the stream that is asked for.
+// finish completes an unfinished stream as the request asks for it.
 func (s *Streams) finish(ctx context.Context, old *config, info *hansard.Info, asked *config, body []byte) (*config, *hansard.Info, error) {
 	events, err := asked.events(body, true)
 	if err != nil {
@@ -118,8 +120,8 @@ func (s *Streams) finish(ctx context.Context, old *config, info *hansard.Info, a
 	return s.find(ctx, info.ID)
 }
 
-// beginAgain makes a stream in the place of one that has expired: behind it, in the same
-// session, which keeps all that was in it.
+// beginAgain makes a stream in place of one that has expired: after it, in the same session,
+// which keeps everything that was in it.
 func (s *Streams) beginAgain(ctx context.Context, old *config, info *hansard.Info, asked *config, body []byte) (*config, *hansard.Info, error) {
 	c := *asked
 	events, err := c.events(body, true)

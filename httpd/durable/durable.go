@@ -12,16 +12,16 @@
 //
 //   - A stream of application/json has messages. A message is an event; its data are the
 //     bytes of the message, its kind is "message". What other programs append to the
-//     session is read as messages, too. Left out are the store's own events: those of the
-//     turn, and changes of metadata without an event. A session that was not created as a
-//     stream is one of application/json.
+//     session is read as messages, too. Left out are redacted events and the store's own:
+//     those of the turn, of forks and redactions, and changes of metadata without an event.
+//     A session that was not created as a stream is one of application/json.
 //   - A stream of another type has bytes. What one request appends is an event of the kind
-//     "chunk". Its data are a string if the bytes are UTF-8, else {"base64":"…"}. Other
-//     events of the session are not part of it.
+//     "chunk". Its data are a string if the bytes are UTF-8 and that is not longer, else
+//     {"base64":"…"}. Other events of the session are not part of it.
 //   - An offset is the seq of the last event before it, in sixteen digits, and sixteen
 //     zeros. Nobody but the server may rely on that.
 //   - A fork of a stream is a fork of the session, with the same offsets.
-//   - What a stream has besides (its type, when it expires, that it is closed, how far its
+//   - The rest of a stream (its type, when it expires, whether it is closed, how far its
 //     producers are) is in the session's state, at "durable", and changes in the same
 //     commit as its content.
 package durable
@@ -83,7 +83,7 @@ const (
 	maxProducers    = 256 // that a stream remembers
 	maxPageBytes    = 4 << 20
 	maxPageMessages = 10_000
-	maxTries        = 64        // of an append that others are always faster than
+	maxTries        = 64        // of a write whose condition others keep breaking
 	maxReads        = 10_000    // streams with a TTL whose last read is remembered
 	longestSafe     = 1<<53 - 1 // the largest integer that JavaScript has
 
@@ -91,19 +91,19 @@ const (
 	defaultSSE      = 60 * time.Second
 )
 
-// Room is memory for a page that is being made.
+// Room is memory for a page that is being built.
 type Room interface {
-	// Fit charges for one more part, and tells whether there is room for it. For the
-	// first it is waited.
+	// Fit charges for one more part, and reports whether there is room for it. For the
+	// first part it waits.
 	Fit(ctx context.Context, first bool, size int) (bool, error)
 	Free()
 }
 
 // Options are the choices of a server; the zero value will do.
 type Options struct {
-	// Room is asked for memory for each page. Nil: there is always enough.
+	// Room is asked for the memory of each page. Nil means no limit.
 	Room func(ctx context.Context) Room
-	// Closing ends those who wait for more: they are to come back. Nil: never.
+	// Closing ends requests that wait for more; the clients reconnect. Nil never does.
 	Closing context.Context
 	// LongPoll is how long a long poll waits, and SSE how long an event stream lasts.
 	// 0 is 20 s and 60 s.
@@ -118,7 +118,7 @@ type Streams struct {
 	reads lastReads
 }
 
-// New serves the streams of a store, which stays the caller's to close.
+// New serves the streams of a store, which the caller has to close.
 func New(store hansard.Store, o Options) *Streams {
 	if o.Room == nil {
 		o.Room = func(context.Context) Room { return boundless{} }
@@ -140,7 +140,7 @@ type boundless struct{}
 func (boundless) Fit(context.Context, bool, int) (bool, error) { return true, nil }
 func (boundless) Free()                                        {}
 
-// Delete deletes a stream, and the session that it is.
+// Delete deletes a stream: its session.
 func (s *Streams) Delete(w http.ResponseWriter, r *http.Request, id hansard.SessionID) error {
 	if _, _, err := s.open(r.Context(), id); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *Streams) Delete(w http.ResponseWriter, r *http.Request, id hansard.Sess
 	return nil
 }
 
-// open finds a stream that is there and has not expired.
+// open finds a stream that exists and has not expired.
 func (s *Streams) open(ctx context.Context, id hansard.SessionID) (*config, *hansard.Info, error) {
 	c, info, err := s.find(ctx, id)
 	if err == nil && c.Unfinished {
@@ -177,8 +177,8 @@ func (s *Streams) find(ctx context.Context, id hansard.SessionID) (*config, *han
 	return c, &info, err
 }
 
-// told is an error of the store as the protocol has it: what is malformed is 400, and a
-// stream that was deleted is as little there as one that never was.
+// told translates an error of the store for the protocol: malformed input is 400, and a
+// deleted stream gets the same answer as one that never existed.
 func told(err error) error {
 	var p *wire.Problem
 	switch kind := hansard.Kind(err); {
@@ -198,7 +198,7 @@ func malformed(format string, args ...any) error {
 	return wire.NewProblem("malformed", fmt.Sprintf(format, args...), "see docs/streams.md")
 }
 
-// refused is what does not fit the stream as it is.
+// refused refuses a request that does not fit the stream.
 func refused(format string, args ...any) error {
 	return wire.NewProblem("stream-conflict", fmt.Sprintf(format, args...), "a HEAD request shows the state of the stream")
 }

@@ -14,22 +14,22 @@ import (
 	"hansard/internal/wire"
 )
 
-// origin is the stream that another one began as.
+// origin is the stream that another one is a fork of.
 type origin struct {
 	From hansard.SessionID `json:"from"`
 	At   hansard.Seq       `json:"at"`
-	// Sub is how many messages, or bytes, of what comes behind that it has.
+	// Sub is how many messages, or bytes, after that it also has.
 	Sub int64 `json:"sub,omitempty"`
 }
 
-// fork is a request to make a stream of another one.
+// fork is a request to make a fork of a stream.
 type fork struct {
 	from   hansard.SessionID
-	offset string // empty: all there is
+	offset string // empty: the end of the stream
 	sub    int64
 }
 
-// IsFork tells whether a request creates a stream of another one, which it reads.
+// IsFork reports whether a request creates a fork of another stream, and so reads that one.
 func IsFork(r *http.Request) bool { return r.Header.Get(headerFork) != "" }
 
 func parseFork(h http.Header) (*fork, error) {
@@ -52,7 +52,7 @@ func parseFork(h http.Header) (*fork, error) {
 	return f, nil
 }
 
-// createFork makes a stream of another one: a session that has the other's events up to the
+// createFork makes a fork of a stream: a session that has the other's events up to the
 // offset. It has its own producers, and is open.
 func (s *Streams) createFork(w http.ResponseWriter, r *http.Request, id hansard.SessionID, body []byte) error {
 	f, err := parseFork(r.Header)
@@ -120,9 +120,9 @@ func (f *fork) at(source *config, info *hansard.Info) (hansard.Seq, error) {
 	return max(at, source.Start), nil
 }
 
-// makeFork makes the session, or finds that it is there. What a fork has besides the history
-// takes a second commit; until then it is not there for anybody, and who asks for it again
-// finishes it.
+// makeFork makes the session, or finds that it exists. What a fork has besides the history
+// takes a second commit; until then the stream does not exist for anybody, and the next
+// request to create it finishes it.
 func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *config, parent *hansard.Info, asked *config, body []byte) (c *config, there *hansard.Info, made bool, err error) {
 	events, err := asked.events(body, true)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 	return nil, nil, false, tooBusy()
 }
 
-// complete adds what a stream is made with besides the history.
+// complete adds the first content and settings of a stream, besides its history.
 func (s *Streams) complete(ctx context.Context, info *hansard.Info, c, asked *config, events []hansard.Event) error {
 	last := *asked
 	if last.Closed != nil {
@@ -183,7 +183,7 @@ func (s *Streams) complete(ctx context.Context, info *hansard.Info, c, asked *co
 }
 
 // beginFork makes the session of a fork. Before the first event there is nothing to fork:
-// that is a new one.
+// then it is a new session.
 func (s *Streams) beginFork(ctx context.Context, id hansard.SessionID, parent *hansard.Info, c *config) error {
 	state, err := withDurable(parent.State, c)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *Streams) beginFork(ctx context.Context, id hansard.SessionID, parent *h
 	return err
 }
 
-// withDurable is a state with another stream in it.
+// withDurable is a state with another config in it.
 func withDurable(state json.RawMessage, c *config) (json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	if len(state) > 0 && json.Unmarshal(state, &members) != nil {
@@ -242,7 +242,7 @@ func (s *Streams) beyond(ctx context.Context, c *config, id hansard.SessionID, o
 	return nil, malformed("the %s is past the end of the stream", headerForkSub)
 }
 
-// hasForks tells whether sessions were forked from one, and are there.
+// hasForks reports whether a session has forks that still exist.
 func (s *Streams) hasForks(ctx context.Context, id hansard.SessionID) bool {
 	for _, err := range s.store.List(ctx, hansard.Query{Parent: id, Limit: 1}) {
 		return err == nil
@@ -250,7 +250,8 @@ func (s *Streams) hasForks(ctx context.Context, id hansard.SessionID) bool {
 	return false
 }
 
-// told is told, and for a stream that was deleted and has forks, 410: its content is theirs.
+// told is the function told, but answers 410 for a deleted stream that has forks: its
+// content lives on in them.
 func (s *Streams) told(ctx context.Context, id hansard.SessionID, err error) error {
 	if errors.Is(err, hansard.ErrDeleted) && s.hasForks(ctx, id) {
 		return wire.ProblemOf(err)

@@ -10,10 +10,10 @@ import (
 	"hansard"
 )
 
-// Offsets have the same number of digits, so that they sort as texts do. A session has
-// fewer events than sixteen digits can count. They have the shape of the reference server's,
-// because the protocol's tests begin at its first: behind the seq there is a second number,
-// which is always 0.
+// Offsets all have the same number of digits, so that they sort as texts. A session has
+// fewer events than sixteen digits can count. They have the shape of the reference server's
+// offsets, because the protocol's tests begin at its first one: after the seq there is a
+// second number, which is always 0.
 const (
 	offsetDigits = 16
 	offsetEnd    = "_0000000000000000"
@@ -38,8 +38,8 @@ func parseOffset(text string) (hansard.Seq, error) {
 	return hansard.Seq(n), nil
 }
 
-// Cursors are the number of an interval of time, so that caches on the way do not give the
-// same answer for ever.
+// A cursor is the number of the current time interval, so that caches on the way do not
+// give the same answer for ever.
 var cursorEpoch = time.Date(2024, time.October, 9, 0, 0, 0, 0, time.UTC)
 
 const (
@@ -47,7 +47,8 @@ const (
 	cursorMaxJitter = 3600 // seconds
 )
 
-// nextCursor is the cursor of now, and one past the client's if it has that already.
+// nextCursor is the cursor of now or, if the client has that already, one past the client's
+// by a random distance.
 func nextCursor(now time.Time, have string) string {
 	n := int64(now.Sub(cursorEpoch) / cursorInterval)
 	if client, err := strconv.ParseInt(have, 10, 64); err == nil && client >= n && client < longestSafe {

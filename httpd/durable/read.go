@@ -21,7 +21,7 @@ type reading struct {
 	created time.Time // of the session
 	c       *config
 	after   hansard.Seq
-	now     bool // from the end of the stream on
+	now     bool // start at the end of the stream
 	live    string
 	cursor  string
 	whole   bool // whole events, not their data
@@ -36,7 +36,7 @@ const (
 	liveSSE      = "sse"
 )
 
-// Read answers with what is behind an offset, or, for HEAD, with how the stream is.
+// Read answers with what follows an offset or, for HEAD, with a description of the stream.
 func (s *Streams) Read(w http.ResponseWriter, r *http.Request, id hansard.SessionID) error {
 	c, info, err := s.open(r.Context(), id)
 	if err != nil {
@@ -122,15 +122,15 @@ type page struct {
 	body []byte // messages with commas between them, or bytes
 	n    int    // messages, or chunks
 	next hansard.Seq
-	seen hansard.Seq // what was looked at: it is not waited for
-	// redacted is how many events in it have no content any more. It is part of what tells
-	// a page from one that clients keep.
+	seen hansard.Seq // the last event that was read: waiting starts after it
+	// redacted is how many events in it were redacted. It distinguishes the page from
+	// one that clients have cached.
 	redacted int
-	// upToDate: there is no more; closed: and never will be.
+	// upToDate means that there is no more now, closed that there never will be.
 	upToDate, closed bool
 }
 
-// page reads what is behind a seq.
+// page reads what follows a seq.
 func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansard.Seq) (*page, error) {
 	p := &page{next: after, seen: after}
 	rng := hansard.Range{After: after}
@@ -144,7 +144,7 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 	for e, err := range s.store.Read(ctx, rd.id, rng) {
 		if err != nil {
 			if p.n > 0 && hansard.Kind(err) == hansard.ErrDamaged {
-				return p, nil // what is safe first
+				return p, nil // the safe content first; the next page reports the damage
 			}
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 			p.body = append(p.body, content...)
 		}
 		p.seen = e.Seq
-		if e.Fork == nil { // it ends where it was forked
+		if e.Fork == nil { // the event of a fork does not move the end of the stream
 			p.next = e.Seq
 		}
 		if closing {
@@ -184,8 +184,8 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 	return p, nil
 }
 
-// pageOfSame is a page for one who may have waited: the stream may have been deleted meanwhile, and its name used again.
-// What was read before the session was seen to be the same is of the stream that was asked for.
+// pageOfSame is a page for a client that may have waited: the stream may have been deleted meanwhile, and its name reused.
+// If the session is still the same after the page was read, the page belongs to the stream that was asked for.
 func (s *Streams) pageOfSame(ctx context.Context, room Room, rd *reading, after hansard.Seq) (*page, error) {
 	p, err := s.page(ctx, room, rd, after)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *Streams) pageOfSame(ctx context.Context, room Room, rd *reading, after 
 	return p, err
 }
 
-// content is what an event is in the stream; ok is false if it is not part of it.
+// content is what an event contributes to the stream; ok is false if it is not part of it.
 func (rd *reading) content(e *hansard.Event) (content []byte, ok bool) {
 	switch {
 	case rd.whole:
@@ -276,14 +276,15 @@ func matches(have []string, tag string) bool {
 	return false
 }
 
-// waiting is the context of a request that waits, for a time: it ends with the server, too.
+// waiting is the context of a request that waits. It ends after a time, and when the server
+// closes.
 func (s *Streams) waiting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithTimeout(ctx, most)
 	stop := context.AfterFunc(s.opt.Closing, cancel)
 	return out, func() { stop(); cancel() }
 }
 
-// wait waits for an event. over: the time is, or the server's.
+// wait waits for an event. over means that the time is up, or the server closes.
 func (s *Streams) wait(ctx, request context.Context, id hansard.SessionID, after hansard.Seq) (over bool, err error) {
 	err = s.store.Wait(ctx, id, after)
 	switch {
@@ -295,7 +296,7 @@ func (s *Streams) wait(ctx, request context.Context, id hansard.SessionID, after
 	return false, err
 }
 
-// longPoll answers as soon as there is something.
+// longPoll answers as soon as there is something to read.
 func (s *Streams) longPoll(w http.ResponseWriter, r *http.Request, rd *reading) error {
 	ctx, cancel := s.waiting(r.Context(), s.opt.LongPoll)
 	defer cancel()
@@ -308,7 +309,7 @@ func (s *Streams) longPoll(w http.ResponseWriter, r *http.Request, rd *reading) 
 	}
 }
 
-// poll looks once, and waits once if there is nothing. over: there was an answer.
+// poll reads once, and waits once if there is nothing. over means that it has answered.
 func (s *Streams) poll(ctx context.Context, w http.ResponseWriter, r *http.Request, rd *reading, after *hansard.Seq) (over bool, err error) {
 	room := s.opt.Room(r.Context())
 	p, err := s.pageOfSame(r.Context(), room, rd, *after)
@@ -337,12 +338,12 @@ func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) er
 	rd.c.describe(h)
 	h.Set(headerType, "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies that would hold events back
+	h.Set("X-Accel-Buffering", "no") // for proxies that would hold events back
 	if !rd.c.json() && !rd.c.text() {
 		h.Set(headerEncoding, "base64")
 	}
 	w.WriteHeader(http.StatusOK)
-	told := false // where the stream ends
+	told := false // the client knows where the stream ends
 	for {
 		room := s.opt.Room(r.Context())
 		p, err := s.pageOfSame(r.Context(), room, rd, rd.after)
@@ -364,7 +365,7 @@ func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) er
 	}
 }
 
-// send sends a page, and how far it is.
+// send sends a page, and a control event with the offset after it.
 func (s *Streams) send(w http.ResponseWriter, rd *reading, p *page) error {
 	var out []byte
 	if p.n > 0 {
@@ -397,14 +398,14 @@ func (s *Streams) send(w http.ResponseWriter, rd *reading, p *page) error {
 	return http.NewResponseController(w).Flush()
 }
 
-// lineEnds are those of an event stream: what is behind one has to be data, too.
+// lineEnds are the line ends of an event stream: each line of the data needs its own "data:".
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 func appendData(out []byte, text string) []byte {
 	for line := range strings.SplitSeq(lineEnds.Replace(text), "\n") {
 		out = append(out, "data:"...)
 		if strings.HasPrefix(line, " ") {
-			out = append(out, ' ') // one is taken away
+			out = append(out, ' ') // clients remove one space
 		}
 		out = append(out, line...)
 		out = append(out, '\n')

@@ -2,8 +2,8 @@
 // like a conversation and follow live, the turn, and a place to write a message.
 //
 // It is plain HTML, CSS and JavaScript modules, embedded as they are: nothing is
-// built, and the page asks nobody but the server it came from. The files hold no
-// secrets and need no token; what they show they get from the API with one.
+// built, and the page talks only to the server it came from. The files hold no
+// secrets and need no token; what they show comes from the API, which needs one.
 //
 // Content of sessions is untrusted. The page makes text nodes of it, never markup,
 // and the headers of [Handler] forbid the browser what the page does not need:
@@ -27,9 +27,9 @@ import (
 var files embed.FS
 
 // policy is the Content-Security-Policy. Images may come from data: URLs because
-// messages carry them, and from blobs, which attachments are made into; a browser runs no script in an <img>, and the page takes
-// only raster types besides. Trusted types make an assignment to innerHTML an
-// error even where somebody adds one by mistake.
+// messages contain them, and from blobs, which the page makes of attachments; a browser
+// runs no script in an <img>, and the page accepts only raster types. Trusted types make
+// an assignment to innerHTML an error even if somebody adds one by mistake.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -42,13 +42,13 @@ var headers = map[string]string{
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
 	"Permissions-Policy":           "camera=(), geolocation=(), microphone=()",
-	// Asked again each time, answered with 304: a new version is never mixed
-	// with files of the one before.
+	// The browser revalidates each time, and gets a 304: files of a new version are
+	// never mixed with old ones.
 	"Cache-Control": "no-cache",
 }
 
-// types are set here and not left to the machine's own table, which may differ:
-// with nosniff a wrong type is a page that does not load.
+// types are set here and not taken from the machine's own table, which may differ: with
+// nosniff a wrong type means that the page does not load.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",

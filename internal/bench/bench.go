@@ -1,6 +1,6 @@
-// Package bench measures what a disk can do and what Hansard makes of it: the small
-// bench of the command, and the parts that the large one, the module in bench/, is
-// made of too.
+// Package bench measures what a disk can do and what Hansard makes of it: it is the small
+// benchmark of the command, and has the parts that the large one, the module in bench/,
+// shares with it.
 //
 // Three candidates take turns, so that the noise of a machine hits them alike:
 //
@@ -47,12 +47,12 @@ type Result struct {
 	Rounds    int     `json:"rounds"`
 	// Ratio is OpsS against that of plain, on hansard's results.
 	Ratio float64 `json:"ratio,omitempty"`
-	// MinShare is what the slowest process got against the mean of all, in
-	// the worst round; only where there are several.
+	// MinShare is the share of the slowest process relative to the mean of all, in
+	// the worst round; only if there are several.
 	MinShare float64 `json:"min_share,omitempty"`
 }
 
-// Workload is who writes where.
+// Workload is how many processes and goroutines write to how many sessions.
 type Workload struct {
 	Name, About                     string
 	Processes, Goroutines, Sessions int // goroutines of each process
@@ -66,8 +66,8 @@ var Workloads = []Workload{
 	{"w4", "8 processes × 8 goroutines, 100 sessions", 8, 8, 100},
 }
 
-// plan is how the time is spent: so many rounds of so long, fewer when the
-// budget runs out, never less than one.
+// plan is how the time is spent: the number of rounds and their length; fewer rounds if
+// the budget runs out, but never less than one.
 type plan struct {
 	rounds      int
 	run, rawRun time.Duration
@@ -169,7 +169,7 @@ func (r *runner) run(ctx context.Context, w Workload, c Candidate) (samples []Sa
 	if err := c.Setup(ctx, j); err != nil {
 		return nil, fmt.Errorf("making the sessions: %w", err)
 	}
-	runtime.GC() // the garbage of the last run is not this one's
+	runtime.GC() // this run does not pay for the garbage of the last
 	if w.Processes > 1 {
 		samples, err = RunProcesses(ctx, r.cfg.Worker, j, Hooks{})
 	} else {
@@ -254,7 +254,7 @@ func Percentile(sorted []int64, p int) float64 {
 	return float64(sorted[min(len(sorted)-1, len(sorted)*p/100)])
 }
 
-// Median is the middle of some values, of which there has to be one.
+// Median is the middle of some values; there has to be at least one.
 func Median[T cmp.Ordered](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]

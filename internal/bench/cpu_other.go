@@ -4,5 +4,5 @@ package bench
 
 import "time"
 
-// cpuTime is not told here.
+// cpuTime is not known here.
 func cpuTime() time.Duration { return 0 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used so far, in the kernel too.
+// cpuTime is the CPU time this process has used so far, including that in the kernel.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Job is one run of one candidate, as every process of it needs to know it.
+// Job describes one run of one candidate to each of its processes.
 type Job struct {
 	Candidate                       string
 	Dir                             string
@@ -22,7 +22,7 @@ type Job struct {
 	Run                             time.Duration
 	// Once appends once to every session, cold, instead of for a time to any of them.
 	Once bool
-	// Create lets these appends make the sessions: they are not there yet.
+	// Create lets these appends make the sessions, which do not exist yet.
 	Create       bool
 	AllowNetwork bool
 }
@@ -39,8 +39,8 @@ type Candidate struct {
 
 // Target is a candidate, open in one process.
 type Target interface {
-	// Append stores one event for good. It is called by one goroutine of each
-	// number at a time. The seq is 0 where the candidate has none.
+	// Append stores one event durably. At any time at most one goroutine calls it with
+	// the same goroutine number. The seq is 0 if the candidate has none.
 	Append(ctx context.Context, goroutine, session int, tag uint64) (seq uint64, err error)
 	Close() error
 }
@@ -63,7 +63,7 @@ type Sample struct {
 
 // Cost is what a process spent between two moments.
 type Cost struct {
-	CPU     time.Duration // 0 where the system does not tell
+	CPU     time.Duration // 0 if the system does not tell
 	Mallocs uint64
 	Bytes   uint64 // allocated
 }
@@ -129,7 +129,7 @@ func drive(ctx context.Context, t Target, j Job) (Sample, error) {
 
 func driveOne(ctx context.Context, t Target, j Job, g int, start time.Time) (Sample, error) {
 	var s Sample
-	whole := context.WithoutCancel(ctx) // an append is not interrupted, the loop is
+	whole := context.WithoutCancel(ctx) // ctx ends the loop, never an append
 	// The same sessions in the same order for every candidate.
 	pick := rand.New(rand.NewPCG(uint64(j.Process), uint64(g)))
 	base := uint64(j.Process)<<48 | uint64(g)<<32
@@ -155,7 +155,7 @@ func driveOne(ctx context.Context, t Target, j Job, g int, start time.Time) (Sam
 	return s, nil
 }
 
-// AcksBySession puts together what all processes were told about each session.
+// AcksBySession collects the acknowledged events of all processes by session.
 func AcksBySession(j Job, samples []Sample) [][]Ack {
 	acks := make([][]Ack, j.Sessions)
 	for _, s := range samples {
@@ -212,8 +212,8 @@ func Parallel(ctx context.Context, workers, n int, fn func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// TagsBySeq puts the tags of a session's events in the order of their seqs, and
-// says so if those are not 1 … n.
+// TagsBySeq returns the tags of a session's events in the order of their seqs, and an
+// error if those are not 1 … n.
 func TagsBySeq(acks []Ack) ([]uint64, error) {
 	tags := make([]uint64, len(acks))
 	for _, a := range acks {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockAt is far behind any data: locks are mandatory here.
+// lockAt is far past any data: locks are mandatory here.
 func lockAt() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }
 
 // flock waits for the exclusive lock on f.

@@ -14,8 +14,8 @@ import (
 // Hansard is the file engine.
 var Hansard = Candidate{Name: "hansard", Setup: setupHansard, Open: openHansard, Check: checkHansard}
 
-// hansardText is the length of an event's text with which its line in the log
-// is about 1 KiB.
+// hansardText is the length of an event's text for which its line in the log is about
+// 1 KiB.
 const hansardText = 890
 
 type hansardTarget struct {
@@ -28,8 +28,8 @@ type hansardTarget struct {
 // SessionID is the id of the session with this number.
 func SessionID(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprintf("bench-%06d", i)) }
 
-// FileOptions are how stores are opened here: a stall is measured, however long it is,
-// instead of ending the run with ErrBusy.
+// FileOptions are the options that stores are opened with here: a stall is measured,
+// however long it is, instead of ending the run with ErrBusy.
 func FileOptions(j Job) *filestore.Options {
 	return &filestore.Options{AllowNetwork: j.AllowNetwork, LockWait: 2 * time.Minute}
 }
@@ -87,8 +87,8 @@ func (t *hansardTarget) Append(ctx context.Context, goroutine, session int, tag 
 
 func (t *hansardTarget) Close() error { return t.store.Close() }
 
-// checkHansard reads every session back through a store opened anew: seqs 1 … n,
-// each with the event it was acknowledged for.
+// checkHansard reads every session back through a newly opened store: seqs 1 … n, each
+// with the event it was acknowledged for.
 func checkHansard(ctx context.Context, j Job, acks [][]Ack) error {
 	s, err := filestore.Open(j.Dir, &filestore.Options{ReadOnly: true, MustExist: true, AllowNetwork: j.AllowNetwork})
 	if err != nil {
@@ -98,7 +98,7 @@ func checkHansard(ctx context.Context, j Job, acks [][]Ack) error {
 	return CheckStore(ctx, s, j, acks)
 }
 
-// CheckStore does it with an open store.
+// CheckStore does the same with an open store.
 func CheckStore(ctx context.Context, s hansard.Store, j Job, acks [][]Ack) error {
 	return Parallel(ctx, runtime.NumCPU(), j.Sessions, func(i int) error {
 		if err := checkSession(ctx, s, SessionID(i), acks[i]); err != nil {

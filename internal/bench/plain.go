@@ -22,7 +22,7 @@ const plainLine = 1024
 
 const plainTime = "2006-01-02T15:04:05.000000Z"
 
-// plainTarget keeps its files open, so that it is not measured by its opens.
+// plainTarget keeps its files open, so that opening them is not measured.
 type plainTarget struct {
 	files [][]plainFile // per goroutine, or for all of them in files[0]
 	lines [][]byte      // one per goroutine
@@ -31,8 +31,8 @@ type plainTarget struct {
 
 type plainFile struct {
 	*os.File
-	// mu keeps the goroutines of this process apart where they share the
-	// descriptor: flock does not.
+	// mu serialises the goroutines of this process that share the descriptor: flock
+	// does not.
 	mu *sync.Mutex
 }
 
@@ -56,9 +56,9 @@ func setupPlain(ctx context.Context, j Job) error {
 	return SyncDir(j.Dir)
 }
 
-// openPlain opens one descriptor per goroutine where there is one session, so
-// that flock alone keeps them apart. For many sessions that would be too many
-// descriptors: the goroutines share one per session, behind a mutex.
+// openPlain opens one descriptor per goroutine if there is one session, so that flock
+// alone serialises them. For many sessions that would be too many descriptors: the
+// goroutines share one per session, behind a mutex.
 func openPlain(j Job) (Target, error) {
 	t := &plainTarget{}
 	sets := 1
@@ -88,7 +88,7 @@ func openPlain(j Job) (Target, error) {
 
 func (t *plainTarget) Append(_ context.Context, goroutine, session int, tag uint64) (uint64, error) {
 	line := t.lines[goroutine]
-	// Not into the line itself: AppendFormat leaves digits behind its end.
+	// Not into the line itself: AppendFormat may write past the end of its result.
 	var stamp [40]byte
 	copy(line[len(`{"time":"`):], time.Now().UTC().AppendFormat(stamp[:0], plainTime))
 	PutTag(line[t.tagAt:], tag)

@@ -13,9 +13,9 @@ const (
 	rawFile  = 16 << 20
 )
 
-// RunRaw writes so many bytes after so many over a file that is there already, and
-// waits for the disk each time: no space to find, no size to change. With 1 KiB it is as
-// fast as one writer who waits can be on this disk.
+// RunRaw overwrites an existing file, size bytes at a time, and waits for the disk after
+// each write: there is no space to allocate, no size to change. With 1 KiB that is the
+// fastest that one waiting writer can be on this disk.
 func RunRaw(ctx context.Context, dir string, run time.Duration, size int) (s Sample, err error) {
 	path := filepath.Join(dir, "raw")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The talk between RunProcesses and RunWorker, over the worker's standard input
+// The protocol between RunProcesses and RunWorker, over the worker's standard input
 // and output:
 //
 //	→ a job, as a line of JSON
@@ -25,7 +25,7 @@ import (
 //	→ "bye", to all workers once the last one is done
 //	← the sample, as gob
 //
-// A worker whose input ends before "go" lost its parent and ends too.
+// A worker whose input ends before "go" has lost its parent, and ends too.
 const (
 	wordReady = "ready\n"
 	wordGo    = "go\n"
@@ -33,14 +33,14 @@ const (
 	wordBye   = "bye\n"
 )
 
-// Hooks are told when workers begin and end, so that others can count what the
-// workers, and the servers they use, do in between and not before or after. May be nil.
+// Hooks are called when the workers begin and end, so that callers can count what the
+// workers, and the servers they use, do in between. They may be nil.
 type Hooks struct {
 	Ready func(pids []int) error
 	Done  func() error
 }
 
-// barrier lets all pass once the last one came, after doing something.
+// barrier lets all pass once the last one has arrived and a function has been called.
 type barrier struct {
 	wait   sync.WaitGroup
 	opened chan struct{}
@@ -58,7 +58,7 @@ func newBarrier(n int, then func() error) *barrier {
 	return b
 }
 
-// failed is why nobody may pass, if so.
+// failed is the reason why nobody may pass, if there is one.
 func (b *barrier) failed() error {
 	select {
 	case <-b.opened:
@@ -94,7 +94,7 @@ func RunProcesses(ctx context.Context, worker []string, j Job, hooks Hooks) ([]S
 		job.Process = i
 		all.Go(func() {
 			if errs[i] = runProcess(ctx, worker, job, &pids[i], ready, ended, &samples[i]); errs[i] != nil {
-				cancel() // one fails, all stop
+				cancel() // if one fails, all stop
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func RunProcesses(ctx context.Context, worker []string, j Job, hooks Hooks) ([]S
 	return samples, errors.Join(errs...)
 }
 
-// runProcess runs one worker. It comes to both barriers once, whatever happens.
+// runProcess runs one worker. It reaches each barrier exactly once, whatever happens.
 func runProcess(ctx context.Context, worker []string, j Job, pid *int, ready, ended *barrier, s *Sample) (err error) {
 	var cameReady, cameEnded sync.Once
 	defer cameEnded.Do(ended.wait.Done)

@@ -1,7 +1,7 @@
 // Package halves runs the tests of a package in two halves: one under the race detector,
 // and one, which would take too long there, without it. make race runs the first, make
-// unit the second, and so every test once. The two are told apart by one pattern, skipped
-// here and run there: no test can be in neither.
+// unit the second, so every test runs once. One pattern separates them, skipped in one
+// half and run in the other: no test can be in neither.
 package halves
 
 import (
@@ -14,9 +14,9 @@ import (
 const variable = "HANSARD_RACE_APART"
 
 // Choose leaves out the half that runs elsewhere, unless the command line says what to
-// run: under the race detector the tests that match the pattern, without it the others, if
-// make says that they run under it. Without make, go test runs everything. TestMain calls
-// it before the tests are run.
+// run: under the race detector it leaves out the tests that match the pattern, without it
+// the others, if make says that they run there. Without make, go test runs everything.
+// TestMain calls it before the tests are run.
 func Choose(unraced string) {
 	flag.Parse()
 	for _, name := range []string{"test.run", "test.skip", "test.bench", "test.fuzz", "test.list"} {
@@ -35,6 +35,6 @@ func Choose(unraced string) {
 func set(name, pattern, why string) {
 	fmt.Printf("-%s %s: %s\n", name, pattern, why)
 	if err := flag.Set(name, pattern); err != nil {
-		panic(err) // there is such a flag in every test
+		panic(err) // every test binary has this flag
 	}
 }

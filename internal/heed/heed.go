@@ -1,6 +1,6 @@
 // Package heed is for tests that send signals to the programs they start. Under
 // nohup, or in the background of a shell, a test is started with signals ignored, and
-// so would be its programs; and a shell can't trap what was ignored when it started.
+// its programs would inherit that; a shell can't trap what was ignored when it started.
 package heed
 
 import (
@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// Signals has the programs that this process starts from now on begin with all
-// signals as usual. The process itself goes on ignoring what it ignored.
+// Signals makes programs that this process starts from now on begin with default signal
+// handling. The process itself goes on ignoring what it ignored.
 func Signals() {
 	dropped := make(chan os.Signal, 1)
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
 		if signal.Ignored(sig) {
-			// What is caught is not ignored by a program that is started.
+			// A signal that is caught here is not ignored by a program that is started.
 			signal.Notify(dropped, sig)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 const maxDepth = 10_000
 
 // Valid reports whether data is one JSON value, with space around it or not. The answer is
-// that of json.Valid for every input: bytes in strings that are not UTF-8 are let pass.
+// that of json.Valid for every input: strings may contain bytes that are not UTF-8.
 func Valid(data []byte) bool { return valid(data, maxDepth) }
 
 // ValidMember is Valid for the value of a member: it is one level deeper than it looks.
@@ -22,20 +22,20 @@ func valid(data []byte, depth int) bool {
 	return c.value() && c.rest()
 }
 
-// checker is a position in a text. Its methods go on from there, and report whether what
-// they went over is right.
+// checker is a position in a text. Its methods advance from there, and report whether what
+// they passed is valid.
 type checker struct {
 	data  []byte
 	at    int
 	depth int // how many brackets may be open
 	open  int // how many are
-	// objects has a bit for each of the outermost 64 that are open, set if it is a brace;
-	// inner has those inside of them. So most texts take no memory.
+	// objects has a bit for each of the outermost 64 open brackets, set if it is a brace;
+	// inner has those inside of them. So most texts need no allocation.
 	objects uint64
 	inner   []byte
 }
 
-// push notes an open bracket.
+// push records an open bracket.
 func (c *checker) push(b byte) {
 	switch bit := uint64(1) << c.open; {
 	case c.open >= 64:
@@ -48,7 +48,7 @@ func (c *checker) push(b byte) {
 	c.open++
 }
 
-// pop forgets the innermost.
+// pop removes the innermost open bracket.
 func (c *checker) pop() {
 	c.open--
 	c.inner = c.inner[:max(0, c.open-64)]
@@ -65,8 +65,8 @@ func (c *checker) around() byte {
 	return '['
 }
 
-// rest is what follows a complete value: what closes the brackets around it, and the
-// values that come before those.
+// rest checks what follows a complete value: the closing brackets around it, and the values
+// before them.
 func (c *checker) rest() bool {
 	for {
 		c.space()
@@ -92,7 +92,7 @@ func (c *checker) rest() bool {
 	}
 }
 
-// value is a value up to its end or, if it is an object or an array with something in it,
+// value checks a value up to its end or, if it is an object or an array that is not empty,
 // up to the end of the first value inside that is neither.
 func (c *checker) value() bool {
 	for {
@@ -129,7 +129,7 @@ func (c *checker) value() bool {
 	}
 }
 
-// name is the name of a member, and its colon.
+// name checks the name of a member, and its colon.
 func (c *checker) name() bool {
 	c.space()
 	if c.at == len(c.data) || c.data[c.at] != '"' || !c.text() {
@@ -151,7 +151,7 @@ func (c *checker) space() {
 	}
 }
 
-// text is a string, whose opening quote is next.
+// text checks a string, whose opening quote is next.
 func (c *checker) text() bool {
 	i, data := c.at+1, c.data
 	for {
@@ -174,7 +174,8 @@ func (c *checker) text() bool {
 	}
 }
 
-// escape is how long the escape is that begins with a backslash here; 0: it is none.
+// escape is the length of the escape that begins with the backslash here; 0 if it is not
+// valid.
 func escape(data []byte) int {
 	if len(data) < 2 {
 		return 0
@@ -240,20 +241,21 @@ func (c *checker) digits() (n int) {
 
 const each, top = 0x0101010101010101, 0x8080808080808080
 
-// special has the top bit of the first of eight bytes, the first in memory first, that is a
-// control character, a quote or a backslash, and perhaps those of later ones; of none if
-// there is none. The bits that are not top bits say nothing. A subtraction borrows from the
-// top bit of a byte that is too small, and borrowing goes upwards, so that the lowest one is
-// right. A quote with one bit turned is a space, and so is next to the control characters.
-// Turning bits leaves the top ones as they were: a byte that has it is none of these.
+// special finds the first of eight bytes, in memory order, that is a control character, a
+// quote or a backslash: the result has the top bit of that byte set, and perhaps those of
+// later bytes; none if there is no such byte. The bits that are not top bits mean nothing. A
+// subtraction sets the top bit of a byte that is too small, and borrows go upwards, so that
+// the lowest one is right. A quote with one bit flipped is a space, and so comes right after
+// the control characters. Flipping leaves the top bits as they were: a byte that has its own
+// top bit set is none of these characters.
 func special(eight uint64) uint64 {
 	low, backslash := eight^(0x02*each), eight^('\\'*each)
 	return ((low - 0x21*each) | (backslash - each)) &^ eight
 }
 
 // plainLen is how many bytes come before the first that is a control character, a quote or
-// a backslash; all of them if none is. Nearly all that is stored is text, so most of the time
-// of a check is spent here: 32 bytes at once, none of which waits for the ones before.
+// a backslash; all of them if none is. Nearly everything stored is text, so a check spends
+// most of its time here: 32 bytes at once, without dependencies between them.
 func plainLen(text []byte) int {
 	i := 0
 	for i+32 <= len(text) {
@@ -281,8 +283,8 @@ func plainLen(text []byte) int {
 	return i
 }
 
-// PlainText is the text of a string of JSON without escapes with which data begins: what is
-// between its quotes. False: data does not begin with one.
+// PlainText is the text between the quotes of a JSON string without escapes at the beginning
+// of data. It returns false if data does not begin with one.
 func PlainText(data []byte) (text []byte, ok bool) {
 	if len(data) < 2 || data[0] != '"' {
 		return nil, false

@@ -1,6 +1,6 @@
 // Package npmtest installs packages of the npm registry for tests: those that a
-// package-lock.json names, by their hashes, without npm and without running a script of
-// theirs.
+// package-lock.json names, by their hashes, without npm and without running their
+// scripts.
 package npmtest
 
 import (
@@ -38,7 +38,7 @@ type lockfile struct {
 	}
 }
 
-// oneOrMore is a string or a list of them, as the package says it.
+// oneOrMore is a string or a list of strings, as a package writes it.
 type oneOrMore []string
 
 func (o *oneOrMore) UnmarshalJSON(data []byte) error {
@@ -50,11 +50,11 @@ func (o *oneOrMore) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// ErrOffline is that there is no way to the registry.
+// ErrOffline is returned when the registry can't be reached.
 var ErrOffline = errors.New("the registry can't be reached")
 
 // Install puts the packages of the package-lock.json in the working directory into
-// node_modules, unless they are there, and tells where node is.
+// node_modules, unless they are there already, and returns the path of node.
 func Install() (node string, err error) {
 	data, err := os.ReadFile("package-lock.json")
 	if err != nil {
@@ -74,11 +74,11 @@ func Install() (node string, err error) {
 	if found, _ := filepath.Glob("node_modules/node-*/bin/node"); len(found) > 0 {
 		return filepath.Abs(found[0])
 	}
-	return exec.LookPath("node") // a system there is no package of ours for
+	return exec.LookPath("node") // none of the packages is for this system
 }
 
-// download makes a new node_modules beside the old one and puts it in its place
-// when it is whole: an installation that was interrupted is none.
+// download makes a new node_modules beside the old one and replaces that when it is
+// complete: an interrupted installation leaves nothing.
 func download(lock *lockfile, mark string) error {
 	fresh, err := os.MkdirTemp(".", "node_modules-")
 	if err != nil {
@@ -93,7 +93,7 @@ func download(lock *lockfile, mark string) error {
 			continue
 		}
 		to := strings.TrimPrefix(name, "node_modules/")
-		name = name[strings.LastIndex(name, "node_modules/")+len("node_modules/"):] // in that of another package, or not
+		name = name[strings.LastIndex(name, "node_modules/")+len("node_modules/"):] // it may be nested in that of another package
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()

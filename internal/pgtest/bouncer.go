@@ -18,8 +18,8 @@ import (
 	"hansard/internal/syncbuf"
 )
 
-// Bouncer is a PgBouncer in front of a server, which gives each transaction to
-// whichever of a few connections is free.
+// Bouncer is a PgBouncer in front of a server, which assigns each transaction to any free
+// one of a few connections.
 type Bouncer struct {
 	server *Server
 	dir    string // of its socket
@@ -36,8 +36,8 @@ type Bouncer struct {
 // maxRestarts is how often a PgBouncer is started again, at most.
 const maxRestarts = 5
 
-// look starts the program again when it ends, as whatever runs it on a real machine does:
-// that of Debian 12 dies now and then of a client that leaves while its cancel request is
+// look starts the program again when it ends, as a service manager does on a real machine:
+// that of Debian 12 dies now and then when a client leaves while its cancel request is
 // under way ("bad client state").
 func (b *Bouncer) look() {
 	b.mu.Lock()
@@ -70,7 +70,7 @@ func bouncerProgram() (string, error) {
 }
 
 // Bouncer starts a PgBouncer with so many connections to the server for each database.
-// Where there is no such program the test is skipped.
+// If the program is not installed the test is skipped.
 func (s *Server) Bouncer(t testing.TB, connections int) *Bouncer {
 	t.Helper()
 	program, err := bouncerProgram()
@@ -155,7 +155,7 @@ logfile = %s
 	}
 }
 
-// maxBouncerStores is for how many stores a PgBouncer knows roles.
+// maxBouncerStores is the number of stores that a PgBouncer has roles for.
 const maxBouncerStores = 1000
 
 func bouncerRole(i int) string { return fmt.Sprint("b", i) }
@@ -165,8 +165,8 @@ func (b *Bouncer) url(role string) string {
 	return "postgres://?" + q.Encode()
 }
 
-// Store gives the URL of an empty store. It is a role's: what comes through a PgBouncer
-// can't choose its schema.
+// Store returns the URL of an empty store. Each has a role of its own: clients can't choose
+// a schema through a PgBouncer.
 func (b *Bouncer) Store(t testing.TB) string {
 	t.Helper()
 	role := bouncerRole(int(b.stores.Add(1)))

@@ -5,33 +5,33 @@ import (
 	"io"
 )
 
-// Loss is the end of a connection through a tap, when the client carries out a
-// statement. The server does not hear of the statement, unless the loss says so.
+// Loss is the end of a connection through a tap, when the client executes a statement. The
+// server does not receive the statement, unless the loss says so.
 type Loss struct {
 	SQL   string
-	Heard bool            // the server carries it out: the answer is lost
-	Late  <-chan struct{} // the server hears of it when this is closed, the client's end is gone before
+	Heard bool            // the server executes it: the answer is lost
+	Late  <-chan struct{} // the server receives it when this is closed; the client's end is gone before
 	Then  func()          // called when the server is done with it
 
-	// Error tells the client of an error, in words only, before the connection ends, as
-	// something in between does.
+	// Error is the text of an error, without a code, that the client gets before the
+	// connection ends, as a proxy in between sends it.
 	Error string
 
 	// Silent leaves the connection open at both ends, and nothing passes any more.
 	Silent bool
-	// Begun, with Silent, lets the server have the statement, and not what comes with
-	// it and says that it was all.
+	// Begun, with Silent, passes the statement to the server, but not the message that
+	// follows it and says that this was all.
 	Begun bool
 }
 
-// Lose has connections end, one after the other.
+// Lose makes connections end, one after the other.
 func (t *Tap) Lose(losses ...Loss) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.losses = append(t.losses, losses...)
 }
 
-// Left is how many of the losses have not come about.
+// Left is how many of the losses have not happened yet.
 func (t *Tap) Left() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *tapped) fallSilent(client io.Reader, server io.Writer, message []byte) 
 		if _, err := server.Write(append(message, rest...)); err != nil {
 			return nil // it was killed
 		}
-		// It does not answer before it is told that this was all.
+		// The server does not answer before it is told that this was all.
 	}
 	if c.loss.Then != nil {
 		c.loss.Then()

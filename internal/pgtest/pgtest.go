@@ -55,8 +55,8 @@ func New(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// missing ends a test for which there is no server. On Linux, where the tests have
-// to be complete, that is a failure unless somebody said that it need not be.
+// missing ends a test for which there is no server. On Linux, where the tests have to be
+// complete, that is a failure unless the environment allows it.
 func missing(t testing.TB, err error) {
 	t.Helper()
 	if runtime.GOOS == "linux" && os.Getenv("HANSARD_MAY_SKIP_POSTGRES") == "" {
@@ -87,13 +87,13 @@ func create(parent string, settings []string) (*Server, error) {
 	}, settings...)...)
 }
 
-// directory finds the programs and makes a place that belongs to whom they run as.
+// directory finds the programs and makes a directory that belongs to the user they run as.
 func directory(parent string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	// Not t.TempDir: others than root can't get into that.
+	// Not t.TempDir: users other than root can't enter that.
 	dir, err := os.MkdirTemp(parent, "hansard-pg-")
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Server) run(program string, args ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// Configure adds settings. They count from the next start, or Reload, on.
+// Configure adds settings. They take effect with the next start, or Reload.
 func (s *Server) Configure(settings ...string) error {
 	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Server) Start() error {
 	s.cmd, s.gone = cmd, make(chan struct{})
 	go func(gone chan struct{}) {
 		defer close(gone)
-		cmd.Wait() // how it ended is what the test did to it
+		cmd.Wait() // the test decides how it ends
 	}(s.gone)
 	return s.answersLocked()
 }
@@ -229,7 +229,7 @@ func (s *Server) Remove() {
 	os.RemoveAll(s.dir)
 }
 
-// Log is what the server said last.
+// Log is the end of the server's log.
 func (s *Server) Log() []byte {
 	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {
@@ -239,8 +239,8 @@ func (s *Server) Log() []byte {
 	return bytes.TrimSpace(text[max(0, len(text)-enough):])
 }
 
-// URL is how to connect. A schema, when it is not empty, is the one that tables
-// are looked for and made in.
+// URL is how to connect. A schema that is not empty is the one in which tables are found
+// and created.
 func (s *Server) URL(schema string) string {
 	q := url.Values{"host": {s.dir}, "user": {"postgres"}, "database": {"postgres"}}
 	if schema != "" {
@@ -251,7 +251,7 @@ func (s *Server) URL(schema string) string {
 
 var schemas atomic.Int64
 
-// Schema makes an empty schema and gives the URL of a store in it.
+// Schema makes an empty schema and returns the URL of a store in it.
 func (s *Server) Schema(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("s%d_%d", os.Getpid(), schemas.Add(1))
@@ -274,8 +274,8 @@ func (s *Server) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Activity is what the server's processes are doing and waiting for, to be shown when
-// somebody waits for them in vain.
+// Activity is what the server's processes are doing and waiting for, to be shown when a
+// test waits for them in vain.
 func (s *Server) Activity() string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -324,7 +324,7 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Pgbench runs pgbench with a script of its own language, and gives the transactions a second.
+// Pgbench runs pgbench with a script of its own language, and returns the transactions per second.
 func (s *Server) Pgbench(t testing.TB, schema, script string, clients, transactions int) float64 {
 	t.Helper()
 	name := filepath.Join(s.dir, "script.sql")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// demote makes a program run as somebody PostgreSQL accepts and, for a server, as
-// the first process of a PID namespace: its end is the end of all in it.
+// demote makes a program run as a user that PostgreSQL accepts and, for a server, as the
+// first process of a PID namespace: when it ends, all processes in it end.
 func demote(cmd *exec.Cmd, server bool) error {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if server {
@@ -25,7 +25,7 @@ func demote(cmd *exec.Cmd, server bool) error {
 		}
 		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	} else if server {
-		// A user namespace gives an ordinary user the right to make the other.
+		// A user namespace gives an ordinary user the right to make a PID namespace.
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
@@ -34,7 +34,7 @@ func demote(cmd *exec.Cmd, server bool) error {
 	return nil
 }
 
-// giveAway makes a directory belong to whom the programs run as.
+// giveAway makes a directory belong to the user that the programs run as.
 func giveAway(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
@@ -100,8 +100,8 @@ func fields(text []byte) (pids []int) {
 	return pids
 }
 
-// CPU is how long all processes of the server have been at work so far, those included that
-// have ended, to about 10 ms.
+// CPU is the CPU time of all processes of the server so far, including those that have
+// ended, to about 10 ms.
 func (s *Server) CPU() (used time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +118,8 @@ func (s *Server) CPU() (used time.Duration, err error) {
 		if err != nil {
 			continue // it has just ended
 		}
-		// Behind the name, which may have spaces, fields 11 to 14 are the ticks of its own and of
-		// its children that have ended, in user mode and in the kernel.
+		// After the name, which may have spaces, fields 11 to 14 are the ticks of the process and
+		// of its children that have ended, in user mode and in the kernel.
 		_, rest, _ := strings.Cut(string(text), ") ")
 		for _, ticks := range strings.Fields(rest)[11:15] {
 			n, err := strconv.Atoi(ticks)

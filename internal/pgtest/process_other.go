@@ -19,5 +19,5 @@ func (s *Server) Pause() error { return errLinux }
 // Resume lets a paused server go on.
 func (s *Server) Resume() error { return errLinux }
 
-// CPU is how long the server's processes have been at work.
+// CPU is the CPU time of the server's processes.
 func (s *Server) CPU() (time.Duration, error) { return 0, errLinux }

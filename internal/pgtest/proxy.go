@@ -10,8 +10,8 @@ import (
 )
 
 // Proxy stands between clients and a server, on a TCP port, and does to their
-// connections what networks do: it ends them, delays them, and falls silent while
-// everybody's kernel believes them to be well.
+// connections what networks do: it ends them, delays them, and falls silent while the
+// kernels at both ends believe them to be alive.
 type Proxy struct {
 	server string // the directory of the server's socket
 	listen net.Listener
@@ -24,7 +24,7 @@ type Proxy struct {
 	healed chan struct{}
 }
 
-// Proxy gives a URL that leads through a proxy to the server that a URL of it names.
+// Proxy makes a proxy to this server, and returns a URL of the server through the proxy.
 func (s *Server) Proxy(t testing.TB, address string) (*Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -55,8 +55,8 @@ func (s *Server) Proxy(t testing.TB, address string) (*Proxy, string) {
 	return p, "postgres://?" + q.Encode()
 }
 
-// Proxied is the URL of whichever of some proxies leads to a server that takes writes.
-// The rest of it is that of the first URL.
+// Proxied is a URL of several proxies: clients choose the one that leads to a server that
+// accepts writes. The rest of it is that of the first URL.
 func Proxied(first string, others ...string) string {
 	u, err := url.Parse(first)
 	if err != nil {
@@ -88,9 +88,9 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 // proxied is one connection through a proxy.
 type proxied struct {
 	client, server net.Conn
-	frozen         chan struct{} // closed: nothing passes any more, and nobody is told
+	frozen         chan struct{} // closed when nothing passes any more, without anybody being told
 	freeze         func()
-	ended          chan struct{} // closed: both ends are
+	ended          chan struct{} // closed when both ends are closed
 	end            func()
 }
 
@@ -129,8 +129,8 @@ func (p *Proxy) pass(client net.Conn) {
 	delete(p.conns, c)
 }
 
-// pump passes bytes on in one direction. One end of a connection is told of the end of
-// the other one, unless it is frozen.
+// pump passes bytes on in one direction. When one end is closed it closes the other one,
+// unless the connection is frozen.
 func (p *Proxy) pump(c *proxied, to, from net.Conn) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -151,7 +151,7 @@ func (p *Proxy) pump(c *proxied, to, from net.Conn) {
 	}
 }
 
-// mayPass waits until what a connection has read may go on, and tells whether it may at
+// mayPass waits until what a connection has read may pass, and reports whether it may at
 // all.
 func (p *Proxy) mayPass(c *proxied) bool {
 	for {
@@ -182,11 +182,11 @@ func (p *Proxy) mayPass(c *proxied) bool {
 // Cut ends all connections.
 func (p *Proxy) Cut() { p.each(func(c *proxied) { c.end() }) }
 
-// Freeze lets all connections fall silent for good. Both ends stay open, and nobody is
-// told when one is closed. New connections pass.
+// Freeze makes all connections fall silent for good. Both ends stay open, and closing one
+// is not passed on to the other. New connections pass.
 func (p *Proxy) Freeze() { p.each(func(c *proxied) { c.freeze() }) }
 
-// HalfOpen closes the server's end of all connections, and does not tell the clients.
+// HalfOpen closes the server's end of all connections, without the clients noticing.
 func (p *Proxy) HalfOpen() {
 	p.each(func(c *proxied) {
 		c.freeze()
@@ -206,7 +206,7 @@ func (p *Proxy) each(f func(c *proxied)) {
 	}
 }
 
-// Silence holds up everything, new connections as well, which are taken and not
+// Silence holds up everything, including new connections, which are accepted and not
 // answered.
 func (p *Proxy) Silence() {
 	p.mu.Lock()
@@ -223,15 +223,15 @@ func (p *Proxy) Heal() {
 	p.healed = make(chan struct{})
 }
 
-// Delay has everything that passes wait for a while.
+// Delay makes everything that passes wait for a while.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Refuse answers the next connections with these SQLSTATEs, one each, as a server does
-// that can't take them.
+// Refuse answers the next connections with these SQLSTATEs, one each, like a server that
+// can't accept them.
 func (p *Proxy) Refuse(codes ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +251,7 @@ func refuse(client net.Conn, code string) {
 	if _, err := client.Read(head); err != nil {
 		return
 	}
-	client.Read(make([]byte, 4<<10)) // the rest, which does not matter
+	client.Read(make([]byte, 4<<10)) // the rest of the message, which does not matter
 	client.Write(errorResponse("FATAL", code, "not now"))
 }
 

@@ -47,7 +47,7 @@ func NewStandby(t testing.TB, primary *Server) *Server {
 	return s
 }
 
-// Until waits until a question is answered with true.
+// Until waits until a query returns true.
 func (s *Server) Until(t testing.TB, question string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -86,8 +86,8 @@ func (s *Server) Promote(t testing.TB) {
 	s.Until(t, "SELECT NOT pg_is_in_recovery()")
 }
 
-// Either is the URL of whichever of some servers takes writes. The schema is that
-// of a URL that Schema gave.
+// Either is a URL of several servers: clients choose the one that accepts writes. The schema
+// is that of a URL that Schema returned.
 func Either(schemaURL string, servers ...*Server) string {
 	u, err := url.Parse(schemaURL)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// Tap stands between a client and a server and counts how often the client says
-// something after it heard something: round trips, as the network sees them and
-// whatever the driver believes.
+// Tap stands between a client and a server and counts how often the client sends something
+// after it has received something: round trips as the network sees them, whatever the
+// driver believes.
 type Tap struct {
 	server string        // the directory of the server's socket
 	ended  chan struct{} // closed when the test is over
@@ -25,7 +25,7 @@ type Tap struct {
 	mu     sync.Mutex // guards below, and heard and loss of each connection
 	trips  []*Trip
 	losses []Loss // to come
-	err    error  // what could not be understood
+	err    error  // of messages that could not be parsed
 }
 
 // Trip is one round trip: the statements in it, in their order.
@@ -34,7 +34,7 @@ type Trip []string
 // socketName is what a server calls its socket.
 const socketName = ".s.PGSQL.5432"
 
-// Tap gives a URL that leads through a tap to the server that a URL of it names.
+// Tap makes a tap on this server, and returns a URL of the server through the tap.
 func (s *Server) Tap(t testing.TB, address string) (*Tap, string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -84,8 +84,8 @@ func (t *Tap) Trips() (trips []Trip) {
 	return trips
 }
 
-// During gives the round trips while f ran, without those of one statement that goes
-// on beside it.
+// During returns the round trips while f ran, without those of one statement that other
+// goroutines execute meanwhile.
 func (t *Tap) During(beside string, f func()) (trips []Trip) {
 	before := len(t.Trips())
 	f()
@@ -100,8 +100,8 @@ func (t *Tap) During(beside string, f func()) (trips []Trip) {
 // tapped is one connection.
 type tapped struct {
 	*Tap
-	heard    bool              // the server has spoken since the client did
-	loss     *Loss             // by which it ends
+	heard    bool              // the server has sent something since the client did
+	loss     *Loss             // the one that ends it
 	answered chan struct{}     // closed when the server has answered what was lost
 	trip     *Trip             // the last one; nil before the first
 	prepared map[string]string // statements by their names
@@ -123,7 +123,7 @@ func (t *Tap) pass(client net.Conn) {
 	}
 }
 
-// answer passes on what the server says, until it is to be lost.
+// answer passes on what the server sends, until it is to be lost.
 func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -133,7 +133,7 @@ func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
 		lost := c.loss != nil
 		c.mu.Unlock()
 		if lost {
-			close(c.answered) // the client finds out by and by
+			close(c.answered) // the client finds out eventually
 			return
 		}
 		if _, wrong := client.Write(buf[:n]); err != nil || wrong != nil {
@@ -143,8 +143,8 @@ func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
 	}
 }
 
-// forward passes on what the client says, message by message: a letter, except for
-// the first message, then the length of the rest, itself included.
+// forward passes on what the client sends, message by message: a letter, except for the
+// first message, then the length of the rest, itself included.
 func (c *tapped) forward(client io.ReadWriteCloser, server io.WriteCloser) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)

@@ -9,7 +9,7 @@ import (
 	"sort"
 )
 
-// Append writes a valid JSON value. What is not JSON is written as null.
+// Append writes a valid JSON value. Anything else is written as null.
 func Append(dst, raw []byte) []byte {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

@@ -1,4 +1,4 @@
-// Package syncbuf is what programs and servers under test write to while the
+// Package syncbuf is a buffer that programs and servers under test write to while the
 // test reads it.
 package syncbuf
 

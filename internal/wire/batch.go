@@ -46,7 +46,7 @@ func AppendBatch(dst []byte, b *hansard.Batch) []byte {
 	return append(strconv.AppendBool(append(dst, `"create":`...), b.Create), '}')
 }
 
-// appendGiven writes an event that is to be stored: only what callers set.
+// appendGiven writes an event that is to be stored: only the fields that callers set.
 func appendGiven(dst []byte, e *hansard.Event) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = appendString(dst, e.Kind)
@@ -65,12 +65,12 @@ func appendGiven(dst []byte, e *hansard.Event) []byte {
 	return append(dst, '}')
 }
 
-// maxPatchBytes is more than any patch has that a store accepts. Decoded, labels take
-// many times what they do here.
+// maxPatchBytes is more than any patch has that a store accepts. It is checked before
+// decoding, because decoded labels take many times the memory.
 const maxPatchBytes = 2 * hansard.MaxStateBytes
 
-// parseEvents reads a list of so many events at most. It ends there and not behind
-// the last: an event that is decoded takes a hundred times what {} does.
+// parseEvents reads a list of at most so many events. It stops at the limit, not at the end
+// of the list: a decoded event takes a hundred times the memory of {}.
 func parseEvents(array []byte, most int, into *[]hansard.Event) error {
 	return EachElement(array, func(value []byte) error {
 		if len(*into) == most {

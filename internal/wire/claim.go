@@ -9,7 +9,7 @@ import (
 
 // Claim is a request for a turn.
 type Claim struct {
-	Wait      int64  `json:"wait_ms"` // -1 waits as long as the connection
+	Wait      int64  `json:"wait_ms"` // -1 waits as long as the connection lasts
 	TTL       int64  `json:"ttl_ms"`
 	MaxHold   int64  `json:"max_hold_ms"`
 	Exclusive bool   `json:"exclusive"`
@@ -19,10 +19,10 @@ type Claim struct {
 	Name string `json:"claim"`
 }
 
-// maxClaimName is how long a claim's name may be.
+// maxClaimName is the maximum length of a claim's name.
 const maxClaimName = 128
 
-// CheckClaimName tells whether a claim may have this name.
+// CheckClaimName checks that a claim may have this name.
 func CheckClaimName(name string) error {
 	if len(name) > maxClaimName {
 		return &hansard.InvalidError{Field: "claim", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", maxClaimName)}
@@ -34,7 +34,7 @@ func CheckClaimName(name string) error {
 func NewClaim(c hansard.Claim, name string) Claim {
 	wait := int64(-1)
 	if c.Wait != hansard.Forever {
-		wait = int64((c.Wait + time.Millisecond - 1) / time.Millisecond) // round up: a little is not zero
+		wait = int64((c.Wait + time.Millisecond - 1) / time.Millisecond) // round up: a short wait is not zero
 	}
 	return Claim{wait, c.TTL.Milliseconds(), c.MaxHold.Milliseconds(), c.Exclusive, c.Label, c.Steal, name}
 }

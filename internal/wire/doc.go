@@ -2,8 +2,7 @@
 // store: in the output of the command, and between the server and its clients. There
 // is one form for all of them, written once.
 //
-// What is special: the data of an event keeps its bytes. encoding/json would compact
-// and escape it, and refuse data nested nearly as deeply as it allows once that is a
-// member of another object; so objects with data are written by hand and parsed with
-// [EachMember].
+// The data of an event keeps its bytes. encoding/json would compact and escape it, and
+// refuse data that is nested nearly as deeply as it allows once that is a member of
+// another object; so objects with data are written by hand and parsed with [EachMember].
 package wire

@@ -44,7 +44,7 @@ func flat(data []byte) []byte {
 	}
 	var out bytes.Buffer
 	if json.Compact(&out, data) != nil {
-		return []byte("null") // not JSON, which no store keeps
+		return []byte("null") // not JSON, which no store has
 	}
 	return out.Bytes()
 }
@@ -86,7 +86,7 @@ func appendHead(dst []byte, e *hansard.Event, data []byte) []byte {
 	return append(dst, data...)
 }
 
-// appendOptional writes what callers may set and seldom do.
+// appendOptional writes the fields that callers may set and seldom do.
 func appendOptional(dst []byte, e *hansard.Event) []byte {
 	if e.ID != "" {
 		dst = appendString(append(dst, `,"id":`...), e.ID)

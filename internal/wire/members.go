@@ -51,7 +51,7 @@ func EachMember(object []byte, take func(name string, value []byte) error) error
 	})
 }
 
-// nameOf is the name that a quoted string is.
+// nameOf is the name in a quoted string.
 func nameOf(quoted []byte) (name string, ok bool) {
 	inner := quoted[1 : len(quoted)-1]
 	for _, c := range inner {
@@ -63,13 +63,13 @@ func nameOf(quoted []byte) (name string, ok bool) {
 	return string(inner), true
 }
 
-// names are those of an object's members: few in nearly all of them.
+// names are the names of an object's members: usually few.
 type names struct {
 	few  []string
 	many map[string]bool
 }
 
-// add is false if the name is among them.
+// add adds a name. It returns false if it was added before.
 func (n *names) add(name string) bool {
 	if n.many != nil || len(n.few) == 32 {
 		if n.many == nil {
@@ -103,8 +103,8 @@ func EachElement(array []byte, take func(value []byte) error) error {
 	})
 }
 
-// scanner finds where values begin and end. It does not recurse: text nested a
-// million deep costs nothing.
+// scanner finds where values begin and end. It does not recurse: text nested a million
+// levels deep costs nothing.
 type scanner struct {
 	data []byte
 	at   int
@@ -131,7 +131,7 @@ func (s *scanner) skip(c byte) bool {
 	return false
 }
 
-// list parses a list, behind which nothing may follow.
+// list parses a list, after which nothing may follow.
 func (s *scanner) list(open, shut byte, item func() error) error {
 	if s.space(); !s.skip(open) {
 		return s.wrong(fmt.Sprintf("%q is missing", open))
@@ -169,7 +169,7 @@ func (s *scanner) string() ([]byte, error) {
 			return nil, s.wrong("a string does not end")
 		}
 		s.at += n + 1
-		// It is the end unless it is escaped: by one backslash, three, …
+		// It is the end unless it is escaped: by an odd number of backslashes.
 		back := s.at - 2
 		for back > begin && s.data[back] == '\\' {
 			back--
@@ -234,7 +234,7 @@ func Member(name string, value []byte, into any) error {
 				Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 		}
 		var bad *hansard.InvalidError
-		if errors.As(err, &bad) { // a type that reads itself knows what is wrong
+		if errors.As(err, &bad) { // from an UnmarshalJSON that knows what is wrong
 			return bad
 		}
 		return &hansard.InvalidError{Field: name, Reason: strings.TrimPrefix(err.Error(), "json: ")}

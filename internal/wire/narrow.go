@@ -12,23 +12,23 @@ import (
 	"hansard"
 )
 
-// A token can be narrowed by whoever has it, without asking the server: what comes
-// out is a token of its own that allows less. It is signed with a key that is made of
-// the token; the server keeps the public half beside the token's hash, so that the
-// file it keeps them in lets nobody make one.
+// Whoever has a token can narrow it, without asking the server: the result is another
+// token that allows less. It is signed with a key derived from the token; the server
+// keeps the public half beside the token's hash, so that nobody can make a narrowed token
+// from that file.
 
-// Narrowing is what a narrowed token allows, at most. It never allows more than the
-// token it was made of.
+// Narrowing is what a narrowed token allows at most. It never allows more than the token
+// it was made from.
 type Narrowing struct {
-	// Key is the public key of the token it was made of.
+	// Key is the public key of the token it was made from.
 	Key []byte `json:"k"`
 	// Session is the only session it is for.
 	Session hansard.SessionID `json:"s,omitempty"`
-	// Rights are the names of the rights, with commas between them.
+	// Rights are the names of the rights, separated by commas.
 	Rights string `json:"r,omitempty"`
-	// Expires is when it ends, in seconds since 1970.
+	// Expires is when it expires, in seconds since 1970.
 	Expires int64 `json:"e"`
-	// Login says that it is good for one login, by this number, and nothing else.
+	// Login says that it is valid for one login, with this number, and nothing else.
 	Login string `json:"l,omitempty"`
 }
 
@@ -42,10 +42,10 @@ func narrowKey(token string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// VerifyKey is the public key by which narrowed tokens of a token are known.
+// VerifyKey is the public key that identifies the narrowed tokens of a token.
 func VerifyKey(token string) []byte { return narrowKey(token).Public().(ed25519.PublicKey) }
 
-// Narrow makes a narrowed token. One that is narrowed already can't be again.
+// Narrow makes a narrowed token. A narrowed token can't be narrowed again.
 func Narrow(token string, n Narrowing) (string, error) {
 	if IsNarrowed(token) {
 		return "", errors.New("the token is narrowed already")
@@ -58,8 +58,8 @@ func Narrow(token string, n Narrowing) (string, error) {
 // IsNarrowed tells whether a token looks like a narrowed one.
 func IsNarrowed(token string) bool { return strings.HasPrefix(token, narrowPrefix) }
 
-// ParseNarrowed reads a narrowed token whose signature is that of its key, and which
-// has not expired. Whose key that is, is for the caller to find out.
+// ParseNarrowed reads a narrowed token whose signature matches its key, and which has not
+// expired. The caller has to find out whose key that is.
 func ParseNarrowed(token string, now time.Time) (Narrowing, bool) {
 	var n Narrowing
 	at := strings.LastIndexByte(token, '.')

@@ -57,7 +57,7 @@ func (p *Problem) Error() string {
 // Hint is what to do next.
 func (p *Problem) Hint() string { return p.Advice }
 
-// ProblemType is the type of a problem of this name.
+// ProblemType is the type of the problem with this name.
 func ProblemType(name string) string { return "/problems/" + name }
 
 // kind is one kind of problem.
@@ -68,8 +68,8 @@ type kind struct {
 	err    error // of the contract; nil for the server's own
 }
 
-// kinds are all the problems there are, one for each kind of the contract's errors
-// and the server's own.
+// kinds are all kinds of problems: one for each kind of the contract's errors, and the
+// server's own.
 var kinds = []kind{
 	{"outcome-unknown", http.StatusGatewayTimeout, "It may or may not be stored", hansard.ErrUnknown},
 	{"too-large", http.StatusRequestEntityTooLarge, "A limit was exceeded", hansard.ErrTooLarge},
@@ -170,7 +170,7 @@ func (p *Problem) fill(err error) {
 	case errors.As(err, &conflict):
 		p.Session, p.Expected, p.LastSeq = conflict.Session, &conflict.Expected, &conflict.Actual
 	case errors.As(err, &failed):
-		// Its path is one in the state, not one of the machine.
+		// Its path is one in the state, not one of the machine, and may be shown.
 		p.Session, p.StateOp, p.Path, p.Detail = failed.Session, &failed.Index, failed.Path, failed.Error()
 	case errors.As(err, &reused):
 		p.Session, p.Key, p.First, p.Last = reused.Session, reused.Key, reused.First, reused.Last
@@ -188,8 +188,8 @@ func (p *Problem) fill(err error) {
 	}
 }
 
-// holder is who has a turn, without the grant: whoever is refused would have got the
-// right to write under it.
+// holder is who has a turn, without the grant: with that a refused caller could write
+// under it.
 func holder(t *hansard.Turn) *hansard.Turn {
 	if t == nil {
 		return nil
@@ -253,7 +253,7 @@ func ScrubDamage(d *hansard.DamagedError) *hansard.DamagedError {
 // several lines, such as a stack trace, keeps its lines.
 func Scrub(text string) string {
 	var out strings.Builder
-	inPath := false // the word before was one, and may go on behind a space
+	inPath := false // the previous word was a path, which may go on after a space
 	for text != "" {
 		end := strings.IndexAny(text, " \t\r\n")
 		if end < 0 {

@@ -6,7 +6,7 @@ import (
 	"hansard"
 )
 
-// Session is the description of a session for the outside.
+// Session is the description of a session outside of a store.
 type Session struct {
 	hansard.Info
 	Turn    *hansard.Turn         `json:"turn"` // null when it is free
