@@ -178,7 +178,7 @@ func (p *process) putRun(name string, fill func(vfs.File) error) error {
 	if p.opt.ReadOnly {
 		return hansard.ErrReadOnly
 	}
-	return cache.Write(p.fs, p.cfg.random(), name, false, fill)
+	return cache.Write(p.fs, p.cfg.random(), name, false, func(f vfs.File) error { return fill(closingFile{f, p}) })
 }
 
 // knownDamage is what was found wrong with a session before, here or by others, for a

@@ -41,6 +41,7 @@ type committer struct {
 	keyring     *keyring
 	attachments *attachments
 	queue       queue
+	runsDue     runsDue
 	// last is the memory that holds the entries of the last group: the leader needs it
 	// until the group is finished, and has to hold write.lock to release it.
 	last *memory

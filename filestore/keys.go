@@ -35,10 +35,12 @@ import (
 // looked at by lookupNames.
 
 const (
-	// namesInMemory is how many names the map takes before a run is written, and
+	// namesInMemory is how many names are kept in memory before a run is written, and
 	// namesBehind how many bytes of log the runs may be behind: a fresh process reads the
-	// log from where they end. If it has to read more than namesRead, it writes a run, and
-	// the next one does not. Who reads a long log writes a run for every namesAtOnce.
+	// log from where they end. The run is written in the background (runsdue.go); with
+	// twice as much the next append writes it. A process that has to read more than
+	// namesRead writes a run, so that the next one does not. Reading a long log writes a
+	// run for every namesAtOnce.
 	namesInMemory = 4096
 	namesBehind   = 4 << 20
 	namesRead     = 256 << 10
@@ -177,20 +179,23 @@ func (kr *keyring) used() bool {
 }
 
 // absent tells of names that a session is known not to have, by its index alone: not ok if
-// the log has to be looked at, or a run is to be written. What the filters do not tell is
-// looked up in the runs: of ten new names one has such luck every few dozen times.
-func (kr *keyring) absent(name string, names []sought) (*preparedNames, bool) {
+// the log has to be looked at, or the caller has to write a run. due: a run is to be
+// written, but that may happen in the background. What the
+// filters do not tell is looked up in the runs: one in a few dozen batches of ten new names
+// needs that.
+func (kr *keyring) absent(name string, names []sought) (p *preparedNames, ok, due bool) {
 	kr.keys.mu.Lock()
 	k, ok := kr.keys.m.Get(name)
 	kr.keys.mu.Unlock()
 	if !ok {
-		return nil, false
+		return nil, false, false
 	}
 	var room [32]uint64
 	k.mu.Lock()
-	if k.tail == nil || k.due(kr.process, 1, math.MaxInt64) || k.tail.hasAny(hashesOf(names, room[:0])) {
+	due = k.due(kr.process, 1, math.MaxInt64)
+	if k.tail == nil || due && (kr.cfg.inline || k.overdue(kr.process)) || k.tail.hasAny(hashesOf(names, room[:0])) {
 		k.mu.Unlock()
-		return nil, false
+		return nil, false, due
 	}
 	p, rs, uid := &preparedNames{index: k, round: k.round, upTo: k.upTo}, k.runs, k.uid
 	k.mu.Unlock()
@@ -201,10 +206,10 @@ func (kr *keyring) absent(name string, names []sought) (*preparedNames, bool) {
 		}
 		slices.Sort(left)
 		if err := kr.runsOf(name, uid).Find(r, left, func(int, int64) { ok = false }); err != nil || !ok {
-			return nil, false
+			return nil, false, due
 		}
 	}
-	return p, true
+	return p, true, due
 }
 
 // hashesOf appends the hashes of names.
@@ -675,6 +680,13 @@ func (k *keyIndex) due(p *process, times int, from int64) bool {
 	end, _ := runs.End(k.runs)
 	return k.only == nil && k.uid != 0 && k.upTo > end && k.upTo >= k.patience &&
 		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (k.upTo-end >= namesBehind || k.upTo-from >= namesRead))
+}
+
+// overdue tells whether so much is in memory only that an append has to write the run
+// itself: in the background others come first. The caller holds mu.
+func (k *keyIndex) overdue(p *process) bool {
+	end, _ := runs.End(k.runs)
+	return k.tail.len() >= 2*p.namesInMemory() || k.upTo-end >= 2*namesBehind
 }
 
 // isDue is due for one who does not hold mu.

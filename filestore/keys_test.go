@@ -586,7 +586,7 @@ func TestAbsentByRuns(t *testing.T) {
 	}
 	c.reset()
 	for _, key := range []string{"key 3", "new", "never", "key 1499", "not yet"} {
-		_, absent := s.keyring.absent("keyed", []sought{seek(keyName("a new one")), seek(keyName(key))})
+		_, absent, _ := s.keyring.absent("keyed", []sought{seek(keyName("a new one")), seek(keyName(key))})
 		if want := key == "never" || key == "not yet"; absent != want {
 			t.Errorf("%q is absent: %v", key, absent)
 		}

@@ -90,7 +90,12 @@ func (cm *committer) prepare(ctx context.Context, r *request) (err error) {
 		if len(names) == 0 {
 			return nil
 		}
-		if r.prepared.names, ok = cm.keyring.absent(r.name, names); ok && !r.prepared.last {
+		var due bool
+		r.prepared.names, ok, due = cm.keyring.absent(r.name, names)
+		if ok && due {
+			cm.writeRunOf(r.name)
+		}
+		if ok && !r.prepared.last {
 			return nil
 		}
 	}
