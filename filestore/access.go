@@ -10,20 +10,20 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Errors of rights, made into something a person can act on: which file it is, whom it
-// belongs to, who asks, and the command that helps. A store that root wrote to once, or
-// that was restored under another user, is the usual case.
+// Permission errors, turned into something a person can act on: which file it is, who
+// owns it, which user this process runs as, and the command that fixes it. The usual
+// cause is a store that root wrote to once, or that was restored under another user.
 
-// accessError is a file that this user has no right to. Nothing is wrong with its
-// content, so it is neither damage nor a failed disk.
+// accessError is a file that this user may not access. Nothing is wrong with its content,
+// so it is neither damage nor a failed disk.
 type accessError struct {
 	file string // relative to the store's directory
-	why  string // whom it belongs to; empty: not known
+	why  string // who owns it; empty: not known
 	what string // what to do
 	err  error
 }
 
-// Error puts the reason before the operating system's words.
+// Error puts the reason before the operating system's message.
 func (e *accessError) Error() string {
 	if e.why == "" {
 		return e.err.Error()
@@ -31,15 +31,15 @@ func (e *accessError) Error() string {
 	return e.why + ": " + e.err.Error()
 }
 
-// Unwrap keeps fs.ErrPermission recognisable: isReadOnly and isForeign go by it.
+// Unwrap keeps fs.ErrPermission recognisable: isReadOnly and isForeign check for it.
 func (e *accessError) Unwrap() error { return e.err }
 
 // Hint is what the command and the server print after the error.
 func (e *accessError) Hint() string { return e.what }
 
-// noAccess explains an error of rights; any other, nil, and one that was explained
-// already is returned as it is. Finding out more must not replace the error: where that
-// fails, what is known so far is returned.
+// noAccess explains a permission error. Any other error, nil, and one that is already
+// explained are returned unchanged. Gathering details must never replace the error: if
+// that fails, noAccess returns what it has found so far.
 func (p *process) noAccess(err error) error {
 	var known *accessError
 	if !errors.Is(err, fs.ErrPermission) || errors.As(err, &known) {
@@ -60,7 +60,7 @@ func (p *process) noAccess(err error) error {
 	}
 	e.file = at.Path
 	file, err := owners.Owner(e.file)
-	if err != nil { // it is missing, or its directory can't be searched: then that is what to explain
+	if err != nil { // the file is missing, or its directory can't be searched: then explain the directory
 		e.file = path.Dir(e.file)
 		if file, err = owners.Owner(e.file); err != nil {
 			return e
@@ -71,8 +71,8 @@ func (p *process) noAccess(err error) error {
 		named = "the store's directory"
 	}
 	e.why = fmt.Sprintf("%s belongs to %s, with mode %04o, and this is %s", named, file, file.Mode, store.Self())
-	// A file that is not the store owner's has to be given back, whoever asks; only then
-	// does it matter who asks.
+	// A file that the store's owner does not own has to be given back, whichever user
+	// asks. Only if it is theirs does it matter who asks.
 	switch {
 	case file.User != store.User:
 		e.what = fmt.Sprintf("give it back to the owner of the store, as root, in the store's directory: chown %s %s", store.User, e.file)
@@ -84,10 +84,10 @@ func (p *process) noAccess(err error) error {
 	return e
 }
 
-// readError types an error of the operating system in reading a log as ErrUnreadable. It
-// is told apart from damage: the content may be fine, and a repair would not help. Errors
-// that are neither of the disk nor of rights (a context, damage) are returned as they
-// are.
+// readError types an operating system error while reading a log as ErrUnreadable. That is
+// distinct from damage: the content may be fine, and a repair would not help. Errors that
+// come neither from the disk nor from permissions (a context, damage) are returned
+// unchanged.
 func (p *process) readError(id hansard.SessionID, err error) error {
 	if errors.Is(err, hansard.ErrUnreadable) || !isDiskError(err) && !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -95,8 +95,8 @@ func (p *process) readError(id hansard.SessionID, err error) error {
 	return p.unreadableLog(id, err)
 }
 
-// unreadableLog is the error for a log that can't be opened or read, with the advice of
-// its cause.
+// unreadableLog is the error for a log that can't be opened or read, with the advice that
+// fits its cause.
 func (p *process) unreadableLog(id hansard.SessionID, err error) error {
 	err = p.explain(err)
 	e := &hansard.UnreadableError{Session: id, Reason: err.Error(), Err: err}

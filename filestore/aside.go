@@ -26,57 +26,59 @@ import (
 //
 //	{"aside":"failed","off":5120,"uid":"bbee48349b14d377","reason":"…","prev":"…","crc":"…"}
 //
-// From then on the session is damaged, until the lines are in the log: automatically
-// after an I/O error ("failed", mend.go), by a repair where somebody changed the log
-// ("changed", repair.go). The file is removed only when its lines are durable somewhere
-// else, so a crash at any step leaves at least one copy.
+// From then on the session is damaged, until the lines are in the log. After an I/O error
+// ("failed") that happens automatically (mend.go); if the log was modified from outside
+// ("changed") it takes a repair (repair.go). The file is removed only when its lines are
+// durable somewhere else, so a crash at any step leaves at least one copy.
 
-// asideDir has one file per entry that was set aside. Files in it are made and removed
+// asideDir has one file per entry that was set aside. Files are created and removed in it
 // under write.lock; readers look without it.
 const asideDir = "aside"
 
-// asideWhy is why lines were set aside. Without a reason they were not.
+// asideWhy is why lines were set aside. An empty reason means they were not.
 type asideWhy struct {
-	// failed: the log could not be written or read, so the lines may be put in place
-	// later. Otherwise the log is not the one that the lines were written for, and only a
+	// failed: the log could not be written or read, so the lines may be added to it
+	// later. Otherwise the log is not the one the lines were written for, and only a
 	// repair may decide what belongs there.
 	failed bool
 	reason string
 }
 
-// couldNot is a failure of the disk or of rights, changedLog a log modified from outside,
+// couldNot is a disk or permission failure, changedLog a log modified from outside,
 // asideName the name of the file for an entry at a position.
 func couldNot(err error) asideWhy              { return asideWhy{true, err.Error()} }
 func changedLog(reason string) asideWhy        { return asideWhy{false, reason} }
 func asideName(name string, pos uint64) string { return name + "." + strconv.FormatUint(pos, 10) }
 
-// asideNote is the last line of a file in aside/. It has the suffix of a line of a log,
-// so that a note that was torn or edited is not believed.
+// asideNote is the last line of a file in aside/. It has the checksum suffix of a log
+// line, so that a torn or edited note is not trusted.
 type asideNote struct {
 	Aside  string `json:"aside"` // failed or changed
-	Off    int64  `json:"off"`   // where in the log the lines belong,
-	UID    string `json:"uid"`   // and of which log
+	Off    int64  `json:"off"`   // where in the log the lines belong
+	UID    string `json:"uid"`   // and in which log
 	Reason string `json:"reason"`
 }
 
-// aside is one file in aside/, as it was read.
+// aside is one file in aside/, as read.
 type aside struct {
-	journal.Entry // as it was in the ring, as far as the file tells
+	journal.Entry // as it was in the ring, as far as the file says
 	why           asideWhy
 	file          string // in aside/
 	told          bool   // the note is valid: it says where the lines belong, and why they are not there
 }
 
-// asides are what was set aside. They have no state: what counts is the directory,
-// because any process may add to it.
+// asides finds what was set aside. It has no state: the directory is authoritative, because
+// any process may add to it.
 type asides struct{ *process }
 
-// setAside keeps the lines of an entry, and why, under write.lock. After nil they are
-// durable, and the entry counts as applied. If we die before it is published, the next
-// process to apply the entry finds the file and does not make a second one.
+// setAside stores the lines of an entry and the reason, under write.lock. After nil they
+// are durable, and the entry counts as applied. If this process dies before it publishes
+// that, the next process to apply the entry finds the file and does not make a second
+// one.
 func (as *asides) setAside(e *journal.Entry, why asideWhy) error {
-	// The log is too short because lines before these were set aside after an I/O error.
-	// Marked "changed" they would keep those from being mended.
+	// The log may be too short only because the lines before these were set aside after
+	// an I/O error. Marked "changed", these lines would keep the earlier ones from being
+	// mended.
 	continues, err := as.continuesFailed(e)
 	if err != nil {
 		return err
@@ -92,8 +94,8 @@ func (as *asides) setAside(e *journal.Entry, why asideWhy) error {
 			return as.install(file, why.content(e))
 		case err != nil:
 			return err
-		// Made by a process that died before it published that: whether the name is
-		// durable only it knew.
+		// Made by a process that died before it published that. We don't know whether the
+		// file's name is durable, so sync it.
 		case bytes.HasPrefix(b, e.Lines):
 			return errors.Join(as.fs.SyncDir(asideDir), as.fs.SyncDir("."))
 		}
@@ -101,12 +103,12 @@ func (as *asides) setAside(e *journal.Entry, why asideWhy) error {
 	}
 }
 
-// content is what a file in aside/ has: the lines, and the note as a last line that
-// chains to them.
+// content is the content of a file in aside/: the lines, then the note as a last line
+// that chains to them.
 func (w asideWhy) content(e *journal.Entry) []byte {
 	b := bytes.Clone(e.Lines)
 	prev := uint32(0)
-	if n := len(b); n > 0 && b[n-1] != '\n' { // what a damaged journal had left of an entry
+	if n := len(b); n > 0 && b[n-1] != '\n' { // a fragment of an entry, from a damaged journal
 		b = append(b, '\n')
 	} else if n > sessionlog.CRCWidth {
 		prev = sessionlog.LineCRC(b)
@@ -120,11 +122,11 @@ func (w asideWhy) content(e *journal.Entry) []byte {
 	return sessionlog.AppendSuffix(b[:len(b)-1], begin, prev)
 }
 
-// install makes a file, whole and durable or not at all: written under a temporary name,
-// synced, renamed, directories synced. A file that is visible under its name is complete,
-// also after a power cut (failure 23). The temporary name is random, so that two
-// processes can't meet in it (failure 29), and in the store's directory, where sweep
-// finds it if we die.
+// install creates a file, whole and durable or not at all: written under a temporary
+// name, synced, renamed, directories synced. A file that is visible under its name is
+// complete, also after a power cut (failure 23). The temporary name is random, so that
+// two processes never use the same one (failure 29), and in the store's directory, where
+// sweep finds it if we die.
 func (p *process) install(file string, b []byte) error {
 	dir := file[:strings.IndexByte(file, '/')]
 	if err := p.fs.Mkdir(dir); err != nil {
@@ -177,8 +179,8 @@ func (as *asides) readAside(name, file string) (*aside, error) {
 	return a, nil
 }
 
-// continuesFailed tells whether an entry follows lines that were set aside because they
-// could not be written, exactly: same log, same offset, same checksum.
+// continuesFailed tells whether an entry directly follows lines that were set aside
+// because they could not be written: same log, same offset, same checksum.
 func (as *asides) continuesFailed(e *journal.Entry) (bool, error) {
 	files, err := as.asides(e.Name)
 	for _, file := range files {
@@ -190,8 +192,8 @@ func (as *asides) continuesFailed(e *journal.Entry) (bool, error) {
 	return false, err
 }
 
-// asideDamage is the damage of a session of which something was set aside; nil: nothing
-// was. It looks without a lock, so the file may be gone by the time it is read.
+// asideDamage is the damage of a session that has lines set aside; nil: it has none. It
+// takes no lock, so a file may be gone by the time it is read.
 func (as *asides) asideDamage(name string, id hansard.SessionID) (*hansard.DamagedError, error) {
 	files, err := as.asides(name)
 	if err != nil {
@@ -201,7 +203,7 @@ func (as *asides) asideDamage(name string, id hansard.SessionID) (*hansard.Damag
 		a, err := as.readAside(name, file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			continue // it was put in place just now
+			continue // it was mended just now
 		case err != nil || a.why.reason == "":
 			return sessionlog.DamagedAt(id, 0, "the log was changed by somebody else; what was to be written to it is in %s/%s", asideDir, file), nil
 		case a.why.failed:
@@ -214,13 +216,14 @@ func (as *asides) asideDamage(name string, id hansard.SessionID) (*hansard.Damag
 	return nil, nil
 }
 
-// setAsideError is damage that may pass by itself: lines were set aside and may be put in
-// place by now. A caller that gets it tries to mend, and calls again (mended).
+// setAsideError is damage that may go away by itself: the lines that were set aside may
+// be in the log by now. A caller that gets it tries to mend the session, and retries
+// (mended).
 type setAsideError struct{ *hansard.DamagedError }
 
 func (e *setAsideError) Unwrap() error { return e.DamagedError }
 
-// isSetAside tells whether damage is lines that were set aside.
+// isSetAside tells whether an error is damage because of lines set aside.
 func isSetAside(err error) bool {
 	if err == nil {
 		return false
@@ -230,7 +233,7 @@ func isSetAside(err error) bool {
 }
 
 // asideError is asideDamage for a caller whose lines were set aside when they were
-// written, even if they have been put in place since.
+// written, even if they have been added to the log since.
 func (as *asides) asideError(name string, id hansard.SessionID) error {
 	if d, err := as.asideDamage(name, id); err != nil {
 		return err
@@ -240,8 +243,8 @@ func (as *asides) asideError(name string, id hansard.SessionID) error {
 	return sessionlog.DamagedAt(id, 0, "the log could not be written at that moment")
 }
 
-// allAsides are the names of the sessions of which something was set aside. A directory
-// that can't be read counts as empty.
+// allAsides are the names of the sessions that have lines set aside. Only a missing
+// directory means that there are none.
 func (as *asides) allAsides() (map[string]bool, error) {
 	names := map[string]bool{}
 	entries, err := as.fs.ReadDir(asideDir)
@@ -257,13 +260,13 @@ func (as *asides) allAsides() (map[string]bool, error) {
 }
 
 // asides are the files of one session in aside/, in the order in which they were written:
-// by position, as numbers. The rest after the name must be a number, or the files of
-// "a.1" would be taken for those of "a".
+// by position, compared as numbers. What follows the name must be a number, or the files
+// of "a.1" would be taken for those of "a".
 func (as *asides) asides(name string) (files []string, err error) {
 	entries, err := as.fs.ReadDir(asideDir)
-	// Only a missing directory means that nothing was set aside. Out of descriptors, say,
-	// a session whose lines wait there would be called sound, and their seqs be given
-	// again (TestAsidesUnknown).
+	// Only a missing directory means that nothing was set aside. If any other error (out
+	// of descriptors, say) counted as "nothing", a session with lines set aside would
+	// look sound, and their seqs would be assigned twice (TestAsidesUnknown).
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -287,7 +290,8 @@ func asidePos(file string) uint64 {
 }
 
 // dropAsides removes files whose lines are durable in the log or in evidence/, under
-// write.lock. If a power cut undoes it they are found to be in place, and removed again.
+// write.lock. If a power cut brings them back, their lines are found to be in the log,
+// and they are removed again.
 func (as *asides) dropAsides(files []string) error {
 	for _, file := range files {
 		if err := as.fs.Remove(asideDir + "/" + file); err != nil && !errors.Is(err, fs.ErrNotExist) {

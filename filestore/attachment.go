@@ -25,34 +25,35 @@ import (
 //	attachments/<name of the log>/<64 hex digits>
 //
 // A file is complete from the moment it has its name: it is written and synced under a
-// temporary one. That it is there when an event names it, also after a power cut, takes
-// three steps, each with what happens without it:
+// temporary one. Three steps guarantee that it exists when an event names it, also after
+// a power cut. Each is listed with what would go wrong without it:
 //
-//	prepare    the directory is synced, unless this process did so since the file came:
-//	           else the event survives a cut and the file does not
-//	write.lock the file is looked at once more: else a prune may have removed it since
-//	           (prune removes under the lock, and looks at pending entries there)
-//	write.lock the rename that gives it its name: else one could come back to a session
-//	           that was deleted meanwhile
+//	prepare    sync the directory, unless this process did so since the file was created:
+//	           otherwise the event could survive a power cut and the file not
+//	write.lock check once more that the file exists: otherwise a prune may have removed it
+//	           since (prune removes under the lock, and checks pending entries there)
+//	write.lock rename the file to its final name: otherwise it could appear in a session
+//	           that was deleted in the meantime
 //
-// There is no count of uses: an attachment belongs to its session, and goes with it.
+// There is no reference count: an attachment belongs to its session and is removed with
+// it.
 
 const (
 	attachmentsDir = "attachments"
 	// uploadPrefix begins the name of a file that is being written. The rest is random.
 	uploadPrefix = "upload."
-	// uploadBuffer is what of an attachment is in memory at once.
+	// uploadBuffer is how much of an attachment is in memory at once.
 	uploadBuffer = 256 << 10
 )
 
 func attachmentDir(name string) string { return attachmentsDir + "/" + name }
 
-// attachmentPath is where a session has an attachment. The digest has been checked.
+// attachmentPath is the path of a session's attachment. The digest has been validated.
 func attachmentPath(name, digest string) string {
 	return attachmentDir(name) + "/" + strings.TrimPrefix(digest, hansard.DigestPrefix)
 }
 
-// attachments keeps what was attached to the sessions.
+// attachments stores the sessions' attachments.
 type attachments struct {
 	*process
 	lock   *writeLock
@@ -60,22 +61,22 @@ type attachments struct {
 
 	mu sync.Mutex // guards synced
 	// synced are the files whose names this process knows to be durable. A file that was
-	// removed and came again is another one.
+	// removed and attached again is a different file.
 	synced map[string]attachedFile
 }
 
-// attachedFile tells one file of a name from the next.
+// attachedFile distinguishes successive files of the same name.
 type attachedFile struct {
 	inode uint64
 	made  time.Time
 }
 
-// maxSynced bounds the memory of synced; what was forgotten is synced again.
+// maxSynced bounds the memory of synced; forgotten files are synced again.
 const maxSynced = 10_000
 
 // attachedTo is an attachment that an event of a request names.
 type attachedTo struct {
-	event int // its index
+	event int // index of the event
 	hansard.Attachment
 }
 
@@ -89,8 +90,9 @@ func attachedBy(events []hansard.Event) (list []attachedTo) {
 	return list
 }
 
-// Attach stores what a reader gives beside a session's log. The file is written without
-// any lock; only its name is given under write.lock, where a deleted session refuses it.
+// Attach stores what a reader supplies beside a session's log. The file is written
+// without any lock; only the rename to its final name is under write.lock, and is refused
+// if the session was deleted.
 func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Attachment{}, err
@@ -130,7 +132,7 @@ func (at *attachments) attach(ctx context.Context, id hansard.SessionID, r io.Re
 	return a, nil
 }
 
-// upload writes a file, durable but for its name.
+// upload writes a file and makes its content durable, but not its name.
 func (at *attachments) upload(ctx context.Context, path string, r io.Reader) (a hansard.Attachment, err error) {
 	f, err := at.fs.Open(path, vfs.Create|vfs.Exclusive)
 	if err != nil {
@@ -147,7 +149,7 @@ func (at *attachments) upload(ctx context.Context, path string, r io.Reader) (a 
 		return a, at.writeError("attach", failed.err)
 	}
 	if err != nil {
-		return a, err // the reader's, or it is too large
+		return a, err // an error of the reader, or it is too large
 	}
 	if err := f.Datasync(); err != nil {
 		return a, at.writeError("attach", err)
@@ -155,12 +157,12 @@ func (at *attachments) upload(ctx context.Context, path string, r io.Reader) (a 
 	return a, nil
 }
 
-// uploadError tells an error of the disk from one of the caller's reader.
+// uploadError distinguishes a disk error from an error of the caller's reader.
 type uploadError struct{ err error }
 
 func (e *uploadError) Error() string { return e.err.Error() }
 
-// uploadWriter writes one piece behind the other.
+// uploadWriter writes sequentially.
 type uploadWriter struct {
 	f  vfs.File
 	at int64
@@ -174,7 +176,7 @@ func (w *uploadWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// contextReader ends with its context.
+// contextReader fails once its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -187,8 +189,9 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// install gives an upload its name, if the session is still there. One that has the name
-// already has the same bytes; it is replaced all the same, so that it is fresh for prune.
+// install renames an upload to its final name, if the session is still there. An existing
+// file of that name has the same bytes; it is replaced all the same, so that prune sees a
+// fresh one.
 func (at *attachments) install(id hansard.SessionID, upload, path string) error {
 	l, err := at.lock.lockCaughtUp()
 	if err != nil {
@@ -209,7 +212,7 @@ func (at *attachments) install(id hansard.SessionID, upload, path string) error 
 }
 
 // settle makes the name of an attachment durable, unless this process knows that it is.
-// The file says which one it is about; a zero one: there is none.
+// It returns the file it found; zero: there is none.
 func (at *attachments) settle(name, digest string) (attachedFile, error) {
 	path := attachmentPath(name, digest)
 	st, err := at.fs.Stat(path)
@@ -240,7 +243,7 @@ func (at *attachments) settle(name, digest string) (attachedFile, error) {
 	return file, nil
 }
 
-// prepare makes what a request names durable, before write.lock.
+// prepare makes the attachments that a request names durable, before write.lock.
 func (at *attachments) prepare(r *request) error {
 	if len(r.attached) == 0 {
 		return nil
@@ -261,8 +264,8 @@ func (at *attachments) prepare(r *request) error {
 	return nil
 }
 
-// named checks that the session has what those events of a request name that are to be
-// stored, under write.lock; fresh are their indexes, nil: all.
+// named checks, under write.lock, that the session has the attachments that the events to
+// be stored name. fresh are the indexes of those events; nil: all.
 func (p *plan) named(r *request, fresh []int) error {
 	for _, a := range r.attached {
 		if fresh != nil && !slices.Contains(fresh, a.event) {
@@ -279,7 +282,7 @@ func (p *plan) named(r *request, fresh []int) error {
 		if r.prepared.attached[a.Digest] == (attachedFile{st.Inode, st.ModTime}) {
 			continue
 		}
-		// It came after it was looked for: its name may not be durable yet.
+		// Attached after prepare looked: its name may not be durable yet.
 		if !r.prepared.last {
 			return errUnprepared
 		}
@@ -292,7 +295,7 @@ func (p *plan) named(r *request, fresh []int) error {
 	return nil
 }
 
-// thereFor tells whether a session is there to have attachments. A damaged one may have.
+// thereFor returns an error if the session can't have attachments. A damaged one can.
 func (at *attachments) thereFor(ctx context.Context, id hansard.SessionID) error {
 	l, err := at.reader.openLogForRead(ctx, id)
 	if err != nil {
@@ -342,7 +345,7 @@ type attachmentFile struct {
 
 func (f *attachmentFile) Close() error { return f.f.Close() }
 
-// Attachments yields what was attached to a session, by digest.
+// Attachments yields a session's attachments, by digest.
 func (s *Store) Attachments(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Attachment, error] {
 	return func(yield func(hansard.Attachment, error) bool) {
 		err := s.readable(ctx, id)
@@ -377,11 +380,11 @@ func (at *attachments) list(ctx context.Context, id hansard.SessionID) (list []h
 	for _, e := range entries {
 		digest := hansard.DigestPrefix + e.Name
 		if hansard.CheckDigest(digest) != nil || !e.Regular {
-			continue // an upload, or somebody else's
+			continue // an upload, or a file that is not ours
 		}
 		_, size, err := at.fs.Inode(attachmentPath(name, digest))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // pruned meanwhile
+			continue // pruned in the meantime
 		}
 		if err != nil {
 			return nil, err

@@ -11,19 +11,21 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Pruning attachments: those that no event names, a day after they came. Until then
-// somebody may be about to append the event. What a log names is found without a lock;
-// under write.lock it is only compared that the log still ends there, so that an append is
-// either seen here, or looks for the file after it is gone and is refused.
+// Pruning removes attachments that no event names, a day after they were attached: until
+// then somebody may be about to append the event. The attachments that a log names are
+// collected without a lock. Under write.lock we only check that the log still ends there,
+// so that an append is either seen here, or looks for the file after it is gone and is
+// refused.
 
-// pruneAge is how long an attachment may be there without a name.
+// pruneAge is how long an attachment may exist without an event that names it.
 const pruneAge = 24 * time.Hour
 
-// pruneTries is how often a log that grows is read again; then it is left for the next time.
+// pruneTries is how often a growing log is read again; then it is left for the next
+// prune.
 const pruneTries = 3
 
-// prune removes attachments that nothing names, and uploads that were given up, of all
-// sessions. What was done before an error is told.
+// prune removes, in all sessions, attachments that no event names and abandoned uploads.
+// On an error it also returns what was removed before.
 func (at *attachments) prune(ctx context.Context) (removed []string, err error) {
 	dirs, err := at.fs.ReadDir(attachmentsDir)
 	if err != nil {
@@ -55,7 +57,7 @@ func (at *attachments) prune(ctx context.Context) (removed []string, err error) 
 	return removed, nil
 }
 
-// old are the files of a session's attachments that came long ago.
+// old are a session's attachment files that are older than pruneAge.
 func (at *attachments) old(name string) (files []string, err error) {
 	all, err := attachedFiles(at.fs, name)
 	for _, file := range all {
@@ -71,18 +73,18 @@ func (at *attachments) isOld(file string) bool {
 	return err == nil && at.cfg.now().Sub(st.ModTime) > pruneAge
 }
 
-// pruneSession removes those of some files that the session's log does not name. Not done:
-// the log has grown meanwhile.
+// pruneSession removes those of the files that the session's log does not name. done is
+// false if the log has grown in the meantime.
 func (at *attachments) pruneSession(ctx context.Context, id hansard.SessionID, name string, files []string) (removed []string, done bool, err error) {
 	f, err := at.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if err != nil {
-		return nil, true, ignoreMissing(err) // whose they are nobody knows: they are left alone
+		return nil, true, ignoreMissing(err) // no log, so we can't tell whose they are: leave them alone
 	}
 	defer f.Close()
 	named := map[string]attachedAt{}
 	c, damage, err := sessionlog.Check(bounded(ctx, f), id, proven(named, &engine.Lineage{}, &engine.Redactions{}))
 	if err != nil || damage != nil {
-		return nil, true, err // behind the damage there may be names
+		return nil, true, err // lines after the damage may name attachments
 	}
 	l, err := at.lock.lockCaughtUp()
 	if err != nil {
@@ -94,7 +96,7 @@ func (at *attachments) pruneSession(ctx context.Context, id hansard.SessionID, n
 		return nil, true, err
 	}
 	if err := sess.writable(); err != nil {
-		return nil, true, nil // deleted, which takes everything, or damaged
+		return nil, true, nil // deleted, and erasing removes all of them; or damaged
 	}
 	if sess.seq != c.Safe {
 		return nil, false, nil

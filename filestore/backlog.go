@@ -19,25 +19,25 @@ import (
 // After a power cut acknowledged events may be in the journal only, until the first
 // process to open the store has copied them to the logs. A reader can't wait for that:
 // recovery takes as long as the disk does, its process may be stopped, and on a read-only
-// mount there is none. So a reader that does not know the logs to be complete reads each
-// log together with what the journal holds for it (J7). It takes no lock and writes
-// nothing. Without this acknowledged events are missing, with exit 0 (failure 56, planted
-// bug "logs read before recovery").
+// mount nobody recovers. So a reader that does not know the logs to be complete reads
+// each log together with what the journal holds for it (J7). It takes no lock and writes
+// nothing. Without this, acknowledged events would be missing, with exit 0 (failure 56,
+// planted bug "logs read before recovery").
 //
-// Completeness is a fact that stays: once the logs have been complete while this process
-// lives, there was no power cut since, and an event is acknowledged only after it is in
+// Completeness is permanent: once the logs have been complete during the life of this
+// process there was no power cut since, and an event is acknowledged only after it is in
 // its log.
 
-// backlog is what the journal holds for the logs, which may have it already. It does not
-// change once it is read.
+// backlog is what the journal holds for the logs, which may have it already. It is
+// immutable once read.
 type backlog struct {
-	inode, hseq uint64                      // of the journal it was read from, and of its newest slot: the same, if these are
+	inode, hseq uint64                      // of the journal and of its newest slot, when read: if both are the same, so is the backlog
 	entries     map[string][]*journal.Entry // by the name of the log, in ring order
-	damage      error                       // of the journal: more may have been acknowledged than is here
+	damage      error                       // damage of the journal: more may have been acknowledged than is here
 }
 
 // backlogTries is how often a journal that changes while it is read is read again. It
-// changes when somebody has recovered it, and then the logs are complete: one more look
+// changes when a process has recovered it; then the logs are complete, and the next try
 // finds that.
 const backlogTries = 5
 
@@ -46,17 +46,17 @@ const backlogTries = 5
 var errCantTell = errors.New("can't tell whether the logs are complete")
 
 // unapplied is the backlog that readers have to add to the logs; nil once the logs are
-// known to be complete, which costs one atomic load from then on.
+// known to be complete, which from then on costs one atomic load.
 func (rd *reader) unapplied() (*backlog, error) {
-	// The common case. One way only: see above why it stays true.
+	// The common case. It never becomes false again: see above.
 	if rd.logsKnown.Load() {
 		return nil, nil
 	}
 	rd.backlogMu.Lock()
 	defer rd.backlogMu.Unlock()
 	for range backlogTries {
-		// Each time: recovery may end at any moment, and then nothing has to be added any
-		// more.
+		// Checked on every try: recovery may finish at any moment, and then there is
+		// nothing to add.
 		done, err := rd.logsComplete()
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errCantTell, err)
@@ -76,11 +76,11 @@ func (rd *reader) unapplied() (*backlog, error) {
 	return nil, errors.New("the journal changes as it is read")
 }
 
-// logsComplete tells whether the logs are known to have all that was acknowledged (J7):
-// there is no journal, the last process to leave emptied it, or a living process joined,
-// which nobody does before recovery is over. An instance file that is locked but not
-// joined says nothing: its process may be the one that recovers. An error means that
-// nothing is known.
+// logsComplete tells whether the logs are known to have everything that was acknowledged
+// (J7): there is no journal, the last process to leave emptied it, or a living process
+// has joined, which none does before recovery is over. An instance file that is locked
+// but not joined proves nothing: its process may be the one recovering. An error means
+// that nothing is known.
 func (rd *reader) logsComplete() (bool, error) {
 	f, err := rd.fs.Open(journal.Name, vfs.ReadOnly)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,15 +95,15 @@ func (rd *reader) logsComplete() (bool, error) {
 			return true, nil
 		}
 	}
-	// Also when the journal can't be read by us: a living process that joined is enough.
+	// Also if we can't read the journal: one living process that has joined is enough.
 	if rd.someoneJoined() {
 		return true, nil
 	}
 	return false, err
 }
 
-// someoneJoined tells whether a living process takes part in the store. Errors count as
-// no: then the journal is read, which takes longer and is right too.
+// someoneJoined tells whether a living process has joined the store. Errors count as no:
+// then the journal is read, which takes longer and is correct too.
 func (rd *reader) someoneJoined() bool {
 	entries, err := rd.fs.ReadDir(peers.InstancesDir)
 	if err != nil {
@@ -115,11 +115,11 @@ func (rd *reader) someoneJoined() bool {
 		}
 		f, err := rd.fs.Open(peers.InstancesDir+"/"+e.Name, vfs.ReadOnly)
 		if err != nil {
-			continue // it left, or is not ours to look at
+			continue // its process left, or we may not read it
 		}
-		// In this order: a process that joined, and was alive after that was read, has
-		// finished recovery. IsDead tries a shared lock, so that two who look at once do
-		// not take each other for the living.
+		// The order matters: a process that had joined, and was alive after we read that,
+		// has finished recovery. IsDead tries a shared lock, so that two processes that
+		// look at the same time do not take each other for the owner.
 		joined := peers.HasJoined(f)
 		gone, err := peers.IsDead(f)
 		_ = f.Close()
@@ -130,8 +130,8 @@ func (rd *reader) someoneJoined() bool {
 	return false
 }
 
-// readBacklog reads the journal into rd.backlog, or leaves nil there if it changed
-// meanwhile. The caller holds backlogMu.
+// readBacklog reads the journal into rd.backlog, or leaves nil there if the journal
+// changed while it was read. The caller holds backlogMu.
 func (rd *reader) readBacklog() error {
 	r, slots, best, err := rd.openRing(vfs.ReadOnly)
 	switch {
@@ -149,8 +149,8 @@ func (rd *reader) readBacklog() error {
 		return nil // entries are added only by processes that joined, and joining writes a slot
 	}
 	rd.backlog = nil
-	// Killed writers may have left entries that no sync has reached, and what a reader is
-	// given must survive a power cut (invariant 5). A read-only mount has nothing to
+	// Killed writers may have left entries that no sync has reached, and what a reader
+	// returns must survive a power cut (invariant 5). A read-only mount has nothing to
 	// sync.
 	if err := r.File.Datasync(); err != nil && !isReadOnly(err) {
 		return fmt.Errorf("sync journal: %w", err)
@@ -170,21 +170,21 @@ func (rd *reader) readBacklog() error {
 	for _, e := range entries {
 		b.entries[e.Name] = append(b.entries[e.Name], e)
 	}
-	// A process that recovered the store meanwhile may have used the space again, so that
-	// what was read is a mix. It wrote a slot first: compare.
+	// A process that recovered the store in the meantime may have reused the space, so
+	// that what we read is a mix. It wrote a slot first: compare the slots.
 	now, _, _, err := journal.ReadSlots(r.File)
 	if err != nil {
 		return err
 	}
-	// Both slots and the name: a repair or a rotation puts another file in its place.
+	// Both slots, and the inode: a repair or a rotation installs another file.
 	if now == slots && rd.sameFile(journal.Name, r.Inode) {
 		rd.backlog = b
 	}
 	return nil
 }
 
-// onlyInJournal are the names of the sessions that a backlog has and no log does, sorted:
-// a list without them would not show a session whose creation was acknowledged.
+// onlyInJournal are the names of the sessions that have entries in the backlog and no
+// log, sorted. A list without them would omit sessions whose creation was acknowledged.
 func (b *backlog) onlyInJournal(hasLog func(name string) bool) (names []string) {
 	if b == nil {
 		return nil
@@ -199,12 +199,12 @@ func (b *backlog) onlyInJournal(hasLog func(name string) bool) (names []string) 
 }
 
 // openToRead opens a log as it will be when recovery is over. behind is why it may show
-// less than was acknowledged; nil: it can't. The caller closes the file, and reports
-// behind as damage after what it could read.
+// less than was acknowledged; nil: it does not. The caller closes the file, and reports
+// behind as damage after the events it could read.
 func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) {
 	for try := 0; ; try++ {
-		// Before the log is opened: a log that is opened after completeness was seen is
-		// complete. The other way round, lines applied in between would be missed.
+		// Before the log is opened: a log opened after completeness was seen is complete.
+		// The other way round, lines applied in between would be missed.
 		b, err := rd.unapplied()
 		if err != nil {
 			return nil, nil, err
@@ -218,8 +218,8 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 			return nil, nil, err
 		}
 		entries := b.entries[name]
-		// No such session, unless the damaged part of the journal had it: the caller says
-		// so.
+		// No such session, unless it was in the damaged part of the journal: the caller
+		// reports that.
 		if missing && len(entries) == 0 {
 			return nil, b.damage, err
 		}
@@ -227,7 +227,8 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 			f = noLog{}
 		}
 		if id, _ := sessionlog.DecodeName(name); len(entries) > 0 {
-			// The session was deleted, and the journal is older: see unlessErased.
+			// The session was deleted, and the journal is older than that: see
+			// unlessErased.
 			if uid, erased, err := sessionlog.ReadErased(f, id); err == nil && erased && uid == entries[0].UID || sessionlog.FollowsDeleted(f, id, entries[0].UID) {
 				return f, b.damage, nil
 			}
@@ -241,8 +242,8 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 			return nil, nil, err
 		}
 		if try == 0 {
-			// It may have been replaced, or recovered, between the two looks. Once more;
-			// what still does not fit then was changed from outside.
+			// The log may have been replaced or recovered between the two reads. Try once
+			// more; what still does not fit then was modified from outside.
 			_ = f.Close()
 			continue
 		}
@@ -257,18 +258,18 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 // set the journal's lines aside (J3).
 var errDoesNotFollow = errors.New("the log was changed by somebody else: what the journal has does not follow it")
 
-// overlaid is a log with the lines that the journal holds for it. Where both have bytes
-// the journal's count: the log's may be what a power cut left of them. Only reading
-// methods are overlaid; nobody writes through it.
+// overlaid is a log with the lines that the journal holds for it. Where both have bytes,
+// the journal's win: the log's may be the remains after a power cut. Only reading methods
+// are overlaid; nobody writes through it.
 type overlaid struct {
 	vfs.File
 	entries []*journal.Entry
 	end     int64 // of the last entry
 }
 
-// overlay puts entries over a log by the rules by which apply writes them (J3): the same
-// log, the line before, equal bytes or NULs. So a reader sees exactly what recovery will
-// make of the log, or errDoesNotFollow where recovery will set lines aside.
+// overlay puts entries over a log by the same rules as apply (J3): the same log, the same
+// line before, equal bytes or NULs. So a reader sees exactly what recovery will make of
+// the log, or errDoesNotFollow if recovery will set lines aside.
 func overlay(f vfs.File, entries []*journal.Entry) (vfs.File, error) {
 	if len(entries) == 0 {
 		return f, nil
@@ -321,8 +322,8 @@ func overlay(f vfs.File, entries []*journal.Entry) (vfs.File, error) {
 	return o, nil
 }
 
-// Size is that of the log when its entries are applied. It may be longer: a process that
-// recovered it meanwhile appends.
+// Size is the size of the log after its entries are applied. It may be larger: a process
+// that recovered the log in the meantime appends.
 func (o *overlaid) Size() (int64, error) {
 	size, err := o.File.Size()
 	return max(size, o.end), err
@@ -347,7 +348,7 @@ func (o *overlaid) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// noLog is the log of a session that only the journal has yet: empty, and never written.
+// noLog is the log of a session that is only in the journal so far: empty, never written.
 type noLog struct{}
 
 func (noLog) ReadAt([]byte, int64) (int, error)        { return 0, io.EOF }

@@ -7,22 +7,23 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// A scan decodes one line after the other into the same memory: what it gives is borrowed,
-// and good until the next line. Whoever keeps something of it makes it its own here.
+// A scan decodes one line after the other into the same memory: a line is borrowed, and
+// valid until the next one. Callers that keep parts of it copy them with a keeper.
 
 // keeper copies the data of borrowed lines for readers that may keep it.
 type keeper struct {
-	room []byte // what the data of the next events goes to, behind its length
+	room []byte // the data of the next events is appended here
 }
 
 const (
 	keeperLeast = 512
-	// keeperMost is how much memory somebody holds on to who keeps one event of many.
+	// keeperMost is how much memory a caller retains that keeps one event of many.
 	keeperMost = 16 << 10
 )
 
-// keep copies data. What is short is put beside its neighbours, because an allocation takes
-// longer than the copy; the first ones in less memory, because most reads are short.
+// keep copies data. Short data is packed together with its neighbours, because an
+// allocation takes longer than the copy; the first pieces go to smaller buffers, because
+// most reads are short.
 func (k *keeper) keep(data []byte) []byte {
 	if len(data) > keeperMost/4 {
 		return bytes.Clone(data)
@@ -32,24 +33,24 @@ func (k *keeper) keep(data []byte) []byte {
 	}
 	begin := len(k.room)
 	k.room = append(k.room, data...)
-	return k.room[begin:len(k.room):len(k.room)] // whoever appends to it does not write into the next
+	return k.room[begin:len(k.room):len(k.room)] // capped, so that an append to it does not overwrite the next
 }
 
-// holdBytes is how much of a batch is held back at least until its end was read.
+// holdBytes is how much of a batch is held back, at least, before its end is looked for.
 const holdBytes = 256 << 10
 
 // heldBatch is the beginning of a batch whose end was not read yet.
 type heldBatch struct {
 	lines []sessionlog.Line
-	data  []byte // theirs
+	data  []byte // data of the lines
 	open  bool   // the batch is known to be whole: nothing more is held back
-	asked int    // the length at which that was asked
+	asked int    // how much was held when that was last checked
 }
 
-// long tells whether so much is held back that it pays to look for the end of the batch,
-// and again when there is twice as much.
+// long tells whether so much is held back that looking for the end of the batch pays off,
+// and again each time the amount has doubled.
 func (h *heldBatch) long() bool {
-	const ofLine = 256 // a line without data is not for nothing
+	const ofLine = 256 // a line without data takes memory too
 	n := len(h.data) + ofLine*len(h.lines)
 	if n < max(holdBytes, 2*h.asked) {
 		return false
@@ -58,7 +59,7 @@ func (h *heldBatch) long() bool {
 	return true
 }
 
-// hold takes a borrowed line.
+// hold copies a borrowed line.
 func (h *heldBatch) hold(l *sessionlog.Line) {
 	h.lines = append(h.lines, *l)
 	if l.Data == nil {
@@ -69,7 +70,7 @@ func (h *heldBatch) hold(l *sessionlog.Line) {
 	h.lines[len(h.lines)-1].Data = h.data[begin:len(h.data):len(h.data)]
 }
 
-// give passes the lines on and forgets them. False: fn had enough.
+// give passes the lines to fn and forgets them. False: fn asked to stop.
 func (h *heldBatch) give(fn func(*sessionlog.Line) bool) bool {
 	for i := range h.lines {
 		if !fn(&h.lines[i]) {
@@ -80,7 +81,7 @@ func (h *heldBatch) give(fn func(*sessionlog.Line) bool) bool {
 	return true
 }
 
-// event is the event of a borrowed line, with data of its own.
+// event is the event of a borrowed line, with its own copy of the data.
 func (k *keeper) event(l *sessionlog.Line) hansard.Event {
 	e := l.Event()
 	if l.Data != nil && l.Gone == 0 {

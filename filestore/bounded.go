@@ -8,19 +8,19 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What may take long ends with the caller's context: reading a log of gigabytes, and
-// waiting for somebody else who does. What takes the store's locks does not: a write that
-// was begun is finished, and its caller gets ErrUnknown (queue.go).
+// Long operations end with the caller's context: reading a log of gigabytes, and waiting
+// for another caller that does so. Operations that take the store's locks do not: a write
+// that has begun is finished, and its caller gets ErrUnknown (queue.go).
 
 // boundedFile is a file whose reads fail with the context's error once that has ended. So
-// whatever reads it ends soon, and the end of the caller's time never looks like the end
-// of the log, nor like damage: both would be remembered (TestContextBoundsReading).
+// any code that reads it ends soon, and a timeout never looks like the end of the log or
+// like damage: both would be remembered (TestContextBoundsReading).
 type boundedFile struct {
 	vfs.File
 	ctx context.Context
 }
 
-// bounded makes reading a file end with a context. A context that can't end costs
+// bounded makes reads of a file end with a context. A context that can't end costs
 // nothing.
 func bounded(ctx context.Context, f vfs.File) vfs.File {
 	if ctx.Done() == nil {
@@ -29,7 +29,7 @@ func bounded(ctx context.Context, f vfs.File) vfs.File {
 	return &boundedFile{f, ctx}
 }
 
-// ReadAt is the only method that counts: everything that takes long is made of reads.
+// ReadAt is the only method that matters: every long operation consists of reads.
 func (f *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.ctx.Err(); err != nil {
 		return 0, err
@@ -39,7 +39,7 @@ func (f *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 
 // lockWithin takes a mutex that may be held for long, unless the context ends first. It
 // polls, with pauses that grow to 5 ms, instead of sharing a channel between callers:
-// they may be in bubbles of testing/synctest, which can't share one.
+// they may be in different testing/synctest bubbles, which can't share one.
 func lockWithin(ctx context.Context, mu *sync.Mutex) error {
 	for pause := 50 * time.Microsecond; !mu.TryLock(); pause = min(2*pause, 5*time.Millisecond) {
 		timer := time.NewTimer(pause)

@@ -9,30 +9,30 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// Handing a turn on. Whoever releases one calls the waiter that is next, of whichever
+// Handing a turn on. The process that releases a turn calls the next waiter, in whichever
 // process, as soon as the release is in the ring: waking it up takes about as long as the
-// sync. Who is called claims the turn without looking first, because the log does not have
-// the release yet; the commit decides, on the ring.
+// sync. A called waiter claims the turn without looking at the log first, because the
+// release is not in the log yet; the commit decides, on the ring.
 //
-// A call is a hint, like every wake-up. Nothing rests on it: one that is lost costs the
-// time until the waiter looks again (turnPoll), one too many a claim that is refused. Who
-// is stopped, or dead, does not hold up the others: who called it looks after a moment, and
-// calls the next one.
+// A call is a hint, like every wake-up. Correctness does not depend on it: a lost call
+// costs the time until the waiter looks again (turnPoll), a superfluous one a claim that
+// is refused. A stopped or dead waiter does not hold up the others: its caller checks
+// after a moment, and calls the next one.
 
-// callPatience is how long somebody who was called may take to wake up. Who can't be
+// callPatience is how long a called waiter may take to wake up. A waiter that can't be
 // called is woken by the log, after the sync, and gets courtesyMax.
 const callPatience = 10 * time.Millisecond
 
-// calls is the bell of this process, for others to call it.
+// calls holds the bell that others ring to call this process, and whom it has called.
 type calls struct {
 	mu      sync.Mutex // guards bell and awaited
 	bell    *peers.Bell
 	awaited map[string]*called // by session
 
-	heeded atomic.Int64 // claims that were made because of a call
+	heeded atomic.Int64 // claims made because of a call
 }
 
-// canBeCalled has others able to call this process, and tells whether they are.
+// canBeCalled sets up this process's bell, and tells whether others can ring it.
 func (ts *turns) canBeCalled() bool {
 	ts.calls.mu.Lock()
 	defer ts.calls.mu.Unlock()
@@ -43,7 +43,7 @@ func (ts *turns) canBeCalled() bool {
 		if b.Found(ts.fs) {
 			return true
 		}
-		// Somebody removed it, and with it the kernel's watch.
+		// The file was removed, and with it the kernel's watch.
 		b.Close(ts.fs)
 		ts.calls.bell = nil
 	}
@@ -64,8 +64,8 @@ func (ts *turns) bellPath(b *peers.Bell) string {
 	return filepath.Join(ts.path, filepath.FromSlash(b.Name))
 }
 
-// rung passes a call on to those that it is for: whoever is first in this process's line
-// for a session with a slot that was rung.
+// rung passes a ring on to the claimants it is for: those first in this process's line
+// for a session whose slot was rung.
 func (ts *turns) rung() {
 	ts.calls.mu.Lock()
 	var slots [peers.BellSlots]bool
@@ -104,14 +104,15 @@ func (w *claimant) callUp() {
 	}
 }
 
-// released hands a turn on: its release is in the ring. The caller is a worker that Close
-// waits for, and so is what it starts. apart: the caller has others to attend to.
+// released hands a turn on whose release is in the ring. The caller is a worker that
+// Close waits for, and so is any goroutine started here. apart: return at once, because
+// the caller has other requests to finish.
 func (ts *turns) released(name string, apart bool) {
 	if ts.cfg.inline {
 		return
 	}
 	if !apart && ts.leases.OthersHeard() {
-		ts.callNext(name) // another goroutine would take longer to begin than this takes
+		ts.callNext(name) // starting a goroutine would take longer than this
 		return
 	}
 	ts.workers.Add(1)
@@ -121,15 +122,15 @@ func (ts *turns) released(name string, apart bool) {
 	}()
 }
 
-// callNext calls the waiter that has waited longest for a session's turn. If that one does
-// not come, lookAfter calls the next one.
+// callNext calls the waiter that has waited longest for a session's turn. If that one
+// does not respond, lookAfter calls the next one.
 func (ts *turns) callNext(name string) {
 	if ts.inLine.first(name) == nil && !ts.leases.OthersHear() {
-		return // most often
+		return // the common case
 	}
 	next, passed := ts.leases.Waiters(name)
 	for _, w := range passed {
-		// It may be awake by now. If so it is the oldest.
+		// It may be running again by now. If so it is the oldest.
 		_ = ts.leases.Ring(w, name, ts.cfg.random())
 	}
 	own := ts.inLine.first(name)
@@ -147,16 +148,16 @@ func (ts *turns) callNext(name string) {
 	ts.calls.await(name, next[0], patience, func() { ts.lookAfter(name) })
 }
 
-// called is a waiter of another process that was called, and until when it may come.
+// called is a waiter of another process that was called, and its deadline to respond.
 type called struct {
 	peers.Waiter
 	until time.Time
-	timer *time.Timer // calls lookAfter then
+	timer *time.Timer // calls lookAfter at the deadline
 }
 
-// await has somebody looked after who was called. There is one for each session: who was
-// called before has come, or is called again when it is the oldest. Where turns are handed
-// on quickly the timer so never ends, and wakes nobody.
+// await schedules a check of a waiter that was called. There is one per session: the one
+// called before has responded, or is called again when it is the oldest. So where turns
+// are handed on quickly the timer never fires, and wakes nobody.
 func (c *calls) await(name string, w peers.Waiter, patience time.Duration, lookAfter func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,14 +167,13 @@ func (c *calls) await(name string, w peers.Waiter, patience time.Duration, lookA
 			c.awaited = map[string]*called{}
 		}
 		c.awaited[name] = &called{w, time.Now().Add(patience), time.AfterFunc(patience, lookAfter)}
-	case was.Waiter != w: // else its time runs already
+	case was.Waiter != w: // otherwise its time is already running
 		was.Waiter, was.until = w, time.Now().Add(patience)
 		was.timer.Reset(patience)
 	}
 }
 
-// lookAfter looks what became of somebody who was called, and calls the next one if it did
-// not come.
+// lookAfter checks whether a called waiter has responded, and calls the next one if not.
 func (ts *turns) lookAfter(name string) {
 	if !ts.committer.queue.beforeClose(func() { ts.workers.Add(1) }) {
 		return
@@ -181,7 +181,7 @@ func (ts *turns) lookAfter(name string) {
 	defer ts.workers.Done()
 	ts.calls.mu.Lock()
 	was := ts.calls.awaited[name]
-	early := was == nil || time.Now().Before(was.until) // the timer ended as it was reset: it ends again
+	early := was == nil || time.Now().Before(was.until) // the timer fired while it was being reset: it fires again
 	if !early {
 		delete(ts.calls.awaited, name)
 	}
@@ -198,7 +198,7 @@ func (ts *turns) lookAfter(name string) {
 	ts.callNext(name)
 }
 
-// first is who is first in this process's line for a session; nil: nobody.
+// first is the first claimant in this process's line for a session; nil: none.
 func (l *waitingLine) first(name string) *claimant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (l *waitingLine) first(name string) *claimant {
 	return nil
 }
 
-// passOn calls whoever is next after somebody who was called and does not come.
+// passOn calls the next waiter when one that was called does not claim the turn.
 func (ts *turns) passOn(name string) {
 	ts.committer.queue.beforeClose(func() { ts.released(name, true) })
 }

@@ -20,49 +20,50 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Lists by a catalog: a table of what is known of the logs, which processes leave to each
-// other in cache/. It is brought up to date before it is asked, by whoever asks:
+// Lists from a catalog: a table of what is known about the logs, kept in cache/ and
+// shared by all processes. Every query brings it up to date first, from these sources:
 //
-//	journal      the entries since the position that the table is of name the sessions
-//	             that changed. The chain of their checksums has to lead there
-//	custody      nobody else put a log into sessions/ or took one away (custody.go)
-//	cache/damage, aside/, and what the table itself has as damaged or unreadable
-//	             is looked at each time: it may have been repaired
+//	journal      the entries since the table's position name the sessions that changed.
+//	             The chain of their checksums has to lead there
+//	custody      no log was added to sessions/ or removed from outside (custody.go)
+//	cache/damage, aside/, and the rows that are damaged or unreadable
+//	             are checked every time: the log may have been repaired
 //
-// If the journal does not reach back, or somebody else changed the directory, or nothing
-// can be told, the directory is scanned, and what has another inode, size or time is
-// described anew. Whatever goes wrong with the table, the list is made without it (list.go).
+// If the journal does not reach back far enough, or the directory was modified from
+// outside, or either can't be determined, the directory is scanned, and logs with another
+// inode, size or time are described anew. If anything goes wrong with the table, the list
+// is made without it (list.go).
 //
-// A log that somebody edited in place shows where it is in the list: those that are given
-// out are compared with their files. Its place and whether it matches may be those of before,
-// until something is written to it or the directory is scanned.
+// A log that was edited in place shows up where the table has it: rows that are returned
+// are compared with their files. Its position in the list and whether it matches the
+// query may be outdated, until something is written to it or the directory is scanned.
 
 // Catalog is a table of the logs in a file. Package catalog has one.
 //
-// Writers do not lock each other out for longer than an update takes: each says on which
-// revision its update is based, and is refused if there is another by then.
+// Writers exclude each other only while an update runs: each names the revision that its
+// update is based on, and is refused if there is a newer one.
 type Catalog interface {
-	// State is what the table is of.
+	// State is what the table describes: its revision, its mark and its bad rows.
 	State(ctx context.Context) (CatalogState, error)
-	// Stamps gives all rows by name, without descriptions.
+	// Stamps passes all rows by name, without descriptions.
 	Stamps(ctx context.Context, each func(r *CatalogRow) error) error
 	// Update puts and removes rows, all or none of them.
 	Update(ctx context.Context, rev int64, rows []CatalogRow, gone []string, mark string) (now int64, err error)
-	// Page gives the rows that a query selects, with their cursors.
+	// Page returns the rows that a query selects, with their cursors.
 	Page(ctx context.Context, rev int64, q hansard.Query, now time.Time) ([]CatalogRow, error)
-	// Count tells how many there are.
+	// Count returns how many there are.
 	Count(ctx context.Context, rev int64, q hansard.Query) (int, error)
 	Close() error
 }
 
-// CatalogState is what a catalog is of.
+// CatalogState is what a catalog describes.
 type CatalogState struct {
 	Rev  int64
 	Mark string       // of the last update
 	Bad  []CatalogRow // damaged or unreadable
 }
 
-// CatalogRow is what is known of a log.
+// CatalogRow is what is known about a log.
 type CatalogRow struct {
 	Name    string
 	Inode   uint64
@@ -72,23 +73,23 @@ type CatalogRow struct {
 	Info    hansard.Info // State is nil if it is too large to be kept
 }
 
-// Errors of a Catalog. Any other means that it can't be used just now.
+// Errors of a Catalog. Any other error means that it can't be used right now.
 var (
-	// ErrBadCatalog: what is in the file is of no use.
+	// ErrBadCatalog: the content of the file is useless.
 	ErrBadCatalog = errors.New("the catalog is damaged or of another version")
-	// ErrCatalogMoved: somebody else updated it since.
+	// ErrCatalogMoved: another process has updated it since.
 	ErrCatalogMoved = errors.New("the catalog was updated by another process")
 )
 
-// Files of catalogs: catalog.<16 hex>.db, each with a name of its own that is never used
-// again. Removing one must not let the journal of a process that still has it open be taken
-// for the journal of the next.
+// Files of catalogs: catalog.<16 hex>.db, each with a unique name that is never reused.
+// When one is removed, the SQLite journal of a process that still has it open must not be
+// taken for the journal of its successor.
 const (
 	tablePrefix = "catalog."
 	tableSuffix = ".db"
 )
 
-// isTableFile tells whether a file in cache/ is of a catalog, or its journal.
+// isTableFile tells whether a file in cache/ is a catalog, or the journal of one.
 func isTableFile(name string) bool {
 	mark, ok := strings.CutPrefix(strings.TrimSuffix(name, "-journal"), tablePrefix)
 	mark, db := strings.CutSuffix(mark, tableSuffix)
@@ -101,21 +102,21 @@ type catalogTable struct {
 	t     Catalog
 	file  string
 	inode uint64
-	// wrote is what is looked at at each list, as it was last written: if it is the same
-	// there is nothing to write.
+	// wrote is the last written version of each row that is checked at every list: if it
+	// is unchanged there is nothing to write.
 	wrote map[string]string
 }
 
-// tableTries is how often a list begins again because somebody else updated the catalog.
+// tableTries is how often a list starts over because another process updated the catalog.
 const tableTries = 4
 
-// withTable brings the catalog up to date and asks it. Not ok: do without.
+// withTable brings the catalog up to date and queries it. Not ok: list without it.
 func (ls *lister) withTable(ctx context.Context, ask func(t Catalog, rev int64) error) (ok bool, err error) {
 	if ls.opt.Catalog == nil || ls.path == "" {
 		return false, nil
 	}
 	if behind, err := ls.reader.unapplied(); behind != nil || err != nil {
-		return false, nil // the scan knows what to do about it
+		return false, nil // the scan handles both
 	}
 	if err := lockWithin(ctx, &ls.table.mu); err != nil {
 		return true, err
@@ -143,14 +144,14 @@ func (ls *lister) withTable(ctx context.Context, ask func(t Catalog, rev int64) 
 		case errors.Is(err, hansard.ErrInvalid), ls.isOver(ctx, err):
 			return true, err
 		case !errors.Is(err, ErrCatalogMoved):
-			return false, nil // locked, or the disk is full: without it, then
+			return false, nil // locked, or the disk is full: list without it
 		}
 	}
 	return false, nil
 }
 
-// openTable is the catalog whose name leads to the file we have open, or another, or a new
-// one. The caller holds table.mu.
+// openTable returns the catalog we have open, if its name still leads to that file, else
+// another one, or a new one. The caller holds table.mu.
 func (ls *lister) openTable() (Catalog, error) {
 	c := &ls.table
 	if c.t != nil {
@@ -163,7 +164,7 @@ func (ls *lister) openTable() (Catalog, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	// The first by name, for all processes alike.
+	// The first by name, so that all processes use the same one.
 	var found []string
 	for _, e := range entries {
 		if e.Regular && isTableFile(e.Name) && strings.HasSuffix(e.Name, tableSuffix) {
@@ -181,8 +182,8 @@ func (ls *lister) openTable() (Catalog, error) {
 	if err := ls.fs.Mkdir(cache.Dir); err != nil {
 		return nil, err
 	}
-	// Made here, with the rights and the owner that all files have. Nobody has it open yet:
-	// closing it takes nobody's lock.
+	// Created here, with the mode and owner of all other files. Nobody has it open yet,
+	// so closing it gives up nobody's lock.
 	f, err := ls.fs.Open(file, vfs.Create|vfs.Exclusive)
 	if err != nil {
 		return nil, err
@@ -197,8 +198,8 @@ func (ls *lister) openTable() (Catalog, error) {
 	return c.t, nil
 }
 
-// useTable opens a file. It is not opened otherwise: SQLite's locks belong to the process,
-// and closing any descriptor of the file would give them up.
+// useTable opens a catalog. Its file is never opened in any other way: SQLite's locks
+// belong to the process, and closing any descriptor of the file would give them up.
 func (ls *lister) useTable(file string) error {
 	inode, _, err := ls.fs.Inode(file)
 	if err != nil {
@@ -220,7 +221,7 @@ func (ls *lister) closeTable() {
 	}
 }
 
-// dropTable removes a catalog that is of no use.
+// dropTable removes a catalog that is useless.
 func (ls *lister) dropTable() {
 	ls.closeTable()
 	ls.removeTable(ls.table.file)
@@ -231,26 +232,27 @@ func (p *process) removeTable(file string) {
 	_ = p.fs.Remove(file + "-journal")
 }
 
-// tableMark is what a catalog is of: a position in the journal, and the directory.
+// tableMark is the state that a catalog describes: a position in the journal, and the
+// directory.
 type tableMark struct {
 	Salt, Pos, Chain uint64 // Salt 0: not known
 	Generation       uint64 // of the directory, see custody; 0: not known
-	// Dir is the directory as it was when it was scanned, and Looked when that was, in
-	// seconds. Settled: it had not changed for so long then that every change since has
-	// another time.
+	// Dir is the directory as it was when it was scanned, and Looked the time of the
+	// scan, in seconds. Settled: the directory's last change was so long before the scan
+	// that any change since has another time.
 	Dir     vfs.DirStamp
 	Looked  int64
 	Settled bool
 }
 
 const (
-	// settleTime is more than the resolution of the time of any directory.
+	// settleTime is more than the resolution of any directory's time.
 	settleTime = 2 * time.Second
-	// lookAgain is how long a directory in custody is not scanned: see custody.go.
+	// lookAgain is how long a directory in custody goes without a scan: see custody.go.
 	lookAgain = 10 * time.Minute
 )
 
-// bringUp brings the catalog up to date, and tells its revision then.
+// bringUp brings the catalog up to date, and returns its new revision.
 func (ls *lister) bringUp(ctx context.Context, t Catalog) (rev int64, err error) {
 	state, err := t.State(ctx)
 	if err != nil {
@@ -300,12 +302,12 @@ func (ls *lister) bringUp(ctx context.Context, t Catalog) (rev int64, err error)
 
 func (m *tableMark) encode() string { return string(sessionlog.Marshal(m)) }
 
-// isNew tells whether a row that is looked at each time is not the one that was written.
+// isNew tells whether a row that is checked every time differs from the one last written.
 func (c *catalogTable) isNew(r *CatalogRow) bool {
 	return c.wrote[r.Name] != string(sessionlog.Marshal(r))
 }
 
-// note remembers rows that are looked at each time.
+// note remembers rows that are checked every time.
 func (c *catalogTable) note(rows []CatalogRow, gone []string, forced map[string]bool) {
 	for i := range rows {
 		if name := rows[i].Name; forced[name] {
@@ -320,7 +322,7 @@ func (c *catalogTable) note(rows []CatalogRow, gone []string, forced map[string]
 }
 
 // sameLogs tells whether the logs are those of the last scan, except for what the journal
-// tells.
+// says.
 func (ls *lister) sameLogs(was *tableMark, now vfs.DirStamp, generation uint64) bool {
 	if now == was.Dir && was.Settled {
 		return true
@@ -329,7 +331,7 @@ func (ls *lister) sameLogs(was *tableMark, now vfs.DirStamp, generation uint64) 
 	return generation != 0 && generation == was.Generation && recently
 }
 
-// lookedAtEachTime are the logs that are described anew at each list.
+// lookedAtEachTime are the logs that are described anew for every list.
 func (ls *lister) lookedAtEachTime(bad []CatalogRow) (map[string]bool, error) {
 	forced, err := ls.asides.allAsides()
 	if err != nil {
@@ -353,11 +355,13 @@ func (ls *lister) lookedAtEachTime(bad []CatalogRow) (map[string]bool, error) {
 	return forced, nil
 }
 
-// followRing tells which sessions the journal has entries for since a mark, and where it is
-// now. Not ok: the journal does not reach back to the mark, or does not say where it ends.
+// followRing tells which sessions the journal has entries for since a mark, and where the
+// journal is now. Not ok: the journal does not reach back to the mark, or its end can't
+// be determined.
 //
-// All entries that are valid count, also behind the position up to which the control file
-// says they are in the logs: publishing that may have failed. The new mark is not beyond it.
+// All valid entries count, also those past the position up to which the control file says
+// they are in the logs: publishing that position may have failed. The new mark is not
+// beyond it.
 func (ls *lister) followRing(was *tableMark) (names map[string]bool, now tableMark, ok bool) {
 	names = map[string]bool{}
 	r, slots, best, err := ls.openRing(vfs.ReadOnly)
@@ -385,12 +389,13 @@ func (ls *lister) followRing(was *tableMark) (names map[string]bool, now tableMa
 	return names, now, err == nil && passed
 }
 
-// ringEnd is up to where the entries of the ring are in the logs, and the chain there.
+// ringEnd is the position up to which the ring's entries are in the logs, and the chain
+// there.
 func (ls *lister) ringEnd(r *journal.Ring, slots [2]journal.Slot, best int) (applied, chain uint64, ok bool) {
 	if journal.LeftClean(slots, best) {
 		return slots[best].Start, slots[best].StartChain, true
 	}
-	for range 3 { // a record that is just being written counts as missing
+	for range 3 { // a record that is just being written reads as missing
 		w, ok := peers.LookAtControl(ls.fs)
 		switch {
 		case !ok || w.Epoch != r.Epoch:
@@ -404,8 +409,9 @@ func (ls *lister) ringEnd(r *journal.Ring, slots [2]journal.Slot, best int) (app
 	return 0, 0, false
 }
 
-// describeRow describes a log for the catalog, as it is now. Not there: it has no log and is
-// nowhere else. aside: a session without a log may have lines that were set aside.
+// describeRow describes a log for the catalog, as it is now. Not there: there is no log,
+// and nothing of the session anywhere else. aside: a session without a log may have lines
+// that were set aside.
 func (ls *lister) describeRow(ctx context.Context, name string, aside bool) (row CatalogRow, there bool, err error) {
 	id, ok := sessionlog.DecodeName(name)
 	if !ok {
@@ -433,15 +439,15 @@ func (ls *lister) hasAsides(name string) bool {
 	return err != nil || len(files) > 0
 }
 
-// rescanBatch is how many rows are put into the catalog at once: a scan that is not finished
-// goes on from there the next time.
+// rescanBatch is how many rows are put into the catalog at once: an interrupted scan
+// resumes there the next time.
 const rescanBatch = 500
 
-// rescan looks at all logs, and describes those that are not as the catalog has them.
+// rescan compares all logs with the catalog, and describes those that differ.
 func (ls *lister) rescan(ctx context.Context, t Catalog, rev int64, mark tableMark, forced map[string]bool) (int64, error) {
 	entries, err := ls.fs.ReadDir(sessionlog.Dir)
 	if err != nil && (!errors.Is(err, fs.ErrNotExist) || ls.sessionsGone()) {
-		return 0, err // what to say of it the scan without a catalog knows
+		return 0, err // the scan without a catalog reports it
 	}
 	names := make([]string, 0, len(entries)+len(forced))
 	for _, e := range entries {
@@ -474,7 +480,7 @@ func (ls *lister) rescan(ctx context.Context, t Catalog, rev int64, mark tableMa
 				gone = append(gone, name)
 			}
 		}
-		text := "" // not all is there yet
+		text := "" // incomplete so far
 		if len(stale) == 0 {
 			text = mark.encode()
 		}
@@ -489,7 +495,7 @@ func (ls *lister) rescan(ctx context.Context, t Catalog, rev int64, mark tableMa
 	return rev, nil
 }
 
-// compare tells which of the logs have to be described, and which rows have none.
+// compare returns the logs that have to be described, and the rows that have no log.
 func (ls *lister) compare(ctx context.Context, t Catalog, names []string, forced map[string]bool) (stale, gone []string, err error) {
 	i := 0
 	unknown := func(upTo string) {
@@ -519,7 +525,7 @@ func (ls *lister) compare(ctx context.Context, t Catalog, names []string, forced
 	return stale, gone, err
 }
 
-// pageFromTable is the page of a query. Not ok: do without.
+// pageFromTable is the page of a query. Not ok: list without the catalog.
 func (ls *lister) pageFromTable(ctx context.Context, q hansard.Query) (rows []CatalogRow, ok bool, err error) {
 	now := ls.cfg.now()
 	ok, err = ls.withTable(ctx, func(t Catalog, rev int64) (err error) {
@@ -529,8 +535,8 @@ func (ls *lister) pageFromTable(ctx context.Context, q hansard.Query) (rows []Ca
 	return rows, ok, err
 }
 
-// asItIs is a row that is given out: as the catalog has it, if the log is the one that was
-// described, else described anew.
+// asItIs is the description of a row that is returned to the caller: the catalog's, if
+// the log is the one that was described, else a new one.
 func (ls *lister) asItIs(ctx context.Context, row CatalogRow) (info hansard.Info, there bool, err error) {
 	st, statErr := ls.fs.Stat(sessionlog.Path(row.Name))
 	if statErr == nil && st.Inode == row.Inode && st.Size == row.Size && st.ModTime.Equal(row.ModTime) {
@@ -541,8 +547,8 @@ func (ls *lister) asItIs(ctx context.Context, row CatalogRow) (info hansard.Info
 	return now.Info, there && !now.Gone, err
 }
 
-// strikeFromTable takes sessions out of the catalogs in cache/. Where that is not possible
-// they are removed: whoever has one open finds that out.
+// strikeFromTable removes sessions from the catalogs in cache/. A catalog they can't be
+// removed from is deleted: processes that have it open notice that.
 func (ls *lister) strikeFromTable(names []string) (changed bool, err error) {
 	entries, err := ls.fs.ReadDir(cache.Dir)
 	if err != nil {
@@ -569,7 +575,7 @@ func (ls *lister) strikeFromTable(names []string) (changed bool, err error) {
 	return changed, nil
 }
 
-// strike leaves nothing of some sessions in a catalog but that they are gone.
+// strike removes everything a catalog has about some sessions.
 func (ls *lister) strike(t Catalog, names []string) error {
 	ctx := context.Background()
 	for range tableTries {
@@ -577,8 +583,8 @@ func (ls *lister) strike(t Catalog, names []string) error {
 		if err != nil {
 			return err
 		}
-		// Without their rows they are described again at the next scan; what the catalog is
-		// of stays the same.
+		// Without rows they are described again at the next scan; the mark stays the
+		// same.
 		if _, err = t.Update(ctx, state.Rev, nil, names, state.Mark); !errors.Is(err, ErrCatalogMoved) {
 			return err
 		}

@@ -14,48 +14,48 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Damage is found where it is looked for. A short log is checked whole when a process
-// first touches it; of a long one, which would take too long, only the end. Damage is
-// never ignored once found: it is remembered by this process, and noted in cache/damage
-// so that the next process looks closely too. verify.go checks everything.
+// Damage is found by looking. A short log is checked whole when a process first touches
+// it; of a long one, which would take too long, only the end. Damage once found is never
+// ignored: this process remembers it, and notes it in cache/damage so that the next
+// process looks closely too. verify.go checks everything.
 //
-// What is looked at: the chain of checksums and seqs (L1 to L5). A log with known damage
+// What is checked: the chain of checksums and seqs (L1 to L5). A log with known damage
 // takes no writes (W3): an append would make a log whose middle is lost look sound at its
 // end.
 
 const (
-	// checkWhole is how long a log may be to be checked whole at first touch.
+	// checkWhole is the size up to which a log is checked whole when first touched.
 	checkWhole = 4 << 20
 )
 
-// checks looks at logs, once each, and remembers what is wrong with them.
+// checks checks logs, once each, and remembers what is wrong with them.
 type checks struct {
 	*process
 	asides  *asides
 	checked checked
 }
 
-// checked are the logs that this process has looked at, the most recently used ones. It
-// has a mutex because readers use it, who take no other lock.
+// checked are the logs that this process has checked, the most recently used ones. It has
+// a mutex because readers use it, which take no other lock.
 type checked struct {
 	mu  sync.Mutex
 	m   cache.LRU[checkedLog]
-	bad map[string]bool // those that were found damaged, and not sound since
+	bad map[string]bool // found damaged, and not found sound since
 }
 
 // checkedLogs is how many of them are remembered. A forgotten one is checked again, which
-// costs time and nothing else.
+// only costs time.
 const checkedLogs = 16 * maxSessions
 
 // checkedLog is the outcome for one file: a log that was replaced has another inode and
-// is looked at again.
+// is checked again.
 type checkedLog struct {
 	inode  uint64
 	damage *hansard.DamagedError
 }
 
-// sound tells whether no damage of a log was found in this process; true also if it was
-// never looked at. It does not count as use: lists ask about all sessions.
+// sound tells whether this process has found no damage in a log; true also if it was
+// never checked. It does not count as use, because lists ask about all sessions.
 func (c *checked) sound(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,14 +63,14 @@ func (c *checked) sound(name string) bool {
 	return l.damage == nil
 }
 
-// get is what is known of a log, if it was looked at.
+// get is what is known about a log, if it was checked.
 func (c *checked) get(name string) (checkedLog, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.m.Get(name)
 }
 
-// set remembers what was found.
+// set remembers the outcome of a check.
 func (c *checked) set(name string, l checkedLog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *checked) damaged() []string {
 	return slices.Collect(maps.Keys(c.bad))
 }
 
-// forget has a log looked at again: it was repaired or mended.
+// forget makes a log be checked again: it was repaired or mended.
 func (c *checked) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,9 +100,10 @@ func (c *checked) forget(name string) {
 	delete(c.bad, name)
 }
 
-// checkOnce is what is wrong with a log, as far as it was looked at; nil: nothing was
-// seen. A log that was found sound is not looked at again, one that was found damaged is:
-// it may have been repaired. It takes no lock, and may read up to checkWhole bytes.
+// checkOnce is what is wrong with a log, as far as it was checked; nil: no damage was
+// seen. A log that was found sound is not checked again, a damaged one is: it may have
+// been repaired. It takes no lock, and may read up to checkWhole bytes, or all of a log
+// with known damage.
 func (ch *checks) checkOnce(f vfs.File, name string, id hansard.SessionID, size int64) (*hansard.DamagedError, error) {
 	inode, err := f.Inode()
 	if err != nil {
@@ -115,12 +116,13 @@ func (ch *checks) checkOnce(f vfs.File, name string, id hansard.SessionID, size 
 	var d *hansard.DamagedError
 	known := seen.damage != nil || ch.noted(name)
 	if size <= checkWhole || known {
-		// Whoever noted the damage may have looked closer than DecodeQuick does.
+		// The process that noted the damage may have used a stricter check than
+		// DecodeQuick.
 		decode := sessionlog.DecodeQuick
 		if known {
 			decode = sessionlog.Decode
 		}
-		// The size of now, and not beyond: others may write faster than we read.
+		// The current size, and not beyond: others may write faster than we read.
 		all, err := f.Size()
 		if err == nil {
 			_, d, err = sessionlog.CheckUpTo(f, id, decode, all)
@@ -136,15 +138,15 @@ func (ch *checks) checkOnce(f vfs.File, name string, id hansard.SessionID, size 
 	return d, nil
 }
 
-// foundDamage makes damage known to this process and the others: a reader that came upon
-// it must not be the only one to know (TestDamageFoundByAReaderStays).
+// foundDamage records damage found while reading, for this process and the others: the
+// reader must not be the only one to know (TestDamageFoundByAReaderStays).
 func (ch *checks) foundDamage(name string, inode uint64, d *hansard.DamagedError) {
 	ch.checked.set(name, checkedLog{inode, d})
 	ch.noteDamage(name, d)
 }
 
-// noteDamage remembers damage for other processes. It is a cache, so errors are ignored:
-// the next process may then find the damage later than it could.
+// noteDamage records damage for other processes. The note is only a cache, so errors are
+// ignored: the next process may then find the damage later than it could.
 func (ch *checks) noteDamage(name string, d *hansard.DamagedError) {
 	if ch.opt.ReadOnly {
 		return
@@ -154,7 +156,7 @@ func (ch *checks) noteDamage(name string, d *hansard.DamagedError) {
 	}
 }
 
-// noted tells whether some process noted damage. What is in the file is not believed.
+// noted tells whether some process noted damage. The content of the note is not trusted.
 func (ch *checks) noted(name string) bool {
 	return cache.Noted(ch.fs, name)
 }
@@ -172,8 +174,8 @@ func (p *process) writeCache(dir, name string, b []byte) error {
 	})
 }
 
-// putRun writes a run of names. Nobody waits for a sync: every page of a run is checked
-// when it is used.
+// putRun writes a run of names. It is not synced: every page of a run is checked when it
+// is used.
 func (p *process) putRun(name string, fill func(vfs.File) error) error {
 	if p.opt.ReadOnly {
 		return hansard.ErrReadOnly
@@ -181,9 +183,9 @@ func (p *process) putRun(name string, fill func(vfs.File) error) error {
 	return cache.Write(p.fs, p.cfg.random(), name, false, func(f vfs.File) error { return fill(closingFile{f, p}) })
 }
 
-// knownDamage is what was found wrong with a session before, here or by others, for a
-// session that is being loaded under write.lock. What was set aside comes first: it may
-// be mended, which the type of the error says.
+// knownDamage is the damage found before, by this or another process, of a session that
+// is being loaded under write.lock. Lines set aside come first: that damage can be
+// mended, which the type of the error says.
 func (ch *checks) knownDamage(sess *session) (damage, err error) {
 	d, err := ch.asides.asideDamage(sess.name, sess.id)
 	if err != nil {
@@ -202,9 +204,9 @@ func (ch *checks) knownDamage(sess *session) (damage, err error) {
 	return nil, nil
 }
 
-// prepareLog looks at a log that is about to be written to, before write.lock is taken.
-// Damage that is found here is told without disturbing anybody; what is wrong with a log
-// that is missing or just being made is left to the commit, which knows the ring.
+// prepareLog checks a log that is about to be written to, before write.lock is taken.
+// Damage found here is reported without delaying anybody. A log that is missing or just
+// being created is left to the commit, which knows the ring.
 func (ch *checks) prepareLog(f vfs.File, r *request) error {
 	size, err := f.Size()
 	if err != nil {
@@ -212,7 +214,7 @@ func (ch *checks) prepareLog(f vfs.File, r *request) error {
 	}
 	if _, err := sessionlog.ReadHeader(f, r.id); err != nil {
 		if err == io.EOF || err == sessionlog.ErrEmptyLog {
-			return nil // not made yet, or the commit says what is wrong
+			return nil // not created yet, or the commit reports what is wrong
 		}
 		return err
 	}
@@ -228,7 +230,7 @@ func (ch *checks) prepareLog(f vfs.File, r *request) error {
 		return err
 	}
 	// The last line in full, data included: under write.lock only its head is decoded,
-	// and damage found there would have the whole log read while everybody waits.
+	// and damage found there would mean reading the whole log while everybody waits.
 	var damaged *hansard.DamagedError
 	if _, err := sessionlog.ReadTail(f, size); errors.As(err, &damaged) && damaged.Offset > 0 {
 		return damageFound(ch, r.name, f, sessionlog.Decode, err)

@@ -13,29 +13,30 @@ import (
 )
 
 // Waiting for a turn. Within a process claimants are served FIFO (waitingLine). Between
-// processes each announces in its instance file for which sessions it waits and since when.
-// A turn that is released is handed to the oldest (calling.go), and a process that finds
-// one free lets older waiters go first, for a moment. Nothing but fairness and speed
-// depends on it: who gets the turn is decided in the commit (turnplan.go), and a lost
+// processes, each announces in its instance file which sessions it waits for and since
+// when. A released turn is handed to the oldest waiter (calling.go), and a process that
+// finds a turn free lets older waiters go first, for a moment. Only fairness and speed
+// depend on this: who gets the turn is decided in the commit (turnplan.go), and a lost
 // announcement or a stopped waiter costs milliseconds.
 
 const (
-	// turnPoll is how often the first in line looks whether the holder still lives: a
-	// death wakes nobody. The longer it waits the less often it looks, up to turnPollMax.
+	// turnPoll is how often the first in line checks whether the holder is still alive: a
+	// death wakes nobody. The longer it waits the less often it checks, up to
+	// turnPollMax.
 	turnPoll    = 50 * time.Millisecond
 	turnPollMax = 250 * time.Millisecond
-	// turnPause is the least time between two looks, in a session in which much happens:
-	// every event of it wakes the oldest waiter.
+	// turnPause is the least time between two looks, for busy sessions: every event of
+	// the session wakes the oldest waiter.
 	turnPause = 2 * time.Millisecond
-	// courtesyMax is how long a claimant lets others go first: a waiter that is stopped
-	// costs no more than this.
+	// courtesyMax is how long a claimant lets others go first: a stopped waiter costs no
+	// more than this.
 	courtesyMax = 100 * time.Millisecond
 	// courtesyPoll is how long it waits for each of them before it looks again, if
 	// nothing happens.
 	courtesyPoll = 4 * time.Millisecond
 )
 
-// pace is how long a process waits where nothing wakes it. It is the same for all; tests
+// pace is how long a process waits if nothing wakes it. It is the same for all; tests
 // make it endless, to see who is woken.
 type pace struct{ poll, pollMax, patience time.Duration }
 
@@ -51,42 +52,42 @@ type turns struct {
 	pace      pace
 }
 
-// claimant is one Acquire that waits. Its fields belong to the goroutine of that call,
-// except for first, which another claimant closes. Times are of this process's own clock.
+// claimant is one waiting Acquire. Its fields belong to the goroutine of that call,
+// except for first, which another claimant closes. Times are on this process's own clock.
 type claimant struct {
 	id    hansard.SessionID
 	name  string
 	claim *hansard.Claim
 	began time.Duration
-	// first is closed, under the line's mutex, when everybody before it in this process
-	// is gone.
+	// first is closed, under the line's mutex, when all claimants before it in this
+	// process are gone.
 	first chan struct{}
-	// ticket is how far the ring was written when the waiting began: a lower one has
-	// waited longer. A position, because clocks of processes can't be compared.
-	// announced: other processes can see it.
+	// ticket is the ring position when the waiting began: a lower one has waited longer.
+	// A position, because the clocks of processes can't be compared. announced: other
+	// processes can see it.
 	ticket    uint64
 	announced bool
-	// call has something in it when another process, or claimant, found that this one is
-	// next; slot is where others ring for it. called: it took that out, and has not
-	// claimed yet. next: it was called, and nobody has got the turn since.
+	// call holds a value when another process, or claimant, found that this one is next;
+	// slot is where others ring for it. called: it received the call, and has not claimed
+	// yet. next: it was called, and nobody has got the turn since.
 	call   chan struct{}
 	slot   int
 	called bool
 	next   bool
 	// courteous is since when it lets others go first, 0: it does not; ahead is how many
-	// they are.
+	// of them there are.
 	courteous time.Duration
 	ahead     int
 	looked    time.Duration
 	poll      time.Duration
-	// listened: it has found out how it will be woken. point: by every write to the
-	// session.
+	// listened: how it will be woken is decided. point is set if every write to the
+	// session wakes it.
 	listened bool
 	point    *waitPoint
 	woken    <-chan struct{}
 }
 
-// waitingLine is who waits for the turns of sessions in this process, oldest first.
+// waitingLine is the claimants of this process by session, oldest first.
 type waitingLine struct {
 	mu sync.Mutex
 	m  map[string][]*claimant
@@ -108,7 +109,7 @@ func (ts *turns) lineUp(w *claimant) {
 	w.ticket = ts.ticket()
 }
 
-// stepOut takes a claimant out of the line, whether it got the turn or gave up, and lets
+// stepOut removes a claimant from the line, whether it got the turn or gave up, and lets
 // the next one look.
 func (ts *turns) stepOut(w *claimant, got bool) {
 	ts.withdraw(w)
@@ -117,7 +118,7 @@ func (ts *turns) stepOut(w *claimant, got bool) {
 	}
 	defer func() {
 		if (w.next || len(w.call) > 0) && !got {
-			ts.passOn(w.name) // it was next, and does not come
+			ts.passOn(w.name) // it was next, and will not claim
 		}
 	}()
 	l := &ts.inLine
@@ -134,7 +135,7 @@ func (ts *turns) stepOut(w *claimant, got bool) {
 	}
 }
 
-// isFirst tells whether nobody in this process came before.
+// isFirst tells whether no claimant of this process is before it.
 func (w *claimant) isFirst() bool {
 	select {
 	case <-w.first:
@@ -144,8 +145,7 @@ func (w *claimant) isFirst() bool {
 	}
 }
 
-// ticket is a number that grows with everything that is written, the same for all
-// processes.
+// ticket is a number that grows with every write, the same for all processes.
 func (ts *turns) ticket() uint64 {
 	if w, ok := ts.committer.lock.glance(); ok {
 		return w.Written
@@ -157,8 +157,8 @@ func (ts *turns) ticket() uint64 {
 	return w.Written
 }
 
-// othersFirst tells whether a turn that is free is left to somebody else: to whoever came
-// before in this process, or for a moment to whoever has waited longer in another.
+// othersFirst tells whether a free turn is left to others: to earlier claimants of this
+// process, or for a moment to longer waiting ones of other processes.
 func (ts *turns) othersFirst(w *claimant) bool {
 	if !w.isFirst() {
 		return true
@@ -172,26 +172,26 @@ func (ts *turns) othersFirst(w *claimant) bool {
 	case w.courteous == 0:
 		w.courteous = max(now, 1)
 	case now-w.courteous >= courtesyMax:
-		ts.leases.PassOver(w.name, older...) // not for them again
+		ts.leases.PassOver(w.name, older...) // do not wait for them again
 		return false
 	default:
-		// It was free the last time, too, so nobody may have called them.
+		// The turn was free the last time too, so perhaps nobody has called them.
 		_ = ts.leases.Ring(older[0], w.name, ts.cfg.random())
 	}
 	return true
 }
 
 // announce tells other processes that this one waits for a session's turn, once per
-// process: only the first in line does. If it can't be written they are not courteous to
-// us.
+// process: only the first in line does. If the announcement can't be written, others do
+// not let us go first.
 func (ts *turns) announce(w *claimant) {
 	if !w.announced && w.isFirst() {
 		w.announced = ts.leases.Announce(w.name, w.ticket)
 	}
 }
 
-// await lets time pass until something may have changed for a claimant. An error ends its
-// waiting. It may return early: the caller looks again.
+// await waits until something may have changed for a claimant. An error ends its waiting.
+// It may return early: the caller looks again.
 func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) error {
 	ts.announce(w)
 	pause := ts.pause(w, held)
@@ -204,22 +204,22 @@ func (ts *turns) await(ctx context.Context, w *claimant, held *hansard.Turn) err
 		return ts.waitOver(ctx, w, held)
 	}
 	if !ts.cfg.inline && ts.listen(w) {
-		return nil // what happened before is looked at once more
+		return nil // look once more at what happened before
 	}
 	rest := w.deafFor(ts.cfg.mono())
-	w.called = ts.sleep(ctx, rest, nil, w.call) == wasCalled // a wake-up meanwhile is not lost: woken was taken before the look
+	w.called = ts.sleep(ctx, rest, nil, w.call) == wasCalled // a wake-up in the meantime is not lost: woken was taken before the look
 	if !w.called {
 		how := ts.sleep(ctx, pause-rest, w.woken, w.call)
 		w.called = how == wasCalled
-		// The others may have gone meanwhile, so that this is the oldest one.
+		// The others may be gone by now, so that this is the oldest one.
 		w.listened = w.listened && how != timePassed
 	}
 	w.next = w.next || w.called
 	return ts.waitOver(ctx, w, held)
 }
 
-// deafFor is how long a claimant is not woken by what is written to the session. Who is
-// woken by calls alone need not wake up for the end of that.
+// deafFor is how long writes to the session do not wake a claimant. One that is woken by
+// calls alone has no such period to wake up from.
 func (w *claimant) deafFor(now time.Duration) time.Duration {
 	if w.woken == nil {
 		return 0
@@ -227,12 +227,12 @@ func (w *claimant) deafFor(now time.Duration) time.Duration {
 	return max(0, turnPause-(now-w.looked))
 }
 
-// listen has a claimant woken: by a call, and the oldest one by every write to the session
-// as well, because not everybody who ends a turn calls (who died right after, who may not
-// write to this process's files). The others have nothing to look for before they are
-// called: if all of them were woken by each grant and each release, they would keep the
-// next one from running. It tells whether the claimant has to look again, because what
-// happened before wakes nobody; where another one is older, that one does.
+// listen decides how a claimant is woken: by a call, and the oldest one also by every
+// write to the session, because not every release comes with a call (the releaser died
+// right after, or may not write to this process's files). The others have nothing to look
+// for before they are called: if every grant and every release woke all of them, they
+// would keep the next one from running. It tells whether the claimant has to look again,
+// because earlier events wake nobody; if another waiter is older, that one looks.
 func (ts *turns) listen(w *claimant) (look bool) {
 	if w.point != nil || w.listened {
 		return false
@@ -245,7 +245,7 @@ func (ts *turns) listen(w *claimant) (look bool) {
 	return true
 }
 
-// withdraw takes the announcement of a claimant back: it is awake, or leaves.
+// withdraw withdraws a claimant's announcement: it is awake, or leaves.
 func (ts *turns) withdraw(w *claimant) {
 	if w.announced {
 		ts.leases.Withdraw(w.name)
@@ -277,8 +277,8 @@ const (
 	wasCalled
 )
 
-// sleep waits for a time, the end of the context or of the store, or one of two channels;
-// a nil channel is never ready.
+// sleep waits for a duration, the end of the context or of the store, or one of two
+// channels; a nil channel is never ready.
 func (ts *turns) sleep(ctx context.Context, d time.Duration, woken, call <-chan struct{}) (how int) {
 	if d <= 0 {
 		return timePassed
@@ -297,8 +297,8 @@ func (ts *turns) sleep(ctx context.Context, d time.Duration, woken, call <-chan 
 	return wasWoken
 }
 
-// waitOver is why a claimant stops waiting; nil: it does not. If the turn was held, the
-// error says by whom as well as that the time is over.
+// waitOver is why a claimant stops waiting; nil: it goes on. If the turn is held, the
+// error names the holder as well as the end of the context.
 func (ts *turns) waitOver(ctx context.Context, w *claimant, held *hansard.Turn) error {
 	switch {
 	case ts.closed.Load():

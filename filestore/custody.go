@@ -8,20 +8,21 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Who changes sessions/. Logs come and go through the journal, which a list can follow; a
-// log that is copied in from a backup, or removed by hand, does not. It changes the time of
-// the directory, but so does every log that is made here. So whoever does that under
-// write.lock keeps a record in the control file: the directory as it was left, and a
-// generation that stays the same as long as it was found like that the next time.
+// Tracking changes to sessions/. The store creates and removes logs through the journal,
+// which a list can follow; a log that is copied in from a backup, or removed by hand, is
+// not in the journal. It changes the time of the directory, but so does every log that
+// the store creates. So every process that changes the directory under write.lock keeps a
+// record in the control file: the directory as it was left, and a generation that stays
+// the same as long as the directory is found unchanged the next time.
 //
 // The time of a directory has the resolution of the kernel's clock, a few ms: two changes
-// within one tick look like one. So the time is set to a mark after each change, a random
-// one that no clock gives. What is left is somebody else's change between our look, our
-// change and our mark, a few µs; a list that has no other reason to scan the directory does so
-// after a while (lookAgain).
+// within one tick look like one. So after each change the time is set to a mark, a random
+// time that no clock produces. What remains undetected is a change from outside between
+// our look, our change and our mark, a few µs; a list that has no other reason to scan
+// the directory therefore does so after a while (lookAgain).
 
-// inCustody changes the entries of sessions/, under write.lock, and takes the directory into
-// custody. Where that is not possible the next list scans it.
+// inCustody changes the entries of sessions/, under write.lock, and records the state of
+// the directory. If it can't, the next list scans the directory.
 func (p *process) inCustody(change func() error) error {
 	dir, ok := p.fs.(*vfs.OS)
 	if !ok {
@@ -45,8 +46,8 @@ func (p *process) inCustody(change func() error) error {
 	return nil
 }
 
-// custody is the directory of the logs as it is, and the generation it is in; 0: somebody
-// else changed it, or nobody knows. Not ok: it can't be told here.
+// custody is the current state of the logs' directory, and its generation; 0: it was
+// modified from outside, or can't be determined. Not ok: not supported here.
 func (p *process) custody() (now vfs.DirStamp, generation uint64, ok bool) {
 	dir, ok := p.fs.(*vfs.OS)
 	if !ok {
@@ -61,6 +62,6 @@ func (p *process) custody() (now vfs.DirStamp, generation uint64, ok bool) {
 		case !ok || !known || try == 3:
 			return now, 0, ok
 		}
-		time.Sleep(200 * time.Microsecond) // somebody may be between change and record
+		time.Sleep(200 * time.Microsecond) // another process may be between change and record
 	}
 }

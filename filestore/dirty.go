@@ -17,27 +17,27 @@ import (
 )
 
 // What the ring says was written to the logs since its start. A log that no longer has it
-// was changed from outside, and the ring has the only copy of the missing lines: they are
-// set aside before a checkpoint frees their space, and readers are told before that.
-// Without this, damage that was reported would be forgotten together with the lines.
+// was modified from outside, and the ring has the only copy of the missing lines: they
+// are set aside before a checkpoint frees their space, and reported to readers before
+// that. Otherwise reported damage would be forgotten together with the lines.
 //
-// This is about logs that were shortened, replaced or removed while a store is in use.
-// What a log never got is apply's to deal with; damage inside a log is found by check.go.
+// This covers logs that were truncated, replaced or removed while the store is in use.
+// Lines that a log never got are up to apply; damage inside a log is found by check.go.
 
-// dirtyLog is a log that entries since the ring's start went to. It is a cache of the
-// ring: dropCaches voids it, and reload and catchup fill it again.
+// dirtyLog is a log that received entries since the ring's start. It is a cache of the
+// ring: dropCaches drops it, and reload and catchup rebuild it.
 type dirtyLog struct {
-	first  uint64 // where its first entry in the ring begins, or before that
-	end    uint64 // of the last entry in the ring: freed once start is past it
-	logEnd int64  // how long the log is at least: entries up to there were applied; 0: not known
+	first  uint64 // position of its first entry in the ring, or before that
+	end    uint64 // of its last entry in the ring: forgotten once start is past it
+	logEnd int64  // least length of the log: entries up to there were applied; 0: not known
 	crc    uint32 // of the line that ends there
-	kept   bool   // what the log has lost of that was set aside
+	kept   bool   // the lines that the log has lost were set aside
 	// takesAway: one of the entries is a tombstone, or a redaction.
 	takesAway bool
 }
 
 // dirtyLogs are the dirty logs, by name. They change under write.lock only; the mutex is
-// for readers, which look at single logs without it.
+// for readers, which look up single logs without it.
 type dirtyLogs struct {
 	mu sync.Mutex
 	m  map[string]*dirtyLog
@@ -53,7 +53,7 @@ func (l *dirtyLogs) get(name string) dirtyLog {
 	return dirtyLog{}
 }
 
-// change changes the record of a log, or makes it. The caller holds write.lock.
+// change updates the record of a log, or creates it. The caller holds write.lock.
 func (l *dirtyLogs) change(name string, fn func(*dirtyLog)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,15 +91,15 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 	return found
 }
 
-// note keeps track of an entry that is in the ring: written by us, found by catchup, or
-// read on joining. The caller holds write.lock, and notes entries in ring order. from is
-// the memory that the entry is in; nil: none that is used again.
+// note records an entry that is in the ring: written by us, found by catchup, or read on
+// joining. The caller holds write.lock, and notes entries in ring order. from is the
+// memory that holds the entry; nil: memory that is not reused.
 func (l *locked) note(e *journal.Entry, from *memory) {
-	// A new entry: what was set aside so far is not all that the log could lose.
+	// A new entry: what was set aside so far is no longer all that the log could lose.
 	l.logs.dirty.change(e.Name, func(d *dirtyLog) {
 		if d.end <= l.w.Start {
-			// What was known is freed, and the log may have been replaced since: by a
-			// repair, or because it was redacted (found by TestSimRedact).
+			// What was known is freed, and the log may have been replaced since, by a
+			// repair or a redaction (found by TestSimRedact).
 			*d = dirtyLog{first: e.Pos}
 		}
 		d.end, d.kept, d.takesAway = e.End(), false, d.takesAway || e.Deletes || e.Redacts
@@ -107,7 +107,7 @@ func (l *locked) note(e *journal.Entry, from *memory) {
 	if e.Redacts {
 		l.logs.beRedacted(e.Name)
 	}
-	// Applied is believed: whoever published it wrote the log before (J1).
+	// Applied is trusted: the process that published it wrote the log before (J1).
 	if e.End() > l.w.Applied {
 		l.logs.pending.add(e, from)
 	} else {
@@ -115,13 +115,13 @@ func (l *locked) note(e *journal.Entry, from *memory) {
 	}
 }
 
-// noteApplied keeps how long a log is at least, now that an entry is in it.
+// noteApplied records the least length of a log, now that an entry is in it.
 func (ol *logs) noteApplied(e *journal.Entry) {
 	ol.dirty.change(e.Name, func(d *dirtyLog) { d.logEnd, d.crc = e.Offset+int64(len(e.Lines)), e.LineCRC })
 }
 
 // isIn tells whether a log still has what was written to it, by the checksum of the last
-// of those lines. Edits before it that leave the length as it was are check.go's to find.
+// of those lines. Edits before it that do not change the length are left to check.go.
 func (d *dirtyLog) isIn(f vfs.File) (bool, error) {
 	if d.logEnd == 0 {
 		return true, nil
@@ -135,41 +135,41 @@ func (d *dirtyLog) isIn(f vfs.File) (bool, error) {
 }
 
 // harmed is the damage of a log that has lost lines which this process knows were written
-// to it; f is nil if the log is missing. nil means that nothing is known to be lost. It
-// takes no lock, so everything it sees may change meanwhile: it reports damage only if
-// the log is still the file that the name leads to, and the ring still has entries for
-// it. Without entries in the ring, a repair may have replaced the log, rightly.
+// to it; f is nil if the log is missing. nil means that no loss is known. It takes no
+// lock, so everything it sees may change in the meantime: it reports damage only if the
+// name still leads to this file, and the ring still has entries for the log. Without
+// entries in the ring, a repair may legitimately have replaced the log.
 func (rd *reader) harmed(f vfs.File, name string, id hansard.SessionID) *hansard.DamagedError {
 	d := rd.dirty.get(name)
 	if d.logEnd == 0 {
 		return nil
 	}
 	if f != nil {
-		// Looked at before the name: whatever is found there must be the file that lacks
-		// them.
+		// Checked before the name: if the name then leads to this file, that file lacks
+		// the lines.
 		if ok, err := d.isIn(f); ok || err != nil {
-			return nil // an error is met again, and reported, by reading on
+			return nil // reading on hits the error again, and reports it
 		}
 	}
 	inode, size, err := rd.fs.Inode(sessionlog.Path(name))
 	switch {
 	case f == nil && errors.Is(err, fs.ErrNotExist):
 	case f == nil || err != nil:
-		return nil // it appeared meanwhile, or can't be looked at
+		return nil // it appeared in the meantime, or can't be examined
 	default:
 		if own, err := f.Inode(); err != nil || own != inode {
-			return nil // another file was put in its place just now
+			return nil // the log was replaced just now
 		}
 	}
-	// Last: a checkpoint or a repair may have passed while we looked.
+	// Last: there may have been a checkpoint or a repair while we looked.
 	if w, ok := peers.LookAtControl(rd.fs); !ok || d.end <= w.Start {
 		return nil
 	}
 	return lostLines(id, f == nil, size, d.logEnd)
 }
 
-// lostLines is the damage of a log without what was written to it: missing, shorter, or
-// another.
+// lostLines is the damage of a log that lacks what was written to it: missing, shorter,
+// or a different one.
 func lostLines(id hansard.SessionID, missing bool, size, was int64) *hansard.DamagedError {
 	switch {
 	case missing:
@@ -181,7 +181,7 @@ func lostLines(id hansard.SessionID, missing bool, size, was int64) *hansard.Dam
 }
 
 // appliedEntries are the entries of the ring that were applied, from the durable start
-// on, under write.lock. They are what copies and repairs can take from the ring.
+// on, under write.lock. Copies and repairs use them.
 func (l *locked) appliedEntries() ([]*journal.Entry, error) {
 	// From the durable slot on, not from this process's cursor: entries that were applied
 	// long ago are in no cache.
@@ -189,7 +189,7 @@ func (l *locked) appliedEntries() ([]*journal.Entry, error) {
 	if err != nil || best < 0 {
 		return nil, errors.Join(err, errors.New("the journal has no valid slot"))
 	}
-	// The published start, so that nothing is missed that is not free yet.
+	// The slot of the published start, so that no entry is missed that is not freed yet.
 	sl := slots[journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)]
 	entries, _, _, err := l.ring.Scan(sl.Start, sl.StartChain, l.w.Applied)
 	if err != nil {
@@ -202,7 +202,7 @@ func (l *locked) appliedEntries() ([]*journal.Entry, error) {
 	return entries[:n], nil
 }
 
-// keepLost sets aside what the ring has of some logs and they have lost, under
+// keepLost sets aside the lines that some logs have lost and the ring still has, under
 // write.lock. After nil the ring is not needed for them any more, and its space may be
 // freed. It waits for the disk under the lock, which only damage justifies; kept saves
 // doing it again with every refused write.
@@ -224,12 +224,12 @@ func (l *locked) keepLost(names ...string) error {
 	return nil
 }
 
-// keepLostOf does that for one log. Each entry is compared by itself: a log may have lost
-// some and not others. What can't be decided now (too many open files) is an error, and
-// the space is not freed.
+// keepLostOf does that for one log. Each entry is compared separately: a log may have
+// lost some and not others. If it can't be decided now (too many open files) that is an
+// error, and the space is not freed.
 func (l *locked) keepLostOf(name string, entries []*journal.Entry) error {
-	// An error of opening is judged entry by entry below: a log that is missing has lost
-	// all.
+	// An error on opening is judged entry by entry below: a missing log has lost all of
+	// them.
 	f, err := l.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if err == nil {
 		defer f.Close()
@@ -251,16 +251,16 @@ func (l *locked) keepLostOf(name string, entries []*journal.Entry) error {
 		case isForeign(err) || errors.Is(err, syscall.EIO):
 			why = couldNot(err)
 		case err != nil:
-			return err // it may be over in a moment
+			return err // it may be temporary
 		}
 		if err := l.asides.setAside(e, why); err != nil {
 			return err
 		}
 		l.w.Flags |= peers.FlagAside
 		if sess := l.logs.sessions[name]; sess != nil && sess.draft == nil {
-			// What is planned next has to see the damage. Not with a draft: that was
-			// decided under this same lock, and its lines are set aside when they turn
-			// out not to fit.
+			// The next plan has to see the damage. Not with a draft: that was decided
+			// under this same lock, and its lines are set aside if they turn out not to
+			// fit.
 			sess.known = false
 		}
 	}

@@ -9,27 +9,27 @@ import (
 )
 
 // What people need to know when a disk fails: that nothing acknowledged is lost, and that
-// waiting does not help. explain adds it where an error leaves the engine.
+// waiting does not help. explain adds it to errors that leave the engine.
 
 // diskError is an error of the disk or of its file system, with advice. After the first
-// one, file systems refuse everything (xfs) or every write (btrfs, and ext4 as it is
-// often set up), also when the device works again: until they are mounted anew. No retry
-// of ours can change that, so the hint says it (TestDiskErrorsSayRemount).
+// one, file systems refuse everything (xfs) or every write (btrfs, and ext4 in a common
+// configuration) until they are remounted, even if the device works again. No retry of
+// ours can change that, so the hint says it (TestDiskErrorsSayRemount).
 type diskError struct {
 	err error
 	fs  string // the kind of file system; empty: not known
 }
 
-// Error and Unwrap leave the error as it is: explain adds a hint, no words.
+// Error and Unwrap leave the error as it is: explain adds a hint, not text.
 func (e *diskError) Error() string { return e.err.Error() }
 func (e *diskError) Unwrap() error { return e.err }
 
-// Is makes it ErrFailed, except for a read-only file system: that may be meant to be one.
+// Is makes it ErrFailed, except for a read-only file system: that may be intended.
 func (e *diskError) Is(target error) bool {
 	return target == hansard.ErrFailed && !errors.Is(e.err, syscall.EROFS)
 }
 
-// Hint is the advice. It names the file system only if it is one that behaves like this.
+// Hint is the advice. It names the file system only if it is known to behave like this.
 func (e *diskError) Hint() string {
 	name := "a file system"
 	switch e.fs {
@@ -50,9 +50,9 @@ func explainAt(dir string, err error) error {
 	return &diskError{err: err, fs: vfs.FSTypeOf(dir)}
 }
 
-// explain adds advice to an error of the operating system: lack of rights, and a disk
-// that failed. Other errors, nil, and those that were explained already are returned as
-// they are.
+// explain adds advice to an error of the operating system: missing permissions, or a
+// failed disk. Other errors, nil, and those that are already explained are returned
+// unchanged.
 func (p *process) explain(err error) error {
 	var known *diskError
 	if !isDiskError(err) || errors.As(err, &known) {

@@ -16,18 +16,18 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Erasing: the content of a deleted session is taken away. Delete itself writes one line,
-// a tombstone, which is what makes the session deleted; everything here comes after it,
-// outside of the write path, and may be done again by anybody at any time:
+// Erasing removes the content of a deleted session. Delete itself writes one line, a
+// tombstone, which is what makes the session deleted; everything here comes after it,
+// outside of the write path, and any process may repeat it at any time:
 //
 //	note       the checkpoint that is about to free the tombstone's space in the ring, or
-//	           recovery, makes a file erasing/<name>, durably
-//	write.lock nothing in the ring for this log from start on (W6), or not yet
-//	           a new log, of a header without metadata and the tombstone; synced
-//	write.lock still the same file: rename
-//	           sync sessions/: from here on the content is not in the log any more
-//	           evidence/, aside/ and cache/: what is there of exactly this session
-//	write.lock nothing is left to do: remove the note
+//	           recovery, creates a file erasing/<name>, durably
+//	write.lock if the ring has entries for this log from start on (W6): not yet
+//	           write a new log, of a header without metadata and the tombstone; sync it
+//	write.lock if the log is still the same file: rename
+//	           sync sessions/: from here on the content is no longer in the log
+//	           remove the session's files in evidence/, aside/ and cache/
+//	write.lock if nothing is left to do: remove the note
 //
 // Invariants:
 //   - The name leads to the old log, which ends in a tombstone, or to the new one, which
@@ -35,19 +35,19 @@ import (
 //     damaged (TestSimEraseInterrupted).
 //   - Nothing else of the session is removed before the new log is durable: lines in
 //     aside/ may have the only durable copy of the tombstone.
-//   - Whoever dies on the way leaves the note, and the next checkpoint of any process goes
-//     on. The note is removed only under write.lock, when the log says that it is done: a
-//     tombstone that came meanwhile keeps it.
+//   - A process that dies on the way leaves the note, and the next checkpoint of any
+//     process continues. The note is removed only under write.lock, when the log says that
+//     it is done: a tombstone written in the meantime keeps it.
 
-// erasingDir has a file for each session that was deleted or redacted and whose content may
-// still be there, by the name of its log.
+// erasingDir has a file for each session that was deleted or redacted and whose content
+// may still be on disk, by the name of its log.
 const erasingDir = "erasing"
 
-// allLookedAt is a file in erasingDir: every log that was deleted before there were notes
-// has been looked at. No session has this name.
+// allLookedAt is a file in erasingDir: every log that was deleted before notes existed
+// has been examined. No session has this name.
 const allLookedAt = erasingDir + "/.complete"
 
-// eraser takes the content of deleted sessions away.
+// eraser removes the content of deleted sessions.
 type eraser struct {
 	*process
 	lock   *writeLock
@@ -56,13 +56,13 @@ type eraser struct {
 	lister *lister
 
 	mu sync.Mutex // one at a time in this process; before writeLock.mu
-	// told is why erasing fails, as it was last logged. Guarded by mu.
+	// told is the last logged reason why erasing fails. Guarded by mu.
 	told string
 }
 
-// noteErasing makes it durable that deleted sessions are to be erased, before the ring
-// forgets them. If that fails, nobody is held up: a full disk must not keep the ring from
-// being freed. This process remembers it, and prune finds it.
+// noteErasing records durably that deleted sessions are to be erased, before the ring
+// forgets them. A failure holds up nothing: a full disk must not keep the ring from being
+// freed. This process remembers it, and prune finds the sessions.
 func (p *process) noteErasing(names []string) {
 	if len(names) == 0 {
 		return
@@ -82,24 +82,25 @@ func (p *process) writeNotes(names []string) error {
 		if err != nil {
 			return err
 		}
-		_ = f.Close() // it is empty: its name is all there is to it
+		_ = f.Close() // the file is empty: only its name matters
 	}
 	return errors.Join(p.fs.SyncDir(erasingDir), p.fs.SyncDir("."))
 }
 
-// eraseNoted erases what was noted: after every checkpoint in the background, and when the
-// last process leaves. In a store that has no record of it, every log is looked at once.
-// Errors are logged, and the notes stay for the next time. So they do when until is closed:
-// Close waits for the background, and goes on with what is left if it is the last to leave.
+// eraseNoted erases the noted sessions: in the background after every checkpoint, and
+// when the last process leaves. In a store without allLookedAt, every log is examined
+// once. Errors are logged, and the notes stay for the next time. They also stay when
+// until is closed: Close waits for the background, and if it is the last to leave it
+// continues with the rest.
 func (er *eraser) eraseNoted(until <-chan struct{}) {
 	if er.opt.ReadOnly {
-		return // it only recovered what it wanted to read
+		return // it only recovered the store in order to read
 	}
 	er.mu.Lock()
 	defer er.mu.Unlock()
 	names, complete, err := er.noted()
-	// Taken back before the look: what could not be noted while it is under way counts for
-	// the next one.
+	// Reset before the logs are examined: a session that could not be noted while that is
+	// under way counts for the next time.
 	unnoted := er.unnoted.Swap(false)
 	all := err == nil && (!complete || unnoted)
 	if all {
@@ -131,7 +132,7 @@ func (er *eraser) tell(err error) {
 	er.told = told
 }
 
-// noteComplete makes the file that says that all logs were looked at.
+// noteComplete creates the file that says that all logs were examined.
 func (er *eraser) noteComplete() error {
 	if err := er.fs.Mkdir(erasingDir); err != nil {
 		return err
@@ -140,12 +141,11 @@ func (er *eraser) noteComplete() error {
 	if err != nil {
 		return err
 	}
-	// If a cut takes it, all logs are looked at again.
+	// If a power cut loses it, all logs are examined again.
 	return errors.Join(f.Close(), er.fs.SyncDir(erasingDir), er.fs.SyncDir("."))
 }
 
-// noted are the sessions that are to be erased; complete: there are no others, as far as
-// anybody knows.
+// noted are the sessions that are to be erased; complete: no others are known.
 func (er *eraser) noted() (names []string, complete bool, err error) {
 	entries, err := er.fs.ReadDir(erasingDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,8 +161,8 @@ func (er *eraser) noted() (names []string, complete bool, err error) {
 	return names, complete, err
 }
 
-// due are the deleted sessions of which something is left, noted or not: found by looking
-// at every log. Logs that can't be read are left out.
+// due are the deleted sessions that have content left, noted or not, found by examining
+// every log. Logs that can't be read are skipped.
 func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
 	all, err := er.logNames()
 	if err != nil {
@@ -191,7 +191,7 @@ func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
 	return names, nil
 }
 
-// look tells whether a log ends in a tombstone, and whether that is all that is left.
+// look tells whether a log ends in a tombstone, and whether nothing else is left of it.
 func (er *eraser) look(name string) (deleted, erased bool, err error) {
 	f, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if err != nil {
@@ -203,9 +203,9 @@ func (er *eraser) look(name string) (deleted, erased bool, err error) {
 	return erased || err == nil && sessionlog.EndsDeleted(f), erased, err
 }
 
-// erase takes away what is left of some sessions, of those that are deleted. Those that the
-// ring still names have to wait. Each that can't be erased keeps its note, and no other from
-// being erased; the errors are joined. The caller holds mu.
+// erase removes what is left of those of the sessions that are deleted. Sessions that the
+// ring still names have to wait. A session that can't be erased keeps its note and does
+// not stop the others; the errors are joined. The caller holds mu.
 func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.ErasedSession, err error) {
 	var shortened []string
 	for _, name := range sorted(names) {
@@ -217,7 +217,7 @@ func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.E
 		did.Session, _ = sessionlog.DecodeName(name)
 		deleted, one := er.eraseLog(name, &did)
 		switch {
-		case errors.Is(one, errInJournal), errors.Is(one, errChanged): // the next time, then
+		case errors.Is(one, errInJournal), errors.Is(one, errChanged): // next time
 		case one != nil:
 			err = errors.Join(err, fmt.Errorf("session %s: %w", did.Session, one))
 		case deleted:
@@ -231,7 +231,7 @@ func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.E
 	if len(shortened) == 0 {
 		return nil, err
 	}
-	// Once for all: from here on their logs are durable without the content.
+	// Once for all of them: from here on their logs are durable without the content.
 	rest := er.fs.SyncDir(sessionlog.Dir)
 	if rest == nil {
 		rest = er.eraseRest(shortened, done)
@@ -245,8 +245,8 @@ func (er *eraser) erase(names []string, until <-chan struct{}) (done []hansard.E
 	return done, err
 }
 
-// eraseLog leaves nothing of a deleted session's log but its tombstone. errInJournal: not
-// yet. errChanged: somebody else replaced the log just now.
+// eraseLog reduces a deleted session's log to its tombstone. errInJournal: not yet.
+// errChanged: the log was replaced just now.
 func (er *eraser) eraseLog(name string, did *hansard.ErasedSession) (deleted bool, err error) {
 	if err := er.outOfRing(name, func(*locked) error { return nil }); err != nil {
 		return false, err
@@ -261,9 +261,9 @@ func (er *eraser) eraseLog(name string, did *hansard.ErasedSession) (deleted boo
 	return deleted, err
 }
 
-// dropNote removes a session's note, if there is nothing to do for it: its log is erased, or
-// the one that was looked at, with nothing that was redacted since. Where lines are set
-// aside, the tombstone may be among them, and be put into the log later (mend.go).
+// dropNote removes a session's note if nothing is left to do: its log is erased, or is
+// the log that was examined, without any redaction since. If lines are set aside, the
+// tombstone may be among them, and may be added to the log later (mend.go).
 func (er *eraser) dropNote(name string, seen logSeen) error {
 	err := er.outOfRing(name, func(*locked) error {
 		deleted, erased, err := er.look(name)
@@ -297,9 +297,9 @@ func (er *eraser) outOfRing(name string, fn func(*locked) error) error {
 	return fn(l)
 }
 
-// replaceLog puts what AppendErased writes in the place of a log that ends in a tombstone,
-// and tells how many bytes that freed. Its name is durable when the caller has synced
-// sessions/: before that a power cut brings the old log back, which ends in a tombstone too.
+// replaceLog replaces a log that ends in a tombstone with what AppendErased writes, and
+// returns how many bytes that freed. The rename is durable when the caller has synced
+// sessions/: before that a power cut restores the old log, which ends in a tombstone too.
 func (er *eraser) replaceLog(name string, id hansard.SessionID) (freed int64, err error) {
 	old, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if err != nil {
@@ -338,8 +338,9 @@ func (er *eraser) replaceLog(name string, id hansard.SessionID) (freed int64, er
 	return size - int64(len(b)), nil
 }
 
-// writeTemporary makes a file in the store's directory and syncs it: before it gets the
-// name of a log, or a power cut leaves a log without its tombstone (failure 23).
+// writeTemporary creates a file in the store's directory and syncs it before it gets the
+// name of a log: otherwise a power cut could leave a log without its tombstone (failure
+// 23).
 func (p *process) writeTemporary(tmp string, b []byte) error {
 	f, err := p.fs.Open(tmp, vfs.Create|vfs.Exclusive)
 	if err != nil {
@@ -355,10 +356,10 @@ func (p *process) writeTemporary(tmp string, b []byte) error {
 	return err
 }
 
-// putErased renames the new log over the old one, under write.lock, if that is the file
-// that was read: nothing is written behind a tombstone, but a copy may have taken its
-// place (copyLog). No descriptor of this process keeps the old bytes; other processes close
-// theirs when they see the tombstone in the ring.
+// putErased renames the new log over the old one, under write.lock, if that is still the
+// file that was read: nothing is written after a tombstone, but a copy may have replaced
+// the file (copyLog). No descriptor of this process keeps the old bytes; other processes
+// close theirs when they see the tombstone in the ring.
 func (l *locked) putErased(name string, inode uint64, size int64, tmp string) error {
 	if now, length, err := l.fs.Inode(sessionlog.Path(name)); err != nil || now != inode || length != size {
 		return errors.Join(err, errChanged)
@@ -370,14 +371,15 @@ func (l *locked) putErased(name string, inode uint64, size int64, tmp string) er
 	return nil
 }
 
-// eraseRest removes what other files have of sessions whose logs are erased, durably.
+// eraseRest removes, durably, what other files contain of sessions whose logs are erased.
 func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error {
 	left, err := er.leftovers()
 	if err != nil {
 		return err
 	}
-	// Of directories in which nothing is left, too: somebody may have removed it and died
-	// before that was durable (found by TestSimReuseInterrupted).
+	// Directories in which nothing is left are synced too: another process may have
+	// removed the files and died before that was durable (found by
+	// TestSimReuseInterrupted).
 	dirs := map[string]bool{asideDir: true, evidenceDir: true, cache.KeysDir: true, cache.DamageDir: true}
 	for _, name := range names {
 		dirs[attachmentDir(name)] = true
@@ -434,7 +436,7 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	return nil
 }
 
-// remove removes a file; one of aside/ under write.lock, as they all are.
+// remove removes a file; one in aside/ under write.lock, like every change there.
 func (er *eraser) remove(file string) error {
 	if strings.HasPrefix(file, asideDir+"/") {
 		l, err := er.lock.lock()
@@ -446,8 +448,8 @@ func (er *eraser) remove(file string) error {
 	return er.fs.Remove(file)
 }
 
-// leftovers are the files besides the logs that belong to single sessions, by the names of
-// those. Names are read from the right: what begins with "a." may be of session "a.5".
+// leftovers are the files besides the logs that belong to single sessions, by the names
+// of those. Names are parsed from the right: "a." may begin a file of session "a.5".
 func (er *eraser) leftovers() (map[string][]string, error) {
 	left := map[string][]string{}
 	for _, in := range []struct {
@@ -469,8 +471,7 @@ func (er *eraser) leftovers() (map[string][]string, error) {
 	return left, nil
 }
 
-// attachedFiles are the files of a session's attachments, and uploads that were never
-// finished.
+// attachedFiles are the files of a session's attachments, including unfinished uploads.
 func attachedFiles(disk vfs.FS, name string) (files []string, err error) {
 	entries, err := disk.ReadDir(attachmentDir(name))
 	if err != nil {
@@ -482,7 +483,7 @@ func attachedFiles(disk vfs.FS, name string) (files []string, err error) {
 	return files, nil
 }
 
-// asideOf is the name of the log that a file in aside/ is for; empty: of none.
+// asideOf is the name of the log that a file in aside/ belongs to; empty: none.
 func asideOf(file string) string {
 	name, pos := cutLast(file)
 	if !isNumber(pos) {
@@ -491,7 +492,7 @@ func asideOf(file string) string {
 	return name
 }
 
-// runOf is the name of the log that a run of keys is for.
+// runOf is the name of the log that a run of keys belongs to.
 func runOf(file string) string {
 	name, from := cutLast(file)
 	if !isMark(from) {
@@ -500,7 +501,7 @@ func runOf(file string) string {
 	return name
 }
 
-// evidenceOf is the name of the log that a file in evidence/ comes from; empty: of none,
+// evidenceOf is the name of the log that a file in evidence/ comes from; empty: none,
 // such as a journal that was repaired.
 //
 //	<name>.<offset>.<16 hex>                an unfinished end that was cut off
@@ -538,9 +539,9 @@ func isMark(s string) bool {
 	return err == nil && len(s) == 16
 }
 
-// strikeFromCatalog takes sessions out of the catalog that processes leave to each other:
-// it has titles and labels. The catalogs in memory are of living processes, which see that
-// the logs are others now.
+// strikeFromCatalog removes sessions from the catalog file that processes share: it has
+// titles and labels. The catalogs in memory belong to living processes, which notice that
+// the logs were replaced.
 func (er *eraser) strikeFromCatalog(names []string) (changed bool, err error) {
 	logs, err := er.fs.ReadDir(sessionlog.Dir)
 	if err != nil {
@@ -548,7 +549,7 @@ func (er *eraser) strikeFromCatalog(names []string) (changed bool, err error) {
 	}
 	m := cache.LoadCatalog(er.fs, logs)
 	if m == nil {
-		// None, or one that nobody believes, which may have anything in it.
+		// None, or one that is not valid and may contain anything.
 		err := er.fs.Remove(cache.Dir + "/" + cache.CatalogName)
 		return err == nil, ignoreMissing(err)
 	}

@@ -10,15 +10,17 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// Following. hansard.Follow makes three looks at a session for each event: that there is
-// one, to read it, and that it is still of the same session. Here all of that is one look at
-// the log: the header that says whose lines they are and the lines are of one open file.
+// Following. hansard.Follow looks at a session three times for each event: to see whether
+// it exists, to read it, and to see whether it is still the same session. Here a single
+// look at the log does all of that: the header, which says whose lines they are, and the
+// lines come from one open file.
 //
-//	join ─► take the channel ─► look ─► give what is new ─► asleep until the channel is closed, or a poll
-//	              ▲───────────────────────────────────────────────────────────┘
+//	join ─► take the channel ─► look ─► yield new events ─► sleep until the channel is closed, or a poll
+//	              ▲─────────────────────────────────────────────────────┘
 //
-// What is written after the channel was taken closes it, so that no look is needed before
-// the sleep. The log is not open meanwhile: an erased one must not be kept by who follows it.
+// Any write after the channel was taken closes it, so that no look is needed before the
+// sleep. The log is not open while we sleep: a follower must not keep an erased one
+// alive.
 
 // Follow implements [hansard.Follower].
 func (s *Store) Follow(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.Event, error] {
@@ -35,7 +37,7 @@ func (s *Store) follow(ctx context.Context, id hansard.SessionID, after hansard.
 		return err
 	}
 	f := follower{reader: s.reader, id: id, after: after}
-	if err := f.look(ctx, yield); err != nil { // before it is watched: it may not be there
+	if err := f.look(ctx, yield); err != nil { // before it is watched: it may not exist
 		return s.readError(id, err)
 	}
 	name := sessionlog.EncodeName(id)
@@ -64,18 +66,18 @@ func (s *Store) follow(ctx context.Context, id hansard.SessionID, after hansard.
 	}
 }
 
-// follower is one who follows a session.
+// follower follows one session.
 type follower struct {
 	*reader
 	id    hansard.SessionID
 	after hansard.Seq
-	// uid and created are of the log that was looked at first; created 0: none was.
+	// uid and created are those of the log that was looked at last; uid 0: none was.
 	uid     uint64
 	created time.Time
 }
 
-// look gives what is new. An error ends the following: it is that of the look, damage behind
-// what was given, or that the session is another one.
+// look yields new events. An error ends the following: the look failed, there is damage
+// after the events yielded, or the id belongs to another session now.
 func (f *follower) look(ctx context.Context, yield func(hansard.Event, error) bool) error {
 	l, err := f.openLogForRead(ctx, f.id)
 	if err != nil {
@@ -92,12 +94,12 @@ func (f *follower) look(ctx context.Context, yield func(hansard.Event, error) bo
 	})
 }
 
-// same tells whether a log is of the session that is followed, and not of another one that
-// got its id. A log that was restored is of the same.
+// same returns an error if a log belongs to another session that got the id of the one
+// that is followed. A restored log belongs to the same session.
 func (f *follower) same(l *openedLog) error {
 	h := l.header
 	if h == nil {
-		return nil // damaged, which reading tells
+		return nil // damaged, which reading reports
 	}
 	if f.uid != 0 && f.uid != h.LogUID && (!h.Created.Equal(f.created) || sessionlog.FollowsDeleted(l.f, f.id, f.uid)) {
 		return fmt.Errorf("%w: %s, and its id is that of another session now", hansard.ErrDeleted, f.id)

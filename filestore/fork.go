@@ -15,34 +15,35 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A fork is a copy of its parent's log up to a line, under another header, and one line of
-// its own (sessionlog/fork.go). Copying may take long, and is done without the lock:
+// A fork is a copy of its parent's log up to a line, under another header, and one line
+// of its own (sessionlog/fork.go). Copying may take long, and is done without the lock:
 //
-//	no lock      read       the parent, up to the last line that the fork has
-//	             note       forking/<name>.<uid>, durably, and locked as long as we live
-//	             copy       to a temporary file, sharing blocks where the file system can; sync
+//	no lock      read       the parent, up to the last line that the fork shares
+//	             note       forking/<name>.<uid>, durable, and locked as long as we live
+//	             copy       to a temporary file, sharing blocks if the file system can; sync
 //	             link       the attachments that the lines name, as uploads
-//	write.lock   place      the name is free: rename, log and attachments
+//	write.lock   place      if the name is free: rename log and attachments
 //	no lock      sync       the directories
 //	the commit   an entry with the fork's first own line; synced, applied, answered
 //
 // Invariants:
-//   - A log that has a header of a fork, and not yet the line that the header points to, is
-//     no session: nobody sees it, and whoever wants its name takes it (cutStub). So the
-//     fork is there with the entry, whole, or not at all (TestSimFork).
+//   - A log that has the header of a fork, but not yet the line that the header points to,
+//     is no session: nobody sees it, and another session may take its name (cutStub). So
+//     the fork comes into being with the entry, whole, or not at all (TestSimFork).
 //   - When the entry is in the ring, everything else of the fork is durable: recovery finds
-//     the log that the entry belongs to, and the entry's events have what they name.
-//   - Digests are names of attachments only together with the placed log, under
+//     the log that the entry belongs to, and the attachments that its events name.
+//   - Attachments get their final names only together with the placed log, under
 //     write.lock: a session that takes the name does not find files of the fork's parent.
 //   - A log of this kind without its note is damaged: it had the line and lost it. The note
-//     goes only when the line is durable, or when nothing of the fork is left.
+//     is removed only when the line is durable, or when nothing of the fork is left.
 //
-// The parent's log is only read. What others append is behind the copy; if it is replaced
-// meanwhile (a repair, a redaction) or ends in a tombstone when the fork is about to be
-// committed, the copy is thrown away: what was taken away must not come back. Where content
-// of the parent is still to be taken away, that is done first.
+// The parent's log is only read. Lines appended to it later are not in the copy. If it is
+// replaced in the meantime (a repair, a redaction), or ends in a tombstone when the fork
+// is about to be committed, the copy is thrown away: content that was removed must not
+// reappear. If content of the parent is waiting to be removed, that is done first.
 
-// forkingDir has a file for each fork that is being made, named by its log and its uid.
+// forkingDir has a file for each fork that is being made, named after its log and its
+// uid.
 const forkingDir = "forking"
 
 func forkNote(name string, uid uint64) string {
@@ -58,9 +59,9 @@ type forker struct {
 	checkpoints *checkpoints
 }
 
-// forkTries is how often a fork is begun again because its parent's log was replaced, or
-// is to be: by others that redact it, each of which is done then. As many as a redaction
-// tries beside others (replacedTries).
+// forkTries is how often a fork starts over because its parent's log was replaced, or is
+// about to be. Each of the redactions that cause this makes progress. As many as a
+// redaction tries beside others (replacedTries).
 const forkTries = 100
 
 // Fork implements [hansard.Store].
@@ -105,12 +106,12 @@ type forking struct {
 	uid    uint64
 	parent *openedLog
 	inode  uint64           // of the parent's log
-	last   *sessionlog.Tail // the last line that both have, as if the parent's log ended there
+	last   *sessionlog.Tail // the last shared line, as if the parent's log ended there
 
 	tmp    string   // the copy, until it is placed
-	placed bool     // something of it may be where it belongs
-	note   vfs.File // open and locked, as long as the fork is being made
-	// linked are the attachments, by digest, under the names they have as uploads.
+	placed bool     // parts of it may be in their final place
+	note   vfs.File // open and locked while the fork is being made
+	// linked are the attachments, by digest, with their names as uploads.
 	linked map[string]string
 
 	event hansard.Event
@@ -124,10 +125,10 @@ type drafted struct {
 	uid         uint64                // of the placed log
 	event       *hansard.Event        // its time and seq are set by the commit
 	meta        *sessionlog.MetaState // before the line
-	next        hansard.Meta          // and behind it
+	next        hansard.Meta          // and after it
 }
 
-// fork is one attempt. errChanged and errInJournal ask for another one.
+// fork is one attempt. errChanged, errInJournal and errRedacting ask for another one.
 func (fk *forker) fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (err error) {
 	l, err := fk.reader.openLogForRead(ctx, id)
 	if err != nil {
@@ -157,12 +158,12 @@ func (fk *forker) fork(ctx context.Context, id hansard.SessionID, f hansard.Fork
 			return fk.writeError("fork", err)
 		}
 	}
-	// Also if the name is taken: what a refusal rests on has to be durable, too.
+	// Also if the name is taken: what a refusal rests on has to be durable too.
 	_, err = fk.committer.submit(ctx, r.request())
 	return err
 }
 
-// begin decides what the fork is made of, and refuses what can't be made. It only reads.
+// begin decides what the fork consists of, and refuses impossible ones. It only reads.
 func (r *forking) begin() (err error) {
 	l := r.parent
 	if l.header == nil {
@@ -202,7 +203,7 @@ func (r *forking) begin() (err error) {
 	return r.describe()
 }
 
-// insideBatch is the refusal of a fork that would have half a batch.
+// insideBatch is the refusal of a fork that would end inside a batch.
 func (r *forking) insideBatch() error {
 	first := r.last.Last.Seq
 	sc := sessionlog.NewBackScanner(r.parent.f, r.last.LastAt)
@@ -223,8 +224,8 @@ func (r *forking) insideBatch() error {
 	return engine.ForkInBatch(r.fork.At, first, r.fork.At+hansard.Seq(r.last.Last.Left))
 }
 
-// nameIsFree refuses early what the commit would refuse after a long copy. What is in a log
-// is durable, so this may be said at once.
+// nameIsFree refuses early what the commit would refuse after a long copy. What is in a
+// log is durable, so it can answer at once.
 func (r *forking) nameIsFree() error {
 	l, err := r.reader.openLogForRead(r.ctx, r.fork.As)
 	switch {
@@ -238,8 +239,8 @@ func (r *forking) nameIsFree() error {
 	return err
 }
 
-// describe makes the fork's first own event: what it says of metadata and turn is known from
-// the parent's lines.
+// describe makes the fork's first own event: its metadata and turn follow from the
+// parent's lines.
 func (r *forking) describe() (err error) {
 	if r.meta, err = sessionlog.ReadMeta(r.parent.f, r.last); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (r *forking) describe() (err error) {
 	return err
 }
 
-// request is the fork on its way through the commit.
+// request is the fork's request to the commit.
 func (r *forking) request() *request {
 	r.drafted.parentName, r.drafted.parentInode = sessionlog.EncodeName(r.id), r.inode
 	r.drafted.uid, r.drafted.event = r.uid, &r.event
@@ -266,8 +267,8 @@ func (r *forking) request() *request {
 	return q
 }
 
-// makeNote says durably that a log of this name and uid is a fork that is being made, and
-// locks the note: whoever can take its lock knows that we died.
+// makeNote records durably that a log of this name and uid is a fork that is being made,
+// and locks the note: a process that gets the lock knows that we died.
 func (r *forking) makeNote() error {
 	if err := r.fs.Mkdir(forkingDir); err != nil {
 		return err
@@ -283,9 +284,10 @@ func (r *forking) makeNote() error {
 	return errors.Join(r.fs.SyncDir(forkingDir), r.fs.SyncDir("."))
 }
 
-// copy makes the fork's log, but for its own line, durable but for its name.
+// copy makes the fork's log without its own line, and makes its content durable, but not
+// its name.
 func (r *forking) copy() (err error) {
-	r.tmp = fmt.Sprintf("log.%016x.tmp", r.cfg.random()) // sweep finds a leftover
+	r.tmp = fmt.Sprintf("log.%016x.tmp", r.cfg.random()) // sweep removes a leftover
 	f, err := r.fs.Open(r.tmp, vfs.Create|vfs.Exclusive)
 	if err != nil {
 		r.tmp = ""
@@ -303,8 +305,8 @@ func (r *forking) copy() (err error) {
 		_, err = sessionlog.Rewrite(f, r.parent.f, r.parent.header, head, r.last.End, r.goesOn)
 	}
 	if err == nil {
-		// Before it gets a name that counts, or a power cut could keep the name alone
-		// (failure 23).
+		// Before it gets its final name, or a power cut could keep only the name (failure
+		// 23).
 		err = f.Datasync()
 	}
 	var damaged *hansard.DamagedError
@@ -314,7 +316,7 @@ func (r *forking) copy() (err error) {
 	return err
 }
 
-// copyBytes copies the beginning of the parent's log: by sharing its blocks as far as the
+// copyBytes copies the beginning of the parent's log: by sharing blocks as far as the
 // file system can, and byte by byte from there.
 func (r *forking) copyBytes(dst vfs.File, size int64) error {
 	at, err := dst.CloneFrom(unbounded(r.parent.f), size)
@@ -338,11 +340,11 @@ func (r *forking) copyBytes(dst vfs.File, size int64) error {
 	return nil
 }
 
-// goesOn ends a long copy with its caller and with the store.
+// goesOn returns an error that ends a long copy when its caller or the store is done.
 func (r *forking) goesOn() error { return r.reader.goesOn(r.ctx, 0) }
 
-// link gives the attachments that the fork's events name a second name in its directory, as
-// uploads, which nobody takes for attachments. Where that can't be done they are copied.
+// link gives the attachments that the fork's events name a second name in its directory,
+// as uploads, which nobody takes for attachments. If linking fails they are copied.
 func (r *forking) link() error {
 	named, err := r.named()
 	if err != nil || len(named) == 0 {
@@ -367,7 +369,7 @@ func (r *forking) link() error {
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if now, statErr := r.reader.describe(r.ctx, r.id); statErr != nil {
-				return statErr // deleted meanwhile
+				return statErr // deleted in the meantime
 			} else if now.Damage != nil {
 				return now.Damage
 			}
@@ -381,8 +383,8 @@ func (r *forking) link() error {
 	return nil
 }
 
-// named are the attachments that the fork's events name. A session without any is not read
-// for it, and reading ends where all that it has were found.
+// named are the attachments that the fork's events name. A session without attachments is
+// not read for it, and reading stops when all that it has were found.
 func (r *forking) named() (map[string]attachedAt, error) {
 	files, err := attachedFiles(r.fs, sessionlog.EncodeName(r.id))
 	if err != nil {
@@ -420,7 +422,7 @@ func (r *forking) named() (map[string]attachedAt, error) {
 	return named, nil
 }
 
-// copyAttachment is link where the file system has none.
+// copyAttachment replaces Link on file systems that do not support it.
 func (r *forking) copyAttachment(from, to, digest string) error {
 	src, err := r.fs.Open(from, vfs.ReadOnly)
 	if err != nil {
@@ -438,15 +440,15 @@ func (r *forking) copyAttachment(from, to, digest string) error {
 	return err
 }
 
-// place puts the copy and its attachments where they belong, under write.lock, if the name
-// is free. Nobody sees the fork yet.
+// place renames the copy and its attachments to their final names, under write.lock, if
+// the name is free. Nobody sees the fork yet.
 func (r *forking) place() (free bool, err error) {
 	for waited := time.Duration(0); ; {
 		free, busy, err := r.placeNow()
 		if !busy || err != nil {
 			return free, err
 		}
-		// Somebody else is making a fork of this name. He comes to an end, or dies.
+		// Another process is making a fork of this name. It will finish, or die.
 		if waited >= r.opt.LockWait {
 			return false, &hansard.BusyError{Own: fmt.Sprintf("another fork is being made as %s", r.fork.As)}
 		}
@@ -457,7 +459,7 @@ func (r *forking) place() (free bool, err error) {
 	}
 }
 
-// forkPause is how often a name is looked at that another fork is being made under.
+// forkPause is how often we check a name under which another fork is being made.
 const forkPause = 5 * time.Millisecond
 
 func (r *forking) pause(d time.Duration) error {
@@ -497,7 +499,7 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 			return false, false, r.writeError("fork", err)
 		}
 	}
-	r.placed = true // or a part of it
+	r.placed = true // at least in part
 	for digest, upload := range r.linked {
 		if err := r.fs.Rename(upload, attachmentPath(r.name, digest)); err != nil {
 			return false, false, r.writeError("fork", err)
@@ -513,7 +515,8 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 	return true, false, nil
 }
 
-// alive tells whether the maker of another fork of this name lives: it keeps its note locked.
+// alive tells whether the maker of another fork of this name lives: it keeps its note
+// locked.
 func (r *forking) alive(uid uint64) bool {
 	f, err := r.fs.Open(forkNote(r.name, uid), vfs.ReadOnly)
 	if err != nil {
@@ -524,7 +527,7 @@ func (r *forking) alive(uid uint64) bool {
 	return err == nil && !got
 }
 
-// sync makes what was placed durable: before the entry that makes it a session.
+// sync makes the placed files durable, before the entry that makes them a session.
 func (r *forking) sync() error {
 	dirs := []string{sessionlog.Dir}
 	if len(r.linked) > 0 {
@@ -538,8 +541,8 @@ func (r *forking) sync() error {
 	return nil
 }
 
-// end removes what is not needed any more. After ErrUnknown the fork may come to be yet:
-// what was placed stays, with its note, which the next first open looks at.
+// end removes what is not needed any more. After ErrUnknown the fork may still come into
+// being: the placed files stay, with the note, which the next first open looks at.
 func (r *forking) end(err error) {
 	if r.tmp != "" {
 		_ = r.fs.Remove(r.tmp)
@@ -554,7 +557,7 @@ func (r *forking) end(err error) {
 	left := placed
 	if err != nil && len(r.linked) > 0 {
 		for _, upload := range r.linked {
-			left = ignoreMissing(r.fs.Remove(upload)) != nil || left // or it has another name by now
+			left = ignoreMissing(r.fs.Remove(upload)) != nil || left // or it was renamed by now
 		}
 		left = r.fs.SyncDir(attachmentDir(r.name)) != nil || left
 	}
@@ -562,13 +565,13 @@ func (r *forking) end(err error) {
 		return
 	}
 	if !left {
-		_ = r.fs.Remove(forkNote(r.name, r.uid)) // if a cut brings it back, there is nothing to do for it
+		_ = r.fs.Remove(forkNote(r.name, r.uid)) // if a power cut restores it, there is nothing to do for it
 	}
-	_ = r.note.Close() // and so unlocks it
+	_ = r.note.Close() // which also unlocks it
 }
 
-// fork drafts the first own line of a fork that was placed, under write.lock, if it is still
-// there, and its parent still has what was copied.
+// fork drafts the first own line of a fork that was placed, under write.lock, if it is
+// still there and its parent still has what was copied.
 func (p *plan) fork(sess *session, r *request) error {
 	switch {
 	case sess.deleted:
@@ -576,7 +579,7 @@ func (p *plan) fork(sess *session, r *request) error {
 	case sess.exists || sess.damage != nil:
 		return hansard.ErrExists
 	case !sess.stub || sess.forkOf != r.fork.uid:
-		return errChanged // somebody took the name, and lost it again
+		return errChanged // another session took the name, and lost it again
 	}
 	if err := stillThere(p.store, r.fork); err != nil {
 		return err
@@ -601,18 +604,19 @@ func (p *plan) fork(sess *session, r *request) error {
 	return nil
 }
 
-// errRedacting: content of the parent is to be taken away, and may be in the copy.
+// errRedacting: content of the parent is waiting to be removed, and may be in the copy.
 var errRedacting = fmt.Errorf("%w: content of the session that is forked is being taken away", hansard.ErrBusy)
 
-// beingErased tells whether there is a note that something of a session is to be taken away.
+// beingErased tells whether there is a note that content of a session is to be removed.
 func beingErased(disk vfs.FS, name string) bool {
 	_, _, err := disk.Inode(erasingDir + "/" + name)
 	return err == nil
 }
 
-// stillThere is errChanged if the parent's log is not the file that was copied, or ends in a
-// tombstone: a fork must not bring back what was erased, redacted or repaired meanwhile. A
-// tombstone that is not in the log yet is of a delete that comes after the fork.
+// stillThere is errChanged if the parent's log is not the file that was copied, or ends
+// in a tombstone: a fork must not resurrect what was erased, redacted or repaired in the
+// meantime. A tombstone that is not in the log yet belongs to a delete that comes after
+// the fork.
 func stillThere(l *locked, d *drafted) error {
 	f, err := l.fs.Open(sessionlog.Path(d.parentName), vfs.ReadOnly)
 	if err != nil {
@@ -625,9 +629,9 @@ func stillThere(l *locked, d *drafted) error {
 	return nil
 }
 
-// cutFork is cutStub of a log that was placed for a fork and has no line of its own: a copy,
-// of which nothing has to be kept. Its attachments are its parent's, and go before somebody
-// else gets the name.
+// cutFork is cutStub for a log that was placed for a fork and has no line of its own: it
+// is a copy, so nothing of it has to be kept. Its attachments are its parent's, and are
+// removed before another session gets the name.
 func (ol *logs) cutFork(sess *session) error {
 	if err := dropAllAttached(ol.fs, sess.name); err != nil {
 		return err
@@ -635,8 +639,8 @@ func (ol *logs) cutFork(sess *session) error {
 	if err := sess.f.Truncate(0); err != nil {
 		return err
 	}
-	// If the copy came back behind a line that is written to the log then, the two would
-	// be mixed.
+	// If a power cut restored the copy after a new line was written to the log, the two
+	// would be mixed.
 	return sess.f.Datasync()
 }
 
@@ -654,9 +658,9 @@ func dropAllAttached(disk vfs.FS, name string) error {
 	return disk.SyncDir(attachmentDir(name))
 }
 
-// dropFork removes what is left of a fork that was not committed, under write.lock: its log,
-// if that is still there without a line of its own, and its attachments. After nil there is
-// nothing left that its note would be needed for.
+// dropFork removes what is left of a fork that was not committed, under write.lock: its
+// log, if that is still there without a line of its own, and its attachments. After nil
+// nothing is left that needs its note.
 func dropFork(l *locked, name string, uid uint64) error {
 	id, _ := sessionlog.DecodeName(name)
 	sess, err := l.lookup(id, name)
@@ -664,9 +668,9 @@ func dropFork(l *locked, name string, uid uint64) error {
 	case err != nil:
 		return err
 	case sess.exists || sess.deleted || sess.damage != nil:
-		return nil // it is a session: this one, or another
+		return nil // the name is a session: this fork, or another one
 	case sess.stub && sess.forkOf != uid:
-		return nil // somebody else's
+		return nil // the stub of another fork or session
 	}
 	if err := dropAllAttached(l.fs, name); err != nil {
 		return err
@@ -682,8 +686,8 @@ func dropFork(l *locked, name string, uid uint64) error {
 	return l.fs.SyncDir(sessionlog.Dir)
 }
 
-// dropForks removes what forks left whose makers died: at a first open, when recovery is
-// over and nobody else is there.
+// dropForks removes the remains of forks whose makers died: at a first open, when
+// recovery is over and no other process is there.
 func dropForks(l *locked) {
 	entries, err := l.fs.ReadDir(forkingDir)
 	if err != nil {
@@ -703,9 +707,10 @@ func dropForks(l *locked) {
 	}
 }
 
-// forkUnfinished judges a log with the header of a fork and without the line it points to:
-// io.EOF if the fork is being made, or was by a process that died; damage if it had the line.
-// With a nil error the line has come meanwhile.
+// forkUnfinished judges a log that has the header of a fork but not the line it points
+// to: io.EOF if the fork is being made, or was being made by a process that died; damage
+// if the log had the line and lost it. With a nil error the line was written in the
+// meantime.
 func (p *process) forkUnfinished(f vfs.File, name string, id hansard.SessionID, h *sessionlog.Header) error {
 	_, _, err := p.fs.Inode(forkNote(name, h.LogUID))
 	if err == nil {
@@ -714,7 +719,7 @@ func (p *process) forkUnfinished(f vfs.File, name string, id hansard.SessionID, 
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// The note goes when the line is there: look once more.
+	// The note is removed when the line is there: look once more.
 	if _, err := sessionlog.ReadHeader(f, id); err != io.EOF {
 		return err
 	}
@@ -730,7 +735,7 @@ func (p *process) forkUnfinished(f vfs.File, name string, id hansard.SessionID, 
 	return d
 }
 
-// parentOf is what an opened log is a fork of; nil: it is none.
+// parentOf is the session that an opened log is a fork of; nil: it is no fork.
 func parentOf(f vfs.File, h *sessionlog.Header) (*hansard.Parent, error) {
 	if h.Own == 0 {
 		return h.Parent, nil
@@ -742,7 +747,7 @@ func parentOf(f vfs.File, h *sessionlog.Header) (*hansard.Parent, error) {
 	return l.Fork, nil
 }
 
-// unbounded is the file that bounded was given.
+// unbounded returns the file that was passed to bounded.
 func unbounded(f vfs.File) vfs.File {
 	if b, ok := f.(*boundedFile); ok {
 		return b.File

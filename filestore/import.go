@@ -21,19 +21,19 @@ var _ hansard.Importer = (*Store)(nil)
 // Copying sessions between stores of any engine (hansard.Copy): the exporting half reads
 // without a lock, the importing half is one more kind of request of the commit.
 //
-//	Origins   every session there is, deleted ones too: an id that was deleted must stay
-//	          deleted in the copy (invariant 14)
+//	Origins   all sessions, including deleted ones: a deleted id must stay deleted in the
+//	          copy (invariant 14)
 //	Keys      the idempotency keys: a retry against the copy must find them (failure 36)
-//	Import    a part: events with their seqs, times, grants and patches as they were
+//	Import    a part: events with their original seqs, times, grants and patches
 //
 // A part goes through the ring like an append and is stored whole or not at all. It is
-// checked against the session's last seq under write.lock, so a copy that is interrupted
-// continues where it was, one that is sent twice conflicts instead of storing twice, and
-// two copiers can't interleave.
+// checked against the session's last seq under write.lock, so an interrupted copy resumes
+// where it stopped, a part that is sent twice conflicts instead of being stored twice,
+// and two copiers can't interleave.
 
-// Origins implements [hansard.Exporter]: the sessions past an id, in order, so that a copy
-// can go on after an interruption. A session whose header can't be read is given without
-// the time it was created at.
+// Origins implements [hansard.Exporter]: the sessions past an id, in order, so that a
+// copy can resume after an interruption. A session whose header can't be read comes
+// without its creation time.
 func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[hansard.Origin, error] {
 	return func(yield func(hansard.Origin, error) bool) {
 		ids, err := s.reader.allIDs(ctx)
@@ -49,8 +49,8 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 			if errors.Is(err, hansard.ErrNotFound) {
 				continue // removed since the directory was read, or its first batch is being written
 			}
-			// Any other error ends it: leaving a session out would make the copy look
-			// complete.
+			// Any other error ends the iteration: skipping a session would make the copy
+			// look complete.
 			if !yield(o, err) || err != nil {
 				return
 			}
@@ -58,8 +58,8 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 	}
 }
 
-// allIDs are the sessions that have a log, or will have one when recovery is over, sorted.
-// It reads the directory, not the catalog: nothing may be missing from a copy.
+// allIDs are the sessions that have a log, or will have one when recovery is over,
+// sorted. It reads the directory, not the catalog: a copy must not miss any.
 func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err error) {
 	if err := rd.readable(ctx, "any"); err != nil {
 		return nil, err
@@ -98,29 +98,29 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 	return ids, nil
 }
 
-// origin is how a session began: its time of creation and first metadata, from the header.
-// A deleted session has an origin as well.
+// origin is how a session began: its creation time and first metadata, from the header. A
+// deleted session has an origin too.
 func (rd *reader) origin(ctx context.Context, id hansard.SessionID) (hansard.Origin, error) {
 	o := hansard.Origin{ID: id}
 	l, err := rd.openLogForRead(ctx, id)
 	switch {
 	case err == nil:
 		defer l.f.Close()
-		// A damaged session is given too: what is before the damage can be copied.
+		// A damaged session is included: what is before the damage can be copied.
 		if l.header != nil {
 			o.Created = l.header.Created
 			if l.header.Snap != nil {
 				o.Meta = *l.header.Snap
 			}
 			if o.Parent, err = parentOf(l.f, l.header); l.damage != nil {
-				err = nil // its own first line may be what is lost
+				err = nil // the line with the parent may be lost
 			}
 		}
 		return o, err
 	case !errors.Is(err, hansard.ErrDeleted):
 		return o, err
 	}
-	// Of a deleted session only when it was created: its metadata went with it.
+	// Of a deleted session only the creation time is left: its metadata is gone.
 	f, _, err := rd.openToRead(sessionlog.EncodeName(id))
 	if err != nil {
 		return o, err
@@ -144,17 +144,17 @@ func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Se
 	}
 }
 
-// eachKey calls yield with the keys of a log past a seq, up to its last whole batch, or up
-// to the damage. It scans the log rather than the key index: that has hashes, not keys, and
-// no order.
+// eachKey calls yield with the keys of a log past a seq, up to its last whole batch, or
+// up to the damage. It scans the log rather than the key index, which has hashes, not
+// keys, and no order.
 func (rd *reader) eachKey(ctx context.Context, id hansard.SessionID, after hansard.Seq, yield func(hansard.KeyUse) bool) error {
 	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer l.f.Close()
-	// Only keys of events that Read gives: a key whose batch is lost must not make a
-	// retry a replay in the copy.
+	// Only keys of events that Read returns: in the copy, the key of a lost batch must
+	// not make a retry look like a replay.
 	tail := l.tail
 	if l.damage != nil {
 		if tail, err = rd.safeTail(l); err != nil {
@@ -173,7 +173,7 @@ func (rd *reader) eachKey(ctx context.Context, id hansard.SessionID, after hansa
 		if err != nil {
 			return err
 		}
-		// A look at the bytes first: decoding every line would make this as slow as
+		// A cheap test of the bytes first: decoding every line would make this as slow as
 		// reading the session.
 		if !sessionlog.HasName(b) {
 			continue
@@ -192,9 +192,9 @@ func (rd *reader) eachKey(ctx context.Context, id hansard.SessionID, after hansa
 	}
 }
 
-// Import implements [hansard.Importer]. Nil means that the part is durable and in the log.
-// ConflictError: its first seq does not follow the session's last one, as for a part that
-// was imported before. Nothing of a part that is refused is stored.
+// Import implements [hansard.Importer]. Nil means that the part is durable and in the
+// log. ConflictError: its first seq does not follow the session's last one, for example
+// because the part was imported before. Nothing of a refused part is stored.
 func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	if err := s.usable(ctx, p.ID); err != nil {
 		return err
@@ -207,7 +207,8 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	if _, err := s.committer.carryOut(ctx, r); err != nil {
 		return err
 	}
-	// What is here already loses its content where the record of that comes.
+	// The part may record redactions of events imported before: remove their content here
+	// too.
 	if redacts(&p) {
 		if err := s.checkpoints.takeAway(ctx, r.name); err != nil {
 			return recordedOnly(err)
@@ -221,16 +222,16 @@ func redacts(p *hansard.Part) bool {
 	return slices.ContainsFunc(p.Events, func(e hansard.Event) bool { return len(e.Redacts) > 0 })
 }
 
-// newImport encodes what of a part does not depend on the commit, before any lock. The
-// batches of the origin are not known, except those that had a key: a replay has to answer
-// with the first and last seq of the whole batch. Every other event becomes a batch of its
-// own. The part itself is still atomic, because it is one entry of the ring.
+// newImport encodes, before any lock, everything of a part that does not depend on the
+// commit. The origin's batches are not known, except those that had a key: a replay has
+// to return the first and last seq of the whole batch. Every other event becomes a batch
+// of its own. The part itself is still atomic, because it is one entry of the ring.
 func newImport(p *hansard.Part) *request {
 	r := &request{op: opImport, id: p.ID, name: sessionlog.EncodeName(p.ID), part: p, left: make([]int, len(p.Events)), named: engine.Names(p.Events), attached: attachedBy(p.Events)}
 	keys := p.Keys
 	for i := range p.Events {
 		e := &p.Events[i]
-		// The key and its hash stand in the first line of the batch; left counts down to
+		// The key and its hash are in the first line of the batch; left counts down to
 		// its last line (L4).
 		key, hash := "", ""
 		if len(keys) > 0 && keys[0].First <= e.Seq && e.Seq <= keys[0].Last {
@@ -246,18 +247,18 @@ func newImport(p *hansard.Part) *request {
 		r.bodies = append(r.bodies, body)
 		r.size += len(body) + sessionlog.StampWidth
 	}
-	// At most a header, the end of a turn and a tombstone besides: an upper bound.
+	// Plus at most a header, the end of a turn and a tombstone: an upper bound.
 	r.size += journal.EntryHeader + 2*len(r.name) + 4*sessionlog.StampWidth + endedWidth + len(sessionlog.Marshal(p.Meta)) + len(sessionlog.Marshal(p.Parent))
 	return r
 }
 
 // importPart checks a part against the session and drafts its lines, under write.lock.
-// Everything that can be refused is checked before the first line is drafted: a draft can't
-// be taken back.
+// Everything that can be refused is checked before the first line is drafted: a draft
+// can't be undone.
 func (p *plan) importPart(sess *session, r *request) error {
 	part := r.part
-	// A session of the same id that was made independently is not the one being copied:
-	// SameOrigin compares when they were created.
+	// A session of the same id that was created independently is not the one being
+	// copied: SameOrigin compares the creation times.
 	switch err := sess.writable(); {
 	case err == nil:
 		header, err := p.store.logs.lineAt(sess, 0)
@@ -274,8 +275,8 @@ func (p *plan) importPart(sess *session, r *request) error {
 	if err != nil {
 		return err
 	}
-	// The events carry grants of the origin. They have to fit the turn as the log here
-	// tells it, or verify would later find lines written under a grant that was not held.
+	// The events carry grants of the origin. They have to fit the turn in this log, or
+	// verify would later find lines written under a grant that was not held.
 	grants := engine.Grants{Current: t.Held, Last: t.Last}
 	var known knownNames
 	if sess.exists && r.named != nil {
@@ -300,8 +301,8 @@ func (p *plan) importPart(sess *session, r *request) error {
 	}
 	r.dep = restsOnGroup
 	if part.Deleted {
-		// Deleted in the origin: a tombstone here. A turn that the log says is held ends
-		// first, as before any line that is not its holder's.
+		// Deleted in the origin: a tombstone here. A turn that is held according to the
+		// log ends first, as before any line that its holder did not write.
 		if sess.turn != nil && sess.turn.Held != nil {
 			p.turnEnds(sess, "deleted elsewhere", "")
 		}
@@ -318,9 +319,9 @@ func (p *plan) importPart(sess *session, r *request) error {
 	return nil
 }
 
-// createAt is create for a session that was made elsewhere: its header has the time of
-// that, by which a later part recognises it. The plan's own time is put back for the
-// requests that follow in the group.
+// createAt is create for a session that was created elsewhere: its header has that time,
+// by which later parts recognise it. The plan's own time is restored for the requests
+// that follow in the group.
 func (p *plan) createAt(sess *session, part *hansard.Part) error {
 	now := p.now
 	defer func() { p.now = now }()
@@ -328,7 +329,7 @@ func (p *plan) createAt(sess *session, part *hansard.Part) error {
 	return p.createFork(sess, part.Meta, 0, part.Parent)
 }
 
-// metasAfter is the metadata behind each event of a part that has a patch. A patch can be
+// metasAfter is the metadata after each event of a part that has a patch. A patch can be
 // refused (the result may be too large), so all of them are applied before the first line
 // is drafted: a part is stored whole or not at all.
 func (p *plan) metasAfter(sess *session, r *request) ([]hansard.Meta, error) {
@@ -342,7 +343,8 @@ func (p *plan) metasAfter(sess *session, r *request) ([]hansard.Meta, error) {
 			continue
 		}
 		if !loaded {
-			// Only if there is a patch: it may send the request back to be prepared.
+			// Only if there is a patch: the request may have to be prepared again for
+			// this.
 			if err := p.store.logs.loadMeta(sess, r); err != nil {
 				return nil, err
 			}
@@ -357,11 +359,11 @@ func (p *plan) metasAfter(sess *session, r *request) ([]hansard.Meta, error) {
 	return metas, nil
 }
 
-// importLine drafts an event's line as it was in the origin, with its time and grant. Seq,
-// offsets and checksums are this log's own. A line about the turn moves the session's turn
-// with it; the instance it names is not one of this store, so its holder counts as dead
-// here, or, of a remote turn, as silent after its TTL (T7): a copy is not blocked by a
-// holder that can't reach it.
+// importLine drafts an event's line as it was in the origin, with its time and grant.
+// Seq, offsets and checksums are this log's own. A line about the turn changes the
+// session's turn too. The instance it names is not one of this store, so its holder
+// counts as dead here, or, for a remote turn, as silent after its TTL (T7): a holder that
+// can't reach the copy does not block it.
 func (p *plan) importLine(sess *session, e *hansard.Event, left int, meta hansard.Meta, body []byte) {
 	st := sessionlog.Stamp{Left: left, Turn: e.Turn, Time: e.Time.UTC().Format(sessionlog.TimeLayout)}
 	at := sess.end
@@ -372,7 +374,7 @@ func (p *plan) importLine(sess *session, e *hansard.Event, left int, meta hansar
 	}
 	if e.Kind == hansard.KindTurn {
 		var record hansard.TurnRecord
-		_ = json.Unmarshal(e.Data, &record) // CheckPart has read it
+		_ = json.Unmarshal(e.Data, &record) // CheckPart has parsed it
 		sess.turnAt, sess.turn = at, sessionlog.StateAfter(&record, e.Turn, e.Seq, e.Time)
 	}
 	if e.Fork != nil && e.Turn != "" {

@@ -12,20 +12,20 @@ import (
 	"hansard/internal/vfs"
 )
 
-// How a process comes to take part in a store. Reading needs none of it. The lock files:
+// How a process joins a store. Reading needs none of it. The lock files:
 //
-//	write.lock   held throughout attach: nobody writes, joins or leaves meanwhile
-//	open.lock    exclusively = alone, so recover (recover.go); shared from then on, for as
+//	write.lock   held throughout attach: nobody writes, joins or leaves in the meantime
+//	open.lock    exclusive = alone, so recover (recover.go); shared from then on, for as
 //	             long as this process has the store open
 //	instances/   a file of our own, locked while we live; "joined" is written to it last
 //
-// leave.go is the way out.
+// leave.go is the counterpart.
 
-// join makes the store's directory usable and takes part in it. Where taking part fails
-// (the disk is full, the journal damaged, a process stopped inside write.lock) the store
-// can still be read, and the first write tries again and says why. So of the errors of
-// taking part only two are returned: the store can't be written (a read-only mount, no
-// rights), or its locks can't be relied on.
+// join makes the store's directory usable and joins the store. If joining fails (the disk
+// is full, the journal damaged, a process stopped inside write.lock) the store can still
+// be read, and the first write tries again and reports why. So only two errors of joining
+// are returned: the store can't be written (a read-only mount, no permission), or its
+// locks can't be relied on.
 func (s *Store) join() error {
 	if err := s.makeDirs(); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (s *Store) join() error {
 	if s.cfg.inline {
 		return s.takePartOnce()
 	}
-	// In a goroutine, because flock can't be waited for with a deadline. It may outlive
-	// join: Close waits for it with the other workers.
+	// In a goroutine, because flock can't wait with a deadline. It may outlive join:
+	// Close waits for it with the other workers.
 	joined := make(chan error, 1)
 	s.workers.Add(1)
 	go func() {
@@ -53,7 +53,7 @@ func (s *Store) join() error {
 }
 
 // takePartOnce joins by taking write.lock once, and mends what an earlier process had to
-// set aside: a restart is what people try after a disk failed.
+// set aside: a restart is what people try after a disk failure.
 func (s *Store) takePartOnce() error {
 	l, err := s.lock.lock()
 	if err != nil {
@@ -66,10 +66,10 @@ func (s *Store) takePartOnce() error {
 
 // awaitJoin waits until this process has joined, but not for a process that is stopped
 // inside write.lock when there is nothing to recover: reading takes no lock. If other
-// processes live, recovery is theirs or over, and 50 ms are enough. If none does, this
-// one is probably recovering: it is given up to 2 s, and after that readers add what the
-// journal holds (backlog.go). Returning nil early is safe for that reason only (failure
-// 56).
+// processes live, recovery is over or theirs to do, and 50 ms are enough. If none does,
+// this one is probably recovering: it gets up to 2 s, and after that readers add what the
+// journal holds (backlog.go). Only because of that is it safe to return nil early
+// (failure 56).
 func (s *Store) awaitJoin(joined <-chan error) error {
 	timer := time.NewTimer(50 * time.Millisecond)
 	defer timer.Stop()
@@ -87,36 +87,36 @@ func (s *Store) awaitJoin(joined <-chan error) error {
 }
 
 // attach joins the processes that have the store open, under write.lock. A process that
-// finds itself alone first finishes what the last ones left. On error this process does
-// not take part, and the next lock tries again.
+// is alone first finishes what the last ones left. On error this process has not joined,
+// and the next lock tries again.
 func (l *locked) attach() error {
 	l.joining.Store(true)
 	defer l.joining.Store(false)
 	err := l.takePart()
 	if err != nil {
-		// Before write.lock is given back, and by closing, which can't fail: others take
-		// open.lock held exclusively for a store that is open, and nobody would recover
-		// or make the journal (TestJoinFailed).
+		// Before write.lock is released, and by closing, which can't fail: if open.lock
+		// stayed exclusive, others would think that the store is open, and nobody would
+		// recover or create the journal (TestJoinFailed).
 		_ = l.lock.files.open.Close()
 		l.lock.files.open = nil
 	}
 	return err
 }
 
-// takePart is the joining itself. The order matters: the lock test before any lock is
-// relied on, the instance file before recovery (which leaves marks in it), "joined" last.
+// takePart does the joining. The order matters: the lock test before any lock is relied
+// on, the instance file before recovery (which leaves marks in it), "joined" last.
 func (l *locked) takePart() error {
 	if err := l.lock.lockTest(); err != nil {
 		return err
 	}
-	// Rule AloneChecked: only who is alone recovers. A second opener would write slots
-	// over a ring in use.
+	// Rule AloneChecked: only a process that is alone recovers. A second one would write
+	// slots over a ring in use.
 	alone, err := l.lock.files.open.TryLock(vfs.LockExclusive)
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
 	l.dropCaches()
-	// Kept from an attempt that failed: one file per process.
+	// Kept from a failed attempt: one file per process.
 	if l.inst == nil {
 		inst, err := l.leases.Register(l.cfg.random) // recovery leaves marks in it
 		if err != nil {
@@ -124,7 +124,7 @@ func (l *locked) takePart() error {
 		}
 		l.inst = inst
 	}
-	// For those who wait while we recover: they are told whom they wait for.
+	// So that processes that wait while we recover can see whom they wait for.
 	if err := l.openControl(); err == nil {
 		l.ctl.WriteHolder(l.holder)
 	}
@@ -136,15 +136,15 @@ func (l *locked) takePart() error {
 	if err != nil {
 		return err
 	}
-	// From exclusive to shared there is a moment without. Nobody can get in between:
-	// whoever opens the store holds write.lock.
+	// Between exclusive and shared there is a moment without a lock. No other process can
+	// get in between: opening the store takes write.lock.
 	if alone {
 		_ = l.lock.files.open.Unlock()
 	}
 	if got, err := l.lock.files.open.TryLock(vfs.LockShared); err != nil || !got {
 		return errors.Join(errors.New("lock: open.lock is held exclusively outside write.lock"), err)
 	}
-	// Only now: readers take it for proof that recovery is over and the logs are complete
+	// Only now: for readers it proves that recovery is over and the logs are complete
 	// (J7).
 	if err := l.inst.Join(); err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -169,8 +169,8 @@ func (l *locked) useRing(r *journal.Ring) {
 	l.ring = r
 }
 
-// openControl opens the control file, and makes it where it is missing; the one we had is
-// let go.
+// openControl opens the control file, creating it if it is missing, and lets go of the
+// old one.
 func (l *locked) openControl() error {
 	ctl, err := peers.OpenControl(l.fs)
 	if err != nil {
@@ -184,9 +184,9 @@ func (l *locked) openControl() error {
 	return nil
 }
 
-// sweep removes temporary files of processes that died. Only recovery calls it, when
-// nobody else has the store open: otherwise it would take a living process's file away
-// before its rename (failure 29). Lock files and instances are never swept (failure 18).
+// sweep removes temporary files of dead processes. Only recovery calls it, when no other
+// process has the store open: otherwise it could remove a living process's file before
+// its rename (failure 29). Lock files and instances are never swept (failure 18).
 func (p *process) sweep() {
 	entries, err := p.fs.ReadDir(".")
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 )
 
 // How a process leaves the store. The last one empties the ring, so that the next open
-// reads nothing; but nothing depends on it: a process that is killed instead leaves its
-// work to recovery.
+// has nothing to read; but nothing depends on it: a process that is killed instead leaves
+// its work to recovery.
 
-// leave ends this process's part: if it is the last one, it leaves the store with an
-// empty ring. Called by Close after all workers have ended. All files are closed in any
-// case; an error means that the next first open has something to recover, not that
+// leave ends this process's participation: if it is the last one, it leaves the store
+// with an empty ring. Close calls it after all workers have ended. All files are closed
+// in any case; an error means that the next first open has something to recover, not that
 // anything is lost.
 func (s *Store) leave() error {
 	defer s.release()
@@ -22,8 +22,8 @@ func (s *Store) leave() error {
 	if !s.lock.isAttached() {
 		return nil
 	}
-	// A look without a lock: if another process opens the store right now, the work is
-	// done for nothing, and leaveClean finds out.
+	// Checked without a lock: if another process opens the store right now, this work is
+	// wasted, and leaveClean notices.
 	var err error
 	if !s.leases.OthersLive() {
 		s.checkpoints.mendAll()
@@ -41,37 +41,37 @@ func (s *Store) leave() error {
 	if err == nil {
 		err = l.leaveClean()
 	}
-	// With a suspect log the file has to stay: its mark is all that tells the next
-	// process that a sync of that log can't be believed (rule OwnMarkCounts).
+	// With a suspect log the file has to stay: only its mark tells the next process that
+	// a sync of that log can't be trusted (rule OwnMarkCounts).
 	if !s.checkpoints.suspicious() {
-		_ = l.fs.Remove(l.inst.Name) // a leftover is taken for a dead process
+		_ = l.fs.Remove(l.inst.Name) // a leftover counts as a dead process
 	}
 	return err
 }
 
-// leaveClean notes in the journal that nothing is in it, if this process is the last, so
+// leaveClean notes in the journal that the ring is empty, if this process is the last, so
 // that the next first open does not have to scan it (S3). Under write.lock: nobody can
-// join meanwhile, and whoever does next takes the note back, with a slot of its own,
-// before it writes. Nil does not mean that the note was written.
+// join in the meantime, and the next process to join revokes the note, with a slot of its
+// own, before it writes. Nil does not mean that the note was written.
 func (l *locked) leaveClean() error {
-	// A failed ring, or entries that wait for space: the next open has to look. What was
-	// set aside is not in the ring any more.
+	// A failed ring, or entries that wait for space: the next open has to scan. Lines
+	// that were set aside are not in the ring any more.
 	if l.w.Flags&^peers.FlagAside != 0 || l.w.Start != l.w.Written {
 		return nil
 	}
-	// Given up before it is asked for exclusively: flock does the same, not atomically,
+	// Released before it is requested exclusively: flock does the same, not atomically,
 	// and a failed upgrade would lose it as well.
 	_ = l.lock.files.open.Unlock()
 	if alone, err := l.lock.files.open.TryLock(vfs.LockExclusive); err != nil || !alone {
 		return err
 	}
-	// Before write.lock is given back: the next opener must find itself alone.
+	// Before write.lock is released: the next opener must find itself alone.
 	defer func() { _ = l.lock.files.open.Unlock() }()
 	slots, _, best, err := journal.ReadSlots(l.ring.File)
 	if err != nil || best < 0 {
 		return err
 	}
-	// Over the slot that is not known to be durable, as always (rule SlotChoice).
+	// Into the slot that is not known to be durable, as always (rule SlotChoice).
 	keep := journal.DurableSlot(slots, best, l.w.Start, l.w.Epoch)
 	sl := slots[keep]
 	if sl.Start != l.w.Start {
@@ -81,13 +81,13 @@ func (l *locked) leaveClean() error {
 	if err := l.ring.WriteSlot(1-keep, &sl); err != nil {
 		return err
 	}
-	// A clean slot that is not durable is harmless: after a cut the older one counts, and
-	// its start is the same.
+	// A clean slot that is not durable is harmless: after a power cut the older one
+	// counts, and its start is the same.
 	return l.ring.File.Datasync()
 }
 
-// release closes what is open, and with that gives up all locks. Also after a failed
-// open, when some of it is not there.
+// release closes all files, which also releases all locks. Also called after a failed
+// open, when some of them are not open.
 func (s *Store) release() {
 	s.leases.CloseRoster()
 	s.lock.close()

@@ -19,16 +19,15 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What there is to tell about sessions: one of them from its log (describe), all of them
-// from the directory and a catalog (list). Neither takes a lock, and nothing on the write
-// path maintains an index for them: a log that was restored, copied or removed by hand is
-// simply seen.
+// Descriptions of sessions: of one from its log (describe), of all from the directory and
+// a catalog (list). Neither takes a lock, and nothing on the write path maintains an
+// index for them: a log that was restored, copied or removed by hand is simply picked up.
 //
 // A session that can't be described is listed as damaged or unreadable, with the reason.
 // It is never left out, and never keeps the others from being listed (failure 45): a list
-// that is shorter than the truth looks like lost sessions.
+// with gaps looks like lost sessions.
 
-// lister lists sessions, from a catalog of what was seen of them.
+// lister lists sessions, from a catalog of earlier descriptions.
 type lister struct {
 	*process
 	reader  *reader
@@ -38,15 +37,15 @@ type lister struct {
 	table   catalogTable
 }
 
-// Stat describes one session. Damage is in the Info and no error: who asks about a damaged
-// session wants to know how far it is safe.
+// Stat describes one session. Damage is part of the Info and not an error: a caller that
+// asks about a damaged session wants to know how far it is safe.
 func (s *Store) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
 	info, err := s.reader.describe(ctx, id)
 	return info, s.readError(id, err)
 }
 
-// describe reads a session's Info from its log: the header, the last line and
-// the walk to its metadata. That much is read however long the log is (failure 55).
+// describe reads a session's Info from its log: the header, the last line and the walk to
+// its metadata. It reads no more than that, however long the log is (failure 55).
 func (rd *reader) describe(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
 	info := hansard.Info{ID: id, Labels: map[string]string{}, State: json.RawMessage("null")}
 	l, err := rd.openLogForRead(ctx, id)
@@ -67,8 +66,8 @@ func (rd *reader) describe(ctx context.Context, id hansard.SessionID) (hansard.I
 		return info, nil
 	}
 	info.Created, info.Updated = l.header.Created, l.header.Created
-	// Of a damaged log, what is told is the state before the damage: that is what Read
-	// gives, and what a repair starts from.
+	// Of a damaged log the Info is the state before the damage: what Read returns, and
+	// what a repair starts from.
 	tail := l.tail
 	if l.damage != nil {
 		if tail, err = rd.safeTail(l); err != nil {
@@ -90,8 +89,8 @@ func (rd *reader) describe(ctx context.Context, id hansard.SessionID) (hansard.I
 	if err == nil {
 		t, err = turnIn(l, tail)
 	}
-	// Lines lead to their metadata and turn by offset. If that leads nowhere, although the
-	// last line is sound, the damage is somewhere before it: find out where.
+	// Lines lead to their metadata and turn by offset. If that fails although the last
+	// line is sound, the damage is somewhere before it: find out where.
 	if errors.As(err, &damaged) || errors.Is(err, sessionlog.ErrNoLine) {
 		_, found, err := sessionlog.Check(l.f, id, sessionlog.Decode)
 		if err != nil {
@@ -131,18 +130,17 @@ func (rd *reader) safeTail(l *openedLog) (*sessionlog.Tail, error) {
 	return tail, err
 }
 
-// catalog remembers what the files of the store were described as. It is
-// checked against name, size and time of every file at each List, so a file
-// that was restored, copied or removed is simply seen; nothing on the write
-// path touches it.
+// catalog remembers the descriptions of the store's logs. Every List checks it against
+// name, size and time of each file, so a file that was restored, copied or removed is
+// simply picked up; nothing on the write path touches it.
 type catalog struct {
 	mu     sync.Mutex             // one scan at a time; waited for with a context
 	m      map[string]cache.Entry // by the name of the log
-	loaded bool                   // what earlier processes left in cache/ was read
+	loaded bool                   // the catalog that earlier processes left in cache/ was read
 }
 
-// List describes the sessions a query selects, newest first. An error comes last, behind
-// what was found before it.
+// List describes the sessions a query selects, newest first. An error comes last, after
+// the sessions found before it.
 func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Info, error] {
 	return func(yield func(hansard.Info, error) bool) {
 		rows, err := s.lister.list(ctx, q)
@@ -166,7 +164,7 @@ func (s *Store) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 }
 
 // list is List without the states that the catalog does not keep: those are read one by
-// one, for the sessions that are given out, so that a page of ten costs ten reads.
+// one, for the sessions that are returned, so that a page of ten costs ten reads.
 func (ls *lister) list(ctx context.Context, q hansard.Query) (rows []CatalogRow, err error) {
 	if ls.closed.Load() {
 		return nil, hansard.ErrClosed
@@ -177,7 +175,7 @@ func (ls *lister) list(ctx context.Context, q hansard.Query) (rows []CatalogRow,
 	if rows, ok, err := ls.pageFromTable(ctx, q); ok {
 		return rows, err
 	}
-	now := ls.cfg.now() // from before the look
+	now := ls.cfg.now() // before the scan
 	all, err := ls.refreshCatalog(ctx)
 	infos, pageErr := engine.Page(&q, now, all)
 	for i := range infos {
@@ -207,9 +205,9 @@ func (s *Store) Count(ctx context.Context, q hansard.Query) (int, error) {
 	return len(rows), err
 }
 
-// complete makes an entry of the catalog the caller's own, with the state that the
-// catalog does not keep. Cloned: the caller may change what it gets, and the next List
-// would show that.
+// complete turns a row of the catalog into the caller's own Info, with the state that the
+// catalog does not keep. Cloned: the caller may modify it, and the next List would show
+// that.
 func (ls *lister) complete(ctx context.Context, row CatalogRow) (hansard.Info, error) {
 	info := row.Info
 	if row.Name != "" {
@@ -243,8 +241,8 @@ func (ls *lister) complete(ctx context.Context, row CatalogRow) (hansard.Info, e
 	return info, nil
 }
 
-// refreshCatalog scans the directory and describes anew only what changed. A
-// session that can't be described is in the list as damaged: it hides nobody.
+// refreshCatalog scans the directory and describes anew only what changed. A session that
+// can't be described is listed as damaged or unreadable, and hides no other.
 func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 	entries, err := ls.fs.ReadDir(sessionlog.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -256,8 +254,8 @@ func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 	if err != nil {
 		return nil, ls.explain(err)
 	}
-	// Until recovery is known to be over, what the journal has counts as well: sessions
-	// that are in no log yet, and events behind the logs' ends (failure 56).
+	// Until recovery is known to be over, the journal counts as well: it may have
+	// sessions without a log, and events past the logs' ends (failure 56).
 	behind, err := ls.reader.unapplied()
 	if err != nil {
 		return nil, err
@@ -290,22 +288,22 @@ func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 	infos = append(infos, missing...)
 	changed += len(c.m) - len(fresh) + changed // removed files count too
 	c.m = fresh
-	// Written when enough of it is new to be worth it: a fresh process describes the rest
-	// itself. In a store where one session changes it is not written at every List.
+	// Written only when enough of it is new: a fresh process describes the rest itself.
+	// If a single session changes, the file is not written at every List.
 	if changed > len(fresh)/8+64 {
 		_ = ls.writeCache(cache.Dir, cache.CatalogName, cache.EncodeCatalog(c.m)) // a cache
 	}
 	return infos, nil
 }
 
-// scan describes the logs of the directory, by the catalog or anew; changed is how many
-// anew. Of aside it leaves those that have no log. On error fresh has what was found so
-// far. The caller holds the catalog's mutex.
+// scan describes the logs of the directory, from the catalog or anew; changed is how many
+// anew. It removes from aside the names that have a log. On error fresh has what was
+// found so far. The caller holds the catalog's mutex.
 func (ls *lister) scan(ctx context.Context, entries []vfs.Entry, behind *backlog, aside map[string]bool) (fresh map[string]cache.Entry, infos []hansard.Info, changed int, err error) {
 	fresh = make(map[string]cache.Entry, len(entries))
 	infos = make([]hansard.Info, 0, len(entries))
 	for i, e := range entries {
-		// Not at every one: on a warm catalog an entry costs a stat and nothing else.
+		// Not for every one: with a warm catalog an entry costs only a stat.
 		if i%256 == 0 && ctx.Err() != nil {
 			return fresh, nil, 0, ctx.Err()
 		}
@@ -315,10 +313,10 @@ func (ls *lister) scan(ctx context.Context, entries []vfs.Entry, behind *backlog
 		}
 		id, ok := sessionlog.DecodeName(name)
 		if !ok {
-			continue // verify tells of it
+			continue // verify reports it
 		}
-		// What the journal adds to a log does not show in its size and time, by
-		// which the catalog would be believed now and later.
+		// What the journal adds to a log does not show in its size and time, so the
+		// catalog must not be trusted by those, now or later.
 		unsettled := behind != nil && (behind.damage != nil || behind.entries[name] != nil)
 		entry, isNew, err := ls.catalogEntry(ctx, name, id, aside[name] || unsettled)
 		if err != nil {
@@ -339,8 +337,8 @@ func (ls *lister) scan(ctx context.Context, entries []vfs.Entry, behind *backlog
 	return fresh, infos, changed, nil
 }
 
-// withoutLog describes sessions whose log is missing: something of them was set aside,
-// or only the journal has them yet.
+// withoutLog describes sessions whose log is missing: some of their lines were set aside,
+// or they are only in the journal so far.
 func (ls *lister) withoutLog(ctx context.Context, names map[string]bool) (infos []hansard.Info, err error) {
 	for name := range names {
 		id, ok := sessionlog.DecodeName(name)
@@ -361,8 +359,8 @@ func (ls *lister) withoutLog(ctx context.Context, names map[string]bool) (infos 
 	return infos, nil
 }
 
-// keep adds what a scan found that was not finished: the next one, which may have as
-// little time, goes on from there. The caller holds c.mu.
+// keep adds the results of an unfinished scan: the next one, which may have as little
+// time, continues from there. The caller holds c.mu.
 func (c *catalog) keep(found map[string]cache.Entry) {
 	if c.m == nil {
 		c.m = map[string]cache.Entry{}
@@ -370,16 +368,16 @@ func (c *catalog) keep(found map[string]cache.Entry) {
 	maps.Copy(c.m, found)
 }
 
-// isOver tells whether an error is the end of the call rather than something about
-// the session: the caller has gone, the store is closed, no more files can be opened.
+// isOver tells whether an error ends the call rather than says something about the
+// session: the caller is gone, the store is closed, no more files can be opened.
 func (p *process) isOver(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || p.closed.Load() || isTooManyFiles(err))
 }
 
 // catalogEntry is the catalog's entry of a file, described anew if it changed: another
-// inode, size or time, or something was set aside of it. What was damaged or unreadable is
-// looked at each time: it may have been repaired in place, or rights given. An error is
-// the end of the scan; what is wrong with the session is in the entry.
+// inode, size or time, or lines were set aside. Damaged or unreadable ones are described
+// every time: the log may have been repaired in place, or become readable. An error ends
+// the scan; what is wrong with the session is in the entry.
 func (ls *lister) catalogEntry(ctx context.Context, name string, id hansard.SessionID, aside bool) (entry cache.Entry, isNew bool, err error) {
 	st, err := ls.fs.Stat(sessionlog.Path(name))
 	if err != nil {
@@ -402,7 +400,7 @@ func (ls *lister) catalogEntry(ctx context.Context, name string, id hansard.Sess
 		return entry, false, err
 	case errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDeleted):
 		entry.Gone = true
-	case errors.Is(err, hansard.ErrVersion): // of a later program: sound, but not for us
+	case errors.Is(err, hansard.ErrVersion): // written by a later version: sound, but we can't read it
 		entry.Info = ls.unreadable(id, err)
 		entry.Info.Unreadable, entry.Info.Damage = "", sessionlog.DamagedAt(id, 0, "%v", err)
 	case err != nil:
@@ -413,8 +411,7 @@ func (ls *lister) catalogEntry(ctx context.Context, name string, id hansard.Sess
 	return entry, true, nil
 }
 
-// unreadable is all that can be told of a session whose log can't be read. What is in
-// it may be sound.
+// unreadable is the Info of a session whose log can't be read. Its content may be sound.
 func (ls *lister) unreadable(id hansard.SessionID, err error) hansard.Info {
 	info := hansard.Info{ID: id, Labels: map[string]string{}, State: json.RawMessage("null"), Unreadable: err.Error()}
 	var e *hansard.UnreadableError

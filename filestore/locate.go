@@ -5,21 +5,21 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// locateWindow is how much of a log is looked through line by line, with one read.
+// locateWindow is how much of a log is searched line by line, with one read.
 const locateWindow = 64 << 10
 
 // locate finds the line with a seq by bisection over byte offsets: lines are in the order
-// of their seqs. It returns the line with its offsets, as if the log ended behind it; tail is
-// where it does end.
+// of their seqs. It returns the line with its offsets, as if the log ended after it; tail
+// is where the log does end.
 //
 //	lo               mid-1  begin                    hi
 //	├─ line ─┼─ line ───┼────┼─ line ─┼─ line ────────┤
 //	                    └skip┘  seq? → lo or hi
 //
-// It reads about two lines per step and only the seq of each, and the last window at once.
-// Most who ask want the last events, so it looks near the end first. Not ok: something on
-// the way is not what it should be (damage, an error, a seq out of order); the caller scans
-// from one end, which reports it properly.
+// It reads about two lines per step and only the seq of each, and the last window at
+// once. Most callers want the last events, so it looks near the end first. Not ok: it hit
+// something unexpected (damage, an error, a seq out of order); the caller scans from one
+// end, which reports it properly.
 func locate(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlog.Tail, ok bool) {
 	if tail == nil || seq >= tail.Last.Seq {
 		return tail, tail != nil && seq == tail.Last.Seq
@@ -29,7 +29,7 @@ func locate(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlo
 	}
 	// The line begins in [lo, hi). lo is always where a line begins; hi need not be.
 	lo, hi := l.header.End, tail.LastAt
-	back := int64(locateWindow) // how far before the end to look; 0: not any more
+	back := int64(locateWindow) // how far before the end to look; 0: bisect
 	for hi-lo > locateWindow {
 		mid := lo + (hi-lo)/2
 		if back > 0 && tail.LastAt-back > mid {
@@ -51,9 +51,9 @@ func locate(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlo
 	return walkTo(l, lo, hi, seq)
 }
 
-// seqFrom is the first line that begins at or behind an offset inside of a log, and its seq.
+// seqFrom is the first line that begins at or after an offset inside a log, and its seq.
 func seqFrom(l *openedLog, mid int64) (begin int64, seq hansard.Seq, ok bool) {
-	// From mid-1, because mid itself may be the beginning of a line, which would be skipped.
+	// From mid-1: mid itself may be the beginning of a line, which would be skipped.
 	skip, err := sessionlog.ReadLineAt(l.f, mid-1)
 	if err != nil {
 		return 0, 0, false

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// measures count what this process does with a store, for people who watch it: a server
-// shows them on /metrics. Atomic, so that counting takes no lock. They say nothing about
-// other processes: nothing about the store is derived from them (failure 34).
+// measures counts what this process does with a store, for monitoring: a server shows the
+// counters on /metrics. Atomic, so that counting takes no lock. They do not include other
+// processes, so nothing about the store is derived from them (failure 34).
 type measures struct {
 	syncs, syncNanos atomic.Int64 // fdatasyncs of the journal; those of other processes that covered ours do not count
-	locks, lockNanos atomic.Int64 // of write.lock: how often, and the waiting for it
+	locks, lockNanos atomic.Int64 // of write.lock: how often, and the time spent waiting for it
 	recoveries       atomic.Int64 // first opens after a crash
 	rotations        atomic.Int64 // journals replaced
 
 	checkpoints, failedCheckpoints atomic.Int64
 }
 
-// since counts a piece of work that began then and is done now.
+// since counts an operation that began at a time and is done now.
 func since(count, nanos *atomic.Int64, began time.Time) {
 	count.Add(1)
 	nanos.Add(int64(time.Since(began)))
 }
 
-// Measures gives counters of this process's use of the store since it was opened, by names
-// in the style of Prometheus: totals that only grow, so that the reader computes rates and
-// a restart shows as a fall to zero. Worth an alarm are journal_rotations_total (syncs
-// fail, or batches are larger than the ring) and checkpoint_failures_total (the ring fills
-// up, and writes will be refused).
+// Measures returns counters of this process's use of the store since it was opened, with
+// Prometheus style names: totals that only grow, so that the reader computes rates and a
+// restart shows as a drop to zero. Worth an alarm are journal_rotations_total (syncs
+// fail, or batches are larger than the ring) and checkpoint_failures_total (the ring
+// fills up, and writes will be refused).
 func (s *Store) Measures() map[string]float64 {
 	seconds := func(n *atomic.Int64) float64 { return time.Duration(n.Load()).Seconds() }
 	return map[string]float64{

@@ -17,39 +17,41 @@ import (
 // After I/O errors aside/ has lines that fit their logs: the log ends where they begin,
 // with the line they follow. They are added to it automatically (J9), by the next write
 // to the session, the next process that joins, or the background checkpoint: a device
-// that failed for a moment must not leave sessions damaged for ever (failure 58). Lines
-// that the log already has, because somebody restored it or recovery wrote them, only
-// lose their file in aside/.
+// that failed for a moment must not leave sessions damaged for ever (failure 58). If the
+// log already has the lines, because it was restored or recovery wrote them, only their
+// file in aside/ is removed.
 //
-//	putInPlace     write.lock   the lines, by the rules of apply
-//	syncLogs                    the log durable, then sessions/
-//	forgetAsides   write.lock   still there: remove the files
+//	putInPlace     write.lock   write the lines, by the rules of apply
+//	syncLogs                    make the log durable, then sessions/
+//	forgetAsides   write.lock   if the lines are still there: remove the files
 //
-// Until the second step is done aside/ has the only durable copy: a cut before that
+// Until the second step is done aside/ has the only durable copy: a power cut before that
 // leaves the file, and mending starts again (TestSimMendInterrupted).
 
-// mend adds to a session's log what was set aside of it, and tells whether nothing is
-// left in aside/. If somebody changed the log it does nothing: that is a repair's to
-// decide. The caller holds no lock.
+// mend adds the lines that were set aside to a session's log, and tells whether nothing
+// is left in aside/. If the log was modified from outside it does nothing: that takes a
+// repair. The caller holds no lock.
 func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	if !ck.asides.mayMend(name) {
 		return false, nil
 	}
 	if ck.asides.isDeleted(name) {
-		// The process that deleted it died before this: nothing may follow a tombstone.
+		// The process that deleted it died before erasing it: nothing may follow a
+		// tombstone.
 		ck.noteErasing([]string{name})
 		ck.eraser.eraseNoted(ck.closing)
 		return false, nil
 	}
-	// The marks of logs that are being synced are the checkpoint's, one set per process.
+	// The marks of logs that are being synced belong to the checkpoint, one set per
+	// process.
 	ck.ckMu.Lock()
 	defer ck.ckMu.Unlock()
 	files, err := ck.putInPlace(name)
 	if err != nil || len(files) == 0 {
 		return false, err
 	}
-	// Planted bug "set aside and forgotten too early": without the sync a cut takes both
-	// copies.
+	// Planted bug "set aside and forgotten too early": without the sync a power cut takes
+	// both copies.
 	c := &checkpointing{names: []string{name}, seen: map[peers.Mark]bool{}}
 	if err := ck.syncLogs(c); err != nil {
 		return false, err
@@ -63,11 +65,11 @@ func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	return ck.forgetAsides(name, files)
 }
 
-// mayMend looks without a lock: most damage can't be mended, and looking must not make
+// mayMend checks without a lock: most damage can't be mended, and the check must not make
 // every refused write take write.lock.
 func (as *asides) mayMend(name string) bool {
 	_, ok := as.readAsides(name)
-	files, _ := as.asides(name) // not known is not to be mended now
+	files, _ := as.asides(name) // on an error there is nothing to mend now
 	return ok || len(files) > 0 && as.isDeleted(name)
 }
 
@@ -81,8 +83,9 @@ func (as *asides) isDeleted(name string) bool {
 	return sessionlog.EndsDeleted(f)
 }
 
-// readAsides reads what was set aside of a session. ok: there is something, and all of it
-// may be put in place. All or nothing: later lines do not fit without the earlier ones.
+// readAsides reads a session's lines that were set aside. ok: there are some, and all of
+// them may be added to the log. All or nothing: later lines do not fit without the
+// earlier ones.
 func (as *asides) readAsides(name string) (all []*aside, ok bool) {
 	files, err := as.asides(name)
 	if err != nil {
@@ -98,8 +101,8 @@ func (as *asides) readAsides(name string) (all []*aside, ok bool) {
 	return all, len(all) > 0
 }
 
-// isInPlace tells whether a log has what was set aside, byte for byte, and is the same
-// log. An error counts as no: the file in aside/ stays then.
+// isInPlace tells whether a log has the lines that were set aside, byte for byte, and is
+// the same log. An error counts as no: the file in aside/ stays then.
 func (as *asides) isInPlace(a *aside) bool {
 	f, err := as.fs.Open(sessionlog.Path(a.Name), vfs.ReadOnly)
 	if err != nil {
@@ -113,10 +116,10 @@ func (as *asides) isInPlace(a *aside) bool {
 	return there && err == nil
 }
 
-// putInPlace writes what was set aside of a session to its log, under write.lock and by
-// the rules for entries of the ring (J3), and returns the files it was in; none if it
-// does not fit. If it stops halfway, the lines written so far are what the next attempt
-// finds equal.
+// putInPlace writes a session's lines that were set aside to its log, under write.lock
+// and by the rules for entries of the ring (J3), and returns the files they were in; none
+// if they do not fit. If it stops halfway, the next attempt finds the lines written so
+// far equal.
 func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -128,14 +131,14 @@ func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
 		return nil, nil
 	}
 	sess := l.logs.cached(name)
-	// Its state was that of a damaged session, or is that of one without these lines.
+	// The cached state is that of a damaged session, or of one without these lines.
 	defer func() { sess.known = false }()
 	for _, a := range all {
 		if why, err := l.logs.writeToLog(sess, &a.Entry); err != nil || why.reason != "" {
 			return nil, err
 		}
-		// Also where the log has them: they may be there in the page cache only, after a
-		// sync that failed. Written again, the sync that follows speaks for them (rule A).
+		// Also if the log has them: they may be in the page cache only, after a failed
+		// sync. Written again, they are covered by the sync that follows (rule A).
 		if err := writeLog(sess.f, a.Lines, a.Offset); err != nil {
 			return nil, err
 		}
@@ -144,9 +147,9 @@ func (ck *checkpoints) putInPlace(name string) (files []string, err error) {
 	return files, nil
 }
 
-// forgetAsides removes the files in aside/ whose lines the log has durably, under
-// write.lock. It compares once more: the lock was given back for the sync, and somebody
-// may have replaced the log. It returns whether nothing of the session is left aside.
+// forgetAsides removes the files in aside/ whose lines are durable in the log, under
+// write.lock. It compares once more: the lock was released for the sync, and the log may
+// have been replaced. It returns whether nothing of the session is left in aside/.
 func (ck *checkpoints) forgetAsides(name string, files []string) (bool, error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -172,18 +175,18 @@ func (ck *checkpoints) forgetAsides(name string, files []string) (bool, error) {
 	return err == nil && len(left) == 0, err
 }
 
-// mendAll mends what can be mended. Errors stay with their sessions, which are damaged
-// with that reason.
+// mendAll mends what can be mended. Errors are ignored here: the sessions stay damaged,
+// with their reasons.
 func (ck *checkpoints) mendAll() {
-	names, _ := ck.asides.allAsides() // the next time, then
+	names, _ := ck.asides.allAsides() // on an error, next time
 	for name := range names {
 		_, _ = ck.mend(name)
 	}
 }
 
-// mended tells whether a call that was refused for what was set aside may be made again:
-// the lines are in place now, by us or by another process. A call whose outcome is
-// unknown may not be repeated here: it could be stored twice.
+// mended tells whether a call that was refused because of lines set aside may be
+// repeated: the lines are in the log now, through us or another process. A call whose
+// outcome is unknown must not be repeated here: it could be stored twice.
 func (ck *checkpoints) mended(ctx context.Context, err error, name string) bool {
 	var set *setAsideError
 	if !errors.As(err, &set) || errors.Is(err, hansard.ErrUnknown) {
@@ -200,9 +203,8 @@ func (ck *checkpoints) mended(ctx context.Context, err error, name string) bool 
 		return try()
 	}
 	// mend takes locks that can't be waited for with a context. It runs in a goroutine of
-	// its own, so that the caller waits no longer than it wants to if the holder of a
-	// lock is stopped; and one at a time, so that at most one such goroutine is left
-	// behind.
+	// its own, so that the caller need not wait for it if the holder of a lock is
+	// stopped; and one at a time, so that at most one such goroutine is left behind.
 	timer := time.NewTimer(ck.opt.LockWait)
 	defer timer.Stop()
 	select {

@@ -9,19 +9,19 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// Metadata under write.lock. It is folded from the patches in the log: each line names
-// the line with the newest patch before it, and some patches carry a snapshot of
+// Metadata under write.lock. It is folded from the patches in the log: each line points
+// to the line with the newest patch before it, and some patches carry a snapshot of
 // everything, so a walk back from the last line is short (sessionlog/fold.go).
 //
 //	header ◄── patch ◄── patch + snap ◄── patch ◄── patch ◄── last line
 //	                     the walk ends here
 //
-// A walk that would read more than lockedBytes under the lock is not done there: the
-// request goes back and is prepared with the metadata read before (prepare.go).
+// A walk that would read more than lockedBytes is not done under the lock: the request
+// goes back, and the metadata is read before it tries again (prepare.go).
 
-// patched is the session's metadata after a request's patch, under write.lock. Patches
-// are merged in the order of the log (failures 34 and 41), so that has to be done here.
-// An error refuses the request; nothing is drafted yet.
+// patched is the session's metadata after a request's patch, under write.lock: patches
+// are merged in the order of the log (failures 34 and 41). An error refuses the request;
+// nothing is drafted yet.
 func (ol *logs) patched(sess *session, r *request) (hansard.Meta, error) {
 	if !sess.exists {
 		return engine.ApplyPatch(r.id, r.meta, r.patch) // this append creates it
@@ -43,8 +43,9 @@ func (ol *logs) loadMeta(sess *session, r *request) error {
 		sess.meta = &sessionlog.MetaState{}
 		return nil
 	}
-	// What was prepared is good for this log only; inode and uid tell. That the log has
-	// grown since does not matter: the walk meets the prepared line on its way back.
+	// Prepared metadata is valid for this log only, which inode and uid identify. It does
+	// not matter if the log has grown since: the walk reaches the prepared line on its
+	// way back.
 	var known *sessionlog.KnownMeta
 	if p := r.prepared.meta; p != nil && p.inode == sess.inode && p.uid == sess.uid {
 		known = &p.KnownMeta
@@ -56,7 +57,8 @@ func (ol *logs) loadMeta(sess *session, r *request) error {
 	}
 	m, err := sessionlog.FoldMeta(sess.metaAt, known, func(at int64) (*sessionlog.Line, error) {
 		b, err := ol.lineBytes(sess, at, min(left, sessionlog.MaxLine))
-		// The limit shrinks with each line, so this is the walk getting too long, too.
+		// The limit shrinks with each line, so this also catches a walk that gets too
+		// long.
 		if err == sessionlog.ErrLongLine {
 			r.prepared.wantMeta = true
 			return nil, errUnprepared
@@ -93,9 +95,9 @@ func (ol *logs) lineAt(sess *session, at int64) (*sessionlog.Line, error) {
 
 // lineBytes are the bytes of a line of a session, without the newline, under write.lock:
 // in its draft, in an entry that is not in the log yet, or, if there are no more than
-// limit, in the log. Newest first: the log may already have a part of a pending entry. They
-// are the caller's: those of an entry or a draft are copied, because what is decoded from
-// them is kept for longer than their memory.
+// limit, in the log. Newest first: the log may already have a part of a pending entry.
+// They belong to the caller: those of an entry or a draft are copied, because the result
+// of decoding them outlives their memory.
 func (ol *logs) lineBytes(sess *session, at int64, limit int) ([]byte, error) {
 	from := func(b []byte, off int64) ([]byte, error) {
 		b = b[at-off:]
@@ -120,9 +122,9 @@ func (ol *logs) lineBytes(sess *session, at int64, limit int) ([]byte, error) {
 
 // patchLine drafts a line with a patch, after which the metadata is next. When the walk
 // back has become long (in lines, in bytes of patches, or in bytes of the lines they are
-// on) the line also gets a snapshot. Not more often than doubles what is written, and
-// within the group's budget: snapshots are not in the sizes that room was made for
-// (roomFor). If the budget is used up the next patch gets one.
+// on) the line also gets a snapshot. Snapshots at most double what is written, and stay
+// within the group's budget: they are not in the sizes that room was made for (roomFor).
+// If the budget is used up the next patch gets one.
 func (p *plan) patchLine(sess *session, st *sessionlog.Stamp, body []byte, patch *hansard.Patch, next hansard.Meta) {
 	w := sess.meta.Walk
 	own := int64(len(body) + len(st.More) + sessionlog.StampWidth)
@@ -135,7 +137,7 @@ func (p *plan) patchLine(sess *session, st *sessionlog.Stamp, body []byte, patch
 		if snap := sessionlog.Marshal(next); len(snap) <= p.snapBytes {
 			p.snapBytes -= len(snap)
 			// A walk that ends here reads the whole line, so its own length counts for
-			// the next one: a large event is not what every walk should end with
+			// the next one: not every walk should end with a large event
 			// (TestFailure55_MetadataOnLargeEvents).
 			st.Snap, w = snap, sessionlog.MetaWalk{Lines: own}
 		}

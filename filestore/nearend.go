@@ -7,12 +7,11 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// What followers ask for is at the end of the log: an event or two behind the one that they
-// were given last. They are told of each by a wake-up, so what it takes to read it is what
-// they are late by.
+// What followers want is at the end of the log: an event or two after the last one they
+// got. A wake-up announces each, so the time it takes to read it is their delay.
 
-// onlyLast is the last line of the log, if that is all of (after, last]; otherwise nil. It
-// was read, and was found to follow the line before it, when the log was opened.
+// onlyLast is the last line of the log, if that is all of (after, last]; otherwise nil.
+// It was read, and checked to follow the line before it, when the log was opened.
 func (l *openedLog) onlyLast(after, last hansard.Seq) *sessionlog.Line {
 	if l.damage != nil || l.tail == nil || l.tail.Last.Seq != last || after+1 != last {
 		return nil
@@ -20,14 +19,14 @@ func (l *openedLog) onlyLast(after, last hansard.Seq) *sessionlog.Line {
 	return l.tail.Last
 }
 
-// nearEnd is how many bytes before the last line are looked at for a line that is at most
-// nearLines before it, before it is bisected for: one read, instead of some twenty.
+// nearEnd is how many bytes before the last line are searched for a line that is at most
+// nearLines before it, before bisecting: one read, instead of some twenty.
 const (
 	nearEnd   = 8 << 10
 	nearLines = 64
 )
 
-// locateNearEnd is locate for a line shortly before the tail. Not ok: it is not there.
+// locateNearEnd is locate for a line shortly before the tail. Not ok: it was not found.
 func locateNearEnd(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *sessionlog.Tail, ok bool) {
 	begin := max(l.header.End, tail.LastAt-nearEnd)
 	if tail.Last.Seq-seq > nearLines || begin >= tail.LastAt {
@@ -38,10 +37,10 @@ func locateNearEnd(l *openedLog, tail *sessionlog.Tail, seq hansard.Seq) (at *se
 		return nil, false
 	}
 	for len(b) > 0 {
-		// The newline of the line itself is not the one that ends the line before.
+		// Skip the newline that ends this line; look for the one before it.
 		i := bytes.LastIndexByte(b[:len(b)-1], '\n') + 1
 		if i == 0 && begin > l.header.End {
-			return nil, false // it begins before what was read
+			return nil, false // the line begins before the part that was read
 		}
 		got, isEvent := sessionlog.QuickSeq(b[i:])
 		if !isEvent || got < seq {

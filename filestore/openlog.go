@@ -21,14 +21,14 @@ import (
 //
 //	backlog.go    the log, with what the journal holds for it until recovery is over
 //	header        whose log it is, and in which format
-//	tail          the last line that ends its batch: as far as a reader may go (R1)
-//	aside, dirty  is there more that should be in the log?
+//	tail          the last line that ends its batch: the limit for readers (R1)
+//	aside, dirty  should there be more in the log?
 //
-// "not found", "damaged" and "fine" are three answers, and the first is given only where
-// no trace of a session is left (failures F1 and 24). Lines that are in no log yet because
+// "not found", "damaged" and "fine" are three answers, and the first is given only if no
+// trace of a session is left (failures F1 and 24). Lines that are in no log yet because
 // their batch is being written are not damage; lines that the log had and lost are.
 
-// reader reads sessions. It takes no lock of the store; its methods may run at once.
+// reader reads sessions. It takes no lock of the store; its methods may run concurrently.
 type reader struct {
 	*process
 	asides *asides
@@ -37,34 +37,34 @@ type reader struct {
 	// keyring finds events by their ids.
 	keyring *keyring
 
-	// backlog is what the journal holds while the logs are not known to be complete.
-	// The mutex also keeps readers from scanning the ring all at once.
+	// backlog is what the journal holds while the logs are not known to be complete. The
+	// mutex also keeps readers from scanning the ring all at once.
 	backlogMu sync.Mutex // guards backlog
 	backlog   *backlog
 }
 
-// openedLog is a log opened for reading, as it was at one moment. Readers go by tail:
-// what others append meanwhile is behind it.
+// openedLog is a log opened for reading, as it was at one moment. Readers stop at tail:
+// anything appended in the meantime comes after it.
 type openedLog struct {
 	f      vfs.File
 	header *sessionlog.Header    // nil: damaged, see damage
 	tail   *sessionlog.Tail      // nil: no sound end was found
-	damage *hansard.DamagedError // nil: nothing wrong was seen; else SafeSeq is how far it is sound
-	aside  bool                  // something was set aside when it was opened
+	damage *hansard.DamagedError // nil: no damage was seen; else SafeSeq is how far it is sound
+	aside  bool                  // lines were set aside when it was opened
 }
 
 // openLogForRead opens a session's log. ErrNotFound, ErrDeleted, ErrVersion and
-// ErrUnreadable are errors, with nothing to close. Damage is in the result, because what
-// is before it can be read (R3); then header or tail may be nil. A session of which only
-// set-aside lines are left, or whose log this process knows is missing, is a damage error.
-// The caller closes l.f.
+// ErrUnreadable are errors, with nothing to close. Damage is part of the result, because
+// what is before it can be read (R3); then header or tail may be nil. A session that has
+// only set-aside lines left, or whose log this process knows is missing, is a damage
+// error. The caller closes l.f.
 //
 // behind is why the log may show less than was acknowledged: the journal is damaged, or
-// does not follow the log. Then even "not found" may not be true.
+// does not follow the log. Then even "not found" may be wrong.
 //
 // The order of the steps matters. aside/ is listed before the tail is read: lines that
-// are put in place between the two are then seen twice at worst, which openTail notices;
-// the other way round they could be missed in both places.
+// are moved to the log between the two are then seen twice at worst, which openTail
+// notices; the other way round they could be missed in both places.
 func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *openedLog, err error) {
 	if err := rd.readable(ctx, id); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *
 			l.mayLack(id, behind)
 			return l, nil
 		}
-		// The log grew between two looks at it: neither is wrong, look again.
+		// The log grew between two reads of it: neither is wrong, try again.
 		if size, err = f.Size(); err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *
 	return nil, fmt.Errorf("session %s: the log changes as it is read", id)
 }
 
-// readHeader is ReadHeader for a log that may be being made: io.EOF if it is.
+// readHeader is ReadHeader for a log that may be under construction: io.EOF if it is.
 func (rd *reader) readHeader(f vfs.File, name string, id hansard.SessionID) (*sessionlog.Header, error) {
 	h, err := sessionlog.ReadHeader(f, id)
 	if err == sessionlog.ErrEmptyLog {
@@ -156,9 +156,9 @@ func (rd *reader) readHeader(f vfs.File, name string, id hansard.SessionID) (*se
 	return h, err
 }
 
-// mayLack turns the chance that acknowledged events are missing behind the end of a log
+// mayLack turns the chance that acknowledged events are missing after the end of a log
 // into damage: showing the log as if it were complete would be silent loss (failure 56).
-// Damage that was found in the log itself goes first.
+// Damage found in the log itself takes precedence.
 func (l *openedLog) mayLack(id hansard.SessionID, behind error) {
 	if behind == nil || l.damage != nil {
 		return
@@ -183,10 +183,11 @@ func (as *asides) notYet(name string, id hansard.SessionID) error {
 	return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
 }
 
-// emptied tells an empty log that is being made, io.EOF, from one that somebody emptied,
-// which is damage. apply creates a log and then writes to it; in between it is empty, and
-// the ring has an entry that is not applied. If everything is applied and the log is still
-// empty, nothing is on its way. In doubt it is being made: that is the smaller mistake.
+// emptied distinguishes an empty log that is being created, io.EOF, from one that was
+// emptied from outside, which is damage. apply creates a log and then writes to it; in
+// between it is empty, and the ring has an entry that is not applied. If everything is
+// applied and the log is still empty, no lines are on their way. When in doubt it is
+// being created: that is the smaller mistake.
 func (rd *reader) emptied(f vfs.File, id hansard.SessionID) error {
 	w, ok := peers.LookAtControl(rd.fs)
 	// The size is read after control: an entry applied in between would have filled it.
@@ -198,10 +199,10 @@ func (rd *reader) emptied(f vfs.File, id hansard.SessionID) error {
 }
 
 // openTail reads the end of the first size bytes of an opened log and sets l.tail or
-// l.damage; neither means that the log changed under it, and the caller looks again. The
-// first time this process meets a short log, checkOnce reads all of it; of a long one only
-// the end is read, so that the cost does not grow with the session (failure 55).
-// ErrDeleted, ErrNotFound and errors of reading are returned as errors.
+// l.damage; neither means that the log changed while it was read, and the caller tries
+// again. When this process first touches a short log, checkOnce reads all of it; of a
+// long one only the end is read, so that the cost does not grow with the session (failure
+// 55). ErrDeleted, ErrNotFound and read errors are returned as errors.
 func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size int64) error {
 	tail, err := sessionlog.ReadTail(l.f, size)
 	var damaged *hansard.DamagedError
@@ -217,8 +218,8 @@ func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size
 			_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
 		}
 	case errors.As(err, &damaged):
-		// The end is damaged: how far it is safe, only the whole log tells. If Check
-		// finds nothing, the line was being written when the tail was read.
+		// The end is damaged: only a check of the whole log tells how far it is safe. If
+		// Check finds nothing, the line was being written when the tail was read.
 		_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
 	case err != nil:
 		return err
@@ -236,13 +237,14 @@ func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size
 	if l.damage != nil || tail == nil {
 		return nil
 	}
-	// The lines are sound. Is there more that should be behind them?
+	// The lines are sound. Should there be more after them?
 	if l.aside {
 		if l.damage, err = rd.asides.asideDamage(name, id); err != nil {
 			return rd.explain(err)
 		}
 		if l.damage == nil {
-			// It was put in place meanwhile, behind the tail we have read: look again.
+			// The lines were added to the log in the meantime, after the tail we read:
+			// try again.
 			l.tail, l.aside = nil, false
 			return nil
 		}

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// What errors of the operating system mean for a store. Which errors are of the moment
-// and which stay decides whether an entry waits, is tried again, or is set aside.
+// What errors of the operating system mean for a store. Whether an error is temporary or
+// permanent decides whether an entry waits, is retried, or is set aside.
 
-// isNoSpace tells whether the disk, or the user's quota, is full. That may be over any
+// isNoSpace tells whether the disk, or the user's quota, is full. That may end at any
 // moment, so entries wait in the ring and apply stops (ApplyStops).
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)

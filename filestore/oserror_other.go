@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// isDiskError tells whether a disk, or the file system on it, has given up. The other
+// isDiskError tells whether a disk, or the file system on it, has failed. The other
 // errors of oserror_linux.go are not defined everywhere.
 func isDiskError(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)

@@ -10,31 +10,31 @@ import (
 
 // Entries that are in the ring and not yet in their logs, as this process knows them.
 // They are the difference between what a log shows and what the next writer has to build
-// upon: a session's state is its log plus its pending entries plus the draft of the group
+// on: a session's state is its log plus its pending entries plus the draft of the group
 // being planned. Guarded by write.lock, like all of logs.
 
-// pendingEntry is an entry of the ring on its way to its log, with what this process
-// found out about it. That is lost with the caches and found out again.
+// pendingEntry is an entry of the ring on its way to its log, with what this process has
+// derived from it. That is lost with the caches and derived again.
 type pendingEntry struct {
 	*journal.Entry
-	from    *memory           // where it is; nil: elsewhere
-	names   *sessionlog.Names // of its lines; nil: not looked at yet
-	failed  int               // attempts to write it to its log that failed, see applyEntry
+	from    *memory           // memory that holds it; nil: none that is reused
+	names   *sessionlog.Names // of its lines; nil: not collected yet
+	failed  int               // failed attempts to write it to its log, see applyEntry
 	written bool              // writeSideBySide wrote it, under this same write.lock
 }
 
-// memory is where entries are: those that one look at the ring found, or those of a group.
-// It is used again when none of them is pending any more. Every process reads what all
-// the others write: without that most of the memory that a busy store allocates would be
-// other processes' lines.
+// memory holds entries: those that one scan of the ring found, or those of a group. It is
+// reused when none of them is pending any more. Every process reads what all the others
+// write: without reuse most of the memory that a busy store allocates would be other
+// processes' lines.
 type memory struct {
 	found journal.Scanned
 	lines []byte      // of a group's drafts
-	pairs []runs.Pair // and the places of names in them
-	uses  int         // its pending entries, and the look or the group itself while it is under way
+	pairs []runs.Pair // and the positions of names in them
+	uses  int         // one for each pending entry, and one for the scan or the group while it is under way
 }
 
-// pairsFor is room for the places of so many names.
+// pairsFor is room for the positions of n names.
 func (m *memory) pairsFor(n int) []runs.Pair {
 	begin := len(m.pairs)
 	m.pairs = slices.Grow(m.pairs, n)[:begin+n]
@@ -42,16 +42,16 @@ func (m *memory) pairsFor(n int) []runs.Pair {
 }
 
 // spareMemories is how many of them are kept, and spareLines and sparePairs how much each
-// keeps of its lines and names.
+// keeps for lines and names.
 const (
 	spareMemories = 8
 	spareLines    = 1 << 20
 	sparePairs    = 16 << 10
 )
 
-// pendingEntries are the entries that are not in the logs yet. What waits for a session,
-// up to which position, and how long its log should be meanwhile, is asked of them and
-// kept nowhere else, so that it can't disagree with the ring (failure 34).
+// pendingEntries are the entries that are not in the logs yet. Which entries a session
+// has pending, up to which position, and how long its log will be, is asked here and kept
+// nowhere else, so that it can't disagree with the ring (failure 34).
 //
 // Invariant: all is in ring order, and by has the same entries; those of one log are in
 // the order of all. So the first of all is the first of its log, which drop relies on.
@@ -59,14 +59,14 @@ type pendingEntries struct {
 	all []*pendingEntry            // in ring order
 	by  map[string][]*pendingEntry // and by the name of the log
 
-	// Memory for the next ones.
+	// Memory to reuse.
 	spare  []*pendingEntry
 	spares [][]*pendingEntry // empty, with room for one
 	unused []*memory
 }
 
-// add takes the next entry of the ring: never one before the last. from is the memory that
-// it is in; nil: none that is used again.
+// add adds the next entry of the ring, always in ring order. from is the memory that
+// holds it; nil: memory that is not reused.
 func (p *pendingEntries) add(e *journal.Entry, from *memory) {
 	if p.by == nil {
 		p.by = map[string][]*pendingEntry{}
@@ -89,11 +89,11 @@ func (p *pendingEntries) add(e *journal.Entry, from *memory) {
 	p.by[e.Name] = append(of, entry)
 }
 
-// spoil overwrites memory that was given up, in tests: whoever still uses it is noticed.
+// spoil overwrites released memory, in tests, so that any further use of it is noticed.
 var spoil func([]byte)
 
-// memory gives out memory for a look at the ring, or for a group. The caller lets go of it
-// when it has added what is pending, and needs the entries no more.
+// memory returns memory for a scan of the ring, or for a group. The caller lets go of it
+// when it has added the pending entries and no longer needs the others.
 func (p *pendingEntries) memory() (m *memory) {
 	if n := len(p.unused); n > 0 {
 		m, p.unused = p.unused[n-1], p.unused[:n-1]
@@ -128,7 +128,7 @@ func (p *pendingEntries) letGo(m *memory) {
 	}
 }
 
-// upTo are the first of them, those that end at or before a position. The result is good
+// upTo are the first entries, those that end at or before a position. The result is valid
 // until the next add or drop.
 func (p *pendingEntries) upTo(pos uint64) []*pendingEntry {
 	n := 0
@@ -138,8 +138,9 @@ func (p *pendingEntries) upTo(pos uint64) []*pendingEntry {
 	return p.all[:n]
 }
 
-// drop forgets the first n, which are in their logs or set aside. Never others: out of
-// space stops apply, it does not skip (rule ApplyStops). Their memory may be used again.
+// drop forgets the first n, which are in their logs or set aside. Never others: a full
+// disk stops apply, it does not make it skip entries (rule ApplyStops). Their memory may
+// be reused.
 func (p *pendingEntries) drop(n int) {
 	for _, e := range p.all[:n] {
 		of := p.by[e.Name]
@@ -169,8 +170,8 @@ func (p *pendingEntries) drop(n int) {
 // of are those of one log, oldest first.
 func (p *pendingEntries) of(name string) []*pendingEntry { return p.by[name] }
 
-// end is where the newest entry of a log ends in the ring: what an answer about the
-// session has to wait for. 0: none is pending, the log alone tells.
+// end is where the newest entry of a log ends in the ring: an answer about the session
+// has to wait for it. 0: none is pending, the log is complete.
 func (p *pendingEntries) end(name string) uint64 {
 	if of := p.by[name]; len(of) > 0 {
 		return of[len(of)-1].End()
@@ -178,7 +179,7 @@ func (p *pendingEntries) end(name string) uint64 {
 	return 0
 }
 
-// bytes is how much room they still need in the logs, see checkDisk.
+// bytes is how much space they still need in the logs, see checkDisk.
 func (p *pendingEntries) bytes() (n uint64) {
 	for _, e := range p.all {
 		n += uint64(len(e.Lines))

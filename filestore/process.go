@@ -10,8 +10,8 @@ import (
 
 // process is what all parts of an open store share: where it is, how it was opened, and
 // this process among those that have it open. Every part embeds a pointer to the same
-// one. The fields up to cfg do not change after open; what does is atomic or has a lock
-// of its own, so no lock guards the struct.
+// one. The fields up to cfg do not change after open; those that do are atomic or have
+// their own lock, so no lock guards the struct.
 type process struct {
 	fs   vfs.FS
 	dir  *vfs.OS // the same as fs; nil in the simulation
@@ -23,12 +23,12 @@ type process struct {
 
 	closed  atomic.Bool    // set first by Close: new calls are refused
 	closing chan struct{}  // closed by Close
-	workers sync.WaitGroup // what Close waits for: the leader, the background checkpoint, a mender
+	workers sync.WaitGroup // Close waits for them: the leader, the background checkpoint, a mender
 
 	joining   atomic.Bool // attach is under way, perhaps a recovery: busy says so
-	logsKnown atomic.Bool // the logs have all that was acknowledged; never goes back, see unapplied
-	unnoted   atomic.Bool // a deleted session could not be noted: the next erasing looks at every log
-	holder    []byte      // this process's record in control, for people who wait for write.lock
+	logsKnown atomic.Bool // the logs have all that was acknowledged; never reset, see unapplied
+	unnoted   atomic.Bool // a deleted session could not be noted: the next erasing examines every log
+	holder    []byte      // this process's record in control, shown to people who wait for write.lock
 	waiters   *waiters
 	leases    *peers.Leases // the turns this process keeps alive, and its instance file
 	measures  measures

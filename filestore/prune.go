@@ -15,18 +15,19 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Pruning: the erasing that is due (erase.go), now and with a look at every log; and, if it
-// is asked for, scrubbing: the places that erasing leaves to time. In the ring that is its
-// free part, which has the lines of deleted sessions until others are written over them:
+// Pruning does the erasing that is due (erase.go), at once and by examining every log;
+// and, on request, scrubbing: it clears the places that erasing leaves to time. In the
+// ring that is the free part, which keeps lines of deleted sessions until they are
+// overwritten:
 //
 //	write.lock  nothing of a deleted session from start on, or a checkpoint first
-//	            the ring replaced by a new file with the entries from start on (rotate.go),
-//	            durably: zeros where the old one has what is not needed any more
-//	            the old file, which has no name now, overwritten with zeros and synced
+//	            replace the ring by a new file with the entries from start on (rotate.go),
+//	            durably: zeros where the old one has bytes that are not needed any more
+//	            overwrite the old file, which has no name now, with zeros and sync it
 //
-// Nobody reads the old file by then: who takes write.lock finds another file, and another
-// epoch, and who looks without it compares the inode. Interrupted anywhere, the journal is
-// the old one or the new one, whole.
+// Nobody reads the old file by then: a process that takes write.lock finds another file
+// and another epoch, and one that reads without the lock compares the inode. Interrupted
+// anywhere, the journal is the old one or the new one, whole.
 
 // Prune implements [hansard.Pruner].
 func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
@@ -45,16 +46,16 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return done, ctx.Err() // what is left is for the next time
+		return done, ctx.Err() // the rest is left for the next time
 	case err != nil:
 		return done, s.writeError("prune", err)
 	}
 	return done, nil
 }
 
-// pruneSessions erases every deleted session of which something is left.
+// pruneSessions erases every deleted session that has content left.
 func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, err error) {
-	// Urgent: it must not be left to a process that may be stopped.
+	// Urgent: it must not be left to another process, which may be stopped.
 	if err := ck.freeRing(true); err != nil {
 		return done, err
 	}
@@ -78,8 +79,8 @@ func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, 
 	return done, err
 }
 
-// scrub removes what deleted sessions may have left where erasing does not look. It tells
-// what it overwrote or removed.
+// scrub removes what deleted sessions may have left where erasing does not look. It
+// returns what it overwrote or removed.
 func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
 	old, err := ck.freshRing(ctx)
 	if err != nil {
@@ -104,25 +105,25 @@ func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
 	return done, nil
 }
 
-// freshRing puts a new journal in place of the old one and returns that, for the caller to
-// overwrite and close. It waits for the disk under write.lock: writers wait for as long as
-// it takes to write an empty journal.
+// freshRing replaces the journal with a new one and returns the old file, for the caller
+// to overwrite and close. It waits for the disk under write.lock: writers wait for as
+// long as it takes to write an empty journal.
 func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) {
 	for try := 0; ; try++ {
 		old, err = ck.replaceUnused()
 		if try == 10 || !errors.Is(err, errInJournal) {
 			return old, err
 		}
-		// Something was deleted just now. The content of a session is in front of its
-		// tombstone: when that is freed, so is all of it.
+		// A session was deleted just now. Its content precedes its tombstone in the ring:
+		// when that is freed, so is all of it.
 		if _, err := ck.pruneSessions(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// replaceUnused replaces the ring, if it has no tombstone from start on. old is a descriptor
-// of its own: a sync of it takes nobody's error report (rule OneSyncPerFD).
+// replaceUnused replaces the ring, if it has no tombstone or redaction from start on. old
+// is a separate descriptor: syncing it takes nobody's error report (rule OneSyncPerFD).
 func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
@@ -151,13 +152,13 @@ func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
 
 func anyFile(string) bool { return true }
 
-// isKeptJournal tells a journal that was repaired, and kept whole, from other evidence.
+// isKeptJournal tells whether a file in evidence/ is a journal that was kept by a repair.
 func isKeptJournal(file string) bool {
 	mark, ok := strings.CutPrefix(file, journal.Name+".")
 	return ok && isMark(mark)
 }
 
-// removeFrom removes files of a directory, durably, and tells which.
+// removeFrom removes files of a directory, durably, and returns their names.
 func (p *process) removeFrom(dir string, goes func(file string) bool) (removed []string, err error) {
 	entries, err := p.fs.ReadDir(dir)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // Reading takes no lock and needs no position of the ring: what is in a log is durable
-// (J1), and a reader goes by the lines alone, up to the last one that ends its batch (R1).
+// (J1), and a reader looks at the lines alone, up to the last one that ends its batch
+// (R1).
 //
 //	Read ─► openLogForRead ─► startOf ─► locate ─► scanEvents ─► yield
 //	        tail or damage    from the   by        line by line,
@@ -20,18 +21,19 @@ import (
 //
 //	Reverse: ─► locate ─► scanBack ─► yield
 //
-// The cost of a read is that of what it gives, not of the session: a page of the end of a
-// log of gigabytes reads a few lines (failure 55, TestGrowthReadLast). There is no index
-// of offsets beside the log that could disagree with it (failure 34): seqs grow along the
+// A read costs as much as what it returns, not as the session: a page at the end of a log
+// of gigabytes reads a few lines (failure 55, TestGrowthReadLast). There is no index of
+// offsets beside the log that could disagree with it (failure 34): seqs grow along the
 // file, so bisection finds a line.
 
-// Read gives the events of a range. The end of the session is fixed when the iteration
-// begins; later events are not given. Of a damaged session all whole batches before the
-// damage are given, then the damage as the last error: a reader that stops early does not
-// see it, one that reads on never takes less for all (failure 24). Of a long batch that is
-// found damaged as it is read, the events before the damage may be given, too. In reverse the damage
-// is all that is given, unless the range ends before it. The log stays open while the
-// caller iterates, however slow it is; no writer waits for it.
+// Read yields the events of a range. The end of the session is fixed when the iteration
+// begins; later events are not included. Of a damaged session it yields all whole batches
+// before the damage, then the damage as the last error: a reader that stops early does
+// not see it, one that reads on never mistakes a part for the whole (failure 24). If a
+// long batch turns out to be damaged while it is read, events of it before the damage may
+// be yielded too. In reverse only the damage is yielded, unless the range ends before it.
+// The log stays open while the caller iterates, however slow it is; no writer waits for
+// it.
 func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return func(yield func(hansard.Event, error) bool) {
 		var own keeper
@@ -42,7 +44,7 @@ func (s *Store) Read(ctx context.Context, id hansard.SessionID, r hansard.Range)
 	}
 }
 
-// Lend implements [hansard.Lender]: it is Read without a copy of what is read.
+// Lend implements [hansard.Lender]: Read without copying the data.
 func (s *Store) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range, show func(*hansard.Event) bool) error {
 	var e hansard.Event
 	err := s.reader.read(ctx, id, r, func(l *sessionlog.Line) bool {
@@ -55,7 +57,7 @@ func (s *Store) Lend(ctx context.Context, id hansard.SessionID, r hansard.Range,
 	return s.readError(id, err)
 }
 
-// errStop ends a scan whose reader has enough. It is never returned to a caller of the
+// errStop ends a scan whose reader wants no more. It is never returned to a caller of the
 // store.
 var errStop = errors.New("stop")
 
@@ -76,13 +78,13 @@ func (rd *reader) read(ctx context.Context, id hansard.SessionID, r hansard.Rang
 	return rd.readIn(ctx, l, id, engine.Plain(r), yield)
 }
 
-// readIn is read of a log that is open.
+// readIn is read for an open log.
 func (rd *reader) readIn(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, yield func(*sessionlog.Line) bool) error {
 	if l.header == nil {
-		return l.damage // nothing says whose lines follow
+		return l.damage // without a header the lines can't be attributed
 	}
 	// Where this read ends; of a damaged log, as far as it is safe. Lines may be appended
-	// while it goes on, but their batch may not be whole, and a range counted from the end
+	// in the meantime, but their batch may not be whole, and a range counted from the end
 	// needs a fixed one.
 	last := hansard.Seq(0)
 	switch {
@@ -98,7 +100,7 @@ func (rd *reader) readIn(ctx context.Context, l *openedLog, id hansard.SessionID
 		}
 		return err
 	}
-	// A range that ends before the damage has nothing to do with it.
+	// A range that ends before the damage is not affected by it.
 	damage := l.damage
 	if damage != nil && r.Before > 0 && r.Before <= damage.SafeSeq+1 {
 		damage = nil
@@ -122,7 +124,7 @@ func (rd *reader) readIn(ctx context.Context, l *openedLog, id hansard.SessionID
 		}
 		return nil
 	}
-	// Without a limit left starts at 0, goes below and never meets 0 again.
+	// Without a limit left starts at 0, becomes negative and is never 0 again.
 	left := r.Limit
 	err = rd.scanEvents(ctx, l, id, after, last, func(e *sessionlog.Line) bool {
 		if !r.Wants(e.Kind) {
@@ -158,7 +160,7 @@ func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID,
 	var found *sessionlog.Line
 	err := rd.scanEvents(ctx, l, id, 0, last, func(e *sessionlog.Line) bool {
 		if e.ID == eventID {
-			found = e // nothing is decoded after it
+			found = e // no line is decoded after it
 		}
 		return found == nil
 	})
@@ -168,13 +170,13 @@ func (rd *reader) named(ctx context.Context, l *openedLog, id hansard.SessionID,
 	case err != nil:
 		return nil, err
 	case l.damage != nil:
-		return nil, l.damage // it may be behind the damage
+		return nil, l.damage // the event may be after the damage
 	}
 	return nil, engine.NoEvent(id, eventID)
 }
 
-// readBack is read for a reverse range: from last back to After, or to the newest event of
-// the kind that the range is to start from.
+// readBack is read for a reverse range: from last back to After, or to the newest event
+// of the kind in FromKind.
 func (rd *reader) readBack(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq, yield func(*sessionlog.Line) bool) error {
 	left := r.Limit
 	var d sessionlog.Decoder
@@ -189,8 +191,8 @@ func (rd *reader) readBack(ctx context.Context, l *openedLog, id hansard.Session
 	})
 }
 
-// startOf is the seq behind which a range begins: at After, at the newest event of a kind,
-// or at the last n events, whichever is later.
+// startOf is the seq after which a range begins: After, or before the newest event of a
+// kind, or before the last n events, whichever is latest.
 func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionID, r hansard.Range, last hansard.Seq) (hansard.Seq, error) {
 	after := r.After
 	if r.FromKind != "" {
@@ -222,7 +224,7 @@ func (rd *reader) startOf(ctx context.Context, l *openedLog, id hansard.SessionI
 // lastMatches is the seq of the n-th last event of (after, last] whose kind is wanted, or of
 // the first such event if there are fewer; 0 if there is none.
 func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, n int, wants func(string) bool) (found hansard.Seq, err error) {
-	// Without their data: whoever asks reads the lines from there on, and checks them all.
+	// Without their data: the caller reads the lines from there on, and checks them all.
 	var d sessionlog.Decoder
 	err = rd.scanBack(ctx, l, id, after, last, d.Head, func(e *sessionlog.Line) bool {
 		if wants(e.Kind) {
@@ -238,10 +240,10 @@ func (rd *reader) lastMatches(ctx context.Context, l *openedLog, id hansard.Sess
 }
 
 // scanEvents calls fn with the events of (after, last], in whole batches: a batch is held
-// back until its last line was read and found to follow, so that fn never gets half of
-// one (failure 35; planted bug "half a batch read"). Of a long batch only the beginning is
-// held back: see endIsThere. A line that does not follow is damage: it is noted for others
-// and returned. errStop: fn had enough. The lines are borrowed.
+// back until its last line was read and checked, so that fn never gets half of one
+// (failure 35; planted bug "half a batch read"). Of a long batch only the beginning is
+// held back: see endIsThere. A line that does not follow is damage: it is noted for
+// others and returned. errStop: fn asked to stop. The lines are borrowed.
 func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, fn func(*sessionlog.Line) bool) error {
 	if last == 0 || after >= last {
 		return nil
@@ -249,15 +251,15 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 	sc := sessionlog.NewScanner(l.f, 0)
 	c := sessionlog.Chain{ID: id}
 	if after > 0 {
-		// Start behind the line with seq after; its crc starts the chain (R4). If it is
-		// not found, begin at the header, which is slower and finds out why.
+		// Start after the line with seq after; its crc starts the chain (R4). If it is
+		// not found, start at the header, which is slower and finds out why.
 		if first, ok := locate(l, l.tail, after); ok {
 			sc = sessionlog.NewScanner(l.f, first.End)
 			c.Resume(first.Last)
 		}
 	}
 	var d sessionlog.Decoder
-	var batch heldBatch // given to fn when it is whole
+	var batch heldBatch // passed to fn when it is whole
 	for n := 0; ; n++ {
 		if err := rd.goesOn(ctx, n); err != nil {
 			return err
@@ -301,18 +303,18 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 	}
 }
 
-// endIsThere tells whether the last line of the batch that e is in is in the log, without
-// reading the batch. A log gets its lines in order and only when all of the batch is
-// durable in the journal (J1), so the whole batch was committed, and no crash can take it
-// back: the first event of a batch of megabytes need not wait for the last. Not that
-// nothing happened to the lines between since: damage there is found when they are read.
-// False also if it is not known.
+// endIsThere tells whether the last line of e's batch is in the log, without reading the
+// batch. A log gets its lines in order and only when all of the batch is durable in the
+// journal (J1), so the whole batch was committed, and no crash can undo it: the first
+// event of a batch of megabytes need not wait for the last. It does not prove that the
+// lines in between are intact: damage there is found when they are read. False also if it
+// is not known.
 func endIsThere(l *openedLog, e *sessionlog.Line) bool {
 	end, ok := locate(l, l.tail, e.Seq+hansard.Seq(e.Left))
 	return ok && end.Last.Left == 0
 }
 
-// goesOn ends a scan of gigabytes with its caller and with the store. It looks now and
+// goesOn ends a scan of gigabytes when its caller or the store is done. It checks now and
 // then; n counts the lines.
 func (rd *reader) goesOn(ctx context.Context, n int) error {
 	if n%256 != 0 {
@@ -327,11 +329,11 @@ func (rd *reader) goesOn(ctx context.Context, n int) error {
 	return nil
 }
 
-// scanBack calls fn with the events of (after, last], the newest first, reading the log from
-// there towards its beginning in chunks. It begins inside of what is whole, so no batch can
-// be half there (R1). Each line is checked by itself and by the line behind it, which names
-// its crc; a line that does not fit is damage, as in scanEvents. errStop: fn had enough. The
-// lines are borrowed.
+// scanBack calls fn with the events of (after, last], the newest first, reading the log
+// from there towards its beginning in chunks. It begins inside the range of whole
+// batches, so it sees no incomplete one (R1). Each line is checked by itself and by the
+// line after it, which names its crc; a line that does not fit is damage, as in
+// scanEvents. errStop: fn asked to stop. The lines are borrowed.
 func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.SessionID, after, last hansard.Seq, decode func([]byte) (*sessionlog.Line, error), fn func(*sessionlog.Line) bool) error {
 	if last == 0 || after >= last {
 		return nil
@@ -350,7 +352,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 		end, next = behind.LastAt, behind.Last
 	}
 	sc := sessionlog.NewBackScanner(l.f, end)
-	var behind sessionlog.Line // next, of the lines that were given
+	var behind sessionlog.Line // memory of next, for lines that were passed to fn
 	for n := 0; ; n++ {
 		if err := rd.goesOn(ctx, n); err != nil {
 			return err
@@ -360,8 +362,8 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 			return err
 		}
 		e, err := decodeBefore(decode, b, err, next, tail)
-		// The oldest line of the range is checked by the crc of the line before, which is
-		// not read: that lines are missing there would not be noticed otherwise.
+		// The oldest line of the range is checked against the crc of the line before,
+		// which is not read: otherwise missing lines there would go unnoticed.
 		first := err == nil && e.Seq == after+1
 		if first {
 			crc, readErr := sessionlog.CRCBefore(l.f, at)
@@ -375,7 +377,7 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 		if err != nil {
 			damage := rd.damagedInScan(l.f, id, sessionlog.DamagedAt(id, at, "%v", err))
 			if l.damage == nil && last <= damage.SafeSeq && (next == nil || next.Seq > last) {
-				// It is behind the range, and was met on the way there.
+				// The damage is after the range, and was hit on the way there.
 				l.damage = damage
 				return rd.scanBack(ctx, l, id, after, last, decode, fn)
 			}
@@ -392,8 +394,8 @@ func (rd *reader) scanBack(ctx context.Context, l *openedLog, id hansard.Session
 	}
 }
 
-// decodeBefore decodes the line before next, and checks that it is that; without next it
-// has to be the tail.
+// decodeBefore decodes the line before next, and checks that it is; without next it has
+// to be the tail.
 func decodeBefore(decode func([]byte) (*sessionlog.Line, error), b []byte, err error, next *sessionlog.Line, tail *sessionlog.Tail) (*sessionlog.Line, error) {
 	if err != nil {
 		return nil, err
@@ -411,8 +413,8 @@ func decodeBefore(decode func([]byte) (*sessionlog.Line, error), b []byte, err e
 }
 
 // damagedInScan records damage found while reading, so that writers refuse and List shows
-// it (TestDamageFoundByAReaderStays), and returns it as it is for the whole log: a scan
-// that began in the middle knows neither the line number nor what is safe before it.
+// it (TestDamageFoundByAReaderStays). It returns the damage as seen from the whole log: a
+// scan that began in the middle knows neither the line number nor what is safe before it.
 func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) *hansard.DamagedError {
 	_, whole, err := sessionlog.Check(f, id, sessionlog.Decode)
 	if err == nil && whole != nil {

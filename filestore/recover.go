@@ -11,9 +11,9 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// Recovery, the first open of docs/protocol.md. It is the catching up that every
-// process does (catchup.go), with two differences: it starts at the ring's durable start
-// instead of at a cursor, and it trusts neither the control file nor the page cache.
+// Recovery, the first open of docs/protocol.md. It is the catching up that every process
+// does (catchup.go), with two differences: it starts at the ring's durable start instead
+// of at a cursor, and it trusts neither the control file nor the page cache.
 //
 //	recover ─► readDurably   scan the ring, write it back, sync, scan again
 //	        ─► replay        apply every entry to its log (apply.go)
@@ -57,7 +57,7 @@ func (l *locked) recover() error {
 	}
 	sl := slots[best]
 	if end > sl.Start {
-		l.measures.recoveries.Add(1) // the last process to leave did not empty it
+		l.measures.recoveries.Add(1) // the last process did not empty it on leaving
 	}
 	// The journal may have been renamed into place by a process that died before it
 	// synced the directory. Without this sync a power cut could bring the old journal
@@ -70,14 +70,14 @@ func (l *locked) recover() error {
 		return err
 	}
 	l.noteErasing(takenAwayBy(entries))
-	// The logs are durable, so the ring may start behind the entries. The new epoch
-	// voids a control record that survived the crash: its positions are of another time.
+	// The logs are durable, so the ring may start after the entries. The new epoch voids
+	// a control record that survived the crash: its positions are outdated.
 	l.w.Epoch++
 	l.ring.Epoch = l.w.Epoch
 	l.w.Start = end
 	fresh := journal.Slot{StoreID: sl.StoreID, Salt: sl.Salt, Size: sl.Size, HSeq: sl.HSeq + 1, Epoch: l.w.Epoch, Start: end, StartChain: chain}
-	// Over the other slot: a torn write here must leave the slot that recovery started
-	// from (SlotChoice). This also takes back `clean`, before anything is appended.
+	// Into the other slot: a torn write here must leave the slot that recovery started
+	// from (SlotChoice). This also revokes `clean`, before anything is appended.
 	if err := r.WriteSlot(1-best, &fresh); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (l *locked) recover() error {
 	return errors.Join(l.ctl.WriteProgress(&l.w), l.ctl.WriteDurable(l.w.Epoch, end))
 }
 
-// takenAwayBy are the names of the logs that entries end with a tombstone or redact: the next
-// checkpoint takes their content away.
+// takenAwayBy are the names of the logs for which there is a tombstone or a redaction
+// among the entries: the next checkpoint removes their content.
 func takenAwayBy(entries []*journal.Entry) (names []string) {
 	for _, e := range entries {
 		if e.Deletes || e.Redacts {
@@ -109,24 +109,24 @@ func takenAwayBy(entries []*journal.Entry) (names []string) {
 	return names
 }
 
-// readDurably returns the entries of the ring, their end and its chain, all of it known
-// to be on the disk: what goes to the logs must not be taken back by the next power cut.
+// readDurably returns the entries of the ring, their end and its chain, all known to be
+// on the disk: the next power cut must not undo what goes to the logs.
 //
 // The page cache may show what the disk does not have. If a sync failed while no process
-// had the file open, or was reported to one that died, the kernel reports it to nobody
-// again, and the pages are marked clean: a plain fdatasync here would say OK (failure
-// 38). So what counts is written back in place first (FirstOpenRewrites, FirstOpenSlot)
-// and read once more afterwards (RewriteVerified).
+// had the file open, or the error was reported to one that died, the kernel does not
+// report it again, and the pages are marked clean: a plain fdatasync here would say OK
+// (failure 38). So the relevant part is written back in place first (FirstOpenRewrites,
+// FirstOpenSlot) and read once more afterwards (RewriteVerified).
 //
-// It is a *journal.DamagedError if an entry behind the end proves that more was durable
-// (E4): taking that for the end would overwrite acknowledged entries.
+// It is a *journal.DamagedError if an entry after the end proves that more was durable
+// (E4): treating that as the end would overwrite acknowledged entries.
 func readDurably(r *journal.Ring, slots [2]journal.Slot, best int) (entries []*journal.Entry, end, chain uint64, err error) {
 	sl := slots[best]
 	clean := journal.LeftClean(slots, best)
 	for {
 		end, chain = sl.Start, sl.StartChain
-		// A clean slot says that nothing is behind start (S3). That spares opening an
-		// idle store the reading of 64 MiB.
+		// A clean slot says that nothing is after start (S3), so that opening an idle
+		// store does not read 64 MiB.
 		if !clean {
 			if entries, end, chain, err = r.Scan(sl.Start, sl.StartChain, 0); err != nil {
 				return nil, 0, 0, err
@@ -146,7 +146,7 @@ func readDurably(r *journal.Ring, slots [2]journal.Slot, best int) (entries []*j
 		if clean {
 			return nil, end, chain, nil
 		}
-		// A page may have been evicted between the scan and the rewriting. Rewrite then
+		// A page may have been evicted between the scan and the rewrite. Rewrite then
 		// read, and wrote back, what the disk has, which is not what was scanned. The
 		// disk counts, so start over until both scans agree.
 		_, again, againChain, err := r.Scan(sl.Start, sl.StartChain, 0)
@@ -177,7 +177,7 @@ func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain ui
 	if err := l.apply(); err != nil {
 		return nil, err
 	}
-	// apply stops, without an error, where the disk is full. Moving start past entries
+	// apply stops, without an error, when the disk is full. Moving start past entries
 	// that are in no log would lose them.
 	if l.w.Applied < end {
 		return nil, fmt.Errorf("%w: what the journal holds does not fit on the disk", hansard.ErrNoSpace)
@@ -185,13 +185,14 @@ func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain ui
 	return done, l.settle(entries)
 }
 
-// copySuspects makes the logs durable that a process was syncing when it died: that sync
-// may have failed, and nobody else was told. Also those that the ring has nothing for:
-// mend writes to such logs. Before anything is applied to them (rule SuspectsFirst): a
-// page that is dropped later would make an entry look as if it followed another line. done
-// are the marks that were taken care of: without them the next process that opens the
-// store would believe its own sync of these logs. (Failure 68; planted bug "marks
-// forgotten by recovery".)
+// copySuspects makes the logs durable that a process was syncing when it died. An error
+// of such a sync was reported to the dead process and to nobody else, so those logs are
+// replaced by a copy instead of being synced (MarkAtOpen). This includes logs that have
+// no entries in the ring: mend writes to such logs. It runs before anything is applied
+// (rule SuspectsFirst): a page that is dropped later would make an entry seem to follow
+// another line. done are the marks that were dealt with: without them the next process
+// that opens the store would trust its own sync of these logs. (Failure 68; planted bug
+// "marks forgotten by recovery".)
 func (l *locked) copySuspects(entries []*journal.Entry) (done map[peers.Mark]bool, err error) {
 	suspects, ofDead, err := peers.Marks(l.fs, l.inst, true)
 	if err != nil || len(suspects) == 0 {
@@ -209,18 +210,18 @@ func (l *locked) copySuspects(entries []*journal.Entry) (done map[peers.Mark]boo
 		sess := l.logs.cached(name)
 		if _, err := l.logs.openLog(sess, false); err != nil {
 			if errors.Is(err, fs.ErrNotExist) || isForeign(err) {
-				continue // somebody else's doing; there is nothing to copy
+				continue // modified from outside; there is nothing to copy
 			}
 			return nil, err
 		}
-		// Our own mark, so that a death in the middle is noticed as well.
+		// Our own mark, so that our death in the middle is noticed as well.
 		if err := l.inst.Mark(0, mark); err != nil {
 			return nil, err
 		}
 		var bad *badLog
 		if err := l.logs.replaceByCopy(sess, entries); errors.As(err, &bad) {
-			// What the ring has for it goes to aside/ when it can't be applied. The dead
-			// process's mark stays, for one that can read the log.
+			// Its entries in the ring go to aside/ when they can't be applied. The dead
+			// process's mark stays, for a process that can read the log.
 			for m := range ofDead {
 				if m.Log == mark {
 					delete(ofDead, m)
@@ -236,10 +237,8 @@ func (l *locked) copySuspects(entries []*journal.Entry) (done map[peers.Mark]boo
 	return ofDead, nil
 }
 
-// settle makes the logs that the entries name durable, then sessions/ itself. suspects
-// are the marks of processes that died while syncing a log: an error of such a sync was
-// reported to the dead process and to nobody else, so those logs are replaced by a copy
-// instead of being synced (MarkAtOpen). An error leaves the ring's start where it was.
+// settle makes the logs that the entries name durable, then sessions/ itself. A log whose
+// sync fails is replaced by a copy. An error leaves the ring's start where it was.
 func (l *locked) settle(entries []*journal.Entry) error {
 	// One sync per log, however many entries it got; in ring order, not in map order, so
 	// that the simulation can replay a run.
@@ -271,8 +270,8 @@ func (l *locked) settle(entries []*journal.Entry) error {
 		}
 		sess.closeTaken(byName[name][len(byName[name])-1])
 	}
-	// A log that apply created has a name only after this: without it a power cut
-	// takes the file, and the ring no longer has the lines (SessionsDirSync).
+	// The name of a log that apply created is durable only after this: without it a power
+	// cut takes the file, and the ring no longer has the lines (SessionsDirSync).
 	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
 		return fmt.Errorf("sync sessions: %w", err)
 	}
@@ -280,9 +279,9 @@ func (l *locked) settle(entries []*journal.Entry) error {
 }
 
 // rewriteAndSync writes the entries of one log to it once more and syncs it. Entries that
-// apply found in place were not written by this process, so their pages may be clean and
-// lost, as in readDurably. An entry that is not in the log was set aside, and must not be
-// written over what stands there instead. After an error only a copy may be believed.
+// apply found in the log were not written by this process, so their pages may be clean
+// and lost, as in readDurably. An entry that is not in the log was set aside, and must
+// not overwrite what is there instead. After an error only a copy can be trusted.
 func (ol *logs) rewriteAndSync(sess *session, entries []*journal.Entry) error {
 	for _, e := range entries {
 		if ol.inLog(e) {

@@ -15,16 +15,17 @@ import (
 )
 
 // Redacting. A redaction is a line like any other, decided like an append: that makes it
-// recorded, whatever happens next. Then the content is taken away, which replaces the log
-// (takeaway.go); whoever dies in between leaves a note, and the next checkpoint goes on.
+// recorded, whatever happens next. Then the content is removed, which replaces the log
+// (takeaway.go); a process that dies in between leaves a note, and the next checkpoint
+// continues.
 //
-//	prepare      no lock      which of the seqs are there, the store's own, redacted already
-//	plan         write.lock   the same for what the log got since; the turn; the line
-//	checkpoint                the ring has nothing more for the log (W6); the note
-//	takeAway                  the log without the content, in place of the old one
+//	prepare      no lock      which of the seqs exist, are the store's own, are redacted
+//	plan         write.lock   the same for lines written since; the turn; the line
+//	checkpoint                the ring has no more entries for the log (W6); the note
+//	takeAway                  the log is replaced by one without the content
 
-// Redact takes the content of events away. After nil it is in no file of the store that
-// the session's events are read from; docs/erasing.md says where it may still be.
+// Redact removes the content of events. After nil it is in no file of the store that the
+// session's events are read from; docs/erasing.md says where it may still be.
 func (s *Store) Redact(ctx context.Context, id hansard.SessionID, rd hansard.Redaction) (hansard.Receipt, error) {
 	if err := s.readable(ctx, id); err != nil {
 		return hansard.Receipt{}, err
@@ -46,7 +47,7 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, rd hansard.Red
 	return receipt, nil
 }
 
-// newRedaction is the request that records a redaction, which was checked.
+// newRedaction is the request that records a redaction, which has been validated.
 func newRedaction(id hansard.SessionID, rd *hansard.Redaction) *request {
 	r := &request{op: opRedact, id: id, name: sessionlog.EncodeName(id), turn: rd.Turn, by: rd.By, redaction: rd}
 	e := rd.Event(rd.Seqs)
@@ -54,13 +55,13 @@ func newRedaction(id hansard.SessionID, rd *hansard.Redaction) *request {
 	return r
 }
 
-// recordedOnly is the error of a redaction that is recorded, and not finished.
+// recordedOnly is the error of a redaction that is recorded, but not finished.
 func recordedOnly(err error) error {
 	return fmt.Errorf("%w: the redaction is recorded, but the content is not taken away yet: %w", hansard.ErrUnknown, err)
 }
 
-// preparedRedaction is what a log says about the events of a redaction, up to an offset that
-// ends a batch. It holds for this file only.
+// preparedRedaction is what a log says about the events of a redaction, up to an offset
+// that ends a batch. It is valid for this file only.
 type preparedRedaction struct {
 	inode uint64
 	upTo  int64
@@ -68,11 +69,11 @@ type preparedRedaction struct {
 	seen  seenEvents
 }
 
-// seenEvents are the events that a redaction names, as far as they were looked at.
+// seenEvents are the events that a redaction names, as far as the log was scanned.
 type seenEvents struct {
 	wanted map[hansard.Seq]bool
 	events map[hansard.Seq]hansard.Event // without their data
-	to     map[hansard.Seq]bool          // recorded to be redacted
+	to     map[hansard.Seq]bool          // a redaction of it is recorded
 }
 
 func newSeenEvents(r *request) seenEvents {
@@ -83,7 +84,7 @@ func newSeenEvents(r *request) seenEvents {
 	return s
 }
 
-// line looks at one line.
+// line examines one line.
 func (s *seenEvents) line(b []byte) error {
 	seq, ok := sessionlog.QuickSeq(b)
 	if !ok || !s.wanted[seq] && !sessionlog.HasRedacts(b) {
@@ -108,7 +109,7 @@ func (s *seenEvents) line(b []byte) error {
 	return nil
 }
 
-// lines looks at the lines of an entry or a draft.
+// lines examines the lines of an entry or a draft.
 func (s *seenEvents) lines(lines []byte) error {
 	for b := range bytes.Lines(lines) {
 		if err := s.line(bytes.TrimSuffix(b, []byte("\n"))); err != nil {
@@ -118,8 +119,8 @@ func (s *seenEvents) lines(lines []byte) error {
 	return nil
 }
 
-// file looks at the lines of a log between two offsets, and tells where the last of them
-// that ends a batch ends.
+// file examines the lines of a log between two offsets, and returns where the last whole
+// batch ends.
 func (s *seenEvents) file(f vfs.File, from, upTo int64) (end int64, crc uint32, err error) {
 	sc := sessionlog.NewScanner(f, from)
 	end = from
@@ -145,8 +146,8 @@ func (s *seenEvents) file(f vfs.File, from, upTo int64) (end int64, crc uint32, 
 	return end, crc, nil
 }
 
-// prepareRedaction looks at the log before write.lock is taken: all of it is read, as it is
-// about to be anyway.
+// prepareRedaction examines the log before write.lock is taken: all of it is read, which
+// is about to happen anyway.
 func prepareRedaction(f vfs.File, r *request) (*preparedRedaction, error) {
 	p := &preparedRedaction{seen: newSeenEvents(r)}
 	var err error
@@ -165,8 +166,9 @@ func prepareRedaction(f vfs.File, r *request) (*preparedRedaction, error) {
 	return p, err
 }
 
-// seenFor is what a session has of the events of a redaction, under write.lock: as it was
-// prepared, and with what came since. errUnprepared where that is much, or another log.
+// seenFor is what a session has of the events of a redaction, under write.lock: as
+// prepared, plus the lines written since. errUnprepared if more than lockedBytes of the log
+// are left to read, which is all of it if the log was replaced.
 func (ol *logs) seenFor(sess *session, r *request) (*seenEvents, error) {
 	seen, from := newSeenEvents(r), int64(0)
 	if p := r.prepared.redaction; p != nil && sess.f != nil && p.inode == sess.inode {
@@ -250,9 +252,10 @@ func (ol *logs) beRedacted(name string) {
 	ol.redacted[name] = true
 }
 
-// closeRedacted closes the logs that were replaced since this process opened them, because
-// somebody redacted them: nobody may write to such a session for long, and a descriptor
-// keeps the old bytes on the disk. Those that are still to be replaced are looked at again.
+// closeRedacted closes logs that were replaced, because of a redaction, since this
+// process opened them: it may be long before anybody writes to such a session, and an
+// open descriptor keeps the old bytes on the disk. Logs that are still to be replaced are
+// checked again next time.
 func (ck *checkpoints) closeRedacted() error {
 	noted, _, err := ck.eraser.noted()
 	if err != nil || !ck.lock.isAttached() {

@@ -15,22 +15,22 @@ import (
 )
 
 // Replacing a log that can't be appended to: a repair, and the deletion of a damaged
-// session (delete.go). What goes into the new log is decided by sessionlog (runs.go,
-// assemble.go, rebuild.go); this file puts it in place:
+// session (delete.go). sessionlog decides the content of the new log (runs.go,
+// assemble.go, rebuild.go); this file installs it:
 //
-//	under write.lock   begin      nothing of the ring is on its way to the log; open it
+//	under write.lock   begin      the ring has no entry on its way to the log; open it
 //	no lock            sound?     then there is nothing to do
 //	                   write      the new log, under a temporary name; sync it
-//	                   keepOld    the old log and aside/ to evidence/, durably; not of a deleted one
+//	                   keepOld    the old log and aside/ to evidence/, durably; not for a delete
 //	under write.lock   install    unchanged? rename, sync sessions/, drop aside/
 //
 // Reading and writing a log of gigabytes takes minutes, so it is done without the lock.
-// Writers refuse a damaged session meanwhile; if the log or aside/ changed all the same,
-// install notices and all of it is done again (failure 31).
+// Writers refuse a damaged session in the meantime; if the log or aside/ changed all the
+// same, install notices and everything is done again (failure 31).
 //
 // Invariants:
-//   - The old bytes are durable in evidence/ before anything takes their place: nothing
-//     is ever deleted by a repair (failures 30 and 33), only by Delete.
+//   - The old bytes are durable in evidence/ before anything replaces them: a repair never
+//     deletes anything (failures 30 and 33), only Delete does.
 //   - The name leads to the old log or to the new one, both whole, after a crash at any
 //     step (TestSimRepairInterrupted). Leftovers are a temporary file, which the next
 //     first open sweeps, and a copy in evidence/.
@@ -38,9 +38,9 @@ import (
 //     entry would be applied to the new log, at an offset of the old one.
 
 // Repair replaces a damaged session by a sound one: every line that is whole, at its seq,
-// from the log and from what was set aside; events of kind lost where lines are missing.
-// The old bytes stay in evidence/, in the file that Repaired.Kept names. A session that is
-// sound is left as it is. ErrNotFound: there is neither a log nor anything set aside.
+// from the log and from aside/; events of kind lost where lines are missing. The old
+// bytes stay in evidence/, in the file that Repaired.Kept names. A sound session is left
+// as it is. ErrNotFound: there is neither a log nor anything set aside.
 func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repaired, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Repaired{}, err
@@ -54,17 +54,16 @@ var (
 	errChanged   = errors.New("the log changes as it is repaired")
 )
 
-// What a rebuild is for. The old bytes of a repair are kept, under a name that says this;
-// those of a deleted session are not.
+// The purpose of a rebuild. A repair keeps the old bytes, under a name that contains
+// this; a delete does not.
 const (
 	asRepaired = "repaired"
 	asDeleted  = "deleted"
 )
 
-// rebuild replaces a log by another one that write makes, and keeps the old one in
-// evidence/ if it was repaired. It takes
-// write.lock itself. After an error the old log is in place, or, if only what follows the
-// rename failed, the new one.
+// rebuild replaces a log by another one that write produces; a repair keeps the old one
+// in evidence/. It takes write.lock itself. After an error the name leads to the old log,
+// or, if only a step after the rename failed, to the new one.
 func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, write func(*rebuild, vfs.File) error) (done hansard.Repaired, err error) {
 	for try := 0; ; try++ {
 		r := &rebuild{s: s, id: id, name: sessionlog.EncodeName(id), as: as}
@@ -77,8 +76,8 @@ func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, wr
 		if err := ctx.Err(); err != nil {
 			return done, err
 		}
-		// A checkpoint moves the ring's start behind the session's entries. Urgent: it
-		// must not be left to another process that may be stopped.
+		// A checkpoint moves the ring's start past the session's entries. Urgent: it must
+		// not be left to another process, which may be stopped.
 		if errors.Is(err, errInJournal) {
 			if err := s.checkpoints.freeRing(true); err != nil {
 				return done, err
@@ -87,15 +86,15 @@ func (s *Store) rebuild(ctx context.Context, id hansard.SessionID, as string, wr
 	}
 }
 
-// rebuild is one attempt to replace a log. inode, size and asides are what was there when
-// it began; install compares them.
+// rebuild is one attempt to replace a log. inode, size and asides are the state at its
+// beginning; install compares them.
 type rebuild struct {
 	s      *Store
 	id     hansard.SessionID
 	name   string
-	as     string   // what is done, for the name in evidence/
+	as     string   // the purpose, for the name in evidence/
 	old    vfs.File // nil: it is missing, or not a regular file
-	thing  bool     // something that is not a regular file is in its place
+	thing  bool     // something that is not a regular file has its name
 	inode  uint64
 	size   int64
 	asides []string         // file names in aside/, in the order they were written
@@ -109,8 +108,8 @@ func (r *rebuild) close() {
 	}
 }
 
-// replace is one attempt: see the steps above. Nil with done.Changed false: it was sound.
-// errInJournal and errChanged ask for another attempt.
+// replace is one attempt: see the steps above. Nil with done.Changed false: the log is
+// sound. errInJournal and errChanged ask for another attempt.
 func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 	if err := r.locked(r.begin); err != nil {
 		return err
@@ -118,8 +117,8 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 	if sound, err := r.sound(); sound || err != nil {
 		return err
 	}
-	// In the store's directory, where sweep finds a leftover, not in sessions/; and random,
-	// so that two repairs do not meet in one file (failure 29).
+	// In the store's directory, where sweep finds a leftover, not in sessions/; and
+	// random, so that two repairs never use the same file (failure 29).
 	tmp := fmt.Sprintf("log.%016x.tmp", r.s.cfg.random())
 	f, err := r.s.fs.Open(tmp, vfs.Create|vfs.Exclusive)
 	if err != nil {
@@ -134,11 +133,11 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 		return err
 	}
 	if sessionlog.EndsDeleted(f) {
-		// Its content goes with the next checkpoint, and what earlier repairs kept of it.
+		// The next checkpoint erases its content, and what earlier repairs kept of it.
 		r.s.noteErasing([]string{r.name})
 	}
-	// Before the rename: otherwise a power cut can keep the name and lose the content, an
-	// empty log (failure 23).
+	// Before the rename: otherwise a power cut could keep the name and lose the content,
+	// leaving an empty log (failure 23).
 	if err := f.Datasync(); err != nil {
 		return err
 	}
@@ -151,9 +150,9 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 }
 
 // locked runs fn under write.lock, caught up, if the ring has no entry for the log from
-// its start on. Otherwise errInJournal: the caller makes a checkpoint and tries again. What
-// the log has lost of those entries goes to aside/ first, where the repair finds it; the
-// ring is about to forget it (TestRepairFromJournal).
+// its start on. Otherwise errInJournal: the caller makes a checkpoint and tries again.
+// Lines of those entries that the log has lost go to aside/ first, where the repair finds
+// them: the ring is about to forget them (TestRepairFromJournal).
 func (r *rebuild) locked(fn func(*locked) error) error {
 	l, err := r.s.lock.lockCaughtUp()
 	if err != nil {
@@ -166,8 +165,8 @@ func (r *rebuild) locked(fn func(*locked) error) error {
 	return fn(l)
 }
 
-// begin notes what is known of the session and opens the old log, under write.lock, so that
-// log and aside/ belong together.
+// begin records the state of the session and opens the old log, under write.lock, so that
+// log and aside/ are consistent.
 func (r *rebuild) begin(*locked) (err error) {
 	if r.asides, err = r.s.asides.asides(r.name); err != nil {
 		return err
@@ -191,9 +190,9 @@ func (r *rebuild) begin(*locked) (err error) {
 	return err
 }
 
-// sound tells whether there is nothing to repair: nothing was set aside, and every line is
-// whole. A log that is not damaged must not be rewritten: repairing twice is the same as
-// once, and a healthy session that somebody "repairs" stays what it is (failure 33).
+// sound tells whether there is nothing to repair: nothing was set aside, and every line
+// is whole. A log that is not damaged must not be rewritten: repairing twice equals once,
+// and "repairing" a healthy session does not change it (failure 33).
 func (r *rebuild) sound() (bool, error) {
 	if r.old == nil || r.size == 0 || len(r.asides) > 0 {
 		return false, nil
@@ -216,8 +215,9 @@ func (r *rebuild) sound() (bool, error) {
 	return true, nil
 }
 
-// repaired writes the new log of a repair to f and fills in the report. It ends a turn that
-// the new log says is held: the lost lines may have given it to another holder (T6).
+// repaired writes the new log of a repair to f and fills in the report. It ends a turn
+// that is held according to the new log: the lost lines may have given it to another
+// holder (T6).
 func (r *rebuild) repaired(f vfs.File) error {
 	sources, err := r.sources()
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *rebuild) repaired(f vfs.File) error {
 		}
 	}()
 	a := sessionlog.Assemble(sources)
-	// Which lines belong to the session is decided; the header comes first in the file.
+	// The lines of the session are chosen; the header comes first in the file.
 	kept, err := r.header(a)
 	if err != nil {
 		return err
@@ -249,9 +249,9 @@ func (r *rebuild) repaired(f vfs.File) error {
 	return nil
 }
 
-// sources are the files that lines of the session are taken from: its log first, because
-// where two contradict each other the first counts, then aside/ in the order it was
-// written. The caller closes all but the log. After an error nothing is left open.
+// sources are the files that the session's lines are taken from: its log first, because
+// if two contradict each other the first wins, then aside/ in the order it was written.
+// The caller closes all but the log. After an error nothing is left open.
 func (r *rebuild) sources() (sources []*sessionlog.Source, err error) {
 	defer func() {
 		if err != nil {
@@ -283,14 +283,14 @@ func (r *rebuild) sources() (sources []*sessionlog.Source, err error) {
 	return sources, nil
 }
 
-// header makes sure that the new log has a header, and tells how many bytes of the old log
-// it is. In order of preference: the old one; the old one with one wrong byte corrected,
-// which the first line's prev proves; a new one, with another uid, so that entries and
-// caches of the old log are not taken for it (W4).
+// header makes sure that the new log has a header, and returns how many bytes of the old
+// log it is. In order of preference: the old one; the old one with one wrong byte
+// corrected, proven by the first line's prev; a new one, with another uid, so that
+// entries and caches of the old log are not taken for it (W4).
 func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 	if h := a.Head; h != nil {
 		// A header that counts lines of its batch which are all lost would leave a log
-		// that never has a whole batch: the session would not exist.
+		// without any whole batch: the session would not exist.
 		if h.Left > 0 && len(a.Pieces) == 0 {
 			meta := hansard.Meta{}
 			if h.Snap != nil {
@@ -306,11 +306,11 @@ func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 		}
 		return kept, nil
 	}
-	if len(a.Pieces) == 0 { // nothing is left: an empty session under the same id
+	if len(a.Pieces) == 0 { // no lines are left: an empty session under the same id
 		return 0, a.NewHeader(r.id, r.s.cfg.random(), r.s.cfg.now(), hansard.Meta{})
 	}
 	p := a.Pieces[0]
-	// Every byte of a long header times 255 would take too long to try.
+	// Trying 255 values for every byte of a long header would take too long.
 	if p.Src.Log && p.First.Seq == 1 && p.At <= sessionlog.MaxSearched {
 		region := make([]byte, p.At)
 		if _, err := r.old.ReadAt(region, 0); err != nil {
@@ -326,9 +326,10 @@ func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 	return 0, a.NewHeader(r.id, r.s.cfg.random(), p.First.Time, hansard.Meta{})
 }
 
-// keepOld copies what is about to be replaced, and what was set aside, to evidence/, and
-// returns the name to report. When it returns nil the copies and their names are durable.
-// Copies, not renames: until install the session's name must lead to its log.
+// keepOld copies the log that is about to be replaced, and the files of aside/, to
+// evidence/, and returns the name to report. When it returns nil the copies and their
+// names are durable. Copies, not renames: until install the session's name must lead to
+// its log.
 //
 //	evidence/<name>.repaired.<16 hex>            the old log
 //	evidence/<name>.<pos>.aside.<16 hex>         a file of aside/
@@ -366,10 +367,10 @@ func (r *rebuild) keepOld() (kept string, err error) {
 	return kept, errors.Join(r.s.fs.SyncDir(evidenceDir), r.s.fs.SyncDir("."))
 }
 
-// install puts the new log in place of the old one, under write.lock, if that is still the
-// one that was read; else errChanged. aside/ is emptied last: if we die in between, the
-// session still counts as damaged, until its lines are found in the new log (J9) or it is
-// repaired again.
+// install replaces the old log with the new one, under write.lock, if the old one is
+// still the file that was read; else errChanged. aside/ is emptied last: if we die in
+// between, the session still counts as damaged, until its lines are found in the new log
+// (J9) or it is repaired again.
 func (r *rebuild) install(l *locked, tmp string) error {
 	if err := r.unchanged(); err != nil {
 		return err
@@ -398,16 +399,17 @@ func (r *rebuild) install(l *locked, tmp string) error {
 	if err := l.asides.dropAsides(r.asides); err != nil {
 		return err
 	}
-	// Whatever this process knew is about the old file. Other processes notice the inode.
+	// What this process knows is about the old file. Other processes notice the new
+	// inode.
 	cache.ForgetNote(l.fs, r.name)
 	forgetReplaced(l, r.name)
 	return nil
 }
 
 // unchanged is errChanged if what is about to be replaced is not what was read, under
-// write.lock. Inode and size are enough: writers only append, and replacing a log gives it
-// another inode. It opens the file rather than trust the old descriptor: what counts is
-// what the name leads to now.
+// write.lock. Inode and size are enough: writers only append, and a replaced log has
+// another inode. It opens the file instead of trusting the old descriptor: what matters
+// is what the name leads to now.
 func (r *rebuild) unchanged() error {
 	now, err := r.s.asides.asides(r.name)
 	if err != nil {
@@ -435,8 +437,8 @@ func (r *rebuild) unchanged() error {
 	return err
 }
 
-// readAll reads a whole file into memory: for files of aside/, stubs and the journal, never
-// for a log, which may be larger than memory.
+// readAll reads a whole file into memory: for files of aside/, stubs and the journal,
+// never for a log, which may be larger than memory.
 func (p *process) readAll(name string) ([]byte, error) {
 	f, err := p.fs.Open(name, vfs.ReadOnly)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Repairing the journal, D1 to D5 of FORMAT.md. A damaged journal is one that lost
-// something that was durable: no valid slot, a file cut short, or an entry that an entry
-// behind it proves was there (E4). No process writes to it: scanning would end at the
-// damage, and the next append would overwrite acknowledged entries behind it.
+// Repairing the journal, D1 to D5 of FORMAT.md. A damaged journal has lost something that
+// was durable: it has no valid slot, was cut short, or lacks an entry that a later entry
+// proves was there (E4). No process writes to it: scanning would end at the damage, and
+// the next append would overwrite acknowledged entries after it.
 //
 // The repair decides as little as possible. internal/journal/salvage.go finds what is
-// valid by itself; this file makes a new journal of it; recovery (recover.go) compares
-// every entry with its log, as after any crash, writes what is missing and sets aside what
-// does not fit.
+// valid by itself; this file builds a new journal from it; recovery (recover.go) compares
+// every entry with its log, as after any crash, writes what is missing and sets aside
+// what does not fit.
 //
 //	damaged journal ─► evidence/            D1, durable before anything else
 //	        │          sync every log       D1, their entries may be lost
@@ -37,13 +37,13 @@ import (
 // A crash before the rename leaves the damaged journal, to be repaired again with the same
 // result; one after it leaves a journal like any other (TestRepairJournalCut).
 
-// RepairJournal makes a sound journal out of a damaged one, so that the store can be
-// written to again, and reports what became of the sessions it had entries for. A journal
-// that is sound is left alone: Changed is false.
+// RepairJournal turns a damaged journal into a sound one, so that the store can be
+// written to again, and reports what became of the sessions it had entries for. A sound
+// journal is left alone: Changed is false.
 //
-// No other process may have the store open: ErrBusy. ErrVersion: a newer format, which this
-// version must not take for damage. After an error with Changed true the new journal is in
-// place and only recovery is left, which the next process to open the store does.
+// No other process may have the store open: ErrBusy. ErrVersion: a newer format, which
+// this version must not take for damage. After an error with Changed true the new journal
+// is installed and only recovery is left, which the next process to open the store does.
 func (s *Store) RepairJournal(ctx context.Context) (hansard.JournalRepaired, error) {
 	var done hansard.JournalRepaired
 	if s.closed.Load() {
@@ -55,7 +55,7 @@ func (s *Store) RepairJournal(ctx context.Context) (hansard.JournalRepaired, err
 	if err := ctx.Err(); err != nil {
 		return done, err
 	}
-	// A quick answer before any lock is waited for. open.lock decides, in repair.
+	// A quick answer before waiting for any lock. open.lock decides, in repair.
 	if s.leases.OthersLive() {
 		return done, &errInUse{}
 	}
@@ -101,10 +101,10 @@ type rescued struct {
 }
 
 // repair replaces a damaged journal and recovers the store from the new one. Nil without
-// an error: the journal is sound, or there is none. It takes write.lock, but only the lock
-// itself (lockOnly): refresh would try to use the journal. And it takes open.lock
-// exclusively, which proves that nobody else has the store open; a process that joins
-// needs write.lock for it, so none can slip in.
+// an error: the journal is sound, or there is none. It takes write.lock, but only the
+// lock itself (lockOnly): refresh would try to use the journal. And it takes open.lock
+// exclusively, which proves that no other process has the store open; joining takes
+// write.lock, so none can slip in.
 func (jr *journalRepair) repair(done *hansard.JournalRepaired) (w *wreckage, err error) {
 	l, err := jr.lock.lockOnly()
 	if err != nil {
@@ -112,13 +112,14 @@ func (jr *journalRepair) repair(done *hansard.JournalRepaired) (w *wreckage, err
 	}
 	defer l.giveBack()
 	attached := l.attached
-	// Give up our own share first: upgrading a flock is not atomic, and a failed upgrade
+	// Release our own share first: upgrading a flock is not atomic, and a failed upgrade
 	// would lose it as well.
 	_ = l.lock.files.open.Unlock()
 	alone, err := l.lock.files.open.TryLock(vfs.LockExclusive)
 	if err != nil || !alone {
 		if attached {
-			// Can't fail: an exclusive lock is only taken under write.lock, which we have.
+			// Can't fail: an exclusive lock is only taken under write.lock, which we
+			// hold.
 			_, _ = l.lock.files.open.TryLock(vfs.LockShared)
 		}
 		return nil, errors.Join(err, &errInUse{})
@@ -138,7 +139,7 @@ func (jr *journalRepair) repair(done *hansard.JournalRepaired) (w *wreckage, err
 		}
 		return nil, err
 	}
-	// From here on it is a store like any other after a crash, and attach recovers it.
+	// From here on the store is like any other after a crash, and attach recovers it.
 	done.Changed, l.attached = true, false
 	if err := l.attach(); err != nil {
 		return nil, fmt.Errorf("the journal is repaired; what it holds is yet to be written to the logs: %w", err)
@@ -150,9 +151,9 @@ func (jr *journalRepair) repair(done *hansard.JournalRepaired) (w *wreckage, err
 	return w, nil
 }
 
-// journalDamage is why the journal can't be used, by the same checks as those of recovery:
-// what recovery accepts must not be repaired, or entries that it would have applied get
-// lost in a "repair". Nil: it is sound.
+// journalDamage is why the journal can't be used, by the same checks as recovery's: what
+// recovery accepts must not be repaired, or the "repair" loses entries that recovery
+// would have applied. Nil: it is sound.
 func (jr *journalRepair) journalDamage() error {
 	r, slots, best, err := jr.openRing(vfs.ReadOnly)
 	if err != nil {
@@ -170,15 +171,15 @@ func (jr *journalRepair) journalDamage() error {
 	return r.LostBehind(end, sl.Start)
 }
 
-// replaceJournal puts a sound journal in place of the damaged one. The caller holds
+// replaceJournal replaces the damaged journal with a sound one. The caller holds
 // write.lock and open.lock exclusively. Before the rename nothing but evidence/ gets new
-// content, and all of it can be done again.
+// content, and all steps can be repeated.
 func (jr *journalRepair) replaceJournal(l *locked, done *hansard.JournalRepaired) (*wreckage, error) {
 	old, err := jr.readAll(journal.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
-	// Named after its content: a repair that is interrupted and repeated keeps one copy.
+	// Named after its content: an interrupted and repeated repair keeps one copy.
 	kept := fmt.Sprintf("%s.%x", journal.Name, sha256.Sum256(old))[:len(journal.Name)+17]
 	if err := jr.keep(evidenceDir, kept, old); err != nil {
 		return nil, jr.writeError("keep the old journal", err)
@@ -199,7 +200,7 @@ func (jr *journalRepair) replaceJournal(l *locked, done *hansard.JournalRepaired
 		}
 	}
 	v := journal.ReadSalvage(old, slots, valid, best, jr.cfg.ringSize, sessionlog.IsName)
-	// Above every epoch ever used: a control record of the same epoch would be believed.
+	// Above every epoch ever used: a control record of the same epoch would be trusted.
 	if w, ok := peers.LookAtControl(jr.fs); ok {
 		v.Epoch = max(v.Epoch, w.Epoch)
 	}
@@ -219,9 +220,9 @@ func (jr *journalRepair) replaceJournal(l *locked, done *hansard.JournalRepaired
 		if err != nil {
 			return nil, err
 		}
-		// Whole entries go in even if their log has them: applying finds them equal. What
-		// is left of others goes in only if its log does not have it, and at an offset
-		// that fits no log: it may be half a batch.
+		// Whole entries go in even if their log has them: apply finds them equal.
+		// Fragments go in only if their log does not have them, and at an offset that
+		// fits no log: a fragment may be half a batch.
 		if !f.Whole {
 			if there {
 				continue
@@ -247,13 +248,13 @@ func (jr *journalRepair) replaceJournal(l *locked, done *hansard.JournalRepaired
 
 // hasFragment tells whether a log has what an entry was to write to it, under write.lock.
 //
-//	whole              its bytes stand at its offset
+//	whole              its bytes are at its offset
 //	header valid       the log has this uid, and the line that ends where the entry would
 //	                   have has the crc that the header names; the chain proves the rest
-//	text only          its lines stand somewhere at the end of the log
+//	text only          its lines are somewhere at the end of the log
 //
-// A log that is missing does not have it. An error of reading is an error: setting aside
-// what the log has would report damage that is none.
+// A missing log does not have it. A read error is an error: setting aside what the log
+// has would report damage where there is none.
 func (jr *journalRepair) hasFragment(l *locked, f *journal.Fragment) (bool, error) {
 	if f.Whole {
 		return l.logs.inLog(f.Entry), nil
@@ -278,8 +279,8 @@ func (jr *journalRepair) hasFragment(l *locked, f *journal.Fragment) (bool, erro
 		crc, err := sessionlog.CRCBefore(sess.f, end)
 		return err == nil && crc == f.LineCRC, err
 	}
-	// Where its lines went is not known. The ring holds what was written last, and of one
-	// log no more than a ring's length.
+	// Where its lines went is not known. The ring holds what was written last, and for
+	// one log no more than a ring's length.
 	tail := make([]byte, min(size, journal.DefaultSize))
 	if _, err := sess.f.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
 		return false, err
@@ -287,11 +288,11 @@ func (jr *journalRepair) hasFragment(l *locked, f *journal.Fragment) (bool, erro
 	return bytes.Contains(tail, f.Lines), nil
 }
 
-// nameOf is the name of the log that a fragment belongs to, empty if that can't be told.
-// The name in the fragment may be damaged, and with one byte changed be the name of
-// another session. It is sure only if something else agrees: the id in a header line, the
-// uid of the log, or the checksum over name and lines. Where it is not sure the lines are
-// set aside under that name and counted as unreadable as well.
+// nameOf is the name of the log that a fragment belongs to, empty if it can't be
+// determined. The name in the fragment may be damaged, and with one byte changed may be
+// the name of another session. It is sure only if something else agrees: the id in a
+// header line, the uid of the log, or the checksum over name and lines. If it is not sure
+// the lines are set aside under that name and counted as unreadable as well.
 func (jr *journalRepair) nameOf(v *journal.Salvage, f *journal.Fragment) (name string, sure bool) {
 	if first, _, ok := bytes.Cut(f.Lines, []byte("\n")); ok {
 		if l, err := sessionlog.Decode(first); err == nil && l.Version > 0 && hansard.CheckID(hansard.SessionID(l.ID)) == nil {
@@ -309,7 +310,7 @@ func (jr *journalRepair) nameOf(v *journal.Salvage, f *journal.Fragment) (name s
 	return f.Name, f.Sure
 }
 
-// nameByUID is the name of the log with this uid: as a whole entry of the journal says, or
+// nameByUID is the name of the log with this uid: from a whole entry of the journal, or
 // else by reading the header of every log. Empty if there is none.
 func (jr *journalRepair) nameByUID(v *journal.Salvage, uid uint64) string {
 	for i := range v.Found {
@@ -317,7 +318,7 @@ func (jr *journalRepair) nameByUID(v *journal.Salvage, uid uint64) string {
 			return o.Name
 		}
 	}
-	names, _ := jr.logNames() // it could not be told whose it was: the same as not found
+	names, _ := jr.logNames() // an error counts as not found
 	for _, name := range names {
 		if l, err := jr.fs.Open(sessionlog.Path(name), vfs.ReadOnly); err == nil {
 			its, err := sessionlog.ReadUID(l)
@@ -346,11 +347,11 @@ func (p *process) logNames() (names []string, err error) {
 	return names, nil
 }
 
-// syncAllLogs makes every log durable, and sessions/. An entry that is lost may have been
-// applied, and its lines be in a log that no checkpoint has synced: after the repair the
-// ring does not have them any more, and nothing tells which log it was. A log whose sync
-// fails, or that a dead process had marked, is replaced by a copy, as in a checkpoint;
-// the ring has nothing to correct the copy with. Under write.lock; nobody else is there to
+// syncAllLogs makes every log durable, and sessions/. A lost entry may have been applied,
+// and its lines may be in a log that no checkpoint has synced: after the repair the ring
+// does not have them any more, and nothing says which log it was. A log whose sync fails,
+// or that a dead process had marked, is replaced by a copy, as in a checkpoint; the ring
+// has nothing to correct the copy with. Under write.lock; no other process is there to
 // wait for it.
 func (jr *journalRepair) syncAllLogs(l *locked) error {
 	suspects, _, err := peers.Marks(jr.fs, jr.leases.Instance(), true)
@@ -378,10 +379,10 @@ func (jr *journalRepair) syncAllLogs(l *locked) error {
 	return jr.fs.SyncDir(sessionlog.Dir)
 }
 
-// tellSessions adds to the report what became of the sessions that the journal had entries
-// for: those that got events back, and those of which something was set aside, with the
-// seqs that nobody can read any more. Sessions that had everything are left out. It takes
-// no lock; the repair is done.
+// tellSessions adds to the report what became of the sessions that the journal had
+// entries for: those that got events back, and those with lines set aside, with the seqs
+// that can't be read any more. Sessions that had everything are left out. It takes no
+// lock; the repair is done.
 func (jr *journalRepair) tellSessions(ctx context.Context, done *hansard.JournalRepaired, w *wreckage) error {
 	byName := map[string][]rescued{}
 	var names []string
@@ -395,8 +396,8 @@ func (jr *journalRepair) tellSessions(ctx context.Context, done *hansard.Journal
 	for _, name := range names {
 		id, _ := sessionlog.DecodeName(name)
 		told := hansard.SalvagedSession{Session: id}
-		// last is the highest seq the session is known to have had, readable what of it
-		// is in aside/: the rest, behind the log's end, is lost.
+		// last is the highest seq the session is known to have had, readable the seqs
+		// that are in aside/: the others past the log's end are lost.
 		last, readable, aside := hansard.Seq(0), map[hansard.Seq]bool{}, false
 		for _, e := range byName[name] {
 			seqs := seqsIn(e.Lines)
@@ -415,7 +416,7 @@ func (jr *journalRepair) tellSessions(ctx context.Context, done *hansard.Journal
 		if told.Restored == 0 && !aside {
 			continue
 		}
-		// Damaged, or not there at all, is what a session with lines in aside/ is.
+		// A session with lines in aside/ is damaged, or has no log at all.
 		info, err := jr.reader.describe(ctx, id)
 		if err != nil && !errors.Is(err, hansard.ErrDamaged) && !errors.Is(err, hansard.ErrNotFound) && !errors.Is(err, hansard.ErrDeleted) {
 			return err
@@ -443,7 +444,7 @@ func (jr *journalRepair) tellSessions(ctx context.Context, done *hansard.Journal
 	return nil
 }
 
-// seqsIn are the seqs of the lines that are whole; of a fragment not all are.
+// seqsIn are the seqs of the whole lines; a fragment may have others.
 func seqsIn(b []byte) (seqs []hansard.Seq) {
 	for line := range bytes.Lines(b) {
 		if l, err := sessionlog.Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil && l.Seq > 0 {

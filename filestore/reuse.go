@@ -10,21 +10,21 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A deleted id used again (W9): said explicitly, never by an append. The deleted session is
-// erased first, all of it, so that nothing of it can be taken for the new one's; then its
-// log is replaced by that of the new session, a header with another uid. That is a rename
-// under write.lock when the ring has nothing for the log (W6), durable before the lock is
-// given back: the next line follows the new header.
+// Reusing a deleted id (W9): only on explicit request, never by an append. The deleted
+// session is erased first, all of it, so that nothing of it can be taken for the new
+// one's; then its log is replaced by that of the new session, a header with another uid.
+// That is a rename under write.lock when the ring has no entries for the log (W6),
+// durable before the lock is released: the next line follows the new header.
 
-// reuseTries is how often that is tried while others use the id at the same time.
+// reuseTries is how often that is tried while others use the same id.
 const reuseTries = 10
 
-// reuse makes a session of an id that was deleted. create is the usual way, for when it is
-// not deleted any more.
+// reuse creates a session with an id that was deleted. create is the normal way, for an
+// id that is not deleted any more.
 func (s *Store) reuse(ctx context.Context, id hansard.SessionID, m hansard.Meta, create func() error) error {
 	name := sessionlog.EncodeName(id)
 	for try := 0; ; try++ {
-		// Urgent: it must not be left to a process that may be stopped.
+		// Urgent: it must not be left to another process, which may be stopped.
 		err := s.checkpoints.freeRing(true)
 		if err == nil {
 			err = s.checkpoints.eraser.reuse(name, id, m)
@@ -35,15 +35,15 @@ func (s *Store) reuse(ctx context.Context, id hansard.SessionID, m hansard.Meta,
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Somebody else was faster, perhaps: then it exists.
+		// Perhaps another process was faster: then the session exists.
 		if err := create(); !errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrUnknown) {
 			return err
 		}
 	}
 }
 
-// reuse erases what is left of a deleted session and puts a new log in the place of its
-// tombstone. errChanged: it is not deleted any more, or something of it is left.
+// reuse erases what is left of a deleted session and replaces its tombstone with a new
+// log. errChanged: the session is not deleted any more, or is not erased yet.
 func (er *eraser) reuse(name string, id hansard.SessionID, m hansard.Meta) error {
 	er.mu.Lock()
 	defer er.mu.Unlock()
@@ -73,7 +73,7 @@ func (er *eraser) reuse(name string, id hansard.SessionID, m hansard.Meta) error
 	}
 	created := er.cfg.now()
 	if !created.After(header.Created) {
-		created = header.Created.Add(1000) // a microsecond: it tells the two apart
+		created = header.Created.Add(1000) // one microsecond: distinguishes the two
 	}
 	tmp := fmt.Sprintf("log.%016x.tmp", er.cfg.random())
 	if err := er.writeTemporary(tmp, sessionlog.AppendReused(nil, id, er.cfg.random(), was, created, m)); err != nil {

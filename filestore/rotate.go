@@ -18,9 +18,9 @@ import (
 //   - Its free part is to be scrubbed (prune.go).
 //
 // The order, as for every file that is replaced: write under a temporary name, fsync,
-// rename, fsync the directory. Before the rename the old journal is the journal; after
-// it the new one is, with a higher epoch, which tells every other process at its next
-// lock that its positions and caches are void (lock.go: refresh).
+// rename, fsync the directory. Before the rename the old journal is the journal; after it
+// the new one is, with a higher epoch, which tells every other process at its next lock
+// that its positions and caches are void (lock.go: refresh).
 
 // rotate replaces the journal by a new file of this size with the same valid entries,
 // under write.lock. On success l.ring, l.w and l.lim describe the new ring and the caches
@@ -28,9 +28,9 @@ import (
 // entries of the ring and assigns their seqs again (TestRotateCatchesUp).
 //
 // If it fails after a failed sync, FlagFailed is set, which unlock publishes: writes are
-// refused, reads go on, the next writer tries to rotate again (roomFor). If only the size was
-// to change, the old ring is still good and stays in use (TestGrowingFailsAlone), unless
-// the rename may have happened.
+// refused, reads continue, and the next writer tries to rotate again (roomFor). If only
+// the size was to change, the old ring is still good and stays in use
+// (TestGrowingFailsAlone), unless the rename may have happened.
 func (l *locked) rotate(size uint64) error {
 	l.measures.rotations.Add(1)
 	resized := size != l.ring.Size
@@ -41,9 +41,9 @@ func (l *locked) rotate(size uint64) error {
 	return err
 }
 
-// renewRing is rotate for a sound ring: the new file does not have the bytes of the old
-// one's free part (prune.go). If it fails before the rename, the old ring stays in use.
-// As after rotate, the caller has to run catchup.
+// renewRing is rotate for a sound ring: the new file does not have the bytes in the free
+// part of the old one (prune.go). If it fails before the rename, the old ring stays in
+// use. As after rotate, the caller has to run catchup.
 func (l *locked) renewRing() error {
 	l.measures.rotations.Add(1)
 	replaced, err := l.replaceJournalFile(l.ring.Size)
@@ -105,7 +105,7 @@ func (l *locked) replaceJournalFile(size uint64) (replaced bool, err error) {
 	l.dropCaches()
 	l.lim = l.w.Base
 	// If we die before this, the control file still has the record of the old epoch,
-	// which nobody with the new ring believes (ControlCRC): they reload.
+	// which nobody with the new ring trusts (ControlCRC): they reload.
 	return true, l.ctl.WriteProgress(&l.w)
 }
 
@@ -128,8 +128,8 @@ func (ck *checkpoints) shrink() error {
 	return l.rotate(l.cfg.ringSize)
 }
 
-// installRing makes a journal with this slot and content and puts it in place. When it
-// returns nil the file and its name are durable. The caller holds write.lock.
+// installRing creates a journal with this slot and content and renames it into place.
+// When it returns nil the file and its name are durable. The caller holds write.lock.
 func (p *process) installRing(sl *journal.Slot, content []byte) error {
 	tmp, err := p.makeJournal(sl, content)
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *process) putJournal(tmp string) error {
 	return nil
 }
 
-// newJournal makes the journal of a new store. sessions/ has to be durable first: a
+// newJournal creates the journal of a new store. sessions/ has to be durable first: a
 // journal without sessions/ means that all logs are missing (errSessionsGone), and a
 // power cut must not make a new store look like that.
 func (p *process) newJournal() error {

@@ -14,17 +14,17 @@ import (
 
 // SearchIndex is an index of a store's events in cache/search.db.
 type SearchIndex interface {
-	// Search brings the index up to date and finds what a query asks for.
+	// Search brings the index up to date and runs a query.
 	Search(ctx context.Context, s hansard.Store, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error]
-	// Forget removes what the index has of deleted sessions. Nil: no byte of them is
-	// left in the file. Otherwise the store removes the file.
+	// Forget removes everything the index has about deleted sessions. Nil: no byte of
+	// them is left in the file. Otherwise the store removes the file.
 	Forget(ids []hansard.SessionID) error
 	// ForgetEvents does the same for redacted events.
 	ForgetEvents(id hansard.SessionID, seqs []hansard.Seq) error
 	Close() error
 }
 
-// searchFiles are what an index keeps in cache/.
+// searchFiles are the files of an index in cache/.
 var searchFiles = []string{cache.Dir + "/search.db", cache.Dir + "/search.db-journal"}
 
 // Search implements [hansard.Searcher]: with the index of Options.Search, or else by
@@ -39,9 +39,10 @@ func (s *Store) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[han
 	return terms.ByReading(ctx, s, q)
 }
 
-// strikeFromSearch takes sessions out of the index of their words: their rows, where this
-// process has the index; elsewhere the whole file, which the next search makes anew. Who
-// has it open sees that, and who is indexing looks at the sessions again before it commits.
+// strikeFromSearch removes sessions from the search index: their rows, if this process
+// has the index; otherwise the whole file, which the next search rebuilds. A process that
+// has the file open notices that, and one that is indexing checks the sessions again
+// before it commits.
 func (er *eraser) strikeFromSearch(names []string) (changed bool, err error) {
 	if er.opt.Search != nil {
 		ids := make([]hansard.SessionID, len(names))
@@ -55,8 +56,8 @@ func (er *eraser) strikeFromSearch(names []string) (changed bool, err error) {
 	return er.dropSearch()
 }
 
-// redactInSearch takes events out of the index of their words, durably, when they have no
-// content any more in the log: who indexes them from then on finds none.
+// redactInSearch removes events from the search index, durably, after the log has lost
+// their content: a process that indexes them from then on finds none.
 func (er *eraser) redactInSearch(id hansard.SessionID, seqs []hansard.Seq) error {
 	if er.opt.Search != nil && er.opt.Search.ForgetEvents(id, seqs) == nil {
 		return nil
@@ -64,7 +65,7 @@ func (er *eraser) redactInSearch(id hansard.SessionID, seqs []hansard.Seq) error
 	if _, err := er.dropSearch(); err != nil {
 		return err
 	}
-	// Also if nothing was there: whoever removed it may have died before that was durable.
+	// Also if no file was there: its remover may have died before that was durable.
 	return ignoreMissing(er.fs.SyncDir(cache.Dir))
 }
 

@@ -21,17 +21,17 @@ import (
 //	ring                                      ├─ entry ─ entry ─ entry ─┤
 //	state                                                               end, seq, crc
 //
-// The log alone is not enough: seqs would be assigned on a state that leaves out what
-// other processes wrote a moment ago. The ring alone is not enough either: it forgets what
-// a checkpoint made durable.
+// The log alone is not enough: seqs would be assigned on a state without what other
+// processes wrote a moment ago. The ring alone is not enough either: it forgets what a
+// checkpoint made durable.
 //
 // All of it is a cache, guarded by write.lock and checked before use: lookup compares the
-// inode and the size of the log with what it should be, so a log that was edited,
+// inode and the size of the log with the expected ones, so a log that was edited,
 // replaced or removed from outside is noticed before a write is promised. Start at
 // lookup; plan.go is the caller, apply.go writes the log.
 
-// session is what a process knows of one session: its open log, and the state behind its
-// last line, pending entries and drafted lines included. Guarded by write.lock.
+// session is what a process knows of one session: its open log, and the state after its
+// last line, including pending entries and drafted lines. Guarded by write.lock.
 type session struct {
 	id   hansard.SessionID
 	name string
@@ -40,20 +40,20 @@ type session struct {
 	// leads to it. Without O_APPEND: apply writes at offsets.
 	f       vfs.File
 	inode   uint64
-	fileUID uint64 // the uid in its header; 0: not looked at yet
-	// seenIn is the directory of the logs as it was when the name was last seen to lead to
+	fileUID uint64 // the uid in its header; 0: not read yet
+	// seenIn is the stamp of the logs' directory when the name was last seen to lead to
 	// inode; zero: not known.
 	seenIn vfs.DirStamp
 
-	known bool // what follows is the state of the session
+	known bool // the fields below are the state of the session
 	stub  bool // there is a log, cut off in its first batch: not a session yet
-	// forkOf is the uid of a stub that was placed for a fork; 0: it is another.
+	// forkOf is the uid of a stub that was placed for a fork; 0: any other stub.
 	forkOf  uint64
 	exists  bool
 	deleted bool
 	damage  error  // why writes are refused
 	uid     uint64 // of the log, as its entries name it
-	end     int64  // behind the last line
+	end     int64  // after the last line
 	seq     hansard.Seq
 	crc     uint32                // of the last line
 	metaAt  int64                 // where the line with the newest metadata begins; 0: the header
@@ -69,22 +69,23 @@ type session struct {
 }
 
 // logs are the logs this process has open to write to, the entries on their way there,
-// and which logs got any since the ring's start. All but dirty, which readers look at and
-// which has a mutex of its own, is guarded by write.lock.
+// and which logs got any since the ring's start. Everything is guarded by write.lock,
+// except dirty, which readers use and which has its own mutex.
 type logs struct {
 	*process
 	asides   *asides
 	checks   *checks
 	sessions map[string]*session // by name of the log; at most about maxSessions
-	// pending are the entries that are not in the logs yet, dirty the logs that
-	// entries since the ring's start went to, with the end of the last.
+	// pending are the entries that are not in the logs yet, dirty the logs that received
+	// entries since the ring's start, with the end of the last.
 	pending pendingEntries
 	dirty   *dirtyLogs
-	// redacted are the logs of which this process may have a descriptor that was opened
-	// before they were redacted.
+	// redacted are the logs for which this process may have a descriptor from before they
+	// were redacted.
 	redacted map[string]bool
-	// dir is the directory of the logs during this hold of write.lock, where nothing in it
-	// can change without changing the stamp; zero: look at each log (unmoved.go).
+	// dir is the stamp of the logs' directory during this hold of write.lock, if no
+	// change in the directory can leave the stamp unchanged; zero: check each log
+	// (unmoved.go).
 	dir vfs.DirStamp
 }
 
@@ -110,7 +111,7 @@ func (ol *logs) cached(name string) *session {
 	return sess
 }
 
-// nameOf is the name of a log as a string: the one that there is, for a log that is known.
+// nameOf is the name of a log as a string, without an allocation if the log is cached.
 func (ol *logs) nameOf(name []byte) string {
 	if sess := ol.sessions[string(name)]; sess != nil {
 		return sess.name
@@ -119,7 +120,7 @@ func (ol *logs) nameOf(name []byte) string {
 }
 
 // evict closes and forgets up to n sessions. Those with pending entries or a draft stay:
-// their state is not in the log yet. So does the one its caller is about to use: a draft
+// their state is not in the log yet. So does the one the caller is about to use: a draft
 // on a session that is not in the map any more would be planned a second time by the next
 // request of the group (TestEvictKeepsTheOpened).
 func (ol *logs) evict(n int, except *session) {
@@ -143,15 +144,15 @@ func (sess *session) closeLog() {
 	}
 }
 
-// closeTaken closes the log after an entry that ends it with a tombstone, or redacts some of
-// it, was applied. An open descriptor would keep the bytes that are taken away on the disk
-// after the file is replaced (W6; TestDeletedIsClosed, TestRedactedIsClosed).
+// closeTaken closes the log after a tombstone or a redaction was applied to it. An open
+// descriptor would keep the removed bytes on the disk after the file is replaced (W6;
+// TestDeletedIsClosed, TestRedactedIsClosed).
 func (sess *session) closeTaken(e *journal.Entry) {
 	if e.Deletes || e.Redacts {
 		sess.closeLog()
 	}
-	// It is about to be replaced by another with other checksums. Without a descriptor its
-	// inode proves nothing: the number may be used again.
+	// It is about to be replaced by a log with other checksums. Without a descriptor its
+	// inode proves nothing: the number may be reused.
 	if e.Redacts {
 		sess.forget()
 	}
@@ -165,7 +166,7 @@ func (sess *session) forget() {
 // dropCaches forgets everything read from the ring and the logs; the next catchup begins
 // at the ring's start. Needed whenever the ring may not be the one that the caches were
 // read from (CacheEpoch), and after a failed write to it: the caches expect entries that
-// may not be there, and seqs would continue behind lines that nobody can read.
+// may not be there, and seqs would continue after lines that nobody can read.
 func (l *locked) dropCaches() {
 	for _, sess := range l.logs.sessions {
 		sess.closeLog()
@@ -176,12 +177,13 @@ func (l *locked) dropCaches() {
 	l.cold = true
 }
 
-// lookup gives the state of a session to plan a write on, under write.lock and after
+// lookup returns the state of a session to plan a write on, under write.lock and after
 // catchup. It makes sure that the log can be opened for writing and is the one we know,
-// before anything is in the ring: afterwards there is no "not stored" (UnknownAfterWrite).
+// before anything is in the ring: afterwards there is no "not stored"
+// (UnknownAfterWrite).
 //
 // A session that does not exist, is deleted or damaged is no error here; its fields say
-// so. An error is one of the moment (EMFILE, EIO, no permission) and refuses the request.
+// so. An error is a temporary one (EMFILE, EIO, no permission) and refuses the request.
 func (l *locked) lookup(id hansard.SessionID, name string) (*session, error) {
 	sess, err := l.lookupLog(id, name)
 	if err == nil && sess.deleted && sess.draft == nil && len(l.logs.pending.of(name)) == 0 {
@@ -197,7 +199,7 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 		return sess, nil // checked for an earlier request of this group, under the same lock
 	}
 	if sess.deleted && sess.f == nil && len(l.logs.pending.of(name)) == 0 {
-		sess.forget() // there may be another one of this id by now (reuse.go)
+		sess.forget() // a new session may have this id by now (reuse.go)
 	}
 	// A session we knew to be sound and have to load again was modified from outside.
 	// openLog and forget below erase the traces of that, so remember it now.
@@ -211,13 +213,13 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 			return nil, errSessionsGone
 		}
 		// Removed from outside. A session whose first entry is still pending has no log
-		// yet, and its state is good.
+		// yet, and its state is valid.
 		if sess.known && sess.exists && l.logs.length(sess) > 0 {
 			sess.forget()
 		}
 	}
-	// The usual case: same inode, the size it should have. Damage by set-aside lines is
-	// looked at again, because another process may have put them in place.
+	// The usual case: same inode, expected size. Damage because of lines set aside is
+	// checked again: another process may have added them to the log.
 	if sess.known && l.logs.length(sess) == size && !isSetAside(sess.damage) {
 		return sess, nil
 	}
@@ -227,7 +229,7 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	}
 	if changed && sess.f != nil && sess.damage == nil && !sess.deleted && size <= checkWhole {
 		// Modified from outside. load has read the end only, and this log was checked in
-		// full before, so nothing else would look at its middle again.
+		// full before, so nothing else would check its middle again.
 		_, d, err := sessionlog.Check(sess.f, id, sessionlog.DecodeQuick)
 		if err != nil {
 			sess.known = false
@@ -241,10 +243,10 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	return sess, nil
 }
 
-// openLog makes sure that sess.f is the file that its name leads to now, and tells its
-// size; create makes a missing one. A log that was replaced is opened anew and the state
-// forgotten: lines written to the old inode would be in no file that anybody reads
-// (LogInode; failure 16). fs.ErrNotExist: there is no log; sess.f is nil then.
+// openLog makes sure that sess.f is the file that its name leads to now, and returns its
+// size; with create it creates a missing one. A log that was replaced is opened anew and
+// the state forgotten: lines written to the old inode would be in no file that anybody
+// reads (LogInode; failure 16). fs.ErrNotExist: there is no log; sess.f is nil then.
 func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 	if sess.f != nil {
 		if size, ok := ol.unmoved(sess); ok {
@@ -270,8 +272,8 @@ func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 	}
 	f, err := ol.openOrMake(path, flags)
 	if isTooManyFiles(err) {
-		// Our own open logs are what can be given up. Without this a process with a low
-		// limit could never apply an entry, and nobody else may be there to do it.
+		// Our own open logs can be closed. Without this a process with a low limit could
+		// never apply an entry, and there may be no other process to do it.
 		ol.evict(len(ol.sessions)/2, sess)
 		f, err = ol.openOrMake(path, flags)
 	}
@@ -286,12 +288,12 @@ func (ol *logs) openLog(sess *session, create bool) (size int64, err error) {
 		_ = f.Close()
 		return 0, err
 	}
-	// Not in ol.dir: the directory may have been read before somebody else replaced the log.
+	// Not ol.dir: that may have been read before the log was replaced from outside.
 	sess.f, sess.inode, sess.fileUID, sess.seenIn = f, inode, 0, vfs.DirStamp{}
 	return size, nil
 }
 
-// openOrMake opens a log, and takes note of sessions/ if it makes it.
+// openOrMake opens a log, and records the state of sessions/ if it creates it.
 func (ol *logs) openOrMake(path string, flags vfs.Flag) (f vfs.File, err error) {
 	if flags&vfs.Create != 0 {
 		if _, _, missing := ol.fs.Inode(path); errors.Is(missing, fs.ErrNotExist) {
@@ -303,12 +305,12 @@ func (ol *logs) openOrMake(path string, flags vfs.Flag) (f vfs.File, err error) 
 }
 
 // load reads a session's state from its log, size bytes long, and the pending entries
-// behind it. sess was forgotten before; its log is open if there is one. Damage becomes
+// after it. sess was forgotten before; its log is open if there is one. Damage becomes
 // part of the state. After an error nothing is known, and the next lookup tries again.
 func (l *locked) load(sess *session, size int64) error {
 	sess.known = true
-	// What the ring says was applied to this log has to be in it: its last line stands
-	// for all. If not, the log was shortened or replaced from outside.
+	// What was applied to this log according to the ring has to be in it; its last line
+	// stands for all. If not, the log was shortened or replaced from outside.
 	was := l.logs.dirty.get(sess.name)
 	lost := was.end > l.w.Start && was.logEnd > 0
 	aside, err := l.asides.asides(sess.name)
@@ -326,8 +328,8 @@ func (l *locked) load(sess *session, size int64) error {
 		return err
 	}
 	if settled > 0 {
-		// An unfinished end is cut only if we know where it comes from. Where lines were
-		// lost or set aside it may be part of what a repair needs.
+		// An unfinished end is cut off only if we know where it comes from. If lines were
+		// lost or set aside, it may be part of what a repair needs.
 		if err := l.logs.loadLog(sess, settled, !lost && len(aside) == 0); err != nil {
 			sess.known = false
 			return err
@@ -352,8 +354,8 @@ func (l *locked) load(sess *session, size int64) error {
 		sess.exists, sess.damage = true, sessionlog.DamagedAt(sess.id, 0, "the log is empty")
 	}
 	if sess.damage != nil && was.end > l.w.Start {
-		// The ring may have what the log has lost: set it aside before anybody is told
-		// to repair. If that fails now, the checkpoint that frees the ring does it.
+		// The ring may have what the log has lost: set it aside before the damage is
+		// reported. If that fails now, the checkpoint that frees the ring does it.
 		_ = l.keepLost(sess.name)
 		sess.known = true // keepLost has marked it unknown
 	}
@@ -369,9 +371,9 @@ func (l *locked) load(sess *session, size int64) error {
 
 // settled is the length of a log without its pending entries. A process that died in
 // apply may have written them, or a part of them, and published nothing: to us they are
-// still pending, and what they lead to is known from the ring (TestJoinBehindTheDead).
-// Reading the state from the end of the log as well would count them twice, and an entry
-// that is half there would look like an unfinished line to be cut.
+// still pending, and the state after them is known from the ring (TestJoinBehindTheDead).
+// Reading the state from the end of the log as well would count them twice, and a partly
+// written entry would look like an unfinished line to be cut off.
 //
 // If the log has other bytes where the entries belong, all of it counts as settled, and
 // follow or apply finds that the entries do not fit.
@@ -402,9 +404,9 @@ func (ol *logs) settled(sess *session, size int64) (int64, error) {
 }
 
 // length is how long the log of a session should be now: it ends where its first pending
-// entry begins, plus what of the entries was there ahead of time. Another size means that
-// it was modified from outside. It is computed, not stored: entries come and go in commit,
-// catchup and apply, each of which would have to keep a stored length right.
+// entry begins, plus the part of the entries that was there ahead of time. Another size
+// means that it was modified from outside. It is computed, not stored: commit, catchup
+// and apply add and drop entries, and each would have to maintain a stored length.
 func (ol *logs) length(sess *session) int64 {
 	if of := ol.pending.of(sess.name); len(of) > 0 {
 		return of[0].Offset + sess.ahead
@@ -412,8 +414,8 @@ func (ol *logs) length(sess *session) int64 {
 	return sess.end + sess.ahead
 }
 
-// loadLog reads the header and the last line of the first size bytes of a log: all that is
-// needed to write behind it, at the same cost for every length. cut: an unfinished end,
+// loadLog reads the header and the last line of the first size bytes of a log: all that
+// is needed to write after it, at the same cost for every length. cut: an unfinished end,
 // which a copied or restored file may have, goes to evidence/ and is cut off, so that the
 // next line does not fuse with it (W2; failure 21).
 func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
@@ -424,7 +426,7 @@ func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 		}
 	}
 	if err == io.EOF || err == sessionlog.ErrEmptyLog {
-		// Its first batch is not whole: nothing of it was acknowledged, no session.
+		// Its first batch is not whole: none of it was acknowledged, so it is no session.
 		sess.stub = true
 		return nil
 	}
@@ -433,8 +435,9 @@ func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 	}
 	tail, err := sessionlog.FindTail(sess.f, size, sessionlog.HeadOrTurn)
 	if err != nil {
-		// The end is not sound. Reading all of it is slow, under the lock, but happens
-		// once: the damage is remembered. It tells damage from an unfinished first batch.
+		// The end is not sound. Reading all of it under the lock is slow, but happens
+		// once: the damage is remembered. It distinguishes damage from an unfinished
+		// first batch.
 		c, d, readErr := sessionlog.Check(sess.f, sess.id, sessionlog.Decode)
 		switch {
 		case readErr != nil:
@@ -460,8 +463,8 @@ func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 	return nil
 }
 
-// placedFork is loadLog of a log that was placed for a fork whose own first line is not there:
-// no session yet, and what that line will follow.
+// placedFork is loadLog for a log that was placed for a fork whose own first line is not
+// there: no session yet, and the state that line will follow.
 func (sess *session) placedFork(h *sessionlog.Header) error {
 	sess.stub, sess.forkOf = true, h.LogUID
 	tail, err := sessionlog.FindTail(sess.f, h.Own, sessionlog.HeadOrTurn)
@@ -475,8 +478,9 @@ func (sess *session) placedFork(h *sessionlog.Header) error {
 	return nil
 }
 
-// becomeDamaged keeps damage as the session's state. Any other error is one of the moment
-// and goes to the caller: a read that fails with EIO once must not mark a session damaged.
+// becomeDamaged makes damage part of the session's state. Any other error is temporary
+// and returned to the caller: a single read that fails with EIO must not mark a session
+// damaged.
 func (ol *logs) becomeDamaged(sess *session, err error) error {
 	var damaged *hansard.DamagedError
 	if !errors.As(err, &damaged) {
@@ -487,9 +491,9 @@ func (ol *logs) becomeDamaged(sess *session, err error) error {
 	return nil
 }
 
-// follow moves a session's state behind an entry of the ring, without reading the log: the
+// follow moves a session's state past an entry of the ring, without reading the log: the
 // entry's header has all that is needed. An entry that does not continue the state was
-// written for another log; the session becomes damaged rather than get a seq twice.
+// written for another log; the session becomes damaged rather than assign a seq twice.
 func (sess *session) follow(e *journal.Entry) {
 	fits := e.Offset == sess.end && (e.Offset == 0 || e.LinePrev == sess.crc && e.UID == sess.uid)
 	if !fits {
@@ -503,8 +507,8 @@ func (sess *session) follow(e *journal.Entry) {
 	sess.exists, sess.uid, sess.deleted = true, e.UID, e.Deletes
 	sess.stub, sess.forkOf = false, 0
 	sess.end, sess.seq, sess.crc = e.Offset+int64(len(e.Lines)), hansard.Seq(e.LastSeq), e.LineCRC
-	// Metadata and turn are loaded only when they are needed, and again only if the entry
-	// changed them.
+	// Metadata and turn are loaded only when they are needed, and reloaded only if the
+	// entry changed them.
 	if sess.metaAt != e.MetaAt {
 		sess.metaAt, sess.meta = e.MetaAt, nil
 	}
@@ -513,8 +517,8 @@ func (sess *session) follow(e *journal.Entry) {
 	}
 }
 
-// inLog tells whether an entry's bytes stand in its log, under write.lock. A log that
-// can't be opened or read counts as one without them.
+// inLog tells whether an entry's bytes are in its log, under write.lock. A log that can't
+// be opened or read counts as one without them.
 func (ol *logs) inLog(e *journal.Entry) bool {
 	sess := ol.cached(e.Name)
 	if _, err := ol.openLog(sess, false); err != nil {
@@ -524,8 +528,8 @@ func (ol *logs) inLog(e *journal.Entry) bool {
 	return there && err == nil
 }
 
-// logError types the error of opening a log for writing: ErrReadOnly, ErrNoSpace, damage
-// where something that is not a log stands in its place, else the error with a hint.
+// logError types an error on opening a log for writing: ErrReadOnly, ErrNoSpace, damage
+// if something that is not a log has its name, else the error with a hint.
 func (p *process) logError(id hansard.SessionID, err error) error {
 	switch {
 	case isReadOnly(err):

@@ -14,7 +14,7 @@
 //     of the receipt, after any crash or power cut.
 //   - ErrUnknown: it is there whole or not at all; a retry with the same key settles it.
 //   - Any other error: it was not stored and never will be.
-//   - What Read gave is still there after a power cut.
+//   - What Read returned is still there after a power cut.
 //
 // The files follow the data down: store → prepare → queue → commit → plan → session →
 // journal → apply; recover, rotate and checkpoint beside them; openlog, read, wait, list,
@@ -57,33 +57,33 @@ import (
 
 // Options says how to open a store. The zero value is safe and durable.
 type Options struct {
-	// ReadOnly refuses writes. Opening changes nothing in the store, with one
-	// exception: if a crash left work in the journal, no other process has finished
-	// it, and the permissions allow it, it is finished. Where they do not, reads
-	// include what is durable only in the journal.
+	// ReadOnly refuses writes. Opening changes nothing in the store, with one exception:
+	// if a crash left work in the journal, no other process has finished it, and the
+	// permissions allow it, it is finished. If they do not, reads include what is durable
+	// only in the journal.
 	ReadOnly bool
-	// AllowNetwork opens the store on a file system whose locks can't be
-	// relied on between machines. Use it only where one machine has it mounted.
+	// AllowNetwork opens the store on a file system whose locks can't be relied on
+	// between machines. Use it only if a single machine has it mounted.
 	AllowNetwork bool
 	// MustExist makes Open return fs.ErrNotExist for a directory without a store,
 	// instead of creating one.
 	MustExist bool
-	// LockWait is how long a write waits for the store's write lock before
-	// it answers ErrBusy; 0 is 10 seconds. The lock is held for microseconds:
-	// waiting long means that its holder is stopped.
+	// LockWait is how long a write waits for the store's write lock before it returns
+	// ErrBusy; 0 is 10 seconds. The lock is held for microseconds: a long wait means that
+	// its holder is stopped.
 	LockWait time.Duration
 	// Search is the index that Search uses: package search has one. The store closes
 	// it. Nil: Search reads the logs.
 	Search SearchIndex
 	// Catalog opens the table of sessions that lists are made from, in a file of cache/;
-	// self tells this file from others and from its copies. Package catalog has one, on
-	// SQLite. Nil: each process keeps a table in memory, and a list looks at every log. A
-	// store that is opened ReadOnly keeps the catalog up to date, too, where the
-	// permissions allow it: there is nothing in it that is not in the logs.
+	// self distinguishes this file from others and from copies of it. Package catalog has
+	// one, on SQLite. Nil: each process keeps a table in memory, and a list looks at
+	// every log. A store that is opened ReadOnly keeps the catalog up to date too, if the
+	// permissions allow it: it contains nothing that is not in the logs.
 	Catalog func(file, self string) (Catalog, error)
-	// Progress is told how many of the logs that have to be read for the catalog were.
+	// Progress is called with how many of the logs that the catalog needs have been read.
 	Progress func(done, total int)
-	// Log receives errors of background work, which no caller gets. Nil: they are
+	// Log receives errors of background work, which no caller sees. Nil: they are
 	// dropped; the counters of Measures count them in any case.
 	Log *slog.Logger
 }
@@ -91,8 +91,8 @@ type Options struct {
 // config is what only tests change.
 type config struct {
 	ringSize uint64
-	// inline runs everything in the caller's goroutine: the simulation stops a process
-	// at any operation and replays it by its seed, so nothing may run beside it.
+	// inline runs everything in the caller's goroutine: the simulation stops a process at
+	// any operation and replays it by its seed, so nothing may run concurrently.
 	inline bool
 	// anyway makes an inline open succeed although joining failed, as it does without
 	// inline, where the store can still be read.
@@ -100,16 +100,16 @@ type config struct {
 	random func() uint64
 	now    func() time.Time
 	// mono is this process's own clock. It is never compared with another process's:
-	// suspended laptops and time namespaces make such comparisons lie. sleep lets its
-	// time pass, in the simulation.
+	// suspended laptops and time namespaces would make the comparison wrong. sleep
+	// advances it, in the simulation.
 	mono      func() time.Duration
 	sleep     func(time.Duration)
 	names     int // instead of namesInMemory, if not 0
 	pieceLogs int // of checkpoints that somebody waits for, if not 0
 }
 
-// defaultConfig is the configuration of every store that Open opens. Random numbers tell
-// temporary files, logs and grants apart. They come from the system: a generator seeded
+// defaultConfig is the configuration of every store that Open opens. Random numbers make
+// temporary files, logs and grants unique. They come from the system: a generator seeded
 // by time or PID would repeat itself between processes and containers.
 func defaultConfig() config {
 	return config{ringSize: journal.DefaultSize, now: engine.Now, random: func() uint64 {
@@ -122,10 +122,10 @@ func defaultConfig() config {
 // Store is an open store. It implements hansard.Store and hansard.Checker. Its methods
 // may be called by any number of goroutines.
 //
-// Its parts, from the files up: asides, checks and keyring know about single logs;
-// lock gives the ring and the sessions' state to one goroutine at a time; syncer,
-// checkpoints and committer take writes through it; reader and lister take no lock;
-// turns waits on behalf of claimants. The parts do not change after newStore.
+// Its parts, from the files up: asides, checks and keyring know about single logs; lock
+// gives the ring and the sessions' state to one goroutine at a time; syncer, checkpoints
+// and committer handle writes under it; reader and lister take no lock; turns waits on
+// behalf of claimants. The parts do not change after newStore.
 type Store struct {
 	*process
 	asides        *asides
@@ -146,12 +146,12 @@ type Store struct {
 	closeErr  error
 }
 
-// Open opens the store in a directory, and creates one where there is none. The first
+// Open opens the store in a directory, and creates one if there is none. The first
 // process to open a store finishes what a power cut interrupted.
 //
-// A store that can be read but not written opens, too: on a read-only mount, with a
+// A store that can be read but not written opens too: on a read-only mount, with a
 // damaged journal, on a full disk, or beside a process that is stopped inside write.lock.
-// The first write then says why. ErrUnsupported: file locks can't be relied on here.
+// The first write then reports why. ErrUnsupported: file locks can't be relied on here.
 func Open(dir string, o *Options) (*Store, error) {
 	var opt Options
 	if o != nil {
@@ -169,8 +169,8 @@ func Open(dir string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", explainAt(dir, err))
 	}
-	// Where flock is local to each machine two writers would both get write.lock, and
-	// no test on one machine can find that out: the type of the file system has to.
+	// If flock is local to each machine two writers would both get write.lock, and no
+	// test on one machine can detect that: only the type of the file system tells.
 	if !opt.AllowNetwork {
 		if name, network, err := root.FSType(); err == nil && network {
 			_ = root.Close()
@@ -225,7 +225,7 @@ func open(fsys vfs.FS, opt Options, cfg config) (*Store, error) {
 	return s, nil
 }
 
-// newStore puts the parts together. It touches neither disk nor locks. Each part gets
+// newStore wires the parts together. It touches neither disk nor locks. Each part gets
 // pointers to the parts it needs and to no others; only lock.state leads to what
 // write.lock guards (TestLockIsTheOnlyWay).
 func newStore(p *process) *Store {
@@ -271,8 +271,8 @@ func (e *unsupportedFS) Hint() string {
 	return "put the store on a local disk, or run one server beside the disk; --allow-network-fs overrides this where only one machine uses the directory"
 }
 
-// Create makes a new, empty session. ErrExists: there is one; ErrDeleted: there was one,
-// and its id is never used again by accident (failure 32): see reuse.go.
+// Create creates a new, empty session. ErrExists: there is one; ErrDeleted: there was
+// one, and its id is never reused by accident (failure 32): see reuse.go.
 func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta) (hansard.Info, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Info{}, err
@@ -364,7 +364,7 @@ func (s *Store) Close() error {
 		s.closed.Store(true)
 		close(s.closing)
 		s.waiters.wakeAll()
-		// Nobody is to wait for the end of a program because another one is stopped.
+		// A program must not hang on exit because another one is stopped.
 		patience := max(s.opt.LockWait/10, time.Second)
 		s.turns.releaseAll(patience)
 		s.committer.queue.refuse(hansard.ErrClosed)

@@ -15,46 +15,46 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Taking the content of redacted events away (W8). The record of it is in the log, and
-// stays what makes the events redacted; everything here comes after it and may be done
-// again by anybody at any time, like erasing (erase.go):
+// Removing the content of redacted events (W8). The record of the redaction is in the
+// log, and is what makes the events redacted; everything here comes after it, and any
+// process may repeat it at any time, like erasing (erase.go):
 //
-//	note        the checkpoint that frees the record's space in the ring, or recovery, makes
-//	            a file erasing/<name>, durably
-//	            evidence/ and cache/: what is there of exactly this session
-//	            a new log: every line at its place, some without content; synced
-//	write.lock  nothing in the ring for this log from start on, nothing set aside, still
-//	            the same file: the lines that came since; sync
-//	            attachments that only redacted events named: removed, durably
-//	            rename, sync sessions/: from here on the content is not in the log any more
-//	            the words in the search index
-//	write.lock  nothing is left to do: remove the note
+//	note        the checkpoint that frees the record's space in the ring, or recovery,
+//	            creates a file erasing/<name>, durably
+//	            remove the session's files in evidence/ and cache/
+//	            write a new log: every line in its place, some without content; sync it
+//	write.lock  if the ring has nothing for this log from start on, nothing is set aside,
+//	            and it is still the same file: copy the lines written since; sync
+//	            remove the attachments that only redacted events named, durably
+//	            rename, sync sessions/: from here on the content is no longer in the log
+//	            remove the words from the search index
+//	write.lock  if nothing is left to do: remove the note
 //
 // Invariants:
 //   - The name leads to the old log or to the new one, both whole, and both with the record:
 //     a crash at any step loses no event and no record (TestSimRedactInterrupted).
-//   - The new log's name is durable before write.lock is given back: a line that is written
-//     behind it follows its checksums, and would not fit the old one.
-//   - Attachments go before the log does: as long as a line names them the next one finds
-//     what is to be removed.
+//   - The new log's name is durable before write.lock is released: a line that is appended
+//     to it follows its checksums, and would not fit the old one.
+//   - Attachments are removed before the log is replaced: as long as a line names them, the
+//     next attempt knows what to remove.
 
 const (
-	// takeAwayTries is how often the ring is freed and tried again while others append
-	// to the session. After that it is emptied under write.lock.
+	// takeAwayTries is how often the ring is freed and the removal retried while others
+	// append to the session. After that the ring is emptied under write.lock.
 	takeAwayTries = 5
-	// replacedTries is how often it is begun again after that because the log was
-	// replaced meanwhile: by others that redact it too, each of which is done then.
+	// replacedTries is how often it starts over after that because the log was replaced
+	// in the meantime, by other redactions, each of which makes progress.
 	replacedTries = 100
 )
 
-// errAside refuses to take content away while lines of the session are in aside/: they may
-// be the ones, and a repair would bring them back.
+// errAside refuses to remove content while lines of the session are in aside/: they may
+// be the redacted ones, and a repair would restore them.
 var errAside = errors.New("lines of the session are set aside: mend or repair it first")
 
 // takeAway finishes the redactions that a session's log records. The caller holds no lock.
 func (ck *checkpoints) takeAway(ctx context.Context, name string) error {
 	for try := 0; ; try++ {
-		// Urgent: it must not be left to a process that may be stopped.
+		// Urgent: it must not be left to another process, which may be stopped.
 		if err := ck.freeRing(true); err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (ck *checkpoints) takeAway(ctx context.Context, name string) error {
 	}
 }
 
-// tryTakeAway is one attempt. The last one waits for nobody: it empties the ring under
-// write.lock.
+// tryTakeAway is one attempt. The last one does not wait for a quiet moment: it empties
+// the ring under write.lock.
 func (ck *checkpoints) tryTakeAway(name string, last bool) error {
 	put := ck.eraser.outOfRing
 	if last {
@@ -86,8 +86,8 @@ func (ck *checkpoints) tryTakeAway(name string, last bool) error {
 }
 
 // inEmptyRing runs fn under write.lock with a ring that has nothing from its start on: a
-// checkpoint in one go, for a session that others append to all the time. Everybody who
-// writes waits for the disk meanwhile. The caller holds ckMu.
+// checkpoint in one go, for a session that others append to all the time. All writers
+// wait for the disk in the meantime. The caller holds ckMu.
 func (ck *checkpoints) inEmptyRing(fn func(*locked) error) error {
 	sy := ck.syncer
 	sy.syncMu.Lock()
@@ -134,17 +134,17 @@ func (ck *checkpoints) inEmptyRing(fn func(*locked) error) error {
 		return errors.Join(err, l.rotate(l.ring.Size))
 	}
 	l.w.Start = l.w.Written
-	// Before anything is replaced: readers compare logs with what is after the published
-	// start (harmed).
+	// Before anything is replaced: readers compare logs with the entries after the
+	// published start (harmed).
 	if err := l.ctl.WriteProgress(&l.w); err != nil {
 		return err
 	}
 	return fn(l)
 }
 
-// takeAway takes away what the log of a session says is redacted, and removes its note.
-// put runs a function under write.lock when the ring has nothing for the log. errInJournal,
-// errChanged: not now. The caller holds mu.
+// takeAway removes the content that is redacted according to the log of a session, and
+// removes its note. put runs a function under write.lock when the ring has nothing for
+// the log. errInJournal, errChanged: not now. The caller holds mu.
 func (er *eraser) takeAway(name string, put func(string, func(*locked) error) error) error {
 	id, _ := sessionlog.DecodeName(name)
 	old, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
@@ -180,19 +180,20 @@ func (er *eraser) takeAway(name string, put func(string, func(*locked) error) er
 		if seen, err = er.rewrite(name, id, old, gone, put); err != nil {
 			return sessionDamage(id, err)
 		}
-		// Others may have saved runs of the old log since; their checksums are of it.
+		// Others may have saved runs of the old log since; their checksums are the old
+		// ones.
 		if err := er.dropCopies(name); err != nil {
 			return err
 		}
 	}
-	// After the log: who indexes meanwhile must not read the content again.
+	// After the log: a process that is indexing must not read the content again.
 	if err := er.redactInSearch(id, gone); err != nil {
 		return err
 	}
 	return er.dropNote(name, seen)
 }
 
-// sessionDamage names the session in damage that was found in its log.
+// sessionDamage adds the session to damage that was found in its log.
 func sessionDamage(id hansard.SessionID, err error) error {
 	var damaged *hansard.DamagedError
 	if errors.As(err, &damaged) {
@@ -201,13 +202,13 @@ func sessionDamage(id hansard.SessionID, err error) error {
 	return err
 }
 
-// logSeen is a log as it was looked at: up to size nothing is left to take away.
+// logSeen is a log as it was examined: up to size nothing is left to remove.
 type logSeen struct {
 	inode uint64
 	size  int64
 }
 
-// rewrite puts a log without the content of some events in the place of the old one.
+// rewrite replaces the old log with one without the content of some events.
 func (er *eraser) rewrite(name string, id hansard.SessionID, old vfs.File, gone []hansard.Seq, put func(string, func(*locked) error) error) (seen logSeen, err error) {
 	tmp := fmt.Sprintf("log.%016x.tmp", er.cfg.random())
 	f, err := er.fs.Open(tmp, vfs.Create|vfs.Exclusive)
@@ -220,8 +221,8 @@ func (er *eraser) rewrite(name string, id hansard.SessionID, old vfs.File, gone 
 		}
 	}()
 	w := sessionlog.NewRewriting(id, old, f, gone)
-	// Twice: the second time only what came while the first copied, so that little is left
-	// for the lock.
+	// Twice: the second pass copies only what was appended during the first, so that
+	// little is left to do under the lock.
 	for range 2 {
 		size, err := old.Size()
 		if err == nil {
@@ -254,8 +255,8 @@ func again(err error) error {
 	return err
 }
 
-// putRedacted finishes the new log with what the old one got since, and renames it over
-// that, under write.lock and with nothing in the ring for it.
+// putRedacted completes the new log with lines that the old one got since, and renames it
+// over that, under write.lock and with nothing in the ring for it.
 func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting, f vfs.File, tmp string) error {
 	if aside, err := l.asides.asides(name); err != nil || len(aside) > 0 {
 		return errors.Join(err, errAside)
@@ -282,11 +283,11 @@ func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting,
 		return err
 	}
 	forgetReplaced(l, name)
-	// Before the lock is given back: the next line follows the new checksums.
+	// Before the lock is released: the next line follows the new checksums.
 	return l.fs.SyncDir(sessionlog.Dir)
 }
 
-// forgetReplaced drops what this process knows of a log that was replaced.
+// forgetReplaced drops what this process knows about a log that was replaced.
 func forgetReplaced(l *locked, name string) {
 	l.checks.checked.forget(name)
 	if sess := l.logs.sessions[name]; sess != nil {
@@ -296,8 +297,8 @@ func forgetReplaced(l *locked, name string) {
 	l.waiters.wake(name) // inotify does not report a replaced file
 }
 
-// dropAttached removes the files of attachments that nothing names any more, durably. The
-// caller holds write.lock.
+// dropAttached removes the files of attachments that no event names any more, durably.
+// The caller holds write.lock.
 func dropAttached(disk vfs.FS, name string, digests []string) error {
 	if len(digests) == 0 {
 		return nil
@@ -310,9 +311,9 @@ func dropAttached(disk vfs.FS, name string, digests []string) error {
 	return ignoreMissing(disk.SyncDir(attachmentDir(name)))
 }
 
-// dropCopies removes what evidence/ and cache/ have of a session, durably: the old bytes of
-// repairs have what was redacted since, and checksums are of lines that are gone. aside/ is
-// left alone.
+// dropCopies removes the session's files in evidence/ and its key runs in cache/,
+// durably: the old bytes of repairs contain what was redacted since, and the runs have
+// checksums of lines that are gone. aside/ and cache/damage are left alone.
 func (er *eraser) dropCopies(name string) error {
 	left, err := er.leftovers()
 	if err != nil {
@@ -326,12 +327,12 @@ func (er *eraser) dropCopies(name string) error {
 			return err
 		}
 	}
-	// Also if nothing was there: whoever removed it may have died before that was durable.
+	// Also if no file was there: its remover may have died before that was durable.
 	return errors.Join(ignoreMissing(er.fs.SyncDir(evidenceDir)), ignoreMissing(er.fs.SyncDir(cache.KeysDir)))
 }
 
-// grownQuietly tells whether a log is the one that was looked at, and that what it got since
-// takes nothing away. It is asked under write.lock, with nothing in the ring for the log.
+// grownQuietly tells whether a log is the one that was examined, and has recorded no
+// further redaction since. Called under write.lock, with nothing in the ring for the log.
 func (er *eraser) grownQuietly(name string, seen logSeen) (bool, error) {
 	f, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {

@@ -13,27 +13,28 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// The calls about turns. Who holds a turn is in the session's log and nowhere else; whether
-// the holder lives is in the instance file of the process that keeps its lease:
+// The calls about turns. Who holds a turn is in the session's log and nowhere else;
+// whether the holder is alive is in the instance file of the process that keeps its
+// lease:
 //
 //	turn.go        the calls; looking without a lock; waiting
-//	courtesy.go    in which order claimants wait
-//	calling.go     who releases a turn wakes the next claimant
+//	courtesy.go    the order in which claimants wait
+//	calling.go     a release wakes the next claimant
 //	turnplan.go    the decision, under write.lock, as lines of the log
 //	peers/lease    the leases this process keeps; peers/holder: looking at others'
 //
-// Looking at a turn takes no lock and decides nothing. It only says whether a claim is
+// Looking at a turn takes no lock and decides nothing. It only tells whether a claim is
 // worth a commit; the claim is decided on the state of the log under write.lock, so two
 // claimants that see the same dead holder can't both win (failures 1 to 3, F3).
 //
-// There is no file that exists while a turn is held, so none can be left behind, swept or
+// No file exists just because a turn is held, so none can be left behind, swept or
 // reclaimed too early (failures 3 and 18). A turn whose process is dead, or does not list
-// its grant, is free without anything being cleaned up (T7).
+// its grant, is free without any cleanup (T7).
 
 // Acquire implements [hansard.Store]. When it returns nil the grant is durable and its
 // lease is running. HeldError: it is held, after Wait at the latest; then nothing was
-// written. ErrUnknown, or the end of ctx during the commit: a grant may be in the log, but
-// as one given up, which blocks nobody (abandon).
+// written. ErrUnknown, or the end of ctx during the commit: a grant may be in the log,
+// but as an abandoned one, which blocks nobody (abandon).
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
 	if err := s.usable(ctx, id); err != nil {
 		return hansard.Turn{}, err
@@ -43,7 +44,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	}
 	w := &claimant{id: id, name: sessionlog.EncodeName(id), claim: &c, began: s.cfg.mono()}
 	if c.Steal != "" {
-		return s.turns.claim(ctx, w) // an operator's decision: it waits for nobody
+		return s.turns.claim(ctx, w) // an operator's decision: it does not wait
 	}
 	s.turns.lineUp(w)
 	got := false
@@ -54,7 +55,7 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 			got = err == nil
 			return t, err
 		}
-		// Only if it is held: a turn that is free for an older waiter is not refused.
+		// Only if it is held: a turn that is left to an older waiter is free, not held.
 		if held != nil && s.cfg.mono()-w.began >= c.Wait {
 			return hansard.Turn{}, &hansard.HeldError{Session: id, Turn: *held}
 		}
@@ -66,13 +67,13 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 
 // tryTurn looks at the turn and claims it if it is free, or its holder is gone, and this
 // claimant is next. Otherwise held is the turn that is held, or nil if it is free and
-// another claimant goes first. An error while looking at the holder is an error, not a
-// dead holder: EMFILE must not rob a living one (failures 14 and 17).
+// another claimant goes first. An error while checking the holder is an error, not a dead
+// holder: EMFILE must not rob a living one (failures 14 and 17).
 func (ts *turns) tryTurn(ctx context.Context, w *claimant) (granted hansard.Turn, held *hansard.Turn, err error) {
 	if w.called {
 		w.called = false
 		ts.calls.heeded.Add(1)
-		// Before the commit: whoever called sees that this one is awake.
+		// Before the commit: the caller sees that this one is awake.
 		ts.withdraw(w)
 		return ts.claimNext(ctx, w)
 	}
@@ -112,10 +113,10 @@ func (ts *turns) claimNext(ctx context.Context, w *claimant) (granted hansard.Tu
 }
 
 // claim takes the turn through the commit, where plan.acquire decides. HeldError means
-// that nothing was written. After any other error the grant is given up.
+// that nothing was written. After any other error the grant is abandoned.
 func (ts *turns) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 	r := &request{op: opAcquire, id: w.id, name: w.name, claim: w.claim}
-	// For its size only: a record as long as one can get.
+	// Only for its size: the longest possible record.
 	record := engine.NewTurnRecord(w.claim, engine.NextGrant("", 0), hansard.TurnStolen)
 	r.size = turnSize(r) + len(record.Event().Data)
 	if _, err := ts.committer.carryOut(ctx, r); err != nil {
@@ -126,16 +127,16 @@ func (ts *turns) claim(ctx context.Context, w *claimant) (hansard.Turn, error) {
 }
 
 // abandon gives up the lease of a claim whose claimant gets an error. The grant may be in
-// the log, or get there later: the commit can't be called back. Without its nonce in the
-// table of this process its holder counts as dead, and the next claimant takes the turn at
-// once instead of waiting for a holder that does not know it holds anything
+// the log, or get there later: the commit can't be recalled. Without its nonce in the
+// table of this process its holder counts as dead, and the next claimant takes the turn
+// at once instead of waiting for a holder that does not know it holds anything
 // (TestAcquireGivenUpInTheCommit).
 func (ts *turns) abandon(r *request) {
 	if r.answered {
 		ts.leases.GiveUp(r.name, r.granted.Grant)
 		return
 	}
-	// In the commit: granted is the leader's until it answers. A request that was
+	// In the commit: granted belongs to the leader until it answers. A request that was
 	// withdrawn from the queue has no lease.
 	if r.fate.Taken() {
 		go func() {
@@ -145,17 +146,17 @@ func (ts *turns) abandon(r *request) {
 	}
 }
 
-// turnSize is an upper bound of what a line about the turn adds to the ring, without what
-// a claim or a move brings. See request.size for why it must not be too small.
+// turnSize is an upper bound of what a line about the turn adds to the ring, without the
+// parts specific to a claim or a move. See request.size for why it must not be too small.
 func turnSize(r *request) int {
 	return journal.EntryHeader + 2*len(r.name) + 3*sessionlog.StampWidth + endedWidth + byWidth(hansard.MaxNameBytes)
 }
 
-// Renew implements [hansard.Store]. Where this process keeps the grant, renewing is one
+// Renew implements [hansard.Store]. If this process keeps the grant, renewing is one
 // small write to its instance file: no commit, no sync, no line in the log. A crash loses
-// the table together with the process that it speaks for.
+// the table together with the process that it belongs to.
 //
-// Where another process keeps it (a client whose server died goes on through another one)
+// If another process keeps it (a client whose server died continues through another one)
 // the grant moves to this process, which is a line in the log.
 //
 // ErrFenced, ErrDeleted and ErrNotFound are final: the turn is lost, and the lease is
@@ -181,9 +182,9 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	if err != nil {
 		return err
 	}
-	// Keeps also compares the inode of our instance file: if somebody removed it, others
-	// take this process for dead, and counting up in a file nobody finds helps nobody.
-	// The commit below makes it anew.
+	// Keeps also compares the inode of our instance file: if it was removed, others take
+	// this process for dead, and counting up in a file that nobody can find is useless.
+	// The commit below creates it anew.
 	if ours, err := s.leases.Keeps(t.Instance); err != nil {
 		return err
 	} else if ours {
@@ -194,9 +195,9 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	r := &request{op: opRenew, id: id, name: name, turn: g}
 	r.size = turnSize(r) + len(t.Held.Holder.String())*6 + len(t.Held.Reason)*6
 	if _, err := s.committer.submit(ctx, r); err != nil {
-		// Where the outcome is unknown the lease stays: the move may be in the log, and
-		// without a lease here a holder that lives, and renews again in a moment, would
-		// be taken for dead (TestTurnRenewalInDoubt).
+		// If the outcome is unknown the lease stays: the move may be in the log, and
+		// without a lease here a living holder that is about to renew again would be
+		// taken for dead (TestTurnRenewalInDoubt).
 		if errors.Is(err, hansard.ErrFenced) {
 			s.leases.GiveUp(name, g)
 		}
@@ -205,8 +206,8 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 	return nil
 }
 
-// Release implements [hansard.Store]. It gives up exactly the grant it is given, by a line
-// in the log that is written only if that grant is the current one: releasing late, or
+// Release implements [hansard.Store]. It releases exactly the given grant, by a line in
+// the log that is written only if that grant is the current one: releasing late, or
 // twice, can't end the next holder's turn (failures F2 and 9).
 func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {
 	if err := s.usable(ctx, id); err != nil {
@@ -217,9 +218,10 @@ func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	}
 	r := releaseOf(id, g)
 	_, err := s.committer.carryOut(ctx, r)
-	// The lease goes after the line: without it the holder looks dead, and a claimant
-	// could take the turn while writes of this holder are still on their way (failure 19).
-	// If it is unknown whether the line is there, giving up the lease frees the turn.
+	// The lease is given up after the line: without it the holder looks dead, and a
+	// claimant could take the turn while writes of this holder are still under way
+	// (failure 19). If it is unknown whether the line is there, giving up the lease frees
+	// the turn.
 	if err == nil || errors.Is(err, hansard.ErrUnknown) || errors.Is(err, hansard.ErrFenced) {
 		s.leases.GiveUp(r.name, g)
 	}
@@ -234,8 +236,8 @@ func releaseOf(id hansard.SessionID, g hansard.Grant) *request {
 }
 
 // releaseAll releases the turns that end with this process, in one group, for Close.
-// Remote turns stay: their holders are clients, which may go on through another process
-// (T7). So do turns that moved to another process by now (ifKept,
+// Remote turns stay: their holders are clients, which may continue through another
+// process (T7). So do turns that have moved to another process by now (ifKept,
 // TestTurnMovedIsNotReleased). It waits no longer than patience; a turn that could not be
 // released ends with the process anyway, when the kernel drops the lock on its instance
 // file.
@@ -257,8 +259,8 @@ func (ts *turns) releaseAll(patience time.Duration) {
 }
 
 // Turn implements [hansard.Store]: the turn that is held, nil if there is none or its
-// holder is dead. A silent or overdue holder still holds it until somebody takes it. It
-// takes no lock and changes nothing (failure 50).
+// holder is dead. A silent or overdue holder still holds it until another one takes it.
+// It takes no lock and changes nothing (failure 50).
 func (s *Store) Turn(ctx context.Context, id hansard.SessionID) (*hansard.Turn, error) {
 	t, seen, err := s.reader.lookTurn(ctx, id, sessionlog.EncodeName(id))
 	if err != nil || t.Held == nil || seen.State == peers.HolderDead {
@@ -281,9 +283,9 @@ func (rd *reader) lookTurn(ctx context.Context, id hansard.SessionID, name strin
 }
 
 // readTurn reads a session's turn from its log: the last line says where the newest line
-// about the turn is, so two lines are read, however long the log (T5). Of a damaged log it
-// is an error: what is lost may have given the turn to another holder. A setAsideError can
-// be mended, and the caller may try again.
+// about the turn is, so two lines are read, however long the log (T5). For a damaged log
+// it is an error: the lost lines may have given the turn to another holder. A
+// setAsideError can be mended, and the caller may try again.
 func (rd *reader) readTurn(ctx context.Context, id hansard.SessionID) (*sessionlog.TurnState, error) {
 	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {
@@ -303,7 +305,7 @@ func (rd *reader) readTurn(ctx context.Context, id hansard.SessionID) (*sessionl
 	return t, nil
 }
 
-// turnIn is the state of the turn behind the line at tail.
+// turnIn is the state of the turn after the line at tail.
 func turnIn(l *openedLog, tail *sessionlog.Tail) (*sessionlog.TurnState, error) {
 	at := tail.Last.NewestTurn(tail.LastAt)
 	if at == 0 {

@@ -10,11 +10,11 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// The turn is decided where appends are: under write.lock, on the state that the lines
-// before leave, drafted ones of the same group included. And it is lines of the log
-// itself. So a grant and the writes that it allows or refuses have one order, the same for
-// every process and after any crash. A check before the commit would leave a gap in which
-// the turn is taken over (FenceInLock; failure 20).
+// The turn is decided where appends are: under write.lock, on the state after the lines
+// so far, including drafted ones of the same group. And it consists of lines of the log
+// itself. So a grant and the writes that it allows or refuses have one order, the same
+// for every process and after any crash. A check before the commit would leave a gap in
+// which the turn is taken over (FenceInLock; failure 20).
 //
 //	change      line carries        written by
 //	granted     the new grant       acquire, the turn was free
@@ -25,21 +25,22 @@ import (
 //	ended       the grant that ends turnEnds, before the lines of a writer it kept out
 //
 // An example of a grant is 7-9f86d081884c7d65: a number that grows by one with each grant
-// of the session, and 64 random bits. Grants are compared for equality, never by number: a
-// log restored from a backup gives the same number twice (FenceEquality; planted bug
+// of the session, and 64 random bits. Grants are compared for equality, never by number:
+// a log restored from a backup assigns the same number twice (FenceEquality; planted bug
 // "grants compared by number").
 
 // endedWidth is an upper bound of a line that ends a dead holder's turn, without the name
-// of the writer. Requests add it to their size before anybody knows whether such a line is
+// of the writer. Requests add it to their size before it is known whether such a line is
 // needed.
 const endedWidth = 512
 
-// byWidth is an upper bound of what a name takes in a line about the turn: it is in it
+// byWidth is an upper bound of what a name takes in a line about the turn: it occurs
 // twice, in the record and in the line, each byte escaped as \u00xx at worst.
 func byWidth(size int) int { return 2 * (len(`,"by":""`) + 6*size) }
 
-// turn is the session's turn, the lines drafted so far included. It reads at most one
-// line, the newest about the turn, and keeps the result in sess until an entry changes it.
+// turn is the session's turn, including the lines drafted so far. It reads at most one
+// line, the newest about the turn, and keeps the result in sess until an entry changes
+// it.
 func (p *plan) turn(sess *session) (*sessionlog.TurnState, error) {
 	if sess.turn == nil && (!sess.exists || sess.turnAt == 0) {
 		sess.turn = &sessionlog.TurnState{}
@@ -56,8 +57,8 @@ func (p *plan) turn(sess *session) (*sessionlog.TurnState, error) {
 	return sess.turn, nil
 }
 
-// turnLine drafts a line about the turn, with the grant it is about, and moves the state
-// behind it: later requests of the group are decided on that.
+// turnLine drafts a line about the turn, with the grant it is about, and updates the
+// state: later requests of the group are decided on that.
 func (p *plan) turnLine(sess *session, r *hansard.TurnRecord, g hansard.Grant) {
 	e := r.Event()
 	at := sess.end
@@ -67,17 +68,17 @@ func (p *plan) turnLine(sess *session, r *hansard.TurnRecord, g hansard.Grant) {
 
 // turnEnds drafts the end of a turn whose holder is gone, before the lines of a writer
 // that the turn would refuse: a dead or silent holder never blocks writers (T8). The line
-// is needed: without it the writer's lines would stand inside an exclusive turn (T4), and
-// a silent holder that wakes up could still write (TestTurnExclusiveEnds).
+// is needed: without it the writer's lines would be inside an exclusive turn (T4), and a
+// silent holder that wakes up could still write (TestTurnExclusiveEnds).
 func (p *plan) turnEnds(sess *session, why, by string) {
 	p.turnLine(sess, &hansard.TurnRecord{Change: hansard.TurnEnded, Why: why, By: by}, sess.turn.Held.Grant)
 }
 
-// fence decides whether a write gets past the turn. Nil and an empty gone: it does.
-// FencedError: it was written under a grant that is not the current one, so its holder
-// lost the turn (failures 8 and 20). HeldError: an exclusive turn refuses it. gone is why
-// an exclusive turn that would refuse it has to end first (turnEnds). That the holder
-// can't be looked at is an error: it never counts as gone.
+// fence decides whether the turn allows a write. Nil and an empty gone: it does.
+// FencedError: the write names a grant that is not the current one, so its holder lost
+// the turn (failures 8 and 20). HeldError: an exclusive turn refuses it. gone is why an
+// exclusive turn that would refuse it has to end first (turnEnds). If the holder can't be
+// checked that is an error: it never counts as gone.
 func (p *plan) fence(sess *session, r *request) (gone string, err error) {
 	t, err := p.turn(sess)
 	if err != nil {
@@ -91,7 +92,7 @@ func (p *plan) fence(sess *session, r *request) (gone string, err error) {
 	if !errors.As(err, &held) {
 		return "", err
 	}
-	// Only a write that would be refused pays for a look at the holder's instance file.
+	// Only a write that would be refused pays for reading the holder's instance file.
 	seen, err := p.store.leases.Look(sess.name, t.Held, t.Instance)
 	switch {
 	case err != nil:
@@ -104,10 +105,10 @@ func (p *plan) fence(sess *session, r *request) (gone string, err error) {
 }
 
 // acquire grants the turn if it is free, its holder is gone, or it is stolen; else
-// HeldError. The holder is looked at here, under write.lock, not only before the commit:
-// it may have renewed since, and of several claimants exactly one may find it gone.
+// HeldError. The holder is checked here, under write.lock, not only before the commit: it
+// may have renewed since, and of several claimants exactly one may find it gone.
 //
-// If the write to the ring fails afterwards, a lease is left without a grant in the log,
+// If the write to the ring fails afterwards, there is a lease without a grant in the log,
 // which nobody asks for; claim gives it up.
 func (p *plan) acquire(sess *session, r *request) error {
 	if err := sess.writable(); err != nil {
@@ -135,8 +136,8 @@ func (p *plan) acquire(sess *session, r *request) error {
 		}
 		from, why = t.Held.Grant, seen.State
 	}
-	// If somebody removed our instance file, others would take the new holder for dead
-	// the moment they see the grant (TestTurnInstanceRemoved).
+	// If our instance file was removed, others would take the new holder for dead the
+	// moment they see the grant (TestTurnInstanceRemoved).
 	if err := p.store.inst.Renew(p.store.fs); err != nil {
 		return fmt.Errorf("acquire the turn: %w", err)
 	}
@@ -152,7 +153,7 @@ func (p *plan) acquire(sess *session, r *request) error {
 	}
 	p.turnLine(sess, &record, g)
 	granted.Renewed = p.now
-	// The claimant is told only when the grant is durable: a power cut could take it back
+	// The claimant is answered only when the grant is durable: a power cut could undo it
 	// and give the same turn to another (planted bug "grant before durable").
 	r.granted, r.dep = granted, restsOnGroup
 	return nil
@@ -172,11 +173,11 @@ func (p *plan) holding(sess *session, r *request) (*sessionlog.TurnState, error)
 }
 
 // renew moves a grant to this process, which keeps it alive from now on: a line `moved`
-// names our instance file. Whether the holder was silent meanwhile does not matter, as
-// long as nobody took the turn: it is the current grant, and its holder is speaking.
+// names our instance file. It does not matter whether the holder was silent in between,
+// as long as nobody took the turn: it is the current grant, and its holder is alive.
 //
-// MaxHold goes on counting across the move, from what the other process noted last. A
-// turn that was held for its whole MaxHold is not renewed anywhere (failure 8).
+// MaxHold keeps counting across the move, from the time that the other process noted
+// last. A turn that was held for its whole MaxHold is not renewed anywhere (failure 8).
 func (p *plan) renew(sess *session, r *request) error {
 	t, err := p.holding(sess, r)
 	if err != nil {
@@ -185,13 +186,14 @@ func (p *plan) renew(sess *session, r *request) error {
 	if err := p.store.inst.Renew(p.store.fs); err != nil {
 		return err
 	}
-	// The log says that we keep it: it moved here meanwhile, or our lease was dropped.
+	// According to the log we keep it: it has moved here by now, or our lease was
+	// dropped.
 	if ours := t.Instance == p.store.inst.Base(); ours {
 		if ok, err := p.store.leases.RenewOwn(sess.name, r.id, r.turn); ok {
 			return err
 		}
 		if maxHold := t.Held.MaxHold; maxHold > 0 {
-			// A lease with MaxHold is dropped only when that is over; starting it anew
+			// A lease with MaxHold is dropped only when that has expired; restarting it
 			// would grant the time a second time (TestTurnMaxHoldRemembered).
 			return peers.OverdueError(r.id, r.turn, maxHold)
 		}

@@ -21,24 +21,25 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Verify reads everything and says what it found. It takes no lock, so it can be run beside
-// writers at any time, and has to tell what is being written from what is wrong:
+// Verify reads everything and reports what it found. It takes no lock, so it can run
+// beside writers at any time, and has to distinguish what is being written from what is
+// wrong:
 //
 //	journal   slots, chain, and whether more was durable than is valid (E4); read again
-//	          if somebody writes to it meanwhile
+//	          if another process writes to it in the meantime
 //	logs      every line, its data included, up to the size the log had at the beginning
-//	          (TestVerifyGrowing); then with aside/ and with what the journal says was
-//	          applied to it; then every grant (Grants); of a fork also that its history is
+//	          (TestVerifyGrowing); then against aside/ and what was applied to it according
+//	          to the journal; then every grant (Grants); of a fork also that its history is
 //	          its parent's
 //	names     files in sessions/ that are no logs; sessions that only aside/ or the
 //	          journal has
 //
-// One unreadable file is a finding, not the end (failure 45). It repairs nothing: what a
-// repair would do is decided by people (repair.go).
+// One unreadable file is a finding, not the end (failure 45). It repairs nothing: people
+// decide about that (repair.go).
 
 // Verify examines one session, or, with an empty id, all sessions and the journal. It
-// yields one finding per file at least, sound ones too, and notes. An error is the end of
-// the call, not something about a session: the caller left, the store was closed.
+// yields at least one finding per file, sound ones too, and notes. An error ends the call
+// and is not about a session: the caller left, the store was closed.
 func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hansard.Finding, error] {
 	return func(yield func(hansard.Finding, error) bool) {
 		if s.closed.Load() {
@@ -48,8 +49,8 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 		v := verifier{s: s, yield: func(f hansard.Finding) bool { return yield(f, nil) }}
 		var err error
 		if id != "" {
-			// The journal knows of lines that a log has lost, as readers do. Whether it
-			// is sound itself is for an examination of the whole store to tell.
+			// The journal knows of lines that a log has lost, as readers do. Whether the
+			// journal itself is sound is left to a check of the whole store.
 			_ = v.readEntries(ctx)
 			err = v.session(ctx, id, true)
 		} else {
@@ -65,16 +66,16 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 type verifier struct {
 	s     *Store
 	yield func(hansard.Finding) bool
-	// journal are the entries that the ring says were applied, by the name of their log.
-	// Empty when nobody has the store open.
+	// journal are the entries that were applied according to the ring, by the name of
+	// their log. Empty when no process has the store open.
 	journal map[string][]*journal.Entry
-	// unfinished are the events of the session that is being examined whose content is to
-	// be taken away, and parent is the session that it is a fork of.
+	// unfinished are the events of the session being examined whose content is yet to be
+	// removed, and parent is the session that it is a fork of.
 	unfinished []hansard.Seq
 	parent     *hansard.Parent
 }
 
-// say gives a finding to the caller; errStop: it has enough.
+// say passes a finding to the caller; errStop: it wants no more.
 func (v *verifier) say(f hansard.Finding) error {
 	if !v.yield(f) {
 		return errStop
@@ -82,16 +83,16 @@ func (v *verifier) say(f hansard.Finding) error {
 	return nil
 }
 
-// all examines the journal and every session there is a trace of: a log, lines in the
-// journal, lines in aside/. The journal goes first, because the logs are compared with it:
-// what was applied when it was read must be in a log that is read later.
+// all examines the journal and every session that left a trace: a log, lines in the
+// journal, lines in aside/. The journal goes first, because the logs are compared with
+// it: what was applied when it was read must be in a log that is read later.
 func (v *verifier) all(ctx context.Context) error {
 	if err := v.examineJournal(ctx); err != nil {
 		return err
 	}
 	entries, err := v.s.fs.ReadDir(sessionlog.Dir)
-	// Corrupt is not empty: without its logs the store is damaged, and a directory that
-	// is not there must not look like a store without sessions (failure 42).
+	// Corrupt is not empty: without its logs the store is damaged, and a missing
+	// directory must not look like a store without sessions (failure 42).
 	if v.s.sessionsGone() {
 		f := hansard.Finding{Level: hansard.LevelDamage, File: sessionlog.Dir, Message: errSessionsGone.Error() + "; " + errSessionsGone.Hint()}
 		if err := v.say(f); err != nil {
@@ -112,8 +113,8 @@ func (v *verifier) all(ctx context.Context) error {
 		}
 		name, ok := strings.CutSuffix(e.Name, sessionlog.Suffix)
 		id, valid := sessionlog.DecodeName(name)
-		// N1. Said, because a log that was renamed by hand is a session that nobody
-		// finds; a note, because it may as well be an editor's backup.
+		// N1. Reported, because a log that was renamed by hand is a session that nobody
+		// finds; as a note, because it may just be an editor's backup.
 		if !ok || !valid {
 			f := hansard.Finding{Level: hansard.LevelNote, File: sessionlog.Dir + "/" + e.Name,
 				Message: "not a session: no session has this file name; it is left alone"}
@@ -159,9 +160,9 @@ func (v *verifier) all(ctx context.Context) error {
 	return nil
 }
 
-// session examines one session and says what it found. named: the caller asked for this
-// one, so that it is not there is ErrNotFound; else it was removed since the directory was
-// read, which is no finding. A log that can't be read is a finding of its own level,
+// session examines one session and reports what it found. named: the caller asked for
+// this one, so a missing one is ErrNotFound; otherwise it was removed since the directory
+// was read, which is no finding. A log that can't be read is a finding of its own level,
 // "unread": it may be sound (failure 14).
 func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool) error {
 	if err := hansard.CheckID(id); err != nil {
@@ -181,8 +182,8 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		}
 		return nil
 	}
-	// Something else in its place, or no log but lines that were set aside or a journal
-	// that may have had some: the session is damaged, not missing.
+	// Something else has its name, or there is no log but lines that were set aside or a
+	// journal that may have had some: the session is damaged, not missing.
 	if errors.Is(err, vfs.ErrNotRegular) || errors.Is(err, fs.ErrNotExist) {
 		finding.Level, finding.Message = hansard.LevelDamage, "the log can't be opened: "+err.Error()
 		if d, err := v.s.asides.asideDamage(name, id); err == nil && d != nil {
@@ -190,7 +191,7 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		}
 		return v.say(finding)
 	}
-	// Out of file descriptors, cancelled, closed: every log that follows would be called
+	// Out of file descriptors, cancelled, closed: every further log would be reported as
 	// unreadable, so this ends the call.
 	if v.s.isOver(ctx, err) {
 		return err
@@ -231,7 +232,7 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 	if err := v.say(finding); err != nil {
 		return err
 	}
-	// Behind damage, or a tombstone, an unfinished end says nothing new.
+	// After damage, or a tombstone, an unfinished end says nothing new.
 	if d != nil || c.Deleted {
 		return nil
 	}
@@ -241,8 +242,8 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 	return v.unfinishedTail(bounded(ctx, f), &c, finding)
 }
 
-// againstParent compares a sound fork with its parent; where the history differs, d becomes
-// that damage. The message says what differs without being damage.
+// againstParent compares a sound fork with its parent; if the history differs, d becomes
+// that damage. The message says what differs, also if that is not damage.
 func (v *verifier) againstParent(ctx context.Context, id hansard.SessionID, d **hansard.DamagedError, c *sessionlog.Chain) (message string, err error) {
 	if *d != nil || c.Deleted || v.parent == nil {
 		return "", nil
@@ -254,7 +255,7 @@ func (v *verifier) againstParent(ctx context.Context, id hansard.SessionID, d **
 	return differs.Message, err
 }
 
-// notes says what is worth knowing of a sound session.
+// notes reports what is worth knowing about a sound session.
 func (v *verifier) notes(note hansard.Finding, differs string) error {
 	note.Level = hansard.LevelNote
 	if differs != "" {
@@ -270,7 +271,7 @@ func (v *verifier) notes(note hansard.Finding, differs string) error {
 	return nil
 }
 
-// unread says that a file could not be examined, and what helps.
+// unread reports that a file could not be examined, and what helps.
 func (v *verifier) unread(f hansard.Finding, err error) error {
 	err = v.s.explain(err)
 	f.Level, f.Message = hansard.LevelUnread, err.Error()
@@ -280,10 +281,10 @@ func (v *verifier) unread(f hansard.Finding, err error) error {
 	return v.say(f)
 }
 
-// examine finds what is wrong with a log, and how far it is sound. It asks in the order of
-// what explains most: damaged lines; lines set aside, with the reason in their file; lines
-// that the journal knows were written and are gone; grants. An error means that the log
-// could not be read.
+// examine finds what is wrong with a log, and how far it is sound. It checks in the order
+// of what explains most: damaged lines; lines set aside, with the reason in their file;
+// lines that the journal knows were written and are gone; grants. An error means that the
+// log could not be read.
 func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
 	v.unfinished, v.parent = nil, nil
 	// A fixed end: others may write faster than we read.
@@ -305,12 +306,12 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 			d, a.SafeSeq = a, c.Safe
 		}
 	}
-	if d == nil && err == nil && !c.Deleted { // else what is not there was erased
+	if d == nil && err == nil && !c.Deleted { // else what is missing was erased
 		d, err = v.behindJournal(f, name, &c)
 	}
 	if d == nil && err == nil {
-		// The bytes are sound. What this finds goes into the report but is not noted as
-		// damage: refusing writes would not help, and a repair could not change it.
+		// The bytes are sound. What this finds is reported but not noted as damage:
+		// refusing writes would not help, and a repair could not change it.
 		named, lineage, redactions := map[string]attachedAt{}, engine.Lineage{}, &engine.Redactions{}
 		d, _, err = v.log(f, id, proven(named, &lineage, redactions), size)
 		if end := redactions.End(); d == nil && err == nil && end != nil {
@@ -331,8 +332,8 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 // an exclusive turn (T1 to T4), and at an id that comes twice. So the log alone proves that
 // no stale holder ever wrote (invariant 13), and that no event was stored again.
 //
-// named gets what events say is attached, lineage what the session is a fork of, and
-// redactions follows what was taken away.
+// named collects the attachments that events name, lineage what the session is a fork of,
+// and redactions what was redacted.
 func proven(named map[string]attachedAt, lineage *engine.Lineage, redactions *engine.Redactions) func([]byte) (*sessionlog.Line, error) {
 	var grants engine.Grants
 	var ids engine.IDs
@@ -351,21 +352,21 @@ func proven(named map[string]attachedAt, lineage *engine.Lineage, redactions *en
 	}
 }
 
-// attachedAt is where an attachment is named first, and how long it is said to be.
+// attachedAt is where an attachment is named first, and its size according to the event.
 type attachedAt struct {
 	seq  hansard.Seq
 	size int64
 }
 
-// attached checks that what events name is there, to the byte. Like a wrong grant it is
-// told, and nothing is refused for it.
+// attached checks that the attachments that events name are there, to the byte. Like a
+// wrong grant this is reported, and nothing is refused because of it.
 func (v *verifier) attached(id hansard.SessionID, name string, named map[string]attachedAt) (*hansard.DamagedError, error) {
 	for _, digest := range slices.Sorted(maps.Keys(named)) {
 		wrong := ""
 		f, err := v.s.fs.Open(attachmentPath(name, digest), vfs.ReadOnly)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && slices.Contains(v.unfinished, named[digest].seq):
-			// It goes before the line that names it does (takeaway.go).
+			// Attachments are removed before the line that names them is (takeaway.go).
 		case errors.Is(err, fs.ErrNotExist):
 			wrong = "is not there"
 		case err != nil:
@@ -382,7 +383,7 @@ func (v *verifier) attached(id hansard.SessionID, name string, named map[string]
 	return nil, nil
 }
 
-// forked checks that a log is described as a fork of what its lines say.
+// forked checks that a log is described as a fork of the session that its lines name.
 func (v *verifier) forked(f vfs.File, id hansard.SessionID, lineage *engine.Lineage) (*hansard.DamagedError, error) {
 	h, err := sessionlog.ReadHeader(f, id)
 	if err != nil {
@@ -398,7 +399,7 @@ func (v *verifier) forked(f vfs.File, id hansard.SessionID, lineage *engine.Line
 	return nil, nil
 }
 
-// ignoreUnfinished leaves out that a log is being made.
+// ignoreUnfinished drops the error of a log that is being created.
 func ignoreUnfinished(err error) error {
 	if err == io.EOF || err == sessionlog.ErrEmptyLog {
 		return nil
@@ -406,7 +407,7 @@ func ignoreUnfinished(err error) error {
 	return err
 }
 
-// content tells what is wrong with the file of an attachment; nothing if it is empty.
+// content returns what is wrong with the file of an attachment; empty: nothing.
 func (v *verifier) content(f vfs.File, digest string, size int64) (wrong string, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	got, err := f.Size()
@@ -423,8 +424,8 @@ func (v *verifier) content(f vfs.File, digest string, size int64) (wrong string,
 	return "has other bytes than its digest says", nil
 }
 
-// log checks every line of a log up to the batch that reaches size, with the decoder it is
-// given. Unlike checkOnce it decodes the data, too, and does so for logs of any length.
+// log checks every line of a log up to the batch that reaches size, with the given
+// decoder. Unlike checkOnce it decodes the data too, and checks logs of any length.
 func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*sessionlog.Line, error), size int64) (*hansard.DamagedError, sessionlog.Chain, error) {
 	h, err := sessionlog.ReadHeader(f, id)
 	if err == io.EOF && h != nil {
@@ -437,7 +438,7 @@ func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*s
 	case errors.Is(err, hansard.ErrVersion):
 		return sessionlog.DamagedAt(id, 0, "%v", err), sessionlog.Chain{}, nil
 	case err == sessionlog.ErrEmptyLog:
-		// Being made, or emptied by somebody: only the second is damage.
+		// Being created, or emptied from outside: only the second is damage.
 		if v.s.reader.emptied(f, id) != io.EOF {
 			return sessionlog.DamagedAt(id, 0, "the log is empty"), sessionlog.Chain{}, nil
 		}
@@ -448,9 +449,9 @@ func (v *verifier) log(f vfs.File, id hansard.SessionID, decode func([]byte) (*s
 	return d, c, err
 }
 
-// unfinishedTail notes bytes behind the last whole batch. They are no damage: a batch that
-// is being written looks like that, and so does a copy of a log that was being written. If
-// no entry of the ring completes them, the next append cuts them off (W2).
+// unfinishedTail notes bytes after the last whole batch. They are no damage: a batch that
+// is being written looks like that, and so does a copy of a log that was being written.
+// If no entry of the ring completes them, the next append cuts them off (W2).
 func (v *verifier) unfinishedTail(f vfs.File, c *sessionlog.Chain, finding hansard.Finding) error {
 	size, err := f.Size()
 	if err != nil {
@@ -473,9 +474,9 @@ func (v *verifier) unfinishedTail(f vfs.File, c *sessionlog.Chain, finding hansa
 	return v.say(finding)
 }
 
-// behindJournal compares a log with the entries that the journal says were applied to it.
-// A log that was cut at the end of a batch, or replaced by an older copy, is sound by
-// itself; only this shows that acknowledged events are missing.
+// behindJournal compares a log with the entries that were applied to it according to the
+// journal. A log that was cut at the end of a batch, or replaced by an older copy, is
+// sound by itself; only this shows that acknowledged events are missing.
 func (v *verifier) behindJournal(f vfs.File, name string, c *sessionlog.Chain) (*hansard.DamagedError, error) {
 	for _, e := range v.journal[name] {
 		b := make([]byte, len(e.Lines))
@@ -493,9 +494,9 @@ func (v *verifier) behindJournal(f vfs.File, name string, c *sessionlog.Chain) (
 	return nil, nil
 }
 
-// examineJournal checks the ring and says what it found. Others may be writing to it: slots
-// and entries are not read at one moment, and a ring that wrapped in between looks damaged.
-// Only what is wrong five times in a row is reported.
+// examineJournal checks the ring and reports what it found. Others may be writing to it:
+// slots and entries are not read at one moment, and a ring that wrapped in between looks
+// damaged. Only what is wrong five times in a row is reported.
 func (v *verifier) examineJournal(ctx context.Context) error {
 	finding := hansard.Finding{Level: hansard.LevelOK, File: journal.Name}
 	for try := 0; ; try++ {
@@ -509,15 +510,15 @@ func (v *verifier) examineJournal(ctx context.Context) error {
 		}
 		if err == nil {
 			finding.Message = "sound"
-			// Sound, but with work left: say so, or the events that a session is said to
-			// have would not be found in its file.
+			// Sound, but with work left: say so, because the reported events of a session
+			// may not all be in its file yet.
 			if b, err := v.s.reader.unapplied(); err == nil && b != nil {
 				finding.Message = fmt.Sprintf("sound; recovery is not over: %d sessions are examined together with what it holds for them", len(b.entries))
 			}
 			return v.say(finding)
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			return v.unread(finding, err) // looking again would not help
+			return v.unread(finding, err) // trying again would not help
 		}
 		if try == 4 {
 			finding.Level, finding.Message = hansard.LevelDamage, err.Error()
@@ -529,20 +530,20 @@ func (v *verifier) examineJournal(ctx context.Context) error {
 	}
 }
 
-// readJournal checks the ring once and collects what it says was applied into v.journal.
-// Nil: it is sound. A *journal.DamagedError may also come from a ring that changed while it
-// was read.
+// readJournal checks the ring once and collects the applied entries in v.journal. Nil: it
+// is sound. A *journal.DamagedError may also come from a ring that changed while it was
+// read.
 func (v *verifier) readJournal(ctx context.Context) error {
 	return v.scanJournal(ctx, func(r *journal.Ring, end, start uint64) error { return r.LostBehind(end, start) })
 }
 
-// readEntries is readJournal without the look behind the end, which reads all of the
+// readEntries is readJournal without the check after the end, which reads all of the
 // ring: enough to know what the logs should have.
 func (v *verifier) readEntries(ctx context.Context) error {
 	return v.scanJournal(ctx, func(*journal.Ring, uint64, uint64) error { return nil })
 }
 
-// scanJournal reads the valid entries of the ring; behind looks at what follows them.
+// scanJournal reads the valid entries of the ring; behind checks what follows them.
 func (v *verifier) scanJournal(ctx context.Context, behind func(r *journal.Ring, end, start uint64) error) error {
 	r, slots, best, err := v.s.openRing(vfs.ReadOnly)
 	if err != nil {
@@ -552,11 +553,11 @@ func (v *verifier) scanJournal(ctx context.Context, behind func(r *journal.Ring,
 	r.File = bounded(ctx, r.File)
 	sl := slots[best]
 	w, live := peers.LookAtControl(v.s.fs)
-	// Without a living process the control file is left over from before: a power cut may
-	// have kept the record and lost the entries that it speaks of (ControlNotTrusted).
+	// Without a living process the control file is outdated: a power cut may have kept
+	// the record and lost the entries that it refers to (ControlNotTrusted).
 	live = live && w.Epoch == r.Epoch && v.s.reader.someoneJoined()
-	// A checkpoint under way may have written a slot that is not durable yet: from there
-	// on less would be checked.
+	// A checkpoint under way may have written a slot that is not durable yet: starting
+	// there would check less.
 	if live {
 		sl = slots[journal.DurableSlot(slots, best, w.Start, w.Epoch)]
 	}
@@ -572,7 +573,7 @@ func (v *verifier) scanJournal(ctx context.Context, behind func(r *journal.Ring,
 		return err
 	}
 	// Entries past applied may not be in their logs yet; without a living process nobody
-	// says which are, and recovery compares all of them anyway.
+	// knows which are, and recovery compares all of them anyway.
 	v.journal = map[string][]*journal.Entry{}
 	for _, e := range entries {
 		if live && e.End() <= w.Applied {

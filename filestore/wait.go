@@ -20,11 +20,11 @@ import (
 //	inotify   another process wrote to the file
 //	poll      20 ms … 1 s have passed
 //
-// Only the look counts. The others are hints, and each of them gets lost: inotify goes
-// silent when a file is replaced, has a limit on watches, and is not there on every
-// system. The poll is what guarantees that a follower never hangs.
+// Only the look counts. The others are hints, and any of them can get lost: inotify goes
+// silent when a file is replaced, has a limit on watches, and is not available on every
+// system. The poll guarantees that a follower never hangs.
 //
-// No event is carried by a wake-up, so a follower that is slow, or was not waiting at the
+// A wake-up carries no event, so a follower that is slow, or was not waiting at that
 // moment, misses nothing: it reads from the log what is past the seq it has (failures 47
 // to 49).
 
@@ -34,37 +34,37 @@ const (
 	pollMax = time.Second
 )
 
-// How long the kernel's watch outlives the last follower of a log, and of how many logs: a
-// follower comes back when it has read, and finds itself woken already if there is more.
+// How long the kernel's watch outlives the last follower of a log, and for how many logs:
+// a follower comes back when it has read, and is woken already if there is more.
 const (
 	lingerFor = time.Second
 	lingerMax = 64
 )
 
-// waiters wake the waits of this process, by file name. It is used by Wait and by Acquire
-// (courtesy.go).
+// waiters wakes the waits of this process, by file name. Wait and Acquire (courtesy.go)
+// use it.
 type waiters struct {
 	process *process
 	rung    func() // another process wrote to this one's bell (calling.go)
 
 	mu        sync.Mutex            // guards all below; taken last, also under write.lock
-	m         map[string]*waitPoint // the names somebody waits for, or waited for a moment ago
+	m         map[string]*waitPoint // the names that have a wait, or had one a moment ago
 	lingering int                   // how many of them have a timer
-	watch     *fsnotify.Watcher     // nil: not started, or not to be had
+	watch     *fsnotify.Watcher     // nil: not started, or not available
 	tried     bool                  // to start it
 }
 
-// waitPoint is where all waits for one log meet. It is guarded by waiters.mu.
+// waitPoint is shared by all waits for one log. It is guarded by waiters.mu.
 type waitPoint struct {
 	woken   chan struct{} // closed, and replaced, by each wake
 	refs    int           // how many wait
 	watched bool          // by the kernel
 	left    time.Time     // when the last follower left
-	linger  *time.Timer   // drops it some time after that; nil: it does not linger
+	linger  *time.Timer   // drops it some time after that; nil: none is running
 }
 
 // join begins a wait. The caller has to look at the log after it and before it sleeps:
-// what happened before join wakes nobody. It ends the wait with leave.
+// what happened before join wakes nobody. leave ends the wait.
 func (w *waiters) join(name string) *waitPoint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +93,9 @@ func (w *waiters) rejoin(name string) *waitPoint {
 }
 
 // leave ends a wait that join began. Some time after the last follower has left the
-// kernel's watch is removed: there are few of them, and sessions are many. A claimant comes
-// back as the youngest, who is called: what others write meanwhile would wake it for nothing.
+// kernel's watch is removed: watches are few, and sessions are many. For a claimant the
+// watch does not linger: if it comes back it is the youngest, and is woken by a call;
+// until then writes of others would wake it for nothing.
 func (w *waiters) leave(name string, p *waitPoint, follower bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +115,7 @@ func (w *waiters) leave(name string, p *waitPoint, follower bool) {
 	}
 }
 
-// expire drops a log that nobody has waited for for a while.
+// expire drops a log that has had no wait for a while.
 func (w *waiters) expire(name string, p *waitPoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,12 +134,12 @@ func (w *waiters) expire(name string, p *waitPoint) {
 func (w *waiters) drop(name string) {
 	delete(w.m, name)
 	if w.watch != nil {
-		_ = w.watch.Remove(w.process.hostPath(name)) // it may be gone already
+		_ = w.watch.Remove(w.process.hostPath(name)) // the file may be gone already
 	}
 }
 
-// channel is closed by the first wake from now on. Get it before the look at the log: a
-// wake between the look and the sleep then still ends the sleep.
+// channel is closed by the next wake. Get it before the look at the log: a wake between
+// the look and the sleep then still ends the sleep.
 func (w *waiters) channel(p *waitPoint) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,20 +167,21 @@ func (w *waiters) wakeAll() {
 	}
 }
 
-// watchFile asks the kernel to report writes by other processes, and tells whether it does;
-// if not (out of watches), the polls go on. The caller holds w.mu. The watch is on the file,
-// not on sessions/, where every write to every session would wake this process.
+// watchFile asks the kernel to report writes by other processes, and tells whether it
+// does; if not (out of watches), the polls continue. The caller holds w.mu. The watch is
+// on the file, not on sessions/, where every write to every session would wake this
+// process.
 func (w *waiters) watchFile(name string) bool {
 	// A simulated disk; or closed: Close has woken everybody, under our mutex, and waits
-	// for the workers. One that starts now would be added while it is waited for.
+	// for the workers. One that starts now would be added during that wait.
 	if w.process.dir == nil || w.process.closed.Load() {
 		return false
 	}
 	return w.watching() && w.watch.Add(w.process.hostPath(name)) == nil
 }
 
-// watchAnew watches what the name of a log leads to now, if somebody waits for it: the file
-// that was watched may have been replaced, and nobody writes to that any more.
+// watchAnew watches the file that the name of a log leads to now, if there is a wait for
+// it: the watched file may have been replaced, and nobody writes to that any more.
 func (w *waiters) watchAnew(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,8 +190,8 @@ func (w *waiters) watchAnew(name string) {
 	}
 }
 
-// watching starts the watcher, once, and tells whether there is one. The caller holds w.mu,
-// and the store is not closed.
+// watching starts the watcher, once, and tells whether there is one. The caller holds
+// w.mu, and the store is not closed.
 func (w *waiters) watching() bool {
 	if !w.tried {
 		w.tried = true
@@ -212,7 +214,7 @@ func (w *waiters) watchBell(path string) bool {
 }
 
 // forwardWrites turns the kernel's events into wakes until the store is closed. Any kind
-// of event wakes: a wake too many costs one look, one too few a poll interval.
+// of event wakes: a superfluous wake costs one look, a missing one a poll interval.
 func (w *waiters) forwardWrites(watch *fsnotify.Watcher) {
 	defer w.process.workers.Done()
 	defer watch.Close()
@@ -231,7 +233,7 @@ func (w *waiters) forwardWrites(watch *fsnotify.Watcher) {
 			}
 			name := base[:max(0, len(base)-len(sessionlog.Suffix))]
 			if !e.Has(fsnotify.Write) {
-				w.watchAnew(name) // before the look: what is written from then on wakes
+				w.watchAnew(name) // before the look: any write after it wakes
 			}
 			w.wake(name)
 		case <-watch.Errors: // lost events: polls
@@ -244,9 +246,9 @@ func (p *process) hostPath(name string) string {
 	return filepath.Join(p.path, filepath.FromSlash(sessionlog.Path(name)))
 }
 
-// Wait returns nil when the session has an event past after that Read gives. Otherwise it
-// returns when ctx ends, the store is closed, or the session is deleted, damaged or not
-// there. It takes no lock, and it does not see half a batch.
+// Wait returns nil when the session has an event past after that Read yields. Otherwise
+// it returns when ctx ends, the store is closed, or the session is deleted, damaged or
+// missing. It takes no lock, and never sees half a batch.
 func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
 	if err := s.readable(ctx, id); err != nil {
 		return err
@@ -272,7 +274,7 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 			return err
 		}
 		if p == nil {
-			// Nothing on the first look, which most often is enough. Join, and look again:
+			// Nothing on the first look, which is usually enough. Join, and look again:
 			// what was written before we joined wakes nobody.
 			p = s.waiters.join(name)
 			continue
@@ -283,17 +285,17 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 		case <-s.closing:
 		case <-woken:
 		case <-timer.C:
-			// Seconds of silence cost little this way; hints make up for the delay.
+			// This way long silence costs little; hints make up for the delay.
 			poll = min(2*poll, pollMax)
 		}
 	}
 }
 
-// lastSeq is the seq up to which Read gives events; damage is an error, because a damaged
-// session gets no more of them. It costs the same for every length of the log.
+// lastSeq is the seq up to which Read yields events; damage is an error, because a
+// damaged session gets no more of them. It costs the same for every length of the log.
 //
-// uid is of the log that was looked at before, or 0: if that was deleted and another one is
-// in its place, the answer is that it was deleted.
+// uid is that of the log seen last, or 0: if that session was deleted and another one has
+// its id now, the result is ErrDeleted.
 func (rd *reader) lastSeq(ctx context.Context, id hansard.SessionID, uid *uint64) (hansard.Seq, error) {
 	l, err := rd.openLogForRead(ctx, id)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // yield lets other processes run that are ready to.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// nap is a sleep of some µs. That of package time may take a millisecond where the process
-// has nothing else to do.
+// nap sleeps for a few µs. time.Sleep may take a millisecond if the process has nothing
+// else to do.
 func nap(d time.Duration) {
 	t := unix.NsecToTimespec(d.Nanoseconds())
 	_ = unix.Nanosleep(&t, nil) // cut short by a signal: the caller looks again anyway

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// yield lets others of this process run: there is no telling how to let other processes.
+// yield lets other goroutines run: there is no portable way to let other processes run.
 func yield() { runtime.Gosched() }
 
-// nap is a sleep of some µs.
+// nap sleeps for a few µs.
 func nap(d time.Duration) { time.Sleep(d) }
