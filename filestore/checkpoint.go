@@ -78,6 +78,7 @@ func (ck *checkpoints) checkpointInBackground() {
 	defer ck.workers.Done()
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
+	mayGrow := true // not again after it failed: the disk is nearly full, or ill
 	for {
 		ticked := false
 		select {
@@ -86,6 +87,12 @@ func (ck *checkpoints) checkpointInBackground() {
 		case <-ck.kick:
 			if !ck.halfFull() {
 				continue // another process, or the last kick, did it already
+			}
+			if mayGrow && ck.lock.ringIsSmall() {
+				if err := ck.grow(); err != nil && ck.goOn() == nil {
+					mayGrow = false
+					ck.opt.Log.Warn("the journal could not be made larger: checkpoints are frequent", "error", err)
+				}
 			}
 		case <-tick.C:
 			ticked = true

@@ -296,7 +296,8 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 	inUse := l.w.Written - l.w.Start
 	switch {
 	case inUse+worst <= l.ring.Size:
-		if inUse > l.ring.Size*5/8 {
+		// Before it is full: of a small ring less than 5/8 can be used.
+		if inUse > min(l.ring.Size*5/8, (l.ring.Size-3*l.ring.Share())*3/4) {
 			cm.checkpoints.kickCheckpoint()
 		}
 		// No more than was counted: a request that queues up from now on may not fit.

@@ -305,6 +305,14 @@ func (wl *writeLock) inUse() (ctl *peers.Control, ringSize uint64) {
 	return l.ctl, l.ring.Size
 }
 
+// ringIsSmall tells whether the ring is that of a new store: a look that may be out of
+// date.
+func (wl *writeLock) ringIsSmall() bool {
+	wl.mu.Lock()
+	defer wl.mu.Unlock()
+	return wl.state.ring != nil && wl.state.ring.Size < wl.cfg.ringSize
+}
+
 // glance is what the control file says, if nobody of this process has write.lock or waits
 // for it: a look that may be out of date.
 func (wl *writeLock) glance() (w peers.Progress, ok bool) {

@@ -26,8 +26,9 @@ func since(count, nanos *atomic.Int64, began time.Time) {
 // Measures returns counters of this process's use of the store since it was opened, with
 // Prometheus style names: totals that only grow, so that the reader computes rates and a
 // restart shows as a drop to zero. Worth an alarm are journal_rotations_total (syncs
-// fail, or batches are larger than the ring) and checkpoint_failures_total (the ring
-// fills up, and writes will be refused).
+// fail, or batches are larger than a ring of the usual size; a new store's small ring that
+// grows is not counted) and checkpoint_failures_total (the ring fills up, and writes will
+// be refused).
 func (s *Store) Measures() map[string]float64 {
 	seconds := func(n *atomic.Int64) float64 { return time.Duration(n.Load()).Seconds() }
 	return map[string]float64{

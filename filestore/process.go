@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hansard"
 	"hansard/filestore/internal/peers"
 	"hansard/internal/vfs"
 )
@@ -32,4 +33,12 @@ type process struct {
 	waiters   *waiters
 	leases    *peers.Leases // the turns this process keeps alive, and its instance file
 	measures  measures
+}
+
+// goOn is the error that ends long work in the background once the store is being closed.
+func (p *process) goOn() error {
+	if p.closed.Load() {
+		return hansard.ErrClosed
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/filestore/internal/journal"
@@ -20,16 +21,22 @@ import (
 	"hansard/internal/vfs"
 )
 
-// resizeStep makes the ring larger, smaller again, or something in between.
+// resizeStep grows the ring, shrinks it, or does something in between.
 func (k *worker) resizeStep(ctx context.Context) {
 	id := simSessions[k.rng.IntN(len(simSessions))]
 	switch r := k.rng.IntN(100); {
-	case r < 40:
+	case r < 40, r < 60 && k.w.seed%2 == 0: // nothing large: the ring grows by grow alone
 		k.append(ctx, id, "")
 	case r < 60:
 		k.large = true
 		k.append(ctx, id, "")
 		k.large = false
+	case r < 70:
+		small := k.s.lock.ringIsSmall()
+		k.unless("grow", k.s.checkpoints.grow())
+		if small && !k.s.lock.ringIsSmall() {
+			k.w.grown++
+		}
 	case r < 85:
 		k.unless("shrink", k.s.checkpoints.shrink())
 	case r < 93:
@@ -39,18 +46,18 @@ func (k *worker) resizeStep(ctx context.Context) {
 	}
 }
 
-// resizing is a world of rings that grow and shrink.
+// resizing is a world whose rings grow and shrink.
 func resizing(seed uint64) *world {
 	w := newWorld(seed)
-	w.resize = true
+	w.resize, w.first, w.ring = true, w.ring, 2*w.ring
 	return w
 }
 
-// TestSimResizePowerCut: a ring that grows for a large batch and shrinks again, with
-// entries in it, loses nothing to a power cut at any moment.
+// TestSimResizePowerCut: a ring that grows for a large batch and shrinks again, with entries in
+// it, loses nothing to a power cut at any moment.
 func TestSimResizePowerCut(t *testing.T) {
-	var rotations atomic.Int64
-	inWorlds(t, 4, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	var rotations, grown atomic.Int64
+	inWorlds(t, 8, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		w := resizing(7000 + seed)
 		found := w.cutEverywhere(states)
 		if err := errors.Join(*found, w.play(2, 10)); err != nil {
@@ -59,13 +66,17 @@ func TestSimResizePowerCut(t *testing.T) {
 		for _, s := range w.stores {
 			rotations.Add(s.measures.rotations.Load())
 		}
+		grown.Add(int64(w.grown))
 	})
 	if n := rotations.Load(); n < 8 {
 		t.Errorf("the journal was replaced only %d times", n)
 	}
+	if n := grown.Load(); n < 3 {
+		t.Errorf("a small ring grew only %d times", n)
+	}
 }
 
-// TestSimResizeKill: nor to a process that is killed before any operation,
+// TestSimResizeKill: nor to a kill before any operation.
 func TestSimResizeKill(t *testing.T) {
 	inWorlds(t, 3, 300, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 7100
@@ -82,16 +93,17 @@ func TestSimResizeKill(t *testing.T) {
 	})
 }
 
-// TestSimResizeErrors: nor to any operation that fails.
+// TestSimResizeErrors: nor to an error of any operation.
 func TestSimResizeErrors(t *testing.T) {
-	inWorlds(t, 10, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
+	inWorlds(t, 20, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		fault := simFaults[seed%uint64(len(simFaults))]
-		plain := resizing(7200)
+		world := 7200 + seed/uint64(len(simFaults))%2
+		plain := resizing(world)
 		if err := plain.play(2, 6); err != nil {
 			t.Fatal(err)
 		}
-		for k := 1 + int(seed%4); k <= plain.disk.Ops(); k += 4 {
-			err := resizing(7200).strike(2, 6, func(d *vfs.Disk) { d.Inject(vfs.Match{N: k}, fault) })
+		for k := 1 + int(seed%8); k <= plain.disk.Ops(); k += 8 {
+			err := resizing(world).strike(2, 6, func(d *vfs.Disk) { d.Inject(vfs.Match{N: k}, fault) })
 			if states.Add(1); err != nil {
 				t.Fatalf("%+v at operation %d: %v", fault, k, err)
 			}
@@ -112,8 +124,8 @@ func largeBatch(n int) hansard.Batch {
 	return hansard.Batch{Create: true, Events: []hansard.Event{{Data: json.RawMessage(`"` + strings.Repeat("l", n) + `"`)}}}
 }
 
-// TestRingShrinks: the room that a large batch needed in the ring is given back, with
-// what others wrote meanwhile, and when the store is closed.
+// TestRingShrinks: the room that a large batch needed in the ring is given back, with entries
+// that others wrote since kept, and also when the store is closed.
 func TestRingShrinks(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -177,8 +189,8 @@ func TestRingShrinks(t *testing.T) {
 	}
 }
 
-// TestGrowingFailsAlone: a batch for which there is no room to make a larger ring is
-// refused; the old ring is as good as before, and small ones go on.
+// TestGrowingFailsAlone: a batch is refused if there is no room for a ring large enough; the old
+// ring stays in use, and small batches go on.
 func TestGrowingFailsAlone(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -238,8 +250,8 @@ func (f *openFile) Close() error {
 	return f.File.Close()
 }
 
-// TestReplacedRingsAreClosed: a journal that was replaced is closed, by this process or
-// by another, but not while somebody is still syncing it.
+// TestReplacedRingsAreClosed: a journal that was replaced, by this process or another, is closed,
+// but not while it is still being synced.
 func TestReplacedRingsAreClosed(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -279,7 +291,7 @@ func TestReplacedRingsAreClosed(t *testing.T) {
 			}
 		}
 	}
-	g := &group{ring: stores[0].lock.state.ring, ctl: stores[0].lock.state.ctl} // as one that is on its way to the sync
+	g := &group{ring: stores[0].lock.state.ring, ctl: stores[0].lock.state.ctl} // as if it were about to sync
 	g.hold()
 	rotate(stores[0])
 	if n := counts[0].count(journal.Name); n != 2 {
@@ -294,8 +306,8 @@ func TestReplacedRingsAreClosed(t *testing.T) {
 	}
 }
 
-// TestCheckpointErrorsAreTold: a background checkpoint that fails is in the log, once for
-// each reason, and in the measures.
+// TestCheckpointErrorsAreTold: a failed background checkpoint is logged, once for each reason,
+// and counted in the measures.
 func TestCheckpointErrorsAreTold(t *testing.T) {
 	ctx := context.Background()
 	var log bytes.Buffer
@@ -325,8 +337,8 @@ func TestCheckpointErrorsAreTold(t *testing.T) {
 	}
 }
 
-// TestSuspectsAreGuarded is for the race detector: logs whose sync failed are copied
-// while others look whether there are any.
+// TestSuspectsAreGuarded is for the race detector: logs whose sync failed are copied while others
+// check whether there are any.
 func TestSuspectsAreGuarded(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -359,4 +371,202 @@ func TestSuspectsAreGuarded(t *testing.T) {
 	}
 	close(stop)
 	looking.Wait()
+}
+
+// growingStore is a new store with a small ring, on a real disk, and the configuration it
+// has.
+func growingStore(t *testing.T, fsys vfs.FS) (*Store, config) {
+	t.Helper()
+	cfg := defaultConfig()
+	cfg.firstRing, cfg.ringSize = 256<<10, 4<<20
+	s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, cfg
+}
+
+func journalSize(t *testing.T, fsys vfs.FS) uint64 {
+	t.Helper()
+	st, err := fsys.Stat(journal.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint64(st.Size) - journal.RingAt
+}
+
+// TestRingStartsSmall: the ring of a new store is small, and grows when the store is busy,
+// beside writers in two processes: none of them is told an outcome that is not so.
+func TestRingStartsSmall(t *testing.T) {
+	root, err := vfs.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s, cfg := growingStore(t, root)
+	other, _ := growingStore(t, root)
+	if size := journalSize(t, root); size != cfg.firstRing {
+		t.Fatalf("the ring of a new store has %d bytes, want %d", size, cfg.firstRing)
+	}
+	stored := map[*Store]int{}
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	deadline := time.Now().Add(time.Minute)
+	for i, p := range []*Store{s, other, s, other} {
+		work.Go(func() {
+			for n := 0; journalSize(t, root) != cfg.ringSize || n < 20; n++ {
+				if time.Now().After(deadline) {
+					t.Errorf("the ring did not grow: %d bytes", journalSize(t, root))
+					return
+				}
+				r, err := p.Append(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), hansard.Batch{Create: true, Events: []hansard.Event{pad(n, 4000)}})
+				if err != nil || int(r.First) != n+1 {
+					t.Errorf("append %d: %+v, %v", n, r, err)
+					return
+				}
+				mu.Lock()
+				stored[p]++
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	if stored[s] == 0 || stored[other] == 0 {
+		t.Errorf("%d and %d appends", stored[s], stored[other])
+	}
+	if n := s.Measures()["journal_rotations_total"] + other.Measures()["journal_rotations_total"]; n != 0 {
+		t.Errorf("%v rotations are counted: they are worth an alarm", n)
+	}
+	if err := errors.Join(other.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if size := journalSize(t, root); size != cfg.ringSize {
+		t.Errorf("after the store was closed its ring has %d bytes, want %d", size, cfg.ringSize)
+	}
+	s, _ = growingStore(t, root)
+	defer s.Close()
+	all := 0
+	for i := range 4 {
+		id := hansard.SessionID(fmt.Sprint("s", i))
+		if err := wantSound(s, id); err != nil {
+			t.Error(err)
+		}
+		info, err := s.Stat(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += int(info.LastSeq)
+	}
+	var want int
+	for _, n := range stored {
+		want += n
+	}
+	if all != want {
+		t.Errorf("%d events, %d were stored", all, want)
+	}
+}
+
+// tightFS is nearly full, or stops in the zeros of a new journal.
+type tightFS struct {
+	vfs.FS
+	free    uint64
+	reached chan struct{} // nil: it does not stop
+	letGo   chan struct{}
+	zeroed  atomic.Int64
+}
+
+func (f *tightFS) Free() (uint64, error) { return f.free, nil }
+
+func (f *tightFS) Open(name string, flags vfs.Flag) (vfs.File, error) {
+	file, err := f.FS.Open(name, flags)
+	if err == nil && strings.HasPrefix(name, "journal.") {
+		file = &tightFile{file, f}
+	}
+	return file, err
+}
+
+type tightFile struct {
+	vfs.File
+	f *tightFS
+}
+
+func (t *tightFile) Datasync() error {
+	if t.f.zeroed.Add(1) == 2 && t.f.reached != nil { // the first is that of the small one
+		close(t.f.reached)
+		<-t.f.letGo
+	}
+	return t.File.Datasync()
+}
+
+// TestRingStaysSmall: on a disk that is nearly full the ring does not grow, and appends
+// go on.
+func TestRingStaysSmall(t *testing.T) {
+	root, err := vfs.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	fsys := &tightFS{FS: root, free: 4<<20 + 1}
+	s, cfg := growingStore(t, fsys)
+	for n := range 300 { // several laps of the small ring
+		if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{pad(n, 4000)}}); err != nil {
+			t.Fatalf("append %d: %v", n, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if size, synced := journalSize(t, root), fsys.zeroed.Load(); size != cfg.firstRing || synced != 1 {
+		t.Errorf("the ring has %d bytes, and files for it were synced %d times", size, synced)
+	}
+}
+
+// TestCloseBesideGrowing: a store that is closed while its ring grows does not wait for a
+// slow disk: the small ring stays, and nothing of the new one.
+func TestCloseBesideGrowing(t *testing.T) {
+	root, err := vfs.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	fsys := &tightFS{FS: root, free: 1 << 40, reached: make(chan struct{}), letGo: make(chan struct{})}
+	s, cfg := growingStore(t, fsys)
+	for n := 0; ; n++ {
+		if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{pad(n, 4000)}}); err != nil {
+			t.Fatalf("append %d: %v", n, err)
+		}
+		select {
+		case <-fsys.reached:
+		default:
+			if n > 10_000 {
+				t.Fatal("the ring does not grow")
+			}
+			continue
+		}
+		break
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	<-s.closing
+	close(fsys.letGo)
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Close does not return")
+	}
+	files, err := root.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name, ".tmp") {
+			t.Errorf("%s is left", f.Name)
+		}
+	}
+	if size, synced := journalSize(t, root), fsys.zeroed.Load(); size != cfg.firstRing || synced > 2 {
+		t.Errorf("the ring has %d bytes, and the new one was synced %d times", size, synced-1)
+	}
 }

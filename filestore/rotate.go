@@ -1,13 +1,15 @@
 package filestore
 
 import (
+	"cmp"
 	"fmt"
 
 	"hansard/filestore/internal/journal"
 	"hansard/filestore/internal/peers"
+	"hansard/internal/vfs"
 )
 
-// Replacing the journal file. There are three reasons for it:
+// Replacing the journal file. There are four reasons for it:
 //
 //   - A sync of the ring failed, or pages of it are gone. The kernel may have dropped the
 //     pages and marked them clean, so a second fdatasync would return OK for data that is
@@ -15,6 +17,7 @@ import (
 //     entries go to a new file.
 //   - A batch does not fit into the ring, or the large ring made for one is not needed
 //     any more.
+//   - The store turns out to be busy, and its ring is still that of a new store.
 //   - Its free part is to be scrubbed (prune.go).
 //
 // The order, as for every file that is replaced: write under a temporary name, fsync,
@@ -32,9 +35,11 @@ import (
 // the size was to change, the old ring is still good and stays in use
 // (TestGrowingFailsAlone), unless the rename may have happened.
 func (l *locked) rotate(size uint64) error {
-	l.measures.rotations.Add(1)
 	resized := size != l.ring.Size
-	replaced, err := l.replaceJournalFile(size)
+	if usual := l.ring.Size < size && size <= l.cfg.ringSize; !usual {
+		l.measures.rotations.Add(1)
+	}
+	replaced, err := l.replaceJournalFile(size, l.makeJournal)
 	if err != nil && (replaced || !resized) {
 		l.w.Flags |= peers.FlagFailed
 	}
@@ -46,16 +51,18 @@ func (l *locked) rotate(size uint64) error {
 // use. As after rotate, the caller has to run catchup.
 func (l *locked) renewRing() error {
 	l.measures.rotations.Add(1)
-	replaced, err := l.replaceJournalFile(l.ring.Size)
+	replaced, err := l.replaceJournalFile(l.ring.Size, l.makeJournal)
 	if err != nil && replaced {
 		l.w.Flags |= peers.FlagFailed
 	}
 	return err
 }
 
-// replaceJournalFile does the work of rotate. replaced: the old file is no longer the
-// journal, or may not be (a rename whose directory sync failed can go either way).
-func (l *locked) replaceJournalFile(size uint64) (replaced bool, err error) {
+// replaceJournalFile does the work of rotate. build makes a file with the slot and the
+// content that it is given, synced, under a temporary name. replaced: the old file is no
+// longer the journal, or may not be (a rename whose directory sync failed can go either
+// way).
+func (l *locked) replaceJournalFile(size uint64, build func(*journal.Slot, []byte) (tmp string, err error)) (replaced bool, err error) {
 	slots, _, best, err := journal.ReadSlots(l.ring.File)
 	if err != nil {
 		return false, err
@@ -87,14 +94,14 @@ func (l *locked) replaceJournalFile(size uint64) (replaced bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	tmp, err := l.makeJournal(&fresh, bytes)
+	tmp, err := build(&fresh, bytes)
 	if err != nil {
 		return false, err
 	}
 	if err := l.putJournal(tmp); err != nil {
 		return true, err
 	}
-	// makeJournal has synced the file, so all of it is durable: Base and lim are its end.
+	// build has synced the file, so all of it is durable: Base and lim are its end.
 	end = fresh.Start + uint64(len(bytes))
 	l.w = peers.Progress{Epoch: fresh.Epoch, Written: end, TailChain: chain, Applied: min(applied, end), Start: fresh.Start, Base: end}
 	r, _, _, err := l.openRing(0)
@@ -107,6 +114,49 @@ func (l *locked) replaceJournalFile(size uint64) (replaced bool, err error) {
 	// If we die before this, the control file still has the record of the old epoch,
 	// which nobody with the new ring trusts (ControlCRC): they reload.
 	return true, l.ctl.WriteProgress(&l.w)
+}
+
+// grow replaces the small ring of a new store by one of the usual size, once the store is
+// busy enough to fill it. The zeros are written before write.lock is taken: writers would
+// wait for 64 MiB. It is done by whoever has check.lock, as a checkpoint is: with eight
+// busy processes one large file is enough. If there is no room on the disk, or anything
+// else fails, the small ring stays in use and is as good as before.
+func (ck *checkpoints) grow() error {
+	ck.ckMu.Lock()
+	defer ck.ckMu.Unlock()
+	lock, _, err := ck.openLockFile(peers.CheckLock)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and so unlocks it
+	if got, err := lock.TryLock(vfs.LockExclusive); err != nil || !got {
+		return err
+	}
+	if free, err := ck.fs.Free(); err != nil || free < 4*ck.cfg.ringSize || !ck.lock.ringIsSmall() {
+		return nil
+	}
+	tmp := ck.tmpJournal()
+	if err := journal.Prepare(ck.fs, tmp, ck.cfg.ringSize, ck.goOn); err != nil {
+		return err
+	}
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		_ = ck.fs.Remove(tmp)
+		return err
+	}
+	defer l.unlock()
+	if l.ring.Size >= l.cfg.ringSize || l.w.Flags&peers.FlagFailed != 0 {
+		return ck.fs.Remove(tmp)
+	}
+	replaced, err := l.replaceJournalFile(l.cfg.ringSize, func(sl *journal.Slot, content []byte) (string, error) {
+		return tmp, journal.Fill(l.fs, tmp, sl, content)
+	})
+	if err != nil && replaced {
+		l.w.Flags |= peers.FlagFailed
+	} else if err != nil {
+		_ = l.fs.Remove(tmp) // it may be gone already
+	}
+	return err
 }
 
 // shrink gives back the space of a ring that was made larger for one batch, once that
@@ -142,9 +192,11 @@ func (p *process) installRing(sl *journal.Slot, content []byte) error {
 // a fixed one two processes would break each other's rename (failures F4 and 29). On an
 // error the file is removed; a leftover of a kill is swept by the next first open.
 func (p *process) makeJournal(sl *journal.Slot, content []byte) (tmp string, err error) {
-	tmp = fmt.Sprintf("journal.%016x.tmp", p.cfg.random())
+	tmp = p.tmpJournal()
 	return tmp, journal.Make(p.fs, tmp, sl, content)
 }
+
+func (p *process) tmpJournal() string { return fmt.Sprintf("journal.%016x.tmp", p.cfg.random()) }
 
 // putJournal renames a synced file to journal and makes the name durable. After an error
 // the rename may or may not have happened, and a power cut may undo it.
@@ -165,5 +217,5 @@ func (p *process) newJournal() error {
 	if err := p.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
-	return p.installRing(&journal.Slot{StoreID: p.cfg.random(), Salt: p.cfg.random(), Size: p.cfg.ringSize, HSeq: 1, Epoch: 1}, nil)
+	return p.installRing(&journal.Slot{StoreID: p.cfg.random(), Salt: p.cfg.random(), Size: cmp.Or(p.cfg.firstRing, p.cfg.ringSize), HSeq: 1, Epoch: 1}, nil)
 }

@@ -3,7 +3,6 @@ package filestore
 import (
 	"sync"
 
-	"hansard"
 	"hansard/internal/vfs"
 )
 
@@ -80,8 +79,8 @@ type closingFile struct {
 }
 
 func (f closingFile) WriteAt(b []byte, off int64) (int, error) {
-	if f.p.closed.Load() {
-		return 0, hansard.ErrClosed
+	if err := f.p.goOn(); err != nil {
+		return 0, err
 	}
 	return f.File.WriteAt(b, off)
 }

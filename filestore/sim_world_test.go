@@ -16,10 +16,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The simulation runs the real engine, several processes of it, on a simulated
-// disk, and kills, stops, cuts the power and injects errors at chosen
-// operations. What was acknowledged is kept outside of the store, in a ledger;
-// after each disaster the engine opens what is left and the two are compared.
+// The simulation runs the real engine, as several processes, on a simulated disk. It kills and
+// stops processes, cuts the power and injects errors at chosen operations. What was acknowledged
+// is kept outside of the store, in a ledger; after each disaster the engine opens what is left
+// and the two are compared.
 
 const simRing = 8 << 10
 
@@ -29,21 +29,23 @@ type world struct {
 	seed   uint64
 	ledger *ledger
 	ring   uint64 // its size
-	names  int    // in memory before a run is written; 0: as usual, and so never in the simulation
+	names  int    // in memory before a run is written; 0: the default, so never in the simulation
 	groups bool   // processes write groups of requests
-	// crossing: processes do what is answered from each other's newest lines.
+	// crossing: processes do things that are answered from each other's newest lines.
 	crossing bool
-	resize   bool // processes write batches too large for the ring, and make it small again
-	ill      bool // the disk is: writes may be refused for damage that is mended later
-	wasIll   bool // and reads told of it, until it is
+	first    uint64 // size of the ring of a new store; 0: ring
+	grown    int    // how often a small ring grew
+	resize   bool   // processes write batches too large for the ring, and shrink it again
+	ill      bool   // the disk fails: writes may be refused for damage that is mended later
+	wasIll   bool   // and reads may report it, until it is mended
 	opened   int
 	stores   []*Store // of the workers
-	wrong    error    // the first thing a worker found wrong
+	wrong    error    // the first error a worker found
 }
 
 func newWorld(seed uint64) *world {
 	d := vfs.NewDisk(seed)
-	d.PageSize, d.SectorSize = 512, 128 // small pages: more ways to be torn
+	d.PageSize, d.SectorSize = 512, 128 // small pages can be torn in more ways
 	return &world{disk: d, seed: seed, ledger: newLedger(), ring: simRing}
 }
 
@@ -56,14 +58,14 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 	w.opened++
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.opened)))
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	cfg := config{ringSize: w.ring, names: w.names, pieceLogs: 1 + int(w.seed%3), inline: true, random: rng.Uint64, now: func() time.Time {
+	cfg := config{ringSize: w.ring, firstRing: w.first, names: w.names, pieceLogs: 1 + int(w.seed%3), inline: true, random: rng.Uint64, now: func() time.Time {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}}
 	return open(p, opt, cfg)
 }
 
-// checkpoint is a checkpoint of all, urgent or not, or of a piece.
+// checkpoint is a full checkpoint, urgent or not, or one of a piece.
 func (k *worker) checkpoint() error {
 	switch k.rng.IntN(3) {
 	case 0:
@@ -75,7 +77,7 @@ func (k *worker) checkpoint() error {
 	}
 }
 
-// worker is what one process does.
+// worker is the work of one process.
 type worker struct {
 	w         *world
 	p         *vfs.Proc
@@ -84,16 +86,16 @@ type worker struct {
 	tag       int
 	turns     map[hansard.SessionID]hansard.Grant // that it holds
 	done      bool
-	shared    bool // do nothing but append under shared keys
-	attaching bool // do nothing but attach
-	mirroring bool // do nothing but append events with shared ids
-	taking    bool // do nothing but take turns
-	redacting bool // do nothing but append and redact
+	shared    bool // only append under shared keys
+	attaching bool // only attach
+	mirroring bool // only append events with shared ids
+	taking    bool // only take turns
+	redacting bool // only append and redact
 	large     bool // the next batch is too large for the ring
-	well      bool // the disk was ill, and over it when the step began
+	well      bool // the disk had failed, and worked again when the step began
 }
 
-// fail notes what a worker found wrong.
+// fail records an error that a worker found.
 func (k *worker) fail(format string, args ...any) {
 	if k.w.wrong == nil {
 		k.w.wrong = fmt.Errorf(format, args...)
@@ -117,7 +119,7 @@ func (k *worker) run(n int) {
 		if k.p.Dead() {
 			return
 		}
-		s.leases.MendNow() // as a timer does
+		s.leases.MendNow() // as a timer would
 		k.well = k.w.wasIll && !k.w.ill
 		switch {
 		case k.w.groups:
@@ -149,17 +151,17 @@ func (k *worker) run(n int) {
 	}
 }
 
-// expected are the errors that injected faults may cause.
+// expected reports whether injected faults may cause an error.
 func (k *worker) expected(err error) bool {
 	var busy *hansard.BusyError
 	return faulty(err) || errors.As(err, &busy) || errors.Is(err, peers.ErrTornRecord) && k.w.torn() || k.sawIll() && errors.Is(err, hansard.ErrDamaged)
 }
 
-// sawIll tells whether the disk was ill during the step.
+// sawIll reports whether the disk was failing during the step.
 func (k *worker) sawIll() bool { return k.w.wasIll && !k.well }
 
-// torn tells whether the record of a process could not be written, and others can't
-// read it for now.
+// torn reports whether the record of a process could not be written and is unreadable to others
+// for now.
 func (w *world) torn() bool {
 	return slices.ContainsFunc(w.stores, func(s *Store) bool { return s.leases.Counts().Torn > 0 })
 }
@@ -191,7 +193,7 @@ func (k *worker) step() {
 		case err == nil:
 			k.w.ledger.deleted[id] = true
 		case !k.p.Dead() && !errors.Is(err, hansard.ErrUnknown):
-			k.w.ledger.maybe[id] = was // an exclusive turn keeps it out, for example
+			k.w.ledger.maybe[id] = was // an exclusive turn may have prevented it, for example
 		}
 	case r < 88:
 		if err := k.checkpoint(); err != nil && !k.p.Dead() && !k.expected(err) {
@@ -204,7 +206,7 @@ func (k *worker) step() {
 	}
 }
 
-// turn acquires the turn of a session; if it has it, it writes under it or gives it
+// turn acquires the turn of a session; if it holds it already, it writes under it or gives it
 // back.
 func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
 	g := k.turns[id]
@@ -226,8 +228,8 @@ func (k *worker) turn(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-// told notes what a refusal says: that somebody was granted the turn, or how many
-// events there are. It must be true for ever.
+// told records what a refusal says: that somebody was granted the turn, or how many events there
+// are. That must stay true for ever.
 func (k *worker) told(err error) {
 	l := k.w.ledger
 	if k.p.Dead() {
@@ -247,7 +249,7 @@ func (k *worker) told(err error) {
 	}
 }
 
-// unless tells of an error that is neither one of those nor a fault's.
+// unless reports an error that is neither one of those allowed nor caused by a fault.
 func (k *worker) unless(what string, err error, may ...error) {
 	for _, e := range may {
 		if errors.Is(err, e) {
@@ -259,8 +261,8 @@ func (k *worker) unless(what string, err error, may ...error) {
 	}
 }
 
-// append appends a batch of tagged events, settles an unknown outcome if it has
-// a key, and writes what it was told into the ledger.
+// append appends a batch of tagged events, settles an unknown outcome if the batch has a key, and
+// records the result in the ledger.
 func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
 	l := k.w.ledger
 	b := hansard.Batch{Turn: g}
@@ -309,7 +311,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 			return
 		}
 		if k.p.Dead() {
-			return // open
+			return // unknown
 		}
 		if errors.Is(err, hansard.ErrUnknown) {
 			if (b.Key != "" || b.Events[0].ID != "" && b.Patch == nil) && try < 3 {
@@ -329,8 +331,8 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	}
 }
 
-// appendShared appends, under a key, what other processes append under the same
-// key: it is stored once, and all are told where.
+// appendShared appends, under a key, the same content as other processes do: it is stored once,
+// and all get its seq.
 func (k *worker) appendShared(ctx context.Context, n int) {
 	l, id := k.w.ledger, hansard.SessionID("a")
 	key := fmt.Sprintf("shared%d", n)
@@ -356,8 +358,8 @@ func seqsFrom(first hansard.Seq, n int) (seqs []hansard.Seq) {
 	return seqs
 }
 
-// mirror appends some of the records that other processes append too, in other batches:
-// each is stored once, and all are told where.
+// mirror appends some of the records that other processes append too, in other batches: each is
+// stored once, and all get its seq.
 func (k *worker) mirror(ctx context.Context, from, n int) {
 	l, id := k.w.ledger, hansard.SessionID("a")
 	b := hansard.Batch{Create: true}
@@ -381,12 +383,12 @@ func (k *worker) mirror(ctx context.Context, from, n int) {
 	}
 }
 
-// attach attaches something to a session, and appends an event that names it.
+// attach attaches content to a session, and appends an event that names it.
 func (k *worker) attach(ctx context.Context, id hansard.SessionID) {
 	l := k.w.ledger
 	k.tag++
 	tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
-	content := fmt.Sprintf("content %d %s", k.rng.IntN(4), strings.Repeat("y", 300*k.rng.IntN(3))) // few, so that they are attached again
+	content := fmt.Sprintf("content %d %s", k.rng.IntN(4), strings.Repeat("y", 300*k.rng.IntN(3))) // few different ones, so that they are attached again
 	a, err := k.s.Attach(ctx, id, strings.NewReader(content))
 	if damaged := (*hansard.DamagedError)(nil); errors.As(err, &damaged) && mending(damaged) {
 		return // the next write to the session mends it
@@ -406,7 +408,7 @@ func (k *worker) attach(ctx context.Context, id hansard.SessionID) {
 	k.told(err)
 }
 
-// read reads a session as a reader would, and remembers what it was shown.
+// read reads a session as a reader would, and records what it saw.
 func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	var tags []string
 	var grants engine.Grants
@@ -437,8 +439,8 @@ func (k *worker) read(ctx context.Context, id hansard.SessionID) {
 	}
 }
 
-// mending tells whether a log lacks lines that could not be written for a fault, and that
-// are put in place by themselves: the end of the world looks whether they were.
+// mending reports whether a log lacks lines that could not be written because of a fault and will
+// be put in place automatically; that this happens is checked at the end of the world.
 func mending(d *hansard.DamagedError) bool {
 	return strings.Contains(d.Reason, "added to the log automatically")
 }
@@ -459,10 +461,10 @@ func (w *world) check(d *vfs.Disk, who string) error {
 	return err
 }
 
-// wantErased: of a session that was deleted for certain nothing is left, except in the
-// journal, when the last process has left and with that made a checkpoint.
+// wantErased: nothing is left of a session that was certainly deleted, except in the journal,
+// once the last process has left and so has made a checkpoint.
 func (w *world) wantErased(d *vfs.Disk) error {
-	// Where the disk was too full for a note of it, prune does it.
+	// If the disk was too full to note it, prune erases it.
 	unnoted := slices.ContainsFunc(w.stores, func(s *Store) bool { return s.unnoted.Load() })
 	if !w.wasIll && !unnoted {
 		if err := w.wantRedacted(d); err != nil {
@@ -473,8 +475,8 @@ func (w *world) wantErased(d *vfs.Disk) error {
 		return nil
 	}
 	for _, tag := range w.ledger.acked["b"] {
-		// The data and the titles begin with it, in quotes; no tag is the beginning of
-		// another with what follows it.
+		// The data and the titles begin with the tag, in quotes; no tag followed by either of
+		// these is a prefix of another.
 		for _, found := range []string{`"` + tag + ` `, `"` + tag + `"`} {
 			if err := wantErased(d, found); err != nil {
 				return fmt.Errorf("session b was deleted: %w", err)
@@ -487,7 +489,7 @@ func (w *world) wantErased(d *vfs.Disk) error {
 // alive makes sure that the store takes writes.
 func (w *world) alive(s *Store) error {
 	ctx := context.Background()
-	for range 3 { // through the ring, and around
+	for range 3 { // through the ring and around
 		b := hansard.Batch{Create: true, Events: []hansard.Event{{Data: json.RawMessage(`"` + strings.Repeat("z", 400) + `"`)}}}
 		if _, err := s.Append(ctx, "alive", b); err != nil {
 			return fmt.Errorf("append after it all: %w", err)
@@ -496,7 +498,7 @@ func (w *world) alive(s *Store) error {
 	return nil
 }
 
-// trace is the end of what happened on a disk.
+// trace returns the last operations on a disk.
 func trace(d *vfs.Disk, n int) string {
 	ops := d.Trace()
 	if len(ops) > n {
@@ -505,7 +507,7 @@ func trace(d *vfs.Disk, n int) string {
 	return strings.Join(ops, "\n")
 }
 
-// play runs processes of random work until all have ended.
+// play runs processes that do random work until all have ended.
 func (w *world) play(procs, steps int) error {
 	for i := range procs {
 		w.spawn(fmt.Sprintf("P%d", i), steps, uint64(100+i))
@@ -526,8 +528,7 @@ func (w *world) spawn(name string, steps int, seed uint64) *worker {
 	return k
 }
 
-// finish compares a world as it is, and after a power cut of all that was not
-// synced.
+// finish checks a world as it is, and again after a power cut that loses everything unsynced.
 func (w *world) finish() error {
 	d := w.disk.Clone()
 	d.ClearRules()

@@ -90,7 +90,8 @@ type Options struct {
 
 // config is what only tests change.
 type config struct {
-	ringSize uint64
+	ringSize  uint64 // of a busy store
+	firstRing uint64 // of a new one; 0: the same
 	// inline runs everything in the caller's goroutine: the simulation stops a process at
 	// any operation and replays it by its seed, so nothing may run concurrently.
 	inline bool
@@ -112,7 +113,7 @@ type config struct {
 // temporary files, logs and grants unique. They come from the system: a generator seeded
 // by time or PID would repeat itself between processes and containers.
 func defaultConfig() config {
-	return config{ringSize: journal.DefaultSize, now: engine.Now, random: func() uint64 {
+	return config{ringSize: journal.DefaultSize, firstRing: journal.FirstSize, now: engine.Now, random: func() uint64 {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		return binary.LittleEndian.Uint64(b[:])

@@ -7,79 +7,114 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Writing the journal file as a whole: making one, writing back in place what is
-// there, and laying out entries for a new one. Entries of a group are written by
-// commit.go.
+// Writing the journal file as a whole: making one, rewriting its content in place, and
+// laying out entries for a new one. The entries of a group are written by commit.go.
 
 // Make makes a journal file under a temporary name: zeros, then the entries from s.Start
 // on, then s as slot 0, and syncs it. The caller renames it into place and syncs the
 // directory; until then the old journal counts.
 //
-// The ring is written with zeros, not allocated or left as a hole: otherwise the first
-// sync of each block would write metadata too. And what is all zeros is not taken for an
-// entry.
-//
 // On an error the file is removed. If that fails too, it stays as *.tmp, and the next
 // first open sweeps it.
-func Make(fsys vfs.FS, tmp string, s *Slot, entries []byte) (err error) {
-	// Exclusive: two processes must never write one temporary file (failure 29); the name
-	// has 64 random bits.
-	f, err := fsys.Open(tmp, vfs.Create|vfs.Exclusive)
-	if err != nil {
-		return fmt.Errorf("make journal: %w", err)
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
+func Make(fsys vfs.FS, tmp string, s *Slot, entries []byte) error {
+	return inNewFile(fsys, tmp, vfs.Create|vfs.Exclusive, func(f vfs.File) error {
+		noCOW(f)
+		if err := writeZeros(f, RingAt+s.Size, nil); err != nil {
+			return err
+		}
+		return fill(f, s, entries)
+	})
+}
+
+// Prepare writes the part of Make that takes long, the zeros, and syncs them; Fill does
+// the rest. So a ring that is to become larger keeps nobody waiting for write.lock
+// meanwhile. It syncs piece by piece: other syncs of the disk would wait for a large one.
+// goOn is asked before each piece; its error ends it.
+func Prepare(fsys vfs.FS, tmp string, size uint64, goOn func() error) error {
+	return inNewFile(fsys, tmp, vfs.Create|vfs.Exclusive, func(f vfs.File) error {
+		noCOW(f)
+		return writeZeros(f, RingAt+size, func() error { return errors.Join(f.Datasync(), goOn()) })
+	})
+}
+
+// Fill makes a journal of a prepared file of the right size.
+func Fill(fsys vfs.FS, tmp string, s *Slot, entries []byte) error {
+	return inNewFile(fsys, tmp, 0, func(f vfs.File) error { return fill(f, s, entries) })
+}
+
+// inNewFile opens a temporary file and writes to it; on an error it removes the file.
+// Exclusive: two processes must never write one temporary file (failure 29); the name has
+// 64 random bits.
+func inNewFile(fsys vfs.FS, tmp string, flags vfs.Flag, write func(vfs.File) error) error {
+	f, err := fsys.Open(tmp, flags)
+	if err == nil {
+		err = errors.Join(write(f), f.Close())
 		if err != nil {
 			_ = fsys.Remove(tmp)
 		}
-	}()
-	if c, ok := f.(interface{ NoCOW() error }); ok {
-		// On btrfs, and only while the file is empty. It only saves time: a failure means
-		// that syncs write more.
-		_ = c.NoCOW()
 	}
-	if err := writeZeros(f, RingAt+s.Size); err != nil {
+	if err != nil {
 		return fmt.Errorf("make journal: %w", err)
 	}
+	return nil
+}
+
+// noCOW is for btrfs, and only while a file is empty. It only saves time: a failure means
+// that syncs write more.
+func noCOW(f vfs.File) {
+	if c, ok := f.(interface{ NoCOW() error }); ok {
+		_ = c.NoCOW()
+	}
+}
+
+// fill writes entries and slot 0 to an empty journal and syncs it.
+func fill(f vfs.File, s *Slot, entries []byte) error {
 	// In pieces where the entries go around the end of the ring.
 	for done := uint64(0); done < uint64(len(entries)); {
 		pos := s.Start + done
 		n := min(uint64(len(entries))-done, s.Size-pos%s.Size)
 		if _, err := f.WriteAt(entries[done:done+n], RingAt+int64(pos%s.Size)); err != nil {
-			return fmt.Errorf("make journal: %w", err)
+			return err
 		}
 		done += n
 	}
 	// Slot 1 stays zeros, which is not a valid slot: s counts, whatever its HSeq.
 	if _, err := f.WriteAt(s.Encode(), 0); err != nil {
-		return fmt.Errorf("make journal: %w", err)
+		return err
 	}
-	// One sync for all of it. A failed one is final: the file is dropped.
+	// One sync covers all of it. If it fails, that is final: the file is dropped.
 	if err := f.Datasync(); err != nil {
-		return fmt.Errorf("sync new journal: %w", err)
+		return fmt.Errorf("sync: %w", err)
 	}
 	return nil
 }
 
-// writeZeros writes the first size bytes of a file.
-func writeZeros(f vfs.File, size uint64) error {
+// writeZeros writes the first size bytes of a file, and calls each after every MiB. The
+// space is not allocated or left as a hole: otherwise the first sync of each block would
+// write metadata too. And what is all zeros is not taken for an entry, nor for a slot.
+func writeZeros(f vfs.File, size uint64, each func() error) error {
 	zeros := make([]byte, min(1<<20, size))
 	for at := uint64(0); at < size; at += uint64(len(zeros)) {
 		if _, err := f.WriteAt(zeros[:min(uint64(len(zeros)), size-at)], int64(at)); err != nil {
+			return err
+		}
+		if each == nil {
+			continue
+		}
+		if err := each(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Overwrite leaves nothing of a journal that another one has taken the place of, durably:
-// its file has no name any more, and what was in it must not be found on the disk either.
-// Only for a file that nobody reads or writes: after the rename of the new one is durable.
+// Overwrite durably zeroes a journal that has been replaced: its file has no name any more,
+// and its content must not be found on the disk either. Only for a file that nobody reads
+// or writes, once the rename of the new one is durable.
 func Overwrite(old vfs.File) error {
 	size, err := old.Size()
 	if err == nil {
-		err = writeZeros(old, uint64(size))
+		err = writeZeros(old, uint64(size), nil)
 	}
 	if err != nil {
 		return err
@@ -87,16 +122,16 @@ func Overwrite(old vfs.File) error {
 	return old.Datasync()
 }
 
-// Rewrite writes the bytes of [from, to) back to where they stand (rule A,
-// OpenerRewrites; FirstOpenRewrites). They do not change. But a page whose write-back
-// failed is clean in the cache, and the failure was reported to another process that may
-// be dead: this process's fdatasync would say OK of data that is not on the disk. Written
-// again, the pages are dirty, and a failure from now on is reported to this descriptor.
-// The planted bug "opener without rule A" leaves this out.
+// Rewrite writes the bytes of [from, to) back in place, unchanged (rule A, OpenerRewrites;
+// FirstOpenRewrites). A page whose write-back failed is clean in the cache, and the failure
+// was reported to another process that may be dead: this process's fdatasync would report
+// success for data that is not on the disk. Rewriting makes the pages dirty, so that a
+// failure from now on is reported to this descriptor. The planted bug "opener without rule
+// A" leaves this out.
 //
-// The caller holds write.lock and syncs, or has a sync ahead that covers it; it also
-// scans again, because a page may have been evicted before it was read here and then came
-// back from the disk as it was before (RewriteVerified).
+// The caller holds write.lock and syncs, or has a sync ahead that covers it. It also scans
+// again, because a page may have been evicted before it was read here, and come back from
+// the disk with its old content (RewriteVerified).
 func (r *Ring) Rewrite(from, to uint64) error {
 	if from >= to {
 		return nil
@@ -115,7 +150,7 @@ func (r *Ring) Rewrite(from, to uint64) error {
 	return nil
 }
 
-// RewriteSlot writes a slot back to where it stands, for the same reason (OpenerSlots,
+// RewriteSlot writes a slot back in place, for the same reason (OpenerSlots,
 // FirstOpenSlot). Under write.lock: otherwise it could undo another process's new slot.
 func (r *Ring) RewriteSlot(i int) error {
 	b := make([]byte, SlotUsed)
@@ -128,9 +163,9 @@ func (r *Ring) RewriteSlot(i int) error {
 	return nil
 }
 
-// WriteSlot writes slot i, under write.lock. The caller has chosen i so that it is not
-// the durable one (DurableSlot) and syncs before it uses the space this frees. After an
-// error the slot may be torn, so its checksum fails and the other one counts.
+// WriteSlot writes slot i, under write.lock. The caller has made sure that i is not the
+// durable one (DurableSlot), and syncs before it uses the space this frees. After an error
+// the slot may be torn, so its checksum fails and the other one counts.
 func (r *Ring) WriteSlot(i int, s *Slot) error {
 	if _, err := r.File.WriteAt(s.Encode(), int64(i)*SlotBytes); err != nil {
 		return fmt.Errorf("write journal slot: %w", err)
@@ -139,17 +174,17 @@ func (r *Ring) WriteSlot(i int, s *Slot) error {
 }
 
 // LayOut encodes entries for a ring of another size. It sets fresh.Start, and returns the
-// bytes, the chain of the last entry, and the applied position in the new ring: before it
-// everything is in the logs.
+// bytes, the chain of the last entry, and the applied position in the new ring: everything
+// before it is in the logs.
 //
-// Positions are given anew, from the new ring's beginning on and past all positions of
-// the old one: entries do not fit at their old offsets modulo another size, and a
-// position must never mean two things (EpochInWaits). So they get the new epoch too, and
-// the start of the new ring as their durable hint: Make syncs all of it.
+// Entries get new positions, from the new ring's beginning on and past all positions of the
+// old one: their old positions do not work modulo another size, and a position must never
+// mean two things (EpochInWaits). So they also get the new epoch, and the start of the new
+// ring as their durable hint: Make syncs all of it.
 //
-// entries are in ring order, and those with an end up to wasApplied are a prefix of them.
-// If they would take more than half of the new ring, or one of them more than a quarter,
-// it is an error and nothing is lost: the old ring stays.
+// entries are in ring order, and those that end at or before wasApplied are a prefix of
+// them. If they would take more than half of the new ring, or one of them more than a
+// quarter, it is an error and nothing is lost: the old ring stays.
 func LayOut(entries []*Entry, fresh *Slot, end, wasApplied uint64) (b []byte, chain, applied uint64, err error) {
 	fresh.Start = RoundUp(end, fresh.Size)
 	applied = fresh.Start
@@ -170,9 +205,9 @@ func LayOut(entries []*Entry, fresh *Slot, end, wasApplied uint64) (b []byte, ch
 	return b, chain, applied, nil
 }
 
-// Content is what the ring of a repaired journal holds: these entries, one behind the
-// other, from sl.Start on. Positions, chain, epoch and hint are new, because the old ones
-// had gaps where entries are lost. The entries fit: NewSlot chose the size for them.
+// Content is the ring content of a repaired journal: these entries, one after the other,
+// from sl.Start on. Positions, chain, epoch and hint are new, because the old ones have
+// gaps where entries were lost. The entries fit: NewSlot chose the size for them.
 func Content(entries []*Entry, sl *Slot) []byte {
 	var b []byte
 	pos, chain := sl.Start, sl.StartChain
