@@ -10,8 +10,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestCopyOfARepaired: a session in which a repair had to leave the record of a grant
-// out is copied, wherever the loss is in it.
+// TestCopyOfARepaired: a session in which a repair had to leave out the record of a grant can be
+// copied, wherever in it the loss is.
 func TestCopyOfARepaired(t *testing.T) {
 	ctx := context.Background()
 	for _, before := range []int{0, 997, 998, 999, 1000} {

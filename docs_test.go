@@ -15,10 +15,10 @@ import (
 	"hansard/storetest"
 )
 
-// What the documents say about the tests and the files is checked: a name that does
-// not exist any more is worse than none.
+// What the documents say about tests and files is checked: a name that no longer exists is worse
+// than none.
 
-// tests are the tests of the tree, by the name of their folder, "filestore.TestX".
+// tests are the tests of the tree, with the name of their folder: "filestore.TestX".
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -41,7 +41,7 @@ func tests(t *testing.T) map[string]bool {
 	return out
 }
 
-// textFiles are the files of the repository that people write, by their path.
+// textFiles are the text files of the repository, by path.
 func textFiles(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -118,8 +118,8 @@ func failures(t *testing.T) map[string]failure {
 	return out
 }
 
-// TestFailuresAreDefended: every number of docs/failures.md has a test that exists, or
-// says that it is owed; and what tests and suite say about numbers is there.
+// TestFailuresAreDefended: every number of docs/failures.md has a test that exists, or says that
+// it is owed; and the numbers that tests and suite cite exist.
 func TestFailuresAreDefended(t *testing.T) {
 	list, exist := failures(t), tests(t)
 	for _, n := range []string{"F1", "F2", "F3", "F4", "F5", "1", "67"} {
@@ -158,7 +158,7 @@ func TestFailuresAreDefended(t *testing.T) {
 			}
 		}
 	}
-	// A test that has the number in its name is named at the number.
+	// A test with the number in its name is named at the number.
 	numbered := regexp.MustCompile(`^\w+\.Test(?:Sim)?(?:Failure|Founding)0*(F?\d+)(?:_|$)`)
 	for name := range exist {
 		m := numbered.FindStringSubmatch(name)
@@ -173,7 +173,7 @@ func TestFailuresAreDefended(t *testing.T) {
 			t.Errorf("docs/failures.md: %s does not name %s (and may owe nothing any more)", f.name, name)
 		}
 	}
-	// And one that cites numbers in its comment cites numbers that exist.
+	// And a test that cites numbers in its comment cites numbers that exist.
 	cited := regexp.MustCompile(`\((?:Failures?) ([0-9F][0-9F, and]*)[.:]`)
 	for name, text := range textFiles(t) {
 		for _, m := range cited.FindAllStringSubmatch(text, -1) {
@@ -186,8 +186,8 @@ func TestFailuresAreDefended(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameWhatExists: tests, files and pages that the documents mention are
-// in the repository.
+// TestDocumentsNameWhatExists: tests, files and pages that the documents mention are in the
+// repository.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	exist, files := tests(t), textFiles(t)
 	bare := map[string]bool{}
@@ -220,8 +220,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestNothingIsCitedThatIsNotHere: nobody who reads the code is sent to a page that is
-// not in the repository.
+// TestNothingIsCitedThatIsNotHere: the code does not cite a page that is not in the repository.
 func TestNothingIsCitedThatIsNotHere(t *testing.T) {
 	page := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	elsewhere := regexp.MustCompile(`(?i)design[ -]?(page|doc\b|document)`)
@@ -230,7 +229,7 @@ func TestNothingIsCitedThatIsNotHere(t *testing.T) {
 			continue
 		}
 		if slices.Contains([]string{".js", ".mjs", ".css", ".html"}, path.Ext(name)) {
-			text = "" // there .md is a class of elements
+			text = "" // there .md is a CSS class
 		}
 		for _, cited := range page.FindAllString(text, -1) {
 			near := path.Join(path.Dir(name), cited)
@@ -251,8 +250,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// TestPromisesAndInvariantsAreDefined: a test that says "(P6, P7)" or "invariant 19"
-// means something that can be looked up.
+// TestPromisesAndInvariantsAreDefined: a test that says "(P6, P7)" or "invariant 19" refers to
+// something that is defined.
 func TestPromisesAndInvariantsAreDefined(t *testing.T) {
 	promises := defined(t, "docs/testing.md", `(?m)^- \*\*(P\d+)\*\* `)
 	invariants := defined(t, "docs/protocol.md", `(?m)^(\d+)\. `)

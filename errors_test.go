@@ -9,14 +9,14 @@ import (
 	"hansard"
 )
 
-// TestKindRanksUnknownFirst: an open outcome is told as one whatever caused it. A
-// caller told "busy, try again" would store it twice.
+// TestKindRanksUnknownFirst: an unknown outcome is reported as such whatever caused it. A caller
+// told "busy, try again" would store it twice.
 func TestKindRanksUnknownFirst(t *testing.T) {
 	for _, cause := range []error{
 		hansard.ErrTooLarge, hansard.ErrInvalid, hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrExists, hansard.ErrConflict,
 		hansard.ErrKeyReused, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrDamaged, hansard.ErrUnreadable, hansard.ErrBusy, hansard.ErrNoSpace,
 		hansard.ErrReadOnly, hansard.ErrFailed, hansard.ErrVersion, hansard.ErrUnsupported, hansard.ErrClosed,
-		&hansard.BusyError{Holder: "process 7"}, // has a hint of its own
+		&hansard.BusyError{Holder: "process 7"}, // has its own hint
 	} {
 		err := fmt.Errorf("%w: %w", hansard.ErrUnknown, cause)
 		if got := hansard.Kind(err); got != hansard.ErrUnknown {

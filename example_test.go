@@ -41,7 +41,7 @@ func Example() {
 		fmt.Println(e.Seq, e.Kind, e.Role, e.Text())
 	}
 
-	// Somebody else appends while we follow from where we have read to.
+	// Somebody else appends while we follow from where we stopped reading.
 	go store.Append(ctx, "trip", hansard.Batch{
 		Events: []hansard.Event{hansard.Message("assistant", "There is one at 9:05")},
 	})
@@ -60,8 +60,7 @@ func Example() {
 	// 3 message assistant There is one at 9:05
 }
 
-// Expect makes an append a compare-and-swap: it is stored only if nothing came
-// in between.
+// Expect makes an append a compare-and-swap: it is stored only if nothing came in between.
 func ExampleBatch_expect() {
 	ctx := context.Background()
 	store := memstore.New()
@@ -133,8 +132,8 @@ func ExampleMessage() {
 	// 1 user What is the capital of Peru?
 }
 
-// Text is for events that Message does not make: those with an author, another
-// kind, or left to the holder of the turn.
+// Text is for events that Message does not make: those with an author, another kind, or left to
+// the holder of the turn.
 func ExampleText() {
 	note := hansard.Event{Kind: "note", Author: "ada", Inbox: true, Data: hansard.Text("Lima is <1 h> by plane")}
 	fmt.Println(string(note.Data))

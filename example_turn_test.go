@@ -25,13 +25,13 @@ func newTrip(ctx context.Context) hansard.Store {
 	return store
 }
 
-// think stands for a call of a model. It ends with its context.
+// think stands for a model call. It ends with its context.
 func think(ctx context.Context, step int) (string, error) {
 	return fmt.Sprint("thought ", step), ctx.Err()
 }
 
-// An agent loop takes the turn, works under its context, and writes under its
-// grant. The turn renews itself; nothing is written for that.
+// An agent loop takes the turn, works under its context, and writes under its grant. The turn
+// renews itself; that writes nothing to the session.
 func ExampleTake() {
 	ctx := context.Background()
 	store := newTrip(ctx)
@@ -47,7 +47,7 @@ func ExampleTake() {
 		if err != nil {
 			log.Fatal(context.Cause(turn.Context()))
 		}
-		// Refused with hansard.ErrFenced if the turn was lost while it thought.
+		// Refused with hansard.ErrFenced if the turn was lost while it was thinking.
 		if _, err := store.Append(ctx, "trip", hansard.Batch{Turn: turn.Grant(), Events: say("assistant", answer)}); err != nil {
 			log.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func ExampleTake_wait() {
 		log.Fatal(err)
 	}
 
-	// Who does not wait learns who has it.
+	// Without waiting, the error says who has it.
 	_, err = hansard.Take(ctx, store, "trip", hansard.Claim{Label: "critic"})
 	var held *hansard.HeldError
 	fmt.Println(errors.As(err, &held), held.Turn.Holder.Label)
@@ -101,8 +101,8 @@ func ExampleTake_wait() {
 	// critic has turn 2
 }
 
-// A chat message does not wait for the turn. The running agent follows its session
-// and sees it arrive; it takes it up when it likes.
+// A chat message does not wait for the turn. The running agent follows its session, sees it
+// arrive, and handles it when it likes.
 func ExampleTake_chat() {
 	ctx := context.Background()
 	store := newTrip(ctx)
@@ -114,8 +114,8 @@ func ExampleTake_chat() {
 	}
 	defer turn.Release()
 
-	// Somebody types while the agent is at work. Without Inbox an exclusive turn
-	// would refuse it with ErrHeld; a turn that is not exclusive takes either.
+	// Somebody types while the agent is working. Without Inbox an exclusive turn would refuse it
+	// with ErrHeld; a turn that is not exclusive accepts either.
 	go func() {
 		message := say("user", "rather by train")
 		message[0].Inbox = true
@@ -140,14 +140,14 @@ func ExampleTake_chat() {
 	// taking up "rather by train"
 }
 
-// An agent that crashed or hangs loses the turn to the next that wants it, and
-// whatever it still tries to write under it is refused.
+// An agent that has crashed or hangs loses the turn to the next one that wants it, and anything
+// it still tries to write under it is refused.
 func ExampleTake_takeOver() {
 	ctx := context.Background()
 	store := newTrip(ctx)
 	defer store.Close()
 
-	// Acquire alone renews nothing: this agent gives no sign of life any more.
+	// Acquire alone renews nothing: from here on this agent gives no sign of life.
 	crashed, err := store.Acquire(ctx, "trip", hansard.Claim{Label: "planner", TTL: 20 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
@@ -158,13 +158,13 @@ func ExampleTake_takeOver() {
 	}
 	defer next.Release()
 
-	// It comes back, and does not know.
+	// It comes back, unaware of that.
 	_, err = store.Append(ctx, "trip", hansard.Batch{Turn: crashed.Grant, Events: say("assistant", "where was I?")})
 	var fenced *hansard.FencedError
 	fmt.Println(errors.As(err, &fenced), fenced.Current.Holder.Label)
 	fmt.Println(errors.Is(store.Release(ctx, "trip", crashed.Grant), hansard.ErrFenced))
 
-	// From one that lives it is taken only on purpose, with a reason for the record.
+	// From a live holder it is taken only on purpose, with a reason for the record.
 	thief, err := hansard.Take(ctx, store, "trip", hansard.Claim{Label: "operator", Steal: "it goes round in circles"})
 	if err != nil {
 		log.Fatal(err)

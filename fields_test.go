@@ -14,13 +14,13 @@ import (
 	"hansard/storetest"
 )
 
-// A field that is added to an event, a batch or a patch has to be added in several
-// places, and the compiler does not ask for it. These tests do: each looks at every
-// field there is. A field that is left out of a place on purpose is excused there,
-// with the reason; an excuse that is no longer true fails too.
+// A field added to an event, a batch or a patch has to be added in several places, and the
+// compiler does not ask for it. These tests do: each looks at every field. A field that is
+// deliberately left out of a place is excused there, with the reason; an excuse that is no longer
+// true fails too.
 //
-// What the engines do with a field (storing, reading, copying) is tested by
-// storetest, "append/every field" and RunCopy, on every engine and through the wire.
+// What the engines do with a field (storing, reading, copying) is tested by storetest,
+// "append/every field" and RunCopy, on every engine and through the wire.
 
 // excuses says why a field, "Event.Seq", takes no part in something.
 type excuses map[string]string
@@ -69,9 +69,9 @@ var notHashed = excuses{
 	"Batch.Meta":   "it counts only for the append that creates: a retry finds the session created",
 }
 
-// TestEveryFieldIsHashed: two batches with one key are the same only if everything
-// they store is. A field that is not hashed makes a changed batch look like a retry,
-// and what it changed is never stored.
+// TestEveryFieldIsHashed: two batches with one key are the same only if everything they store is.
+// A field that is not hashed makes a changed batch look like a retry, and the change is never
+// stored.
 func TestEveryFieldIsHashed(t *testing.T) {
 	const where = "ContentHash, engine/batch.go"
 	differ := func(a, b hansard.Event) bool {
@@ -88,8 +88,8 @@ func TestEveryFieldIsHashed(t *testing.T) {
 	})
 }
 
-// TestEveryFieldIsCompared: SameEvent is how Copy knows that a copy is one. (Batches
-// are compared by their hashes.)
+// TestEveryFieldIsCompared: Copy uses SameEvent to tell whether a copy is faithful. (Batches are
+// compared by their hashes.)
 func TestEveryFieldIsCompared(t *testing.T) {
 	check(t, "comparing events", "SameEvent, copy.go", nil, func(_ *testing.T, full, changed hansard.Event, _ string) bool {
 		return !hansard.SameEvent(&full, &changed)
@@ -99,7 +99,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	})
 }
 
-// TestEveryFieldTravels: what is written for the wire and read from it is what it was.
+// TestEveryFieldTravels: a value written for the wire and read back is unchanged.
 func TestEveryFieldTravels(t *testing.T) {
 	spellings := map[string]func(e *hansard.Event) (hansard.Event, error){
 		"AppendEvent":     func(e *hansard.Event) (hansard.Event, error) { return wire.ParseEvent(wire.AppendEvent(nil, e)) },
@@ -148,9 +148,9 @@ func TestEveryFieldTravels(t *testing.T) {
 	})
 }
 
-// TestEveryFieldIsCopied: what hansard.Copy carries, and what an engine copies so that
-// its caller's memory stays the caller's, has every field. memstore stands for the
-// engines here; storetest.RunCopy does the same on each of them.
+// TestEveryFieldIsCopied: hansard.Copy carries every field, and so does the copy that an engine
+// makes so that its caller's memory stays the caller's. memstore stands for the engines here;
+// storetest.RunCopy does the same on each of them.
 func TestEveryFieldIsCopied(t *testing.T) {
 	ctx := t.Context()
 	src, dst := memstore.New(), memstore.New()
@@ -166,7 +166,7 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// State and StateOps can't be in one patch: the second event has the patch with those.
+	// State and StateOps can't be in one patch: the second event has the patch with StateOps.
 	b := hansard.Batch{Events: []hansard.Event{storetest.Given(full)}, Patch: storetest.PatchWith(*full.Patch, "State"), Turn: turn.Grant, By: full.By}
 	if _, err := src.Append(ctx, "s", b); err != nil {
 		t.Fatal(err)
@@ -196,17 +196,17 @@ func TestEveryFieldIsCopied(t *testing.T) {
 	})
 }
 
-// TestEveryFieldIsChecked: bytes that are not UTF-8 are refused wherever they are.
-// Fields that hold no bytes have nothing to check here.
+// TestEveryFieldIsChecked: bytes that are not UTF-8 are refused wherever they are. Fields that
+// hold no bytes have nothing to check here.
 func TestEveryFieldIsChecked(t *testing.T) {
 	const where = "CheckBatch, engine/check.go"
 	refused := func(b hansard.Batch) bool { return errors.Is(engine.CheckBatch(&b), hansard.ErrInvalid) }
 	check(t, "the check of a batch", where, nil, func(_ *testing.T, full, _ hansard.Batch, field string) bool {
 		full.Events = []hansard.Event{storetest.Given(full.Events[0])}
 		full.Patch = storetest.PatchWith(*full.Patch, "State")
-		full.Meta.Reuse = false // for Create alone
+		full.Meta.Reuse = false // only for Create
 		if field != "Apart" {
-			full.Apart = false // it goes with no key
+			full.Apart = false // can't be combined with a key
 		} else {
 			full.Key = ""
 		}
@@ -237,8 +237,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 	})
 }
 
-// TestEveryFieldOfAPatchChangesSomething: a patch of that field alone is not without
-// effect.
+// TestEveryFieldOfAPatchChangesSomething: a patch with only that field has an effect.
 func TestEveryFieldOfAPatchChangesSomething(t *testing.T) {
 	check(t, "the patch", "ApplyPatch, patch.go", nil, func(t *testing.T, full, _ hansard.Patch, field string) bool {
 		var p hansard.Patch
@@ -274,8 +273,7 @@ func only(events []hansard.Event, err error) (hansard.Event, error) {
 	return events[0], nil
 }
 
-// poison puts bytes that are not UTF-8 somewhere into v, and tells whether it can
-// hold any.
+// poison puts bytes that are not UTF-8 somewhere into v, and reports whether v can hold any.
 func poison(v reflect.Value) bool {
 	const bad = "\xff"
 	switch v.Kind() {

@@ -13,12 +13,12 @@ import (
 	"hansard/memstore"
 )
 
-// script is a store whose readings and waits are played from a list.
+// script is a store whose reads and waits are played from a list.
 type script struct {
 	hansard.Store
 	reads  [][]hansard.Seq
-	errors []error // of each reading, after its events
-	wait   error   // after the last reading
+	errors []error // of each read, after its events
+	wait   error   // after the last read
 	asked  []hansard.Seq
 	waited []hansard.Seq
 }
@@ -122,7 +122,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-// late is a store whose waits end when they are let, and not before.
+// late is a store whose waits end only when they are let.
 type late struct {
 	hansard.Store
 	waits, wake chan struct{}
@@ -134,7 +134,8 @@ func (l *late) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq
 	return l.Store.Wait(ctx, id, after)
 }
 
-// TestFollowReplaced: a session that was deleted is over, though another has its id by the time somebody looks.
+// TestFollowReplaced: a deleted session is over, even if another has its id by the time the
+// follower looks.
 func TestFollowReplaced(t *testing.T) {
 	s := &late{memstore.New(), make(chan struct{}, 10), make(chan struct{})}
 	defer s.Close()
@@ -187,7 +188,7 @@ func (s *losesHeader) Stat(_ context.Context, id hansard.SessionID) (hansard.Inf
 	return hansard.Info{ID: id, Created: time.Unix(1, 0)}, nil
 }
 
-// TestFollowDamaged: a session whose header can't be read any more is damaged, not deleted.
+// TestFollowDamaged: a session whose header can no longer be read is damaged, not deleted.
 func TestFollowDamaged(t *testing.T) {
 	s := &losesHeader{script: &script{reads: [][]hansard.Seq{{6}}, errors: []error{hansard.ErrDamaged}}}
 	var last error

@@ -34,7 +34,7 @@ func (m *moody) feel(mood func(ctx context.Context) error, calls ...string) {
 	}
 }
 
-// asked gives the error of the mood for a call, if it has one.
+// asked returns the error of the mood for a call, if it has one.
 func (m *moody) asked(ctx context.Context, call string) error {
 	m.mu.Lock()
 	mood := m.moods[call]
@@ -74,14 +74,14 @@ func (m *moody) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 	return m.Store.Release(ctx, id, g)
 }
 
-// hang never answers while the context lasts.
+// hang does not answer while the context lasts.
 func hang(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
 var errUnreachable = errors.New("no route to the store")
 
 func unreachable(context.Context) error { return errUnreachable }
 
-// inLease runs a test in virtual time, with a lease on a session of its own.
+// inLease runs a test in virtual time, with a lease on its own session.
 func inLease(t *testing.T, c hansard.Claim, f func(t *testing.T, s *moody, l *hansard.Lease)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &moody{Store: memstore.New(), moods: make(map[string]func(context.Context) error)}
@@ -101,7 +101,7 @@ func inLease(t *testing.T, c hansard.Claim, f func(t *testing.T, s *moody, l *ha
 	})
 }
 
-// ends waits for a lease to end, and tells how long it took and why it did.
+// ends waits for a lease to end, and returns how long it took and why.
 func ends(t *testing.T, l *hansard.Lease, within time.Duration) (after time.Duration, cause error) {
 	t.Helper()
 	began := time.Now()
@@ -163,15 +163,15 @@ func TestLeaseEndsWithItsMaxHold(t *testing.T) {
 	})
 }
 
-// A holder that can't reach the store must not believe for longer than its TTL
-// that it has the turn, whether the store refuses or does not answer.
+// TestLeaseEndsWhenItCantBeRenewed: a holder that can't reach the store must not believe for
+// longer than its TTL that it has the turn, whether the store refuses or does not answer.
 func TestLeaseEndsWhenItCantBeRenewed(t *testing.T) {
 	for what, mood := range map[string]func(context.Context) error{"refused": unreachable, "no answer": hang} {
 		for _, also := range []bool{false, true} {
 			t.Run(what, func(t *testing.T) {
 				inLease(t, hansard.Claim{TTL: 30 * time.Second}, func(t *testing.T, s *moody, l *hansard.Lease) {
 					s.feel(mood, "renew")
-					if also { // everything else is as bad
+					if also { // everything else fails as well
 						s.feel(mood, "stat", "wait")
 					} else if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {
 						t.Fatal(err)
@@ -197,7 +197,7 @@ func TestLeaseOutlastsAShortOutage(t *testing.T) {
 		if err := l.Context().Err(); err != nil {
 			t.Fatalf("it ended: %v", context.Cause(l.Context()))
 		}
-		// What only a look at the session shows must not stop the renewals.
+		// A failure of the calls that only look at the session must not stop the renewals.
 		s.feel(unreachable, "stat", "wait")
 		time.Sleep(10 * time.Minute)
 		if err := l.Context().Err(); err != nil {
@@ -216,7 +216,8 @@ func TestLeaseReleaseDoesNotHang(t *testing.T) {
 	})
 }
 
-// The shortest TTL must not make a release too short-lived to be done.
+// TestLeaseReleaseTakesItsTime: the shortest TTL must not leave a release too little time to
+// complete.
 func TestLeaseReleaseTakesItsTime(t *testing.T) {
 	inLease(t, hansard.Claim{TTL: hansard.MinTTL}, func(t *testing.T, s *moody, l *hansard.Lease) {
 		s.feel(func(ctx context.Context) error {

@@ -7,7 +7,7 @@ import (
 	"hansard"
 )
 
-// TestIDOf: whatever names there are, the id is one, and no other names have it.
+// TestIDOf: whatever the names, the id is unique: no other names have it.
 func TestIDOf(t *testing.T) {
 	long := strings.Repeat("x", 37)
 	hashed := "~e3b0c44298fc1c149afbf4c8996fb924" // of the empty name
@@ -44,7 +44,7 @@ func TestIDOf(t *testing.T) {
 	}
 }
 
-// TestFitName: a text that a store would refuse is hashed, and any other is left as it is.
+// TestFitName: a text that a store would refuse is hashed; any other is unchanged.
 func TestFitName(t *testing.T) {
 	for _, text := range []string{"", "ada", "Ada Lovelace/ä", strings.Repeat("x", hansard.MaxNameBytes)} {
 		if got := hansard.FitName(text); got != text {

@@ -8,7 +8,7 @@ import (
 	"hansard"
 )
 
-// TestStateOpFromJSON: an operation that lacks its path is not one on the whole document.
+// TestStateOpFromJSON: an operation without a path is not taken for one on the whole document.
 func TestStateOpFromJSON(t *testing.T) {
 	for text, want := range map[string]hansard.StateOp{
 		`{"op":"remove","path":""}`:                   {Op: "remove"},

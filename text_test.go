@@ -9,8 +9,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestText: a text comes back as it was given, is stored as people would write it,
-// and what can't be stored as it is is refused instead of changed.
+// TestText: a text comes back as it was given, is stored as people would write it, and if it
+// can't be stored unchanged it is refused instead of changed.
 func TestText(t *testing.T) {
 	for in, data := range map[string]string{
 		"":              `""`,

@@ -1,9 +1,9 @@
 // Package archive is a session as a file: everything a store knows about it, one JSON
-// object a line, so that it can be kept, sent and taken in again as it was.
+// object per line, so that it can be kept, sent and imported again unchanged.
 //
-// The first line says what it is and how the session began. Then come the events in
-// order, each with its exact data, the idempotency keys behind the batches they belong
-// to, and attachments, in pieces, before the events that name them. The last line has the
+// The first line says what it is and how the session began. Then come the events in order,
+// each with its exact data, the idempotency keys after the batches they belong to, and
+// attachments, in pieces, before the events that name them. The last line has the
 // session's metadata, and a SHA-256 over all bytes before it.
 //
 //	{"hansard":"session","version":1,"origin":{"id":"demo","created":…,"meta":{…},"deleted":false}}
@@ -13,8 +13,8 @@
 //	{"end":{"info":{…},"events":1,"keys":1,"attachments":1,"sha256":"…"}}
 //
 // [Write] makes one from any store that is an [hansard.Exporter]. [Open] checks one and is
-// an Exporter itself, so that [hansard.Copy] takes its sessions to any other store, goes
-// on where an earlier attempt ended, and compares both ends.
+// an Exporter itself, so that [hansard.Copy] copies its sessions to any other store,
+// continues where an earlier attempt ended, and compares both ends.
 package archive
 
 import (
@@ -56,8 +56,8 @@ type end struct {
 	SHA256      string       `json:"sha256"`
 }
 
-// Write writes a session as it is now. What is appended meanwhile is not in it. A session
-// that is damaged ends in an error, and the file without its last line.
+// Write writes a session as it is now. Events appended in the meantime are not included.
+// For a damaged session it returns an error, and the file lacks its last line.
 func Write(ctx context.Context, src hansard.Exporter, id hansard.SessionID, w io.Writer) error {
 	info, err := src.Stat(ctx, id)
 	if err != nil {
@@ -71,7 +71,7 @@ func Write(ctx context.Context, src hansard.Exporter, id hansard.SessionID, w io
 		return err
 	}
 	out := &writer{w: w, sum: sha256.New(), attached: map[string]bool{}}
-	info.Turn, info.Bytes = nil, 0 // of this store, at this moment
+	info.Turn, info.Bytes = nil, 0 // they hold only for this store, at this moment
 	out.end.Info = info
 	out.line(wire.Marshal(head{"session", Version, origin}))
 	if err := out.events(ctx, src, &info); err != nil {

@@ -20,16 +20,16 @@ import (
 	"hansard/internal/wire"
 )
 
-// maxLine is the longest line there is: the largest event, its data a second time as a
+// maxLine bounds the length of a line: the largest event, its data a second time as a
 // string with escapes, and room for the rest.
 const maxLine = 8 * hansard.MaxBatchBytes
 
-// ErrBroken is wrapped by the errors of files that are not what was written.
+// ErrBroken is wrapped by the errors of files that are incomplete or changed.
 var ErrBroken = errors.New("the export is not whole")
 
-// File is an archive that was checked: an exporter of the sessions in it.
+// File is a checked archive: an exporter of the sessions in it.
 type File struct {
-	hansard.Store // nil: what only a store of its own has is not there
+	hansard.Store // nil: methods that only a real store has must not be called
 	src           io.ReaderAt
 	size          int64
 	sessions      []*content
@@ -52,7 +52,7 @@ type pieces struct {
 type span struct{ offset, size int64 }
 
 // Open reads a file from its beginning to its end and checks it: every line, the order of
-// the events, the checksum. A file may have several sessions, one behind the other.
+// the events, the checksum. A file may have several sessions, one after the other.
 func Open(ctx context.Context, src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, size: size}
 	c := &checker{file: f}
@@ -133,7 +133,7 @@ type checker struct {
 	got  end
 	n    int
 	at   int64
-	open string // the attachment whose pieces come
+	open string // the attachment being read
 	part hash.Hash
 }
 
@@ -225,7 +225,8 @@ func (c *checker) piece(a *hansard.Attachment, piece string, offset int64, raw [
 	return nil
 }
 
-// closeAttachment compares an attachment, all of whose pieces have come, with its digest.
+// closeAttachment compares an attachment, once all its pieces have been read, with its
+// digest.
 func (c *checker) closeAttachment() error {
 	if c.open == "" {
 		return nil
@@ -251,7 +252,7 @@ func (c *checker) finish(e *end, offset int64) error {
 	return nil
 }
 
-// Sessions are the ids of what is in the file.
+// Sessions are the ids of the sessions in the file.
 func (f *File) Sessions() (ids []hansard.SessionID) {
 	for _, s := range f.sessions {
 		ids = append(ids, s.origin.ID)
@@ -291,7 +292,7 @@ func (f *File) Stat(_ context.Context, id hansard.SessionID) (hansard.Info, erro
 
 var errEnough = errors.New("enough")
 
-// Read yields the events of a session past a seq. It knows no other range.
+// Read yields the events of a session past a seq. It supports no other range.
 func (f *File) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
 	return each(f, ctx, id, `{"event":`, func(l *line) (hansard.Event, bool, error) {
 		e, err := wire.ParseEvent(l.Event)
@@ -306,8 +307,8 @@ func (f *File) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq
 	})
 }
 
-// each yields what is wanted of the lines of a session that begin so: the checker has seen
-// that all begin as they are written.
+// each yields what want takes from the lines of a session that begin with begins: the
+// checker has verified how all lines begin.
 func each[T any](f *File, ctx context.Context, id hansard.SessionID, begins string, want func(*line) (T, bool, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// boot tells this run of the machine from all others: what was not synced in another one
+// boot identifies this boot of the machine: what was not synced during an earlier one
 // may be lost.
 var boot = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -1,19 +1,19 @@
-// Package catalog keeps what is known of the sessions of a file store in an SQLite file, so
-// that a list of a few of a hundred thousand reads a few:
+// Package catalog keeps descriptions of the sessions of a file store in an SQLite file, so
+// that listing a few sessions out of a hundred thousand reads only a few:
 //
 //	store, err := filestore.Open(dir, &filestore.Options{Catalog: catalog.Open})
 //
 // The file is in cache/ and derived: it may be removed, truncated or overwritten at any time
 // and by anybody, which costs time and nothing else. (One thing SQLite
 // can't notice: an earlier state of the file written over the file itself while processes have
-// it open.) What is in it and when it is believed is decided in package filestore; this one is a
-// table, and the questions it answers.
+// it open.) Package filestore decides what is in it and when to trust it; this package is a
+// table and its queries.
 //
-// It is not a write-ahead log and not mapped: the shared memory of both is a mapping, and a
-// store into a mapping of a file on a full disk kills the process. Nothing is synced where a
-// restart of the machine can be told (boot): the first program after it begins a new file.
-// What is deleted is overwritten (secure_delete), also in the journal, which is cut off after
-// every commit.
+// It uses neither a write-ahead log nor memory mapping: both map shared memory, and a store
+// into a mapping of a file on a full disk kills the process. Nothing is synced if a restart of
+// the machine can be detected (boot): the first program after it begins a new file. Deleted
+// content is overwritten (secure_delete), also in the journal, which is truncated after every
+// commit.
 package catalog
 
 import (
@@ -35,7 +35,7 @@ import (
 	"hansard/filestore"
 )
 
-// schema is what a file has. Another one is another version, or nobody's.
+// schema is what a file contains. Any other is another version, or foreign.
 var schema = []string{
 	`CREATE TABLE mark (rev INTEGER NOT NULL, mark TEXT NOT NULL, self TEXT NOT NULL)`,
 	`CREATE TABLE logs (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL, id TEXT, created INTEGER NOT NULL, updated INTEGER NOT NULL, title TEXT NOT NULL, held INTEGER NOT NULL, bad INTEGER NOT NULL, archived INTEGER NOT NULL, parent TEXT, info BLOB NOT NULL)`,
@@ -49,27 +49,26 @@ var schema = []string{
 	`CREATE INDEX labels_of ON labels (n, label)`,
 }
 
-// pragmas are for every connection. A page that is not what it should be is an error rather
-// than an answer (cell_size_check), and nothing that a crafted file brings along is run
-// (trusted_schema).
+// pragmas are for every connection. A malformed page is an error rather than an answer
+// (cell_size_check), and nothing that a crafted file brings along is run (trusted_schema).
 var pragmas = []string{"busy_timeout(200)", "journal_mode(TRUNCATE)", "mmap_size(0)", "secure_delete(ON)", "temp_store(MEMORY)",
 	"cache_size(-4000)", "cell_size_check(ON)", "trusted_schema(OFF)"}
 
-// table is an open file. self is what it was made as: the row that has it is read in every
-// transaction, because somebody may write a copy of another catalog over an open one.
+// table is an open file. self is the identity it was created with: it is read in every
+// transaction, because a copy of another catalog may be written over an open one.
 type table struct {
 	db   *sql.DB
 	self string
 }
 
-// Open opens the file, which exists and may be empty. self tells the file from every other
-// one and from its copies; a file with another one is [filestore.ErrBadCatalog].
+// Open opens the file, which exists and may be empty. self distinguishes the file from every
+// other one and from its copies; a file with a different self is [filestore.ErrBadCatalog].
 func Open(file, self string) (filestore.Catalog, error) {
 	db, err := sql.Open("sqlite", address(file))
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(1) // the settings are of the connection
+	db.SetMaxOpenConns(1) // the settings belong to the connection
 	t := &table{db, self + " " + boot()}
 	if err := t.prepare(context.Background()); err != nil {
 		_ = db.Close()
@@ -130,7 +129,7 @@ func (t *table) prepare(ctx context.Context) error {
 	})
 }
 
-// mark is what the rows are of. A file that is not the one that was opened is of no use.
+// mark is the state that the rows describe. A file other than the one opened is unusable.
 func (t *table) mark(ctx context.Context, tx *sql.Tx) (rev int64, mark string, err error) {
 	var self string
 	if err := tx.QueryRowContext(ctx, "SELECT rev, mark, self FROM mark").Scan(&rev, &mark, &self); err != nil {
@@ -142,7 +141,7 @@ func (t *table) mark(ctx context.Context, tx *sql.Tx) (rev int64, mark string, e
 	return rev, mark, nil
 }
 
-// write runs fn in a transaction that no other one can get between.
+// write runs fn in an exclusive transaction.
 func (t *table) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	tx, err := t.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -165,8 +164,7 @@ func (t *table) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return explain(fn(tx))
 }
 
-// explain tells a file that is of no use from one that is in use, and from a caller that
-// has gone.
+// explain tells an unusable file from one that is in use, and from a cancelled call.
 func explain(err error) error {
 	var e *sqlite.Error
 	switch {
@@ -312,7 +310,7 @@ func (u *update) put(ctx context.Context, r *filestore.CatalogRow) error {
 	return err
 }
 
-// entry is a description as it is stored: with all that JSON leaves out of an Info.
+// entry is a description as it is stored: including what the JSON of an Info leaves out.
 type entry struct {
 	hansard.Info
 	NoState bool `json:"no_state,omitempty"` // the state is too large to be kept
@@ -326,11 +324,11 @@ func stored(i hansard.Info) entry {
 	return e
 }
 
-// columns are what scanRow reads. A text or a state that is larger than any description is
-// not read at all: nobody's file is to use up the memory.
+// columns are what scanRow reads. Text larger than any description is not read at all: a
+// crafted file must not use up the memory.
 var columns = fmt.Sprintf("name, inode, size, mtime, CASE WHEN length(info) <= %d THEN info ELSE '' END", maxInfo)
 
-// maxInfo is more than a description takes: see filestore/internal/cache.
+// maxInfo bounds a description: see filestore/internal/cache.
 const maxInfo = 1 << 20
 
 func scanRow(rows *sql.Rows) (r filestore.CatalogRow, err error) {
@@ -451,7 +449,7 @@ func (t *table) Count(ctx context.Context, rev int64, q hansard.Query) (n int, e
 	return n, err
 }
 
-// at makes sure that nobody has changed the rows since.
+// at makes sure that the rows have not changed since.
 func (t *table) at(ctx context.Context, tx *sql.Tx, rev int64) error {
 	now, _, err := t.mark(ctx, tx)
 	if err == nil && now != rev {

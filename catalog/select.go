@@ -9,27 +9,27 @@ import (
 	"hansard"
 )
 
-// selection is the statement for what a query selects, without its cursor.
+// selection is the SQL statement for a query, without its cursor.
 type selection struct {
-	from  string // where the rows are found, in which order
+	from  string // where the rows are found, and in which order
 	time  string // the column of the order
 	sort  string
 	where strings.Builder
 	args  []any
 }
 
-// fewSessions is how many sessions are sorted rather than found by walking down a list that
-// has others for the most part.
+// fewSessions is up to how many sessions are sorted, rather than found by walking down a list of
+// mostly other sessions.
 const fewSessions = 2000
 
-// newSelection decides where the rows are looked for: by the ids that are asked for, among
-// the forks of a session, those that are held or bad, among those of a prefix or a label that few have, or down the
-// list.
+// newSelection decides where to look for the rows: by the ids in the query, among the forks of a
+// session, among those that are held or bad, among those of a prefix or a label that few have, or
+// down the list.
 func newSelection(ctx context.Context, tx *sql.Tx, q *hansard.Query, order hansard.Order) (*selection, error) {
 	s := &selection{time: "updated", from: " FROM logs INDEXED BY by_updated", sort: " ORDER BY updated DESC, id DESC"}
 	if order == hansard.OrderCreated {
 		s.time, s.sort = "created", " ORDER BY created DESC, id DESC"
-		if q.Since.IsZero() { // else what was updated since is less
+		if q.Since.IsZero() { // otherwise going by update time reads fewer rows
 			s.from = " FROM logs INDEXED BY by_created"
 		}
 	}
@@ -91,7 +91,7 @@ func areFew(ctx context.Context, tx *sql.Tx, of string, args ...any) (bool, erro
 	return n <= fewSessions, err
 }
 
-// filter adds what the query asks for, but for a label by which the rows are found.
+// filter adds the conditions of the query, except for a label by which the rows are found.
 func (s *selection) filter(q *hansard.Query, joined string) {
 	if q.Prefix != "" {
 		s.and("id >= ? AND id < ?", q.Prefix, q.Prefix+"\x7f") // no id has a character past "~"
@@ -135,7 +135,7 @@ func (s *selection) and(text string, args ...any) {
 // rows is the statement for the rows, in order.
 func (s *selection) rows() string { return "SELECT " + columns + s.from + s.where.String() + s.sort }
 
-// ceilMicro is the first microsecond that is not before a time: those of sessions are whole.
+// ceilMicro is the first microsecond that is not before a time: sessions have whole microseconds.
 func ceilMicro(t time.Time) int64 {
 	if t.Nanosecond()%1000 != 0 {
 		t = t.Add(time.Microsecond)

@@ -17,7 +17,7 @@ import (
 )
 
 // Attach implements [hansard.Store]. It is sent once, since a reader can't be read again.
-// After an error it may be attached all the same, which is harmless.
+// After an error it may still have been attached, which is harmless.
 func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
 	leave, err := s.enter(ctx, hansard.CheckID(id))
 	if err != nil {

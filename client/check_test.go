@@ -32,8 +32,7 @@ func collect(s hansard.Checker, ctx context.Context, id hansard.SessionID) (all 
 	return all, nil
 }
 
-// harmed is a store of files with a damaged session, one that is sound, and a file
-// that is none.
+// harmed is a file store with a damaged session, a sound one, and a file that is not a session.
 func harmed(t *testing.T) (dir string, s *filestore.Store) {
 	t.Helper()
 	dir = t.TempDir()
@@ -85,7 +84,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	for range s.Verify(t.Context(), "") {
-		break // who has seen enough is not bothered with the rest
+		break // a caller that has seen enough does not get the rest
 	}
 	done, err := s.Repair(t.Context(), "bad")
 	if err != nil || !done.Changed || done.Events != 2 || !strings.HasPrefix(done.Kept, "evidence/") {
@@ -105,7 +104,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// behind puts something between a client and a server.
+// behind puts a handler between a client and a server.
 func behind(t *testing.T, store hansard.Store, patience time.Duration, between func(w http.ResponseWriter, r *http.Request, next http.Handler)) *client.Store {
 	t.Helper()
 	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
@@ -131,13 +130,12 @@ func recorded(r *http.Request, next http.Handler) string {
 	return rec.Body.String()
 }
 
-// TestVerifyBrokenOff: a report that is cut anywhere is an error, whether the
-// connection breaks or somebody in between ends it in good order. Only the end says
-// that all is fine.
+// TestVerifyBrokenOff: a report that is cut anywhere is an error, whether the connection breaks
+// or something in between ends it cleanly. Only the end of the report says that all is well.
 func TestVerifyBrokenOff(t *testing.T) {
 	_, store := harmed(t)
-	var report string    // made once: it is of a journal of its real size
-	var cut atomic.Int64 // how many bytes of it come
+	var report string    // made once: its journal has the normal size
+	var cut atomic.Int64 // how many bytes of it get through
 	var polite atomic.Bool
 	s := behind(t, store, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if report == "" {
@@ -158,7 +156,7 @@ func TestVerifyBrokenOff(t *testing.T) {
 	}
 	for n := range report {
 		if n%13 > 0 && report[n-1] != '\n' {
-			continue // here and there, and between any two lines
+			continue // at some offsets, and between any two lines
 		}
 		cut.Store(int64(n))
 		for _, p := range []bool{true, false} {
@@ -170,8 +168,8 @@ func TestVerifyBrokenOff(t *testing.T) {
 	}
 }
 
-// TestRepairAnswerLost: a repair whose answer is lost is asked for again; that nothing
-// is left to be repaired then does not mean that nothing was.
+// TestRepairAnswerLost: a repair whose answer is lost is requested again; if nothing is left to
+// repair then, that does not mean that nothing was.
 func TestRepairAnswerLost(t *testing.T) {
 	_, store := harmed(t)
 	var lose atomic.Int32
@@ -191,8 +189,8 @@ func TestRepairAnswerLost(t *testing.T) {
 	}
 }
 
-// TestVerifyElsewhere: a store that can't be examined, and a server that does not know
-// how, say so.
+// TestVerifyElsewhere: a store that can't be verified, and a server that does not know how, say
+// so.
 func TestVerifyElsewhere(t *testing.T) {
 	old := behind(t, memstore.New(), time.Minute, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		r.URL.Path = "/v1/unheard-of" // as an older server answers

@@ -25,20 +25,20 @@ import (
 	"hansard/storetest"
 )
 
-// cutter is a wire that breaks: it passes bytes on and cuts connections in the
-// middle of requests and of answers.
+// cutter is a wire that breaks: it passes bytes on and cuts connections in the middle of requests
+// and answers.
 type cutter struct {
 	net.Listener
 	target string
 
 	mu    sync.Mutex // guards all below
 	rng   *rand.Rand
-	every int   // one connection in so many is cut
-	only  int64 // 0: within the first bytes, either way; else within so many of the answers
+	every int   // one connection in this many is cut
+	only  int64 // 0: within the first bytes, either way; else within this many of the answers
 	cuts  int
 }
 
-// newCutter makes one. It is at work at once, so what it shall do is given here.
+// newCutter makes one. It starts working at once, so its settings are given here.
 func newCutter(t *testing.T, target string, every int, only int64) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,8 +63,8 @@ func newCutter(t *testing.T, target string, every int, only int64) *cutter {
 
 func (c *cutter) url() string { return "http://" + c.Addr().String() }
 
-// pass connects two ends until one is done, or the bytes that it may carry one
-// way or the other are used up.
+// pass connects two ends until one is done, or the bytes that it may carry in either direction
+// are used up.
 func (c *cutter) pass(in net.Conn) {
 	defer in.Close()
 	out, err := net.Dial("tcp", c.target)
@@ -91,8 +91,8 @@ func (c *cutter) pass(in net.Conn) {
 	<-done
 }
 
-// TestCutConnections: over a wire that breaks in the middle of requests and of
-// answers, every append is stored once, and every reading is whole.
+// TestCutConnections: over a wire that breaks in the middle of requests and answers, every append
+// is stored once, and every read is complete.
 func TestCutConnections(t *testing.T) {
 	store := memstore.New()
 	wire := newCutter(t, serve(t, store), 3, 0)
@@ -102,7 +102,7 @@ func TestCutConnections(t *testing.T) {
 	var acks []storetest.Ack
 	for w := range writers {
 		wg.Go(func() {
-			// Each of its own, and none of them keeps a connection for long.
+			// Each has its own client, and none keeps a connection for long.
 			s, err := dial(wire.url())
 			if err != nil {
 				t.Error(err)
@@ -149,7 +149,7 @@ func TestCutConnections(t *testing.T) {
 		for e, err := range s.Read(t.Context(), "s", hansard.Range{}) {
 			if err != nil {
 				if len(got) == 0 && errors.As(err, new(*client.UnreachableError)) {
-					break // never reached: that is told at once
+					break // never reached: that is reported at once
 				}
 				t.Fatalf("after %d of %d events: %v", len(got), len(log), err)
 			}
@@ -167,8 +167,8 @@ func TestCutConnections(t *testing.T) {
 	t.Logf("%d connections cut, %d events", wire.cuts, len(log))
 }
 
-// TestCutReading: a reading whose connections all break on the way, most of them
-// in the middle of an event, gives every event once and in order.
+// TestCutReading: a read whose connections all break on the way, most of them in the middle of an
+// event, yields every event once and in order.
 func TestCutReading(t *testing.T) {
 	store := memstore.New()
 	wire := newCutter(t, serve(t, store), 1, 60_000)
@@ -210,7 +210,7 @@ func TestCutReading(t *testing.T) {
 	}
 }
 
-// retryFirst does again what did not even reach the server.
+// retryFirst retries calls that did not even reach the server.
 func retryFirst(f func() (hansard.Receipt, error)) (r hansard.Receipt, err error) {
 	for range 50 {
 		r, err = f()
@@ -221,8 +221,8 @@ func retryFirst(f func() (hansard.Receipt, error)) (r hansard.Receipt, err error
 	return r, err
 }
 
-// TestUnreachable: a server that is not there is told at once, in words that help,
-// and nothing is said to be unknown that was never sent.
+// TestUnreachable: a server that can't be reached is reported at once, with a helpful message,
+// and something that was never sent is never reported as unknown.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -245,8 +245,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestUnknown: an append whose answer never comes is unknown, and a retry with
-// its key settles it.
+// TestUnknown: an append whose answer never comes is unknown, and a retry with its key settles
+// it.
 func TestUnknown(t *testing.T) {
 	store := memstore.New()
 	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
@@ -273,7 +273,7 @@ func TestUnknown(t *testing.T) {
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Stat(t.Context(), "s"); err != nil { // it is reached
+	if _, err := s.Stat(t.Context(), "s"); err != nil { // the server is reached
 		t.Fatal(err)
 	}
 	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k"}
@@ -301,8 +301,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestOperationsUnknown: that operations on the state are refused says nothing about an
-// attempt before it, which may arrive when the state is another.
+// TestOperationsUnknown: a refusal of operations on the state says nothing about an earlier
+// attempt, which may arrive when the state is different.
 func TestOperationsUnknown(t *testing.T) {
 	store := memstore.New()
 	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
@@ -311,7 +311,7 @@ func TestOperationsUnknown(t *testing.T) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && posts.Add(1) == 1 && lose.Load() {
 			_, _ = io.Copy(io.Discard, r.Body)
-			panic(http.ErrAbortHandler) // on its way, for all that the client knows
+			panic(http.ErrAbortHandler) // still in flight, for all the client knows
 		}
 		server.ServeHTTP(w, r)
 	}))
@@ -342,7 +342,7 @@ func TestOperationsUnknown(t *testing.T) {
 	}
 }
 
-// TestNew: addresses that are none, and the one that the server prints.
+// TestNew: invalid addresses, and the one that the server prints.
 func TestNew(t *testing.T) {
 	for _, bad := range []string{"", "localhost:80", "ftp://x", "http://", "http://user:secret@x", "http://x?y", "unix:", "http://%zz"} {
 		s, err := client.New(bad, nil)
@@ -419,8 +419,7 @@ func TestSocketFile(t *testing.T) {
 	}
 }
 
-// TestLease: a turn kept through the wire is kept, by signs of life that reach the
-// store.
+// TestLease: a turn held through the wire is kept, by renewals that reach the store.
 func TestLease(t *testing.T) {
 	store := memstore.New()
 	s, err := dial(serve(t, store))
@@ -431,7 +430,7 @@ func TestLease(t *testing.T) {
 	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := hansard.Take(t.Context(), s, "s", hansard.Claim{TTL: 2 * time.Second, Label: "me"}) // a busy machine keeps that
+	lease, err := hansard.Take(t.Context(), s, "s", hansard.Claim{TTL: 2 * time.Second, Label: "me"}) // a busy machine can keep that
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"hansard/storetest"
 )
 
-// asked is a store that remembers what it was asked for.
+// asked is a store that records what it was asked for.
 type asked struct {
 	hansard.Store
 	r hansard.Range
@@ -37,8 +37,8 @@ func (s *asked) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.Inf
 	return s.Store.List(ctx, q)
 }
 
-// TestEveryFieldIsAsked: each field of a range, of a query and of a search gets through the wire to
-// the store.
+// TestEveryFieldIsAsked: each field of a range, of a query and of a search gets through the wire
+// to the store.
 func TestEveryFieldIsAsked(t *testing.T) {
 	store := &asked{Store: memstore.New()}
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
@@ -85,7 +85,7 @@ func TestEveryFieldIsAsked(t *testing.T) {
 	}, word)
 }
 
-// each has ask ask with one field set, and compares it with what arrives.
+// each has ask send a value with one field set, and compares it with what arrives.
 func each[T any](t *testing.T, ask func(T) any, plain func(T) T) {
 	t.Helper()
 	var full T

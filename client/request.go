@@ -133,7 +133,7 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 			err = failed.Err // the text of the outer one repeats the request
 		}
 		if wrote.Load() {
-			s.reached.Store(true) // somebody listens there
+			s.reached.Store(true) // a server listens there
 		}
 		return nil, wrote.Load(), &UnreachableError{s.name, err}
 	}

@@ -8,8 +8,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestRestOf: a reading that is cut behind any of its events goes on with the others, and
-// with nothing behind the last.
+// TestRestOf: a read that is cut after any of its events continues with the remaining ones, and
+// with none after the last.
 func TestRestOf(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()

@@ -24,8 +24,8 @@ const token = "a-token-for-the-tests"
 
 func TestMain(m *testing.M) {
 	storetest.Main(dial)
-	// These search by an index in SQLite, which is in Go and very slow under the race
-	// detector. The client is the same on the model.
+	// These search through an index in SQLite, which is in Go and very slow under the race
+	// detector. The client is the same on memstore.
 	halves.Choose("^Test(Filestore|Copy)$")
 	os.Exit(pgtest.Main(m))
 }
@@ -34,7 +34,7 @@ func dial(address string) (hansard.Store, error) {
 	return client.New(address, &client.Options{Token: token})
 }
 
-// serve serves a store on the loopback until the test ends, and gives its address.
+// serve serves a store on the loopback until the test ends, and returns its address.
 func serve(t testing.TB, store hansard.Store) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,8 +60,8 @@ func serve(t testing.TB, store hansard.Store) string {
 	return "http://" + l.Addr().String()
 }
 
-// served is a client of a server of a store. A second handle is a client of a
-// second server where the store's data has one to offer.
+// served is a client of a server of a store. A second handle is a client of a second server if
+// the store's data can have one.
 func served(name string, open func(t testing.TB) (serve string), another func(t testing.TB, address string) string) storetest.Engine {
 	where := storetest.NewAddresses()
 	connect := func(t testing.TB, address string) hansard.Store {
@@ -88,9 +88,9 @@ func served(name string, open func(t testing.TB) (serve string), another func(t 
 	}
 }
 
-// TestMemstore: the contract through the wire, on the model.
+// TestMemstore: the contract through the wire, on memstore.
 func TestMemstore(t *testing.T) {
-	t.Parallel() // much of it is waiting, as in TestFilestore and TestCopy
+	t.Parallel() // it mostly waits, like TestFilestore and TestCopy
 	storetest.Run(t, memoryEngine())
 }
 
@@ -100,8 +100,8 @@ func memoryEngine() storetest.Engine {
 		func(_ testing.TB, address string) string { return address })
 }
 
-// TestFilestore: the contract through the wire, on files; every other handle goes
-// through a server of its own.
+// TestFilestore: the contract through the wire, on files; every other handle goes through its own
+// server.
 func TestFilestore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, fileEngine())

@@ -23,7 +23,7 @@ func (s *Store) Tokens(ctx context.Context, method, name string, given, into any
 	if method == http.MethodPost {
 		q.body = wire.Marshal(given)
 	}
-	// Not sent again: a token whose response was lost is of no use to anybody.
+	// Not sent again: a token whose response was lost is useless.
 	res, _, err := s.once(ctx, q)
 	if err != nil || into == nil {
 		if err == nil {

@@ -87,7 +87,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	var conflict *hansard.ConflictError
 	switch {
 	case p.Deleted && errors.Is(err, hansard.ErrDeleted):
-		return nil // it is deleted: by the attempt whose response was lost, or by somebody else
+		return nil // it is deleted: by the attempt whose response was lost, or by another client
 	case errors.As(err, &conflict) && len(p.Events) > 0 && conflict.Actual >= p.Events[len(p.Events)-1].Seq:
 		// These seqs are taken now, perhaps by this very part.
 		switch stored, readErr := s.stored(ctx, &p); {

@@ -21,7 +21,7 @@ import (
 	"hansard/storetest"
 )
 
-// TestCopy: sessions are copied from a server and to one as between stores.
+// TestCopy: sessions are copied from a server and to one just as between stores.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	others := map[string]func(testing.TB) hansard.Store{
@@ -82,13 +82,13 @@ func TestCheckImport(t *testing.T) {
 	}
 }
 
-// TestImportAnswerLost: an import whose answer is lost is sent again, and is done if
-// it is the part that was stored.
+// TestImportAnswerLost: an import whose answer is lost is sent again, and succeeds if the stored
+// part is the same.
 func TestImportAnswerLost(t *testing.T) {
 	store := memstore.New()
 	server := httpd.New(store, httpd.Options{Access: httpd.Single(token)})
-	var instead atomic.Pointer[hansard.Part] // is stored in place of the one that is lost
-	var lose atomic.Int32                    // so many answers, of imports
+	var instead atomic.Pointer[hansard.Part] // stored in place of the one that is lost
+	var lose atomic.Int32                    // this many answers, of imports
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || lose.Add(-1) < 0 {
 			server.ServeHTTP(w, r)
@@ -157,8 +157,8 @@ func TestImportAnswerLost(t *testing.T) {
 	}
 }
 
-// TestImportLargest: a part as large as there may be, every byte of which is escaped
-// on the way, arrives.
+// TestImportLargest: a part of the maximum size, every byte of which is escaped on the way,
+// arrives.
 func TestImportLargest(t *testing.T) {
 	store := memstore.New()
 	s := connect(t, serve(t, store))
@@ -171,8 +171,8 @@ func TestImportLargest(t *testing.T) {
 	}
 }
 
-// TestCutTransfer: origins and keys whose connections all break on the way come once
-// and in order.
+// TestCutTransfer: origins and keys whose connections all break on the way arrive once and in
+// order.
 func TestCutTransfer(t *testing.T) {
 	store := memstore.New()
 	wire := newCutter(t, serve(t, store), 1, 20_000)
@@ -236,8 +236,8 @@ func thenFail[T any](all iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// TestTransferErrors: an error on the way is seen at the other end, behind what came
-// before it, and so is a store that can't be copied.
+// TestTransferErrors: an error on the way is seen at the other end, after what came before it,
+// and so is a store that can't be copied.
 func TestTransferErrors(t *testing.T) {
 	store := memstore.New()
 	if err := store.Import(t.Context(), aPart("s", "1")); err != nil {

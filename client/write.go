@@ -113,7 +113,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 	}
 	uncertain, err := s.answer(ctx, q, nil)
 	if uncertain && errors.Is(err, hansard.ErrDeleted) {
-		return nil // it is deleted: by the attempt whose response was lost, or by somebody else
+		return nil // it is deleted: by the attempt whose response was lost, or by another client
 	}
 	return open(uncertain, err)
 }

@@ -19,14 +19,14 @@ const (
 	system    = "system"
 )
 
-// saying is what somebody says, in the parts that the APIs of models know.
+// saying is what one role says, in the parts that model APIs know.
 type saying struct {
 	role  string
 	parts []transcript.Part
 }
 
-// sayings divides an event by who speaks: a result of a tool is an answer to the model,
-// also where it is kept beside the call. Notes, usage and what no model is told are left
+// sayings splits an event by speaker: a tool's result is an answer to the model, even if
+// it is stored with the call. Notes, usage and anything not meant for a model are left
 // out.
 func sayings(e *hansard.Event) (out []saying) {
 	r := transcript.Of(*e)
@@ -64,7 +64,7 @@ func sayings(e *hansard.Event) (out []saying) {
 	return out
 }
 
-// resultText is what came back from a tool, as text.
+// resultText is the result of a tool, as text.
 func resultText(p *transcript.Part) string {
 	var texts []string
 	for i := range p.Parts {
@@ -100,8 +100,8 @@ func picture(p *transcript.Part) (mediaType, data string, ok bool) {
 	return mediaType, data, ok && strings.HasPrefix(p.URL, "data:image/") && encoding == "base64"
 }
 
-// anthropicBlocks are the parts as content blocks of Anthropic's API. What a model thought
-// is left out: without its signature nobody takes it back.
+// anthropicBlocks are the parts as content blocks of Anthropic's API. Reasoning is left
+// out: the API does not accept it without its signature.
 func anthropicBlocks(s *saying) (blocks []any) {
 	for i := range s.parts {
 		p := &s.parts[i]

@@ -48,7 +48,7 @@ func writeCleverAgents(ctx context.Context, s *session, w *bufio.Writer) error {
 		}
 	}
 	export["messages"] = joined('[', messages, ']')
-	// Without "sha256:": cleveragents puts that before what it finds when it imports a file.
+	// Without "sha256:": cleveragents adds that prefix itself when it imports a file.
 	export["checksum"] = wire.Marshal(importer.CleverAgentsSum(export))
 	var members []json.RawMessage
 	for _, name := range slices.Sorted(maps.Keys(export)) {
@@ -58,7 +58,7 @@ func writeCleverAgents(ctx context.Context, s *session, w *bufio.Writer) error {
 	return err
 }
 
-// joined puts values together as they are: json.Marshal would write them anew.
+// joined joins values byte for byte: json.Marshal would rewrite them.
 func joined(begin byte, values []json.RawMessage, end byte) json.RawMessage {
 	out := []byte{begin}
 	for i, v := range values {

@@ -1,8 +1,8 @@
-// Package exporter writes sessions for others: complete, to be taken in again; to be read
-// by people; or in the shapes that other programs read.
+// Package exporter writes sessions for others: complete, for a later import; for people to
+// read; or in the formats that other programs read.
 //
-// Everything is streamed. What a format can't say is left out, except in jsonl, which is
-// package archive and leaves nothing out.
+// Everything is streamed. What a format can't express is left out, except in jsonl, which
+// is package archive and leaves nothing out.
 package exporter
 
 import (
@@ -54,7 +54,7 @@ func Find(name string) (Format, bool) {
 	return Format{}, false
 }
 
-// Write writes a session. If it fails, what was written is not complete.
+// Write writes a session. If it fails, the output is incomplete.
 func (f Format) Write(ctx context.Context, store hansard.Store, id hansard.SessionID, w io.Writer) error {
 	info, err := store.Stat(ctx, id)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f Format) Write(ctx context.Context, store hansard.Store, id hansard.Sessi
 	return out.Flush()
 }
 
-// FileName is what a file with the session is called.
+// FileName is the name for a file with the session.
 func (f Format) FileName(info hansard.Info) string {
 	switch f.Name {
 	case "claude":
@@ -81,7 +81,7 @@ func (f Format) FileName(info hansard.Info) string {
 	}
 	name := []byte(info.ID)
 	for i, c := range name {
-		if c == ':' { // not in the names of files everywhere
+		if c == ':' { // not allowed in file names everywhere
 			name[i] = '_'
 		}
 	}
@@ -98,7 +98,7 @@ type session struct {
 }
 
 // findForks looks for the events with which imports made forks. The session may have been
-// forked here since.
+// forked in this store since.
 func (s *session) findForks(ctx context.Context) error {
 	if s.info.Parent == nil || s.info.Labels[importer.LabelForkedRecord] == "" {
 		return nil
@@ -114,8 +114,8 @@ func (s *session) findForks(ctx context.Context) error {
 	return nil
 }
 
-// shared is the last event that a session which was imported as a fork has of its parent; 0
-// if it has none.
+// shared is the last event that a session imported as a fork has from its parent; 0 if it
+// has none.
 func (s *session) shared() hansard.Seq {
 	if len(s.forks) == 0 {
 		return 0
@@ -131,12 +131,12 @@ func writeArchive(ctx context.Context, s *session, w *bufio.Writer) error {
 	return archive.Write(ctx, src, s.info.ID, w)
 }
 
-// own yields the session's events, up to the last one when it was looked at.
+// own yields the session's events, up to the last one at the time of Stat.
 func (s *session) own(ctx context.Context) iter.Seq2[hansard.Event, error] {
 	return s.store.Read(ctx, s.info.ID, hansard.Range{Before: s.info.LastSeq + 1})
 }
 
-// told is an event of a story, and the session that has it.
+// told is an event of a story, and the session it is in.
 type told struct {
 	hansard.Event
 	in hansard.Info
@@ -144,8 +144,8 @@ type told struct {
 	repeated bool
 }
 
-// story yields the session's events after those that it was forked from. One that the
-// store wrote itself, and one that only links sessions, is left out.
+// story yields the session's events after those that it was forked from. Events that the
+// store wrote itself, and those that only link sessions, are left out.
 func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
 	return func(yield func(told, error) bool) {
 		line, err := s.lineage(ctx)
@@ -166,8 +166,7 @@ func (s *session) story(ctx context.Context) iter.Seq2[told, error] {
 	}
 }
 
-// ours reports whether an event is the store's or the import's own, or has nothing left to
-// tell.
+// ours reports whether an event is the store's or the import's own, or has no content left.
 func ours(e *hansard.Event) bool {
 	return e.StoresOwn() || e.Redacted || e.Kind == importer.KindSubAgent || e.Kind == hansard.KindLost || e.Kind == hansard.KindMeta && string(e.Data) == "null"
 }
@@ -178,10 +177,10 @@ type stretch struct {
 	upto hansard.Seq
 }
 
-// maxAncestors ends a chain of forks that has no end.
+// maxAncestors ends a circular chain of forks.
 const maxAncestors = 100
 
-// lineage is the sessions that this one goes on from, the oldest first, and itself.
+// lineage is the sessions that this one continues, the oldest first, and itself.
 func (s *session) lineage(ctx context.Context) ([]stretch, error) {
 	line := []stretch{{s.info, s.info.LastSeq}}
 	for info := s.info; len(line) < maxAncestors; {
@@ -192,7 +191,7 @@ func (s *session) lineage(ctx context.Context) ([]stretch, error) {
 		var err error
 		info, err = s.store.Stat(ctx, parent)
 		if errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted) {
-			break // what is left of it is what the session has itself
+			break // only what the session itself has is left
 		}
 		if err != nil {
 			return nil, err
@@ -211,8 +210,8 @@ func forkedFrom(info *hansard.Info) (hansard.SessionID, hansard.Seq) {
 	return hansard.SessionID(info.Labels[importer.LabelParent]), hansard.Seq(at)
 }
 
-// raw passes on the bytes of a record that was imported: those of the event, or of its
-// attachment if it is too large for one.
+// raw passes on the bytes of an imported record: those of the event, or of its attachment
+// if it was too large for an event.
 func (s *session) raw(ctx context.Context, e *told, take func(io.Reader) error) error {
 	var stub struct {
 		Attached *struct{} `json:"attached"`

@@ -19,14 +19,14 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// maxPicture is how large an attached picture may be that goes into a page.
+// maxPicture is the maximum size of an attached picture that is put into a page.
 const maxPicture = 8 << 20
 
-// foldBytes is from which length on what a tool gave back is folded.
+// foldBytes is the length from which a tool's result is folded.
 const foldBytes = 600
 
 // writeHTML writes a session as one page that needs nothing else: no script, no file, no
-// server. All that is in it is other people's text, and becomes text.
+// server. All content comes from others, so it is escaped and stays text.
 func writeHTML(ctx context.Context, s *session, w *bufio.Writer) error {
 	title := html.EscapeString(heading(&s.info))
 	fmt.Fprintf(w, `<!doctype html>
@@ -145,7 +145,7 @@ func (p *page) literal(name, text string) {
 // rasters are the types of pictures that a browser draws and does not run.
 var rasters = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// picture puts a picture into the page, or says that there is one.
+// picture puts a picture into the page, or mentions it.
 func (p *page) picture(part *transcript.Part) error {
 	mediaType, data, ok := picture(part)
 	if digest, attached := strings.CutPrefix(part.URL, transcript.AttachmentScheme); attached && slices.Contains(rasters, part.MediaType) {

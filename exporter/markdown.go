@@ -10,7 +10,7 @@ import (
 	"hansard/transcript"
 )
 
-// writeMarkdown writes a session for people, and for what renders Markdown.
+// writeMarkdown writes a session for people, and for Markdown renderers.
 func writeMarkdown(ctx context.Context, s *session, w *bufio.Writer) error {
 	fmt.Fprintf(w, "# %s\n\n", markdownLine(heading(&s.info)))
 	for _, fact := range factsOf(&s.info) {
@@ -34,7 +34,7 @@ func heading(info *hansard.Info) string {
 	return string(info.ID)
 }
 
-// factsOf are what there is to know about a session, before its events.
+// factsOf are the facts about a session that precede its events.
 func factsOf(info *hansard.Info) [][2]string {
 	facts := [][2]string{{"session", string(info.ID)}, {"created", info.Created.UTC().Format("2006-01-02 15:04:05 UTC")}}
 	for _, k := range sortedKeys(info.Labels) {
@@ -115,7 +115,7 @@ func (m *markdown) result(p *transcript.Part) {
 	m.fence(p.Body())
 }
 
-// fence writes a text that no markup is in.
+// fence writes a text in which nothing is markup.
 func (m *markdown) fence(text string) {
 	ticks := "```"
 	for strings.Contains(text, ticks) {
@@ -133,7 +133,8 @@ func code(s string) string {
 	return ticks + strings.Join(strings.Fields(s), " ") + ticks
 }
 
-// markdownLine is a text that may not become markup, on one line.
+// markdownLine is a text on one line, escaped so that nothing in it becomes
+// markup.
 func markdownLine(s string) string {
 	var b strings.Builder
 	for _, r := range strings.Join(strings.Fields(s), " ") {
@@ -145,7 +146,7 @@ func markdownLine(s string) string {
 	return b.String()
 }
 
-// tokens says what a usage counts.
+// tokens describes a token count.
 func tokens(t *transcript.Tokens) string {
 	var out []string
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"hansard/transcript"
 )
 
-// list writes the elements of an array, one a line.
+// list writes the elements of an array, one per line.
 type list struct {
 	w *bufio.Writer
 	n int
@@ -37,15 +37,15 @@ func (l *list) end() error {
 	return err
 }
 
-// message is one of an API's, as far as it is looked at.
+// message is the part of an API's message that is used.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
-	// Message is where Claude Code has it.
+	// Message is where Claude Code keeps it.
 	Message *message `json:"message"`
 }
 
-// asIs tells a message that was imported in the shape that is wanted.
+// asIs reports whether a message was imported in the wanted shape.
 func asIs(e *told, tool string) bool {
 	var m message
 	return e.in.Labels[importer.LabelTool] == tool && e.Kind != importer.KindRaw && json.Unmarshal(e.Data, &m) == nil && m.Role != ""
@@ -106,7 +106,7 @@ func openAIMessages(s *saying) (out []any) {
 	return append(out, m)
 }
 
-// onlyText is the text of parts that are one text.
+// onlyText is the text of parts that consist of a single text.
 func onlyText(parts []any) (string, bool) {
 	if len(parts) != 1 {
 		return "", false
@@ -117,7 +117,7 @@ func onlyText(parts []any) (string, bool) {
 
 func writeAnthropic(ctx context.Context, s *session, w *bufio.Writer) error {
 	out := &list{w: w}
-	// Roles take turns: what one says in several events is one message.
+	// Roles alternate: consecutive events of one role become one message.
 	role, blocks := "", []any(nil)
 	flush := func() {
 		if len(blocks) > 0 {
@@ -127,7 +127,7 @@ func writeAnthropic(ctx context.Context, s *session, w *bufio.Writer) error {
 	}
 	add := func(who string, more []any) {
 		if who == system || len(more) == 0 {
-			return // it is no message there
+			return // not a message in this format
 		}
 		if who != role {
 			flush()
@@ -157,8 +157,8 @@ func writeAnthropic(ctx context.Context, s *session, w *bufio.Writer) error {
 	return out.end()
 }
 
-// claudeBlocks are the blocks of a record of Claude Code's, as they are: what a model
-// thought has its signature.
+// claudeBlocks are the blocks of a record of Claude Code, unchanged: reasoning keeps
+// its signature.
 func claudeBlocks(e *told) (role string, blocks []any, ok bool) {
 	var m message
 	if e.in.Labels[importer.LabelTool] != "claude" || json.Unmarshal(e.Data, &m) != nil || m.Message == nil || m.Message.Role == "" {

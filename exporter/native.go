@@ -15,7 +15,7 @@ import (
 	"hansard/transcript"
 )
 
-// when is the time of an event: when it happened, or was stored.
+// when is the time of an event: when it happened, if known, else when it was stored.
 func when(e *hansard.Event) time.Time {
 	if !e.At.IsZero() {
 		return e.At
@@ -25,8 +25,8 @@ func when(e *hansard.Event) time.Time {
 
 func stamp(e *hansard.Event) string { return when(e).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// writeClaude writes a file as claude --resume reads it: the records as they were imported,
-// and for what came from elsewhere records in a chain.
+// writeClaude writes a file that claude --resume reads: the records as they were imported,
+// and new chained records for events from elsewhere.
 func writeClaude(ctx context.Context, s *session, w *bufio.Writer) error {
 	c := &claudeWriter{w: w, id: sourceID(s.info), info: s.info}
 	for e, err := range s.story(ctx) {
@@ -51,12 +51,12 @@ func writeClaude(ctx context.Context, s *session, w *bufio.Writer) error {
 
 type claudeWriter struct {
 	w      *bufio.Writer
-	id     string // of the session there
+	id     string // the session's id in the file
 	info   hansard.Info
 	parent any // the uuid of the record before
 }
 
-// isRecord reports whether an event is a record of Claude Code's.
+// isRecord reports whether an event is a record of Claude Code.
 func (c *claudeWriter) isRecord(e *told) bool {
 	var r struct {
 		Type     string    `json:"type"`
@@ -81,7 +81,7 @@ func copyable(e *told) bool {
 	return json.Unmarshal(e.Data, &r) == nil && r.UUID != ""
 }
 
-// copy writes a record as it was. In a fork's file the records of its parent have the
+// copy writes a record unchanged. In a fork's file the records of its parent have the
 // fork's id.
 func (c *claudeWriter) copy(e *told, r io.Reader) error {
 	if e.repeated && len(e.Attachments) == 0 {
@@ -98,7 +98,7 @@ func (c *claudeWriter) copy(e *told, r io.Reader) error {
 	return c.w.WriteByte('\n')
 }
 
-// write writes a record of our own.
+// write writes a new record for an event.
 func (c *claudeWriter) write(e *told, i int, s *saying) {
 	blocks := anthropicBlocks(s)
 	if s.role == system || len(blocks) == 0 {
@@ -118,7 +118,7 @@ func (c *claudeWriter) write(e *told, i int, s *saying) {
 	_ = c.w.WriteByte('\n')
 }
 
-// writeCodex writes a rollout as codex resume reads it.
+// writeCodex writes a rollout that codex resume reads.
 func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 	native := s.info.Labels[importer.LabelTool] == "codex"
 	line := func(at, typ string, payload any) {
@@ -164,13 +164,13 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 	return nil
 }
 
-// firstLines writes the lines that a fork's file begins with: its own first line, then
-// that of its parent if that is a fork itself, and so on. What they repeat comes behind
-// them. It returns which events these are.
+// firstLines writes the lines that a fork's file begins with: its own first line, then that
+// of its parent if that is a fork itself, and so on. The repeated history follows them. It
+// returns which events these lines are.
 func (s *session) firstLines(ctx context.Context, w *bufio.Writer) (map[hansard.Seq]bool, error) {
 	var begins []hansard.Range
 	for i := len(s.forks) - 1; i >= 0; i-- {
-		begins = append(begins, hansard.Range{After: s.forks[i] + 1, Limit: 1}) // behind the event that made it
+		begins = append(begins, hansard.Range{After: s.forks[i] + 1, Limit: 1}) // after the event that made it
 	}
 	if parent, _ := forkedFrom(&s.info); parent != "" {
 		begins = append(begins, hansard.Range{Limit: 1})

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestOnlySimulationsAreLeftOut: what is called a simulation, and therefore not run under the
-// race detector, starts no goroutines and opens no store on real files, in whichever
-// helpers. Helpers are found by their names alone, so it rather sees too many.
+// TestOnlySimulationsAreLeftOut: tests named as simulations are not run under the race detector,
+// so neither they nor their helpers may start goroutines or open a store on real files. Helpers
+// are matched by name alone, so the check errs on the side of finding too much.
 func TestOnlySimulationsAreLeftOut(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestOnlySimulationsAreLeftOut(t *testing.T) {
 					if what := meeting(n); what != "" {
 						meets[name] = fmt.Sprintf("%s (%s)", what, fset.Position(n.Pos()))
 					}
-					if id, ok := n.(*ast.Ident); ok { // called, or given to somebody who calls it
+					if id, ok := n.(*ast.Ident); ok { // called, or passed as a function
 						calls[name] = append(calls[name], id.Name)
 					}
 					return true
@@ -69,7 +69,7 @@ func TestOnlySimulationsAreLeftOut(t *testing.T) {
 	}
 }
 
-// meeting says how a piece of code lets goroutines meet, if it does.
+// meeting reports how a piece of code lets goroutines interact; empty if it does not.
 func meeting(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:

@@ -16,8 +16,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestApplySideBySide: logs written side by side get what they would one by one,
-// and a log that somebody else changed is still noticed and left alone.
+// TestApplySideBySide: logs written in parallel end up as if written one by one, and a log
+// modified from outside is still noticed and left alone.
 func TestApplySideBySide(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -28,12 +28,12 @@ func TestApplySideBySide(t *testing.T) {
 	const sessions = 3 * manyEntries
 	id := func(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprint("s", i)) }
 	text := hansard.Batch{Create: true, Events: []hansard.Event{{Data: []byte(`"one"`)}}}
-	for i := range 2 * sessions { // the second knows the log that the first made
+	for i := range 2 * sessions { // the second append finds the log that the first one made
 		if _, err := s.Append(t.Context(), id(i%sessions), text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// All of them in one group: the leader waits for wmu until they are there.
+	// All of them in one group: the leader waits for the lock until they have queued up.
 	s.lock.mu.Lock()
 	errs := make([]error, sessions)
 	var all sync.WaitGroup
@@ -45,7 +45,7 @@ func TestApplySideBySide(t *testing.T) {
 		waiting = len(s.committer.queue.waiting)
 		s.committer.queue.mu.Unlock()
 	}
-	// The last line's checksum, so that neither length nor place tell.
+	// Change the checksum of the last line, so that neither length nor position gives it away.
 	edited := filepath.Join(dir, filepath.FromSlash(sessionlog.Path(sessionlog.EncodeName(id(7)))))
 	b, err := os.ReadFile(edited)
 	if err != nil {
@@ -83,8 +83,8 @@ func TestApplySideBySide(t *testing.T) {
 	}
 }
 
-// TestAsideIsNotStored: an append whose log somebody changed while it was on its way is
-// set aside, and not called stored, whichever process finds out.
+// TestAsideIsNotStored: if the log is modified from outside while an append is in flight, the
+// append is set aside and not acknowledged, whichever process notices.
 func TestAsideIsNotStored(t *testing.T) {
 	for _, by := range []string{"a", "b"} {
 		t.Run("by "+by, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAsideIsNotStored(t *testing.T) {
 			}
 			told := false
 			d.OnOp(func(op vfs.Op) {
-				// The sync is done, and the others are told.
+				// The sync is done, and the other processes have been told.
 				if op.Proc != "a" || op.Kind != vfs.OpWrite || op.Name != peers.ControlName || op.Off != peers.RecordBytes || told {
 					return
 				}
@@ -124,10 +124,10 @@ func TestAsideIsNotStored(t *testing.T) {
 			if len(setAsideOf(a, "s")) != 1 {
 				t.Errorf("set aside: %q", setAsideOf(a, "s"))
 			}
-			say(t, a, "other", nil, "two") // nobody else is concerned
+			say(t, a, "other", nil, "two") // other sessions are not affected
 			say(t, b, "other", nil, "three")
 			hears(t, b, "other", "one", "two", "three")
-			// What is set aside needs no recovery.
+			// Lines that were set aside need no recovery.
 			if err := errors.Join(a.Close(), b.Close()); err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"hansard"
 )
 
-// hookReader calls something in the middle of what it gives.
+// hookReader calls a function in the middle of its content.
 type hookReader struct {
 	left int
 	hook func()
@@ -33,8 +33,8 @@ func (r *hookReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestUploadOutlivesDelete: a session that is deleted while something is attached to it
-// gets nothing, and nothing of it is left.
+// TestUploadOutlivesDelete: if a session is deleted during an upload, the upload fails with
+// ErrDeleted and leaves no files.
 func TestUploadOutlivesDelete(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -57,7 +57,7 @@ func TestUploadOutlivesDelete(t *testing.T) {
 	}
 }
 
-// TestVerifyAttachments: verify tells of an attachment that is missing, cut or changed.
+// TestVerifyAttachments: verify reports an attachment that is missing, truncated or changed.
 func TestVerifyAttachments(t *testing.T) {
 	for name, spoil := range map[string]func(file string) error{
 		"missing": os.Remove,
@@ -113,7 +113,7 @@ func TestVerifyAttachments(t *testing.T) {
 	}
 }
 
-// TestAttachMemory: attaching and getting something large takes little memory.
+// TestAttachMemory: attaching and reading a large attachment takes little memory.
 func TestAttachMemory(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestAttachMemory(t *testing.T) {
 	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	// What other tests left on the heap must not decide when garbage is collected.
+	// Garbage of other tests must not decide when the collector runs.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	const size = 200 << 20
 	var peak atomic.Uint64
@@ -163,7 +163,7 @@ func TestAttachMemory(t *testing.T) {
 	}
 }
 
-// TestSimAttached: a power cut at any moment leaves no event that names what is not there.
+// TestSimAttached: after a power cut at any moment, no event names an attachment that is missing.
 func TestSimAttached(t *testing.T) {
 	for seed := range uint64(scale(12)) {
 		if err := huntAttached(5000 + seed); err != nil {
@@ -172,8 +172,8 @@ func TestSimAttached(t *testing.T) {
 	}
 }
 
-// TestGrowthAttached: what is attached costs those who read the log nothing: a session with
-// large pictures is described, listed and read like one with small ones.
+// TestGrowthAttached: attachments cost readers of the log nothing. Describing, listing and
+// reading a session with large pictures reads as much as with small ones.
 func TestGrowthAttached(t *testing.T) {
 	const events = 60
 	costs := func(size int64) map[string]int64 {
@@ -188,7 +188,7 @@ func TestGrowthAttached(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Of one length in the log: the sizes have as many digits.
+			// The same length in the log: all sizes have the same number of digits.
 			a, err := w.Attach(t.Context(), "s", io.LimitReader(&hookReader{left: int(size) + i}, size+int64(i)))
 			if err != nil {
 				t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"hansard"
 )
 
-// TestPruneAttachments: what no event names goes a day after it came; what one names, what
-// is fresh, and what belongs to a damaged or unknown session stays.
+// TestPruneAttachments: an attachment that no event names is removed a day after it was stored.
+// It stays if an event names it, if it is fresh, or if its session is damaged or unknown.
 func TestPruneAttachments(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -53,7 +53,7 @@ func TestPruneAttachments(t *testing.T) {
 	for _, file := range []string{path(named), path(unnamed), path(again), given} {
 		age(file)
 	}
-	attach("again") // which makes it fresh
+	attach("again") // makes it fresh again
 	stranger := filepath.Join(dir, attachmentsDir, "stranger")
 	if err := os.Mkdir(stranger, 0o700); err != nil {
 		t.Fatal(err)
@@ -75,8 +75,8 @@ func TestPruneAttachments(t *testing.T) {
 	want(t, "naming what was pruned", err, hansard.ErrNoAttachment)
 }
 
-// TestPruneBetweenLookAndCommit: an attachment that is pruned after an append looked for it,
-// and before it is committed, is missed there: the append is refused.
+// TestPruneBetweenLookAndCommit: an append checks its attachments again at commit. One that was
+// pruned after the first check makes the append fail.
 func TestPruneBetweenLookAndCommit(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)

@@ -16,19 +16,19 @@ import (
 	"hansard/internal/vfs"
 )
 
-// After a power cut the logs may lack what only the journal has. Readers beside the
-// process that recovers, and readers that may not write, get all of it.
+// After a power cut the logs may lack lines that only the journal has. Readers that run beside
+// the recovering process, and readers that may not write, still get all of them.
 
-// mayOnlyRead keeps a process from joining, as a read-only mount does.
+// mayOnlyRead keeps a process from joining, as a read-only mount would.
 func mayOnlyRead(d *vfs.Disk, proc string) {
 	d.Inject(vfs.Match{Proc: proc, Kind: vfs.OpOpen, Name: peers.SyncLock}, vfs.Fault{Err: syscall.EROFS, Always: true})
 }
 
-// readsAll opens a store to read it and compares everything it shows.
+// readsAll opens the store for reading and compares everything it shows with the ledger.
 func (w *world) readsAll(p *vfs.Proc, verify bool) error {
 	s, err := w.openWith(p, Options{ReadOnly: true, MustExist: true})
 	if errors.Is(err, fs.ErrNotExist) && w.ledger.acks == 0 {
-		return nil // there is no store yet
+		return nil // no store yet
 	}
 	if err != nil {
 		return fmt.Errorf("open to read: %w", err)
@@ -36,7 +36,7 @@ func (w *world) readsAll(p *vfs.Proc, verify bool) error {
 	return errors.Join(w.ledger.compare(s, verify && w.ledger.acks > 0), w.ledger.compareList(s), s.Close())
 }
 
-// compareList: all sessions are listed, with all that was acknowledged.
+// compareList: all sessions are listed, with everything that was acknowledged.
 func (l *ledger) compareList(s *Store) error {
 	infos := map[hansard.SessionID]hansard.Info{}
 	for info, err := range s.List(context.Background(), hansard.Query{}) {
@@ -66,8 +66,8 @@ func (l *ledger) compareList(s *Store) error {
 	return nil
 }
 
-// readBeside has two readers read again and again while a process opens the store
-// and recovers it, if there is one.
+// readBeside has two readers read repeatedly while another process opens and recovers the store
+// (if recovers is set).
 func (w *world) readBeside(d *vfs.Disk, recovers bool) error {
 	var wrong error
 	for _, name := range []string{"R0", "R1"} {
@@ -96,9 +96,8 @@ func (w *world) readBeside(d *vfs.Disk, recovers bool) error {
 	return errors.Join(d.Run(), wrong)
 }
 
-// besideRecovery plays a world and, after some of the operations that change the
-// disk, has readers look at what a power cut would leave, beside a process that
-// recovers it and alone.
+// besideRecovery plays a world. After some of the operations that change the disk, readers look
+// at what a power cut would leave, beside a recovering process and without one.
 func besideRecovery(seed uint64, states *atomic.Int64) error {
 	w := newWorld(seed)
 	var found error
@@ -129,9 +128,8 @@ func huntBesideRecovery(seed uint64) error {
 	return besideRecovery(seed, new(atomic.Int64))
 }
 
-// TestSimFailure56_ReadBeforeRecovery: whatever was acknowledged is read, listed and
-// verified, by a reader beside the process that recovers, and by one where nobody
-// may write.
+// TestSimFailure56_ReadBeforeRecovery: everything acknowledged is read, listed and verified, by a
+// reader beside the recovering process and by one on a store that nobody may write.
 func TestSimFailure56_ReadBeforeRecovery(t *testing.T) {
 	inWorlds(t, 4, 2_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := besideRecovery(8000+seed, states); err != nil {
@@ -140,8 +138,8 @@ func TestSimFailure56_ReadBeforeRecovery(t *testing.T) {
 	})
 }
 
-// TestReadWhereRecoveryFails: a journal that can't be applied, because the disk is
-// full, hides nothing from readers.
+// TestReadWhereRecoveryFails: if the journal can't be applied because the disk is full, readers
+// still see everything in it.
 func TestReadWhereRecoveryFails(t *testing.T) {
 	w := newWorld(3)
 	p := w.disk.Process("writer")
@@ -173,8 +171,8 @@ func TestReadWhereRecoveryFails(t *testing.T) {
 	hears(t, s, "a", "one", "two", "three")
 }
 
-// TestBacklogNoRight: who may not read the journal can't know what the logs lack,
-// and is told so.
+// TestBacklogNoRight: a process that may not read the journal can't know what the logs lack, and
+// gets an error that says so.
 func TestBacklogNoRight(t *testing.T) {
 	w := newWorld(4)
 	s, err := w.open(w.disk.Process("writer"))

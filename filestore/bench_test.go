@@ -13,8 +13,8 @@ import (
 	"hansard/filestore"
 )
 
-// BenchmarkAppend is 1 KiB lines, durable before they are acknowledged. The
-// command's bench compares it with plain files.
+// BenchmarkAppend appends lines of 1 KiB, durable before they are acknowledged. The command's
+// bench compares it with plain files.
 func BenchmarkAppend(b *testing.B) {
 	ctx := context.Background()
 	data := json.RawMessage(`"` + strings.Repeat("x", 850) + `"`)

@@ -12,9 +12,9 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// TestFailure60_KeyedAppendsToManySessions: a keyed append to the next of many sessions
-// costs little more when they are more than fit in a cache: what does not fit is
-// forgotten piece by piece, not all at once.
+// TestFailure60_KeyedAppendsToManySessions: keyed appends that cycle through more sessions than
+// fit in the caches cost little more than with fewer: caches evict piece by piece, not all at
+// once.
 func TestFailure60_KeyedAppendsToManySessions(t *testing.T) {
 	ctx := context.Background()
 	cost := func(sessions int) float64 {
@@ -47,14 +47,14 @@ func TestFailure60_KeyedAppendsToManySessions(t *testing.T) {
 	}
 	few, more := cost(maxSessions-24), cost(maxSessions+76)
 	t.Logf("%.0f bytes an append to one of %d sessions, %.0f to one of %d", few, maxSessions-24, more, maxSessions+76)
-	// The end of a log that was forgotten, and not its keys.
+	// The end of a log that was evicted, but not its keys.
 	if more > few+1000 {
 		t.Errorf("with a few sessions more an append reads %.0f bytes instead of %.0f", more, few)
 	}
 }
 
-// TestKeysWhileARunIsWritten: who writes a run of a session's keys, which takes a
-// sync, holds up no append.
+// TestKeysWhileARunIsWritten: writing a run of a session's keys, which takes a sync, does not
+// hold up appends.
 func TestKeysWhileARunIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -73,15 +73,15 @@ func TestKeysWhileARunIsWritten(t *testing.T) {
 		}
 	}
 	k := s.keyring.keys.get("keyed")
-	k.reading.Lock() // as who writes it has it
+	k.reading.Lock() // held as while a run is written
 	for i := range 15 {
 		r, err := s.Append(ctx, "keyed", keyed(i))
 		if err != nil || r.Replayed != (i < 10) || int(r.First) != i+1 {
 			t.Fatalf("append %d: %+v, %v", i, r, err)
 		}
 	}
-	// One who is far behind, because another process has written much, waits no longer
-	// than his context.
+	// A process that is far behind, because another one has written much, waits no longer than
+	// its context.
 	other, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)

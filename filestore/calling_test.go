@@ -14,7 +14,7 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// contend has stores take and release the turn of session s, each so many times.
+// contend has each store take and release the turn of session s, rounds times.
 func contend(t *testing.T, rounds int, stores ...*Store) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -35,7 +35,7 @@ func contend(t *testing.T, rounds int, stores ...*Store) {
 	wg.Wait()
 }
 
-// waitsAnnounced waits until a process sees so many others that wait for session s.
+// waitsAnnounced waits until the process sees n others waiting for session s.
 func waitsAnnounced(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -48,9 +48,9 @@ func waitsAnnounced(t *testing.T, s *Store, n int) {
 	}
 }
 
-// TestTurnHandedOn: who releases a turn calls the one who has waited longest, and nobody
-// else. Nobody looks by itself here, and nobody is passed over, so whoever gets the turn was
-// called; but for the first, who sees the release in the log as well.
+// TestTurnHandedOn: releasing a turn calls the longest waiter and nobody else. Nobody polls here
+// and nobody is passed over, so whoever gets the turn was called. The first waiter is an
+// exception: it also sees the release in the log.
 func TestTurnHandedOn(t *testing.T) {
 	stores := openReal(t, 6)
 	for _, s := range stores {
@@ -71,7 +71,7 @@ func TestTurnHandedOn(t *testing.T) {
 			}
 		})
 		waitsAnnounced(t, holder, i+1)
-		say(t, holder, "another", nil, "hello") // the next one is younger
+		say(t, holder, "another", nil, "hello") // so that the next waiter has a later ticket
 		if i > 0 {
 			callInVain(t, holder, s)
 			waitsAnnounced(t, holder, i+1)
@@ -95,8 +95,8 @@ func TestTurnHandedOn(t *testing.T) {
 	changes(t, holder, "s")
 }
 
-// callInVain calls the only claimant of a process while the turn is held, once, and waits
-// until it has made its claim. After that it listens.
+// callInVain calls the only claimant of a process once while the turn is held, and waits until it
+// has tried to claim. From then on it listens for calls.
 func callInVain(t *testing.T, caller, s *Store) {
 	t.Helper()
 	rung := false
@@ -114,7 +114,7 @@ func callInVain(t *testing.T, caller, s *Store) {
 	}
 }
 
-// TestTurnContended: processes that contend for a turn get it, each as often as it asks.
+// TestTurnContended: processes that contend for a turn each get it as often as they ask.
 func TestTurnContended(t *testing.T) {
 	stores := openReal(t, 5)
 	say(t, stores[0], "s", nil, "hello")
@@ -127,7 +127,7 @@ func TestTurnContended(t *testing.T) {
 	changes(t, stores[0], "s")
 }
 
-// TestTurnCallsLost: calls that nobody hears cost time, and nobody the turn.
+// TestTurnCallsLost: lost calls cost time, but everybody still gets the turn.
 func TestTurnCallsLost(t *testing.T) {
 	stores := openReal(t, 3)
 	for _, s := range stores {
@@ -137,8 +137,8 @@ func TestTurnCallsLost(t *testing.T) {
 	contend(t, 3, stores...)
 }
 
-// TestTurnNoBell: where a process can't have a bell, it is woken as others are that follow
-// the session.
+// TestTurnNoBell: a process that can't have a bell is woken by writes to the session, like a
+// follower.
 func TestTurnNoBell(t *testing.T) {
 	stores := openReal(t, 3)
 	say(t, stores[0], "s", nil, "hello")
@@ -154,7 +154,7 @@ func TestTurnNoBell(t *testing.T) {
 	}
 }
 
-// TestTurnBellRemoved: a bell that somebody removes is made again.
+// TestTurnBellRemoved: a bell that was removed from outside is made again.
 func TestTurnBellRemoved(t *testing.T) {
 	stores := openReal(t, 3)
 	say(t, stores[0], "s", nil, "hello")
@@ -170,8 +170,8 @@ func TestTurnBellRemoved(t *testing.T) {
 	}
 }
 
-// TestTurnNextIsCalled: if who is called does not come, the next one is called, which does
-// not look by itself here.
+// TestTurnNextIsCalled: if the waiter that was called does not come, the next one is called. That
+// one does not poll here.
 func TestTurnNextIsCalled(t *testing.T) {
 	stores := openReal(t, 3)
 	holder, stopped, next := stores[0], stores[1], stores[2]
@@ -196,9 +196,9 @@ func TestTurnNextIsCalled(t *testing.T) {
 	}
 }
 
-// TestTurnCalledOnce: who was called is looked after once, from the first call on, however
-// often it is called; and so is the next one. A timer that ends as it is reset passes nobody
-// over.
+// TestTurnCalledOnce: the patience with a called waiter runs from the first call, however often
+// it is called again; likewise for the next one. A timer that fires while it is being reset
+// passes nobody over.
 func TestTurnCalledOnce(t *testing.T) {
 	stores := openReal(t, 3)
 	a, first, second := stores[0], stores[1], stores[2]
@@ -236,8 +236,8 @@ func TestTurnCalledOnce(t *testing.T) {
 	}
 }
 
-// TestTurnDeaf: who was woken by a write has some rest before the next one wakes it; who is
-// woken by calls alone sleeps until it is called.
+// TestTurnDeaf: a claimant woken by a write pauses before the next write can wake it. One woken
+// only by calls sleeps until it is called.
 func TestTurnDeaf(t *testing.T) {
 	w := &claimant{looked: time.Second}
 	if d := w.deafFor(time.Second); d != 0 {
@@ -251,8 +251,8 @@ func TestTurnDeaf(t *testing.T) {
 	}
 }
 
-// TestTurnWatchEnds: who claims a turn is woken by what is written to the session while it
-// waits and is the oldest, and not after that. A follower still is.
+// TestTurnWatchEnds: a claimant is woken by writes to the session while it is the oldest waiter,
+// and not after that. A follower still is.
 func TestTurnWatchEnds(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
@@ -282,7 +282,7 @@ func TestTurnWatchEnds(t *testing.T) {
 	}
 }
 
-// TestTurnNewWaiter: who comes right after others were looked for is called all the same.
+// TestTurnNewWaiter: a waiter that arrives right after a look for waiters is still called.
 func TestTurnNewWaiter(t *testing.T) {
 	a := openReal(t, 1)[0]
 	say(t, a, "s", nil, "hello")
@@ -300,40 +300,39 @@ func TestTurnNewWaiter(t *testing.T) {
 	}
 }
 
-// TestTurnStoppedWaiter: a process that waits longest and does not come, because it is
-// stopped, is passed over: at once by whoever called it before. When it goes on it counts
-// again.
+// TestTurnStoppedWaiter: if the longest waiter does not come because it is stopped, it is passed
+// over, and at once by a process that has called it before. Once it runs again it counts again.
 func TestTurnStoppedWaiter(t *testing.T) {
 	stores := openReal(t, 3)
 	stopped, others := stores[0], stores[1:]
 	say(t, stopped, "s", nil, "hello")
-	if !stopped.leases.Announce("s", 1) { // before everybody else, and with nobody behind it
+	if !stopped.leases.Announce("s", 1) { // before everybody else, with nobody behind it
 		t.Fatal("it does not wait")
 	}
-	if _, err := stopped.leases.NewBell(); err != nil { // and nobody hears it
+	if _, err := stopped.leases.NewBell(); err != nil { // nobody listens to it
 		t.Fatal(err)
 	}
 	contend(t, 5, others...)
 	for i, s := range others {
-		waitsAnnounced(t, s, 0) // who released it last still waits for it
+		waitsAnnounced(t, s, 0) // the last to release may still be waiting for the stopped one
 		if _, passed := s.leases.Waiters("s"); len(passed) != 1 {
 			t.Errorf("process %d has passed over %v", i, passed)
 		}
-		// Whoever was passed over is called all the same: it may be awake by now.
+		// A waiter that was passed over is still called: it may be awake by now.
 		s.turns.callNext("s")
 	}
 	hears := listening(t, stopped)
 	others[0].turns.callNext("s")
 	hears("who was passed over is not called any more")
 	stopped.leases.Withdraw("s")
-	stopped.leases.Announce("s", 2) // it waits anew
+	stopped.leases.Announce("s", 2) // waits again
 	if next, _ := others[0].leases.Waiters("s"); len(next) != 1 {
 		t.Errorf("who waits anew does not count: %v", next)
 	}
 }
 
-// TestTurnDeadWaiter: who died while it waited, or right after it was called, is not waited
-// for, and neither is its bell kept.
+// TestTurnDeadWaiter: nobody waits for a waiter that died, while waiting or right after it was
+// called, and its bell is removed.
 func TestTurnDeadWaiter(t *testing.T) {
 	stores := openReal(t, 3)
 	dead, others := stores[0], stores[1:]
@@ -344,7 +343,7 @@ func TestTurnDeadWaiter(t *testing.T) {
 	if len(seen) != 1 {
 		t.Fatalf("waiters: %v", seen)
 	}
-	_ = dead.lock.state.inst.File().Close() // what the kernel does when it dies
+	_ = dead.lock.state.inst.File().Close() // as the kernel does when the process dies
 	if came := others[0].leases.Came("s", seen[0]); came != peers.CameDead {
 		t.Errorf("it counts as %v", came)
 	}
@@ -358,8 +357,8 @@ func TestTurnDeadWaiter(t *testing.T) {
 	}
 }
 
-// TestTurnGivenUpWhenCalled: who is called and does not want the turn any more passes the
-// call on, whether or not it has noticed it.
+// TestTurnGivenUpWhenCalled: a claimant that is called but no longer wants the turn passes the
+// call on, whether or not it has noticed the call.
 func TestTurnGivenUpWhenCalled(t *testing.T) {
 	stores := openReal(t, 2)
 	a, b := stores[0], stores[1]
@@ -389,8 +388,8 @@ func TestTurnGivenUpWhenCalled(t *testing.T) {
 	hears("the next one was not called after a claim that failed")
 }
 
-// TestTurnCalledInVain: who was called, and found that another one has the turn, has nothing
-// to pass on.
+// TestTurnCalledInVain: a claimant that was called and finds the turn held has nothing to pass
+// on.
 func TestTurnCalledInVain(t *testing.T) {
 	stores := openReal(t, 2)
 	a, b := stores[0], stores[1]
@@ -407,7 +406,7 @@ func TestTurnCalledInVain(t *testing.T) {
 	a.turns.stepOut(w, false)
 }
 
-// TestTurnUnannounced: who can't tell others that it waits is woken by what happens in the
+// TestTurnUnannounced: a claimant that can't announce that it waits is woken by writes to the
 // session, because nobody will call it.
 func TestTurnUnannounced(t *testing.T) {
 	stores := openReal(t, 2)
@@ -427,8 +426,8 @@ func TestTurnUnannounced(t *testing.T) {
 	w.announced = false
 }
 
-// listening has nobody but the test hear the calls for a process: what it returns waits for
-// one.
+// listening lets only the test hear the calls for a process. The function it returns waits for a
+// call.
 func listening(t *testing.T, s *Store) (hears func(what string)) {
 	rung := make(chan struct{}, 100)
 	s.waiters.rung = func() { rung <- struct{}{} }
@@ -450,7 +449,7 @@ func listening(t *testing.T, s *Store) (hears func(what string)) {
 	}
 }
 
-// TestTurnBellLeft: a process that leaves takes its bell with it.
+// TestTurnBellLeft: a process that leaves removes its bell.
 func TestTurnBellLeft(t *testing.T) {
 	stores := openReal(t, 2)
 	say(t, stores[0], "s", nil, "hello")

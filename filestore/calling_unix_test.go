@@ -16,10 +16,10 @@ import (
 	"hansard/filestore"
 )
 
-// TestTurnCalledAndStopped: processes wait for a turn, and the one that has waited longest
-// is stopped, or killed, when it is called. The others get the turn all the same: they are
-// called after a moment by the process that released it, or find out on their own if that
-// one is dead, too. A process that was stopped gets its turn when it is continued.
+// TestTurnCalledAndStopped: processes wait for a turn, and the longest waiter is stopped or
+// killed when it is called. The others still get the turn: the process that released it calls
+// them after a moment, or they find out on their own if that one is dead too. A stopped process
+// gets its turn when it is continued.
 func TestTurnCalledAndStopped(t *testing.T) {
 	for _, c := range []struct {
 		name               string
@@ -44,7 +44,7 @@ func TestTurnCalledAndStopped(t *testing.T) {
 			var bell string
 			var waiters []*claimProcess
 			for i := range 3 {
-				touch(t, s, "other") // who comes now is younger
+				touch(t, s, "other") // so that the next waiter has a later ticket
 				waiters = append(waiters, startClaim(t, dir, fmt.Sprint("waiter ", i)))
 				if all := bellsIn(t, dir, i+1); i == 0 { // it is announced
 					bell = all[0]
@@ -55,7 +55,8 @@ func TestTurnCalledAndStopped(t *testing.T) {
 			was := readBell(t, bell)
 			holder.begin()
 			holder.says(t, "released")
-			// It can't take its announcement back, so it is called; or was, before it was stopped.
+			// It can't withdraw its announcement, so it is called, unless it was before it was
+			// stopped.
 			until(t, "the call", func() bool { return readBell(t, bell) != was })
 			if c.releaserDies {
 				holder.end(t)
@@ -63,8 +64,8 @@ func TestTurnCalledAndStopped(t *testing.T) {
 			if c.kill {
 				called.end(t)
 			}
-			// The older one, as a rule. But whoever takes longer than the others' patience to
-			// wake up, on a busy machine, is passed over.
+			// Usually the older one. But on a busy machine a waiter that takes longer to wake up
+			// than the others' patience is passed over.
 			next, last := firstToSay(t, "got it", waiters[1], waiters[2])
 			next.begin()
 			next.says(t, "released")
@@ -113,13 +114,13 @@ type claimProcess struct {
 	said chan string // its lines, and then why there are no more
 }
 
-// says waits for a line of the worker's.
+// says waits for a line from the worker.
 func (p *claimProcess) says(t *testing.T, want string) {
 	t.Helper()
 	firstToSay(t, want, p, nil)
 }
 
-// firstToSay waits for a line of one of two workers, and returns that one first.
+// firstToSay waits until one of two workers prints a line, and returns that worker first.
 func firstToSay(t *testing.T, want string, a, b *claimProcess) (first, second *claimProcess) {
 	t.Helper()
 	var other chan string
@@ -141,7 +142,7 @@ func firstToSay(t *testing.T, want string, a, b *claimProcess) (first, second *c
 	return first, second
 }
 
-// stop stops the worker, and waits until it is.
+// stop stops the worker and waits until it has stopped.
 func (p *claimProcess) stop(t *testing.T) {
 	t.Helper()
 	if err := p.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -160,7 +161,7 @@ func (p *claimProcess) stop(t *testing.T) {
 	}
 }
 
-// end kills the worker, and waits until it is gone.
+// end kills the worker and waits until it is gone.
 func (p *claimProcess) end(t *testing.T) {
 	t.Helper()
 	if err := p.Process.Kill(); err != nil {

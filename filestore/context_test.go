@@ -11,7 +11,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// endingFS ends a context when so many bytes have been read through it.
+// endingFS cancels a context once a number of bytes have been read through it.
 type endingFS struct {
 	*countFS
 	after int64
@@ -39,8 +39,8 @@ func (f *endingFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// TestContextBoundsReading: whatever goes over a long log, or over many, ends soon
-// after its context does, with the context's error.
+// TestContextBoundsReading: every call that goes over a long log, or over many, ends soon after
+// its context does, with the context's error.
 func TestContextBoundsReading(t *testing.T) {
 	const events = 12_000
 	log := buildLog("long", 5, events, func(i int) (hansard.Event, string) { return pad(i, 500), fmt.Sprintf("key %d", i) })
@@ -99,7 +99,7 @@ func TestContextBoundsReading(t *testing.T) {
 		if limit := e.after + 256<<10; e.bytes > limit {
 			t.Errorf("%s: %d bytes read, the context had ended after %d", c.what, e.bytes, e.after)
 		}
-		// And nothing of it sticks: with time enough all is well.
+		// Nothing of it sticks: with enough time the call succeeds.
 		e.after = 1 << 62
 		if err := c.call(context.Background(), s); err != nil {
 			t.Errorf("%s, once more: %v", c.what, err)
@@ -107,7 +107,7 @@ func TestContextBoundsReading(t *testing.T) {
 	}
 }
 
-// foundBy is the error of an examination, or what it says is damaged.
+// foundBy is the error of an examination, or the damage it reports.
 func foundBy(found iter.Seq2[hansard.Finding, error]) error {
 	for f, err := range found {
 		if err != nil {
@@ -127,13 +127,13 @@ func orNil(d *hansard.DamagedError) error {
 	return d
 }
 
-// TestContextBoundsWaiting: who waits for somebody else's long reading lets go when
-// his context ends.
+// TestContextBoundsWaiting: a caller that waits for a long read of another caller gives up when
+// its context ends.
 func TestContextBoundsWaiting(t *testing.T) {
 	log := buildLog("keyed", 5, 10, keyedEvent)
 	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log}), 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.lister.catalog.mu.Lock() // as a list of very many sessions has it
+	s.lister.catalog.mu.Lock() // held as during a list of very many sessions
 	listing := make(chan error, 1)
 	go func() {
 		for _, err := range s.List(ctx, hansard.Query{}) {
@@ -147,8 +147,8 @@ func TestContextBoundsWaiting(t *testing.T) {
 	s.lister.catalog.mu.Unlock()
 }
 
-// TestListGoesOn: a list that has never time enough gets there all the same: what one
-// has found the next need not look for.
+// TestListGoesOn: a list that never has enough time still completes after a few tries, because
+// each try keeps what it found for the next.
 func TestListGoesOn(t *testing.T) {
 	logs := map[hansard.SessionID][]byte{}
 	for i := range 60 {

@@ -15,10 +15,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What is wanted of a damaged log: of reading it, of writing to it, of its repair.
+// What is expected of a damaged log when it is read, written to and repaired.
 
-// judge opens the store and compares what it has to say about a log with the
-// verdict. All of it also examines, writes, repairs, and writes again.
+// judge opens the store and compares its answers about a log with the verdict. With all set it
+// also verifies, writes, repairs, and writes again.
 func (w *written) judge(d *vfs.Disk, log []byte, v verdict, seed uint64, all bool) error {
 	if !all {
 		s, err := open(d.Process("reader"), Options{ReadOnly: true, LockWait: time.Hour}, simConfig(seed, simRing))
@@ -62,10 +62,11 @@ func (w *written) wantRead(s *Store, v verdict) error {
 	if err := v.check("read", w.id, end); err != nil {
 		return err
 	}
-	return w.wantReverse(s, v) // behind what noticed the damage, if nobody had
+	return w.wantReverse(s, v) // after the forward read noticed the damage, if nothing had before
 }
 
-// wantReverse: of a damaged log the damage alone, and before it the whole batches.
+// wantReverse: a reverse read of a damaged log gives only the damage; of a range before it, the
+// whole batches.
 func (w *written) wantReverse(s *Store, v verdict) error {
 	reverse := func(r hansard.Range) (got []hansard.Event, end error) {
 		r.Reverse = true
@@ -146,7 +147,7 @@ func (w *written) wantStat(s *Store, v verdict) error {
 	return v.check("stat", w.id, err)
 }
 
-// wantList: the session is listed as what it is, and hides no other.
+// wantList: the session is listed as the verdict says, and hides no other.
 func (w *written) wantList(s *Store, v verdict) error {
 	var ids []hansard.SessionID
 	for i, err := range s.List(context.Background(), hansard.Query{}) {
@@ -207,8 +208,8 @@ func (w *written) wantFindings(s *Store, v verdict, size int64) error {
 	return nil
 }
 
-// wantAppend: a damaged log takes no write and keeps its bytes; an unfinished
-// end is set aside whole, and cut, and nothing else.
+// wantAppend: a damaged log takes no write and keeps its bytes. An unfinished end is kept as
+// evidence and cut off; nothing else is touched.
 func (w *written) wantAppend(s *Store, d *vfs.Disk, log []byte, v verdict) error {
 	path := sessionlog.Path(sessionlog.EncodeName(w.id))
 	_, err := s.Append(context.Background(), w.id, hansard.Batch{Events: []hansard.Event{text("more")}})
@@ -222,7 +223,7 @@ func (w *written) wantAppend(s *Store, d *vfs.Disk, log []byte, v verdict) error
 		if !v.missing {
 			return nil
 		}
-		// What is there is no session: one can be made in its place.
+		// The file is not a session: one can be created in its place.
 		_, err = s.Append(context.Background(), w.id, hansard.Batch{Create: true, Events: []hansard.Event{text("more")}})
 	}
 	if err != nil {
@@ -287,8 +288,8 @@ func wantSound(s *Store, id hansard.SessionID) error {
 	return nil
 }
 
-// wantRepair: whatever was whole is there, at its seq, what is not says that it is
-// lost, the old bytes are kept and survive a power cut, and the session goes on.
+// wantRepair: every whole line is there at its seq, every other is marked as lost, the old bytes
+// are kept and survive a power cut, and the session goes on.
 func (w *written) wantRepair(s *Store, d *vfs.Disk, log []byte, v verdict) error {
 	ctx := context.Background()
 	done, err := s.Repair(ctx, w.id)
@@ -334,8 +335,8 @@ func (w *written) wantRepair(s *Store, d *vfs.Disk, log []byte, v verdict) error
 	return wantSound(s, w.id)
 }
 
-// wantWhole reads a repaired session: every event is what was written at its seq, or
-// says that it is lost, and none is lost whose line is still there.
+// wantWhole reads a repaired session: every event is what was written at its seq or is marked as
+// lost, and none is lost whose line is still there.
 func (w *written) wantWhole(s *Store, log []byte, v verdict, done hansard.Repaired) error {
 	lost := map[hansard.Seq]bool{}
 	n := hansard.Seq(0)
@@ -370,8 +371,8 @@ func (w *written) wantWhole(s *Store, log []byte, v verdict, done hansard.Repair
 	return nil
 }
 
-// intact are the seqs of the lines that are whole in a log, at their places, and the
-// last of them that ends its batch.
+// intact returns the seqs of the lines that are whole and in place in a log, and the last of them
+// that ends its batch.
 func (w *written) intact(log []byte, v verdict) (there map[hansard.Seq]bool, last hansard.Seq) {
 	there = map[hansard.Seq]bool{}
 	for seq := range v.safe {
@@ -382,7 +383,7 @@ func (w *written) intact(log []byte, v verdict) (there map[hansard.Seq]bool, las
 		ends[e.at] = true
 	}
 	if len(log) != len(w.log) {
-		return there, 0 // lines may have moved: the safe ones are wanted
+		return there, 0 // lines may have moved: only the safe ones are expected
 	}
 	at := len(linesOf(w.log)[0])
 	for i, l := range linesOf(w.log)[1:] {
@@ -398,7 +399,7 @@ func (w *written) intact(log []byte, v verdict) (there map[hansard.Seq]bool, las
 	return there, last
 }
 
-// oneOfHeader tells whether one byte of the header was changed, and nothing else.
+// oneOfHeader reports whether one byte of the header was changed and nothing else.
 func (w *written) oneOfHeader(log []byte) bool {
 	n := 0
 	for i := range min(len(log), len(w.log)) {

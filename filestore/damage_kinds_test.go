@@ -11,11 +11,11 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// damages is the table: how a log is damaged, and which logs are.
+// damages is the table: the ways to damage a log, and the logs that result.
 var damages = []struct {
 	name    string
 	logs    []hansard.SessionID
-	every   int // so many states one is examined, written to and repaired
+	every   int // one in this many states is also verified, written to and repaired
 	corrupt func(w *written, sm *sample, try func(what string, log []byte))
 }{
 	{"truncated", []hansard.SessionID{"small", "Mixed:1", "other", "made"}, 4, truncateEverywhere},
@@ -138,7 +138,7 @@ func changeWhole(w *written, sm *sample, try func(string, []byte)) {
 	try("a page of NUL", make([]byte, 4096))
 	try("without newlines", bytes.ReplaceAll(w.log, []byte("\n"), nil))
 	try("another title", bytes.Replace(w.log, []byte("new"), []byte("old"), 1))
-	for _, e := range w.ends { // edited by hand, with a checksum that fits
+	for _, e := range w.ends { // edited by hand, with a matching checksum
 		lines := linesOf(w.log[:e.at])
 		last := lines[len(lines)-1]
 		edited := sessionlog.AppendSuffix(bytes.Replace(last[:len(last)-1-sessionlog.SuffixWidth], []byte(`"`), []byte(`"x":1,"`), 1), 0, 1)

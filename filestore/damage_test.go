@@ -20,10 +20,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Every way we know to damage a log is tried on a store whose content is known
-// from outside. What has to be answered follows from the bytes alone: the lines
-// up to the first that is not what was written are safe, and so are the whole
-// batches among them. See oracle.
+// Every way we know to damage a log is tried on a store whose content is known from outside. The
+// right answer follows from the bytes alone: the lines up to the first that is not what was
+// written are safe, and so are the whole batches among them. See oracle.
 
 // sample is a closed store on a simulated disk, and what was written to it.
 type sample struct {
@@ -46,7 +45,7 @@ type batchEnd struct {
 	seq hansard.Seq
 }
 
-// simConfig has everything follow from the seed, in the caller's goroutine.
+// simConfig makes everything follow from the seed, in the caller's goroutine.
 func simConfig(seed, ring uint64) config {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	clock := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -75,7 +74,7 @@ func text(format string, args ...any) hansard.Event {
 	return hansard.Event{Data: b}
 }
 
-// oddData are values whose bytes are easily lost or taken for something else.
+// oddData are values whose bytes are easily lost or mistaken for something else.
 var oddData = []string{
 	"{\n  \"pretty\": [1,\r\n 2]\n}", `"caf\u00e9 ` + "\u2028 \u2029 \u0085 日本語 🙂" + `"`, `"\n{\"seq\":1,\"b\":0}\n"`,
 	` {"a": 1.0e+5} `, `"tab\tquote\"back\\slash"`, `{"key":"k","seq":9,"deleted":true,"crc":"00000000"}`, `null`, "\t[]\n",
@@ -153,7 +152,7 @@ func (w *written) ended(t testing.TB, d *vfs.Disk, seq hansard.Seq, title string
 	w.titles = append(w.titles, title)
 }
 
-// verdict is what a store has to say of a log.
+// verdict is what a store must say about a log.
 type verdict struct {
 	missing bool // ErrNotFound: the first batch is not whole
 	version bool // ErrVersion
@@ -164,10 +163,10 @@ type verdict struct {
 
 const sound = -1 // verdict.damage of a log without damage
 
-// oracle compares a log with what was written. Every line carries its checksum
-// and that of the line before, so the first line that is not the one that was
-// written there is where the damage begins; only the beginning of a line at the
-// end of the file is none: it is what a cut-off copy leaves.
+// oracle compares a log with what was written. Every line carries its own checksum and that of
+// the line before, so the damage begins at the first line that is not the one written there. The
+// one exception is an incomplete line at the end of the file: a truncated copy leaves that, and
+// it is not damage.
 func (w *written) oracle(log []byte) verdict {
 	n := 0
 	for n < len(log) && n < len(w.log) && log[n] == w.log[n] {
@@ -184,15 +183,15 @@ func (w *written) oracle(log []byte) verdict {
 		v.damage = bad
 	}
 	if len(log) == 0 {
-		v.damage = 0 // nothing is on its way to it: somebody emptied it
+		v.damage = 0 // no write to it is under way: it was emptied from outside
 	}
 	v.version = sessionlog.HeaderVersion(log) > 0 && sessionlog.HeaderVersion(log) != sessionlog.FormatVersion && bytes.IndexByte(log, '\n') > 0
 	v.missing = v.safeEnd == 0 && v.damage == sound
 	return v
 }
 
-// beginsLine tells whether bytes may be the beginning of a line that is not
-// complete: nobody can tell that they are not.
+// beginsLine reports whether the bytes may be the beginning of an incomplete line, that is,
+// nothing proves that they are not.
 func beginsLine(b []byte, header bool) bool {
 	begin := `{"seq":`
 	if header {
@@ -204,7 +203,7 @@ func beginsLine(b []byte, header bool) bool {
 	if bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' }) {
 		return false
 	}
-	for i := range b { // a complete line has its newline next, or nothing
+	for i := range b { // a complete line is followed by its newline or by nothing
 		if _, _, err := sessionlog.CheckFrame(b[:i]); err == nil {
 			return false
 		}
@@ -251,7 +250,7 @@ func TestSimDamagedLogs(t *testing.T) {
 	}
 }
 
-// putLog replaces a session's log behind everybody's back.
+// putLog replaces a session's log without any process knowing.
 func putLog(d *vfs.Disk, id hansard.SessionID, log []byte) error {
 	p := d.Observer("somebody")
 	f, err := p.Open(sessionlog.Path(sessionlog.EncodeName(id)), vfs.Create)
@@ -265,9 +264,8 @@ func putLog(d *vfs.Disk, id hansard.SessionID, log []byte) error {
 	return errors.Join(err, f.Datasync(), f.Close())
 }
 
-// TestDamagedLongLog: a log too long to be checked whole at first touch. Its end
-// is looked at by everybody; damage in the middle is known to all as soon as a
-// reader or verify found it.
+// TestDamagedLongLog: a log too long to be checked whole on first use. Every process checks its
+// end; damage in the middle is known to all once a reader or verify has found it.
 func TestDamagedLongLog(t *testing.T) {
 	ctx := context.Background()
 	log := buildLog("long", 5, 12_000, func(i int) (hansard.Event, string) { return pad(i, 400), "" })
@@ -280,7 +278,7 @@ func TestDamagedLongLog(t *testing.T) {
 		what string
 		log  []byte
 		at   int
-		find func(*Store) // finds it, where nobody is asked to know before
+		find func(*Store) // finds the damage, where nothing else is expected to
 	}{
 		{"garbage behind it", append(bytes.Clone(log), "garbage"...), len(log), nil},
 		{"NULs behind it", append(bytes.Clone(log), make([]byte, 5000)...), len(log), nil},
@@ -325,7 +323,7 @@ func TestDamagedLongLog(t *testing.T) {
 	}
 }
 
-// TestDamagedOnDisk: the same on a real file system, a few of each kind.
+// TestDamagedOnDisk: the same on a real file system, with a few cases of each kind.
 func TestDamagedOnDisk(t *testing.T) {
 	sm := makeSample(t, 12)
 	w := sm.logs["small"]
@@ -368,7 +366,7 @@ func TestDamagedOnDisk(t *testing.T) {
 			if r, err := s.Append(context.Background(), w.id, hansard.Batch{Events: []hansard.Event{text("more")}}); err != nil || r.First != done.Events+1 {
 				t.Errorf("%s: append after repair: %+v, %v", what, r, err)
 			}
-			if err := s.checkpoints.checkpoint(true); err != nil { // nothing of it is left in the journal
+			if err := s.checkpoints.checkpoint(true); err != nil { // the journal has none of it any more
 				t.Fatal(err)
 			}
 		})

@@ -11,8 +11,8 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// TestDeletedIsClosedForReal: the kernel knows of no descriptor of a deleted session's log,
-// in any process that had it, once that has heard of it: removing the file frees its space.
+// TestDeletedIsClosedForReal: once a process has heard that a session was deleted, the kernel
+// shows no descriptor of its log in it, so removing the file frees its space.
 func TestDeletedIsClosedForReal(t *testing.T) {
 	ctx := context.Background()
 	stores := openReal(t, 3)
@@ -41,7 +41,7 @@ func TestDeletedIsClosedForReal(t *testing.T) {
 	}
 }
 
-// descriptors are those of this process that lead to a session's log.
+// descriptors are the open descriptors of this process for a session's log.
 func descriptors(t *testing.T, name string) (open []string) {
 	t.Helper()
 	const fds = "/proc/self/fd"

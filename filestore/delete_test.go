@@ -15,7 +15,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// wantDeleted: the id stays taken, nothing is left to read, and nothing is wrong.
+// wantDeleted: the id stays taken, there is nothing to read, and nothing is damaged.
 func wantDeleted(s *Store) error {
 	ctx := context.Background()
 	_, created := s.Create(ctx, "s", hansard.Meta{})
@@ -44,11 +44,11 @@ func wantDeleted(s *Store) error {
 	return errors.Join(err, wantSound(s, "s"), wantSound(s, ""))
 }
 
-// TestDeleteDamaged: a damaged session can be deleted, whatever is wrong with it. It stays
-// deleted, and nothing of it is kept.
+// TestDeleteDamaged: a session can be deleted whatever damage it has. It stays deleted, and none
+// of it is kept.
 func TestDeleteDamaged(t *testing.T) {
 	ctx := context.Background()
-	put := func(t testing.TB, d *vfs.Disk, b []byte) { // another file, so that it is looked at anew
+	put := func(t testing.TB, d *vfs.Disk, b []byte) { // another file, so that it is checked again
 		putFile(t, d, sessionlog.Path("s"), nil)
 		putFile(t, d, sessionlog.Path("s"), b)
 	}
@@ -104,8 +104,8 @@ func TestDeleteDamaged(t *testing.T) {
 	}
 }
 
-// TestDeleteUnnoticed: a session that was deleted by one who did not know of its damage is
-// deleted for those too who do; its repair does not bring it back.
+// TestDeleteUnnoticed: a session deleted by a process that did not know of its damage is also
+// deleted for processes that do, and a repair does not bring it back.
 func TestDeleteUnnoticed(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -130,8 +130,8 @@ func TestDeleteUnnoticed(t *testing.T) {
 	}
 }
 
-// TestDeleteIll: a session whose log the disk does not take can be deleted when it is
-// well again.
+// TestDeleteIll: a session whose log can't be written because of a disk error can be deleted once
+// the disk works again.
 func TestDeleteIll(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a := openSim(t, d.Process("a"), 1)
@@ -148,8 +148,8 @@ func TestDeleteIll(t *testing.T) {
 	}
 }
 
-// TestDeleteDamagedHeld: an exclusive turn keeps others from deleting a damaged session as
-// it does a sound one, as far as the log tells of it.
+// TestDeleteDamagedHeld: an exclusive turn keeps others from deleting a damaged session, as it
+// does for a sound one, as far as the log still shows the turn.
 func TestDeleteDamagedHeld(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -172,8 +172,8 @@ func TestDeleteDamagedHeld(t *testing.T) {
 	}
 }
 
-// TestSimDeleteInterrupted: a deletion of a damaged session that was killed, or hit by a
-// power cut, leaves it damaged, with its old bytes, or deleted; the next does it.
+// TestSimDeleteInterrupted: deleting a damaged session, interrupted by a kill or a power cut,
+// leaves it either damaged with its old bytes or deleted; the next attempt completes it.
 func TestSimDeleteInterrupted(t *testing.T) {
 	ctx := context.Background()
 	for what, lost := range map[string]bool{"damaged": false, "and with lines aside": true} {
@@ -226,7 +226,7 @@ func TestSimDeleteInterrupted(t *testing.T) {
 	}
 }
 
-// openLogs counts the descriptors of a log that a store keeps.
+// openLogs lists the log descriptors that a store keeps open.
 func openLogs(s *Store) (open []string) {
 	s.lock.mu.Lock()
 	defer s.lock.mu.Unlock()
@@ -238,8 +238,8 @@ func openLogs(s *Store) (open []string) {
 	return open
 }
 
-// TestDeletedIsClosed: no process that had a session's log open keeps it when it is
-// deleted: whatever comes in its place, the bytes are gone.
+// TestDeletedIsClosed: no process keeps the log of a deleted session open: whatever takes its
+// place, the old bytes are gone.
 func TestDeletedIsClosed(t *testing.T) {
 	ctx := context.Background()
 	for what, do := range map[string]func(d *vfs.Disk, a, b *Store) error{
@@ -269,7 +269,7 @@ func TestDeletedIsClosed(t *testing.T) {
 			if err := do(d, a, b); err != nil {
 				t.Fatal(err)
 			}
-			say(t, b, "other", nil, "on") // and so hears of it
+			say(t, b, "other", nil, "on") // and so learns of it
 			for who, s := range map[string]*Store{"a": a, "b": b} {
 				if open := strings.Join(openLogs(s), " "); strings.Contains(open, "s") {
 					t.Errorf("%s has %q open", who, open)
@@ -295,7 +295,7 @@ func TestDeletedIsClosed(t *testing.T) {
 	})
 }
 
-// refused is nil if a write to the deleted session is.
+// refused is nil if a write to the deleted session is refused.
 func refused(s *Store) error {
 	if _, err := s.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("x")}}); !errors.Is(err, hansard.ErrDeleted) {
 		return fmt.Errorf("append to the deleted: %w", err)

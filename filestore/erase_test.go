@@ -30,7 +30,7 @@ func wantErased(d *vfs.Disk, words ...string) error {
 	return nil
 }
 
-// tell stores a session s with a secret in every place there is for one.
+// tell stores a session s with a secret in every place that can hold one.
 func tell(s *Store) error {
 	ctx := context.Background()
 	if _, err := s.Create(ctx, "s", hansard.Meta{Title: "secret title", Labels: map[string]string{"secret": "label"}}); err != nil {
@@ -56,8 +56,8 @@ func tell(s *Store) error {
 	return err
 }
 
-// TestErase: after Delete and the next checkpoint, of any process, nothing is left of a
-// session but that it was deleted, and when it was created.
+// TestErase: after Delete and the next checkpoint, by any process, the only facts left of a
+// session are that it was deleted and when it was created.
 func TestErase(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -102,7 +102,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// headerOf is the header of a log as it is on a disk.
+// headerOf reads the header of a log from a disk.
 func headerOf(t testing.TB, d *vfs.Disk, name string) *sessionlog.Header {
 	t.Helper()
 	f, err := d.Observer("somebody").Open(sessionlog.Path(name), vfs.ReadOnly)
@@ -118,7 +118,7 @@ func headerOf(t testing.TB, d *vfs.Disk, name string) *sessionlog.Header {
 	return h
 }
 
-// notes are the sessions that are noted for erasing.
+// notes lists the sessions noted for erasing.
 func notes(d *vfs.Disk) (names []string) {
 	for _, file := range d.Names() {
 		if name, ok := strings.CutPrefix(file, erasingDir+"/"); ok && file != allLookedAt {
@@ -128,8 +128,8 @@ func notes(d *vfs.Disk) (names []string) {
 	return names
 }
 
-// TestEraseOlder: what a program deleted that knew nothing of erasing is erased by the next
-// checkpoint, once for all logs.
+// TestEraseOlder: a session deleted by a program that did not know about erasing is erased by the
+// next checkpoint. That checkpoint looks at all logs; later ones do not.
 func TestEraseOlder(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -149,7 +149,7 @@ func TestEraseOlder(t *testing.T) {
 	if err := errors.Join(wantErased(d, "secret"), wantDeleted(b)); err != nil {
 		t.Error(err)
 	}
-	putFile(t, d, sessionlog.Path("s"), log) // a backup put back by hand: for prune to find
+	putFile(t, d, sessionlog.Path("s"), log) // a backup put back by hand: prune has to find it
 	b.noteErasing([]string{"s"})
 	want(t, "drop the note", b.checkpoints.eraser.dropNote("s", logSeen{}), nil)
 	if left := notes(d); len(left) != 1 {
@@ -170,7 +170,7 @@ func putEvidence(t testing.TB, d *vfs.Disk, name, content string) {
 	putFile(t, d, evidenceDir+"/"+name, []byte(content))
 }
 
-// TestEraseInTime: a session whose tombstone the ring still has is left as it is.
+// TestEraseInTime: a session is not erased while its tombstone is still in the ring.
 func TestEraseInTime(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -195,7 +195,7 @@ func TestEraseInTime(t *testing.T) {
 	}
 }
 
-// TestEraseNames: names in aside/, evidence/ and cache/ are read from the right.
+// TestEraseNames: file names in aside/, evidence/ and cache/ are parsed from the right.
 func TestEraseNames(t *testing.T) {
 	const mark = "0123456789abcdef"
 	for file, want := range map[string]string{
@@ -220,7 +220,7 @@ func TestEraseNames(t *testing.T) {
 	}
 }
 
-// neighbours are files of other sessions whose names begin like that of s.
+// neighbours are files of other sessions whose names begin like those of s.
 var neighbours = []string{
 	"aside/s.5.77", "evidence/s.5.repaired.0123456789abcdef", "evidence/s.5.7.0123456789abcdef", "evidence/s.5.3.aside.0123456789abcdef",
 	"evidence/s.5.3.aside.deleted", "evidence/s5.repaired.0123456789abcdef", "evidence/journal.0123456789abcdef", "evidence/s.txt",
@@ -233,8 +233,8 @@ var own = []string{
 	"evidence/s.3.aside.deleted", "evidence/s.deleted.0123456789abcdef", "cache/keys/s.0000000000000000", "cache/damage/s",
 }
 
-// erasesOnlyItsOwn: nothing of a session whose name begins like that of a deleted one goes
-// with it, and everything of that one does.
+// erasesOnlyItsOwn: erasing a deleted session removes all of its files, and none of a session
+// whose name begins the same way.
 func erasesOnlyItsOwn() error {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -278,16 +278,16 @@ func erasesOnlyItsOwn() error {
 	return wantErased(d, "secret")
 }
 
-// TestEraseOnlyItsOwn: "s." is also the beginning of "s.5".
+// TestEraseOnlyItsOwn: the prefix "s." also matches files of session "s.5".
 func TestEraseOnlyItsOwn(t *testing.T) {
 	if err := erasesOnlyItsOwn(); err != nil {
 		t.Error(err)
 	}
 }
 
-// eraseInterrupted kills the process that erases, and cuts the power, at every operation.
-// The session stays deleted and sound, and the next to come finishes it. beside: another
-// process lives on.
+// eraseInterrupted kills the erasing process, or cuts the power, at every operation. The session
+// stays deleted and sound, and the next process finishes the job. With beside set, another
+// process stays alive.
 func eraseInterrupted(beside bool) (states int, err error) {
 	ctx := context.Background()
 	for _, cut := range []*vfs.Cut{nil, {Keep: 0, Seed: 1}, {Keep: 50, Seed: 2}, {Keep: 50, Seed: 3}, {Keep: 100, Seed: 4}} {
@@ -296,7 +296,7 @@ func eraseInterrupted(beside bool) (states int, err error) {
 			d.PageSize, d.SectorSize = 512, 128
 			a, err := openOn(d.Process("a"), 1, simRing)
 			if err == nil {
-				// A checkpoint before it: from then on the notes count.
+				// A checkpoint first: from then on the notes count.
 				err = errors.Join(tell(a), a.checkpoints.checkpoint(true), a.Delete(ctx, "s", ""))
 			}
 			if err != nil {
@@ -331,7 +331,7 @@ func eraseInterrupted(beside bool) (states int, err error) {
 	return states, nil
 }
 
-// notKilled tells whether nothing happened to process b: erasing does not report errors.
+// notKilled reports whether nothing happened to process b: erasing does not report errors.
 func notKilled(d *vfs.Disk) bool {
 	for _, op := range d.Trace() {
 		if strings.Contains(op, "(killed)") || strings.Contains(op, "power cut") {
@@ -341,7 +341,7 @@ func notKilled(d *vfs.Disk) bool {
 	return true
 }
 
-// stillDeleted looks at a disk on which an erasing was interrupted.
+// stillDeleted checks a disk on which erasing was interrupted.
 func stillDeleted(d *vfs.Disk) error {
 	for i, who := range []string{"c", "d"} {
 		s, err := openOn(d.Process(who), uint64(3+i), simRing)
@@ -370,8 +370,8 @@ func stillDeleted(d *vfs.Disk) error {
 	return wantErased(d, "secret")
 }
 
-// TestSimEraseInterrupted: killed or cut at any step, a deleted session stays deleted and
-// sound, and its content is gone after the next checkpoint.
+// TestSimEraseInterrupted: after a kill or a power cut at any step, a deleted session stays
+// deleted and sound, and its content is gone after the next checkpoint.
 func TestSimEraseInterrupted(t *testing.T) {
 	for what, beside := range map[string]bool{"by who recovers": false, "beside others": true} {
 		t.Run(what, func(t *testing.T) {
@@ -386,8 +386,8 @@ func TestSimEraseInterrupted(t *testing.T) {
 	}
 }
 
-// TestEraseOlderJournal: a journal that is older than the logs, as a backup of a store in
-// use has it, brings nothing of an erased session back, and nothing of it is damage.
+// TestEraseOlderJournal: a journal older than the logs, as in a backup of a store in use, does
+// not bring back any of an erased session, and is not reported as damage.
 func TestEraseOlderJournal(t *testing.T) {
 	ctx := context.Background()
 	for what, deletedBefore := range map[string]bool{"with the tombstone": true, "without it": false} {
@@ -437,8 +437,8 @@ func TestEraseOlderJournal(t *testing.T) {
 	}
 }
 
-// TestEraseMended: a tombstone that could not be written to its log, and was set aside, is
-// put there later; the content goes then.
+// TestEraseMended: a tombstone that could not be written to its log and was set aside is put in
+// place later, and then the content is erased.
 func TestEraseMended(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -448,7 +448,7 @@ func TestEraseMended(t *testing.T) {
 	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO, Always: true})
 	want(t, "delete", a.Delete(ctx, "s", ""), hansard.ErrUnknown)
 	for range 3 {
-		_, _ = a.Append(ctx, "other", hansard.Batch{Events: []hansard.Event{text("more")}}) // which tries to apply it
+		_, _ = a.Append(ctx, "other", hansard.Batch{Events: []hansard.Event{text("more")}}) // tries to apply it
 	}
 	if left := setAsideOf(a, "s"); len(left) == 0 {
 		t.Fatal("nothing was set aside")
@@ -465,8 +465,8 @@ func TestEraseMended(t *testing.T) {
 	}
 }
 
-// TestEraseSetAside: what is found to be set aside of a deleted session is not kept, whoever
-// finds it: the next process to join, or the background.
+// TestEraseSetAside: lines of a deleted session that were set aside are not kept, whether the
+// next process to join finds them or the background.
 func TestEraseSetAside(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -482,7 +482,7 @@ func TestEraseSetAside(t *testing.T) {
 	}
 }
 
-// TestEraseImported: a session that was deleted elsewhere is erased here.
+// TestEraseImported: importing a session that was deleted elsewhere erases it here.
 func TestEraseImported(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -501,8 +501,8 @@ func TestEraseImported(t *testing.T) {
 	}
 }
 
-// TestEraseMany: sessions that are deleted together are erased together: sessions/ is
-// synced once for all.
+// TestEraseMany: sessions deleted together are erased together: sessions/ is synced once for all
+// of them.
 func TestEraseMany(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -524,8 +524,8 @@ func TestEraseMany(t *testing.T) {
 	}
 }
 
-// TestEraseReplaced: a session that can't be erased just now, because somebody else put
-// another file in its place, is not forgotten, also where nobody had noted it.
+// TestEraseReplaced: if a session can't be erased now, because its file was replaced from
+// outside, it is noted for later, even if it had not been noted before.
 func TestEraseReplaced(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -555,8 +555,8 @@ func TestEraseReplaced(t *testing.T) {
 	}
 }
 
-// TestEraseStops: an erasing in the background ends when the store is closed, between two
-// sessions; the last to leave goes on.
+// TestEraseStops: erasing in the background stops between two sessions when the store is closed;
+// the last process to leave finishes it.
 func TestEraseStops(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -589,7 +589,8 @@ func TestEraseStops(t *testing.T) {
 	}
 }
 
-// TestEraseBesideVerify: a session that is erased while it is verified is not damaged.
+// TestEraseBesideVerify: a session that is erased while it is verified is not reported as
+// damaged.
 func TestEraseBesideVerify(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -606,8 +607,8 @@ func TestEraseBesideVerify(t *testing.T) {
 	}
 }
 
-// TestEraseFails: what keeps one session from being erased keeps no other, nor the ring
-// from being freed; when it is over the next checkpoint goes on.
+// TestEraseFails: an error in erasing one session affects no other and does not keep the ring
+// from being freed; once the cause is gone the next checkpoint erases it.
 func TestEraseFails(t *testing.T) {
 	ctx := context.Background()
 	for what, at := range map[string]vfs.Match{

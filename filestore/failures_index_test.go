@@ -40,7 +40,7 @@ func TestFailure40_WholeIndexRewrittenPerUpdate(t *testing.T) {
 }
 
 func TestFailure41_LostUpdateOfTheIndex(t *testing.T) {
-	// In depth: storetest, test/ with 64 processes. Here: goroutines on two handles.
+	// In depth: storetest, and test/ with 64 processes. Here: goroutines on two handles.
 	dir := t.TempDir()
 	const n = 40
 	var wg sync.WaitGroup
@@ -153,7 +153,7 @@ func TestFailure45_OneUnreadableFileAbortsTheList(t *testing.T) {
 			}
 		}
 	}
-	if c.reads > 30 { // the second time only what is not well is looked at
+	if c.reads > 30 { // the second time only files that are not sound are read
 		t.Errorf("an unchanged store is listed with %d reads", c.reads)
 	}
 }

@@ -52,7 +52,7 @@ func TestFailure30_OldPlaceRemovedBeforeTheNewIsWritten(t *testing.T) {
 	w := sm.logs["small"]
 	log := changed(w.log, len(w.log)-90, 'X')
 	v := w.oracle(log)
-	for k := 1; ; k++ { // the power fails before its k-th change
+	for k := 1; ; k++ { // the power is cut before its k-th change
 		d := sm.disk.Clone()
 		if err := putLog(d, w.id, log); err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestFailure34_CountersInASecondFileDisagree(t *testing.T) {
 	sm := makeSample(t, 3)
 	d := sm.disk
 	want := rebuilt(t, d)
-	for _, name := range []string{peers.ControlName, journal.Name} { // all that is beside the logs
+	for _, name := range []string{peers.ControlName, journal.Name} { // everything beside the logs
 		putFile(t, d, name, nil)
 	}
 	s := openSim(t, d.Process("a"), 1)
@@ -185,7 +185,7 @@ func TestFailure35_HalfATurnIsStored(t *testing.T) {
 }
 
 func TestFailure36_RetryAfterUnknownOutcomeStoresTwice(t *testing.T) {
-	// In depth: the simulation settles every unknown outcome that has a key.
+	// In depth: the simulation settles every unknown outcome of a keyed batch.
 	for k, hit := 1, true; hit; k++ {
 		d := vfs.NewDisk(1)
 		a := openSim(t, d.Process("a"), 1)

@@ -19,13 +19,13 @@ import (
 	"hansard/internal/vfs"
 )
 
-// One test for each way in which agents' sessions were lost, stuck or mixed up
-// elsewhere. Each shows the core of why it can't happen here; the suites named
-// in the comments try to break the same in depth.
+// One test for each way in which agents' sessions were lost, stuck or mixed up elsewhere. Each
+// shows the core of why it can't happen here; the suites named in the comments attack the same
+// points in depth.
 
 var errAny = errors.New("any error")
 
-// say appends one event and wants an outcome.
+// say appends one event and expects an outcome.
 func say(t testing.TB, s *Store, id hansard.SessionID, want error, what string, args ...any) hansard.Receipt {
 	t.Helper()
 	r, err := s.Append(context.Background(), id, hansard.Batch{Create: true, Events: []hansard.Event{text(what, args...)}})
@@ -35,7 +35,7 @@ func say(t testing.TB, s *Store, id hansard.SessionID, want error, what string, 
 	return r
 }
 
-// hears wants exactly these events, in a sound log.
+// hears expects exactly these events, in a sound log.
 func hears(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
 	t.Helper()
 	var got []string
@@ -73,7 +73,7 @@ func TestFailure14_TransientErrorTakenForNoOwner(t *testing.T) {
 			if err != nil {
 				b = openSim(t, d.Process("c"), 3)
 			}
-			// Whoever believed to be alone would have begun a new epoch under a.
+			// A process that believed it was alone would have begun a new epoch under a.
 			say(t, a, "s", nil, "two")
 			say(t, b, "s", nil, "three")
 			hears(t, a, "s", "one", "two", "three")
@@ -138,7 +138,7 @@ func TestFailure21_HalfALineFusesWithTheNext(t *testing.T) {
 			d.ClearRules()
 			b := openSim(t, d.Process("b"), 2)
 			r := say(t, b, "s", nil, "three")
-			if r.First == 2 { // two was not finished
+			if r.First == 2 { // two was not completed
 				hears(t, b, "s", "one", "three")
 			} else {
 				hears(t, b, "s", "one", "two", "three")
@@ -157,7 +157,7 @@ func TestFailure22_OneFailedWriteEndsAllOrStays(t *testing.T) {
 			d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: name}, vfs.Fault{Err: errno, Part: 40})
 			b := hansard.Batch{Key: "k", Events: []hansard.Event{text("two")}}
 			_, err := a.Append(context.Background(), "s", b)
-			if err != nil { // the caller is told, and a retry settles it
+			if err != nil { // the caller gets the error, and a retry settles it
 				if _, err := a.Append(context.Background(), "s", b); err != nil {
 					t.Fatalf("%v of %s: retry: %v", errno, name, err)
 				}
@@ -169,7 +169,7 @@ func TestFailure22_OneFailedWriteEndsAllOrStays(t *testing.T) {
 }
 
 func TestFailure23_NULsAndEmptyFilesAfterPowerLoss(t *testing.T) {
-	// In depth: TestSimPowerCut; damage that is there already: TestSimDamagedLogs.
+	// In depth: TestSimPowerCut; for existing damage: TestSimDamagedLogs.
 	for keep := 0; keep <= 100; keep += 10 {
 		for seed := range uint64(20) {
 			d := vfs.NewDisk(seed)
@@ -221,11 +221,11 @@ func TestFailure25_FlushErrorLoggedSuccessReturned(t *testing.T) {
 	d.Inject(vfs.Match{Kind: vfs.OpSync}, vfs.Fault{Err: syscall.EIO, Always: true})
 	say(t, a, "s", errAny, "two")
 	d.ClearRules()
-	say(t, a, "s", nil, "three") // and when the disk is well again so is the store
+	say(t, a, "s", nil, "three") // once the disk works again, so does the store
 }
 
 func TestFailure26_ReaderSeesHalfALine(t *testing.T) {
-	// In depth: TestSimDamagedLogs/truncated, storetest's readers against writers.
+	// In depth: TestSimDamagedLogs/truncated, and storetest's readers against writers.
 	sm := makeSample(t, 3)
 	w := sm.logs["small"]
 	for n := int(w.ends[0].at); n < len(w.log); n += 3 {

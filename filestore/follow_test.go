@@ -26,14 +26,14 @@ func (c *countOpens) Open(name string, flags vfs.Flag) (vfs.File, error) {
 	return c.FS.Open(name, flags)
 }
 
-// aMinute is a context for what should not take that long.
+// aMinute is a context for something that should take far less than a minute.
 func aMinute(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestFollowLooksOnce: for each event that comes the log is opened once.
+// TestFollowLooksOnce: a follower opens the log once per new event.
 func TestFollowLooksOnce(t *testing.T) {
 	c := &countOpens{FS: vfs.NewDisk(1).Process("a"), name: "sessions/s.jsonl"}
 	s, err := openOn(c, 1, growthRing)
@@ -47,7 +47,7 @@ func TestFollowLooksOnce(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
-		case e.Seq == 2: // the first one is looked for once more when it has joined
+		case e.Seq == 2: // after joining, the first event is looked up a second time
 			before = c.n
 		case e.Seq == 12:
 			if n := c.n - before; n != 10 {
@@ -59,8 +59,8 @@ func TestFollowLooksOnce(t *testing.T) {
 	}
 }
 
-// TestFollowAnotherSession: a session that was deleted is over for who follows it, also if
-// another one has its id when somebody looks, or one after that.
+// TestFollowAnotherSession: deleting a session ends its followers, even if the id has been reused
+// by the time they look, once or twice.
 func TestFollowAnotherSession(t *testing.T) {
 	for reused := range 3 {
 		s := openReal(t, 1)[0]
@@ -93,7 +93,7 @@ func TestFollowAnotherSession(t *testing.T) {
 	}
 }
 
-// TestFollowDamagedLog: what is before the damage is given, and then the damage.
+// TestFollowDamagedLog: a follower gets the events before the damage, and then the damage.
 func TestFollowDamagedLog(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "one")

@@ -14,29 +14,29 @@ import (
 	"hansard/internal/vfs"
 )
 
-// forkWorld is a fork on a simulated disk: process b makes one of session "s" as "f", and
-// appends to it, while process a appends to "s" and looks for "f".
+// forkWorld is a fork on a simulated disk: process b forks session "s" as "f" and appends to the
+// fork, while process a appends to "s" and looks for "f".
 type forkWorld struct {
 	disk  *vfs.Disk
 	seed  uint64
 	acked hansard.Seq // of "s", by a
-	seen  bool        // somebody saw the fork
-	ended error       // what Fork said; nil also before
-	forkd bool        // and it said that the fork is there
+	seen  bool        // somebody has seen the fork
+	ended error       // the error of Fork; nil before it returned, too
+	forkd bool        // Fork returned success
 	own   bool        // an append to it was acknowledged
-	over  bool        // b came to its end
+	over  bool        // b has finished
 	wrong error
 	id    hansard.SessionID // of the fork
 }
 
-// attachedToS is what the events of "s" name: the first of one before its last batch.
+// attachedToS is the content of the attachments of "s": the first is named before the last batch.
 var attachedToS = []string{"one", "two"}
 
 func newForkWorld(seed uint64) (*forkWorld, error) {
 	d := vfs.NewDisk(seed)
 	d.PageSize, d.SectorSize = 512, 128
 	w := &forkWorld{disk: d, seed: seed, id: "f"}
-	if seed%5 == 0 { // too long for the header of "s": the lines are written again
+	if seed%5 == 0 { // too long to fit in place of the header of "s": the lines are rewritten
 		w.id = hansard.SessionID("f" + strings.Repeat("x", 90))
 	}
 	ctx := context.Background()
@@ -154,8 +154,8 @@ func (w *forkWorld) whole(s *Store) error {
 	return nil
 }
 
-// check opens what is left, and looks whether the fork is there whole, or nothing of it; then
-// that it can be made, used, and is there after a power cut.
+// check opens the remains: the fork must be there whole or not at all. Then it must be possible
+// to make and use it, and it must survive a power cut.
 func (w *forkWorld) check(d *vfs.Disk) error {
 	ctx := context.Background()
 	s, err := openOn(d.Process("check"), w.seed+3, simRing)
@@ -185,7 +185,7 @@ func (w *forkWorld) check(d *vfs.Disk) error {
 	return w.checkAfter(d, s, err == nil)
 }
 
-// checkAfter is the second half of check: who comes later makes the fork, if it is not there.
+// checkAfter is the second half of check: a later process makes the fork if it is not there.
 func (w *forkWorld) checkAfter(d *vfs.Disk, s *Store, there bool) error {
 	ctx := context.Background()
 	name := string(w.id)
@@ -247,7 +247,7 @@ func forkCut(seed uint64, states *atomic.Int64) error {
 			d := w.disk.Clone()
 			d.PowerCut(vfs.Cut{Keep: keep, Seed: uint64(op.N*4 + i)})
 			was := *w
-			if states.Add(1); op.N%9 == 0 { // and again, in what finds it
+			if states.Add(1); op.N%9 == 0 { // a second cut, inside recovery
 				d.CutAt(vfs.Match{Kind: vfs.OpChange, N: 1 + op.N%40}, vfs.Cut{Keep: 50, Seed: uint64(op.N)})
 				if s, err := openOn(d.Process("first"), 77, simRing); err == nil {
 					_ = s.Close()
@@ -263,8 +263,8 @@ func forkCut(seed uint64, states *atomic.Int64) error {
 	return errors.Join(w.play(), found)
 }
 
-// forkStruck has something happen at the k-th operation of the process that forks, for every
-// k; then the others go on, and the power is cut.
+// forkStruck injects a fault at the k-th operation of the forking process, for every k; then the
+// others go on, and the power is cut.
 func forkStruck(seed uint64, states *atomic.Int64, what func(d *vfs.Disk, at vfs.Match)) error {
 	for k := 1; ; k++ {
 		w, err := newForkWorld(seed)
@@ -298,8 +298,8 @@ func forkKilled(seed uint64, states *atomic.Int64) error {
 	return forkStruck(seed, states, func(d *vfs.Disk, at vfs.Match) { d.KillAt(at, -1) })
 }
 
-// TestSimFork: a fork is there whole, or nothing of it, after a power cut or a kill at any
-// operation, and after any error; who was told of it, or has seen it, finds it again.
+// TestSimFork: after a power cut or a kill at any operation, and after any error, a fork is there
+// whole or not at all. If a caller was told of it or has seen it, it is there.
 func TestSimFork(t *testing.T) {
 	t.Run("cut", func(t *testing.T) {
 		inWorlds(t, 10, 3_000, func(t *testing.T, seed uint64, states *atomic.Int64) {

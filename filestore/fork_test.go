@@ -18,7 +18,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// forkedStore is a store with session "s" and its fork "f" at event 6, with two own events.
+// forkedStore is a store with session "s" and its fork "f" at event 6, with two events of its
+// own.
 func forkedStore(t testing.TB) (*Store, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,8 +47,8 @@ func logFile(dir, name string) string {
 	return filepath.Join(dir, "sessions", name+sessionlog.Suffix)
 }
 
-// TestForkIsACopyByteForByte: behind the header the fork has the bytes of its parent, at the
-// same place, so that a file system can share them.
+// TestForkIsACopyByteForByte: after the header the fork has the bytes of its parent at the same
+// offsets, so that a file system can share them.
 func TestForkIsACopyByteForByte(t *testing.T) {
 	_, dir := forkedStore(t)
 	parent, fork := read(t, logFile(dir, "s")), read(t, logFile(dir, "f"))
@@ -74,7 +75,7 @@ func read(t testing.TB, name string) []byte {
 	return b
 }
 
-// TestForkOfDamaged: what is safe of a damaged session can be forked, and nothing else.
+// TestForkOfDamaged: a damaged session can be forked as far as it is safe, and no further.
 func TestForkOfDamaged(t *testing.T) {
 	s, dir := forkedStore(t)
 	s.Close()
@@ -108,8 +109,8 @@ func soundFork(s *Store, id hansard.SessionID) error {
 	return nil
 }
 
-// TestForkDamaged: a fork that lost its own lines is damaged and not gone, wherever it was
-// cut; repaired it is sound, and a fork as long as a line of it says so.
+// TestForkDamaged: a fork that lost its own lines is damaged, not missing, wherever it was cut.
+// After a repair it is sound, and still a fork if the line that says so has survived.
 func TestForkDamaged(t *testing.T) {
 	_, dir := forkedStore(t)
 	whole := read(t, logFile(dir, "f"))
@@ -169,7 +170,7 @@ func TestForkDamaged(t *testing.T) {
 	}
 }
 
-// betweenFS calls a function once, when what was placed for a fork is about to be synced.
+// betweenFS calls a function once, when the file placed for a fork is about to be synced.
 type betweenFS struct {
 	vfs.FS
 	call func()
@@ -183,8 +184,8 @@ func (b *betweenFS) SyncDir(name string) error {
 	return b.FS.SyncDir(name)
 }
 
-// TestForkOfDeletedMeanwhile: a session that is deleted, or repaired, while it is copied does
-// not come back with the fork.
+// TestForkOfDeletedMeanwhile: a session that is deleted or repaired while it is being copied does
+// not come back through the fork.
 func TestForkOfDeletedMeanwhile(t *testing.T) {
 	for what, c := range map[string]struct {
 		do   func(t *testing.T, other *Store)
@@ -242,9 +243,9 @@ func TestForkOfDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForkOfWhatIsBeingRedacted: a redaction that is recorded, and whose content is still
-// there because the disk was full, is finished before its session is forked: the fork would
-// have the content for ever.
+// TestForkOfWhatIsBeingRedacted: a recorded redaction whose content is still there, because the
+// disk was full, is completed before the session is forked. Otherwise the fork would keep the
+// content for ever.
 func TestForkOfWhatIsBeingRedacted(t *testing.T) {
 	d := largeDisk(1)
 	s, err := openOn(d.Process("p"), 1, growthRing)
@@ -272,8 +273,8 @@ func TestForkOfWhatIsBeingRedacted(t *testing.T) {
 	}
 }
 
-// redactingFS has somebody else redact an event whenever a fork is about to be noted: its
-// parent has been looked at then, and is not copied yet.
+// redactingFS has another process redact an event each time a fork is about to be noted: at that
+// point the parent has been checked but not copied yet.
 type redactingFS struct {
 	vfs.FS
 	redact func()
@@ -286,9 +287,9 @@ func (r *redactingFS) Mkdir(name string) error {
 	return r.FS.Mkdir(name)
 }
 
-// TestForkBesideARedactor: a session can be forked while another process redacts one event
-// after the other, and the fork has nothing of what was redacted before it was made. If the
-// other goes on for longer than anybody does, the store is busy.
+// TestForkBesideARedactor: a session can be forked while another process redacts one event after
+// another, and the fork has nothing that was redacted before it was made. If the redactions go on
+// for unrealistically long, Fork reports that the store is busy.
 func TestForkBesideARedactor(t *testing.T) {
 	if err := forkBesideARedactor(t, 40); err != nil {
 		t.Error(err)

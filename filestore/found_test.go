@@ -10,12 +10,12 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// TestDamageFoundByAReaderStays: what a reader found wrong, looking at every line in full,
-// is not forgotten because a quick look finds nothing: nobody writes to the log.
+// TestDamageFoundByAReaderStays: damage found by a reader, which checks every line in full, is
+// not forgotten when a quick check finds nothing: the log takes no writes.
 func TestDamageFoundByAReaderStays(t *testing.T) {
 	ctx := context.Background()
 	log := buildLog("s", 5, 6, func(i int) (hansard.Event, string) { return pad(i, 10), "" })
-	// Checksums that are right around what is no JSON.
+	// Correct checksums around invalid JSON.
 	log = rechained(bytes.TrimSuffix(bytes.Replace(log, []byte(`"data":"000002 `), []byte(`"data":p"00002 `), 1), []byte("\n")))
 	d := withLogs(t, 1, map[hansard.SessionID][]byte{"s": log})
 	s, _ := opened(t, d, 1)

@@ -15,18 +15,17 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// The fuzz targets run on their seeds in every go test; go test -fuzz goes on.
+// Every go test runs the fuzz targets on their seeds; go test -fuzz goes further.
 
-// noPanic makes a panic a failure of one input instead of the end of all tests.
+// noPanic turns a panic into a failure of one input instead of the end of all tests.
 func noPanic(t *testing.T) {
 	if r := recover(); r != nil {
 		t.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// FuzzLog: a log of any bytes is read without panic or hang; what it gives is a
-// sequence without gaps; nothing about it hurts another session; and a log that
-// is not damaged takes an append.
+// FuzzLog: a log of any bytes is read without a panic or a hang; it yields a sequence without
+// gaps; it harms no other session; and if it is not damaged it takes an append.
 func FuzzLog(f *testing.F) {
 	sm := makeSample(f, 5)
 	w := sm.logs["small"]
@@ -61,7 +60,7 @@ func FuzzLog(f *testing.F) {
 			for range s.Read(ctx, w.id, r) {
 			}
 		}
-		_, _ = s.reader.lastSeq(ctx, w.id, new(uint64)) // what Wait looks at
+		_, _ = s.reader.lastSeq(ctx, w.id, new(uint64)) // the part that Wait reads
 		info, err := s.Stat(ctx, w.id)
 		if err == nil && end == nil && info.LastSeq != n && info.Damage == nil {
 			t.Fatalf("read gives %d events, stat says %d", n, info.LastSeq)
@@ -93,8 +92,7 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// rechained gives every line the checksums it should have, so that what comes
-// after them is reached too.
+// rechained gives every line correct checksums, so that the checks after them are reached too.
 func rechained(log []byte) []byte {
 	var out []byte
 	prev := uint32(0)
@@ -111,8 +109,8 @@ func rechained(log []byte) []byte {
 	return out
 }
 
-// FuzzJournal: whatever is in the journal, opening ends, with an error or
-// without, and what the logs had is not changed.
+// FuzzJournal: whatever the journal contains, opening returns, with or without an error, and the
+// content of the logs is not changed.
 func FuzzJournal(f *testing.F) {
 	j := killed(f, 9, 6)
 	ring, _ := j.disk.CacheBytes(journal.Name)
@@ -143,7 +141,7 @@ func FuzzJournal(f *testing.F) {
 		if err == nil {
 			_, err = s.Append(context.Background(), "s0", hansard.Batch{Events: []hansard.Event{text("x")}})
 		}
-		_ = err // any: the bytes are
+		_ = err // any error will do: only the bytes matter
 		for name, log := range logs {
 			if now, _ := d.CacheBytes(name); !bytes.HasPrefix(now, log) {
 				t.Fatalf("%s was changed", name)
@@ -157,7 +155,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// resum gives slots and entries the checksums they should have.
+// resum gives slots and entries correct checksums.
 func resum(file []byte) {
 	le := binary.LittleEndian
 	for _, at := range []int{0, journal.SlotBytes} {

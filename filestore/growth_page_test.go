@@ -7,8 +7,8 @@ import (
 	"hansard"
 )
 
-// TestGrowthPage: a page of events costs what it holds, wherever in the session it
-// is: neither what is before it is read nor what is behind it.
+// TestGrowthPage: a page of events costs what it holds, wherever in the session it is: nothing
+// before or after it is read.
 func TestGrowthPage(t *testing.T) {
 	const limit = 60
 	ctx := context.Background()

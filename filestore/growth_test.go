@@ -16,8 +16,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What a call costs must not grow with the session, nor with the store. Time is
-// a poor witness of that on a shared machine; bytes read are a good one.
+// The cost of a call must not grow with the session or with the store. Time is a poor measure of
+// that on a shared machine; bytes read are a good one.
 
 // countFS counts what is read through it.
 type countFS struct {
@@ -104,10 +104,10 @@ func withLogs(t testing.TB, seed uint64, logs map[hansard.SessionID][]byte) *vfs
 	return d
 }
 
-// growthRing is small: the first to open a store reads all of it.
+// growthRing is small, because the first process to open a store reads all of it.
 const growthRing = 256 << 10
 
-// opened opens a store as a fresh process whose reads are counted.
+// opened opens a store as a new process whose reads are counted.
 func opened(t testing.TB, d *vfs.Disk, seed uint64) (*Store, *countFS) {
 	t.Helper()
 	c := &countFS{FS: d.Process("fresh"), files: map[string]int64{}}
@@ -125,8 +125,8 @@ func pad(i, n int) hansard.Event {
 // lengths are logs from a few lines to far more than is checked whole.
 var lengths = []struct{ events, size int }{{10, 100}, {1000, 100}, {20_000, 300}, {900, 64 << 10}}
 
-// TestGrowthFirstAppend: the first append of a fresh process reads the end of
-// the log; a short log is checked whole besides, a long one is not.
+// TestGrowthFirstAppend: the first append of a new process reads the end of the log. A short log
+// is also checked whole, a long one is not.
 func TestGrowthFirstAppend(t *testing.T) {
 	ctx := context.Background()
 	for _, l := range lengths {
@@ -157,8 +157,8 @@ func TestGrowthFirstAppend(t *testing.T) {
 	}
 }
 
-// TestGrowthTurn: a fresh process finds the turn of a long log by two lines: the
-// last, and the one about the turn that it leads to.
+// TestGrowthTurn: a new process finds the turn in a long log from two lines: the last one, and
+// the record of the turn that it points to.
 func TestGrowthTurn(t *testing.T) {
 	ctx := context.Background()
 	for _, l := range lengths {
@@ -184,7 +184,7 @@ func TestGrowthTurn(t *testing.T) {
 		if c.bytes > limit {
 			t.Errorf("%d events: finding the turn read %d bytes %v, want at most %d", l.events, c.bytes, c.files, limit)
 		}
-		// And one that writes: the holder is dead, the next grant is number 2.
+		// A process that writes: the holder is dead, and the next grant is number 2.
 		s, _ := opened(t, d, 2)
 		if turn := take(t, s, "long", hansard.Claim{}); turn.Grant.Number() != 2 || int(turn.Seq) != l.events+1 {
 			t.Errorf("%d events: granted %+v", l.events, turn)
@@ -192,8 +192,7 @@ func TestGrowthTurn(t *testing.T) {
 	}
 }
 
-// TestGrowthReadLast: the last 50 events of a long session cost as much as
-// those of a short one.
+// TestGrowthReadLast: the last 50 events of a long session cost as much as those of a short one.
 func TestGrowthReadLast(t *testing.T) {
 	for _, l := range lengths {
 		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) { return pad(i, l.size), "" })
@@ -219,8 +218,8 @@ func TestGrowthReadLast(t *testing.T) {
 	}
 }
 
-// TestGrowthFollow: the newest event, and the newest few, cost a follower a handful of
-// reads, whatever the length of the session.
+// TestGrowthFollow: the newest event, or the newest few, cost a follower a handful of reads,
+// however long the session is.
 func TestGrowthFollow(t *testing.T) {
 	for _, l := range lengths {
 		log := buildLog("long", 5, l.events, func(i int) (hansard.Event, string) { return pad(i, l.size), "" })
@@ -238,7 +237,7 @@ func TestGrowthFollow(t *testing.T) {
 			}
 			return c.reads - before
 		}
-		read(1) // checks a log that is short
+		read(1) // checks a short log whole
 		one, few := read(1), read(5)
 		t.Logf("%d events of %d bytes: %d reads for one, %d for five", l.events, l.size, one, few)
 		if one > 6 && l.size < 4096 || few > 9 && 6*l.size < nearEnd {
@@ -247,8 +246,7 @@ func TestGrowthFollow(t *testing.T) {
 	}
 }
 
-// TestGrowthRelease: where nobody waits for turns, whoever releases one does not look at the
-// other processes.
+// TestGrowthRelease: releasing a turn that nobody waits for does not look at the other processes.
 func TestGrowthRelease(t *testing.T) {
 	d := vfs.NewDisk(1)
 	s, c := opened(t, d, 1)
@@ -264,8 +262,8 @@ func TestGrowthRelease(t *testing.T) {
 	}
 }
 
-// TestGrowthSessions: neither opening a store nor the first append reads more
-// for 2,000 sessions than for 10.
+// TestGrowthSessions: neither opening a store nor the first append reads more with 2,000 sessions
+// than with 10.
 func TestGrowthSessions(t *testing.T) {
 	for _, n := range []int{10, 2000} {
 		logs := map[hansard.SessionID][]byte{}
@@ -285,8 +283,8 @@ func TestGrowthSessions(t *testing.T) {
 	}
 }
 
-// TestGrowthKeys: once there are runs, a keyed append by a fresh process reads a few pages
-// of them more than one without a key, however many keys there are.
+// TestGrowthKeys: once there are runs, a keyed append by a new process reads only a few pages of
+// them more than one without a key, however many keys there are.
 func TestGrowthKeys(t *testing.T) {
 	ctx := context.Background()
 	const events = 200_000
@@ -305,7 +303,7 @@ func TestGrowthKeys(t *testing.T) {
 	if c.bytes < int64(len(log)) {
 		t.Errorf("the first keyed append read %d bytes of %d: it can't know", c.bytes, len(log))
 	}
-	// While it reads it keeps no more than namesAtOnce in memory.
+	// While reading it keeps at most namesAtOnce in memory.
 	if least := events / namesAtOnce; written < least || written > 2*least {
 		t.Errorf("runs were written %d times, want %d", written, least)
 	}
@@ -331,8 +329,8 @@ func TestGrowthKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstKeyed is what the first keyed append of a process costs, in a session with
-// so many keys.
+// BenchmarkFirstKeyed measures the first keyed append of a process, by the number of keys in the
+// session.
 func BenchmarkFirstKeyed(b *testing.B) {
 	for _, events := range []int{1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(events), func(b *testing.B) {
@@ -369,8 +367,7 @@ func BenchmarkFirstKeyed(b *testing.B) {
 	}
 }
 
-// TestGrowthStat: thousands of patches do not make Stat slow: a snapshot bounds
-// the walk back.
+// TestGrowthStat: thousands of patches do not make Stat slow: snapshots bound the walk back.
 func TestGrowthStat(t *testing.T) {
 	ctx := context.Background()
 	d := largeDisk(1)
@@ -398,7 +395,7 @@ func TestGrowthStat(t *testing.T) {
 	}
 }
 
-// readOnly opens a store for reading, its reads from then on counted.
+// readOnly opens a store for reading and counts its reads from then on.
 func readOnly(t testing.TB, d *vfs.Disk) (*Store, *countFS) {
 	t.Helper()
 	c := &countFS{FS: d.Process("reader")}
@@ -410,7 +407,7 @@ func readOnly(t testing.TB, d *vfs.Disk) (*Store, *countFS) {
 	return s, c
 }
 
-// benchAppend appends to a session of a store on the disk.
+// benchAppend measures appends to a session of a store on the disk.
 func benchAppend(b *testing.B, dir string, id hansard.SessionID) {
 	s, err := Open(dir, nil)
 	if err != nil {
@@ -429,7 +426,7 @@ func benchAppend(b *testing.B, dir string, id hansard.SessionID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// putLogs makes a store's directory with these logs in it.
+// putLogs makes a store directory with n logs in it.
 func putLogs(b *testing.B, n, events int) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -446,14 +443,14 @@ func putLogs(b *testing.B, n, events int) string {
 	return dir
 }
 
-// BenchmarkAppendByLength: the length of a session does not matter.
+// BenchmarkAppendByLength: the cost does not depend on the length of the session.
 func BenchmarkAppendByLength(b *testing.B) {
 	for _, events := range []int{10, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint(events), func(b *testing.B) { benchAppend(b, putLogs(b, 1, events), "s0") })
 	}
 }
 
-// BenchmarkAppendBySessions: nor does the number of sessions.
+// BenchmarkAppendBySessions: the cost does not depend on the number of sessions.
 func BenchmarkAppendBySessions(b *testing.B) {
 	for _, n := range []int{10, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchAppend(b, putLogs(b, n, 1), "s7") })

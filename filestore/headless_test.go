@@ -12,8 +12,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestRepairHeader: the title, the keys and the state of a session survive one byte;
-// without a header the patches behind it do, and the keys.
+// TestRepairHeader: title, keys and state of a session survive one damaged byte in the header.
+// Without a header, the later patches and the keys survive.
 func TestRepairHeader(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

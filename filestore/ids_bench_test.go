@@ -14,18 +14,17 @@ import (
 	"hansard"
 )
 
-// BenchmarkIDs appends with ids and without, taking turns on the same store, and reports
-// how much longer the first takes and how much more of the processor: the median of the
-// rounds, and for the processor all rounds together, because a run of names is written only
-// every few rounds.
+// BenchmarkIDs appends with ids and without, alternating on the same store, and reports how much
+// more time and how much more CPU the ids take: for time the median of the rounds, for CPU the
+// total of all rounds, because a run of names is written only every few rounds.
 //
-// On two cores an event with an id of its own batch takes about a tenth more of the
-// processor, one of a batch of ten about a fifth, because it costs less to begin with.
-// Hashing, the filters, the runs and memory each have about a sixth of that; the rest is
-// that callers come back a little later, so that groups are smaller.
+// On two cores an event with an id in a batch of its own takes about a tenth more CPU, one in a
+// batch of ten about a fifth, because it is cheaper to begin with. Hashing, the filters, the runs
+// and memory each account for about a sixth of that. The rest is because callers come back a
+// little later, so that groups are smaller.
 func BenchmarkIDs(b *testing.B) {
 	defer func(f func([]byte)) { spoil = f }(spoil)
-	spoil = nil // it is for tests
+	spoil = nil // only meant for tests
 	for name, batch := range map[string]int{"one event": 1, "ten events": 10} {
 		b.Run(name, func(b *testing.B) {
 			s, err := Open(b.TempDir(), nil)
@@ -37,7 +36,7 @@ func BenchmarkIDs(b *testing.B) {
 			n := 0
 			round := func(ids bool) (time.Duration, time.Duration) {
 				n++
-				names := make([][]string, 16) // made before the clock runs: they are the caller's
+				names := make([][]string, 16) // made before the clock runs: they are the caller's cost
 				for g := range names {
 					for i := range 100 * batch {
 						names[g] = append(names[g], fmt.Sprintf("%d/%d/%d", n, i/batch, i%batch))
@@ -91,7 +90,7 @@ func BenchmarkIDs(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used of the processor.
+// cpuTime is the CPU time this process has used.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -10,9 +10,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestJoinFailed: a process that could not take part in a new store, and goes on, does
-// not look to others as if it did: they make the journal that it could not make, and
-// then it takes part as well. (Found by TestSimErrors and TestSimPairs.)
+// TestJoinFailed: a process that failed to join a new store, and goes on, does not look to others
+// as if it had joined. They make the journal that it could not make, and then it joins too.
+// (Found by TestSimErrors and TestSimPairs.)
 func TestJoinFailed(t *testing.T) {
 	for name, fail := range map[string]func(*vfs.Disk){
 		"locked, and told that it is not": func(d *vfs.Disk) {

@@ -20,11 +20,11 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The index against a plain rebuild: a map of all keys in the log. Runs are written after
-// two names, by all processes at once, so that they are merged all the time.
+// The index against a plain rebuild: a map of all keys in the log. All processes write a run
+// after every two names, so that runs are merged all the time.
 
-// keysAgree retries every key that the log of session a has, and uses one that it does not
-// have. The log itself must not have a key twice.
+// keysAgree retries every key that is in the log of session a, and uses one that is not. The log
+// itself must not have a key twice.
 func keysAgree(s *Store, d *vfs.Disk, never string) error {
 	log, ok := d.CacheBytes(sessionlog.Path("a"))
 	if !ok {
@@ -79,7 +79,7 @@ func keysAgree(s *Store, d *vfs.Disk, never string) error {
 	return nil
 }
 
-// spoilRun damages a run as somebody might, or as a disk may; true if there was one.
+// spoilRun damages a run as a person or a disk might; it returns true if there was a run.
 func spoilRun(d *vfs.Disk, rng *rand.Rand) bool {
 	var files []string
 	for file := range runFiles(d, "a") {
@@ -107,7 +107,7 @@ func spoilRun(d *vfs.Disk, rng *rand.Rand) bool {
 	return true
 }
 
-// huntRuns has processes append under the same keys, some die, and looks at what a power
+// huntRuns has processes append under the same keys, some of which die, and checks what a power
 // cut and other damage leave of their runs.
 func huntRuns(seed uint64) error { return runsWorld(seed, new(atomic.Int64)) }
 
@@ -161,8 +161,7 @@ func runsWorld(seed uint64, states *atomic.Int64) error {
 	return errors.Join(found, err)
 }
 
-// TestSimRuns: a key that is in the log is found and one that is not is not, whatever
-// became of the runs.
+// TestSimRuns: a key is found if and only if it is in the log, whatever happened to the runs.
 func TestSimRuns(t *testing.T) {
 	inWorlds(t, 20, 1500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := runsWorld(seed, states); err != nil {
@@ -171,8 +170,8 @@ func TestSimRuns(t *testing.T) {
 	})
 }
 
-// TestRunsOfTwoProcesses: two that append in turns to one session write one set of runs,
-// and each finds what the other wrote, mostly without reading the log again.
+// TestRunsOfTwoProcesses: two processes that alternate appends to one session write one set of
+// runs, and each finds what the other wrote, mostly without reading the log again.
 func TestRunsOfTwoProcesses(t *testing.T) {
 	const keys, names = 3000, 20
 	d := largeDisk(1)
@@ -229,14 +228,14 @@ func TestRunsOfTwoProcesses(t *testing.T) {
 	for i, c := range counts {
 		read := c.files[sessionlog.Path("keyed")]
 		t.Logf("process %d read %d bytes of the log, which has %d", i, read, len(log))
-		if read > 30*int64(len(log)) { // each append reads a few of its last lines
+		if read > 30*int64(len(log)) { // each append reads a few of the last lines
 			t.Errorf("process %d read %d bytes of a log of %d", i, read, len(log))
 		}
 	}
 }
 
-// TestRunsManyAtOnce: goroutines of two stores append under the same keys, and runs are
-// written all the time: every key is stored once, and all are told where.
+// TestRunsManyAtOnce: goroutines of two stores append under the same keys while runs are written
+// all the time. Every key is stored once, and all callers get the same seq.
 func TestRunsManyAtOnce(t *testing.T) {
 	const keys, writers = 150, 4
 	dir := t.TempDir()
@@ -289,7 +288,7 @@ func TestRunsManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestRunsCostNothing: without keys nothing is written or looked for.
+// TestRunsCostNothing: without keys, no run is written or looked for.
 func TestRunsCostNothing(t *testing.T) {
 	d := largeDisk(1)
 	d.OnOp(func(op vfs.Op) {
@@ -308,8 +307,8 @@ func TestRunsCostNothing(t *testing.T) {
 	}
 }
 
-// TestSimKeysMemory: what a process keeps of a session's keys is some KB, and two and a half
-// bytes for each key of a run that it wrote or uses often. keyIndexBytes bounds it for all sessions,
+// TestSimKeysMemory: a process keeps a few KB per session for its keys, plus two and a half bytes
+// for each key of a run that it wrote or uses often. keyIndexBytes is the bound for all sessions,
 // so that a thousand sessions of a hundred thousand keys take tens of MB.
 func TestSimKeysMemory(t *testing.T) {
 	const sessions = 20
@@ -341,7 +340,7 @@ func TestSimKeysMemory(t *testing.T) {
 	few, _ := held(1500)
 	many, heap := held(15_000)
 	t.Logf("a session of 1,500 keys weighs %d bytes, one of 15,000 %d; it takes %d", few, many, heap)
-	// Between them are the first hashes of 53 pages, and a filter.
+	// The difference is the first hashes of 53 pages, and a filter.
 	if most := int64(8<<10 + 15_000*5/2); many > most {
 		t.Errorf("a session of 15,000 keys weighs %d bytes, one of 1,500 %d; want at most %d", many, few, most)
 	}

@@ -21,13 +21,13 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The index of keys is derived from the log. Whatever happens to it, a key that
-// was used is known and one that was not is not.
+// The index of keys is derived from the log. Whatever happens to it, used keys are known and
+// unused ones are not.
 
 func keyedEvent(i int) (hansard.Event, string) { return pad(i, 10), fmt.Sprintf("key %d", i) }
 
-// askKeys retries some keys, with their content and with other content, and
-// uses some new ones.
+// askKeys retries some keys, with the same content and with other content, and uses some new
+// ones.
 func askKeys(s *Store, id hansard.SessionID, keys int, rng *rand.Rand, times int) error {
 	ctx := context.Background()
 	for range times {
@@ -58,8 +58,8 @@ func askKeys(s *Store, id hansard.SessionID, keys int, rng *rand.Rand, times int
 
 const manyKeys = 100_000
 
-// TestKeysMany: a hundred thousand keys, found by the process that indexed them
-// and by the next one, which looks into the runs instead of the log.
+// TestKeysMany: a hundred thousand keys are found by the process that indexed them and by the
+// next one, which reads the runs instead of the log.
 func TestKeysMany(t *testing.T) {
 	const seed = 21
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -89,7 +89,7 @@ func TestKeysMany(t *testing.T) {
 	}
 }
 
-// runFiles are the runs of a session, by the names of their files.
+// runFiles are the runs of a session, by file name.
 func runFiles(d *vfs.Disk, name string) map[string][]byte {
 	files := map[string][]byte{}
 	for _, file := range d.Names() {
@@ -100,8 +100,8 @@ func runFiles(d *vfs.Disk, name string) map[string][]byte {
 	return files
 }
 
-// TestSimKeysRuns: a run is deleted, damaged in every way, or of another session: the answers
-// are the same.
+// TestSimKeysRuns: the answers are the same if a run is deleted, damaged in any way, or belongs
+// to another session.
 func TestSimKeysRuns(t *testing.T) {
 	const seed, keys = 22, 1600
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -172,7 +172,7 @@ func indexed(t testing.TB, seed uint64, log []byte) *vfs.Disk {
 	return d
 }
 
-// putFile replaces a file behind everybody's back; nil removes it.
+// putFile replaces a file without any process knowing; nil removes it.
 func putFile(t testing.TB, d *vfs.Disk, name string, b []byte) {
 	t.Helper()
 	p := d.Observer("somebody")
@@ -192,9 +192,9 @@ func putFile(t testing.TB, d *vfs.Disk, name string, b []byte) {
 	}
 }
 
-// TestKeysCollide: keys whose hashes are equal are told apart by the line. Real
-// collisions of 64 bits are hard to find, so the run gets pairs that claim
-// some: every hash leads to three wrong lines and the right one.
+// TestKeysCollide: keys with equal hashes are told apart by the line. Real collisions of 64 bits
+// are hard to find, so the run gets pairs that claim some: every hash leads to three wrong lines
+// and the right one.
 func TestKeysCollide(t *testing.T) {
 	const seed, keys = 23, 1200
 	log := buildLog("keyed", 5, keys, keyedEvent)
@@ -232,8 +232,8 @@ func TestKeysCollide(t *testing.T) {
 	}
 }
 
-// TestKeysLeadNowhere: a run whose checksums are right and whose offsets are not says
-// nothing, neither about its names nor about the log.
+// TestKeysLeadNowhere: a run with correct checksums and wrong offsets is not believed, neither
+// about its names nor as evidence of damage in the log.
 func TestKeysLeadNowhere(t *testing.T) {
 	const seed, keys = 24, 1200
 	log := buildLog("keyed", 5, keys, keyedEvent)
@@ -254,11 +254,11 @@ func TestKeysLeadNowhere(t *testing.T) {
 	}
 }
 
-// brokenRuns is a file system on which runs can't be put in place, or not read.
+// brokenRuns is a file system on which runs can't be renamed into place, or can't be read.
 type brokenRuns struct {
 	vfs.FS
 	unwritable, unreadable bool
-	tried                  int // to put one in place
+	tried                  int // attempts to put one in place
 }
 
 func (b *brokenRuns) Rename(from, to string) error {
@@ -294,8 +294,8 @@ func (f unreadablePages) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// TestKeysWithoutRuns: where runs can't be written, removed or read, keys are found all the
-// same, and not everything is tried with every append.
+// TestKeysWithoutRuns: where runs can't be written, removed or read, keys are still found, and
+// the failed operations are not retried with every append.
 func TestKeysWithoutRuns(t *testing.T) {
 	for _, b := range []*brokenRuns{{unwritable: true}, {unreadable: true}, {unwritable: true, unreadable: true}} {
 		log := buildLog("keyed", 5, 1500, keyedEvent)
@@ -313,7 +313,7 @@ func TestKeysWithoutRuns(t *testing.T) {
 	}
 }
 
-// failsLater is a log that can be read some times, and then no more.
+// failsLater is a log that can be read a few times, after which reads fail.
 type failsLater struct {
 	vfs.File
 	left int
@@ -326,8 +326,8 @@ func (f *failsLater) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// TestKeysLoadFails: who can't read the log, because his time is over, says nothing about
-// its runs: they stay in use.
+// TestKeysLoadFails: if the log can't be read because the caller's time is up, its runs are not
+// discarded: they stay in use.
 func TestKeysLoadFails(t *testing.T) {
 	s, _ := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
 	f, err := s.fs.Open(sessionlog.Path("keyed"), vfs.ReadOnly)
@@ -353,8 +353,8 @@ func TestKeysLoadFails(t *testing.T) {
 	}
 }
 
-// TestKeysBeforeTheHeader: an index that is begun while the log is being made, and has no
-// uid yet, writes no runs without one.
+// TestKeysBeforeTheHeader: an index that was started while the log was being made, and so has no
+// uid yet, writes no runs until it has one.
 func TestKeysBeforeTheHeader(t *testing.T) {
 	log := buildLog("keyed", 5, 1500, keyedEvent)
 	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log[:20]})
@@ -378,7 +378,7 @@ func TestKeysBeforeTheHeader(t *testing.T) {
 	if k.uid != 5 || len(k.runs) != 1 || k.runs[0].Pairs != 1500 {
 		t.Errorf("uid %d, %d runs", k.uid, len(k.runs))
 	}
-	// And if it stayed so, a look would not go on for ever.
+	// Even if the uid stayed wrong, a lookup would terminate.
 	k.uid = 7
 	for _, r := range k.runs {
 		s.runsOf("keyed", 5).Remove(r)
@@ -389,8 +389,8 @@ func TestKeysBeforeTheHeader(t *testing.T) {
 	}
 }
 
-// TestKeysBehindDamage: a key that was used behind a damaged line of a long log
-// must not be taken for a new one.
+// TestKeysBehindDamage: a key that was used after a damaged line of a long log must not be taken
+// for a new one.
 func TestKeysBehindDamage(t *testing.T) {
 	const keys = 12_000
 	log := buildLog("keyed", 5, keys, func(i int) (hansard.Event, string) { return pad(i, 400), fmt.Sprintf("key %d", i) })
@@ -412,8 +412,8 @@ func TestKeysBehindDamage(t *testing.T) {
 	}
 }
 
-// TestKeysAfterReplace: a log restored from a backup forgets the keys behind it
-// and keeps those before, although the index of the process knows better.
+// TestKeysAfterReplace: after a log is restored from a backup, the keys of events after the
+// backup are free and earlier ones are taken, although the index of the process remembers both.
 func TestKeysAfterReplace(t *testing.T) {
 	ctx := context.Background()
 	log := buildLog("keyed", 5, 100, keyedEvent)
@@ -438,8 +438,8 @@ func TestKeysAfterReplace(t *testing.T) {
 	}
 }
 
-// TestKeysOfAnotherLog: what is looked up in the index of a log that was replaced by
-// another, a moment ago, is worth nothing: the key may be in that one.
+// TestKeysOfAnotherLog: a lookup through a descriptor of a log that has just been replaced is not
+// believed: the key may be in the new log.
 func TestKeysOfAnotherLog(t *testing.T) {
 	const keys = 1500
 	log := buildLog("keyed", 5, keys, keyedEvent)
@@ -466,7 +466,7 @@ func TestKeysOfAnotherLog(t *testing.T) {
 	}
 	for _, key := range []string{"key 700", "key 3", "never"} {
 		names := []sought{seek(keyName(key))}
-		p, err := k.lookUp(s.checks, "keyed", old, names) // by one that opened the log before it was replaced
+		p, err := k.lookUp(s.checks, "keyed", old, names) // by a caller that opened the log before it was replaced
 		if err != nil || p.round == k.round {
 			t.Errorf("%s: %+v, %v: it is believed", key, p, err)
 		}
@@ -476,8 +476,8 @@ func TestKeysOfAnotherLog(t *testing.T) {
 	}
 }
 
-// TestNamesOfImports: what an import brings is known to the index of a log that this
-// process has had before.
+// TestNamesOfImports: names that an import brings are added to the index of a log that this
+// process has used before.
 func TestNamesOfImports(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -509,8 +509,9 @@ func TestNamesOfImports(t *testing.T) {
 	}
 }
 
-// TestTailCollides: a name whose hash is that of another, after the runs, is not there; and a
-// line that has no name with the hash any more is damage, not a free name.
+// TestTailCollides: in the tail after the runs, a name whose hash equals that of another is
+// reported as absent. A line that no longer has a name with the indexed hash is damage, not a
+// free name.
 func TestTailCollides(t *testing.T) {
 	log := buildLog("keyed", 5, 20, keyedEvent)
 	d := withLogs(t, 1, map[hansard.SessionID][]byte{"keyed": log})
@@ -536,8 +537,8 @@ func TestTailCollides(t *testing.T) {
 	}
 }
 
-// TestNamesReadOnce: a fresh process that has to read much of the log behind the runs writes
-// a run, so that the next one reads little. One that reads little writes none.
+// TestNamesReadOnce: a new process that has to read much of the log after the runs writes a run,
+// so that the next one reads little. A process that reads little writes none.
 func TestNamesReadOnce(t *testing.T) {
 	for _, c := range []struct {
 		events, size int
@@ -577,8 +578,8 @@ func TestNamesReadOnce(t *testing.T) {
 	}
 }
 
-// TestAbsentByRuns: of names that are new to a session whose runs have no filters in this
-// process, the runs tell, without a look at the log.
+// TestAbsentByRuns: for a session whose runs have no filters in this process, the runs alone tell
+// that a name is new, without a read of the log.
 func TestAbsentByRuns(t *testing.T) {
 	s, c := opened(t, indexed(t, 1, buildLog("keyed", 5, 1500, keyedEvent)), 2)
 	if _, err := s.Append(context.Background(), "keyed", hansard.Batch{Key: "new", Events: []hansard.Event{text("x")}}); err != nil {
@@ -596,8 +597,8 @@ func TestAbsentByRuns(t *testing.T) {
 	}
 }
 
-// TestIndexIsWeighed: names that a process appends itself count in what indexes may take,
-// before any run is written.
+// TestIndexIsWeighed: names that the process itself appends count towards the memory limit of
+// indexes before any run is written.
 func TestIndexIsWeighed(t *testing.T) {
 	s, _ := opened(t, largeDisk(1), 1)
 	for i := range 30 {

@@ -16,8 +16,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestNamesInOneGroup: appends that are decided in one group know each other's ids, keys and
-// patches, as if they had come one after the other. The model says what that is.
+// TestNamesInOneGroup: appends decided in one group know each other's ids, keys and patches, as
+// if they had come one after the other. The model says what that means.
 func TestNamesInOneGroup(t *testing.T) {
 	seed := rand.Uint64()
 	if n, err := strconv.ParseUint(os.Getenv("HANSARD_SEED"), 10, 64); err == nil {
@@ -39,7 +39,7 @@ func TestNamesInOneGroup(t *testing.T) {
 		for range 1 + rng.IntN(5) {
 			id, b := hansard.SessionID(fmt.Sprint("s", round/10, "-", rng.IntN(2))), namedBatch(rng)
 			if len(before) > 0 && rng.IntN(3) == 0 {
-				// The end of one that was sent before, as a retry or another mirror sends it.
+				// The end of a batch that was sent before, as a retry or another mirror sends it.
 				b = before[rng.IntN(len(before))]
 				b.Key, b.Events = "", b.Events[rng.IntN(len(b.Events)):]
 			}
@@ -66,7 +66,7 @@ func TestNamesInOneGroup(t *testing.T) {
 		}
 		for n := range 2 {
 			id := hansard.SessionID(fmt.Sprint("s", round/10, "-", n))
-			// By itself, prepared with what the index was told of the groups.
+			// By itself, prepared with what the index learned from the groups.
 			b := namedBatch(rng)
 			want := outcome(model.Append(t.Context(), id, b))
 			if got := outcome(s.Append(t.Context(), id, b)); got != want {
@@ -82,8 +82,8 @@ func TestNamesInOneGroup(t *testing.T) {
 	}
 }
 
-// namedBatch is a batch with ids of which many were used before, with the same content or
-// with another; some with a key, some with a patch.
+// namedBatch is a batch with ids, many of which were used before, with the same content or with
+// other content; some have a key, some a patch.
 func namedBatch(rng *rand.Rand) (b hansard.Batch) {
 	b.Create = true
 	for range 1 + rng.IntN(4) {
@@ -107,7 +107,7 @@ func namedBatch(rng *rand.Rand) (b hansard.Batch) {
 	return b
 }
 
-// outcome is what an append answers, as text.
+// outcome is the result of an append as text.
 func outcome(r hansard.Receipt, err error) string {
 	var ids *hansard.IDReusedError
 	var key *hansard.KeyReusedError
@@ -122,7 +122,7 @@ func outcome(r hansard.Receipt, err error) string {
 	return fmt.Sprintf("%d-%d %v replayed %v created %v", r.First, r.Last, r.Seqs, r.Replayed, r.Created)
 }
 
-// stored are the events of a session as text, without their times.
+// stored returns the events of a session as text, without their times.
 func stored(t *testing.T, s hansard.Store, id hansard.SessionID) (events []string) {
 	t.Helper()
 	for e, err := range s.Read(t.Context(), id, hansard.Range{}) {

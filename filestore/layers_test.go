@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// mayImport is which packages of this module each layer of the engine may know. A layer
-// knows what is below it and nothing beside it, so that who changes the ring can't touch
-// a line or a lease.
+// mayImport lists the packages of this module that each layer of the engine may import. A layer
+// knows what is below it and nothing beside it, so that a change to the ring can't touch a line
+// or a lease.
 var mayImport = map[string][]string{
 	"internal/crc32c":     nil,
 	"internal/journal":    {"hansard", "hansard/engine", "hansard/internal/vfs", "hansard/filestore/internal/crc32c"},
@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"internal/model/turn": nil,
 }
 
-// eachSource parses the sources of this package and those below it, without tests.
+// eachSource parses the sources of this package and of those below it, without tests.
 func eachSource(t *testing.T, fn func(dir, file string, f *ast.File)) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -74,8 +74,8 @@ func TestLayers(t *testing.T) {
 	})
 }
 
-// TestLockIsTheOnlyWay: what write.lock guards is reached through lock alone: nothing
-// but lock.go, and what puts the store together, names the state behind it.
+// TestLockIsTheOnlyWay: the state guarded by write.lock is reached only through lock: nothing but
+// lock.go, and the code that assembles the store, names that state.
 func TestLockIsTheOnlyWay(t *testing.T) {
 	eachSource(t, func(dir, file string, f *ast.File) {
 		if dir != "." || file == "lock.go" {
@@ -96,8 +96,8 @@ func TestLockIsTheOnlyWay(t *testing.T) {
 	})
 }
 
-// TestSmallEnough: no type has more methods than can be kept in mind, no function is
-// longer than one can see.
+// TestSmallEnough: no type has more methods than one can keep in mind, and no function is longer
+// than one can see at a glance.
 func TestSmallEnough(t *testing.T) {
 	const methodsMax, linesMax = 40, 80
 	methods := map[string]int{}
@@ -136,8 +136,8 @@ func TestSmallEnough(t *testing.T) {
 	}
 }
 
-// TestCommented: one line of comment for four of code, at least. What makes a line of the
-// engine necessary is mostly a crash or another process, and the code can't say which.
+// TestCommented: at least one line of comment for four of code. Most lines of the engine are
+// there because of a crash or another process, and the code can't say which.
 func TestCommented(t *testing.T) {
 	const least = 4
 	code, comments := 0, 0

@@ -11,8 +11,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// tearRecords has the next write to an instance file's table fail in the middle of a
-// record.
+// tearRecords makes the next write to an instance file's table fail in the middle of a record.
 func tearRecords(d *vfs.Disk, proc string) {
 	d.Inject(vfs.Match{Proc: proc, Kind: vfs.OpWrite, Name: peers.InstancesDir + "/*"}, vfs.Fault{Err: syscall.EIO, Part: peers.RecordWidth / 2})
 }
@@ -26,9 +25,9 @@ func mustAcquire(t *testing.T, s *Store, id hansard.SessionID) hansard.Grant {
 	return turn.Grant
 }
 
-// TestTornRecordOfAnother: a record that could not be written whole, of a turn that was
-// given back, keeps nobody from seeing the other turns of its process. (Found by
-// TestSimPairs: until the process ended, whoever wanted one got an error.)
+// TestTornRecordOfAnother: a torn record of a turn that was given back does not hide the other
+// turns of its process. (Found by TestSimPairs: until the process ended, anyone who wanted one of
+// them got an error.)
 func TestTornRecordOfAnother(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
@@ -50,8 +49,8 @@ func TestTornRecordOfAnother(t *testing.T) {
 	}
 }
 
-// TestTornRecordIsNoDeath: while the record of a grant itself can't be read nobody takes
-// its holder for dead; once it is written again it counts as before.
+// TestTornRecordIsNoDeath: while the record of a grant can't be read, its holder is not taken for
+// dead; once the record is written again it counts as before.
 func TestTornRecordIsNoDeath(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
@@ -68,8 +67,8 @@ func TestTornRecordIsNoDeath(t *testing.T) {
 	wantHeld(t, b, "s", hansard.Claim{}, g)
 }
 
-// TestTornRecordRefused: a turn that could not be taken because its record could not be
-// written leaves nothing behind that is in somebody's way.
+// TestTornRecordRefused: a claim that failed because its record could not be written leaves
+// nothing behind that blocks anybody.
 func TestTornRecordRefused(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
@@ -82,7 +81,7 @@ func TestTornRecordRefused(t *testing.T) {
 	}
 	wantHeld(t, b, "kept", hansard.Claim{}, kept)
 	mustAcquire(t, b, "s")
-	if err := a.Renew(context.Background(), "kept", kept); err != nil { // and mends
+	if err := a.Renew(context.Background(), "kept", kept); err != nil { // which mends the record
 		t.Fatal(err)
 	}
 	records, whole, err := peers.ReadTable(a.leases.Instance().File())

@@ -34,8 +34,8 @@ func listed(s *Store, q hansard.Query) ([]hansard.Info, error) {
 	return infos, nil
 }
 
-// rebuilt is the list of a process that knows nothing, on a copy of the disk
-// without the cache.
+// rebuilt is the list as a process without any knowledge gives it, on a copy of the disk without
+// the cache.
 func rebuilt(t testing.TB, d *vfs.Disk) []hansard.Info {
 	t.Helper()
 	d = d.Clone()
@@ -44,7 +44,7 @@ func rebuilt(t testing.TB, d *vfs.Disk) []hansard.Info {
 			putFile(t, d, name, nil)
 		}
 	}
-	// Not opened: that would finish what is in the ring first.
+	// Not opened: opening would first finish what is in the ring.
 	reader := newStore(&process{fs: d.Process("reader"), opt: Options{ReadOnly: true}, cfg: simConfig(1, simRing), closing: make(chan struct{})})
 	reader.logsKnown.Store(true) // the processes on the other disk have joined
 	infos, err := listed(reader, hansard.Query{})
@@ -66,9 +66,9 @@ func sameInfos(got, want []hansard.Info) error {
 	return nil
 }
 
-// TestListEqualsRebuild: after any operations, by several processes and by
-// people who copy, restore, damage and remove files, every process lists what a
-// rebuild lists (invariant 22), newest first.
+// TestListEqualsRebuild: after any operations, by several processes and by people who copy,
+// restore, damage and remove files, every process lists what a rebuild lists (invariant 22),
+// newest first.
 func TestListEqualsRebuild(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 41))
@@ -141,7 +141,7 @@ func (w *listUser) step(n int) string {
 		return "remove " + path
 	case r < 17 && len(log) > 0:
 		log[w.rng.IntN(len(log))] ^= 4
-		putFile(w.t, w.d, "edited", log) // as an editor saves it: another file
+		putFile(w.t, w.d, "edited", log) // as an editor saves: a new file renamed over the old one
 		if err := w.d.Observer("somebody").Rename("edited", path); err != nil {
 			w.t.Fatal(err)
 		}
@@ -158,8 +158,8 @@ func (w *listUser) step(n int) string {
 	return "nothing"
 }
 
-// TestListCache: the catalog is deleted, damaged, of another store: the list is
-// the same. And it is used: with it nothing but the directory is read.
+// TestListCache: the list is the same if the catalog is deleted, damaged or from another store.
+// And the catalog is used: with it only the directory is read.
 func TestListCache(t *testing.T) {
 	const seed, sessions = 42, 150
 	base := sessionsOn(t, seed, sessions)
@@ -240,7 +240,7 @@ func sessionsOn(t testing.TB, seed uint64, n int) *vfs.Disk {
 	return d
 }
 
-// TestListSaysWhatStatSays: also of sessions of which something was set aside,
+// TestListSaysWhatStatSays: list and stat agree, also for a session that has lines set aside,
 // with or without a log.
 func TestListSaysWhatStatSays(t *testing.T) {
 	for _, what := range []string{"shorter", "removed"} {
@@ -249,7 +249,7 @@ func TestListSaysWhatStatSays(t *testing.T) {
 				d := sessionsOn(t, 1, 4)
 				s, lives := openSim(t, d.Process("p"), 1), openSim(t, d.Process("q"), 2)
 				old, _ := d.CacheBytes(sessionlog.Path("s0"))
-				// The entry is in the ring, and its process dies before the log is written.
+				// The entry is in the ring, and the process dies before the log is written.
 				d.KillAt(vfs.Match{Kind: vfs.OpWrite, Name: sessionlog.Path("s0")}, 0)
 				_, _ = s.Append(context.Background(), "s0", hansard.Batch{Events: []hansard.Event{text("in the ring")}})
 				d.ClearRules()
@@ -264,7 +264,7 @@ func TestListSaysWhatStatSays(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := lives.checkpoints.checkpoint(true); err != nil { // finishes what the dead one left
+				if err := lives.checkpoints.checkpoint(true); err != nil { // completes what the dead process left
 					t.Fatal(err)
 				}
 				info, err := lives.Stat(context.Background(), "s0")
@@ -285,9 +285,9 @@ func TestListSaysWhatStatSays(t *testing.T) {
 	}
 }
 
-// TestListRotsInPlace: a bit that flips in a log which a process has checked
-// long ago is found by the next read; until then stat and list may not know of
-// it, but what they say is safe is safe.
+// TestListRotsInPlace: a bit that flips in a log long after a process has checked it is found by
+// the next read. Until then stat and list may not know of it, but whatever they report as safe is
+// safe.
 func TestListRotsInPlace(t *testing.T) {
 	const seed = 43
 	base := makeSample(t, seed)
@@ -316,8 +316,8 @@ func TestListRotsInPlace(t *testing.T) {
 	}
 }
 
-// TestListOddFiles: what people and systems leave in a directory harms nobody,
-// and verify tells of it.
+// TestListOddFiles: stray files that people and systems leave in a directory do no harm, and
+// verify reports them.
 func TestListOddFiles(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -341,7 +341,7 @@ func TestListOddFiles(t *testing.T) {
 		os.WriteFile(filepath.Join(sessions, "fine.jsonl~"), []byte("x"), 0o600),
 		os.WriteFile(filepath.Join(sessions, "notes.txt"), []byte("x"), 0o600),
 		os.WriteFile(filepath.Join(sessions, "bad=name=.jsonl"), []byte("x"), 0o600),
-		exec.Command("mkfifo", filepath.Join(sessions, "fifo.jsonl")).Run(), // not in every system's package syscall
+		exec.Command("mkfifo", filepath.Join(sessions, "fifo.jsonl")).Run(), // not in package syscall on every system
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -381,8 +381,8 @@ func TestListOddFiles(t *testing.T) {
 	}
 }
 
-// TestListLargeStates: however large the states of the sessions are, what is kept of
-// a list is small, and a list has them all.
+// TestListLargeStates: however large the states of the sessions are, the catalog keeps little of
+// them, and a list still has them all.
 func TestListLargeStates(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -420,7 +420,7 @@ func TestListLargeStates(t *testing.T) {
 	}
 }
 
-// readingFS counts how many bytes are read of the files in cache/.
+// readingFS counts the bytes read from files in cache/.
 type readingFS struct {
 	vfs.FS
 	bytes *int64
@@ -441,12 +441,12 @@ type readingFile struct {
 
 func (r readingFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := r.File.ReadAt(p, off)
-	*r.bytes += int64(len(p)) // asked for: that much was set aside
+	*r.bytes += int64(len(p)) // requested: a buffer of that size was allocated
 	return n, err
 }
 
-// TestCraftedCaches: what somebody put into cache/ costs no more than looking at it: a
-// sparse catalog or run of 20 GB is not read, and the store works without.
+// TestCraftedCaches: a crafted file in cache/ costs no more than a look at it: a sparse catalog
+// or run of 20 GB is not read, and the store works without it.
 func TestCraftedCaches(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*Store, *int64) {
@@ -473,7 +473,7 @@ func TestCraftedCaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	const large = 20 << 30
-	// Whoever makes one up can compute its checksum, too.
+	// An attacker can compute the checksum, too.
 	uid, ok := sessionlog.ParseUID(string(log[20:36]))
 	if !ok {
 		t.Fatalf("no uid in %q", log[:40])

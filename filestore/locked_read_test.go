@@ -14,15 +14,15 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Whatever is long is read before write.lock is taken: here is counted what is read
-// under it.
+// Long reads are done before write.lock is taken. These tests count what is read while it is
+// held.
 
-// lockCountFS counts what is read while its process has write.lock.
+// lockCountFS counts what is read while its process holds write.lock.
 type lockCountFS struct {
 	vfs.FS
 	held   bool
 	locked map[string]int64 // bytes by name, under the lock
-	opened map[string]int   // files opened under it
+	opened map[string]int   // files opened while it is held
 	before func()           // called before the lock is taken
 }
 
@@ -84,8 +84,7 @@ func lockWatched(t *testing.T, d *vfs.Disk, seed uint64) (*Store, *lockCountFS) 
 	return s, l
 }
 
-// wantShort fails if more was read of a log or its runs than may be: its last line,
-// and lockedBytes.
+// wantShort fails if more was read of a log or its runs than its last line and lockedBytes.
 func (l *lockCountFS) wantShort(t *testing.T, what string, name string, line int64) {
 	t.Helper()
 	if got := l.locked[sessionlog.Path(name)]; got > lockedBytes+64<<10+2*line {
@@ -100,7 +99,7 @@ func (l *lockCountFS) wantShort(t *testing.T, what string, name string, line int
 	l.reset()
 }
 
-// keyedLog is a log of which reading takes long.
+// keyedLog is a log that takes long to read.
 func keyedLog(events int) []byte {
 	return buildLog("keyed", 5, events, func(i int) (hansard.Event, string) { return pad(i, 500), fmt.Sprintf("key %d", i) })
 }
@@ -114,9 +113,8 @@ func appendKeyed(t *testing.T, s *Store, key string, e hansard.Event) hansard.Re
 	return r
 }
 
-// TestFailure60_KeysReadUnderTheLock: however many keys a session has, and whatever
-// happens to the index of them between the look and the lock, nothing long is read
-// while everybody waits.
+// TestFailure60_KeysReadUnderTheLock: however many keys a session has, and whatever happens to
+// their index between the lookup and the lock, nothing long is read while everybody waits.
 func TestFailure60_KeysReadUnderTheLock(t *testing.T) {
 	const events = 12_000
 	log := keyedLog(events)
@@ -283,8 +281,8 @@ func TestFailure60_KeysReadUnderTheLock(t *testing.T) {
 	})
 }
 
-// TestMetaReadUnderTheLock: a long walk to the metadata, as in a log without
-// snapshots, is made before write.lock is taken.
+// TestMetaReadUnderTheLock: a long walk to the metadata, as in a log without snapshots, is done
+// before write.lock is taken.
 func TestMetaReadUnderTheLock(t *testing.T) {
 	ctx := context.Background()
 	log := buildLog("keyed", 5, 40, func(i int) (hansard.Event, string) {

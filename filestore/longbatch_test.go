@@ -10,8 +10,8 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// batchLog is a log of batches of so many events each, and where each line begins; the
-// first is the header.
+// batchLog is a log of batches with these numbers of events, and the offset of each line; the
+// first line is the header.
 func batchLog(id hansard.SessionID, size int, batches ...int) (log []byte, lines []int) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	lines = []int{0}
@@ -27,7 +27,8 @@ func batchLog(id hansard.SessionID, size int, batches ...int) (log []byte, lines
 	return log, lines
 }
 
-// readUntilError is how many events a read of a log gives, each at its seq, and how it ends.
+// readUntilError returns how many events a read of a log yields, each at its seq, and how it
+// ends.
 func readUntilError(t *testing.T, log []byte) (n int, err error) {
 	t.Helper()
 	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"s": log}), 2)
@@ -43,8 +44,8 @@ func readUntilError(t *testing.T, log []byte) (n int, err error) {
 	return n, nil
 }
 
-// TestFirstOfLongBatch: the first event of a batch of megabytes comes when a part of it was
-// read, wherever the batch is in the log.
+// TestFirstOfLongBatch: the first event of a batch of megabytes is yielded after only a part of
+// the batch was read, wherever the batch is in the log.
 func TestFirstOfLongBatch(t *testing.T) {
 	for name, batches := range map[string][]int{"last": {20, 10_000}, "in the middle": {20, 10_000, 3, 5_000, 1}} {
 		log, _ := batchLog("s", 600, batches...)
@@ -80,7 +81,7 @@ func TestFirstOfLongBatch(t *testing.T) {
 }
 
 // TestTornLongBatch: a batch without its last line does not exist, however long it is and
-// whatever it lacks: at the end of the log it is not there yet, in the middle it is damage.
+// whatever it lacks. At the end of the log it is unfinished, in the middle it is damage.
 func TestTornLongBatch(t *testing.T) {
 	log, lines := batchLog("s", 600, 20, 10_000)
 	for _, cut := range []int{len(log) - 1, lines[10_020] + 7, lines[10_020], lines[9_000], lines[22]} {
@@ -97,7 +98,7 @@ func TestTornLongBatch(t *testing.T) {
 			t.Errorf("without lines %v: %d events, %v; want 20, and damage", lost, n, err)
 		}
 	}
-	// Where it should end there is a line of another batch.
+	// A line of another batch where it should end.
 	other := log[:lines[10_020]]
 	for seq, left := hansard.Seq(10_020), 1; left >= 0; seq, left = seq+1, left-1 {
 		st := sessionlog.Stamp{Seq: seq, Time: "2026-03-01T00:00:00.000000Z", Left: left, Prev: sessionlog.LineCRC(other)}
@@ -108,9 +109,9 @@ func TestTornLongBatch(t *testing.T) {
 	}
 }
 
-// TestDamageInLongBatch: what is before the damage in a long batch that is whole may be
-// given; nothing that is damaged, and nothing behind it, ever is. Of a batch that is held
-// back nothing is.
+// TestDamageInLongBatch: a read may yield the events before the damage in a long batch that is
+// complete. It never yields a damaged event or any after it, and none of a batch short enough to
+// be held back.
 func TestDamageInLongBatch(t *testing.T) {
 	for _, batch := range []int{200, 10_000} {
 		log, lines := batchLog("s", 600, 20, batch, 10_000)

@@ -12,11 +12,11 @@ import (
 	"hansard/internal/vfs"
 )
 
-// logHarms are what somebody may do to a log while writers have the store open. mark is
-// how long it was when the journal was emptied the last time.
+// logHarms are changes made to a log from outside while writers have the store open. mark is its
+// length when the journal was last emptied.
 var logHarms = map[string]func(t testing.TB, d *vfs.Disk, log []byte, mark int){
 	"an older copy": func(t testing.TB, d *vfs.Disk, log []byte, mark int) {
-		putFile(t, d, sessionlog.Path("s"), nil) // another file of that name
+		putFile(t, d, sessionlog.Path("s"), nil) // the same name, a different file
 		putFile(t, d, sessionlog.Path("s"), log[:mark])
 	},
 	"cut":           func(t testing.TB, d *vfs.Disk, log []byte, mark int) { cutLog(t, d, int64(mark)) },
@@ -43,7 +43,7 @@ func cutLog(t testing.TB, d *vfs.Disk, size int64) {
 	}
 }
 
-// olderAndOn is an older copy that somebody, in another store, went on with.
+// olderAndOn is an older copy to which another store has appended.
 func olderAndOn(t testing.TB, d *vfs.Disk, log []byte, mark int) {
 	e := text("elsewhere")
 	st := sessionlog.Stamp{Seq: 4, Time: "2026-02-01T00:00:00.000000Z", Prev: sessionlog.LineCRC(log[:mark])}
@@ -55,8 +55,8 @@ func olderAndOn(t testing.TB, d *vfs.Disk, log []byte, mark int) {
 	putFile(t, d, sessionlog.Path("s"), other)
 }
 
-// harmed is a session of five events, the last two of which the journal still has,
-// and somebody's harm to its log.
+// harmed is a session of five events, the last two of which are still in the journal, and whose
+// log was then changed from outside.
 func harmed(t testing.TB, harm func(testing.TB, *vfs.Disk, []byte, int)) (d *vfs.Disk, a, b *Store) {
 	t.Helper()
 	d = vfs.NewDisk(1)
@@ -76,9 +76,9 @@ func harmed(t testing.TB, harm func(testing.TB, *vfs.Disk, []byte, int)) (d *vfs
 	return d, a, b
 }
 
-// TestLostLinesAreKept: what the journal has and a log has lost, to whatever somebody
-// did to it, is not forgotten: not when the damage was seen, and not when nobody looked
-// before the journal's space was used again.
+// TestLostLinesAreKept: lines that the journal has and a log has lost are not forgotten, whatever
+// was done to the log, whether the damage was seen or nobody looked before the journal's space
+// was reused.
 func TestLostLinesAreKept(t *testing.T) {
 	ctx := context.Background()
 	type who = func(t *testing.T, a, b *Store)
@@ -132,7 +132,7 @@ func TestLostLinesAreKept(t *testing.T) {
 					if n := len(got); what != "an older one, on" && (n != 5 || got[3] != `"four"` && what != "a line less" || got[4] != `"five"`) {
 						t.Errorf("after the repair there is %q", got)
 					}
-					// What contradicts the log is not in it, but not gone either.
+					// Lines that contradict the log are not in it, but are not gone either.
 					for _, line := range []string{"four", "five"} {
 						if !anywhere(d, line) {
 							t.Errorf("%q is gone", line)
@@ -144,8 +144,8 @@ func TestLostLinesAreKept(t *testing.T) {
 	}
 }
 
-// anywhere tells whether some text is in a file of the store, the journal and lost
-// temporary files aside.
+// anywhere reports whether a text is in any file of the store except the journal and stray
+// temporary files.
 func anywhere(d *vfs.Disk, text string) bool {
 	for _, name := range d.Names() {
 		if b, _ := d.CacheBytes(name); name != journal.Name && bytes.Contains(b, []byte(`"`+text+`"`)) {
@@ -155,7 +155,7 @@ func anywhere(d *vfs.Disk, text string) bool {
 	return false
 }
 
-// wantDamaged: whoever reads the session is told.
+// wantDamaged: a reader of the session gets the damage.
 func wantDamaged(t testing.TB, s *Store) {
 	t.Helper()
 	ctx := context.Background()
@@ -174,8 +174,8 @@ func wantDamaged(t testing.TB, s *Store) {
 	}
 }
 
-// TestShortenedIsReported: a process that knows of events that a log has lost says so,
-// to readers as to writers, whoever comes first.
+// TestShortenedIsReported: a process that knows of events that a log has lost reports it to
+// readers and writers alike, whichever comes first.
 func TestShortenedIsReported(t *testing.T) {
 	for what, harm := range logHarms {
 		for _, order := range [][]string{{"read", "append", "read"}, {"append", "read", "append"}} {
@@ -193,8 +193,8 @@ func TestShortenedIsReported(t *testing.T) {
 	}
 }
 
-// TestRestoredIsSound: a log that is replaced by an older copy when nothing of it is in
-// the journal counts as restored, by those too who knew the other one.
+// TestRestoredIsSound: replacing a log with an older copy while the journal has nothing of it
+// counts as a restore, also for processes that knew the newer one.
 func TestRestoredIsSound(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a := openSim(t, d.Process("a"), 1)
@@ -208,8 +208,8 @@ func TestRestoredIsSound(t *testing.T) {
 	hears(t, a, "s", "one", "three")
 }
 
-// TestVerifyAgreesWithRead: what reading calls damaged, because a log has lost what was
-// written to it, an examination of the session and one of the whole store call so, too.
+// TestVerifyAgreesWithRead: if a read reports damage because a log has lost lines, so do a
+// verification of the session and one of the whole store.
 func TestVerifyAgreesWithRead(t *testing.T) {
 	ctx := context.Background()
 	for what, harm := range logHarms {

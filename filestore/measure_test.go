@@ -7,7 +7,7 @@ import (
 	"hansard/filestore"
 )
 
-// TestMeasures: what is counted, and that nothing is before it happens.
+// TestMeasures: the counters rise with an append, and those of things that did not happen stay 0.
 func TestMeasures(t *testing.T) {
 	s, err := filestore.Open(t.TempDir(), nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"hansard/filestore/internal/journal"
 )
 
-// All tests of the package run with this: lines that are read after their memory was
-// given up are not JSON, have no checksum, and are in no log.
+// All tests of the package run with this: lines that are read after their memory was released are
+// not JSON, have no checksum, and are in no log.
 func init() {
 	spoil = func(b []byte) {
 		for i := range b {
@@ -21,8 +21,8 @@ func init() {
 	}
 }
 
-// TestMemoryInUse: memory is given out again when the last of its entries is no longer
-// pending and whoever asked for it let go of it, once.
+// TestMemoryInUse: memory is reused once the last of its entries is no longer pending and its
+// owner has released it, and then only once.
 func TestMemoryInUse(t *testing.T) {
 	var p pendingEntries
 	first := p.memory()
@@ -75,8 +75,7 @@ func openHere(t *testing.T, dir string) *Store {
 	return s
 }
 
-// TestOthersLinesTakeNoMemory: what other processes wrote is read into memory that is
-// there already.
+// TestOthersLinesTakeNoMemory: lines of other processes are read into memory that is reused.
 func TestOthersLinesTakeNoMemory(t *testing.T) {
 	dir := t.TempDir()
 	one, other := openHere(t, dir), openHere(t, dir)

@@ -15,10 +15,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestFailure58_IllDisk: a disk that does not take writes to the logs for a while leaves
-// nobody damaged. When it is well again what was set aside is put in place by the next
-// write to the session, the next process, or the next checkpoint, and until then the
-// reason that is given is the true one.
+// TestFailure58_IllDisk: a disk that refuses writes to the logs for a while leaves no session
+// damaged. Once it works again, lines that were set aside are put in place by the next write to
+// the session, the next process or the next checkpoint. Until then the reason that is reported is
+// the true one.
 func TestFailure58_IllDisk(t *testing.T) {
 	ctx := context.Background()
 	ill := map[string]vfs.Fault{
@@ -69,7 +69,7 @@ func TestFailure58_IllDisk(t *testing.T) {
 					}
 				}
 				for _, id := range []hansard.SessionID{"old", "new"} {
-					if !fault.Done { // else only the answers were wrong
+					if !fault.Done { // else only the results were wrong
 						wantTrueReason(t, a, id)
 					}
 				}
@@ -101,7 +101,7 @@ func TestFailure58_IllDisk(t *testing.T) {
 	}
 }
 
-// wantOnce wants exactly these events, in any order.
+// wantOnce expects exactly these events, in any order.
 func wantOnce(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
 	t.Helper()
 	var got []string
@@ -118,7 +118,7 @@ func wantOnce(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
 	}
 }
 
-// wantTrueReason: nobody is told that somebody changed the log.
+// wantTrueReason: no error claims that the log was modified from outside.
 func wantTrueReason(t testing.TB, s *Store, id hansard.SessionID) {
 	t.Helper()
 	ctx := context.Background()
@@ -136,8 +136,8 @@ func wantTrueReason(t testing.TB, s *Store, id hansard.SessionID) {
 	}
 }
 
-// TestMendOnlyWhatFits: what was set aside stays there where the log is not the one it
-// was written for.
+// TestMendOnlyWhatFits: lines that were set aside stay there if the log is not the one they were
+// written for.
 func TestMendOnlyWhatFits(t *testing.T) {
 	ctx := context.Background()
 	for what, harm := range map[string]func(t *testing.T, d *vfs.Disk, log []byte){
@@ -188,8 +188,8 @@ func TestMendOnlyWhatFits(t *testing.T) {
 	}
 }
 
-// TestMendWhenPutBack: a log that was away and is back with all that was written to it
-// is sound again by itself.
+// TestMendWhenPutBack: a log that was moved away and put back with everything that was written to
+// it is sound again without a repair.
 func TestMendWhenPutBack(t *testing.T) {
 	var log []byte
 	d, a, _ := harmed(t, func(t testing.TB, d *vfs.Disk, all []byte, _ int) {
@@ -205,9 +205,9 @@ func TestMendWhenPutBack(t *testing.T) {
 	hears(t, a, "s", "one", "two", "three", "four", "five", "six")
 }
 
-// illWorld plays a world in which the logs take no writes, or some other operations fail
-// on them, for a while. Then writes are taken again, and everything is as if it had not
-// been. It counts how often something was set aside.
+// illWorld plays a world in which writes to the logs, or other operations on them, fail for a
+// while. Then they work again, and everything must be as if nothing had happened. It returns how
+// often something was set aside.
 func illWorld(seed uint64, fault vfs.Fault, kinds vfs.Kind, from, length int) (asides int, err error) {
 	w := newWorld(seed)
 	seen := 0
@@ -230,7 +230,7 @@ func illWorld(seed uint64, fault vfs.Fault, kinds vfs.Kind, from, length int) (a
 	return asides, nil
 }
 
-// huntIll tries some ways to be ill.
+// huntIll tries some kinds of disk faults.
 func huntIll(seed uint64, each func(asides int)) error {
 	faults := []vfs.Fault{
 		{Err: syscall.EIO, Always: true}, {Err: syscall.EIO, Always: true, Part: -1},
@@ -251,9 +251,9 @@ func huntIll(seed uint64, each func(asides int)) error {
 	return nil
 }
 
-// TestSimIllDisk defends: logs that can't be written, read or opened for a while are
-// whole when it is over, with all that was acknowledged, without a repair or a restart;
-// the first write that comes then is taken. (P7, invariant 18)
+// TestSimIllDisk defends: logs that can't be written, read or opened for a while are whole once
+// that is over, with everything acknowledged, without a repair or a restart; the first write
+// after it succeeds. (P7, invariant 18)
 func TestSimIllDisk(t *testing.T) {
 	var aside atomic.Int64
 	inWorlds(t, 24, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
@@ -273,8 +273,8 @@ func TestSimIllDisk(t *testing.T) {
 	}
 }
 
-// TestSimMendInterrupted: putting back what was set aside is finished by the next, wherever
-// it was killed or the power was cut.
+// TestSimMendInterrupted: if putting back lines that were set aside is interrupted by a kill or a
+// power cut, at any operation, the next attempt completes it.
 func TestSimMendInterrupted(t *testing.T) {
 	made := func(t testing.TB) *vfs.Disk {
 		d := vfs.NewDisk(1)
@@ -287,7 +287,7 @@ func TestSimMendInterrupted(t *testing.T) {
 			say(t, a, "n", errAny, "two")
 		}
 		d.ClearRules()
-		return d // "a" lives on, and does nothing
+		return d // "a" stays alive and does nothing
 	}
 	interrupted(t, made, func(s *Store) error {
 		_, err := s.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("three")}})

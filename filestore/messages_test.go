@@ -17,9 +17,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What people are told when something is in the way: what it is, and what helps.
+// What users are told when something is in the way: what it is, and what helps.
 
-// blockedFS stops in the first sync of the journal until it is let go.
+// blockedFS blocks the first sync of the journal until it is released.
 type blockedFS struct {
 	vfs.FS
 	reached, letGo chan struct{}
@@ -65,8 +65,8 @@ func crashed(t *testing.T) string {
 	return dead
 }
 
-// TestBusyIsNotOneself: who waits for his own recovery, or for his own slow disk, is not
-// told to kill himself.
+// TestBusyIsNotOneself: a process that waits for its own recovery, or for its own slow disk, is
+// not advised to kill itself.
 func TestBusyIsNotOneself(t *testing.T) {
 	root, err := vfs.OpenDir(crashed(t))
 	if err != nil {
@@ -103,7 +103,7 @@ func TestBusyIsNotOneself(t *testing.T) {
 	if s == nil {
 		return
 	}
-	// Now the same for one whose caller has waited for long enough.
+	// After that the store works.
 	ctx := context.Background()
 	if _, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{text("two")}}); err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestBusyIsNotOneself(t *testing.T) {
 	}
 }
 
-// TestSessionsGone: a store whose directory of logs is missing is not an empty one, for
-// nobody, and goes on when it is back.
+// TestSessionsGone: a store whose directory of logs is missing is never taken for an empty one,
+// and works again when the directory is back.
 func TestSessionsGone(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -188,8 +188,8 @@ func TestSessionsGone(t *testing.T) {
 	}
 }
 
-// TestJournalGone: a journal that was removed under its processes is named, with what
-// helps, and that does help.
+// TestJournalGone: if the journal is removed under running processes, the error names it and says
+// what helps, and that does help.
 func TestJournalGone(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -225,8 +225,7 @@ func TestJournalGone(t *testing.T) {
 	hears(t, again, "s", "one", "two")
 }
 
-// TestInstancesGone: without the directory of the instances all goes on, and it is made
-// again.
+// TestInstancesGone: without the directory of instances everything goes on, and it is made again.
 func TestInstancesGone(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -266,8 +265,7 @@ func TestInstancesGone(t *testing.T) {
 	}
 }
 
-// TestDiskErrorsSayRemount: when a file system has given up, people are told that it has to
-// be mounted again.
+// TestDiskErrorsSayRemount: when a file system has failed and needs a remount, the error says so.
 func TestDiskErrorsSayRemount(t *testing.T) {
 	ctx := context.Background()
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EROFS} {

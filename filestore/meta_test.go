@@ -15,10 +15,9 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// Metadata is folded from patches that are all over the log. The model is the
-// patches applied one by one.
+// Metadata is folded from patches spread over the log. The model applies the patches one by one.
 
-// randomPatch changes a few things, in all the ways JSON allows.
+// randomPatch changes a few members, in all the ways JSON allows.
 func randomPatch(rng *rand.Rand) *hansard.Patch {
 	p := &hansard.Patch{}
 	if rng.IntN(3) == 0 {
@@ -66,8 +65,8 @@ func wantMeta(s *Store, id hansard.SessionID, want hansard.Meta) error {
 	return nil
 }
 
-// TestMetaFolds: thousands of patches between events, by several processes, end
-// in what the model says, and are found with a short walk.
+// TestMetaFolds: thousands of patches between events, by several processes, give what the model
+// says, and are found with a short walk.
 func TestMetaFolds(t *testing.T) {
 	for seed := range uint64(4) {
 		ctx := context.Background()
@@ -117,8 +116,8 @@ func TestMetaFolds(t *testing.T) {
 	}
 }
 
-// TestMetaRefusedPatch: a patch over a limit is refused with its batch, and the
-// next one finds the metadata as it was.
+// TestMetaRefusedPatch: a patch over a limit is refused together with its batch, and leaves the
+// metadata unchanged.
 func TestMetaRefusedPatch(t *testing.T) {
 	ctx := context.Background()
 	s, _ := opened(t, largeDisk(1), 1)
@@ -143,8 +142,8 @@ func TestMetaRefusedPatch(t *testing.T) {
 	}
 }
 
-// TestMetaNests: what CheckBatch and CheckMeta accept can be read again, however
-// deeply it is nested.
+// TestMetaNests: whatever CheckBatch and CheckMeta accept can be read back, however deeply
+// nested.
 func TestMetaNests(t *testing.T) {
 	ctx := context.Background()
 	for _, depth := range []int{100, 2000, 9997, 10_000} {

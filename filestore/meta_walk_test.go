@@ -12,15 +12,15 @@ import (
 	"hansard/internal/vfs"
 )
 
-// onLarge is a patch that rides on an event of so many bytes.
+// onLarge is a batch with a patch and an event of size bytes.
 func onLarge(i, size, state int) hansard.Batch {
 	return hansard.Batch{Events: []hansard.Event{pad(i, size)},
 		Patch: &hansard.Patch{State: json.RawMessage(fmt.Sprintf(`{"n":%d,"big":%q}`, i, strings.Repeat("s", state)))}}
 }
 
-// TestFailure55_MetadataOnLargeEvents: patches that ride on large events do not make
-// describing the session read them all: the walk to the metadata is bounded by the
-// bytes of its lines, whatever mixture of large and small ones they are.
+// TestFailure55_MetadataOnLargeEvents: patches stored with large events do not make Stat read all
+// of those events: the walk to the metadata is bounded by the bytes of its lines, whatever the
+// mix of large and small ones.
 func TestFailure55_MetadataOnLargeEvents(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestFailure55_MetadataOnLargeEvents(t *testing.T) {
 		worst, written := int64(0), int64(0)
 		for i := range 16 {
 			b := onLarge(i, c.sizes[i%len(c.sizes)], c.state)
-			if i > 0 && c.state > 1000 { // the state stays as large, the patches are small
+			if i > 0 && c.state > 1000 { // the state stays as large, but the patches are small
 				b.Patch.State = json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))
 			}
 			if _, err := s.Append(ctx, "m", b); err != nil {
@@ -68,7 +68,7 @@ func TestFailure55_MetadataOnLargeEvents(t *testing.T) {
 			if err != nil || !strings.Contains(string(m.Meta.State), fmt.Sprintf(`"n":%d`, i)) {
 				t.Fatalf("%s: patch %d: %v", c.what, i, err)
 			}
-			// Reading a line reads a part of what follows, too: at most as much.
+			// Reading a line also reads part of what follows: at most as much again.
 			if limit := 2 * (max(sessionlog.WalkBytes, 2*int64(c.state)) + largest + int64(c.state)); count.bytes > limit {
 				t.Errorf("%s: after patch %d the walk read %d bytes, want at most %d", c.what, i, count.bytes, limit)
 			}
@@ -82,8 +82,8 @@ func TestFailure55_MetadataOnLargeEvents(t *testing.T) {
 	}
 }
 
-// TestMetaWalkOfOldLogs: in a log whose patches have no snapshots the metadata is
-// found all the same, and the next patch ends the long walk.
+// TestMetaWalkOfOldLogs: in a log whose patches have no snapshots the metadata is still found,
+// and the next patch ends the long walk.
 func TestMetaWalkOfOldLogs(t *testing.T) {
 	ctx := context.Background()
 	log := buildLog("old", 5, 40, func(i int) (hansard.Event, string) {

@@ -9,8 +9,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestLocateNearEnd: every line is found where it is, near the end and far from it, in logs of short
-// lines and of some that are longer than what is read at the end.
+// TestLocateNearEnd: every line is found, near the end and far from it, in logs of short lines
+// and in logs with lines longer than what is read at the end.
 func TestLocateNearEnd(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))

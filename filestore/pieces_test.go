@@ -9,8 +9,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestPieces: an append that finds the ring full waits for a few logs to be made durable,
-// not for all that the ring names, where each is named once.
+// TestPieces: an append that finds the ring full waits for the sync of a few logs, not of all
+// that the ring names, even if the ring names each log only once.
 func TestPieces(t *testing.T) {
 	const logs = 5
 	d := vfs.NewDisk(1)
@@ -41,8 +41,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestCutFor: a checkpoint ends where the ring begins to name more logs than asked for,
-// unless it would be at the start, or most logs would have to be made durable again.
+// TestCutFor: a checkpoint ends where the ring begins to name more logs than asked for, unless
+// that is at the start or most logs would have to be synced again.
 func TestCutFor(t *testing.T) {
 	once := map[string]dirtyLog{}
 	often := map[string]dirtyLog{}
@@ -52,7 +52,7 @@ func TestCutFor(t *testing.T) {
 	}
 	hot := map[string]dirtyLog{}
 	for name, log := range once {
-		log.first = 20 // before the start: another piece left it
+		log.first = 20 // before the start: left over from another piece
 		hot[name] = log
 	}
 	for what, c := range map[string]struct {

@@ -22,15 +22,14 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A bug put in on purpose: the simulation must find every one of them, or it is worth
-// nothing. They are not in the code. TestSimPlanted builds the tests once more with the
-// changes of plantings, through an overlay, and has that build hunt for one bug after
-// the other.
+// Bugs put in on purpose: the simulation must find every one of them, or it is worth nothing.
+// They are not in the code. TestSimPlanted builds the tests once more with the changes of
+// plantings, through an overlay, and has that build hunt for one bug after another.
 var bugs = map[string]func(seed uint64) error{
 	"no sync":                            huntCuts,
 	"no directory sync":                  huntCuts,
 	"log before sync":                    huntCuts,
-	"no chain":                           huntCuts, // take entries of another time for valid
+	"no chain":                           huntCuts, // takes entries of an earlier use of the ring for valid
 	"replay before durable":              huntSharedKeys,
 	"known id told before it is durable": huntSharedIDs,
 	"pending ids not looked at":          huntSharedIDs,
@@ -38,13 +37,13 @@ var bugs = map[string]func(seed uint64) error{
 	"attachment named before it is synced":                huntAttached,
 	"control trusted":                                     huntCuts,              // on first open
 	"sync retried":                                        huntCutAfterSyncError, // and believed
-	"opener without rule A":                               huntLateComer,         // believe a sync on a ring opened after somebody's failed
-	"no lock":                                             quietWorld,            // assign seqs outside the lock
+	"opener without rule A":                               huntLateComer,         // believes a sync on a ring that was opened after another process's sync failed
+	"no lock":                                             quietWorld,            // assigns seqs outside the lock
 	"half a batch read":                                   huntReaders,           // to the last line, not to the last batch
-	"append mode":                                         huntKills,             // write entries at the end of a log, wherever they go
-	"log not copied":                                      huntSyncErrors,        // go on with a log whose sync failed
+	"append mode":                                         huntKills,             // writes entries at the end of a log, wherever they belong
+	"log not copied":                                      huntSyncErrors,        // goes on with a log whose sync failed
 	"lock file removed":                                   quietWorld,
-	"no fence":                                            huntTurns, // let a write in whatever its grant is
+	"no fence":                                            huntTurns, // accepts a write whatever its grant is
 	"error taken for death":                               huntTurns,
 	"grant before durable":                                huntCuts,
 	"lease after its grant":                               huntTurns,
@@ -82,11 +81,10 @@ var bugs = map[string]func(seed uint64) error{
 	"grants compared by number":                           func(uint64) error { return restoredLog() },
 }
 
-// plantedBug names the bug that is wanted, in the build that has them.
+// plantedBug names the bug to activate, in the build that has them.
 const plantedBug = "HANSARD_PLANTED_BUG"
 
-// TestSimPlanted defends the simulation itself: each bug that is put in on purpose is
-// found.
+// TestSimPlanted defends the simulation itself: it finds every bug that was put in on purpose.
 func TestSimPlanted(t *testing.T) {
 	if bug := os.Getenv(plantedBug); bug != "" {
 		if found := hunt(bug); found != nil {
@@ -110,8 +108,7 @@ func TestSimPlanted(t *testing.T) {
 	}
 }
 
-// hunt tries the disaster that a bug should show in, for seed after seed, until
-// something goes wrong.
+// hunt plays the scenario that should expose a bug, seed after seed, until something goes wrong.
 func hunt(bug string) error {
 	disaster := bugs[bug]
 	if disaster == nil {
@@ -161,7 +158,7 @@ func plantedFiles(t *testing.T) map[string]string {
 // bug is planted.
 func TestPlantingsFit(t *testing.T) { plantedFiles(t) }
 
-// buildPlanted builds the tests of this package with all bugs in, none of them at work.
+// buildPlanted builds the tests of this package with all bugs in, none of them active.
 func buildPlanted(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -208,11 +205,11 @@ func Is(name string) bool { return name == bug }
 	return tests
 }
 
-// huntCuts cuts the power everywhere.
+// huntCuts cuts the power after every change.
 func huntCuts(seed uint64) error { return cutWorld(seed, new(atomic.Int64)) }
 
-// huntCutAfterSyncError has a sync of the ring fail, and cuts the power
-// everywhere after it.
+// huntCutAfterSyncError makes a sync of the ring fail, and cuts the power after every change from
+// then on.
 func huntCutAfterSyncError(seed uint64) error {
 	for k := 4; k <= 12; k++ {
 		w := newWorld(seed)
@@ -235,9 +232,9 @@ func huntCutAfterSyncError(seed uint64) error {
 	return nil
 }
 
-// huntLateComer has a sync fail, the process that was told of it die, the other
-// one stop, and a third one join and write, before the power is cut: nobody
-// tells the third one that the ring lost what is before its entries.
+// huntLateComer makes a sync fail, kills the process that got the error and stops the other one.
+// Then a third one joins and writes, before the power is cut: nobody tells the third one that the
+// ring has lost entries before its own.
 func huntLateComer(seed uint64) error {
 	for k := 4; k <= 30; k++ {
 		w := newWorld(seed)
@@ -281,7 +278,7 @@ func quietWorld(seed uint64) error {
 	return disaster(seed, 3, 20, func(*vfs.Disk) {})
 }
 
-// huntReaders has readers read all the time while writes happen in two steps.
+// huntReaders has readers read all the time while each write happens in two steps.
 func huntReaders(seed uint64) error {
 	w := newWorld(seed)
 	w.disk.Split = 100
@@ -309,8 +306,8 @@ func huntReaders(seed uint64) error {
 	return nil
 }
 
-// huntSharedKeys has all processes append under the same keys, and cuts the
-// power everywhere.
+// huntSharedKeys has all processes append under the same keys, and cuts the power after every
+// change.
 func huntSharedKeys(seed uint64) error {
 	return huntStopped(seed, 1, func(k *worker) { k.shared = true })
 }
@@ -320,8 +317,8 @@ func huntSharedIDs(seed uint64) error {
 	return huntStopped(seed, 1, func(k *worker) { k.mirroring = true })
 }
 
-// huntAttached has processes attach, and append events that name it, and cuts the power
-// everywhere.
+// huntAttached has processes attach content and append events that name it, and cuts the power
+// after every change.
 func huntAttached(seed uint64) error {
 	w := newWorld(seed)
 	var states atomic.Int64
@@ -332,7 +329,7 @@ func huntAttached(seed uint64) error {
 	return errors.Join(w.disk.Run(), *found, w.wrong)
 }
 
-// huntForks has a session forked while it is written, and cuts the power everywhere.
+// huntForks has a session forked while it is written to, and cuts the power after every change.
 func huntForks(seed uint64) error {
 	if err := forkCut(seed, new(atomic.Int64)); err != nil {
 		return err
@@ -340,14 +337,14 @@ func huntForks(seed uint64) error {
 	return forkKilled(seed, new(atomic.Int64))
 }
 
-// huntTold does the same with processes that want the same turn, behind the first
-// write, which makes the session.
+// huntTold does the same with processes that want the same turn, after the first write, which
+// creates the session.
 func huntTold(seed uint64) error {
 	return huntStopped(seed, 2, func(k *worker) { k.taking = true })
 }
 
-// huntStopped stops one process between its writes, from one of them on, and their
-// syncs while others do the same as it, and cuts the power everywhere.
+// huntStopped stops one process between its writes (beginning with write number from) and their
+// syncs, while others do the same work, and cuts the power after every change.
 func huntStopped(seed uint64, from int, work func(*worker)) error {
 	w := newWorld(seed)
 	var states atomic.Int64
@@ -358,7 +355,7 @@ func huntStopped(seed uint64, from int, work func(*worker)) error {
 		work(k)
 		all = append(all, k)
 	}
-	// It lasts until the others are done.
+	// The stop lasts until the others are done.
 	wrote, writes := false, 0
 	w.disk.OnOp(func(op vfs.Op) {
 		switch {
@@ -381,8 +378,8 @@ func huntStopped(seed uint64, from int, work func(*worker)) error {
 	return errors.Join(w.disk.Run(), *found, w.wrong)
 }
 
-// huntStoppedCheckpoint stops a process that has written a slot and not synced
-// it, while another goes on, and cuts the power everywhere.
+// huntStoppedCheckpoint stops a process that has written a slot but not synced it, while another
+// goes on, and cuts the power after every change.
 func huntStoppedCheckpoint(seed uint64) error {
 	w := newWorld(seed)
 	var states atomic.Int64
@@ -408,7 +405,7 @@ func huntStoppedCheckpoint(seed uint64) error {
 	return err
 }
 
-// TestSimHunts: the hunts find nothing where no bug was planted.
+// TestSimHunts: the hunts find nothing if no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, hunt := range []func(uint64) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
@@ -438,8 +435,8 @@ func huntKills(seed uint64) error {
 	return nil
 }
 
-// huntSyncErrors has a sync fail and the process that was told of it die at its
-// next operation, so that nobody knows.
+// huntSyncErrors makes a sync fail and kills the process that got the error at its next
+// operation, so that nobody knows.
 func huntSyncErrors(seed uint64) error {
 	for k := 1; k <= 40; k++ {
 		for _, kill := range []bool{false, true} {
@@ -461,7 +458,7 @@ func huntSyncErrors(seed uint64) error {
 	return nil
 }
 
-// tornCopy puts a log in place that was cut in its last line, as a copy may be.
+// tornCopy replaces a log with a copy that ends in the middle of its last line.
 func tornCopy() error {
 	w := newWorld(1)
 	if err := w.play(1, 20); err != nil {
@@ -508,7 +505,7 @@ func TestSimLateComer(t *testing.T) {
 	}
 }
 
-// TestTornCopy: the same without the bug: nothing but what the copy lost is lost.
+// TestTornCopy: the same without the bug: only what the copy lost is lost.
 func TestTornCopy(t *testing.T) {
 	if err := tornCopy(); err != nil {
 		t.Fatal(err)

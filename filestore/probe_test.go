@@ -19,8 +19,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestProbe: a probe writes to the journal and syncs it, leaves nothing that anybody
-// would see, and wakes nobody.
+// TestProbe: a probe writes to the journal and syncs it, leaves nothing visible, and wakes
+// nobody.
 func TestProbe(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -96,7 +96,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestProbeFails: a probe fails where an append would, and no longer than that.
+// TestProbeFails: a probe fails where an append would, and succeeds again once the fault is gone.
 func TestProbeFails(t *testing.T) {
 	sync, write := vfs.Match{Kind: vfs.OpSync}, vfs.Match{Kind: vfs.OpWrite, Name: journal.Name}
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func TestProbeFails(t *testing.T) {
 	}
 }
 
-// TestProbeDamaged: a journal that takes no writes is not ready for one.
+// TestProbeDamaged: a journal that takes no writes fails the probe.
 func TestProbeDamaged(t *testing.T) {
 	j := killed(t, 1, 12)
 	j.disk.Poke(journal.Name, 0, make([]byte, journal.RingAt))
@@ -150,8 +150,8 @@ func TestProbeDamaged(t *testing.T) {
 	}
 }
 
-// TestProbeBounded: while somebody is stopped inside write.lock a probe fails when
-// its time is up.
+// TestProbeBounded: while another process is stopped inside write.lock, a probe fails when its
+// time is up.
 func TestProbeBounded(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -159,7 +159,7 @@ func TestProbeBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, s, "s", nil, "one")
-	s.lock.mu.Lock() // and so nobody of this process has the lock, either
+	s.lock.mu.Lock() // so nobody in this process has the lock, either
 	other, err := s.fs.Open(peers.WriteLock, 0)
 	if err == nil {
 		err = other.Lock(vfs.LockExclusive)
@@ -184,8 +184,8 @@ func TestProbeBounded(t *testing.T) {
 	}
 }
 
-// TestProbeForEver: however often the store is probed, by several, it does not grow,
-// and what is appended in between is safe.
+// TestProbeForEver: however often several processes probe the store, it does not grow, and
+// appends in between are safe.
 func TestProbeForEver(t *testing.T) {
 	const probes = 20_000 // the ring has room for 68
 	d := vfs.NewDisk(1)
@@ -203,7 +203,7 @@ func TestProbeForEver(t *testing.T) {
 		say(t, s, "s", nil, "after %d", i)
 		want = append(want, fmt.Sprintf("after %d", i))
 		file, _ := d.CacheBytes(journal.Name)
-		if i == 500 { // the checkpoints have made what they need
+		if i == 500 { // by now the checkpoints have created the files they need
 			names, size = d.Names(), len(file)
 		} else if i > 500 && (len(file) != size || !slices.Equal(d.Names(), names)) {
 			t.Fatalf("after %d probes: %d bytes of journal, files %q; after 500: %d, %q", i, len(file), d.Names(), size, names)
@@ -216,8 +216,8 @@ func TestProbeForEver(t *testing.T) {
 	hears(t, openSim(t, d.Process("c"), 3), "s", want...)
 }
 
-// TestProbeNotDurable: what a prober left that died before its sync is not taken for
-// durable by those who find it (invariant 7).
+// TestProbeNotDurable: a probe whose process died before its sync is not taken for durable by
+// those who find it (invariant 7).
 func TestProbeNotDurable(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := twoOn(t, d)
@@ -237,9 +237,9 @@ func TestProbeNotDurable(t *testing.T) {
 	}
 }
 
-// TestProbeAtTheEndOfTheRing: probes and entries cross the end of the ring at every
-// alignment there is, and whoever reads it afterwards, a process beside or one after a
-// crash, finds the same.
+// TestProbeAtTheEndOfTheRing: probes and entries cross the end of the ring at every possible
+// alignment, and any later reader of the ring, a concurrent process or one after a crash, finds
+// the same.
 func TestProbeAtTheEndOfTheRing(t *testing.T) {
 	for extra := range journal.EntryHeader / journal.EntryAlign {
 		d := vfs.NewDisk(1)
@@ -272,8 +272,8 @@ func TestProbeAtTheEndOfTheRing(t *testing.T) {
 	}
 }
 
-// TestProbeLeavesItClean: a store that was only probed has nothing to checkpoint twice,
-// and is left clean.
+// TestProbeLeavesItClean: a store that was only probed needs no second checkpoint, and is left
+// clean.
 func TestProbeLeavesItClean(t *testing.T) {
 	d := vfs.NewDisk(1)
 	s := openSim(t, d.Process("a"), 1)

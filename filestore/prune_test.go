@@ -17,8 +17,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// wantScrubbed: the word is in no file, the journal included, and in none that a process
-// still has open.
+// wantScrubbed: the word is in no file, not even the journal, and in no file that a process still
+// has open.
 func wantScrubbed(d *vfs.Disk, word string) error {
 	b, _ := d.CacheBytes(journal.Name)
 	durable, _ := d.DurableBytes(journal.Name)
@@ -28,7 +28,8 @@ func wantScrubbed(d *vfs.Disk, word string) error {
 	return wantErased(d, word)
 }
 
-// TestPrune: what is due is erased, whoever deleted it, and the report says what.
+// TestPrune: whatever is due is erased, no matter which process deleted it, and the report lists
+// it.
 func TestPrune(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -46,7 +47,7 @@ func TestPrune(t *testing.T) {
 	if done, err := b.Prune(ctx, false); err != nil || done.Erased != nil {
 		t.Errorf("pruned again %+v, %v", done, err)
 	}
-	putEvidence(t, d, "s.repaired.0123456789abcdef", "secret") // left by a repair that was under way
+	putEvidence(t, d, "s.repaired.0123456789abcdef", "secret") // left by an interrupted repair
 	done, err := a.Prune(ctx, false)
 	if err != nil || len(done.Erased) != 1 || !slices.Equal(done.Erased[0].Files, []string{"evidence/s.repaired.0123456789abcdef"}) || done.Erased[0].Bytes != 6 {
 		t.Errorf("pruned %+v, %v", done, err)
@@ -64,8 +65,8 @@ func TestPrune(t *testing.T) {
 	want(t, "prune a closed store", err, hansard.ErrClosed)
 }
 
-// TestScrub: nothing is left of a deleted session in any file, and everything else is there
-// and goes on, in every process.
+// TestScrub: no file has anything left of a deleted session, and everything else is there and
+// goes on working, in every process.
 func TestScrub(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -102,8 +103,8 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// overwritten tells whether the file that was the journal is full of zeros, as somebody sees
-// it who has it open.
+// overwritten reports whether the old journal file is full of zeros, as seen through an open
+// descriptor.
 func overwritten(f vfs.File) error {
 	size, err := f.Size()
 	if err != nil {
@@ -119,7 +120,7 @@ func overwritten(f vfs.File) error {
 	return nil
 }
 
-// TestScrubOverwrites: the file that was the journal is overwritten, too, not only removed.
+// TestScrubOverwrites: the old journal file is overwritten, not only removed.
 func TestScrubOverwrites(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -157,8 +158,8 @@ func TestScrubInTime(t *testing.T) {
 	}
 }
 
-// TestScrubBeforeTheAnswer: a session that was deleted, erased, and scrubbed from the journal
-// by others before Delete is answered, is deleted; what was stored in it meanwhile is unknown.
+// TestScrubBeforeTheAnswer: a session is deleted, erased and scrubbed from the journal by another
+// process before a call is answered. A Delete then succeeds; the outcome of an append is unknown.
 func TestScrubBeforeTheAnswer(t *testing.T) {
 	ctx := context.Background()
 	for what, c := range map[string]struct {
@@ -175,7 +176,7 @@ func TestScrubBeforeTheAnswer(t *testing.T) {
 			d := vfs.NewDisk(1)
 			a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
 			want(t, "tell", tell(a), nil)
-			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil) // or it makes room first
+			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil) // otherwise it makes room first
 			busy := false
 			d.OnOp(func(op vfs.Op) {
 				if op.Proc != "a" || op.Kind != vfs.OpSync || op.Name != journal.Name || busy {
@@ -201,8 +202,8 @@ func TestScrubBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestSimScrubInterrupted: a scrubbing that is killed, or hit by a power cut, anywhere takes
-// nothing with it, and can be done again.
+// TestSimScrubInterrupted: scrubbing that is interrupted by a kill or a power cut, at any
+// operation, loses nothing and can be repeated.
 func TestSimScrubInterrupted(t *testing.T) {
 	ctx := context.Background()
 	made := func(t testing.TB) *vfs.Disk {
@@ -211,7 +212,7 @@ func TestSimScrubInterrupted(t *testing.T) {
 		want(t, "tell", tell(a), nil)
 		want(t, "delete", a.Delete(ctx, "s", ""), nil)
 		say(t, a, "other", nil, "two")
-		return d // and a lives on
+		return d // and a stays alive
 	}
 	interrupted(t, made, func(s *Store) error {
 		_, err := s.Prune(ctx, true)
@@ -244,7 +245,7 @@ func TestSimScrubInterrupted(t *testing.T) {
 	})
 }
 
-// TestScrubFails: where there is no room for a new journal, the old one stays in use.
+// TestScrubFails: if there is no room for a new journal, the old one stays in use.
 func TestScrubFails(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)

@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// TestQueueLoneWriter: who comes while a lone writer leads is led by somebody, and
-// when nobody is left nobody leads.
+// TestQueueLoneWriter: requests that arrive while a lone writer leads get a leader, and when none
+// are left nobody leads.
 func TestQueueLoneWriter(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
@@ -33,9 +33,9 @@ func TestQueueLoneWriter(t *testing.T) {
 		}
 	}
 	for _, ctx := range []context.Context{context.Background(), t.Context()} {
-		// Whoever led before must be done, or it would be taken for the next leader.
+		// The previous leader must be done, or it would be taken for the next one.
 		until(func(q *queue) bool { return !q.leading })
-		s.syncer.syncMu.Lock() // the lone writer stands before its sync
+		s.syncer.syncMu.Lock() // the lone writer waits before its sync
 		first := write(context.Background())
 		until(func(q *queue) bool { return q.leading && len(q.waiting) == 0 })
 		second, third := write(ctx), write(ctx)
@@ -49,10 +49,10 @@ func TestQueueLoneWriter(t *testing.T) {
 		until(func(q *queue) bool { return !q.leading && len(q.waiting) == 0 })
 	}
 	say(t, s, "s", nil, "and the next one leads again")
-	want(t, "close", s.Close(), nil) // it waits for all who lead
+	want(t, "close", s.Close(), nil) // waits for all leaders
 }
 
-// TestQueueLetJoin: a leader waits for nobody who does not come.
+// TestQueueLetJoin: a leader does not wait for requests that never come.
 func TestQueueLetJoin(t *testing.T) {
 	for _, waiting := range []int{0, 1, 5} {
 		q := &queue{waiting: make([]*request, waiting)}

@@ -9,8 +9,8 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// BenchmarkReadAll reads a session of 10,000 events of 1 KiB, as programs do that resume it:
-// one that was written event by event, and one that was written in large batches.
+// BenchmarkReadAll reads a session of 10,000 events of 1 KiB, as a program does when it resumes
+// one: one written event by event, and one written in large batches.
 func BenchmarkReadAll(b *testing.B) {
 	const events = 10_000
 	for name, size := range map[string]int{"batches of 1": 1, "batches of 1000": 1000} {

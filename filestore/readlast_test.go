@@ -9,12 +9,11 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// forge puts data that is no JSON into the line that begins at at, with checksums that are
-// right, as far as the lines behind it go.
+// forge puts invalid JSON into line n, and gives it and the lines after it correct checksums.
 func forge(log []byte, lines []int, n int) []byte {
 	log = slices.Clone(log)
 	bad := slices.Clone(log[lines[n]:lines[n+1]])
-	bad[len(bad)-1-sessionlog.SuffixWidth-1] = '{' // in the place of a quote
+	bad[len(bad)-1-sessionlog.SuffixWidth-1] = '{' // in place of a quote
 	prev := sessionlog.LineCRC(log[:lines[n]])
 	for i, at := n, lines[n]; i < len(lines); i++ {
 		end := len(log)
@@ -33,7 +32,7 @@ func forge(log []byte, lines []int, n int) []byte {
 	return log
 }
 
-// kindLog is a log of n events, each a batch, of which those in marked are summaries.
+// kindLog is a log of n events, one per batch, of which those in marked are summaries.
 func kindLog(n, size int, marked ...int) (log []byte, lines []int) {
 	log = buildLog("s", 5, n, func(i int) (hansard.Event, string) {
 		e := pad(i, size)
@@ -51,8 +50,8 @@ func kindLog(n, size int, marked ...int) (log []byte, lines []int) {
 	return log, lines
 }
 
-// TestLastLeavesTheRest: the last events of a session are read without decoding any line
-// before them but the one that they follow, and with few reads; damage among them is told.
+// TestLastLeavesTheRest: reading the last events of a session takes few reads and decodes no line
+// before them except the one they follow; damage among them is reported.
 func TestLastLeavesTheRest(t *testing.T) {
 	log, lines := kindLog(20_000, 300)
 	for bad, want := range map[int]bool{1: false, 19_900: false, 19_949: false, 19_951: true, 19_999: true} {
@@ -78,8 +77,8 @@ func TestLastLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestLastOfKind: with a filter the lines from the first that is given on are checked, and
-// of those before it only the one that it follows.
+// TestLastOfKind: with a filter, the lines are checked from the first one yielded on; of those
+// before it, only the one that it follows.
 func TestLastOfKind(t *testing.T) {
 	log, lines := kindLog(20_000, 300, 100, 15_000, 18_000)
 	for bad, want := range map[int]bool{50: false, 14_998: false, 15_000: true, 16_000: true, 19_000: true} {
@@ -103,8 +102,8 @@ func TestLastOfKind(t *testing.T) {
 	}
 }
 
-// TestSkippedIsNotDecoded: what a range begins with is found from the end without decoding
-// the lines on the way: what is behind the events that are given is not looked into.
+// TestSkippedIsNotDecoded: the beginning of a range is found from the end without decoding the
+// lines on the way, and lines after the events that are yielded are not decoded either.
 func TestSkippedIsNotDecoded(t *testing.T) {
 	log, lines := kindLog(20_000, 300, 100, 15_000, 18_000)
 	s, _ := opened(t, withLogs(t, 1, map[hansard.SessionID][]byte{"s": forge(log, lines, 19_000)}), 2)

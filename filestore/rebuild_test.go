@@ -16,8 +16,8 @@ import (
 	"hansard/memstore"
 )
 
-// damagedSession writes a session of ten events, with keys, patches and a batch of
-// three, closes the store, and damages the log.
+// damagedSession writes a session of ten events, with keys, patches and a batch of three, closes
+// the store, and damages the log.
 func damagedSession(t testing.TB, harm func(lines [][]byte) [][]byte) (d *vfs.Disk, log []byte) {
 	t.Helper()
 	ctx := context.Background()
@@ -61,14 +61,14 @@ func broken(at ...int) func([][]byte) [][]byte {
 	}
 }
 
-// TestRepairKeepsWhatIsBehind: a repair keeps every line that is whole, at its seq, also
-// behind the damage, with the keys, patches and batches it has.
+// TestRepairKeepsWhatIsBehind: a repair keeps every whole line at its seq, also after the damage,
+// with its keys, patches and batches.
 func TestRepairKeepsWhatIsBehind(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		what  string
 		harm  func(lines [][]byte) [][]byte
-		want  string // - is lost
+		want  string // - means lost
 		title string
 		state string
 		keys  []int // that are known
@@ -129,14 +129,14 @@ func TestRepairKeepsWhatIsBehind(t *testing.T) {
 	}
 }
 
-// TestRepairLosesOperations: behind a patch that is lost, operations on the state that have no
-// place any more are left out, and tests are not asked again. The session is described,
-// written and copied all the same.
+// TestRepairLosesOperations: after a lost patch, operations on the state whose target is gone are
+// left out, and test operations are not evaluated again. The session can still be described,
+// written and copied.
 func TestRepairLosesOperations(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
 	s := openSim(t, d.Process("a"), 1)
-	// Large enough that no snapshot is due: it would know what was lost.
+	// Large enough that no snapshot is due: a snapshot would have what was lost.
 	if _, err := s.Create(ctx, "s", hansard.Meta{Title: strings.Repeat("x", 4000), State: []byte(`{"n":0,"draft":1}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,8 +192,8 @@ func TestRepairLosesOperations(t *testing.T) {
 	}
 }
 
-// TestRepairFromJournal: what the journal still has of a damaged log comes back with the
-// repair, whoever found the damage.
+// TestRepairFromJournal: lines of a damaged log that the journal still has come back with the
+// repair, whichever process found the damage.
 func TestRepairFromJournal(t *testing.T) {
 	for what, find := range map[string]func(*Store){
 		"by the repair": func(*Store) {},
@@ -222,7 +222,7 @@ func TestRepairFromJournal(t *testing.T) {
 	}
 }
 
-// TestRepairLeavesOthersOut: a line of another session is not taken for one of this.
+// TestRepairLeavesOthersOut: a line of another session is not taken for one of this session.
 func TestRepairLeavesOthersOut(t *testing.T) {
 	foreign := func(seq hansard.Seq, n int) (lines [][]byte) {
 		st := sessionlog.Stamp{Time: "2026-02-01T00:00:00.000000Z", Prev: 77}
@@ -266,7 +266,7 @@ func TestRepairLeavesOthersOut(t *testing.T) {
 	}
 }
 
-// TestRepairOfTheDeleted: what is damaged before the tombstone brings nothing back.
+// TestRepairOfTheDeleted: damage before the tombstone does not bring anything back.
 func TestRepairOfTheDeleted(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -275,7 +275,7 @@ func TestRepairOfTheDeleted(t *testing.T) {
 	say(t, s, "s", nil, "two")
 	want(t, "delete", s.Delete(ctx, "s", ""), nil)
 	log, _ := d.CacheBytes(sessionlog.Path("s"))
-	want(t, "close", s.Close(), nil) // which erases it
+	want(t, "close", s.Close(), nil) // erases it
 	putFile(t, d, sessionlog.Path("s"), bytes.Join(broken(2)(linesOf(log)), nil))
 	s = openSim(t, d.Process("b"), 2)
 	if done, err := s.Repair(ctx, "s"); err != nil || !done.Changed {
@@ -291,7 +291,7 @@ func TestRepairOfTheDeleted(t *testing.T) {
 	}
 }
 
-// TestRepairBehindAHole: lines behind more bytes than any line has are found.
+// TestRepairBehindAHole: lines after a hole longer than any line are found.
 func TestRepairBehindAHole(t *testing.T) {
 	root, err := vfs.OpenDir(t.TempDir())
 	if err != nil {
@@ -319,8 +319,8 @@ func TestRepairBehindAHole(t *testing.T) {
 	}
 }
 
-// interrupted has a process killed, and the power cut, before each of its operations
-// that change the disk, from when it opens the store on, and judges what is left.
+// interrupted kills a process, or cuts the power, before each of its operations that change the
+// disk, from the moment it opens the store, and judges what is left.
 func interrupted(t *testing.T, made func(t testing.TB) *vfs.Disk, call func(*Store) error, judge func(d *vfs.Disk) error) {
 	t.Helper()
 	states := 0
@@ -353,7 +353,7 @@ func interrupted(t *testing.T, made func(t testing.TB) *vfs.Disk, call func(*Sto
 	}
 }
 
-// wantEvidence: a log that is not the old one any more is kept.
+// wantEvidence: if the log is no longer the old one, the old bytes are kept.
 func wantEvidence(d *vfs.Disk, old []byte) error {
 	if now, _ := d.CacheBytes(sessionlog.Path("s")); bytes.Equal(now, old) {
 		return nil
@@ -366,8 +366,8 @@ func wantEvidence(d *vfs.Disk, old []byte) error {
 	return errors.New("the old log is nowhere")
 }
 
-// TestSimRepairInterrupted: a repair that was killed, or hit by a power cut, leaves the
-// damaged log or the sound one, and the old bytes in any case; the next repair does it.
+// TestSimRepairInterrupted: a repair interrupted by a kill or a power cut leaves either the
+// damaged log or the sound one, and the old bytes in any case; the next repair completes it.
 func TestSimRepairInterrupted(t *testing.T) {
 	ctx := context.Background()
 	var old []byte

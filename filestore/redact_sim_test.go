@@ -16,9 +16,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Redactions in the simulation: processes append to one session and redact it, are killed,
-// and the power is cut. What was redacted for certain stays so, nobody else's event is lost,
-// and when the last process has left nothing that is recorded is still there.
+// Redactions in the simulation: processes append to one session and redact it, are killed, and
+// the power is cut. An acknowledged redaction stays, no other event is lost, and once the last
+// process has left, no content whose redaction is recorded is still there.
 
 // redactStep appends, attaches, redacts or reads.
 func (k *worker) redactStep(ctx context.Context, i int) {
@@ -40,7 +40,7 @@ func (k *worker) redactStep(ctx context.Context, i int) {
 	}
 }
 
-// redact redacts an event or two that were acknowledged, by whomever.
+// redact redacts one or two acknowledged events, whoever appended them.
 func (k *worker) redact(ctx context.Context, id hansard.SessionID) {
 	l := k.w.ledger
 	all := slices.Sorted(maps.Keys(l.acked[id]))
@@ -53,7 +53,7 @@ func (k *worker) redact(ctx context.Context, id hansard.SessionID) {
 	}
 	seqs := []hansard.Seq{all[k.rng.IntN(len(all))], all[k.rng.IntN(len(all))]}
 	for _, seq := range seqs {
-		l.redacting[id][seq] = true // until we are told otherwise it may be
+		l.redacting[id][seq] = true // may be redacted, until we are told otherwise
 	}
 	r, err := k.s.Redact(ctx, id, hansard.Redaction{Seqs: seqs, Reason: "simulated"})
 	if err != nil {
@@ -69,8 +69,8 @@ func (k *worker) redact(ctx context.Context, id hansard.SessionID) {
 	k.read(ctx, id)
 }
 
-// wantRedacted: when the last process has left, nothing is left to take away, and none of it
-// is in any file but the journal.
+// wantRedacted: once the last process has left, no redaction is pending, and none of the redacted
+// content is in any file but the journal.
 func (w *world) wantRedacted(d *vfs.Disk) error {
 	for id := range w.ledger.redacting {
 		log, ok := d.CacheBytes(sessionlog.Path(sessionlog.EncodeName(id)))
@@ -103,7 +103,7 @@ func (w *world) wantRedacted(d *vfs.Disk) error {
 	return nil
 }
 
-// wantGone is wantErased, but for titles and ids, which stay.
+// wantGone is wantErased, except that titles and ids stay.
 func (w *world) wantGone(d *vfs.Disk, id hansard.SessionID, word string) error {
 	for _, name := range d.Names() {
 		b, _ := d.CacheBytes(name)
@@ -116,7 +116,7 @@ func (w *world) wantGone(d *vfs.Disk, id hansard.SessionID, word string) error {
 	return nil
 }
 
-// huntRedact cuts the power everywhere while two processes redact one session.
+// huntRedact cuts the power after every change while two processes redact one session.
 func huntRedact(seed uint64) error {
 	w := newWorld(seed)
 	var states atomic.Int64
@@ -145,9 +145,9 @@ func TestSimRedact(t *testing.T) {
 	})
 }
 
-// redactInterrupted kills the process that redacts, or cuts the power, at each of its
-// operations, while another one appends, if beside. What is recorded is finished by the next
-// to come, and no event of anybody is lost.
+// redactInterrupted kills the redacting process, or cuts the power, at each of its operations,
+// while another one appends (if beside is set). The next process completes any recorded
+// redaction, and no event is lost.
 func redactInterrupted(beside bool) (states int, err error) {
 	ctx := context.Background()
 	for _, cut := range []*vfs.Cut{nil, {Keep: 0, Seed: 1}, {Keep: 50, Seed: 2}, {Keep: 50, Seed: 3}, {Keep: 100, Seed: 4}} {
@@ -199,15 +199,15 @@ func redactInterrupted(beside bool) (states int, err error) {
 	return states, nil
 }
 
-// redactionOf is what was told of a session while it was redacted.
+// redactionOf is what callers were told about a session while it was redacted.
 type redactionOf struct {
 	d     *vfs.Disk
 	acked bool     // the redaction
-	said  []string // appended beside it, and acknowledged
+	said  []string // appended beside it and acknowledged
 	over  bool
 }
 
-// appendBeside has another process append between the operations of the one that redacts.
+// appendBeside has another process append between the operations of the redacting one.
 func (r *redactionOf) appendBeside(a *Store) {
 	busy := false
 	n := 0
@@ -226,7 +226,7 @@ func (r *redactionOf) appendBeside(a *Store) {
 	})
 }
 
-// check looks at what is left: the next process to come, and the one after a power cut.
+// check looks at what is left, as the next process and as one after a power cut.
 func (r *redactionOf) check() error {
 	for i, who := range []string{"c", "d"} {
 		s, err := openOn(r.d.Process(who), uint64(3+i), simRing)
@@ -239,7 +239,7 @@ func (r *redactionOf) check() error {
 		}
 		recorded := false
 		if err == nil {
-			// Now: a complete entry of a dead process is adopted under write.lock.
+			// Only now: a complete entry of a dead process is adopted under write.lock.
 			recorded, err = r.read(s)
 		}
 		if err == nil && r.acked && !recorded {
@@ -266,7 +266,7 @@ func (r *redactionOf) check() error {
 	return nil
 }
 
-// read reads the session, and tells whether the redaction is recorded.
+// read reads the session and reports whether the redaction is recorded.
 func (r *redactionOf) read(s *Store) (recorded bool, err error) {
 	var proof engine.Redactions
 	var heard []string
@@ -301,8 +301,8 @@ func (r *redactionOf) read(s *Store) (recorded bool, err error) {
 	return recorded, proof.End()
 }
 
-// TestSimRedactInterrupted: killed or cut at any step of a redaction, no event and no record
-// is lost, and what is recorded is finished by the next to come.
+// TestSimRedactInterrupted: after a kill or a power cut at any step of a redaction, no event and
+// no record is lost, and the next process completes a recorded redaction.
 func TestSimRedactInterrupted(t *testing.T) {
 	for what, beside := range map[string]bool{"alone": false, "beside a writer": true} {
 		t.Run(what, func(t *testing.T) {
@@ -317,8 +317,8 @@ func TestSimRedactInterrupted(t *testing.T) {
 	}
 }
 
-// redactedMeanwhile has another process append, and free the ring of what it appended, when
-// the new log is written and not in place: the lines are in the old one alone.
+// redactedMeanwhile has another process append, and free the ring of its entries, when the new
+// log is written but not in place: the lines are only in the old one.
 func redactedMeanwhile() error {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -358,7 +358,7 @@ func redactedMeanwhile() error {
 	return errors.Join(wantSound(a, "s"), wantSound(b, "s"), wantErased(d, "secret 1"))
 }
 
-// TestRedactedMeanwhile: what comes while the log is rewritten is in the new one.
+// TestRedactedMeanwhile: events appended while the log is rewritten are in the new one.
 func TestRedactedMeanwhile(t *testing.T) {
 	if err := redactedMeanwhile(); err != nil {
 		t.Error(err)

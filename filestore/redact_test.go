@@ -19,14 +19,15 @@ import (
 	"hansard/internal/vfs"
 )
 
-// redactTold redacts some of what tell has stored: one event with a key, and the one with an
-// id and an attachment.
+// redactTold redacts some of what tell has stored: an event with a key, and the one with an id
+// and an attachment.
 func redactTold(s *Store) error {
 	_, err := s.Redact(context.Background(), "s", hansard.Redaction{Seqs: []hansard.Seq{2, 6}, Reason: "told"})
 	return err
 }
 
-// redactedWords are what is to be gone then, hashes included: none is read from the log.
+// redactedWords are the texts that must be gone then, including checksums, hashes and digests,
+// which it takes from the log.
 func redactedWords(t *testing.T, d *vfs.Disk) []string {
 	t.Helper()
 	log, _ := d.CacheBytes(sessionlog.Path("s"))
@@ -48,8 +49,9 @@ func redactedWords(t *testing.T, d *vfs.Disk) []string {
 	return words
 }
 
-// TestRedactLeavesNothing: what was redacted is in no file but the journal, whoever had the
-// session open, and after prune --scrub not there either. All else is as it was.
+// TestRedactLeavesNothing: redacted content is in no file but the journal, whichever processes
+// had the session open, and after prune --scrub not in the journal either. Everything else is
+// unchanged.
 func TestRedactLeavesNothing(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -83,7 +85,7 @@ func TestRedactLeavesNothing(t *testing.T) {
 			t.Errorf("process %d: %v", i, err)
 		}
 	}
-	for _, s := range []*Store{c, a} { // who had the old log open
+	for _, s := range []*Store{c, a} { // they had the old log open
 		say(t, s, "s", nil, "on")
 		r, err := s.Append(ctx, "s", hansard.Batch{Key: "secret key 1", Events: []hansard.Event{text("anything")}})
 		if err != nil || !r.Replayed || r.First != 2 {
@@ -108,7 +110,7 @@ func TestRedactLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestRedactKeepsPlaces: every line stays where it is, at its length, so that offsets hold.
+// TestRedactKeepsPlaces: every line keeps its offset and length, so that offsets stay valid.
 func TestRedactKeepsPlaces(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a := openSim(t, d.Process("a"), 1)
@@ -131,8 +133,8 @@ func TestRedactKeepsPlaces(t *testing.T) {
 	}
 }
 
-// TestRedactFinished: a process that dies behind the record leaves the rest to the next
-// checkpoint, also to one of a process that lived beside it.
+// TestRedactFinished: if a process dies after the record was stored, the next checkpoint
+// completes the redaction, also one by a process that was already running.
 func TestRedactFinished(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
@@ -154,7 +156,7 @@ func TestRedactFinished(t *testing.T) {
 	if err := errors.Join(wantErased(d, words...), wantSound(a, "s")); err != nil {
 		t.Error(err)
 	}
-	// Asking again finishes it as well, and stores nothing.
+	// Asking again completes it as well, and stores nothing new.
 	d = vfs.NewDisk(2)
 	a, b = openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
 	want(t, "tell", tell(a), nil)
@@ -170,15 +172,15 @@ func TestRedactFinished(t *testing.T) {
 	}
 }
 
-// TestRedactBesideABusyWriter: the ring always has something for the session, durable or
-// not; the last attempt empties it.
+// TestRedactBesideABusyWriter: a redaction succeeds although the ring always has entries for the
+// session, durable or not; the last attempt empties the ring.
 func TestRedactBesideABusyWriter(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
 	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
 	want(t, "tell", tell(a), nil)
 	words := redactedWords(t, d)
-	// Whenever b is done with a checkpoint, a has written again.
+	// Whenever b finishes a checkpoint, a has written again.
 	n, busy := 0, false
 	d.OnOp(func(op vfs.Op) {
 		if op.Proc == "b" && op.Kind == vfs.OpUnlock && op.Name == "write.lock" && !busy {
@@ -217,8 +219,8 @@ func TestRedactBesideABusyWriter(t *testing.T) {
 	}
 }
 
-// TestRedactOlderJournal: a journal that is older than the logs, as a backup of a store in
-// use has it, brings nothing back that was redacted, and nothing of it is damage.
+// TestRedactOlderJournal: a journal older than the logs, as in a backup of a store in use, does
+// not bring back redacted content, and is not reported as damage.
 func TestRedactOlderJournal(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -250,8 +252,8 @@ func TestRedactOlderJournal(t *testing.T) {
 	}
 }
 
-// TestRedactRefusedWhereDamaged: nothing is rewritten of a log that is damaged, or of which
-// lines are set aside: what has a wrong checksum must not get a right one.
+// TestRedactRefusedWhereDamaged: a log that is damaged or has lines set aside is not rewritten: a
+// line with a wrong checksum must not get a right one.
 func TestRedactRefusedWhereDamaged(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a := openSim(t, d.Process("a"), 1)
@@ -262,7 +264,7 @@ func TestRedactRefusedWhereDamaged(t *testing.T) {
 	d.Poke(sessionlog.Path("s"), int64(at), []byte("S"))
 	b := openSim(t, d.Process("b"), 2)
 	want(t, "redact a damaged session", redactTold(b), hansard.ErrDamaged)
-	// Damage that nobody has met yet, behind the record.
+	// Damage that nobody has noticed yet, after the record.
 	d = vfs.NewDisk(2)
 	a = openSim(t, d.Process("a"), 1)
 	want(t, "tell", tell(a), nil)
@@ -287,8 +289,8 @@ func TestRedactRefusedWhereDamaged(t *testing.T) {
 	}
 }
 
-// TestRedactMended: a record that could not be written to its log, and was set aside, is put
-// there later; the content goes then.
+// TestRedactMended: a record that could not be written to its log and was set aside is put in
+// place later, and then the content is removed.
 func TestRedactMended(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -299,7 +301,7 @@ func TestRedactMended(t *testing.T) {
 	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: sessionlog.Path("s")}, vfs.Fault{Err: syscall.EIO, Always: true})
 	want(t, "redact", redactTold(a), hansard.ErrUnknown)
 	for range 3 {
-		_, _ = a.Append(ctx, "other", hansard.Batch{Events: []hansard.Event{text("more")}}) // which tries to apply it
+		_, _ = a.Append(ctx, "other", hansard.Batch{Events: []hansard.Event{text("more")}}) // tries to apply it
 	}
 	if left := setAsideOf(a, "s"); len(left) == 0 {
 		t.Fatal("nothing was set aside")
@@ -313,8 +315,8 @@ func TestRedactMended(t *testing.T) {
 	}
 }
 
-// TestRedactBesideReaders: a reader that has begun reads on, as the session was; one that
-// looks things up in the old log is not told of damage.
+// TestRedactBesideReaders: a reader that has begun goes on reading the session as it was; one
+// that looks things up in the old log does not report damage.
 func TestRedactBesideReaders(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -334,7 +336,7 @@ func TestRedactBesideReaders(t *testing.T) {
 				if _, err := a.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{seq, seq + 1}}); err != nil {
 					t.Fatal(err)
 				}
-				say(t, b, "s", nil, "on") // which opens the new log, and compares
+				say(t, b, "s", nil, "on") // opens the new log, and compares
 			}
 			_ = e
 		}
@@ -349,7 +351,7 @@ func TestRedactBesideReaders(t *testing.T) {
 	}
 }
 
-// TestRedactedIsClosed: no process that had the log open keeps the old bytes.
+// TestRedactedIsClosed: no process keeps the old log open.
 func TestRedactedIsClosed(t *testing.T) {
 	dir := t.TempDir()
 	var stores []*Store
@@ -380,7 +382,7 @@ func TestRedactedIsClosed(t *testing.T) {
 		}
 		s.lock.mu.Unlock()
 	}
-	// One that opened the old log again, between the record and the new log.
+	// A process that opened the old log again, between the record and the new log.
 	s := stores[1]
 	say(t, s, "s", nil, "again")
 	if _, err := stores[2].Redact(t.Context(), "s", hansard.Redaction{Seqs: []hansard.Seq{5}}); err != nil {
@@ -398,7 +400,7 @@ func TestRedactedIsClosed(t *testing.T) {
 	}
 }
 
-// inFiles tells of a word in a file below a directory, but for one.
+// inFiles returns an error if a word is in a file below a directory, except for one file.
 func inFiles(dir, word, but string) error {
 	return filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == but {
@@ -412,9 +414,9 @@ func inFiles(dir, word, but string) error {
 	})
 }
 
-// TestRedactedBehindAnother: a process that has not looked for a while finds entries that
-// others applied, freed and replaced the log after. What it knew of the old log is no damage
-// of the new one.
+// TestRedactedBehindAnother: a process that has not looked for a while finds that others have
+// applied entries, freed them and then replaced the log. What it knew of the old log does not
+// make the new one damaged.
 func TestRedactedBehindAnother(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -428,7 +430,7 @@ func TestRedactedBehindAnother(t *testing.T) {
 	}
 	record := newRedaction("s", &hansard.Redaction{Seqs: []hansard.Seq{2, 6}})
 	g := inRing(c, record)
-	l, err := b.lock.lockCaughtUp() // b knows that it is on its way
+	l, err := b.lock.lockCaughtUp() // b knows that it is in flight
 	want(t, "lock", err, nil)
 	l.unlock()
 	c.committer.finishGroup(g)

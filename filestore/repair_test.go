@@ -16,18 +16,18 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Damage to the journal and the control file, and what repair makes of it.
+// Damage to the journal and the control file, and how repair deals with it.
 
-// journaled is a store whose processes were killed with entries in the ring,
-// and what they had acknowledged.
+// journaled is a store whose processes were killed with entries in the ring, and what they had
+// acknowledged.
 type journaled struct {
 	disk  *vfs.Disk
 	acked map[hansard.SessionID][]string // data, in order
 	last  map[hansard.SessionID]int      // how many of them are in entries before the last
-	end   int64                          // of what was ever written to the ring, in the file
+	end   int64                          // of everything ever written to the ring, as an offset in the file
 }
 
-// killed makes one; of many batches the ring was used, freed and used again.
+// killed makes one. With many batches the ring has been used, freed and used again.
 func killed(t testing.TB, seed uint64, batches int) *journaled {
 	t.Helper()
 	j := &journaled{disk: vfs.NewDisk(seed), acked: map[hansard.SessionID][]string{}, last: map[hansard.SessionID]int{}}
@@ -53,7 +53,7 @@ func killed(t testing.TB, seed uint64, batches int) *journaled {
 		if _, err := s.Append(context.Background(), id, b); err != nil {
 			t.Fatal(err)
 		}
-		if i%4 == 1 { // a server is asked whether it is ready
+		if i%4 == 1 { // as when a server is asked whether it is ready
 			if err := s.Probe(context.Background()); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func killed(t testing.TB, seed uint64, batches int) *journaled {
 	return j
 }
 
-// lost tells what of the acknowledged is not there, or not what it was.
+// lost reports which acknowledged events are missing or changed.
 func (j *journaled) lost(s *Store, want map[hansard.SessionID]int) error {
 	for id, acked := range j.acked {
 		i := 0
@@ -99,11 +99,10 @@ func (j *journaled) all() map[hansard.SessionID]int {
 	return n
 }
 
-// TestDamagedJournal flips bytes of the slots and of the ring under a store
-// whose processes were killed, and cuts the file. Either everything that was
-// acknowledged is there, or writes are refused for the damage and what the logs
-// have can be read. After a power cut, too: only the last entry of all can't be
-// told from one that was never finished.
+// TestDamagedJournal flips bytes of the slots and the ring under a store whose processes were
+// killed, and truncates the file. Either everything acknowledged is there, or writes are refused
+// because of the damage and the content of the logs can be read. The same after a power cut,
+// except that the very last entry can't be told from one that was never completed.
 func TestDamagedJournal(t *testing.T) {
 	states := 0
 	for seed, batches := range []int{1, 5, 12, 60} {
@@ -152,8 +151,8 @@ func TestDamagedJournal(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// judge opens a store with a damaged journal: it works and has everything, or
-// it refuses writes and can be read.
+// judge opens a store with a damaged journal: it either works and has everything, or refuses
+// writes and can be read.
 func (j *journaled) judge(d *vfs.Disk, want map[hansard.SessionID]int, readable bool) error {
 	s, err := openOn(d.Process("next"), 77, simRing)
 	if err == nil {
@@ -167,7 +166,7 @@ func (j *journaled) judge(d *vfs.Disk, want map[hansard.SessionID]int, readable 
 		return fmt.Errorf("open: %w, want an error that tells of the journal's damage", err)
 	}
 	cfg := simConfig(78, simRing)
-	cfg.inline = false // as programs do: what is wrong is told by the first write
+	cfg.inline = false // as in programs: the first write reports the damage
 	ro, err := open(d.Process("reader"), Options{ReadOnly: true, LockWait: time.Hour}, cfg)
 	if err != nil {
 		return fmt.Errorf("open to read: %w", err)
@@ -186,8 +185,8 @@ func (j *journaled) judge(d *vfs.Disk, want map[hansard.SessionID]int, readable 
 	return j.cautious(ro, want, readable)
 }
 
-// cautious: a reader is given what the logs and the journal have, and told that
-// more may be missing.
+// cautious: a reader gets what the logs and the journal have, and a warning that more may be
+// missing.
 func (j *journaled) cautious(s *Store, want map[hansard.SessionID]int, all bool) error {
 	for id, acked := range j.acked {
 		i := 0
@@ -211,13 +210,13 @@ func (j *journaled) cautious(s *Store, want map[hansard.SessionID]int, all bool)
 	return nil
 }
 
-// TestDamagedControl: the control file is a hint. Deleted, empty, zeroed,
-// random, older or newer, under processes that live and for the next one: all is
-// as it would be without it (invariant 11).
+// TestDamagedControl: the control file is a hint. Deleted, empty, zeroed, random, older or newer,
+// under running processes and for the next one: the outcome is the same as without it
+// (invariant 11).
 func TestDamagedControl(t *testing.T) {
 	const seed = 61
 	d := vfs.NewDisk(seed)
-	var past [][]byte // what control was at some time
+	var past [][]byte // earlier contents of control
 	d.OnOp(func(o vfs.Op) {
 		if b, ok := d.CacheBytes(peers.ControlName); ok && o.Kind == vfs.OpWrite && o.Name == peers.ControlName {
 			past = append(past, b)
@@ -296,7 +295,7 @@ func (j *journaled) controlled(control []byte, live bool, add func(*Store, int) 
 			if err := replace(); err != nil {
 				return err
 			}
-			if i == 5 { // and somebody joins
+			if i == 5 { // and another process joins
 				s, err := openOn(d.Process("late"), 70, simRing)
 				if err != nil {
 					return fmt.Errorf("open: %w", err)
@@ -316,9 +315,8 @@ func (j *journaled) controlled(control []byte, live bool, add func(*Store, int) 
 	return errors.Join(j.lost(s, j.all()), wantSound(s, "s"))
 }
 
-// TestRepairFromAside: what could not go to its log because somebody changed it
-// is set aside, durable, and comes back with the repair where it follows what is
-// safe.
+// TestRepairFromAside: lines that could not go to their log because it was modified from outside
+// are set aside durably. The repair brings them back if they follow the safe part.
 func TestRepairFromAside(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

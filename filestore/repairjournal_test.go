@@ -21,8 +21,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestRepairJournalCut cuts the power before every operation of the repair, and
-// repairs again.
+// TestRepairJournalCut cuts the power before every operation of the repair, and repairs again.
 func TestRepairJournalCut(t *testing.T) {
 	states := 0
 	j := killed(t, 3, 10)
@@ -40,13 +39,13 @@ func TestRepairJournalCut(t *testing.T) {
 			putFile(t, d, journal.Name, broken)
 			s, damage := joined(d.Process("first"), 84)
 			if damage == nil {
-				break // it did no harm
+				break // the damage had no effect
 			}
 			c := vfs.Cut{Keep: n * 37 % 101, Seed: uint64(n)}
 			d.CutAt(vfs.Match{Kind: vfs.OpChange, N: n}, c)
 			first, err := s.RepairJournal(context.Background())
 			if err == nil {
-				break // as many operations as it has
+				break // past the last operation
 			}
 			states++
 			d.ClearRules()
@@ -73,7 +72,7 @@ func (j *journaled) again(d *vfs.Disk, first hansard.JournalRepaired, broken []b
 		}
 		return err
 	}
-	// What the first repair had to tell is on the disk: damaged sessions are.
+	// The findings of the first repair are on the disk: they are the damaged sessions.
 	s, err := openOn(d.Process("second"), 85, simRing)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -91,7 +90,7 @@ func (j *journaled) again(d *vfs.Disk, first hansard.JournalRepaired, broken []b
 	return j.told(s, first, true)
 }
 
-// TestRepairJournalAlone: the journal is not taken from under those who use it.
+// TestRepairJournalAlone: the journal is not repaired while other processes use it.
 func TestRepairJournalAlone(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -100,12 +99,12 @@ func TestRepairJournalAlone(t *testing.T) {
 	if _, err := a.RepairJournal(ctx); !errors.Is(err, hansard.ErrBusy) || !strings.Contains(hansard.Hint(err), "end every program") {
 		t.Errorf("with somebody else there: %v (%s), want ErrBusy", err, hansard.Hint(err))
 	}
-	say(t, a, "s", nil, "two") // it still takes part
+	say(t, a, "s", nil, "two") // it is still attached
 	say(t, b, "s", nil, "three")
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody who is about to leave: no instance any more, but the lock.
+	// A process that is about to leave: it no longer has an instance, but still has the lock.
 	f, err := d.Process("leaving").Open(peers.OpenLock, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +120,7 @@ func TestRepairJournalAlone(t *testing.T) {
 		t.Errorf("of a sound journal: %+v, %v", done, err)
 	}
 	say(t, a, "s", nil, "four")
-	// Damaged under the only one who has it open, who repairs it himself.
+	// Damaged while one process has it open, which repairs it itself.
 	d.Poke(journal.Name, 0, make([]byte, journal.RingAt))
 	if done, err := a.RepairJournal(ctx); err != nil || !done.Changed {
 		t.Errorf("of a journal without slots: %+v, %v", done, err)
@@ -131,8 +130,7 @@ func TestRepairJournalAlone(t *testing.T) {
 	hears(t, openSim(t, d.Process("c"), 3), "s", "one", "two", "three", "four", "five")
 }
 
-// TestRepairJournalOnDisk: the same on a real file system, with a journal of its
-// real size.
+// TestRepairJournalOnDisk: the same on a real file system, with a journal of normal size.
 func TestRepairJournalOnDisk(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -160,7 +158,7 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As if the power had been cut: "four" is in the journal only, whose slots are gone.
+	// As after a power cut: "four" is only in the journal, whose slots are gone.
 	lines := linesOf(b)
 	clear(live[:journal.RingAt])
 	if err := errors.Join(os.WriteFile(log, bytes.Join(lines[:3], nil), 0o600), os.WriteFile(path, live, 0o600)); err != nil {
@@ -180,9 +178,9 @@ func TestRepairJournalOnDisk(t *testing.T) {
 	say(t, s, "s", nil, "five")
 }
 
-// TestRepairJournalUnderWriters: the one process that has the store open may repair
-// the journal while it writes, as a server does: what it acknowledged before, after
-// and meanwhile is there once.
+// TestRepairJournalUnderWriters: a process that is alone in the store may repair the journal
+// while it writes, as a server does: everything it acknowledged before, during and after is there
+// once.
 func TestRepairJournalUnderWriters(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)

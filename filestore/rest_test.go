@@ -14,10 +14,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// An answer may rest on lines that another process has written to the ring and
-// not synced yet. If they are lost, so is the answer.
+// An answer may rest on lines that another process has written to the ring but not synced yet. If
+// those are lost, the answer is void.
 
-// inRing has a process write a request to the ring, and no more.
+// inRing has a process write a request to the ring, and nothing more.
 func inRing(t *testing.T, s *Store, r *request) *group {
 	t.Helper()
 	if err := s.committer.prepare(t.Context(), r); err != nil {
@@ -32,13 +32,13 @@ func inRing(t *testing.T, s *Store, r *request) *group {
 	return g
 }
 
-// lostUnder is a pair of requests: what the first process writes, and what the
-// second is told because of it.
+// lostUnder is a pair of requests: the first process writes one, and the answer to the second
+// rests on it.
 type lostUnder struct {
 	name   string
 	first  func(s *Store) *request
 	second func(s *Store) *request
-	want   error // what the second would be told, had the first not been lost; nil: a replay
+	want   error // what the second gets if the first is not lost; nil: a replay
 }
 
 func keyed(key, data string) *hansard.Batch {
@@ -74,8 +74,8 @@ func lostPairs(g hansard.Grant) []lostUnder {
 	}
 }
 
-// crossed plays a pair in which the first process's sync fails, its pages are
-// evicted, and the ring is replaced without its entry; loses says whether.
+// crossed plays a pair. If loses is set, the first process's sync fails, its pages are evicted,
+// and the ring is replaced without its entry.
 func crossed(t *testing.T, p lostUnder, loses bool) (told error) {
 	t.Helper()
 	d := vfs.NewDisk(7)
@@ -109,7 +109,7 @@ func crossed(t *testing.T, p lostUnder, loses bool) (told error) {
 		d.Inject(vfs.Match{Proc: "P1", Kind: vfs.OpSync, Name: journal.Name}, vfs.Fault{Err: syscall.EIO})
 		d.OnOp(func(op vfs.Op) {
 			if op.Kind == vfs.OpSync && op.Err != nil {
-				d.Evict(journal.Name) // what could not be written is read from the medium
+				d.Evict(journal.Name) // reads now see the medium, without the failed write
 			}
 		})
 	}
@@ -119,9 +119,8 @@ func crossed(t *testing.T, p lostUnder, loses bool) (told error) {
 	return r2.err
 }
 
-// TestFailure57_AnswerRestsOnLostEntry: a replay or a refusal that rests on a line
-// of another process is taken back, as unknown, when the line is lost together
-// with the ring it was in.
+// TestFailure57_AnswerRestsOnLostEntry: a replay or a refusal that rests on a line of another
+// process becomes ErrUnknown if that line is lost together with its ring.
 func TestFailure57_AnswerRestsOnLostEntry(t *testing.T) {
 	for _, p := range lostPairs("") {
 		t.Run(p.name, func(t *testing.T) {
@@ -135,12 +134,12 @@ func TestFailure57_AnswerRestsOnLostEntry(t *testing.T) {
 	}
 }
 
-// TestRefusalRestsOnAside: lines that are set aside, because somebody changed the
-// log, are seen by nobody; what was refused because of them is unknown.
+// TestRefusalRestsOnAside: lines set aside because the log was modified from outside are visible
+// to nobody, so a refusal that rests on them becomes ErrUnknown.
 func TestRefusalRestsOnAside(t *testing.T) {
 	for _, p := range lostPairs("") {
 		if p.name == "exists" {
-			continue // its log is not there yet, so nobody can change it
+			continue // its log does not exist yet, so it can't be modified
 		}
 		t.Run(p.name, func(t *testing.T) {
 			d := vfs.NewDisk(7)
@@ -169,8 +168,8 @@ func TestRefusalRestsOnAside(t *testing.T) {
 	}
 }
 
-// crossStep does what is answered from other processes' newest lines, and writes
-// down what it was told.
+// crossStep does things whose answers rest on other processes' newest lines, and records the
+// answers.
 func (k *worker) crossStep(ctx context.Context, n int) {
 	l, id := k.w.ledger, hansard.SessionID("a")
 	switch k.rng.IntN(5) {
@@ -200,8 +199,8 @@ func (k *worker) crossStep(ctx context.Context, n int) {
 	}
 }
 
-// huntLostRest has a sync of the ring fail and its pages evicted while processes
-// answer from each other's lines.
+// huntLostRest makes a sync of the ring fail and evicts its pages while processes answer from
+// each other's lines.
 func huntLostRest(seed uint64) error {
 	for k := 3; k <= 24; k++ {
 		w := newWorld(seed)
@@ -223,7 +222,7 @@ func huntLostRest(seed uint64) error {
 	return nil
 }
 
-// TestSimLostRest: the hunt finds nothing where no bug was planted.
+// TestSimLostRest: the hunt finds nothing if no bug was planted.
 func TestSimLostRest(t *testing.T) {
 	for seed := range uint64(scale(40)) {
 		if err := huntLostRest(5000 + seed); err != nil {

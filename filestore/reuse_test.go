@@ -13,8 +13,8 @@ import (
 )
 
 // reuseInterrupted kills the process that reuses an id, or cuts the power, at each of its
-// operations. The session is the deleted one, or the new one, whole; what was acknowledged
-// is there.
+// operations. The session is then either the deleted one or the new one, whole, with everything
+// acknowledged.
 func reuseInterrupted() (states int, err error) {
 	ctx := context.Background()
 	for _, cut := range []*vfs.Cut{nil, {Keep: 0, Seed: 1}, {Keep: 50, Seed: 2}, {Keep: 50, Seed: 3}, {Keep: 100, Seed: 4}} {
@@ -61,7 +61,7 @@ func reuseInterrupted() (states int, err error) {
 	return states, nil
 }
 
-// reusedOrDeleted looks at a disk on which the reuse of an id was interrupted.
+// reusedOrDeleted checks a disk on which the reuse of an id was interrupted.
 func reusedOrDeleted(d *vfs.Disk, made, said bool) error {
 	ctx := context.Background()
 	for i, who := range []string{"c", "d"} {
@@ -85,7 +85,8 @@ func reusedOrDeleted(d *vfs.Disk, made, said bool) error {
 	return nil
 }
 
-// TestSimReuseInterrupted: killed or cut at any step, an id is deleted or used again.
+// TestSimReuseInterrupted: after a kill or a power cut at any step, an id is either deleted or
+// reused.
 func TestSimReuseInterrupted(t *testing.T) {
 	states, err := reuseInterrupted()
 	if err != nil {
@@ -96,8 +97,8 @@ func TestSimReuseInterrupted(t *testing.T) {
 	}
 }
 
-// TestReuseOlderJournal: a journal that is older than the logs has entries of the session
-// before. They are not for the new one, and no damage of it.
+// TestReuseOlderJournal: a journal older than the logs has entries of the previous session with
+// the id. They do not go to the new one, and do not make it damaged.
 func TestReuseOlderJournal(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -125,8 +126,8 @@ func TestReuseOlderJournal(t *testing.T) {
 	say(t, b, "s", nil, "second")
 }
 
-// TestReuseKnownToOthers: a process that knows the session to be deleted finds the new one,
-// also if its log is as long as the tombstone was.
+// TestReuseKnownToOthers: a process that knows the session as deleted finds the new one, even if
+// its log is exactly as long as the tombstone was.
 func TestReuseKnownToOthers(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -137,7 +138,7 @@ func TestReuseKnownToOthers(t *testing.T) {
 	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
 	say(t, b, "s", hansard.ErrDeleted, "no")
 	erased, _ := d.CacheBytes(sessionlog.Path("s"))
-	// A title that makes the new log as long.
+	// A title that makes the new log equally long.
 	title := ""
 	for range 400 {
 		h := sessionlog.AppendReused(nil, "s", 1, 2, b.cfg.now(), hansard.Meta{Title: title})

@@ -10,8 +10,8 @@ import (
 	"hansard/filestore/internal/sessionlog"
 )
 
-// TestGrowthReverse: reading from the end reads what it gives and at most a chunk more,
-// however long the session is, and a page in the middle costs no more than forward.
+// TestGrowthReverse: a reverse read reads what it yields and at most a chunk more, however long
+// the session is, and a page in the middle costs no more than forward.
 func TestGrowthReverse(t *testing.T) {
 	const limit, chunk = 60, 64 << 10
 	ctx := context.Background()
@@ -75,9 +75,9 @@ func readTo(s *Store, r hansard.Range) (seqs []hansard.Seq, damage *hansard.Dama
 	return seqs, nil, nil
 }
 
-// TestReverseMeetsDamage: damage in the middle of a log that is too long to be checked
-// whole. Nobody knows of it; a reverse read gives what is behind it and then the damage.
-// From then on the damage is all that is given, except of ranges that end before it.
+// TestReverseMeetsDamage: damage in the middle of a log that is too long to be checked whole.
+// While nobody knows of it, a reverse read yields what is after it and then the damage. From then
+// on it yields only the damage, except for ranges that end before it.
 func TestReverseMeetsDamage(t *testing.T) {
 	const events = 12_000
 	log := buildLog("long", 5, events, func(i int) (hansard.Event, string) { return pad(i, 400), "" })
@@ -86,8 +86,8 @@ func TestReverseMeetsDamage(t *testing.T) {
 	if !ok {
 		t.Fatal("no line in the middle")
 	}
-	// Lines of x, which bisection notices; a flipped bit, which only the checksum does; a
-	// line that is missing, after which every line is sound by itself.
+	// Lines of x, which bisection notices; a flipped bit, which only the checksum shows; a
+	// missing line, where every remaining line is sound by itself.
 	crossed := bytes.Clone(log)
 	for i := middle; i < middle+10_000; i++ {
 		if crossed[i] != '\n' {
@@ -136,7 +136,8 @@ func TestReverseMeetsDamage(t *testing.T) {
 					}
 				}
 				wantBefore(s, who)
-				// Forward, what is before it comes, and the damage only if the range gets there.
+				// Forward, the events before it are yielded, and the damage only if the range
+				// gets there.
 				if seqs, damage, err := readTo(s, hansard.Range{After: at - 3}); len(seqs) != 2 || damage == nil || err != nil {
 					t.Errorf("%s: forward %d and %v, %v", who, seqs, damage, err)
 				}
@@ -151,8 +152,8 @@ func TestReverseMeetsDamage(t *testing.T) {
 	}
 }
 
-// TestReverseFirstLink: that the oldest line of a reverse range does not follow the line
-// before it is noticed, although that line is not given.
+// TestReverseFirstLink: if the oldest line of a reverse range does not follow the line before it,
+// that is noticed, although that line is not yielded.
 func TestReverseFirstLink(t *testing.T) {
 	log := buildLog("long", 5, 12_000, func(i int) (hansard.Event, string) { return pad(i, 400), "" })
 	middle := bytes.LastIndexByte(log[:len(log)/2], '\n') + 1

@@ -13,10 +13,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestGroupReachesRingEnd defends: when an entry ends exactly where the ring does,
-// the entries of the same group behind it go to the ring's beginning, where everybody
-// looks for them. They once went past the end of the file: the next process did not
-// find them and replaced the journal, and a power cut would have taken them.
+// TestGroupReachesRingEnd defends: when an entry ends exactly at the end of the ring, the
+// following entries of the same group go to the beginning of the ring, where everybody looks for
+// them. They once went past the end of the file: the next process did not find them and replaced
+// the journal, and a power cut would have lost them.
 func TestGroupReachesRingEnd(t *testing.T) {
 	for others := 1; others <= 3; others++ {
 		t.Run(fmt.Sprint(others), func(t *testing.T) { groupReachesRingEnd(t, others) })
@@ -60,7 +60,7 @@ func groupReachesRingEnd(t *testing.T, others int) {
 			}
 		}
 	}
-	for i := range others + 1 { // they exist: only lines come now
+	for i := range others + 1 { // they exist now: from here on only lines are written
 		group(batch(hansard.SessionID(fmt.Sprint("s", i)), 1))
 	}
 	hits := 0
@@ -71,7 +71,7 @@ func groupReachesRingEnd(t *testing.T, others int) {
 		if left < length || left > 1000 {
 			continue
 		}
-		// The first of these is to end where the ring does.
+		// The first of these is to end exactly at the end of the ring.
 		all := []*request{batch("s0", 8+int(left-length))}
 		for i := range others {
 			all = append(all, batch(hansard.SessionID(fmt.Sprint("s", i+1)), 8))
@@ -111,9 +111,9 @@ func groupReachesRingEnd(t *testing.T, others int) {
 	}
 }
 
-// TestManyLaps: two stores on real files, many goroutines in each, and a ring so small
-// that it goes around dozens of times with entries that often end where it does. No
-// journal is replaced, and everything is there once.
+// TestManyLaps: two stores on real files, many goroutines in each, and a ring so small that it
+// wraps around dozens of times with entries that often end at its end. No journal is replaced,
+// and every event is there once.
 func TestManyLaps(t *testing.T) {
 	for i := range scale(1) {
 		t.Run(fmt.Sprint(i), manyLaps)
@@ -123,9 +123,9 @@ func TestManyLaps(t *testing.T) {
 func manyLaps(t *testing.T) {
 	const (
 		goroutines, each = 16, 250
-		// With a session for each goroutine, and texts of this width, an entry
-		// is as long as the next one. 211 are a lap: however many a group
-		// has, most often it does not end where the ring does.
+		// With one session per goroutine and texts of this width, all entries have the same
+		// length and 211 of them make a lap. So whatever the size of a group, it rarely ends at
+		// the end of the ring.
 		width, length = 71, 320
 		lap           = 211
 	)

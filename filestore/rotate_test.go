@@ -12,9 +12,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestRotateCatchesUp defends: when a sync fails and the journal can't be
-// replaced at once, what is in it is still seen by the writer that replaces it
-// later, and its seq is not given a second time.
+// TestRotateCatchesUp defends: when a sync fails and the journal can't be replaced at once, the
+// writer that replaces it later still sees its entries, and does not assign their seqs a second
+// time.
 func TestRotateCatchesUp(t *testing.T) {
 	w := newWorld(1)
 	s, err := w.open(w.disk.Process("p"))

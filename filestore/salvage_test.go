@@ -18,12 +18,11 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A journal is damaged in every way we know, and repaired; what callers had been
-// told is compared with what is there then. Two worlds: the processes were
-// killed (the logs have everything that was acknowledged), and the power was cut
-// (much of it is only in the journal).
+// The journal is damaged in every way we know, and repaired; then what callers had been told is
+// compared with what is there. Two worlds: in one the processes were killed (the logs have
+// everything acknowledged), in the other the power was cut (much of it is only in the journal).
 
-// joined is a store as programs get it: opened, whatever is wrong with the journal.
+// joined is a store as programs get it: it opens whatever is wrong with the journal.
 func joined(fsys vfs.FS, seed uint64) (*Store, error) {
 	cfg := simConfig(seed, simRing)
 	cfg.anyway = true
@@ -34,7 +33,7 @@ func joined(fsys vfs.FS, seed uint64) (*Store, error) {
 	return s, s.takePartOnce()
 }
 
-// entriesOf are the entries from the start of a sound journal on.
+// entriesOf returns the entries of a sound journal, from its start.
 func entriesOf(t testing.TB, file []byte) []journal.Fragment {
 	t.Helper()
 	d := vfs.NewDisk(1)
@@ -57,7 +56,7 @@ func entriesOf(t testing.TB, file []byte) []journal.Fragment {
 // harm is one way to damage a journal.
 type harm struct {
 	what string
-	hit  []int // the entries that are not what they were; nil: who knows
+	hit  []int // the entries that were changed; nil: not known
 	do   func(b []byte) []byte
 }
 
@@ -65,7 +64,7 @@ func zeroed(from, to int) func([]byte) []byte {
 	return func(b []byte) []byte { clear(b[min(from, len(b)):min(to, len(b))]); return b }
 }
 
-// harms makes the damages of a journal with these entries.
+// harms makes the ways to damage a journal with these entries.
 func harms(found []journal.Fragment, size int, rng *rand.Rand) (all []harm) {
 	add := func(hit []int, do func([]byte) []byte, format string, args ...any) {
 		all = append(all, harm{fmt.Sprintf(format, args...), hit, do})
@@ -114,9 +113,9 @@ func harms(found []journal.Fragment, size int, rng *rand.Rand) (all []harm) {
 	return all
 }
 
-// TestRepairJournal defends: whatever happened to the journal, the repair brings
-// back all that is still in it; nothing acknowledged is dropped without a word;
-// sessions that were not hit lose nothing; and the store works again.
+// TestRepairJournal defends: whatever happened to the journal, the repair brings back everything
+// that is still in it; nothing acknowledged is dropped silently; sessions that were not hit lose
+// nothing; and the store works again.
 func TestRepairJournal(t *testing.T) {
 	repaired, sessions := 0, 0
 	for seed, batches := range []int{1, 5, 12, 25, 60, 90} {
@@ -134,7 +133,7 @@ func TestRepairJournal(t *testing.T) {
 				putFile(t, d, journal.Name, broken)
 				done, err := j.repairedOn(d, power, broken)
 				if err == nil && !power && !strings.HasPrefix(h.what, "page") {
-					// The logs have it all, and it can be seen that they do.
+					// The logs have it all, and that can be verified.
 					for _, told := range done.Sessions {
 						err = errors.Join(err, fmt.Errorf("the report has %+v", told))
 					}
@@ -159,8 +158,8 @@ func TestRepairJournal(t *testing.T) {
 	}
 }
 
-// repairedOn repairs the journal of a disk and compares what is there then with
-// what was acknowledged. Everything is looked at after one more power cut, too.
+// repairedOn repairs the journal of a disk and compares the result with what was acknowledged,
+// and once more after another power cut.
 func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done hansard.JournalRepaired, err error) {
 	ctx := context.Background()
 	s, damage := joined(d.Process("repair"), 81)
@@ -174,7 +173,7 @@ func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done han
 		return done, fmt.Errorf("repair of a journal with %v", damage)
 	}
 	if !done.Changed {
-		return done, nil // TestDamagedJournal looks at what is there then
+		return done, nil // TestDamagedJournal checks this case
 	}
 	if !strings.Contains(damage.Error(), done.Reason) || !strings.Contains(hansard.Hint(damage), "repair --journal") {
 		return done, fmt.Errorf("the reason is %q, and the hint %q", damage, hansard.Hint(damage))
@@ -202,8 +201,8 @@ func (j *journaled) repairedOn(d *vfs.Disk, power bool, broken []byte) (done han
 	return done, nil
 }
 
-// wantFresh: a salt that was never used, and an epoch above all that can be seen in
-// the old journal.
+// wantFresh: the salt was never used before, and the epoch is above all that can be seen in the
+// old journal.
 func wantFresh(d *vfs.Disk, broken []byte) error {
 	now, _ := d.CacheBytes(journal.Name)
 	fresh, ok := journal.DecodeSlot(now[journal.SlotBytes:]) // written by the recovery
@@ -232,9 +231,9 @@ func wantFresh(d *vfs.Disk, broken []byte) error {
 	return nil
 }
 
-// told compares the sessions with what was acknowledged and with the report: every
-// event is there at its seq, or its session is damaged and was reported, or the
-// journal says that it lost something and not what.
+// told compares the sessions with what was acknowledged and with the report: every event is there
+// at its seq, or its session is damaged and was reported, or the journal says that it lost
+// something but not what.
 func (j *journaled) told(s *Store, done hansard.JournalRepaired, power bool) error {
 	ctx := context.Background()
 	all, err := findings(s, "")
@@ -277,9 +276,9 @@ func (j *journaled) told(s *Store, done hansard.JournalRepaired, power bool) err
 	return nil
 }
 
-// hurtOnly makes sure that a damage to some entries touched their sessions only,
-// and of those only what was in these entries and behind; that repairing the
-// sessions brings back what was set aside and follows; and that all take writes.
+// hurtOnly makes sure that damage to some entries affected only their sessions, and of those only
+// the content of these entries and of later ones; that repairing the sessions brings back what
+// was set aside and fits; and that all of them take writes.
 func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []journal.Fragment) error {
 	ctx := context.Background()
 	s, err := openOn(d.Process("repair sessions"), 83, simRing)
@@ -313,7 +312,7 @@ func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []journal.Fragment) erro
 				return fmt.Errorf("session %s after its repair: %+v, %v", id, info, err)
 			}
 		}
-		// A header that is lost takes no line with it.
+		// Losing a header loses no line.
 		if strings.HasPrefix(h.what, "header of") || strings.Contains(h.what, "flipped") && len(h.hit) == 1 && !strings.Contains(h.what, "name") && !strings.Contains(h.what, "payload") {
 			if int(info.LastSeq) < j.last[id] {
 				return fmt.Errorf("session %s has %d of %d events after its repair", id, info.LastSeq, len(acked))
@@ -330,8 +329,8 @@ func (j *journaled) hurtOnly(d *vfs.Disk, h harm, found []journal.Fragment) erro
 	return s.Close()
 }
 
-// TestSalvageNever: what a dead writer left behind the end, and nobody adopted, is
-// no part of the story, though it is valid by itself; what is behind a hole is.
+// TestSalvageNever: entries that a dead writer left past the end and nobody adopted are not
+// salvaged, though each is valid by itself; entries after a hole are.
 func TestSalvageNever(t *testing.T) {
 	const size, salt = 16 << 10, 77
 	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")
@@ -347,8 +346,8 @@ func TestSalvageNever(t *testing.T) {
 	put("stale", 5, 1)       // does not follow it
 	put("stale-2", 5, chain) // follows the stale one
 	put("hole", 5, chain)    //
-	hole := pos              // of which nothing is left
-	put("kept", 6, 99)       // behind a hole nobody knows what it follows
+	hole := pos              // nothing is left of it
+	put("kept", 6, 99)       // after a hole nobody knows what it follows
 	put("kept-2", 6, chain)  //
 	put("stale-3", 5, chain) // older than the one before
 	clear(ring[journal.RingAt+hole-120 : journal.RingAt+hole])
@@ -374,8 +373,9 @@ func TestSalvageNever(t *testing.T) {
 	}
 }
 
-// TestSalvageBehindProbes: probes are headers without text. Where they and the entry
-// behind them lost theirs together, as when a sector did, its lines are still found.
+// TestSalvageBehindProbes: probes are headers without text. If their headers and that of the
+// entry after them are lost together, as when a sector fails, the lines of the entry are still
+// found.
 func TestSalvageBehindProbes(t *testing.T) {
 	const size, salt = 16 << 10, 77
 	line := []byte(`{"seq":1,"lines":"of the entry"}` + "\n")

@@ -9,18 +9,19 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestJoinBehindTheDead: a process that died on its way, anywhere, also in the
-// middle of writing a log, and told nobody how far the journal is durable, leaves
-// a session that the next to join, beside others, can write to.
+// TestJoinBehindTheDead: a process may die at any operation, even in the middle of writing a log,
+// without having published how far the journal is durable. The next process to join, beside
+// others, can still write to the session.
 func TestJoinBehindTheDead(t *testing.T) {
-	behind := 0 // how often a log had more than anybody was told
+	behind := 0 // how often a log had more than was published
 	for k := 1; ; k++ {
 		d := vfs.NewDisk(uint64(k))
-		c := openSim(t, d.Process("c"), 3) // somebody stays, and nothing is recovered
+		c := openSim(t, d.Process("c"), 3) // a process stays, so nothing is recovered
 		pa := d.Process("a")
 		a := openSim(t, pa, 1)
 		say(t, a, "s", nil, "one")
-		// Somebody is stopped in sync.lock: how far a sync got is not published.
+		// Another process is stopped while it holds sync.lock, so the progress of a sync is not
+		// published.
 		gate, err := d.Process("stopped").Open(peers.SyncLock, 0)
 		if err != nil {
 			t.Fatal(err)

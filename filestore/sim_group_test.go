@@ -15,13 +15,13 @@ import (
 	"hansard/internal/vfs"
 )
 
-// In the other worlds a group is one request: their ring is too small for more. Here
-// it is larger, and what processes write are groups of requests for several sessions,
-// which now and then are made to end, in their midst, just where the ring does.
+// In the other worlds a group is one request, because their ring is too small for more. Here it
+// is larger, and processes write groups of requests for several sessions. Now and then an entry
+// in the middle of a group is made to end exactly at the end of the ring.
 
 const groupRing = 32 << 10
 
-// newGroupWorld is a world of groups whose ring is nearly at its end.
+// newGroupWorld is a world of groups whose ring is almost at its end.
 func newGroupWorld(seed uint64) (*world, error) {
 	w := newWorld(seed)
 	w.ring, w.groups = groupRing, true
@@ -36,8 +36,7 @@ func newGroupWorld(seed uint64) (*world, error) {
 	return w, errors.Join(err, s.Close())
 }
 
-// cutGroups plays a world of groups with a power cut after everything that changes
-// the disk.
+// cutGroups plays a world of groups with a power cut after every change to the disk.
 func cutGroups(seed uint64, states *atomic.Int64) error {
 	w, err := newGroupWorld(seed)
 	if err != nil {
@@ -48,8 +47,7 @@ func cutGroups(seed uint64, states *atomic.Int64) error {
 	return errors.Join(*found, err)
 }
 
-// groupProcs is how many processes there are: one alone always knows where the ring
-// ends.
+// groupProcs is the number of processes: a single one always knows where the ring ends.
 func groupProcs(seed uint64) int { return 1 + int(seed%2) }
 
 func (k *worker) groupStep(ctx context.Context) {
@@ -63,8 +61,7 @@ func (k *worker) groupStep(ctx context.Context) {
 	}
 }
 
-// appendGroup appends to several sessions at once, and writes what it was told into
-// the ledger.
+// appendGroup appends to several sessions at once, and records the results in the ledger.
 func (k *worker) appendGroup(ctx context.Context) {
 	type part struct {
 		id  hansard.SessionID
@@ -86,8 +83,8 @@ func (k *worker) appendGroup(ctx context.Context) {
 	}
 	k.s.committer.submitAll(ctx, all)
 	for _, r := range all {
-		// As submit does for a single one: lines that were set aside after an error are
-		// put in place, and then it is tried once more.
+		// As submit does for a single request: after an error, lines that were set aside are put
+		// in place and the request is tried once more.
 		if !k.p.Dead() && r.err != nil && k.s.checkpoints.mended(ctx, r.err, r.name) {
 			r.fate.Requeue()
 			r.receipt, r.err = k.s.committer.submitOnce(ctx, r)
@@ -115,8 +112,8 @@ func (k *worker) request(id hansard.SessionID, tag string, pad int) *request {
 	return newAppend(id, &hansard.Batch{Create: true, Events: []hansard.Event{{Data: data}}})
 }
 
-// aim gives a length of the data with which an entry would end where the ring does,
-// if this process knew all; otherwise the length it was given.
+// aim returns a data length with which an entry would end at the end of the ring, as far as this
+// process knows; otherwise the length it was given.
 func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
 	sess := k.s.lock.state.logs.sessions[sessionlog.EncodeName(id)]
 	if sess == nil || !sess.known {
@@ -132,8 +129,8 @@ func (k *worker) aim(id hansard.SessionID, tag string, pad int) int {
 	return int(left - least)
 }
 
-// TestSimGroups defends: what was acknowledged of groups of several requests is there
-// after a power cut at any moment, also where a group goes around the end of the ring.
+// TestSimGroups defends: acknowledged requests of a group are there after a power cut at any
+// moment, also where a group wraps around the end of the ring.
 func TestSimGroups(t *testing.T) {
 	inWorlds(t, 16, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := cutGroups(7000+seed, states); err != nil {
@@ -142,8 +139,8 @@ func TestSimGroups(t *testing.T) {
 	})
 }
 
-// TestSimGroupMishaps: the same when a process is killed before, or in the middle of,
-// any operation, and whatever operation fails.
+// TestSimGroupMishaps: the same when a process is killed before or in the middle of any
+// operation, and when any operation fails.
 func TestSimGroupMishaps(t *testing.T) {
 	inWorlds(t, 11, 6_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		kind := int(seed) % (len(simFaults) + 1)

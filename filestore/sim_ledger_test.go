@@ -11,10 +11,10 @@ import (
 	"hansard/engine"
 )
 
-// ledger is what callers were told, kept outside of the store.
+// ledger records what callers were told, outside of the store.
 type ledger struct {
 	acked   map[hansard.SessionID]map[hansard.Seq]string
-	open    map[string]hansard.SessionID // tags whose outcome was left open
+	open    map[string]hansard.SessionID // tags whose outcome is unknown
 	refused map[string]hansard.SessionID // tags of batches that were refused
 	keys    map[string]hansard.Seq       // where the batches of shared keys are
 	created map[hansard.SessionID]bool
@@ -22,10 +22,10 @@ type ledger struct {
 	maybe   map[hansard.SessionID]bool // perhaps deleted
 	seen    map[hansard.SessionID][]string
 	size    map[string]int                    // tag of the first event → events of the batch
-	told    map[hansard.SessionID]hansard.Seq // refusals said that there are so many events
+	told    map[hansard.SessionID]hansard.Seq // refusals said that there are this many events
 	acks    int
-	// redacting are the events that somebody wanted to redact, redacted those that are for
-	// certain.
+	// redacting are the events that somebody tried to redact; redacted are those that certainly
+	// are.
 	redacting, redacted map[hansard.SessionID]map[hansard.Seq]bool
 }
 
@@ -37,7 +37,7 @@ func newLedger() *ledger {
 		redacting: map[hansard.SessionID]map[hansard.Seq]bool{}, redacted: map[hansard.SessionID]map[hansard.Seq]bool{}}
 }
 
-// ack notes an event that was acknowledged.
+// ack records an acknowledged event.
 func (l *ledger) ack(id hansard.SessionID, seq hansard.Seq, tag string) {
 	if l.acked[id] == nil {
 		l.acked[id] = map[hansard.Seq]string{}
@@ -46,7 +46,7 @@ func (l *ledger) ack(id hansard.SessionID, seq hansard.Seq, tag string) {
 	l.acks++
 }
 
-// tag is the tag of an event, also of one that was redacted.
+// tag is the tag of an event, even of a redacted one.
 func (l *ledger) tag(id hansard.SessionID, e *hansard.Event) string {
 	if e.Redacted && l.redacting[id][e.Seq] {
 		return l.acked[id][e.Seq]
@@ -54,8 +54,8 @@ func (l *ledger) tag(id hansard.SessionID, e *hansard.Event) string {
 	return tagOf(e)
 }
 
-// compareRedacted: an event is redacted if somebody was told so, and only if somebody
-// wanted it. Its content may be there, until somebody finishes it.
+// compareRedacted: an event is redacted if somebody was told so, and only if somebody asked for
+// it. Its content may still be there until the redaction is completed.
 func (l *ledger) compareRedacted(id hansard.SessionID, e *hansard.Event) error {
 	switch {
 	case e.Redacted && !l.redacting[id][e.Seq]:
@@ -84,7 +84,7 @@ func (l *ledger) compare(s *Store, verify bool) error {
 	ctx := context.Background()
 	for f, err := range s.Verify(ctx, "") {
 		if !verify {
-			break // reading finds as much, but for the journal and the names
+			break // reading finds as much, except for the journal and the names
 		}
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
@@ -103,7 +103,7 @@ func (l *ledger) compare(s *Store, verify bool) error {
 
 func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.SessionID) error {
 	var tags []string
-	var grants engine.Grants // one at a time, and no line of one behind the next
+	var grants engine.Grants // at most one at a time, and no line of a grant after the next one
 	var redactions engine.Redactions
 	for e, err := range s.Read(ctx, id, hansard.Range{}) {
 		switch {
@@ -132,7 +132,7 @@ func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.Sessio
 		}
 		for _, a := range e.Attachments {
 			if l.redacting[id][e.Seq] {
-				break // it goes before the line does
+				break // it is removed before the line is
 			}
 			if err := attachedWell(ctx, s, id, a); err != nil {
 				return fmt.Errorf("seq %d: %w", e.Seq, err)
@@ -148,7 +148,7 @@ func (l *ledger) compareSession(ctx context.Context, s *Store, id hansard.Sessio
 	return l.compareTags(id, tags)
 }
 
-// compareReverse: from its end a session has the same events, and at least these.
+// compareReverse: read from its end, a session has the same events, and at least these.
 func (l *ledger) compareReverse(ctx context.Context, s *Store, id hansard.SessionID, tags []string) error {
 	n, next := 0, hansard.Seq(0)
 	for e, err := range s.Read(ctx, id, hansard.Range{Reverse: true}) {
@@ -168,7 +168,7 @@ func (l *ledger) compareReverse(ctx context.Context, s *Store, id hansard.Sessio
 	return nil
 }
 
-// attachedWell: what an event names is there, to the byte.
+// attachedWell: the attachment that an event names is there, to the byte.
 func attachedWell(ctx context.Context, s *Store, id hansard.SessionID, a hansard.Attachment) error {
 	r, err := s.OpenAttachment(ctx, id, a.Digest)
 	if err != nil {
@@ -182,8 +182,8 @@ func attachedWell(ctx context.Context, s *Store, id hansard.SessionID, a hansard
 	return err
 }
 
-// compareTags: every acknowledged event once at its seq, no refused one, open
-// ones as whole batches, and nothing a reader saw is gone.
+// compareTags: every acknowledged event is there once, at its seq; no refused one is; those with
+// unknown outcome are there as whole batches; and nothing a reader saw is gone.
 func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
 	at := map[string]int{}
 	for i, tag := range tags {
@@ -211,7 +211,7 @@ func (l *ledger) compareTags(id hansard.SessionID, tags []string) error {
 	return l.whole(tags)
 }
 
-// whole checks that no batch is there in part.
+// whole checks that no batch is there only in part.
 func (l *ledger) whole(tags []string) error {
 	for i, tag := range tags {
 		for j := 1; j < l.size[tag]; j++ {

@@ -12,10 +12,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Some bugs take two faults: one that is dealt with, and another that hits the
-// dealing with it. All pairs of operations are too many; these are sampled.
+// Some bugs take two faults: one that is handled, and another that hits the handling. There are
+// too many pairs of operations to try all; these are sampled.
 
-// mishap is something that goes wrong at an operation: an error, or a kill.
+// mishap is a fault at an operation: an error or a kill.
 type mishap struct {
 	at    vfs.Match
 	fault *vfs.Fault // nil: the process is killed
@@ -37,15 +37,15 @@ func (m mishap) arrange(d *vfs.Disk) {
 	}
 }
 
-// pairOf chooses two mishaps of a run of so many operations. The second is more
-// often close behind the first than far away: there is what was not meant to fail
-// as well. An error comes first: who is killed has nothing left to go wrong.
+// pairOf chooses two mishaps for a run of this many operations. The second is usually close
+// behind the first, where the error handling is. An error comes first: after a kill there is
+// nothing left to go wrong.
 func pairOf(rng *rand.Rand, ops int) [2]mishap {
 	fault := func() *vfs.Fault {
 		f := simFaults[rng.IntN(len(simFaults))]
 		return &f
 	}
-	kinds := []vfs.Kind{0, vfs.OpChange, vfs.OpSync, vfs.OpSync} // a failed sync has most to be dealt with
+	kinds := []vfs.Kind{0, vfs.OpChange, vfs.OpSync, vfs.OpSync} // a failed sync needs the most handling
 	first := mishap{at: vfs.Match{Kind: kinds[rng.IntN(len(kinds))]}, fault: fault()}
 	first.at.N = 1 + rng.IntN(ops)
 	switch first.at.Kind { // about as many as there are
@@ -68,7 +68,7 @@ func pair(seed uint64, m [2]mishap) error {
 		seen := 0
 		d.OnOp(func(op vfs.Op) {
 			if op.Proc != "P0" && op.Proc != "P1" || m[0].at.Kind != 0 && m[0].at.Kind&op.Kind == 0 {
-				return // it is over, and somebody looks at what is left; or another kind
+				return // it is over and the result is being checked, or it is another kind
 			}
 			if seen++; seen == m[0].at.N {
 				m[1].arrange(d) // counted from here on
@@ -93,8 +93,8 @@ func huntPairs(seed uint64) error {
 	return nil
 }
 
-// TestSimPairs defends: two faults in one run, an error and another error or a
-// kill, take nothing acknowledged with them. (P6, P7)
+// TestSimPairs defends: two faults in one run, an error followed by another error or a kill, lose
+// nothing acknowledged. (P6, P7)
 func TestSimPairs(t *testing.T) {
 	inWorlds(t, 40, 5_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := huntPairs(6000 + seed); err != nil {
@@ -104,9 +104,9 @@ func TestSimPairs(t *testing.T) {
 	})
 }
 
-// TestSuspectOutlives: a process whose sync of a log failed, and the copying of it
-// as well, leaves. Its mark stays: the next one's sync of that log is told nothing.
-// (Found by TestSimPairs.)
+// TestSuspectOutlives: a process whose sync of a log failed, and whose copy of the log failed as
+// well, leaves. Its mark stays, because the next process's sync of that log would not report the
+// error. (Found by TestSimPairs.)
 func TestSuspectOutlives(t *testing.T) {
 	w := newWorld(1)
 	a, err := w.open(w.disk.Process("a"))

@@ -16,7 +16,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// faulty tells whether an error is one that injected faults cause.
+// faulty reports whether an error may be caused by injected faults.
 func faulty(err error) bool {
 	for _, e := range []error{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.EINTR, syscall.EMFILE,
 		hansard.ErrNoSpace, hansard.ErrFailed, hansard.ErrUnknown, vfs.ErrCrashed} {
@@ -27,7 +27,7 @@ func faulty(err error) bool {
 	return false
 }
 
-// scale is how much more a long run does: HANSARD_TORTURE=10 is ten times.
+// scale is how much more a long run does: HANSARD_TORTURE=10 means ten times as much.
 func scale(n int) int {
 	if f, err := strconv.Atoi(os.Getenv("HANSARD_TORTURE")); err == nil && f > 0 {
 		return n * f
@@ -35,12 +35,12 @@ func scale(n int) int {
 	return n
 }
 
-// Simulation is how the names of simulations begin: tests in which all that happens is
-// on a simulated disk and in virtual time, one goroutine at a time. TestOnlySimulationsAreLeftOut
-// sees to it. They are not run under the race detector: see TestMain.
+// Simulation is the prefix of the names of simulations: tests in which everything happens on a
+// simulated disk and in virtual time, one goroutine at a time. TestOnlySimulationsAreLeftOut
+// checks that. They are not run under the race detector: see TestMain.
 const Simulation = "TestSim"
 
-// inWorlds runs fn for each seed, several at once, and wants so many states.
+// inWorlds runs fn for each seed, several at once, and requires at least this many states.
 func inWorlds(t *testing.T, worlds, want int, fn func(t *testing.T, seed uint64, states *atomic.Int64)) {
 	if !strings.HasPrefix(t.Name(), Simulation) {
 		t.Fatalf("a test that plays so many worlds is called %s…, or the race detector will take an hour for it", Simulation)
@@ -60,7 +60,7 @@ func inWorlds(t *testing.T, worlds, want int, fn func(t *testing.T, seed uint64,
 	}
 }
 
-// TestSimPlain: without any disaster everything is stored as it was told.
+// TestSimPlain: without any disaster everything is stored as acknowledged.
 func TestSimPlain(t *testing.T) {
 	inWorlds(t, 40, 800, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		w := newWorld(seed)
@@ -75,8 +75,8 @@ func TestSimPlain(t *testing.T) {
 	})
 }
 
-// TestWorldsApart: worlds that are played at the same time have nothing in common but what
-// is guarded. It is no simulation by name, so that the race detector sees one.
+// TestWorldsApart: worlds played at the same time share nothing but what is guarded. Its name
+// does not mark it as a simulation, so that the race detector sees one.
 func TestWorldsApart(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -89,9 +89,9 @@ func TestWorldsApart(t *testing.T) {
 	}
 }
 
-// cutWorld plays a world and looks, after every operation that changes the disk,
-// at what a power cut would leave, with any part of what is not synced
-// surviving, and now and then at a second cut inside recovery.
+// cutWorld plays a world. After every operation that changes the disk it checks what a power cut
+// would leave, with any part of the unsynced data surviving, and now and then with a second cut
+// during recovery.
 func cutWorld(seed uint64, states *atomic.Int64) error {
 	w := newWorld(seed)
 	w.disk.Writeback = int(seed % 3 * 5)
@@ -100,14 +100,14 @@ func cutWorld(seed uint64, states *atomic.Int64) error {
 	return errors.Join(*found, err)
 }
 
-// cutEverywhere has every state that follows looked at as a power cut would
-// leave it. The first thing wrong is in the result.
+// cutEverywhere checks every later state as a power cut would leave it. The result is the first
+// error found.
 func (w *world) cutEverywhere(states *atomic.Int64) *error {
 	found := new(error)
 	version, acks := uint64(0), 0
 	w.disk.OnOp(func(op vfs.Op) {
 		if *found != nil || w.disk.Version() == version && w.ledger.acks == acks {
-			return // it would leave the same, and nobody was told more
+			return // the result would be the same, and nobody was told more
 		}
 		version, acks = w.disk.Version(), w.ledger.acks
 		for i, keep := range []int{0, 30, 70, 100} {
@@ -121,8 +121,8 @@ func (w *world) cutEverywhere(states *atomic.Int64) *error {
 	return found
 }
 
-// cutAndCheck looks at what a power cut now would leave, on a clone; a second
-// cut may hit the recovery.
+// cutAndCheck checks what a power cut now would leave, on a clone; a second cut may hit the
+// recovery.
 func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 	d := w.disk.Clone()
 	d.PowerCut(c)
@@ -139,8 +139,8 @@ func (w *world) cutAndCheck(c vfs.Cut, again bool, states *atomic.Int64) error {
 	return w.check(d, "check")
 }
 
-// TestSimPowerCut defends: acknowledged, or shown to a reader, is there after a
-// power cut at any moment, also during recovery. (P2, P3, P6, P9)
+// TestSimPowerCut defends: whatever was acknowledged or shown to a reader is there after a power
+// cut at any moment, also during recovery. (P2, P3, P6, P9)
 func TestSimPowerCut(t *testing.T) {
 	inWorlds(t, 16, 50_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		if err := cutWorld(1000+seed, states); err != nil {
@@ -174,9 +174,8 @@ func opsOf(seed uint64, procs, steps int) int {
 	return w.disk.Ops()
 }
 
-// TestSimKill defends: a process killed before any operation, or in the middle
-// of a write, takes nothing with it that was acknowledged, and the others go on.
-// (P6)
+// TestSimKill defends: killing a process before any operation, or in the middle of a write, loses
+// nothing acknowledged, and the others go on. (P6)
 func TestSimKill(t *testing.T) {
 	inWorlds(t, 3, 1_500, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 2000
@@ -196,9 +195,9 @@ var simFaults = []vfs.Fault{
 	{Err: syscall.EIO, Always: true}, {Err: syscall.ENOSPC, Always: true},
 }
 
-// TestSimErrors defends: whatever operation fails, once or until the fault is
-// over, callers get an error, nothing acknowledged is lost, and then everything
-// works again without a restart. (P7)
+// TestSimErrors defends: whatever operation fails, once or until the fault is over, callers get
+// an error, nothing acknowledged is lost, and afterwards everything works again without a
+// restart. (P7)
 func TestSimErrors(t *testing.T) {
 	inWorlds(t, 30, 20_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		fault := simFaults[seed%uint64(len(simFaults))]
@@ -208,7 +207,7 @@ func TestSimErrors(t *testing.T) {
 			err := disaster(seed, 2, 5, func(d *vfs.Disk) {
 				d.Inject(vfs.Match{N: k}, fault)
 				if fault.Always && k%2 == 0 {
-					d.OnOp(func(op vfs.Op) { // the fault is over in the middle of the work
+					d.OnOp(func(op vfs.Op) { // the fault ends in the middle of the work
 						if op.N == k+5+k%40 {
 							d.ClearRules()
 						}
@@ -222,8 +221,8 @@ func TestSimErrors(t *testing.T) {
 	})
 }
 
-// TestSimStop defends: a process stopped at any operation holds up no reader,
-// and no writer unless it is inside write.lock. (invariant 19)
+// TestSimStop defends: a process stopped at any operation blocks no reader, and no writer unless
+// it is inside write.lock. (invariant 19)
 func TestSimStop(t *testing.T) {
 	inWorlds(t, 6, 1_000, func(t *testing.T, seed uint64, states *atomic.Int64) {
 		seed += 4000
@@ -237,8 +236,7 @@ func TestSimStop(t *testing.T) {
 	})
 }
 
-// stopped has one process stop at its k-th operation while another works and a
-// third reads.
+// stopped stops one process at its k-th operation while another works and a third reads.
 func stopped(seed uint64, k int) error {
 	w := newWorld(seed)
 	inLock := false

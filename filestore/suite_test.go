@@ -12,14 +12,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(2000) // the simulation makes much garbage of little
+	debug.SetGCPercent(2000) // the simulation has a small heap and makes much garbage
 	debug.SetMemoryLimit(1 << 30)
 	if wakeWorker() {
 		return
 	}
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
-	// Simulations let one goroutine run at a time: the race detector has nothing to see
-	// there, and would take nine times as long.
+	// Simulations run one goroutine at a time: the race detector can find nothing there and would
+	// take nine times as long.
 	halves.Choose("^" + filestore.Simulation)
 	os.Exit(m.Run())
 }

@@ -8,8 +8,8 @@ import (
 	"hansard/filestore/internal/runs"
 )
 
-// TestTailNames: a tail has exactly the lines that were put into it and not dropped since,
-// for names with equal hashes too, however many there are.
+// TestTailNames: a tail has exactly the lines that were put into it and not dropped since, even
+// for names with equal hashes, however many there are.
 func TestTailNames(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -20,7 +20,7 @@ func TestTailNames(t *testing.T) {
 		for range most {
 			hash := rng.Uint64()
 			if rng.IntN(8) == 0 {
-				hash = hashes[rng.IntN(len(hashes))] // another name with the hash of one
+				hash = hashes[rng.IntN(len(hashes))] // another name with the same hash
 			}
 			tail.put(runs.Pair{Hash: hash, At: at})
 			hashes, want[hash] = append(hashes, hash), append(want[hash], at)

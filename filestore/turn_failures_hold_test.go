@@ -20,7 +20,7 @@ func TestFailure10_WaitShorterThanTheHoldLosesTheMessage(t *testing.T) {
 	a, b := twoOn(t, vfs.NewDisk(1))
 	say(t, a, "s", nil, "hello")
 	turn := take(t, a, "s", hansard.Claim{})
-	for i := range 50 { // nobody waits for anything
+	for i := range 50 { // nobody has to wait
 		say(t, b, "s", nil, "message %d", i)
 	}
 	want(t, "release", a.Release(context.Background(), "s", turn.Grant), nil)
@@ -81,15 +81,15 @@ func TestFailure13_BusyLooksLikeAnyFailure(t *testing.T) {
 	}
 }
 
-// TestFailure14_TransientErrorTakenForDeath, and 17: state that can't be read is no
-// state of death.
+// TestFailure14_TransientErrorTakenForDeath, and 17: a holder whose state can't be read is not
+// taken for dead.
 func TestFailure14_TransientErrorTakenForDeath(t *testing.T) {
 	for _, errno := range []error{syscall.EINTR, syscall.EMFILE, syscall.EIO, syscall.EACCES} {
 		for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpTryLock, vfs.OpRead, vfs.OpSize} {
 			d := vfs.NewDisk(1)
 			a, b := twoOn(t, d)
 			say(t, a, "s", nil, "hello")
-			for i := 0; kind == vfs.OpSize && i < 120; i++ { // that of a short table is not asked
+			for i := 0; kind == vfs.OpSize && i < 120; i++ { // the size of a short table is not asked for
 				a.leases.Announce(fmt.Sprint("another ", i), 1)
 			}
 			turn := take(t, a, "s", hansard.Claim{Exclusive: true})
@@ -130,7 +130,7 @@ func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
 	a := openSim(t, d.Process("a"), 1)
 	say(t, a, "s", nil, "hello")
 	turn := take(t, a, "s", hansard.Claim{Exclusive: true})
-	for i := range uint64(5) { // they come and go, some without a word
+	for i := range uint64(5) { // they come and go, some without closing
 		p := d.Process(fmt.Sprint("guest", i))
 		s := openSim(t, p, 10+i)
 		say(t, s, "other", nil, "hello")
@@ -148,7 +148,7 @@ func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
 	}
 	want(t, "renew", a.Renew(ctx, "s", turn.Grant), nil)
 	sayUnder(t, a, "s", turn.Grant, nil, "mine")
-	// Nothing has to be cleaned up, and nothing that counts can be.
+	// Nothing needs cleaning up, and nothing that matters can be removed by it.
 	want(t, "close", a.Close(), nil)
 	for _, name := range d.Names() {
 		if strings.HasPrefix(name, cache.Dir+"/") || name == peers.ControlName || strings.HasPrefix(name, peers.InstancesDir+"/") {
@@ -163,7 +163,7 @@ func TestFailure18_StartUpSweepDeletesLiveLocks(t *testing.T) {
 }
 
 func TestFailure19_ReleaseBeforeWritesInFlightAreDone(t *testing.T) {
-	// That a child does not inherit the lock is shown with a child, in test/.
+	// That a child process does not inherit the lock is tested with a child, in test/.
 	ctx := context.Background()
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
@@ -181,7 +181,7 @@ func TestFailure19_ReleaseBeforeWritesInFlightAreDone(t *testing.T) {
 			for {
 				r, err := s.Append(ctx, "s", hansard.Batch{Turn: turn.Grant, Events: []hansard.Event{text("in flight")}})
 				if err != nil {
-					return // closed, or fenced by the release that closing is
+					return // closed, or fenced by the release that closing implies
 				}
 				mu.Lock()
 				acked[r.First] = true
@@ -201,7 +201,7 @@ func TestFailure19_ReleaseBeforeWritesInFlightAreDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer after.Close()
-	wantChanges(t, after, "s", "1 granted", "1 released") // and nothing under it behind
+	wantChanges(t, after, "s", "1 granted", "1 released") // and nothing under it after that
 	for e, err := range after.Read(ctx, "s", hansard.Range{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestFailure19_ReleaseBeforeWritesInFlightAreDone(t *testing.T) {
 
 func TestFailure20_SuspendedHolderWritesWithAnExpiredRight(t *testing.T) {
 	d := vfs.NewDisk(1)
-	// Its own clock stands still in its sleep, as it does in a suspended laptop.
+	// Its own clock stands still while it sleeps, as in a suspended laptop.
 	var asleep, awake time.Duration
 	a, b := openAt(t, d.Process("a"), 1, &asleep), openAt(t, d.Process("b"), 2, &awake)
 	say(t, a, "s", nil, "hello")

@@ -13,12 +13,12 @@ import (
 	"hansard/internal/vfs"
 )
 
-// One test for each way in which the locks of agents' sessions failed elsewhere:
-// F2 and F3 of the founding reports and numbers 1 to 20. In depth all of them are
-// tried by TestSimTurnSchedules, and by real processes in test/.
+// One test for each way in which the locks of agents' sessions failed elsewhere: F2 and F3 of the
+// founding reports and numbers 1 to 20. TestSimTurnSchedules tries all of them in depth, and so
+// do real processes in test/.
 
-// openAt opens a store as a process whose clock is the one given: it stands still
-// but for what the process sleeps.
+// openAt opens a store as a process with the given clock, which moves only when the process
+// sleeps.
 func openAt(t testing.TB, fsys vfs.FS, seed uint64, clock *time.Duration) *Store {
 	t.Helper()
 	cfg := simConfig(seed, simRing)
@@ -31,7 +31,7 @@ func openAt(t testing.TB, fsys vfs.FS, seed uint64, clock *time.Duration) *Store
 	return s
 }
 
-// wantHeld wants a claim to be refused because of a grant.
+// wantHeld expects a claim to be refused because of a grant.
 func wantHeld(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim, by hansard.Grant) {
 	t.Helper()
 	_, err := s.Acquire(context.Background(), id, c)
@@ -41,8 +41,8 @@ func wantHeld(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim, by 
 	}
 }
 
-// A lock file, as it is done elsewhere: it is there, so it is locked; its owner is
-// remembered in memory.
+// lockFile is a lock file as used elsewhere: if the file exists it is locked, and the owner is
+// remembered only in memory.
 type lockFile struct {
 	fs   vfs.FS
 	mine bool
@@ -69,10 +69,10 @@ func TestFailureF2_ReleaseDestroysTheNextOwnersLock(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := &lockFile{fs: d.Process("a")}, &lockFile{fs: d.Process("b")}
 	a.acquire()
-	// Release: out of memory first; the file is removed later.
+	// Release: forgotten in memory first; the file is removed later.
 	a.mine = false
 	late := func() { _ = a.fs.Remove(lockFileName) }
-	// The same process again: a file, and no owner in memory: an orphan.
+	// The same process again sees a file without an owner in memory: an orphan.
 	if a.exists() && !a.mine {
 		_ = a.fs.Remove(lockFileName)
 	}
@@ -88,7 +88,7 @@ func TestFailureF2_ReleaseDestroysTheNextOwnersLock(t *testing.T) {
 	one := take(t, x, "s", hansard.Claim{})
 	want(t, "release", x.Release(ctx, "s", one.Grant), nil)
 	two := take(t, x, "s", hansard.Claim{})
-	for _, s := range []*Store{x, y} { // the late clean-up, here and elsewhere
+	for _, s := range []*Store{x, y} { // the late clean-up, here and in the other process
 		want(t, "late release", s.Release(ctx, "s", one.Grant), hansard.ErrFenced)
 	}
 	wantHeld(t, y, "s", hansard.Claim{}, two.Grant)
@@ -97,14 +97,14 @@ func TestFailureF2_ReleaseDestroysTheNextOwnersLock(t *testing.T) {
 	wantChanges(t, y, "s", "1 granted", "1 released", "2 granted")
 }
 
-// TestFailureF3_StaleTakeOver, also numbers 1 and 2: first by delete-and-create and
-// by rename, then ours, with the two contenders in every order.
+// TestFailureF3_StaleTakeOver, also numbers 1 and 2: first by delete-and-create and by rename,
+// then our way, with three contenders in many orders.
 func TestFailureF3_StaleTakeOver(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := &lockFile{fs: d.Process("a")}, &lockFile{fs: d.Process("b")}
 	dead := &lockFile{fs: d.Process("dead")}
 	dead.acquire()
-	// Both find it stale; each removes what it finds, and makes its own.
+	// Both find it stale; each removes the file and creates its own.
 	staleA, staleB := a.exists(), b.exists()
 	if staleA {
 		_ = a.fs.Remove(lockFileName)
@@ -154,7 +154,7 @@ func TestFailureF3_StaleTakeOver(t *testing.T) {
 				} else if !errors.Is(err, hansard.ErrHeld) {
 					errs = append(errs, err)
 				}
-				// The loser, and the one who died, would write if they could.
+				// The losers also try to write under the dead holder's grant.
 				_, err = s.Append(context.Background(), "s", hansard.Batch{Turn: old.Grant, Events: []hansard.Event{text("stale")}})
 				if !errors.Is(err, hansard.ErrFenced) && !slices.Contains(won, turn.Grant) && len(won) > 0 {
 					errs = append(errs, fmt.Errorf("a stale write: %w", err))
@@ -168,8 +168,8 @@ func TestFailureF3_StaleTakeOver(t *testing.T) {
 }
 
 func TestFailure03_LockReclaimedBeforeItIsFilled(t *testing.T) {
-	both := map[bool]int{} // whether the other one got it, and how often
-	for k := 1; ; k++ {    // the one who acquires is stopped at his k-th operation
+	both := map[bool]int{} // whether the other process got it, and how often
+	for k := 1; ; k++ {    // the acquiring process is stopped at its k-th operation
 		d := vfs.NewDisk(1)
 		pa, pb := d.Process("a"), d.Process("b")
 		a, b := openSim(t, pa, 1), openSim(t, pb, 2)
@@ -212,17 +212,17 @@ func TestFailure03_LockReclaimedBeforeItIsFilled(t *testing.T) {
 	}
 }
 
-// TestFailure04_PIDReuse, and 5, restart in place, and 6, containers: whoever is
-// here has the pid and the host of everybody else.
+// TestFailure04_PIDReuse, also 5 (restart in place) and 6 (containers): all processes here have
+// the same pid and host.
 func TestFailure04_PIDReuse(t *testing.T) {
 	d := vfs.NewDisk(1)
 	p := d.Process("agent")
 	a, b := openSim(t, p, 1), openSim(t, d.Process("other"), 2)
 	say(t, a, "s", nil, "hello")
 	one := take(t, a, "s", hansard.Claim{})
-	wantHeld(t, b, "s", hansard.Claim{}, one.Grant) // alive, though the pid is mine
+	wantHeld(t, b, "s", hansard.Claim{}, one.Grant) // alive, though the pid is the same
 	p.Kill()
-	again := openSim(t, d.Process("agent"), 3) // the same pid, at once
+	again := openSim(t, d.Process("agent"), 3) // the same pid, right away
 	two := take(t, again, "s", hansard.Claim{})
 	if two.Holder != one.Holder {
 		t.Fatalf("the holders differ, %v and %v: this test shows nothing", one.Holder, two.Holder)
@@ -264,12 +264,12 @@ func TestFailure08_WatchdogReleasesUnderTheOwner(t *testing.T) {
 		wantHeld(t, b, "s", hansard.Claim{}, one.Grant)
 	}
 	clock += 10 * time.Second
-	// It may be taken now, and until it is the owner may write.
+	// It may be taken now; until it is, the owner may still write.
 	sayUnder(t, a, "s", one.Grant, nil, "the last word")
 	want(t, "renew past MaxHold", a.Renew(ctx, "s", one.Grant), hansard.ErrFenced)
 	two := take(t, b, "s", hansard.Claim{TTL: time.Minute})
 	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "too late")
-	// A program that is stuck sets no flag, and does not renew.
+	// A stuck program sets no flag and does not renew.
 	wantHeld(t, a, "s", hansard.Claim{}, two.Grant)
 	clock += time.Minute
 	take(t, a, "s", hansard.Claim{})

@@ -12,8 +12,8 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// What was told to the callers of a turnWorld is judged here: at once, where it is
-// known to be wrong whatever comes, and by the log that is left.
+// These functions judge what the callers of a turnWorld were told: at once if it is wrong
+// whatever comes later, otherwise by the log that is left.
 
 // deadHolderBlocked reports a claim that a dead holder kept waiting.
 func (k *turnProc) deadHolderBlocked(g hansard.Grant, asked, wait time.Duration) {
@@ -31,8 +31,8 @@ func (k *turnProc) deadHolderBlocked(g hansard.Grant, asked, wait time.Duration)
 	}
 }
 
-// renewals is when the grants were last renewed, as far as that is over now: a look
-// from now on must see it.
+// renewals is when each grant was last renewed, counting only completed renewals: anyone who
+// looks from now on must see them.
 func (w *turnWorld) renewals() map[hansard.Grant]time.Duration {
 	at := make(map[hansard.Grant]time.Duration, len(w.grants))
 	for g, seen := range w.grants {
@@ -41,7 +41,7 @@ func (w *turnWorld) renewals() map[hansard.Grant]time.Duration {
 	return at
 }
 
-// recordAt reads what an event says about the turn, if it is about the turn.
+// recordAt reads the turn record at a seq, if the event there is one.
 func (k *turnProc) recordAt(seq hansard.Seq) (g hansard.Grant, r hansard.TurnRecord) {
 	for e, err := range k.s.Read(context.Background(), turnSession, hansard.Range{After: seq - 1, Limit: 1}) {
 		if err != nil {
@@ -53,8 +53,7 @@ func (k *turnProc) recordAt(seq hansard.Seq) (g hansard.Grant, r hansard.TurnRec
 	return g, r
 }
 
-// tookWell checks why a turn was taken from its holder. renewals is from when it was
-// asked for.
+// tookWell checks why a turn was taken from its holder. renewals is from the time of the claim.
 func (k *turnProc) tookWell(g *grantSeen, renewals map[hansard.Grant]time.Duration) {
 	at, r := k.recordAt(g.turn.Seq)
 	if !k.p.Dead() && (at != g.turn.Grant || !r.Grants()) {
@@ -69,7 +68,7 @@ func (k *turnProc) tookWell(g *grantSeen, renewals map[hansard.Grant]time.Durati
 	k.judge(r.From, r.Why, renewals)
 }
 
-// endedWell checks why a turn was ended by somebody who wrote behind it.
+// endedWell checks why a writer that came after a turn ended it.
 func (k *turnProc) endedWell(seq hansard.Seq, renewals map[hansard.Grant]time.Duration) {
 	if seq == 0 {
 		return
@@ -79,8 +78,8 @@ func (k *turnProc) endedWell(seq hansard.Seq, renewals map[hansard.Grant]time.Du
 	}
 }
 
-// judge checks, against what is known outside of the store, what somebody found of
-// the holder of a turn.
+// judge checks what a process concluded about the holder of a turn against what is known outside
+// of the store.
 func (k *turnProc) judge(g hansard.Grant, why string, renewals map[hansard.Grant]time.Duration) {
 	w := k.w
 	from := w.grants[g]
@@ -100,7 +99,7 @@ func (k *turnProc) judge(g hansard.Grant, why string, renewals map[hansard.Grant
 			k.fail("%s was ended because a process died that its holder was not, %v after its renewal", g, w.clock-before)
 		}
 	case peers.HolderSilent:
-		// A later renewal may have crossed the look that found silence.
+		// A later renewal may have crossed the look that found the holder silent.
 		if w.clock-before < from.turn.TTL {
 			k.fail("%s was called silent %v after its renewal, its TTL is %v", g, w.clock-before, from.turn.TTL)
 		}
@@ -111,8 +110,8 @@ func (k *turnProc) judge(g hansard.Grant, why string, renewals map[hansard.Grant
 	}
 }
 
-// examine compares the log with what callers were told, and takes the turn, which
-// nobody can hold any more.
+// examine compares the log with what callers were told, and takes the turn, which nobody can hold
+// any more.
 func (w *turnWorld) examine() error {
 	ctx := context.Background()
 	cfg := simConfig(w.seed+77, simRing)
@@ -159,7 +158,7 @@ func (w *turnWorld) examine() error {
 		}
 	}
 	if held := grants.Current; held != nil && held.Remote {
-		// Its holder is not known to be gone before nobody has renewed it for its TTL.
+		// Its holder may still be alive until nobody has renewed it for its TTL.
 		for range 3 {
 			if _, err := s.Acquire(ctx, turnSession, hansard.Claim{}); !errors.Is(err, hansard.ErrHeld) {
 				return fmt.Errorf("acquire of a turn whose client may live: %v", err)
@@ -179,8 +178,8 @@ func (w *turnWorld) examine() error {
 	return s.Close()
 }
 
-// endedBy counts the turns that a writer ended, and tells of one that was released by
-// nobody who might.
+// endedBy counts the turns that a writer ended, and reports one that was released although its
+// holder kept it alive.
 func (w *turnWorld) endedBy(e *hansard.Event) error {
 	var r hansard.TurnRecord
 	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || !r.Ends() {
@@ -199,8 +198,8 @@ func (w *turnWorld) endedBy(e *hansard.Event) error {
 	return nil
 }
 
-// diedBefore checks that a holder that was called dead was so, when the one who
-// said it was answered at the latest.
+// diedBefore checks that a holder reported as dead was dead, at the latest when the process that
+// reported it got its answer.
 func (w *turnWorld) diedBefore(e *hansard.Event) error {
 	var r hansard.TurnRecord
 	if e.Kind != hansard.KindTurn || json.Unmarshal(e.Data, &r) != nil || r.Why != peers.HolderDead {

@@ -12,8 +12,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestTurnVerify: a write under a grant that was over, and one past an exclusive
-// turn, are found in the log by a process that was not there.
+// TestTurnVerify: a process that was not there finds in the log a write under a grant that was
+// over, and a write past an exclusive turn.
 func TestTurnVerify(t *testing.T) {
 	ctx := context.Background()
 	for _, exclusive := range []bool{false, true} {
@@ -49,8 +49,7 @@ func TestTurnVerify(t *testing.T) {
 	}
 }
 
-// writePastTurn adds an event to a log that follows in every way, but was written
-// without looking at the turn.
+// writePastTurn appends an event that is valid in every way except that it ignores the turn.
 func writePastTurn(t *testing.T, d *vfs.Disk, id hansard.SessionID, g hansard.Grant) {
 	t.Helper()
 	f, err := d.Process("past").Open(sessionlog.Path(sessionlog.EncodeName(id)), 0)
@@ -76,9 +75,9 @@ func writePastTurn(t *testing.T, d *vfs.Disk, id hansard.SessionID, g hansard.Gr
 	}
 }
 
-// TestTurnRepair: a repair that lost lines ends the turn, whose holder may have
-// lost it in them; the next grant is another one. An event stays what it was where
-// the record of the grant it was written under is lost.
+// TestTurnRepair: a repair that lost lines ends the turn, because its holder may have lost the
+// turn in them, and the next grant is a new one. An event keeps its grant even if the record of
+// that grant is lost.
 func TestTurnRepair(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
@@ -144,8 +143,8 @@ func TestTurnRepair(t *testing.T) {
 	}
 }
 
-// TestTurnClonedStore: a store that was copied while a turn was held, and a machine
-// that was restarted, give grants that were never given before.
+// TestTurnClonedStore: a store that was copied while a turn was held, and one on a restarted
+// machine, issue grants that were never issued before.
 func TestTurnClonedStore(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a := openSim(t, d.Process("a"), 1)

@@ -16,10 +16,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A turn whose holder is not the process that keeps it alive: when it is taken, when
-// it is not, and that somebody always can.
+// Turns whose holder is not the process that keeps them alive: when they are taken, when they are
+// not, and that somebody can always take them eventually.
 
-// clocked are processes of one disk and one clock, which stands still by itself.
+// clocked is a set of processes on one disk with one clock, which moves only when told to.
 type clocked struct {
 	disk  *vfs.Disk
 	clock time.Duration
@@ -33,9 +33,9 @@ func (c *clocked) open(t testing.TB, name string) (*Store, *vfs.Proc) {
 	return openAt(t, p, c.seed, &c.clock), p
 }
 
-// TestTurnRemoteOutlives: the server a turn was had through is killed. Who looks
-// once a TTL has it after one TTL of watching, and not before; whether the instance
-// file is there or swept.
+// TestTurnRemoteOutlives: the server through which a turn was acquired is killed. A process that
+// looks once per TTL gets the turn after one TTL of watching, and not before, whether the
+// instance file is still there or swept.
 func TestTurnRemoteOutlives(t *testing.T) {
 	for _, swept := range []bool{false, true} {
 		c := &clocked{disk: vfs.NewDisk(1)}
@@ -43,7 +43,7 @@ func TestTurnRemoteOutlives(t *testing.T) {
 		other, _ := c.open(t, "other")
 		say(t, server, "s", nil, "hello")
 		one := take(t, server, "s", hansard.Claim{TTL: time.Minute, Remote: true})
-		wantHeld(t, other, "s", hansard.Claim{}, one.Grant) // watches the count
+		wantHeld(t, other, "s", hansard.Claim{}, one.Grant) // watches the renewal count
 		c.clock += 50 * time.Second
 		process.Kill()
 		wantHeld(t, other, "s", hansard.Claim{}, one.Grant) // and from now on the absence
@@ -65,8 +65,8 @@ func TestTurnRemoteOutlives(t *testing.T) {
 	}
 }
 
-// TestTurnRemoteCopied: in a copy of the store, and where a log was copied to, a remote
-// turn is held by nobody who could renew it there, and is had after its TTL.
+// TestTurnRemoteCopied: in a copy of the store, and where a log was copied to, nobody can renew a
+// remote turn, so it is available after its TTL.
 func TestTurnRemoteCopied(t *testing.T) {
 	c := &clocked{disk: vfs.NewDisk(1)}
 	server, _ := c.open(t, "server")
@@ -88,8 +88,8 @@ func TestTurnRemoteCopied(t *testing.T) {
 	sayUnder(t, server, "s", one.Grant, nil, "as if nothing had happened, for it has not")
 }
 
-// TestTurnRemoteWaiter: who waits in another process has the turn of a client that
-// died with its server after its TTL, and at most another TTL and a look later.
+// TestTurnRemoteWaiter: if a client died with its server, a waiter in another process gets the
+// turn after its TTL, and at most another TTL and one look later.
 func TestTurnRemoteWaiter(t *testing.T) {
 	c := &clocked{disk: vfs.NewDisk(1)}
 	server, process := c.open(t, "server")
@@ -103,8 +103,8 @@ func TestTurnRemoteWaiter(t *testing.T) {
 	}
 }
 
-// TestTurnRemoteGoesOn: the client goes on through another server, and who watched
-// the first one begins anew.
+// TestTurnRemoteGoesOn: the client goes on through another server, and processes that watched the
+// first one start watching anew.
 func TestTurnRemoteGoesOn(t *testing.T) {
 	ctx := context.Background()
 	c := &clocked{disk: vfs.NewDisk(1)}
@@ -128,8 +128,8 @@ func TestTurnRemoteGoesOn(t *testing.T) {
 	wantChanges(t, w, "s", "1 granted", "1 moved", "1 ended silent")
 }
 
-// TestTurnRemoteClosed: a server that is closed leaves its clients' turns, also to
-// writers and claimants that are in its commit just then.
+// TestTurnRemoteClosed: closing a server does not end its clients' turns, and writers and
+// claimants that are in its commit at that moment still respect them.
 func TestTurnRemoteClosed(t *testing.T) {
 	c := &clocked{disk: vfs.NewDisk(1)}
 	a, _ := c.open(t, "a")
@@ -148,8 +148,8 @@ func TestTurnRemoteClosed(t *testing.T) {
 	wantChanges(t, b, "s", "1 granted", "1 moved")
 }
 
-// TestTurnMovedIsNotReleased: a process that is closed gives up what it keeps, and
-// not what another one keeps by now.
+// TestTurnMovedIsNotReleased: closing a process releases the turns it keeps alive, but not those
+// that another process keeps by now.
 func TestTurnMovedIsNotReleased(t *testing.T) {
 	ctx := context.Background()
 	a, b := twoOn(t, vfs.NewDisk(1))
@@ -162,9 +162,9 @@ func TestTurnMovedIsNotReleased(t *testing.T) {
 	want(t, "close", b.Close(), nil)
 }
 
-// TestTurnRenewedOnceMore: a process forgot a lease that was silent for long, or had
-// moved away; it is renewed there again. Who saw its first count, and looks only now,
-// must not take it for that of then.
+// TestTurnRenewedOnceMore: a process forgot a lease that was silent for long, or that had moved
+// away, and the lease is renewed there again. A watcher that saw its first count, and looks again
+// only now, must not take the new count for the old one.
 func TestTurnRenewedOnceMore(t *testing.T) {
 	ctx := context.Background()
 	for _, moved := range []bool{false, true} {
@@ -181,7 +181,7 @@ func TestTurnRenewedOnceMore(t *testing.T) {
 			want(t, "renew elsewhere", b.Renew(ctx, "s0", turn.Grant), nil)
 		}
 		c.clock += 5 * time.Minute
-		for i := 1; i < 4; i++ { // somewhere on the way the silent one is dropped
+		for i := 1; i < 4; i++ { // somewhere along the way the silent one is dropped
 			take(t, a, hansard.SessionID(fmt.Sprint("s", i)), hansard.Claim{TTL: time.Hour})
 		}
 		if a.leases.Holds("s0", turn.Grant) {
@@ -195,8 +195,8 @@ func TestTurnRenewedOnceMore(t *testing.T) {
 	}
 }
 
-// TestTurnMaxHoldRemembered: a holder that was silent for so long that its lease was
-// forgotten does not get a MaxHold anew.
+// TestTurnMaxHoldRemembered: a holder that was silent for so long that its lease was forgotten
+// does not get a new MaxHold.
 func TestTurnMaxHoldRemembered(t *testing.T) {
 	ctx := context.Background()
 	c := &clocked{disk: vfs.NewDisk(1)}
@@ -205,7 +205,7 @@ func TestTurnMaxHoldRemembered(t *testing.T) {
 	turn := take(t, s, "s", hansard.Claim{TTL: time.Second, MaxHold: time.Minute, Remote: true})
 	others := 0
 	forget := func() {
-		for range 8 { // somewhere on the way the silent ones are dropped
+		for range 8 { // somewhere along the way the silent ones are dropped
 			id := hansard.SessionID(fmt.Sprint("other", others))
 			others++
 			say(t, s, id, nil, "hello")
@@ -226,8 +226,8 @@ func TestTurnMaxHoldRemembered(t *testing.T) {
 	take(t, s, "s", hansard.Claim{})
 }
 
-// TestTurnRenewalInDoubt: a client goes on through another server, which can't tell
-// whether that was stored. It is not dead for that.
+// TestTurnRenewalInDoubt: a client goes on through another server, which can't tell whether the
+// renewal was stored. That does not make the client dead.
 func TestTurnRenewalInDoubt(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []vfs.Kind{vfs.OpSync, vfs.OpWrite} {
@@ -258,8 +258,8 @@ func TestTurnRenewalInDoubt(t *testing.T) {
 	}
 }
 
-// TestTurnManyWatched: however many turns of silent holders are looked at, each is
-// had after its TTL; and what nobody looks at any more is forgotten.
+// TestTurnManyWatched: however many turns of silent holders are watched, each is available after
+// its TTL; and those that nobody watches any more are forgotten.
 func TestTurnManyWatched(t *testing.T) {
 	const many = 3 * maxSessions
 	c := &clocked{disk: vfs.NewDisk(1)}
@@ -285,9 +285,9 @@ func TestTurnManyWatched(t *testing.T) {
 	}
 }
 
-// TestTurnExclusiveEnds: the first write past an exclusive turn whose holder is gone
-// ends it, on record, for all behind it in the group; one that fails for another
-// reason does not.
+// TestTurnExclusiveEnds: the first write past an exclusive turn whose holder is gone ends the
+// turn, with a record, for all later writes of the group; a write that fails for another reason
+// does not end it.
 func TestTurnExclusiveEnds(t *testing.T) {
 	ctx := context.Background()
 	c := &clocked{disk: vfs.NewDisk(1)}
@@ -298,7 +298,7 @@ func TestTurnExclusiveEnds(t *testing.T) {
 	say(t, b, "s", hansard.ErrHeld, "it begins to watch")
 	c.clock += 40 * time.Second
 	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
-	c.clock += 40 * time.Second // the second look in 80 s: the renewal between is noticed
+	c.clock += 40 * time.Second // the second look is after 80 s: it notices the renewal in between
 	say(t, b, "s", hansard.ErrHeld, "it begins anew")
 	c.clock += time.Minute
 	wrong, right := hansard.Seq(1), hansard.Seq(2)

@@ -15,10 +15,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestSimTurnSchedules defends: at most one grant is valid at any time, no write under
-// another is accepted, a dead holder's turn is had at once, and no holder that
-// lives and renews is robbed; whoever is stopped, killed, restarted in place or
-// has a clock that jumps. (P5)
+// TestSimTurnSchedules defends: at most one grant is valid at any time, no write under another is
+// accepted, a dead holder's turn is available at once, and no holder that lives and renews loses
+// its turn, no matter which process is stopped, killed, restarted in place or has a clock that
+// jumps. (P5)
 func TestSimTurnSchedules(t *testing.T) {
 	var all turnCounts
 	const each = 100
@@ -60,8 +60,8 @@ func huntTurns(seed uint64) error {
 	return nil
 }
 
-// restoredLog puts an older log back in place, from before a grant: the next grant
-// has the same number, and must not let in who has the first one.
+// restoredLog restores an older log, from before a grant: the next grant has the same number, and
+// must not admit the holder of the first one.
 func restoredLog() error {
 	ctx := context.Background()
 	w := newWorld(1)
@@ -102,8 +102,7 @@ func TestTurnRestoredLog(t *testing.T) {
 	}
 }
 
-// TestTurnTold: who is refused because of a holder was told what stays true,
-// wherever the power fails.
+// TestTurnTold: a refusal because of a holder stays true, wherever the power fails.
 func TestTurnTold(t *testing.T) {
 	for seed := range uint64(3) {
 		if err := huntTold(5000 + seed); err != nil {
@@ -112,9 +111,8 @@ func TestTurnTold(t *testing.T) {
 	}
 }
 
-// TestTurnCourtesyInOrder: who gives a turn back and asks for it again at once is
-// behind the one in another process who waits for it; one that waits and is stopped
-// is passed by.
+// TestTurnCourtesyInOrder: a process that gives a turn back and asks for it again at once is
+// behind a waiter in another process; a waiter that is stopped is passed over.
 func TestTurnCourtesyInOrder(t *testing.T) {
 	const rounds = 10
 	for _, stopped := range []bool{false, true} {
@@ -132,7 +130,7 @@ func TestTurnCourtesyInOrder(t *testing.T) {
 				turn, err := s.Acquire(context.Background(), turnSession, hansard.Claim{Wait: time.Hour})
 				k.unexpected("acquire", err)
 				order = append(order, k.p.Name())
-				s.cfg.sleep(200 * time.Millisecond) // the other one comes to wait
+				s.cfg.sleep(200 * time.Millisecond) // the other one begins to wait
 				k.unexpected("release", s.Release(context.Background(), turnSession, turn.Grant))
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What the processes of a turnWorld do, and how they check what they are told.
+// The steps of the processes of a turnWorld, and how they check what they are told.
 
 func (k *turnProc) step() {
 	if k.rng.IntN(1000) < k.w.chaos.jump {
@@ -38,7 +38,7 @@ func (k *turnProc) step() {
 	}
 }
 
-// holdTurn acquires the turn, works under it, and leaves it somehow.
+// holdTurn acquires the turn, works under it, and leaves it in one of several ways.
 func (k *turnProc) holdTurn() {
 	c := hansard.Claim{TTL: time.Duration(50+k.rng.IntN(400)) * time.Millisecond, Exclusive: k.rng.IntN(3) == 0, Remote: k.rng.IntN(3) == 0}
 	c.Wait = []time.Duration{0, 100 * time.Millisecond, 3 * time.Second}[k.rng.IntN(3)]
@@ -61,12 +61,12 @@ func (k *turnProc) holdTurn() {
 			return
 		}
 	}
-	if k.rng.IntN(5) > 0 { // else it walks away
+	if k.rng.IntN(5) > 0 { // else it abandons it
 		k.release(g)
 	}
 }
 
-// acquire claims the turn and checks what it was told.
+// acquire claims the turn and checks the answer.
 func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
 	w := k.w
 	asked, newest, renewals := w.clock, w.newest, w.renewals()
@@ -99,7 +99,7 @@ func (k *turnProc) acquire(c hansard.Claim) *grantSeen {
 	return g
 }
 
-// append writes under a grant, or without one, and checks what it was told.
+// append writes under a grant, or without one, and checks the answer.
 func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 	k.tag++
 	e := text("%s.%d", k.p.Name(), k.tag)
@@ -132,7 +132,7 @@ func (k *turnProc) append(g hansard.Grant, inbox bool) bool {
 
 func (k *turnProc) plain() { k.append("", k.rng.IntN(4) == 0) }
 
-// useOld writes under a grant of any time, or releases it.
+// useOld writes under some earlier grant, or releases it.
 func (k *turnProc) useOld() {
 	for _, seen := range k.w.order {
 		if g := seen.turn.Grant; seen.void && k.rng.IntN(3) == 0 {
@@ -147,7 +147,7 @@ func (k *turnProc) useOld() {
 	}
 }
 
-// renew renews a grant and says whether it is still held.
+// renew renews a grant and reports whether it is still held.
 func (k *turnProc) renew(g *grantSeen) bool {
 	void, asked, before := g.void, k.w.clock, g.keeper
 	if g.keeper != k {

@@ -18,7 +18,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// take acquires a turn that must be had at once.
+// take acquires a turn that must be available at once.
 func take(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim) hansard.Turn {
 	t.Helper()
 	turn, err := s.Acquire(context.Background(), id, c)
@@ -28,7 +28,7 @@ func take(t testing.TB, s *Store, id hansard.SessionID, c hansard.Claim) hansard
 	return turn
 }
 
-// want tells of an error that is not the expected one.
+// want reports an error that is not the expected one.
 func want(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if want == nil && err != nil || want != nil && !errors.Is(err, want) {
@@ -36,14 +36,14 @@ func want(t testing.TB, what string, err, want error) {
 	}
 }
 
-// sayUnder appends one event under a grant and wants an outcome.
+// sayUnder appends one event under a grant and expects an outcome.
 func sayUnder(t testing.TB, s *Store, id hansard.SessionID, g hansard.Grant, wanted error, what string) {
 	t.Helper()
 	_, err := s.Append(context.Background(), id, hansard.Batch{Turn: g, Events: []hansard.Event{text("%s", what)}})
 	want(t, fmt.Sprintf("append %q under %s", what, g), err, wanted)
 }
 
-// changes are the records of a session's turn, in short.
+// changes are the turn records of a session, abbreviated.
 func changes(t testing.TB, s *Store, id hansard.SessionID) (all []string) {
 	t.Helper()
 	grants := engine.Grants{}
@@ -80,7 +80,7 @@ func wantChanges(t testing.TB, s *Store, id hansard.SessionID, want ...string) {
 	}
 }
 
-// openReal opens a store on the real disk, as so many processes.
+// openReal opens a store on the real disk n times, as n processes.
 func openReal(t testing.TB, n int) (stores []*Store) {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func openReal(t testing.TB, n int) (stores []*Store) {
 	return stores
 }
 
-// TestTurnAcrossProcesses: one process's grant counts in every other.
+// TestTurnAcrossProcesses: a grant of one process counts in every other.
 func TestTurnAcrossProcesses(t *testing.T) {
 	ctx := context.Background()
 	a, b := twoOn(t, vfs.NewDisk(1))
@@ -127,7 +127,7 @@ func TestTurnAcrossProcesses(t *testing.T) {
 	sayUnder(t, b, "s", "1-0000000000000000", hansard.ErrFenced, "another nonce")
 	want(t, "renew", a.Renew(ctx, "s", one.Grant), nil)
 	want(t, "release of another", b.Release(ctx, "s", "1-0000000000000000"), hansard.ErrFenced)
-	want(t, "release", b.Release(ctx, "s", one.Grant), nil) // equality is all that counts
+	want(t, "release", b.Release(ctx, "s", one.Grant), nil) // only equality counts
 	want(t, "second release", a.Release(ctx, "s", one.Grant), hansard.ErrFenced)
 	want(t, "renew after release", a.Renew(ctx, "s", one.Grant), hansard.ErrFenced)
 	sayUnder(t, a, "s", one.Grant, hansard.ErrFenced, "after release")
@@ -150,8 +150,8 @@ func TestTurnAcrossProcesses(t *testing.T) {
 	}
 }
 
-// TestTurnExclusive: an exclusive turn keeps others' writes out, but for the
-// inbox, and a dead holder's keeps out nobody.
+// TestTurnExclusive: an exclusive turn keeps out other writes except for the inbox, and that of a
+// dead holder keeps out none.
 func TestTurnExclusive(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -190,8 +190,8 @@ func TestTurnExclusive(t *testing.T) {
 	want(t, "acquire of a deleted session", func() error { _, err := b.Acquire(ctx, "gone", hansard.Claim{}); return err }(), hansard.ErrDeleted)
 }
 
-// TestTurnMoves: a grant is renewed by another process than the one that has its
-// lease, as two servers on one store do.
+// TestTurnMoves: a grant is renewed by another process than the one that has its lease, as with
+// two servers on one store.
 func TestTurnMoves(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -202,7 +202,7 @@ func TestTurnMoves(t *testing.T) {
 	want(t, "renew elsewhere", b.Renew(ctx, "s", turn.Grant), nil)
 	want(t, "renew elsewhere again", b.Renew(ctx, "s", turn.Grant), nil)
 	wantChanges(t, a, "s", "1 granted", "1 moved")
-	holder.Kill() // it does not matter any more
+	holder.Kill() // it no longer matters
 	seen, err := b.Turn(ctx, "s")
 	if err != nil || seen == nil || seen.Seq != turn.Seq || !seen.Since.Equal(turn.Since) || seen.Holder != turn.Holder || !seen.Exclusive || seen.MaxHold != time.Hour {
 		t.Errorf("after the move: %+v, %v, want %+v", seen, err, turn)
@@ -215,7 +215,7 @@ func TestTurnMoves(t *testing.T) {
 	want(t, "renew after release", b.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
 }
 
-// TestTurnMovesBack: a grant that moved away and back is renewed in one place.
+// TestTurnMovesBack: a grant that moved away and back is renewed in one place only.
 func TestTurnMovesBack(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -228,20 +228,20 @@ func TestTurnMovesBack(t *testing.T) {
 		want(t, "renew", s.Renew(ctx, "s", turn.Grant), nil)
 		clock += 40 * time.Second
 		wantHeld(t, c, "s", hansard.Claim{}, turn.Grant)
-		s.leases.Lapsed("s", turn.Grant) // its timer does
+		s.leases.Lapsed("s", turn.Grant) // as its timer does
 	}
 	for range 3 {
 		want(t, "renew", a.Renew(ctx, "s", turn.Grant), nil)
 		clock += 40 * time.Second
 		wantHeld(t, c, "s", hansard.Claim{}, turn.Grant)
 	}
-	// Its MaxHold went with it.
+	// Its MaxHold moved with it.
 	clock += 20 * time.Second
 	want(t, "renew past MaxHold", a.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
 	want(t, "renew past MaxHold elsewhere", b.Renew(ctx, "s", turn.Grant), hansard.ErrFenced)
 }
 
-// TestTurnNoJump: who asks once does not get ahead of who waits.
+// TestTurnNoJump: a claim without waiting does not get ahead of a waiter.
 func TestTurnNoJump(t *testing.T) {
 	ctx := context.Background()
 	s := openReal(t, 1)[0]
@@ -268,8 +268,8 @@ func TestTurnNoJump(t *testing.T) {
 	}
 }
 
-// TestTurnInstanceRemoved: somebody who cleans up instances/ makes others take the
-// holder for dead, until it says that it lives.
+// TestTurnInstanceRemoved: if someone cleans up instances/, others take the holder for dead until
+// it reports that it is alive.
 func TestTurnInstanceRemoved(t *testing.T) {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -301,8 +301,8 @@ func TestTurnInstanceRemoved(t *testing.T) {
 	}
 }
 
-// TestTurnUnknownGrant: a grant whose outcome is open is in nobody's way, whether
-// it is in the log or not.
+// TestTurnUnknownGrant: a grant whose outcome is unknown blocks nobody, whether it is in the log
+// or not.
 func TestTurnUnknownGrant(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []vfs.Kind{vfs.OpSync, vfs.OpWrite} {
@@ -325,8 +325,8 @@ func TestTurnUnknownGrant(t *testing.T) {
 	}
 }
 
-// TestTurnMaxHoldLapses: the holder's process itself says when MaxHold is over,
-// while its caller sleeps.
+// TestTurnMaxHoldLapses: the holder's own process records when MaxHold is over, while its caller
+// sleeps.
 func TestTurnMaxHoldLapses(t *testing.T) {
 	ctx := context.Background()
 	stores := openReal(t, 2)

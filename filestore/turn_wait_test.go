@@ -18,8 +18,7 @@ import (
 	"hansard/filestore/internal/peers"
 )
 
-// TestTurnWaits: waiters in one process are served in order, with processes of the
-// operating system's clock.
+// TestTurnWaits: waiters in one process are served in order, on the real clock.
 func TestTurnWaits(t *testing.T) {
 	ctx := context.Background()
 	s := openReal(t, 1)[0]
@@ -37,7 +36,7 @@ func TestTurnWaits(t *testing.T) {
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		s.turns.inLine.until(t, "s", i+1) // in line before the next comes
+		s.turns.inLine.until(t, "s", i+1) // in line before the next one comes
 	}
 	want(t, "release", s.Release(ctx, "s", first.Grant), nil)
 	wg.Wait()
@@ -53,7 +52,7 @@ func TestTurnWaits(t *testing.T) {
 	}
 }
 
-// labels are those of the grants of session s, in order.
+// labels returns the labels of the grants of session s, in order.
 func labels(t *testing.T, s *Store) (order string) {
 	t.Helper()
 	for e, err := range s.Read(t.Context(), "s", hansard.Range{Kinds: []string{hansard.KindTurn}}) {
@@ -71,8 +70,8 @@ func labels(t *testing.T, s *Store) (order string) {
 	return order
 }
 
-// TestTurnCourtesy: processes that contend for a turn get it equally often, though
-// each asks again as soon as it has given it back.
+// TestTurnCourtesy: processes that contend for a turn get it equally often, although each asks
+// again as soon as it has given it back.
 func TestTurnCourtesy(t *testing.T) {
 	ctx := context.Background()
 	const procs, rounds = 6, 120
@@ -106,7 +105,7 @@ func TestTurnCourtesy(t *testing.T) {
 	changes(t, stores[0], "s")
 }
 
-// until waits until so many wait for a session's turn.
+// until waits until n claimants wait for a session's turn.
 func (l *waitingLine) until(t testing.TB, name string, n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -122,8 +121,8 @@ func (l *waitingLine) until(t testing.TB, name string, n int) {
 	}
 }
 
-// TestAcquireGivenUpInTheCommit: who stops waiting for a turn while it is being
-// granted is let go, and the grant is in nobody's way.
+// TestAcquireGivenUpInTheCommit: a caller that stops waiting while the turn is being granted
+// returns, and the grant blocks nobody.
 func TestAcquireGivenUpInTheCommit(t *testing.T) {
 	s, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -133,14 +132,14 @@ func TestAcquireGivenUpInTheCommit(t *testing.T) {
 	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
-	s.syncer.syncMu.Lock() // a disk that does not answer
+	s.syncer.syncMu.Lock() // a disk that does not respond
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(ctx, "s", hansard.Claim{TTL: time.Hour})
 		answered <- err
 	}()
-	// Not that somebody leads: that may be who led for Create.
+	// It is not enough that there is a leader: that may be the one of Create.
 	for granted, deadline := 0, time.Now().Add(time.Minute); granted == 0; runtime.Gosched() {
 		granted = s.leases.Counts().Held
 		if time.Now().After(deadline) {

@@ -12,10 +12,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The turns are played in virtual time: several processes of the real engine on a
-// simulated disk, whose clocks move only when all of them wait. They are stopped
-// and continued, killed and started again in place, and their clocks jump, at
-// moments chosen by a seed. What they were told is kept outside of the store.
+// Turns are played in virtual time: several processes of the real engine on a simulated disk,
+// whose clocks move only when all of them wait. They are stopped and continued, killed and
+// restarted in place, and their clocks jump, at moments chosen by a seed. What they were told is
+// kept outside of the store.
 
 // turnWorld is one schedule.
 type turnWorld struct {
@@ -23,30 +23,30 @@ type turnWorld struct {
 	seed   uint64
 	rng    *rand.Rand
 	chaos  turnChaos
-	clock  time.Duration // of the world; each process adds a jump of its own
+	clock  time.Duration // of the world; each process adds its own jump
 	procs  []*turnProc
 	grants map[hansard.Grant]*grantSeen
-	order  []*grantSeen // the grants, as they were answered
+	order  []*grantSeen // the grants, in the order they were answered
 	newest uint64       // number of the newest grant that was answered
 	acked  map[hansard.Seq]hansard.Event
 	wrong  error
 	counts turnCounts
 }
 
-// turnChaos says what may happen in a world, in per mille of operations.
+// turnChaos is what may happen in a world, in per mille of operations.
 type turnChaos struct{ stop, kill, fault, jump int }
 
-// turnCounts is what happened in a world, to see that it was not nothing.
+// turnCounts counts what happened in a world, to make sure that something did.
 type turnCounts struct {
 	grants, fenced, taken, stolen, moved, stops, kills, held atomic.Int64
-	// outlived: a remote turn kept somebody out whose process was dead, and continued:
-	// its holder went on through another one; watched: it was had at last.
+	// outlived: a remote turn whose process was dead kept somebody out; continued: its holder
+	// went on through another process; watched: it was finally taken.
 	outlived, continued, watched atomic.Int64
-	// An exclusive turn was ended by a writer: of the dead, and of the silent or overdue.
+	// A writer ended an exclusive turn: of a dead holder, or of a silent or overdue one.
 	endedDead, endedSilent atomic.Int64
 }
 
-// each are the counts by the names they have in a report.
+// each returns the counts by their names in a report.
 func (c *turnCounts) each() map[string]*atomic.Int64 {
 	return map[string]*atomic.Int64{"grant": &c.grants, "fenced write": &c.fenced, "take-over": &c.taken, "steal": &c.stolen, "move": &c.moved,
 		"stop": &c.stops, "kill": &c.kills, "refusal": &c.held, "refusal for a client of a dead server": &c.outlived,
@@ -61,14 +61,14 @@ func (c *turnCounts) add(o *turnCounts) {
 	}
 }
 
-// grantSeen is what was told about a grant.
+// grantSeen is what callers were told about a grant.
 type grantSeen struct {
 	turn    hansard.Turn
-	keeper  *turnProc     // nil: it is not certain who
-	crowd   int           // processes that are renewing it; with two at once it is not certain any more
+	keeper  *turnProc     // nil: not certain who
+	crowd   int           // processes that are renewing it; with two at once the keeper is no longer certain
 	asked   time.Duration // when the acquire that gave it was invoked
 	renewed time.Duration // when the last renewal that succeeded was invoked
-	moved   bool          // another process than the one that was granted it renewed it, or tried
+	moved   bool          // a process other than the one it was granted to renewed it, or tried to
 
 	answered time.Duration
 	void     bool // somebody was told that it is over
@@ -83,8 +83,8 @@ type turnProc struct {
 	s      *Store
 	rng    *rand.Rand
 	jump   time.Duration
-	until  time.Duration // it sleeps; 0: it does not
-	resume time.Duration // it is stopped
+	until  time.Duration // it sleeps until then; 0: it does not sleep
+	resume time.Duration // it is stopped until then
 	died   time.Duration
 	gone   bool
 	tag    int
@@ -126,14 +126,14 @@ func (w *turnWorld) passTime() bool {
 	return true
 }
 
-// start has a process of this name do some steps.
+// start has a process of this name do a number of steps.
 func (w *turnWorld) start(name string, steps int) *turnProc {
 	k := w.process(name, (*turnProc).run)
 	k.steps = steps
 	return k
 }
 
-// process has a process of this name do something.
+// process has a process of this name run a function.
 func (w *turnWorld) process(name string, do func(*turnProc)) *turnProc {
 	k := &turnProc{w: w, index: len(w.procs), p: w.disk.Process(name), rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.procs)+10)))}
 	w.procs = append(w.procs, k)
@@ -170,14 +170,14 @@ func (w *turnWorld) disturb(op vfs.Op) {
 	case r < w.chaos.stop+w.chaos.kill:
 		k.end()
 		w.counts.kills.Add(1)
-		w.start(op.Proc, k.steps) // in place, by the same name
+		w.start(op.Proc, k.steps) // in place, with the same name
 	}
 }
 
 func (w *turnWorld) config(k *turnProc, seed uint64) config {
 	rng := rand.New(rand.NewPCG(w.seed, seed))
 	return config{ringSize: simRing, inline: true, random: rng.Uint64,
-		now: func() time.Time { // a wall clock that nobody should believe
+		now: func() time.Time { // a wall clock that nobody should trust
 			return time.Date(2026, 1, 1, rng.IntN(48), 0, 0, rng.IntN(1e9), time.UTC).Truncate(time.Microsecond)
 		},
 		mono: func() time.Duration { return w.clock + k.jump },
@@ -218,7 +218,7 @@ func (k *turnProc) run() {
 	}
 }
 
-// unexpected tells of an error that is none of those that may be.
+// unexpected reports an error that is none of those allowed.
 func (k *turnProc) unexpected(what string, err error, may ...error) {
 	if err == nil || k.p.Dead() || k.w.chaos.fault > 0 && faulty(err) {
 		return
@@ -231,7 +231,7 @@ func (k *turnProc) unexpected(what string, err error, may ...error) {
 	k.fail("%s: %v", what, err)
 }
 
-// play runs a schedule and examines what it left.
+// play runs a schedule and examines the result.
 func (w *turnWorld) play(procs, steps int) error {
 	first := w.start("P0", steps)
 	w.disk.OnOp(func(op vfs.Op) {

@@ -15,10 +15,10 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What a process left half done, itself or another, is not believed.
+// Work that a process left half done, this one or another, is not trusted.
 
-// afterCut is what a store has of a session after a power cut that loses all that is
-// not synced, as texts.
+// afterCut is the content of a session, as texts, after a power cut that loses everything
+// unsynced.
 func afterCut(d *vfs.Disk, id hansard.SessionID) (string, error) {
 	c := d.Clone()
 	c.PowerCut(vfs.Cut{})
@@ -37,9 +37,9 @@ func afterCut(d *vfs.Disk, id hansard.SessionID) (string, error) {
 	return strings.Join(all, " "), nil
 }
 
-// failedReload has a process follow the others to a ring that replaced one whose sync
-// failed, with an error at its k-th operation on the way, and write. What it was told is
-// stored must survive a power cut. tried: there was such an operation.
+// failedReload has a process follow the others to a ring that replaced one whose sync failed,
+// with an error at its k-th operation on the way, and then write. Everything acknowledged must
+// survive a power cut. tried: there was such an operation.
 func failedReload(k int) (tried bool, err error) {
 	ctx := context.Background()
 	d := vfs.NewDisk(7)
@@ -79,7 +79,7 @@ func failedReload(k int) (tried bool, err error) {
 		if _, err := two.Append(ctx, "a", hansard.Batch{Events: []hansard.Event{text("%s", what)}}); err == nil {
 			want += " " + what
 		} else if errors.Is(err, hansard.ErrUnknown) {
-			return tried, nil // what is told is that nobody knows
+			return tried, nil // the outcome is unknown
 		}
 	}
 	got, err := afterCut(d, "a")
@@ -99,8 +99,8 @@ func failedReloads() error {
 	return errors.New("the reload does not end")
 }
 
-// TestFailure68_HalfAReload: a process that could not follow the others to a new ring does
-// not go on with it as if it had.
+// TestFailure68_HalfAReload: a process that failed to follow the others to a new ring does not go
+// on with it as if it had succeeded.
 func TestFailure68_HalfAReload(t *testing.T) {
 	tries := 0
 	for k := 1; k < 300; k++ {
@@ -118,9 +118,9 @@ func TestFailure68_HalfAReload(t *testing.T) {
 	}
 }
 
-// markedAgain has a checkpoint find a log that another process is syncing. That process
-// is done with it, writes to it and syncs it again, which fails, and dies before it could
-// copy it, all before the checkpoint is over: its mark is the only trace.
+// markedAgain has a checkpoint find a log that another process is syncing. That process finishes,
+// writes to the log and syncs it again, which fails, and dies before it could copy the log, all
+// before the checkpoint is over: its mark is the only trace.
 func markedAgain() error {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -147,7 +147,7 @@ func markedAgain() error {
 		if op.Proc != "a" || op.Kind != vfs.OpSyncDir || op.Name != sessionlog.Dir {
 			return
 		}
-		if syncs++; syncs != 2 { // the first is of the copy, under write.lock
+		if syncs++; syncs != 2 { // the first sync is that of the copy, under write.lock
 			return
 		}
 		wrong = errors.Join(wrong, b.leases.Instance().Mark(0, 0))
@@ -177,17 +177,16 @@ func markedAgain() error {
 	return nil
 }
 
-// TestFailure68_MarkedAgain: a mark that was taken care of while its process lived is not
-// taken for done when the process has died since.
+// TestFailure68_MarkedAgain: a mark that was dealt with while its process lived is not taken for
+// done if the process has died since.
 func TestFailure68_MarkedAgain(t *testing.T) {
 	if err := markedAgain(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// markedByMend has a process die between a failed sync of a log to which it put back what
-// was set aside, and the copy. Nobody else is there, and the ring has nothing for that
-// log.
+// markedByMend has a process put back lines that were set aside, and die between the failed sync
+// of the log and the copy. No other process is there, and the ring has nothing for that log.
 func markedByMend() error {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -227,16 +226,16 @@ func markedByMend() error {
 	return nil
 }
 
-// TestFailure68_MarkedByMend: recovery copies every log that a dead process had marked,
-// also one that the ring has nothing for.
+// TestFailure68_MarkedByMend: recovery copies every log that a dead process had marked, even one
+// that the ring has nothing for.
 func TestFailure68_MarkedByMend(t *testing.T) {
 	if err := markedByMend(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestEvictKeepsTheOpened: where too many files are open, the session that is being opened
-// is not among those that are given up for it.
+// TestEvictKeepsTheOpened: when too many files are open, the session being opened is not among
+// those that are evicted.
 func TestEvictKeepsTheOpened(t *testing.T) {
 	for seed := range uint64(10) {
 		d := vfs.NewDisk(seed + 1)
@@ -271,8 +270,7 @@ func TestEvictKeepsTheOpened(t *testing.T) {
 	}
 }
 
-// setAsideOf are the files of what was set aside of a session, in tests where that can be
-// told.
+// setAsideOf are the files set aside for a session, for tests in which they can be listed.
 func setAsideOf(s *Store, name string) []string {
 	files, err := s.asides.asides(name)
 	if err != nil {
@@ -281,8 +279,8 @@ func setAsideOf(s *Store, name string) []string {
 	return files
 }
 
-// TestAsidesUnknown: where it can't be told what was set aside, nothing is taken for
-// stored, and no seq is given again.
+// TestAsidesUnknown: while it is not known what was set aside, nothing counts as stored, and no
+// seq is assigned again.
 func TestAsidesUnknown(t *testing.T) {
 	ctx := context.Background()
 	cantTell := func(d *vfs.Disk) {
@@ -339,8 +337,8 @@ func TestAsidesUnknown(t *testing.T) {
 	})
 }
 
-// badSector has a log whose sync fails and that can't be read, while another session is
-// written to for several laps of the ring; then the log is well again.
+// badSector has a log whose sync fails and that can't be read, while another session is written
+// to for several laps of the ring; then the log works again.
 func badSector() error {
 	ctx := context.Background()
 	d := vfs.NewDisk(1)
@@ -373,8 +371,8 @@ func badSector() error {
 	return nil
 }
 
-// TestFailure69_BadLogStopsNobody: a log that can neither be synced nor read keeps nobody
-// from writing to the others, and loses nothing.
+// TestFailure69_BadLogStopsNobody: a log that can neither be synced nor read does not block
+// writes to other sessions, and loses nothing.
 func TestFailure69_BadLogStopsNobody(t *testing.T) {
 	if err := badSector(); err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestForeignChangesInCompany: a log that somebody replaces, removes or edits is noticed in
-// a group of many sessions, where one look at the directory stands for one at each log, as
-// it is in a group of its own: before the group is planned, and before its lines are written.
+// TestForeignChangesInCompany: a log that is replaced, removed or edited from outside is noticed
+// in a group of many sessions, where one look at the directory stands for one at each log, just
+// as in a group of its own: before the group is planned, and before its lines are written.
 func TestForeignChangesInCompany(t *testing.T) {
 	edit := func(change func(b []byte) []byte) func(path string) error {
 		return func(path string) error {
@@ -38,7 +38,7 @@ func TestForeignChangesInCompany(t *testing.T) {
 		"emptied":   edit(func([]byte) []byte { return nil }),
 		"shortened": edit(func(b []byte) []byte { return b[:len(b)-20] }),
 		"longer":    edit(func(b []byte) []byte { return append(b, "and this\n"...) }),
-		"last line edited": edit(func(b []byte) []byte { // another digit, whichever it is
+		"last line edited": edit(func(b []byte) []byte { // any other digit
 			b[len(b)-4] = map[bool]byte{false: '0', true: '1'}[b[len(b)-4] == '0']
 			return b
 		}),
@@ -66,8 +66,8 @@ func TestForeignChangesInCompany(t *testing.T) {
 	}
 }
 
-// afterHarm appends to a session, with others in the same group, while its log is changed,
-// and describes what became of it.
+// afterHarm appends to a session, with others in the same group, while its log is changed, and
+// describes the result.
 func afterHarm(t *testing.T, harm func(path string) error, late bool, others int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func afterHarm(t *testing.T, harm func(path string) error, late bool, others int
 	}
 	cfg := defaultConfig()
 	cfg.random = func() uint64 { return 4711 }
-	// An hour ahead: as if nobody had made a log for a while.
+	// An hour ahead: as if no log had been created for a while.
 	cfg.now = func() time.Time { return time.Now().Add(time.Hour).UTC() }
 	s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
 	if err != nil {
@@ -111,7 +111,7 @@ func afterHarm(t *testing.T, harm func(path string) error, late bool, others int
 			<-r.done
 		}
 	}
-	for range 2 { // the first sees the logs, the second rests on that
+	for range 2 { // the first sees the logs, the second relies on that
 		all := group()
 		commit(all, func() {})
 		for _, r := range all {
@@ -143,10 +143,9 @@ func afterHarm(t *testing.T, harm func(path string) error, late bool, others int
 	return regexp.MustCompile(`aside/harmed\.\d+`).ReplaceAllString(told, "aside/harmed.POSITION")
 }
 
-// TestStoreFilesReplaced: write.lock, the journal or control that somebody replaces or
-// removes is noticed, although one look at the store's directory stands for one at each.
-// Two stores share the directory, so whoever goes on with the old file is found out: its
-// events and the other's get the same seqs.
+// TestStoreFilesReplaced: it is noticed if write.lock, the journal or control is replaced or
+// removed from outside, although one look at the store's directory stands for one at each file.
+// Two stores share the directory, so if one goes on with the old file, both assign the same seqs.
 func TestStoreFilesReplaced(t *testing.T) {
 	byCopy := func(path string) error {
 		b, err := os.ReadFile(path)
@@ -173,7 +172,7 @@ func TestStoreFilesReplaced(t *testing.T) {
 					t.Fatal(err)
 				}
 				cfg := defaultConfig()
-				// An hour ahead: as if nobody had changed the directory for a while.
+				// An hour ahead: as if the directory had not changed for a while.
 				cfg.now = func() time.Time { return time.Now().Add(time.Hour).UTC() }
 				s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
 				if err != nil {
@@ -223,8 +222,8 @@ func TestStoreFilesReplaced(t *testing.T) {
 	}
 }
 
-// nextTick waits until the clock of a file system has moved on since a directory changed
-// last: the next change gives it another time.
+// nextTick waits until the clock of the file system has moved on since the directory last
+// changed, so that the next change gives it another time.
 func nextTick(t *testing.T, dir string) {
 	t.Helper()
 	changed := func(dir string) int64 {

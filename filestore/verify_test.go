@@ -9,8 +9,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestVerifyGrowing: a log that grows with every look at it is verified as far as it
-// went when that began, and then that is it. So is one that is read for the first time.
+// TestVerifyGrowing: a log that grows with every look at it is verified up to the length it had
+// at the start, and then verify ends. So does the first read of such a log.
 func TestVerifyGrowing(t *testing.T) {
 	const enough = 1000
 	for name, look := range map[string]func(*testing.T, *Store){

@@ -19,8 +19,8 @@ func watchedFiles(s *Store) []string {
 	return s.waiters.watch.WatchList()
 }
 
-// TestWaitLingers: a log stays watched for a moment after somebody waited for it, and not
-// for longer.
+// TestWaitLingers: a log stays watched for a moment after the last waiter has left, and no
+// longer.
 func TestWaitLingers(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")
@@ -36,7 +36,7 @@ func TestWaitLingers(t *testing.T) {
 		p.linger.Stop()
 		s.waiters.expire("s", p)
 	}
-	p.left = time.Now().Add(-2 * lingerFor) // long ago; but somebody waits
+	p.left = time.Now().Add(-2 * lingerFor) // long ago; but there is a waiter
 	expire()
 	if len(watchedFiles(s)) != 1 {
 		t.Error("it is not watched while somebody waits")
@@ -54,7 +54,7 @@ func TestWaitLingers(t *testing.T) {
 	}
 }
 
-// TestWaitLingersForFew: of many logs that were waited for few stay watched.
+// TestWaitLingersForFew: of many logs that were waited for, only a few stay watched.
 func TestWaitLingersForFew(t *testing.T) {
 	s := openReal(t, 1)[0]
 	for i := range 3 * lingerMax {
@@ -67,8 +67,8 @@ func TestWaitLingersForFew(t *testing.T) {
 	}
 }
 
-// TestWaitReplacedLog: who waits for a log that is replaced (by a repair, a redaction of
-// another process) is woken by writes to the new one.
+// TestWaitReplacedLog: a waiter for a log that is replaced (by a repair, or by another process's
+// redaction) is woken by writes to the new one.
 func TestWaitReplacedLog(t *testing.T) {
 	s := openReal(t, 1)[0]
 	say(t, s, "s", nil, "hello")

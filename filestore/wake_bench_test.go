@@ -18,13 +18,13 @@ import (
 	"hansard/filestore"
 )
 
-// How soon another process is told of what one did: these benchmarks start processes, this
-// binary with wakeEnv set, and compare the times that they note. The machine has one clock.
-// Tests of processes that are stopped or killed (calling_unix_test.go) use the same ones.
+// How soon one process learns of what another did: these benchmarks start processes, this binary
+// with wakeEnv set, and compare the times they note. The machine has one clock. Tests of
+// processes that are stopped or killed (calling_unix_test.go) use the same workers.
 
 const wakeEnv = "HANSARD_WAKE_WORKER"
 
-// wakeWorker does what a process of these benchmarks and tests does, and tells whether this
+// wakeWorker does the work of a process of these benchmarks and tests, and reports whether this
 // is one.
 func wakeWorker() bool {
 	what, rest, _ := strings.Cut(os.Getenv(wakeEnv), " ")
@@ -51,7 +51,7 @@ func wakeWorker() bool {
 	return true
 }
 
-// followWorker prints when it was given each event, until it was given the n-th.
+// followWorker prints when it received each event, up to the n-th.
 func followWorker(s hansard.Store, n string) error {
 	last, err := strconv.Atoi(n)
 	if err != nil {
@@ -75,8 +75,7 @@ func followWorker(s hansard.Store, n string) error {
 	return nil
 }
 
-// turnsWorker takes and releases a turn for so long, and prints how long it waited each
-// time.
+// turnsWorker takes and releases a turn for this long, and prints how long it waited each time.
 func turnsWorker(s hansard.Store, length string) error {
 	long, err := time.ParseDuration(length)
 	if err != nil {
@@ -105,7 +104,7 @@ func turnsWorker(s hansard.Store, length string) error {
 	return json.NewEncoder(os.Stdout).Encode(waits)
 }
 
-// claimWorker takes the turn once, says so, and releases it when it is told to.
+// claimWorker takes the turn once, says so, and releases it when told to.
 func claimWorker(s hansard.Store, label string) error {
 	ctx := context.Background()
 	in := bufio.NewReader(os.Stdin)
@@ -122,11 +121,11 @@ func claimWorker(s hansard.Store, label string) error {
 		return err
 	}
 	fmt.Println("released")
-	_, err = in.ReadString('\n') // it lives on
+	_, err = in.ReadString('\n') // it stays alive
 	return err
 }
 
-// wakeProcess is a worker under way.
+// wakeProcess is a running worker.
 type wakeProcess struct {
 	*exec.Cmd
 	out   *bufio.Reader
@@ -172,8 +171,8 @@ func reportSpread(b *testing.B, of []time.Duration) {
 	b.ReportMetric(us(of[len(of)*99/100]), "p99-µs")
 }
 
-// BenchmarkFollow: how long after the answer to an append another process, and a follower
-// in the same one, is given the event. Below 0: before the answer.
+// BenchmarkFollow: how long after the answer to an append another process, and a follower in the
+// same one, receives the event. Below 0: before the answer.
 func BenchmarkFollow(b *testing.B) {
 	for _, c := range []string{"another process", "same process"} {
 		b.Run(c, func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"hansard"
 )
 
-// TestAbandonedWaiter: whoever waits for a turn and goes, in whatever way, is not given
-// it: nobody would know of it, and the others would wait for its TTL.
+// TestAbandonedWaiter: a client that waits for a turn and goes away, in whatever way, is not
+// granted it: nobody would know of the grant, and the others would wait for its TTL.
 func TestAbandonedWaiter(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, c *net.TCPConn){
 		"closed": func(t *testing.T, c *net.TCPConn) { c.Close() },
@@ -82,7 +82,7 @@ func TestAbandonedWaiter(t *testing.T) {
 	}
 }
 
-// stopWaiting waits until no request is under way.
+// stopWaiting waits until no request is in flight.
 func (v *served) stopWaiting() {
 	v.t.Helper()
 	eventually(v.t, "nothing is under way", func() bool { return v.server.Busy() == 0 })

@@ -24,12 +24,12 @@ type accessCase struct {
 	body         string
 	headers      []string // pairs; ADMIN, READER and APPENDER stand for the tokens
 	status       int
-	problem      string // "" where there is none; below /v1/conversations, the code of the error
+	problem      string // "" if there is none; below /v1/conversations, the code of the error
 }
 
 const wsHeaders = "Upgrade: websocket|Connection: Upgrade|Sec-WebSocket-Version: 13|Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 
-// upgrade is the headers of a WebSocket handshake, and more.
+// upgrade is the headers of a WebSocket handshake, plus more.
 func upgrade(more ...string) []string {
 	var out []string
 	for _, h := range strings.Split(wsHeaders, "|") {
@@ -41,11 +41,11 @@ func upgrade(more ...string) []string {
 
 const oneEvent = `{"events":[{"data":"x"}]}`
 
-// apiRoutes is every route that needs a token, with a body that would do.
+// apiRoutes is every route that needs a token, with an acceptable body.
 var apiRoutes = []struct {
 	method, path, body string
 	right              string
-	ok                 int // the status for a token that may, in this order of calls
+	ok                 int // the status for a permitted token, in this order of calls
 }{
 	{"GET", "/v1/sessions", "", "read", 200},
 	{"POST", "/v1/sessions", `{}`, "append", 201},
@@ -86,7 +86,7 @@ func accessCases() []accessCase {
 	add := func(name, method, path, body string, status int, problem string, headers ...string) {
 		all = append(all, accessCase{name, method, path, body, headers, status, problem})
 	}
-	// Who may do what: nobody, a wrong token, each right, on every route.
+	// Who may do what: no token, a wrong token, each right, on every route.
 	for _, r := range apiRoutes {
 		add("no token", r.method, r.path, r.body, 401, "unauthorized", "Authorization", "")
 		add("wrong token", r.method, r.path, r.body, 401, "unauthorized", "Authorization", "Bearer "+strings.Repeat("x", 43))
@@ -120,7 +120,7 @@ func accessCases() []accessCase {
 	add("token in the query", "GET", "/v1/sessions?token=ADMIN", "", 401, "unauthorized", "Authorization", "")
 	add("token in a cookie", "GET", "/v1/sessions", "", 401, "unauthorized", "Authorization", "", "Cookie", "token=ADMIN")
 	add("token as a protocol, no upgrade", "GET", "/v1/sessions", "", 401, "unauthorized", "Authorization", "", "Sec-WebSocket-Protocol", "hansard.token.ADMIN")
-	// What is for anybody.
+	// Open to everybody.
 	for _, path := range []string{"/healthz", "/version", "/openapi.json", "/"} {
 		add("anybody", "GET", path, "", 200, "", "Authorization", "")
 		add("anybody, wrong host", "GET", path, "", 403, "wrong-host", "Authorization", "", "Host", "evil.example")
@@ -169,7 +169,7 @@ func accessCases() []accessCase {
 
 	// Ids that are paths, in every place an id can be.
 	ids := map[string][]string{
-		"404 no-such-route": {"..", ".", "%2e%2e", "%2E", "..%2f..", "%2fetc%2fpasswd", "a%2f..%2fb", "%00", "a%00"}, // not even a part of a path
+		"404 no-such-route": {"..", ".", "%2e%2e", "%2E", "..%2f..", "%2fetc%2fpasswd", "a%2f..%2fb", "%00", "a%00"}, // not even valid as part of a path
 		"422 invalid":       {"a%2fb", "a%5cb", "a%0d%0ab", "%c0%ae", "%ff", "~a", "-a", "a%20b", "C:%5cx", "a%3bb", "%25", "a%2500", "...", "a%22"},
 		"413 too-large":     {strings.Repeat("a", 129), strings.Repeat("a", 4000)},
 	}
@@ -194,7 +194,7 @@ func accessCases() []accessCase {
 		"/.git/config", "/../etc/passwd", "/%2e%2e/etc/passwd", "/tokens", "/journal", "/sessions/s.jsonl", "/debug/pprof/", "/problems/fenced"} {
 		problem := "no-such-route"
 		if !strings.HasPrefix(path, "/v1") && !strings.Contains(path, "..") && !strings.Contains(path, "%2e") && !strings.HasPrefix(path, "//") {
-			problem = "" // the page's own
+			problem = "" // handled by the web page
 		}
 		add("path "+path, "GET", path, "", 404, problem)
 	}
@@ -278,7 +278,7 @@ func accessCases() []accessCase {
 	add("key of a session with an id", "POST", "/v1/sessions", `{"id":"keyed"}`, 201, "", "Idempotency-Key", "k")
 	add("the same again", "POST", "/v1/sessions", `{"id":"keyed"}`, 409, "exists", "Idempotency-Key", "k")
 	add("Last-Event-ID of a word", "GET", "/v1/sessions/s/events/stream", "", 422, "invalid", "Last-Event-ID", "x")
-	// What is not there.
+	// Things that do not exist.
 	for _, r := range apiRoutes {
 		if strings.HasPrefix(r.path, "/v1/sessions/s") {
 			add("not there", r.method, "/v1/sessions/nowhere"+strings.TrimPrefix(r.path, "/v1/sessions/s"), r.body, 404, "not-found")
@@ -335,7 +335,7 @@ func (v *served) refuses(cases []accessCase) {
 	}
 }
 
-// raw sends a request as it is written, which net/http would not do with all.
+// raw sends a request exactly as written, which net/http would not do for all of them.
 func (v *served) raw(method, path, body string, headers ...string) (reply, error) {
 	host := strings.TrimPrefix(v.url, "http://")
 	set := http.Header{"Host": {host}, "Authorization": {"Bearer " + v.tokens["admin"]}, "Connection": {"close"}, "Content-Length": {strconv.Itoa(len(body))}}
@@ -355,7 +355,7 @@ func (v *served) raw(method, path, body string, headers ...string) (reply, error
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(waitMax))
-	go func() { // it may be answered before all of it is sent
+	go func() { // it may be answered before it is sent completely
 		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\n", method, path)
 		set.Write(conn)
 		io.WriteString(conn, "\r\n"+body)
@@ -372,8 +372,7 @@ func (v *served) raw(method, path, body string, headers ...string) (reply, error
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// TestReadOnly: a server that only reads refuses every write, whoever asks, and
-// goes on reading.
+// TestReadOnly: a read-only server refuses every write, whoever asks, and still serves reads.
 func TestReadOnly(t *testing.T) {
 	store := &checked{Store: memstore.New()}
 	v := serve(t, store, func(o *httpd.Options) { o.ReadOnly = true })

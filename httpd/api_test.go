@@ -18,7 +18,7 @@ import (
 	"hansard/memstore"
 )
 
-// TestSessions: made, listed, described, changed, deleted.
+// TestSessions: create, list, describe, change and delete sessions.
 func TestSessions(t *testing.T) {
 	v := serveMemory(t)
 	made := v.must(201, "POST", "/v1/sessions", `{"id":"a","title":"A <b>","labels":{"team":"red"},"state":{"n": 1.50}}`)
@@ -77,8 +77,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestList: pages, newest first, by label, text and time; the readiness probe is
-// not in it.
+// TestList: pages, newest first, by label, text and time; the readiness probe is not in the list.
 func TestList(t *testing.T) {
 	v := serveMemory(t)
 	v.must(200, "GET", "/readyz", "")
@@ -107,8 +106,8 @@ func TestList(t *testing.T) {
 	if ids != "s3 s2 s1 s0" || p.Next == "" {
 		t.Errorf("the second page: %s, next %q", ids, p.Next)
 	}
-	// What changed since a minute before the first page comes again, so that nothing that
-	// is updated between two pages is missed.
+	// Sessions that changed since a minute before the first page come again, so that none updated
+	// between two pages is missed.
 	if ids, p := get("limit=10&cursor=" + p.Next); ids != "s6 s5 s4 s3 s2 s1 s0" || p.Next != "" {
 		t.Errorf("the last page: %s, next %q", ids, p.Next)
 	}
@@ -264,7 +263,7 @@ func TestReadBackwards(t *testing.T) {
 	}
 }
 
-// TestLongPoll: a request for events waits for one, and not for ever.
+// TestLongPoll: a request for events waits for one, but not for ever.
 func TestLongPoll(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -288,7 +287,7 @@ func TestLongPoll(t *testing.T) {
 	}
 }
 
-// TestTurnRoutes: acquire, inspect, renew, release; held and fenced say by whom.
+// TestTurnRoutes: acquire, inspect, renew, release; held and fenced errors say by whom.
 func TestTurnRoutes(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -344,7 +343,7 @@ func TestTurnRoutes(t *testing.T) {
 	})
 }
 
-// broken is a store whose writes and readings fail.
+// broken is a store whose writes and reads fail.
 type broken struct {
 	hansard.Store
 	err error
@@ -362,8 +361,8 @@ func (b *broken) List(context.Context, hansard.Query) iter.Seq2[hansard.Info, er
 	return func(yield func(hansard.Info, error) bool) { yield(hansard.Info{}, b.err) }
 }
 
-// TestProblems: every error has a status and a type of its own, comes back as
-// itself, and tells nothing of the machine.
+// TestProblems: every error has its own status and type, comes back as the same error, and
+// reveals nothing about the machine.
 func TestProblems(t *testing.T) {
 	turn := hansard.Turn{Grant: "7-9f86d081884c7d65", Holder: hansard.Holder{Label: "x"}, Since: time.Now().UTC().Truncate(time.Second), TTL: time.Second}
 	for _, c := range []struct {
@@ -424,7 +423,7 @@ func TestProblems(t *testing.T) {
 					t.Errorf("%v came back as %v", c.err, back)
 				}
 			}
-			turn.Grant = "" // a refusal does not tell it
+			turn.Grant = "" // a refusal does not reveal it
 			if held, ok := c.err.(*hansard.HeldError); ok {
 				c.err = &hansard.HeldError{Session: held.Session, Turn: turn}
 			}
@@ -439,8 +438,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestReady: ready only when a write goes through, and nothing in between is
-// believed for long.
+// TestReady: ready only if a write succeeds, and an earlier result is not reused for long.
 func TestReady(t *testing.T) {
 	v := serve(t, &broken{memstore.New(), hansard.ErrNoSpace})
 	if got := v.ask("GET", "/readyz", ""); got.status != 507 {
@@ -464,7 +462,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// prober is a store that says how its probes end.
+// prober is a store whose probes end as told.
 type prober struct {
 	hansard.Store
 	err error
@@ -472,8 +470,7 @@ type prober struct {
 
 func (p *prober) Probe(context.Context) error { return p.err }
 
-// TestReadyFiles: on files the write of /readyz goes through the journal, and shows
-// in no list.
+// TestReadyFiles: on files the write of /readyz goes through the journal, and is in no list.
 func TestReadyFiles(t *testing.T) {
 	store, err := filestore.Open(t.TempDir(), nil)
 	if err != nil {

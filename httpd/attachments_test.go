@@ -20,8 +20,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestAttachments: bytes go in and come out, whole and in parts, and a browser is never let
-// run them.
+// TestAttachments: bytes are uploaded and downloaded, whole and in ranges, and a browser is never
+// allowed to run them.
 func TestAttachments(t *testing.T) {
 	v := serve(t, memstore.New())
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
@@ -64,7 +64,7 @@ func TestAttachments(t *testing.T) {
 		t.Errorf("HEAD says %v", got.header)
 	}
 
-	// What is wrong is said, and nothing is stored.
+	// Errors are reported, and nothing is stored.
 	if got := v.ask("POST", path, "other bytes", "Repr-Digest", repr); got.status != 400 || !strings.Contains(got.body, "another digest") {
 		t.Errorf("another digest: %d %s", got.status, got.body)
 	}
@@ -84,8 +84,7 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-// TestUploadTellsReadersAlone: a token that may only append is not told what the session
-// has.
+// TestUploadTellsReadersAlone: a token that may only append does not learn what the session has.
 func TestUploadTellsReadersAlone(t *testing.T) {
 	v := serve(t, memstore.New())
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
@@ -97,7 +96,7 @@ func TestUploadTellsReadersAlone(t *testing.T) {
 	v.must(200, "POST", "/v1/sessions/s/attachments", "known", "Repr-Digest", repr)
 }
 
-// TestWithdrawnUpload: an upload that goes on and on ends when its token is withdrawn.
+// TestWithdrawnUpload: an endless upload ends when its token is withdrawn.
 func TestWithdrawnUpload(t *testing.T) {
 	v := withdrawable(t, memstore.New())
 	v.must(201, "POST", "/v1/sessions", `{"id":"u"}`)
@@ -130,8 +129,8 @@ func TestWithdrawnUpload(t *testing.T) {
 	}
 }
 
-// TestUploadsAreCounted: a token has so many uploads at a time, so that clients that send
-// slowly can't take all there is.
+// TestUploadsAreCounted: a token has a limited number of uploads at a time, so that clients that
+// send slowly can't take all the capacity.
 func TestUploadsAreCounted(t *testing.T) {
 	v := serve(t, memstore.New())
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
@@ -156,11 +155,11 @@ func TestUploadsAreCounted(t *testing.T) {
 			res.Body.Close()
 			answers <- res.StatusCode
 		}()
-		if _, err := w.Write(make([]byte, 64<<10)); err != nil { // more than the client holds back
+		if _, err := w.Write(make([]byte, 64<<10)); err != nil { // more than the client buffers
 			t.Fatal(err)
 		}
 	}
-	// The last of them may have been sent and not counted yet.
+	// The last of them may have been sent but not counted yet.
 	for began := time.Now(); v.ask("POST", "/v1/sessions/s/attachments", "x").status == 201; {
 		if time.Since(began) > waitMax {
 			t.Fatal("one more upload is never refused")
@@ -177,8 +176,8 @@ func TestUploadsAreCounted(t *testing.T) {
 	v.must(201, "POST", "/v1/sessions/s/attachments", "x")
 }
 
-// TestSilentUpload: a client that goes silent in the middle of an upload is told so, and
-// nothing of it is kept.
+// TestSilentUpload: a client that goes silent in the middle of an upload gets an error, and
+// nothing of the upload is kept.
 func TestSilentUpload(t *testing.T) {
 	store := memstore.New()
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {
@@ -195,8 +194,8 @@ func TestSilentUpload(t *testing.T) {
 	}
 }
 
-// TestSilentDownload: a client that asks for an attachment and takes nothing of it is cut
-// off; it holds neither the server nor the store for ever.
+// TestSilentDownload: a client that requests an attachment and reads nothing is cut off; it does
+// not occupy the server or the store for ever.
 func TestSilentDownload(t *testing.T) {
 	store := &countedReaders{Store: memstore.New()}
 	if _, err := store.Create(t.Context(), "s", hansard.Meta{}); err != nil {

@@ -25,8 +25,8 @@ func auditLines(t *testing.T, log *buffer) []httpd.Audited {
 	return out
 }
 
-// TestAudit: what is denied and what only an admin may do is noted, with who, what and
-// when; nothing else is, and no content.
+// TestAudit: denials and admin actions are logged, with who, what and when; nothing else is, and
+// no content.
 func TestAudit(t *testing.T) {
 	log := new(buffer)
 	v := serve(t, &checked{Store: memstore.New()}, withConversations, func(o *httpd.Options) { o.Audit = log })
@@ -89,8 +89,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditFlood: many denials are counted and not written, all of them; what an admin
-// does is.
+// TestAuditFlood: a flood of denials is counted instead of logged one by one; admin actions are
+// always logged.
 func TestAuditFlood(t *testing.T) {
 	log := new(buffer)
 	v := serve(t, memstore.New(), func(o *httpd.Options) { o.Audit = log })

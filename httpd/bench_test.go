@@ -30,7 +30,7 @@ import (
 	"hansard/memstore"
 )
 
-// serveFiles serves a store of files with one session.
+// serveFiles serves a file store with one session.
 func serveFiles(b *testing.B) *served {
 	b.Helper()
 	store, err := filestore.Open(b.TempDir(), nil)
@@ -46,8 +46,8 @@ func serveFiles(b *testing.B) *served {
 
 var kibibyte = []byte(`"` + strings.Repeat("m", 1022) + `"`)
 
-// BenchmarkWire: 64 clients that append 1 KiB events to one session, through the
-// library, over HTTP and over WebSocket, on the same engine. Compare the three.
+// BenchmarkWire: 64 clients append 1 KiB events to one session, through the library, over HTTP
+// and over WebSocket, on the same engine. Compare the three.
 func BenchmarkWire(b *testing.B) {
 	const clients = 64
 	body := append(append([]byte(`{"events":[{"role":"assistant","data":`), kibibyte...), "}]}"...)
@@ -127,10 +127,10 @@ func BenchmarkWire(b *testing.B) {
 	}
 }
 
-// BenchmarkFollowers: one appender of 1 KiB events to a session that nobody follows
-// and to one with a follower, or a thousand, who are in a process of their own and
-// all get every event. The two take turns, and the followers have caught up before
-// it goes on. The ratio must be about 1: followers must not slow the appender down.
+// BenchmarkFollowers: one appender of 1 KiB events to a session that nobody follows, and to one
+// with one or a thousand followers, which run in their own process and all get every event. The
+// two take turns, and the followers catch up before it goes on. The ratio must be about 1:
+// followers must not slow the appender down.
 func BenchmarkFollowers(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkFollowers(b, n) })
@@ -171,14 +171,14 @@ func benchmarkFollowers(b *testing.B, followers int) {
 		}
 	}
 	median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
-	b.ReportMetric(0, "ns/op") // the time of the whole says nothing
+	b.ReportMetric(0, "ns/op") // the total time means nothing
 	b.ReportMetric(median(alone), "µs/append-alone")
 	b.ReportMetric(median(followed), "µs/append-followed")
 	b.ReportMetric(median(ratios), "followed/alone")
 	b.Logf("followed/alone, sorted: %.2f", ratios)
 }
 
-// crowdVariable makes this program a crowd of followers: ADDRESS TOKEN N.
+// crowdVariable turns this program into a crowd of followers: ADDRESS TOKEN N.
 const crowdVariable = "HANSARD_TEST_CROWD"
 
 // crowd is a process of followers.
@@ -189,8 +189,7 @@ func startCrowd(b *testing.B, v *served, n int) *crowd {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	if _, err := exec.LookPath("nice"); err == nil {
-		// Followers have machines of their own: what theirs costs here is not
-		// what they cost the server.
+		// Real followers have their own machines: their cost here is not part of the server's.
 		cmd = exec.Command("nice", "-n", "19", os.Args[0], "-test.run=^$")
 	}
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", crowdVariable, strings.TrimPrefix(v.url, "http://"), v.tokens["reader"], n))
@@ -211,7 +210,7 @@ func startCrowd(b *testing.B, v *served, n int) *crowd {
 	return c
 }
 
-// caughtUp waits until all of them have all there is.
+// caughtUp waits until all of them have received everything.
 func (c *crowd) caughtUp(b *testing.B, v *served) {
 	b.Helper()
 	if _, err := v.store.Append(b.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte(`"mark"`)}}}); err != nil {
@@ -227,8 +226,8 @@ func (c *crowd) hear(b *testing.B, want string) {
 	}
 }
 
-// beCrowd follows, if this process was started for it: each of the followers must
-// get every event in order. When all of them have met a mark, that is said.
+// beCrowd follows, if this process was started for it: each follower must get every event in
+// order. It reports when all of them have met a mark.
 func beCrowd() {
 	order := os.Getenv(crowdVariable)
 	if order == "" {
@@ -277,8 +276,8 @@ func beCrowd() {
 	}
 }
 
-// piped is a listener whose connections are in memory: ten thousand of them take no
-// descriptors, of which there may be too few.
+// piped is a listener whose connections are in memory: ten thousand of them take no descriptors,
+// of which there may be too few.
 type piped struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -303,8 +302,8 @@ func (p *piped) Accept() (net.Conn, error) {
 func (p *piped) Close() error   { p.close(); return nil }
 func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
-// BenchmarkIdleConnections: what the server holds for each of ten thousand connections
-// on which nothing happens: between two requests, a stream, a WebSocket.
+// BenchmarkIdleConnections: the memory that the server holds for each of ten thousand idle
+// connections: between two requests, as a stream, as a WebSocket.
 func BenchmarkIdleConnections(b *testing.B) {
 	const connections = 10_000
 	for _, way := range []struct{ name, path, headers string }{
@@ -341,7 +340,7 @@ func BenchmarkIdleConnections(b *testing.B) {
 	}
 }
 
-// heapAndStacks is what is in use after a collection.
+// heapAndStacks is the memory in use after a collection.
 func heapAndStacks() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -350,9 +349,9 @@ func heapAndStacks() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// BenchmarkReadLines: 10,000 events of 1 KiB as lines, from a store of files, beside the same
-// bytes from http.FileServer and beside the events without their being lent. Compare the
-// three; what the client does with the bytes, nothing, is in all of them.
+// BenchmarkReadLines: 10,000 events of 1 KiB as lines, from a file store, compared with the same
+// bytes from http.FileServer and with events that are not lent. Compare the three; the client
+// discards the bytes in all of them.
 func BenchmarkReadLines(b *testing.B) {
 	const events = 10_000
 	v := serveFiles(b)

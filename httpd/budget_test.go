@@ -12,7 +12,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// room tells how much a budget has left, and checks that the sums are right.
+// room returns how much a budget has left, and checks that the sums are right.
 func (b *budget) room(t *testing.T, total int64) int64 {
 	t.Helper()
 	b.mu.Lock()
@@ -29,8 +29,8 @@ func (b *budget) room(t *testing.T, total int64) int64 {
 	return b.left
 }
 
-// TestBudgetAtOnce: whatever many do at once, nobody has more than its share, nothing
-// gets lost, and nobody waits for ever.
+// TestBudgetAtOnce: whatever many callers do at once, none has more than its share, nothing
+// leaks, and nobody waits for ever.
 func TestBudgetAtOnce(t *testing.T) {
 	const total = 1000
 	seed := rand.Uint64()
@@ -47,7 +47,7 @@ func TestBudgetAtOnce(t *testing.T) {
 				for range 1 + rng.IntN(4) {
 					var refused *wire.Problem
 					if err := l.grow(patient, int64(1+rng.IntN(200))); errors.As(err, &refused) {
-						break // stuck with others
+						break // deadlocked with others
 					} else if err != nil {
 						t.Error(err)
 					}
@@ -63,7 +63,7 @@ func TestBudgetAtOnce(t *testing.T) {
 	}
 }
 
-// TestBudgetStuck: two that wait for one another do not wait: the younger is refused,
+// TestBudgetStuck: two loads that would wait for each other do not wait: the younger is refused,
 // and the older goes on when it is gone.
 func TestBudgetStuck(t *testing.T) {
 	b := newBudget(100, time.Hour)
@@ -89,7 +89,7 @@ func TestBudgetStuck(t *testing.T) {
 	if err := <-older; err != nil {
 		t.Errorf("the older: %v", err)
 	}
-	// One that gives up leaves nothing behind.
+	// A load that gives up leaves nothing behind.
 	third := b.load("a")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -118,8 +118,8 @@ func eventuallyLocked(t *testing.T, mu *sync.Mutex, holds func() bool) {
 	}
 }
 
-// TestBudgetReads: a body is read whole, charged for at most twice what arrived, or
-// for what it was said to have and the mark of its end.
+// TestBudgetReads: a body is read whole and charged for at most twice what arrived, or for its
+// declared length and its end mark.
 func TestBudgetReads(t *testing.T) {
 	for _, size := range []int{0, 1, smallBody - 1, smallBody, smallBody + 1, 100_000, 1 << 20} {
 		for _, said := range []int64{-1, int64(size)} {

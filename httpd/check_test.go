@@ -19,8 +19,8 @@ import (
 	"hansard/memstore"
 )
 
-// checked is a store that can be examined and repaired. Nothing is ever wrong with
-// it, unless verify says so.
+// checked is a store that can be verified and repaired. It is always sound, unless verify says
+// otherwise.
 type checked struct {
 	*memstore.Store
 	verify func(ctx context.Context, yield func(hansard.Finding, error) bool)
@@ -56,12 +56,12 @@ func (c *checked) RepairJournal(context.Context) (hansard.JournalRepaired, error
 	return hansard.JournalRepaired{}, nil
 }
 
-// damage is a finding, told with a path of the machine.
+// damage is a finding whose text has a path of the machine.
 var damage = hansard.Finding{Level: hansard.LevelDamage, Session: "s", File: "sessions/s.jsonl", Offset: 7, Line: 2, Events: 1,
 	Message: "the log can't be opened: open /srv/secret/s: permission denied"}
 
-// TestVerify: findings come one a line, without paths of the machine, and the last
-// line tells whether they are all.
+// TestVerify: findings come one per line, without paths of the machine, and the last line says
+// whether they are complete.
 func TestVerify(t *testing.T) {
 	store := &checked{Store: memstore.New()}
 	v := serve(t, store)
@@ -94,7 +94,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestNothingToVerify: a store that can't be examined is no reason to believe it sound.
+// TestNothingToVerify: a store that can't be verified is not reported as sound.
 func TestNothingToVerify(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -106,8 +106,8 @@ func TestNothingToVerify(t *testing.T) {
 	}
 }
 
-// held is a store that finds one thing and then looks at another for as long as it
-// is let; its context is seen to end.
+// held is a store that reports one finding and then blocks until it is let go; the end of its
+// context is signalled.
 func held(t *testing.T) (store *checked, next, ended chan struct{}) {
 	t.Helper()
 	next, ended = make(chan struct{}), make(chan struct{})
@@ -144,8 +144,8 @@ func reading(t *testing.T, ctx context.Context, address, token string) (*bufio.R
 	return in, res.Body
 }
 
-// TestVerifyShows: what was found is told while the rest is being looked at, and
-// there are signs of life, though the server's patience is over many times.
+// TestVerifyShows: findings are sent while the rest is still being checked, and there are signs
+// of life, although the server's patience runs out many times over.
 func TestVerifyShows(t *testing.T) {
 	const short = 300 * time.Millisecond
 	store, next, _ := held(t)
@@ -164,8 +164,8 @@ func TestVerifyShows(t *testing.T) {
 	}
 }
 
-// TestVerifyEnds: a server that shuts down says so in the report, and a client that
-// goes away ends the looking.
+// TestVerifyEnds: a server that shuts down says so in the report, and verification stops when the
+// client goes away.
 func TestVerifyEnds(t *testing.T) {
 	store, _, ended := held(t)
 	v := serve(t, store)
@@ -191,7 +191,7 @@ func TestVerifyEnds(t *testing.T) {
 	}
 }
 
-// serveDir serves a store of files.
+// serveDir serves a file store.
 func serveDir(t *testing.T) (v *served, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -222,8 +222,8 @@ func TestRepairServed(t *testing.T) {
 	}
 }
 
-// TestRepairJournalServed: a damaged journal is repaired through the server that has
-// the store open, if nobody else has.
+// TestRepairJournalServed: a damaged journal is repaired through the server that has the store
+// open, if no other process has.
 func TestRepairJournalServed(t *testing.T) {
 	v, dir := serveDir(t)
 	v.say("s", "one")
@@ -259,7 +259,7 @@ func TestRepairJournalServed(t *testing.T) {
 	}
 }
 
-// corrupt changes the first old in a file to new, of the same length, in place.
+// corrupt replaces the first occurrence of old in a file with new, of the same length, in place.
 func corrupt(t *testing.T, path, old, new string) {
 	t.Helper()
 	at := strings.Index(mustRead(t, path), old)

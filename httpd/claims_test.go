@@ -11,8 +11,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestClaims: asked again under its name a claim is answered with the same turn;
-// withdrawn under it the turn is given back, granted or not, and never granted after.
+// TestClaims: a claim repeated under its name gets the same turn. A claim withdrawn under its
+// name gives the turn back, whether granted yet or not, and is never granted later.
 func TestClaims(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -49,14 +49,14 @@ func TestClaims(t *testing.T) {
 	withdraw("a")
 	free("a is withdrawn")
 	for _, claim := range []string{"a", "b"} {
-		withdraw(claim) // a for the second time, b before it was heard of
+		withdraw(claim) // a for the second time, b before it was known
 		if got, _ := ask("admin", claim); got.status != 409 || got.problem() != "fenced" {
 			t.Errorf("%s after it was withdrawn: %d %s", claim, got.status, got.body)
 		}
 	}
 	free("nothing was granted since")
 
-	// One that waits hears that it was withdrawn, and the next in line is not held up.
+	// A waiting claim learns that it was withdrawn, and the next in line is not held up.
 	if got, _ := ask("admin", "c"); got.status != 201 {
 		t.Fatalf("c: %s", got.body)
 	}
@@ -77,8 +77,8 @@ func TestClaims(t *testing.T) {
 	free("all are withdrawn")
 }
 
-// slowGrants is a store that grants a turn whatever became of its claimant, as a commit
-// under way does, and returns when the test lets it.
+// slowGrants is a store that grants a turn whatever became of its claimant, as a commit in flight
+// does, and returns when the test lets it.
 type slowGrants struct {
 	hansard.Store
 	grant, release func(ctx context.Context) // called before Acquire returns, and before Release begins
@@ -95,8 +95,8 @@ func (s *slowGrants) Release(ctx context.Context, id hansard.SessionID, g hansar
 	return s.Store.Release(ctx, id, g)
 }
 
-// TestClaimUnanswered: a client whose connection broke while it was granted a turn asks
-// again under the same name and gets a turn that is its own.
+// TestClaimUnanswered: a client whose connection broke while it was granted a turn asks again
+// under the same name and gets a turn that is its own.
 func TestClaimUnanswered(t *testing.T) {
 	const path, claim = "/v1/sessions/s/turn", `{"claim":"a"}`
 	gone := func(ctx context.Context) { <-ctx.Done() }
@@ -106,7 +106,7 @@ func TestClaimUnanswered(t *testing.T) {
 		v.say("s", "one")
 		return store, v
 	}
-	// ask sends the claim over a connection of its own.
+	// ask sends the claim over its own connection.
 	ask := func(t *testing.T, v *served) net.Conn {
 		t.Helper()
 		askers := v.server.Askers()

@@ -6,8 +6,8 @@ import (
 	"hansard"
 )
 
-// TestClaimGivenBack: a grant is given back when none of those who asked for it under
-// its name was told of it, and once.
+// TestClaimGivenBack: a grant is given back, once, if none of the requests under its name got the
+// answer.
 func TestClaimGivenBack(t *testing.T) {
 	const grant = hansard.Grant("1-0123456789abcdef")
 	name := claimName{"s", "a"}

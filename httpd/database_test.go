@@ -8,8 +8,8 @@ import (
 	"hansard/pgstore"
 )
 
-// TestDatabaseLost: a server that loses its database says so, to programs and to
-// whoever asks whether it is ready, and goes on by itself when it is back.
+// TestDatabaseLost: a server that loses its database says so, to programs and to readiness
+// checks, and recovers by itself when the database is back.
 func TestDatabaseLost(t *testing.T) {
 	db := pgtest.New(t)
 	store, err := pgstore.Open(t.Context(), db.Schema(t), &pgstore.Options{RetryFor: 200 * time.Millisecond})
@@ -27,7 +27,7 @@ func TestDatabaseLost(t *testing.T) {
 		"read": v.ask("GET", "/v1/sessions/s/events", ""), "stat": v.ask("GET", "/v1/sessions/s", ""),
 		"list": v.ask("GET", "/v1/sessions", ""), "turn": v.ask("POST", "/v1/sessions/s/turn", `{}`), "append": send(),
 	} {
-		// What may have been stored is 504: a retry with the key settles it.
+		// A write that may have been stored is 504: a retry with the key settles it.
 		if got.status != 503 && (what != "append" || got.status != 504) {
 			t.Errorf("%s without the database: %d %s", what, got.status, got.body)
 		}

@@ -19,11 +19,11 @@ import (
 	"hansard/memstore"
 )
 
-// dropping is a server that drops who takes nothing for a moment, and gives him
-// all the time to read on.
+// dropping is a server that drops a client that reads nothing for a moment, and then gives it all
+// the time it needs to read on.
 var dropping = httpd.Hurry{Arrive: waitMax, Stall: 200 * time.Millisecond, Grace: waitMax, Beat: waitMax}
 
-// slowEvents is far more than a narrow connection holds.
+// slowEvents is far more than a narrow connection buffers.
 const slowEvents = 80
 
 // sessions makes s with many large events and t with one.
@@ -43,7 +43,7 @@ func appendTo(t *testing.T, store hansard.Store, id hansard.SessionID, data []by
 	}
 }
 
-// streamSlowly follows s on a narrow connection and reads not a byte yet.
+// streamSlowly follows s on a narrow connection and reads nothing yet.
 func streamSlowly(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := dialNarrow(t.Context(), "tcp", address)
@@ -78,16 +78,16 @@ func socketSlowly(t *testing.T, address string) *wsConn {
 	return c
 }
 
-// TestFailure49_SlowStream: a stream that nobody reads holds up no writer; it is
-// dropped, and whoever reads on finds the last seq behind what was sent, nothing
-// after it, and the rest when it comes back with that seq.
+// TestFailure49_SlowStream: a stream that nobody reads blocks no writer. It is dropped; a client
+// that reads on finds the last seq after what was sent, nothing after it, and gets the rest when
+// it comes back with that seq.
 func TestFailure49_SlowStream(t *testing.T) {
 	store := memstore.New()
 	address, _, log := hasty(t, store, dropping)
 	sessions(t, store, 64<<10)
 	conn := streamSlowly(t, address)
 	eventually(t, "it is dropped", func() bool { return strings.Contains(log.String(), "follower dropped") })
-	appendTo(t, store, "s", []byte(`"too late"`)) // as quick as ever, and not for this one
+	appendTo(t, store, "s", []byte(`"too late"`)) // as quick as ever, and not for this stream
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +122,8 @@ func TestFailure49_SlowStream(t *testing.T) {
 	serve(t, store).stream("s", "", fmt.Sprint(last)).events(hansard.Seq(last), slowEvents+1)
 }
 
-// TestFailure49_SlowSocket: the same for a WebSocket, of every session it follows.
-// What it asks for after it was dropped is not done.
+// TestFailure49_SlowSocket: the same for a WebSocket, for every session it follows. Requests it
+// makes after it was dropped are not carried out.
 func TestFailure49_SlowSocket(t *testing.T) {
 	store := memstore.New()
 	address, _, log := hasty(t, store, dropping)
@@ -167,7 +167,7 @@ func TestFailure49_SlowSocket(t *testing.T) {
 	}
 }
 
-// TestFailure49_NeverRead: who does not read on is cut, and nothing is left of it.
+// TestFailure49_NeverRead: a client that does not read on is cut off, and nothing of it is left.
 func TestFailure49_NeverRead(t *testing.T) {
 	store := memstore.New()
 	cutting := dropping
@@ -181,7 +181,7 @@ func TestFailure49_NeverRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(res.Body) // what was in the pipe
+	text, err := io.ReadAll(res.Body) // what was buffered
 	if err == nil || strings.Contains(string(text), "event: dropped") {
 		t.Errorf("the stream ended in good order: %v, %.100s", err, text[max(0, len(text)-100):])
 	}
@@ -199,8 +199,8 @@ func TestFailure49_NeverRead(t *testing.T) {
 	}
 }
 
-// TestSilentSocket: a client that takes everything and yet answers no ping is gone
-// as well. It may have stopped, with all of it in its pipe: there it finds the last seq.
+// TestSilentSocket: a client that reads everything but answers no ping is dropped as well. It may
+// have been stopped with everything in its buffer, where it finds the last seq.
 func TestSilentSocket(t *testing.T) {
 	store := memstore.New()
 	pinging := dropping
@@ -219,12 +219,12 @@ func TestSilentSocket(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a program that is slow in reading through the client is cut by
-// the server, and reads on behind the last event it has.
+// TestSlowReader: a program that reads slowly through the client is cut off by the server, and
+// resumes after the last event it has.
 func TestSlowReader(t *testing.T) {
 	store := memstore.New()
 	address, server, _ := hasty(t, store, dropping)
-	sessions(t, store, 256<<10) // this end is not narrow
+	sessions(t, store, 256<<10) // the client's end is not narrow
 	remote, err := client.New("http://"+address, &client.Options{Token: "a-token-for-tests"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// TestNotModified: what a client has already is not sent again, on every route that
-// answers with JSON; what changed is, also where the last seq did not.
+// TestNotModified: content that a client already has is not sent again, on every route that
+// answers with JSON; changed content is, even if the last seq is the same.
 func TestNotModified(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -34,7 +34,7 @@ func TestNotModified(t *testing.T) {
 			v.must(401, "GET", path, "", "If-None-Match", "*", "Authorization", "")
 		}
 	}
-	// It changes, by an event and without one.
+	// It changes, with an event and without one.
 	before := v.must(200, "GET", "/v1/sessions/s", "").header.Get("ETag")
 	v.say("s", "two")
 	v.must(200, "GET", "/v1/sessions/s", "", "If-None-Match", before)
@@ -52,7 +52,7 @@ func TestNotModified(t *testing.T) {
 		t.Errorf("%s tells nothing of the turn, which can end without an event", held)
 	}
 	v.must(304, "GET", "/v1/sessions/s", "", "If-None-Match", held)
-	// As a condition of a write it is the seq that it was.
+	// As a condition of a write it means the seq it was made for.
 	v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
 	v.must(412, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
 	v.must(404, "GET", "/v1/sessions/none", "", "If-None-Match", "*")

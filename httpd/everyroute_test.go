@@ -12,16 +12,16 @@ import (
 	"hansard/internal/wire"
 )
 
-// needed is what a route needs: a right, or anybody; and whether it is about the whole
-// store, so that a token for some sessions is refused.
+// needed is what a route needs: a right, or none; and whether it covers the whole store, so that
+// a token for some sessions is refused.
 type needed struct {
-	right string // empty: anybody; any: one of read and append
+	right string // empty: open to everybody; any: one of read and append
 	whole bool
 	body  string
 	query string
 }
 
-// everyRoute is all there is. A new route has to be added, with what it needs.
+// everyRoute is all routes. A new route has to be added, with what it needs.
 var everyRoute = map[string]needed{
 	"GET /v1/sessions":                                        {right: "read"},
 	"POST /v1/sessions":                                       {right: "append", body: `{"id":"ID"}`},
@@ -60,7 +60,7 @@ var everyRoute = map[string]needed{
 	"GET /v1/tokens":                                          {right: "admin", whole: true},
 	"POST /v1/tokens":                                         {right: "admin", whole: true, body: `{"name":"new","rights":"read"}`},
 	"DELETE /v1/tokens/{name}":                                {right: "admin", whole: true},
-	"POST /v1/login":                                          {body: `{"code":"x"}`}, // 401 for a code that is none
+	"POST /v1/login":                                          {body: `{"code":"x"}`}, // 401 for an invalid code
 	"DELETE /v1/login":                                        {right: "any"},
 	"GET /v1/store":                                           {right: "any"},
 	"GET /v1/ws":                                              {right: "any"},
@@ -79,7 +79,7 @@ var everyRoute = map[string]needed{
 	"DELETE /v1/conversations/{conversation_id}/items/{item_id}": {right: "read,append"},
 }
 
-// liveToken is a kind of token that is valid: what it may do, and for which session.
+// liveToken is a kind of valid token: its rights, and for which session.
 type liveToken struct {
 	name, rights string
 	scoped       bool // for "team:in" only
@@ -119,7 +119,7 @@ func liveTokens(t *testing.T, v *served, tokens *httpd.Tokens) []liveToken {
 	return append(all, liveToken{"share", "read", true, []string{"Authorization", "Bearer " + share}})
 }
 
-// deadTokens are what lets nobody in.
+// deadTokens are credentials that must not be accepted.
 func deadTokens(t *testing.T, v *served, tokens *httpd.Tokens) map[string][]string {
 	t.Helper()
 	gone, err := tokens.Add(tokenOf("gone", httpd.Admin))
@@ -148,8 +148,8 @@ func deadTokens(t *testing.T, v *served, tokens *httpd.Tokens) map[string][]stri
 	return dead
 }
 
-// TestEveryRouteEveryToken: every route there is with every kind of token, on a session
-// that is in the token's scope and on one that is not.
+// TestEveryRouteEveryToken: every route with every kind of token, on a session in the token's
+// scope and on one outside.
 func TestEveryRouteEveryToken(t *testing.T) {
 	v, _ := scoped(t)
 	there := map[string]bool{}
@@ -170,7 +170,7 @@ func TestEveryRouteEveryToken(t *testing.T) {
 			continue
 		}
 		method, path, _ := strings.Cut(route, " ")
-		v, tokens := scoped(t) // some of them delete
+		v, tokens := scoped(t) // a new one each time, since some of them delete
 		live := liveTokens(t, v, tokens)
 		dead := deadTokens(t, v, tokens)
 		ask := func(id string, headers []string) int {
@@ -193,10 +193,10 @@ func TestEveryRouteEveryToken(t *testing.T) {
 			inside, outside := ask("team:in", k.headers), ask("other", k.headers)
 			what := fmt.Sprintf("%s with %s: %d inside, %d outside", route, k.name, inside, outside)
 			if !strings.Contains(path, "id}") && route != "POST /v1/sessions" {
-				outside = inside // it is about no session
+				outside = inside // it is not about a session
 			}
 			switch {
-			case need.right == "": // anybody: the token does not count
+			case need.right == "": // open to everybody: the token does not matter
 			case !mayDo || need.whole && k.scoped:
 				if inside != 403 || outside != 403 {
 					t.Error(what, "want 403")

@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// Hurry is how little patience a server has: for requests to arrive, for clients to
-// take what is written to them, for followers that were dropped, and between pings.
+// Hurry is how much patience a server has: for requests to arrive, for clients to read what is
+// written to them, for followers that were dropped, and between pings.
 type Hurry struct{ Arrive, Stall, Grace, Beat time.Duration }
 
 // NewHasty is New with little patience.
@@ -17,7 +17,7 @@ func NewHasty(store hansard.Store, opt Options, h Hurry) *Server {
 	return newServer(store, opt, h.timing(), defaultLimits)
 }
 
-// Tight is how little there is room for; 0 is the default.
+// Tight is how little room a server has; 0 is the default.
 type Tight struct {
 	Memory, Followed                                        int64
 	Conns, Strangers                                        int
@@ -35,7 +35,7 @@ func NewTight(store hansard.Store, opt Options, h Hurry, t Tight) *Server {
 	return newServer(store, opt, h.timing(), lim)
 }
 
-// MemoryOf is how much of the memory for bodies and pages a token has.
+// MemoryOf is how much of the memory for bodies and pages a token uses.
 func (s *Server) MemoryOf(token string) int64 {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -45,14 +45,14 @@ func (s *Server) MemoryOf(token string) int64 {
 // Kept is how many bytes of events are kept for followers.
 func (s *Server) Kept() int64 { return s.hub.kept.Load() }
 
-// Connections counts those there are, and those without a token.
+// Connections counts all connections, and those without a token.
 func (s *Server) Connections() (all, strangers int) {
 	s.conns.mu.Lock()
 	defer s.conns.mu.Unlock()
 	return len(s.conns.all), s.conns.strangers.Len()
 }
 
-// MaxPageBytes and MaxClaims are limits that tests look at.
+// MaxPageBytes and MaxClaims are limits that tests use.
 const (
 	MaxPageBytes = maxPageBytes
 	MaxClaims    = maxClaims
@@ -62,7 +62,7 @@ func (h Hurry) timing() timing {
 	return timing{header: h.Arrive, body: h.Arrive, idle: h.Arrive, stall: h.Stall, grace: h.Grace, beat: h.Beat}
 }
 
-// Routes gives the methods of every route.
+// Routes returns the methods of every route.
 func (s *Server) Routes() map[string][]string {
 	out := map[string][]string{}
 	for path, methods := range s.routes() {
@@ -73,14 +73,14 @@ func (s *Server) Routes() map[string][]string {
 	return out
 }
 
-// TakeApart is what becomes of a WebSocket message before anything is done.
+// TakeApart parses a WebSocket message without acting on it.
 func TakeApart(message []byte) {
 	if q, err := parseRequest(message); err == nil {
 		_, _ = q.id()
 	}
 }
 
-// FillBodies takes all memory there is for bodies.
+// FillBodies takes all the memory for bodies.
 func (s *Server) FillBodies() (free func()) {
 	var all []*load
 	for i := 0; ; i++ {
@@ -97,7 +97,7 @@ func (s *Server) FillBodies() (free func()) {
 	}
 }
 
-// Following counts those who follow.
+// Following counts the followers.
 func (s *Server) Following() int {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -108,13 +108,12 @@ func (s *Server) Following() int {
 	return n
 }
 
-// Claims counts the claims with a name, under way or settled.
+// Claims counts the named claims, pending or settled.
 func (s *Server) Claims() int {
 	return s.countClaims(func(c *claims) int { return len(c.m) })
 }
 
-// Askers counts the requests that are entered under the name of a claim and were not
-// answered yet.
+// Askers counts the requests that are entered under the name of a claim and not answered yet.
 func (s *Server) Askers() int {
 	return s.countClaims(func(c *claims) (n int) {
 		for _, it := range c.m {
@@ -151,17 +150,17 @@ func (s *Server) Occupy() (release func()) {
 // Waiting is how many followers wait to be served.
 func (s *Server) Waiting() int { return int(s.hub.service.waiting.Load()) }
 
-// OutlivesMax is how long something may go on after its token was withdrawn.
+// OutlivesMax is how long a request may go on after its token was withdrawn.
 const OutlivesMax = tokensLook + watchEvery + lastWords
 
-// Busy is how many requests of tokens are under way.
+// Busy is how many requests with tokens are in flight.
 func (s *Server) Busy() int {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	return s.live.busy
 }
 
-// MaxLogins is how many logins a token has.
+// MaxLogins is how many logins a token may have.
 const MaxLogins = maxLogins
 
 // Logins counts the browsers that are logged in.

@@ -13,8 +13,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestExport: a session is streamed as a file, whole, and nobody gets through it to a
-// session that it was forked from and that they may not see.
+// TestExport: a session is streamed as a file, whole, and does not give access to a parent
+// session that the caller may not see.
 func TestExport(t *testing.T) {
 	store := memstore.New()
 	v := serve(t, store)

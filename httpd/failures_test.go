@@ -17,8 +17,8 @@ import (
 	"hansard/memstore"
 )
 
-// The numbers are those of the list of known failures. 49 is in slow_test.go, 52
-// and the paths of 51 also in access_test.go.
+// The numbers are those of the list of known failures. 49 is in dropped_test.go; 52 and the paths of
+// 51 are also in access_test.go.
 
 // TestFailure47_SecondClient: however many follow a session, each gets every event.
 func TestFailure47_SecondClient(t *testing.T) {
@@ -43,8 +43,8 @@ func TestFailure47_SecondClient(t *testing.T) {
 	}
 }
 
-// TestFailure48_Disconnected: a follower that comes and goes, over servers that
-// come and go, misses nothing and gets nothing twice.
+// TestFailure48_Disconnected: a follower that comes and goes, over servers that come and go, gets
+// every event exactly once.
 func TestFailure48_Disconnected(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *served {
@@ -64,7 +64,7 @@ func TestFailure48_Disconnected(t *testing.T) {
 				v.say("s", fmt.Sprint(round, i))
 			}
 		})
-		// Each half round by another way.
+		// Each half round in another way.
 		eventually(t, "the session is there", func() bool { return v.ask("GET", "/v1/sessions/s", "").status == 200 })
 		c := v.stream("s", "", fmt.Sprint(last))
 		c.events(last, last+each/2)
@@ -124,7 +124,7 @@ func TestFailure50_ReadingChanges(t *testing.T) {
 	}
 }
 
-// logs tells every name and every byte of the sessions of a store.
+// logs returns every name and every byte of the sessions of a store.
 func logs(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -142,8 +142,8 @@ func logs(t *testing.T, dir string) string {
 	return out.String()
 }
 
-// TestFailure51_IDIsAPath: nothing that a client can write as an id gets out of
-// the store, or makes a file in it.
+// TestFailure51_IDIsAPath: no id that a client can send escapes the store, or creates a file in
+// it.
 func TestFailure51_IDIsAPath(t *testing.T) {
 	parent := t.TempDir()
 	store, err := filestore.Open(filepath.Join(parent, "store"), nil)
@@ -179,7 +179,7 @@ func TestFailure51_IDIsAPath(t *testing.T) {
 	}
 }
 
-// tree lists every file below a directory but those that come and go.
+// tree lists every file below a directory except for transient ones.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -195,8 +195,8 @@ func tree(t *testing.T, dir string) string {
 	return out.String()
 }
 
-// TestFailure52_OpenToEveryone: without a token nothing is told, on any route of
-// the table, and the tokens are nowhere but with who was given them.
+// TestFailure52_OpenToEveryone: without a token no route of the table reveals anything, and the
+// tokens exist nowhere but with those they were given to.
 func TestFailure52_OpenToEveryone(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "a secret message")
@@ -228,8 +228,8 @@ func TestFailure52_OpenToEveryone(t *testing.T) {
 	}
 }
 
-// TestFailure53_StoredOrNot: 2xx is for what is stored, 404 for what is not there;
-// a damaged session is neither, and gives what is safe.
+// TestFailure53_StoredOrNot: 2xx means stored, 404 means not there; a damaged session is neither,
+// and yields its safe part.
 func TestFailure53_StoredOrNot(t *testing.T) {
 	for _, err := range []error{hansard.ErrNoSpace, hansard.ErrFailed, hansard.ErrUnknown, hansard.ErrBusy, hansard.ErrReadOnly, fmt.Errorf("something else")} {
 		v := serve(t, &broken{memstore.New(), err})
@@ -249,7 +249,7 @@ func TestFailure53_StoredOrNot(t *testing.T) {
 	}
 	v.say("other", "fine")
 	v.stop()
-	// Somebody edits the third message.
+	// The third message is edited from outside.
 	path := filepath.Join(dir, "sessions", "s.jsonl")
 	content := mustRead(t, path)
 	if err := os.WriteFile(path, []byte(strings.Replace(content, "message 2", "massage 2", 1)), 0o600); err != nil {
@@ -282,8 +282,8 @@ func TestFailure53_StoredOrNot(t *testing.T) {
 	v.say("other", "still fine")
 }
 
-// TestFailure54_NoPersistence: the program has no engine that forgets, so no
-// variable can switch to one.
+// TestFailure54_NoPersistence: the program has no engine that forgets, so no variable can switch
+// to one.
 func TestFailure54_NoPersistence(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "hansard/cmd/hansard").Output()
 	if err != nil {
@@ -304,8 +304,8 @@ func contains(list []string, want string) bool {
 	return false
 }
 
-// TestFailure55_LargeSession: a request for a little of a large session costs a
-// little, and one for all of it holds little of it at a time.
+// TestFailure55_LargeSession: a request for a small part of a large session costs little, and one
+// for all of it holds little in memory at a time.
 func TestFailure55_LargeSession(t *testing.T) {
 	store, err := filestore.Open(t.TempDir(), nil)
 	if err != nil {
@@ -331,7 +331,7 @@ func TestFailure55_LargeSession(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	for _, path := range []string{"/v1/sessions/s", "/v1/sessions/s/events?last=2", "/v1/sessions/s/events?after=500&limit=2", "/v1/sessions/s/events?limit=1", "/v1/sessions/s/turn", "/v1/sessions"} {
-		v.must(200, "GET", path, "") // caches
+		v.must(200, "GET", path, "") // fills caches
 		if n := allocated(func() { v.must(200, "GET", path, "") }); n > 16<<20 {
 			t.Errorf("GET %s allocates %d MiB of a session of 64 MiB", path, n>>20)
 		}

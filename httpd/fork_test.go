@@ -10,8 +10,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestForkRoute: a fork is made at a seq or at an event's id, and refused in the words of
-// the contract.
+// TestForkRoute: a fork is made at a seq or at an event's id, and refused with the errors of the
+// contract.
 func TestForkRoute(t *testing.T) {
 	v := serve(t, memstore.New())
 	v.ask("POST", "/v1/sessions/s/events", `{"create":true,"events":[{"id":"a","data":1},{"id":"b","data":2}]}`)
@@ -57,8 +57,8 @@ func TestForkRoute(t *testing.T) {
 	}
 }
 
-// TestForkScope: a token makes no fork of what it may not read, and none outside of its
-// scope; a fork has the labels that sessions of the token have, and who made it.
+// TestForkScope: a token can't fork a session it may not read, nor create a fork outside of its
+// scope; a fork gets the labels of the token's sessions, and the name of its maker.
 func TestForkScope(t *testing.T) {
 	v, tokens := scoped(t)
 	token := func(name, rights string, scope httpd.Scope) []string {

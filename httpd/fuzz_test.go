@@ -10,8 +10,8 @@ import (
 	"hansard/memstore"
 )
 
-// FuzzBodies: whatever the body of a request is, the answer is not the server's
-// fault, and what is not stored is not said to be.
+// FuzzBodies: whatever the body of a request, the answer is never a server error, and nothing
+// that is not stored is reported as stored.
 func FuzzBodies(f *testing.F) {
 	routes := []struct{ method, path string }{
 		{"POST", "/v1/sessions"}, {"PATCH", "/v1/sessions/s"}, {"POST", "/v1/sessions/s/events"}, {"POST", "/v1/sessions/s/turn"},
@@ -31,7 +31,7 @@ func FuzzBodies(f *testing.F) {
 		defer server.Shutdown(t.Context())
 		r := routes[int(route)%len(routes)]
 		if r.path == "/v1/sessions/s/turn" && strings.Contains(body, "wait") {
-			return // that would take its time
+			return // that would take too long
 		}
 		req := httptest.NewRequest(r.method, "http://localhost"+r.path, strings.NewReader(body))
 		req.Header.Set("Authorization", "Bearer a-token-for-tests")
@@ -50,7 +50,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// FuzzMessages: whatever a WebSocket message is, it is taken apart or refused.
+// FuzzMessages: any WebSocket message is either parsed or refused.
 func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{`{"op":"follow","ref":1,"session":"s","after":7}`, `{"op":"append","batch":{"events":[]}}`, `{"ref":{"a":[1]}}`, `{"grant":"x","claim":{}}`} {
 		f.Add([]byte(seed))

@@ -23,8 +23,8 @@ import (
 	"hansard/memstore"
 )
 
-// crowded is a server with little room and two tokens, "greedy" and "admin": what the
-// one does must not be felt by the other.
+// crowded is a server with little room and two tokens, "greedy" and "admin": what the first does
+// must not affect the second.
 func crowded(t testing.TB, store hansard.Store, hurry httpd.Hurry, tight httpd.Tight, listen ...net.Listener) *served {
 	t.Helper()
 	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
@@ -60,7 +60,7 @@ func crowded(t testing.TB, store hansard.Store, hurry httpd.Hurry, tight httpd.T
 	return v
 }
 
-// begin sends the beginning of a request as greedy and leaves it at that.
+// begin sends the beginning of a request as greedy and stops there.
 func (v *served) begin(line, headers, body string) net.Conn {
 	v.t.Helper()
 	conn, err := dialNarrow(v.t.Context(), "tcp", strings.TrimPrefix(v.url, "http://"))
@@ -85,8 +85,8 @@ func (c *wsConn) unfinished(begin string) {
 	}
 }
 
-// TestFailure62_UnfinishedMessages: what one client announces, or begins to send, and
-// does not finish, takes from the others no more than what arrived of it.
+// TestFailure62_UnfinishedMessages: a message that one client announces or begins, and does not
+// finish, takes no more from the others than what arrived of it.
 func TestFailure62_UnfinishedMessages(t *testing.T) {
 	v := crowded(t, memstore.New(), unhurried, httpd.Tight{})
 	begun := strings.Repeat("x", 128<<10)
@@ -96,7 +96,7 @@ func TestFailure62_UnfinishedMessages(t *testing.T) {
 		v.begin(post, "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n", len(begun), begun))
 		v.begin(post, "Content-Length: 40000000\r\n", begun)
 	}
-	// What is held has at most twice the size of what arrived.
+	// At most twice the size of what arrived is held.
 	const most = 30 * 2 * (128<<10 + 64)
 	eventually(t, "it arrives", func() bool { return v.server.MemoryOf("greedy") >= 30*128<<10 })
 	if held := v.server.MemoryOf("greedy"); held > most {
@@ -108,8 +108,8 @@ func TestFailure62_UnfinishedMessages(t *testing.T) {
 	}
 }
 
-// TestGreedyShare: however much one token sends, half of the memory is for others, and
-// of its own requests those that can be finished are.
+// TestGreedyShare: however much one token sends, half of the memory stays for others, and those
+// of its own requests that can be completed are.
 func TestGreedyShare(t *testing.T) {
 	const total = 8 << 20
 	v := crowded(t, memstore.New(), httpd.Hurry{Arrive: waitMax, Stall: waitMax, Grace: waitMax, Beat: waitMax}, httpd.Tight{Memory: total})
@@ -117,7 +117,7 @@ func TestGreedyShare(t *testing.T) {
 	body := fmt.Sprintf(`{"events":[{"data":"%s"}],"create":true}`, data)
 	const each = 6
 	var conns []net.Conn
-	for range each { // the half of each
+	for range each { // each takes its half
 		conns = append(conns, v.begin("POST /v1/sessions/s/events", fmt.Sprintf("Connection: close\r\nContent-Length: %d\r\n", len(body)), body[:1<<20]))
 	}
 	eventually(t, "its share is used up", func() bool { return v.server.MemoryOf("greedy") > total/2-1<<20 })
@@ -150,8 +150,8 @@ func TestGreedyShare(t *testing.T) {
 	eventually(t, "all is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
 }
 
-// TestGreedyMessageLate: a message that does not arrive in time ends its connection,
-// and what was held of it is given back.
+// TestGreedyMessageLate: a message that does not arrive in time ends its connection, and the
+// memory for it is released.
 func TestGreedyMessageLate(t *testing.T) {
 	v := crowded(t, memstore.New(), arrive, httpd.Tight{})
 	c := v.socket("greedy")
@@ -162,8 +162,8 @@ func TestGreedyMessageLate(t *testing.T) {
 	eventually(t, "it is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
 }
 
-// TestGreedyCounts: of everything one token may have so much at a time, and others
-// are not counted with it.
+// TestGreedyCounts: a token has a limit for everything it may have at a time, and others are
+// counted separately.
 func TestGreedyCounts(t *testing.T) {
 	store, _, _ := held(t)
 	v := crowded(t, store, unhurried, httpd.Tight{Requests: 8, Sockets: 2, Followings: 5, Turns: 3, Reports: 1})
@@ -205,7 +205,7 @@ func TestGreedyCounts(t *testing.T) {
 	if got := v.ask("GET", "/v1/verify", "", "Authorization", "Bearer "+v.tokens["greedy"]); got.status != 503 || got.problem() != "overloaded" {
 		t.Errorf("a second report: %d %s", got.status, got.body)
 	}
-	// Requests, of which three are under way.
+	// Requests, three of which are in flight.
 	for range 5 {
 		v.begin("GET /v1/sessions/s9/events?after=1&wait_ms=60000", "", "")
 	}
@@ -227,12 +227,12 @@ func TestGreedyCounts(t *testing.T) {
 	d.next("following")
 }
 
-// TestGreedyConnections: whoever opens many connections, with a token or without,
-// leaves others theirs.
+// TestGreedyConnections: a client that opens many connections, with a token or without, leaves
+// others theirs.
 func TestGreedyConnections(t *testing.T) {
 	v := crowded(t, memstore.New(), unhurried, httpd.Tight{Conns: 40, Strangers: 10})
 	v.say("s", "one")
-	// Without a token: the oldest go.
+	// Without a token: the oldest are closed.
 	var strangers []net.Conn
 	for range 30 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(v.url, "http://"))
@@ -255,7 +255,7 @@ func TestGreedyConnections(t *testing.T) {
 		return all <= 10 && unknown <= 10
 	})
 	v.must(200, "GET", "/v1/sessions/s", "")
-	// With one: idle ones are closed for new ones, busy ones are not.
+	// With one: idle ones are closed in favour of new ones, busy ones are not.
 	ask := func(path string) (*bufio.Reader, *http.Response) {
 		t.Helper()
 		in := bufio.NewReader(v.begin("GET "+path, "", ""))
@@ -302,8 +302,8 @@ func (c *counting) List(ctx context.Context, q hansard.Query) iter.Seq2[hansard.
 	}
 }
 
-// TestListBytes: a page of sessions with large states ends before it gets too large,
-// and the next goes on behind it.
+// TestListBytes: a page of sessions with large states ends before it gets too large, and the next
+// one continues after it.
 func TestListBytes(t *testing.T) {
 	store := &counting{Store: memstore.New()}
 	v := serve(t, store)
@@ -348,7 +348,7 @@ func TestListBytes(t *testing.T) {
 	}
 }
 
-// TestGreedyClaims: the names of claims are short, and only so many are kept.
+// TestGreedyClaims: claim names have a limited length, and only a limited number is kept.
 func TestGreedyClaims(t *testing.T) {
 	v := crowded(t, memstore.New(), unhurried, httpd.Tight{})
 	v.say("s", "one")
@@ -386,8 +386,8 @@ func TestGreedyClaims(t *testing.T) {
 	}
 }
 
-// TestGreedyFollowers: followers that take nothing hold no more than their token's
-// share, however many they are, and what is kept of all sessions is bounded.
+// TestGreedyFollowers: followers that read nothing hold no more than their token's share, however
+// many there are, and what is kept for all sessions is bounded.
 func TestGreedyFollowers(t *testing.T) {
 	const total, kept = 16 << 20, 4 << 20
 	v := crowded(t, memstore.New(), unhurried, httpd.Tight{Memory: total, Followed: kept})
@@ -409,11 +409,11 @@ func TestGreedyFollowers(t *testing.T) {
 		if held := v.server.MemoryOf("greedy"); held > total/2 {
 			t.Fatalf("greedy has %d of %d", held, total)
 		}
-		if held := v.server.Kept(); held > kept+3<<20 { // and one that is being added
+		if held := v.server.Kept(); held > kept+3<<20 { // plus one that is being added
 			t.Fatalf("%d bytes are kept, of at most %d", held, kept)
 		}
 	}
-	// Another follows, and gets everything.
+	// Another client follows, and gets everything.
 	c := v.socket("admin")
 	c.send(`{"op":"follow","session":"s0"}`)
 	c.next("following")

@@ -12,7 +12,7 @@ import (
 	"hansard/memstore"
 )
 
-// deaf is a store whose waits hear nothing.
+// deaf is a store whose waits never return early.
 type deaf struct{ hansard.Store }
 
 func (deaf) Wait(ctx context.Context, _ hansard.SessionID, _ hansard.Seq) error {
@@ -20,7 +20,8 @@ func (deaf) Wait(ctx context.Context, _ hansard.SessionID, _ hansard.Seq) error 
 	return ctx.Err()
 }
 
-// TestReplacedInSilence: who waits for a session whose id another has, which has not come as far, is told that it is over.
+// TestReplacedInSilence: a follower of a session whose id was reused, by a session that is still
+// shorter, learns that its session is over.
 func TestReplacedInSilence(t *testing.T) {
 	ctx := t.Context()
 	store := memstore.New()
@@ -52,9 +53,9 @@ func TestReplacedInSilence(t *testing.T) {
 	}
 }
 
-// TestPumpKeeps: whatever a pump keeps and drops, what a follower has taken stays as
-// it was, what it takes next goes on from there or has to be read, and the bytes that
-// are kept are counted right.
+// TestPumpKeeps: whatever a pump keeps and drops, events that a follower has taken do not change,
+// the next ones it takes continue from there or have to be read, and the bytes kept are counted
+// right.
 func TestPumpKeeps(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -106,7 +107,7 @@ func TestPumpKeeps(t *testing.T) {
 	}
 }
 
-// TestPumpForgetsRedacted: what was redacted is not given to those who come later.
+// TestPumpForgetsRedacted: redacted content is not given to later followers.
 func TestPumpForgetsRedacted(t *testing.T) {
 	p := &pump{changed: make(chan struct{})}
 	f := func(seq, redacts hansard.Seq) frame {

@@ -8,8 +8,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestEventIDs: events with ids over HTTP, stored once however often they are sent, and
-// read by their ids.
+// TestEventIDs: events with ids over HTTP are stored once however often they are sent, and can be
+// read by id.
 func TestEventIDs(t *testing.T) {
 	v := serve(t, memstore.New())
 	const path = "/v1/sessions/s/events"

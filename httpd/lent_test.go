@@ -14,7 +14,7 @@ import (
 	"hansard/storetest"
 )
 
-// everything fills a session with all that events can have, and makes a fork of it.
+// everything fills a session with everything an event can have, and forks it.
 func everything(t *testing.T, s hansard.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -66,8 +66,8 @@ func everything(t *testing.T, s hansard.Store) {
 	}
 }
 
-// sameLines compares what is sent as lines of a store that lends its events with what is
-// sent of the same store when it gives them, and with the events themselves.
+// sameLines compares the lines sent from a store that lends its events with those sent from the
+// same store without lending, and with the events themselves.
 func sameLines(t *testing.T, s hansard.Store) (damaged int) {
 	t.Helper()
 	lending, giving := serve(t, s), serve(t, struct{ hansard.Store }{s})
@@ -80,7 +80,7 @@ func sameLines(t *testing.T, s hansard.Store) (damaged int) {
 				t.Fatalf("%s: status %d and %d lines are lent, %d and %d are given", path, got.status, len(lent), want.status, len(given))
 			}
 			for i := range lent {
-				if strings.Contains(lent[i], `urn:uuid:`) { // a problem has a name of its own
+				if strings.Contains(lent[i], `urn:uuid:`) { // a problem has a unique name
 					lent[i], _, _ = strings.Cut(lent[i], `urn:uuid:`)
 					given[i], _, _ = strings.Cut(given[i], `urn:uuid:`)
 					damaged++
@@ -108,8 +108,8 @@ func sameLines(t *testing.T, s hansard.Store) (damaged int) {
 	return damaged
 }
 
-// TestLentLines: the lines of a session that go from the log into the answer are byte for
-// byte those of events that are read and written again, also where the log is damaged.
+// TestLentLines: session lines that go directly from the log into the answer are byte for byte
+// those of events that are decoded and encoded again, also where the log is damaged.
 func TestLentLines(t *testing.T) {
 	dir := t.TempDir()
 	s, err := filestore.Open(dir, nil)
@@ -133,7 +133,7 @@ func TestLentLines(t *testing.T) {
 	}
 }
 
-// TestScopesOfLines: what is outside of a token's scope is not lent to it.
+// TestScopesOfLines: lines outside of a token's scope are not lent to it.
 func TestScopesOfLines(t *testing.T) {
 	for _, kind := range kindsOfToken() {
 		v, tokens := scoped(t)

@@ -11,7 +11,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// code makes a login code of a token.
+// code makes a login code for a token.
 func code(t testing.TB, token string, within time.Duration) string {
 	t.Helper()
 	out, err := httpd.NewLoginCode(token, within)
@@ -21,7 +21,7 @@ func code(t testing.TB, token string, within time.Duration) string {
 	return out
 }
 
-// logIn logs in and gives the cookie as browsers send it.
+// logIn logs in and returns the cookie as browsers send it.
 func (v *served) logIn(token string) string {
 	v.t.Helper()
 	got := v.must(200, "POST", "/v1/login", `{"code":"`+code(v.t, v.tokens[token], time.Minute)+`"}`, "Authorization", "", "Origin", v.url)
@@ -29,12 +29,12 @@ func (v *served) logIn(token string) string {
 	return cookie
 }
 
-// by are the headers of a browser's request with a cookie.
+// by is the headers of a browser's request with a cookie.
 func by(cookie string, more ...string) []string {
 	return append([]string{"Authorization", "", "Cookie", cookie}, more...)
 }
 
-// status is that of a request whose answer may never end.
+// status returns the status of a request whose answer may never end.
 func (v *served) status(path string, headers ...string) int {
 	v.t.Helper()
 	req, err := http.NewRequest("GET", v.url+path, nil)
@@ -54,8 +54,8 @@ func (v *served) status(path string, headers ...string) int {
 	return res.StatusCode
 }
 
-// TestLoginCookie: a code is good for one login, which gives a cookie that no script
-// can read and no other site can use: what changes something has to name our origin.
+// TestLoginCookie: a code is good for one login, which sets a cookie that no script can read and
+// no other site can use: a request that changes something must name our origin.
 func TestLoginCookie(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "hello")
@@ -79,7 +79,7 @@ func TestLoginCookie(t *testing.T) {
 	if got := v.status("/v1/sessions/s/events/stream", by(cookie, "Accept", "text/event-stream", "Sec-Fetch-Site", "same-origin")...); got != 200 {
 		t.Errorf("an EventSource gets %d", got)
 	}
-	// Other sites, and other ports of this host: SameSite calls those the same site.
+	// Other sites, and other ports of this host, which SameSite considers the same site.
 	for _, q := range []struct {
 		name, method, path, body string
 		headers                  []string
@@ -111,14 +111,14 @@ func TestLoginCookie(t *testing.T) {
 	for _, other := range []string{"hansard_1=" + value, "token=" + v.tokens["admin"], "hansard=" + value, cookie + "x"} {
 		v.must(401, "GET", "/v1/sessions", "", by(other)...)
 	}
-	// Out.
+	// Log out.
 	if got := v.must(204, "DELETE", "/v1/login", "", by(cookie, "Origin", v.url)...); !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("out: %v", got.header)
 	}
 	v.must(401, "GET", "/v1/sessions/s", "", by(cookie)...)
 }
 
-// TestLoginCodes: codes that are none, or no longer; and a code is no token.
+// TestLoginCodes: invalid and expired codes; and a code is not a token.
 func TestLoginCodes(t *testing.T) {
 	v, tokens := scoped(t)
 	gone, err := tokens.Add(tokenOf("gone", httpd.Admin))
@@ -150,10 +150,10 @@ func TestLoginCodes(t *testing.T) {
 		}
 	}
 	v.must(401, "GET", "/v1/sessions", "", "Authorization", "Bearer "+good)
-	v.must(200, "POST", "/v1/login", `{"code":"`+good+`"}`, "Authorization", "") // all that did not use it up
+	v.must(200, "POST", "/v1/login", `{"code":"`+good+`"}`, "Authorization", "") // none of that used it up
 }
 
-// TestLoginScope: a login is what its token is, no more and no longer.
+// TestLoginScope: a login has the rights and the lifetime of its token, no more.
 func TestLoginScope(t *testing.T) {
 	v, tokens := scoped(t)
 	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "read", Scope: httpd.Scope{Prefix: "team:"}})
@@ -188,7 +188,7 @@ func TestLoginScope(t *testing.T) {
 	v.must(401, "GET", "/v1/sessions/team:in", "", by(cookie)...)
 }
 
-// TestLoginsBounded: one token's logins are bounded: the oldest end.
+// TestLoginsBounded: the logins of one token are limited: the oldest end.
 func TestLoginsBounded(t *testing.T) {
 	v := serveMemory(t)
 	first := v.logIn("reader")

@@ -8,13 +8,13 @@ import (
 	"hansard/filestore"
 )
 
-// count is the value of a metric, or "" where there is none yet.
+// count is the value of a metric, or "" if it does not exist yet.
 func (v *served) count(name string) string {
 	v.t.Helper()
 	return metricIn(v.must(200, "GET", "/metrics", "").body, name)
 }
 
-// metricIn finds a metric in what Prometheus is told.
+// metricIn finds a metric in the Prometheus output.
 func metricIn(body, name string) string {
 	for line := range strings.Lines(body) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
@@ -24,7 +24,7 @@ func metricIn(body, name string) string {
 	return ""
 }
 
-// TestCountImports: what copies bring is counted, by what became of it.
+// TestCountImports: imported events are counted, by outcome.
 func TestCountImports(t *testing.T) {
 	v := serveMemory(t)
 	const part = `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","data":123},{"seq":2,"time":"2026-01-02T03:04:05Z","kind":"k","data":45}]}`
@@ -44,7 +44,7 @@ func TestCountImports(t *testing.T) {
 	}
 }
 
-// TestCountConversations: what comes by way of OpenAI's API is counted too.
+// TestCountConversations: requests through OpenAI's API are counted too.
 func TestCountConversations(t *testing.T) {
 	v := serveMemory(t, withConversations)
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
@@ -63,7 +63,7 @@ func TestCountConversations(t *testing.T) {
 	}
 }
 
-// TestMetrics: what people watch is there, counted, and names no session, key or
+// TestMetrics: the metrics that people watch exist, are counted, and name no session, key or
 // holder.
 func TestMetrics(t *testing.T) {
 	store, err := filestore.Open(t.TempDir(), nil)

@@ -21,8 +21,8 @@ func withConversations(o *httpd.Options) {
 	}
 }
 
-// openAICode is the code of an error in the shape of OpenAI's API, which every
-// refusal below its routes must have; "" of an answer that is none.
+// openAICode is the code of an error in the shape of OpenAI's API, which every refusal below its
+// routes must have; "" if the answer is not an error.
 func (r reply) openAICode(t testing.TB) string {
 	t.Helper()
 	if r.status < 400 {
@@ -53,11 +53,11 @@ func (r reply) openAICode(t testing.TB) string {
 	return *e.Code
 }
 
-// conversationRoutes is every route of the conversations, with a body that would do.
+// conversationRoutes is every route of the conversations, with an acceptable body.
 var conversationRoutes = []struct {
 	method, path, body string
 	right              string
-	status             int    // for a token that may
+	status             int    // for a permitted token
 	code               string // of that
 }{
 	{"POST", "", `{}`, "append", 200, ""},
@@ -68,7 +68,7 @@ var conversationRoutes = []struct {
 	{"POST", "/s/items", `{"items":[{"role":"user","content":"x"}]}`, "append", 200, ""},
 	{"GET", "/s/items/msg_none", "", "read", 404, "item_not_found"},
 	{"DELETE", "/s/items/msg_none", "", "read,append", 404, "item_not_found"},
-	// What is not there, or not like that.
+	// Things that do not exist, or not in that form.
 	{"GET", "/s/nothing", "", "read", 404, "unknown_url"},
 	{"GET", "/s/items/a/b", "", "read", 404, "unknown_url"},
 	{"GET", "", "", "read", 405, "method_not_supported"},
@@ -120,25 +120,25 @@ func conversationCases() []accessCase {
 	return all
 }
 
-// TestConversationsAccess: each of these requests gets exactly its status, and an
-// error in the shape of OpenAI's API, whoever of us refuses it.
+// TestConversationsAccess: each of these requests gets exactly its status, and an error in the
+// shape of OpenAI's API, whichever layer refuses it.
 func TestConversationsAccess(t *testing.T) {
 	store := memstore.New()
 	v := serve(t, store, withConversations)
 	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
 	v.refuses(conversationCases())
-	// The neighbours are none of OpenAI's.
+	// Neighbouring paths are not part of OpenAI's API.
 	if got := v.ask("GET", conversations.Prefix+"x", ""); got.problem() != "no-such-route" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	// Where the API is not served that is said in its shape too.
+	// If the API is not served, the error has its shape too.
 	without := serveMemory(t)
 	if got := without.ask("POST", conversations.Prefix, `{}`); got.status != 404 || got.openAICode(t) != "unknown_url" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
 
-// TestConversationsReadOnly: a server that only reads refuses every write, in shape.
+// TestConversationsReadOnly: a read-only server refuses every write, with the API's error shape.
 func TestConversationsReadOnly(t *testing.T) {
 	store := memstore.New()
 	v := serve(t, store, withConversations, func(o *httpd.Options) { o.ReadOnly = true })
@@ -156,8 +156,7 @@ func TestConversationsReadOnly(t *testing.T) {
 	}
 }
 
-// TestConversationsFail: what goes wrong in the server, or takes too long, is told
-// in shape as well.
+// TestConversationsFail: server errors and timeouts have the API's error shape as well.
 func TestConversationsFail(t *testing.T) {
 	v := serveMemory(t, func(o *httpd.Options) {
 		o.Conversations = func(hansard.Store) http.Handler {
@@ -180,8 +179,8 @@ func TestConversationsFail(t *testing.T) {
 	}
 }
 
-// TestConversationsOverload: bodies of conversations share the memory for all, and
-// who finds none is told to come back.
+// TestConversationsOverload: bodies of conversations share the common memory, and a request that
+// finds none is told to come back.
 func TestConversationsOverload(t *testing.T) {
 	store := memstore.New()
 	address, server, _ := hasty(t, store, arrive, withConversations)

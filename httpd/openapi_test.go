@@ -16,7 +16,7 @@ import (
 	"hansard/memstore"
 )
 
-// document is what of an OpenAPI document is compared.
+// document is the part of an OpenAPI document that is compared.
 type document struct {
 	Paths      map[string]map[string]json.RawMessage
 	Components struct {
@@ -54,7 +54,7 @@ func loadDocument(t *testing.T, v *served) *document {
 	return &d
 }
 
-// check tells where a value is not as a schema says.
+// check reports where a value violates a schema.
 func (d *document) check(s schema, at string, value any) error {
 	if s.Ref != "" {
 		name := strings.TrimPrefix(s.Ref, "#/components/schemas/")
@@ -144,8 +144,8 @@ func typeOf(v any) string {
 	return "object"
 }
 
-// TestOpenAPI: the document has every route, every method and every problem there
-// is, and no other; and what the server answers is what it says.
+// TestOpenAPI: the document has exactly the routes, methods and problems that exist, and the
+// server's answers match it.
 func TestOpenAPI(t *testing.T) {
 	v := serve(t, &checked{Store: memstore.New()}, withConversations)
 	d := loadDocument(t, v)
@@ -245,7 +245,7 @@ func TestOpenAPI(t *testing.T) {
 	answer("POST", one+"/import", "/v1/sessions/t/import", `{"events":[]}`)
 	answer("GET", "/v1/store", "/v1/store", "")
 	once := `{"code":"` + code(t, v.tokens["admin"], time.Minute) + `"}`
-	for _, body := range []string{once, once, `{}`, `{`, `{"x":1}`} { // the second was used
+	for _, body := range []string{once, once, `{}`, `{`, `{"x":1}`} { // the second is used up
 		answer("POST", "/v1/login", "/v1/login", body, "Authorization", "")
 	}
 	answer("DELETE", "/v1/login", "/v1/login", "")
@@ -342,8 +342,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// conversationAnswers asks for everything of the conversations: what is answered, and
-// what is refused, by them or before them.
+// conversationAnswers calls everything of the conversations: requests that succeed, and requests
+// that are refused by them or before them.
 func conversationAnswers(t *testing.T, answer func(method, route, path, body string, headers ...string) reply) {
 	t.Helper()
 	const all, one, items, item = conversations.Prefix, conversations.Prefix + "/{conversation_id}", conversations.Prefix + "/{conversation_id}/items", conversations.Prefix + "/{conversation_id}/items/{item_id}"
@@ -376,7 +376,7 @@ func conversationAnswers(t *testing.T, answer func(method, route, path, body str
 	answer("DELETE", one, id, "")
 }
 
-// checkAnswer tells where an answer is not what the document says of the route.
+// checkAnswer reports where an answer differs from the document.
 func (d *document) checkAnswer(method, route string, got reply) error {
 	var op operation
 	if err := json.Unmarshal(d.Paths[route][strings.ToLower(method)], &op); err != nil {

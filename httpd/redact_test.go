@@ -9,19 +9,19 @@ import (
 	"hansard"
 )
 
-// TestRedact: the route records who asks, and nothing that the server remembers shows the
-// content again: not the list, the search, who follows late, nor the OpenAI routes.
+// TestRedact: the route records who asked, and nothing the server remembers shows the content
+// again: not the list, the search, late followers, nor the OpenAI routes.
 func TestRedact(t *testing.T) {
 	v := serveMemory(t, withConversations)
 	v.must(201, "POST", "/v1/sessions/s/events", `{"create":true,"events":[{"role":"user","data":"hunter2 is my password"}]}`)
-	for i := range 70 { // more than a preview looks at: it is settled
+	for i := range 70 { // more than a preview looks at: it is final
 		v.say("s", fmt.Sprintf("event %d", i))
 	}
 	list := func() string { return v.must(200, "GET", "/v1/sessions?preview=true", "").body }
 	if !strings.Contains(list(), "hunter2") {
 		t.Fatalf("the preview is not there: %s", list())
 	}
-	// Somebody follows, so that the newest events are kept for whoever comes.
+	// With a follower, the newest events are kept for later ones.
 	first := v.stream("s", "?after=60", "")
 	for {
 		e, err := first.next()
@@ -93,8 +93,8 @@ func TestRedact(t *testing.T) {
 	v.must(201, "POST", "/v1/sessions/s/redact", fmt.Sprintf(`{"seqs":[2],"turn":%q}`, turn.Grant))
 }
 
-// TestRedactConversation: an item that is redacted is no item any more, whoever has asked
-// for it before.
+// TestRedactConversation: a redacted item is no longer an item, even for those who have asked for
+// it before.
 func TestRedactConversation(t *testing.T) {
 	v := serveMemory(t, withConversations)
 	var made struct{ ID string }

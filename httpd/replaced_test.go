@@ -10,7 +10,8 @@ import (
 	"hansard/memstore"
 )
 
-// asleep is a store whose waits look at nothing until they are woken: on a busy machine much may happen between two looks.
+// asleep is a store whose waits check nothing until they are woken: on a busy machine much may
+// happen between two looks.
 type asleep struct {
 	hansard.Store
 	wake chan struct{}
@@ -35,7 +36,8 @@ func (v *served) replace(session string, events int) {
 	}
 }
 
-// TestReplacedWhileFollowed: who follows a session gets nothing of another that has its id, and is told that it is over.
+// TestReplacedWhileFollowed: a follower of a session gets nothing of another session that has
+// taken its id, and learns that its own is over.
 func TestReplacedWhileFollowed(t *testing.T) {
 	store := &asleep{Store: memstore.New(), wake: make(chan struct{})}
 	v := serve(t, store)
@@ -48,7 +50,7 @@ func TestReplacedWhileFollowed(t *testing.T) {
 	socket.next("following")
 	socket.events("s", 0, 3)
 	v.replace("s", 5)
-	// Who comes now means the new one, whoever else is there.
+	// A new follower means the new session, whoever else is there.
 	v.stream("s", "", "").events(0, 5)
 	close(store.wake)
 	for e, err := stream.next(); ; e, err = stream.next() {
@@ -65,7 +67,8 @@ func TestReplacedWhileFollowed(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileAway: a client that comes back, and says which session it followed, gets nothing of another.
+// TestReplacedWhileAway: a client that comes back and says which session it followed gets nothing
+// of another session with its id.
 func TestReplacedWhileAway(t *testing.T) {
 	v := serveMemory(t)
 	for range 3 {
@@ -89,7 +92,7 @@ func TestReplacedWhileAway(t *testing.T) {
 		t.Errorf("it came back to %d %s", got.status, got.body)
 	}
 	v.socket("reader").refused("deleted", `{"op":"follow","session":"s","after":3,"created":%q}`, created)
-	v.stream("s", "?after=3", "").events(3, 5) // it did not say
+	v.stream("s", "?after=3", "").events(3, 5) // it did not say which
 	if got := v.ask("GET", "/v1/sessions/s/events/stream?created=yesterday", "", v.as("reader")...); got.status != 422 {
 		t.Errorf("a time that is none: %d %s", got.status, got.body)
 	}

@@ -11,8 +11,8 @@ import (
 	"hansard/filestore"
 )
 
-// TestReverseDamaged: a damaged session that is read from its end answers with the damage,
-// not with what is before it; what is before it can be asked for.
+// TestReverseDamaged: a reverse read of a damaged session answers with the damage, not with the
+// events before it; those can be requested explicitly.
 func TestReverseDamaged(t *testing.T) {
 	dir := t.TempDir()
 	s, err := filestore.Open(dir, nil)

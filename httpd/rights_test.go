@@ -11,12 +11,12 @@ import (
 	"hansard/memstore"
 )
 
-// as is the header of a token.
+// as is the header for a token.
 func (v *served) as(token string) []string {
 	return []string{"Authorization", "Bearer " + v.tokens[token]}
 }
 
-// by reads who wrote the last event of a session.
+// by returns who wrote the last event of a session.
 func (v *served) by(session string) string {
 	v.t.Helper()
 	var page struct{ Events []hansard.Event }
@@ -24,8 +24,8 @@ func (v *served) by(session string) string {
 	return page.Events[0].By
 }
 
-// TestBy: every event has the name of the token that wrote it, by whichever way, and
-// no client can say another.
+// TestBy: every event has the name of the token that wrote it, over every route, and no client
+// can claim another name.
 func TestBy(t *testing.T) {
 	v := serve(t, memstore.New(), withConversations)
 	for _, token := range []string{"admin", "appender"} {
@@ -65,15 +65,15 @@ func TestBy(t *testing.T) {
 			t.Errorf("%s: %d %s", body, got.status, got.body)
 		}
 	}
-	// A copy is a copy.
+	// An import keeps the original names.
 	v.must(204, "POST", "/v1/sessions/copied/import", `{"created":"2026-01-02T03:04:05Z","events":[{"seq":1,"time":"2026-01-02T03:04:05Z","kind":"k","by":"ann","data":1}]}`)
 	if by := v.by("copied"); by != "ann" {
 		t.Errorf("an imported event is by %q", by)
 	}
 }
 
-// secretSession is a session every part of which has a secret in it, its turn, and the
-// id of an item.
+// secretSession makes a session with a secret in every part, and returns its turn and the id of
+// an item.
 func secretSession(t *testing.T, v *served) (turn hansard.Turn, itemID string) {
 	t.Helper()
 	const secret = "SECRET"
@@ -94,8 +94,8 @@ func secretSession(t *testing.T, v *served) (turn hansard.Turn, itemID string) {
 	return turn, added.Data[0].ID
 }
 
-// TestAppendReadsNothing: a token that may only append is told nothing that others
-// wrote, on any route and by any message, refused or not.
+// TestAppendReadsNothing: a token that may only append sees nothing that others wrote, on any
+// route and in any message, refused or not.
 func TestAppendReadsNothing(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		v := serve(t, &checked{Store: memstore.New()}, withConversations)
@@ -148,8 +148,8 @@ func TestAppendReadsNothing(t *testing.T) {
 	}
 }
 
-// TestRefusalsTellNoGrant: whoever is refused because of another's turn does not get
-// the means to write under it.
+// TestRefusalsTellNoGrant: a refusal because of another client's turn does not reveal the grant
+// that would allow writing under it.
 func TestRefusalsTellNoGrant(t *testing.T) {
 	v := serve(t, memstore.New(), withConversations)
 	secretSession(t, v)
@@ -187,7 +187,7 @@ func TestRefusalsTellNoGrant(t *testing.T) {
 			t.Errorf("%s: %s, %v", op, text, err)
 		}
 	}
-	// A turn that is stolen from a socket: it is told that it lost it, and no more.
+	// A turn stolen from a socket: it learns that it lost the turn, and no more.
 	c.send(`{"op":"acquire","session":"s","claim":{"steal":"x"}}`)
 	c.next("turn")
 	stolen, err := v.store.Acquire(t.Context(), "s", hansard.Claim{Steal: "back"})
@@ -200,15 +200,15 @@ func TestRefusalsTellNoGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOfAnother: a grant is of use only to the token it was given to, whoever
-// knows it: readers do.
+// TestGrantOfAnother: a grant is usable only by the token it was given to, even if others know
+// it, as readers do.
 func TestGrantOfAnother(t *testing.T) {
 	store := memstore.New()
 	v := serve(t, store, withConversations)
 	v.say("s", "one")
 	var turn hansard.Turn
 	v.must(201, "POST", "/v1/sessions/s/turn", `{"exclusive":true,"ttl_ms":3600000}`, v.as("appender")...).into(t, &turn)
-	again := serve(t, keptOpen{store}, withConversations) // one that does not remember
+	again := serve(t, keptOpen{store}, withConversations) // a server that does not remember
 	for _, v := range []*served{v, again} {
 		for _, q := range []struct{ method, path, body string }{
 			{"POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant)},
@@ -236,7 +236,7 @@ func TestGrantOfAnother(t *testing.T) {
 	if info, err := v.store.Stat(t.Context(), "s"); err != nil || info.LastSeq != turn.Seq {
 		t.Errorf("something was written: %+v, %v", info, err)
 	}
-	// Its own, and one that was granted to no token.
+	// Its own grant, and one that was given to no token.
 	v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), v.as("appender")...)
 	v.must(204, "DELETE", "/v1/sessions/s/turn?grant="+string(turn.Grant), "", v.as("appender")...)
 	own, err := v.store.Acquire(t.Context(), "s", hansard.Claim{})

@@ -16,8 +16,8 @@ import (
 	"hansard/memstore"
 )
 
-// scoped is a server with sessions inside and outside of a scope: "team:in" has the
-// label k=v, "team:out" has not, "other" is of another prefix.
+// scoped is a server with sessions inside and outside of a scope: "team:in" has the label k=v,
+// "team:out" has not, "other" has another prefix.
 func scoped(t *testing.T) (*served, *httpd.Tokens) {
 	t.Helper()
 	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
@@ -39,10 +39,10 @@ func scoped(t *testing.T) (*served, *httpd.Tokens) {
 	return v, tokens
 }
 
-// scopedContent is what is attached to each of them.
+// scopedContent is the attachment of each of them.
 const scopedContent = "SECRET picture"
 
-// kindOfToken is one kind, and which of the sessions it is for.
+// kindOfToken is one kind of token, and the sessions it is for.
 type kindOfToken struct {
 	name   string
 	rights string
@@ -110,7 +110,7 @@ func scopedRoutes() [][4]string {
 		[4]string{"POST", "/v1/sessions/ID/events", `{"events":[{"data":1}],"create":true}`, "append"})
 }
 
-// may tells whether rights include one, or several.
+// may reports whether the rights include all those wanted.
 func may(rights, want string) bool {
 	for _, one := range strings.Split(want, ",") {
 		if one != "any" && rights != "admin" && !strings.Contains(rights, one) {
@@ -124,9 +124,9 @@ var firstPart = regexp.MustCompile(`^/(s|gone)(/|$)`)
 
 var instances = regexp.MustCompile(`urn:uuid:[0-9a-f-]+`)
 
-// TestScopes: every route with every kind of token, on sessions inside of its scope and
-// outside. What is outside is not found, in the very words for what never existed, and
-// stays as it is.
+// TestScopes: every route with every kind of token, on sessions inside and outside of its scope.
+// A session outside is not found, with exactly the same answer as for one that never existed, and
+// is not changed.
 func TestScopes(t *testing.T) {
 	cases := 0
 	for _, kind := range kindsOfToken() {
@@ -181,7 +181,7 @@ func TestScopes(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// head asks for a stream and does not read it.
+// head requests a stream and does not read it.
 func (v *served) head(path, id, token string) reply {
 	v.t.Helper()
 	req, err := http.NewRequest("GET", v.url+strings.ReplaceAll(path, "ID", id), nil)
@@ -203,8 +203,8 @@ func (v *served) head(path, id, token string) reply {
 	return got
 }
 
-// TestScopeLists: lists, whole stores and sockets know of what is in scope alone; what
-// is made is made in it, and can't be taken out of it.
+// TestScopeLists: lists, whole-store routes and sockets show only what is in scope; new sessions
+// are made in it, and can't be moved out of it.
 func TestScopeLists(t *testing.T) {
 	v, tokens := scoped(t)
 	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "admin", Scope: httpd.Scope{Prefix: "team:", Labels: map[string]string{"k": "v"}}})
@@ -253,7 +253,7 @@ func TestScopeLists(t *testing.T) {
 		}
 	}
 	v.must(200, "PATCH", "/v1/sessions/team:new", `{"labels":{"k":"v","z":"1"}}`, v.as("it")...)
-	// A session whose label is taken away ends for who follows it.
+	// Removing the label of a session ends it for its followers.
 	c.send(`{"op":"follow","session":"team:in","after":1}`)
 	c.next("following")
 	gone := "w"
@@ -274,8 +274,8 @@ func TestScopeLists(t *testing.T) {
 	}
 }
 
-// TestExpiry: an expired token is none, whatever it had under way, and a narrowed one
-// lasts no longer and allows no more than what it was made of.
+// TestExpiry: an expired token is invalid, whatever it had in flight, and a narrowed token lasts
+// no longer and allows no more than the one it was made from.
 func TestExpiry(t *testing.T) {
 	v, tokens := scoped(t)
 	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "read", Expires: time.Now().Add(1500 * time.Millisecond)})
@@ -320,8 +320,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestRate: a token may ask so often, by request and by message, and no more; others are
-// not counted with it.
+// TestRate: a token has a rate limit, for requests and for messages; others are counted
+// separately.
 func TestRate(t *testing.T) {
 	v, tokens := scoped(t)
 	var err error

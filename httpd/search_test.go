@@ -28,12 +28,12 @@ func (v *served) search(t *testing.T, query string, headers ...string) (a search
 	return a
 }
 
-// TestSearchScope: a token finds what is in its scope and nothing else, whatever it asks
-// for, and may not ask for a session outside of it.
+// TestSearchScope: a token finds only what is in its scope, whatever it asks for, and may not ask
+// for a session outside of it.
 func TestSearchScope(t *testing.T) {
 	for _, k := range kindsOfToken() {
 		if k.rights == "append" {
-			continue // TestAccess
+			continue // see TestAccess
 		}
 		t.Run(k.name, func(t *testing.T) {
 			v, tokens := scoped(t)
@@ -67,7 +67,7 @@ func TestSearchScope(t *testing.T) {
 	}
 }
 
-// TestSearchPages: a page says whether there are more, and lines have all of it.
+// TestSearchPages: a page says whether there are more, and lines have everything.
 func TestSearchPages(t *testing.T) {
 	v := serve(t, memstore.New())
 	for i := range 30 {
@@ -89,7 +89,7 @@ func TestSearchPages(t *testing.T) {
 	}
 }
 
-// endless is a store whose search takes as long as it is let.
+// endless is a store whose search runs until it is cancelled.
 type endless struct {
 	*memstore.Store
 	begun, ended chan struct{}
@@ -104,8 +104,8 @@ func (s endless) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[ha
 	}
 }
 
-// TestSearchHoldsNothingUp: a few searches run at a time, a client that goes ends its own,
-// and one token can't have them all waiting.
+// TestSearchHoldsNothingUp: a few searches run at a time, a client that goes away ends its own,
+// and one token can't fill the whole queue.
 func TestSearchHoldsNothingUp(t *testing.T) {
 	store := endless{memstore.New(), make(chan struct{}, 10), make(chan struct{}, 10)}
 	v := serve(t, store)

@@ -92,7 +92,7 @@ func serveMemory(t testing.TB, change ...func(*httpd.Options)) *served {
 	return serve(t, memstore.New(), change...)
 }
 
-// plain is a client that follows nothing and keeps no connection.
+// plain is a client that follows no redirects and keeps no connections.
 var plain = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -106,7 +106,7 @@ type reply struct {
 	body   string
 }
 
-// problem is the name of the problem that a reply is.
+// problem is the name of the problem in a reply.
 func (r reply) problem() string {
 	var p struct{ Type string }
 	if r.header.Get("Content-Type") != "application/problem+json" || json.Unmarshal([]byte(r.body), &p) != nil {
@@ -137,7 +137,7 @@ func (v *served) try(method, path, body string, headers ...string) (reply, error
 	if err != nil {
 		return reply{}, err
 	}
-	// As it is: what is being tested is what clients make up.
+	// Unchanged: clients may send anything, and that is what is tested.
 	before, query, _ := strings.Cut(path, "?")
 	req.URL.Opaque = before
 	req.URL.RawQuery = query
@@ -164,7 +164,7 @@ func (v *served) try(method, path, body string, headers ...string) (reply, error
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// must is ask for what has to have this status.
+// must is ask for a request that must get this status.
 func (v *served) must(status int, method, path, body string, headers ...string) reply {
 	v.t.Helper()
 	r := v.ask(method, path, body, headers...)
@@ -216,7 +216,7 @@ func (v *served) tryContext(ctx context.Context, method, path, body string) (rep
 
 func textLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
 
-// tokenOf describes a token with these rights and no bounds.
+// tokenOf describes a token with these rights and no limits.
 func tokenOf(name string, rights httpd.Right) httpd.Token {
 	return httpd.Token{Name: name, Rights: rights.String()}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// serveCrowd serves so many, each of whom gets bytes in a while, and says how long
-// it took in all.
+// serveCrowd serves this many followers, each of which gets bytes in a given time, and returns
+// how long it took in all.
 func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Duration {
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -29,7 +29,7 @@ func serveCrowd(s *service, followers, bytes int, each time.Duration) time.Durat
 	return time.Since(began)
 }
 
-// occupy is served as often as anybody can be at once.
+// occupy takes all slots at once.
 func occupy(t *testing.T, s *service) (release func()) {
 	t.Helper()
 	var all []func(int)
@@ -47,9 +47,9 @@ func occupy(t *testing.T, s *service) (release func()) {
 	}
 }
 
-// TestServiceRests: a crowd is served with rests, that are longer while sessions
-// grow and longest when they grow faster than the crowd can be told; a few are
-// served at once. All in the time of a bubble, on any number of cores.
+// TestServiceRests: a crowd is served with rests, which are longer while sessions grow, and
+// longest if they grow faster than the crowd can be served; a few followers are served at once.
+// All in the time of a bubble, on any number of cores.
 func TestServiceRests(t *testing.T) {
 	const (
 		followers = 100
@@ -61,7 +61,7 @@ func TestServiceRests(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newService()
 			slots := cap(s.slots)
-			// It knows how quick it is, and nothing is new.
+			// It knows its own speed, and nothing is new.
 			serveCrowd(s, slots, bytes, each)
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -85,15 +85,15 @@ func TestServiceRests(t *testing.T) {
 		return took
 	}
 	work := followers * each
-	// At one MiB in 2 ms a slot sends 50 MiB in the time of a gathering, and in
-	// a sixth of the time, which growth leaves it, 8.
+	// At one MiB in 2 ms a slot sends 50 MiB in the time of one gathering, and 8 in the sixth of
+	// the time that growth leaves it.
 	quiet, growth, flood := serve(0), serve(4*bytes), serve(40*bytes)
 	for _, c := range []struct {
 		name string
 		took time.Duration
 		rest time.Duration
 	}{{"quiet", quiet, quietRest}, {"growth", growth, growthRest}, {"flood", flood, floodRest}} {
-		// The last few are no crowd and have no rests.
+		// The last few are not a crowd and have no rests.
 		least, most := (work-2*crowd*each)*(1+c.rest), work*(1+c.rest)
 		if c.took < least || c.took > most {
 			t.Errorf("%s: a crowd with %v of work took %v, want %v to %v", c.name, work, c.took, least, most)
@@ -110,8 +110,8 @@ func TestServiceRests(t *testing.T) {
 	})
 }
 
-// TestServiceFloodEnds: when nothing more is asked the crowd is soon served as
-// before; and one who takes nothing keeps the others waiting for a moment only.
+// TestServiceFloodEnds: when requests stop coming the crowd is soon served as before; and a
+// follower that reads nothing delays the others only for a moment.
 func TestServiceFloodEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService()
@@ -133,8 +133,8 @@ func TestServiceFloodEnds(t *testing.T) {
 	})
 }
 
-// TestServiceRound: however many follow a flood, each is served again before it
-// takes the server for dead.
+// TestServiceRound: however many follow a flood, each is served again before it takes the server
+// for dead.
 func TestServiceRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const followers, each = 1000, 2 * time.Millisecond
@@ -169,9 +169,9 @@ func TestServiceRound(t *testing.T) {
 	})
 }
 
-// TestServiceCalledOff: who no longer wants to be served does not wait.
+// TestServiceCalledOff: a follower that no longer wants to be served does not wait.
 func TestServiceCalledOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where no time passes, nobody's time is over
+	synctest.Test(t, func(t *testing.T) { // where no time passes, no deadline is reached
 		s := newService()
 		release := occupy(t, s)
 		ctx, cancel := context.WithCancel(t.Context())

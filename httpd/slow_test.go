@@ -14,8 +14,7 @@ import (
 	"hansard/memstore"
 )
 
-// hasty serves a store with little patience. Its connections hold little that was
-// not read.
+// hasty serves a store with little patience. Its connections buffer little.
 func hasty(t *testing.T, store hansard.Store, hurry httpd.Hurry, change ...func(*httpd.Options)) (address string, server *httpd.Server, log *buffer) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,14 +39,14 @@ func hasty(t *testing.T, store hansard.Store, hurry httpd.Hurry, change ...func(
 	return l.Addr().String(), server, v
 }
 
-// arrive is a server that waits shortly for requests, and yet long enough for those
-// that a busy machine sends whole.
+// arrive is a server that waits briefly for requests, yet long enough for those that a busy
+// machine sends whole.
 var arrive = httpd.Hurry{Arrive: 500 * time.Millisecond, Stall: waitMax, Grace: waitMax, Beat: waitMax}
 
-// pipeBytes is what each end of a narrow connection holds; the kernel makes more of it.
+// pipeBytes is the buffer of each end of a narrow connection; the kernel makes it larger.
 const pipeBytes = 16 << 10
 
-// narrow is a listener whose connections hold little.
+// narrow is a listener whose connections buffer little.
 type narrow struct{ net.Listener }
 
 func (n narrow) Accept() (net.Conn, error) {
@@ -58,7 +57,7 @@ func (n narrow) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// dialNarrow is the other end.
+// dialNarrow is the client's end.
 func dialNarrow(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err == nil {
@@ -67,7 +66,7 @@ func dialNarrow(ctx context.Context, network, address string) (net.Conn, error) 
 	return conn, err
 }
 
-// talk sends the beginning of a request and reads what comes.
+// talk sends the beginning of a request and reads the answer.
 func talk(t *testing.T, address, begin string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -86,7 +85,7 @@ func talk(t *testing.T, address, begin string) string {
 	return string(answer)
 }
 
-// TestSlowRequests: who sends slowly is answered or cut, and holds up nobody.
+// TestSlowRequests: a client that sends slowly is answered or cut off, and delays nobody.
 func TestSlowRequests(t *testing.T) {
 	address, _, _ := hasty(t, memstore.New(), arrive)
 	auth := "Host: localhost\r\nAuthorization: Bearer a-token-for-tests\r\n"
@@ -109,8 +108,7 @@ func TestSlowRequests(t *testing.T) {
 	}
 }
 
-// TestClosing: a server that stops says so to who still comes, and to nobody that
-// something failed.
+// TestClosing: a server that is shutting down says so to new requests, and logs no error.
 func TestClosing(t *testing.T) {
 	v := serveMemory(t)
 	v.stop()

@@ -34,7 +34,7 @@ type message struct {
 	}
 }
 
-// wire is a WebSocket under test.
+// wsConn is a WebSocket under test.
 type wsConn struct {
 	t testing.TB
 	*websocket.Conn
@@ -76,7 +76,7 @@ func (c *wsConn) read() (message, error) {
 	return m, json.Unmarshal(text, &m)
 }
 
-// next waits for the next message, which has to have this op.
+// next waits for the next message, which must have this op.
 func (c *wsConn) next(op string) message {
 	c.t.Helper()
 	m, err := c.read()
@@ -89,7 +89,7 @@ func (c *wsConn) next(op string) message {
 	return m
 }
 
-// refused sends a message that has to be answered with this problem.
+// refused sends a message that must be answered with this problem.
 func (c *wsConn) refused(problem, format string, args ...any) {
 	c.t.Helper()
 	c.send(format, args...)
@@ -112,8 +112,8 @@ func (c *wsConn) events(session string, after, upto hansard.Seq) {
 	}
 }
 
-// TestSocketFollow: one connection follows several sessions from where it says,
-// appends to them, and comes back to where it was.
+// TestSocketFollow: one connection follows several sessions from given points, appends to them,
+// and resumes where it was.
 func TestSocketFollow(t *testing.T) {
 	v := serveMemory(t)
 	for i := range 5 {
@@ -170,8 +170,8 @@ func TestSocketFollow(t *testing.T) {
 	c.Close(websocket.StatusNormalClosure, "")
 }
 
-// TestSocketRefuses: what is wrong is answered with the ref it came with, and the
-// connection goes on.
+// TestSocketRefuses: an error is answered with the ref of its request, and the connection goes
+// on.
 func TestSocketRefuses(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -217,14 +217,13 @@ func TestSocketRefuses(t *testing.T) {
 	}
 }
 
-// TestSocketTurn: a turn is renewed while the connection lasts, given up when it
-// is closed in good order, left to its TTL when it is cut, and held again by who
-// comes back.
+// TestSocketTurn: a turn is renewed while the connection lasts, released when it is closed
+// properly, left to its TTL when it is cut, and still held by a client that comes back.
 func TestSocketTurn(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
 	ctx := context.Background()
-	// renewed waits for a sign of life, which is the server's: the client gives none.
+	// renewed waits for a renewal by the server: the client sends none.
 	renewed := func(g hansard.Grant) {
 		t.Helper()
 		var first time.Time
@@ -240,7 +239,7 @@ func TestSocketTurn(t *testing.T) {
 		})
 	}
 	c := v.socket("admin")
-	// A TTL that a busy machine keeps: the server has two thirds of it to spare.
+	// A TTL that works on a busy machine: the server has two thirds of it to spare.
 	c.send(`{"op":"acquire","ref":1,"session":"s","claim":{"ttl_ms":2000,"label":"planner"}}`)
 	turn := c.next("turn").Turn
 	if turn.Grant.Number() != 1 || turn.Holder.Label != "planner" {
@@ -253,7 +252,7 @@ func TestSocketTurn(t *testing.T) {
 	c.send(`{"op":"append","ref":2,"session":"s","batch":{"events":[{"data":1}],"turn":"%s"}}`, turn.Grant)
 	c.next("stored")
 
-	// It is cut, comes back in time, and holds it on.
+	// The connection is cut, comes back in time, and still holds the turn.
 	c.CloseNow()
 	c = v.socket("admin")
 	c.send(`{"op":"hold","ref":1,"session":"s","grant":"%s"}`, turn.Grant)
@@ -261,7 +260,7 @@ func TestSocketTurn(t *testing.T) {
 		t.Fatalf("held again: %+v", got)
 	}
 	renewed(turn.Grant)
-	// It is stolen, and told so.
+	// The turn is stolen, and the client learns it.
 	stolen, err := v.store.Acquire(ctx, "s", hansard.Claim{Steal: "a test"})
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +275,7 @@ func TestSocketTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := c.next("turn").Turn
-	// Closed in good order: free at once, long before its TTL.
+	// Closed properly: free at once, long before its TTL.
 	c.Close(websocket.StatusNormalClosure, "")
 	next, err := v.store.Acquire(ctx, "s", hansard.Claim{Wait: waitMax / 2})
 	if err != nil || next.Grant.Number() != third.Grant.Number()+1 {
@@ -285,7 +284,7 @@ func TestSocketTurn(t *testing.T) {
 	if err := v.store.Release(ctx, "s", next.Grant); err != nil {
 		t.Fatal(err)
 	}
-	// Cut: the next one gets it when the TTL is over.
+	// Cut: the next client gets it when the TTL is over.
 	c = v.socket("admin")
 	c.send(`{"op":"acquire","ref":1,"session":"s","claim":{"ttl_ms":150}}`)
 	c.next("turn")
@@ -301,8 +300,8 @@ func TestSocketTurn(t *testing.T) {
 	c.refused("fenced", `{"op":"release","session":"s","grant":"%s"}`, grant)
 }
 
-// TestSocketShutdown: a server that stops says so, and the client goes on with
-// another, from where it was.
+// TestSocketShutdown: a server that stops says so, and the client continues with another, from
+// where it was.
 func TestSocketShutdown(t *testing.T) {
 	v := serveMemory(t)
 	v.say("s", "one")
@@ -317,13 +316,13 @@ func TestSocketShutdown(t *testing.T) {
 	v.stop()
 }
 
-// TestSocketAnsweredBeforeServed: on a connection that waits, with many others, for
-// events that it follows, what the client asks for is answered at once: an append is
-// not held up by followers, not even by its own.
+// TestSocketAnsweredBeforeServed: on a connection that waits, among many others, for events it
+// follows, requests are answered at once: an append is not held up by followers, not even by its
+// own.
 func TestSocketAnsweredBeforeServed(t *testing.T) {
 	v := serveMemory(t)
-	v.say("a", "1") // of this it is told from memory,
-	v.say("b", "1") // and for this the store has to be read
+	v.say("a", "1") // this one is served from memory,
+	v.say("b", "1") // and this one needs a read from the store
 	c := v.socket("admin")
 	c.send(`{"op":"follow","session":"a","after":1}`)
 	c.next("following")

@@ -32,7 +32,7 @@ type sseConn struct {
 	cancel context.CancelFunc
 }
 
-// stream follows a session, behind a seq if last is not empty.
+// stream follows a session, after a seq if last is not empty.
 func (v *served) stream(session, query, last string) *sseConn {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitMax)
@@ -56,7 +56,7 @@ func (v *served) stream(session, query, last string) *sseConn {
 	return &sseConn{v.t, res, bufio.NewReader(res.Body), cancel}
 }
 
-// next reads the next event; comments come as the event ":".
+// next reads the next event; comments are returned as the event ":".
 func (c *sseConn) next() (e sseEvent, err error) {
 	for {
 		line, err := c.in.ReadString('\n')
@@ -102,15 +102,15 @@ func (c *sseConn) events(after, upto hansard.Seq) {
 	}
 }
 
-// TestStream: events as they come, from anywhere, also what has line breaks in it;
-// the end is told.
+// TestStream: events are streamed as they come, from any seq, also with line breaks in them; the
+// end is announced.
 func TestStream(t *testing.T) {
 	v := serveMemory(t)
 	for i := range 5 {
 		v.say("s", fmt.Sprint(i))
 	}
 	all, some := v.stream("s", "", ""), v.stream("s", "?after=3", "")
-	resumed := v.stream("s", "?after=1", "4") // what the browser remembers comes first
+	resumed := v.stream("s", "?after=1", "4") // the browser's Last-Event-ID takes precedence
 	all.events(0, 5)
 	some.events(3, 5)
 	resumed.events(4, 5)
@@ -127,7 +127,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamExact: what a line can't hold comes as a string besides.
+// TestStreamExact: data that a line can't hold comes as a string in addition.
 func TestStreamExact(t *testing.T) {
 	v := serveMemory(t)
 	data := "{\n  \"a\": \"<é>\"\r\n}"
@@ -154,8 +154,8 @@ func TestStreamExact(t *testing.T) {
 	}
 }
 
-// TestStreamCatchUp: a follower far behind the newest events reads them all from
-// the store, and goes on with the others.
+// TestStreamCatchUp: a follower far behind the newest events reads them all from the store, and
+// then goes on with the others.
 func TestStreamCatchUp(t *testing.T) {
 	store := memstore.New()
 	v := serve(t, store)
@@ -188,8 +188,7 @@ func (waitless) Wait(context.Context, hansard.SessionID, hansard.Seq) error {
 	return errors.New("open /home/lovelace/s: too many open files")
 }
 
-// TestFollowFails: what goes wrong while somebody follows is in the log, under the
-// name that the follower is told.
+// TestFollowFails: an error while following is logged under the name that the follower is given.
 func TestFollowFails(t *testing.T) {
 	v := serve(t, waitless{memstore.New()})
 	v.say("s", "one")
@@ -238,8 +237,7 @@ func (r *revocable) Who(token string) (httpd.Pass, bool) {
 	return pass, ok && !r.withdrawn.Load()
 }
 
-// TestFollowersBeat: while nothing happens there are signs of life, until the token
-// is withdrawn.
+// TestFollowersBeat: while nothing happens there are signs of life, until the token is withdrawn.
 func TestFollowersBeat(t *testing.T) {
 	store := memstore.New()
 	access := &revocable{Access: httpd.Single("a-token-for-tests")}

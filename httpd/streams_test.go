@@ -9,8 +9,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestStreams: the streams have the rights, the scope, the names and the limits of all
-// other routes. What they do is tested where they are.
+// TestStreams: the streams follow the same rights, scopes, names and limits as all other routes.
+// What they do is tested in their own package.
 func TestStreams(t *testing.T) {
 	v := serve(t, memstore.New())
 	v.must(201, "PUT", "/ds/s", `[1]`, "Content-Type", "application/json")
@@ -46,7 +46,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamsReadOnly: a server that only reads.
+// TestStreamsReadOnly: streams on a read-only server.
 func TestStreamsReadOnly(t *testing.T) {
 	v := serve(t, memstore.New(), func(o *httpd.Options) { o.ReadOnly = true })
 	for _, method := range []string{"PUT", "POST", "DELETE"} {
@@ -56,8 +56,8 @@ func TestStreamsReadOnly(t *testing.T) {
 	}
 }
 
-// TestStreamForksAreInScope: who forks a stream reads it: that takes the right, and a stream
-// that is there for the token. The fork has to be in its scope, too.
+// TestStreamForksAreInScope: forking a stream reads it: that takes the right to read, and a
+// stream in the token's scope. The fork has to be in its scope, too.
 func TestStreamForksAreInScope(t *testing.T) {
 	v, tokens := scoped(t)
 	for name, k := range map[string]httpd.Token{

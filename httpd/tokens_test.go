@@ -15,7 +15,7 @@ import (
 	"hansard/httpd"
 )
 
-// TestTokens: made, known, listed, withdrawn; the file tells no token.
+// TestTokens: create, look up, list and withdraw tokens; the file contains no token.
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	tokens, err := httpd.OpenTokens(path, "")
@@ -46,7 +46,7 @@ func TestTokens(t *testing.T) {
 	if strings.Contains(mustRead(t, path), token) {
 		t.Error("the file has the token in it")
 	}
-	// Another process sees the same, and what it does is seen here in time.
+	// Another process sees the same, and its changes are seen here in time.
 	other, err := httpd.OpenTokens(path, "")
 	if err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokensAtOnce: many that add tokens at once lose none, and of those that add
-// the same name one has it. A line that a crash cut in half spoils no other.
+// TestTokensAtOnce: many that add tokens at once lose none, and of those that add the same name
+// one succeeds. A line cut in half by a crash spoils no other.
 func TestTokensAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(`{"name":"torn","rights":"adm`), 0o600); err != nil {
@@ -129,8 +129,8 @@ func TestTokensAtOnce(t *testing.T) {
 	}
 }
 
-// TestTokenFileStrict: a token file that somebody else could have put there, or could
-// write, is refused, and reading it waits for nobody.
+// TestTokenFileStrict: a token file that somebody else could have put there, or could write, is
+// refused, and reading it never blocks.
 func TestTokenFileStrict(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: no links, FIFOs and modes here")
@@ -177,8 +177,7 @@ func TestTokenFileStrict(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// One that is put in its place while a server runs is not read: what was known
-	// stays.
+	// A file put in its place while a server runs is not read: the known tokens stay.
 	if err := os.Rename(path, path+".kept"); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +200,7 @@ func TestTokenFileStrict(t *testing.T) {
 	if _, err := httpd.OpenTokens(path, ""); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("a file of another user: %v", err)
 	}
-	// Root may serve another user's store: the file is his, also when root makes it.
+	// Root may serve another user's store: the file belongs to that user, even if root makes it.
 	theirs := t.TempDir()
 	if err := os.Chown(theirs, 12345, 12345); err != nil {
 		t.Fatal(err)
@@ -217,8 +216,8 @@ func TestTokenFileStrict(t *testing.T) {
 	}
 }
 
-// TestTokensForeign: tokens that came with a store from elsewhere, or that are another
-// store's, let nobody in until they are adopted; what is added meanwhile is valid.
+// TestTokensForeign: tokens that came with a store from elsewhere, or that belong to another
+// store, are not accepted until they are adopted; tokens added meanwhile are valid.
 func TestTokensForeign(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")

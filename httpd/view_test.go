@@ -20,7 +20,7 @@ import (
 	"hansard/memstore"
 )
 
-// readEvent is what of an event in parts these tests look at.
+// readEvent is the part of an event in parts that these tests look at.
 type readEvent struct {
 	Seq               hansard.Seq
 	Kind, Role, Voice string
@@ -142,7 +142,7 @@ func TestPartsView(t *testing.T) {
 	}
 	same("the WebSocket", told)
 
-	// Who follows the events as they are stored gets those, at the same time.
+	// A follower of events as stored gets those, at the same time.
 	plain := v.stream("s", "?after=3", "")
 	for {
 		got, err := plain.next()
@@ -163,8 +163,8 @@ func TestPartsView(t *testing.T) {
 	}
 }
 
-// TestPartsCut: in parts long texts and pictures are cut, and say so; asked for the
-// whole they are whole. A page of parts holds many events whose data is large.
+// TestPartsCut: in the parts view long texts and pictures are cut, and marked as cut; on request
+// they are whole. A page of parts holds many events whose data is large.
 func TestPartsCut(t *testing.T) {
 	v := serveMemory(t)
 	long := strings.Repeat("0123456789\n", 100_000)
@@ -204,7 +204,7 @@ func TestPartsCut(t *testing.T) {
 	}
 }
 
-// TestWhoami: a caller is told what it may do on this server.
+// TestWhoami: a caller can ask what it may do on this server.
 func TestWhoami(t *testing.T) {
 	v := serveMemory(t)
 	only := serveMemory(t, func(o *httpd.Options) { o.ReadOnly = true })
@@ -224,8 +224,8 @@ func TestWhoami(t *testing.T) {
 	}
 }
 
-// TestListPreview: sessions without a title are known by their first prompt, also
-// when it comes later, and not by one that was deleted.
+// TestListPreview: sessions without a title are shown by their first prompt, even if it comes
+// later, and not by that of a deleted session.
 func TestListPreview(t *testing.T) {
 	v := serveMemory(t, withConversations)
 	preview := func(id string) string {
@@ -244,7 +244,7 @@ func TestListPreview(t *testing.T) {
 	}
 	is := func(id, want string) {
 		t.Helper()
-		for range 2 { // asked for, and remembered
+		for range 2 { // first computed, then cached
 			if got := preview(id); got != want {
 				t.Errorf("%s: the preview is %q, want %q", id, got, want)
 			}
@@ -281,7 +281,8 @@ func TestListPreview(t *testing.T) {
 	v.must(200, "DELETE", "/v1/conversations/conv/items/"+items.Data[0].ID, "")
 	is("conv", "the second")
 
-	// It goes with the session: another one that gets the id later has its own.
+	// The preview is removed with the session: another session that gets the id later has its
+	// own.
 	if got := v.ask("GET", "/v1/sessions?preview=true", "", "Accept", "application/x-ndjson"); got.problem() != "invalid" {
 		t.Errorf("a whole list with previews: %d", got.status)
 	}
@@ -290,8 +291,8 @@ func TestListPreview(t *testing.T) {
 	}
 }
 
-// TestFind: a text is found in what people read, not in the syntax around it,
-// whatever the case, in pieces.
+// TestFind: a text is found in what people read, not in the syntax around it, whatever its case,
+// in pieces.
 func TestFind(t *testing.T) {
 	v := serveMemory(t)
 	addTranscript(v)
@@ -341,8 +342,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindInPieces: one request reads a bounded part of a session, and says how far
-// it got.
+// TestFindInPieces: one request reads a bounded part of a session, and says how far it got.
 func TestFindInPieces(t *testing.T) {
 	v := serveMemory(t)
 	const n = 45_000
@@ -375,7 +375,7 @@ func TestFindInPieces(t *testing.T) {
 	}
 }
 
-// stuckReads is a store whose readings of a session wait until they are let go.
+// stuckReads is a store whose reads of a session block until they are released.
 type stuckReads struct {
 	hansard.Store
 	id    hansard.SessionID
@@ -397,8 +397,8 @@ func (s *stuckReads) Read(ctx context.Context, id hansard.SessionID, r hansard.R
 	}
 }
 
-// TestGreedySearches: one token can't have so many searches under way that others
-// wait long for theirs.
+// TestGreedySearches: one token can't have so many searches in flight that others wait long for
+// theirs.
 func TestGreedySearches(t *testing.T) {
 	store := &stuckReads{Store: memstore.New(), id: "slow", begun: make(chan struct{}, 100), free: make(chan struct{})}
 	v := crowded(t, store, unhurried, httpd.Tight{Searches: 3})
@@ -416,7 +416,7 @@ func TestGreedySearches(t *testing.T) {
 			answers <- res.StatusCode
 		}()
 	}
-	for range 2 { // so many read at once
+	for range 2 { // as many as can read at once
 		<-store.begun
 	}
 	select {
@@ -443,7 +443,7 @@ func TestGreedySearches(t *testing.T) {
 	v.must(200, "GET", "/v1/sessions/fast/find?q=needle", "", "Authorization", "Bearer "+v.tokens["greedy"])
 }
 
-// countedReads is a store that counts its readings.
+// countedReads is a store that counts its reads.
 type countedReads struct {
 	hansard.Store
 	n atomic.Int64
@@ -454,8 +454,8 @@ func (s *countedReads) Read(ctx context.Context, id hansard.SessionID, r hansard
 	return s.Store.Read(ctx, id, r)
 }
 
-// TestPreviewsBounded: for the previews of one page a bounded part of the sessions is
-// read; asked again the page has the rest.
+// TestPreviewsBounded: the previews of one page read a bounded part of the sessions; when asked
+// again the page has the rest.
 func TestPreviewsBounded(t *testing.T) {
 	store := &countedReads{Store: memstore.New()}
 	v := serve(t, store)

@@ -20,7 +20,7 @@ import (
 	"hansard/memstore"
 )
 
-// unhurried never looks at anything by itself: what ends here is ended by the token.
+// unhurried never checks anything by itself: whatever ends here was ended because of the token.
 var unhurried = httpd.Hurry{Arrive: time.Hour, Stall: time.Hour, Grace: time.Hour, Beat: time.Hour}
 
 // withdrawing is a server with a token, "victim", that another process withdraws.
@@ -57,7 +57,7 @@ func withdrawable(t *testing.T, store hansard.Store) *withdrawing {
 	}}
 }
 
-// as sends a request with the victim's token, and gives the answer when it comes.
+// as sends a request with the victim's token, and delivers the answer when it comes.
 func (v *withdrawing) as(method, path, body string) <-chan reply {
 	answer := make(chan reply, 1)
 	go func() {
@@ -70,7 +70,7 @@ func (v *withdrawing) as(method, path, body string) <-chan reply {
 	return answer
 }
 
-// refused waits for an answer that says that the token is no longer one.
+// refused waits for an answer that says that the token is no longer valid.
 func (v *withdrawing) refused(what string, answer <-chan reply) {
 	v.t.Helper()
 	select {
@@ -83,8 +83,8 @@ func (v *withdrawing) refused(what string, answer <-chan reply) {
 	}
 }
 
-// TestFailure61_WithdrawnToken: what a withdrawn token had under way ends, though the
-// session never rests and the server never looks by itself.
+// TestFailure61_WithdrawnToken: everything a withdrawn token had in flight ends, although the
+// session is never idle and the server never checks by itself.
 func TestFailure61_WithdrawnToken(t *testing.T) {
 	if httpd.OutlivesMax > 2*time.Second {
 		t.Errorf("it may take %v until a withdrawn token is without effect", httpd.OutlivesMax)
@@ -146,8 +146,8 @@ func TestFailure61_WithdrawnToken(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWaits: whoever waits with a withdrawn token, for an event, a turn, or
-// a report, is refused, and what was waited for is not given later.
+// TestWithdrawnWaits: a request that waits with a withdrawn token, for an event, a turn or a
+// report, is refused, and what it waited for is not granted later.
 func TestWithdrawnWaits(t *testing.T) {
 	store, _, ended := held(t)
 	v := withdrawable(t, store)
@@ -179,8 +179,8 @@ func TestWithdrawnWaits(t *testing.T) {
 	}
 }
 
-// TestWithdrawnSocket: a socket whose token was withdrawn appends nothing more, and
-// what it held and waited for is given back.
+// TestWithdrawnSocket: a socket whose token was withdrawn appends nothing more, and the turns it
+// held and waited for are given back.
 func TestWithdrawnSocket(t *testing.T) {
 	v := withdrawable(t, memstore.New())
 	for _, id := range []string{"s", "t", "u"} {
@@ -199,7 +199,7 @@ func TestWithdrawnSocket(t *testing.T) {
 	c.next("stored")
 	v.withdraw()
 	sent := 0
-	for { // as fast as it can, and without a pause
+	for { // as fast as it can, without a pause
 		if c.Write(c.ctx, websocket.MessageText, []byte(`{"op":"append","session":"s","batch":{"events":[{"data":1}]}}`)) != nil {
 			break
 		}
@@ -220,11 +220,11 @@ func TestWithdrawnSocket(t *testing.T) {
 	}
 }
 
-// TestWithdrawnSlow: a client that neither reads nor sends does not keep what a
-// withdrawn token began: a stream, a socket, an answer of lines, a body under way.
+// TestWithdrawnSlow: a client that neither reads nor sends can't prolong what a withdrawn token
+// began: a stream, a socket, an answer of lines, an unfinished body.
 func TestWithdrawnSlow(t *testing.T) {
 	v := withdrawable(t, memstore.New())
-	for range 4 { // more than the connection holds
+	for range 4 { // more than the connection buffers
 		v.say("s", strings.Repeat("x", 4<<20))
 	}
 	dial := func(path, more string) net.Conn {

@@ -41,11 +41,11 @@ func (claude) Match(path string, head func() []byte) bool {
 		readable = true
 		return r.isRecord()
 	})
-	// Where nothing at the beginning can be read, the place tells.
+	// If nothing at the beginning can be read, the location decides.
 	return found || !readable && len(head()) > 0 && filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects"
 }
 
-// within reports whether a file is in a directory of this name, at whatever level.
+// within reports whether a file is in a directory of this name, at any level.
 func within(path, dir string) bool {
 	return strings.Contains(filepath.ToSlash(path), "/"+dir+"/")
 }
@@ -59,7 +59,7 @@ func (claude) Identify(s *Source, _ []byte) {
 	}
 }
 
-// claudeRecord is what is looked at in a record.
+// claudeRecord is the part of a record that is used.
 type claudeRecord struct {
 	Type, Subtype, UUID, LeafUUID, SessionID, RequestID, Timestamp, Cwd, Version, GitBranch string
 
@@ -68,10 +68,10 @@ type claudeRecord struct {
 	Attachment                      string // which kind
 	Message                         claudeMessage
 	ToolUseResult                   json.RawMessage
-	// Of progress, and of operations on the queue.
+	// In progress records, and in operations on the queue.
 	ParentToolUseID, AgentID, Content string
 
-	Payload json.RawMessage // Codex has it
+	Payload json.RawMessage // only Codex has it
 }
 
 type claudeMessage struct {
@@ -80,8 +80,8 @@ type claudeMessage struct {
 	Usage     *claudeUsage
 }
 
-// parse reads a record. Nearly all of it is text that nobody looks at, so it is checked once
-// and then passed over, not decoded.
+// parse reads a record. Nearly all of it is text that is not used, so it is checked once and
+// then skipped, not decoded.
 func (r *claudeRecord) parse(raw []byte) error {
 	if !jsontext.Valid(raw) {
 		return errSyntax
@@ -111,7 +111,7 @@ func (r *claudeRecord) parse(raw []byte) error {
 	return nil
 }
 
-// text is where the text of a member belongs; nil if it has no place.
+// text is the field for the text of a member; nil if there is none.
 func (r *claudeRecord) text(name string) *string {
 	switch name {
 	case "type":
@@ -165,7 +165,7 @@ func (m *claudeMessage) parse(raw []byte) {
 	}
 }
 
-// isRecord tells a record of Claude Code's from another tool's.
+// isRecord tells a record of Claude Code from another tool's.
 func (r *claudeRecord) isRecord() bool {
 	if r.Type == "" || len(r.Payload) > 0 {
 		return false
@@ -219,7 +219,7 @@ type claudeReader struct {
 	// before was the marker of a compaction.
 	named, titled, boundary bool
 	agent                   string
-	linked                  map[string]bool // sub-agents that were told
+	linked                  map[string]bool // sub-agents that were linked
 }
 
 // agentKind reads which kind of agent a sub-agent is, from the file beside it.
@@ -265,9 +265,9 @@ func (p *claudeReader) take(raw Raw) error {
 	return p.link(&r, rec.Results)
 }
 
-// persisted passes on a tool's output that is kept in a file of its own, in the session's
-// directory tool-results. A record names it by its whole path; what is elsewhere is not
-// followed. A file that is gone is no damage: Claude Code removes them.
+// persisted passes on a tool's output that is kept in a separate file, in the session's
+// directory tool-results. A record names it by its full path; a path elsewhere is not
+// followed. A missing file is not damage: Claude Code removes them.
 func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
 	if len(rec.Results) == 0 || !bytes.Contains(r.ToolUseResult, []byte("persistedOutputPath")) {
 		return nil
@@ -299,7 +299,7 @@ func (p *claudeReader) persisted(r *claudeRecord, rec *Record) error {
 
 const toolResults = "tool-results"
 
-// model is the name of a model; what Claude Code says itself is none.
+// model is the name of a model; empty for messages made by Claude Code itself.
 func model(name string) string {
 	if name == "<synthetic>" {
 		return ""
@@ -353,8 +353,8 @@ func (p *claudeReader) other(rec *Record, r *claudeRecord) {
 	}
 }
 
-// link tells a sub-agent's session by which call it was started. Three kinds of records
-// say so, depending on the version and on how the agent runs.
+// link records in a sub-agent's session which call started it. Three kinds of records say
+// so, depending on the version and on how the agent runs.
 func (p *claudeReader) link(r *claudeRecord, results []string) error {
 	var agent, call string
 	switch {
@@ -396,8 +396,8 @@ func content(raw json.RawMessage) (text string, blocks []block) {
 		_ = decode(raw, &text)
 		return text, nil
 	}
-	// It is part of a record that is JSON: the members are found without decoding the
-	// texts, which are nearly all of it.
+	// It is part of a valid record: the members are found without decoding the texts, which
+	// are nearly all of it.
 	_ = eachElement(raw, func(_ int, value []byte) error {
 		var b block
 		for _, m := range object(value) {
@@ -418,7 +418,7 @@ func content(raw json.RawMessage) (text string, blocks []block) {
 	return "", blocks
 }
 
-// said is the text of a message: that of its first block that has one.
+// said is the text of a message: that of its first block with text.
 func said(text string, blocks []block) string {
 	for i := range blocks {
 		if text == "" {
@@ -428,7 +428,7 @@ func said(text string, blocks []block) string {
 	return text
 }
 
-// shape says what a message is by the blocks of its content.
+// shape decides what a message is by the blocks of its content.
 func shape(rec *Record, blocks []block) {
 	e, texts, thoughts := &rec.Event, 0, 0
 	for _, b := range blocks {
@@ -455,7 +455,7 @@ func shape(rec *Record, blocks []block) {
 	}
 }
 
-// first is the first text that says something.
+// first is the first text that is not empty.
 func first(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -465,8 +465,8 @@ func first(texts ...string) string {
 	return ""
 }
 
-// anyLine reports whether one of the whole lines at the beginning of a file is what is
-// looked for.
+// anyLine reports whether one of the complete lines at the beginning of a file satisfies the
+// predicate is.
 func anyLine(head []byte, is func([]byte) bool) bool {
 	for range 50 {
 		line, rest, whole := bytes.Cut(head, []byte{'\n'})

@@ -17,7 +17,7 @@ import (
 )
 
 // cleverAgents reads the exports of cleveragents' sessions: one object with the messages
-// and a checksum over all of it. If that is wrong nothing is imported.
+// and a checksum over all of it. If the checksum is wrong, nothing is imported.
 type cleverAgents struct{}
 
 func (cleverAgents) Name() string           { return "cleveragents" }
@@ -111,8 +111,8 @@ func members2map(members []member) map[string]json.RawMessage {
 	return out
 }
 
-// CheckCleverAgents compares the checksum of an export with its content. It may have "sha256:"
-// before it. An export without one is not complete.
+// CheckCleverAgents compares the checksum of an export with its content. The checksum may
+// begin with "sha256:". An export without one is incomplete.
 func CheckCleverAgents(export map[string]json.RawMessage) error {
 	given := strings.TrimPrefix(textOf(export["checksum"]), "sha256:")
 	if given == "" {
@@ -137,7 +137,7 @@ func CleverAgentsSum(export map[string]json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// marshalRaw is an object of members as they are: json.Marshal would escape them anew.
+// marshalRaw is an object of members byte for byte: json.Marshal would escape them again.
 func marshalRaw(content map[string]json.RawMessage) []byte {
 	var members []member
 	for name, value := range content {

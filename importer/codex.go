@@ -27,7 +27,7 @@ func (codex) Roots(m Machine) []string {
 	return []string{filepath.Join(dir, "sessions"), filepath.Join(dir, "archived_sessions")}
 }
 
-// rolloutName has the thread, and behind a revert the rollout, as its groups.
+// rolloutName has the thread and, after a revert, the rollout as its groups.
 var rolloutName = regexp.MustCompile(`^rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-([^_]+)(_.+)?$`)
 
 func rolloutStem(path string) string {
@@ -73,7 +73,7 @@ func (codex) Identify(s *Source, head []byte) {
 // relate finds the sources of parents, whose lines a fork and a sub-agent repeat.
 func (codex) relate(sources []*Source) { relateByName(sources) }
 
-// restamped: a copy is written at another time and place.
+// restamped: a copy has another time and another ordinal.
 func (codex) restamped(member string) bool { return member == "timestamp" || member == "ordinal" }
 
 // relateByName is relate for tools whose files name the parent.
@@ -89,7 +89,7 @@ func relateByName(sources []*Source) {
 			s.parent = bySession[s.Parent]
 		}
 	}
-	for _, s := range sources { // files that name each other have no parents
+	for _, s := range sources { // files that name each other in a circle have no parents
 		if s.generation() >= maxGenerations {
 			s.parent = nil
 		}
@@ -174,7 +174,7 @@ type codexReader struct {
 	// turn is the turn that the records belong to, n their number in it.
 	turn string
 	n    int
-	meta bool // the session's own has passed
+	meta bool // the session's own metadata was seen
 }
 
 func (p *codexReader) take(raw Raw) error {
@@ -194,7 +194,7 @@ func (p *codexReader) take(raw Raw) error {
 	switch r.Type {
 	case "session_meta":
 		rec.Event.Kind = hansard.KindMeta
-		if own { // copies of the parent's may follow
+		if own { // copies of the parent's metadata may follow
 			labels = map[string]string{LabelCwd: body.Cwd, LabelBranch: body.Git.Branch, LabelVersion: body.Version, LabelAgent: body.source().SubAgent.Spawn.Role}
 		}
 	case "turn_context":
@@ -216,7 +216,8 @@ func (p *codexReader) take(raw Raw) error {
 	return p.link(&body)
 }
 
-// same names a record by its turn and its place in that: a fork's copy has another time.
+// same identifies a record by its turn and its place in the turn: a fork's copy has
+// another time.
 func (p *codexReader) same(r *codexRecord, body *codexPayload) string {
 	if r.Type == "session_meta" {
 		p.meta = true
@@ -252,7 +253,7 @@ func (p *codexReader) item(rec *Record, body *codexPayload) {
 		if id := first(body.CallID, body.ID); id != "" {
 			rec.Calls = []string{id}
 		}
-	case "web_search_call", "image_generation_call": // with what came back
+	case "web_search_call", "image_generation_call": // including the result
 		e.Kind, e.Role = hansard.KindToolCall, "assistant"
 	case "function_call_output", "custom_tool_call_output", "tool_search_output", "local_shell_call_output":
 		e.Kind, e.Role = hansard.KindToolResult, "tool"
@@ -262,7 +263,8 @@ func (p *codexReader) item(rec *Record, body *codexPayload) {
 	}
 }
 
-// message is what the interface was told. The same prompts and answers are items, too.
+// message is an event for the user interface. The same prompts and answers are also
+// items.
 func (p *codexReader) message(rec *Record, body *codexPayload) {
 	rec.Event.Kind = hansard.KindMeta
 	switch body.Type {
@@ -270,7 +272,7 @@ func (p *codexReader) message(rec *Record, body *codexPayload) {
 		rec.Event.Kind = KindUsage
 		if last := body.Info.Last; last != nil {
 			rec.Usage = &Usage{Tokens: transcript.Tokens{Input: last.Input, Output: last.Output, CacheRead: last.Cached, Reasoning: last.Reasoning}}
-			if total := body.Info.Total; total != nil { // told again, it is the same
+			if total := body.Info.Total; total != nil { // a repeated report counts once
 				rec.Usage.Key = fmt.Sprint("total ", total.Total, total.Input, total.Output)
 			}
 		}
@@ -285,7 +287,7 @@ func (p *codexReader) message(rec *Record, body *codexPayload) {
 	}
 }
 
-// link tells a sub-agent's session by which call it was started.
+// link records in a sub-agent's session which call started it.
 func (p *codexReader) link(body *codexPayload) error {
 	child := ""
 	switch {

@@ -73,7 +73,7 @@ type copilotRecord struct {
 	} `json:"data"`
 }
 
-// copilotTypes begin the types of its events that are no messages.
+// copilotTypes are prefixes of the types of its events.
 var copilotTypes = []string{"session.", "user.", "assistant.", "tool.", "subagent.", "skill.", "elicitation.", "hook.", "permission.", "system.", "abort"}
 
 func (r *copilotRecord) known() bool {
@@ -102,15 +102,15 @@ type copilotReader struct {
 	facts  map[string]*Facts // by agent
 }
 
-// workspace keeps the file that has the session's name. It is YAML: a JSON string of it
-// is what is stored.
+// workspace keeps the file that has the session's name. It is YAML, and stored as a
+// JSON string.
 func (p *copilotReader) workspace(in *Input) error {
 	if filepath.Base(in.Path) != "events.jsonl" {
 		return nil
 	}
 	f, err := openIn(in.Root, filepath.Join(filepath.Dir(in.Path), "workspace.yaml"))
 	if err != nil {
-		return nil // there need not be one
+		return nil // it is optional
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
@@ -142,7 +142,7 @@ func (p *copilotReader) take(raw Raw) error {
 		return err
 	}
 	rec := Record{Event: hansard.Event{ID: first(r.ID, raw.ID), At: parseTime(r.Timestamp), Data: raw.Bytes, Kind: KindRaw}}
-	if r.AgentID != "" { // a session of its own, in the same file
+	if r.AgentID != "" { // a separate session in the same file
 		rec.Session, rec.Parent = p.source.Session+":"+r.AgentID, p.source.Session
 	}
 	if r.known() {
@@ -174,7 +174,7 @@ func (p *copilotReader) take(raw Raw) error {
 	return p.emit(rec)
 }
 
-// used is what all models counted since the session began.
+// used is the usage of all models since the session began.
 func (r *copilotRecord) used() (t transcript.Tokens) {
 	for _, m := range r.Data.ModelMetrics {
 		u := &m.Usage

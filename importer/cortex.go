@@ -84,7 +84,7 @@ func (cortex) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 	}, emit)
 }
 
-// readCortexSession reads what is known about a session, if there is anything.
+// readCortexSession reads what is known about a session, if anything.
 func readCortexSession(in *Input, known *Facts, emit func(Record) error) error {
 	f, err := openIn(in.Root, filepath.Join("sessions", in.Session+".json"))
 	if err != nil {
@@ -97,7 +97,7 @@ func readCortexSession(in *Input, known *Facts, emit func(Record) error) error {
 	}
 	var s cortexSession
 	if decode(data, &s) != nil {
-		in.Report(Damage{Message: "what is known about the session is not JSON: it may be being written"}) // emptied first
+		in.Report(Damage{Message: "what is known about the session is not JSON: it may be being written"}) // it truncates the file first
 		return nil
 	}
 	rec := Record{Mutable: true, Event: hansard.Event{ID: "session", At: s.at(), Kind: hansard.KindMeta, Data: data}}

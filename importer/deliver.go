@@ -15,21 +15,21 @@ import (
 	"hansard"
 )
 
-// How much is delivered at once, at most: an event may be larger.
+// How much is delivered at once, at most; a single event may be larger.
 const (
 	batchEvents = 1000
 	batchBytes  = 4 << 20
 )
 
-// attempts is how often an append is tried whose outcome is unknown. The ids make that
+// attempts is how often an append of unknown outcome is tried. The ids make retries
 // harmless.
 const attempts = 4
 
-// delivery brings the records of one session to a store, in order.
+// delivery stores the records of one session, in order.
 //
 // A record that changes the title or the labels is a batch of its own, with a key made of
-// both: so a patch is known again however the records are divided into batches, and also
-// if an earlier version of this program made another one of the same record.
+// both: so a patch is recognised however the records are divided into batches, and even
+// if an earlier version of this program made a different one from the same record.
 type delivery struct {
 	store    hansard.Store // nil stores nothing
 	id       hansard.SessionID
@@ -40,20 +40,20 @@ type delivery struct {
 	mutable map[string]bool // ids of those that may be revisions
 	ids     map[string]bool // of events
 	bytes   int
-	added   int // events stored, since somebody asked
-	used    int // when there was a record for it
+	added   int // events stored since the last call of job.stored
+	used    int // when it last got a record
 	// last is the seq of the last record that was delivered.
 	last hansard.Seq
-	// lastID is the id of the last event; renamed says that one got another id than its
-	// record has.
+	// lastID is the id of the last event; renamed says that an event got a different id
+	// from its record's.
 	lastID  string
 	renamed atomic.Bool
-	// sent is the batch that is on its way while the next one is read; nil if none
-	// is. One at a time: they arrive in order.
+	// sent is the batch in flight while the next one is read; nil if there is none. One
+	// at a time, so that they arrive in order.
 	sent chan sent
 }
 
-// sent is what became of a batch.
+// sent is the outcome of a batch.
 type sent struct {
 	receipt hansard.Receipt
 	err     error
@@ -104,7 +104,7 @@ func (d *delivery) add(ctx context.Context, rec *Record) error {
 	return nil
 }
 
-// unfit tells data that no store takes as an event's.
+// unfit recognises data that no store accepts as an event's.
 func unfit(data []byte) *Long {
 	switch {
 	case len(data) > heldBytes:
@@ -138,8 +138,8 @@ func (d *delivery) patch(rec *Record, id string) *hansard.Patch {
 	return &p
 }
 
-// flush sends what has been collected, once the batch before has arrived. The patch comes
-// with the last event.
+// flush sends what has been collected, once the previous batch has arrived. The patch
+// goes with the last event.
 func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 	if len(d.events) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	// Apart: a fork may end behind any record. A batch with a patch has one event.
+	// Apart: a fork may begin after any record. A batch with a patch has one event.
 	b := hansard.Batch{Events: events, Patch: patch, Apart: patch == nil, Create: !d.noCreate, Meta: d.meta}
 	if patch != nil {
 		b.Key = "import:" + shortHash(append(marshal(patch), events[0].ID...), 32)
@@ -167,7 +167,7 @@ func (d *delivery) flush(ctx context.Context, patch *hansard.Patch) error {
 	return nil
 }
 
-// settle waits for the batch that is on its way.
+// settle waits for the batch in flight.
 func (d *delivery) settle() error {
 	if d.sent == nil {
 		return nil
@@ -186,7 +186,7 @@ func (d *delivery) settle() error {
 
 // finish sends what is left and waits for it.
 func (d *delivery) finish(ctx context.Context) error {
-	// Also after an error: what is on its way has to arrive.
+	// Even after an error: the batch in flight has to arrive.
 	return errors.Join(d.flush(ctx, nil), d.settle())
 }
 
@@ -210,11 +210,11 @@ func (d *delivery) append(ctx context.Context, b hansard.Batch, mutable map[stri
 	}
 }
 
-// reconcile makes events deliverable whose ids the session has with other content. If the
-// record is the same, what is stored counts: an earlier version of this program gave it
-// another kind or role. Otherwise the tool changed its record, or wrote another one under
-// the same id, and the event gets an id of its own. That is made of the content, so that
-// it is known again.
+// reconcile makes events deliverable whose ids the session already has with other
+// content. If the record is the same, the stored event counts: an earlier version of this
+// program gave it another kind or role. Otherwise the tool changed its record, or wrote
+// another one under the same id, and the event gets a new id. That is derived from the
+// content, so that it is recognised next time.
 func (d *delivery) reconcile(ctx context.Context, events []hansard.Event, reused []string, mutable map[string]bool) ([]hansard.Event, error) {
 	events = slices.Clone(events)
 	for i := range events {
@@ -240,7 +240,7 @@ func (d *delivery) reconcile(ctx context.Context, events []hansard.Event, reused
 	return events, nil
 }
 
-// attach keeps a record beside the log, and makes the event say so.
+// attach stores a record as an attachment, and makes the event refer to it.
 func (d *delivery) attach(ctx context.Context, e *hansard.Event, long *Long) error {
 	kind, name := "application/json", "record.json"
 	if long.Name != "" {
@@ -274,7 +274,7 @@ func (d *delivery) attach(ctx context.Context, e *hansard.Event, long *Long) err
 	return nil
 }
 
-// JSON is JSON of what can always be written.
+// JSON encodes a value that can always be encoded.
 func JSON(v any) json.RawMessage { return marshal(v) }
 
 func marshal(v any) json.RawMessage {

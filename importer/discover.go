@@ -15,7 +15,7 @@ import (
 	"hansard"
 )
 
-// headBytes is how much of a file tells what it is.
+// headBytes is how much of a file is read to identify it.
 const headBytes = 256 << 10
 
 // Discover finds the sources of the formats where their tools keep them.
@@ -39,9 +39,10 @@ func (mem *Memory) Discover(formats []Format, m Machine) ([]*Source, error) {
 	return relate(formats, found), nil
 }
 
-// Named finds the sources that files and directories hold. A file that no format knows
-// is an error; in a directory such files are passed over, and not even opened if their
-// names say nothing. A single format in formats is taken at its word.
+// Named finds the sources in the given files and directories. A file that no format knows is
+// an error; in a directory such files are skipped, and not even opened if no format claims
+// their names. If formats has only one, a named file is read in it without asking whether it
+// matches.
 func Named(formats []Format, paths []string) ([]*Source, error) {
 	return (*Memory)(nil).Named(formats, paths)
 }
@@ -79,8 +80,8 @@ func (mem *Memory) Named(formats []Format, paths []string) ([]*Source, error) {
 	return relate(formats, found), nil
 }
 
-// general is implemented by formats that take any JSON. They are not looked for in
-// directories, unless they are asked for.
+// general is implemented by formats that accept any JSON. Directories are not searched for
+// them unless they are requested.
 type general interface{ general() }
 
 func particular(formats []Format) []Format {
@@ -125,8 +126,9 @@ func (mem *Memory) under(dir string, formats []Format) ([]*Source, error) {
 			if path == dir {
 				return err
 			}
-			if !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
-				// It is reported with the sources, and does not keep the others out.
+			if !errors.Is(err, fs.ErrNotExist) { // otherwise it was just removed
+				// It is reported with the sources, and does not keep the others from being
+				// found.
 				rel, _ := filepath.Rel(dir, path)
 				found = append(found, &Source{Format: formats[0], Root: dir, Path: rel, Session: rel, unreadable: err})
 			}
@@ -163,8 +165,7 @@ func (mem *Memory) under(dir string, formats []Format) ([]*Source, error) {
 	return found, err
 }
 
-// relate finds forks, and puts parents before their children. What was found twice is
-// left out.
+// relate finds forks, and puts parents before their children. Duplicates are dropped.
 func relate(formats []Format, all []*Source) (found []*Source) {
 	seen := map[string]bool{}
 	for _, s := range all {
@@ -188,10 +189,10 @@ func relate(formats []Format, all []*Source) (found []*Source) {
 	return found
 }
 
-// maxGenerations ends a chain of parents that has no end.
+// maxGenerations ends a circular chain of parents.
 const maxGenerations = 1000
 
-// generation is how many sources come before this one.
+// generation is how many ancestors the source has.
 func (s *Source) generation() int {
 	n := 0
 	for p := s.parent; p != nil && n < maxGenerations; p = p.parent {
@@ -203,10 +204,10 @@ func (s *Source) generation() int {
 // id is that of its session in a store.
 func (s *Source) id() hansard.SessionID { return SessionID(s.Format, s.Session) }
 
-// File is the whole path.
+// File is the full path.
 func (s *Source) File() string { return filepath.Join(s.Root, s.Path) }
 
-// headOnce gives the beginning of the source, read when it is first asked for.
+// headOnce returns the beginning of the source, read on the first call.
 func (s *Source) headOnce() func() []byte {
 	var head []byte
 	read := false
@@ -224,7 +225,7 @@ func (s *Source) head() []byte {
 		return nil
 	}
 	defer f.Close()
-	head, _ := io.ReadAll(io.LimitReader(f, headBytes)) // as far as it can be read
+	head, _ := io.ReadAll(io.LimitReader(f, headBytes)) // as far as it is readable
 	return head
 }
 
@@ -259,7 +260,7 @@ func openIn(dir, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+	if !info.Mode().IsRegular() { // opening a pipe would block until it has a writer
 		return nil, fmt.Errorf("%s is not a regular file", filepath.Join(dir, name))
 	}
 	f, err := root.Open(name)

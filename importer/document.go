@@ -13,18 +13,18 @@ import (
 	"hansard/internal/wire"
 )
 
-// valueBytes is how large one value of a document may be that is read as a whole.
+// valueBytes is the maximum size of a value of a document that is read as a whole.
 const valueBytes = 64 << 20
 
-// member is a member of an object, as it is written.
+// member is a member of an object, byte for byte.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
 // document reads a source that is one JSON value: an array, whose elements are passed on,
-// or an object, whose members are, except that of a member in arrays the elements are.
-// What can't be read is reported; what comes before it is passed on.
+// or an object, whose members are passed on, except that of a member named in arrays the
+// elements are. Unreadable content is reported; what comes before it is passed on.
 func (in *Input) document(ctx context.Context, arrays []string, element func(raw Raw) error, each func(member) error) error {
 	f, err := in.open()
 	if err != nil {
@@ -45,7 +45,7 @@ func (in *Input) document(ctx context.Context, arrays []string, element func(raw
 	return err
 }
 
-// takeError is the error of whoever takes what is read.
+// takeError is an error of the callback that takes what is read.
 type takeError struct{ err error }
 
 func (e *takeError) Error() string { return e.err.Error() }
@@ -142,7 +142,7 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 
 // object is the members of an object that is in memory, in order.
 func object(raw []byte) (members []member) {
-	// It is valid JSON; of a name that comes twice the second is not looked at.
+	// It is valid JSON; if a name occurs twice, the second is ignored.
 	_ = wire.EachMember(raw, func(name string, value []byte) error {
 		members = append(members, member{name, value})
 		return nil
@@ -165,14 +165,14 @@ func textOf(raw json.RawMessage) (s string) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}
-	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) { // it is part of what is JSON
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) { // it is part of valid JSON
 		return string(raw[1 : len(raw)-1])
 	}
 	_ = decode(raw, &s)
 	return s
 }
 
-// without is an object of all members but some, each as it is written.
+// without is an object of all members except some, byte for byte.
 func without(members []member, names ...string) json.RawMessage {
 	out := []byte{'{'}
 	for _, m := range members {

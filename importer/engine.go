@@ -21,33 +21,32 @@ type Engine struct {
 	// Memory, which knows the store, leaves out files that have not changed; nil reads
 	// everything.
 	Memory *Memory
-	// Progress is told how many events were read and stored since it was told last,
-	// by several goroutines.
+	// Progress receives how many records were read and events stored since its last call;
+	// several goroutines call it.
 	Progress func(records, added int)
 }
 
-// Report says what became of one source.
+// Report is the result of importing one source.
 type Report struct {
 	Source  *Source
 	Session hansard.SessionID
 	// Records is how many records the source has, Added how many events were stored
 	// now, Copied how many records the parent's session has already.
 	Records, Added, Copied int
-	// Calls and Results are how many tools were called and how many answers came
-	// back. Open are the ids of calls without a result, Orphans how many results
-	// have no call.
+	// Calls and Results are the numbers of tool calls and of results. Open are the ids of
+	// calls without a result, Orphans the number of results without a call.
 	Calls, Results, Orphans int
 	Open                    []string
 	Usage                   transcript.Tokens
 	Damage                  []Damage
-	// Remark is what else there is to say about how it was stored; mostly nothing.
+	// Remark is any further remark about how it was stored; usually empty.
 	Remark string
-	// Err is why the source was not imported to its end.
+	// Err is why the source was not imported completely.
 	Err error
 }
 
-// Run imports sources and reports on each, one at a time. It returns an error if it
-// could not go on with the others.
+// Run imports sources and reports on each, one at a time. It returns an error if it could not
+// continue with the others.
 func (e *Engine) Run(ctx context.Context, sources []*Source, done func(Report)) error {
 	r := &run{Engine: e, done: done}
 	for generation := 0; len(sources) > 0; generation++ {
@@ -75,8 +74,8 @@ type run struct {
 	links []link
 }
 
-// link is a record that links a session to another one, with the full id in Session, and what
-// is to be remembered of the file it is from.
+// link is a record that links a session to another one, with the full id in Session, and the
+// note to remember about the file it is from.
 type link struct {
 	Record
 	note *note
@@ -127,7 +126,7 @@ feeding:
 	return context.Cause(ctx)
 }
 
-// one imports one source. The error is one that the next source would meet, too.
+// one imports one source. It returns only errors that the next source would also get.
 func (r *run) one(ctx context.Context, s *Source) error {
 	j := &job{run: r, report: Report{Source: s, Session: s.id()}, sessions: map[string]*delivery{}}
 	if s.known != nil && r.Memory != nil {
@@ -174,7 +173,7 @@ func aboutSource(err error) bool {
 // errSource is wrapped by errors about the content of a source.
 var errSource = errors.New("the source can't be imported")
 
-// deliverLinks stores what links sessions that are there now to those that started them.
+// deliverLinks stores the records that link existing sessions to those that started them.
 func (r *run) deliverLinks(ctx context.Context) error {
 	if r.Store == nil {
 		return nil
@@ -190,7 +189,7 @@ func (r *run) deliverLinks(ctx context.Context) error {
 		all[l.note] = err == nil && (before || !told)
 	}
 	for n, stored := range all {
-		if n != nil && stored { // else the session that is linked may come yet
+		if n != nil && stored { // otherwise the linked session may still be imported
 			r.Memory.remember(n)
 		}
 	}
@@ -205,14 +204,14 @@ type job struct {
 	links    []Record
 	pairs    pairing
 	usage    tally
-	// forks are where the sessions leave their parents, "" the source's own; nil if all
-	// records are their own.
+	// forks are where the sessions leave their parents, "" for the source's own session; nil
+	// if all records are their own.
 	forks map[string]*forkPoint
 	// pasts are the sources that the last one may be a fork of.
 	pasts   map[*Source]*past
 	remarks int
 	reading *reading
-	// last is the seq of the last record of the sessions that were let go.
+	// last is the seq of the last record of the sessions that are no longer held.
 	last map[string]hansard.Seq
 	// failed are the sessions of the source that could not be stored, errs why.
 	failed map[string]bool
@@ -231,7 +230,7 @@ func (j *job) read(ctx context.Context, s *Source) error {
 	j.forks = map[string]*forkPoint{"": fork}
 	j.pasts = nil
 	err = s.Format.Read(ctx, in, func(rec Record) error { return j.take(ctx, rec) })
-	for _, d := range j.sessions { // what was read before an error is whole
+	for _, d := range j.sessions { // what was read before an error is valid
 		err = errors.Join(err, j.stored(d, d.finish(ctx)))
 	}
 	return errors.Join(append(j.errs, err)...)
@@ -260,7 +259,7 @@ func (j *job) take(ctx context.Context, rec Record) error {
 		if !rec.Mutable || !f.stored {
 			return nil
 		}
-		// The copy may have been changed since. If not, it is known by its id.
+		// The copy may have been changed since. If not, its id is already known.
 		rec.Title, rec.Labels, rec.Covers = "", nil, false
 	} else {
 		j.pairs.note(&rec)
@@ -278,7 +277,7 @@ func (j *job) take(ctx context.Context, rec Record) error {
 	return j.fail(rec.Session, d, j.stored(d, d.add(ctx, &rec)))
 }
 
-// fail leaves one session of several out: the others of the source can do without it.
+// fail gives up one session of several: the others of the source do not need it.
 func (j *job) fail(session string, d *delivery, err error) error {
 	if err == nil || session == "" || !aboutSource(err) {
 		return err
@@ -292,11 +291,11 @@ func (j *job) fail(session string, d *delivery, err error) error {
 	return nil
 }
 
-// heldSessions is how many sessions of one source are held at once. A database has very many,
+// heldSessions is how many sessions of one source are open at once. A database has very many,
 // mostly one after the other.
 const heldSessions = 64
 
-// letGo stores what is held of the session that was used least recently, and forgets it.
+// letGo stores the pending records of the least recently used session, and forgets it.
 func (j *job) letGo(ctx context.Context) error {
 	oldest := ""
 	for session, d := range j.sessions {
@@ -314,7 +313,7 @@ func (j *job) letGo(ctx context.Context) error {
 	return j.fail(oldest, d, err)
 }
 
-// stored counts what a delivery has stored since it was asked last.
+// stored counts what a delivery has stored since the last call.
 func (j *job) stored(d *delivery, err error) error {
 	j.report.Added += d.added
 	if j.Progress != nil && d.added > 0 {
@@ -324,7 +323,7 @@ func (j *job) stored(d *delivery, err error) error {
 	return err
 }
 
-// delivery is the one of a session; the empty id is the source's own.
+// delivery is the delivery of a session; the empty id is the source's own.
 func (j *job) delivery(session, parent string) *delivery {
 	if d := j.sessions[session]; d != nil {
 		return d
@@ -371,7 +370,7 @@ func (j *job) tally() {
 	}
 }
 
-// pairing pairs calls of tools with what came back.
+// pairing pairs tool calls with their results.
 type pairing struct {
 	calls, results, orphans int
 	open                    map[string]int // to their order
@@ -407,8 +406,8 @@ func (p *pairing) unanswered() []string {
 	return ids
 }
 
-// maxAnswers is how many answers a tally keeps apart. The records of one answer are near
-// each other.
+// maxAnswers is how many answers a tally distinguishes. The records of one answer are close
+// to each other.
 const maxAnswers = 4096
 
 // tally adds up usage.

@@ -10,13 +10,13 @@ import (
 // forkEvidence is what tells the original of a history from its copies.
 type forkEvidence struct {
 	first string // the first record that can be copied
-	// bare is how many records the source has near its beginning that are never
-	// copied: the original has them, a copy has not.
+	// bare is how many records near the beginning of the source are never copied: the
+	// original has them, a copy does not.
 	bare int
 }
 
-// looked is how many records of a source are looked at, and lookedBytes how much of it once
-// the first was found that can be copied.
+// looked is how many records of a source are examined, and lookedBytes how much of it once
+// the first copyable record was found.
 const (
 	looked      = 200
 	lookedBytes = 1 << 20
@@ -26,7 +26,7 @@ func (s *Source) evidence() forkEvidence {
 	var e forkEvidence
 	n, size := 0, 0
 	enough := errors.New("enough")
-	// What can't be read is told when it is imported.
+	// Unreadable content is reported when it is imported.
 	_ = s.quiet().each(context.Background(), func(rec Record) error {
 		switch {
 		case rec.Link:
@@ -44,8 +44,8 @@ func (s *Source) evidence() forkEvidence {
 	return e
 }
 
-// relate finds forks by the record that their histories begin with: nothing in a file
-// of Claude Code's names its parent.
+// relate finds forks by the record that their histories begin with: nothing in a file of
+// Claude Code names its parent.
 func (claude) relate(sources []*Source) {
 	byFirst := map[string][]*Source{}
 	for _, s := range sources {
@@ -61,7 +61,7 @@ func (claude) relate(sources []*Source) {
 	}
 	for _, same := range byFirst {
 		if !slices.ContainsFunc(same, func(s *Source) bool { return s.known == nil }) {
-			continue // nothing of them will be read
+			continue // none of them will be read
 		}
 		slices.SortFunc(same, func(a, b *Source) int {
 			return cmp.Or(cmp.Compare(b.tell.bare, a.tell.bare), cmp.Compare(a.Session, b.Session))
@@ -70,7 +70,7 @@ func (claude) relate(sources []*Source) {
 	}
 }
 
-// restamped: a copy has the fork's session.
+// restamped: a copy names the fork's session.
 func (claude) restamped(member string) bool {
 	return member == "sessionId" || member == "sessionKind" || member == "forkedFrom"
 }
@@ -82,7 +82,7 @@ func descend(sources []*Source) {
 	for _, s := range sources[:len(sources)-1] {
 		h, err := readHistory(context.Background(), s)
 		if err != nil {
-			h = nil // which is told when it is imported
+			h = nil // reported when it is imported
 		}
 		histories = append(histories, h)
 	}
@@ -99,7 +99,7 @@ func descend(sources []*Source) {
 	}
 }
 
-// shared is how many records a source repeats of a history, from its beginning on.
+// shared is how many records of a history a source repeats, from the beginning on.
 func (s *Source) shared(h history) (n int) {
 	ended := errors.New("ended")
 	_ = s.quiet().each(context.Background(), func(rec Record) error {

@@ -12,26 +12,26 @@ import (
 )
 
 // A source that repeats the history of another one is stored as a fork of it
-// ([hansard.Store.Fork]), if that gives exactly what its file says: what it repeats is what
-// the parent's file begins with, record for record, and the parent's session has these
+// ([hansard.Store.Fork]), if that gives exactly the content of its file: it repeats the
+// beginning of the parent's file, record for record, and the parent's session has these
 // records and no others. Otherwise only the fork's own records are stored, and labels and
-// the state say where they go on from.
+// the state say where they continue from.
 
 // forkPoint is where a fork's own records begin.
 type forkPoint struct {
 	parent hansard.SessionID
 	at     hansard.Seq
-	// record names the last record that is the parent's.
+	// record identifies the last record that is the parent's.
 	record string
-	own    bool // that one has passed
-	// stored says that it is a fork of the store's: the session has the parent's records.
+	own    bool // that record was seen
+	// stored says that it is a fork in the store: the session has the parent's records.
 	stored bool
-	// title and labels are what the records up to there said about the session.
+	// title and labels are what the records up to there say about the session.
 	title  string
 	labels map[string]string
 }
 
-// copied reports whether a record is the parent's, repeated.
+// copied reports whether a record repeats one of the parent's.
 func (f *forkPoint) copied(rec *Record) bool {
 	if f == nil || f.own || rec.Same == "" || rec.Own {
 		return false
@@ -40,10 +40,10 @@ func (f *forkPoint) copied(rec *Record) bool {
 	return true
 }
 
-// mark is Same as a label has it.
+// mark is Same as it appears in a label.
 func mark(same string) string { return name(eventID(same)) }
 
-// describe writes where the fork is from into what the session is created with.
+// describe writes the fork's origin into the metadata that the session is created with.
 func (f *forkPoint) describe(m *hansard.Meta) {
 	m.Title = f.title
 	m.Labels = maps.Clone(m.Labels)
@@ -63,8 +63,7 @@ type forkRecord struct {
 	Record string            `json:"record"`
 }
 
-// knownFork is what a session says about where its own records begin; nil if all are its
-// own.
+// knownFork is where a session says its own records begin; nil if all are its own.
 func knownFork(info *hansard.Info) *forkPoint {
 	if record := info.Labels[LabelForkedRecord]; record != "" && info.Parent != nil {
 		return &forkPoint{parent: info.Parent.ID, at: info.Parent.At, record: record, stored: true}
@@ -72,7 +71,7 @@ func knownFork(info *hansard.Info) *forkPoint {
 	var state struct {
 		Import forkState `json:"import"`
 	}
-	_ = json.Unmarshal(info.State, &state) // what is no such state has no fork in it
+	_ = json.Unmarshal(info.State, &state) // any other state has no fork in it
 	if f := state.Import.Fork; f != nil {
 		return &forkPoint{parent: f.ID, at: f.At, record: f.Record}
 	}
@@ -80,8 +79,8 @@ func knownFork(info *hansard.Info) *forkPoint {
 }
 
 // findFork finds where the source's own records begin; nil if all are its own. Once a
-// session has been made, what it says about itself counts: more files may be known now,
-// or fewer. A fork that is not there yet is made, if it can be one of the store's.
+// session exists, what it says about itself counts: more files may be known now, or fewer.
+// A fork that does not exist yet is made in the store, if possible.
 func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
 	if j.Store != nil {
 		info, err := j.Store.Stat(ctx, in.id())
@@ -105,11 +104,11 @@ func (j *job) findFork(ctx context.Context, in *Input) (*forkPoint, error) {
 	return nil, nil
 }
 
-// repeat is what a source repeats of another.
+// repeat is what a source repeats from another.
 type repeat struct {
 	forkPoint
 	last int // the place of the last of these records
-	// whole says that it is what the other begins with, without a gap.
+	// whole says that it is the beginning of the other, without a gap.
 	whole bool
 }
 
@@ -130,10 +129,10 @@ func repeats(ctx context.Context, in *Input, history history) (*repeat, error) {
 		switch {
 		case at.order == next:
 			next++
-		case at.order > next: // some of the parent's are left out
+		case at.order > next: // some of the parent's records are missing
 			r.whole = false
 		}
-		// Records that are too long to be looked into may be the parent's, or not.
+		// Records that are too long to be compared may be the parent's, or not.
 		r.whole = r.whole && !long
 		r.record, r.last = rec.Same, max(r.last, at.place)
 		r.title = first(rec.Title, r.title)
@@ -146,8 +145,8 @@ func repeats(ctx context.Context, in *Input, history history) (*repeat, error) {
 	return r, nil
 }
 
-// forkOf is where the source leaves this parent; nil if it repeats nothing of what the
-// parent has itself. shares says whether it repeats anything of it.
+// forkOf is where the source leaves this parent; nil if it repeats none of the parent's
+// own records. shares says whether it repeats anything of it.
 func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoint, shares bool, err error) {
 	past, err := j.past(ctx, parent)
 	if err != nil {
@@ -175,7 +174,7 @@ func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoi
 	}
 	event, inherited := past.at(r.last, knownFork(&info))
 	if inherited && info.Parent != nil {
-		return nil, true, nil // it is the parent's parent that has them
+		return nil, true, nil // the parent's parent has them
 	}
 	if r.parent, r.at, err = j.locate(ctx, parent, event); err != nil {
 		return nil, true, err
@@ -187,7 +186,7 @@ func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoi
 	if err == nil && why != "" {
 		err = j.makeApart(ctx, in, &r.forkPoint)
 	}
-	if errors.Is(err, hansard.ErrExists) { // somebody else was faster
+	if errors.Is(err, hansard.ErrExists) { // another process was faster
 		f, err = j.findFork(ctx, in)
 		return f, true, err
 	}
@@ -200,7 +199,7 @@ func (j *job) forkOf(ctx context.Context, in *Input, parent *Source) (f *forkPoi
 	return &r.forkPoint, true, nil
 }
 
-// makeApart makes the session of a fork that has only its own records.
+// makeApart makes a session for a fork that has only its own records.
 func (j *job) makeApart(ctx context.Context, in *Input, f *forkPoint) error {
 	meta := hansard.Meta{Labels: in.labels()}
 	f.describe(&meta)
@@ -212,13 +211,13 @@ func (j *job) makeApart(ctx context.Context, in *Input, f *forkPoint) error {
 	}
 }
 
-// makeFork makes the session as a fork of the store's. If it can't be one, it says why.
+// makeFork makes the session as a fork in the store. If it can't be one, why says so.
 func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *hansard.Info, r *repeat) (why string, err error) {
 	if r.parent != info.ID {
 		return "its parent has nothing of it either", nil
 	}
 	for label := range parent.Labels {
-		if in.Labels[label] == "" { // a fork has its parent's labels, and can only change them
+		if in.Labels[label] == "" { // a fork inherits its parent's labels, and can only change them
 			return fmt.Sprintf("it would have the parent's label %q", label), nil
 		}
 	}
@@ -230,7 +229,8 @@ func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *han
 	}
 	meta := hansard.Meta{Title: r.title, Labels: in.labels()}
 	if started := info.Labels[LabelParent] != "" && info.Labels[LabelForkedAt] == ""; !in.SubAgent && !started {
-		// The fork says so itself. But that of a session that was started has another one.
+		// The fork itself names its parent. But a fork of a sub-agent's session inherits a
+		// different label.
 		delete(meta.Labels, LabelParent)
 	}
 	maps.Copy(meta.Labels, r.labels)
@@ -241,7 +241,7 @@ func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *han
 		case errors.Is(err, hansard.ErrUnknown) && try < attempts && ctx.Err() == nil:
 			continue
 		case errors.Is(err, hansard.ErrInvalid), errors.Is(err, hansard.ErrUnsupported), errors.Is(err, hansard.ErrDamaged):
-			// Inside a batch of an older import, for one.
+			// For example, inside a batch of an older import.
 			return err.Error(), nil
 		}
 		return "", err
@@ -249,10 +249,10 @@ func (j *job) makeFork(ctx context.Context, in *Input, parent *Source, info *han
 }
 
 // differs compares the parent's session, up to where the fork leaves it, with the parent's
-// source. If there is anything else in it, it says what.
+// source. why says how they differ, if they do.
 func (j *job) differs(ctx context.Context, past *past, info *hansard.Info, r *repeat) (why string, err error) {
 	inherited := hansard.Seq(0)
-	if info.Parent != nil { // compared when that was forked
+	if info.Parent != nil { // compared when the parent was forked
 		inherited = info.Parent.At
 	}
 	next, stop := iter.Pull2(j.Store.Read(ctx, info.ID, hansard.Range{Before: r.at + 1}))
@@ -295,8 +295,8 @@ func (j *job) differs(ctx context.Context, past *past, info *hansard.Info, r *re
 	return why, err
 }
 
-// locate is where a record of a source is in the store: in its session, or in one that
-// this was forked from.
+// locate is where a record of a source is in the store: in its session, or in one that it
+// was forked from.
 func (j *job) locate(ctx context.Context, s *Source, id string) (hansard.SessionID, hansard.Seq, error) {
 	for p := s; p != nil; p = p.parent {
 		session := p.id()

@@ -14,7 +14,7 @@ import (
 // gemini reads the chats of the Gemini CLI: tmp/<project>/chats/session-*.jsonl, the
 // older session-*.json, and those of sub-agents in chats/<parent>.
 //
-// A line may repeat a message in a newer version, or take some back: every line is kept.
+// A line may repeat a message in a newer version, or retract some: every line is kept.
 type gemini struct{}
 
 func (gemini) Name() string { return "gemini" }
@@ -79,7 +79,7 @@ func (gemini) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 	}
 	return in.document(ctx, []string{"messages"}, p.take, func(m member) error {
 		if m.name == "lastUpdated" {
-			return nil // the messages tell
+			return nil // the messages show it
 		}
 		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
 		if m.name == "summary" {
@@ -114,7 +114,7 @@ func (p *geminiReader) take(raw Raw) error {
 		rec.Event.Kind = hansard.KindMeta
 	case r.Set != nil:
 		rec.Event.Kind = hansard.KindMeta
-		if _, ok := r.Set["messages"]; ok { // all messages anew: a compaction
+		if _, ok := r.Set["messages"]; ok { // replaces all messages: a compaction
 			rec.Event.Kind, rec.Covers = hansard.KindSummary, true
 		}
 		p.facts.Title(&rec, textOf(r.Set["summary"]))
@@ -128,7 +128,7 @@ func (p *geminiReader) take(raw Raw) error {
 	return p.emit(rec)
 }
 
-// answer is what the model said, with the calls it made and what came back.
+// answer is what the model said, with the calls it made and their results.
 func (p *geminiReader) answer(rec *Record, r *geminiRecord) {
 	rec.Event.Kind, rec.Event.Role = hansard.KindMessage, "assistant"
 	if geminiText(r.Content) == "" && len(r.ToolCalls) > 0 {

@@ -8,11 +8,11 @@ import (
 	"hansard"
 )
 
-// The kinds of imported events beside those of the store.
+// The kinds of imported events besides those of the store.
 const (
-	KindReasoning  = "reasoning"  // what a model thought
+	KindReasoning  = "reasoning"  // a model's reasoning
 	KindUsage      = "usage"      // tokens
-	KindAttachment = "attachment" // what a tool gave the model to see
+	KindAttachment = "attachment" // what a tool showed the model
 	KindSubAgent   = "subagent"   // how a session is linked to the one that started it
 	KindRevision   = "revision"   // a record that the tool changed in place
 	KindRaw        = "raw"        // anything unknown
@@ -33,13 +33,14 @@ const (
 	// LabelForkedRecord is the last record that a fork has of its parent, as the tool
 	// names it.
 	LabelForkedRecord = "forked-record"
-	// LabelForkedAt is the seq of the session in LabelParent behind which the events of
-	// this one go on, if the two could not be a session and its fork.
+	// LabelForkedAt is the seq in the session of LabelParent after which this one
+	// continues, if the two could not be stored as a session and its fork.
 	LabelForkedAt = "forked-at"
 )
 
-// SessionID is the id of an imported session: that of the tool behind the format's name.
-// Characters that ids can't have are replaced, and then a checksum keeps ids apart.
+// SessionID is the id of an imported session: the format's name followed by the tool's
+// id. Characters that ids can't have are replaced, and then a checksum keeps ids
+// distinct.
 func SessionID(f Format, id string) hansard.SessionID {
 	whole := f.Name() + ":" + id
 	if hansard.CheckID(hansard.SessionID(whole)) == nil {
@@ -54,7 +55,7 @@ func SessionID(f Format, id string) hansard.SessionID {
 	return hansard.SessionID(cut(clean, hansard.MaxIDBytes-17) + "-" + shortHash([]byte(whole), 16))
 }
 
-// eventID is the id of an event: the tool's, if a store takes it.
+// eventID is the id of an event: the tool's, if a store accepts it.
 func eventID(id string) string {
 	bad := strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 })
 	if len(id) > hansard.MaxEventID-40 || bad || !utf8.ValidString(id) {
@@ -63,7 +64,7 @@ func eventID(id string) string {
 	return id
 }
 
-// cut shortens a text to so many bytes, between characters.
+// cut shortens a text to at most limit bytes, between characters.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -79,10 +80,10 @@ func name(s string) string {
 	return cut(strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", ""), hansard.MaxLabelBytes)
 }
 
-// titleBytes is how long a title made of a prompt may be.
+// titleBytes is the maximum length of a title made from a prompt.
 const titleBytes = 120
 
-// title makes a title of a text: its first line that says something.
+// title makes a title from a text: its first line that is not blank.
 func title(text string) string {
 	for line := range strings.Lines(strings.ToValidUTF8(text, "\uFFFD")) {
 		line = strings.Join(strings.Fields(strings.ReplaceAll(line, "\x00", " ")), " ")
@@ -96,7 +97,7 @@ func title(text string) string {
 	return ""
 }
 
-// parseTime reads a time as tools write it; the zero time if it is none.
+// parseTime reads a time as tools write it; the zero time if it is not one.
 func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
@@ -119,7 +120,7 @@ func unixTime(n float64) time.Time {
 	return sane(time.UnixMilli(int64(n)))
 }
 
-// sane is a time that a store takes.
+// sane is a time that a store accepts; otherwise the zero time.
 func sane(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}
@@ -134,7 +135,7 @@ type Facts struct {
 	title  string
 }
 
-// Note puts what is new into a record. Empty values say nothing.
+// Note adds what is new to a record. Empty values are ignored.
 func (f *Facts) Note(r *Record, labels map[string]string) {
 	for k, v := range labels {
 		if v = name(v); v == "" || f.labels[k] == v {

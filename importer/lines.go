@@ -15,8 +15,8 @@ import (
 	"hansard"
 )
 
-// heldBytes is the longest line that is held in memory. A longer one becomes an
-// attachment. It leaves room below the limit of a batch.
+// heldBytes is the longest line that is kept in memory. A longer one becomes an
+// attachment. It stays below the size limit of a batch.
 const heldBytes = hansard.MaxBatchBytes - 64<<10
 
 // Input is a source while it is read.
@@ -35,13 +35,13 @@ func (in *Input) openBeside(name string) (io.ReadCloser, error) {
 // Line is one whole line of a source.
 type Line struct {
 	Number int
-	Offset int64 // of its first byte, in what was decompressed
-	Size   int64 // without its end
+	Offset int64 // of its first byte, after decompression
+	Size   int64 // without its line break
 	Bytes  []byte
 	crc    uint32
 }
 
-// ID names the line by its place and its content. Two records of one line have
+// ID identifies the line by its number and its content. Two records of one line have
 // different ids.
 func (l *Line) ID() string { return lineID(l.Number, l.crc) }
 
@@ -54,7 +54,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
-// eachLine passes the whole lines of a reader on. The rest behind the last line break is
+// eachLine passes on the complete lines of a reader. What follows the last line break is
 // reported as unfinished, unless lastToo says that it counts as a line.
 func (in *Input) eachLine(ctx context.Context, r io.Reader, lastToo bool, take func(*Line) error) error {
 	br := bufio.NewReaderSize(r, 256<<10)
@@ -88,7 +88,7 @@ func (in *Input) eachLine(ctx context.Context, r io.Reader, lastToo bool, take f
 	}
 }
 
-// readLine reads up to a line break. What is longer than heldBytes is counted and not
+// readLine reads up to a line break. Beyond heldBytes the bytes are counted but not
 // kept.
 func readLine(br *bufio.Reader) (line *Line, whole bool, err error) {
 	line = &Line{}
@@ -116,10 +116,10 @@ func readLine(br *bufio.Reader) (line *Line, whole bool, err error) {
 	}
 }
 
-// errSyntax is what a parser returns for bytes that are not one whole JSON value.
+// errSyntax is what a parser returns for bytes that are not exactly one JSON value.
 var errSyntax = errors.New("not JSON")
 
-// Raw is one record as it is in the source.
+// Raw is one record, byte for byte as in the source.
 type Raw struct {
 	Bytes []byte
 	// ID is for records that have none of their own.
@@ -130,8 +130,9 @@ type Raw struct {
 // not one JSON value.
 type parser func(Raw) error
 
-// Records reads a source of one JSON value a line. whole tells a record from a piece of
-// one, where a line is damaged: what is whole of it is passed on, the rest reported.
+// Records reads a source with one JSON value per line. whole tells a record from a
+// fragment of one if a line is damaged: complete records in it are passed on, the rest
+// is reported.
 func (in *Input) Records(ctx context.Context, lastToo bool, whole func([]byte) bool, parse parser, long func(Record) error) error {
 	f, err := in.open()
 	if err != nil {
@@ -193,15 +194,15 @@ type limited struct {
 	io.Closer
 }
 
-// maxPieces is in how many places of a damaged line a whole record is looked for.
+// maxPieces is at how many places in a damaged line a complete record is looked for.
 const maxPieces = 64
 
-// salvage passes on the whole records of a line that is not one of them: records that
-// were fused by a lost line break, that follow the beginning of a torn one, or that have
-// NUL bytes around them.
+// salvage passes on the complete records in a line that is not a single one: records
+// joined by a lost line break, records after the beginning of a torn one, or records
+// with NUL bytes around them.
 func (in *Input) salvage(l *Line, whole func([]byte) bool, parse parser) error {
 	data, pieces := l.Bytes, 0
-	lost := -1 // where what can't be read begins
+	lost := -1 // where the unreadable part begins
 	report := func(upto int) {
 		if lost >= 0 {
 			what := fmt.Sprintf("%d bytes are not a whole record", upto-lost)
@@ -260,8 +261,8 @@ func (in *Input) Report(d Damage) {
 // Failed marks an error as one about the source.
 func (in *Input) Failed(err error) error { return fmt.Errorf("%w: %w", errSource, err) }
 
-// decode decodes a record. Members of another type than expected are left out: the data
-// is kept as it is. Only what is not JSON at all is an error, errSyntax.
+// decode decodes a record. Members of an unexpected type are ignored: the data is kept
+// anyway. Only input that is not JSON at all is an error, errSyntax.
 func decode(raw []byte, v any) error {
 	err := json.Unmarshal(raw, v)
 	var syntax *json.SyntaxError

@@ -17,15 +17,14 @@ import (
 	"hansard/transcript"
 )
 
-// Memory remembers which files were imported to their end, so that a file that has not changed
+// Memory remembers which files were imported completely, so that a file that has not changed
 // since is not even opened. It is a file that may be deleted at any time.
 //
-// What it says is used only if it holds: the file system has the same file with the same
-// size, times and place, and the session has the last record of it. A session's records are
-// delivered in order, so it has those before, too. A file is remembered only if nothing
-// happened to it for a while before it was read: a change in the same moment as the one
-// before would not be seen otherwise. Files with damage, or with a last line without its end,
-// are always read.
+// A note is used only if it still holds: the file system has the same file with the same size,
+// times and location, and the session has its last record. A session's records are delivered
+// in order, so it has the earlier ones too. A file is remembered only if it had not changed
+// for a while before it was read: otherwise a second change within the same tick of the clock
+// would go unnoticed. Files with damage, or with an unfinished last line, are always read.
 type Memory struct {
 	store hansard.Store
 	path  string // empty keeps nothing
@@ -36,28 +35,27 @@ type Memory struct {
 	fresh bool // there is something to save
 }
 
-// quietTime is for how long a file must have been left alone. Some file systems have times of
+// quietTime is how long a file must have been unchanged. Some file systems have timestamps of
 // two seconds.
 const quietTime = 5 * time.Second
 
 // memoryVersion is in the first line of the file. One of another version is not used.
 const memoryVersion = "hansard imports 1"
 
-// tracked is implemented by formats whose Read opens nothing but the source and what it asks
-// the Input for.
+// tracked is implemented by formats whose Read opens only the source and what it requests from
+// the Input.
 type tracked interface{ tracked() }
 
 func (claude) tracked()   {}
 func (codex) tracked()    {}
 func (piFormat) tracked() {}
 
-// note is what is remembered of a file.
+// note is what is remembered about a file.
 type note struct {
 	File   string `json:"file"`
 	Format string `json:"format"`
 	Stamp  string `json:"stamp"`
-	// Beside are the stamps of other files that were read, or looked for, by their
-	// whole paths.
+	// Beside are the stamps of other files that were read or looked for, by their full paths.
 	Beside map[string]string `json:"beside,omitempty"`
 
 	Session  string            `json:"session"`
@@ -79,11 +77,11 @@ type note struct {
 	Usage   transcript.Tokens `json:"usage"`
 
 	seen     bool // in this process
-	verified bool // the store has it, or had it a while ago
+	verified bool // the store has it, or had it when this process last checked
 }
 
-// OpenMemory reads what is remembered of imports into a store. Without a path it remembers
-// only as long as it is used. A file that can't be read is one that says nothing.
+// OpenMemory reads what is remembered about imports into a store. Without a path it remembers
+// only as long as it is in use. An unreadable file counts as empty.
 func OpenMemory(store hansard.Store, path string) *Memory {
 	m := &Memory{store: store, path: path, now: time.Now, notes: map[string]*note{}}
 	f, err := os.Open(path)
@@ -105,7 +103,7 @@ func OpenMemory(store hansard.Store, path string) *Memory {
 	}
 }
 
-// Save writes what is remembered. Of several programs that save at once the last one counts.
+// Save writes what is remembered. If several programs save at once, the last one wins.
 func (m *Memory) Save() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +113,7 @@ func (m *Memory) Save() error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(m.path), "imports-*.tmp") // for its owner alone
+	f, err := os.CreateTemp(filepath.Dir(m.path), "imports-*.tmp") // readable only by its owner
 	if err != nil {
 		return err
 	}
@@ -148,9 +146,9 @@ func (m *Memory) write(f io.Writer) error {
 	return w.Flush()
 }
 
-// stampFile is what the file system says about a regular file: another stamp is another
-// content. A file that is not there has an empty one. It is not ok if a stamp would say
-// nothing. at is when the file last changed.
+// stampFile is what the file system says about a regular file: if the content changes, so does
+// the stamp. A missing file has an empty one. Not ok: a stamp would prove nothing. at is when
+// the file last changed.
 func stampFile(info fs.FileInfo) (stamp string, at time.Time, ok bool) {
 	dev, ino, changed, ok := inode(info)
 	if !ok || !info.Mode().IsRegular() {
@@ -160,7 +158,7 @@ func stampFile(info fs.FileInfo) (stamp string, at time.Time, ok bool) {
 	return fmt.Sprintf("%d:%d:%d:%d:%d", info.Size(), modified, changed, dev, ino), time.Unix(0, max(modified, changed)), true
 }
 
-// stampPath is that of a path as it is now.
+// stampPath is the current stamp of a path.
 func stampPath(path string) (stamp string, at time.Time, ok bool) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +170,8 @@ func stampPath(path string) (stamp string, at time.Time, ok bool) {
 	return stampFile(info)
 }
 
-// recall makes a source of what is remembered, if the file is still the one that was imported.
+// recall completes a source from what is remembered, if the file is still the one that was
+// imported.
 func (m *Memory) recall(s *Source, formats []Format) bool {
 	if m == nil {
 		return false
@@ -194,7 +193,7 @@ func (m *Memory) recall(s *Source, formats []Format) bool {
 		}
 	}
 	if !n.verified && !m.stored(SessionID(f, n.Session), n.Event) {
-		delete(m.notes, n.File) // also if it was deleted: then nothing should tell of it
+		delete(m.notes, n.File) // also if the session was deleted: then nothing should mention it
 		m.fresh = true
 		return false
 	}
@@ -217,13 +216,13 @@ func (m *Memory) stored(id hansard.SessionID, event string) bool {
 	return false
 }
 
-// reading is a source from before it is read on, as far as it may be remembered.
+// reading is the note of a source while it is being read.
 type reading struct {
 	note  *note
 	began time.Time
 }
 
-// begin notes how a source is before it is read; nil if it can't be remembered.
+// begin records the state of a source before it is read; nil if it can't be remembered.
 func (m *Memory) begin(s *Source) *reading {
 	if _, ok := s.Format.(tracked); !ok || m == nil {
 		return nil
@@ -244,7 +243,7 @@ func (r *reading) add(path string, stamp *string) bool {
 	return ok
 }
 
-// beside notes another file that is about to be read.
+// beside records another file that is about to be read.
 func (r *reading) beside(path string) {
 	if r == nil || r.note == nil {
 		return
@@ -257,8 +256,8 @@ func (r *reading) beside(path string) {
 	r.note.Beside[path] = stamp
 }
 
-// end completes the note when everything is stored; nil if the files changed meanwhile, or if
-// there is anything that should be told again.
+// end completes the note once everything is stored; nil if the files have changed in the
+// meantime, or if there is anything to report again next time.
 func (r *reading) end(j *job) *note {
 	d := j.sessions[""]
 	rep, s := &j.report, j.report.Source
@@ -287,12 +286,12 @@ func (r *reading) end(j *job) *note {
 	return n
 }
 
-// report is what the import of a file said that is not read again.
+// report repeats what the import of a file reported, without reading it again.
 func (n *note) report(r *Report) {
 	r.Records, r.Copied, r.Calls, r.Results, r.Orphans, r.Open, r.Usage = n.Records, n.Copied, n.Calls, n.Results, n.Orphans, n.Open, n.Usage
 }
 
-// remember keeps a note, from the next import on.
+// remember keeps a note for the next import.
 func (m *Memory) remember(n *note) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

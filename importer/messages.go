@@ -14,7 +14,8 @@ import (
 )
 
 // chat reads a file with an array of messages, or an object that has one: what programs
-// keep that talk to a chat API. The two differ only in name: each understands both.
+// that talk to a chat API keep. The two formats differ only in name: each understands
+// both.
 type chat struct{ name, tool string }
 
 var (
@@ -43,7 +44,7 @@ func (c chat) Match(path string, head func() []byte) bool {
 	return c == openai || isClaudes.Match(text)
 }
 
-// Identify names a session by its file: nothing in it does.
+// Identify names a session after its file: the content has no id.
 func (chat) Identify(s *Source, _ []byte) { s.Session = byPath(s) }
 
 // byPath is an id for a session that has none: the name of the file, and a checksum of
@@ -69,7 +70,7 @@ func (c chat) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 	})
 }
 
-// jsonl reads any JSON, one value a line.
+// jsonl reads any JSON, one value per line.
 type jsonl struct{}
 
 func (jsonl) Name() string           { return "jsonl" }
@@ -113,7 +114,7 @@ type message struct {
 	stamps
 }
 
-// stamps are the names that programs have for the time of a record.
+// stamps are the names that programs use for the time of a record.
 type stamps struct {
 	Timestamp any `json:"timestamp"`
 	Time      any `json:"time"`
@@ -136,7 +137,7 @@ func (s *stamps) at() time.Time {
 	return time.Time{}
 }
 
-// messageRecord says what a message is. What is none is kept as it is.
+// messageRecord classifies a message. Anything else is kept as a raw event.
 func messageRecord(raw Raw, f *Facts) Record {
 	var m message
 	_ = decode(raw.Bytes, &m) // it is JSON

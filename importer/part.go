@@ -6,18 +6,17 @@ import (
 	"maps"
 )
 
-// A source with several sessions, a database, says of one that may repeat the records of
-// another what a file says by being one: it is a part, a source of its own, whose parent is
-// another part. Everything about forks is the same then.
+// In a source with several sessions, such as a database, a session that may repeat the
+// records of another is a part: a source of its own, like a file, whose parent is another
+// part. Forks are then handled in the same way.
 
-// Part is a session of the source that forkOf, another one, may have given its first records
-// to. from is the part of that session; nil if the source does not have it. read reads the
+// Part is a session of the source whose first records may come from another session, forkOf.
+// from is the part of that session; nil if the source does not have it. read reads this
 // session alone, like [Format.Read].
 //
 // The part is passed on as [Record].Begins, before the records of the session and after all
-// of those of from. Parts that have the same parent are best passed on one after the other,
-// each with its own forks behind it: then each is read once more at most, however many forks
-// it has.
+// of those of from. Parts with the same parent are best passed on one after the other, each
+// followed by its own forks: then each is read at most once more, however many forks it has.
 func (in *Input) Part(session, forkOf string, from *Source, read func(in *Input, emit func(Record) error) error) *Source {
 	return &Source{Format: in.Format, Root: in.Root, Path: in.Path, Session: session, forkOf: forkOf, parent: from, read: read}
 }
@@ -30,10 +29,10 @@ func (in *Input) each(ctx context.Context, emit func(Record) error) error {
 	return in.Format.Read(ctx, in, emit)
 }
 
-// begin finds out what a session is a fork of whose records are about to come.
+// begin finds out what a session is a fork of, before its records come.
 func (j *job) begin(ctx context.Context, s *Source) error {
 	if p := s.parent; p != nil {
-		if d := j.sessions[p.Session]; d != nil { // what is held of it has to be there
+		if d := j.sessions[p.Session]; d != nil { // its pending records must be stored first
 			if err := j.fail(p.Session, d, j.stored(d, d.finish(ctx))); err != nil {
 				return err
 			}
@@ -54,7 +53,7 @@ const (
 	heldRecords = 1 << 19
 )
 
-// forget keeps only what was read of the nearest ancestors of a part.
+// forget keeps only the pasts of the nearest ancestors of a part.
 func (j *job) forget(s *Source) {
 	near, records := map[*Source]bool{}, 0
 	for p := s.parent; p != nil && len(near) < heldPasts; p = p.parent {
@@ -66,10 +65,10 @@ func (j *job) forget(s *Source) {
 	maps.DeleteFunc(j.pasts, func(p *Source, _ *past) bool { return !near[p] })
 }
 
-// maxRemarks is how many remarks are told of one source.
+// maxRemarks is how many remarks are reported for one source.
 const maxRemarks = 20
 
-// remark notes what there is to say about a source, or a part of one.
+// remark adds a remark about a source, or a part of one.
 func (j *job) remark(in *Input, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if in.Source != j.report.Source {

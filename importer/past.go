@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 )
 
-// past is what is known of the records of a source, to tell what its forks repeat of them. It
-// is read once for all forks: it may be long.
+// past is what is known about the records of a source, to find out which of them its forks
+// repeat. It is read once for all forks: it may be long.
 type past struct {
 	history history
 	records []pastRecord // all of them, in order
@@ -18,7 +18,8 @@ type pastRecord struct {
 	own, link bool
 }
 
-// at is the id of the n-th record, and whether that is one that the source repeats itself.
+// at is the id of the n-th record, and whether the source itself repeats that record from its
+// parent.
 func (p *past) at(n int, own *forkPoint) (id string, inherited bool) {
 	for i := range p.records[:n+1] {
 		rec := &p.records[i]
@@ -27,7 +28,7 @@ func (p *past) at(n int, own *forkPoint) (id string, inherited bool) {
 	return eventID(p.records[n].id), inherited
 }
 
-// past is that of a source that may have forks.
+// past is the past of a source that may have forks.
 func (j *job) past(ctx context.Context, s *Source) (*past, error) {
 	if p := j.pasts[s]; p != nil {
 		return p, nil
@@ -48,7 +49,7 @@ func (j *job) past(ctx context.Context, s *Source) (*past, error) {
 	return p, nil
 }
 
-// history is the records of a session that a fork may repeat.
+// history is the set of records of a session that a fork may repeat.
 type history map[[16]byte]spot
 
 // spot is where a record is in its file: its place among all records, and among those
@@ -78,7 +79,7 @@ func readHistory(ctx context.Context, s *Source) (history, error) {
 	return h, err
 }
 
-// key tells a record, and its copy in a fork's file, from others.
+// key identifies a record, and its copy in a fork's file.
 func (r *Record) key(f Format) (k [16]byte) {
 	h := sha256.New()
 	_, _ = h.Write([]byte(r.Same + "\x00"))
@@ -99,5 +100,6 @@ func checkSum(data []byte) (k [16]byte) {
 	return k
 }
 
-// quiet is the source to be read, whose damage is reported elsewhere.
+// quiet is an input of the source that does not report damage, because it is reported
+// elsewhere.
 func (s *Source) quiet() *Input { return &Input{Source: s, damage: func(Damage) {}} }

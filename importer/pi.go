@@ -12,11 +12,11 @@ import (
 	"hansard/transcript"
 )
 
-// piFormat reads the sessions of pi and of what is built on it, oh-my-pi and OpenClaw. A
-// file is a tree of entries; all of them are kept, in the order of the file.
+// piFormat reads the sessions of pi and of tools built on it, oh-my-pi and OpenClaw. A file
+// is a tree of entries; all of them are kept, in the order of the file.
 type piFormat struct {
 	name, tool string
-	archives   bool // OpenClaw's: files with more behind .jsonl, and sessions.json
+	archives   bool // OpenClaw's: files with a suffix after .jsonl, and sessions.json
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 	openclaw = piFormat{name: "openclaw", tool: "OpenClaw", archives: true}
 )
 
-// FileFormat is a format of this package that another one adds to.
+// FileFormat is a format of this package that another package extends.
 type FileFormat interface {
 	Format
 	forking
@@ -85,8 +85,8 @@ func (p piFormat) Identify(s *Source, head []byte) {
 	}
 }
 
-// piName is the id of a session whose file is named: <time>_<uuid>.jsonl, or <uuid>.jsonl.
-// OpenClaw names one in a database as sqlite:<agent>:<uuid>:<path of the database>.
+// piName is the id of a session by its file name: <time>_<uuid>.jsonl, or <uuid>.jsonl.
+// OpenClaw names a session in a database sqlite:<agent>:<uuid>:<path of the database>.
 func piName(path string) string {
 	if row := strings.SplitN(path, ":", 4); len(row) == 4 && row[0] == "sqlite" {
 		return row[2]
@@ -98,7 +98,7 @@ func piName(path string) string {
 	return base
 }
 
-// openclawKey is the key under which sessions.json beside the file has the session.
+// openclawKey is the session's key in the sessions.json beside the file.
 func openclawKey(s *Source) string {
 	f, err := openIn(s.Root, filepath.Join(filepath.Dir(s.Path), "sessions.json"))
 	if err != nil {
@@ -108,7 +108,7 @@ func openclawKey(s *Source) string {
 	var keys map[string]struct {
 		SessionID string `json:"sessionId"`
 	}
-	_ = json.NewDecoder(io.LimitReader(f, valueBytes)).Decode(&keys) // a label less
+	_ = json.NewDecoder(io.LimitReader(f, valueBytes)).Decode(&keys) // at worst a label is missing
 	for key, entry := range keys {
 		if entry.SessionID == s.Session {
 			return key
@@ -146,7 +146,7 @@ type piRecord struct {
 	} `json:"message"`
 }
 
-// piKinds are the kinds of entries that are no messages.
+// piKinds are the kinds of entries that are not messages.
 var piKinds = map[string]string{"session": hansard.KindMeta, "title": hansard.KindMeta, "model_change": hansard.KindMeta, "thinking_level_change": hansard.KindMeta,
 	"compaction": hansard.KindSummary, "branch_summary": hansard.KindMeta, "custom": hansard.KindMeta, "custom_message": hansard.KindMeta, "label": hansard.KindMeta,
 	"session_info": hansard.KindMeta}
@@ -239,7 +239,7 @@ func (r *piRecord) message(rec *Record, f *Facts) {
 	case "toolResult":
 		e.Kind, e.Role, rec.Results = hansard.KindToolResult, "tool", []string{m.ToolCallID}
 	case "bashExecution":
-		e.Kind, e.Role = hansard.KindToolResult, "tool" // of a command that the user gave
+		e.Kind, e.Role = hansard.KindToolResult, "tool" // of a command that the user ran
 	case "branchSummary", "compactionSummary", "custom":
 		e.Kind, e.Role = hansard.KindMeta, ""
 	}

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// inode is what a file system says about a file beside its size and the time of its content:
-// which one it is, and when anything about it changed, which no program can set.
+// inode is what a file system says about a file besides its size and modification time: its
+// identity, and when anything about it changed, which no program can set.
 func inode(info fs.FileInfo) (dev, ino uint64, changed int64, ok bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

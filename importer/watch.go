@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Watcher follows sources that are being written to: what has changed since it was
-// imported is imported again, which stores only what is new.
+// Watcher follows sources that are being written to: a source that has changed since it
+// was imported is imported again, which stores only what is new.
 type Watcher struct {
 	Engine *Engine
-	// Find gives the sources that there are now.
+	// Find returns the sources that exist now.
 	Find func() ([]*Source, error)
 	// Pause waits until it is time to look again.
 	Pause func(ctx context.Context) error
-	// Report is told what was imported, and of errors that are new.
+	// Report receives what was imported, and new errors.
 	Report func(Report)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -25,17 +25,17 @@ type Watcher struct {
 // watched is what is known about a source.
 type watched struct {
 	stamp stamp
-	// rest is until when it is left alone: a file is read from its beginning, and a
-	// large one that grows all the time is not read all the time.
+	// rest is until when it is left alone: a file is read from its beginning, and a large
+	// one that keeps growing must not be read all the time.
 	rest time.Time
 	err  string // the last one
 }
 
-// restTimes is for how many times as long as an import took a source is left alone.
+// restTimes is how many times the duration of its import a source is left alone.
 const restTimes = 10
 
-// Run imports what is there and then what changes, until the context ends. It returns nil
-// then, and an error if it can't go on.
+// Run imports what exists and then what changes, until the context ends. Then it returns
+// nil; an error means that it can't continue.
 func (w *Watcher) Run(ctx context.Context) error {
 	if w.Now == nil {
 		w.Now = time.Now
@@ -64,7 +64,7 @@ func (w *Watcher) look(ctx context.Context) error {
 	var changed []*Source
 	stamps := map[string]stamp{}
 	for _, s := range sources {
-		// Before it is read: what is written meanwhile is another change.
+		// Before it is read: what is written during the read counts as another change.
 		now := stampOf(s)
 		known := w.seen[s.File()]
 		if known != nil && (known.stamp == now || w.Now().Before(known.rest)) {
@@ -101,7 +101,7 @@ func (w *Watcher) look(ctx context.Context) error {
 // stamp tells whether a source has changed. A database has its newest changes in a log
 // beside it.
 type stamp struct {
-	mark          string // of the file system, where it has one
+	mark          string // the file system's, if it has one
 	size, logSize int64
 	at, logAt     int64
 }

@@ -81,7 +81,7 @@ func writeParts(b *strings.Builder, parts []transcript.Part) {
 	}
 }
 
-// leftOut stands for a picture or a file.
+// leftOut is a placeholder for a picture or a file.
 func leftOut(p *transcript.Part) string {
 	words := []string{string(p.Type)}
 	for _, word := range []string{p.Name, p.MediaType} {
@@ -98,8 +98,8 @@ func leftOut(p *transcript.Part) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// encodedLeast is the length from which a run is taken for encoded data: more than any hash
-// or identifier has.
+// encodedLeast is the length from which a run counts as encoded data: longer than any hash
+// or identifier.
 const encodedLeast = 256
 
 // clean removes what a model has no use for: terminal escapes, control characters, invisible
@@ -150,8 +150,8 @@ func line(s string, most int) string {
 	return p.Line(most)
 }
 
-// cut is the beginning of a text that takes at most so many bytes once it is indented: whole
-// characters, up to the end of a line if there is one.
+// cut is the beginning of a text that takes no more than most bytes once it is indented:
+// whole characters, up to the end of a line if there is one.
 func cut(s string, most int) string {
 	end := 0
 	for size := len(indent("")); end < len(s); end++ {

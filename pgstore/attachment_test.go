@@ -14,10 +14,10 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// SweepUploads is what a store does from time to time.
+// SweepUploads does what a store does from time to time.
 func SweepUploads(ctx context.Context, s *Store) { s.sweepUploads(ctx) }
 
-// threeParts is what is attached here: two whole parts and a bit.
+// threeParts is the content attached here: two full parts and a bit.
 func threeParts() []byte {
 	content := make([]byte, 2*partBytes+5)
 	r := rand.NewChaCha8([32]byte{})
@@ -25,7 +25,7 @@ func threeParts() []byte {
 	return content
 }
 
-// rowsLeft counts the rows of session "s" that are about attachments.
+// rowsLeft counts the rows of session "s" that belong to attachments.
 func (b *blocking) rowsLeft() (n int) {
 	b.t.Helper()
 	err := b.conn.QueryRow(b.t.Context(), "SELECT (SELECT count(*) FROM hansard_attachments WHERE id = 's') + (SELECT count(*) FROM hansard_attachment_parts WHERE id = 's')").Scan(&n)
@@ -35,7 +35,7 @@ func (b *blocking) rowsLeft() (n int) {
 	return n
 }
 
-// has tells what is attached to session "s": this, and nothing else, and all is sound.
+// has checks that session "s" has this attachment and no other, and that all is sound.
 func (b *blocking) has(want []byte) {
 	b.t.Helper()
 	n := 0
@@ -65,7 +65,7 @@ func (b *blocking) has(want []byte) {
 	}
 }
 
-// gate is a reader that lets its reader wait for the test.
+// gate is a reader that blocks until the test lets it go on.
 type gate struct {
 	io.Reader
 	arrived chan struct{} // closed when it is read
@@ -84,9 +84,9 @@ func (g *gate) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestAttachLostConnection: connections that end in the middle of an upload, at whatever
-// statement and whether the server has heard of it or not, are nothing the caller hears of:
-// it is stored once, and whole.
+// TestAttachLostConnection: if connections are lost in the middle of an upload, at whatever
+// statement, before or after the server has seen it, the caller does not see the error: the
+// attachment is stored once, and whole.
 func TestAttachLostConnection(t *testing.T) {
 	for name, sql := range map[string]string{"start": startUpload, "part": addPart, "lock": findUpload, "finish": finishUpload, "commit": "COMMIT"} {
 		for _, heard := range []bool{false, true} {
@@ -110,8 +110,8 @@ func TestAttachLostConnection(t *testing.T) {
 	}
 }
 
-// TestAttachLosesToDelete: an upload whose session is deleted meanwhile leaves nothing,
-// wherever it was.
+// TestAttachLosesToDelete: an upload whose session is deleted meanwhile leaves nothing, at
+// whatever point it was.
 func TestAttachLosesToDelete(t *testing.T) {
 	t.Run("at its start", func(t *testing.T) {
 		s := newBlocking(t, "")
@@ -174,8 +174,8 @@ func TestAttachLosesToDelete(t *testing.T) {
 	})
 }
 
-// TestAttachRacesWithDelete is the same in no order that the test knows, with stores beside
-// each other. Nothing is left, and nothing is sound that has been deleted.
+// TestAttachRacesWithDelete is the same in random order, with several stores. Nothing is left,
+// and nothing that was deleted passes verification.
 func TestAttachRacesWithDelete(t *testing.T) {
 	s := newBlocking(t, "")
 	other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
@@ -228,11 +228,11 @@ func TestAttachRacesWithDelete(t *testing.T) {
 	}
 }
 
-// takeAway is what removes an attachment that no event names.
+// takeAway removes an attachment that no event names.
 const takeAway = "UPDATE hansard_attachments SET digest = NULL, dropping = true WHERE id = 's' AND digest IS NOT NULL AND NOT named"
 
-// TestNamedOrRemoved: either an event names an attachment or somebody removes it, and the
-// database decides.
+// TestNamedOrRemoved: an attachment is either named by an event or removed, and the database
+// decides which.
 func TestNamedOrRemoved(t *testing.T) {
 	naming := func(t *testing.T, s *blocking) (write func() <-chan outcome[hansard.Receipt]) {
 		a, err := s.Attach(t.Context(), "s", strings.NewReader("attached"))
@@ -301,8 +301,8 @@ func TestNamedOrRemoved(t *testing.T) {
 	})
 }
 
-// TestReadWhatGoes: who reads an attachment that is removed is told so, and gets no bytes
-// that are not its.
+// TestReadWhatGoes: a reader of an attachment that is being removed gets an error, and never
+// bytes of something else.
 func TestReadWhatGoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		remove func(t *testing.T, s *blocking)

@@ -14,7 +14,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// One hot session, 64 writers: with combining, and without, side by side.
+// BenchmarkHotSession: one hot session with 64 writers, with and without combining, side by side.
 func BenchmarkHotSession(b *testing.B) {
 	for _, alone := range []bool{false, true} {
 		b.Run(fmt.Sprintf("alone=%v", alone), func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkHotSession(b *testing.B) {
 	}
 }
 
-// A page of 50 out of 100,000 sessions, with and without a label.
+// BenchmarkListMany: a page of 50 out of 100,000 sessions, with and without a label.
 func BenchmarkListMany(b *testing.B) {
 	s, err := Open(b.Context(), pgtest.Shared(b).Schema(b), nil)
 	if err != nil {
@@ -82,7 +82,7 @@ func BenchmarkListMany(b *testing.B) {
 	}
 }
 
-// fill makes sessions that were last used within some days, by the table.
+// fill makes sessions that were last used within a few days, directly in the table.
 func fill(b *testing.B, s *Store, n int) {
 	b.Helper()
 	now := time.Now()
@@ -111,7 +111,8 @@ func fill(b *testing.B, s *Store, n int) {
 	}
 }
 
-// An append with a key, and one without, to a session that has had so many with keys.
+// BenchmarkManyKeys: an append with a key, and one without, to a session that already has this
+// many keyed batches.
 func BenchmarkManyKeys(b *testing.B) {
 	for _, keys := range []int{10, 100_000, 1_000_000} {
 		s, err := Open(b.Context(), pgtest.Shared(b).Schema(b), nil)
@@ -146,8 +147,8 @@ func BenchmarkManyKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkReadAll reads all 10,000 events of a session, beside the plainest statement that reads
-// as many bytes.
+// BenchmarkReadAll reads all 10,000 events of a session, compared with the simplest statement
+// that reads as many bytes.
 func BenchmarkReadAll(b *testing.B) {
 	const events = 10_000
 	server := pgtest.Shared(b)

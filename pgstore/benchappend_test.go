@@ -26,13 +26,13 @@ type contender struct {
 	rates    []float64 // events a second, of each turn
 	n        int
 	cpu      time.Duration // of the database
-	commits  int64         // transactions that wrote
+	commits  int64         // writing transactions
 	calls    int64         // statements
 	walBytes int64
 }
 
-// BenchmarkAppends compares appends with what PostgreSQL does without a store, in one run, in
-// turns, so that a busy machine is busy for all of them:
+// BenchmarkAppends compares appends with what PostgreSQL does without a store, in one run and
+// taking turns, so that a busy machine affects all of them alike:
 //
 //	naive      BEGIN, lock the session's row, INSERT, UPDATE of the row, COMMIT: one writer
 //	insert     pgbench with one-row inserts, 1 and 64 connections
@@ -40,7 +40,7 @@ type contender struct {
 //	many       a store, 64 goroutines on 1,000 sessions
 //	processes  8 stores as 8 processes have them, 8 goroutines each, on 100 sessions
 //
-// HANSARD_BENCH_TURNS is how many turns each has; 5 when it is not given.
+// HANSARD_BENCH_TURNS is the number of turns each has; the default is 5.
 func BenchmarkAppends(b *testing.B) {
 	server := pgtest.New(b, "shared_preload_libraries = 'pg_stat_statements'", "pg_stat_statements.track_utility = on", "max_wal_size = 4GB")
 	server.Exec(b, "CREATE EXTENSION pg_stat_statements")
@@ -59,7 +59,7 @@ func BenchmarkAppends(b *testing.B) {
 	}
 	for turn := range turns + 1 {
 		for _, c := range contenders {
-			bench.measure(c, turn > 0) // the first warms up
+			bench.measure(c, turn > 0) // the first is a warm-up
 		}
 	}
 	rate := map[string]float64{}
@@ -92,7 +92,7 @@ func (b *appendBench) must(err error) {
 	}
 }
 
-// measure gives a contender a turn.
+// measure gives a contender one turn.
 func (b *appendBench) measure(c *contender, counts bool) {
 	b.Helper()
 	conn, err := pgx.Connect(b.Context(), b.server.URL(""))
@@ -114,7 +114,7 @@ func (b *appendBench) measure(c *contender, counts bool) {
 		c.rates = nil
 		return
 	}
-	if !strings.HasPrefix(c.name, "insert") { // pgbench measures without its start
+	if !strings.HasPrefix(c.name, "insert") { // pgbench excludes its start-up from its measurement
 		c.rates = append(c.rates, float64(c.perTurn)/took.Seconds())
 	}
 	c.n += c.perTurn
@@ -124,7 +124,7 @@ func (b *appendBench) measure(c *contender, counts bool) {
 	c.walBytes += wal2 - wal
 }
 
-// naive is what a program does that has no store: a transaction, a statement at a time.
+// naive is what a program without a store does: a transaction, one statement at a time.
 func (b *appendBench) naive() *contender {
 	url := b.server.Schema(b.B)
 	conn, err := pgx.Connect(b.Context(), url)
@@ -189,7 +189,7 @@ func (b *appendBench) lone() *contender {
 	}}
 }
 
-// store is many writers to many sessions, each to one after another.
+// store is many writers to many sessions; each writes to one session after another.
 func (b *appendBench) store(name string, stores, writers, sessions int) *contender {
 	url := b.server.Schema(b.B)
 	var all []*Store

@@ -13,19 +13,17 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// blocking is a transaction of somebody else that keeps the row of session "s"
-// locked, so that what comes meanwhile is in an order the test knows: it waits for
-// the row, and goes on when the test lets it.
+// blocking is another client's transaction that keeps the row of session "s" locked. Calls made
+// meanwhile wait for the row, so the test knows their order, and go on when the test lets them.
 type blocking struct {
 	t      testing.TB
 	server *pgtest.Server
-	name   string // by which the database knows the store's connections
+	name   string // the name of the store's connections in the database
 	conn   *pgx.Conn
 	*Store
 }
 
-// newBlocking opens a store with session "s" in it, at a URL that ends in these
-// settings.
+// newBlocking opens a store with session "s" in it, at a URL that ends with these settings.
 func newBlocking(t testing.TB, settings string) *blocking {
 	t.Helper()
 	server := pgtest.Shared(t)
@@ -58,7 +56,7 @@ func newBlockingWith(t testing.TB, server *pgtest.Server, address string, o *Opt
 	return b
 }
 
-// exec does something in the other transaction, or outside of it.
+// exec runs a statement in the other transaction, or outside of it.
 func (b *blocking) exec(sql string, args ...any) {
 	b.t.Helper()
 	if _, err := b.conn.Exec(b.t.Context(), sql, args...); err != nil {
@@ -66,22 +64,22 @@ func (b *blocking) exec(sql string, args ...any) {
 	}
 }
 
-// lock begins the transaction that has the row.
+// lock begins the transaction that locks the row.
 func (b *blocking) lock() {
 	b.t.Helper()
 	b.exec("BEGIN")
 	b.exec("SELECT 1 FROM hansard_heads WHERE id = 's' FOR UPDATE")
 }
 
-// waiting waits until so many of the store's statements wait for a lock, and gives
-// the database's clock then.
+// waiting waits until n statements of the store wait for a lock, and returns the database's time
+// then.
 func (b *blocking) waiting(n int) time.Time {
 	b.t.Helper()
 	b.server.Until(b.t, fmt.Sprintf("SELECT count(*) = %d FROM pg_stat_activity WHERE application_name = '%s' AND wait_event_type = 'Lock'", n, b.name))
 	return b.clock()
 }
 
-// clock is the database's.
+// clock is the database's time.
 func (b *blocking) clock() (now time.Time) {
 	b.t.Helper()
 	if err := b.conn.QueryRow(b.t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
@@ -94,11 +92,11 @@ func (b *blocking) clock() (now time.Time) {
 func (b *blocking) pass(when time.Time) {
 	b.t.Helper()
 	for !b.clock().After(when) {
-		time.Sleep(5 * time.Millisecond) // so as not to ask without a pause
+		time.Sleep(5 * time.Millisecond) // so as not to poll without a pause
 	}
 }
 
-// later does something in the background and gives its outcome.
+// later runs f in the background and delivers its outcome.
 func later[T any](f func() (T, error)) <-chan outcome[T] {
 	out := make(chan outcome[T], 1)
 	go func() {

@@ -12,9 +12,8 @@ import (
 	"hansard/storetest"
 )
 
-// TestTransactionPool: behind a PgBouncer that gives each transaction to another
-// process of the server, a store works when it is told to prepare no statements, and
-// says so when it was not.
+// TestTransactionPool: behind a PgBouncer that may give each transaction to another server
+// process, a store works if it is told not to prepare statements, and otherwise says so.
 func TestTransactionPool(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
@@ -22,7 +21,7 @@ func TestTransactionPool(t *testing.T) {
 	t.Run("prepared statements", func(t *testing.T) {
 		address := bouncer.Store(t)
 		var err error
-		for range 20 { // until two connections have met on one process
+		for range 20 { // until two connections have shared a process
 			var s *pgstore.Store
 			if s, err = pgstore.Open(t.Context(), address, &pgstore.Options{RetryFor: time.Second}); err == nil {
 				_, err = s.Append(t.Context(), "s", hansard.Batch{Events: storetest.Marked("w", 0, 1, 0), Create: true})
@@ -63,11 +62,11 @@ func TestTransactionPool(t *testing.T) {
 	})
 }
 
-// TestTransactionPoolCommits: what is acknowledged is durable whichever process of the
-// server has stored it, though the database's default is that it is not.
+// TestTransactionPoolCommits: acknowledged events are durable whichever server process stored
+// them, although the database's default is not to wait.
 func TestTransactionPoolCommits(t *testing.T) {
 	t.Parallel() // with a server of its own
-	// What is not committed durably is lost for certain.
+	// Anything not committed durably is certain to be lost.
 	server := pgtest.New(t, "synchronous_commit = off", "wal_writer_delay = 10s", "wal_writer_flush_after = 1GB", "wal_buffers = 64MB")
 	bouncer := server.Bouncer(t, 5)
 	address := bouncer.Store(t) + "&default_query_exec_mode=exec"

@@ -9,11 +9,11 @@ import (
 	"hansard"
 )
 
-// The clock that counts is the database's, read when the session's row is locked. A
-// clock read before, such as now(), stands still while a statement waits for the row.
+// The clock that counts is the database's, read once the session's row is locked. An earlier
+// reading, such as now(), stands still while a statement waits for the row.
 
-// TestClockOfEvents: what waited for the row is stored behind what was stored
-// meanwhile, and so at a later time.
+// TestClockOfEvents: an append that waited for the row is stored after what was stored meanwhile,
+// and so gets a later time.
 func TestClockOfEvents(t *testing.T) {
 	title := "patched"
 	for name, b := range map[string]hansard.Batch{
@@ -25,7 +25,7 @@ func TestClockOfEvents(t *testing.T) {
 			s.lock()
 			stored := later(func() (hansard.Receipt, error) { return s.Append(t.Context(), "s", b) })
 			then := s.waiting(1)
-			// Somebody else changes the row, as every append does, at a later time.
+			// Another client changes the row at a later time, as every append does.
 			s.exec("UPDATE hansard_heads SET updated = clock_timestamp() WHERE id = 's'")
 			s.exec("COMMIT")
 			if r := <-stored; r.err != nil {
@@ -40,9 +40,9 @@ func TestClockOfEvents(t *testing.T) {
 	}
 }
 
-// during waits for the row's lock from before a deadline until after it, and gives
-// what it came to. The deadline is a time of the turn that acquire gives, which is
-// asked for with more and more time, should the machine be too slow to be before it.
+// during waits for the row's lock from before a deadline until after it, and returns the result
+// of f. The deadline comes from the turn that acquire gets; if the machine is too slow to begin
+// before it, acquire is asked again with more and more time.
 func during[T any](t *testing.T, s *blocking, acquire func(d time.Duration) (deadline time.Time), f func() (T, error)) outcome[T] {
 	t.Helper()
 	for d := time.Second; d <= time.Minute; d *= 4 {
@@ -72,8 +72,8 @@ func stolen(t *testing.T, s *blocking, c hansard.Claim) hansard.Turn {
 	return turn
 }
 
-// TestClockOfTTL: a turn whose TTL ended while the claim waited for the row is to be
-// had, and its holder is fenced from then on.
+// TestClockOfTTL: a turn whose TTL ended while a claim waited for the row can be taken, and its
+// holder is fenced from then on.
 func TestClockOfTTL(t *testing.T) {
 	s := newBlocking(t, "")
 	var old hansard.Turn
@@ -90,8 +90,8 @@ func TestClockOfTTL(t *testing.T) {
 	}
 }
 
-// TestClockOfMaxHold: a turn that came to the end of its MaxHold while its renewal
-// waited for the row is not renewed.
+// TestClockOfMaxHold: a turn whose MaxHold ended while its renewal waited for the row is not
+// renewed.
 func TestClockOfMaxHold(t *testing.T) {
 	s := newBlocking(t, "")
 	var turn hansard.Turn
@@ -104,8 +104,8 @@ func TestClockOfMaxHold(t *testing.T) {
 	}
 }
 
-// TestClockOfRenewal: a holder that waited for the row has a whole TTL from the
-// moment it got there.
+// TestClockOfRenewal: a holder that waited for the row gets a full TTL from the moment it got the
+// row.
 func TestClockOfRenewal(t *testing.T) {
 	s := newBlocking(t, "")
 	turn := stolen(t, s, hansard.Claim{TTL: time.Hour})
@@ -121,8 +121,8 @@ func TestClockOfRenewal(t *testing.T) {
 	}
 }
 
-// TestClockOfTickets: one who waited for the turn before, and gave no sign of it
-// while another claim waited for the row, is passed over, at once.
+// TestClockOfTickets: an earlier waiter for the turn that gave no sign of life while another
+// claim waited for the row is passed over at once.
 func TestClockOfTickets(t *testing.T) {
 	tap, s := tapStore(t)
 	before := 0

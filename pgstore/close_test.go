@@ -12,7 +12,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// A store that is closed leaves no goroutine behind, whatever it was doing.
+// TestCloseLeavesNothing: a closed store leaves no goroutine behind, whatever it was doing.
 func TestCloseLeavesNothing(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Shared(t).Schema(t), nil)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	})
 }
 
-// until waits for something that has to come about.
+// until waits for a condition that has to become true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -14,8 +14,8 @@ import (
 	"hansard/storetest"
 )
 
-// Three servers' worth of processes, 32 clients each, on 50 sessions, while they
-// contend for a turn: no gap, no duplicate, stale grants refused.
+// TestManyServers: the processes of three servers, 32 clients each, on 50 sessions, contending
+// for a turn: no gaps, no duplicates, stale grants refused.
 func TestManyServers(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)
@@ -25,7 +25,7 @@ func TestManyServers(t *testing.T) {
 	}
 	w := start(t, 3, work{URL: url, Clients: 32, Sessions: 50, Turns: true})
 	w.more(int64(scale(3000)))
-	// Fencing is certain only once somebody slept past his turn.
+	// Fencing is certain only once a holder has slept past its turn.
 	deadline := time.Now().Add(time.Minute)
 	for w.stale() == 0 && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
@@ -46,8 +46,8 @@ func (w *workers) stale() int {
 	return w.fenced
 }
 
-// kill -9 of the whole server under load, again and again: everything that was
-// acknowledged is there once, in its place; the processes reconnect by themselves.
+// TestKilled: kill -9 of the whole database server under load, repeatedly: everything
+// acknowledged is there once, in its place, and the processes reconnect by themselves.
 func TestKilled(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
@@ -70,8 +70,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d appends acknowledged", w.count.Load())
 }
 
-// The control: with synchronous_commit off the same loses what was acknowledged.
-// If it did not, TestKilled would show nothing.
+// TestControlAsynchronousCommit is the control: with synchronous_commit off the same test loses
+// acknowledged events. If it did not, TestKilled would prove nothing.
 func TestControlAsynchronousCommit(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t, "wal_writer_delay = 10s", "wal_writer_flush_after = 1GB", "wal_buffers = 64MB")
@@ -107,7 +107,7 @@ func pair(t *testing.T) (primary, standby *pgtest.Server, url string) {
 	return primary, standby, primary.Schema(t)
 }
 
-// The primary is killed under load and its synchronous standby promoted: nothing
+// TestFailover: the primary is killed under load and its synchronous standby promoted: nothing
 // acknowledged is lost, and the processes find the new primary.
 func TestFailover(t *testing.T) {
 	t.Parallel() // with a server of its own
@@ -129,9 +129,9 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// The control: with a standby that commits do not wait for the same loses what was
-// acknowledged. The standby is down for a moment, as standbys are. (If it only hung, what
-// was sent to it would still be on its way when it goes on.)
+// TestControlAsynchronousStandby is the control: with a standby that commits do not wait for, the
+// same test loses acknowledged events. The standby is down for a moment, as happens. (If it only
+// hung, what was sent to it would still arrive when it goes on.)
 func TestControlAsynchronousStandby(t *testing.T) {
 	t.Parallel() // with a server of its own
 	primary := pgtest.New(t)
@@ -161,8 +161,8 @@ func TestControlAsynchronousStandby(t *testing.T) {
 	}
 }
 
-// A commit whose wait for the standby ended early is visible and not replicated.
-// Neither it nor a retry of it may be acknowledged before the standby has it.
+// TestCommitThatIsNotReplicated: a commit whose wait for the standby ended early is visible but
+// not replicated. Neither it nor a retry of it may be acknowledged before the standby has it.
 func TestCommitThatIsNotReplicated(t *testing.T) {
 	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
@@ -171,12 +171,12 @@ func TestCommitThatIsNotReplicated(t *testing.T) {
 	createAndPause(t, s, standby)
 	b := hansard.Batch{Events: storetest.Marked("w", 0, 1, 0), Key: "k"}
 	first := appending(t, s, b)
-	// Somebody cancels the statement: PostgreSQL calls the commit done.
+	// Cancel the statement: PostgreSQL then reports the commit as done.
 	const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 	primary.Until(t, "SELECT count(*) = 1 "+waiting)
 	primary.Until(t, "SELECT bool_and(pg_cancel_backend(pid)) "+waiting)
 	primary.Until(t, "SELECT count(*) = 1 FROM "+schemaOf(url)+".hansard_events")
-	// Now a retry finds it, from another handle as well.
+	// Now a retry finds it, also through another handle.
 	other := open(t, url)
 	defer other.Close()
 	second := appending(t, other, b)
@@ -206,7 +206,7 @@ func TestCommitThatIsNotReplicated(t *testing.T) {
 	}
 }
 
-// createAndPause makes session s, and then lets the standby hang.
+// createAndPause makes session s, and then pauses the standby.
 func createAndPause(t *testing.T, s hansard.Store, standby *pgtest.Server) {
 	t.Helper()
 	if _, err := s.Create(t.Context(), "s", hansard.Meta{}); err != nil {
@@ -232,7 +232,8 @@ func appending(t *testing.T, s hansard.Store, b hansard.Batch) <-chan answer {
 	return out
 }
 
-// A context that ends while the outcome is open says so, and the key settles it.
+// TestUnknown: a context that ends while the outcome is open gives ErrUnknown, and the key
+// settles it.
 func TestUnknown(t *testing.T) {
 	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
@@ -259,7 +260,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// While the database is gone calls say that it is, and afterwards all goes on.
+// TestDatabaseGone: while the database is down, calls say so, and afterwards everything goes on.
 func TestDatabaseGone(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t)

@@ -16,7 +16,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// clientSide are the settings of our end of a connection, as the kernel has them.
+// clientSide returns the settings of our end of a connection, as the kernel has them.
 func clientSide(t *testing.T, c net.Conn) (settings map[string]int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -43,12 +43,11 @@ func clientSide(t *testing.T, c net.Conn) (settings map[string]int) {
 	return settings
 }
 
-// TestConnectionSettings: a connection notices at both ends, within seconds, that the
-// other one is gone, and what is idle inside a transaction ends, unless the URL says
-// otherwise.
+// TestConnectionSettings: each end of a connection notices within seconds that the other is gone,
+// and a session idle inside a transaction is ended, unless the URL says otherwise.
 func TestConnectionSettings(t *testing.T) {
 	t.Parallel() // with a server of its own
-	// An address of this machine that nobody else listens at.
+	// An address of this machine on which nothing else listens.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 	server := pgtest.New(t, "listen_addresses = '"+host+"'")
 	server.Exec(t, "ALTER ROLE postgres SET tcp_keepalives_count = 2") // shorter than ours: it stays
@@ -89,8 +88,8 @@ func TestConnectionSettings(t *testing.T) {
 	}
 }
 
-// TestBadConnectionSettings: what is no number is said to be none, before anything is
-// tried.
+// TestBadConnectionSettings: a setting that is not a number is reported as such, before anything
+// is tried.
 func TestBadConnectionSettings(t *testing.T) {
 	for _, given := range []string{"keepalives=yes", "keepalives_idle=-1", "tcp_user_timeout=10s"} {
 		_, err := Open(context.Background(), "postgres://127.0.0.1/?"+given, nil)

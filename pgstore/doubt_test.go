@@ -12,9 +12,9 @@ import (
 	"hansard/storetest"
 )
 
-// TestDoubtedCommitIsFoundAgain: a commit whose wait for the standby was cancelled is
-// there, though nobody believes it. What had no key of its caller is found again by its
-// mark: it is not stored twice, and not refused because of itself.
+// TestDoubtedCommitIsFoundAgain: a commit whose wait for the standby was cancelled is there,
+// though it is not trusted. A request without a key of its caller is found again by its mark: it
+// is not stored twice, and not refused because of itself.
 func TestDoubtedCommitIsFoundAgain(t *testing.T) {
 	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
@@ -32,7 +32,7 @@ func TestDoubtedCommitIsFoundAgain(t *testing.T) {
 		}
 	}
 	var turn hansard.Turn
-	events := 0 // that the log has to have
+	events := 0 // that the log must have
 	for _, call := range []struct {
 		name   string
 		events int
@@ -71,8 +71,8 @@ func TestDoubtedCommitIsFoundAgain(t *testing.T) {
 	}
 }
 
-// doubted makes a call whose commit is cancelled while it waits for the standby, and
-// lets the standby come back when it waits again.
+// doubted makes a call whose commit is cancelled while it waits for the standby, and resumes the
+// standby when the call waits again.
 func doubted(t *testing.T, primary, standby *pgtest.Server, call func() error) {
 	t.Helper()
 	if err := standby.Pause(); err != nil {
@@ -98,14 +98,14 @@ func doubted(t *testing.T, primary, standby *pgtest.Server, call func() error) {
 	}
 }
 
-// TestAnswersWaitForStandby: what others stored and the standby does not have yet is
-// nothing to base an answer on, be it a receipt or a refusal: it waits for the standby.
+// TestAnswersWaitForStandby: an answer, be it a receipt or a refusal, that rests on events of
+// others that the standby does not have yet waits for the standby.
 func TestAnswersWaitForStandby(t *testing.T) {
 	t.Parallel() // with a server of its own
 	primary, standby, url := pair(t)
 	s := open(t, url)
 	defer s.Close()
-	hasty := open(t, url+"&synchronous_commit=local") // its commits are visible and not replicated
+	hasty := open(t, url+"&synchronous_commit=local") // its commits are visible but not replicated
 	defer hasty.Close()
 	ctx := t.Context()
 	one := storetest.Marked("w", 0, 1, 0)

@@ -7,9 +7,9 @@ import (
 )
 
 // TestForkBesideRedact: a fork that has copied events while they were being redacted, and waits
-// for the redaction, copies them again: nothing that was redacted before it was made is in it.
-// The order is forced: somebody else has the parent's row, the redaction waits for it, and the
-// fork behind the redaction, with its copies made.
+// for the redaction, copies them again: it has nothing that was redacted before it was made. The
+// order is forced: another client has the parent's row, the redaction waits for it, and the fork
+// waits behind the redaction, with its copies made.
 func TestForkBesideRedact(t *testing.T) {
 	s := newBlocking(t, "")
 	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{ID: "e", Data: []byte(`"hidden"`)}, {Data: []byte(`"stays"`)}}, Key: "k"}); err != nil {

@@ -15,8 +15,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// heldUp makes inserts of events, for which the condition on NEW holds, wait for an advisory
-// lock that the returned function lets go. All that they have locked stays locked meanwhile.
+// heldUp makes inserts of events for which the condition on NEW holds wait for an advisory lock,
+// which the returned function releases. Everything they have locked stays locked meanwhile.
 func heldUp(b *blocking, condition string) (release func()) {
 	b.t.Helper()
 	b.exec(`CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -29,7 +29,7 @@ func heldUp(b *blocking, condition string) (release func()) {
 	}
 }
 
-// besides opens another store on the same tables, as another process has it.
+// besides opens another store on the same tables, like another process.
 func (b *blocking) besides() *blocking {
 	b.t.Helper()
 	other, err := Open(b.t.Context(), b.server.URL(schemaIn(b.t, b))+"&application_name=other-"+b.name, nil)
@@ -40,9 +40,9 @@ func (b *blocking) besides() *blocking {
 	return &blocking{t: b.t, server: b.server, name: "other-" + b.name, conn: b.conn, Store: other}
 }
 
-// TestGroupsOfTwoProcesses: the commit of one process has sessions locked that another one's
-// commit has too, in the other order. Nobody is the victim of a deadlock, and what only one of
-// them has is stored at once. It makes no difference when the first one is ended instead.
+// TestGroupsOfTwoProcesses: the commits of two processes lock the same sessions in opposite
+// orders. No deadlock victim results, and a session that only one of them has is stored at once.
+// It makes no difference if the first commit is terminated.
 func TestGroupsOfTwoProcesses(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ended %v", ended), func(t *testing.T) {
@@ -86,9 +86,9 @@ func TestGroupsOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestTogetherOnTheNewestRow: between the moment of which a statement sees the tables and the one
-// in which it locks a row, somebody else changes the session. The conditions are checked on
-// what it is then, and the seqs are taken from there.
+// TestTogetherOnTheNewestRow: between a statement's snapshot and its lock on a row, another
+// client changes the session. The conditions are checked on the new row, and the seqs are taken
+// from there.
 func TestTogetherOnTheNewestRow(t *testing.T) {
 	ctx := context.Background()
 	add := func(b hansard.Batch) func(s *blocking) error {
@@ -171,7 +171,7 @@ func TestTogetherOnTheNewestRow(t *testing.T) {
 	}
 }
 
-// sendHeldUp sends parts together by a statement that calls hold_up() when it has found a row,
+// sendHeldUp sends parts together with a statement that calls hold_up() when it has found a row,
 // before it locks it.
 func sendHeldUp(s *blocking, t *together) ([]fateOf, error) {
 	b := &pgx.Batch{}
@@ -191,7 +191,7 @@ func sendHeldUp(s *blocking, t *together) ([]fateOf, error) {
 	return t.read(res, &s.shelves)
 }
 
-// TestGroupInEveryMode: the same, however the statements are sent. Behind a pool of connections
+// TestGroupInEveryMode: the same, however the statements are sent. Behind a connection pooler
 // they are not prepared.
 func TestGroupInEveryMode(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -202,8 +202,8 @@ func TestGroupInEveryMode(t *testing.T) {
 	}
 }
 
-// TestTryingAgainKeepsNobodyWaiting: appends that wait for a database that is down are not
-// among those that may wait for a row: each of them tries, and goes on when it is back.
+// TestTryingAgainKeepsNobodyWaiting: appends that wait for a database that is down do not use up
+// the number that may wait for a row: each of them keeps trying, and goes on when it is back.
 func TestTryingAgainKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
@@ -242,7 +242,8 @@ func TestTryingAgainKeepsNobodyWaiting(t *testing.T) {
 	soundLogs(t, s.Store, logs)
 }
 
-// TestLockedPartsAreBounded: what is sent again because it was locked is bounded like what is new.
+// TestLockedPartsAreBounded: parts that are sent again because their row was locked are bounded
+// just like new ones.
 func TestLockedPartsAreBounded(t *testing.T) {
 	s := &Store{senders: 1, lanes: map[hansard.SessionID]*lane{}}
 	sizes := []int64{groupBytes, groupBytes, togetherBytes / 2, togetherBytes / 2, 1, togetherBytes}
@@ -262,8 +263,8 @@ func TestLockedPartsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDoubtedTogether: a commit of many sessions that did not wait for its standby is not believed:
-// each of them looks for what it has stored, in a commit that waits.
+// TestDoubtedTogether: a commit of many sessions that did not wait for its standby is not
+// trusted: each of them looks up what it has stored, in a commit that waits.
 func TestDoubtedTogether(t *testing.T) {
 	tap, s := tapStore(t)
 	s.makeSessions("a", "b")
@@ -287,8 +288,9 @@ func TestDoubtedTogether(t *testing.T) {
 	}
 }
 
-// TestCommitsAreDurable: what the setting is at the commit of an append, however it is sent. The
-// notifications that go over the same connection commit without waiting, and nothing else does.
+// TestCommitsAreDurable: the value of synchronous_commit at the commit of an append, however it
+// is sent. The notifications that go over the same connection commit without waiting, and nothing
+// else does.
 func TestCommitsAreDurable(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t, "synchronous_commit = off")
@@ -304,7 +306,7 @@ func TestCommitsAreDurable(t *testing.T) {
 				if err := s.hub.tellOne(t.Context(), "s"); err != nil {
 					t.Fatal(err)
 				}
-				for _, n := range []int{1, 1, 2} { // the second without a look at its place
+				for _, n := range []int{1, 1, 2} { // the second without checking its place in the list
 					if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: slices.Repeat([]hansard.Event{{Data: []byte("1")}}, n)}); err != nil {
 						t.Fatal(err)
 					}
@@ -340,8 +342,8 @@ func TestCommitsAreDurable(t *testing.T) {
 	}
 }
 
-// TestOneEventHasAllColumns: the statement for one event has the columns of the one for many, but
-// for those that events have which it is not used for: newPlain.
+// TestOneEventHasAllColumns: the statement for one event has the columns of the one for many,
+// except for those of events it is not used for: newPlain.
 func TestOneEventHasAllColumns(t *testing.T) {
 	columns := func(sql string) []string {
 		_, list, _ := strings.Cut(sql, "INSERT INTO hansard_events (")

@@ -9,22 +9,22 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestWaitWithoutNotification: a notification can be lost with a connection, or with who
-// was to send it. Who waits is woken all the same.
+// TestWaitWithoutNotification: a notification can be lost with a connection, or with the process
+// that was to send it. Waiters are woken all the same.
 func TestWaitWithoutNotification(t *testing.T) {
 	s := newBlocking(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for seq := range hansard.Seq(2) {
 		woken := s.waitListening(ctx, seq)
-		s.exec(`UPDATE hansard_heads SET last = $1 WHERE id = 's'`, int64(seq+1)) // and nobody is told
+		s.exec(`UPDATE hansard_heads SET last = $1 WHERE id = 's'`, int64(seq+1)) // without a notification
 		if got := <-woken; got.err != nil {
 			t.Errorf("who waited for what nobody told: %v", got.err)
 		}
 	}
 }
 
-// waitListening has somebody wait who would hear of it.
+// waitListening starts a waiter that is listening for notifications.
 func (b *blocking) waitListening(ctx context.Context, after hansard.Seq) <-chan outcome[struct{}] {
 	b.t.Helper()
 	woken := later(func() (struct{}, error) { return struct{}{}, b.Wait(ctx, "s", after) })
@@ -36,8 +36,8 @@ func (b *blocking) waitListening(ctx context.Context, after hansard.Seq) <-chan 
 	return woken
 }
 
-// TestNotified: what another store commits is told and heard of. Looking alone, once a
-// second, could not keep up: it would take three times as long as there is time.
+// TestNotified: commits of another store are notified and received. Polling alone, once a second,
+// could not keep up: it would take three times as long as is allowed.
 func TestNotified(t *testing.T) {
 	s := newBlocking(t, "")
 	other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
@@ -59,10 +59,10 @@ func TestNotified(t *testing.T) {
 	}
 }
 
-// TestListenAgain: a connection for notifications that nobody speaks on any more is
-// noticed, and another one made.
+// TestListenAgain: a notification connection whose other end has gone silent is noticed, and
+// replaced by a new one.
 func TestListenAgain(t *testing.T) {
-	t.Parallel() // it is all waiting
+	t.Parallel() // it only waits
 	server := pgtest.Shared(t)
 	proxy, address := server.Proxy(t, server.Schema(t))
 	s, err := Open(t.Context(), address, nil)
@@ -79,7 +79,7 @@ func TestListenAgain(t *testing.T) {
 	}
 	until(t, "it listens", listening)
 	proxy.Freeze()
-	// The old connection is still there: nobody has told the server.
+	// The old connection is still there: nothing has told the server.
 	server.Until(t, "SELECT count(*) = 2 FROM pg_stat_activity WHERE query = 'LISTEN "+s.channel+"'")
 	until(t, "it listens again", listening)
 	if _, err := s.Append(within(t), "s0", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {

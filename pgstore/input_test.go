@@ -7,7 +7,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// Texts that no database takes are no reason for it to complain: nothing has them.
+// TestSelectImpossible: a query for text that the database can't store returns nothing instead of
+// a database error.
 func TestSelectImpossible(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()

@@ -11,7 +11,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// peak is how much memory the heap had at most while f ran.
+// peak is the largest heap while f ran.
 func peak(f func(sample func())) uint64 {
 	var most uint64
 	sample := func() {
@@ -24,13 +24,13 @@ func peak(f func(sample func())) uint64 {
 	return most
 }
 
-// A session is read a page at a time, however long it is and however large its
+// TestReadInPages: a session is read a page at a time, however long it is and however large its
 // events are.
 func TestReadInPages(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()
 	ctx := t.Context()
-	// Imported: a million appends would be a test of something else.
+	// Imported: a million appends would test something else.
 	total := scale(30_000)
 	made := time.Now().UTC().Truncate(time.Microsecond)
 	origin := hansard.Origin{ID: "long", Created: made}
@@ -55,7 +55,7 @@ func TestReadInPages(t *testing.T) {
 				t.Fatalf("seq %d at place %d", e.Seq, seen)
 			}
 			if seen%1000 == 0 {
-				runtime.GC() // what counts is what is still in use
+				runtime.GC() // only live memory counts
 				sample()
 			}
 		}
@@ -69,8 +69,8 @@ func TestReadInPages(t *testing.T) {
 	}
 }
 
-// Events of 8 MB, and batches of 1,000, go in and out as they are, and what is kept in
-// memory does not grow with their number.
+// TestLarge: events of 8 MB, and batches of 1,000, are stored and read unchanged, and memory use
+// does not grow with their number.
 func TestLarge(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()
@@ -83,7 +83,7 @@ func TestLarge(t *testing.T) {
 	if r, err := s.Append(ctx, "s", b); err != nil || r.Last != 1000 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	// Not compressible, and with all that JSON allows in a string.
+	// Incompressible, and with everything that JSON allows in a string.
 	large := []byte(`"`)
 	for i := 0; len(large) < 8<<20; i++ {
 		large = fmt.Appendf(large, `%x é\u0000\n`, i*2654435761)
@@ -95,7 +95,7 @@ func TestLarge(t *testing.T) {
 			if r, err := s.Append(ctx, "s", hansard.Batch{Events: []hansard.Event{{Data: large}}}); err != nil || r.Last != hansard.Seq(1001+i) {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			runtime.GC() // what counts is what is still in use
+			runtime.GC() // only live memory counts
 			sample()
 		}
 		n := 0

@@ -12,7 +12,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// listed gives the ids of a list by one label.
+// listed returns the ids of a list by one label.
 func listed(t *testing.T, s *Store, label string) (ids []hansard.SessionID) {
 	t.Helper()
 	for info, err := range s.List(t.Context(), hansard.Query{Labels: map[string]string{"team": label}}) {
@@ -24,9 +24,9 @@ func listed(t *testing.T, s *Store, label string) (ids []hansard.SessionID) {
 	return ids
 }
 
-// TestListedWhileWaiting: an append that waits for a patch which gives the session a
-// label, and takes its time to commit, puts the session into its place in the list of
-// that label too, though it began before there was such a row.
+// TestListedWhileWaiting: an append waits for a patch that labels the session and is slow to
+// commit. It also updates the session's place in the list of that label, although the append
+// began before that row existed.
 func TestListedWhileWaiting(t *testing.T) {
 	title := "patched"
 	one := []hansard.Event{{Data: []byte("1")}}
@@ -40,7 +40,7 @@ func TestListedWhileWaiting(t *testing.T) {
 			s.lock()
 			waiting := later(func() (hansard.Receipt, error) { return s.Append(t.Context(), "s", b) })
 			s.waiting(1)
-			// What the patch read on the clock when it had the row, long ago.
+			// The time the patch read when it had the row, long ago.
 			then := s.clock().Add(-2 * span)
 			l := &locked{id: "s", now: then}
 			c := &change{head: head{updated: then}, meta: &hansard.Meta{Labels: red}}
@@ -53,7 +53,8 @@ func TestListedWhileWaiting(t *testing.T) {
 			if err := s.conn.SendBatch(t.Context(), queued).Close(); err != nil {
 				t.Fatal(err)
 			}
-			// Another one is used meanwhile: newer than the patch, older than what waits.
+			// Another session is used meanwhile: newer than the patch, older than the waiting
+			// append.
 			if _, err := s.Create(t.Context(), "meanwhile", hansard.Meta{Labels: red}); err != nil {
 				t.Fatal(err)
 			}
@@ -69,9 +70,9 @@ func TestListedWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestListExact: the list is in the order of the last events, though what it is made
-// from is ten seconds coarse: sessions that are appended to over and over, in one order
-// and then in the other, within the span.
+// TestListExact: the list is in the order of the last events, although the listing it is made
+// from is accurate only to ten seconds: sessions are appended to repeatedly, in one order and
+// then in the other, within that span.
 func TestListExact(t *testing.T) {
 	s := newBlocking(t, "")
 	const n = 12
@@ -103,10 +104,10 @@ func TestListExact(t *testing.T) {
 	check(func(place int) int { return place })
 }
 
-// TestHotUpdates: appends change rows in place (HOT), and the list hardly at all.
-// Updates that touch an index cost a page of each index and of the log of the database.
+// TestHotUpdates: appends update rows in place (HOT), and hardly touch the listing. Updates that
+// touch an index cost a page of each index and of the WAL.
 func TestHotUpdates(t *testing.T) {
-	t.Parallel() // with a server of its own: a snapshot that somebody holds keeps rows from being reused
+	t.Parallel() // with a server of its own: a snapshot held by another test keeps rows from being reused
 	server := pgtest.New(t, "autovacuum = off")
 	s, err := Open(t.Context(), server.Schema(t), nil)
 	if err != nil {
@@ -123,7 +124,7 @@ func TestHotUpdates(t *testing.T) {
 		all.Go(func() {
 			for n := range appends {
 				b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}
-				if n%10 == 0 { // titles and labels are in an index; the state is what agents change
+				if n%10 == 0 { // titles and labels are indexed; agents mostly change the state
 					b.Patch = &hansard.Patch{State: fmt.Appendf(nil, `{"n":%d}`, n)}
 				}
 				if _, err := s.Append(t.Context(), id, b); err != nil {
@@ -135,7 +136,7 @@ func TestHotUpdates(t *testing.T) {
 	}
 	began := time.Now()
 	all.Wait()
-	// Each row of the list at most once for each span that has begun.
+	// Each row of the listing at most once per span.
 	most := sessions * labels * (1 + int(time.Since(began)/span))
 	counted := func(table string) (updates, hot int) {
 		t.Helper()

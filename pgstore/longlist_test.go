@@ -13,8 +13,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestLongLists: with more sessions of a prefix and of a label than are looked up one by
-// one, lists of every order have the sessions they should, whole and in pages.
+// TestLongLists: with more sessions of a prefix and of a label than are looked up one by one,
+// lists of every order have the right sessions, whole and in pages.
 func TestLongLists(t *testing.T) {
 	address := pgtest.Shared(t).Schema(t)
 	s, err := Open(t.Context(), address, nil)
@@ -28,9 +28,9 @@ func TestLongLists(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	grow(t, conn, 10, 3*fewSessions)
-	// Created in another order than updated, some at the same moment; and a deleted one.
+	// Created in another order than updated, some at the same moment; plus a deleted one.
 	for _, sql := range []string{
-		"UPDATE hansard_listing l SET listed = h.updated FROM hansard_heads h WHERE h.id = l.id", // of one it is not right
+		"UPDATE hansard_listing l SET listed = h.updated FROM hansard_heads h WHERE h.id = l.id", // for one of them it is wrong
 		"UPDATE hansard_heads SET created = now() - make_interval(mins => length(id)) - make_interval(secs => ascii(right(id, 1)))",
 		"UPDATE hansard_heads SET deleted = true WHERE id = 'small-1234'",
 		"DELETE FROM hansard_sessions WHERE id = 'small-1234'",

@@ -12,7 +12,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// soundLog reads the log of session s: it has so many events, and is sound.
+// soundLog reads the log of session s: it must have this many events and be sound.
 func soundLog(t *testing.T, s *Store, want int) (log []hansard.Event) {
 	t.Helper()
 	for e, err := range s.Read(t.Context(), "s", hansard.Range{}) {
@@ -32,16 +32,16 @@ func soundLog(t *testing.T, s *Store, want int) (log []hansard.Event) {
 	return log
 }
 
-// TestLostConnection: a connection that ends in the middle of a write, before the
-// server heard of it or after it carried it out, is nothing the caller hears of. It is
-// stored once, and the receipt says where.
+// TestLostConnection: if a connection is lost in the middle of a write, before the server got it
+// or after it was carried out, the caller does not see the error. The write is stored once, and
+// the receipt says where.
 func TestLostConnection(t *testing.T) {
 	title := "patched"
 	one := []hansard.Event{{Data: []byte("1")}}
 	patch := &hansard.Patch{Title: &title}
 	silent := hansard.Claim{Exclusive: true, TTL: hansard.MinTTL}
 	for name, c := range map[string]struct {
-		held  *hansard.Claim // how somebody had the turn who is gone
+		held  *hansard.Claim // the claim of a former holder
 		batch hansard.Batch
 		lost  string
 	}{
@@ -91,9 +91,9 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-// TestLostAndLate: a statement that the network kept is carried out after it was sent
-// again, in the moment in which that is lost too. What is found under its mark is what
-// was stored, and not what would have been, or would have been refused.
+// TestLostAndLate: a statement delayed by the network is carried out after it was sent again,
+// just when the answer to that is lost too. The lookup under its mark returns what was stored,
+// not what would have been stored or refused.
 func TestLostAndLate(t *testing.T) {
 	late := []hansard.Event{{Data: []byte(`"late"`)}}
 	for name, c := range map[string]struct {
@@ -158,8 +158,8 @@ func TestLostAndLate(t *testing.T) {
 	}
 }
 
-// TestLostTwice: where a statement and what came after it would begin at the same seq,
-// and are not the same, nobody is told where his is.
+// TestLostTwice: if a statement and what came after it would begin at the same seq and are not
+// the same, the outcome is unknown, and no seq is reported.
 func TestLostTwice(t *testing.T) {
 	tap, s := tapStore(t)
 	turn := stolen(t, s, hansard.Claim{Exclusive: true, TTL: hansard.MinTTL})
@@ -175,8 +175,8 @@ func TestLostTwice(t *testing.T) {
 	soundLog(t, s.Store, 3)
 }
 
-// TestLostThenRefused: as long as a statement may still arrive, an error of the database
-// does not mean that nothing is stored.
+// TestLostThenRefused: as long as a statement may still arrive, an error of the database does not
+// mean that nothing is stored.
 func TestLostThenRefused(t *testing.T) {
 	for _, code := range []string{diskFull, queryCanceled} {
 		tap, s := tapStore(t)

@@ -11,9 +11,9 @@ import (
 	"hansard"
 )
 
-// TestDecidedOnTheLockedRow: what waits for a session's row while somebody else
-// changes it is decided on what the row is then, not on what it was when it asked.
-// The order is forced: the other one has the row, and lets it go when the call waits.
+// TestDecidedOnTheLockedRow: a call that waits for a session's row while another client changes
+// it is decided on the new row, not on the one it saw when it began. The order is forced: the
+// other client has the row, and releases it when the call waits.
 func TestDecidedOnTheLockedRow(t *testing.T) {
 	title := "patched"
 	events := []hansard.Event{{Data: []byte("1")}}
@@ -45,7 +45,7 @@ func TestDecidedOnTheLockedRow(t *testing.T) {
 
 	for _, other := range []struct {
 		name  string
-		ttl   time.Duration // of the turn that is held when it begins; 0: none is
+		ttl   time.Duration // of the turn that is held when it begins; 0: none is held
 		does  func(s *blocking)
 		want  error
 		calls map[string]call
@@ -94,7 +94,7 @@ func deletes(s *blocking) {
 	s.exec(removeList, "s")
 }
 
-// takes gives the turn to somebody else.
+// takes gives the turn to another holder.
 func takes(g hansard.Grant, exclusive bool) func(s *blocking) {
 	return func(s *blocking) {
 		now := s.clock()
@@ -107,5 +107,5 @@ func takes(g hansard.Grant, exclusive bool) func(s *blocking) {
 	}
 }
 
-// renews is a sign of life of whoever holds the turn, good for a while.
+// renews is a sign of life of the turn's holder, good for an hour.
 func renews(s *blocking) { s.exec(renewTurn, "s", s.clock().Add(time.Hour)) }

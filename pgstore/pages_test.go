@@ -23,7 +23,7 @@ func long(t *testing.T, s *Store, id hansard.SessionID, events int) {
 	}
 }
 
-// one gives what verify says of a session.
+// one returns the finding of verify for a session.
 func one(t *testing.T, s *Store, id hansard.SessionID) (found hansard.Finding) {
 	t.Helper()
 	for f, err := range s.Verify(t.Context(), id) {
@@ -35,9 +35,9 @@ func one(t *testing.T, s *Store, id hansard.SessionID) (found hansard.Finding) {
 	return found
 }
 
-// TestVerifyInPages: a long log is examined page by page. Damage behind the first page
-// is found; a connection that is lost costs a page; what is appended meanwhile does not
-// count, and what is deleted meanwhile is no damage.
+// TestVerifyInPages: a long log is verified page by page. Damage after the first page is found; a
+// lost connection costs one page; events appended meanwhile do not count, and a session deleted
+// meanwhile is not damage.
 func TestVerifyInPages(t *testing.T) {
 	tap, s := tapStore(t)
 	const events = 2*pageEvents + 200
@@ -85,8 +85,8 @@ func TestVerifyInPages(t *testing.T) {
 	}
 }
 
-// TestVerifyManyOrphans: rows without a session are found, of each session once, however
-// many pages of them there are.
+// TestVerifyManyOrphans: rows without a session are found, once per session, however many pages
+// of them there are.
 func TestVerifyManyOrphans(t *testing.T) {
 	s := newBlocking(t, "")
 	const orphans = 2300

@@ -12,8 +12,8 @@ import (
 	"hansard/storetest"
 )
 
-// A process that is stopped past the TTL of its turn, and then goes on, finds
-// itself fenced: another has the turn.
+// TestPausedHolder: a process that is stopped past the TTL of its turn and then continued is
+// fenced: another has the turn.
 func TestPausedHolder(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)

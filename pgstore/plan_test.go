@@ -13,15 +13,14 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// The growth that plans are looked at: one session with so many keyed batches, and
-// so many sessions beside it.
+// The size at which plans are examined: one session with this many keyed batches, and this many
+// other sessions.
 const (
 	grownKeys     = 100_000
 	grownSessions = 20_000
 )
 
-// grow fills the tables by themselves: a hundred thousand appends would be a test of
-// something else.
+// grow fills the tables directly: a hundred thousand appends would test something else.
 func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	t.Helper()
 	for _, sql := range []string{
@@ -49,15 +48,15 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	}
 }
 
-// hotStatement is a statement that the store sends, with parameters for it on the
-// tables that grow makes, and how many pages of the database it may touch at most.
+// hotStatement is a statement that the store sends, with parameters for the tables that grow
+// makes, and the maximum number of database pages it may touch.
 type hotStatement struct {
 	sql   string
 	pages int
 	args  []any
-	rare  bool   // not for every call: it may be slow until PostgreSQL notices that a table has grown
+	rare  bool   // not used by every call: it may be slow until PostgreSQL notices that a table has grown
 	set   string // what is sent before it in its transaction
-	whole bool   // it is about all sessions
+	whole bool   // it covers all sessions
 }
 
 func hotStatements(t *testing.T) []hotStatement {
@@ -92,7 +91,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{insertAt, 200, r.args("big", int64(grownKeys), now), false, "", false},
 		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false, "", false},
 		{shelve, 20, []any{"small-9999", "mark-1"}, false, "", false}, // its place in the list is right
-		{shelve, 80, []any{"big", "mark-1"}, true, "", false},         // it has to be put right
+		{shelve, 80, []any{"big", "mark-1"}, true, "", false},         // it has to be corrected
 		{updateMeta, 40, []any{"big", "t", "{}", "", "'tbig'"}, false, "", false},
 		{dropLabels, 20, []any{"big", labels}, true, "", false},
 		{addLabels, 30, []any{"big", labels}, false, "", false},
@@ -109,7 +108,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{childrenOf, 10, []any{"big"}, false, "", false},
 		{parentThere, 10, []any{"big"}, false, "", false},
 		{sameContent, 20, []any{"small-1", "big", int64(grownKeys)}, false, "", false},
-		// Of a fork all that is copied is read; where nothing is, little.
+		// For a fork, everything that is copied is read; if nothing is copied, little.
 		{copyEvents, 100, []any{"fresh", "small-1", int64(3)}, true, "", false},
 		{copyAttachments, 60, []any{"fresh", "small-1", now}, true, "", false},
 		{copyParts, 60, []any{"fresh", "small-1"}, true, "", false},
@@ -224,7 +223,7 @@ func togetherArgs(t *testing.T, r rows) []any {
 	return b.QueuedQueries[0].Arguments
 }
 
-// plan is a node of what EXPLAIN says.
+// plan is a node of the output of EXPLAIN.
 type plan struct {
 	NodeType     string  `json:"Node Type"`
 	RelationName string  `json:"Relation Name"`
@@ -239,11 +238,11 @@ type plan struct {
 	Plans        []*plan
 }
 
-// maxFiltered is how many rows a node may read and leave out.
+// maxFiltered is how many rows a node may read and discard.
 const maxFiltered = 50
 
-// wrong finds nodes that read more of a table of ours than they need: all of it, or
-// what is then left out.
+// wrong finds nodes that read more of a table of ours than they need: all of it, or rows that are
+// then discarded.
 func (p *plan) wrong() (found []string) {
 	if strings.HasPrefix(p.RelationName, "hansard_") && (p.NodeType == "Seq Scan" && p.Rows*p.Loops > 0 || p.Filtered*p.Loops > maxFiltered) {
 		found = append(found, fmt.Sprintf("%s of %s", p.NodeType, p.RelationName))
@@ -254,7 +253,7 @@ func (p *plan) wrong() (found []string) {
 	return found
 }
 
-// text is the plan as people read it.
+// text is the plan in readable form.
 func (p *plan) text(indent string) string {
 	text := fmt.Sprintf("%s%s %s %s: %v rows, %v left out, %v times, %d pages; index %s, filter %s\n", indent, p.NodeType, p.RelationName, p.IndexName,
 		p.Rows, p.Filtered, p.Loops, p.Hit+p.Read, p.IndexCond, p.Filter)
@@ -264,9 +263,8 @@ func (p *plan) text(indent string) string {
 	return text
 }
 
-// planner makes plans as PostgreSQL does for statements that are prepared and used
-// often: once, without knowing the parameters, and for as long as nothing about the
-// tables is said to have changed.
+// planner makes plans as PostgreSQL does for statements that are prepared and used often: once,
+// without knowing the parameters, and kept until something invalidates them.
 type planner struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -280,7 +278,7 @@ func (p *planner) exec(sql string, args ...any) {
 	}
 }
 
-// prepare has all plans made.
+// prepare makes all plans.
 func (p *planner) prepare() {
 	p.t.Helper()
 	p.exec("DEALLOCATE ALL")
@@ -291,7 +289,7 @@ func (p *planner) prepare() {
 	}
 }
 
-// explain gives the plan of a statement, and carries it out if the command says so.
+// explain returns the plan of a statement, and executes it if the command says so.
 func (p *planner) explain(i int, command string) *plan {
 	p.t.Helper()
 	p.exec("BEGIN")
@@ -317,7 +315,7 @@ func (p *planner) explain(i int, command string) *plan {
 	return said[0].Plan
 }
 
-// check carries the statements out, on the plans that were made.
+// check executes the statements with the plans that were made.
 func (p *planner) check(when string, rare bool) {
 	p.t.Helper()
 	for i, hot := range p.hot {
@@ -334,9 +332,9 @@ func (p *planner) check(when string, rare bool) {
 	}
 }
 
-// TestPlans: no statement of the store reads more than it needs, however many keyed
-// batches its session has and however many sessions there are, whenever PostgreSQL
-// has made its plan. (Failure 60.)
+// TestPlans: no statement of the store reads more than it needs, however many keyed batches its
+// session has and however many sessions there are, whenever PostgreSQL made its plan.
+// (Failure 60.)
 func TestPlans(t *testing.T) {
 	address := pgtest.Shared(t).Schema(t)
 	s, err := Open(t.Context(), address, nil)
@@ -360,7 +358,7 @@ func TestPlans(t *testing.T) {
 	p.check("with statistics", true)
 }
 
-// TestPlansOfAll: what TestPlans looks at is all that a store sends.
+// TestPlansOfAll: TestPlans covers every statement that a store sends.
 func TestPlansOfAll(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)

@@ -11,8 +11,7 @@ import (
 	"hansard/pgstore"
 )
 
-// TestProbe: a probe commits, leaves nothing that anybody would see, and fails where
-// nothing can be written.
+// TestProbe: a probe commits, leaves nothing visible, and fails where nothing can be written.
 func TestProbe(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)
@@ -42,7 +41,7 @@ func TestProbe(t *testing.T) {
 	if err := s.Probe(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}
-	// A database that reads and does not write, as a standby.
+	// A database that can be read but not written, like a standby.
 	only := address + "&default_transaction_read_only=on"
 	o, err := pgstore.Open(t.Context(), only, nil)
 	if err != nil {

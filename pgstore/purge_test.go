@@ -14,7 +14,7 @@ import (
 	"hansard/pgstore"
 )
 
-// purgedEvents is more than are removed at a time.
+// purgedEvents is more than are removed in one step.
 const purgedEvents = 4500
 
 // fill stores a session with something in every table.
@@ -43,8 +43,8 @@ func fill(t testing.TB, s *pgstore.Store, id hansard.SessionID) {
 	}
 }
 
-// rowsOf counts what the tables have of a session, by table. They are found by asking the
-// database which have a column id, so that a new one is not forgotten.
+// rowsOf counts the rows of a session, by table. The tables are found by asking the database
+// which have a column id, so that a new one is not forgotten.
 func rowsOf(t testing.TB, conn *pgx.Conn, id hansard.SessionID) map[string]int {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), `SELECT table_name FROM information_schema.columns WHERE table_schema = current_schema AND column_name = 'id' ORDER BY 1`)
@@ -71,7 +71,7 @@ func rowsOf(t testing.TB, conn *pgx.Conn, id hansard.SessionID) map[string]int {
 	return counts
 }
 
-// wantPurged: of a deleted session there is its tombstone, and nothing of what it held.
+// wantPurged: only the tombstone is left of a deleted session, and none of its content.
 func wantPurged(t testing.TB, url string, s *pgstore.Store, id hansard.SessionID) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -91,7 +91,7 @@ func wantPurged(t testing.TB, url string, s *pgstore.Store, id hansard.SessionID
 	}
 }
 
-// TestPurged: when Delete returns, nothing that the session held is in any table.
+// TestPurged: when Delete returns, no table has any content of the session.
 func TestPurged(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)
@@ -109,8 +109,8 @@ func TestPurged(t *testing.T) {
 	}
 }
 
-// TestPurgedByOthers: a process that is killed while it removes what a session held leaves
-// the rest to the next that opens the store, or to Prune.
+// TestPurgedByOthers: if a process is killed while it removes a session's content, the next
+// process to open the store, or Prune, removes the rest.
 func TestPurgedByOthers(t *testing.T) {
 	for what, finish := range map[string]func(t *testing.T, url string, s *pgstore.Store){
 		"the next to open the store": func(t *testing.T, url string, _ *pgstore.Store) {
@@ -129,7 +129,7 @@ func TestPurgedByOthers(t *testing.T) {
 			s := open(t, url)
 			defer s.Close()
 			fill(t, s, "s0")
-			// Somebody has a row in the middle locked: the removal stops there.
+			// Another client has a row in the middle locked: the removal stops there.
 			conn, err := pgx.Connect(t.Context(), url)
 			if err != nil {
 				t.Fatal(err)
@@ -162,7 +162,8 @@ func TestPurgedByOthers(t *testing.T) {
 	}
 }
 
-// TestPruneAttachments: what no event names goes a day after it came, and nothing else.
+// TestPruneAttachments: an attachment that no event names is removed a day after it was stored,
+// and nothing else is.
 func TestPruneAttachments(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Schema(t)

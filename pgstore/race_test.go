@@ -8,9 +8,9 @@ import (
 	"hansard"
 )
 
-// TestRepeatedAfterRace: a statement that PostgreSQL gives up because of another one
-// (a serialization failure, a deadlock) is sent again, and is nothing the caller hears
-// of: it is stored once.
+// TestRepeatedAfterRace: a statement that PostgreSQL aborts because of another one (a
+// serialization failure, a deadlock) is sent again, and the caller does not see the error: it is
+// stored once.
 func TestRepeatedAfterRace(t *testing.T) {
 	title := "patched"
 	one := []hansard.Event{{Data: []byte("1")}}
@@ -31,7 +31,7 @@ func TestRepeatedAfterRace(t *testing.T) {
 		for _, code := range []string{"40001", "40P01"} {
 			t.Run(name+"/"+code, func(t *testing.T) {
 				s := newBlocking(t, "")
-				// A sequence counts the failures: it is not rolled back with them.
+				// A sequence counts the failures: sequences are not rolled back.
 				s.exec("CREATE SEQUENCE tries")
 				s.exec(fmt.Sprintf(`CREATE FUNCTION lose_races() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 					IF nextval('tries') <= 3 THEN RAISE EXCEPTION 'lost a race' USING ERRCODE = '%s'; END IF;

@@ -10,8 +10,8 @@ import (
 	"hansard/engine"
 )
 
-// TestPagesJoin: what is read in pages is all of a range and nothing else, in its order, whether
-// a page is full by the number of its events or by their size.
+// TestPagesJoin: a read in pages yields the whole range and nothing else, in order, whether a
+// page is full by number of events or by size.
 func TestPagesJoin(t *testing.T) {
 	const events = pageEvents + laterEvents + 700
 	s := newBlocking(t, "")
@@ -21,7 +21,7 @@ func TestPagesJoin(t *testing.T) {
 		if i%3 == 0 {
 			e.Kind = "note"
 		}
-		if i < 100 && i%25 == 0 || i == 1490 { // some together fill a page, and one alone does
+		if i < 100 && i%25 == 0 || i == 1490 { // some fill a page together, and one does alone
 			e.Data = fmt.Appendf(nil, `"%s"`, strings.Repeat("x", pageBytes/2+i%100*pageBytes/100))
 		}
 		p.Events = append(p.Events, e)

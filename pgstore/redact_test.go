@@ -13,7 +13,7 @@ import (
 	"hansard/pgstore"
 )
 
-// inTables are the tables with a row that has a word in it, in any column.
+// inTables returns the tables that have a row with this word, in any column.
 func inTables(t testing.TB, conn *pgx.Conn, word string) (found []string) {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), `SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema`)
@@ -38,8 +38,8 @@ func inTables(t testing.TB, conn *pgx.Conn, word string) (found []string) {
 	return found
 }
 
-// TestRedactLeavesNothing: what was redacted is in no row of any table, and what it could be
-// compared with is not either.
+// TestRedactLeavesNothing: redacted content is in no row of any table, and neither is anything it
+// could be compared with, such as a hash.
 func TestRedactLeavesNothing(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)
@@ -77,7 +77,7 @@ func TestRedactLeavesNothing(t *testing.T) {
 		}
 	}
 	verifies(t, s, "")
-	// What somebody else does to the rows is found.
+	// Changes made to the rows from outside are found.
 	for what, sql := range map[string]string{
 		"a redaction without a record": "UPDATE hansard_events SET data = 'null', redacted = true WHERE seq = 1",
 		"a record without redaction":   "UPDATE hansard_events SET redacted = false WHERE seq = 2",
@@ -98,7 +98,7 @@ func TestRedactLeavesNothing(t *testing.T) {
 	verifies(t, s, "")
 }
 
-// verifies expects damage of a session, or none.
+// verifies expects this damage of a session, or none.
 func verifies(t testing.TB, s *pgstore.Store, damage string) {
 	t.Helper()
 	var damaged []string
@@ -115,7 +115,7 @@ func verifies(t testing.TB, s *pgstore.Store, damage string) {
 	}
 }
 
-// TestVerifyBesideRedact: a session that is redacted while it is examined is sound.
+// TestVerifyBesideRedact: a session that is redacted while it is verified is sound.
 func TestVerifyBesideRedact(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()

@@ -8,11 +8,11 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// countWords counts the rows of words that the first event of the session has.
+// countWords counts the index rows of words for the first event of the session.
 const countWords = "SELECT count(*) FROM hansard_words WHERE id = 's' AND seq = 1"
 
-// TestWordsOfRedacted: the words of a redacted event go with its content, also those that
-// somebody is putting there at that moment.
+// TestWordsOfRedacted: the indexed words of a redacted event are removed with its content, even
+// words that are being added at that moment.
 func TestWordsOfRedacted(t *testing.T) {
 	for _, filled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("filled %v", filled), func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestWordsOfRedacted(t *testing.T) {
 	}
 }
 
-// TestWordsBesideRedaction: nobody begins to put words of a session there while a redaction
-// has not committed: they would be read from the old rows.
+// TestWordsBesideRedaction: indexing the words of a session does not begin while a redaction has
+// not committed: it would read them from the old rows.
 func TestWordsBesideRedaction(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Schema(t)
@@ -111,8 +111,8 @@ func TestWordsBesideRedaction(t *testing.T) {
 	}
 }
 
-// TestWordsOfReused: what is left of the words of a deleted session, because its process died
-// before it had removed them, does not hide events of the next one of that id.
+// TestWordsOfReused: words left over from a deleted session, because its process died before it
+// had removed them, do not hide events of the next session with that id.
 func TestWordsOfReused(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)

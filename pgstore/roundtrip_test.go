@@ -10,8 +10,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// tapStore is a store whose connection is tapped: one, so that what was prepared on
-// it once is prepared.
+// tapStore is a store with a single, tapped connection, so that a statement prepared once stays
+// prepared.
 func tapStore(t *testing.T) (*pgtest.Tap, *blocking) {
 	t.Helper()
 	server := pgtest.Shared(t)
@@ -19,9 +19,9 @@ func tapStore(t *testing.T) (*pgtest.Tap, *blocking) {
 	return tap, newBlockingAt(t, server, address)
 }
 
-// TestOneRoundTrip: an append is one round trip, whatever its conditions are. What
-// has to be looked at before it can be decided takes two, and what the one statement
-// refused takes two more, to say why.
+// TestOneRoundTrip: an append takes one round trip, whatever its conditions are. If something has
+// to be looked up before it can be decided it takes two, and a refusal by the one statement takes
+// two more, to find the reason.
 func TestOneRoundTrip(t *testing.T) {
 	tap, s := tapStore(t)
 	ctx := t.Context()
@@ -75,7 +75,7 @@ func TestOneRoundTrip(t *testing.T) {
 		{"with a wrong expectation", 3, func() hansard.Batch { return hansard.Batch{Events: one(), Expect: hansard.At(1_000_000)} }},
 		{"with a void grant", 3, func() hansard.Batch { return hansard.Batch{Events: one(), Turn: "9-00000000000000aa"} }},
 	}
-	// The first rounds prepare the statements: a key is not known in the first.
+	// The first rounds prepare the statements; in the first, the key is not known yet.
 	for round := range 4 {
 		for _, k := range kinds {
 			step++
@@ -105,8 +105,8 @@ func TestOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestCombined: appends to a session that arrive while one is under way go together:
-// 64 at once are two round trips, the first one's and one for all the others.
+// TestCombined: appends to a session that arrive while one is in flight are sent together: 64 at
+// once take two round trips, the first one's and one for all the others.
 func TestCombined(t *testing.T) {
 	const n = 64
 	tap, s := tapStore(t)
@@ -153,7 +153,7 @@ func TestCombined(t *testing.T) {
 	if len(got) != n {
 		t.Errorf("%d appends were given %d seqs", n, len(got))
 	}
-	// A cleaner may be at work at the same time, once in a while.
+	// Occasionally a cleaner is at work at the same time.
 	trips = slices.DeleteFunc(trips, func(trip pgtest.Trip) bool {
 		return strings.Contains(strings.Join(trip, "; "), "FROM hansard_attachments WHERE digest IS NULL")
 	})

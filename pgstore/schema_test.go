@@ -14,7 +14,7 @@ import (
 	"hansard/pgstore"
 )
 
-// Many processes may find the database empty at once: one makes the tables.
+// TestMigrateAtOnce: if many processes find the database empty at once, one makes the tables.
 func TestMigrateAtOnce(t *testing.T) {
 	address := pgtest.Shared(t).Schema(t)
 	const n = 8
@@ -41,7 +41,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// A schema of a newer program is refused, by everything that could harm it.
+// TestNewerSchema: a schema of a newer program is refused by every call that could harm it.
 func TestNewerSchema(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)
@@ -72,8 +72,8 @@ func TestNoSchema(t *testing.T) {
 	}
 }
 
-// leastRights are what docs/postgres.md says a server needs, for a role and a schema
-// of the test. There is no UPDATE of events but for redactions: the log only grows.
+// leastRights are the grants that docs/postgres.md says a server needs, for a role and a schema
+// of the test. Events may be updated only for redactions: the log only grows.
 func leastRights(t *testing.T, schema, role string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/postgres.md")
@@ -100,7 +100,7 @@ func as(t *testing.T, address, role string) string {
 	return "postgres://?" + q.Encode()
 }
 
-// A server whose role has the documented rights and no others does everything.
+// TestLeastRights: a server whose role has exactly the documented rights can do everything.
 func TestLeastRights(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)
@@ -114,7 +114,7 @@ func TestLeastRights(t *testing.T) {
 	server.Until(t, "SELECT count(*) = 0 FROM "+schemaOf(address)+".hansard_events WHERE id = 's'")
 }
 
-// Without rights the answer says whose they are.
+// TestNoRights: without rights the error says which role lacks them.
 func TestNoRights(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)
@@ -141,7 +141,7 @@ func TestNoRights(t *testing.T) {
 	}
 }
 
-// TestWrongAddress: who can't get in is told what to look at, and nobody is told the
+// TestWrongAddress: if the connection fails, the error says what to check, and never shows the
 // password.
 func TestWrongAddress(t *testing.T) {
 	server := pgtest.Shared(t)
@@ -178,8 +178,8 @@ func TestWrongAddress(t *testing.T) {
 	}
 }
 
-// What does not keep the promise is warned about, and a default of the database
-// that does not is not followed.
+// TestWarnings: settings that break the durability promise are warned about, and a database
+// default that does is not followed.
 func TestWarnings(t *testing.T) {
 	server := pgtest.New(t, "fsync = off", "full_page_writes = off", "synchronous_commit = off")
 	address := server.Schema(t)
@@ -208,7 +208,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// Of standbys, what loses something at a failover is warned about.
+// TestWarningsOfStandbys: standby settings that lose data in a failover are warned about.
 func TestWarningsOfStandbys(t *testing.T) {
 	t.Parallel() // with servers of its own
 	primary, _, address := pair(t)
@@ -225,7 +225,7 @@ func TestWarningsOfStandbys(t *testing.T) {
 		}
 	}
 	check("a synchronous pair", map[string]string{"on": "", "remote_apply": "", "remote_write": written, "local": waits, "off": waits})
-	pgtest.NewStandby(t, primary) // of the same name: only one of them is waited for
+	pgtest.NewStandby(t, primary) // of the same name: commits wait for only one of them
 	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE state = 'streaming'")
 	check("one standby more", map[string]string{"on": "1 of 2 standbys are not synchronous", "local": waits})
 	for names, want := range map[string]string{"any 1": "any 1 of 2 standbys", "ANY 2": ""} {
@@ -234,7 +234,7 @@ func TestWarningsOfStandbys(t *testing.T) {
 		primary.Until(t, "SELECT current_setting('synchronous_standby_names') LIKE '"+names+"%'")
 		check(names, map[string]string{"on": want})
 	}
-	// The setting may be there before the standby is, or outlive it.
+	// The setting may exist before the standby does, or outlive it.
 	primary.Reload(t, "synchronous_standby_names = 'elsewhere'")
 	primary.Until(t, "SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'async'")
 	const absent = "no synchronous standby is connected"

@@ -24,7 +24,8 @@ func hits(t testing.TB, s hansard.Searcher, q hansard.SearchQuery) (out []hansar
 	return out
 }
 
-// TestSearchReadOnly: who may not write answers from what is there, and reads the rest.
+// TestSearchReadOnly: a store that may not write answers from the existing index, and reads the
+// rest.
 func TestSearchReadOnly(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	s := open(t, url)
@@ -67,7 +68,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// TestWordsOfDeleted: whoever fills in words while a session is deleted leaves none of them.
+// TestWordsOfDeleted: indexing words while the session is deleted leaves none of them behind.
 func TestWordsOfDeleted(t *testing.T) {
 	url := pgtest.Shared(t).Schema(t)
 	a, b := open(t, url), open(t, url)
@@ -107,7 +108,7 @@ func TestWordsOfDeleted(t *testing.T) {
 	}
 }
 
-// TestWordsOfLongTexts: no text is too long for the index, whatever it is made of.
+// TestWordsOfLongTexts: no text is too long for the index, whatever it consists of.
 func TestWordsOfLongTexts(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()
@@ -128,7 +129,7 @@ func TestWordsOfLongTexts(t *testing.T) {
 	}
 }
 
-// TestSearchDepth: the newest of very many are in order, and all of them are given, once.
+// TestSearchDepth: of very many matches the newest are ranked, and all are returned, once.
 func TestSearchDepth(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()

@@ -12,11 +12,11 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// mostSilence is what docs/postgres.md promises: nobody waits for longer because
-// somebody or something else has fallen silent.
+// mostSilence is the promise of docs/postgres.md: no call is delayed longer than this because a
+// peer has fallen silent.
 const mostSilence = 15 * time.Second
 
-// within is a context of so long.
+// within is a context with that limit.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), mostSilence)
@@ -24,10 +24,9 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestSilentWriter: a process that is cut off while it has a session's row locked, and
-// whose end nobody is told, does not keep the session from others, wherever in its
-// transaction it was. What it wrote, if it goes on elsewhere, is stored once.
-// (Failure 59.)
+// TestSilentWriter: a process that is cut off while it has a session's row locked, without the
+// server being told, does not block the session for others, wherever in its transaction it was.
+// If it goes on elsewhere, its write is stored once. (Failure 59.)
 func TestSilentWriter(t *testing.T) {
 	title := "patched"
 	one := []hansard.Event{{Data: []byte("1")}}
@@ -42,7 +41,7 @@ func TestSilentWriter(t *testing.T) {
 		"in the middle of an append":    {hansard.Batch{Events: one}, pgtest.Loss{SQL: appendOne, Begun: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it is all waiting
+			t.Parallel() // it only waits
 			tap, s := tapStore(t)
 			other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
 			if err != nil {
@@ -66,7 +65,7 @@ func TestSilentWriter(t *testing.T) {
 	}
 }
 
-// busy makes sessions and a pool full of connections.
+// busy makes sessions and fills the pool with connections.
 func busy(t *testing.T, s *Store, n int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -81,7 +80,7 @@ func busy(t *testing.T, s *Store, n int) {
 	all.Wait()
 }
 
-// everything calls all of a store at once, and each gets its answer in time.
+// everything calls all methods of a store at once, and each must be answered in time.
 func everything(t *testing.T, s *Store, n int) {
 	t.Helper()
 	ctx := within(t)
@@ -129,10 +128,9 @@ func everything(t *testing.T, s *Store, n int) {
 	all.Wait()
 }
 
-// TestSilentHost: of several hosts one that takes connections and does not answer costs
-// seconds, whether it does not from the start or falls silent with a pool full of
-// connections to it. Connections that are dead one by one, on a host that answers, are
-// no better and no worse.
+// TestSilentHost: if one of several hosts accepts connections but does not answer, it costs
+// seconds, whether from the start or after it filled a pool with connections. Single dead
+// connections to a host that answers cost as much.
 func TestSilentHost(t *testing.T) {
 	const n = 40 // sessions: more than connections
 	for name, c := range map[string]struct {
@@ -145,7 +143,7 @@ func TestSilentHost(t *testing.T) {
 		"connections cut":        {func(*pgtest.Proxy) {}, (*pgtest.Proxy).Cut},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it is all waiting
+			t.Parallel() // it only waits
 			server := pgtest.Shared(t)
 			address := server.Schema(t)
 			first, one := server.Proxy(t, address)
@@ -168,10 +166,10 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// TestSilentOnlyHost: where there is no other host, a call on a host that falls silent
-// ends with an error that says so, and goes on when it answers again.
+// TestSilentOnlyHost: if there is no other host, a call to a host that falls silent ends with an
+// error that says so, and calls work again when it answers.
 func TestSilentOnlyHost(t *testing.T) {
-	t.Parallel() // it is all waiting
+	t.Parallel() // it only waits
 	server := pgtest.Shared(t)
 	proxy, address := server.Proxy(t, server.Schema(t))
 	s, err := Open(t.Context(), address, &Options{RetryFor: time.Second})
@@ -194,10 +192,10 @@ func TestSilentOnlyHost(t *testing.T) {
 	}
 }
 
-// TestSlowIsNotSilent: a statement that the server is at work for is left alone, for
-// however long it takes.
+// TestSlowIsNotSilent: a statement that the server is working on is left alone, however long it
+// takes.
 func TestSlowIsNotSilent(t *testing.T) {
-	t.Parallel() // it is all waiting
+	t.Parallel() // it only waits
 	s := newBlocking(t, "&pool_max_conns=1")
 	s.lock()
 	out := later(func() (hansard.Receipt, error) {
@@ -219,9 +217,10 @@ func TestSlowIsNotSilent(t *testing.T) {
 	}
 }
 
-// TestSilentGroup: the same where the commit has several sessions. None of them is kept from others.
+// TestSilentGroup: the same where the commit has several sessions. None of them is blocked for
+// others.
 func TestSilentGroup(t *testing.T) {
-	t.Parallel() // it is all waiting
+	t.Parallel() // it only waits
 	tap, s := tapStore(t)
 	s.makeSessions("a")
 	other := s.besides()

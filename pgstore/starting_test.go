@@ -13,8 +13,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestErrorWithoutCode: something between us and the database answers with an error that
-// has no SQLSTATE. What became of the statement is open then, and found out.
+// TestErrorWithoutCode: something between us and the database answers with an error that has no
+// SQLSTATE. The outcome of the statement is then unknown, and is looked up.
 func TestErrorWithoutCode(t *testing.T) {
 	if err := (&pgconn.PgError{Severity: "ERROR", Message: "lost"}); !isDown(err) || isRace(err) || neverSent(err) {
 		t.Errorf("%v: down %v, race %v, never sent %v", err, isDown(err), isRace(err), neverSent(err))
@@ -39,8 +39,8 @@ func TestErrorWithoutCode(t *testing.T) {
 	}
 }
 
-// TestOpenStarting: a database that is starting, or has no place for a moment, is waited
-// for, and not for ever.
+// TestOpenStarting: Open waits for a database that is starting or temporarily out of connections,
+// but not for ever.
 func TestOpenStarting(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)
@@ -77,8 +77,8 @@ func TestOpenStarting(t *testing.T) {
 	}
 }
 
-// TestOpenWhileRecovering: a store opened while the database comes back from a crash,
-// or is not even started, is open when the database is.
+// TestOpenWhileRecovering: a store opened while the database recovers from a crash, or is not
+// started yet, is open once the database is up.
 func TestOpenWhileRecovering(t *testing.T) {
 	t.Parallel() // with a server of its own
 	server := pgtest.New(t)
@@ -101,8 +101,8 @@ func TestOpenWhileRecovering(t *testing.T) {
 	got.value.Close()
 }
 
-// TestNoUsage: who may not look into the schema is told that, and not that there is no
-// store, or to make the schema.
+// TestNoUsage: a role that may not use the schema gets an error that says so, not that there is
+// no store or that the schema should be made.
 func TestNoUsage(t *testing.T) {
 	server := pgtest.Shared(t)
 	address := server.Schema(t)

@@ -12,7 +12,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestPieces: what contains a text has all that the text is looked for by.
+// TestPieces: a text that contains another has all the pieces that the other is looked up by.
 func TestPieces(t *testing.T) {
 	title := `Über 'quotes' \ and 100% 日本語`
 	have := " " + termsOf("Agent-7", title, map[string]string{"a": "it's", "archived": ""}) + " "
@@ -32,8 +32,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestTermsOfOthers: sessions whose terms are missing, or are of another title because an
-// older program changed it, are found all the same, and get the right ones.
+// TestTermsOfOthers: sessions whose terms are missing, or belong to an older title because an
+// older program changed it, are still found, and get the right terms.
 func TestTermsOfOthers(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Shared(t).Schema(t), nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// gather has appends go together: what f submits is sent when all of it has queued up, in
-// so many sessions.
+// gather makes appends go together: what f submits is sent once all of it has queued up, in this
+// many sessions.
 func gather(t *testing.T, s *Store, sessions int, f func()) {
 	t.Helper()
 	s.mu.Lock()
@@ -31,7 +31,7 @@ func gather(t *testing.T, s *Store, sessions int, f func()) {
 	s.startSenderLocked()
 }
 
-// soon gives an outcome that must not take long.
+// soon returns an outcome that must not take long.
 func soon[T any](t *testing.T, what string, out <-chan outcome[T]) outcome[T] {
 	t.Helper()
 	select {
@@ -59,7 +59,7 @@ func (b *blocking) appendLater(id hansard.SessionID) <-chan outcome[hansard.Rece
 	})
 }
 
-// soundLogs checks that each session has so many events, and that all are sound.
+// soundLogs checks that each session has this many events, and that all are sound.
 func soundLogs(t *testing.T, s *Store, want map[hansard.SessionID]int) {
 	t.Helper()
 	for id, n := range want {
@@ -81,7 +81,7 @@ func soundLogs(t *testing.T, s *Store, want map[hansard.SessionID]int) {
 	}
 }
 
-// TestLockedSessionDelaysNobody: a session that somebody else keeps locked is left out of a
+// TestLockedSessionDelaysNobody: a session that another client keeps locked is left out of a
 // commit. It is stored when the row is free; the others do not wait for it.
 func TestLockedSessionDelaysNobody(t *testing.T) {
 	s := newBlocking(t, "")
@@ -95,7 +95,7 @@ func TestLockedSessionDelaysNobody(t *testing.T) {
 		}
 	}
 	s.waiting(1) // alone
-	// Neither do those that come while it waits.
+	// Neither do appends that arrive while it waits.
 	if o := soon(t, "a, behind a locked session", s.appendLater("a")); o.err != nil || o.value.Last != 2 {
 		t.Errorf("%+v, %v", o.value, o.err)
 	}
@@ -111,7 +111,7 @@ func TestLockedSessionDelaysNobody(t *testing.T) {
 	soundLogs(t, s.Store, map[hansard.SessionID]int{"s": 1, "a": 2, "b": 1})
 }
 
-// TestLoneLockedSession: an append that is alone waits for its row, and does not keep the next one waiting.
+// TestLoneLockedSession: a single append waits for its row, and does not delay the next one.
 func TestLoneLockedSession(t *testing.T) {
 	s := newBlocking(t, "")
 	s.makeSessions("a")
@@ -127,8 +127,8 @@ func TestLoneLockedSession(t *testing.T) {
 	}
 }
 
-// TestManyLockedSessions: more sessions are locked than there are connections, one after the
-// other or in one commit, and there is still one for the others.
+// TestManyLockedSessions: more sessions are locked than there are connections, one after another
+// or in one commit, and a connection is still free for the others.
 func TestManyLockedSessions(t *testing.T) {
 	const conns = 4
 	for _, atOnce := range []bool{false, true} {
@@ -173,16 +173,16 @@ func TestManyLockedSessions(t *testing.T) {
 	}
 }
 
-// member is one append of a group, and its answer.
+// member is one append of a group, and its expected answer.
 type member struct {
 	id    hansard.SessionID
 	batch hansard.Batch
 	last  hansard.Seq // of its receipt
 	err   error
-	log   int // events that the session has afterwards
+	log   int // events in the session afterwards
 }
 
-// members are appends of every kind, each to a session of its own.
+// members are appends of every kind, each to its own session.
 func members(t *testing.T, s *blocking) []*member {
 	t.Helper()
 	ctx := t.Context()
@@ -226,7 +226,7 @@ func members(t *testing.T, s *blocking) []*member {
 	}
 }
 
-// appendAll appends in one commit, as far as it goes, and checks every answer and every log.
+// appendAll appends in one commit, as far as possible, and checks every answer and every log.
 func appendAll(t *testing.T, s *blocking, all []*member) {
 	t.Helper()
 	outs := map[*member]<-chan outcome[hansard.Receipt]{}
@@ -247,8 +247,8 @@ func appendAll(t *testing.T, s *blocking, all []*member) {
 	soundLogs(t, s.Store, logs)
 }
 
-// TestRefusalsLeaveTheOthers: each member of a group has its own answer, and what is refused to
-// one does nothing to another: that one is stored by the first statement.
+// TestRefusalsLeaveTheOthers: each member of a group gets its own answer, and a refusal of one
+// does not affect another: that one is stored by the first statement.
 func TestRefusalsLeaveTheOthers(t *testing.T) {
 	tap, s := tapStore(t)
 	all := members(t, s)
@@ -268,8 +268,8 @@ func TestRefusalsLeaveTheOthers(t *testing.T) {
 	}
 }
 
-// TestErrorsLeaveTheOthers: what the database refuses to store in one session undoes the commit,
-// and is nothing that the others hear of.
+// TestErrorsLeaveTheOthers: a database error in one session undoes the commit, but the other
+// sessions do not see the error.
 func TestErrorsLeaveTheOthers(t *testing.T) {
 	for _, code := range []string{diskFull, uniqueViolation, "40001", "22P02"} {
 		t.Run(code, func(t *testing.T) {
@@ -298,16 +298,16 @@ func TestErrorsLeaveTheOthers(t *testing.T) {
 	}
 }
 
-// TestLostTogether: the connection ends in the middle of a commit of many sessions, before
-// the server heard of it or after it was carried out: each member has its own answer, as if
-// nothing had happened, and is stored once.
+// TestLostTogether: the connection is lost in the middle of a commit of many sessions, before the
+// server got it or after it was carried out: each member gets its own answer, as if nothing had
+// happened, and is stored once.
 func TestLostTogether(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heard %v", heard), func(t *testing.T) {
 			tap, s := tapStore(t)
 			all := members(t, s)
 			for _, m := range all {
-				// A refusal that is not for ever is none: the statement may yet arrive.
+				// A refusal that may not last is not final: the statement may yet arrive.
 				if m.id == "conflict" || m.id == "excluded" || m.id == "missing" {
 					m.err = hansard.ErrUnknown
 				}
@@ -321,7 +321,7 @@ func TestLostTogether(t *testing.T) {
 	}
 }
 
-// TestLostTogetherAndLate: the network keeps the commit of many sessions, and delivers it after
+// TestLostTogetherAndLate: the network delays the commit of many sessions, and delivers it after
 // each of them was settled. It stores nothing twice.
 func TestLostTogetherAndLate(t *testing.T) {
 	tap, s := tapStore(t)
@@ -338,8 +338,8 @@ func TestLostTogetherAndLate(t *testing.T) {
 	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 1, "s": 1, "b": 1})
 }
 
-// TestWithdrawnTogether: who gives up while its append is queued is told that it is not stored,
-// and it is not.
+// TestWithdrawnTogether: a caller that gives up while its append is queued gets the answer that
+// it is not stored, and it is not.
 func TestWithdrawnTogether(t *testing.T) {
 	s := newBlocking(t, "")
 	s.makeSessions("a", "b")
@@ -373,7 +373,7 @@ func TestWithdrawnTogether(t *testing.T) {
 	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 1, "s": 0, "b": 0})
 }
 
-// TestGroupsAreBounded: however many sessions wait, a commit has some of them.
+// TestGroupsAreBounded: however many sessions wait, a commit takes only some of them.
 func TestGroupsAreBounded(t *testing.T) {
 	const sessions = 3*groupSessions + 1
 	tap, s := tapStore(t)
@@ -395,14 +395,14 @@ func TestGroupsAreBounded(t *testing.T) {
 			}
 		}
 	})
-	// Three commits, one append by itself, and two round trips that prepare the statements.
+	// Three commits, one single append, and two round trips that prepare the statements.
 	if n := len(trips); n != 6 {
 		t.Errorf("%d sessions took %d round trips: %.200q", sessions, n, trips)
 	}
 }
 
-// TestShelved: sessions are listed in their places, whether they are appended to together or one by
-// one, and also where what is remembered of a place is wrong.
+// TestShelved: sessions are listed in the right order, whether they are appended to together or
+// one by one, and also if a remembered place is wrong.
 func TestShelved(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		for _, remembered := range []bool{false, true} {
@@ -452,7 +452,7 @@ func testShelved(t *testing.T, one, remembered bool) {
 	}
 }
 
-// TestShelvesAreBounded: what is remembered of sessions does not grow without end.
+// TestShelvesAreBounded: what is remembered of sessions does not grow without limit.
 func TestShelvesAreBounded(t *testing.T) {
 	var h shelves
 	for i := range 2 * shelfRoom {

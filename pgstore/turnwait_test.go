@@ -10,9 +10,9 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestWaitersOnlyLook: those who wait for a turn, in other processes, do not lock the
-// session for each of the holder's events, and write nothing for it. When the turn is
-// given up they get it in the order they came.
+// TestWaitersOnlyLook: waiters for a turn, in other processes, do not lock the session for each
+// of the holder's events, and write nothing because of them. When the turn is released they get
+// it in the order they came.
 func TestWaitersOnlyLook(t *testing.T) {
 	const waiters, events = 4, 200
 	s := newBlocking(t, "")

@@ -13,7 +13,7 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// withSteps adds steps to the migrations, as releases to come will.
+// withSteps adds steps to the migrations, as future releases will.
 func withSteps(t *testing.T, steps ...string) {
 	t.Helper()
 	known := migrations
@@ -21,8 +21,8 @@ func withSteps(t *testing.T, steps ...string) {
 	t.Cleanup(func() { migrations = known })
 }
 
-// TestUpgrade: a store of an older release is brought up to date step by step, by one
-// of however many try at once; its sessions stay, and who runs goes on.
+// TestUpgrade: a store of an older release is upgraded step by step, by one of however many
+// processes try at once; its sessions stay, and running processes go on.
 func TestUpgrade(t *testing.T) {
 	address := pgtest.Shared(t).Schema(t)
 	running, err := Open(t.Context(), address, nil)
@@ -62,13 +62,13 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("a store that runs while others migrate: %v", err)
 	}
 	soundLog(t, running, 2)
-	// The columns are there, and only once, or this would fail.
+	// The columns exist, and were added only once, or this would fail.
 	if _, err := running.pool.Exec(t.Context(), "UPDATE hansard_sessions SET first_new = 1, second_new = 2"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestUpgradeFails: a step that fails takes those before it back.
+// TestUpgradeFails: a failing step undoes those before it.
 func TestUpgradeFails(t *testing.T) {
 	address := pgtest.Shared(t).Schema(t)
 	s, err := Open(t.Context(), address, nil)
@@ -89,9 +89,9 @@ func TestUpgradeFails(t *testing.T) {
 	}
 }
 
-// atVersion makes tables as an older release did, and fills them as it did: sessions
-// whose rows know nothing of what came later. Not beside other tests, whose migrations
-// these are too.
+// atVersion makes tables as an older release did, and fills them as it did: sessions whose rows
+// lack everything that came later. Not in parallel with other tests, which use the same
+// migrations.
 func atVersion(t *testing.T, server *pgtest.Server, version int) (address string) {
 	t.Helper()
 	address = server.Schema(t)
@@ -120,9 +120,8 @@ func atVersion(t *testing.T, server *pgtest.Server, version int) (address string
 	return address
 }
 
-// TestUpgradeFromFirst: the tables of the first release are brought up to date with
-// their sessions, which are sound before and after they are appended to, and in their
-// order.
+// TestUpgradeFromFirst: the tables of the first release are upgraded with their sessions, which
+// are sound before and after they are appended to, and in order.
 func TestUpgradeFromFirst(t *testing.T) {
 	address := atVersion(t, pgtest.Shared(t), 1)
 	s, err := Open(t.Context(), address, nil)
@@ -150,8 +149,8 @@ func TestUpgradeFromFirst(t *testing.T) {
 	check("[s5 s3 s1 s2 s4]")
 }
 
-// TestLogicalReplication: where every table is published, which needs a key for each
-// that is updated or deleted from, a store is made, brought up to date, and used.
+// TestLogicalReplication: where every table is published, which requires a key for each table
+// that is updated or deleted from, a store can be made, upgraded and used.
 func TestLogicalReplication(t *testing.T) {
 	server := pgtest.New(t, "wal_level = logical")
 	for version := 0; version < len(migrations); version++ {
@@ -170,8 +169,8 @@ func TestLogicalReplication(t *testing.T) {
 	}
 }
 
-// TestUpgradeBesideDump: migrating beside somebody who reads the tables for long, as a
-// dump does, does not keep others from writing for as long as that.
+// TestUpgradeBesideDump: migrating while another client reads the tables for long, as a dump
+// does, does not block writers for that long.
 func TestUpgradeBesideDump(t *testing.T) {
 	s := newBlocking(t, "")
 	withSteps(t, "ALTER TABLE hansard_heads ADD COLUMN first_new integer")

@@ -15,7 +15,7 @@ import (
 	"hansard/pgstore"
 )
 
-// endless is an upload that never ends. It says when so much of it was read, and then waits.
+// endless is an upload that never ends. It signals when so much of it was read, and then blocks.
 type endless struct {
 	rest  int
 	given func()
@@ -32,14 +32,14 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// uploadForever is a worker that gets nowhere.
+// uploadForever is a worker whose upload never ends.
 func (w *work) uploadForever(ctx context.Context, s hansard.Store, say func(told)) {
 	_, err := s.Attach(ctx, "s", &endless{w.Upload, func() { say(told{Session: "s"}) }})
 	say(told{Wrong: err.Error()})
 }
 
-// TestKilledUpload: a process that is killed in the middle of an upload leaves nothing that
-// anybody finds. What it leaves is removed after a day, and not before, or with its session.
+// TestKilledUpload: a process killed in the middle of an upload leaves nothing visible. Its rows
+// are removed after a day, and not before, or with the session.
 func TestKilledUpload(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Schema(t)
@@ -67,7 +67,7 @@ func TestKilledUpload(t *testing.T) {
 	pgstore.SweepUploads(ctx, s)
 	left("1", "3")
 	server.Exec(t, "UPDATE "+schemaOf(url)+".hansard_attachments SET made = made - interval '25 hours'")
-	open(t, url).Close() // it may be closed before it is done
+	open(t, url).Close() // it may be closed before the sweep is done
 	pgstore.SweepUploads(ctx, s)
 	left("0", "0")
 	killUpload(t, work{URL: url, Upload: 3<<20 + 5})
@@ -116,7 +116,7 @@ func killUpload(t *testing.T, w work) {
 	_ = cmd.Wait() // it was killed
 }
 
-// sampled is a reader of so many bytes, all different enough, which looks at the memory.
+// sampled is a reader of this many sufficiently varied bytes, which samples the memory in use.
 type sampled struct {
 	rest, at int
 	sample   func()
@@ -131,14 +131,14 @@ func (r *sampled) Read(p []byte) (int, error) {
 		p[i] = byte((r.at + i) * 2654435761 >> 13)
 	}
 	if (r.at+n)>>22 != r.at>>22 {
-		runtime.GC() // what counts is what is still in use
+		runtime.GC() // only live memory counts
 		r.sample()
 	}
 	r.at, r.rest = r.at+n, r.rest-n
 	return n, nil
 }
 
-// TestAttachmentMemory: what an upload or a download has in memory does not grow with it.
+// TestAttachmentMemory: the memory of an upload or a download does not grow with its size.
 func TestAttachmentMemory(t *testing.T) {
 	s := open(t, pgtest.Shared(t).Schema(t))
 	defer s.Close()

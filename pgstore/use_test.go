@@ -13,11 +13,10 @@ import (
 	"hansard/engine"
 )
 
-// testsOwn begins what a test asks the database itself.
+// testsOwn marks statements that the test itself sends.
 const testsOwn = "/* test */ "
 
-// UseEverything calls all that a store can do, once at least. Session "s" is gone
-// afterwards.
+// UseEverything calls everything a store can do, at least once. Session "s" is gone afterwards.
 func UseEverything(t testing.TB, s *Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -97,7 +96,7 @@ func UseEverything(t testing.TB, s *Store) {
 	must(s.Delete(ctx, "s", ""))
 }
 
-// useTurns takes the turn, has another wait for it, and gives it up.
+// useTurns takes the turn, has another caller wait for it, and releases it.
 func useTurns(ctx context.Context, t testing.TB, s *Store) {
 	t.Helper()
 	turn, err := s.Acquire(ctx, "s", hansard.Claim{})
@@ -139,8 +138,8 @@ func useTurns(ctx context.Context, t testing.TB, s *Store) {
 	}
 }
 
-// useAttachments attaches, also what is there already and what is not given whole, and
-// names and reads it.
+// useAttachments attaches content, also content that is there already and content that breaks
+// off, and names and reads it.
 func useAttachments(ctx context.Context, t testing.TB, s *Store) {
 	t.Helper()
 	content := strings.Repeat("x", partBytes+1)

@@ -12,10 +12,10 @@ import (
 	"hansard/storetest"
 )
 
-// fillForVerify makes session "s", of 10 events: 1 to 3 in a batch with a key, 4 the
-// grant of a turn that is held, 5 and 6 a batch with a key and a patch under it, and
-// single ones, of which 7 and 8 name an attachment of two parts. Another attachment is named
-// by none. Session "t" is sound, and stays so.
+// fillForVerify makes session "s", of 10 events: 1 to 3 in a batch with a key, 4 the grant of a
+// turn that is held, 5 and 6 a batch with a key and a patch under it, and single ones, of which 7
+// and 8 name an attachment of two parts. No event names another attachment. Session "t" is sound,
+// and stays so.
 func fillForVerify(t *testing.T, s *pgstore.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -56,8 +56,8 @@ func fillForVerify(t *testing.T, s *pgstore.Store) {
 	must(s.Delete(ctx, "gone", ""))
 }
 
-// TestVerifyFindsDamage: what somebody does to the tables is found, in the session it
-// was done to, and no other is blamed.
+// TestVerifyFindsDamage: changes made to the tables from outside are found in the session they
+// were made to, and in no other.
 func TestVerifyFindsDamage(t *testing.T) {
 	server := pgtest.Shared(t)
 	for _, c := range []struct {
@@ -154,14 +154,14 @@ func TestVerifyFindsDamage(t *testing.T) {
 	}
 }
 
-// TestReadDamage: a reading ends before events that somebody removed, and says so.
+// TestReadDamage: a read ends before events that were removed from outside, and says so.
 func TestReadDamage(t *testing.T) {
 	server := pgtest.Shared(t)
 	for _, c := range []struct {
 		removed string
 		r       hansard.Range
 		given   int
-		safe    hansard.Seq // 0: it does not get to the damage
+		safe    hansard.Seq // 0: it does not reach the damage
 	}{
 		{"seq = 8", hansard.Range{}, 7, 7},
 		{"seq = 8", hansard.Range{After: 5}, 2, 7},

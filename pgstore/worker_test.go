@@ -21,9 +21,8 @@ import (
 	"hansard/storetest"
 )
 
-// A worker is this test binary, started again: a process that appends from many
-// goroutines, as a server does for its clients, and prints what it was told. It
-// stops when its input ends.
+// A worker is this test binary, started again: a process that appends from many goroutines, as a
+// server does for its clients, and prints the answers it got. It stops when its input ends.
 
 const workerVariable = "HANSARD_PGSTORE_WORKER"
 
@@ -33,13 +32,13 @@ type work struct {
 	URL      string
 	Clients  int
 	Sessions int
-	Turns    bool // and contend for a turn, sometimes for longer than its TTL
+	Turns    bool // and contend for a turn, sometimes holding it past its TTL
 	Hold     bool // take the turn, keep it, and write under it until that fails
-	Upload   int  // upload so many bytes, and never the end
+	Upload   int  // upload this many bytes, and never finish
 	Delete   bool // delete the first session
 }
 
-// told is a line of a worker: something acknowledged, or an answer that must not be.
+// told is a line of a worker: an acknowledgement, or an answer that must not occur.
 type told struct {
 	Open    bool              `json:",omitempty"` // it has the store open: the first line
 	Session hansard.SessionID `json:",omitempty"`
@@ -51,7 +50,7 @@ type told struct {
 
 func session(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprint("s", i)) }
 
-// runWorker is the life of a worker.
+// runWorker runs a worker.
 func runWorker(text string) error {
 	var w work
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
@@ -98,8 +97,8 @@ func runWorker(text string) error {
 	return s.Close()
 }
 
-// client appends until it is stopped. Every other client has keys, and settles an
-// open outcome with them; those without go on with the next batch.
+// client appends until it is stopped. Every other client uses keys, and settles unknown outcomes
+// with them; those without go on with the next batch.
 func (w *work) client(ctx context.Context, s hansard.Store, i int, say func(told)) {
 	name := fmt.Sprint(w.Name, ".", i)
 	for n := 0; ctx.Err() == nil; n++ {
@@ -128,8 +127,8 @@ func (w *work) client(ctx context.Context, s hansard.Store, i int, say func(told
 	}
 }
 
-// contend takes the turn of one session again and again, writes under it, and now
-// and then sleeps past its TTL before it writes: then another may have taken it.
+// contend takes the turn of one session repeatedly, writes under it, and now and then sleeps past
+// its TTL before it writes: then another may have taken it.
 func (w *work) contend(ctx context.Context, s hansard.Store, say func(told)) {
 	const id = "turns"
 	for n := 0; ctx.Err() == nil; n++ {
@@ -166,7 +165,7 @@ func (w *work) hold(ctx context.Context, s hansard.Store, say func(told)) {
 		r, err := s.Append(ctx, id, hansard.Batch{Turn: turn.Grant(), Events: storetest.Marked(w.Name, n, 1, 0)})
 		switch {
 		case errors.Is(err, hansard.ErrFenced):
-			<-turn.Context().Done() // its program is told, too
+			<-turn.Context().Done() // its program learns it, too
 			say(told{Fenced: true})
 			return
 		case err != nil && ctx.Err() == nil:
@@ -178,7 +177,7 @@ func (w *work) hold(ctx context.Context, s hansard.Store, say func(told)) {
 	}
 }
 
-// workers are processes at work.
+// workers is a set of running processes.
 type workers struct {
 	t        testing.TB
 	inputs   []io.Closer
@@ -192,8 +191,8 @@ type workers struct {
 	problems []string
 }
 
-// start starts processes of so many clients each, and waits until they have the
-// store open: a database that is killed before has nobody to come back to it.
+// start starts processes with this many clients each, and waits until they have the store open:
+// if the database were killed before that, none would reconnect.
 func start(t testing.TB, processes int, w work) *workers {
 	t.Helper()
 	self, err := os.Executable()
@@ -280,7 +279,7 @@ func (w *workers) note(name string, t told) {
 	}
 }
 
-// more waits for so many acknowledgements.
+// more waits for n more acknowledgements.
 func (w *workers) more(n int64) {
 	w.t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
@@ -292,7 +291,7 @@ func (w *workers) more(n int64) {
 	}
 }
 
-// stop ends the processes in an orderly way and reports what was wrong.
+// stop ends the processes in an orderly way and reports errors.
 func (w *workers) stop() {
 	w.t.Helper()
 	for _, in := range w.inputs {
@@ -304,8 +303,7 @@ func (w *workers) stop() {
 	}
 }
 
-// check holds the logs against what was acknowledged, and gives the first thing
-// that is wrong.
+// check compares the logs with what was acknowledged, and returns the first discrepancy.
 func (w *workers) check(s *pgstore.Store) error {
 	for id, acks := range w.acks {
 		var log []hansard.Event
@@ -330,7 +328,7 @@ func (w *workers) check(s *pgstore.Store) error {
 	return nil
 }
 
-// scale is how much a test does: HANSARD_TORTURE=10 is ten times as much.
+// scale is how much a test does: HANSARD_TORTURE=10 means ten times as much.
 func scale(n int) int {
 	if f, err := strconv.Atoi(os.Getenv("HANSARD_TORTURE")); err == nil && f > 0 {
 		return n * f

@@ -1,6 +1,6 @@
-// Package retention deletes sessions that nobody needs any more, by rules that somebody
-// gives. Nothing is ever deleted by itself: a program, or a person with the command
-// hansard prune, asks for it.
+// Package retention deletes sessions that are no longer needed, by explicit rules.
+// Nothing is deleted automatically: a program, or a person with the command hansard
+// prune, has to ask for it.
 package retention
 
 import (
@@ -13,9 +13,9 @@ import (
 	"hansard"
 )
 
-// Rule says which sessions are to go: those that it selects, except for the newest.
+// Rule says which sessions to delete: those that it selects, except for the newest.
 type Rule struct {
-	// OlderThan selects sessions that have not changed for this long; 0 is any.
+	// OlderThan selects sessions that have not changed for this long; 0 selects any.
 	OlderThan time.Duration
 	// Keep is how many of the newest sessions with the labels are kept, however old
 	// they are.
@@ -39,20 +39,20 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// Reasons for which a session that a rule selects is left.
+// Reasons to keep a session that a rule selects.
 const (
 	Pinned     = "pinned"             // it has the label hansard.LabelPinned
 	Held       = "held"               // somebody holds its turn
 	Damaged    = "damaged"            // it can't be guarded against a race
 	Unreadable = "unreadable"         // nothing is known about it
-	Changed    = "changed meanwhile"  // since it was looked at
-	Gone       = "deleted by another" // since it was looked at
+	Changed    = "changed meanwhile"  // since it was listed
+	Gone       = "deleted by another" // since it was listed
 )
 
 // Selected is a session that a rule selects.
 type Selected struct {
 	hansard.Info
-	// Left is why it is left all the same; empty if it is to go.
+	// Left is why it is kept anyway; empty if it is to be deleted.
 	Left string
 }
 
@@ -88,7 +88,7 @@ func Select(ctx context.Context, s hansard.Store, r Rule, now time.Time) iter.Se
 	}
 }
 
-// reasonToLeave is why a session is not deleted, as far as a look can tell.
+// reasonToLeave is why a session is not deleted, as far as can be told without its turn.
 func reasonToLeave(ctx context.Context, s hansard.Store, info *hansard.Info) (string, error) {
 	if info.Unreadable != "" {
 		return Unreadable, nil
@@ -102,7 +102,7 @@ func reasonToLeave(ctx context.Context, s hansard.Store, info *hansard.Info) (st
 	if info.Turn == nil {
 		return "", nil
 	}
-	// The log says that it is held; the holder may be dead.
+	// According to the log it is held; the holder may be dead.
 	switch t, err := s.Turn(ctx, info.ID); {
 	case errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrNotFound):
 		return Gone, nil
@@ -114,17 +114,17 @@ func reasonToLeave(ctx context.Context, s hansard.Store, info *hansard.Info) (st
 	return "", nil
 }
 
-// claimTTL is how long a turn that is taken to delete a session outlives a program that
-// dies right then, where the store can't tell that it is dead.
+// claimTTL is how long the turn taken to delete a session outlives a program that dies
+// in the middle, if the store can't tell that it is dead.
 const claimTTL = 10 * time.Second
 
-// Delete deletes a session unless it has changed since it was described by info: then it
-// gives the reason for which it is left.
+// Delete deletes a session unless it has changed since it was described by info: then
+// left is why it is kept.
 //
-// It takes the session's turn exclusively first, so that from its last look to the
-// deletion nobody writes to the session, pins it or takes its turn. What remains: an
-// event that is marked Inbox is accepted even then, and goes with the session if it
-// arrives between that look and the deletion. A session that is left because it changed
+// It takes the session's turn exclusively first, so that between its last check and the
+// deletion nobody writes to the session, pins it or takes its turn. One gap remains: an
+// event marked Inbox is accepted even then, and is deleted with the session if it
+// arrives between that check and the deletion. A session that is kept because it changed
 // has two more events, those of the turn.
 func Delete(ctx context.Context, s hansard.Store, info *hansard.Info) (left string, err error) {
 	turn, err := s.Acquire(ctx, info.ID, hansard.Claim{Exclusive: true, Label: "prune", TTL: claimTTL})
@@ -134,7 +134,7 @@ func Delete(ctx context.Context, s hansard.Store, info *hansard.Info) (left stri
 	return reasonOf(left, err)
 }
 
-// reasonOf makes a refusal that only tells that somebody else was faster a reason.
+// reasonOf turns a refusal that only means another was faster into a reason.
 func reasonOf(left string, err error) (string, error) {
 	switch {
 	case errors.Is(err, hansard.ErrUnknown):
@@ -149,14 +149,14 @@ func reasonOf(left string, err error) (string, error) {
 	return left, err
 }
 
-// underTurn deletes a session if nothing but the grant came since it was described.
+// underTurn deletes a session if only the grant was added since it was described.
 func underTurn(ctx context.Context, s hansard.Store, info *hansard.Info, turn *hansard.Turn) (left string, err error) {
 	deleted := false
 	defer func() {
 		if deleted {
 			return
 		}
-		// Whatever was the matter must not keep others from the turn.
+		// Whatever went wrong must not keep others from the turn.
 		giveUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTTL)
 		defer cancel()
 		if releaseErr := s.Release(giveUp, info.ID, turn.Grant); err == nil && releaseErr != nil && !errors.Is(releaseErr, hansard.ErrFenced) {

@@ -13,25 +13,25 @@ import (
 	"hansard/engine/terms"
 )
 
-// A word that is nearly everywhere says little, and to put all events that have it in order
-// takes long: a microsecond or two for each. So of very many only the newest are, as on
-// PostgreSQL. FTS5 gives the rows of a word in the order of their numbers, from any place on,
-// which are those of a session from its last event on. So the sessions are asked one by one,
-// those with the newest events first, until the others can't have newer ones. Only tests
+// A word that is nearly everywhere says little, and ranking all events that have it takes long:
+// a microsecond or two for each. So if there are very many, only the newest are ranked, as on
+// PostgreSQL. FTS5 returns the rows of a word in the order of their numbers, starting anywhere,
+// and so those of a session from its last event backwards. So the sessions are queried one by
+// one, those with the newest events first, until the others can't have newer ones. Only tests
 // change these.
 var (
-	// rankAll is how many matches are all put in order by their scores: to read rankDepth
-	// events takes as long.
+	// rankAll is up to how many matches all are ranked by score: reading rankDepth events takes
+	// as long.
 	rankAll = 20_000
-	// rankDepth is how many of the newest are, if there are more.
+	// rankDepth is how many of the newest are ranked if there are more.
 	rankDepth = 500
-	// walkParts is how many parts of sessions are asked one by one. If that is not enough,
-	// because the matches that a filter leaves are rare, or old, all are looked at.
+	// walkParts is how many parts of sessions are queried one by one. If that is not enough,
+	// because the matches that pass a filter are rare or old, all are examined.
 	walkParts = 1000
 )
 
-// isCommon tells whether more events match than are put in order, not counting what a query
-// wants of them beside the words.
+// isCommon tells whether more events match than are ranked, ignoring the conditions of the
+// query other than the words.
 func (db *database) isCommon(ctx context.Context, a *answer, w *wanted) (bool, error) {
 	var parts []string
 	args := []any{w.args[0], rankAll + 1}
@@ -63,7 +63,7 @@ func (db *database) newest(ctx context.Context, a *answer, w *wanted) (found []c
 			continue
 		}
 		if len(found) == rankDepth && found[rankDepth-1].time > a.about.sessions[id].updated.UnixNano() {
-			break // it has nothing newer, and neither have those behind it
+			break // it has nothing newer, and neither do those after it
 		}
 		parts, err := db.partsOf(ctx, in)
 		if err != nil {
@@ -88,12 +88,13 @@ func (db *database) newest(ctx context.Context, a *answer, w *wanted) (found []c
 		found = found[:min(len(found), rankDepth)]
 	}
 	if found == nil {
-		found = []candidate{} // none, and not: not asked
+		found = []candidate{} // none, as opposed to nil: not queried
 	}
 	return found, nil
 }
 
-// newestOf asks a shard for the last rows of a session. n is how many places the condition has.
+// newestOf queries a shard for the last rows of a session. places is how many arguments the
+// condition has.
 func newestOf(n int64, where string, places int) string {
 	return fmt.Sprintf("SELECT w.rowid, 0.0, e.time "+matching+"%[2]s AND w.rowid >= ?%[3]d AND w.rowid <= ?%[4]d ORDER BY w.rowid DESC LIMIT ?%[5]d",
 		shard{n: n}.table(), where, places+1, places+2, places+3)
@@ -116,12 +117,12 @@ func (db *database) partsOf(ctx context.Context, in *indexed) (parts []int64, er
 	return parts, rows.Err()
 }
 
-// rank reads candidates, gives them their scores and then gives them, the best first.
+// rank reads candidates, scores them and then yields them, the best first.
 func (a *answer) rank(ctx context.Context, found []candidate) (more bool, err error) {
 	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(a.row, b.row) })
 	var hits []hansard.Hit
 	for i := 0; i < len(found); {
-		// Those that are near each other are read at once.
+		// Those close to each other are read at once.
 		first, last, of := found[i].seq, found[i].seq, found[i].session
 		wanted := map[hansard.Seq]bool{}
 		for ; i < len(found) && found[i].session == of && found[i].seq-last <= 8; i++ {

@@ -17,12 +17,12 @@ import (
 	"hansard"
 )
 
-// version is of the tables and of the terms in them: another one is made anew.
+// version covers the tables and the terms in them: a file of another version is rebuilt.
 const version = 2
 
-// The tables. A row of event, and of the table of words that has its terms, is numbered
-// by its session, in the upper half, and its seq. What has been indexed of a session, is
-// all up to last, if the event there still has this mark.
+// The tables. A row of event, and of the table of words that has its terms, is numbered by
+// its session, in the upper half, and its seq. A session is indexed up to last, if the
+// event there still has this mark.
 const schema = `
 CREATE TABLE session (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, created INTEGER NOT NULL, updated INTEGER NOT NULL, listed INTEGER NOT NULL, last INTEGER NOT NULL, mark INTEGER NOT NULL);
 CREATE TABLE event (n INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, role TEXT NOT NULL);
@@ -30,36 +30,36 @@ CREATE TABLE shard (n INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
 CREATE TABLE part (session INTEGER NOT NULL, shard INTEGER NOT NULL, PRIMARY KEY (session, shard)) WITHOUT ROWID;
 `
 
-// shardBytes is how many bytes of terms a table of words has: erasing something in it
-// writes it anew. Only tests change it.
+// shardBytes is how many bytes of terms a table of words holds: erasing anything in it
+// rewrites it. Only tests change it.
 var shardBytes int64 = 64 << 20
 
 // database is an open file.
 type database struct {
 	sql       *sql.DB
-	conn      *sql.Conn // the only one: what it has cached is true of the file
+	conn      *sql.Conn // the only one: what it has cached matches the file
 	temporary bool
 	inode     os.FileInfo // of the file when it was opened
 
-	// What the file has, as of version dataVersion of it.
+	// What the file holds, as of its version dataVersion.
 	dataVersion int64
 	sessions    map[hansard.SessionID]*indexed
 	next        int64 // the number of the next session
 	shards      []shard
 }
 
-// indexed is what the file has of a session.
+// indexed is what the file holds of a session.
 type indexed struct {
 	n                int64
 	created, updated int64
-	listed           hansard.Seq // the last seq when it was looked at
-	last             hansard.Seq // that is indexed
+	listed           hansard.Seq // the last seq when it was listed
+	last             hansard.Seq // the last indexed seq
 	mark             int64
 }
 
 type shard struct {
 	n, bytes int64
-	changed  bool   // bytes is not what the file says
+	changed  bool   // bytes differs from the file
 	insert   string // a statement
 }
 
@@ -71,13 +71,13 @@ func newShard(n, bytes int64) shard {
 
 func (sh shard) table() string { return fmt.Sprintf("words%d", sh.n) }
 
-// errStale: the file is no index of this program's, or not whole. It is made anew.
+// errStale: the file is not an index of this program, or damaged. It is rebuilt.
 var errStale = errors.New("the search index is not usable")
 
-// errElsewhere: the file is not there any more, or another one.
+// errElsewhere: the file is gone, or was replaced by another.
 var errElsewhere = errors.New("the search index was replaced")
 
-// errBehind: the file has less than when it was brought up to date.
+// errBehind: the file holds less than when it was brought up to date.
 var errBehind = errors.New("the search index was set back")
 
 // openDB makes sure that the file is open. The caller holds mu.
@@ -114,13 +114,14 @@ func (ix *Index) openDB(ctx context.Context) (*database, error) {
 	return ix.openTemporary(ctx)
 }
 
-// inPlace tells whether the file that is open is still the one that its name leads to.
+// inPlace tells whether the open file is still the one at its path.
 //
-// A file that was removed while it was open must not be used any more, not even to read
-// what it had. SQLite finds a journal by the name of the file. It takes that of the new file
-// for what a killed writer left of the old one, and "restores" from it: then the old file
-// has what the new one had when it was made, which is nothing. So this is asked before
-// SQLite locks the file, and once more when it has: only then is what it reads true.
+// A file that was removed while it was open must not be used any more, not even for
+// reading. SQLite finds a journal by the name of the file. It mistakes the journal of the
+// new file for one that a killed writer left for the old file, and "restores" from it:
+// then the old file holds what the new one held when it was made, which is nothing. So
+// this is checked before SQLite locks the file, and again once it has: only then can its
+// reads be trusted.
 func (ix *Index) inPlace(db *database) bool {
 	if db.temporary {
 		return true
@@ -129,7 +130,7 @@ func (ix *Index) inPlace(db *database) bool {
 	return err == nil && os.SameFile(now, db.inode)
 }
 
-// beginRead begins a transaction that reads, and loads what the file has.
+// beginRead begins a read transaction, and loads what the file holds.
 func (ix *Index) beginRead(ctx context.Context, db *database) error {
 	if !ix.inPlace(db) {
 		return errElsewhere
@@ -147,7 +148,7 @@ func (ix *Index) beginRead(ctx context.Context, db *database) error {
 	return err
 }
 
-// tell logs why the file is done without, once for each reason.
+// tell logs why the file is not used, once for each reason.
 func (ix *Index) tell(err error) {
 	if why := err.Error(); why != ix.told {
 		ix.told = why
@@ -155,7 +156,7 @@ func (ix *Index) tell(err error) {
 	}
 }
 
-// discard removes the file, for a reason. What is not a file is left alone.
+// discard removes the file, for a reason. Anything that is not a file is left alone.
 func (ix *Index) discard(reason error) error {
 	_ = ix.closeDB()
 	ix.opt.Log.Warn("the search index is rebuilt", "file", ix.path, "reason", reason)
@@ -179,7 +180,7 @@ func (ix *Index) closeDB() error {
 	return errors.Join(db.conn.Close(), db.sql.Close())
 }
 
-// openTemporary opens a file without a name, which is gone with the process.
+// openTemporary opens an unnamed file, which disappears with the process.
 func (ix *Index) openTemporary(ctx context.Context) (*database, error) {
 	db, err := connect(ctx, "", "journal_mode(OFF)", "synchronous(OFF)")
 	if err != nil {
@@ -193,13 +194,14 @@ func (ix *Index) openTemporary(ctx context.Context) (*database, error) {
 	return db, nil
 }
 
-// openFile opens the file, and makes it where there is none.
+// openFile opens the file, and makes it if there is none.
 func openFile(ctx context.Context, path string) (*database, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	// Made here, because SQLite would let others read it. Of a file that is there no
-	// descriptor may be opened and closed beside SQLite's: its locks would go with it.
+	// Made here, because SQLite would make it readable by others. For an existing file, no
+	// descriptor besides SQLite's may be opened and closed: that would drop SQLite's
+	// locks.
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 		_ = f.Close()
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -212,8 +214,8 @@ func openFile(ctx context.Context, path string) (*database, error) {
 	if !before.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
-	// A journal that is truncated, not deleted, is the file that this process opened,
-	// also when the name leads to another by now.
+	// A journal that is truncated, not deleted, is the file that this process opened, even
+	// if the name now refers to another.
 	db, err := connect(ctx, path, "journal_mode(TRUNCATE)", "synchronous(NORMAL)")
 	if err != nil {
 		return nil, judged(err)
@@ -221,7 +223,7 @@ func openFile(ctx context.Context, path string) (*database, error) {
 	db.inode = before
 	err = judged(db.prepare(ctx))
 	if after, statErr := os.Lstat(path); statErr != nil || !os.SameFile(before, after) {
-		err = errElsewhere // and if it is not usable, that says nothing of the one there now
+		err = errElsewhere // an unusable old file says nothing about the current one
 	}
 	if err != nil {
 		_ = db.conn.Close()
@@ -231,11 +233,11 @@ func openFile(ctx context.Context, path string) (*database, error) {
 	return db, nil
 }
 
-// connect opens one connection, with what is set for each.
+// connect opens one connection, with the settings for all.
 func connect(ctx context.Context, path string, more ...string) (*database, error) {
-	name := "file:" // without a name: a temporary one
+	name := "file:" // no name: a temporary file
 	if path != "" {
-		// As a URI, so that no character of the path means something to SQLite.
+		// As a URI, so that no character of the path has a special meaning to SQLite.
 		name = "file://" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(filepath.ToSlash(path))
 	}
 	name += "?_pragma=" + strings.Join(append([]string{"busy_timeout(1000)", "page_size(8192)"}, append(more,
@@ -253,7 +255,8 @@ func connect(ctx context.Context, path string, more ...string) (*database, error
 	return &database{sql: pool, conn: conn, dataVersion: -1}, nil
 }
 
-// prepare makes the tables of a new file, and looks whether those of another are ours.
+// prepare makes the tables of a new file, and checks that those of an existing one are
+// ours.
 func (db *database) prepare(ctx context.Context) error {
 	fresh, err := db.examine(ctx)
 	if err != nil || !fresh {
@@ -264,7 +267,7 @@ func (db *database) prepare(ctx context.Context) error {
 	}
 	defer db.rollback()
 	if fresh, err := db.examine(ctx); err != nil || !fresh {
-		return err // somebody else made them meanwhile
+		return err // another process has just made them
 	}
 	if _, err := db.conn.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version = %d", version)); err != nil {
 		return err
@@ -273,7 +276,7 @@ func (db *database) prepare(ctx context.Context) error {
 }
 
 // examine tells whether the file is a new one. It is not usable if it has anything but our
-// tables: somebody else may have thought of views and triggers.
+// tables: a crafted file may have views and triggers.
 func (db *database) examine(ctx context.Context) (fresh bool, err error) {
 	var have, strange, others int
 	if err := db.conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
@@ -297,7 +300,7 @@ func (db *database) examine(ctx context.Context) (fresh bool, err error) {
 			return false, err
 		}
 		switch {
-		case typ == "index" && sql == "": // of a table's own
+		case typ == "index" && sql == "": // implicit index of a table
 		case typ != "table":
 			strange++
 		case ours[name] != "":
@@ -310,7 +313,7 @@ func (db *database) examine(ctx context.Context) (fresh bool, err error) {
 				strange++
 			}
 		default:
-			others++ // what FTS5 keeps its index in
+			others++ // FTS5's own tables
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -331,7 +334,7 @@ func wordsTable(name string) string {
 	return "CREATE VIRTUAL TABLE " + name + " USING fts5(text, content='', contentless_delete=1, tokenize='ascii', detail=full)"
 }
 
-// begin begins a transaction that writes, when nobody else has one.
+// begin begins a write transaction, once no other process has one.
 func (db *database) begin(ctx context.Context, wait time.Duration) error {
 	for began := time.Now(); ; {
 		_, err := db.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
@@ -345,7 +348,7 @@ func (db *database) begin(ctx context.Context, wait time.Duration) error {
 }
 
 func (db *database) commit(ctx context.Context) error {
-	// It is not left half-way: what waits for it is a reader's short look.
+	// It is not cancelled: it waits only for a short read transaction.
 	ctx = context.WithoutCancel(ctx)
 	for began := time.Now(); ; {
 		_, err := db.conn.ExecContext(ctx, "COMMIT")
@@ -358,7 +361,7 @@ func (db *database) commit(ctx context.Context) error {
 // rollback ends a transaction, if there is one.
 func (db *database) rollback() { _, _ = db.conn.ExecContext(context.Background(), "ROLLBACK") }
 
-// load reads what the file has, if it has changed since. Inside of a transaction.
+// load reads what the file holds, if it has changed since. Within a transaction.
 func (db *database) load(ctx context.Context) error {
 	var now int64
 	if err := db.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&now); err != nil {
@@ -426,7 +429,7 @@ const (
 	codeSchema  = 17
 	codeNotADB  = 26
 
-	codeMoved = 8 | 4<<8 // the file that is open has lost its name
+	codeMoved = 8 | 4<<8 // the open file has lost its name
 )
 
 func isBusy(err error) bool { c := codeOf(err); return c == codeBusy || c == codeLocked }

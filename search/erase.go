@@ -11,9 +11,9 @@ import (
 	"hansard"
 )
 
-// Forget removes everything that the index has of some sessions, so that no byte of them
-// is left in the file when it returns nil. The sessions are deleted: who is indexing
-// meanwhile sees that before it commits.
+// Forget removes everything that the index has of some sessions, so that no byte of them is
+// left in the file when it returns nil. The sessions are already deleted: a process that is
+// indexing them sees that before it commits.
 //
 // If it can't, because another process keeps the file or something is wrong with it, the
 // caller removes the file as a whole, with its journal.
@@ -29,13 +29,13 @@ func (ix *Index) Forget(ids []hansard.SessionID) error {
 }
 
 // ForgetEvents is Forget for single events, whose content the store does not have any more.
-// Who is indexing meanwhile has either committed before, so that its rows are removed, or
-// reads the session afterwards.
+// A process that is indexing them has either committed before, so that its rows are
+// removed, or reads the session afterwards.
 func (ix *Index) ForgetEvents(id hansard.SessionID, seqs []hansard.Seq) error {
 	return ix.takeOut(func(ctx context.Context, st *stepper) error { return st.removeEvents(ctx, st.db.sessions[id], seqs) })
 }
 
-// takeOut removes something from the file, in a transaction of its own.
+// takeOut removes something from the file, in its own transaction.
 func (ix *Index) takeOut(remove func(context.Context, *stepper) error) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -87,8 +87,8 @@ func takeOut(ctx context.Context, db *database, remove func(context.Context, *st
 	return db.commit(ctx)
 }
 
-// remove removes a session. Its terms are out of the file when the shards that had them
-// are written anew, at the end of the transaction.
+// remove removes a session. Its terms leave the file when the shards that had them are
+// rewritten, at the end of the transaction.
 func (st *stepper) remove(ctx context.Context, id hansard.SessionID) error {
 	in := st.db.sessions[id]
 	if in == nil {
@@ -118,7 +118,7 @@ func (st *stepper) removeEvents(ctx context.Context, in *indexed, seqs []hansard
 			return err
 		}
 		if !there {
-			continue // it had no words, or they were removed before
+			continue // it had no words, or they were removed earlier
 		}
 		if err := st.removeRows(ctx, in, row, row); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (st *stepper) removeRows(ctx context.Context, in *indexed, from, to int64) 
 }
 
 // rewriteShards merges what is left of the shards that something was removed from: FTS5
-// only notes a removal, and drops the terms when it merges. What that frees is
+// only records a removal, and drops the terms when it merges. The freed space is
 // overwritten (secure_delete).
 func (st *stepper) rewriteShards(ctx context.Context) error {
 	var kept []shard

@@ -23,7 +23,7 @@ type candidate struct {
 	time    int64
 }
 
-// candidates asks the index, for the first so many, and tells whether these are all.
+// candidates queries the index for the first most candidates, and tells whether these are all.
 func (ix *Index) candidates(ctx context.Context, a *answer, most int) (found []candidate, all bool, err error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
@@ -39,7 +39,8 @@ func (ix *Index) candidates(ctx context.Context, a *answer, most int) (found []c
 			tries-- // another process is committing
 			continue
 		}
-		// The file was removed, set back, truncated, or worse, since it was brought up to date.
+		// Since it was brought up to date, the file was removed, replaced by an older one,
+		// truncated, or worse.
 		if err := ix.recover(ctx, err, tries+1); err != nil {
 			return nil, false, err
 		}
@@ -59,7 +60,7 @@ func (ix *Index) ask(ctx context.Context, a *answer, most int) (found []candidat
 	if db == nil {
 		return nil, false, ofIndex(errElsewhere)
 	}
-	// One look: what it knows of the sessions belongs to the rows it finds.
+	// One transaction: what it knows about the sessions matches the rows it finds.
 	if err := ix.beginRead(ctx, db); err != nil {
 		return nil, false, ofIndex(err)
 	}
@@ -83,12 +84,12 @@ func (ix *Index) ask(ctx context.Context, a *answer, most int) (found []candidat
 	return found, len(found) < most, ofIndex(err)
 }
 
-// wanted is a query as SQL: a condition on w, a table of words, and e, the table of events,
-// and what is at its places.
+// wanted is a query as SQL: a condition on w, a table of words, and e, the table of events, and
+// its arguments.
 type wanted struct {
 	where string
 	args  []any
-	ids   map[int64]hansard.SessionID // of the sessions that it is about
+	ids   map[int64]hansard.SessionID // of the sessions it covers
 }
 
 func (w *wanted) and(condition string, arg any) {
@@ -134,11 +135,11 @@ func (db *database) wants(a *answer) *wanted {
 // matching is a condition that a shard has the words.
 const matching = "FROM %[1]s AS w CROSS JOIN event AS e ON e.n = w.rowid WHERE %[1]s MATCH ?1"
 
-// first are the best so many, or the newest.
+// first are the best most candidates, or the newest.
 func (db *database) first(ctx context.Context, w *wanted, best bool, most int) ([]candidate, error) {
 	score, order := "0.0", "time DESC, n DESC"
 	if best {
-		score, order = "bm25(%[1]s)", "score, "+order // bm25 is the lower the better
+		score, order = "bm25(%[1]s)", "score, "+order // lower bm25 is better
 	}
 	var parts []string
 	for _, sh := range db.shards {

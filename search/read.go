@@ -10,11 +10,11 @@ import (
 	"hansard/engine/terms"
 )
 
-// stretchBytes is about how much of a session is handed on at once.
+// stretchBytes is about how much of a session is passed on at once.
 const stretchBytes = 256 << 10
 
-// reader reads what is new in sessions, while what it has read is put into the index. It
-// stops when a transaction has enough.
+// reader reads what is new in sessions while what it has read is being indexed. It stops when
+// the transaction has enough.
 type reader struct {
 	store hansard.Store
 	from  []place
@@ -25,22 +25,22 @@ type reader struct {
 	buf           []byte
 }
 
-// place is up to where a session is indexed.
+// place is how far a session is indexed.
 type place struct {
 	id   hansard.SessionID
 	last hansard.Seq
 	mark int64
 }
 
-// stretch is a part of a session: events one behind the other.
+// stretch is a part of a session: consecutive events.
 type stretch struct {
 	id     hansard.SessionID
-	anew   bool // its log is not the one that was indexed: this is the beginning of it
+	anew   bool // its log is not the one that was indexed: this is the new one's beginning
 	events []prepared
 	size   int
 	mark   int64 // of the last event
-	end    bool  // there is nothing behind it,
-	err    error // or nothing that can be read
+	end    bool  // nothing follows it,
+	err    error // or nothing readable
 }
 
 // prepared is an event as it is indexed.
@@ -49,7 +49,7 @@ type prepared struct {
 	time       int64
 	kind, role string
 	redacts    []hansard.Seq
-	words      string // its terms, each with a space behind it
+	words      string // its terms, each followed by a space
 	bytes      int64  // of its text
 }
 
@@ -66,16 +66,16 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// session reads a session behind a place. The event at the place is read once more: if it is
-// another, or there is none, so is the log (same is false). If there is more to read than the
-// transaction has room for, whole is false.
+// session reads a session from a place on. The event at the place is read again: if it
+// differs or is missing, the log is a different one (same is false). If there is more to read
+// than the transaction has room for, whole is false.
 func (r *reader) session(ctx context.Context, from place, anew bool) (whole, same bool) {
 	part := stretch{id: from.id, anew: anew}
 	var newest hansard.Event
 	there := from.last == 0
 	for e, err := range r.store.Read(ctx, from.id, hansard.Range{After: max(from.last, 1) - 1}) {
 		if err != nil {
-			part.err = err // damage, and what is before it was read
+			part.err = err // damage; what comes before it was read
 			break
 		}
 		if e.Seq <= from.last {
@@ -105,7 +105,7 @@ func (r *reader) session(ctx context.Context, from place, anew bool) (whole, sam
 	return r.hand(ctx, part), true
 }
 
-// hand hands a part on, unless nobody wants it any more.
+// hand passes a part on, unless it is no longer wanted.
 func (r *reader) hand(ctx context.Context, part stretch) bool {
 	select {
 	case r.out <- part:
@@ -115,7 +115,7 @@ func (r *reader) hand(ctx context.Context, part stretch) bool {
 	}
 }
 
-// prepare takes the words of an event apart.
+// prepare splits an event into its terms.
 func (r *reader) prepare(e *hansard.Event) prepared {
 	d := terms.Of(*e)
 	r.buf = r.buf[:0]
@@ -128,8 +128,8 @@ func (r *reader) prepare(e *hansard.Event) prepared {
 	return p
 }
 
-// mark tells an event from another one at its place. The lower half is that of its data,
-// which a redaction takes away.
+// mark tells an event from another one at the same seq. The lower half covers its data, which
+// a redaction removes.
 func mark(e *hansard.Event) int64 {
 	outer, inner := fnv.New32a(), fnv.New32a()
 	fmt.Fprintf(outer, "%d %s", e.Time.UnixNano(), e.Kind)

@@ -5,40 +5,40 @@
 //	store, err := filestore.Open(dir, &filestore.Options{Search: index})
 //	for hit, err := range store.Search(ctx, hansard.SearchQuery{Text: "deploy"}) { … }
 //
-// The index is one SQLite file, cache/search.db, with FTS5 tables that have the terms of
-// events (package engine/terms) and their positions, not the texts. Nothing on the write
-// path knows of it. Whoever searches first brings it up to date, with what List says has
-// changed and Read gives behind what it has; so an answer is complete whatever the index
-// had. Each hit is then read from the store, looked at once more and shown from there: an
-// index that is wrong can't give what is not there, or no longer there.
+// The index is one SQLite file, cache/search.db, with FTS5 tables that hold the terms of events
+// (package engine/terms) and their positions, not the texts. The write path does not know about
+// it. A search first brings it up to date: List says which sessions have changed, and Read gives
+// the events past the last indexed one; so an answer is complete whatever the index held. Each
+// hit is then read from the store, checked again and shown from there: a wrong index can't
+// return anything that does not exist, or no longer exists.
 //
 // Words of scripts without spaces are indexed as overlapping pairs of characters. A run of
 // characters is a phrase of pairs, which FTS5 finds exactly by their positions, and a
-// single character is the beginning of a pair. So nothing has to be looked at again, short
-// queries work, and the index grows by two thirds of what a table of trigrams takes.
+// single character is the beginning of a pair. So no match needs a second check, short queries
+// work, and the index grows by two thirds of what a table of trigrams takes.
 //
 // # Processes
 //
-// Any number of processes use one file. SQLite's locks decide who writes; the transactions
-// are short, and each begins by looking at what the others have indexed meanwhile, so that
-// two that index at once share the work. There is no WAL and no memory map: their shared
-// memory kills a process where the disk is full. A process that finds the file missing,
-// garbled, of an older version or replaced by another makes a new one, and reads no more from the old one
-// ([Index.inPlace] says why). An answer comes from one look at the file, which is made
-// again if the file has less by then than it had when it was brought up to date. A process
-// that can't have one, on a read-only store or beside a stopped process that keeps it locked, indexes
-// into a temporary file of its own that has no name.
+// Any number of processes use one file. SQLite's locks decide who writes; the transactions are
+// short, and each begins by checking what the others have indexed in the meantime, so that two
+// processes that index at once share the work. There is no WAL and no memory map: with shared
+// memory, a full disk kills the process. A process that finds the file missing, garbled, of an
+// older version or replaced by another makes a new one, and reads no more from the old one
+// ([Index.inPlace] says why). An answer comes from one snapshot of the file; it is repeated if
+// the file by then holds less than when it was brought up to date. A process that can't use the
+// file, because the store is read-only or a stopped process keeps the file locked, indexes into
+// its own unnamed temporary file.
 //
 // # Erasing
 //
-// What was deleted must not come back. A transaction that indexes looks at every session in
-// it once more before it commits ([Index.step]): if one was deleted meanwhile, nothing of it
-// is committed. And whoever erases a session takes its rows away ([Index.Forget]) after it was
-// deleted, in a transaction of its own: so the indexer either saw the deletion, or its rows
-// were there to be removed. Single events that are redacted go the same way
-// ([Index.ForgetEvents]). SQLite overwrites what is freed (secure_delete), and the tables
-// that had the rows are written anew, so that no byte of them is left in the file. Words are
-// spread over tables of a bounded size to keep that short.
+// Deleted content must not come back. A transaction that indexes checks every session in it
+// again before it commits ([Index.step]): if one has been deleted, nothing of it is committed.
+// And erasing a session removes its rows ([Index.Forget]) after the session was deleted, in a
+// separate transaction: so the indexer either saw the deletion, or its rows were there to be
+// removed. Redacted events are handled the same way ([Index.ForgetEvents]). SQLite overwrites
+// freed space (secure_delete), and the tables that had the rows are rewritten, so that no byte
+// of them is left in the file. Words are spread over tables of a bounded size to keep that
+// short.
 package search
 
 import (
@@ -54,7 +54,7 @@ import (
 	"hansard/engine/terms"
 )
 
-// FileName is the name of the index in the directory that New gets.
+// FileName is the name of the index in the directory passed to New.
 const FileName = "search.db"
 
 // Options says how to index. The zero value is fine.
@@ -63,17 +63,16 @@ type Options struct {
 	ReadOnly bool
 	// Progress is called while events are indexed, a few times a second at most.
 	Progress func(Progress)
-	// Log receives what is worth knowing: that the index is rebuilt, and why. Nil: it is
-	// dropped.
+	// Log receives notable events: that the index is rebuilt, and why. Nil: they are dropped.
 	Log *slog.Logger
-	// LockWait is how long another process may keep the index to itself without any
-	// progress before it is done without; 0 is 5 seconds.
+	// LockWait is how long another process may keep the index locked without progress before
+	// this one does without it; 0 is 5 seconds.
 	LockWait time.Duration
 }
 
 // Progress tells how far the indexing is.
 type Progress struct {
-	// Events and Bytes are what was indexed by now.
+	// Events and Bytes are what has been indexed so far.
 	Events, Bytes int64
 	// Done and Total count the sessions that had something new.
 	Done, Total int
@@ -90,7 +89,7 @@ type Index struct {
 	mu     sync.Mutex // guards all below; held for single transactions and queries
 	closed bool
 	db     *database // nil: not open
-	// told is what was last logged about doing without the file.
+	// told is the last logged reason for doing without the file.
 	told string
 }
 
@@ -120,7 +119,7 @@ func (ix *Index) Close() error {
 	return ix.closeDB()
 }
 
-// Search brings the index up to date with a store and yields what a query finds: see
+// Search brings the index up to date with a store and yields the hits of a query: see
 // [hansard.Searcher].
 func (ix *Index) Search(ctx context.Context, s hansard.Store, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
 	return func(yield func(hansard.Hit, error) bool) {
@@ -145,8 +144,8 @@ func (ix *Index) search(ctx context.Context, s hansard.Store, q hansard.SearchQu
 	if err := ix.update(ctx, s, about); err != nil {
 		return err
 	}
-	// Candidates in their order, more of them as long as they are asked for: the file is not
-	// kept locked while a caller thinks about a hit.
+	// Candidates in order, more of them as long as the caller wants more: the file is not kept
+	// locked while a caller works on a hit.
 	a := &answer{s: s, about: about, query: query, q: &q, skip: q.Offset, seen: map[int64]bool{}, yield: yield}
 	for most := max(100, q.Offset+q.Limit); ; most *= 10 {
 		found, all, err := ix.candidates(ctx, a, most)
@@ -159,23 +158,23 @@ func (ix *Index) search(ctx context.Context, s hansard.Store, q hansard.SearchQu
 	}
 }
 
-// answer is what a search has given.
+// answer is the state of a search: what it has yielded so far.
 type answer struct {
 	s     hansard.Store
 	about *subject
 	query terms.Query
 	q     *hansard.SearchQuery
 
-	// common: so many events match that only the newest are put in order by their scores.
-	// ranked: those were given; the others come by time.
+	// common: so many events match that only the newest are ranked by score. ranked: those were
+	// yielded; the others come by time.
 	common, ranked bool
 
 	skip, given int
-	seen        map[int64]bool // candidates that were given, or skipped
+	seen        map[int64]bool // candidates that were yielded or skipped
 	yield       func(hansard.Hit) bool
 }
 
-// give gives candidates, in their order unless they have none yet.
+// give yields candidates, in their order unless they are not ordered yet.
 func (a *answer) give(ctx context.Context, found []candidate) (more bool, err error) {
 	if a.common && !a.ranked {
 		a.ranked = true
@@ -202,13 +201,13 @@ func (a *answer) give(ctx context.Context, found []candidate) (more bool, err er
 	return true, nil
 }
 
-// hand gives a hit, and tells whether there may be another.
+// hand yields a hit, and tells whether another is wanted.
 func (a *answer) hand(hit hansard.Hit) bool {
 	a.given++
 	return a.yield(hit) && a.given != a.q.Limit
 }
 
-// verify reads a candidate from the store and looks whether it is what was asked for.
+// verify reads a candidate from the store and checks whether it matches the query.
 func (a *answer) verify(ctx context.Context, c *candidate) (hit hansard.Hit, ok bool, err error) {
 	err = a.read(ctx, c.session, c.seq, c.seq, func(h hansard.Hit) {
 		if hit, ok = h, true; c.score > 0 {
@@ -218,16 +217,16 @@ func (a *answer) verify(ctx context.Context, c *candidate) (hit hansard.Hit, ok 
 	return hit, ok, err
 }
 
-// read gives the hits among a session's events, as the store has them now.
+// read passes on the hits among a session's events, as the store has them now.
 func (a *answer) read(ctx context.Context, id hansard.SessionID, first, last hansard.Seq, give func(hansard.Hit)) error {
 	if err := ctx.Err(); err != nil {
 		return err // an answer that was cut short must not look complete
 	}
 	listed, ok := a.about.sessions[id]
 	if !ok {
-		return nil // deleted, or no session of the query's
+		return nil // deleted, or not a session of the query
 	}
-	// In reverse, because a store on files then reads these events alone, and not their batches.
+	// In reverse, because a file store then reads only these events, not their batches.
 	for e, err := range a.s.Read(ctx, id, hansard.Range{After: first - 1, Before: last + 1, Reverse: true}) {
 		if err != nil {
 			return a.about.unreadable(id, err)
@@ -240,23 +239,23 @@ func (a *answer) read(ctx context.Context, id hansard.SessionID, first, last han
 	return nil
 }
 
-// subject is which sessions a search is about, as they were when it began.
+// subject is the set of sessions a search covers, as they were when it began.
 type subject struct {
 	sessions map[hansard.SessionID]listed
 	newest   []hansard.SessionID // in the order of their last events
-	// some: there may be others that it is not about. in: there is only this one.
+	// some: there may be sessions it does not cover. in: it covers only this one.
 	some bool
 	in   hansard.SessionID
 }
 
-// listed is what is needed of a session.
+// listed is what a search needs to know about a session.
 type listed struct {
 	title            string
 	created, updated time.Time
 	last             hansard.Seq
 }
 
-// look lists the sessions that a query is about.
+// look lists the sessions that a query covers.
 func look(ctx context.Context, s hansard.Store, q *hansard.SearchQuery) (*subject, error) {
 	about := &subject{sessions: map[hansard.SessionID]listed{}, in: q.In, some: q.In != "" || q.Prefix != "" || len(q.Labels) > 0 || !q.Since.IsZero()}
 	add := func(i *hansard.Info) {
@@ -283,7 +282,7 @@ func look(ctx context.Context, s hansard.Store, q *hansard.SearchQuery) (*subjec
 	return about, nil
 }
 
-// unreadable passes an error on unless it is about one session only, which is left out.
+// unreadable returns an error unless it is about a single session, which is left out.
 func (about *subject) unreadable(id hansard.SessionID, err error) error {
 	if terms.OneSession(err) && !(about.in == id && (errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted))) {
 		return nil
@@ -303,7 +302,7 @@ func (ix *Index) Background(ctx context.Context, s hansard.Store) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, hansard.ErrClosed) {
 			ix.opt.Log.Warn("the search index could not be brought up to date", "error", err)
 		}
-		// Where a look takes long there are fewer of them: a fiftieth of the time at most.
+		// If a pass takes long, passes are less frequent: at most a fiftieth of the time.
 		rest := time.NewTimer(max(time.Second, 50*time.Since(began)))
 		select {
 		case <-rest.C:

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// stepBytes and stepTime are how much is indexed in one transaction: others wait for
-	// it, and what it has changed is in memory.
+	// stepBytes and stepTime bound one transaction: others wait for it, and its changes are
+	// held in memory.
 	stepBytes = 8 << 20
 	stepTime  = time.Second
 )
@@ -36,8 +36,8 @@ func (ix *Index) update(ctx context.Context, s hansard.Store, about *subject) er
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case isBusy(err):
-			// Another process indexes, for us too. Each of its transactions is short: who
-			// keeps the file for longer is stopped.
+			// Another process is indexing, for us too. Each of its transactions is short: one
+			// that keeps the file for longer is stopped.
 			p.Waiting = true
 			if now := ix.fileVersion(); waited.IsZero() || now != seen {
 				waited, seen = time.Now(), now
@@ -71,7 +71,7 @@ func (ix *Index) fileVersion() int64 {
 	return ix.db.dataVersion
 }
 
-// doWithout goes on with a temporary file.
+// doWithout continues with a temporary file.
 func (ix *Index) doWithout(ctx context.Context, why error) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -87,8 +87,8 @@ func (ix *Index) doWithout(ctx context.Context, why error) error {
 	return err
 }
 
-// recover does about an error what can be done: makes the file anew, opens it again, or
-// does without it. Errors of the store are returned.
+// recover handles an error as well as it can: it rebuilds the file, opens it again, or does
+// without it. Errors of the store are returned.
 func (ix *Index) recover(ctx context.Context, err error, tries int) error {
 	var ours *indexError
 	if !errors.As(err, &ours) {
@@ -105,7 +105,7 @@ func (ix *Index) recover(ctx context.Context, err error, tries int) error {
 	case errors.Is(err, errBehind):
 		err = nil // it is brought up to date again
 	case ix.db != nil && !ix.inPlace(ix.db), errors.Is(err, errElsewhere):
-		err = ix.closeDB() // another file is there now, which may be sound
+		err = ix.closeDB() // another file is there now, which may be usable
 	case errors.Is(err, errStale) && ix.db != nil && !ix.db.temporary:
 		err = ix.discard(err)
 	}
@@ -132,8 +132,8 @@ func ofIndex(err error) error {
 	return &indexError{err}
 }
 
-// step indexes some of what is new, in one transaction, and tells how many sessions are
-// left. A busy file is an error of SQLite's.
+// step indexes some of what is new, in one transaction, and returns how many sessions are left.
+// A busy file is an SQLite error.
 func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *Progress) (left int, err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -141,7 +141,7 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	if err != nil {
 		return 0, err
 	}
-	// Most often nothing is new, which a reader can tell.
+	// Usually nothing is new, which a read transaction can tell.
 	if err := ix.beginRead(ctx, db); err != nil {
 		return 0, ofIndex(err)
 	}
@@ -158,10 +158,10 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	defer func() {
 		if err != nil {
 			db.rollback()
-			db.dataVersion = -1 // what was noted of it is not true
+			db.dataVersion = -1 // what was recorded about it does not hold
 		}
 	}()
-	// Others may have done it meanwhile.
+	// Another process may have done it in the meantime.
 	if err := db.load(ctx); err != nil {
 		return 0, ofIndex(err)
 	}
@@ -183,7 +183,7 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 		return 0, ofIndex(err)
 	}
 	if !ix.inPlace(db) {
-		return 0, ofIndex(errElsewhere) // it would go nowhere
+		return 0, ofIndex(errElsewhere) // the commit would be lost
 	}
 	atCommit()
 	if err := db.commit(ctx); err != nil {
@@ -193,8 +193,8 @@ func (ix *Index) step(ctx context.Context, s hansard.Store, about *subject, p *P
 	return len(changed) - done, nil
 }
 
-// relist looks again at sessions that were listed with less than is indexed: another process
-// has looked later than we, unless the log was replaced by an older copy of it.
+// relist checks sessions again that were listed with less than is indexed: another process has
+// listed them later, unless the log was replaced by an older copy.
 func (db *database) relist(ctx context.Context, s hansard.Store, about *subject) error {
 	for id, l := range about.sessions {
 		in := db.sessions[id]
@@ -216,8 +216,8 @@ func (db *database) relist(ctx context.Context, s hansard.Store, about *subject)
 	return nil
 }
 
-// behind are the sessions of which something is new, in the order of their ids, and those
-// in the index that are not there any more.
+// behind are the sessions that have something new, in the order of their ids, and those in the
+// index that no longer exist.
 func (db *database) behind(about *subject) (changed, gone []hansard.SessionID) {
 	for id, l := range about.sessions {
 		in := db.sessions[id]
@@ -240,9 +240,9 @@ func (db *database) behind(about *subject) (changed, gone []hansard.SessionID) {
 	return changed, gone
 }
 
-// lacks tells whether the file has less of a session than was listed of it. After an update
-// it does not, unless somebody took something away since: another process indexes a session
-// anew, or another goroutine has opened a new file.
+// lacks tells whether the file holds less of a session than was listed. After an update it does
+// not, unless something was removed since: another process is reindexing a session, or another
+// goroutine has opened a new file.
 func (db *database) lacks(about *subject) bool {
 	for id, l := range about.sessions {
 		in := db.sessions[id]
@@ -263,15 +263,15 @@ type stepper struct {
 	about   *subject
 	events  int64
 	bytes   int64
-	touched map[hansard.SessionID]listed // and what they were
+	touched map[hansard.SessionID]listed // as they were listed
 	written map[hansard.SessionID]bool   // whose rows are to be written at the end
 	in      map[[2]int64]bool            // sessions that are known to be in a shard
 	insert  map[string]*sql.Stmt         // by their text, for this transaction
 	rewrite map[int64]bool               // shards that something was removed from
 }
 
-// removeGone removes what is gone, if the store says so too: a session may have come after
-// the list was made, and one that can't be read just now is not gone.
+// removeGone removes sessions that are gone, if the store confirms it: a session may have been
+// created after the list was made, and one that can't be read just now is not gone.
 func (st *stepper) removeGone(ctx context.Context, ids []hansard.SessionID) error {
 	for _, id := range ids {
 		_, err := st.store.Stat(ctx, id)
@@ -287,9 +287,9 @@ func (st *stepper) removeGone(ctx context.Context, ids []hansard.SessionID) erro
 	return nil
 }
 
-// index adds what is new in sessions, or as much as the step has room for, and tells how many
-// of them are done. They are read, and their words taken apart, by another goroutine meanwhile:
-// each takes about half of the time.
+// index adds what is new in sessions, or as much as the step has room for, and returns how many
+// of them are done. Another goroutine reads them and splits them into terms at the same time:
+// each half takes about half of the time.
 func (st *stepper) index(ctx context.Context, ids []hansard.SessionID) (done int, err error) {
 	r := reader{store: st.store, until: time.Now().Add(stepTime), out: make(chan stretch, 4)}
 	for _, id := range ids {
@@ -301,7 +301,7 @@ func (st *stepper) index(ctx context.Context, ids []hansard.SessionID) (done int
 	}
 	reading, stop := context.WithCancel(ctx)
 	go r.run(reading)
-	// When this is over nothing reads the store any more.
+	// When this returns, nothing reads the store any more.
 	defer func() {
 		for stop(); ; {
 			if _, more := <-r.out; !more {
@@ -325,7 +325,7 @@ func (st *stepper) take(ctx context.Context, part *stretch) error {
 	id, l := part.id, st.about.sessions[part.id]
 	in := st.db.sessions[id]
 	if in != nil && (part.anew || in.created != l.created.UnixNano()) {
-		// Another log than the one that was indexed, or another session: the id was used again.
+		// A different log from the one that was indexed, or another session: the id was reused.
 		if err := st.remove(ctx, id); err != nil {
 			return ofIndex(err)
 		}
@@ -355,18 +355,18 @@ func (st *stepper) take(ctx context.Context, part *stretch) error {
 		return err
 	}
 	if part.err != nil && in.last < l.last {
-		// The rest may be readable the next time: it is not noted as indexed.
+		// The rest may be readable next time: it is not recorded as indexed.
 		l.last = in.last
 		st.about.sessions[id] = l
 	}
-	if in.last <= l.last { // else what came since was noted
+	if in.last <= l.last { // otherwise later events were already recorded
 		in.listed, in.updated = l.last, l.updated.UnixNano()
 	}
 	return nil
 }
 
-// add puts the terms of an event into the index, and takes those away that the event says
-// are redacted. The store may still have their content, and a store that does not call
+// add puts the terms of an event into the index, and removes those of the events that it
+// records as redacted. The store may still have their content, and a store that does not call
 // ForgetEvents may have had it when they were indexed.
 func (st *stepper) add(ctx context.Context, in *indexed, e *prepared) error {
 	if err := ctx.Err(); err != nil {
@@ -406,8 +406,8 @@ func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
 		set := "INSERT INTO " + sh.table() + "(" + sh.table() + ", rank) VALUES "
 		for _, statement := range []string{
 			wordsTable(sh.table()),
-			// A transaction writes what it has gathered once, and eight of them are merged: a
-			// first index is hardly ever, small appends are as before.
+			// A transaction writes what it has gathered once, and eight of these are merged:
+			// building an index hardly ever merges, and small appends are no slower.
 			set + "('hashsize', 8388608)",
 			set + "('automerge', 8)",
 			fmt.Sprintf("INSERT INTO shard VALUES (%d, 0)", sh.n),
@@ -431,8 +431,8 @@ func (st *stepper) shard(ctx context.Context, in *indexed) (*shard, error) {
 	return sh, nil
 }
 
-// exec carries out a statement that is used for every event. It is short, and a context
-// that can end would cost a goroutine each time.
+// exec runs a statement that is used for every event. It is short, and a context that can end
+// would cost a goroutine each time.
 func (st *stepper) exec(statement string, args ...any) error {
 	ctx := context.Background()
 	prepared := st.insert[statement]
@@ -457,10 +457,9 @@ func (st *stepper) closeStatements() {
 	st.insert = nil
 }
 
-// lookAgain makes sure, before the commit, that nothing was deleted while it was indexed.
-// Who erases a session deleted it before, and takes its rows away in a transaction after
-// this one: it finds them, or they are not committed. With what was redacted it is the same
-// without a look: see ForgetEvents.
+// lookAgain makes sure, before the commit, that nothing was deleted while it was being indexed.
+// Erasing a session deletes it first, and removes its rows in a transaction after this one: it
+// finds them, or they are not committed. Redacted events need no check here: see ForgetEvents.
 func (st *stepper) lookAgain(ctx context.Context) error {
 	beforeLookAgain()
 	for id, l := range st.touched {
@@ -480,14 +479,14 @@ func (st *stepper) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-// For tests: what happens before the last look, between it and the commit, and between the
-// update of the index and the question.
+// For tests: called before the last check, between it and the commit, and between the update of
+// the index and the query.
 var beforeLookAgain, atCommit, beforeAsk = func() {}, func() {}, func() {}
 
-// finish writes what the transaction keeps for its end.
+// finish writes what the transaction defers to its end.
 func (st *stepper) finish(ctx context.Context) error {
 	st.closeStatements()
-	// Not before: replacing a row has FTS5 write out what it has gathered.
+	// Not earlier: replacing a row makes FTS5 write out what it has gathered.
 	for id := range st.written {
 		if in := st.db.sessions[id]; in != nil {
 			if _, err := st.db.conn.ExecContext(ctx, "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", in.n, string(id), in.created, in.updated, in.listed, in.last, in.mark); err != nil {

@@ -174,7 +174,7 @@ func appendUnknown(x *env) {
 	if list := x.list(hansard.Query{}); len(list) != 0 {
 		x.Errorf("the list is %q, want nothing", ids(list))
 	}
-	x.create("s") // nothing of all that was in the way
+	x.create("s") // none of the refused calls is in the way
 }
 
 func appendCreate(x *env) {

@@ -43,7 +43,7 @@ func (x *env) attach(id hansard.SessionID, content string) hansard.Attachment {
 	return a
 }
 
-// digested is what a text is as an attachment.
+// digested is the attachment that a text makes.
 func digested(content []byte) hansard.Attachment {
 	a, _ := engine.CopyAttachment(io.Discard, bytes.NewReader(content), hansard.MaxAttachmentBytes)
 	return a
@@ -150,7 +150,7 @@ func attachmentNamed(x *env) {
 	x.refused(hansard.ErrNoAttachment, "s", hansard.Batch{Events: []hansard.Event{with("x", digested([]byte("never")))}})
 	x.refused(hansard.ErrNoAttachment, "new", hansard.Batch{Events: []hansard.Event{with("x", a)}, Create: true})
 	x.wantErr("a session of a refused append", second(x.store.Stat(x.ctx, "new")), hansard.ErrNotFound)
-	// The order of the checks: what is expected, what is attached, what is patched.
+	// The order of the checks: expectation, attachments, patch.
 	x.refused(hansard.ErrConflict, "s", hansard.Batch{Events: []hansard.Event{with("x", others)}, Expect: hansard.At(1)})
 	labels := map[string]*string{}
 	for i := range hansard.MaxLabels {

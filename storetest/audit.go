@@ -69,7 +69,7 @@ func wantSound(ctx context.Context, t testing.TB, s hansard.Store) {
 	}
 	for f, err := range c.Verify(ctx, "") {
 		if errors.Is(err, hansard.ErrUnsupported) {
-			return // it is elsewhere, and can't be examined there
+			return // the store is remote, and can't be examined there
 		}
 		if err != nil || f.Level == hansard.LevelDamage {
 			t.Errorf("Verify says %+v, %v", f, err)
@@ -83,7 +83,7 @@ func (x *env) audit() {
 	x.Helper()
 	before, err := snapshot(x.ctx, x.store)
 	if errors.Is(err, hansard.ErrClosed) {
-		return // the case was about closing
+		return // the case closed the store
 	}
 	if err == nil && x.releaseAll(before) {
 		before, err = snapshot(x.ctx, x.store)
@@ -125,9 +125,8 @@ func (x *env) audit() {
 	}
 }
 
-// releaseAll releases the turns that a case has left behind, and reports whether
-// there were any: what happens to them when their handle is closed is up to the
-// engine.
+// releaseAll releases the turns that a case has left behind, and reports whether there
+// were any: the engine decides what happens to them when their handle is closed.
 func (x *env) releaseAll(sessions map[hansard.SessionID]session) (any bool) {
 	x.Helper()
 	for id, s := range sessions {
@@ -145,7 +144,7 @@ type session struct {
 }
 
 // snapshot reads a store that nobody writes to, and checks that each session's
-// description, its list entry and its log say the same.
+// description, its list entry and its log agree.
 func snapshot(ctx context.Context, s hansard.Store) (map[hansard.SessionID]session, error) {
 	infos, err := listAll(ctx, s, hansard.Query{})
 	if err != nil {

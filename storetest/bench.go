@@ -27,7 +27,7 @@ func kibibyte() hansard.Batch {
 	return hansard.Batch{Events: []hansard.Event{{Role: "assistant", Author: "bench", Data: sized(1024)}}}
 }
 
-// openBench opens a store with so many empty sessions.
+// openBench opens a store with this many empty sessions.
 func openBench(b *testing.B, e Engine, sessions int) (hansard.Store, []hansard.SessionID) {
 	b.Helper()
 	s := e.Open(b)

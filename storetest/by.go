@@ -14,7 +14,8 @@ var byCases = []Case{
 		Defends: "a turn, and every record of it, says who it was granted to as the server knows it"},
 }
 
-// by is who wrote something as the store has it, where the suite said name.
+// by is the writer's name as the store records it, for a call in which the
+// suite gave name.
 func (x *env) by(name string) string { return cmp.Or(x.engine.By, name) }
 
 func byAppends(x *env) {
@@ -38,7 +39,7 @@ func byAppends(x *env) {
 			say(name, 1, texts("x"))
 		}
 	}
-	// By is not content: a retry by another is a retry.
+	// By is not content: a retry under another name is still a retry.
 	keyed := texts("keyed")
 	keyed.Key = "k"
 	first := say("ann", 1, keyed)
@@ -87,13 +88,14 @@ func byTurns(x *env) {
 	}
 	_, err := other.Acquire(x.ctx, "s", hold("second"))
 	x.wantHeld("a second claim", err, turn)
-	// Kept alive through another handle it is still the same one's.
+	// Kept alive through another handle, the turn still belongs to the same
+	// holder.
 	if err := other.Renew(x.ctx, "s", turn.Grant); err != nil {
 		x.Fatal(err)
 	}
 	x.wantTurn("renewed elsewhere", x.store, "s", &turn)
 	x.release(other, "s", turn.Grant)
-	// An exclusive turn that its holder left is ended by the next writer.
+	// The next writer ends an exclusive turn whose holder is gone.
 	gone := brief("gone")
 	gone.By, gone.Exclusive = "bob", true
 	x.acquire(x.store, "s", gone)

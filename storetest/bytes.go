@@ -65,7 +65,7 @@ func validData() map[string][]byte {
 		"closing in a string":    []byte(`"}\n{\"seq\":1}\n"`),
 		"nested arrays":          nested("[", "", "]", 500),
 		"nested objects":         nested(`{"a":`, "1", "}", 500),
-		"nested to the limit":    nested("[", "1", "]", 10_000), // what encoding/json takes
+		"nested to the limit":    nested("[", "1", "]", 10_000), // the most that encoding/json accepts
 		"a string of 1 MiB":      []byte(`"` + strings.Repeat("0123456789abcdef", 1<<16) + `"`),
 		"1 MiB of escapes":       []byte(`"` + strings.Repeat(`\u0000`, 1<<20/6) + `"`),
 		"1 MiB of line ends":     []byte("[" + strings.Repeat("\n", 1<<20) + "]"),

@@ -21,8 +21,8 @@ var contextCases = []Case{
 		Defends: "an append whose context ends on the way is stored, is not, or says that this is open; never otherwise", Answers: "36"},
 }
 
-// endingContext ends when it is looked at for the n-th time, wherever in a call
-// that is: a sweep over n ends the call at each place where it looks.
+// endingContext ends when it is checked for the n-th time, wherever in a call that is:
+// a sweep over n ends the call at each place that checks it.
 type endingContext struct {
 	context.Context
 	mu   sync.Mutex // guards left
@@ -42,7 +42,7 @@ func (c *endingContext) look() {
 	}
 }
 
-// ended tells, without looking, whether it has.
+// ended tells whether it has ended, without counting as a check.
 func (c *endingContext) ended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,18 +62,18 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// looksMax bounds a sweep: enough for every look of the calls made here.
+// looksMax bounds a sweep: enough for every check in the calls made here.
 const looksMax = 500
 
-// endAnywhere makes a call again and again, its context ended later each time, until
-// a call is over before its context: one look later at first, in larger steps when the
-// looks are many, as they are where a whole journal is read in pieces.
+// endAnywhere makes a call again and again, with its context ending later each time,
+// until a call finishes before its context: one check later at first, in larger steps
+// if there are many checks, as when a whole journal is read in pieces.
 func (x *env) endAnywhere(what string, call func(ctx context.Context) error) {
 	x.Helper()
 	for n := 1; n <= looksMax; n += 1 + n/16 {
 		ctx := endsAtLook(x.ctx, n)
-		// In a goroutine of its own, and waited for: a call that has missed that
-		// its context ended may wait for ever.
+		// In its own goroutine, with a deadline: a call that misses the end of its
+		// context may wait for ever.
 		err := x.start(what, func() error { return call(ctx) }).result()
 		if err != nil {
 			x.Errorf("%s, its context ended at look %d: %v", what, n, err)
@@ -85,7 +85,7 @@ func (x *env) endAnywhere(what string, call func(ctx context.Context) error) {
 	}
 }
 
-// orEnded passes the error of an ended context and refuses every other.
+// orEnded allows the error of an ended context and returns any other.
 func orEnded(err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("the error is not the context's: %w", err)
@@ -101,7 +101,7 @@ func contextList(x *env) {
 	}
 	x.endAnywhere("List", func(ctx context.Context) error {
 		at++
-		for i := range sessions { // or there may be nothing to look at again
+		for i := range sessions { // otherwise there may be nothing to check again
 			if _, err := x.store.Append(x.ctx, hansard.SessionID(fmt.Sprint("s", i)), texts("x")); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func contextRead(x *env) {
 func contextVerify(x *env) {
 	c, ok := x.store.(hansard.Checker)
 	if !ok {
-		return // nothing can be examined here
+		return // the store can't be examined
 	}
 	for i := range 3 {
 		x.createKinds(hansard.SessionID(fmt.Sprint("s", i)), slices.Repeat(kindsOf, 10))
@@ -193,7 +193,7 @@ func contextVerify(x *env) {
 func contextAppend(x *env) {
 	x.create("s")
 	var acks []Ack
-	refused := map[string]bool{} // by writer: what is open may be stored later than what follows
+	refused := map[string]bool{} // by writer: a batch of unknown outcome may be stored later than the next
 	n := 0
 	x.endAnywhere("Append", func(ctx context.Context) error {
 		n++

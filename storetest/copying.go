@@ -13,8 +13,8 @@ import (
 	"hansard/engine"
 )
 
-// RunCopy checks that an engine exports and imports as [hansard.Copy] needs it.
-// The other store, of any engine, is known to do so, and is empty.
+// RunCopy checks that an engine exports and imports as [hansard.Copy] requires. The other
+// store, of any engine, is known to do so, and is empty.
 func RunCopy(t *testing.T, e Engine, other func(t testing.TB) hansard.Store) {
 	t.Run("out", func(t *testing.T) { copyBetween(t, e.Open(t), other(t)) })
 	t.Run("in", func(t *testing.T) { copyBetween(t, other(t), e.Open(t)) })
@@ -74,7 +74,7 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 		must(err)
 		large.Key = ""
 	}
-	// An event with every field set, the turn's too.
+	// An event with every field set, including the turn's.
 	_, err = s.Create(ctx, "full", hansard.Meta{})
 	must(err)
 	held, err := s.Acquire(ctx, "full", hansard.Claim{})
@@ -104,7 +104,7 @@ func FillForCopy(t testing.TB, s hansard.Store) {
 	fillForks(t, s)
 }
 
-// fillForks adds forks of what there is: with a held turn, with metadata, of a fork.
+// fillForks adds forks of the existing sessions: with a held turn, with metadata, of a fork.
 func fillForks(t testing.TB, s hansard.Store) {
 	t.Helper()
 	for _, f := range []struct {
@@ -234,7 +234,7 @@ func asText(origins iter.Seq2[hansard.Origin, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for o, err := range origins {
 			text := fmt.Sprintf("%s at %s, deleted %v", o.ID, o.Created.Format(time.RFC3339Nano), o.Deleted)
-			if !o.Deleted { // of the others nobody needs to know more
+			if !o.Deleted { // nothing more is compared for deleted ones
 				text += fmt.Sprintf(", %q %v %s", o.Meta.Title, o.Meta.Labels, canonical(o.Meta.State))
 			}
 			if !yield(text, err) {
@@ -281,7 +281,7 @@ func liveOn(t *testing.T, s hansard.Importer) {
 	if _, err := s.Append(ctx, "rich", hansard.Batch{Events: texts("under it").Events, Turn: info.Turn.Grant}); err != nil {
 		t.Errorf("an append under the grant of the source: %v", err)
 	}
-	// Its holder is not here: an engine that knows this need not wait for it.
+	// Its holder is not in this store: an engine that knows this need not wait for it.
 	if _, err := s.Append(ctx, "rich", texts("kept out")); err != nil && !errors.Is(err, hansard.ErrHeld) {
 		t.Errorf("an append against an exclusive turn of the source: %v", err)
 	}
@@ -375,7 +375,8 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	wrong := event(3)
 	wrong.Patch = &hansard.Patch{StateOps: ops{stateOp("move", "/a", `1`)}}
 	check("an operation that there is not", part("s", wrong), hansard.ErrInvalid)
-	// What was stored is not decided again: the patch that these build on may be lost there.
+	// Stored events are not checked again: the patch that these build on may be lost in the
+	// source.
 	behind := event(1)
 	behind.Patch = &hansard.Patch{StateOps: ops{test("/n", `7`), remove("/n"), add("", `{}`), add("/a", `1.50`), add("/list/-", `1`)}}
 	check("operations behind a patch that was lost", part("behind", behind), nil)
@@ -405,7 +406,7 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	if _, err := dst.Create(ctx, "never", hansard.Meta{}); !errors.Is(err, hansard.ErrDeleted) {
 		t.Errorf("Create behind a tombstone: %v", err)
 	}
-	// Another session of the id is not the one that was deleted elsewhere.
+	// A new session with the same id is not the one that was deleted in the source.
 	if _, err := dst.Create(ctx, "never", hansard.Meta{Title: "another", Reuse: true}); err != nil {
 		t.Errorf("Create with reuse behind a tombstone: %v", err)
 	}

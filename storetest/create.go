@@ -38,7 +38,7 @@ var createCases = []Case{
 		Defends: "a call whose context ended before it began does nothing and says so"},
 }
 
-// richMeta has some of everything that is hard to keep.
+// richMeta has some of everything that is hard to preserve.
 var richMeta = hansard.Meta{
 	Title:  "line one\nline \"two\"\r\n\\ tab\t <b>&amp;</b> \u2028 \u0085 日本語 🦀",
 	Labels: map[string]string{"team": "red", "empty": "", "новый label\n": "v=1\r\n", "quote\"": "\\"},
@@ -305,7 +305,7 @@ func createCancelled(x *env) {
 	x.append("s", texts("one"))
 	ended, cancel := context.WithCancel(x.ctx)
 	cancel()
-	for _, call := range calls(ended, x.store, "s")[1:] { // all but Create, which has its answer
+	for _, call := range calls(ended, x.store, "s")[1:] { // all but Create, tested below
 		x.wantErr(call.name, call.do(), context.Canceled)
 	}
 	_, err := x.store.Create(ended, "t", hansard.Meta{})

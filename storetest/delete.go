@@ -131,7 +131,7 @@ func deleteRacingAppends(x *env) {
 			for n := 0; ; n++ {
 				was := gone.Load()
 				b := texts(fmt.Sprint(i, " ", n), "and")
-				b.Create = true // the strongest temptation to revive it
+				b.Create = true // the call most likely to revive it
 				r, err := handles[i%len(handles)].Append(x.ctx, id, b)
 				switch {
 				case errors.Is(err, hansard.ErrDeleted):

@@ -27,7 +27,7 @@ type env struct {
 	rng      *rand.Rand
 	patience time.Duration
 
-	others   []hansard.Store // opened besides store
+	others   []hansard.Store // opened in addition to store
 	children []*child
 }
 
@@ -45,13 +45,13 @@ func newEnv(t testing.TB, e Engine, c Case) *env {
 	name.Write([]byte(c.Name))
 	x := &env{TB: t, engine: e, patience: cmp.Or(e.Patience, 30*time.Second)}
 	x.rng = rand.New(rand.NewPCG(seed(), name.Sum64()))
-	// The whole case gets longer than any wait in it, so that the wait that
-	// failed is what is reported.
+	// The whole case gets more time than any wait in it, so that the failed wait is
+	// what gets reported.
 	ctx, cancel := context.WithTimeout(context.Background(), 4*x.patience)
 	x.ctx = ctx
 	x.store = e.Open(t)
 	t.Cleanup(func() {
-		cancel() // first: whoever still waits in the store lets go, processes end
+		cancel() // first: callers still waiting in the store return, processes end
 		for _, c := range x.children {
 			<-c.ended // killed by the context
 		}
@@ -306,7 +306,7 @@ func unless(err, allowed error) error {
 	return err
 }
 
-// pause is the time between two looks at something that takes a while.
+// pause is the time between two checks of something that takes a while.
 func pause(ctx context.Context) error {
 	rest := time.NewTimer(2 * time.Millisecond)
 	defer rest.Stop()

@@ -86,7 +86,7 @@ func expectRace(x *env) {
 				if conflict.Actual <= n {
 					return fmt.Errorf("expected %d, conflict with %d", n, conflict.Actual)
 				}
-				n = conflict.Actual // what it says must be true by now
+				n = conflict.Actual // what it says must already be true
 			case err != nil:
 				return err
 			case r.First != n+1:

@@ -19,7 +19,7 @@ var fieldCases = []Case{
 }
 
 // setByStore names the fields of an event that a caller must leave zero in a batch.
-// A field belongs here only if [hansard.CheckBatch] refuses it.
+// A field belongs here only if [engine.CheckBatch] refuses it.
 var setByStore = map[string]string{
 	"Seq":   "assigned in the commit",
 	"Time":  "assigned in the commit",
@@ -34,11 +34,12 @@ var setByStore = map[string]string{
 
 // Full fills in every field of *v, which is a struct of the contract such as an
 // event, a batch or a patch. No field is zero for n = 1, and every field differs
-// between n = 1 and n = 2. Tests use it so that a field that is added later is tested
-// from its first day.
+// between n = 1 and n = 2. Tests use it so that a field added later is tested from its
+// first day.
 func Full(v any, n int) { fill(reflect.ValueOf(v).Elem(), "", n) }
 
-// Given is an event as a caller may put it into a batch: without what the store sets.
+// Given is an event as a caller may put it into a batch: without the fields that the
+// store sets.
 func Given(e hansard.Event) hansard.Event {
 	for name := range setByStore {
 		reflect.ValueOf(&e).Elem().FieldByName(name).SetZero()
@@ -46,7 +47,7 @@ func Given(e hansard.Event) hansard.Event {
 	return e
 }
 
-// attachmentContent is what the attachment of an event that Full filled in contains.
+// attachmentContent is the content of the attachment of an event that Full filled in.
 func attachmentContent(n int) string { return fmt.Sprintf("the content of attachment %d", n) }
 
 // AttachmentOf is the attachment of an event that Full filled in; [AttachFull] has to
@@ -54,12 +55,12 @@ func attachmentContent(n int) string { return fmt.Sprintf("the content of attach
 func AttachmentOf(n int) hansard.Attachment {
 	a, err := engine.CopyAttachment(io.Discard, strings.NewReader(attachmentContent(n)), hansard.MaxAttachmentBytes)
 	if err != nil {
-		panic(err) // nothing that is read can fail
+		panic(err) // reading a string can't fail
 	}
 	return a
 }
 
-// AttachFull attaches to a session what an event that Full filled in names.
+// AttachFull attaches to a session the attachment that an event filled in by Full names.
 func AttachFull(t testing.TB, s hansard.Store, id hansard.SessionID, n int) {
 	t.Helper()
 	if a, err := s.Attach(t.Context(), id, strings.NewReader(attachmentContent(n))); err != nil || a != AttachmentOf(n) {
@@ -67,8 +68,8 @@ func AttachFull(t testing.TB, s hansard.Store, id hansard.SessionID, n int) {
 	}
 }
 
-// PatchWith is a patch with a field, as a caller may send it: without those that can't be
-// in one patch with it.
+// PatchWith is a patch with a field, as a caller may send it: without the fields that
+// can't be combined with it.
 func PatchWith(p hansard.Patch, field string) *hansard.Patch {
 	if field == "StateOps" {
 		p.State = nil
@@ -176,9 +177,9 @@ func checkEveryField(x *env, where string, s hansard.Store, id hansard.SessionID
 	}
 }
 
-// differentFields names the fields in which two structs of the contract differ, by
-// what their JSON says: an engine may spell a patch its own way. That data keeps its
-// bytes is tested elsewhere.
+// differentFields names the fields in which two structs of the contract differ, by the
+// meaning of their JSON: an engine may spell a patch its own way. Another case tests that
+// data keeps its bytes.
 func differentFields[T any](a, b T) (names []string) {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range va.NumField() {

@@ -78,7 +78,7 @@ func forkHistory(x *env) {
 		if i%2 == 0 {
 			b.Key, b.Events[1].ID = fmt.Sprint("k", i), fmt.Sprint("e", i)
 		}
-		b.Events[0].Kind = hansard.KindFork // which users may say
+		b.Events[0].Kind = hansard.KindFork // users may use this kind
 		x.append("s", b)
 	}
 	parent := x.all("s")
@@ -204,7 +204,7 @@ func forkRefused(x *env) {
 		}
 	}
 	x.wantNone("f")
-	// What was refused is not in the way of what comes after it.
+	// A refused fork is not in the way of a later session.
 	x.create("f")
 	if list := x.attachments("f"); len(list) > 0 {
 		x.Errorf("a new session has the attachments %+v", list)
@@ -244,7 +244,7 @@ func forkSharesNothing(x *env) {
 	x.append("kept", hansard.Batch{Events: []hansard.Event{with("again", a)}})
 }
 
-// prune has a store that can do so take away what deleted sessions left.
+// prune removes the remains of deleted sessions, if the store can.
 func prune(x *env) {
 	x.Helper()
 	if p, ok := x.store.(hansard.Pruner); ok {
@@ -334,7 +334,7 @@ func forkTurn(x *env) {
 		}
 		x.release(x.store, id, next.Grant)
 	}
-	if x.engine.Reopen == nil { // else its handle is closed, and with it the turn
+	if x.engine.Reopen == nil { // otherwise its handle is closed, and the turn with it
 		x.append("s", hansard.Batch{Events: texts("still held").Events, Turn: held.Grant})
 	}
 }
@@ -376,7 +376,7 @@ func forkMetadata(x *env) {
 	if got := x.list(hansard.Query{Labels: map[string]string{"new": "1"}}); len(got) != 1 || got[0].ID != "f3" {
 		x.Errorf("the sessions with a label that a fork was given: %+v", got)
 	}
-	// Whole or not at all: what would be too much is refused as a patch is.
+	// All or nothing: metadata beyond a limit is refused, as in a patch.
 	many := map[string]string{}
 	for i := range hansard.MaxLabels {
 		many[fmt.Sprint("l", i)] = "1"
@@ -492,7 +492,7 @@ func forkBeingWritten(x *env) {
 	at := map[hansard.SessionID]hansard.Seq{}
 	newest := hansard.Seq(0)
 	for i := range forks {
-		if err := x.store.Wait(x.ctx, "s", newest+5); err != nil { // something has come since the last one
+		if err := x.store.Wait(x.ctx, "s", newest+5); err != nil { // new events since the last fork
 			close(stop)
 			x.Fatalf("waiting for the writers: %v", err)
 		}
@@ -608,7 +608,7 @@ func forkVerified(x *env) {
 	c, ok := x.store.(hansard.Checker)
 	im, can := x.store.(hansard.Importer)
 	if !ok || !can {
-		return // nothing can be examined here, or nothing but what the store itself makes is there
+		return // the store can't be examined, or holds only what it makes itself
 	}
 	x.create("s")
 	for i := range 5 {
@@ -618,7 +618,7 @@ func forkVerified(x *env) {
 	x.fork("s", hansard.Fork{At: 4, As: "sound"})
 	x.fork("sound", hansard.Fork{At: 3, As: "grandchild"})
 	own := x.all("sound")[4]
-	// wants imports a session that says it is the same fork, and examines it.
+	// wants imports a session that claims to be the same fork, and examines it.
 	n := 0
 	wants := func(level hansard.Level, word string, change func([]hansard.Event)) {
 		x.Helper()
@@ -643,7 +643,7 @@ func forkVerified(x *env) {
 	wants(hansard.LevelDamage, "event 3", func(e []hansard.Event) { e[2].Data = hansard.Text("another") })
 	wants(hansard.LevelDamage, "event 4", func(e []hansard.Event) { e[3].Time = e[3].Time.Add(time.Microsecond) })
 	wants(hansard.LevelNote, "another", func(e []hansard.Event) { e[0].Time = e[0].Time.Add(-time.Hour) })
-	// A parent that was restored from an older copy, and one that went on since.
+	// A parent that was restored from an older copy, and one that was continued since.
 	short := hansard.Part{Origin: hansard.Origin{ID: "short", Created: x.stat("s").Created}, Events: slices.Clone(parent[:2])}
 	if err := im.Import(x.ctx, short); err == nil {
 		wants(hansard.LevelNote, "older state", func(e []hansard.Event) { e[4].Fork = &hansard.Parent{ID: "short", At: 4} })
@@ -677,7 +677,7 @@ func (x *env) wantFinding(c hansard.Checker, id hansard.SessionID, level hansard
 	worst := hansard.Finding{Level: hansard.LevelOK}
 	for f, err := range c.Verify(x.ctx, id) {
 		if errors.Is(err, hansard.ErrUnsupported) {
-			return // it is elsewhere, and can't be examined there
+			return // the store is remote, and can't be examined there
 		}
 		if err != nil {
 			x.Fatalf("Verify(%q): %v", id, err)

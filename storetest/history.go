@@ -21,26 +21,26 @@ var historyCases = []Case{
 		Defends: "appends, reads and refusals of a session take effect one after the other, each between its call and its return", Answers: "F1 F5 41"},
 }
 
-// op is one operation on a session as its caller saw it. The log itself witnesses the
+// op is one operation on a session as its caller saw it. The log itself gives the
 // order: an operation is either in it, or saw it up to a seq.
 type op struct {
 	begin, end time.Duration // on one monotonic clock
-	// first and last are the seqs of what was stored; for an operation that
-	// only looked, last is how far it saw and first is 0.
+	// first and last are the seqs of what was stored; for an operation that only read,
+	// last is how far it saw and first is 0.
 	first, last hansard.Seq
 	sum         uint64 // of the events that were seen, 0 when they were not read
 	what        string
-	// grant is the turn that the operation saw held, or released: its place
-	// is then found in the log.
+	// grant is the turn that the operation saw held, or released: its place in the
+	// order is then found in the log.
 	grant    hansard.Grant
 	released bool
 	heldAt   hansard.Seq // the event that recorded the turn it saw held; 0: none
-	// latest is the last seq that may have been there before it, where that
-	// is not known exactly; 0 where it is.
+	// latest is the last seq that may have existed before it, if that is not known
+	// exactly; otherwise 0.
 	latest hansard.Seq
 }
 
-// before is the last seq that may have been there before the operation.
+// before is the last seq that may have existed before the operation.
 func (o op) before() hansard.Seq {
 	if o.first > 0 {
 		return o.first - 1
@@ -90,9 +90,9 @@ func placeTurns(log []hansard.Event, ops []op) error {
 	return nil
 }
 
-// checkHistory judges a history by the final log: what ended before another
-// began must come before it. That is enough: the log already is one order of all
-// that was stored, and a read has its place after the last event it saw.
+// checkHistory checks a history against the final log: an operation that ended before
+// another began must come before it. That is enough: the log already is one order of
+// everything that was stored, and a read comes after the last event it saw.
 func checkHistory(log []hansard.Event, ops []op) error {
 	sums := prefixSums(log)
 	taken := make([]string, len(log)+1)
@@ -113,7 +113,7 @@ func checkHistory(log []hansard.Event, ops []op) error {
 	byBegin, byEnd := slices.Clone(ops), slices.Clone(ops)
 	slices.SortFunc(byBegin, func(a, b op) int { return cmp.Compare(a.begin, b.begin) })
 	slices.SortFunc(byEnd, func(a, b op) int { return cmp.Compare(a.end, b.end) })
-	var ended op // of those that ended before, the one that reached furthest
+	var ended op // of those that have ended, the one that reached furthest
 	for _, o := range byBegin {
 		for len(byEnd) > 0 && byEnd[0].end < o.begin {
 			if byEnd[0].last >= ended.last {
@@ -170,7 +170,7 @@ func historyLinearizable(x *env) {
 				stored++
 			}
 			mu.Unlock()
-			runtime.Gosched() // or one would be done before the next begins
+			runtime.Gosched() // otherwise one agent would finish before the next begins
 		}
 		return nil
 	})
@@ -184,7 +184,7 @@ func historyLinearizable(x *env) {
 	if stored < agents*steps/5 {
 		x.Errorf("only %d of %d operations stored something: too little to judge by", stored, len(ops))
 	}
-	// Every event belongs to an operation that was told so.
+	// Every event belongs to an acknowledged operation.
 	told := 0
 	for _, o := range ops {
 		if o.first > 0 {
@@ -206,13 +206,13 @@ type actor struct {
 // act does one random thing and records what it did or saw.
 func (a *actor) act(ctx context.Context, s hansard.Store, name string, o *op) error {
 	switch a.rng.IntN(8) {
-	case 0, 1: // append, under the turn where it has it
+	case 0, 1: // append, under the turn if it holds it
 		o.what += " (append)"
 		list := []string{name + "a", name + "b", name + "c"}
 		r, err := s.Append(ctx, "s", under(a.turn, list[:1+a.rng.IntN(3)]...))
 		o.first, o.last = r.First, r.Last
 		return err
-	case 2: // compare and swap; a conflict is a look
+	case 2: // compare and swap; a conflict counts as a read
 		o.what += " (swap)"
 		b := texts(name)
 		b.Expect = hansard.At(a.known)
@@ -253,13 +253,13 @@ func (a *actor) act(ctx context.Context, s hansard.Store, name string, o *op) er
 	}
 }
 
-// acquire takes the turn; a refusal counts as a look at who holds it.
+// acquire takes the turn; a refusal counts as reading who holds it.
 func (a *actor) acquire(ctx context.Context, s hansard.Store, name string, o *op) error {
 	o.what += " (acquire)"
 	t, err := s.Acquire(ctx, "s", hold(name))
 	var held *hansard.HeldError
 	if errors.As(err, &held) {
-		o.last, o.heldAt = held.Turn.Seq, held.Turn.Seq // its grant is in the log: a server's refusal does not tell it
+		o.last, o.heldAt = held.Turn.Seq, held.Turn.Seq // the grant is read from the log: a server's refusal does not reveal it
 		return nil
 	}
 	o.first, o.last, a.turn = t.Seq, t.Seq, t.Grant

@@ -14,7 +14,7 @@ func identityOne(x *env) {
 		x.Helper()
 		named, ok := s.(hansard.Identified)
 		if !ok {
-			x.Skipf("SKIPPED: %T does not tell its identity", s) // it need not
+			x.Skipf("SKIPPED: %T does not tell its identity", s) // it does not have to
 		}
 		id, err := named.Identity(x.ctx)
 		if err != nil {

@@ -71,7 +71,7 @@ func (x *env) wantReceipt(what string, got, want hansard.Receipt) {
 	}
 }
 
-// event is the event at a seq, which must be there.
+// event is the event at a seq, which must exist.
 func (x *env) event(id hansard.SessionID, at hansard.Seq) hansard.Event {
 	x.Helper()
 	events := x.read(id, hansard.Range{After: at - 1, Limit: 1})
@@ -99,7 +99,7 @@ func idResent(x *env) {
 			x.Errorf("event %d has the id %q, want %q", e.Seq, e.ID, list[i].ID)
 		}
 	}
-	// Without ids there are no seqs to tell.
+	// Without ids the receipt has no Seqs.
 	x.wantReceipt("without ids", x.append("s", texts("a", "b")), hansard.Receipt{First: 11, Last: 12})
 }
 
@@ -133,7 +133,8 @@ func idReused(x *env) {
 		err := x.refused(hansard.ErrIDReused, "s", hansard.Batch{Events: []hansard.Event{named("new", "N"), e}})
 		x.wantReused(what, err, "k")
 	}
-	// All of them, each once, in the order of the batch, and before the conditions.
+	// All of them are named, each once, in the order of the batch, and before the conditions
+	// are checked.
 	e := original
 	e.Role = "user"
 	err := x.refused(hansard.ErrIDReused, "s", hansard.Batch{Events: []hansard.Event{named("l", "other"), named("new", "N"), e, named("l", "another")}, Expect: hansard.At(99)})
@@ -182,7 +183,7 @@ func idPatch(x *env) {
 	wantTitle("changed since", "two", 3)
 	x.wantReceipt("known with this patch", x.append("s", first), hansard.Receipt{Replayed: true, Seqs: span(1, 2)})
 	wantTitle("a replay", "two", 3)
-	// The last event is known without this patch: it is stored alone, as an event of its own.
+	// The last event is known without this patch: the patch is stored as an event of its own.
 	x.wantReceipt("another patch", x.append("s", titled("three", named("a", "A"), named("b", "B"))), hansard.Receipt{First: 4, Last: 4, Seqs: span(1, 2)})
 	wantTitle("another patch", "three", 4)
 	if e := x.event("s", 4); e.Kind != hansard.KindMeta || e.ID != "" || e.Patch == nil {
@@ -190,13 +191,13 @@ func idPatch(x *env) {
 	}
 	x.wantReceipt("a patch on an event that had none", x.append("s", titled("four", named("a", "A"))), hansard.Receipt{First: 5, Last: 5, Seqs: span(1, 1)})
 	wantTitle("a patch on an event that had none", "four", 5)
-	// Known without the patch, and something else is new: it goes with that.
+	// Known without the patch, but another event is new: the patch goes with that one.
 	x.wantReceipt("with something new", x.append("s", titled("five", named("c", "C"), named("d", "D"), named("a", "A"))), hansard.Receipt{First: 6, Last: 7, Seqs: []hansard.Seq{6, 7, 1}})
 	wantTitle("with something new", "five", 7)
 	if e := x.event("s", 7); e.ID != "d" || e.Patch == nil {
 		x.Errorf("the patch is not on the last new event: %+v", e)
 	}
-	// New and last: on it.
+	// The last event is new: the patch goes with it.
 	x.append("s", titled("six", named("e", "E")))
 	wantTitle("on the last", "six", 8)
 }
@@ -377,7 +378,7 @@ func idLivesLong(x *env) {
 	}
 }
 
-// mirror delivers all records in batches of its own, some of them again.
+// mirror delivers all records in its own batches, some of them repeatedly.
 type mirror struct {
 	Session hansard.SessionID
 	Records int
@@ -404,7 +405,7 @@ func (m *mirror) run(ctx context.Context, s hansard.Store, tell func(report)) er
 	}
 }
 
-// checkMirrored reports whether a log has n records, each once, in their order.
+// checkMirrored reports an error unless a log has n records, each once, in order.
 func checkMirrored(log []hansard.Event, n int) error {
 	if len(log) != n {
 		return fmt.Errorf("%d events, want %d", len(log), n)
@@ -442,7 +443,7 @@ func processesMirrors(x *env) {
 	x.begin(children...)
 	delivered := 0
 	for i, c := range children {
-		if i < 3 { // in the middle of its work, while the others go on
+		if i < 3 { // in the middle of its work, while the others continue
 			x.within(c.what+" has delivered some", said[i])
 			c.kill()
 		} else {

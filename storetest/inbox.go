@@ -107,7 +107,7 @@ func exclusiveInbox(x *env) {
 				x.Errorf("claim %d: its retry: %+v, %v", i, r, err)
 			}
 			last = r.Last
-			if i > 0 { // the holder goes on between them
+			if i > 0 { // the holder writes in between
 				last = x.append("s", under(turn.Grant, "seen")).Last
 			}
 		}

@@ -166,7 +166,7 @@ func keyPerSession(x *env) {
 			}
 		}
 	}
-	for range 2 { // no key is no key, also for the same content twice
+	for range 2 { // without a key nothing is replayed, even if the same content comes twice
 		if r := x.append("s", texts("the same")); r.Replayed {
 			x.Errorf("an append without a key was replayed: %+v", r)
 		}
@@ -256,8 +256,8 @@ func keyRace(x *env) {
 	}
 }
 
-// checkOnce reports whether each of n batches was stored by exactly one of those who
-// tried.
+// checkOnce reports an error unless each of n batches was stored by exactly one of
+// the writers.
 func checkOnce(log []hansard.Event, acks []Ack, batches int) error {
 	if err := CheckLog(log, acks); err != nil {
 		return err

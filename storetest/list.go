@@ -128,7 +128,7 @@ func listCreated(x *env) {
 			if len(q.IDs) > 0 {
 				wanted = q.IDs
 			}
-			if !q.Since.IsZero() { // of those updated since
+			if !q.Since.IsZero() { // only those updated since
 				wanted = slices.DeleteFunc(slices.Clone(want), func(id hansard.SessionID) bool { return x.stat(id).Updated.Before(q.Since) })
 			}
 			if got := ids(x.list(q)); !slices.Equal(got, wanted) {
@@ -306,7 +306,7 @@ func listPages(x *env) {
 	}
 }
 
-// once leaves out the sessions that come again over pages.
+// once drops sessions that occur again on a later page.
 func once(infos []hansard.Info) (out []hansard.Info) {
 	seen := make(map[hansard.SessionID]bool)
 	for _, i := range infos {
@@ -428,7 +428,7 @@ func listComplete(x *env) {
 			if _, err := s.Append(x.ctx, mine[n/2], texts("x")); err != nil {
 				return err
 			}
-			// Through any handle: what I created is there.
+			// Through any handle: a session created by this agent is there.
 			list, err := listAll(x.ctx, handles[(i+n)%len(handles)], hansard.Query{})
 			if err != nil {
 				return err
@@ -446,7 +446,7 @@ func listComplete(x *env) {
 		}
 		return nil
 	})
-	// In the end all are there: a lost update may be another's.
+	// In the end all are there: a lost update may have been another agent's.
 	if list := x.list(hansard.Query{}); len(list) != agents*each {
 		x.Errorf("%d sessions are listed, want %d", len(list), agents*each)
 	}

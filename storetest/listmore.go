@@ -32,10 +32,10 @@ func listRanges(x *env) {
 	for i := range 5 {
 		id := hansard.SessionID(fmt.Sprint("s", i))
 		x.create(id)
-		newest = x.touch(id, newest) // later than the one before: so is the next one's creation
+		newest = x.touch(id, newest) // later than the one before, and so is the creation of the next
 		all = append(all, newest)
 	}
-	// Updated in another order than created.
+	// Updated in a different order than created.
 	for _, i := range []int{3, 0} {
 		newest = x.touch(all[i].ID, newest)
 		all[i] = newest
@@ -141,8 +141,9 @@ func listCount(x *env) {
 	}
 }
 
-// listPagesWhileWritten writes between any two pages: to sessions that were listed and to
-// those that were not, to one of them each time, so that it always moves.
+// listPagesWhileWritten writes between any two pages: to sessions that were already
+// listed, to others, and each time to one particular session, so that it always
+// moves.
 func listPagesWhileWritten(x *env) {
 	const sessions = 12
 	for _, order := range []hansard.Order{hansard.OrderUpdated, hansard.OrderCreated} {
@@ -167,7 +168,7 @@ func listPagesWhileWritten(x *env) {
 					x.Fatalf("the pages do not end: %v", times)
 				}
 				q.Cursor = list[len(list)-1].Cursor
-				// The last of all, what is yet to come, and any.
+				// The one that always moves, some that are yet to be listed, and any.
 				x.append(all[0], texts("x"))
 				for _, id := range all {
 					if times[id] == 0 && x.rng.IntN(2) == 0 {

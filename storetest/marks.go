@@ -12,7 +12,7 @@ import (
 
 // Mark is the data of an event that knows where it belongs: which part of which
 // batch of which writer. A log of such events can be judged by itself: half a batch, a
-// duplicate, and two that are mixed up are all visible.
+// duplicate and two interleaved batches are all visible.
 type Mark struct {
 	Writer string `json:"w"`
 	Batch  int    `json:"b"`
@@ -35,7 +35,7 @@ func Marked(writer string, batch, events, padBytes int) []hansard.Event {
 	return out
 }
 
-// Ack is what a writer of marked batches was told.
+// Ack is an acknowledgement to a writer of marked batches.
 type Ack struct {
 	Writer string `json:"writer"`
 	Batch  int    `json:"batch"`
@@ -48,8 +48,8 @@ type batchName struct {
 }
 
 // CheckWhole checks that marked events are a run of a session that ends with a whole
-// batch: seqs without gaps, batches complete, in order and not mixed. Only the first
-// batch may lack its beginning, and not if it is at seq 1.
+// batch: seqs without gaps, batches complete, in order and not interleaved. Only the
+// first batch may lack its beginning, unless it starts at seq 1.
 func CheckWhole(events []hansard.Event) error {
 	var before Mark
 	for i, e := range events {
@@ -76,10 +76,10 @@ func CheckWhole(events []hansard.Event) error {
 	return nil
 }
 
-// CheckLog judges the whole log of one session, of marked events only, by what
-// its writers were told: no gaps from 1 on, whole batches, each at most once, each
+// CheckLog checks the whole log of one session, of marked events only, against its
+// writers' acknowledgements: no gaps from 1 on, whole batches, each at most once, each
 // writer's in the order it wrote them, and every acknowledged one exactly where its
-// receipt says. Batches that were stored and not acknowledged are allowed: their
+// receipt says. Batches that were stored but not acknowledged are allowed: their
 // outcome was unknown.
 func CheckLog(log []hansard.Event, acks []Ack) error {
 	if err := CheckWhole(log); err != nil {
@@ -91,7 +91,7 @@ func CheckLog(log []hansard.Event, acks []Ack) error {
 	first := make(map[batchName]hansard.Seq)
 	newest := make(map[string]int)
 	for _, e := range log {
-		m, _ := markOf(e) // was checked
+		m, _ := markOf(e) // checked above
 		if m.Part != 1 {
 			continue
 		}
@@ -131,8 +131,8 @@ func name(m Mark) batchName { return batchName{m.Writer, m.Batch} }
 func (n batchName) String() string { return fmt.Sprintf("batch %d of %s", n.batch, n.writer) }
 
 // markOf reads the mark of an event and checks that its padding is whole. It does not
-// decode the padding: readers do this for megabytes, again and again. The record of a
-// turn is a batch of its own.
+// decode the padding: readers do this for megabytes, again and again. A turn record is
+// a batch of its own.
 func markOf(e hansard.Event) (Mark, error) {
 	if e.Kind == hansard.KindTurn {
 		return Mark{Writer: "the store", Batch: int(e.Seq), Part: 1, Of: 1}, nil

@@ -58,7 +58,7 @@ func modelRandom(x *env) {
 	defer inMemory.Close()
 	model, grants := &side{inMemory, newGrantsGiven()}, newGrantsGiven()
 	handles := x.handles(2)
-	var done []string // what was asked so far, for the report
+	var done []string // the calls so far, for the report
 	stored := 0
 	for step := range 2000 {
 		if step%400 == 399 && x.engine.Reopen != nil {
@@ -71,7 +71,7 @@ func modelRandom(x *env) {
 			done = append(done, "reopen")
 		}
 		s := &side{handles[x.rng.IntN(len(handles))], grants}
-		// Deletion is for ever, so now and then there are new sessions.
+		// Deletion is permanent, so new sessions are added now and then.
 		what, call := randomCall(x.rng, step/400)
 		done = append(done, what)
 		got, want := call(x.ctx, s), call(x.ctx, model)
@@ -145,7 +145,7 @@ func randomCall(rng *rand.Rand, epoch int) (string, modelCall) {
 		return randomTurnCall(rng, id)
 	case rng.IntN(6) > 0:
 		after := hansard.Seq(rng.IntN(4))
-		// With a context that has ended: the answer without a wait.
+		// With a context that has ended: an answer without waiting.
 		return fmt.Sprintf("Wait(%q, %d)", id, after), func(ctx context.Context, s *side) string {
 			info, err := s.Stat(ctx, id)
 			if err != nil || info.LastSeq <= after {
@@ -172,7 +172,7 @@ func randomRedaction(rng *rand.Rand, id hansard.SessionID) (string, modelCall) {
 	for range rng.IntN(20) / 6 { // sometimes none
 		r.Seqs = append(r.Seqs, hansard.Seq(rng.IntN(24)/3))
 	}
-	before := rng.IntN(6) - 4 // as of an append
+	before := rng.IntN(6) - 4 // as for an append
 	return fmt.Sprintf("Redact(%q, %v, %d before the last)", id, r.Seqs, before), func(ctx context.Context, s *side) string {
 		r := r
 		if before >= 0 {
@@ -206,7 +206,7 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 		if rng.IntN(2) == 0 {
 			b.Patch.State = []byte([]string{`{"a":null,"b":{"c":1.50}}`, `{"b":{"c":null,"d":[1]}}`, `7`, `null`, `{"a":"\u2028"}`}[rng.IntN(5)])
 		} else {
-			// Some of them can be applied to what those above lead to.
+			// Some of them apply to the states that the patches above lead to.
 			some := ops{add("/b/d/-", `1.50`), add("/b", `{"d":[]}`), replace("/a", `null`), remove("/b/c"), test("/b/d/0", `1.0`), test("/a", `null`), add("", `{"a":1}`)}
 			for range rng.IntN(3) {
 				b.Patch.StateOps = append(b.Patch.StateOps, some[rng.IntN(len(some))])
@@ -215,7 +215,8 @@ func randomBatch(rng *rand.Rand) hansard.Batch {
 	}
 	if rng.IntN(3) == 0 {
 		b.Key = fmt.Sprint("key ", rng.IntN(6))
-		// Few contents, so that a key is reused with the same one.
+		// Few different contents, so that a key is sometimes reused with the same
+		// one.
 		b.Events, b.Patch = texts(fmt.Sprint(rng.IntN(2))).Events, nil
 	}
 	if rng.IntN(4) == 0 {

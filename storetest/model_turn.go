@@ -13,7 +13,7 @@ import (
 )
 
 // side is a store that is compared with another, and the grants it issued: the two
-// have different nonces, so a call names a grant by when it was issued.
+// have different nonces, so a call refers to a grant by when it was issued.
 type side struct {
 	hansard.Store
 	*grantsGiven
@@ -30,8 +30,8 @@ func newGrantsGiven() *grantsGiven {
 	return &grantsGiven{make(map[hansard.SessionID][]hansard.Grant), make(map[hansard.Grant]hansard.Store)}
 }
 
-// given is the grant of a session that many before the last, or one that was never
-// issued if there is none.
+// given is the grant of a session issued before grants before the last, or one that
+// was never issued if there is none.
 func (s *side) given(id hansard.SessionID, before int) hansard.Grant {
 	if list := s.grants[id]; before < len(list) {
 		return list[len(list)-1-before]
@@ -79,8 +79,8 @@ func randomTurnCall(rng *rand.Rand, id hansard.SessionID) (string, modelCall) {
 	}
 }
 
-// releaseAllOn releases all turns that may be held, in the same order on every
-// side, and returns the answers.
+// releaseAllOn releases all turns that may be held, in the same order on both sides,
+// and returns the answers.
 func releaseAllOn(ctx context.Context, s *side) (answers []string) {
 	var list []hansard.SessionID
 	for id := range s.grants {
@@ -115,7 +115,8 @@ func plainTurn(t *hansard.Turn) string {
 	return fmt.Sprintf("%d %s", t.Grant.Number(), plainHolder(t))
 }
 
-// plainHolder is plainTurn without the grant, which a server's refusals do not tell.
+// plainHolder is plainTurn without the grant, which a server's refusals do not
+// reveal.
 func plainHolder(t *hansard.Turn) string {
 	if t == nil {
 		return "free"

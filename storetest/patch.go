@@ -178,7 +178,8 @@ func patchOverLimit(x *env) {
 			x.Errorf("after the refusal: %s", diff)
 		}
 	}
-	// One out and one in is within the limit, and the key is still free.
+	// Removing one and adding one stays within the limit, and the key is still
+	// free.
 	b := keyed("k", "two")
 	b.Patch = &hansard.Patch{Labels: map[string]*string{"l0": nil, "x": ptr("v")}, State: []byte(`{"a":null,"b":` + big + `}`)}
 	x.append("s", b)

@@ -19,9 +19,8 @@ import (
 // into the child's environment; [Main], called first in TestMain, finds it there
 // and does the work instead of running tests. The child says when it has opened
 // the store, begins when its standard input tells it to, and prints a line of JSON for
-// everything that was acknowledged: what the parent has read of that has happened,
-// however the child ends. It stops when its input ends, so also when its parent is
-// gone.
+// everything that was acknowledged: what the parent has read has happened, however the
+// child ends. It stops when its input ends, and so also when its parent is gone.
 
 // orderVariable is the environment variable that makes a process a child.
 const orderVariable = "HANSARD_STORETEST_ORDER"
@@ -104,7 +103,7 @@ func obey(text string, open func(string) (hansard.Store, error), stdin io.Reader
 	}
 	in := bufio.NewReader(stdin)
 	if _, err := in.ReadString('\n'); err != nil {
-		return s.Close() // not wanted after all
+		return s.Close() // not needed after all
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -126,12 +125,12 @@ type child struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	ready chan struct{} // closed when it has opened the store
-	ended chan struct{} // closed when it is gone and all it said was read
+	ended chan struct{} // closed when it is gone and all its output was read
 
 	mu      sync.Mutex // guards all below until ended
 	reports []report
-	enough  int           // so many reports
-	reached chan struct{} // closed when there are
+	enough  int           // this many reports
+	reached chan struct{} // closed when there are enough
 	done    bool
 	failure string
 	stderr  bytes.Buffer
@@ -149,7 +148,7 @@ func (x *env) spawn(what string, o order) *child {
 	if err != nil {
 		x.Fatal(err)
 	}
-	// Should TestMain not call Main, the child runs no test and says nothing.
+	// If TestMain does not call Main, the child runs no test and prints nothing.
 	cmd := exec.CommandContext(x.ctx, self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), orderVariable+"="+string(text))
 	c := &child{x: x, what: what, cmd: cmd, ready: make(chan struct{}), ended: make(chan struct{})}
@@ -169,7 +168,7 @@ func (x *env) spawn(what string, o order) *child {
 	return c
 }
 
-// said returns a channel that is closed when the child has reported n times. Call it
+// said returns a channel that is closed once the child has reported n times. Call it
 // before the child begins.
 func (c *child) said(n int) <-chan struct{} {
 	c.mu.Lock()
@@ -178,7 +177,7 @@ func (c *child) said(n int) <-chan struct{} {
 	return c.reached
 }
 
-// listen reads all that the child says, and then collects it.
+// listen reads everything the child prints, and then reaps it.
 func (c *child) listen(out io.Reader) {
 	defer close(c.ended)
 	in := bufio.NewReader(out)
@@ -190,7 +189,7 @@ func (c *child) listen(out io.Reader) {
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			continue // the test binary's own words, such as PASS
+			continue // the test binary's own output, such as PASS
 		}
 		if l.Ready {
 			close(c.ready)
@@ -231,14 +230,14 @@ func (x *env) begin(children ...*child) {
 		x.within(c.what+": opening the store", opened)
 	}
 	for _, c := range children {
-		io.WriteString(c.in, "begin\n") // an error shows in its end
+		io.WriteString(c.in, "begin\n") // an error shows when the child ends
 	}
 }
 
 // stop tells a child to end.
 func (c *child) stop() { c.in.Close() }
 
-// kill ends a child as kill -9 does, in the middle of whatever it does.
+// kill ends a child as kill -9 does, in the middle of whatever it is doing.
 func (c *child) kill() {
 	c.x.Helper()
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -257,7 +256,8 @@ func (c *child) finish() []report {
 	return c.reports
 }
 
-// acks returns what a child was told, however it ended. It must have ended.
+// acks returns the acknowledgements a child received, however it ended. It must have
+// ended.
 func (c *child) acks() []Ack {
 	var out []Ack
 	for _, r := range c.reports {

@@ -30,8 +30,8 @@ var processCases = []Case{
 		Answers: "F3 21 22 35 36"},
 }
 
-// processWork runs writers in processes of their own, alongside readers and whatever
-// else is given, and returns what was acknowledged.
+// processWork runs each writer in its own process, alongside readers and the given
+// children, and returns what was acknowledged.
 func (x *env) processWork(writers []*writer, readers int, sessions []hansard.SessionID, beside ...*child) []Ack {
 	x.Helper()
 	var writing, reading []*child
@@ -205,7 +205,7 @@ func processesKilled(x *env) {
 	}
 	const rounds, killed = 3, 4
 	var acks []Ack
-	var open []*writer // what each was killed over
+	var open []*writer // the batch each was killed in
 	for round := range rounds {
 		var writers []*writer
 		var children []*child
@@ -222,16 +222,16 @@ func processesKilled(x *env) {
 			c.kill() // while the others write
 			told := c.acks()
 			acks = append(acks, told...)
-			// It continues only after it has reported what it was told, so
-			// one batch is open. The one before it was acknowledged.
+			// It reports each acknowledgement before it continues, so only one batch
+			// has an unknown outcome. The one before it was acknowledged.
 			last := *writers[i]
 			last.From, last.Batches = len(told)-1, 2
 			open = append(open, &last)
 		}
 	}
 	x.wantKept(sessions, acks)
-	// The batch that each was killed over may be stored or not: a retry with
-	// its key settles it, and then every batch is there once.
+	// The batch that each was killed in may be stored or not: a retry with its key
+	// settles it, and then every batch is there once.
 	for _, w := range open {
 		if err := w.run(x.ctx, x.store, func(r report) { acks = append(acks, *r.Ack) }); err != nil {
 			x.Fatal(err)
@@ -253,8 +253,8 @@ func processesKilled(x *env) {
 	}
 }
 
-// wantKept checks that what was acknowledged is in the logs of sessions, where
-// there may be more.
+// wantKept checks that what was acknowledged is in the logs of sessions, which may
+// hold more.
 func (x *env) wantKept(sessions []hansard.SessionID, acks []Ack) {
 	x.Helper()
 	for _, id := range sessions {

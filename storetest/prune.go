@@ -19,8 +19,8 @@ var pruneCases = []Case{
 		Defends: "a prune whose context ended or whose store is closed says so"},
 }
 
-// pruner is the store as a [hansard.Pruner]. The second result is false if it is none, or
-// is a server on a store that is none: then there is nothing to prune.
+// pruner is the store as a [hansard.Pruner]. The second result is false if it is not one,
+// or is a server on a store that is not one: then there is nothing to prune.
 func (x *env) pruner() (prune func(ctx context.Context) (hansard.Pruned, error), ok bool) {
 	x.Helper()
 	p, ok := x.store.(hansard.Pruner)
@@ -35,7 +35,7 @@ func (x *env) pruner() (prune func(ctx context.Context) (hansard.Pruned, error),
 		if err != nil {
 			return all, err
 		}
-		// Scrubbing goes further, where there is something to scrub.
+		// Scrubbing removes more, if there is anything to scrub.
 		more, err := p.Prune(ctx, true)
 		if errors.Is(err, hansard.ErrUnsupported) {
 			err = nil
@@ -70,7 +70,7 @@ func pruneOnlyDeleted(x *env) {
 		x.Fatal(err)
 	}
 	want := x.stat("a.5")
-	for _, id := range []hansard.SessionID{"a", "a.", "b"} { // names that others begin with
+	for _, id := range []hansard.SessionID{"a", "a.", "b"} { // prefixes of other ids
 		x.createWith(id, richMeta)
 		x.attach(id, "a picture")
 		x.append(id, texts("gone"))

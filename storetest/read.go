@@ -43,7 +43,8 @@ var readCases = []Case{
 		Defends: "reading a session changes nothing about it", Answers: "50"},
 }
 
-// kindsOf are the kinds of a log to read from; a seq is an index and one more.
+// kindsOf are the kinds of the events of a log to read from; the seq is the index plus
+// one.
 var kindsOf = []string{"message", "tool_call", "tool_result", "message", "summary", "message", "message", "note", "summary", "message", "tool_call", "note"}
 
 func (x *env) createKinds(id hansard.SessionID, kinds []string) {
@@ -249,8 +250,8 @@ func seqs(events []hansard.Event) []hansard.Seq {
 	return out
 }
 
-// chosen is the meaning of a range, computed in a different way than by any engine:
-// which seqs of a log with these kinds it selects.
+// chosen is the meaning of a range, computed differently from any engine: which seqs of
+// a log with these kinds it selects.
 func chosen(kinds []string, r hansard.Range) []hansard.Seq {
 	from := r.FromKind
 	if r.FromSummary {
@@ -382,8 +383,8 @@ func readAgain(x *env) {
 	}
 }
 
-// readKept keeps every event of a reading, changes each as its owner may, and finds the
-// others as they were: in batches of one and of many, in both directions.
+// readKept keeps every event of a read, modifies each as its owner may, and checks that
+// the others are unchanged: in batches of one and of many, in both directions.
 func readKept(x *env) {
 	x.create("s")
 	for i := range 30 {
@@ -391,7 +392,7 @@ func readKept(x *env) {
 		x.append("s", texts(fmt.Sprintf("first %d", i), "", fmt.Sprintf("last %d", i)))
 	}
 	want := x.all("s")
-	for i := range want { // apart from each other in memory, whatever the engine did
+	for i := range want { // in separate memory, whatever the engine did
 		want[i].Data = slices.Clone(want[i].Data)
 	}
 	for _, r := range []hansard.Range{{}, {Reverse: true}} {
@@ -411,7 +412,7 @@ func readKept(x *env) {
 	}
 }
 
-// lent is a copy of what is lent of a range, up to so many events; 0: all.
+// lent copies the events lent for a range, up to most events; 0: all.
 func (x *env) lent(id hansard.SessionID, r hansard.Range, most int) (events []hansard.Event, err error) {
 	err = hansard.Lend(x.ctx, x.store, id, r, func(e *hansard.Event) bool {
 		own := *e
@@ -452,7 +453,7 @@ func readLent(x *env) {
 	if _, err := x.lent("nobody", hansard.Range{}, 0); !errors.Is(err, hansard.ErrNotFound) {
 		x.Errorf("a session that is not there is lent: %v", err)
 	}
-	// Who is shown an event may ask the store for more.
+	// A caller that is shown an event may call the store.
 	n := 0
 	err := hansard.Lend(x.ctx, x.store, "s", hansard.Range{Limit: 3}, func(e *hansard.Event) bool {
 		n += len(x.read("s", hansard.Range{After: e.Seq, Limit: 2}))
@@ -493,7 +494,7 @@ func readNoLock(x *env) {
 	for i := range 10 {
 		x.append("s", hansard.Batch{Events: Marked("w", i, 100, 100)})
 	}
-	// Everything that can be done is done in the middle of a read.
+	// Every call is made in the middle of a read.
 	inside := x.start("calls from inside a reading", func() error {
 		for e, err := range x.store.Read(x.ctx, "s", hansard.Range{}) {
 			if err != nil {

@@ -51,7 +51,7 @@ func (x *env) redact(id hansard.SessionID, r hansard.Redaction) hansard.Receipt 
 	return got
 }
 
-// redacted is what is left of an event.
+// redacted is what a redaction leaves of an event.
 func redacted(e hansard.Event) hansard.Event {
 	e.TakeAway()
 	return e
@@ -67,7 +67,7 @@ func redactTakesAway(x *env) {
 	rich := hansard.Event{Kind: "tool_result", Role: "tool", Author: "ann", ID: "e-3", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Inbox: true,
 		Attachments: []hansard.Attachment{a}, Data: []byte(`{"secret" : "it \u2028 is"}`)}
 	x.append("s", hansard.Batch{Events: []hansard.Event{text("first"), text(long), rich}, Key: "k1"})
-	// The shortest data there is, which leaves least room for saying that it is gone.
+	// The shortest possible data, which leaves the least room to record that it is gone.
 	x.append("s", hansard.Batch{Events: []hansard.Event{{Kind: "m", Data: []byte("1")}, {Kind: "m", Data: []byte(" 1\n")}, {Kind: "m", Data: []byte("2")}}})
 	for i := range 50 {
 		x.append("s", texts(fmt.Sprint("behind ", i)))
@@ -113,7 +113,7 @@ func redactTakesAway(x *env) {
 func redactRecorded(x *env) {
 	x.create("s")
 	x.append("s", texts("a", "b", "c"))
-	// The word is free for users; their event is not taken for a record, and can be redacted.
+	// Users may use this kind; their event is not mistaken for a record, and can be redacted.
 	users := hansard.Event{Kind: hansard.KindRedaction, Data: []byte(`{"seqs":[1],"reason":"mine"}`)}
 	x.append("s", hansard.Batch{Events: []hansard.Event{users}})
 	const reason = "GDPR \u2028 \"request\" <7>"
@@ -177,7 +177,7 @@ func redactAttachments(x *env) {
 	}
 	x.wantAttached("what another event names", x.store, "s", []byte("shared"))
 	x.refused(hansard.ErrNoAttachment, "s", hansard.Batch{Events: []hansard.Event{with("d", mine)}})
-	// It may come again.
+	// It may be attached again.
 	again := x.attach("s", "mine")
 	x.append("s", hansard.Batch{Events: []hansard.Event{with("d", again)}})
 	x.wantAttached("attached again", x.store, "s", []byte("mine"))
@@ -251,7 +251,7 @@ func redactPatch(x *env) {
 	check()
 	x.reopen()
 	check()
-	// Known with its patch, whatever else comes; another patch is new.
+	// Known with its patch, whatever else the batch has; another patch is new.
 	if r := x.append("s", hansard.Batch{Events: []hansard.Event{named("p", "other")}, Patch: patch}); !r.Replayed {
 		x.Errorf("a redacted event with its patch: %+v", r)
 	}
@@ -342,7 +342,7 @@ func redactTurn(x *env) {
 	if _, err := x.store.Redact(x.ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{2}, Turn: held.Grant}); !errors.Is(err, hansard.ErrFenced) {
 		x.Errorf("under a grant that was released: %v", err)
 	}
-	// A turn that is not exclusive keeps nobody out.
+	// A turn that is not exclusive does not block a redaction.
 	held = x.acquire(x.store, "s", hansard.Claim{TTL: time.Hour})
 	x.redact("s", hansard.Redaction{Seqs: []hansard.Seq{2}})
 	x.release(x.store, "s", held.Grant)
@@ -369,7 +369,7 @@ func redactBesideWriters(x *env) {
 			}
 			return nil
 		}
-		// Two redact the same events, one of them at a time.
+		// Several workers redact the same events.
 		for seq := hansard.Seq(1); seq <= 10; seq += 2 {
 			if _, err := s.Redact(x.ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{seq, seq + 1}}); err != nil {
 				return err
@@ -450,8 +450,8 @@ func redactFollowed(x *env) {
 	}
 }
 
-// checkRedactions proves from a log alone that nothing was taken away without a record,
-// and that what is recorded is gone.
+// checkRedactions proves from a log alone that nothing was removed without a record, and that
+// everything recorded is gone.
 func checkRedactions(events []hansard.Event) error {
 	var proof engine.Redactions
 	for i := range events {
@@ -465,8 +465,8 @@ func checkRedactions(events []hansard.Event) error {
 	return proof.End()
 }
 
-// copyRedacted checks that a copy takes content away where it meets the record of that:
-// of events that come with it, that came before it, or that are redacted already.
+// copyRedacted checks that a copy removes content when it meets the record of a redaction: of
+// events in the same part, in earlier parts, or already redacted.
 func copyRedacted(t *testing.T, from, to hansard.Store) {
 	src, dst := from.(hansard.Exporter), to.(hansard.Importer)
 	defer func() {
@@ -553,7 +553,7 @@ func redactForks(x *env) {
 	check("at first")
 	x.reopen()
 	check("after opening again")
-	for _, id := range []hansard.SessionID{"behind", "between"} { // the key is known, whatever comes with it
+	for _, id := range []hansard.SessionID{"behind", "between"} { // the key is known, whatever the content
 		if r := x.append(id, hansard.Batch{Key: "k2", Events: []hansard.Event{text("other")}}); !r.Replayed || r.First != 2 {
 			x.Errorf("%s: the key of the redacted event: %+v", id, r)
 		}
@@ -562,7 +562,7 @@ func redactForks(x *env) {
 	if log := x.all("s"); log[0].Redacted || string(log[0].Data) == "null" {
 		x.Errorf("redacting in the fork reached its parent: %s", show(log[:1]))
 	}
-	// The record that a fork is one is the store's.
+	// The record of a fork is the store's own.
 	_, err := x.store.Redact(x.ctx, "before", hansard.Redaction{Seqs: []hansard.Seq{4}, Reason: "no"})
 	x.wantErr("redacting the record of a fork", err, hansard.ErrInvalid)
 }

@@ -16,7 +16,7 @@ var reuseCases = []Case{
 		Defends: "of many who reuse an id at the same time one makes the session, and followers of the one before are told that it was deleted"},
 }
 
-// deletedRich is a session with something of everything in it, deleted.
+// deletedRich creates a session with some of everything in it, and deletes it.
 func (x *env) deletedRich(id hansard.SessionID) hansard.Info {
 	x.Helper()
 	x.createWith(id, hansard.Meta{Title: "old", Labels: map[string]string{"l": "old"}, State: []byte(`{"old":1}`)})
@@ -72,7 +72,7 @@ func createReuse(x *env) {
 	if list := x.attachments("s"); len(list) > 0 {
 		x.Errorf("attached are %v", list)
 	}
-	// Keys and ids of the one before are free, in every handle.
+	// Keys and ids of the previous session are free, through every handle.
 	for i, s := range handles {
 		r, err := s.Append(x.ctx, "s", hansard.Batch{Events: []hansard.Event{named(fmt.Sprint("id ", i), fmt.Sprint("old ", i))}, Key: fmt.Sprint("key ", i)})
 		if err != nil || r.Replayed || int(r.First) != i+1 {
@@ -96,7 +96,7 @@ func createReuse(x *env) {
 }
 
 func createReuseRefused(x *env) {
-	x.createWith("fresh", hansard.Meta{Reuse: true}) // never existed: as usual
+	x.createWith("fresh", hansard.Meta{Reuse: true}) // never existed: an ordinary creation
 	x.append("fresh", texts("stays"))
 	if _, err := x.store.Create(x.ctx, "fresh", hansard.Meta{Reuse: true}); !errors.Is(err, hansard.ErrExists) {
 		x.Errorf("of one that is there: %v", err)
@@ -124,7 +124,8 @@ func createReuseAtOnce(x *env) {
 	follower := x.start("follower", func() error { return handles[3].Wait(x.ctx, "s", 3) })
 	letOthersRun()
 	x.delete("s")
-	// Before the id is used again: a follower whose request is late would wait for the new session's events.
+	// Before the id is reused: a follower whose request comes late would wait for the new session's
+	// events.
 	if err := follower.result(); !errors.Is(err, hansard.ErrDeleted) {
 		x.Errorf("the follower of the deleted session is told %v", err)
 	}

@@ -44,7 +44,7 @@ var searchCases = []Case{
 		Defends: "a search gives the same after opening again, and what was stored since as well", needs: needsReopen},
 }
 
-// searcher is a store's own, if it has one.
+// searcher is the store as a [hansard.Searcher], if it is one.
 func (x *env) searcher(s hansard.Store) hansard.Searcher {
 	x.Helper()
 	searcher, ok := s.(hansard.Searcher)
@@ -88,7 +88,7 @@ func (x *env) checkOrder(q hansard.SearchQuery, hits []hansard.Hit) {
 
 func cite(h hansard.Hit) string { return fmt.Sprintf("%s#%d", h.Session, h.Seq) }
 
-// cited are hits by name, in the order of the names.
+// cited are hits as strings, sorted.
 func cited(hits []hansard.Hit) []string {
 	out := make([]string, len(hits))
 	for i, h := range hits {
@@ -228,7 +228,7 @@ func searchBestFirst(x *env) {
 		x.Errorf("a short text with many is not the best: %+v", hits)
 	}
 	var last time.Time
-	for range 30 { // alike but for their times
+	for range 30 { // identical except for their times
 		for {
 			r := x.append("s", texts("same text for all"))
 			if at := x.read("s", hansard.Range{After: r.First - 1})[0].Time; at.After(last) {
@@ -299,7 +299,7 @@ func searchInvalid(x *env) {
 			x.Errorf("%d hits came before the refusal", len(hits))
 		}
 	}
-	for range 2 { // in an empty store, and in one that has something
+	for range 2 { // in an empty store, and in one with content
 		for _, text := range []string{"", "  ", "…!", "*", `""`, `"open`, "a \xff", strings.Repeat("x", 129)} {
 			check(hansard.SearchQuery{Text: text}, hansard.ErrInvalid)
 		}
@@ -414,7 +414,7 @@ func (x *env) sameHits(model hansard.Searcher, q hansard.SearchQuery) {
 func searchComplete(x *env) {
 	x.searcher(x.store)
 	handles := x.handles(3)
-	searching := make(chan struct{}, 4) // a server refuses a token more at a time
+	searching := make(chan struct{}, 4) // a server refuses more than this many at a time per token
 	x.each(len(handles)*2, "writer", func(i int) error {
 		writes, reads := handles[i%len(handles)], handles[(i+1)%len(handles)].(hansard.Searcher)
 		id := hansard.SessionID(fmt.Sprint("s", i%4))
@@ -557,7 +557,7 @@ func searchContexts(x *env) {
 	s := x.searcher(x.store)
 	x.append("s", hansard.Batch{Create: true, Events: texts("word one", "word two", "word three").Events})
 	for range s.Search(x.ctx, hansard.SearchQuery{Text: "word"}) {
-		x.append("s", texts("word in between")) // calls may be made while it runs
+		x.append("s", texts("word in between")) // other calls may be made while it runs
 		break
 	}
 	ctx, cancel := context.WithCancel(x.ctx)
@@ -570,7 +570,7 @@ func searchContexts(x *env) {
 		}
 		cancel()
 	}
-	if last == nil && n < 4 { // all of it may have been on the way
+	if last == nil && n < 4 { // all of it may already have been on the way
 		x.Errorf("a search whose context ended gave %d hits and no error", n)
 	}
 	if hits, err := searchAll(ctx, s, hansard.SearchQuery{Text: "word"}); !errors.Is(err, context.Canceled) || len(hits) > 0 {

@@ -127,13 +127,13 @@ func stateOpsTest(x *env) {
 			x.Errorf("after %s failed: %s", show(o), diff)
 		}
 	}
-	// Nor does it create a session.
+	// It does not create a session either.
 	b := texts("two")
 	b.Create, b.Patch = true, &hansard.Patch{StateOps: ops{test("/n", `1`)}}
 	x.refused(hansard.ErrConflict, "new", b)
 	_, err := x.store.Stat(x.ctx, "new")
 	x.wantErr("Stat", err, hansard.ErrNotFound)
-	// What it is created with is what is tested.
+	// The test applies to the state that the session is created with.
 	b.Meta.State = []byte(`{"n":1.0}`)
 	x.append("new", b)
 	// The expectation comes first.
@@ -182,7 +182,7 @@ func stateOpsRefused(x *env) {
 	refuse("state_ops", hansard.Patch{State: []byte(`{}`), StateOps: ops{first}})
 	x.append("s", keyed("k", "two")) // the key is still free
 	x.wantTexts("s", "one", "two")
-	// A document that is none has no members.
+	// A missing document has no members.
 	x.create("empty")
 	x.refused(hansard.ErrInvalid, "empty", changing(add("/a", `1`)))
 }
@@ -246,7 +246,8 @@ func stateOpsReplay(x *env) {
 	other.Patch = &hansard.Patch{StateOps: ops{test("/n", `1`), replace("/n", `2`), add("/list/-", `"other"`)}}
 	x.refused(hansard.ErrKeyReused, "s", other)
 
-	// By ids: known with this very patch, or the patch is new and its test counts.
+	// By ids: either the event is known with this exact patch, or the patch is new
+	// and its test counts.
 	byID := hansard.Batch{Events: []hansard.Event{named("a", "A")}, Patch: &hansard.Patch{StateOps: ops{test("/n", `7`), replace("/n", `8`), add("/list/-", "\"\u0085\"")}}}
 	x.append("s", byID)
 	want = x.stat("s")

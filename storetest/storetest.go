@@ -1,7 +1,8 @@
 // Package storetest is the contract of [hansard.Store] as code: an engine is a
-// Store when it passes [Run]. Every case carries the sentence it defends.
+// Store when it passes [Run]. Every case carries the promise it defends.
 //
-// It is an ordinary package, for engines inside and outside this module. Wiring one takes this much:
+// It is an ordinary package, for engines inside and outside this module. Wiring up an
+// engine:
 //
 //	func TestMain(m *testing.M) {
 //		storetest.Main(func(dir string) (hansard.Store, error) { return mystore.Open(dir) })
@@ -33,9 +34,9 @@
 // ([Engine].Patience), so that a lost wake-up fails instead of hanging. Random choices
 // come from a seed that a failure prints; STORETEST_SEED replays it.
 //
-// Helpers that crash tests and tests through the wire share with the suite are
-// exported: [Marked] makes events that know their batch, [CheckWhole] and [CheckLog]
-// judge what was read by what was acknowledged.
+// Helpers that the suite shares with crash tests and tests over the wire are exported:
+// [Marked] makes events that know their batch, [CheckWhole] and [CheckLog] check what
+// was read against what was acknowledged.
 package storetest
 
 import (
@@ -71,8 +72,8 @@ type Engine struct {
 	Address func(s hansard.Store) string
 
 	// By is the name under which a server knows the suite, if the store is on
-	// one: that is the By of everything the suite writes, whatever it says, and
-	// refusals tell no grant. Empty: what the suite says is stored.
+	// one: that is the By of everything the suite writes, whatever By it sets, and
+	// refusals do not reveal grants. Empty: the By that the suite sets is stored.
 	By string
 
 	// Patience is the deadline for things that must happen; 0 means 30 s.
@@ -110,7 +111,7 @@ func Cases() []Case {
 // Run runs the whole suite on an engine, one subtest per case.
 func Run(t *testing.T, e Engine) { RunSome(t, e, "") }
 
-// RunSome runs the cases whose names begin with one of these: for what is put around an
+// RunSome runs the cases whose names begin with one of these: for wrappers around an
 // engine that passes Run.
 func RunSome(t *testing.T, e Engine, names ...string) {
 	if os.Getenv(orderVariable) != "" {
@@ -151,8 +152,8 @@ func (n needs) missing(e Engine) string {
 	return strings.Join(out, " and ")
 }
 
-// Addresses remembers where each open store lives, for engines whose Store does not
-// say. It is a convenience for wiring an [Engine].
+// Addresses remembers the address of each open store, for engines whose Store does not
+// know it. It is a convenience for wiring an [Engine].
 type Addresses struct {
 	mu sync.Mutex
 	of map[hansard.Store]string

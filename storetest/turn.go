@@ -50,7 +50,7 @@ func turnGranted(x *env) {
 			ttl = hansard.DefaultTTL
 		}
 		want := hansard.Turn{Grant: e.Turn, Holder: turn.Holder, Seq: e.Seq, Since: e.Time, TTL: ttl, MaxHold: c.MaxHold, Exclusive: c.Exclusive,
-			Remote: turn.Remote, By: x.by("")} // as every turn that is had through a server
+			Remote: turn.Remote, By: x.by("")} // as for every turn acquired through a server
 		if diff := diffTurn(turn, want); diff != "" {
 			x.Errorf("claim %d: %s", i, diff)
 		}
@@ -108,8 +108,8 @@ func turnNumbers(x *env) {
 		}
 		for _, id := range sessions {
 			s := handles[x.rng.IntN(len(handles))]
-			// Every second one is not released: whether the holder counts as
-			// gone when its handle was closed is up to the engine.
+			// Every second one is not released: the engine decides whether the
+			// holder counts as gone when its handle is closed.
 			c := hold("next")
 			c.Steal = "it is another's"
 			turn := x.acquire(s, id, c)
@@ -171,7 +171,7 @@ func turnOnEvents(x *env) {
 	for i := range 3 {
 		turn := x.acquire(x.store, "s", hold("writer"))
 		want = append(want, turn.Grant)
-		for _, s := range handles { // a grant is good through every handle
+		for _, s := range handles { // a grant is valid through every handle
 			if _, err := s.Append(x.ctx, "s", under(turn.Grant, "one", "two")); err != nil {
 				x.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func turnClaims(x *env) {
 		x.wantTurn("with a hard label", x.store, "s", &turn)
 		x.release(x.store, "s", turn.Grant)
 	}
-	// As long as allowed, and longer when encoded.
+	// As long as is allowed, and longer still when encoded.
 	longest := hold(strings.Repeat("\x01", hansard.MaxNameBytes))
 	longest.Steal = strings.Repeat("\x02", hansard.MaxTitleBytes)
 	for range 3 {

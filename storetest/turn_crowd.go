@@ -28,13 +28,13 @@ var turnCrowdCases = []Case{
 }
 
 // agent takes a session's turn again and again, and writes a beginning and an end
-// under it, which show if two held it at once.
+// under it, which reveal whether two held it at once.
 type agent struct {
 	Name    string
 	Session hansard.SessionID
 	Turns   int // 0: until the context ends
 	Claim   hansard.Claim
-	// Steal makes it steal one in so many of its turns.
+	// Steal makes it steal one in this many of its turns.
 	Steal int
 	// Keep says that the last turn is not released.
 	Keep bool
@@ -44,7 +44,7 @@ type agent struct {
 type stint struct {
 	Name  string        `json:"name"`
 	Grant hansard.Grant `json:"grant"`
-	// Whole says that the turn was neither stolen nor any write refused.
+	// Whole says that the turn was not stolen and no write was refused.
 	Whole bool `json:"whole,omitempty"`
 	// Begin and End are within the time it held the turn, on a clock that only
 	// agents of one process share.
@@ -101,8 +101,8 @@ func (a *agent) work(ctx context.Context, s hansard.Store, g hansard.Grant) erro
 	return nil
 }
 
-// checkStints judges a log by what the agents reported: each turn is in it once, with
-// its agent, its beginning and its end, and nothing of another's in between.
+// checkStints checks a log against the agents' reports: each turn is in it once, with
+// its agent, its beginning and its end, and nothing by another agent in between.
 func checkStints(log []hansard.Event, stints []stint) error {
 	if _, err := checkGrants(log); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"hansard"
 )
 
-// What the cases about turns share: claims, calls that must succeed, and judges.
+// What the cases about turns share: claims, calls that must succeed, and checks.
 
 // hold is a claim that does not expire while a case runs.
 func hold(label string) hansard.Claim { return hansard.Claim{TTL: time.Hour, Label: label} }
@@ -70,7 +70,7 @@ func (x *env) wantFenced(what string, err error, now *hansard.Turn) {
 	x.Helper()
 	var fenced *hansard.FencedError
 	if now != nil && x.engine.By != "" && errors.As(err, &fenced) && fenced.Current != nil && fenced.Current.Grant == "" {
-		told := *now // by a refusal; a lease may have looked for itself
+		told := *now // a refusal hides the grant; a lease may have read it itself
 		told.Grant = ""
 		now = &told
 	}
@@ -99,7 +99,7 @@ func (x *env) wantTurn(when string, s hansard.Store, id hansard.SessionID, want 
 }
 
 // diffTurn returns the first difference between two descriptions of a turn, ignoring
-// its last sign of life.
+// its last renewal.
 func diffTurn(got, want hansard.Turn) string {
 	if !got.Since.Equal(want.Since) {
 		return fmt.Sprintf("%s since %v, want %v", got.Grant, got.Since, want.Since)

@@ -24,7 +24,7 @@ var turnFenceCases = []Case{
 		Defends: "a turn is taken from a living holder only on purpose, with the reason recorded, and the holder is fenced", Answers: "7 8"},
 }
 
-// besides are grants that are not g but look like it.
+// besides are grants that look like g but are not.
 func besides(g hansard.Grant) []hansard.Grant {
 	number, nonce, _ := strings.Cut(string(g), "-")
 	other := engine.NextGrant(g, 0)
@@ -128,7 +128,7 @@ func turnKeyBeforeFence(x *env) {
 		x.Errorf("a retry without the grant, past an exclusive turn: %+v, want %+v", r, first)
 	}
 	x.release(x.store, "s", second.Grant)
-	// A key that was fenced is not burnt.
+	// A fenced batch does not use up its key.
 	if r := x.append("s", keyed("new", "other content")); r.Replayed {
 		x.Errorf("a key of a batch that was fenced: %+v", r)
 	}
@@ -138,7 +138,7 @@ func turnReleaseOnce(x *env) {
 	handles := x.handles(2)
 	x.create("s")
 	first := x.acquire(handles[1], "s", hold("first"))
-	x.release(x.store, "s", first.Grant) // whoever has the grant may
+	x.release(x.store, "s", first.Grant) // anyone with the grant may
 	for range 2 {
 		x.wantFenced("a second release", x.store.Release(x.ctx, "s", first.Grant), nil)
 	}
@@ -174,7 +174,7 @@ func turnReleaseRace(x *env) {
 		letOthersRun()
 		var released atomic.Int32
 		x.each(6, "release", func(i int) error {
-			for done := false; !done; { // and on, while the next is at it
+			for done := false; !done; { // again and again while the next claim is under way
 				select {
 				case <-next.done:
 					done = true

@@ -9,7 +9,7 @@ import (
 )
 
 // Time decides who loses a turn, never whether a case passes: a turn that must not
-// expire lasts an hour, and one that must is waited for.
+// expire lasts an hour, and for one that must, the case waits.
 
 var turnTimeCases = []Case{
 	{Name: "turn/silent holder", run: turnSilent,
@@ -42,7 +42,7 @@ func turnSilent(x *env) {
 		x.wantFencedOff("after its turn was taken", "s", old.Grant, &turn)
 		x.release(handles[i%2], "s", turn.Grant)
 	}
-	// The same without waiting, however often one has to ask.
+	// The same without waiting, by asking repeatedly.
 	old := x.acquire(x.store, "s", brief("silent"))
 	x.start("Acquire again and again", func() error {
 		for {
@@ -65,7 +65,7 @@ func turnExpiryAlone(x *env) {
 	x.create("late")
 	x.create("clock")
 	late := x.acquire(x.store, "late", brief("late"))
-	// It has expired when another that began later, with the same TTL, has.
+	// It has expired once another that began later, with the same TTL, has.
 	x.acquire(x.store, "clock", brief("clock"))
 	x.start("Acquire after a silent holder", func() error {
 		_, err := x.store.Acquire(x.ctx, "clock", waiting(hold("next")))
@@ -80,8 +80,8 @@ func turnExpiryAlone(x *env) {
 }
 
 // turnRenewed renews a turn for several times its TTL while another waits for
-// it. If the machine is so slow that renewals were a TTL apart, losing it is right:
-// then it tries again with a longer TTL.
+// it. If the machine is so slow that renewals were a TTL apart, losing the turn is
+// correct: then it tries again with a longer TTL.
 func turnRenewed(x *env) {
 	handles := x.handles(2)
 	for i, ttl := 0, 400*time.Millisecond; ; i, ttl = i+1, 2*ttl {
@@ -114,7 +114,7 @@ func turnRenewed(x *env) {
 	}
 }
 
-// whileWanted does something while another waits for the turn.
+// whileWanted runs f while another process waits for the turn.
 func (x *env) whileWanted(s hansard.Store, id hansard.SessionID, f func() error) error {
 	ctx, cancel := context.WithCancel(x.ctx)
 	got := make(chan hansard.Turn, 1)
@@ -149,7 +149,8 @@ func (l *signsOfLife) note(asked, answered time.Time) {
 	l.asked = asked
 }
 
-// longest is the longest time for which the store may have heard nothing.
+// longest is the longest time during which the store may not have received a
+// renewal.
 func (l *signsOfLife) longest() time.Duration { return max(l.gap, time.Since(l.asked)) }
 
 func turnMaxHold(x *env) {
@@ -180,7 +181,7 @@ func turnMaxHold(x *env) {
 	x.wantFencedOff("after its turn was taken", "s", old.Grant, &turn)
 	x.release(x.store, "s", turn.Grant)
 
-	// Even if nobody waits it is told, and may finish.
+	// Even if nobody waits the holder learns of it, and may finish.
 	alone := x.acquire(x.store, "s", c)
 	x.start("a holder past its MaxHold, alone", func() error {
 		for {

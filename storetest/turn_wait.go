@@ -51,7 +51,7 @@ func turnWaitBounded(x *env) {
 			}
 		}
 	}
-	// Waiters that left do not get it afterwards.
+	// Waiters that gave up do not get it afterwards.
 	x.release(x.store, "s", turn.Grant)
 	next := x.acquire(x.store, "s", hold("next"))
 	if next.Grant.Number() != turn.Grant.Number()+1 {
@@ -75,8 +75,8 @@ func turnWaitContext(x *env) {
 	x.wantTurn("after that", x.store, "s", nil)
 	turn := x.acquire(x.store, "s", hold("holder"))
 	for i, s := range handles {
-		// If the context ends before the claim is looked at, the error does not
-		// name the holder; so it gets longer until it does.
+		// If the context ends before the claim is examined, the error does not name
+		// the holder; so the timeout grows until it does.
 		for after := 5 * time.Millisecond; ; after *= 2 {
 			ctx, cancel := context.WithTimeout(x.ctx, after)
 			waiter := x.start(fmt.Sprintf("handle %d: Acquire until a deadline", i), func() error {
@@ -143,8 +143,8 @@ func turnWaitWoken(x *env) {
 }
 
 // turnWaitOrder can't know when a claim has joined the queue. It gives each some time,
-// and more if the order was not kept: an engine that keeps it soon does so, and one
-// that does not will hardly do so by chance.
+// and more if the order was not kept: an engine that keeps the order soon passes, and
+// one that does not will hardly pass by chance.
 func turnWaitOrder(x *env) {
 	x.create("s")
 	var got []string
@@ -214,12 +214,12 @@ func turnWaitGivenUp(x *env) {
 		cancel()
 		releasing.finish()
 		if err := leaving.result(); err == nil {
-			x.release(s, "s", got.Grant) // it was served in the last moment
+			x.release(s, "s", got.Grant) // it got the turn at the last moment
 		} else {
 			x.wantErr("the waiter that left", err, context.Canceled)
 		}
 		staying.finish()
-		// Nobody holds it now, or only a holder that releases it.
+		// Nobody holds it now, except perhaps a holder that is about to release it.
 		x.start("the turn is free in the end", func() error {
 			turn, err := x.store.Acquire(x.ctx, "s", waiting(hold("last")))
 			if err != nil {

@@ -176,7 +176,7 @@ func followEachOnce(x *env) {
 		following := x.start("follower", func() error {
 			return f.run(x.ctx, handles[i%len(handles)], func(report) {})
 		})
-		// All follow before the events that only waiting can deliver.
+		// All of them follow before the events that only waiting can deliver.
 		following.reaches("the first event", began)
 		followers = append(followers, following)
 	}
@@ -199,7 +199,7 @@ func followResume(x *env) {
 		}
 		return nil
 	})
-	// It goes away after every few events and comes back.
+	// It stops after every few events and resumes.
 	after := hansard.Seq(0)
 	following := x.start("a follower that comes and goes", func() error {
 		for after < total {

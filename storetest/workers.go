@@ -13,8 +13,8 @@ import (
 )
 
 // A worker is a piece of work that is the same in a goroutine, through another
-// handle and in another process. It reports as it goes: what is reported was
-// acknowledged, whatever happens to the worker afterwards.
+// handle and in another process. It reports as it goes: whatever it reports was
+// acknowledged, no matter what happens to the worker afterwards.
 type worker interface {
 	run(ctx context.Context, s hansard.Store, report func(report)) error
 }
@@ -23,14 +23,14 @@ type worker interface {
 type report struct {
 	Ack   *Ack `json:"ack,omitempty"`
 	Reads int  `json:"reads,omitempty"`
-	// Created is a session the worker made, Exists one that was there.
+	// Created is a session the worker made, Exists one that already existed.
 	Created hansard.SessionID `json:"created,omitempty"`
 	Exists  hansard.SessionID `json:"exists,omitempty"`
 	// Deleted says that the worker's session was deleted while it worked.
 	Deleted bool `json:"deleted,omitempty"`
 	// Stint is a turn that the worker held.
 	Stint *stint `json:"stint,omitempty"`
-	// Delivered is how many of its records a mirror was told are stored.
+	// Delivered is how many of its records a mirror knows to be stored.
 	Delivered int `json:"delivered,omitempty"`
 }
 
@@ -103,7 +103,7 @@ func (r *reader) run(ctx context.Context, s hansard.Store, to func(report)) erro
 	}
 }
 
-// look reads in one of the ways there are to read.
+// look reads in one of several ways.
 func (r *reader) look(ctx context.Context, s hansard.Store, id hansard.SessionID, way int, seen map[hansard.SessionID]hansard.Seq) error {
 	if way%4 == 3 {
 		info, err := s.Stat(ctx, id)
@@ -146,7 +146,7 @@ type follower struct {
 	Session     hansard.SessionID
 	After, Upto hansard.Seq
 
-	began chan<- struct{} // closed, where it is given, at the first event
+	began chan<- struct{} // if set, closed at the first event
 }
 
 func (f *follower) run(ctx context.Context, s hansard.Store, to func(report)) error {
@@ -197,7 +197,7 @@ func (c *creator) run(ctx context.Context, s hansard.Store, to func(report)) err
 type counter struct {
 	Session hansard.SessionID
 	Times   int
-	Test    bool // the number itself is compared, and not the last seq
+	Test    bool // compare the number itself, not the last seq
 }
 
 func (c *counter) run(ctx context.Context, s hansard.Store, to func(report)) error {
@@ -219,7 +219,7 @@ func (c *counter) add(ctx context.Context, s hansard.Store) error {
 		if err != nil {
 			return err
 		}
-		runtime.Gosched() // between looking and acting is where others come in
+		runtime.Gosched() // let others in between reading and writing
 		b := hansard.Batch{
 			Patch:  &hansard.Patch{State: fmt.Appendf(nil, `{"count":%d}`, n+1)},
 			Expect: hansard.At(info.LastSeq),

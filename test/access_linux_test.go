@@ -13,7 +13,7 @@ import (
 // nobody is a user that owns nothing here.
 const nobody = 65534
 
-// usersStore is a store of nobody's, who has the program, too.
+// usersStore is a store owned by nobody, who can also run the program.
 type usersStore struct {
 	t       *testing.T
 	dir     string
@@ -57,10 +57,10 @@ func (u *usersStore) ok(uid uint32, args ...string) string {
 	return r.stdout
 }
 
-// TestRootKeepsTheOwner: whatever root does in a user's store, the user goes on with it.
+// TestRootKeepsTheOwner: whatever root does in a user's store, the user can go on using it.
 func TestRootKeepsTheOwner(t *testing.T) {
 	u := newUsersStore(t)
-	for round, first := range []uint32{0, nobody} { // who makes the store makes its journal
+	for round, first := range []uint32{0, nobody} { // whoever makes the store makes its journal
 		u.ok(first, "new", "a")
 		u.ok(0, "append", "a", "one", "--key", "k1")
 		u.ok(0, "append", "b", "two", "--create")
@@ -89,8 +89,8 @@ func TestRootKeepsTheOwner(t *testing.T) {
 	}
 }
 
-// TestLackOfRightsIsNoDamage: a file that a user has no right to is named, with its
-// owner and what to do; nothing is called damaged, and nobody is told to repair it.
+// TestLackOfRightsIsNoDamage: a file that a user has no right to is named, with its owner and
+// what to do; nothing is called damaged, and no repair is suggested.
 func TestLackOfRightsIsNoDamage(t *testing.T) {
 	u := newUsersStore(t)
 	for _, id := range []string{"mine", "roots"} {
@@ -122,7 +122,7 @@ func TestLackOfRightsIsNoDamage(t *testing.T) {
 	if list := u.ok(nobody, "ls"); !strings.Contains(list, "mine") || !strings.Contains(list, "unreadable") || strings.Contains(list, "damaged") {
 		t.Errorf("ls:\n%s", list)
 	}
-	u.ok(nobody, "append", "mine", "two") // the others go on
+	u.ok(nobody, "append", "mine", "two") // the other sessions go on
 	must(t, os.Chown(log, nobody, nobody))
 	u.ok(nobody, "append", "roots", "two")
 	for _, name := range []string{"write.lock", "journal", "control"} {
@@ -141,8 +141,8 @@ func TestLackOfRightsIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestFailedDeviceSaysRemount: after a device failed nothing works on xfs, also when it is
-// well again, until the file system is mounted anew; and that is what people are told.
+// TestFailedDeviceSaysRemount: after a device failure nothing works on xfs, even once the device
+// works again, until the file system is remounted; and the error says so.
 func TestFailedDeviceSaysRemount(t *testing.T) {
 	needs(t, "xfs_io")
 	d := newDisk(t, "xfs", 400)
@@ -173,8 +173,8 @@ func TestFailedDeviceSaysRemount(t *testing.T) {
 	ok(t, store, "verify")
 }
 
-// TestImportUnreadable: a directory of another user's is named, and does not keep what is
-// beside it from being imported.
+// TestImportUnreadable: another user's directory is named, and does not keep its neighbours from
+// being imported.
 func TestImportUnreadable(t *testing.T) {
 	u := newUsersStore(t)
 	projects := filepath.Join(filepath.Dir(u.dir), "projects")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The stores for frameworks in the clients, each with a file of its name, and others only as NAME-… or NAME_…. What else
-// is there is the client, which all of them share.
+// The stores for frameworks in the clients. Each has a file of its name; further files are named
+// NAME-… or NAME_…. Everything else is the client, which all of them share.
 var (
 	tsAdapters = []string{"claude", "openai-agents", "mcp", "langgraph", "ai-sdk"}
 	pyAdapters = []string{"claude", "openai_agents"}
@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// TestAdaptersAreSmall: all that a store for a framework is has less than 300 lines of code, in however many files. Who
-// wants to know what it does can read all of it.
+// TestAdaptersAreSmall: a store for a framework has less than 300 lines of code in total, in
+// however many files, so that anybody who wants to know what it does can read all of it.
 func TestAdaptersAreSmall(t *testing.T) {
 	const most = 300
 	lines := map[string]int{}
@@ -79,7 +79,7 @@ func eachFile(t *testing.T, dir string, do func(file string)) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), "docs-"): // for a moment, of the adapter's tests
+		case d.IsDir() && strings.HasPrefix(d.Name(), "docs-"): // temporary, from the adapter's tests
 			return fs.SkipDir
 		case d.Type().IsRegular():
 			do(file)
@@ -91,8 +91,8 @@ func eachFile(t *testing.T, dir string, do func(file string)) {
 	}
 }
 
-// linesOfCode counts the lines that are not empty and no comment. In TypeScript and Python, whose texts it does not
-// understand, a comment begins a line.
+// linesOfCode counts the lines that are neither empty nor comments. In TypeScript and Python,
+// whose string literals it does not parse, a comment begins at the start of a line.
 func linesOfCode(ext, text string) (n int) {
 	if ext == ".go" {
 		return goLines([]byte(text))
@@ -134,7 +134,7 @@ func goLines(text []byte) int {
 		if tok == token.SEMICOLON && literal == "\n" {
 			continue // the end of a line, not a token in it
 		}
-		for i := range strings.Count(literal, "\n") + 1 { // a text over several lines is code in all of them
+		for i := range strings.Count(literal, "\n") + 1 { // a multi-line literal is code on all of its lines
 			lines[set.Position(pos).Line+i] = true
 		}
 	}

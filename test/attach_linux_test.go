@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// attachedFiles is what the store has attached to its sessions, uploads that were begun
-// included.
+// attachedFiles is the attachment files of a store, including unfinished uploads.
 func attachedFiles(t *testing.T, store string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(store, "attachments", "*", "*"))
@@ -29,14 +28,14 @@ func picture(t *testing.T, size int) (file, digest string, content []byte) {
 	return file, fmt.Sprintf("sha256:%x", sha256.Sum256(content)), content
 }
 
-// TestAttachFullDisk: an upload that finds the disk full says so and leaves nothing behind;
-// the session goes on, and so does the upload once there is space.
+// TestAttachFullDisk: an upload that finds the disk full says so and leaves nothing behind; the
+// session goes on, and the upload succeeds once there is space.
 func TestAttachFullDisk(t *testing.T) {
 	dir := newTmpfs(t, "120m")
 	store := filepath.Join(dir, "store")
 	ok(t, store, "append", "demo", "one", "--create")
 	file, digest, content := picture(t, 24<<20)
-	// Less is left than the file takes, so that it ends on the way.
+	// Less space is left than the file takes, so that it fails halfway.
 	free := filepath.Join(dir, "free")
 	must(t, os.WriteFile(free, make([]byte, 8<<20), 0o644))
 	filler := fill(t, dir)
@@ -61,8 +60,8 @@ func TestAttachFullDisk(t *testing.T) {
 	ok(t, store, "verify")
 }
 
-// TestAttachedReadOnly: what is attached can be had where nothing can be written: from a
-// file system that is mounted read-only. Attaching there says what is wrong.
+// TestAttachedReadOnly: attachments can be read from a file system that is mounted read-only.
+// Attaching there gives a clear error.
 func TestAttachedReadOnly(t *testing.T) {
 	dir := newTmpfs(t, "120m")
 	store := filepath.Join(dir, "store")
@@ -83,15 +82,15 @@ func TestAttachedReadOnly(t *testing.T) {
 	ok(t, store, "attach", "demo", file)
 }
 
-// TestAttachedOfOthers: an attachment that a user has no right to is named, with its owner
-// and what to do; it is not called damaged, and the session goes on.
+// TestAttachedOfOthers: an attachment that a user has no right to is named, with its owner and
+// what to do; it is not called damaged, and the session goes on.
 func TestAttachedOfOthers(t *testing.T) {
 	u := newUsersStore(t)
 	file, digest, content := picture(t, 1<<16)
 	must(t, os.Chmod(filepath.Dir(file), 0o755))
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(file)), 0o755))
 	u.ok(nobody, "new", "demo")
-	u.ok(0, "append", "demo", "look", "--attach", file) // root's, in a user's store
+	u.ok(0, "append", "demo", "look", "--attach", file) // owned by root, in a user's store
 	if got := u.ok(nobody, "get", "demo", digest, "-o", "-"); got != string(content) {
 		t.Errorf("what root attached: %d bytes", len(got))
 	}

@@ -18,10 +18,10 @@ import (
 	"hansard/storetest"
 )
 
-// TestBackupUnderLoad: backups of a store whose writers are killed at random moments,
-// and which are killed themselves. A backup has its name only when it is whole. What is
-// restored from it, increments and all, has every batch that was acknowledged before it
-// began, whole and at its seqs; each session is one of whole batches; verify is content.
+// TestBackupUnderLoad: backups of a store whose writers are killed at random moments, and which
+// are killed themselves. A backup gets its name only when it is complete. A store restored from
+// it, with all increments, has every batch acknowledged before the backup began, whole and at its
+// seqs; every session consists of whole batches; verify finds nothing.
 func TestBackupUnderLoad(t *testing.T) {
 	rng := seeded(t)
 	dir, backups := t.TempDir(), t.TempDir()
@@ -55,7 +55,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			t.Fatalf("backup: exit code %d\n%s", p.exit(), p.stderr)
 		}
 		done++
-		w.kill(len(w.running)) // so that what is looked at stays small
+		w.kill(len(w.running)) // so that the store to check stays small
 		restored := filepath.Join(dir, fmt.Sprint("restored", round))
 		ok(t, restored, "restore", backups)
 		promised.look(t, restored, "pictures")
@@ -79,7 +79,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	t.Logf("%d backups and %d that were killed, while %d batches were acknowledged", done, killed, w.l.acks())
 }
 
-// checkWhole checks that each backup that has its name is whole.
+// checkWhole checks that each backup that has its name is complete.
 func checkWhole(t *testing.T, backups string) {
 	t.Helper()
 	if files, err := filepath.Glob(filepath.Join(backups, "*.hbk")); err != nil || len(files) == 0 {
@@ -88,7 +88,7 @@ func checkWhole(t *testing.T, backups string) {
 	ok(t, "", "backup", "--check", backups)
 }
 
-// snapshot is what was acknowledged so far.
+// snapshot is what has been acknowledged so far.
 func (l *ledger) snapshot() *ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *ledger) snapshot() *ledger {
 	return now
 }
 
-// TestBackupBetweenEngines: what was backed up from a store of one kind is restored to
-// one of another, also by a restore that is killed in the middle and begun again.
+// TestBackupBetweenEngines: a backup of a store of one kind is restored to one of another kind,
+// also by a restore that is killed in the middle and started again.
 func TestBackupBetweenEngines(t *testing.T) {
 	files := func(t *testing.T) end { return filesEnd(newStore(t)) }
 	postgres := func(t *testing.T) end { return postgresEnd(pgtest.Shared(t).Schema(t)) }
@@ -149,7 +149,7 @@ func backupBetween(t *testing.T, src end, newDst func(*testing.T) end) {
 		p := start(t, on(dst, "restore", full, inc), nil)
 		at := killWhileCopying(t, p, dst)
 		if at == total {
-			continue // it was too fast, this time
+			continue // it was too fast this time
 		}
 		t.Logf("killed when it had restored %d of %d events", at, total)
 		if out := do(on(dst, "restore", full, inc)); !strings.Contains(out, fmt.Sprintf("%s events added", commas(total-at))) {
@@ -163,7 +163,7 @@ func backupBetween(t *testing.T, src end, newDst func(*testing.T) end) {
 	t.Error("it was always done before it could be killed")
 }
 
-// commas is a number as the command prints it.
+// commas formats a number as the command prints it.
 func commas[T ~uint64](n T) string {
 	if n < 1000 {
 		return fmt.Sprint(uint64(n))
@@ -171,8 +171,8 @@ func commas[T ~uint64](n T) string {
 	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }
 
-// TestPrunePostgres: prune deletes on PostgreSQL what its rule selects, and leaves what is
-// pinned, held, or written to beside it.
+// TestPrunePostgres: on PostgreSQL prune deletes what its rule selects, and leaves what is
+// pinned, held, or written to meanwhile.
 func TestPrunePostgres(t *testing.T) {
 	store := pgtest.Shared(t).Schema(t)
 	for _, id := range []string{"old", "pinned", "held"} {

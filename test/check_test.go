@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// through is the command on the store of a server.
+// through runs the command on the store of a server.
 func through(t *testing.T, s *server, args ...string) result {
 	t.Helper()
 	cmd := command("http://"+s.address, args...)
@@ -19,8 +19,8 @@ func through(t *testing.T, s *server, args ...string) result {
 	return run(t, cmd)
 }
 
-// TestVerifyThroughServer: what verify and repair say and do through a server is what
-// they say and do on the directory, while it is served.
+// TestVerifyThroughServer: verify and repair say and do the same through a server as on the
+// directory, while it is served.
 func TestVerifyThroughServer(t *testing.T) {
 	store := newStore(t)
 	s := startServer(t, store)
@@ -37,7 +37,8 @@ func TestVerifyThroughServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In this order: a process that had the log before takes its last line as it was, until somebody reads it.
+	// In this order: a process that had the log open before trusts its last line until somebody
+	// reads it.
 	for _, c := range []struct {
 		args string
 		want int
@@ -62,13 +63,13 @@ func TestVerifyThroughServer(t *testing.T) {
 	}
 }
 
-// TestVerifyServerKilled: when the server dies in the middle of a report, verify does
-// not say that all is fine.
+// TestVerifyServerKilled: if the server dies in the middle of a report, verify does not report
+// success.
 func TestVerifyServerKilled(t *testing.T) {
 	store := newStore(t)
 	s := startServer(t, store)
-	// Files that are no sessions are worth a line each: far more than fits between
-	// the two processes, so that the report can't be over before it is read.
+	// Files that are not sessions give a line each: far more than fits into the buffers between
+	// the two processes, so that the report can't be complete before it is read.
 	name := strings.Repeat("x", 200)
 	const notes = 40_000
 	for i := range notes {

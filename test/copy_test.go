@@ -22,16 +22,15 @@ import (
 // end is a store at one end of a copy.
 type end struct {
 	address string                                  // as copy is given it
-	open    func(t *testing.T) hansard.Importer     // what is kept there, not through the server
-	look    func(t *testing.T) (s hansard.Importer) // as the address leads to it
-	// settle returns when nothing is on its way any more of what a copy sent that
-	// was killed.
+	open    func(t *testing.T) hansard.Importer     // the data itself, not through the server
+	look    func(t *testing.T) (s hansard.Importer) // through the address
+	// settle returns when nothing sent by a killed copy is in flight any more.
 	settle func(t *testing.T)
 }
 
-// TestCopyPostgres: copy carries sessions between PostgreSQL and servers, and between
-// files and servers on PostgreSQL. It is killed in the middle of a session; begun
-// again it goes on where it was, and at the end all is the same at both ends.
+// TestCopyPostgres: copy transfers sessions between PostgreSQL and servers, and between files and
+// servers on PostgreSQL. It is killed in the middle of a session; restarted, it resumes where it
+// was, and at the end both ends are the same.
 func TestCopyPostgres(t *testing.T) {
 	files := func(t *testing.T) end { return filesEnd(newStore(t)) }
 	postgres := func(t *testing.T) end { return postgresEnd(pgtest.Shared(t).Schema(t)) }
@@ -55,13 +54,13 @@ func filesEnd(dir string) end {
 		must(t, err)
 		return s
 	}
-	return end{dir, open, open, func(*testing.T) {}} // what was on its way died with it
+	return end{dir, open, open, func(*testing.T) {}} // what was in flight died with it
 }
 
 func postgresEnd(url string) end {
 	open := func(t *testing.T) hansard.Importer { return openPostgres(t, url) }
-	// Its connections have a name of their own: the database closes them when it
-	// has done what they were sent.
+	// Its connections have a unique name: the database closes them when it has done what they
+	// were sent.
 	name := fmt.Sprintf("copy-%d", time.Now().UnixNano())
 	return end{url + "&application_name=" + name, open, open, func(t *testing.T) {
 		t.Helper()
@@ -88,11 +87,11 @@ func serverEnd(t *testing.T, of end) end {
 	}}
 }
 
-// longSession is one that takes a while to copy; it sorts before the others.
+// longSession takes a while to copy; it sorts before the others.
 const longSession = hansard.SessionID("0-long")
 
 func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
-	from := src.open(t) // to the end: a store on files that is closed gives up its turns
+	from := src.open(t) // open to the end: closing a file store releases its turns
 	defer from.Close()
 	total := fillLong(t, from)
 	for range 10 {
@@ -100,7 +99,7 @@ func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
 		p := start(t, copyCommand(src, dst), nil)
 		at := killWhileCopying(t, p, dst)
 		if at == total {
-			continue // it was too fast, this time
+			continue // it was too fast this time
 		}
 		t.Logf("killed when it had copied %d of %d events", at, total)
 		again := run(t, copyCommand(src, dst))
@@ -116,8 +115,8 @@ func copyKilled(t *testing.T, src end, newDst func(*testing.T) end) {
 	t.Error("copy was always done before it could be killed")
 }
 
-// fillLong fills a store with sessions of all kinds and a long one, of batches with
-// and without keys, and gives how many events that has.
+// fillLong fills a store with sessions of all kinds and a long one, of batches with and without
+// keys, and returns the number of events in the long one.
 func fillLong(t *testing.T, s hansard.Store) hansard.Seq {
 	t.Helper()
 	storetest.FillForCopy(t, s)
@@ -146,8 +145,8 @@ func copyCommand(src, dst end) *exec.Cmd {
 	return cmd
 }
 
-// killWhileCopying kills copy when some of the long session is there, and gives how
-// much is there then.
+// killWhileCopying kills copy when part of the long session is there, and returns how much is
+// there then.
 func killWhileCopying(t *testing.T, p *process, dst end) (at hansard.Seq) {
 	t.Helper()
 	s := dst.look(t)
@@ -164,8 +163,8 @@ func killWhileCopying(t *testing.T, p *process, dst end) (at hansard.Seq) {
 	return info.LastSeq
 }
 
-// resumed checks what copy says when it was begun again: all is the same, and of the
-// long session no more was copied than was missing.
+// resumed checks the output of the restarted copy: everything is the same, and of the long
+// session only the missing part was copied.
 func resumed(t *testing.T, out string, from hansard.Store, missing hansard.Seq) {
 	t.Helper()
 	sessions, want := 0, 0

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// disk is a file system in a file, of this test alone, that can be cut off,
-// filled, and thrown away.
+// disk is a file system in a file, for this test only, that can be cut off, filled, and thrown
+// away.
 type disk struct {
 	t       *testing.T
 	image   string
@@ -20,7 +20,7 @@ type disk struct {
 	mounted bool
 }
 
-// newDisk makes a file system and mounts it, or skips where that is not possible.
+// newDisk makes a file system and mounts it, or skips the test if that is not possible.
 func newDisk(t *testing.T, kind string, mib int64) *disk {
 	t.Helper()
 	needs(t, "mkfs."+kind, "mount", "losetup")
@@ -35,7 +35,7 @@ func newDisk(t *testing.T, kind string, mib int64) *disk {
 	if out, err := exec.Command("mkfs."+kind, "-q", d.image).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.%s: %v: %s", kind, err, out)
 	}
-	t.Cleanup(d.unmount) // before the directory it is in is removed
+	t.Cleanup(d.unmount) // before its directory is removed
 	if out, err := d.tryMount(); err != nil {
 		skip(t, "a %s file system in a file can't be mounted: %v: %s", kind, err, out)
 	}
@@ -55,7 +55,7 @@ func (d *disk) mount() {
 	}
 }
 
-// unmount also lets go of the loop device.
+// unmount also detaches the loop device.
 func (d *disk) unmount() {
 	d.t.Helper()
 	if !d.mounted {
@@ -72,8 +72,8 @@ func (d *disk) unmount() {
 	d.mounted = err != nil
 }
 
-// cut is the power cut: from now on nothing reaches the disk, and what has not
-// reached it is lost. Whoever uses it must be ended before it is mounted again.
+// cut is the power cut: from now on nothing reaches the disk, and what has not reached it is
+// lost. Processes that use it must be ended before it is mounted again.
 func (d *disk) cut() {
 	d.t.Helper()
 	if out, err := exec.Command("xfs_io", "-x", "-c", "shutdown", d.dir).CombinedOutput(); err != nil {
@@ -96,13 +96,13 @@ func newTmpfs(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes all space that is left on a disk until the file it returns is removed.
+// fill takes all remaining space on a disk until the file it returns is removed.
 func fill(t *testing.T, dir string) (filler string) {
 	t.Helper()
 	filler = filepath.Join(dir, "filler")
 	f, err := os.Create(filler)
 	must(t, err)
-	// Large blocks first, then what is left in ever smaller ones.
+	// Large blocks first, then the rest in ever smaller ones.
 	for size := 1 << 20; size > 0; {
 		if _, err = f.Write(make([]byte, size)); err != nil {
 			size /= 2

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// filesWith are the files of a store that have some bytes in them.
+// filesWith are the files of a store that contain these bytes.
 func filesWith(t *testing.T, store, marker string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(store, func(path string, d fs.DirEntry, err error) error {
@@ -32,7 +32,7 @@ func filesWith(t *testing.T, store, marker string) (found []string) {
 	return found
 }
 
-// keptOpen are the descriptors of a process that lead to a log that was replaced.
+// keptOpen are the descriptors of a process for a log that was replaced.
 func keptOpen(t *testing.T, p *process, name string) (open []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)
@@ -49,9 +49,9 @@ func keptOpen(t *testing.T, p *process, name string) (open []string) {
 	return open
 }
 
-// TestErased: after rm of a session that two other processes have open, one of them a
-// server, prune leaves nothing of it but in the journal, and prune --scrub nothing at all;
-// the others go on, and no descriptor of theirs keeps it.
+// TestErased: after rm of a session that two other processes have open, one of them a server,
+// prune leaves nothing of it except in the journal, and prune --scrub nothing at all; the others
+// go on, and none of their descriptors keeps it.
 func TestErased(t *testing.T) {
 	const marker = "SECRETMARKER"
 	for what, asked := range map[string]func(t *testing.T, s *server, args ...string) result{
@@ -116,9 +116,9 @@ func TestErased(t *testing.T) {
 	}
 }
 
-// TestScrubBesideWriters: the journal is replaced and overwritten again and again while
-// processes write and sessions are deleted: every acknowledged event is there once, and
-// nothing of what was deleted.
+// TestScrubBesideWriters: the journal is replaced and overwritten repeatedly while processes
+// write and sessions are deleted: every acknowledged event is there once, and nothing of the
+// deleted ones.
 func TestScrubBesideWriters(t *testing.T) {
 	const marker = "SECRETMARKER"
 	store, l := newStore(t), newLedger()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestFailure15_PathSpelling: one store under several spellings of its path is
-// one store: one lock, one sequence.
+// TestFailure15_PathSpelling: one store under several spellings of its path is one store: one
+// lock, one sequence.
 func TestFailure15_PathSpelling(t *testing.T) {
 	dir, l := t.TempDir(), newLedger()
 	store := filepath.Join(dir, "a", "store")
@@ -50,7 +50,7 @@ func TestFailure15_PathSpelling(t *testing.T) {
 	}
 }
 
-// TestFailure44_Moved: nothing in a store knows where it is.
+// TestFailure44_Moved: nothing in a store depends on its location.
 func TestFailure44_Moved(t *testing.T) {
 	dir, l := t.TempDir(), newLedger()
 	store := filepath.Join(dir, "here")
@@ -74,7 +74,7 @@ func TestFailure44_Moved(t *testing.T) {
 		store = moved
 		l.check(t, store)
 	}
-	// A log that was restored into another store is a session of it. (Failure 43.)
+	// A log that was restored into another store becomes a session of it. (Failure 43.)
 	other := newStore(t)
 	ok(t, other, "new", "first")
 	b, err := os.ReadFile(logOf(store, "a"))
@@ -89,7 +89,7 @@ func TestFailure44_Moved(t *testing.T) {
 	ok(t, other, "append", "a", "--data", string(newMark("restored", 0, 1, 10).encode()))
 }
 
-// tampering is what somebody else does to the log of a session.
+// tampering is a change made to the log of a session from outside.
 type tampering struct {
 	name string
 	do   func(t *testing.T, log string, old []byte)
@@ -160,9 +160,9 @@ func addTo(t *testing.T, path, text string) {
 	must(t, err)
 }
 
-// TestFailure43_Tampered: somebody else changes a log while a writer has it open. It
-// is noticed, by the writer or by whoever looks next, his bytes are left as they
-// are, and other sessions go on.
+// TestFailure43_Tampered: a log is modified from outside while a writer has it open. The writer,
+// or whoever looks next, notices; the foreign bytes are left as they are, and other sessions go
+// on.
 func TestFailure43_Tampered(t *testing.T) {
 	for _, how := range tamperings {
 		t.Run(how.name, func(t *testing.T) { tampered(t, how) })
@@ -219,8 +219,8 @@ func tampered(t *testing.T, how tampering) {
 	if said[0] != "err" {
 		return
 	}
-	// Once it was noticed it is not forgotten: what the journal had is kept, and
-	// comes back with a repair.
+	// Once noticed it is not forgotten: what the journal had is kept, and comes back with a
+	// repair.
 	if verify.code != 6 {
 		t.Errorf("the damage was reported, and then verify says %d: %s", verify.code, verify.stdout)
 	}

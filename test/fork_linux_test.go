@@ -11,8 +11,8 @@ import (
 	"hansard/filestore"
 )
 
-// TestForkSharesBlocks: on a file system that can share blocks a fork takes no room for the
-// history it has from its parent, and neither of the two notices what becomes of the other.
+// TestForkSharesBlocks: on a file system that can share blocks a fork takes no space for the
+// history of its parent, and neither of the two is affected by changes to the other.
 func TestForkSharesBlocks(t *testing.T) {
 	for _, kind := range []string{"xfs", "btrfs"} {
 		t.Run(kind, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestForkSharesBlocks(t *testing.T) {
 	}
 }
 
-// used is how many bytes of a file system are taken.
+// used is the number of bytes in use on a file system.
 func used(t *testing.T, dir string) int64 {
 	t.Helper()
 	var st syscall.Statfs_t

@@ -16,11 +16,11 @@ import (
 	"hansard/filestore"
 )
 
-// The five reports this project was founded on. Each test first does it the
-// naive way, step by step in the order that hurts, and must see it fail: if it
-// does not, the test tests nothing. Then ours, under load.
+// The five reports this project was founded on. Each test first does it the naive way, step by
+// step in the order that hurts, and must see it fail: otherwise the test proves nothing. Then it
+// does it our way, under load.
 
-// must is for steps of the naive programs, which all succeed: that is the trouble.
+// must is for steps of the naive programs, which all succeed: that is the problem.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -33,7 +33,7 @@ func TestFoundingF1(t *testing.T) {
 	t.Run("naive", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "session.json")
 		must(t, os.WriteFile(path, []byte(`{"messages":["hello"]}`), 0o600))
-		writer, err := os.Create(path) // create, which empties it, then lock
+		writer, err := os.Create(path) // create, which truncates it, then lock
 		must(t, err)
 		read, err := os.ReadFile(path) // by a reader, who finds no lock yet
 		must(t, err)
@@ -41,7 +41,7 @@ func TestFoundingF1(t *testing.T) {
 		buffered := bufio.NewWriter(writer)
 		_, saved := buffered.WriteString(`{"messages":["hello","again"]}`)
 		must(t, writer.Close())     // which unlocks
-		dropped := buffered.Flush() // in a clean-up that nobody looks at
+		dropped := buffered.Flush() // in a clean-up whose error nobody checks
 		after, err := os.ReadFile(path)
 		must(t, err)
 		if len(read) > 0 || saved != nil || dropped == nil || len(after) > 0 {
@@ -51,7 +51,7 @@ func TestFoundingF1(t *testing.T) {
 	t.Run("ours", func(t *testing.T) {
 		store, l := newStore(t), newLedger()
 		serve(t, store, waitMax).ask("append demo first 1 10")
-		reading := readAll(t, 4, store, "demo") // each look: whole, and never less than before
+		reading := readAll(t, 4, store, "demo") // each read: whole, and never less than before
 		var writing []*feeder
 		for w := range 3 {
 			writing = append(writing, feed(t, l, store, "demo", fmt.Sprint("w", w), 100, 3000*w+10))
@@ -101,8 +101,8 @@ func (l lockFile) create() bool {
 	return err == nil
 }
 
-// TestFoundingF2: a release that destroys the next owner's lock: the store's own,
-// and the turn, which the report is about.
+// TestFoundingF2: a release that destroys the next owner's lock: that of the store, and the turn,
+// which the report is about.
 func TestFoundingF2(t *testing.T) {
 	t.Run("naive", func(t *testing.T) {
 		lock := lockFile(filepath.Join(t.TempDir(), "session.lock"))
@@ -114,7 +114,7 @@ func TestFoundingF2(t *testing.T) {
 		orphan := !lock.create() && !owners["session"]
 		must(t, os.Remove(string(lock)))
 		second := lock.create()
-		must(t, os.Remove(string(lock))) // release, second half, of the first grant
+		must(t, os.Remove(string(lock))) // release of the first grant, second half
 		third := lock.create()           // another process
 		if !first || !orphan || !second || !third {
 			t.Errorf("the naive way did not fail: %v %v %v %v", first, orphan, second, third)
@@ -129,7 +129,7 @@ func TestFoundingF2(t *testing.T) {
 		second := open(t, store)
 		must(t, first.Close())
 		holder := holdWriteLock(t, store)
-		must(t, first.Close()) // again: it has nothing left to give up
+		must(t, first.Close()) // again: it has nothing left to release
 		busy(t, store)
 		if line := appendMarks(first, "demo", "late", 1, 10); !strings.Contains(line, hansard.ErrClosed.Error()) {
 			t.Errorf("an append after the release: %s", line)
@@ -144,7 +144,7 @@ func TestFoundingF2(t *testing.T) {
 	t.Run("our turns", turnsF2)
 }
 
-// TestFoundingF3: two take over one stale lock, judged by a PID or its age.
+// TestFoundingF3: two processes take over one stale lock, judged by a PID or by age.
 func TestFoundingF3(t *testing.T) {
 	t.Run("naive, with an owner", naiveOwners)
 	t.Run("naive, delete and create", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestFoundingF3(t *testing.T) {
 		lock.create()                    // its owner died: both A and B judge it stale
 		must(t, os.Remove(string(lock))) // A
 		a := lock.create()
-		must(t, os.Remove(string(lock))) // B, who judged before A acted
+		must(t, os.Remove(string(lock))) // B, which judged before A acted
 		b := lock.create()
 		if !a || !b {
 			t.Errorf("the naive way did not fail: %v %v", a, b)
@@ -175,7 +175,7 @@ func TestFoundingF3(t *testing.T) {
 		store, l := newStore(t), newLedger()
 		ok(t, store, "new", "demo")
 		for round := range scale(3) {
-			// Somebody dies inside the lock while eight wait for it.
+			// A process dies inside the lock while eight wait for it.
 			dead := start(t, worker(t, "hold", filepath.Join(store, "write.lock")), nil)
 			dead.line()
 			busy(t, store)
@@ -197,7 +197,7 @@ func TestFoundingF3(t *testing.T) {
 	t.Run("nothing on disk is a lock", func(t *testing.T) {
 		store, l := newStore(t), newLedger()
 		ok(t, store, "new", "demo")
-		// Left behind by others, with a live process in it, another host, garbage.
+		// Left behind by others: with a live process's PID, another host, garbage.
 		for name, content := range map[string]string{"write.lock": fmt.Sprint(os.Getpid()), "open.lock": "1@elsewhere", "sync.lock": "\x00",
 			"check.lock": "x", "instances/0123456789abcdef0123456789abcdef": strings.Repeat("\xff", 64), "demo.lock": "1", "sessions/demo.lock": "1"} {
 			must(t, os.WriteFile(filepath.Join(store, name), []byte(content), 0o600))
@@ -266,9 +266,9 @@ func TestFoundingF4(t *testing.T) {
 		if got := len(list(t, store)); got != processes+goroutines {
 			t.Errorf("%d sessions are listed, want %d", got, processes+goroutines)
 		}
-		// Corrupt never means empty: a damaged session is listed, and hides nobody.
+		// Corrupt never means empty: a damaged session is listed, and hides no other.
 		damage(t, logOf(store, "process-0"))
-		must(t, os.RemoveAll(filepath.Join(store, "cache"))) // derived, if it is there at all
+		must(t, os.RemoveAll(filepath.Join(store, "cache"))) // derived, if it exists at all
 		if got := len(list(t, store)); got != processes+goroutines {
 			t.Errorf("%d sessions are listed beside a damaged one, want %d", got, processes+goroutines)
 		}
@@ -318,7 +318,7 @@ func TestFoundingF5(t *testing.T) {
 				t.Errorf("writer: exit code %d, stderr %s", code, f.stderr)
 			}
 		}
-		// And with retries: many send one batch, it is stored once.
+		// And with retries: many send the same batch, and it is stored once.
 		before := len(readSession(t, store, "demo"))
 		var retries []*process
 		for range processes {
@@ -337,8 +337,7 @@ func TestFoundingF5(t *testing.T) {
 	})
 }
 
-// open opens a store in this process. It is closed at the end of the test, if
-// not before.
+// open opens a store in this process. It is closed at the end of the test, if not before.
 func open(t *testing.T, store string) *filestore.Store {
 	t.Helper()
 	s, err := filestore.Open(store, nil)
@@ -364,12 +363,12 @@ func holdWriteLock(t *testing.T, store string) *os.File {
 	t.Helper()
 	f, err := os.Open(filepath.Join(store, "write.lock"))
 	must(t, err)
-	t.Cleanup(func() { _ = f.Close() }) // most often it is closed already
+	t.Cleanup(func() { _ = f.Close() }) // usually it is closed already
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 	return f
 }
 
-// busy checks that nobody can append just now, and that the command says so.
+// busy checks that nobody can append at the moment, and that the command says so.
 func busy(t *testing.T, store string) result {
 	t.Helper()
 	r := run(t, command(store, "append", "demo", "never", "--json", "--lock-wait", "100ms"))

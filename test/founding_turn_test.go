@@ -17,16 +17,16 @@ import (
 	"hansard"
 )
 
-// Reports F2 and F3 are about who may run the agent loop: that is the turn. The
-// naive ways are in founding_test.go, and here where they judge by PID or age.
+// Reports F2 and F3 are about who may run the agent loop: that is the turn. The naive ways are in
+// founding_test.go, and here if they judge by PID or age.
 
-// owned is a lock file that names its owner. It is free if it is not there, and
-// stale, to be taken over, if the process in it does not run.
+// owned is a lock file that names its owner. It is free if it does not exist, and stale, to be
+// taken over, if the process in it does not run.
 type owned lockFile
 
 func (l owned) acquire(pid int) bool {
 	if b, err := os.ReadFile(string(l)); err == nil {
-		owner, _ := strconv.Atoi(string(b)) // 0 of one that is empty: nobody
+		owner, _ := strconv.Atoi(string(b)) // 0 if the file is empty: nobody
 		if err := syscall.Kill(owner, 0); owner != 0 && (err == nil || err == syscall.EPERM) {
 			return false
 		}
@@ -38,7 +38,7 @@ func (l owned) acquire(pid int) bool {
 	return os.WriteFile(string(l), []byte(strconv.Itoa(pid)), 0o600) == nil
 }
 
-// naiveOwners are the ways of a lock file with a PID in it that hurt.
+// naiveOwners shows how lock files with a PID in them fail.
 func naiveOwners(t *testing.T) {
 	path := func() owned { return owned(filepath.Join(t.TempDir(), "session.lock")) }
 	t.Run("created empty, filled later", func(t *testing.T) {
@@ -55,7 +55,7 @@ func naiveOwners(t *testing.T) {
 		if !lock.acquire(dead.Process.Pid) {
 			t.Fatal("it was not even free")
 		}
-		// Its owner is dead; its number belongs to another now, here to ourselves.
+		// Its owner is dead; the PID now belongs to another process, here to ourselves.
 		must(t, os.WriteFile(string(lock), []byte(strconv.Itoa(os.Getpid())), 0o600))
 		if lock.acquire(os.Getpid()) {
 			t.Error("the naive way did not fail: it was taken over")
@@ -71,8 +71,8 @@ func naiveOwners(t *testing.T) {
 	})
 	t.Run("containers", func(t *testing.T) {
 		lock := path()
-		// Its owner was process 1 of a container that is long gone; whoever looks is
-		// in another one, and has a process 1 as well.
+		// Its owner was process 1 of a container that is long gone; the process that looks is in
+		// another container, which has a process 1 as well.
 		must(t, os.WriteFile(string(lock), []byte("1"), 0o600))
 		if lock.acquire(1) {
 			t.Error("the naive way did not fail: it was taken over")
@@ -86,7 +86,7 @@ func naiveOwners(t *testing.T) {
 		info, err := os.Stat(string(lock))
 		must(t, err)
 		second := false
-		if time.Since(info.ModTime()) > time.Minute { // "nobody holds a lock for so long"
+		if time.Since(info.ModTime()) > time.Minute { // "nobody holds a lock for that long"
 			must(t, os.Remove(string(lock)))
 			second = lock.acquire(os.Getpid())
 		}
@@ -96,8 +96,8 @@ func naiveOwners(t *testing.T) {
 	})
 }
 
-// turnsF2: grants are released late, twice, by others and while they are taken
-// again. Whoever holds the turn keeps it.
+// turnsF2: grants are released late, twice, by others and while they are taken again. The current
+// holder keeps the turn.
 func turnsF2(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -154,8 +154,8 @@ func turnsF2(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// turnsF3: one holder dies, eight processes want its turn: one gets it, dies, and
-// so on. Each take-over has one winner.
+// turnsF3: a holder dies, and eight processes want its turn: one gets it, dies, and so on. Each
+// take-over has one winner.
 func turnsF3(t *testing.T) {
 	const waiters = 8
 	store := newStore(t)
@@ -186,13 +186,13 @@ func turnsF3(t *testing.T) {
 			t.Errorf("take-over %d: more than one believes to have the turn", n)
 		}
 		must(t, started[winner].cmd.Process.Kill())
-		started[winner].exit() // killed is not dead yet
+		started[winner].exit() // a killed process is not dead yet
 	}
 	withoutRemains(t, store)
 }
 
-// turnsInPlace: a program that holds the turn starts itself anew with the same PID:
-// it is not the holder any more, and gets the turn like anybody else, at once.
+// turnsInPlace: a program that holds the turn re-executes itself with the same PID: it is no
+// longer the holder, and gets the turn like anybody else, at once.
 func turnsInPlace(t *testing.T) {
 	const restarts = 5
 	store := newStore(t)
@@ -213,7 +213,7 @@ func turnsInPlace(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// turnsSlow: a holder that only is slow keeps its turn, however long it takes.
+// turnsSlow: a holder that is merely slow keeps its turn, however long it takes.
 func turnsSlow(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -228,8 +228,7 @@ func turnsSlow(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// turnsAmongRubbish: lock files of others, and instance files of nobody, stand in
-// nobody's way.
+// turnsAmongRubbish: foreign lock files, and instance files without a process, block nobody.
 func turnsAmongRubbish(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestFullDisk: a disk fills up under a store, again and again, while it is
-// written to. Appends say so and store nothing, readers go on, and when there is
-// space again the same process goes on as well. (Failures 21, 22, 25.)
+// TestFullDisk: a disk fills up repeatedly under a store that is being written to. Appends say so
+// and store nothing, readers go on, and when there is space again the same process goes on as
+// well. (Failures 21, 22, 25.)
 func TestFullDisk(t *testing.T) {
 	for kind, dir := range map[string]func(t *testing.T) string{
 		"tmpfs": func(t *testing.T) string { return newTmpfs(t, "100m") },
@@ -38,7 +38,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fullRound fills the disk, looks at what works, and makes room again.
+// fullRound fills the disk, checks what works, and frees space again.
 func fullRound(t *testing.T, l *ledger, w *process, dir, store string, round int) {
 	t.Helper()
 	before := len(readSession(t, store, "demo"))
@@ -67,8 +67,8 @@ func fullRound(t *testing.T, l *ledger, w *process, dir, store string, round int
 	}
 }
 
-// fullRace fills and frees the disk while the writer writes, so that it runs out
-// of space at any moment. It counts the answers.
+// fullRace fills and frees the disk while the writer writes, so that it runs out of space at any
+// moment. It counts the answers.
 func fullRace(t *testing.T, l *ledger, w *process, dir string) map[string]int {
 	t.Helper()
 	stop := make(chan struct{})
@@ -113,14 +113,14 @@ func fullRace(t *testing.T, l *ledger, w *process, dir string) map[string]int {
 	return answers
 }
 
-// TestShortWrite: a write of a record really ends in the middle, at each of many
-// bytes of it, in the journal and in the log. The log stays whole. (Failure 21.)
+// TestShortWrite: a write of a record really ends in the middle, at each of many byte positions,
+// in the journal and in the log. The log stays whole. (Failure 21.)
 func TestShortWrite(t *testing.T) {
 	t.Run("journal", func(t *testing.T) {
 		l, store := newLedger(), filepath.Join(memDir(t), "store")
 		w := serve(t, store, waitMax)
 		shortWrites(t, l, w, store, 120, func(batch string) int64 {
-			// Where the entry of the last batch is; the next one is behind it.
+			// The position of the last batch's entry; the next one follows it.
 			f, err := os.Open(filepath.Join(store, "journal"))
 			must(t, err)
 			defer f.Close()
@@ -135,7 +135,7 @@ func TestShortWrite(t *testing.T) {
 		w.finish()
 		l.check(t, store)
 	})
-	// A limit that the log meets before the journal does needs a longer log.
+	// To hit the limit before the journal does, the log has to be longer.
 	t.Run("log", func(t *testing.T) {
 		l, store := newLedger(), filepath.Join(memDir(t), "store")
 		w := serve(t, store, waitMax)
@@ -177,8 +177,8 @@ func readLast(t *testing.T, store string) string {
 	return ok(t, store, "show", "demo", "--last", "1", "--json")
 }
 
-// shortWrites appends to a file that may not grow beyond a limit a few bytes
-// behind its end, and then without the limit.
+// shortWrites appends to a file that may not grow beyond a limit a few bytes past its end, and
+// then without the limit.
 func shortWrites(t *testing.T, l *ledger, w *process, store string, n int, end func(last string) int64) {
 	t.Helper()
 	answers := map[string]int{}

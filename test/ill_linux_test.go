@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// makeIll has a process's calls on some files answered with EIO, until well is called.
+// makeIll makes a process's calls on some files fail with EIO, until well is called.
 func makeIll(t *testing.T, p *process, calls string, files ...string) (well func()) {
 	t.Helper()
 	args := []string{"-f", "-o", "/dev/null", "-p", fmt.Sprint(p.cmd.Process.Pid), "-e", "trace=" + calls, "-e", "inject=" + calls + ":error=EIO"}
@@ -24,9 +24,9 @@ func makeIll(t *testing.T, p *process, calls string, files ...string) (well func
 	}
 }
 
-// TestFailure58_RealIllDisk: the logs of two sessions, one of them new, take no writes of a
-// process for a while. It says why, other sessions go on, and as soon as the disk takes
-// writes again everything is in place: in the same process, or for the next.
+// TestFailure58_RealIllDisk: the logs of two sessions, one of them new, can't be written by a
+// process for a while. It says why, other sessions go on, and as soon as writes work again
+// everything is in place: in the same process, or for the next.
 func TestFailure58_RealIllDisk(t *testing.T) {
 	needsStrace(t)
 	for _, restart := range []bool{false, true} {

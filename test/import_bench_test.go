@@ -17,7 +17,7 @@ import (
 	"hansard/importer"
 )
 
-// claudeFile writes a file as Claude Code does, of about so many bytes, and returns its size.
+// claudeFile writes a file of about size bytes as Claude Code does, and returns its actual size.
 func claudeFile(tb testing.TB, path string, size int64) int64 {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -62,10 +62,9 @@ func importFile(tb testing.TB, store *filestore.Store, dir string) importer.Repo
 	return report
 }
 
-// BenchmarkImport imports a file of Claude Code's and, in the same run, copies it with cp and
-// sync and sums it with sha256sum. What is asked for is
-// 50 MB/s and at most three times as long. CPU time is reported beside it: on a machine with
-// other work it is the one to believe.
+// BenchmarkImport imports a file of Claude Code and, in the same run, copies it with cp and sync
+// and sums it with sha256sum. The target is 50 MB/s and at most three times as long. CPU time is
+// reported as well: on a busy machine it is the number to trust.
 func BenchmarkImport(b *testing.B) {
 	dir := b.TempDir()
 	path := filepath.Join(dir, "projects", "-w", "s.jsonl")
@@ -93,11 +92,11 @@ func BenchmarkImport(b *testing.B) {
 	}
 	b.ReportMetric(importing.time.Seconds()/copying.time.Seconds(), "times-cp+sha256")
 	b.ReportMetric(importing.cpu.Seconds()/copying.cpu.Seconds(), "cpu-times-cp+sha256")
-	b.ReportMetric(again.cpu.Seconds()/importing.cpu.Seconds(), "cpu-again") // of a file that is read again
+	b.ReportMetric(again.cpu.Seconds()/importing.cpu.Seconds(), "cpu-again") // for a file that is read again
 	b.ReportMetric(float64(b.N)*100*(1<<20)/1e6/importing.time.Seconds(), "import-MB/s")
 }
 
-// cost is the time that something took, and how much of it processors worked.
+// cost is the elapsed time and the CPU time of something.
 type cost struct{ time, cpu time.Duration }
 
 func now() cost {

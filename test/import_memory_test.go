@@ -13,8 +13,8 @@ import (
 	"hansard/importer"
 )
 
-// TestImportMemory: what an import keeps in memory does not grow with the file: 200 MB take
-// no more than 100 MB do, and a fraction of the file.
+// TestImportMemory: the memory of an import does not grow with the file: 200 MB take no more than
+// 100 MB do, and a fraction of the file.
 func TestImportMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: it imports 300 MB")
@@ -27,7 +27,7 @@ func TestImportMemory(t *testing.T) {
 	}
 }
 
-// importPeak imports a file of so many bytes and tells how much memory was in use at most.
+// importPeak imports a file of this many bytes and returns the peak memory in use.
 func importPeak(t *testing.T, size int64) (peak uint64, records int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func importPeak(t *testing.T, size int64) (peak uint64, records int64) {
 		if seen.Add(int64(n))%1500 != 0 || n == 0 {
 			return
 		}
-		runtime.GC() // what is counted is what is held
+		runtime.GC() // only live memory counts
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		peak = max(peak, m.HeapAlloc)

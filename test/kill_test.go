@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// writers are processes that append until they are killed: the command, one
-// event after the other, and workers that store batches of several.
+// writers are processes that append until they are killed: the command, one event at a time, and
+// workers that store batches of several.
 type writers struct {
 	t        *testing.T
 	l        *ledger
@@ -42,7 +42,7 @@ func (w *writers) fill(n int) {
 	}
 }
 
-// kill kills n of them, any, at once, and tells how many it was that killed them.
+// kill kills n of them at random, at once, and returns how many died of it.
 func (w *writers) kill(n int) (killed int) {
 	w.t.Helper()
 	w.rng.Shuffle(len(w.running), func(i, j int) { w.running[i], w.running[j] = w.running[j], w.running[i] })
@@ -61,11 +61,11 @@ func (w *writers) kill(n int) (killed int) {
 	return killed
 }
 
-// TestKill9: writers under load are killed at random moments, one, some or all,
-// and started again at once. Nothing that was acknowledged is missing, nothing
-// is there twice or in part, and nobody has to clean up. (Failure 21.)
+// TestKill9: writers under load are killed at random moments, one, some or all, and restarted at
+// once. Nothing acknowledged is missing, nothing is there twice or in part, and nobody has to
+// clean up. (Failure 21.)
 func TestKill9(t *testing.T) {
-	for i := range scale(1) { // a store each: what is verified on the way stays small
+	for i := range scale(1) { // one store each, so that verifying on the way stays quick
 		t.Run(fmt.Sprint(i), kill9)
 	}
 }
@@ -78,7 +78,7 @@ func kill9(t *testing.T) {
 		w.fill(4 + rng.IntN(5))
 		before := w.l.acks()
 		if rng.IntN(4) > 0 {
-			// Some work gets done; and sometimes they die while they start.
+			// Some work gets done first; but sometimes they die while starting.
 			eventually(t, "a writer is acknowledged", func() bool { return w.l.acks() > before+rng.IntN(20) })
 		}
 		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond) // the random moment

@@ -15,8 +15,8 @@ import (
 	"hansard/filestore"
 )
 
-// mark is the data of the events these tests store: which batch an event
-// belongs to, and enough to tell when a byte of it is not what it was.
+// mark is the data of the events these tests store: which batch an event belongs to, and enough
+// to detect a changed byte.
 type mark struct {
 	Batch string `json:"b"`
 	I     int    `json:"i"`
@@ -57,8 +57,8 @@ func parseEvents(out string) ([]stored, error) {
 	return events, nil
 }
 
-// whole says what is wrong with a reading of a session: it must be the seqs
-// 1, 2, 3, …, of whole batches, each once, with the bytes they were sent with.
+// whole returns what is wrong with a read of a session: it must have the seqs 1, 2, 3, …, in
+// whole batches, each once, with the bytes they were sent with.
 func whole(events []stored) error {
 	seen := map[string]bool{}
 	for at := 0; at < len(events); {
@@ -100,11 +100,11 @@ type place struct {
 	first, last uint64
 }
 
-// ledger is what is known outside of the store about what was promised.
+// ledger records, outside of the store, what was promised.
 type ledger struct {
 	mu      sync.Mutex
 	acked   map[string]place  // by batch
-	refused map[string]string // batches that got a definite no, and its words
+	refused map[string]string // batches that were definitely refused, and the message
 	open    int               // outcomes that were reported as unknown
 }
 
@@ -124,7 +124,7 @@ func (l *ledger) acks() int {
 	return len(l.acked)
 }
 
-// receipt notes a receipt that the command printed with --json.
+// receipt records a receipt that the command printed with --json.
 func (l *ledger) receipt(batch, line string) error {
 	var r struct {
 		Session     string
@@ -137,7 +137,7 @@ func (l *ledger) receipt(batch, line string) error {
 	return nil
 }
 
-// answer notes the answer of a worker, and tells whether it was a yes:
+// answer records the answer of a worker, and returns true for an acknowledgement:
 //
 //	ack BATCH SESSION FIRST LAST
 //	err BATCH CODE MESSAGE…
@@ -154,7 +154,7 @@ func (l *ledger) answer(line string) bool {
 	return false
 }
 
-// refuse notes an error. All but unknown promise that nothing is stored.
+// refuse records an error. All errors but unknown promise that nothing is stored.
 func (l *ledger) refuse(batch, code, words string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,9 +165,9 @@ func (l *ledger) refuse(batch, code, words string) {
 	}
 }
 
-// check compares the store with what was promised: all that was acknowledged is
-// there, at its seqs, nothing is there that was refused, twice or in part, and
-// verify is content. It returns how many events there are.
+// check compares the store with what was promised: everything acknowledged is there, at its seqs;
+// nothing refused is there, and nothing twice or in part; and verify finds nothing. It returns
+// how many events there are.
 func (l *ledger) check(t *testing.T, store string) (events int) {
 	t.Helper()
 	found := map[string]place{}
@@ -181,8 +181,8 @@ func (l *ledger) check(t *testing.T, store string) (events int) {
 	return events
 }
 
-// look is check without a process for each question, for tests that look often. Sessions
-// that have other events are left out.
+// look is check without a process for each question, for tests that check often. Sessions that
+// have other events are left out.
 func (l *ledger) look(t *testing.T, store string, except ...string) {
 	t.Helper()
 	s, err := filestore.Open(store, &filestore.Options{ReadOnly: true})
@@ -215,7 +215,7 @@ func (l *ledger) look(t *testing.T, store string, except ...string) {
 	l.compare(t, found)
 }
 
-// note checks a reading of a session and notes which batches are in it.
+// note checks a read of a session and records which batches are in it.
 func note(t *testing.T, found map[string]place, session string, log []stored) {
 	t.Helper()
 	if err := whole(log); err != nil {

@@ -17,8 +17,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// waitMax bounds every wait of these tests: what never comes fails, it does not
-// hang. It is far above anything a slow machine needs.
+// waitMax bounds every wait of these tests, so that they fail instead of hanging. It is far above
+// anything a slow machine needs.
 const waitMax = 60 * time.Second
 
 // program is the path of the command, built by TestMain.
@@ -51,7 +51,7 @@ func buildAndRun(m *testing.M) int {
 	return pgtest.Main(m)
 }
 
-// scale is how much a test does: HANSARD_TORTURE=10 is ten times as much.
+// scale is how much a test does: HANSARD_TORTURE=10 means ten times as much.
 func scale(n int) int {
 	if f, err := strconv.Atoi(os.Getenv("HANSARD_TORTURE")); err == nil && f > 0 {
 		return n * f
@@ -59,7 +59,7 @@ func scale(n int) int {
 	return n
 }
 
-// seeded gives the randomness of a test and prints what replays it.
+// seeded returns the random source of a test and prints the seed that replays it.
 func seeded(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("HANSARD_SEED"), 10, 64); err == nil {
@@ -69,7 +69,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// skip leaves a test out, loudly, or fails where nothing may be left out.
+// skip skips a test, visibly, or fails where nothing may be skipped.
 func skip(t *testing.T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf("SKIPPED: %s: %s", t.Name(), fmt.Sprintf(format, args...))
@@ -80,7 +80,7 @@ func skip(t *testing.T, format string, args ...any) {
 	t.Skip(line)
 }
 
-// needs skips a test where a program is missing.
+// needs skips a test if a program is missing.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
@@ -90,5 +90,5 @@ func needs(t *testing.T, programs ...string) {
 	}
 }
 
-// newStore is the path of a store that is not there yet.
+// newStore is the path of a store that does not exist yet.
 func newStore(t *testing.T) string { return filepath.Join(t.TempDir(), "store") }

@@ -12,16 +12,15 @@ import (
 	"testing"
 )
 
-// feeder is the command appending one line after the other; the n-th receipt it
-// prints is that of the n-th line.
+// feeder is the command appending one line after another; the n-th receipt it prints belongs to
+// the n-th line.
 type feeder struct {
 	*process
 	name     string
 	receipts atomic.Int64
 }
 
-// feed starts append --each on a session and sends it count marks, or as many
-// as it takes when count is 0.
+// feed starts append --each on a session and sends it count marks, or without end if count is 0.
 func feed(t *testing.T, l *ledger, store, session, name string, count, bytes int) *feeder {
 	t.Helper()
 	f := &feeder{name: name}
@@ -43,8 +42,8 @@ func feed(t *testing.T, l *ledger, store, session, name string, count, bytes int
 
 func (f *feeder) batch(n int64) string { return fmt.Sprintf("%s-%d", f.name, n) }
 
-// readers read a session again and again, in processes of their own, until they
-// are stopped: every look must be whole and never show less than the one before.
+// readers read a session repeatedly, in their own processes, until they are stopped: every read
+// must be whole and never show less than the one before.
 type readers struct {
 	wg    sync.WaitGroup
 	stop  chan struct{}
@@ -73,7 +72,7 @@ func readAll(t *testing.T, n int, store string, sessions ...string) *readers {
 	return r
 }
 
-// look reads a session once. One that is not there yet is empty.
+// look reads a session once. If it does not exist yet it counts as empty.
 func (r *readers) look(t *testing.T, store, session string, seen map[string]int) error {
 	res, err := execute(t.Context(), command(store, "show", session, "--json"))
 	if err != nil {
@@ -138,9 +137,8 @@ func (f *follower) saw(n int) {
 	}
 }
 
-// TestManyWriters: 8 processes append 200 events each to one session while 4
-// processes read it and one follows: 1,600 events, each once, and nobody ever saw
-// anything but a prefix.
+// TestManyWriters: 8 processes append 200 events each to one session while 4 processes read it
+// and one follows: 1,600 events, each once, and nobody ever sees anything but a prefix.
 func TestManyWriters(t *testing.T) {
 	const writers, each = 8, 200
 	store, l := newStore(t), newLedger()
@@ -167,8 +165,8 @@ func TestManyWriters(t *testing.T) {
 	t.Logf("%d events of %d processes, %d looks", writers*each, writers, looks)
 }
 
-// TestManySessions: the same over 50 sessions, in batches of several events:
-// readers see whole batches only.
+// TestManySessions: the same over 50 sessions, in batches of several events: readers see only
+// whole batches.
 func TestManySessions(t *testing.T) {
 	const writers, each = 8, 200
 	store, l, rng := newStore(t), newLedger(), seeded(t)
@@ -205,8 +203,8 @@ func TestManySessions(t *testing.T) {
 	t.Logf("%d events in %d batches of %d processes over 50 sessions, %d looks", l.check(t, store), l.acks(), writers, looks)
 }
 
-// TestManyNew: 64 processes make a session each, in a store that the first of
-// them makes: all are listed. (Failures 40 to 42: there is no index to lose one from.)
+// TestManyNew: 64 processes make a session each, in a store that the first of them makes: all are
+// listed. (Failures 40 to 42: there is no index to lose one from.)
 func TestManyNew(t *testing.T) {
 	const n = 64
 	store := newStore(t)

@@ -20,15 +20,15 @@ import (
 	"hansard/storetest"
 )
 
-// mostSilence is what docs/postgres.md promises: nobody waits for longer for a session
-// whose last writer has fallen silent.
+// mostSilence is the promise of docs/postgres.md: nobody waits longer for a session whose last
+// writer has fallen silent.
 const mostSilence = 15 * time.Second
 
-// TestPostgresFaults: three servers on one database, each behind a network that cuts,
-// delays, forgets and half closes its connections, and falls silent; clients that append
-// with keys and retry. Nothing that was acknowledged is lost or stored twice, and
-// somebody whose network is well gets to every session all the time. HANSARD_TORTURE=17
-// makes five minutes of it. (Failures 36 and 59.)
+// TestPostgresFaults: three servers on one database, each behind a network that cuts, delays,
+// forgets and half closes its connections, and falls silent; clients that append with keys and
+// retry. Nothing acknowledged is lost or stored twice, and a client with a healthy network
+// reaches every session all the time. HANSARD_TORTURE=17 makes it last five minutes.
+// (Failures 36 and 59.)
 func TestPostgresFaults(t *testing.T) {
 	const servers, clients, sessions = 3, 6, 10
 	random := seeded(t)
@@ -44,7 +44,7 @@ func TestPostgresFaults(t *testing.T) {
 	for n := range servers {
 		proxy, through := database.Proxy(t, address)
 		f.networks = append(f.networks, &network{name: fmt.Sprint("server ", n), proxy: proxy})
-		if n == 0 { // which has another way
+		if n == 0 { // it has a second route
 			second, other := database.Proxy(t, address)
 			f.networks = append(f.networks, &network{name: "server 0, the other way", proxy: second})
 			through = pgtest.Proxied(through, other)
@@ -75,13 +75,13 @@ func TestPostgresFaults(t *testing.T) {
 	}
 }
 
-// network is what is between a server and the database.
+// network is the network between a server and the database.
 type network struct {
 	name  string
 	proxy *pgtest.Proxy
 }
 
-// faulty is what goes on, and what was told, kept outside of the store.
+// faulty is the state of the test, and the answers given, kept outside of the store.
 type faulty struct {
 	t         *testing.T
 	database  *pgtest.Server
@@ -97,7 +97,7 @@ type faulty struct {
 	acks map[hansard.SessionID][]storetest.Ack
 }
 
-// stopped tells whether it is time to end.
+// stopped reports whether it is time to end.
 func (f *faulty) stopped() bool {
 	select {
 	case <-f.stop:
@@ -113,8 +113,8 @@ func (f *faulty) ack(id hansard.SessionID, writer string, batch int, r hansard.R
 	f.acks[id] = append(f.acks[id], storetest.Ack{Writer: writer, Batch: batch, Receipt: r})
 }
 
-// faultyBatch is a writer's n-th batch. Some have patches, which are decided in Go with
-// the row locked.
+// faultyBatch is a writer's n-th batch. Some have patches, which are decided in Go with the row
+// locked.
 func faultyBatch(writer string, n int) hansard.Batch {
 	b := hansard.Batch{Events: storetest.Marked(writer, n, 1+n%3, 100), Key: batchName(writer, n)}
 	if n%3 == 0 {
@@ -147,8 +147,8 @@ func (f *faulty) write(s *client.Store, writer string, first, sessions int) {
 	}
 }
 
-// witness appends to one session after the other, over a network that is well. However
-// silent others have fallen, it gets its answer in time.
+// witness appends to one session after another, over a healthy network. However silent others
+// have fallen, it must be answered in time.
 func (f *faulty) witness(db *pgstore.Store, sessions int) {
 	const writer = "witness"
 	for n := 0; !f.stopped(); n++ {
@@ -165,7 +165,7 @@ func (f *faulty) witness(db *pgstore.Store, sessions int) {
 	}
 }
 
-// ruin does things to the networks for some time.
+// ruin injects faults into the networks for some time.
 func (f *faulty) ruin(random *rand.Rand, enough time.Duration) {
 	kinds := []string{"cut", "freeze", "half open", "delay", "silence", "silence"}
 	done := map[string]int{}
@@ -187,7 +187,7 @@ func (f *faulty) ruin(random *rand.Rand, enough time.Duration) {
 		}
 		done[kind]++
 		pause := time.NewTimer(lasts)
-		<-pause.C // the fault lasts for so long: nothing waits for it
+		<-pause.C // the duration of the fault: nothing waits for it
 		if random.IntN(3) > 0 {
 			n.proxy.Heal()
 		}
@@ -197,7 +197,7 @@ func (f *faulty) ruin(random *rand.Rand, enough time.Duration) {
 	}
 }
 
-// check holds the logs against what was told.
+// check compares the logs with the answers given.
 func (f *faulty) check(db *pgstore.Store, sessions int) {
 	for i := range sessions {
 		id := crowdSession(i)

@@ -16,10 +16,9 @@ import (
 	"hansard/storetest"
 )
 
-// TestPostgresPausedServer: a server is stopped for longer than the TTL of the turns
-// it keeps for its clients, and others take them through another server. When it
-// goes on, what it was sent under the old grants is refused, and their holders are
-// told. (Failure 20.)
+// TestPostgresPausedServer: a server is stopped for longer than the TTL of the turns it keeps for
+// its clients, and others take them through another server. When it continues, writes it was sent
+// under the old grants are refused, and their holders are told. (Failure 20.)
 func TestPostgresPausedServer(t *testing.T) {
 	store := pgtest.Shared(t).Schema(t)
 	db := openPostgres(t, store)
@@ -68,8 +67,7 @@ func TestPostgresPausedServer(t *testing.T) {
 		_, err = beside.Append(ctx, id, batch("successor", 0, turn.Grant))
 		must(t, err)
 	}
-	// It is sent while the server is stopped: the server has it before it learns
-	// of anything else.
+	// Sent while the server is stopped: the server gets it before it learns anything else.
 	b := batch("sleeper", 1, old[socketHeld])
 	must(t, s.send(order{"op": "append", "session": socketHeld, "batch": order{"events": given(b.Events), "turn": b.Turn, "key": "late"}}))
 	paused.signal(syscall.SIGCONT)
@@ -99,7 +97,7 @@ func TestPostgresPausedServer(t *testing.T) {
 		if err := refusedAsFenced(ctx, paused.address, id, batch("sleeper", 2, g)); err != nil {
 			t.Error(err)
 		}
-		// The server is well, and the new holder's turn is what it was.
+		// The server works, and the new holder's turn is unchanged.
 		_, err := connect(t, paused).Append(ctx, id, batch("successor", 1, next[id]))
 		must(t, err)
 		var wrote []string

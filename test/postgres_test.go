@@ -23,8 +23,7 @@ import (
 	"hansard/storetest"
 )
 
-// startPostgresServer is a server on a PostgreSQL store, which has no directory for
-// its tokens.
+// startPostgresServer is a server on a PostgreSQL store, which has no directory for its tokens.
 func startPostgresServer(t *testing.T, store string) *server {
 	t.Helper()
 	return startServer(t, store, "--token-file", filepath.Join(t.TempDir(), "tokens"))
@@ -46,11 +45,11 @@ func connect(t *testing.T, s *server) *client.Store {
 	return c
 }
 
-// TestPostgresServers: three servers on one database, each with 32 clients that
-// append with keys over HTTP and WebSocket, and that take turns and lose them, on 50
-// sessions: no gap, no duplicate, all that was acknowledged in its place and nothing
-// else, and every write under a grant that is void is refused with 409. Who follows
-// through any of the servers sees every event, once and in order.
+// TestPostgresServers: three servers on one database, each with 32 clients that append with keys
+// over HTTP and WebSocket, and that take turns and lose them, on 50 sessions: no gaps, no
+// duplicates, everything acknowledged in its place and nothing else, and every write under a void
+// grant is refused with 409. A follower through any of the servers sees every event, once and in
+// order.
 func TestPostgresServers(t *testing.T) {
 	const servers, clients, sessions = 3, 32, 50
 	store := pgtest.Shared(t).Schema(t)
@@ -114,8 +113,8 @@ func TestPostgresServers(t *testing.T) {
 	t.Logf("%d appends, %d grants; %d writes refused after a take-over, %d after a release, %d that came too late", all.stored.Load(), len(all.granted), all.superseded.Load(), all.released.Load(), all.late.Load())
 }
 
-// followToEnd follows a session, which has to come without a gap or a double, until
-// the last batch of all.
+// followToEnd follows a session, which must come without gaps or duplicates, until the very last
+// batch.
 func followToEnd(ctx context.Context, s hansard.Store, id hansard.SessionID) error {
 	last := hansard.Seq(0)
 	for e, err := range hansard.Follow(ctx, s, id, 0) {
@@ -134,7 +133,7 @@ func followToEnd(ctx context.Context, s hansard.Store, id hansard.SessionID) err
 
 func crowdSession(i int) hansard.SessionID { return hansard.SessionID(fmt.Sprint("s", i)) }
 
-// crowd is what many clients were told, kept outside of the store.
+// crowd is the answers given to many clients, kept outside of the store.
 type crowd struct {
 	t       *testing.T
 	ctx     context.Context
@@ -142,8 +141,8 @@ type crowd struct {
 	running sync.WaitGroup
 
 	stored     atomic.Int64
-	superseded atomic.Int64 // writes refused because somebody else had the turn
-	released   atomic.Int64 // because it was given up
+	superseded atomic.Int64 // writes refused because another client had the turn
+	released   atomic.Int64 // because it was released
 	late       atomic.Int64 // because the holder was slow
 
 	mu      sync.Mutex // guards below
@@ -152,7 +151,7 @@ type crowd struct {
 	granted map[hansard.Grant]hansard.SessionID
 }
 
-// crowdAck is an acknowledgement and the grant that was written under.
+// crowdAck is an acknowledgement and the grant it was written under.
 type crowdAck struct {
 	storetest.Ack
 	grant hansard.Grant
@@ -171,7 +170,7 @@ func (c *crowd) stopped() bool {
 	}
 }
 
-// check holds the logs, read from the database itself, against what was told.
+// check compares the logs, read from the database itself, with the answers given.
 func (c *crowd) check(db *pgstore.Store, sessions int) {
 	t := c.t
 	for i := range sessions {
@@ -204,8 +203,8 @@ func (c *crowd) check(db *pgstore.Store, sessions int) {
 			}
 		}
 	}
-	// It follows the grants through each log: what is written under one that is
-	// not the current one is damage.
+	// It follows the grants through each log: a write under a grant that is not current is
+	// damage.
 	for f, err := range db.Verify(t.Context(), "") {
 		if err != nil || f.Level != hansard.LevelOK {
 			t.Errorf("verify: %+v, %v", f, err)
@@ -217,13 +216,13 @@ func (c *crowd) check(db *pgstore.Store, sessions int) {
 type member struct {
 	*crowd
 	name            string
-	first, sessions int // where it begins, and how many it goes round
+	first, sessions int // where it begins, and how many it cycles through
 	address         string
 	remote          *client.Store
 	n               int // batches so far
 }
 
-// next is the next batch, and where it goes.
+// next is the next batch, and the session it goes to.
 func (m *member) next() (hansard.SessionID, hansard.Batch) {
 	m.n++
 	return crowdSession((m.first + m.n) % m.sessions), hansard.Batch{Events: storetest.Marked(m.name, m.n, 1+m.n%3, 100), Key: batchName(m.name, m.n)}
@@ -278,9 +277,9 @@ func (m *member) overWebSocket() error {
 	return nil
 }
 
-// takeTurns takes the turn of one session again and again, writes under it, and
-// tries to write under it once more when it is void: after giving it up, or after
-// being silent until another agent, of any of the servers, has taken it.
+// takeTurns takes the turn of one session repeatedly, writes under it, and tries to write under
+// it once more when it is void: after releasing it, or after being silent until another agent, of
+// any of the servers, has taken it.
 func (m *member) takeTurns() error {
 	id := crowdSession(m.first)
 	for round := 0; !m.stopped(); round++ {
@@ -325,7 +324,7 @@ func (m *member) takeTurns() error {
 	return nil
 }
 
-// lost waits until somebody else has the turn, or all is over.
+// lost waits until another client has the turn, or the test is over.
 func (m *member) lost(id hansard.SessionID, g hansard.Grant) (bool, error) {
 	for !m.stopped() {
 		t, err := m.remote.Turn(m.ctx, id)
@@ -340,7 +339,7 @@ func (m *member) lost(id hansard.SessionID, g hansard.Grant) (bool, error) {
 	return false, nil
 }
 
-// writeVoid appends under a grant that is void, which the server has to refuse.
+// writeVoid appends under a void grant, which the server must refuse.
 func (m *member) writeVoid(id hansard.SessionID, g hansard.Grant) error {
 	_, b := m.next()
 	b.Turn = g
@@ -353,8 +352,8 @@ func (m *member) writeVoid(id hansard.SessionID, g hansard.Grant) error {
 	return refusedAsFenced(m.ctx, m.address, id, b)
 }
 
-// refusedAsFenced sends a batch as any HTTP client would, and wants 409 and the
-// problem by which programs know why.
+// refusedAsFenced sends a batch as any HTTP client would, and expects 409 and the problem type
+// that tells programs why.
 func refusedAsFenced(ctx context.Context, address string, id hansard.SessionID, b hansard.Batch) error {
 	body, err := json.Marshal(order{"events": given(b.Events), "turn": b.Turn, "key": b.Key})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// outlet is what the writers hang on: it notes their answers until it is pulled.
+// outlet is the power supply of the writers: it records their answers until it is pulled.
 type outlet struct {
 	l      *ledger
 	mu     sync.Mutex
@@ -20,8 +20,8 @@ type outlet struct {
 	late   int // acknowledgements that came after: true or not, nobody saw them in time
 }
 
-// answer notes an answer. Only what was read before the cut was promised; a no
-// that came after it is still one.
+// answer records an answer. Only acknowledgements read before the cut are promises; a refusal
+// that came after it still counts.
 func (o *outlet) answer(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,8 +47,8 @@ func (o *outlet) answers() int {
 	return o.before
 }
 
-// cutOnce lets a few processes write, cuts the power at a random moment, and
-// brings the disk back. It returns how many acknowledgements came too late.
+// cutOnce lets a few processes write, cuts the power at a random moment, and brings the disk
+// back. It returns how many acknowledgements came too late.
 func cutOnce(t *testing.T, d *disk, l *ledger, rng *rand.Rand, store string, round int) (late int) {
 	t.Helper()
 	o := &outlet{l: l}
@@ -75,9 +75,9 @@ func cutOnce(t *testing.T, d *disk, l *ledger, rng *rand.Rand, store string, rou
 	return o.late
 }
 
-// TestPowerCut: the disk of a store under load is cut off at random moments, also
-// while it is opened and recovers from the last cut. All that was acknowledged
-// before the cut is there. (Failure 23.)
+// TestPowerCut: the disk of a store under load is cut off at random moments, also while the store
+// is opened and recovers from the last cut. Everything acknowledged before the cut is there.
+// (Failure 23.)
 func TestPowerCut(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs"} {
 		t.Run(kind, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// naiveLoses makes sure that the method works: who does not sync loses what he
-// acknowledged in every cut.
+// naiveLoses makes sure that the method works: a writer that does not sync loses acknowledged
+// data in every cut.
 func naiveLoses(t *testing.T, d *disk) {
 	t.Helper()
 	path := filepath.Join(d.dir, "naive")
@@ -131,10 +131,10 @@ func naiveLoses(t *testing.T, d *disk) {
 		w.kill()
 		d.unmount()
 		d.mount()
-		b, _ := os.ReadFile(path) // it may not even be there
+		b, _ := os.ReadFile(path) // it may not even exist
 		if kept := strings.Count(string(b), "line "); kept >= promised {
 			t.Fatalf("a writer that does not sync lost nothing: %d of %d", kept, promised)
 		}
-		_ = os.Remove(path) // if it is there
+		_ = os.Remove(path) // if it exists
 	}
 }

@@ -21,24 +21,24 @@ import (
 	"hansard/internal/syncbuf"
 )
 
-// process is a program running beside the test, in a process group of its own.
+// process is a program running beside the test, in its own process group.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	out    *queue // its lines of output
 	stderr *syncbuf.Buffer
-	ended  chan struct{} // closed when it was waited for
+	ended  chan struct{} // closed once it was waited for
 }
 
-// queue holds lines until somebody takes them: a test that does not read must
-// not stop the program that writes.
+// queue holds lines until somebody takes them: a test that does not read must not block the
+// program that writes.
 type queue struct {
 	mu    sync.Mutex
 	lines []string
 	ended bool
 	more  chan struct{} // has room for one wake-up
-	each  func(string)  // takes the lines instead, if it is set
+	each  func(string)  // takes the lines instead, if set
 }
 
 func (q *queue) put(line string) {
@@ -92,8 +92,8 @@ func (q *queue) take(t *testing.T) (string, bool) {
 	}
 }
 
-// start starts a program. Each line of its output goes to each, or if that is
-// nil to line. It is killed at the end of the test.
+// start starts a program. Each line of its output goes to each, or if that is nil to line. It is
+// killed at the end of the test.
 func start(t *testing.T, cmd *exec.Cmd, each func(string)) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, stderr: new(syncbuf.Buffer), ended: make(chan struct{})}
@@ -117,7 +117,7 @@ func start(t *testing.T, cmd *exec.Cmd, each func(string)) *process {
 		for lines := bufio.NewReader(stdout); ; {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				break // half a line is no acknowledgement
+				break // half a line is not an acknowledgement
 			}
 			p.out.put(strings.TrimSuffix(line, "\n"))
 		}
@@ -144,7 +144,7 @@ func (p *process) send(line string) {
 	}
 }
 
-// ask sends a line to a worker and gives its answer.
+// ask sends a line to a worker and returns its answer.
 func (p *process) ask(line string) string {
 	p.t.Helper()
 	p.send(line)
@@ -167,7 +167,7 @@ func (p *process) running() bool {
 	}
 }
 
-// kill ends it and what it started, and waits until it is gone.
+// kill kills it and everything it started, and waits until it is gone.
 func (p *process) kill() {
 	if !p.running() {
 		return
@@ -181,7 +181,7 @@ func (p *process) kill() {
 	}
 }
 
-// exit waits for the end and gives the exit code, -1 after a signal.
+// exit waits for the end and returns the exit code, -1 after a signal.
 func (p *process) exit() int {
 	p.t.Helper()
 	select {
@@ -193,7 +193,7 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// finish closes the input and expects a good end.
+// finish closes the input and expects exit code 0.
 func (p *process) finish() {
 	p.t.Helper()
 	p.stdin.Close()
@@ -202,7 +202,7 @@ func (p *process) finish() {
 	}
 }
 
-// result is what a program that ran to its end left behind.
+// result is the result of a program that ran to its end.
 type result struct {
 	stdout, stderr string
 	code           int // -1 after a signal
@@ -229,8 +229,7 @@ func run(t *testing.T, cmd *exec.Cmd) result {
 	return r
 }
 
-// execute is run for goroutines, which can't end a test. An error is that there
-// is no result.
+// execute is run for goroutines, which can't end a test. An error means that there is no result.
 func execute(ctx context.Context, cmd *exec.Cmd) (result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -255,7 +254,7 @@ func execute(ctx context.Context, cmd *exec.Cmd) (result, error) {
 	return r, nil
 }
 
-// serverTokenFile is a file with the server's token, for its owner alone.
+// serverTokenFile is a file with the server's token, readable by its owner only.
 func serverTokenFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
@@ -272,7 +271,7 @@ func command(store string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ok runs the command, which must succeed, and gives its output.
+// ok runs the command, which must succeed, and returns its output.
 func ok(t *testing.T, store string, args ...string) string {
 	t.Helper()
 	r := run(t, command(store, args...))

@@ -16,9 +16,9 @@ import (
 	"hansard/filestore"
 )
 
-// cutState is a store as a power cut may leave it: the logs are older than the
-// journal, which alone has what was acknowledged last. events is how many each
-// session must have; the last sessions have no log at all.
+// cutState is a store as a power cut may leave it: the logs are older than the journal, and only
+// the journal has what was acknowledged last. events is how many each session must have; the last
+// sessions have no log at all.
 func cutState(t *testing.T, dir string) (store string, events map[string]int) {
 	t.Helper()
 	const old, late = 20, 5
@@ -53,7 +53,7 @@ func cutState(t *testing.T, dir string) (store string, events map[string]int) {
 	return store, events
 }
 
-// showsAll runs one of the reading commands and compares with what was acknowledged.
+// showsAll runs one of the reading commands and compares the result with what was acknowledged.
 // The session growing, if any, is being appended to: it may have one event more.
 func showsAll(t *testing.T, n int, events map[string]int, id, growing string, cmd func(args ...string) *exec.Cmd) {
 	t.Helper()
@@ -101,8 +101,8 @@ func showsAll(t *testing.T, n int, events map[string]int, id, growing string, cm
 	}
 }
 
-// TestReadersBesideRecovery: while the first process to open a store recovers it on
-// a disk that takes its time, no reader misses what was acknowledged.
+// TestReadersBesideRecovery: while the first process to open a store recovers it on a slow disk,
+// no reader misses anything acknowledged.
 func TestReadersBesideRecovery(t *testing.T) {
 	needsStrace(t)
 	store, events := cutState(t, memDir(t))
@@ -139,8 +139,8 @@ func TestReadersBesideRecovery(t *testing.T) {
 	showsAll(t, 2, events, "", "", func(args ...string) *exec.Cmd { return command(store, args...) })
 }
 
-// TestReadOnlyBeforeRecovery: on a mount that can only be read nobody recovers, and
-// for a user who may only read it is the same. Everything is shown all the same.
+// TestReadOnlyBeforeRecovery: on a read-only mount nobody recovers, and likewise for a user who
+// may only read. Everything is shown all the same.
 func TestReadOnlyBeforeRecovery(t *testing.T) {
 	root := os.Geteuid() == 0
 	dir := memDir(t)
@@ -166,7 +166,7 @@ func TestReadOnlyBeforeRecovery(t *testing.T) {
 		b, err := os.ReadFile(program)
 		must(t, err)
 		must(t, os.WriteFile(hansard, b, 0o755))
-		// Root reads it as somebody else; anybody else takes the right to write from himself.
+		// Root reads it as another user; any other user gives up the right to write.
 		chmod := func(dir, file os.FileMode) {
 			must(t, filepath.Walk(store, func(path string, info os.FileInfo, err error) error {
 				if err == nil && info.IsDir() {

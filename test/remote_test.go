@@ -25,8 +25,8 @@ import (
 
 const serverToken = "a-token-for-the-servers-of-tests"
 
-// server is the command serving a store, at an address that it keeps when it is
-// killed and started again.
+// server is the command serving a store, at an address that it keeps when it is killed and
+// restarted.
 type server struct {
 	t              *testing.T
 	store, address string
@@ -55,7 +55,7 @@ func (s *server) begin() {
 	}
 }
 
-// drain stops the server in good order.
+// drain stops the server gracefully.
 func (s *server) drain() {
 	s.t.Helper()
 	s.signal(syscall.SIGTERM)
@@ -64,20 +64,20 @@ func (s *server) drain() {
 	}
 }
 
-// remoteClient is a client that appends and follows, come what may.
+// remoteClient is a client that appends and follows, whatever happens.
 type remoteClient struct {
 	name    string
 	servers []*server
 	l       *ledger
 	stop    <-chan struct{} // ends the appending
-	writing *sync.WaitGroup // is told when it is over: all it ever sent is acknowledged
+	writing *sync.WaitGroup // signalled when it is over: everything it ever sent is acknowledged
 	pace    time.Duration
 	got     []stored // what it saw
 }
 
 const remoteSession = "demo"
 
-// batch is the n-th batch of a client: the same each time it is asked for.
+// batch is the n-th batch of a client: the same every time it is asked for.
 func (c *remoteClient) batch(n int) (name string, b hansard.Batch) {
 	name = fmt.Sprintf("%s-%d", c.name, n)
 	size := 1 + n%3
@@ -104,15 +104,15 @@ func (c *remoteClient) see(e hansard.Event) error {
 	return nil
 }
 
-// lastBatch is the one that ends it all.
+// lastBatch ends the test.
 const lastBatch = "last"
 
-// saw tells whether it saw all there will be.
+// saw reports whether it has seen everything.
 func (c *remoteClient) saw() bool {
 	return len(c.got) > 0 && c.got[len(c.got)-1].Data.Batch == lastBatch
 }
 
-// stopped tells whether the appending should be over.
+// stopped reports whether appending should end.
 func (c *remoteClient) stopped() bool {
 	select {
 	case <-c.stop:
@@ -122,7 +122,7 @@ func (c *remoteClient) stopped() bool {
 	}
 }
 
-// overHTTP appends with package client and follows: by itself, or by a stream of
+// overHTTP appends with package client and follows: through the client, or through a stream of
 // server-sent events.
 func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
 	s, err := client.New("http://"+c.servers[0].address, &client.Options{Token: serverToken, Patience: waitMax})
@@ -130,8 +130,8 @@ func (c *remoteClient) overHTTP(ctx context.Context, stream bool) error {
 		return err
 	}
 	defer s.Close()
-	// A server that was never reached is no reason for patience, so it is
-	// reached before it is killed.
+	// The client has no patience with a server that it never reached, so it reaches it before it
+	// is killed.
 	for _, err := s.Stat(ctx, remoteSession); err != nil; _, err = s.Stat(ctx, remoteSession) {
 		if ctx.Err() != nil {
 			return err
@@ -179,7 +179,7 @@ func (c *remoteClient) followClient(ctx context.Context, s hansard.Store) error 
 	return nil
 }
 
-// followStream follows by server-sent events, and comes back with the last seq.
+// followStream follows by server-sent events, and resumes with the last seq.
 func (c *remoteClient) followStream(ctx context.Context) error {
 	for try := 0; !c.saw(); try++ {
 		err := c.streamOnce(ctx, c.servers[try%len(c.servers)].address)
@@ -190,13 +190,13 @@ func (c *remoteClient) followStream(ctx context.Context) error {
 			return fmt.Errorf("%s: it saw %d events: %w", c.name, len(c.got), ctx.Err())
 		}
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // the server may be away
+			time.Sleep(10 * time.Millisecond) // the server may be down
 		}
 	}
 	return nil
 }
 
-// errCut is a connection that was lost, as happens to servers that are killed.
+// errCut is a lost connection, as happens when servers are killed.
 var errCut = errors.New("the connection was lost")
 
 func (c *remoteClient) streamOnce(ctx context.Context, address string) error {
@@ -240,12 +240,12 @@ func (c *remoteClient) streamOnce(ctx context.Context, address string) error {
 type sending struct {
 	n     int    // the batch that is not acknowledged yet
 	asked bool   // it was sent
-	over  func() // there are no more, and none is on its way
+	over  func() // there are no more, and none is in flight
 }
 
-// overWebSocket appends and follows on one connection after the other. A batch
-// whose receipt did not come is sent again on the next, with its key, until it does:
-// somewhere it may be on its way still.
+// overWebSocket appends and follows on one connection after another. A batch whose receipt did
+// not come is sent again on the next, with its key, until it does: the first may still be in
+// flight somewhere.
 func (c *remoteClient) overWebSocket(ctx context.Context) error {
 	sent := &sending{over: sync.OnceFunc(c.writing.Done)}
 	defer sent.over()
@@ -261,7 +261,7 @@ func (c *remoteClient) overWebSocket(ctx context.Context) error {
 	}
 }
 
-// socketMessage is what the server says.
+// socketMessage is a message from the server.
 type socketMessage struct {
 	Op      string
 	Events  []hansard.Event
@@ -274,7 +274,7 @@ type socketMessage struct {
 	}
 }
 
-// order is what a client says.
+// order is a message from a client.
 type order map[string]any
 
 // socket is a WebSocket to a server.
@@ -318,7 +318,7 @@ func (c *remoteClient) socketOnce(ctx context.Context, address string, sent *sen
 	if err := s.send(order{"op": "follow", "session": remoteSession, "after": len(c.got)}); err != nil {
 		return err
 	}
-	// next sends the batch that is to be acknowledged next, if there is one.
+	// next sends the next batch to be acknowledged, if there is one.
 	next := func() error {
 		if !sent.asked && c.stopped() {
 			sent.over()

@@ -30,8 +30,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// TestSameLog: the same appends through the library, the command, HTTP and
-// WebSocket give the same log.
+// TestSameLog: the same appends through the library, the command, HTTP and WebSocket give the
+// same log.
 func TestSameLog(t *testing.T) {
 	rng := seeded(t)
 	runs := scale(3)
@@ -89,8 +89,8 @@ func TestSameLog(t *testing.T) {
 	}
 }
 
-// randomBatch is a batch that every way can carry: the command takes one event a
-// line, so its data has no line breaks.
+// randomBatch is a batch that all four ways can carry: the command takes one event per line, so
+// its data has no line breaks.
 func randomBatch(rng *mathrand.Rand, n int) hansard.Batch {
 	data := []string{`"plain"`, `{"a" : [1, 2.50, null]}`, `"é <b> \u2028 \ud800"`, `-0.0e+5`, `{"data":{"events":[]}}`, `[[[[]]]]`, `""`, `{"x":"` + strings.Repeat("y", 3000) + `"}`}
 	b := hansard.Batch{Create: true}
@@ -148,7 +148,7 @@ func spelled(t *testing.T, s hansard.Store, id hansard.SessionID) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Time, e.By = time.Time{}, "" // when it was written, and through which token
+		e.Time, e.By = time.Time{}, "" // when it was written, and with which token
 		out = append(wire.AppendExactLine(out, &e), '\n')
 	}
 	info, err := s.Stat(t.Context(), id)
@@ -158,7 +158,7 @@ func spelled(t *testing.T, s hansard.Store, id hansard.SessionID) string {
 	return string(out) + info.Title + string(info.State)
 }
 
-// TestServeTLS: with a certificate it serves https, and nothing in the clear.
+// TestServeTLS: with a certificate it serves https, and nothing unencrypted.
 func TestServeTLS(t *testing.T) {
 	cert, key, roots := certificate(t)
 	store := newStore(t)

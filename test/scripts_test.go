@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// scriptDir is a copy of scripts with programs in front of the real ones.
+// scriptDir is a copy of scripts with fake programs in front of the real ones.
 type scriptDir struct {
 	t    *testing.T
 	dir  string
@@ -41,8 +41,8 @@ func (s *scriptDir) run(path string, args ...string) (code int, said string) {
 	return r.code, r.stdout + r.stderr
 }
 
-// TestPackagesWaits: another apt at work is waited for, whichever lock it has; and when
-// installing fails apt's reason is shown.
+// TestPackagesWaits: it waits for another running apt, whichever lock that has; and if installing
+// fails apt's reason is shown.
 func TestPackagesWaits(t *testing.T) {
 	for _, c := range []struct {
 		what, apt string // a fake; $n counts its calls
@@ -77,8 +77,8 @@ func TestPackagesWaits(t *testing.T) {
 	}
 }
 
-// TestAllTestsRun: whatever fails, all parts of make test run, the last line tells the
-// counts, and the exit status is not zero if anything failed.
+// TestAllTestsRun: whatever fails, all parts of make test run, the last line has the counts, and
+// the exit status is not zero if anything failed.
 func TestAllTestsRun(t *testing.T) {
 	pass := func(n int) string {
 		return strings.Repeat("echo '--- PASS: TestSomething (0.00s)'; ", n) + "echo 'ok  	hansard	1.0s'"
@@ -92,7 +92,7 @@ func TestAllTestsRun(t *testing.T) {
 		code                                              int
 		last                                              string
 		says                                              []string
-		lint                                              string // true, if it is empty
+		lint                                              string // true if empty
 	}{
 		{"all pass", pass(3), pass(2), pass(1), pass(4), pass(1), pass(1), 0, "12 passed, 0 failed, 0 skipped", nil, ""},
 		{"a unit test fails", fail, pass(2), pass(1), pass(1), pass(1), pass(1), 1, "7 passed, 2 failed, 0 skipped", []string{"--- FAIL: TestB", "browser: 1 passed", "clients: 1 passed"}, ""},
@@ -122,7 +122,7 @@ func TestAllTestsRun(t *testing.T) {
 				code, said := s.run(os.Getenv("PATH"), "scripts/all")
 				lines := strings.Split(strings.TrimSpace(said), "\n")
 				last := ""
-				for _, l := range lines { // make says on stderr, which is behind, that a target failed
+				for _, l := range lines { // make reports a failed target on stderr, which comes after
 					if strings.HasSuffix(l, "skipped") {
 						last = l
 					}

@@ -18,10 +18,10 @@ import (
 	"hansard/filestore"
 )
 
-// TestServers: two servers and three command-line writers on one directory, 64
-// clients over HTTP and 64 over WebSocket that append and follow, one server
-// killed with -9 and started again, over and over: every acknowledged event is
-// there once, and every follower saw every event once, in order. (Failures 47, 48.)
+// TestServers: two servers and three command-line writers on one directory, 64 clients over HTTP
+// and 64 over WebSocket that append and follow, one server killed with -9 and restarted, over and
+// over: every acknowledged event is there once, and every follower saw every event once, in
+// order. (Failures 47, 48.)
 func TestServers(t *testing.T) {
 	const each, feeders = 64, 3
 	kills := scale(4)
@@ -76,13 +76,12 @@ func TestServers(t *testing.T) {
 	}
 	close(stop)
 	writing.Wait()
-	for _, s := range servers { // followers go through a stop in good order, too
+	for _, s := range servers { // followers survive a graceful stop, too
 		s.drain()
 		s.begin()
 	}
-	// Everything that was ever sent is acknowledged; what is still on its way is
-	// so a second time, and has its key. So this is the last event, and whoever
-	// has it has all.
+	// Everything that was ever sent is acknowledged; anything still in flight is a duplicate and
+	// has its key. So this is the last event, and whoever has it has all.
 	last := appendLast(t, ctx, store, l)
 	wg.Wait()
 	for _, s := range servers {
@@ -100,7 +99,7 @@ func TestServers(t *testing.T) {
 	t.Logf("%d events in %d batches, %d kills, %d followers", events, l.acks(), kills, len(clients))
 }
 
-// appendLast appends the event that ends it all.
+// appendLast appends the event that ends the test.
 func appendLast(t *testing.T, ctx context.Context, store string, l *ledger) (seq int) {
 	t.Helper()
 	s, err := filestore.Open(store, nil)
@@ -116,8 +115,8 @@ func appendLast(t *testing.T, ctx context.Context, store string, l *ledger) (seq
 	return int(r.Last)
 }
 
-// TestServeFirstStart: on a bare machine it starts on an empty store, prints its
-// token once, and lets in who has it. (Failure 52.)
+// TestServeFirstStart: on a bare machine it starts on an empty store, prints its token once, and
+// accepts it. (Failure 52.)
 func TestServeFirstStart(t *testing.T) {
 	store := newStore(t)
 	p := start(t, command(store, "serve", "--listen", "127.0.0.1:0"), nil)
@@ -153,7 +152,7 @@ func TestServeFirstStart(t *testing.T) {
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d, stderr %s", code, p.stderr)
 	}
-	// The second start tells no token, and knows the first one.
+	// The second start prints no token, and knows the first one.
 	p = start(t, command(store, "serve", "--listen", "127.0.0.1:0"), nil)
 	address = strings.TrimPrefix(p.line(), "serving ")
 	if second := p.line(); strings.Contains(second, token) || strings.Contains(second, "#token") {
@@ -162,14 +161,14 @@ func TestServeFirstStart(t *testing.T) {
 	if got := get("v1/sessions", token); got != 200 {
 		t.Errorf("the token after a restart: %d", got)
 	}
-	// Readiness leaves nothing behind that people see.
+	// A readiness check leaves nothing visible.
 	get("readyz", token)
 	if ids := list(t, store); len(ids) != 0 {
 		t.Errorf("the store has %q", ids)
 	}
 }
 
-// TestServeDrains: a server that is told to stop answers what is under way.
+// TestServeDrains: a server that is told to stop answers requests in flight.
 func TestServeDrains(t *testing.T) {
 	store, l := newStore(t), newLedger()
 	ok(t, store, "new", remoteSession)
@@ -193,8 +192,7 @@ func TestServeDrains(t *testing.T) {
 	l.check(t, store)
 }
 
-// TestServersEnvironment: whatever else is in the environment, what is stored is
-// stored. (Failure 54.)
+// TestServersEnvironment: whatever else is in the environment, appends are stored. (Failure 54.)
 func TestServersEnvironment(t *testing.T) {
 	store := newStore(t)
 	cmd := command(store, "serve", "--listen", "127.0.0.1:0", "--token-from", serverTokenFile(t), "--json")

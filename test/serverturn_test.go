@@ -13,10 +13,10 @@ import (
 	"hansard/client"
 )
 
-// TestServerTurnOutlivesServer: a turn belongs to the client that holds it, not to
-// the server it was acquired through. The server is killed, and stopped in good
-// order, while others want the turn: they do not get it, and the client goes on.
-// When the client is gone too the turn is free after its TTL. (Failures 4, 7.)
+// TestServerTurnOutlivesServer: a turn belongs to the client that holds it, not to the server it
+// was acquired through. The server is killed, or stopped gracefully, while others want the turn:
+// they do not get it, and the client goes on. When the client is gone too the turn is free after
+// its TTL. (Failures 4, 7.)
 func TestServerTurnOutlivesServer(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", remoteSession)
@@ -64,8 +64,7 @@ func TestServerTurnOutlivesServer(t *testing.T) {
 	other = dial(first)
 	goesOn("when the other was stopped", other)
 
-	// A holder that is gone together with its server is waited for as long as
-	// its TTL, and no longer.
+	// If a holder is gone together with its server, others wait for its TTL, and no longer.
 	if err := other.Release(ctx, remoteSession, turn.Grant); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// holdsLock tells whether a process holds the kernel's lock on a file.
+// holdsLock reports whether a process holds the kernel's lock on a file.
 func holdsLock(t *testing.T, pid int, path string) bool {
 	t.Helper()
 	var st syscall.Stat_t
@@ -22,7 +22,7 @@ func holdsLock(t *testing.T, pid int, path string) bool {
 	locks, err := os.ReadFile("/proc/locks")
 	must(t, err)
 	for line := range strings.Lines(string(locks)) {
-		// 1: FLOCK  ADVISORY  WRITE 4711 00:1a:1234 0 EOF; those that wait have an arrow
+		// 1: FLOCK ADVISORY WRITE 4711 00:1a:1234 0 EOF; waiting ones have an arrow
 		f := strings.Fields(line)
 		if len(f) > 5 && f[1] == "FLOCK" && f[3] == "WRITE" && f[4] == strconv.Itoa(pid) && strings.HasSuffix(f[5], fmt.Sprintf(":%d", st.Ino)) {
 			return true
@@ -31,7 +31,7 @@ func holdsLock(t *testing.T, pid int, path string) bool {
 	return false
 }
 
-// threads gives the states of a process's threads: T is stopped, t by a tracer.
+// threads returns the states of a process's threads: T is stopped, t by a tracer.
 func threads(pid int) (states []string) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is fine
 	for _, file := range files {
@@ -44,7 +44,7 @@ func threads(pid int) (states []string) {
 	return states
 }
 
-// stopPlay stops appends in the middle and looks what others can do meanwhile.
+// stopPlay stops appends in the middle and checks what others can do meanwhile.
 type stopPlay struct {
 	t      *testing.T
 	l      *ledger
@@ -52,13 +52,12 @@ type stopPlay struct {
 	beside *process // has the store open all the time; nil: nobody
 	runs   int
 	asked  int
-	inside int // times the stopped one held the write lock
+	inside int // times the stopped process held the write lock
 	gaps   map[string]int
 }
 
-// One thing is not yet as it should be; it is counted, and becomes an error when
-// strictStops is set: whoever is stopped in the few microseconds before he left his
-// name is not the one that is named.
+// Known flaw: a process that is stopped in the few microseconds before it has recorded its name
+// is not the one that is named. It is counted, and becomes an error if strictStops is set.
 const (
 	strictStops = false
 	gapName     = "errors that name the holder before"
@@ -74,7 +73,7 @@ func (p *stopPlay) gap(what, format string, args ...any) {
 	}
 }
 
-// stopped waits until the traced process stands still; 0 when it ended instead.
+// stopped waits until the traced process has stopped; 0 if it ended instead.
 func (p *stopPlay) stopped(tracer *process, trace string) (pid int) {
 	p.t.Helper()
 	eventually(p.t, "the process stops or ends", func() bool {
@@ -87,14 +86,14 @@ func (p *stopPlay) stopped(tracer *process, trace string) (pid int) {
 		if err != nil || stops == 0 {
 			return false
 		}
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", tracer.cmd.Process.Pid)) // empty when it just ended
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", tracer.cmd.Process.Pid)) // empty if it just ended
 		pid, _ = strconv.Atoi(strings.TrimSpace(string(children)))
 		return pid > 0 && stops >= len(threads(pid))
 	})
 	return pid
 }
 
-// try stops an append before one of its calls, looks, and lets it go on or kills it.
+// try stops an append before one of its calls, checks, and continues or kills it.
 func (p *stopPlay) try(in injection) (came bool) {
 	p.t.Helper()
 	p.runs++
@@ -114,7 +113,7 @@ func (p *stopPlay) try(in injection) (came bool) {
 		if p.runs%2 == 0 {
 			must(p.t, syscall.Kill(pid, syscall.SIGKILL))
 		}
-		// The call may come that often on another thread, and stop it again.
+		// Another thread may make the call that often, and be stopped again.
 		eventually(p.t, "it ends", func() bool {
 			_ = syscall.Kill(pid, syscall.SIGCONT) // until it is gone
 			return !victim.running()
@@ -127,12 +126,12 @@ func (p *stopPlay) try(in injection) (came bool) {
 	return pid > 0
 }
 
-// look is what others do while the process is stopped.
+// look checks what others can do while the process is stopped.
 func (p *stopPlay) look(in injection, pid int) {
 	p.t.Helper()
 	var reading []*process
 	for _, args := range [][]string{{"show", "demo", "--json"}, {"ls"}, {"stat", "demo"}} {
-		// A reader that finds what it might have to recover waits, but not for ever.
+		// A reader that may have to recover waits, but not for ever.
 		reading = append(reading, start(p.t, command(p.store, append(args, "--lock-wait", "300ms")...), nil))
 	}
 	for _, r := range reading {
@@ -150,9 +149,8 @@ func (p *stopPlay) look(in injection, pid int) {
 	p.others(in, pid, inside)
 }
 
-// others append. They must succeed, or if somebody holds them up, name him. False: it was
-// thought that nobody is in the write lock, and a thread that had not stopped yet has got
-// into it.
+// others append. They must succeed, or, if they are blocked, name the holder. False: nobody
+// seemed to be in the write lock, but a thread that had not stopped yet has entered it.
 func (p *stopPlay) others(in injection, holder int, inside func() bool) bool {
 	p.t.Helper()
 	code, message := p.append()
@@ -160,7 +158,7 @@ func (p *stopPlay) others(in injection, holder int, inside func() bool) bool {
 		if inside() {
 			return false
 		}
-		code, message = p.append() // it was its own recovery that took so long: the machine is busy
+		code, message = p.append() // its own recovery took that long: the machine is busy
 	}
 	switch {
 	case holder == 0 && code != "":
@@ -173,7 +171,7 @@ func (p *stopPlay) others(in injection, holder int, inside func() bool) bool {
 	return true
 }
 
-// append is one append by somebody else, and how it failed, if it did.
+// append is one append by another process, and its error, if any.
 func (p *stopPlay) append() (code, message string) {
 	p.t.Helper()
 	p.asked++
@@ -199,9 +197,9 @@ func (p *stopPlay) append() (code, message string) {
 	return code, message
 }
 
-// TestStopAtSystemCall: an append is stopped before each of its system calls.
-// Readers go on always, writers unless it is inside the write lock, and then
-// their error names it. It goes on or is killed: nothing is lost.
+// TestStopAtSystemCall: an append is stopped before each of its system calls. Readers always go
+// on, and writers too unless it is inside the write lock; then their error names it. It is
+// continued or killed: nothing is lost.
 func TestStopAtSystemCall(t *testing.T) {
 	needsStrace(t)
 	var mu sync.Mutex
@@ -236,7 +234,7 @@ func TestStopAtSystemCall(t *testing.T) {
 					gaps[what] += n
 				}
 			}
-			// Most of the time is spent waiting for a lock: several at once.
+			// Most of the time is spent waiting for a lock, so several run at once.
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -254,9 +252,9 @@ func TestStopAtSystemCall(t *testing.T) {
 	t.Logf("%d stops, %d of them inside the write lock; known gaps: %v", stops, inside, gaps)
 }
 
-// TestCtrlZ: the command is stopped from the keyboard at random moments, also
-// while it opens and closes the store. It never holds the write lock then, and
-// when it goes on it completes.
+// TestCtrlZ: the command is stopped from the keyboard at random moments, also while it opens and
+// closes the store. It never holds the write lock while stopped, and completes when it is
+// continued.
 func TestCtrlZ(t *testing.T) {
 	rng, store, l := seeded(t), newStore(t), newLedger()
 	ok(t, store, "new", "demo")

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// injection makes strace interfere with the k-th call of a name. strace counts
-// for each thread on its own, and a Go program moves between threads: sweeping
-// k over a name hits about every call, not each exactly once.
+// injection makes strace interfere with the k-th call of a name. strace counts per thread, and a
+// Go program moves between threads: sweeping k over a name hits about every call, not each
+// exactly once.
 type injection struct {
 	call  string
 	fault string // signal=SIGKILL, error=EIO, …
@@ -20,7 +20,7 @@ type injection struct {
 
 func (in injection) String() string { return fmt.Sprintf("%s %s %d", in.call, in.fault, in.when) }
 
-// traced is a command under strace, and where strace writes what it saw.
+// traced is a command under strace, and the file that strace writes to.
 func (in injection) traced(t *testing.T, cmd *exec.Cmd) (traced *exec.Cmd, trace string) {
 	t.Helper()
 	trace = filepath.Join(t.TempDir(), "trace")
@@ -32,13 +32,13 @@ func (in injection) traced(t *testing.T, cmd *exec.Cmd) (traced *exec.Cmd, trace
 	return traced, trace
 }
 
-// saw tells whether strace wrote a text down.
+// saw reports whether strace recorded a text.
 func saw(trace, text string) bool {
 	b, err := os.ReadFile(trace)
 	return err == nil && strings.Contains(string(b), text)
 }
 
-// needsStrace skips where processes can't be traced.
+// needsStrace skips the test if processes can't be traced.
 func needsStrace(t *testing.T) {
 	t.Helper()
 	needs(t, "strace")
@@ -47,15 +47,15 @@ func needsStrace(t *testing.T) {
 	}
 }
 
-// sweep is a series of injections: every k of every call, or every step-th of
-// calls of which there are many alike.
+// sweep is a series of injections: every k of every call, or every step-th of calls that are many
+// and alike.
 type sweep struct {
 	calls []string
 	step  map[string]int
 }
 
-// storeCalls are the calls by which an append changes or sees the store, and
-// write, by which the command answers.
+// storeCalls are the calls with which an append changes or reads the store, and write, with which
+// the command answers.
 var storeCalls = sweep{
 	calls: []string{"pwrite64", "fdatasync", "fsync", "flock", "openat", "renameat", "mkdirat", "ftruncate",
 		"unlinkat", "statx", "pread64", "lseek", "getdents64", "fstatfs", "write"},
@@ -74,18 +74,18 @@ func (s sweep) thinned(f int) sweep {
 // only is a sweep over every k of a few calls.
 func only(calls ...string) sweep { return sweep{calls: calls} }
 
-// each tries the sweep's injections until a call does not come that often any
-// more. try tells whether it came.
+// each tries the sweep's injections until a call no longer occurs that often. try reports whether
+// it occurred.
 func (s sweep) each(fault func(n int) string, try func(injection) bool) (hits int) {
 	for _, call := range s.calls {
 		step := max(1, s.step[call])
 		if torture := scale(1); torture > 1 {
 			step = 1
 		}
-		// At most, because every dead process leaves the next one more to do.
+		// Limited, because every dead process leaves the next one more to do.
 		for k := 1; k <= scale(40); k += step {
 			in := injection{call, fault(hits), k}
-			// A second chance: the call may have come on another thread.
+			// A second chance: the call may have been made on another thread.
 			if !try(in) && !try(in) { //nolint:staticcheck // it is not the same again
 				break
 			}
@@ -95,8 +95,8 @@ func (s sweep) each(fault func(n int) string, try func(injection) bool) (hits in
 	return hits
 }
 
-// memDir is a directory in memory where there is one: a sweep over system calls
-// is about their order, not about the disk, and makes many stores.
+// memDir is a directory in memory, if there is one: a sweep over system calls is about their
+// order, not about the disk, and makes many stores.
 func memDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "hansard-test-")

@@ -17,11 +17,11 @@ type scene struct {
 	sweep
 	fresh  bool // a new store each time
 	beside bool // another process has the store open
-	torn   bool // the log ends in half a line each time, as a copied one may
-	single bool // its events are appended one after the other, not as a batch
+	torn   bool // the log ends in half a line each time, as a truncated copy may
+	single bool // its events are appended one by one, not as a batch
 	events int
 	bytes  int // of each event
-	errnos int // with how many errors for each call, 0 for none
+	errnos int // how many errors to try for each call, 0 for none
 }
 
 var scenes = []scene{
@@ -31,7 +31,7 @@ var scenes = []scene{
 	{name: "behind half a line", sweep: only("ftruncate", "mkdirat", "fdatasync", "fsync", "pwrite64", "openat"), torn: true, events: 3, bytes: 200, errnos: 1},
 }
 
-// scenePlay is a scene under way.
+// scenePlay is a running scene.
 type scenePlay struct {
 	*scene
 	t     *testing.T
@@ -53,8 +53,8 @@ func (s *scene) play(t *testing.T) *scenePlay {
 	return p
 }
 
-// victim runs an append under an injection. What it acknowledged is in the
-// ledger; open is the batch it was at when it ended, if it did not finish.
+// victim runs an append under an injection. What it acknowledged is in the ledger; open is the
+// batch it was working on when it ended, if it did not finish.
 func (p *scenePlay) victim(in injection) (r result, open, trace string) {
 	p.t.Helper()
 	p.runs++
@@ -153,8 +153,8 @@ func eachScene(t *testing.T, play func(t *testing.T, s scene)) {
 	})
 }
 
-// TestKillAtSystemCall: an append is killed just before each of its system calls.
-// The next process appends without a word, and all that was acknowledged is there.
+// TestKillAtSystemCall: an append is killed just before each of its system calls. The next
+// process appends without any message, and everything acknowledged is there.
 func TestKillAtSystemCall(t *testing.T) {
 	needsStrace(t)
 	var total atomic.Int64
@@ -177,7 +177,8 @@ func TestKillAtSystemCall(t *testing.T) {
 		total.Add(int64(kills))
 		t.Logf("%d kills, %d of them after an answer", kills, acked)
 	})
-	// About 300 with the system calls an append makes today, a few more or less by how the processes meet: far fewer would mean that the sweep missed its calls.
+	// About 300 with the system calls an append makes today, give or take how the processes
+	// interleave: far fewer would mean that the sweep missed its calls.
 	if !t.Failed() && total.Load() < 200 {
 		t.Errorf("%d kills, want at least 200", total.Load())
 	}
@@ -186,9 +187,9 @@ func TestKillAtSystemCall(t *testing.T) {
 
 var errnos = []string{"EIO", "ENOSPC", "EMFILE", "EINTR"}
 
-// TestErrorAtSystemCall: one system call of an append fails. The command succeeds or says
-// what is wrong, nothing acknowledged is lost, nothing refused is stored, and the
-// next append works. (Failures 14, 22, 25.)
+// TestErrorAtSystemCall: one system call of an append fails. The command succeeds or says what is
+// wrong, nothing acknowledged is lost, nothing refused is stored, and the next append works.
+// (Failures 14, 22, 25.)
 func TestErrorAtSystemCall(t *testing.T) {
 	needsStrace(t)
 	var total, refused atomic.Int64
@@ -215,9 +216,9 @@ func TestErrorAtSystemCall(t *testing.T) {
 	t.Logf("%d errors, of which %d reached the caller", total.Load(), refused.Load())
 }
 
-// TestErrorAtEverySync: every thread's first sync fails, so that now and then the
-// journal can't be replaced either and the next process has to do it, with
-// what the first one left in it.
+// TestErrorAtEverySync: every thread's first sync fails, so that sometimes the journal can't be
+// replaced either, and the next process has to do it, with the entries that the first one left in
+// it.
 func TestErrorAtEverySync(t *testing.T) {
 	needsStrace(t)
 	s := scene{name: "beside another", beside: true, events: 3, bytes: 200}
@@ -236,7 +237,7 @@ func TestErrorAtEverySync(t *testing.T) {
 	t.Logf("%d appends of %d failed", failed, scale(40))
 }
 
-// errorSaid checks the answer to an append that met an error.
+// errorSaid checks the answer of an append that hit an error.
 func (p *scenePlay) errorSaid(in injection, r result, open string) {
 	p.t.Helper()
 	if r.code == 0 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// inNamespace is a command that runs as process 1 of a PID namespace of its own.
+// inNamespace is a command that runs as process 1 of its own PID namespace.
 func inNamespace(cmd *exec.Cmd) *exec.Cmd {
 	boxed := exec.Command("unshare", append([]string{"-p", "-f", "--mount-proc", "--"}, cmd.Args...)...)
 	boxed.Env = cmd.Env
@@ -38,9 +38,9 @@ func firstOf(t *testing.T, p *process) (pid int) {
 	return pid
 }
 
-// TestTurnNamespaces: holder and waiter are both process 1, each in its namespace,
-// where the other can't be seen. A holder that lives keeps its turn; one that is
-// killed loses it at once. (Failures 4 and 6.)
+// TestTurnNamespaces: holder and waiter are both process 1, each in its own namespace, where the
+// other can't be seen. A live holder keeps its turn; a killed one loses it at once.
+// (Failures 4 and 6.)
 func TestTurnNamespaces(t *testing.T) {
 	needsNamespaces(t)
 	store := newStore(t)
@@ -70,8 +70,8 @@ func TestTurnNamespaces(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnFirstProcess: as process 1 of a container the command waits for whatever
-// becomes its child there, so that nothing is left of it.
+// TestTurnFirstProcess: as process 1 of a container the command reaps every process that becomes
+// its child there, so that none is left.
 func TestTurnFirstProcess(t *testing.T) {
 	needsNamespaces(t)
 	store := newStore(t)
@@ -85,8 +85,8 @@ func TestTurnFirstProcess(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnInheritsNothing: the program of a turn has none of the store's files
-// open, and a child of it that outlives everything does not keep the turn. (Failure 19.)
+// TestTurnInheritsNothing: the program of a turn has none of the store's files open, and a child
+// of it that outlives everything does not keep the turn. (Failure 19.)
 func TestTurnInheritsNothing(t *testing.T) {
 	needs(t, "setsid")
 	store := newStore(t)
@@ -114,9 +114,9 @@ func TestTurnInheritsNothing(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnErrors: an error while looking at the holder is not taken for its death:
-// whatever call fails, nobody gets the turn of a process that lives, and nobody who
-// is told that it is held is told so by accident later. (Failures 14 and 17.)
+// TestTurnErrors: an error while looking at the holder is not taken for its death: whatever call
+// fails, nobody gets the turn of a live process, and its holder can still write.
+// (Failures 14 and 17.)
 func TestTurnErrors(t *testing.T) {
 	needsStrace(t)
 	store := newStore(t)
@@ -147,8 +147,8 @@ func TestTurnErrors(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnWithoutGuard: the program dies with the command also when the guard of
-// its process group was killed before: by the kernel.
+// TestTurnWithoutGuard: the program dies with the command even if the guard of its process group
+// was killed before: the kernel kills it.
 func TestTurnWithoutGuard(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)

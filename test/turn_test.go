@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestTurnKill9: the holder is killed, and who waits in another process gets the
-// turn at once, not after the TTL. The holder's program, and what that had started,
-// die with it. (Failures 1, 4 and 19.)
+// TestTurnKill9: the holder is killed, and a waiter in another process gets the turn at once, not
+// after the TTL. The holder's program, and everything that had started, die with it.
+// (Failures 1, 4 and 19.)
 func TestTurnKill9(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -43,8 +43,8 @@ func TestTurnKill9(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnKillTakesAllDown: with the command die its program and the children of
-// that, also where the program is a shell that could not end them.
+// TestTurnKillTakesAllDown: when the command is killed its program and the program's children die
+// too, even if the program is a shell that could not end them.
 func TestTurnKillTakesAllDown(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -59,9 +59,8 @@ func TestTurnKillTakesAllDown(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnKillAnywhere: the command is killed at random moments, while it opens
-// the store, takes the turn, runs, releases. The next one gets the turn at once,
-// every time. (Failures 3 and 18.)
+// TestTurnKillAnywhere: the command is killed at random moments, while it opens the store, takes
+// the turn, runs, releases. The next one gets the turn at once, every time. (Failures 3 and 18.)
 func TestTurnKillAnywhere(t *testing.T) {
 	rng, store := seeded(t), newStore(t)
 	ok(t, store, "new", demo)
@@ -82,9 +81,9 @@ func TestTurnKillAnywhere(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnStopped: the holder is stopped for longer than its TTL, and another
-// takes over. What the old one's program still writes is refused, and when the
-// holder goes on the program is told. (Failures 7 and 20.)
+// TestTurnStopped: the holder is stopped for longer than its TTL, and another takes over. What
+// the old holder's program still writes is refused, and when the holder continues the program is
+// told. (Failures 7 and 20.)
 func TestTurnStopped(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -120,8 +119,8 @@ func TestTurnStopped(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnStolen: a holder that lives is told within moments, and the reason is on
-// record. MaxHold ends a turn whose program is stuck. (Failure 8.)
+// TestTurnStolen: a live holder is told within moments, and the reason is on record. MaxHold ends
+// a turn whose program is stuck. (Failure 8.)
 func TestTurnStolen(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -145,9 +144,9 @@ func TestTurnStolen(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnContention: 16 processes want one turn for 20 s. There are never two
-// holders, by a witness that knows nothing of turns and by the log; and nobody
-// gets less than a quarter of his share.
+// TestTurnContention: 16 processes want one turn for 20 s. There are never two holders, according
+// to a witness that knows nothing of turns and to the log; and nobody gets less than a quarter of
+// its share.
 func TestTurnContention(t *testing.T) {
 	const processes, seconds = 16, 20
 	store, witness := newStore(t), filepath.Join(t.TempDir(), "witness")

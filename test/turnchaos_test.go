@@ -16,8 +16,8 @@ import (
 	"hansard/filestore"
 )
 
-// chaosWorker: STORE NAME. It takes the turn again and again and says what became
-// of each event that it wrote under it:
+// chaosWorker: STORE NAME. It takes the turn repeatedly and reports the outcome of each event
+// that it wrote under it:
 //
 //	ack NAME-N SEQ GRANT   stored
 //	no NAME-N GRANT        refused: the turn was lost
@@ -32,7 +32,7 @@ func chaosWorker(args []string) error {
 	for n := 0; ; {
 		lease, err := hansard.Take(ctx, s, demo, hansard.Claim{Wait: hansard.Forever, TTL: 200 * time.Millisecond, Label: args[1]})
 		if errors.Is(err, hansard.ErrBusy) {
-			continue // somebody was stopped inside the write lock
+			continue // another process was stopped inside the write lock
 		}
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func chaosWorker(args []string) error {
 	}
 }
 
-// promises are what the workers said, kept outside of the store.
+// promises are what the workers reported, kept outside of the store.
 type promises struct {
 	mu      sync.Mutex
 	acked   map[string]hansard.Event
@@ -86,7 +86,7 @@ func (p *promises) counts() (acked, refused int) {
 	return len(p.acked), len(p.refused)
 }
 
-// check compares the log with what was said.
+// check compares the log with what was reported.
 func (p *promises) check(t *testing.T, events []hansard.Event) {
 	t.Helper()
 	p.mu.Lock()
@@ -113,9 +113,8 @@ func (p *promises) check(t *testing.T, events []hansard.Event) {
 	}
 }
 
-// TestTurnChaos: processes that want one turn are killed, stopped past their TTL
-// and robbed at random. What they were told is true, and the log proves that nobody
-// wrote under a turn that he had lost.
+// TestTurnChaos: processes that want one turn are killed, stopped past their TTL and robbed at
+// random. What they were told is true, and the log proves that nobody wrote under a lost turn.
 func TestTurnChaos(t *testing.T) {
 	const workers = 6
 	rng, store := seeded(t), newStore(t)
@@ -146,7 +145,7 @@ func TestTurnChaos(t *testing.T) {
 			running[i].signal(syscall.SIGCONT)
 			stops++
 		case 3:
-			// It waits if somebody is stopped in the write lock; nobody is now.
+			// It waits if a process is stopped in the write lock; none is now.
 			ok(t, store, "turn", demo, "--steal", "--reason", "chaos")
 			thefts++
 		}

@@ -16,9 +16,9 @@ import (
 	"hansard"
 )
 
-// TestTurnNobodyWaits: one process holds the turn from beginning to end, following
-// the session, while 8 others append 1,000 messages: all are stored, and the
-// holder's program sees each of them. (Failures 10 and 12.)
+// TestTurnNobodyWaits: one process holds the turn from beginning to end, following the session,
+// while 8 others append 1,000 messages: all are stored, and the holder's program sees each of
+// them. (Failures 10 and 12.)
 func TestTurnNobodyWaits(t *testing.T) {
 	const writers, each = 8, 125
 	store := newStore(t)
@@ -81,8 +81,8 @@ func TestTurnNobodyWaits(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnBeside: the holder writes under its turn while others write without one;
-// that the session changed under it is no reason for either to fail. (Failure 12.)
+// TestTurnBeside: the holder writes under its turn while others write without one; that the
+// session changed meanwhile makes neither fail. (Failure 12.)
 func TestTurnBeside(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -110,8 +110,8 @@ func TestTurnBeside(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnLastWords: a signal does not give the turn up before the program has
-// done what it still has to write. (Failure 19.)
+// TestTurnLastWords: after a signal the turn is not released before the program has written what
+// it still has to write. (Failure 19.)
 func TestTurnLastWords(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -127,9 +127,9 @@ func TestTurnLastWords(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnSweep: somebody "cleans up" the files of processes that live. Others may
-// think the holder dead then, but there are never two whose writes are accepted, and
-// the old one is told. (Failures 16 and 18.)
+// TestTurnSweep: someone "cleans up" the files of live processes. Others may then take the holder
+// for dead, but writes of two holders are never both accepted, and the old one is told.
+// (Failures 16 and 18.)
 func TestTurnSweep(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -156,8 +156,8 @@ func TestTurnSweep(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// refused checks that an exclusive turn keeps out what is not for the inbox, and
-// that whoever is kept out learns by whom. (Failure 13: it is not any failure.)
+// refused checks that an exclusive turn keeps out everything but the inbox, and that the error
+// names the holder. (Failure 13: it is not just any failure.)
 func refused(t *testing.T, store string) {
 	t.Helper()
 	for _, args := range [][]string{{"append", demo, "x"}, {"set", demo, "--title", "x"}, {"rm", demo, "--yes"}, {"turn", demo, "--", "true"}} {
@@ -179,7 +179,7 @@ func TestTurnSpellings(t *testing.T) {
 		if r := run(t, turnOn(other, nil, "true")); r.code != 5 {
 			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
 		}
-		// The program knows its turn by any of them.
+		// The program recognises its turn under any of them.
 		if r := run(t, command(other, "append", demo, "x", "--turn", string(holder.grant))); r.code != 0 {
 			t.Errorf("%s: exit code %d, stderr %s", other, r.code, r.stderr)
 		}
@@ -188,9 +188,9 @@ func TestTurnSpellings(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnHandles: what a program can do wrong with a turn is answered, and hurts
-// nobody else: releasing twice, releasing after loss, using after release, acquiring
-// twice in one process. (Failures 9 and 11.)
+// TestTurnHandles: mistakes of a program with its turn give an error and hurt nobody else:
+// releasing twice, releasing after loss, using after release, acquiring twice in one process.
+// (Failures 9 and 11.)
 func TestTurnHandles(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)
@@ -207,7 +207,7 @@ func TestTurnHandles(t *testing.T) {
 	}
 	first, err := hansard.Take(ctx, s, demo, hansard.Claim{TTL: 10 * time.Minute, Label: "first"})
 	must(t, err)
-	// Twice in one process: it is held, by name, and waiting does not deadlock.
+	// Twice in one process: it is held, the error says by whom, and waiting does not deadlock.
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
 		var held *hansard.HeldError
 		if _, err := hansard.Take(ctx, s, demo, hansard.Claim{Wait: wait}); !errors.As(err, &held) || held.Turn.Holder.Label != "first" {
@@ -243,8 +243,8 @@ func TestTurnHandles(t *testing.T) {
 	withoutRemains(t, store)
 }
 
-// TestTurnNested: a turn inside of itself is refused at once, however long it
-// would wait. (Failure 11.)
+// TestTurnNested: a turn inside itself is refused at once, however long it was told to wait.
+// (Failure 11.)
 func TestTurnNested(t *testing.T) {
 	store := newStore(t)
 	ok(t, store, "new", demo)

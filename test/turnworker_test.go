@@ -25,8 +25,7 @@ import (
 // The session all of these tests are about.
 const demo = "demo"
 
-// longTTL is a TTL that no test lives to see the end of: who gets a turn sooner
-// did not wait for it.
+// longTTL is a TTL longer than any test: a process that gets a turn sooner did not wait for it.
 const longTTL = "10m"
 
 // turnOn is hansard turn on the demo session.
@@ -35,7 +34,7 @@ func turnOn(store string, flags []string, program ...string) *exec.Cmd {
 	return command(store, append(append(args, "--"), program...)...)
 }
 
-// agent is hansard turn with a program that does what it is asked to.
+// agent is hansard turn with a program that does what it is told.
 type agent struct {
 	*process
 	grant hansard.Grant
@@ -72,7 +71,7 @@ func (a *agent) waiting() *agent {
 	return a
 }
 
-// appends has the program append with the command, and gives the exit code.
+// appends has the program append with the command, and returns the exit code.
 func (a *agent) appends(text string) (code int) {
 	a.t.Helper()
 	line := a.ask("append " + text)
@@ -106,10 +105,9 @@ func agentWorker(args []string) error {
 	return nil
 }
 
-// contendWorker: STORE WITNESS LABEL SECONDS. It takes the turn again and again, writes
-// under it, and releases it; it prints how often. While it has the turn it holds the
-// witness, a kernel lock that knows nothing of turns: who finds it taken has seen two
-// holders.
+// contendWorker: STORE WITNESS LABEL SECONDS. It takes the turn repeatedly, writes under it, and
+// releases it; it prints how often. While it has the turn it holds the witness, a kernel lock
+// that knows nothing of turns: if it finds that taken, there were two holders.
 func contendWorker(args []string) error {
 	var seconds float64
 	if _, err := fmt.Sscan(args[3], &seconds); err != nil {
@@ -150,7 +148,8 @@ func withTurn(ctx context.Context, s hansard.Store, label string, fn func(hansar
 	return lease.Release()
 }
 
-// witnessed writes under a grant for a moment, and fails if anybody else is at it.
+// witnessed writes under a grant for a moment, and fails if another process does so at the same
+// time.
 func witnessed(witness string, s hansard.Store, g hansard.Grant, text string) error {
 	f, err := os.OpenFile(witness, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -174,8 +173,8 @@ func witnessWorker(args []string) error {
 	return errors.Join(witnessed(args[1], s, hansard.Grant(os.Getenv("HANSARD_TURN")), "witness"), s.Close())
 }
 
-// restartWorker: STORE TURNS. It takes the turn TURNS times without ever giving it
-// up: each time it starts itself anew, in place, with the same PID.
+// restartWorker: STORE TURNS. It takes the turn TURNS times without ever releasing it: each time
+// it re-executes itself in place, with the same PID.
 func restartWorker(args []string) error {
 	var left int
 	if _, err := fmt.Sscan(args[1], &left); err != nil {
@@ -200,8 +199,8 @@ func restartWorker(args []string) error {
 	return errors.Join(s.Release(context.Background(), demo, t.Grant), s.Close())
 }
 
-// proveTurns reads the session and proves from it alone that nobody ever wrote
-// under a turn that he did not hold. It gives the events.
+// proveTurns reads the session and proves from it alone that nobody ever wrote under a turn
+// without holding it. It returns the events.
 func proveTurns(t *testing.T, store string) (events []hansard.Event, g engine.Grants) {
 	t.Helper()
 	s, err := filestore.Open(store, &filestore.Options{ReadOnly: true})
@@ -217,9 +216,8 @@ func proveTurns(t *testing.T, store string) (events []hansard.Event, g engine.Gr
 	return events, g
 }
 
-// withoutRemains checks that a store is as if nothing had ever gone wrong in it:
-// the turn is free, verify is content, and there is nothing that somebody would
-// have to clean up.
+// withoutRemains checks that a store is as if nothing had ever gone wrong in it: the turn is
+// free, verify finds nothing, and there is nothing to clean up.
 func withoutRemains(t *testing.T, store string) {
 	t.Helper()
 	proveTurns(t, store)
@@ -236,7 +234,7 @@ func withoutRemains(t *testing.T, store string) {
 	}
 }
 
-// names are the files of a store, without what is derived.
+// names are the files of a store, except for derived ones.
 func names(t *testing.T, store string) string {
 	t.Helper()
 	var found []string
@@ -250,13 +248,13 @@ func names(t *testing.T, store string) string {
 	return strings.Join(found, " ")
 }
 
-// gone waits until a process does not run any more.
+// gone waits until a process no longer runs.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !alive(pid) })
 }
 
-// alive tells whether a process runs: one that nobody has waited for does not.
+// alive reports whether a process runs: a zombie does not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

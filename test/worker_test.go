@@ -20,11 +20,11 @@ import (
 	"hansard/filestore"
 )
 
-// workerEnv names the worker that this test binary is to be.
+// workerEnv names the worker that this test binary should be.
 const workerEnv = "HANSARD_TEST_WORKER"
 
-// workers are the small programs this test binary can be. All end when their
-// standard input does, so that none outlives the test.
+// workers are the small programs this test binary can be. All end when their standard input does,
+// so that none outlives the test.
 var workers = map[string]func(args []string) error{
 	"serve":   serveWorker,
 	"load":    loadWorker,
@@ -124,7 +124,7 @@ func limitFiles(size string) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// appendMarks appends a batch and puts the outcome into words.
+// appendMarks appends a batch and describes the outcome in words.
 func appendMarks(s hansard.Store, session, batch string, n, bytes int) string {
 	b := hansard.Batch{Create: true}
 	for i := range n {
@@ -137,7 +137,7 @@ func appendMarks(s hansard.Store, session, batch string, n, bytes int) string {
 	return fmt.Sprintf("ack %s %s %d %d", batch, session, r.First, r.Last)
 }
 
-// codeOf is the command's code word for an error, as far as tests care.
+// codeOf is the command's code word for an error, as far as the tests need it.
 func codeOf(err error) string {
 	for _, c := range []struct {
 		err  error
@@ -154,8 +154,8 @@ func codeOf(err error) string {
 }
 
 // loadWorker: STORE SEED PREFIX COUNT MAXBYTES SESSIONS. It appends COUNT batches (0: until it is
-// killed) of one to four events and up to MAXBYTES, most of them small, to sessions
-// of a comma-separated list, and prints what became of each.
+// killed) of one to four events and up to MAXBYTES, most of them small, to sessions of a
+// comma-separated list, and prints the outcome of each.
 func loadWorker(args []string) error {
 	go endWithInput()
 	var seed uint64
@@ -184,7 +184,7 @@ func loadWorker(args []string) error {
 	return s.Close()
 }
 
-// endWithInput ends the process when nobody holds the other end of its input.
+// endWithInput ends the process when the other end of its input is closed.
 func endWithInput() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(3)
@@ -205,8 +205,8 @@ func holdWorker(args []string) error {
 	return err
 }
 
-// naiveWorker: FILE. It appends lines without a sync and acknowledges each: the
-// writer that a power cut must be seen to rob, or cutting proves nothing.
+// naiveWorker: FILE. It appends lines without a sync and acknowledges each: a power cut must make
+// this writer lose data, or the cuts prove nothing.
 func naiveWorker(args []string) error {
 	go endWithInput()
 	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

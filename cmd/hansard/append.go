@@ -26,7 +26,7 @@ type appendOptions struct {
 	expect             uint64
 	inbox              bool
 	turn               turnFlag
-	grant              hansard.Grant // what turn comes to
+	grant              hansard.Grant // the grant that turn stands for
 	hasData, expectSet bool
 	text               *string // the TEXT argument
 	stdin              bool    // TEXT is -
@@ -165,7 +165,7 @@ func (a *app) append(cmd *cobra.Command, id hansard.SessionID, o *appendOptions)
 	return a.appendAll(cmd.Context(), id, o, in)
 }
 
-// checkSource sees to it that there is exactly one source of content.
+// checkSource makes sure that there is exactly one source of content.
 func (o *appendOptions) checkSource() error {
 	sources := 0
 	for _, given := range []bool{o.text != nil, o.hasData, o.jsonl != ""} {
@@ -186,8 +186,8 @@ func (o *appendOptions) checkSource() error {
 	return nil
 }
 
-// defaultAuthor is the author of what is given on the command line, if it does not
-// say. Events that are read from elsewhere have their own, or none.
+// defaultAuthor sets the author of content given on the command line, if there is
+// none. Events read from elsewhere have their own, or none.
 func (o *appendOptions) defaultAuthor(a *app, given bool) error {
 	if given || o.jsonl != "" {
 		return nil
@@ -217,7 +217,7 @@ func (o *appendOptions) single() (hansard.Event, error) {
 			return event, &hansard.InvalidError{Field: "text", Reason: "it is not valid UTF-8"}
 		case *o.text == "" && o.stdin:
 			return event, &usageError{"there is no text on standard input", emptyHint}
-		case *o.text == "": // a variable that was never set, most of the time
+		case *o.text == "": // usually an unset shell variable
 			return event, &usageError{"the text is empty", emptyHint}
 		}
 		event.Data = hansard.Text(*o.text)
@@ -265,8 +265,8 @@ func (o *appendOptions) batch(events []hansard.Event, patch *hansard.Patch) hans
 	return b
 }
 
-// access is creating only where --create asks for it: a mistyped --store must
-// not leave a new store behind.
+// access is creating only with --create: a mistyped --store must not leave a new
+// store behind.
 func (o *appendOptions) access() access {
 	if o.create {
 		return creating

@@ -10,8 +10,8 @@ import (
 	"hansard/engine"
 )
 
-// batchRun is one append --jsonl under way: one batch, unless the input is a copy of
-// a session that does not fit into one.
+// batchRun is one append --jsonl in progress: one batch, unless the input is a copy
+// of a session that does not fit into one.
 type batchRun struct {
 	app    *app
 	id     hansard.SessionID
@@ -20,7 +20,7 @@ type batchRun struct {
 	patch  *hansard.Patch
 	bytes  int
 	copied bool
-	left   map[string]int // what was left out, and how often
+	left   map[string]int // what was left out, with counts
 
 	batches     int
 	first, last hansard.Seq
@@ -34,7 +34,7 @@ func (r *batchRun) leaveOut(what string) {
 }
 
 // add takes one more event. A batch ends with the event that carries a patch, and
-// where it would be too large; only a copy may go on with another one.
+// where it would be too large; only a copy may continue with another one.
 func (r *batchRun) add(ctx context.Context, rec record) error {
 	r.copied = r.copied || rec.copied
 	full := r.bytes+len(rec.event.Data) > hansard.MaxBatchBytes || len(r.events) == hansard.MaxBatchEvents
@@ -47,7 +47,7 @@ func (r *batchRun) add(ctx context.Context, rec record) error {
 	case r.patch != nil:
 		return &lineError{rec.line - 1, bad("only the last event of a batch can carry a patch; use --each")}
 	case full:
-		// Gigabytes are not read only to be refused.
+		// Do not read gigabytes only to refuse them.
 		err := engine.CheckBatch(&hansard.Batch{Events: append(r.events, rec.event)})
 		return &hinted{&lineError{rec.line, err}, "use --each to store every line as an append of its own"}
 	}
@@ -56,8 +56,8 @@ func (r *batchRun) add(ctx context.Context, rec record) error {
 	return nil
 }
 
-// append stores what was read. The batches behind the first one have keys of their
-// own, and expect to follow it.
+// append stores what was read. The batches after the first one have their own keys,
+// and expect to follow it.
 func (r *batchRun) append(ctx context.Context) error {
 	b := r.o.batch(r.events, r.patch)
 	if r.batches > 0 {
@@ -84,7 +84,7 @@ func (r *batchRun) append(ctx context.Context) error {
 		return orInterrupted(err, r.stored())
 	}
 	r.batches++
-	if receipt.Last > 0 { // else all of it was known
+	if receipt.Last > 0 { // otherwise all of it was known
 		if r.first == 0 {
 			r.first = receipt.First
 		}
@@ -97,12 +97,12 @@ func (r *batchRun) append(ctx context.Context) error {
 	return nil
 }
 
-// finish stores the last batch and says what became of it all.
+// finish stores the last batch and reports the result of all.
 func (r *batchRun) finish(ctx context.Context) error {
 	r.tellLeft()
 	if len(r.events) == 0 && r.batches == 0 {
 		if r.left != nil {
-			return nil // it was told
+			return nil // already reported
 		}
 		return &usageError{"there are no events in the input", "give one JSON value per line"}
 	}
@@ -125,7 +125,7 @@ func (r *batchRun) finish(ctx context.Context) error {
 	return err
 }
 
-// tellLeft notes what of a copy was not appended.
+// tellLeft reports what was left out of a copy.
 func (r *batchRun) tellLeft() {
 	for _, what := range slices.Sorted(maps.Keys(r.left)) {
 		fmt.Fprintf(r.app.stderr, "left out: %s %s\n", plural(r.left[what], "event"), what)

@@ -28,8 +28,8 @@ func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOp
 	})
 }
 
-// appendAttached attaches files and stores an event that names them. The session is
-// created first where that is asked for: attachments have to belong to one.
+// appendAttached attaches files and stores an event that names them. With --create
+// the session is created first: attachments have to belong to one.
 func (a *app) appendAttached(ctx context.Context, id hansard.SessionID, o *appendOptions, event hansard.Event) error {
 	return a.withStore(o.access(), func(s hansard.Store) error {
 		ctx, cancel := forWrite(ctx)
@@ -54,8 +54,8 @@ func (a *app) appendAttached(ctx context.Context, id hansard.SessionID, o *appen
 	})
 }
 
-// appendAll stores all lines as one batch. What show --json printed may be more
-// batches: a session has no bound, and any of its events may carry a patch.
+// appendAll stores all lines as one batch. The output of show --json may take
+// several: a session has no size limit, and any of its events may carry a patch.
 func (a *app) appendAll(ctx context.Context, id hansard.SessionID, o *appendOptions, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -80,8 +80,8 @@ func (a *app) appendAll(ctx context.Context, id hansard.SessionID, o *appendOpti
 	return run.finish(ctx)
 }
 
-// appendEach stores every line as an append of its own. The store is opened
-// with the first line, so that an input without a good one changes nothing.
+// appendEach stores every line as an append of its own. The store is opened with
+// the first line, so that input without a valid line changes nothing.
 func (a *app) appendEach(ctx context.Context, id hansard.SessionID, o *appendOptions, in io.Reader) error {
 	readCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,8 +106,8 @@ func (a *app) appendEach(ctx context.Context, id hansard.SessionID, o *appendOpt
 	return run.finish(err)
 }
 
-// next takes a record; a context that ended comes first, so that a signal stops
-// a run whose input is always ready.
+// next takes a record; the end of the context is checked first, so that a signal
+// stops a run whose input is always ready.
 func next(ctx context.Context, records <-chan record) (rec record, ok bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return record{}, false, err
@@ -120,7 +120,7 @@ func next(ctx context.Context, records <-chan record) (rec record, ok bool, err 
 	}
 }
 
-// eachRun is one append --each under way.
+// eachRun is one append --each in progress.
 type eachRun struct {
 	app         *app
 	id          hansard.SessionID
@@ -160,7 +160,7 @@ func (r *eachRun) append(ctx context.Context, s hansard.Store, rec record) error
 		return &lineError{rec.line, err}
 	}
 	r.count++
-	if receipt.Last > 0 { // else its id is known
+	if receipt.Last > 0 { // otherwise its id was known
 		if r.first == 0 {
 			r.first = receipt.First
 		}
@@ -176,10 +176,10 @@ func (r *eachRun) append(ctx context.Context, s hansard.Store, rec record) error
 	if err := r.app.printReceipt(receipt); err != nil {
 		return err
 	}
-	return r.app.out.Flush() // whoever waits for the receipt may act on it now
+	return r.app.out.Flush() // a program waiting for the receipt may act on it now
 }
 
-// finish says how much was stored, also when the run broke off.
+// finish says how much was stored, even if the run was cut short.
 func (r *eachRun) finish(err error) error {
 	if err == nil {
 		if r.app.json {

@@ -68,7 +68,7 @@ named for a day may be removed by prune. FILE may be - for standard input.`,
 	return cmd
 }
 
-// attach attaches a file, and says what it is.
+// attach attaches a file, and returns its attachment.
 func (a *app) attach(ctx context.Context, s hansard.Store, id hansard.SessionID, file string) (hansard.Attachment, error) {
 	in, err := a.openInput(file)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// maxAuditBytes is how large the audit log gets before it is put aside, as FILE.1, in
-// the place of the one that was put aside before.
+// maxAuditBytes is how large the audit log gets before it is renamed to FILE.1,
+// replacing the previous one.
 const maxAuditBytes = 64 << 20
 
 // auditFile is an audit log.
@@ -21,7 +21,7 @@ type auditFile struct {
 	size int64
 }
 
-// openAudit opens the audit log of --audit-log; "-" is what errors go to.
+// openAudit opens the audit log of --audit-log; "-" is standard error.
 func (a *app) openAudit(path string) (io.Writer, func() error, error) {
 	switch path {
 	case "":
@@ -67,7 +67,7 @@ func (l *auditFile) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// putAside begins a new file, unless another server did.
+// putAside begins a new file, unless another server already has.
 func (l *auditFile) putAside() error {
 	ours, err := l.f.Stat()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAuditFile: the audit log is readable by its owner alone, and what it takes is
-// bounded: the last lines are there, and those before them.
+// TestAuditFile: the audit log is readable by its owner only, and its size is bounded: one file
+// has the last lines, and a second one those before them.
 func TestAuditFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := &auditFile{path: path, most: 100}

@@ -70,7 +70,7 @@ newest backup and all that it needs.`,
 	return cmd
 }
 
-// withExporter opens the store to read all there is.
+// withExporter opens the store to read everything in it.
 func (a *app) withExporter(fn func(hansard.Exporter) error) error {
 	return a.withStore(reading, func(s hansard.Store) error {
 		e, ok := s.(hansard.Exporter)
@@ -124,7 +124,7 @@ func (r *backupRun) run(ctx context.Context, s hansard.Exporter) error {
 	return r.finish(&w)
 }
 
-// spoolDir is a directory for a temporary file: there is room where the backup goes.
+// spoolDir is a directory for a temporary file: where the backup goes there is room.
 func (r *backupRun) spoolDir() string {
 	if r.dest == "-" {
 		return ""
@@ -132,7 +132,8 @@ func (r *backupRun) spoolDir() string {
 	return filepath.Dir(r.dest)
 }
 
-// save writes a file of the name that was given, or of a new one in a directory.
+// save writes to the file that was named, or to a new one in the directory that was
+// named.
 func (r *backupRun) save(write func(io.Writer) error) error {
 	info, err := os.Stat(r.dest)
 	if err != nil || !info.IsDir() {
@@ -191,7 +192,8 @@ func (r *backupRun) base(ctx context.Context, s hansard.Exporter) (*backup.File,
 	return f, nil
 }
 
-// report names a session that is not whole. Standard output may be the backup.
+// report names a session that could not be backed up completely. Not on standard
+// output, which may be the backup.
 func (r *backupRun) report(id hansard.SessionID, err error) {
 	r.failed++
 	r.progress.done()
@@ -233,7 +235,7 @@ func describeBackup(number int, t *backup.Totals, size int64) string {
 }
 
 // backupPaths are the files that arguments name: a directory stands for its newest
-// backup and all that it needs.
+// backup and all those it needs.
 func (a *app) backupPaths(args []string) ([]string, error) {
 	if len(args) != 1 {
 		return args, nil
@@ -249,7 +251,7 @@ func (a *app) backupPaths(args []string) ([]string, error) {
 	return paths, err
 }
 
-// warnBroken names files that were passed over: one of them may be the newest backup.
+// warnBroken names files that were skipped: one of them may be the newest backup.
 func (a *app) warnBroken(broken []error) {
 	for _, err := range broken {
 		a.warn("a file was passed over", err)
@@ -263,7 +265,7 @@ func (a *app) checkBackups(ctx context.Context, args []string) error {
 	}
 	var base *backup.File
 	if len(paths) > 1 {
-		chain, err := backup.Open(paths...) // no gap
+		chain, err := backup.Open(paths...) // checks that there is no gap
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"hansard/internal/bench"
 )
 
-// benchWorkerName is the hidden command that bench starts more processes with.
+// benchWorkerName is the hidden command with which bench starts more processes.
 const benchWorkerName = "bench-worker"
 
 func newBench(a *app) *cobra.Command {
@@ -76,8 +76,8 @@ func newBenchWorker(a *app) *cobra.Command {
 	}
 }
 
-// promptWriter is the output without its buffer: the other end waits for the
-// words. It hides the other methods of the buffer, which would not flush.
+// promptWriter is the output, flushed after every write: the other end waits for
+// each word. It hides the buffer's other methods, which would not flush.
 type promptWriter struct{ out *output }
 
 func (w promptWriter) Write(p []byte) (int, error) {
@@ -88,8 +88,8 @@ func (w promptWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// benchDir is the nearest directory above the store: the disk the store is on,
-// or would be.
+// benchDir is the nearest existing directory above the store: on the disk the
+// store is on, or would be.
 func (a *app) benchDir() (string, error) {
 	spec, err := a.storeSpec()
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *app) printBench(dir string, results []bench.Result) error {
 	return err
 }
 
-// diskInWords says what the disk can do, and what that means for who writes to it.
+// diskInWords says what the disk can do, and what that means for writers.
 func diskInWords(results []bench.Result) []string {
 	var raw, alone, best float64
 	for _, r := range results {

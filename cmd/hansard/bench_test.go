@@ -7,8 +7,8 @@ import (
 	"hansard/internal/bench"
 )
 
-// TestDiskInWords: the numbers of the sentences are those of the results, and there
-// are no sentences about what was not measured.
+// TestDiskInWords: the numbers in the sentences are those of the results, and nothing is said
+// about what was not measured.
 func TestDiskInWords(t *testing.T) {
 	raw := bench.Result{Workload: "raw", Candidate: "raw", OpsS: 5000}
 	plain := bench.Result{Workload: "w1", Candidate: "plain", OpsS: 90_000}

@@ -20,7 +20,7 @@ const (
 const idsDirective = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
 // completeIDs offers the ids of sessions to the shell, newest first, with their
-// titles. What goes wrong here is not worth a message in the middle of a line.
+// titles. Errors here are not worth a message in the middle of a line.
 func (a *app) completeIDs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, idsDirective
@@ -28,8 +28,8 @@ func (a *app) completeIDs(cmd *cobra.Command, args []string, prefix string) ([]s
 	return a.completeManyIDs(cmd, args, prefix)
 }
 
-// completeManyIDs is completeIDs for a command that takes several; those that are
-// there already are not offered again.
+// completeManyIDs is completeIDs for a command that takes several ids; those already
+// given are not offered again.
 func (a *app) completeManyIDs(cmd *cobra.Command, args []string, prefix string) (ids []string, _ cobra.ShellCompDirective) {
 	a.look(cmd, func(ctx context.Context, s hansard.Store) {
 		for info, err := range s.List(ctx, hansard.Query{Prefix: prefix}) {
@@ -44,8 +44,8 @@ func (a *app) completeManyIDs(cmd *cobra.Command, args []string, prefix string) 
 	return ids, idsDirective
 }
 
-// completeTurn offers ids, and behind them what a shell offers for a program and
-// its arguments.
+// completeTurn offers ids, and after them what a shell offers for a program and its
+// arguments.
 func (a *app) completeTurn(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -53,7 +53,7 @@ func (a *app) completeTurn(cmd *cobra.Command, args []string, prefix string) ([]
 	return a.completeIDs(cmd, args, prefix)
 }
 
-// completeGrant offers the grant of the turn that is held.
+// completeGrant offers the grant of the current turn.
 func (a *app) completeGrant(cmd *cobra.Command, args []string, _ string) (grants []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		a.look(cmd, func(ctx context.Context, s hansard.Store) {
@@ -66,7 +66,7 @@ func (a *app) completeGrant(cmd *cobra.Command, args []string, _ string) (grants
 	return grants, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completion is an id and, behind a tab, what the shell may show beside it.
+// completion is an id and, after a tab, what the shell may show beside it.
 func completion(i hansard.Info) string {
 	title := strings.ReplaceAll(escapeLine(i.Title), `\n`, " ")
 	if title == "" {

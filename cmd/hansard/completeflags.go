@@ -12,8 +12,8 @@ import (
 	"hansard/httpd"
 )
 
-// completeLook is how many events and sessions are looked at for words that are used
-// already.
+// completeLook is how many events and sessions are searched for words already in
+// use.
 const completeLook = 1000
 
 var (
@@ -22,8 +22,9 @@ var (
 	knownRights = []string{"read", "append", "read,append", "admin"}
 )
 
-// completeFlags lets the shell complete what flags take, for all commands. What a
-// flag is named to take says whether that is a file; for the rest none are offered.
+// completeFlags lets the shell complete the values of flags, for all commands. The
+// name of a flag's value says whether it is a file; for all others no files are
+// offered.
 func (a *app) completeFlags(root *cobra.Command) {
 	words := map[string]cobra.CompletionFunc{
 		"kind":      a.completeFromEvents(knownKinds, func(e hansard.Event) string { return e.Kind }),
@@ -54,7 +55,7 @@ func (a *app) completeFlags(root *cobra.Command) {
 			case takes == "DIRECTORY" || takes == "URL|PATH":
 				complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 			}
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // the flag is there and has none
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // the flag exists and has no completion yet
 		})
 		for _, sub := range cmd.Commands() {
 			walk(sub)
@@ -63,8 +64,8 @@ func (a *app) completeFlags(root *cobra.Command) {
 	walk(root)
 }
 
-// look runs fn on the store, for a moment. What goes wrong here is not worth a
-// message in the middle of a line.
+// look runs fn on the store, for a moment. Errors here are not worth a message in
+// the middle of a line.
 func (a *app) look(cmd *cobra.Command, fn func(context.Context, hansard.Store)) {
 	a.storeSet = cmd.Flags().Changed("store")
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
@@ -75,8 +76,8 @@ func (a *app) look(cmd *cobra.Command, fn func(context.Context, hansard.Store)) 
 	})
 }
 
-// completeFromEvents offers words that are always there, then those that the last
-// events of the session have.
+// completeFromEvents offers the known words, then those in the last events of the
+// session.
 func (a *app) completeFromEvents(known []string, word func(hansard.Event) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		offer := newOffer(prefix, known...)
@@ -129,8 +130,8 @@ func (a *app) completeUnlabel(cmd *cobra.Command, args []string, prefix string) 
 	return offer.words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// tokensFor are the tokens there are. What goes wrong is not worth a message in the
-// middle of a line.
+// tokensFor are the existing tokens. Errors are not worth a message in the middle of
+// a line.
 func (a *app) tokensFor(ctx context.Context, file string) []httpd.Token {
 	keeper, _, err := a.tokenKeeper(ctx, file)
 	if err != nil {
@@ -159,8 +160,8 @@ func (a *app) completeTokens(file *string, shares bool) cobra.CompletionFunc {
 	}
 }
 
-// offer collects what a shell is offered: words that begin as what was typed, each
-// once, and none that would be another when it is typed.
+// offer collects completions for a shell: words that begin with what was typed, each
+// once, and none that the shell would read as something else.
 type offer struct {
 	prefix string
 	words  []string

@@ -2,7 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-// newCompletion is cobra's command for the scripts of shells, with our words.
+// newCompletion is cobra's command for shell completion scripts, with our
+// help text.
 func newCompletion(root *cobra.Command) *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -21,5 +22,5 @@ install it, and likewise for zsh, fish and powershell.`
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return cmd
 	}
-	return &cobra.Command{Use: "completion", Hidden: true} // never: it was just made
+	return &cobra.Command{Use: "completion", Hidden: true} // never reached: it was just made
 }

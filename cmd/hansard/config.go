@@ -14,17 +14,17 @@ import (
 	"hansard/engine"
 )
 
-// setting is something that the configuration file may say.
+// setting is something that the configuration file may set.
 type setting struct {
 	key   string
-	flag  string // empty where there is none
+	flag  string // empty if there is none
 	env   string
 	about string
-	path  bool                     // a path: relative ones depend on where one is, and are refused
-	check func(value string) error // what else is wrong with a value, if anything is
+	path  bool                     // a path: relative ones depend on the current directory, and are refused
+	check func(value string) error // what else may be wrong with a value
 }
 
-// The places a setting comes from, in the order in which they count.
+// The places a setting comes from, in order of precedence.
 const (
 	fromFlag    = "flag"
 	fromEnv     = "environment"
@@ -64,7 +64,7 @@ func findSetting(key string) (setting, error) {
 		didYouMean(key, keys, "", "there are: "+strings.Join(keys, ", "))}
 }
 
-// checked is a value as it is used, with the home directory for ~, or what is wrong
+// checked is a value ready for use, with the home directory for ~, or what is wrong
 // with it.
 func (s setting) checked(value string) (string, error) {
 	if value == "" {
@@ -92,7 +92,7 @@ func (s setting) checked(value string) (string, error) {
 
 // config is what the configuration file says.
 type config struct {
-	file   string // "" where there is no place for one
+	file   string // "" if there is no place for one
 	values map[string]configured
 }
 
@@ -101,10 +101,10 @@ type configured struct {
 	line  int
 }
 
-// configMax bounds what is read of a file that is not one of ours.
+// configMax bounds what is read of a file that turns out not to be ours.
 const configMax = 64 << 10
 
-// config reads the configuration file, once. That it is not there is fine.
+// config reads the configuration file, once. It may be missing.
 func (a *app) config() (*config, error) {
 	if a.configured != nil {
 		return a.configured, nil
@@ -155,9 +155,9 @@ func (c *config) read() (string, error) {
 	return string(content), nil
 }
 
-// elsesHome says that a file nobody named is in a directory that may not even be
-// entered: HOME is another user's, left over from su or a service manager, and what
-// may be there is not meant for this one.
+// elsesHome says that the default file is in a directory that this user may not
+// enter: HOME belongs to another user, left over from su or a service manager, and
+// a file there is not meant for this user.
 func elsesHome(file string) bool {
 	_, err := os.Lstat(file)
 	return errors.Is(err, fs.ErrPermission) && os.Getenv("HANSARD_CONFIG") == ""
@@ -183,7 +183,7 @@ func configFile() string {
 	return filepath.Join(dir, "hansard", "config.toml")
 }
 
-// applied is the value of a setting that counts, and where it comes from.
+// applied is the effective value of a setting, and where it comes from.
 type applied struct {
 	Setting string `json:"setting"`
 	Value   string `json:"value"`

@@ -111,7 +111,7 @@ the exit code is 3.`,
 // errNotSet is a setting that has neither a value nor a default.
 var errNotSet = errors.New("not set")
 
-// applySetting is apply with the flags that all commands have.
+// applySetting is apply with the global flags.
 func (a *app) applySetting(key string) (applied, error) {
 	switch key {
 	case "store":
@@ -148,7 +148,7 @@ lines and comments stay as they are. Relative paths become absolute.`,
 				return &usageError{fmt.Sprintf("%s: %v", s.key, err), s.key + " is " + s.about}
 			}
 			if _, err := a.config(); err != nil {
-				return err // to be mended first; unset can
+				return err // must be fixed first; unset can do that
 			}
 			return a.changeConfig(s.key, &value)
 		},
@@ -191,8 +191,8 @@ func newConfigPath(a *app) *cobra.Command {
 
 var errNoConfigDir = &usageError{"there is no home directory to keep the configuration in", "name a file with HANSARD_CONFIG"}
 
-// changeConfig changes a line of the file, removes it when the value is nil, and says
-// what applies now, which a flag or the environment may decide otherwise.
+// changeConfig changes a line of the file, removes it if the value is nil, and says
+// what applies now: a flag or the environment may override it.
 func (a *app) changeConfig(key string, value *string) error {
 	c := &config{file: configFile()}
 	if c.file == "" {
@@ -211,9 +211,9 @@ func (a *app) changeConfig(key string, value *string) error {
 			return fmt.Errorf("writing the configuration: %w", err)
 		}
 	}
-	a.configured = nil // it is another one now
+	a.configured = nil // it has changed
 	if _, err := findSetting(key); err != nil && changed != content {
-		return nil // one that is not known is gone
+		return nil // an unknown setting was removed
 	}
 	now, err := a.applySetting(key)
 	if err != nil {
@@ -232,8 +232,8 @@ func (a *app) changeConfig(key string, value *string) error {
 	return err
 }
 
-// writeConfig replaces the file as a whole: who reads it meanwhile has the old one.
-// A link to it, as people have who keep such files elsewhere, stays a link.
+// writeConfig replaces the file as a whole: concurrent readers see the old one. A
+// symbolic link to a file kept elsewhere stays a link.
 func writeConfig(file, content string) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target

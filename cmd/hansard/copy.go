@@ -82,7 +82,7 @@ func (a *app) withBoth(from, to, toToken string, fn func(hansard.Exporter, hansa
 	return fn(exporter, importer)
 }
 
-// openCopied opens one end, with the token in a file if it has one of its own.
+// openCopied opens one end, with the token from a file if it has its own.
 func (a *app) openCopied(spec, tokenFrom, missing string, o *filestore.Options) (hansard.Store, error) {
 	letGo := a.stop.hold()
 	defer letGo(nil)

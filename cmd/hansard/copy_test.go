@@ -11,7 +11,7 @@ import (
 	"hansard/httpd"
 )
 
-// TestCopyRemote: copy carries sessions to a server and back from it.
+// TestCopyRemote: copy transfers sessions to a server and back from it.
 func TestCopyRemote(t *testing.T) {
 	const token = "a-token-for-the-tests"
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestCopyRemote(t *testing.T) {
 	if out := hansard(exitOK, "copy", here, server.URL); !strings.Contains(out, "2 sessions, 0 events copied; 2 sessions the same") {
 		t.Errorf("once more: %s", out)
 	}
-	t.Setenv("HANSARD_TOKEN", appender) // who may read may take a copy
+	t.Setenv("HANSARD_TOKEN", appender) // a token that may read may copy
 	hansard(exitOK, "copy", server.URL, back)
 
 	for _, args := range [][]string{{"show", "demo", "--json"}, {"stat", "demo"}} {

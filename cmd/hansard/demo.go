@@ -65,7 +65,7 @@ func checkDemo(o *demo.Options, lasts time.Duration, limited bool) error {
 	return nil
 }
 
-// demo plays, tells about each session as it begins, and at the end how much it was.
+// demo plays, reports each session as it begins, and a total at the end.
 func (a *app) demo(ctx context.Context, s hansard.Store, o demo.Options, lasts time.Duration) error {
 	inner := ctx
 	if lasts > 0 {
@@ -81,7 +81,7 @@ func (a *app) demo(ctx context.Context, s hansard.Store, o demo.Options, lasts t
 		mu.Lock()
 		defer mu.Unlock()
 		if a.json {
-			_ = a.out.jsonLine(wire.NewSession(info)) // the first error sticks, and Flush tells it
+			_ = a.out.jsonLine(wire.NewSession(info)) // the first error sticks, and Flush returns it
 		} else {
 			fmt.Fprintf(a.out, "%s  %s\n", escapeLine(string(info.ID)), escapeLine(info.Title))
 		}

@@ -21,16 +21,15 @@ import (
 // docsRoot is where the README is.
 const docsRoot = "../.."
 
-// docPage tells how the shell blocks of a page are run. A page that is not listed is
-// run as it is.
+// docPage is how the shell blocks of a page are run. A page that is not listed is run as it is.
 type docPage struct {
 	// setup makes what the page takes for granted.
 	setup string
-	// edits are the lines that are run in another form.
+	// edits are the lines that are run in a different form.
 	edits []docEdit
-	// needs are programs besides those of every system.
+	// needs are programs beyond those of every system.
 	needs []string
-	// want is what has to be seen in the output, or in the session demo.
+	// want must appear in the output, or in the session demo.
 	want []string
 }
 
@@ -105,8 +104,8 @@ export HANSARD_TOKEN=$(sed -n 's/.*#token=//p' serve.out)`,
 	},
 }
 
-// TestDocs runs the shell blocks of the README and of every page of docs, in order,
-// each page in one shell with a home of its own.
+// TestDocs runs the shell blocks of the README and of every page of docs, in order, each page in
+// one shell with its own home directory.
 func TestDocs(t *testing.T) {
 	pages, err := filepath.Glob(docsRoot + "/docs/*.md")
 	if err != nil || len(pages) < 4 {
@@ -193,13 +192,13 @@ func (p docPage) edited(line string, used map[string]bool) string {
 	return line
 }
 
-// runDoc runs a script that has to succeed, and gives its output, and its errors with
-// the commands it ran.
+// runDoc runs a script that must succeed, and returns its output, and its errors with the
+// commands it ran.
 func runDoc(t *testing.T, dir, script string, env []string) (out, trace string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir, cmd.Env = dir, env
-	cmd.WaitDelay = time.Second // what the shell left behind has the pipe
+	cmd.WaitDelay = time.Second // background processes of the shell keep the pipe open
 	timer := time.AfterFunc(4*waitMax, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	var stdout, stderr bytes.Buffer
@@ -210,8 +209,8 @@ func runDoc(t *testing.T, dir, script string, env []string) (out, trace string) 
 	return stdout.String(), stderr.String()
 }
 
-// stubMake gives a directory with a make that only tells whether it could: building
-// and testing everything is what runs this test.
+// stubMake returns a directory with a make that only checks whether it could run: building and
+// testing everything is what runs this test.
 func stubMake(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs(docsRoot)
@@ -226,8 +225,8 @@ func stubMake(t *testing.T) string {
 	return bin
 }
 
-// TestFirstScreen: the README begins with what Hansard is, in three sentences, and a
-// picture of the page. The browser tests make the picture.
+// TestFirstScreen: the README begins with what Hansard is, in three sentences, and a picture of
+// the page. The browser tests make the picture.
 func TestFirstScreen(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docsRoot, "README.md"))
 	if err != nil {
@@ -254,8 +253,8 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// TestDocsInline: the commands that the pages mention in passing are there, and their
-// flags; so are the targets of make.
+// TestDocsInline: the commands and flags that the pages mention in passing exist, and so do the
+// targets of make.
 func TestDocsInline(t *testing.T) {
 	pages, err := filepath.Glob(docsRoot + "/docs/*.md")
 	if err != nil {

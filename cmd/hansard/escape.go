@@ -62,11 +62,11 @@ func needsEscape(s string) bool {
 	return false
 }
 
-// isControl tells the C0 and C1 controls and DEL.
+// isControl reports the C0 and C1 controls and DEL.
 func isControl(r rune) bool { return r < 0x20 || 0x7f <= r && r <= 0x9f }
 
-// isHidden tells the characters that can't be seen, and make a line read other than it
-// is stored: bidirectional marks, overrides and isolates, characters without a width,
+// isHidden reports characters that can't be seen and make a line read differently from
+// what is stored: bidirectional marks, overrides and isolates, zero-width characters,
 // fillers, and separators that break a line where none ends.
 func isHidden(r rune) bool {
 	if r < 0xad {
@@ -75,12 +75,12 @@ func isHidden(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// joining are the scripts that are written with joiners and non-joiners.
+// joining are the scripts that use joiners and non-joiners.
 var joining = []*unicode.RangeTable{unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati,
 	unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar}
 
-// joins tells whether a joiner or non-joiner is where people write one: inside an emoji,
-// or between letters of a script that needs it. Anywhere else it only hides.
+// joins tells whether a joiner or non-joiner is in a legitimate place: inside an emoji,
+// or between letters of a script that needs it. Anywhere else it only hides something.
 func joins(before string, r rune, behind string) bool {
 	left, _ := utf8.DecodeLastRuneInString(before)
 	right, _ := utf8.DecodeRuneInString(behind)
@@ -103,8 +103,8 @@ func escapedRune(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// escapeJSON writes what a terminal must not get raw as JSON escapes. In JSON such
-// characters can only be inside strings, where both mean the same.
+// escapeJSON replaces characters that a terminal must not receive with JSON escapes. In
+// JSON such characters can only be inside strings, where both mean the same.
 func escapeJSON(b []byte) []byte {
 	if !needsEscape(strings.TrimSuffix(string(b), "\n")) {
 		return b

@@ -27,8 +27,8 @@ const (
 	exitSignal   = 128 // plus the signal's number
 )
 
-// outcomes maps errors to exit codes and to the words programs compare: those of
-// the contract by their kind, the others as the first that matches.
+// outcomes maps errors to exit codes and to the codes that programs compare: errors of
+// the contract by their kind, others by the first match.
 var outcomes = []struct {
 	err  error
 	exit int
@@ -75,7 +75,7 @@ func asUsage(err error) error {
 	return &usageError{msg: err.Error(), hint: "add --help for the usage"}
 }
 
-// outcome gives the exit code and the word for an error.
+// outcome returns the exit code and the code word for an error.
 func outcome(ctx context.Context, err error) (exit int, code string) {
 	var usage *usageError
 	if errors.As(err, &usage) {
@@ -97,7 +97,7 @@ func outcome(ctx context.Context, err error) (exit int, code string) {
 	return exitOther, "error"
 }
 
-// hinted gives an error a hint of its own.
+// hinted adds a hint to an error.
 type hinted struct {
 	error
 	hint string
@@ -106,14 +106,15 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// interrupted is the error of a command that a signal stopped: what it did until then.
+// interrupted is the error of a command stopped by a signal; done is what it had done
+// by then.
 type interrupted struct{ done string }
 
 func (e *interrupted) Error() string        { return "interrupted; " + e.done }
 func (e *interrupted) Is(target error) bool { return target == context.Canceled }
 
-// orInterrupted says what was done before a signal, when err is that of a signal.
-// An open outcome is not: it has to be said.
+// orInterrupted says what was done before a signal, if a signal caused err. Not for an
+// unknown outcome: that has to be reported.
 func orInterrupted(err error, done string) error {
 	if errors.Is(err, context.Canceled) && !errors.Is(err, hansard.ErrUnknown) {
 		return &interrupted{done}
@@ -121,21 +122,21 @@ func orInterrupted(err error, done string) error {
 	return err
 }
 
-// quietError is an error that has been said already or needs no words; only its
+// quietError is an error that has been reported already or needs no message; only its
 // exit code counts.
 type quietError struct{ err error }
 
 func (e *quietError) Error() string { return e.err.Error() }
 func (e *quietError) Unwrap() error { return e.err }
 
-// report says on stderr what went wrong and what to do about it, and gives the
-// exit code.
+// report says on stderr what went wrong and what to do about it, and returns the exit
+// code.
 func (a *app) report(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
 	}
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
-		// Whoever read our output has seen enough.
+		// The reader of our output has seen enough.
 		return exitSignal + int(syscall.SIGPIPE)
 	}
 	exit, code := outcome(ctx, err)
@@ -144,7 +145,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	if errors.As(err, &quiet) || errors.As(err, &program) && program.err == nil {
 		return exit
 	}
-	// Names and reasons may come from a file that somebody tampered with.
+	// Names and reasons may come from a file that was tampered with.
 	message, hint := escapeText(a.message(err)), escapeText(a.hint(err))
 	fmt.Fprintf(a.stderr, "hansard: %s\n", message)
 	if hint != "" {
@@ -156,7 +157,7 @@ func (a *app) report(ctx context.Context, err error) int {
 			Code  string `json:"code"`
 			Exit  int    `json:"exit"`
 			Hint  string `json:"hint"`
-			// Turn is who has the turn, when that is why.
+			// Turn is the current turn, if that is the reason.
 			Turn *hansard.Turn `json:"turn,omitempty"`
 		}{message, code, exit, hint, turnOf(err)})
 		fmt.Fprintf(a.stderr, "%s\n", escapeJSON(line))
@@ -164,7 +165,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	return exit
 }
 
-// warn says on stderr what went wrong without being a failure of the command.
+// warn reports on stderr a problem that is not a failure of the command.
 func (a *app) warn(what string, err error) {
 	fmt.Fprintf(a.stderr, "hansard: warning: %s: %s\n", what, escapeText(err.Error()))
 	if hint := a.hint(err); hint != "" {
@@ -185,7 +186,7 @@ func turnOf(err error) *hansard.Turn {
 	return nil
 }
 
-// message names the session when the error does not.
+// message adds the session's name if the error does not have it.
 func (a *app) message(err error) string {
 	msg := err.Error()
 	if errors.Is(err, context.Canceled) && err.Error() == context.Canceled.Error() {
@@ -199,7 +200,7 @@ func (a *app) message(err error) string {
 	return msg
 }
 
-// hint is hansard.Hint in the words of the command: what to type next.
+// hint is hansard.Hint in terms of the command: what to type next.
 func (a *app) hint(err error) string {
 	var refused *wire.Problem
 	if errors.As(err, &refused) && refused.Type == wire.ProblemType("unauthorized") {
@@ -247,8 +248,9 @@ func (a *app) hint(err error) string {
 	return hansard.Hint(err)
 }
 
-// inGeneral tells whether a hint is what is said of such errors to programs. A server
-// says that of a session that is not there; what to type is ours to say.
+// inGeneral tells whether a hint is the general one of its kind of error, meant for
+// programs. A server sends that for a missing session; the command knows better what
+// to type.
 func inGeneral(err error, hint string) bool {
 	kind := hansard.Kind(err)
 	return kind != nil && hint == hansard.Hint(kind)
@@ -258,7 +260,7 @@ func inGeneral(err error, hint string) bool {
 func (a *app) again(args ...string) string {
 	line := append([]string{"hansard"}, args...)
 	if a.storeSet {
-		end := slices.Index(line, "--") // what is behind it is not ours
+		end := slices.Index(line, "--") // what follows it is not ours
 		if end < 0 {
 			end = len(line)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// mountTmpfs mounts a small file system, or skips where that is not allowed.
+// mountTmpfs mounts a small file system, or skips the test where that is not allowed.
 func mountTmpfs(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -20,7 +20,7 @@ func mountTmpfs(t *testing.T, size string) string {
 	return dir
 }
 
-// refused runs a command that must fail with exit code 1 and words, not a panic.
+// refused runs a command that must fail with exit code 1 and a message, not a panic.
 func refused(t *testing.T, store, words string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("hansard", args...)
@@ -32,8 +32,8 @@ func refused(t *testing.T, store, words string, args ...string) {
 	}
 }
 
-// TestFullDisk: a full disk is a clear error, nothing acknowledged is lost, and
-// it works again when there is space.
+// TestFullDisk: a full disk gives a clear error, nothing acknowledged is lost, and it works again
+// when there is space.
 func TestFullDisk(t *testing.T) {
 	dir := mountTmpfs(t, "96m")
 	store := filepath.Join(dir, "store")
@@ -87,7 +87,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestPermissions: a store of somebody else is a clear error.
+// TestPermissions: a store of another user gives a clear error.
 func TestPermissions(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("SKIPPED, root may read everything; TestReadOnly covers writes")

@@ -21,7 +21,7 @@ func durationVar(flags *pflag.FlagSet, d *time.Duration, name string, value time
 	hideZero(flags.Lookup(name))
 }
 
-// hideZero keeps a default that says nothing out of the help.
+// hideZero keeps a meaningless default out of the help.
 func hideZero(f *pflag.Flag) {
 	if f.DefValue == "0s" {
 		f.DefValue = "0"
@@ -95,7 +95,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return &usageError{err.Error(), help}
 }
 
-// behindDashes is flagError for a command whose arguments may look like flags.
+// behindDashes is flagError for a command whose arguments may look like flags and
+// belong after --.
 func behindDashes(hint string) func(*cobra.Command, error) error {
 	return func(cmd *cobra.Command, err error) error {
 		usage := flagError(cmd, err)
@@ -108,7 +109,7 @@ func behindDashes(hint string) func(*cobra.Command, error) error {
 	}
 }
 
-// badValue says what a flag takes instead of what it was given.
+// badValue says what a flag accepts instead of the value it was given.
 func badValue(err *pflag.InvalidValueError) error {
 	f := err.GetFlag()
 	what, hint := "", "write --"+f.Name
@@ -121,17 +122,17 @@ func badValue(err *pflag.InvalidValueError) error {
 	case "bool":
 		what, hint = "is neither true nor false", hint+" without a value, or leave it out"
 	default:
-		// Our own flags say what they take.
+		// Our own flags say what they accept.
 		text := err.Unwrap().Error()
 		what, hint, _ = strings.Cut(text, ": ")
 	}
 	return &usageError{fmt.Sprintf("--%s: %q %s", f.Name, err.GetValue(), what), hint}
 }
 
-// didYouMean suggests the names nearest to a misspelt one, each with what comes
-// before it, else something else.
+// didYouMean suggests the names closest to a misspelt one, each prefixed with
+// before; otherwise if none is close.
 func didYouMean(word string, names []string, before, otherwise string) string {
-	best := min(2, (len(word)+1)/3) // farther off it is another word
+	best := min(2, (len(word)+1)/3) // beyond that it is a different word
 	var near []string
 	for _, name := range names {
 		d := distance(strings.ToLower(word), name)

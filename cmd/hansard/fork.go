@@ -97,7 +97,7 @@ func (a *app) fork(ctx context.Context, s hansard.Store, id hansard.SessionID, f
 	return err
 }
 
-// stillCopying tells people on a terminal what takes so long, until its end is called.
+// stillCopying tells people on a terminal what takes so long, until end is called.
 func (a *app) stillCopying(ctx context.Context, s hansard.Store, id hansard.SessionID) (end func()) {
 	if !isTerminal(a.stderr) {
 		return func() {}
@@ -127,11 +127,11 @@ func (a *app) stillCopying(ctx context.Context, s hansard.Store, id hansard.Sess
 	return func() { close(over); <-ended }
 }
 
-// warnOfOpenCalls says which calls of tools in a fork have no result there.
+// warnOfOpenCalls says which tool calls in a fork have no result there.
 func (a *app) warnOfOpenCalls(ctx context.Context, s hansard.Store, info hansard.Info) {
 	calls, err := openCalls(ctx, s, info)
 	if err != nil || len(calls) == 0 {
-		return // it is made; what can't be read is told by whoever reads it
+		return // the fork is made; a later read reports what can't be read
 	}
 	const most = 3
 	shown := calls[:min(len(calls), most)]
@@ -143,10 +143,10 @@ func (a *app) warnOfOpenCalls(ctx context.Context, s hansard.Store, info hansard
 	fmt.Fprintln(a.stderr, "hint: most models refuse a call without its result; append one, or fork behind it")
 }
 
-// callWindow is how many events before the end are looked at for calls without results.
+// callWindow is how many events before the end are searched for calls without results.
 const callWindow = 1000
 
-// openCalls are the calls of tools at the end of a fork's history whose results it does not
+// openCalls are the tool calls at the end of a fork's history whose results it does not
 // have, with the seqs of their events.
 func openCalls(ctx context.Context, s hansard.Store, info hansard.Info) ([]string, error) {
 	type call struct {

@@ -27,7 +27,7 @@ func addCommands(root *cobra.Command, id, title string, cmds ...*cobra.Command) 
 	root.AddCommand(cmds...)
 }
 
-// helpMax is the width of help where there is no terminal, or a very wide one.
+// helpMax is the width of help without a terminal, or on a very wide one.
 const helpMax = 80
 
 func (a *app) helpWidth() int {
@@ -39,7 +39,7 @@ func (a *app) helpWidth() int {
 
 // printHelp is what --help prints: what the command does, then its usage.
 func (a *app) printHelp(cmd *cobra.Command, _ []string) {
-	_ = a.useColour(cmd) // a broken configuration is no reason not to help
+	_ = a.useColour(cmd) // a broken configuration must not prevent help
 	text := cmd.Long
 	if text == "" {
 		text = cmd.Short
@@ -47,12 +47,12 @@ func (a *app) printHelp(cmd *cobra.Command, _ []string) {
 	fmt.Fprintln(a.out, reflow(text, a.helpWidth()))
 	if cmd.Runnable() || cmd.HasSubCommands() {
 		fmt.Fprintln(a.out)
-		_ = a.printUsage(cmd) // the first error sticks, and Flush tells it
+		_ = a.printUsage(cmd) // the first error sticks, and Flush returns it
 	}
 }
 
-// reflow breaks paragraphs at a width. Lines that are indented, such as those of a
-// list, stay as they are.
+// reflow breaks paragraphs at a width. Indented lines, such as those of a list,
+// are kept.
 func reflow(text string, width int) string {
 	var b strings.Builder
 	column := 0
@@ -84,7 +84,7 @@ func reflow(text string, width int) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// printUsage is what is printed of a command behind its description.
+// printUsage prints what follows a command's description.
 func (a *app) printUsage(cmd *cobra.Command) error {
 	var b bytes.Buffer
 	section := func(title string) { fmt.Fprintf(&b, "\n%s\n", a.out.paint(bold, title)) }
@@ -138,7 +138,7 @@ func listCommands(w io.Writer, cmd *cobra.Command, want func(*cobra.Command) boo
 	}
 }
 
-// newHelp is the help command: what it does not know is a mistake.
+// newHelp is the help command: an unknown topic is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -173,7 +173,8 @@ A command prints the same with --help.`,
 	}
 }
 
-// noCommand refuses arguments of what has commands: they were meant to be one.
+// noCommand refuses arguments of a command that has subcommands: a subcommand was
+// meant.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -197,7 +198,7 @@ func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 }
 
-// newTopics are pages of the help that are about no command.
+// newTopics are help pages that are not about a command.
 func newTopics() []*cobra.Command {
 	return []*cobra.Command{
 		{

@@ -6,8 +6,8 @@ import (
 	"hansard"
 )
 
-// notFoundHint is what to do about a session that is not there: a command that
-// writes may make it, for the others its name is wrong.
+// notFoundHint is what to do about a missing session: a command that writes
+// may create it; for the others the name is wrong.
 func (a *app) notFoundHint(id string) string {
 	switch a.command {
 	case "append", "turn":
@@ -18,7 +18,7 @@ func (a *app) notFoundHint(id string) string {
 	return "ids have to be exact; " + a.again("ls") + " lists the sessions"
 }
 
-// fencedHint is what to do when the grant is not the current one.
+// fencedHint is what to do if the grant is not the current one.
 func (a *app) fencedHint(err error, id string) string {
 	var fenced *hansard.FencedError
 	if errors.As(err, &fenced) && fenced.Current == nil {

@@ -17,8 +17,8 @@ import (
 	"hansard/memstore"
 )
 
-// hostileText has what a terminal must not get raw: a sequence that sets the clipboard,
-// a C1 control, DEL, a right-to-left override, characters without a width, a tag.
+// hostileText is what a terminal must not get raw: a sequence that sets the clipboard, a C1
+// control, DEL, a right-to-left override, zero-width characters, a tag.
 const hostileText = "\x1b]52;c;ZXZpbA==\a\r\u009b2J\x7f\u202e\u200b\u200d\u2060\ufeff\u00ad\u3164\U000E0041"
 
 // lies serves a store, and puts the hostile text into every text of its answers.
@@ -49,7 +49,7 @@ func lies(t *testing.T) (url string, asked *[]string) {
 		t.Fatal(err)
 	}
 	hostile := string(quoted[1 : len(quoted)-1])
-	// Ids, grants, details and tokens that the honest server makes.
+	// Ids, grants, details and tokens made by the honest server.
 	names := regexp.MustCompile(`"(id|session|name|detail|hint|title|token|grant|reason|message|kept)":"([^"]*)"`)
 	asked = new([]string)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +83,8 @@ func raw(out string) (rune, bool) {
 	return 0, false
 }
 
-// TestHostileServer: whatever a server says (ids, names of tokens, errors, content),
-// no command prints it so that it could drive or deceive a terminal.
+// TestHostileServer: whatever a server sends (ids, names of tokens, errors, content), no command
+// prints it in a way that could control or deceive a terminal.
 func TestHostileServer(t *testing.T) {
 	url, asked := lies(t)
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestTerminalJSON: JSON on a terminal has nothing raw either, and means the same.
+// TestTerminalJSON: JSON on a terminal has nothing raw in it either, and means the same.
 func TestTerminalJSON(t *testing.T) {
 	var buf bytes.Buffer
 	o := newOutput(&buf)

@@ -41,13 +41,13 @@ func plural[T ~int | ~int64 | ~uint64](n T, noun string) string {
 	return humanCount(n) + " " + noun + "s"
 }
 
-// humanAgo is how long ago t was, or its date when that is long.
+// humanAgo is how long ago t was, or its date if that is long ago.
 func humanAgo(now, t time.Time) string {
 	d := now.Sub(t)
 	switch {
-	case t.IsZero(): // too damaged to tell
+	case t.IsZero(): // unknown: the session is too damaged
 		return "?"
-	case d < -time.Minute: // somebody's clock is wrong; show what it says
+	case d < -time.Minute: // some clock is wrong; show what it says
 		return t.Local().Format("2006-01-02 15:04")
 	case d < time.Minute:
 		return "just now"

@@ -17,7 +17,7 @@ import (
 
 const identityToken = "a-token-for-the-tests"
 
-// servedStore is a store of files with the session a, and a server that serves it.
+// servedStore is a file store with the session a, and a server that serves it.
 func servedStore(t *testing.T) (dir, url string, store *filestore.Store) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "store")
@@ -47,9 +47,9 @@ func texts(t *testing.T, s hansard.Store) (all []hansard.Event) {
 	return all
 }
 
-// TestFailure67_AnotherAddress: inside of a turn the same store is known by whichever
-// address: what is written to the session is under the turn, a lost one is refused, and
-// a turn inside of itself does not wait for itself.
+// TestFailure67_AnotherAddress: inside a turn the same store is recognised under any address:
+// writes to the session are under the turn, a lost turn is refused, and a turn inside itself does
+// not wait for itself.
 func TestFailure67_AnotherAddress(t *testing.T) {
 	dir, url, store := servedStore(t)
 	for _, way := range []struct{ turn, write string }{{dir, url}, {url, dir}} {
@@ -71,7 +71,7 @@ func TestFailure67_AnotherAddress(t *testing.T) {
 		if err != nil || turn == nil || all[len(all)-1].Turn != turn.Grant {
 			t.Errorf("written under %q, the turn is %+v, %v", all[len(all)-1].Turn, turn, err)
 		}
-		// Stolen: what it still writes is refused, and not written beside the turn.
+		// Stolen: what it still writes is refused, not written outside the turn.
 		stolen, err := store.Acquire(t.Context(), "a", hansard.Claim{Steal: "test"})
 		if err != nil {
 			t.Fatal(err)
@@ -87,8 +87,8 @@ func TestFailure67_AnotherAddress(t *testing.T) {
 	}
 }
 
-// TestTurnNarrows: the program that a turn runs gets a token for its session and nothing
-// else, and no password.
+// TestTurnNarrows: the program that a turn runs gets a token for its session and nothing else,
+// and no password.
 func TestTurnNarrows(t *testing.T) {
 	_, url, store := servedStore(t)
 	if _, err := store.Create(t.Context(), "b", hansard.Meta{}); err != nil {

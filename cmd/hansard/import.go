@@ -122,9 +122,9 @@ func (a *app) importAll(ctx context.Context, formats []importer.Format, paths []
 	return a.importFound(ctx, dry, own, paths, func(m *importer.Memory) ([]*importer.Source, error) { return m.Named(formats, paths) })
 }
 
-// importFound imports what find finds, and our own exports. Where it knows of earlier imports
-// the store is opened first: it tells which files need not be read. Otherwise it is not made
-// before there is something to import.
+// importFound imports what find finds, and our own exports. If earlier imports are known, the
+// store is opened first: it says which files need not be read. Otherwise the store is not
+// made until there is something to import.
 func (a *app) importFound(ctx context.Context, dry bool, own, paths []string, find func(*importer.Memory) ([]*importer.Source, error)) error {
 	path := a.memoryPath()
 	var sources []*importer.Source
@@ -164,7 +164,8 @@ func (a *app) importFound(ctx context.Context, dry bool, own, paths []string, fi
 	})
 }
 
-// saveMemory keeps what was imported for the next time. Without it that only takes longer.
+// saveMemory saves what was imported for the next time. Without it the next import only takes
+// longer.
 func (a *app) saveMemory(m *importer.Memory) {
 	if m != nil {
 		_ = m.Save()
@@ -172,7 +173,7 @@ func (a *app) saveMemory(m *importer.Memory) {
 }
 
 // memoryPath is the file that remembers what was imported into the store, in the user's
-// cache; empty if there is no place for it.
+// cache; empty if there is no cache directory.
 func (a *app) memoryPath() string {
 	spec, err := a.storeSpec()
 	dir, err2 := os.UserCacheDir()
@@ -234,7 +235,7 @@ func (a *app) listSources(sources []*importer.Source) error {
 	return err
 }
 
-// byTool divides a list by the tools, in the order in which they come.
+// byTool groups a list by tool, in order of first appearance.
 func byTool[T any](list []T, source func(T) *importer.Source) (groups [][]T) {
 	place := map[string]int{}
 	for _, item := range list {
@@ -249,10 +250,10 @@ func byTool[T any](list []T, source func(T) *importer.Source) (groups [][]T) {
 	return groups
 }
 
-// importSources imports, and tells what came of it.
+// importSources imports, and reports the result.
 func (a *app) importSources(ctx context.Context, s hansard.Store, memory *importer.Memory, sources []*importer.Source) error {
 	run := &importRun{app: a, progress: newProgress(a.stderr), total: len(sources), stored: s != nil}
-	var mu sync.Mutex // guards run, which several goroutines tell
+	var mu sync.Mutex // guards run, which several goroutines update
 	records, added := 0, 0
 	e := &importer.Engine{Store: s, Memory: memory, Progress: func(r, n int) {
 		mu.Lock()
@@ -280,7 +281,7 @@ type importRun struct {
 	*app
 	progress *progress
 	total    int
-	stored   bool // else it was a dry run
+	stored   bool // otherwise it was a dry run
 	reports  []importer.Report
 	failed   int
 	deleted  int   // sessions that were deleted here
@@ -390,7 +391,7 @@ func (r *importRun) summary() error {
 	return nil
 }
 
-// some is a number, and nothing for zero: a column without any is left out.
+// some is a number, empty for zero: a column of zeros is dropped.
 func some[N int | int64](n N) string {
 	if n == 0 {
 		return ""

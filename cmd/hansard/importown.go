@@ -14,8 +14,8 @@ import (
 	"hansard/archive"
 )
 
-// ownExports tells our own exports from the rest of what was named. In directories they
-// are looked for among files of their ending; the directory stays in the rest.
+// ownExports separates our own exports from the rest of the paths. Directories are
+// searched for them by extension; the directory stays in the rest.
 func ownExports(paths []string) (own, rest []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -36,7 +36,7 @@ func ownExports(paths []string) (own, rest []string, err error) {
 				own = append(own, name)
 			}
 			if name != path {
-				return nil // importer.Named walks here too, reports it and goes on
+				return nil // importer.Named also walks here, reports it and continues
 			}
 			return err
 		})
@@ -47,7 +47,7 @@ func ownExports(paths []string) (own, rest []string, err error) {
 	return own, rest, nil
 }
 
-// isExport looks at the first line, which may have a large state in it.
+// isExport checks the first line, which may have a large state in it.
 func isExport(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func isExport(path string) bool {
 	return err == nil && archive.Is(head)
 }
 
-// importOwn takes sessions in as they were exported.
+// importOwn imports sessions exactly as they were exported.
 func (a *app) importOwn(ctx context.Context, s hansard.Store, files []string) error {
 	run := &copyRun{app: a, progress: newProgress(a.stderr)}
 	defer run.progress.done()

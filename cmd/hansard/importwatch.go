@@ -14,7 +14,7 @@ import (
 // watchPause is how long --watch waits before it looks again.
 const watchPause = time.Second
 
-// importWatch imports, and goes on with what changes.
+// importWatch imports, and then keeps importing what changes.
 func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths []string, yes, dry bool) error {
 	switch {
 	case dry:
@@ -28,7 +28,7 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 		}
 		return m.Named(formats, paths)
 	}
-	if _, err := os.Stat(a.memoryPath()); err != nil { // never imported: not even the store is made if it can't be
+	if _, err := os.Stat(a.memoryPath()); err != nil { // nothing imported yet: if nothing can be found, the store is not made either
 		if _, err := find(nil); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 	})
 }
 
-// watched tells what was imported of one source.
+// watched reports what was imported from one source.
 func (a *app) watched(r importer.Report) {
 	run := &importRun{app: a, progress: &progress{}}
 	if a.json || r.Err != nil && !errors.Is(r.Err, hansard.ErrDeleted) {

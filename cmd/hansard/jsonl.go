@@ -34,16 +34,16 @@ type record struct {
 	line  int
 	event hansard.Event
 	patch *hansard.Patch
-	// copied says that it has a seq: it is what show --json printed of a session.
-	// left says why such an event is not appended.
+	// copied says that it has a seq: it is the output of show --json. left says why
+	// such an event is not appended.
 	copied bool
 	left   string
 	err    error
 }
 
-// readRecords reads events, one a line, ahead of whoever takes them from the
-// channel. At most two lines are in memory; it ends after the first error. The
-// goroutine lets a signal stop a command that waits for its input.
+// readRecords reads events, one per line, ahead of the receiver of the channel. At
+// most two lines are in memory; it ends after the first error. The goroutine lets a
+// signal stop a command that waits for its input.
 func readRecords(ctx context.Context, r io.Reader, defaults hansard.Event) <-chan record {
 	records := make(chan record)
 	go func() {
@@ -124,7 +124,7 @@ func parseRecord(line []byte, defaults hansard.Event) (record, error) {
 			_, rec.copied = members["seq"]
 			if rec.left = storesOwn(&rec); rec.left != "" && rec.patch == nil {
 				return rec, nil
-			} else if rec.left != "" { // what changed with it is kept
+			} else if rec.left != "" { // the patch it carries is kept
 				rec.left, rec.event = "", hansard.Event{Kind: hansard.KindMeta, Data: json.RawMessage("null")}
 			}
 		} else {
@@ -134,8 +134,8 @@ func parseRecord(line []byte, defaults hansard.Event) (record, error) {
 	return rec, checkRecord(rec.event, rec.patch)
 }
 
-// storesOwn is what an event is that only a store writes, or that means another one
-// in another session; empty if it is neither.
+// storesOwn says what an event is that only a store writes, or that would have a
+// different meaning in another session; empty if it is neither.
 func storesOwn(rec *record) string {
 	switch {
 	case !rec.copied:
@@ -186,9 +186,9 @@ func checkRecord(event hansard.Event, patch *hansard.Patch) error {
 	return err
 }
 
-// splitObject gives the members of an object with their bytes as they are. A
-// name that comes twice is refused: one of the values would be lost. Only an
-// event is looked at so closely; in data anything that is JSON goes.
+// splitObject returns the members of an object, byte for byte. A duplicate name is
+// refused: one of the values would be lost. Only an event is checked so strictly;
+// data may be any JSON.
 func splitObject(line []byte) (map[string]json.RawMessage, error) {
 	members := make(map[string]json.RawMessage)
 	twice := ""
@@ -216,8 +216,8 @@ func splitObject(line []byte) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// fillEvent sets the event's members. What the store sets itself is ignored, so
-// that the output of show --json can be appended again.
+// fillEvent sets the event's members. Those that the store sets itself are ignored,
+// so that the output of show --json can be appended again.
 func fillEvent(e *hansard.Event, members map[string]json.RawMessage) (patch *hansard.Patch, err error) {
 	for name, value := range members {
 		switch name {
@@ -259,7 +259,7 @@ func unmarshal(name string, value json.RawMessage, into any) error {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
 		var bad *hansard.InvalidError
-		if errors.As(err, &bad) { // a type that reads itself knows what is wrong
+		if errors.As(err, &bad) { // from an UnmarshalJSON that knows what is wrong
 			return bad
 		}
 		return &hansard.InvalidError{Field: name, Reason: strings.TrimPrefix(err.Error(), "json: ")}

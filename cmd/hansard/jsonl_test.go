@@ -31,8 +31,8 @@ func collect(t *testing.T, in io.Reader) ([]record, error) {
 	return records, nil
 }
 
-// TestRecords: an object with a data member is an event, anything else is data,
-// and data keeps its bytes.
+// TestRecords: an object with a data member is an event, anything else is data, and data keeps
+// its bytes.
 func TestRecords(t *testing.T) {
 	in := strings.Join([]string{
 		`{"data": { "b":1.0, "a":"\u003c" } , "role":"user", "kind":"k", "author":"x", "inbox":true}`,
@@ -78,8 +78,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsRefused: what is wrong is named with its line, and nothing behind
-// it is given.
+// TestRecordsRefused: errors are reported with their line, and nothing after it is returned.
 func TestRecordsRefused(t *testing.T) {
 	long := `"` + strings.Repeat("x", maxLineBytes) + `"`
 	for in, want := range map[string]string{
@@ -117,7 +116,7 @@ func TestRecordsReadError(t *testing.T) {
 	}
 }
 
-// TestRecordsStop: a reader whose taker is gone ends.
+// TestRecordsStop: the reading goroutine ends when nobody takes its records any more.
 func TestRecordsStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	records := readRecords(ctx, strings.NewReader("1\n2\n3\n"), hansard.Event{})
@@ -136,8 +135,8 @@ func TestRecordsStop(t *testing.T) {
 	}
 }
 
-// TestEventJSON: an event is one line, its data byte for byte unless that would
-// break the line.
+// TestEventJSON: an event is one line, with its data byte for byte unless that would break the
+// line.
 func TestEventJSON(t *testing.T) {
 	at := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
 	for data, want := range map[string]string{
@@ -177,7 +176,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		if rec.left != "" {
-			return // not to be appended
+			return // can't be appended
 		}
 		if err := engine.CheckBatch(&hansard.Batch{Events: []hansard.Event{rec.event}, Patch: rec.patch}); err != nil {
 			t.Fatalf("%q was taken, the store refuses it: %v", line, err)
@@ -188,9 +187,9 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestAppendAgain: what show --json prints of any session can be appended: with turns,
-// changes of metadata on any event, items that were deleted, events that were lost, and
-// more of them than one append takes. Only what the store writes itself is left out.
+// TestAppendAgain: the output of show --json of any session can be appended: with turns, metadata
+// changes on any event, deleted items, lost events, and more of them than one append takes. Only
+// what the store itself writes is left out.
 func TestAppendAgain(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -285,7 +284,7 @@ func TestAppendAgain(t *testing.T) {
 	}
 }
 
-// appended is what of a session's events, as show --json prints them, can be appended
+// appended returns those of a session's events, as show --json prints them, that can be appended
 // again, without what the store sets; and how many can't.
 func appended(t *testing.T, text string) (events []string, left int) {
 	t.Helper()

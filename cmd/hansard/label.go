@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// newLabelling completes a command that gives sessions a label that means something to
-// Hansard itself, or with a nil value takes it away. done is what it says of each.
+// newLabelling completes a command that sets a label with a meaning to Hansard itself,
+// or with a nil value removes it. done is what it prints for each session.
 func newLabelling(a *app, label string, value *string, done string, cmd *cobra.Command) *cobra.Command {
 	var turn turnFlag
 	cmd.Args = someIDs

@@ -15,14 +15,14 @@ import (
 	"hansard/transcript"
 )
 
-// looksMax is for how many sessions without a title a list looks for the first prompt. Each
-// costs a reading of the beginning of its log.
+// looksMax is for how many sessions without a title a list looks up the first prompt. Each
+// costs reading the beginning of its log.
 const looksMax = 1000
 
-// lookWidth is how wide a first prompt is at most: a title is shorter than that, too.
+// lookWidth is the maximum width of a first prompt, which takes the place of a title.
 const lookWidth = 60
 
-// countMax is how long the sessions are counted that a list on a terminal leaves out.
+// countMax is how long to count the sessions that a list on a terminal leaves out.
 const countMax = time.Second
 
 // listing is one ls for people.
@@ -34,7 +34,7 @@ type listing struct {
 
 	table *table
 	last  hansard.Info // of the table
-	looks int          // how many first prompts may still be looked for
+	looks int          // how many first prompts may still be looked up
 	more  int          // sessions that are not in it
 	cut   bool         // and more than those, which took too long to count
 }
@@ -47,7 +47,7 @@ func (l *listing) run(ctx context.Context, s hansard.Store) error {
 			return err
 		}
 	}
-	if err := l.app.out.Flush(); err != nil { // the words come behind the table
+	if err := l.app.out.Flush(); err != nil { // the message comes after the table
 		return err
 	}
 	switch {
@@ -64,7 +64,7 @@ func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
 	q, limit := l.query, l.query.Limit
 	switch {
 	case l.screen:
-		limit = max(l.app.out.height-3, 5) // a line for the header, one for the rest, one for the prompt
+		limit = max(l.app.out.height-3, 5) // one line for the header, one for the count, one for the shell prompt
 	case limit > 0 && !l.app.out.tty:
 		q.Limit++ // to see whether there are others
 	case limit > 0:
@@ -93,14 +93,14 @@ func (l *listing) collect(ctx context.Context, s hansard.Store) (first error) {
 	return first
 }
 
-// shown is a session as a list shows it: with its turn if somebody holds that. Of a list
-// of held ones, those whose holder is dead are left out.
+// shown is a session as a list shows it: with its turn if somebody holds it. A list of held
+// sessions leaves out those whose holder is dead.
 func shown(ctx context.Context, s hansard.Store, q hansard.Query, info hansard.Info) (hansard.Info, bool) {
 	info = liveTurn(ctx, s, info)
 	return info, !q.Held || info.Turn != nil
 }
 
-// moreText tells how many sessions were left out, and how to see them.
+// moreText says how many sessions were left out, and how to see them.
 func (l *listing) moreText() string {
 	next := []string{"ls"}
 	l.flags.Visit(func(f *pflag.Flag) {
@@ -142,7 +142,7 @@ func (l *listing) noneText() string {
 // listFilters are the flags that leave sessions out.
 var listFilters = []string{"label", "prefix", "text", "since", "before", "created-since", "created-before", "held", "damaged", "archived"}
 
-// sessionTable is the table of a list. A narrow terminal does without some columns.
+// sessionTable is the table of a list. On a narrow terminal some columns are dropped.
 func sessionTable() *table {
 	return &table{columns: []column{
 		{name: "ID"},
@@ -161,7 +161,7 @@ func (l *listing) titleOf(ctx context.Context, s hansard.Store, info *hansard.In
 		return escapeLine(info.Title)
 	}
 	l.looks--
-	look, _ := transcript.Look(ctx, s, info.ID) // a list is a list, also if a log can't be read
+	look, _ := transcript.Look(ctx, s, info.ID) // the list works even if a log can't be read
 	if look.Text == "" {
 		return ""
 	}
@@ -186,7 +186,7 @@ func (a *app) addSession(t *table, info hansard.Info, title string) {
 		humanBytes(info.Bytes), marks, humanLabels(info.Labels))
 }
 
-// shortHolder is who holds a turn, in a word if there is one.
+// shortHolder is who holds a turn: the label, if there is one.
 func shortHolder(h hansard.Holder) string {
 	if h.Label != "" {
 		return escapeLine(h.Label)

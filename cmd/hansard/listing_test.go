@@ -30,8 +30,8 @@ func (endless) List(ctx context.Context, _ hansard.Query) iter.Seq2[hansard.Info
 	}
 }
 
-// TestListingEndless: what is left out of a list is counted for a moment only, and
-// the list is shown all the same.
+// TestListingEndless: the entries left out of a list are counted only for a moment, and the list
+// is still shown.
 func TestListingEndless(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	a := &app{out: newOutput(&stdout), stderr: &stderr, now: time.Now}
@@ -46,7 +46,7 @@ func TestListingEndless(t *testing.T) {
 	if got, want := stderr.String(), "over 980 more; all of them: hansard ls --all\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	// A signal while it counts is one.
+	// A signal while it counts is still a signal.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := (&listing{app: a, flags: l.flags, screen: true}).run(ctx, endless{memstore.New()}); err == nil {

@@ -90,7 +90,7 @@ continues the list behind that session.`,
 			case limited && all:
 				return &usageError{"--limit and --all exclude each other", "give one of them"}
 			}
-			// What is wrong with it is told before a store is opened.
+			// Errors in the query are reported before a store is opened.
 			if err := engine.CheckQuery(&q); err != nil {
 				return err
 			}
@@ -128,10 +128,10 @@ continues the list behind that session.`,
 	return cmd
 }
 
-// orderNames are what --order takes; the first is the usual one.
+// orderNames are the values of --order; the first is the default.
 var orderNames = []string{"updated", "created"}
 
-// archivedNames are what --archived takes.
+// archivedNames are the values of --archived.
 var archivedNames = []string{hansard.ArchivedAny: "any", hansard.ArchivedNo: "no", hansard.ArchivedOnly: "only"}
 
 // countSessions prints how many sessions there are.
@@ -147,8 +147,8 @@ func (a *app) countSessions(ctx context.Context, s hansard.Store, q hansard.Quer
 	return err
 }
 
-// listJSON prints the sessions as they come. An error about one of them does
-// not hide the others; the first is the command's.
+// listJSON prints the sessions as they arrive. An error about one of them
+// does not hide the others; the first error is the command's.
 func (a *app) listJSON(cmd *cobra.Command, s hansard.Store, q hansard.Query) error {
 	var first error
 	for info, err := range s.List(cmd.Context(), q) {
@@ -180,7 +180,7 @@ func parseTime(now time.Time, flag, s string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if days, err := strconv.Atoi(strings.TrimSuffix(s, "d")); err == nil && days >= 0 && strings.HasSuffix(s, "d") {
-		return now.AddDate(0, 0, -days), nil // as the calendar has them, summer time or not
+		return now.AddDate(0, 0, -days), nil // calendar days, whatever daylight saving does
 	}
 	if d, err := parseDuration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil

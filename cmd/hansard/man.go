@@ -13,8 +13,8 @@ import (
 )
 
 // newMan writes the manual from the help of the commands. cobra has a generator for
-// that too; it takes help for Markdown, shows flags as no command takes them, and
-// brings three dependencies.
+// that too, but it treats help as Markdown, shows flags in a form that no command
+// accepts, and brings three dependencies.
 func newMan(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
@@ -43,7 +43,7 @@ not exist: hansard.1, hansard-append.1 and so on, for man to find.`,
 	}
 }
 
-// writePages writes the page of a command and those of its commands.
+// writePages writes the page of a command and those of its subcommands.
 func writePages(cmd *cobra.Command, dir string) (pages int, err error) {
 	if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() {
 		return 0, nil
@@ -66,7 +66,7 @@ func writePages(cmd *cobra.Command, dir string) (pages int, err error) {
 // pageName is hansard-token-add.
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is the page of a command, in the language of man.
+// manPage is the page of a command, in roff.
 func manPage(cmd *cobra.Command) []byte {
 	var b bytes.Buffer
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
@@ -138,8 +138,7 @@ func writeFlags(b *bytes.Buffer, flags *pflag.FlagSet) {
 	})
 }
 
-// writeText writes paragraphs, which man fills, and lines that are indented, which
-// stay as they are.
+// writeText writes paragraphs, which man fills, and indented lines, which are kept.
 func writeText(b *bytes.Buffer, text string) {
 	kept := false
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
@@ -167,8 +166,8 @@ func writeText(b *bytes.Buffer, text string) {
 
 var roffSpecial = regexp.MustCompile(`(?m)^[.']|[-\\]`)
 
-// roff is text as man has to read it: what would be a command or an escape, or a
-// hyphen where a minus is meant, stands for itself.
+// roff is text escaped for man, so that nothing in it is a command or an escape,
+// and a minus does not become a hyphen.
 func roff(s string) string {
 	return roffSpecial.ReplaceAllStringFunc(s, func(c string) string {
 		switch c {

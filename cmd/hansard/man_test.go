@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestMan: every command that people see has a page, on which man shows every word
-// of its help, without a complaint.
+// TestMan: every visible command has a page, on which man shows every word of its help, without a
+// warning.
 func TestMan(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	var out bytes.Buffer
@@ -35,7 +35,7 @@ func TestMan(t *testing.T) {
 		}
 		wanted++
 		page := filepath.Join(dir, pageName(cmd)+".1")
-		// No hyphens, no adjusting, nothing bold: words stay words.
+		// No hyphenation, no justification, nothing bold: words stay words.
 		show := exec.Command(groff, "-man", "-Tutf8", "-Kutf8", "-ww", "-rHY=0", "-dAD=l", "-P-cbou", page)
 		var complaints bytes.Buffer
 		show.Stderr = &complaints
@@ -56,7 +56,7 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// manWords is what a page has to show, in this order.
+// manWords is what a page must show, in this order.
 func manWords(cmd *cobra.Command) []string {
 	words := strings.Fields(cmd.Short + " " + cmd.Long)
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -68,8 +68,8 @@ func manWords(cmd *cobra.Command) []string {
 	return append(words, strings.Fields(cmd.Example)...)
 }
 
-// wordsMissing is the first of the words that is not shown behind those before it. A
-// long word may be broken at a slash.
+// wordsMissing is the first of the words that is not shown after those before it. A long word may
+// be broken at a slash.
 func wordsMissing(shown string, words []string) string {
 	shown = strings.Join(strings.Fields(shown), "")
 	for _, word := range words {
@@ -82,7 +82,7 @@ func wordsMissing(shown string, words []string) string {
 	return ""
 }
 
-// TestRoff: text is never taken for a command of man.
+// TestRoff: text is never taken for a roff command.
 func TestRoff(t *testing.T) {
 	for in, want := range map[string]string{".TH x": `\&.TH x`, "a\n'b": "a\n\\&'b", `\x1b`: `\ex1b`, "--a-b.c'd": `\-\-a\-b.c'd`} {
 		if got := roff(in); got != want {

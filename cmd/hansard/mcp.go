@@ -95,7 +95,7 @@ func (o *mcpOptions) check() error {
 	return nil
 }
 
-// serveMCP serves until the client goes, or the context ends.
+// serveMCP serves until the client disconnects, or the context ends.
 func (a *app) serveMCP(ctx context.Context, store hansard.Store, o *mcpOptions) error {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server := mcp.New(store, mcp.Options{Version: buildVersion().Version, AllowAppend: o.allowAppend, Log: log})
@@ -133,7 +133,7 @@ func (a *app) listenMCP(ctx context.Context, server *sdk.Server, o *mcpOptions) 
 	return serve.Shutdown(drain)
 }
 
-// announceMCP tells where it is, and the token if it is a new one.
+// announceMCP prints the address, and the token if it is new.
 func (a *app) announceMCP(url string, o *mcpOptions) error {
 	token := ""
 	if o.tokenFrom == "" {

@@ -63,7 +63,7 @@ func mcpStdio(t *testing.T, store string, args ...string) *sdk.ClientSession {
 }
 
 // TestMCP: the program on standard input and output, on files, a server and PostgreSQL. It
-// changes nothing unless it is told that it may.
+// changes nothing unless it is allowed to.
 func TestMCP(t *testing.T) {
 	dir := t.TempDir()
 	hansardOK(t, dir, "append", "demo", "Hello from the files", "--create", "--role", "user")
@@ -101,7 +101,7 @@ func TestMCP(t *testing.T) {
 			if failed || !strings.Contains(text, "demo#") {
 				t.Errorf("it is %s", text)
 			}
-			// The one that was open before sees it.
+			// The client that was connected before sees it.
 			if text, failed := mcpCall(t, reader, "read_session", map[string]any{"session": "demo", "after": 1}); failed || !strings.Contains(text, "For your inbox") || !strings.Contains(text, "(inbox)") {
 				t.Errorf("then it is %s", text)
 			}
@@ -109,7 +109,7 @@ func TestMCP(t *testing.T) {
 	}
 }
 
-// TestMCPDeleted: a session is deleted, by another process, while a model reads it.
+// TestMCPDeleted: another process deletes a session while a model reads it.
 func TestMCPDeleted(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 50 {
@@ -131,7 +131,8 @@ func TestMCPDeleted(t *testing.T) {
 	}
 }
 
-// TestMCPHuge: a session of more than a hundred megabytes costs a page what it shows.
+// TestMCPHuge: a page of a session of more than a hundred megabytes costs no more than what it
+// shows.
 func TestMCPHuge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes much")
@@ -214,7 +215,7 @@ func (token withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestMCPKilled: the program ends when its client goes, and when a signal comes.
+// TestMCPKilled: the program ends when its client goes away, and on a signal.
 func TestMCPKilled(t *testing.T) {
 	dir := t.TempDir()
 	hansardOK(t, dir, "append", "demo", "Hello", "--create")

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// openWithin is how long the code of a link is good for, when a browser gets it
-	// at once; codeWithin where people open it.
+	// openWithin is how long the code of a link is valid if a browser gets it at once;
+	// codeWithin if a person opens it.
 	openWithin = 2 * time.Minute
 	codeWithin = 10 * time.Minute
-	// openFor is how long the page may be used that was opened where the store is a
-	// directory: the token that is made for it ends then.
+	// openFor is how long a page stays usable that was opened for a store in a
+	// directory: the token made for it expires then.
 	openFor = 12 * time.Hour
-	// browserWait is how long a browser has to say that it can't be started.
+	// browserWait is how long to wait for an error from the browser's start.
 	browserWait = 2 * time.Second
 )
 
@@ -130,7 +130,7 @@ func (a *app) loginLink(ctx context.Context, id hansard.SessionID, file, address
 	return codeLink(address, token, id, openWithin)
 }
 
-// tokenForPage makes a token for one who may write the token file anyway.
+// tokenForPage makes a token for a user who may write the token file anyway.
 func (a *app) tokenForPage(ctx context.Context, file string) (string, error) {
 	tokens, err := a.openTokens(ctx, file)
 	if err != nil {
@@ -141,7 +141,7 @@ func (a *app) tokenForPage(ctx context.Context, file string) (string, error) {
 	return tokens.Add(httpd.Token{Name: "page-" + hex.EncodeToString(name[:]), Rights: httpd.Admin.String(), Expires: a.now().Add(openFor)})
 }
 
-// answers tells whether there is a server.
+// answers returns an error if no server answers.
 func answers(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityWait)
 	defer cancel()
@@ -156,7 +156,7 @@ func answers(ctx context.Context, address string) error {
 	return res.Body.Close()
 }
 
-// codeLink is a link with a code that is made of a token.
+// codeLink is a link with a code made from a token.
 func codeLink(address, token string, id hansard.SessionID, within time.Duration) (string, error) {
 	code, err := httpd.NewLoginCode(token, within)
 	if err != nil {
@@ -165,8 +165,8 @@ func codeLink(address, token string, id hansard.SessionID, within time.Duration)
 	return linkTo(address, "code", code, id), nil
 }
 
-// linkTo is an address of the page with something to log in with, which browsers don't
-// send to servers or write into logs: it is behind the #.
+// linkTo is an address of the page with a secret to log in. It follows the #, which
+// browsers don't send to servers or write into logs.
 func linkTo(address, kind, secret string, id hansard.SessionID) string {
 	link := strings.TrimRight(address, "/") + "/#" + kind + "=" + secret
 	if id != "" {
@@ -175,8 +175,8 @@ func linkTo(address, kind, secret string, id hansard.SessionID) string {
 	return link
 }
 
-// openBrowser opens a link. Everybody on the machine can see what a program is started
-// with: the browser gets a file that only its user can read, and that leads on.
+// openBrowser opens a link. Everybody on the machine can see a program's arguments: so
+// the browser gets a file that only its user can read, and that redirects to the link.
 func openBrowser(link string) error {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -186,7 +186,7 @@ func openBrowser(link string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "open-*.html") // for its owner alone
+	f, err := os.CreateTemp(dir, "open-*.html") // readable only by its owner
 	if err != nil {
 		return err
 	}
@@ -200,8 +200,8 @@ func openBrowser(link string) error {
 	return startBrowser(f.Name())
 }
 
-// removeOld removes the files of links that have ended. That of this one the browser
-// still has to read.
+// removeOld removes the files of expired links. The browser still has to read the
+// current one.
 func removeOld(dir, keep string) {
 	old, _ := filepath.Glob(filepath.Join(dir, "open-*.html"))
 	for _, name := range old {
@@ -231,7 +231,7 @@ func startBrowser(file string) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(browserWait): // it is at work
+	case <-time.After(browserWait): // it is running
 		return nil
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"hansard/httpd"
 )
 
-// logInWith uses the code of a link, and gives the status and whose token it is.
+// logInWith uses the code of a link, and returns the status and whose token it is.
 func logInWith(t *testing.T, server, link string) (int, string) {
 	t.Helper()
 	m := regexp.MustCompile(`#code=([^&\s]+)`).FindStringSubmatch(link)
@@ -45,8 +45,8 @@ func logInWith(t *testing.T, server, link string) (int, string) {
 	return res.StatusCode, who.Name
 }
 
-// TestOpen: open gives the browser a link that logs in once, and nobody who looks at
-// the processes of the machine sees it.
+// TestOpen: open gives the browser a link that logs in once, and the link is not visible in the
+// machine's process list.
 func TestOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	store, err := filestore.Open(dir, nil)
@@ -73,7 +73,7 @@ func TestOpen(t *testing.T) {
 	front := httptest.NewServer(server)
 	defer func() { front.Close(); server.Shutdown(t.Context()) }()
 
-	// A browser that notes what it was started with, and what it was given to read.
+	// A browser that records its arguments and what it was given to read.
 	seen := t.TempDir()
 	browser := filepath.Join(seen, "browser")
 	if err := os.WriteFile(browser, []byte("#!/bin/sh\necho \"$@\" >"+seen+"/args\nls -l \"$1\" >"+seen+"/mode\ncat \"$1\" >"+seen+"/page\n"), 0o700); err != nil {
@@ -125,7 +125,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%+v never ends", k)
 		}
 	}
-	// What can't be opened.
+	// Addresses that can't be opened.
 	for _, c := range []struct {
 		exit int
 		want string
@@ -142,8 +142,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestLinksOfServeAndTokenAdd: both print a link that logs in, once: serve at a later
-// start too, when it knows no token any more; token add for the new token.
+// TestLinksOfServeAndTokenAdd: both print a link that logs in, once: serve also at a later start,
+// when it no longer knows any token; token add for the new token.
 func TestLinksOfServeAndTokenAdd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	for i := range 2 {
@@ -168,7 +168,7 @@ func TestLinksOfServeAndTokenAdd(t *testing.T) {
 			if token := strings.TrimSpace(out.String()); strings.ContainsAny(token, " \n") || strings.Contains(errs.String(), token) {
 				t.Errorf("token add prints %q and %q", &out, &errs)
 			}
-			// The server looks at the file every half second.
+			// The server checks the file every half second.
 			deadline := time.Now().Add(waitMax)
 			for {
 				status, who := logInWith(t, url, errs.String())

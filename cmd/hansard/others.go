@@ -8,10 +8,10 @@ import (
 	"runtime"
 )
 
-// warnOfOthers says that others can write to a store: they could change or remove
-// sessions, and what they put there would be read. It says so once a run.
+// warnOfOthers warns, once per run, that others can write to a store: they could
+// change or remove sessions, and what they put there would be read.
 func (a *app) warnOfOthers(path string) {
-	if runtime.GOOS == "windows" || a.warned || a.stderr == nil { // there modes say nothing
+	if runtime.GOOS == "windows" || a.warned || a.stderr == nil { // modes mean nothing there
 		return
 	}
 	for _, name := range []string{".", "sessions", "journal"} {

@@ -52,9 +52,9 @@ const (
 
 var colourNames = []string{colourAuto, colourAlways, colourNever}
 
-// useColour does what --colour, the environment or the configuration says. What has
-// to work also where the configuration is broken, so that it can be mended, does not
-// look at that.
+// useColour applies --colour, the environment or the configuration. Commands that
+// must work with a broken configuration, so that it can be fixed, ignore its
+// errors.
 func (a *app) useColour(cmd *cobra.Command) error {
 	when, err := a.applySetting("colour")
 	if err != nil {
@@ -89,7 +89,7 @@ const (
 	cyan   = "36"
 )
 
-// paint colours a text where colours are wanted.
+// paint colours a text if colours are on.
 func (o *output) paint(style, text string) string {
 	if !o.colour || text == "" || style == "" {
 		return text
@@ -108,7 +108,7 @@ func (o *output) jsonLine(v any) error {
 	return o.writeJSON(line.Bytes())
 }
 
-// writeJSON writes JSON as it is, and on a terminal without what could drive it.
+// writeJSON writes JSON unchanged; on a terminal, control characters are escaped.
 func (o *output) writeJSON(line []byte) error {
 	if o.tty {
 		line = escapeJSON(line)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// pager is between the output and a terminal: what fits the screen is written to it,
-// what does not is shown by the program that $PAGER names.
+// pager sits between the output and a terminal: output that fits the screen is
+// written to it, longer output is shown by the program that $PAGER names.
 type pager struct {
 	terminal io.Writer
 	command  string // a shell command
@@ -23,7 +23,7 @@ type pager struct {
 	pipe  io.WriteCloser
 }
 
-// defaultPager is used where $PAGER is not set, if it is there.
+// defaultPager is used if $PAGER is not set and it is installed.
 const defaultPager = "less"
 
 // pagerCommand is the pager to use; empty is none.
@@ -42,7 +42,7 @@ func pagerCommand() string {
 }
 
 // paged runs a function whose output is shown by the pager if it is longer than the
-// screen. Where there is no terminal, or no pager, it just runs it.
+// screen. Without a terminal or a pager it just runs it.
 func (a *app) paged(no bool, run func() error) error {
 	command := pagerCommand()
 	if no || a.json || !a.out.tty || a.out.height <= 0 || command == "" {
@@ -58,7 +58,7 @@ func (a *app) paged(no bool, run func() error) error {
 	closeErr := p.close()
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		return nil // whoever reads has seen enough
+		return nil // the reader has seen enough
 	case err == nil:
 		return closeErr
 	}
@@ -74,7 +74,7 @@ func (p *pager) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	if err := p.start(); err != nil {
-		// A pager that can't be started must not keep anything from being read.
+		// If the pager can't be started, the output must still be readable.
 		p.rows = int(^uint(0) >> 1)
 		return len(b), nil
 	}
@@ -87,7 +87,7 @@ func (p *pager) start() error {
 	cmd.Stdout, cmd.Stderr = p.terminal, os.Stderr
 	cmd.Env = os.Environ()
 	if _, set := os.LookupEnv("LESS"); !set {
-		cmd.Env = append(cmd.Env, "LESS=FRX") // colours as they are, and leave the screen as it is
+		cmd.Env = append(cmd.Env, "LESS=FRX") // keep colours, do not clear the screen
 	}
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *pager) start() error {
 	return nil
 }
 
-// close shows what is left, and waits until it has been read.
+// close shows the rest, and waits until it has been read.
 func (p *pager) close() error {
 	if p.pipe == nil {
 		_, err := p.held.WriteTo(p.terminal)

@@ -16,7 +16,7 @@ import (
 	"hansard/pgstore"
 )
 
-// connectWait is how long a command waits for the database to take it in.
+// connectWait is how long a command waits for a database connection.
 const connectWait = 15 * time.Second
 
 // openPostgres opens a store in a PostgreSQL database.

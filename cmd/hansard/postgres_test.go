@@ -15,8 +15,8 @@ import (
 	"hansard/internal/pgtest"
 )
 
-// TestPostgres: the commands do on a PostgreSQL store what they do on files, and
-// copy carries sessions from one to the other and back.
+// TestPostgres: the commands do on a PostgreSQL store what they do on files, and copy transfers
+// sessions from one to the other and back.
 func TestPostgres(t *testing.T) {
 	server := pgtest.New(t)
 	store := server.Schema(t)
@@ -75,7 +75,8 @@ func TestPostgres(t *testing.T) {
 		t.Errorf("a key after the copies: %s", out)
 	}
 	hansard(exitNotFound, "stat", "gone", "--store", files)
-	// What somebody did to the tables is found, and what is safe is told and copied.
+	// Changes made to the tables from outside are found, and the safe part is reported and
+	// copied.
 	address, err := url.Parse(back)
 	if err != nil {
 		t.Fatal(err)
@@ -87,15 +88,15 @@ func TestPostgres(t *testing.T) {
 	if out := hansard(exitDamaged, "show", "demo", "--store", back); !strings.Contains(out, "hello") || !strings.Contains(out, "events up to seq 1 are safe") {
 		t.Errorf("show of damaged tables: %s", out)
 	}
-	// A copy that went on by itself is left alone.
+	// A copy that has events of its own is left alone.
 	hansard(exitOK, "append", "demo", "more", "--store", files)
 	if out := hansard(exitOther, "copy", store, files); !strings.Contains(out, "NOT THE SAME") {
 		t.Errorf("copy over a session that went on: %s", out)
 	}
 }
 
-// TestServeWarnsOfSettings: who serves a database that is set up to lose what it
-// acknowledged is told so when the server starts.
+// TestServeWarnsOfSettings: serve warns at start if the database is configured so that it may
+// lose acknowledged events.
 func TestServeWarnsOfSettings(t *testing.T) {
 	server := pgtest.New(t)
 	for _, c := range []struct {

@@ -18,11 +18,11 @@ import (
 type printer struct {
 	out *output
 	now func() time.Time
-	// raw prints the data as it is stored; full folds nothing.
+	// raw prints the stored data; full folds nothing.
 	raw, full bool
 	// tools are the names of the calls so far, for their results.
 	tools map[string]string
-	// deleted are the events that others deleted, by the OpenAI routes.
+	// deleted are the events that were deleted through the OpenAI routes.
 	deleted map[hansard.Seq]hansard.Seq
 }
 
@@ -32,8 +32,8 @@ func newPrinter(o *output, now func() time.Time) *printer {
 
 const (
 	indent = "      "
-	// foldLines is from how many rows on a text is folded on a terminal, to
-	// shownLines; of what a model thought, thoughtLines are shown.
+	// foldLines is the number of rows from which a text is folded on a terminal, to
+	// shownLines; of a model's reasoning, thoughtLines are shown.
 	foldLines    = 20
 	shownLines   = 10
 	thoughtLines = 3
@@ -41,7 +41,7 @@ const (
 	toolsMax = 10_000
 )
 
-// voiceStyles colour the names of those who speak.
+// voiceStyles are the colours of the speakers' names.
 var voiceStyles = map[transcript.Voice]string{transcript.User: bold + ";" + cyan, transcript.Agent: bold + ";" + green, transcript.System: bold, transcript.Tool: yellow}
 
 // event prints an event for people, or as JSON.
@@ -52,7 +52,7 @@ func (t *printer) event(asJSON bool, e hansard.Event) error {
 	return t.print(e)
 }
 
-// happened is when people would say that an event was: as its writer says, if it does.
+// happened is the time of an event for people: the one its writer gave, if any.
 func happened(e *hansard.Event) time.Time {
 	if !e.At.IsZero() {
 		return e.At
@@ -96,7 +96,7 @@ func (t *printer) print(e hansard.Event) error {
 			t.lines(text, indent, "", 0, hardWrap)
 		}
 	}
-	// bufio keeps the first error; this asks for it.
+	// bufio keeps the first error; this returns it.
 	_, err := o.WriteString("")
 	return err
 }
@@ -189,7 +189,7 @@ func (t *printer) thinking(p *transcript.Part, in string) {
 	t.lines(p.Text, in+t.out.paint(dim, "┊ "), dim, thoughtLines, wordWrap)
 }
 
-// call is one line with the name and the arguments; all of them where nothing is
+// call prints one line with the name and the arguments; all of them if nothing is
 // folded.
 func (t *printer) call(p *transcript.Part, in string) {
 	if p.ID != "" {
@@ -251,8 +251,8 @@ func (t *printer) rawBody(e hansard.Event) {
 	}
 }
 
-// folds tells whether long texts are folded: on a terminal, unless all is asked for.
-// A pipe gets everything.
+// folds tells whether long texts are folded: on a terminal, unless everything was
+// requested. A pipe gets everything.
 func (t *printer) folds() bool { return t.out.tty && !t.full }
 
 // line prints one line.
@@ -260,8 +260,8 @@ func (t *printer) line(in, style, text string) {
 	fmt.Fprintln(t.out, in+t.out.paint(style, escapeLine(text)))
 }
 
-// lines prints a text, each line behind the indent. Most is how many lines are shown
-// where it is folded; 0 folds nothing.
+// lines prints a text, each line after the indent. most is how many lines are shown if
+// it is folded; 0 folds nothing.
 func (t *printer) lines(text, in, style string, most int, wrap wrapper) {
 	text = escapeText(strings.TrimSuffix(text, "\n"))
 	width := 0
@@ -305,7 +305,7 @@ func usageText(tokens *transcript.Tokens) string {
 	return text
 }
 
-// fileText stands for what a terminal can't show.
+// fileText describes what a terminal can't show.
 func fileText(p *transcript.Part) string {
 	about := []string{string(p.Type)}
 	for _, s := range []string{p.Name, p.MediaType} {
@@ -343,7 +343,7 @@ func dataText(data []byte) string {
 	return transcript.Pretty(data)
 }
 
-// patchTexts tells what a patch changed.
+// patchTexts says what a patch changed.
 func patchTexts(p *hansard.Patch) []string {
 	var texts []string
 	if p.Title != nil {

@@ -11,8 +11,8 @@ import (
 	"hansard"
 )
 
-// TestWrap: lines break at words, keep the indentation of lists and code, and never
-// lose a character; what has columns breaks where the row is full.
+// TestWrap: lines break at words, keep the indentation of lists and code, and never lose a
+// character; text in columns breaks where the row is full.
 func TestWrap(t *testing.T) {
 	for _, c := range []struct {
 		wrap  wrapper
@@ -43,7 +43,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// printed prints events as on a terminal of so many columns; 0 is a pipe.
+// printed prints events as on a terminal of this many columns; 0 is a pipe.
 func printed(t *testing.T, width int, set func(*printer), events ...hansard.Event) string {
 	t.Helper()
 	var buf bytes.Buffer
@@ -64,8 +64,8 @@ func printed(t *testing.T, width int, set func(*printer), events ...hansard.Even
 	return buf.String()
 }
 
-// TestPrinter: on a terminal long results are folded, names coloured by who speaks,
-// lines wrapped; a pipe gets everything, plain.
+// TestPrinter: on a terminal long results are folded, names are coloured by speaker, and lines
+// wrapped; a pipe gets everything, plain.
 func TestPrinter(t *testing.T) {
 	long := strings.Repeat(`line\n`, 30)
 	events := []hansard.Event{
@@ -103,8 +103,8 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// TestPrinterIsSafe: whatever is in an event, in whatever shape, no control character
-// of it reaches the terminal, and a line stays behind its indent.
+// TestPrinterIsSafe: whatever is in an event, in whatever shape, no control character of it
+// reaches the terminal, and its lines stay behind their indent.
 func TestPrinterIsSafe(t *testing.T) {
 	const evil = `\u001b]52;c;ZXZpbA==\u0007\u009b31m\u202e\r\b\u0000x\ny`
 	for _, data := range []string{
@@ -130,7 +130,7 @@ func TestPrinterIsSafe(t *testing.T) {
 	}
 }
 
-// BenchmarkPrint prints what a terminal folds.
+// BenchmarkPrint prints output that a terminal folds.
 func BenchmarkPrint(b *testing.B) {
 	var buf bytes.Buffer
 	p := newPrinter(newOutput(&buf), time.Now)

@@ -16,10 +16,10 @@ import (
 	"hansard/internal/syncbuf"
 )
 
-// waitMax bounds every wait of these tests: what never comes fails, it does not hang.
+// waitMax bounds every wait of these tests, so that they fail instead of hanging.
 const waitMax = 30 * time.Second
 
-// process is the command running as a process of its own.
+// process is the command running as a separate process.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -82,7 +82,7 @@ func (p *process) send(text string) {
 	}
 }
 
-// exit waits for the end and gives the exit code.
+// exit waits for the end and returns the exit code.
 func (p *process) exit() int {
 	p.t.Helper()
 	timer := time.AfterFunc(waitMax, func() { p.cmd.Process.Kill() })
@@ -93,7 +93,7 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// hansardOK runs a command that must succeed and gives its output.
+// hansardOK runs a command that must succeed and returns its output.
 func hansardOK(t *testing.T, store string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("hansard", args...)
@@ -105,8 +105,8 @@ func hansardOK(t *testing.T, store string, args ...string) string {
 	return string(out)
 }
 
-// TestAppendEachStopped: a signal ends a run between two appends; what was
-// acknowledged is stored, and the message says how much that is.
+// TestAppendEachStopped: a signal ends a run between two appends; what was acknowledged is
+// stored, and the message says how much that is.
 func TestAppendEachStopped(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestBatchStopped(t *testing.T) {
 	}
 }
 
-// TestTailFollow: each event arrives the moment it is durable, whoever wrote it,
-// once and in order, and Ctrl-C ends it without a complaint.
+// TestTailFollow: each event arrives the moment it is durable, whoever wrote it, once and in
+// order, and Ctrl-C ends it without an error.
 func TestTailFollow(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "demo", "one", "--create")
@@ -165,7 +165,7 @@ func TestTailFollow(t *testing.T) {
 			t.Fatalf("line %s, want seq %d", line, seq)
 		}
 	}
-	// A follower that is stopped holds up nobody, and is only late.
+	// A stopped follower blocks nobody, and is only late.
 	p.cmd.Process.Signal(syscall.SIGTSTP)
 	waitStopped(t, p.cmd.Process.Pid)
 	hansardOK(t, store, "append", "demo", "while it is stopped")
@@ -182,7 +182,7 @@ func TestTailFollow(t *testing.T) {
 	}
 }
 
-// TestTailDeleted: a follower of a session that is deleted is told so.
+// TestTailDeleted: a follower learns that its session was deleted.
 func TestTailDeleted(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "demo", "one", "--create")
@@ -194,8 +194,8 @@ func TestTailDeleted(t *testing.T) {
 	}
 }
 
-// TestTailSeveral: several sessions are followed at once, each in order; the end of
-// one, or that it was never there, is told and is not the end of the others.
+// TestTailSeveral: several sessions are followed at once, each in order; that one ends, or never
+// existed, is reported and does not end the others.
 func TestTailSeveral(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "a", "one", "--create")
@@ -238,16 +238,16 @@ func TestTailSeveral(t *testing.T) {
 	}
 }
 
-// TestStopped: a command stopped by Ctrl-Z is outside the store's lock, so that
-// others can write, and it goes on where it was.
+// TestStopped: a command stopped by Ctrl-Z is outside the store's lock, so that others can write,
+// and it continues where it was.
 func TestStopped(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	p := start(t, store, "append", "demo", "--create", "--jsonl", "-", "--each", "--json")
 	p.send("1\n")
-	p.line() // it is up: a signal before would do what signals do by default
+	p.line() // it is up: an earlier signal would have its default effect
 	seq := 1
 	for range 20 {
-		// The signal comes while an append is under way, or just before or after.
+		// The signal comes during an append, or just before or after.
 		p.send("1\n")
 		p.cmd.Process.Signal(syscall.SIGTSTP)
 		waitStopped(t, p.cmd.Process.Pid)
@@ -268,7 +268,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// waitStopped waits until the kernel says that a child is stopped.
+// waitStopped waits until the kernel reports that a child has stopped.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
 	stopped := make(chan error, 1)
@@ -296,8 +296,7 @@ func waitStopped(t *testing.T, pid int) {
 	}
 }
 
-// TestBrokenPipe: when the reader of the output has seen enough, the command
-// ends without a word.
+// TestBrokenPipe: when the reader of the output has gone away, the command ends silently.
 func TestBrokenPipe(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "demo", strings.Repeat("x", 100_000), "--create")

@@ -3,5 +3,5 @@ package main
 import "syscall"
 
 // endWithThread has the kernel kill the program when the thread that starts it
-// ends: a process that is killed has no time to do it.
+// ends: a killed process can't do it itself.
 func endWithThread(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

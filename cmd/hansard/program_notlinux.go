@@ -4,5 +4,6 @@ package main
 
 import "syscall"
 
-// endWithThread: there is no parent death signal here. The guard sees to it.
+// endWithThread: there is no parent death signal here. The guard kills the
+// program.
 func endWithThread(*syscall.SysProcAttr) {}

@@ -9,9 +9,9 @@ import (
 	"os/signal"
 )
 
-// program is a program that runs while the turn is held. Here are no process
-// groups and no signals: Ctrl-C reaches the program by itself, a lost turn ends
-// it at once, and it outlives this process if that is killed.
+// program is a program that runs while the turn is held. There are no process
+// groups and no signals here: Ctrl-C reaches the program directly, a lost turn
+// ends it at once, and it outlives this process if that is killed.
 type program struct {
 	cmd     *exec.Cmd
 	changed chan struct{} // closed at its end
@@ -19,7 +19,8 @@ type program struct {
 
 const guardName = "turn-guard"
 
-// notifyForwarded keeps Ctrl-C, which is the program's, from ending this process.
+// notifyForwarded keeps Ctrl-C, which is meant for the program, from ending this
+// process.
 func notifyForwarded(ch chan<- os.Signal) { signal.Notify(ch, os.Interrupt) }
 
 func startProgram(cmd *exec.Cmd) (*program, error) {
@@ -28,7 +29,7 @@ func startProgram(cmd *exec.Cmd) (*program, error) {
 	}
 	p := &program{cmd, make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // ProcessState says it all
+		_ = cmd.Wait() // ProcessState has the result
 		close(p.changed)
 	}()
 	return p, nil

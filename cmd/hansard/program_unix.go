@@ -11,25 +11,27 @@ import (
 	"syscall"
 )
 
-// program is a program that runs while the turn is held, in a process group of
-// its own: the terminal's signals reach it alone, and ours reach all it started.
+// program is a program that runs while the turn is held, in its own process group:
+// the terminal's signals reach only that group, and ours reach everything it
+// started.
 //
 // A guard leads the group. It lives as long as the program, so that the group's
-// number means nobody else, and it kills the group when this process dies. All
-// methods but stop are for one goroutine, on the thread that started it.
+// number is not reused, and it kills the group if this process dies. All methods
+// except stop must be called by one goroutine, on the thread that started the
+// program.
 type program struct {
 	cmd     *exec.Cmd
 	group   int
 	guard   *guard
 	tty     *terminal
-	changed chan os.Signal // SIGCHLD: look again
+	changed chan os.Signal // SIGCHLD: check again
 }
 
-// forwarded are the signals that are the program's. SIGCONT comes after a stop.
+// forwarded are the signals passed on to the program. SIGCONT comes after a stop.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT}
 
-// notifyForwarded asks for the signals that are the program's, except those that
-// this process was told to ignore (nohup, scripts): so is the program.
+// notifyForwarded catches the signals to pass on, except those that this process
+// was started to ignore (nohup, scripts): the program ignores them too.
 func notifyForwarded(ch chan<- os.Signal) {
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {
@@ -53,7 +55,7 @@ func startProgram(cmd *exec.Cmd) (*program, error) {
 	endWithThread(cmd.SysProcAttr)
 	err = cmd.Start()
 	if foreground {
-		p.tty.given = true // also when only the last step, exec, failed
+		p.tty.given = true // even if only the last step, exec, failed
 	}
 	if err != nil {
 		p.finish()
@@ -62,9 +64,9 @@ func startProgram(cmd *exec.Cmd) (*program, error) {
 	return p, nil
 }
 
-// look tells whether the program has ended, and with which exit code. One that
-// was stopped from the terminal stops this process too, so that the shell gets
-// its prompt.
+// look tells whether the program has ended, and with which exit code. If it was
+// stopped from the terminal, this process stops too, so that the shell shows its
+// prompt.
 func (p *program) look() (status int, ended bool) {
 	child := p.cmd.Process.Pid
 	whose := child
@@ -76,7 +78,7 @@ func (p *program) look() (status int, ended bool) {
 		pid, err := syscall.Wait4(whose, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-		case err != nil || pid == 0: // no child is not possible: only this reaps it
+		case err != nil || pid == 0: // "no child" is impossible: only this reaps it
 			return 0, false
 		case pid != child:
 		case ws.Stopped():
@@ -89,8 +91,8 @@ func (p *program) look() (status int, ended bool) {
 	}
 }
 
-// stopped does to our own process group what was done to the program's. Without
-// a terminal, or without a shell that could continue us, it is not ours to follow.
+// stopped stops our own process group like the program's. Not without a terminal;
+// and without a shell that could continue us, a SIGTSTP is undone instead.
 func (p *program) stopped(by syscall.Signal) {
 	switch {
 	case p.tty == nil || orphaned() && by != syscall.SIGTSTP:
@@ -110,13 +112,13 @@ func orphaned() bool {
 	return err == nil && session == syscall.Getpgrp()
 }
 
-// stop stops the program because this process is about to be stopped. It may
-// come from any goroutine between start and finish.
+// stop stops the program because this process is about to be stopped. Any
+// goroutine may call it between start and finish.
 func (p *program) stop() { _ = syscall.Kill(-p.group, syscall.SIGTSTP) }
 
-// forward passes a signal on: what the terminal would send, to all that would get
-// it from there; what only a program knows to take, to the program alone. SIGCONT
-// says that a shell continued us, perhaps in the foreground.
+// forward passes a signal on: one that a terminal would send, to the whole group;
+// one with a meaning only to the program, to the program alone. SIGCONT says that
+// a shell continued us, perhaps in the foreground.
 func (p *program) forward(sig os.Signal) {
 	number := sig.(syscall.Signal)
 	switch number {
@@ -131,10 +133,10 @@ func (p *program) forward(sig os.Signal) {
 	p.signal(number)
 }
 
-// signal reaches the program and what it runs in its process group, also when it
-// has made itself another one, as interactive shells do.
+// signal signals the program and its process group, even if it has made a new
+// group for itself, as interactive shells do.
 func (p *program) signal(sig syscall.Signal) {
-	_ = syscall.Kill(-p.group, sig) // the guard is there, if nobody else
+	_ = syscall.Kill(-p.group, sig) // at least the guard is there
 	pid := p.cmd.Process.Pid        // not reaped yet: it is nobody else's
 	switch group, err := syscall.Getpgid(pid); {
 	case err != nil || group == p.group:
@@ -145,7 +147,7 @@ func (p *program) signal(sig syscall.Signal) {
 	}
 }
 
-// end asks the program to end; a stopped one has to go on for that.
+// end asks the program to end; a stopped one has to be continued for that.
 func (p *program) end() {
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGCONT)
@@ -153,7 +155,7 @@ func (p *program) end() {
 
 func (p *program) kill() { p.signal(syscall.SIGKILL) }
 
-// finish gives the terminal back and lets the guard go, after the program ended.
+// finish takes the terminal back and ends the guard, after the program has ended.
 func (p *program) finish() {
 	signal.Stop(p.changed)
 	p.tty.takeBack()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// progress is a line on a terminal's stderr that tells how far a long run is. It
+// progress is a line on a terminal's stderr that shows how far a long run is. It
 // appears after a second and then changes five times a second.
 type progress struct {
 	w     io.Writer // nil when stderr is not a terminal

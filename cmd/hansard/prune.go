@@ -77,7 +77,7 @@ deleted with it. Deletion is permanent, as with rm.`,
 	return cmd
 }
 
-// printPruned says what was done, also if not all of it was.
+// printPruned says what was done, even if not everything was.
 func (a *app) printPruned(done hansard.Pruned, all bool) error {
 	if a.json {
 		for _, e := range done.Erased {

@@ -120,7 +120,7 @@ func parseSeqs(args []string) (seqs []hansard.Seq, err error) {
 	return seqs, nil
 }
 
-// eventsOf names events, for a question.
+// eventsOf names events in a question.
 func eventsOf(seqs []hansard.Seq) string {
 	if len(seqs) == 1 {
 		return fmt.Sprintf("event %d", seqs[0])

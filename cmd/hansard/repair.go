@@ -142,7 +142,8 @@ func (a *app) printJournalRepaired(r hansard.JournalRepaired) error {
 	return a.out.Flush()
 }
 
-// stillDamaged is the error of a repair that leaves sessions to be repaired.
+// stillDamaged is the error of a journal repair after which sessions still
+// need repair.
 func (a *app) stillDamaged(r hansard.JournalRepaired) error {
 	var damaged []hansard.SessionID
 	for _, s := range r.Sessions {

@@ -18,7 +18,7 @@ func (a *app) repairAll(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 && !a.json { // programs get a line per session, here none
+		if len(found) == 0 && !a.json { // programs get one line per session: none here
 			_, err := fmt.Fprintf(a.out, "nothing is damaged; %s sound\n", plural(sound, "session"))
 			return err
 		}
@@ -72,7 +72,7 @@ func (a *app) findDamage(ctx context.Context, c hansard.Checker) (found []hansar
 	return found, sound, nil
 }
 
-// repairFound repairs one session. Not done: somebody else has.
+// repairFound repairs one session. Not done: another process already has.
 func (a *app) repairFound(ctx context.Context, c hansard.Checker, f hansard.Finding) (done bool, err error) {
 	write, cancel := forWrite(ctx)
 	defer cancel()
@@ -97,7 +97,7 @@ func (a *app) repairFound(ctx context.Context, c hansard.Checker, f hansard.Find
 	return true, a.printRepaired(r)
 }
 
-// forAll tells whether an error is one that the other sessions would get as well.
+// forAll tells whether the other sessions would get the same error.
 func forAll(err error) bool {
 	for _, e := range []error{hansard.ErrUnsupported, hansard.ErrReadOnly, hansard.ErrBusy, hansard.ErrNoSpace, hansard.ErrUnknown, hansard.ErrClosed, hansard.ErrFailed,
 		context.Canceled, context.DeadlineExceeded} {

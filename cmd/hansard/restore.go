@@ -81,8 +81,8 @@ On a server the token needs the right admin.`,
 type restoreRun struct {
 	*app
 	progress *progress
-	// sessions are those that --session asked for and the backup has; without it they
-	// are only counted.
+	// sessions are those named by --session that the backup has; without it they are
+	// only counted.
 	sessions map[hansard.SessionID]bool
 	done     int
 	deleted  int

@@ -32,7 +32,7 @@ func (o *retireOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.yes, "yes", "y", false, "delete them")
 }
 
-// asked tells whether sessions are to be deleted at all.
+// asked tells whether any flag asks for sessions to be deleted.
 func (o *retireOptions) asked(given func(flag string) bool) bool {
 	return slices.ContainsFunc([]string{"older-than", "keep", "label", "archived", "dry-run", "yes"}, given)
 }
@@ -73,7 +73,7 @@ func (a *app) retire(cmd *cobra.Command, o *retireOptions) error {
 	})
 }
 
-// retiring is a prune of sessions under way.
+// retiring is a prune of sessions in progress.
 type retiring struct {
 	*app
 	store hansard.Store
@@ -83,10 +83,10 @@ type retiring struct {
 	bytes int64
 }
 
-// going is a session that is to go, without what only takes memory.
+// going is a session to be deleted, without the parts that only take memory.
 type going struct {
 	info  hansard.Info
-	bytes int64 // of its log and what is attached
+	bytes int64 // of its log and its attachments
 }
 
 // goingJSON is a session in the output.
@@ -97,7 +97,7 @@ type goingJSON struct {
 	Events  hansard.Seq       `json:"events"`
 	Bytes   int64             `json:"bytes"`
 	Deleted bool              `json:"deleted"`
-	Left    string            `json:"left,omitempty"` // why it is not deleted
+	Left    string            `json:"left,omitempty"` // why it is kept
 }
 
 func (r *retiring) collect(ctx context.Context, rule retention.Rule) error {
@@ -111,7 +111,7 @@ func (r *retiring) collect(ctx context.Context, rule retention.Rule) error {
 		g.info.State, g.info.Labels = nil, nil
 		for a, err := range r.store.Attachments(ctx, c.ID) {
 			if err != nil {
-				break // its size is for people
+				break // the size is only informative
 			}
 			g.bytes += a.Size
 		}
@@ -127,7 +127,7 @@ func (r *retiring) collect(ctx context.Context, rule retention.Rule) error {
 	return nil
 }
 
-// leave notes a session that is not deleted.
+// leave records a session that is not deleted.
 func (r *retiring) leave(g *going, why string) error {
 	r.left[why]++
 	if !r.json {
@@ -173,7 +173,7 @@ func (r *retiring) list() error {
 	return nil
 }
 
-// leftText says how many are left, and why.
+// leftText says how many are kept, and why.
 func (r *retiring) leftText() string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(r.left)) {

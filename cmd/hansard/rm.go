@@ -63,7 +63,7 @@ In a program that hansard turn runs it is deleted under the turn, as with append
 	return cmd
 }
 
-// rmRun is one rm under way.
+// rmRun is one rm in progress.
 type rmRun struct {
 	several
 	targets []rmTarget
@@ -95,7 +95,7 @@ func newRmRun(a *app, turn *turnFlag, args []string) (*rmRun, error) {
 	return run, nil
 }
 
-// confirm asks, once for all sessions that are there.
+// confirm asks once, for all sessions that exist.
 func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
 	var there []rmTarget
 	var lines []string
@@ -124,8 +124,8 @@ func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
 	return r.app.answerYes(ctx, "nothing was deleted")
 }
 
-// answerYes waits for the answer to a question; only yes is yes. Otherwise nothing was done,
-// as the caller says it.
+// answerYes waits for the answer to a question; only yes is yes. Any other answer is an
+// error with the text nothing, such as "nothing was deleted".
 func (a *app) answerYes(ctx context.Context, nothing string) error {
 	answer := make(chan string, 1)
 	go func() {

@@ -17,10 +17,10 @@ import (
 )
 
 // app is what the commands share: the streams, the global flags, and what is
-// known so far about the run for the message of an error.
+// known so far about the run, for error messages.
 type app struct {
 	stdin  io.Reader
-	stdout io.Writer // without the buffer of out: for the programs we run
+	stdout io.Writer // unbuffered, unlike out: for the programs we run
 	out    *output
 	stderr io.Writer
 	now    func() time.Time
@@ -34,11 +34,11 @@ type app struct {
 	colour       string // --colour
 	colourSet    bool
 	configured   *config // nil: not read yet
-	warned       bool    // that others can write to the store
+	warned       bool    // warned that others can write to the store
 
-	command string // which is run, and the session it is about, for hints
+	command string // the command that runs, and its session, for hints
 	session string
-	started bool         // the arguments were fine: what fails now is not the usage
+	started bool         // the arguments were fine: later failures are not usage errors
 	log     *slog.Logger // of serve; nil elsewhere
 	stop    *stopper
 
@@ -66,7 +66,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
 		err = asUsage(err)
-		// Flags behind the one that was refused were not parsed any more.
+		// Flags after the refused one were not parsed.
 		a.json = a.json || contains(args, "--json")
 	}
 	if flushErr := a.out.Flush(); err == nil {

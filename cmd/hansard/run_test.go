@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestRunNUL: an id with a NUL byte, which no command line can hold, is refused
-// by every command before anything is opened or made.
+// TestRunNUL: an id with a NUL byte, which no command line can hold, is refused by every command
+// before anything is opened or created.
 func TestRunNUL(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	for _, args := range [][]string{
@@ -34,7 +34,7 @@ func TestRunNUL(t *testing.T) {
 	}
 }
 
-// allCommands are the commands that people see, with those of token and the like.
+// allCommands are the visible commands, including subcommands such as those of token.
 func allCommands(t *testing.T) []*cobra.Command {
 	t.Helper()
 	root := newRoot(&app{out: newOutput(io.Discard)})
@@ -55,8 +55,8 @@ func allCommands(t *testing.T) []*cobra.Command {
 	return append(all, root)
 }
 
-// TestHelp: every command has help worth reading (a sentence, more, examples), is in
-// a group, and says what its flags take in words that are not Go's.
+// TestHelp: every command has useful help (a sentence, details, examples), is in a group, and
+// describes the values of its flags in words, not in Go types.
 func TestHelp(t *testing.T) {
 	for _, cmd := range allCommands(t) {
 		name := cmd.CommandPath()
@@ -88,8 +88,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHelpExamples: the examples of the help are commands that there are, with flags
-// that they have.
+// TestHelpExamples: the examples in the help are existing commands with existing flags.
 func TestHelpExamples(t *testing.T) {
 	for _, cmd := range allCommands(t) {
 		for _, line := range strings.Split(cmd.Example, "\n") {
@@ -100,8 +99,8 @@ func TestHelpExamples(t *testing.T) {
 	}
 }
 
-// hansardCalls are the calls of the command in a line of a shell, as far as they
-// can be told without one.
+// hansardCalls are the calls of the command in a shell line, as far as they can be recognised
+// without a shell.
 func hansardCalls(line string) (calls [][]string) {
 	words := shellWord.FindAllString(line, -1)
 	for i, word := range words {
@@ -121,10 +120,10 @@ func hansardCalls(line string) (calls [][]string) {
 	return calls
 }
 
-// shellWord is a word, a quoted one, or what separates commands.
+// shellWord matches a word, a quoted one, or a command separator.
 var shellWord = regexp.MustCompile(`(?:"[^"]*"|'[^']*'|[^\s"'()|&;])+|\$?[<]?\(|[)|&;]+`)
 
-// checkCall tells when a command or one of its flags is not there.
+// checkCall reports a command or flag that does not exist.
 func checkCall(t *testing.T, where string, args []string) {
 	t.Helper()
 	root := newRoot(&app{out: newOutput(io.Discard)})

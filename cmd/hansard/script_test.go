@@ -21,11 +21,11 @@ import (
 	"hansard/internal/heed"
 )
 
-// TestMain lets the test binary be the command: scripts and tests find it as
-// "hansard" in PATH.
+// TestMain lets the test binary act as the command: scripts and tests find it as "hansard" in
+// PATH.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "hansard" {
-		os.Setenv("HANSARD_CONFIG", os.DevNull) // the settings of whoever runs the tests are not for them
+		os.Setenv("HANSARD_CONFIG", os.DevNull) // ignore the settings of the user who runs the tests
 		heed.Signals()
 	}
 	testscript.Main(m, map[string]func(){
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs testdata/script: one script per command, and the bad input.
-// Every script has a store of its own, which does not exist at first.
+// TestScripts runs testdata/script: one script per command, and one for bad input. Every script
+// has its own store, which does not exist at first.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -119,15 +119,15 @@ func cmdBigString(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), append(text, '\n'), 0o600))
 }
 
-// bytes FILE TEXT writes a file of any bytes: TEXT has the escapes of a Go string,
-// its double quotes stand for themselves.
+// bytes FILE TEXT writes a file of any bytes: TEXT has the escapes of a Go string, its double
+// quotes stand for themselves.
 func cmdBytes(ts *testscript.TestScript, _ bool, args []string) {
 	content, err := strconv.Unquote(`"` + strings.ReplaceAll(args[1], `"`, `\"`) + `"`)
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(content), 0o600))
 }
 
-// corrupt FILE OLD NEW changes the first OLD to NEW, of the same length.
+// corrupt FILE OLD NEW replaces the first OLD with NEW, of the same length.
 func cmdCorrupt(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	content, err := os.ReadFile(path)

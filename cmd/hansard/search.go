@@ -15,10 +15,11 @@ import (
 	"hansard/search"
 )
 
-// searchLimit is how many hits a search prints if it is not told.
+// searchLimit is how many hits a search prints by default.
 const searchLimit = 20
 
-// errNothingFound ends a search like grep: with exit code 1, and without words.
+// errNothingFound ends a search like grep: with exit code 1, and without a
+// message.
 var errNothingFound = errors.New("nothing was found")
 
 func newSearch(a *app) *cobra.Command {
@@ -60,7 +61,7 @@ any time.`,
 			if q.Before, err = parseTime(a.now(), "before", before); err != nil {
 				return err
 			}
-			// What is wrong with it is told before a store is opened.
+			// Errors in the query are reported before a store is opened.
 			if _, err := terms.Check(&q); err != nil {
 				return err
 			}
@@ -94,7 +95,7 @@ any time.`,
 	return cmd
 }
 
-// arguments1 wants at least one argument.
+// arguments1 requires at least one argument.
 func arguments1(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -115,7 +116,7 @@ func indexing(p search.Progress) string {
 func (a *app) search(ctx context.Context, s hansard.Searcher, q hansard.SearchQuery, found func()) error {
 	wanted := q.Limit
 	if !a.json && q.Limit > 0 {
-		q.Limit++ // one more tells whether there are more
+		q.Limit++ // one more, to see whether there are more
 	}
 	n := 0
 	for h, err := range s.Search(ctx, q) {
@@ -159,7 +160,7 @@ func (a *app) printHit(h *hansard.Hit) error {
 	at := 0
 	for _, m := range h.Marks {
 		if m.Start < at || m.End > len(h.Snippet) || m.Start > m.End {
-			break // of a server that is not ours
+			break // from a foreign server
 		}
 		line.WriteString(escapeLine(h.Snippet[at:m.Start]))
 		line.WriteString(a.out.paint(bold+";"+yellow, escapeLine(h.Snippet[m.Start:m.End])))
@@ -170,7 +171,7 @@ func (a *app) printHit(h *hansard.Hit) error {
 	return err
 }
 
-// notes is a log of what is worth knowing, for people.
+// notes is a log of notable events, for people.
 type notes struct{ w io.Writer }
 
 func (n notes) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }

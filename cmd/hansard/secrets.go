@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// Tokens and passwords come from the environment or from files: what is on a command
-// line everybody on the machine can see.
+// Tokens and passwords come from the environment or from files: everybody on the
+// machine can see a command line.
 const (
 	envToken     = "HANSARD_TOKEN"
 	envTokenFile = "HANSARD_TOKEN_FILE"
 )
 
-// checkShown refuses a store with a secret in its name where everybody can see it.
+// checkShown refuses a store with a secret in its name if it was given where
+// everybody can see it.
 func checkShown(flag, spec string) error {
 	switch {
 	case strings.Contains(spec, "#token="):

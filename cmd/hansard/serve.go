@@ -25,7 +25,7 @@ import (
 	"hansard/search"
 )
 
-// drainMax is how long a server that was told to stop waits for what is under way.
+// drainMax is how long a stopping server waits for requests in progress.
 const drainMax = 10 * time.Second
 
 // serveOptions are the flags of serve.
@@ -95,7 +95,8 @@ were.`,
 	return cmd
 }
 
-// check refuses what can't be served, or not safely, before anything is opened.
+// check refuses options that can't be served safely, or at all, before anything is
+// opened.
 func (o *serveOptions) check() error {
 	if o.listen == "" && o.socket == "" {
 		return &usageError{"there is nothing to listen on", "give --listen ADDRESS or --socket PATH"}
@@ -137,7 +138,7 @@ func (o *serveOptions) check() error {
 	return nil
 }
 
-// logger is where the server and its store tell what happens.
+// logger is the log of the server and its store.
 func (o *serveOptions) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	if o.verbose {
@@ -158,11 +159,11 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 		}
 	}()
 	tokens, err := a.openTokens(ctx, o.tokenFile)
-	if err != nil && (err != errNoTokenDir || o.token == "") { // the given one is enough
+	if err != nil && (err != errNoTokenDir || o.token == "") { // the given token is enough
 		return err
 	}
-	// First the listeners, then the first token: it can be shown only once, and a
-	// server that did not get its port would have made it for nobody.
+	// First the listeners, then the first token: it can be shown only once, and if the
+	// server then failed to get its port, nobody would see it.
 	listeners, err := o.listenAll()
 	if err != nil {
 		return err
@@ -213,7 +214,7 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 	return err
 }
 
-// indexInBackground keeps what searches look in up to date until it is told to stop.
+// indexInBackground keeps the search index up to date until stop is called.
 func (a *app) indexInBackground(ctx context.Context, store hansard.Store) (stop func()) {
 	var keep func(context.Context)
 	if db, ok := store.(interface{ KeepSearched(context.Context) }); ok {
@@ -232,7 +233,7 @@ func (a *app) indexInBackground(ctx context.Context, store hansard.Store) (stop 
 	return func() { cancel(); <-done }
 }
 
-// warnOfForeign tells of tokens that came with the store from elsewhere.
+// warnOfForeign warns about tokens that came with the store from elsewhere.
 func (a *app) warnOfForeign(tokens *httpd.Tokens) {
 	if tokens == nil || len(tokens.Foreign()) == 0 {
 		return
@@ -245,8 +246,8 @@ func (a *app) warnOfForeign(tokens *httpd.Tokens) {
 		escapeLine(strings.Join(names, ", ")), a.again("token", "adopt"))
 }
 
-// warnOfSettings tells in which ways a database is set up not to keep what it
-// acknowledges. That it can't be asked is no reason not to serve.
+// warnOfSettings warns about database settings under which acknowledged writes can be
+// lost. If they can't be read, the server runs anyway.
 func (a *app) warnOfSettings(ctx context.Context, store hansard.Store) {
 	db, ok := store.(interface {
 		Warnings(ctx context.Context) ([]string, error)
@@ -263,7 +264,7 @@ func (a *app) warnOfSettings(ctx context.Context, store hansard.Store) {
 	}
 }
 
-// page is what the browser gets.
+// page is the page for browsers.
 func page() http.Handler { return web.Handler() }
 
 func (o *serveOptions) hostNames() []string {
@@ -274,9 +275,10 @@ func (o *serveOptions) hostNames() []string {
 	return names
 }
 
-// access tells who may do what, and makes the first token where there is none. Only
-// then it is given: to be printed, once. Without a place for tokens there is that of
-// --token-from. The login is a token to make codes of, for links to the page.
+// access returns who may do what, and makes the first token if there is none. Only
+// then fresh is set: it is printed, once. Without a place for tokens there is only
+// that of --token-from. login is a token from which codes are made, for links to the
+// page.
 func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh, login string, err error) {
 	switch {
 	case tokens == nil:
@@ -288,14 +290,14 @@ func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh,
 	if len(tokens.List()) == 0 {
 		fresh, err = tokens.Add(httpd.Token{Name: "owner", Rights: httpd.Admin.String()})
 		if errors.Is(err, httpd.ErrTokenExists) {
-			err = nil // another server was first, and printed it
+			err = nil // another server was faster, and has printed it
 		}
 	}
 	if fresh != "" || err != nil {
 		return tokens, fresh, fresh, err
 	}
-	// The tokens there are only their owners know: the page gets one that is known to
-	// this process alone.
+	// Existing tokens are known only to their owners: the page gets one that only this
+	// process knows.
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	login = hex.EncodeToString(secret[:])
@@ -307,8 +309,8 @@ func (o *serveOptions) access(tokens *httpd.Tokens) (access httpd.Access, fresh,
 	return tokens, "", login, nil
 }
 
-// announce tells where the server is, and an address to open: with the fresh token, or
-// with a code that is good once.
+// announce prints where the server is, and an address to open: with the fresh token,
+// or with a code that works once.
 func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh, login string) error {
 	for _, l := range listeners {
 		address := "unix:" + o.socket
@@ -322,7 +324,7 @@ func (a *app) announce(o *serveOptions, listeners []net.Listener, fresh, login s
 		if a.json {
 			line := struct {
 				URL   string `json:"url"`
-				Token string `json:"token,omitempty"` // only when it was made just now
+				Token string `json:"token,omitempty"` // only if it was just made
 			}{address, fresh}
 			if err := a.out.jsonLine(line); err != nil {
 				return err

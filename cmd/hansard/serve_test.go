@@ -12,8 +12,8 @@ import (
 	"hansard/internal/syncbuf"
 )
 
-// TestServeLogsForTheStore: what goes wrong in the store's background is in the
-// server's log, where nobody else would be told.
+// TestServeLogsForTheStore: errors in the store's background work are in the server's log, as no
+// caller would see them.
 func TestServeLogsForTheStore(t *testing.T) {
 	var stderr syncbuf.Buffer
 	opened := errors.New("opened")

@@ -31,8 +31,8 @@ func (o *serveOptions) listenAll() ([]net.Listener, error) {
 	return out, nil
 }
 
-// listenSocket listens on a Unix socket that only its owner may use. One that a
-// server left behind when it was killed is in nobody's use: it is replaced.
+// listenSocket listens on a Unix socket that only its owner may use. A socket
+// left behind by a killed server is not in use: it is replaced.
 func listenSocket(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
@@ -43,8 +43,8 @@ func listenSocket(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Between listening and chmod others could connect: in a directory of its
-	// own it gets its permissions first, and its name last.
+	// Between listening and chmod others could connect: so the socket is made
+	// in a private directory, gets its permissions there, and its name last.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".hansard-")
 	if err != nil {
 		return nil, err
@@ -75,11 +75,11 @@ type socketListener struct {
 
 func (l *socketListener) Close() error {
 	err := l.Listener.Close()
-	_ = os.Remove(l.path) // another server may have replaced it; then it is gone for a moment
+	_ = os.Remove(l.path) // if another server has just replaced it, that one's is removed
 	return err
 }
 
-// publicHost is how clients name the listener.
+// publicHost is how clients address the listener.
 func (o *serveOptions) publicHost(address net.Addr) string {
 	host, port, err := net.SplitHostPort(address.String())
 	if err != nil {

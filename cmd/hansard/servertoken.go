@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// serverToken is the token for a store that is a server: HANSARD_TOKEN, else what is
-// in the file of HANSARD_TOKEN_FILE, else in that of the configuration, which is for
-// the store of the configuration alone: another server must not be sent it.
+// serverToken is the token for a store that is a server: HANSARD_TOKEN, else the
+// content of the file HANSARD_TOKEN_FILE, else of the file in the configuration. The
+// latter is only for the store in the configuration: it must not be sent to another
+// server.
 func (a *app) serverToken(spec string) (string, error) {
 	if token := os.Getenv(envToken); token != "" {
 		return token, nil
@@ -33,7 +34,7 @@ func (a *app) serverToken(spec string) (string, error) {
 	return token, nil
 }
 
-// sameServer tells whether two addresses are of one server.
+// sameServer tells whether two addresses are those of one server.
 func sameServer(a, b string) bool {
 	u, errU := url.Parse(a)
 	v, errV := url.Parse(b)
@@ -43,7 +44,7 @@ func sameServer(a, b string) bool {
 	return strings.EqualFold(u.Scheme, v.Scheme) && strings.EqualFold(u.Host, v.Host)
 }
 
-// tokenMax bounds what is read of a file that is not a token's.
+// tokenMax bounds what is read of a file that turns out not to hold a token.
 const tokenMax = 4 << 10
 
 // readToken reads a token from a file that only its owner can read.

@@ -79,7 +79,7 @@ while somebody else holds an exclusive turn it is refused (exit 5).`,
 	return cmd
 }
 
-// patch is what the flags that were given ask for.
+// patch is the patch that the given flags describe.
 func (o *setOptions) patch(given func(flag string) bool) (*hansard.Patch, error) {
 	if !given("title") && !given("label") && !given("unlabel") && !given("state") && !given("state-op") {
 		return nil, &usageError{"there is nothing to set", "give --title, --label, --unlabel, --state or --state-op"}

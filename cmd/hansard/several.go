@@ -10,7 +10,7 @@ import (
 	"hansard"
 )
 
-// someIDs wants one session id or more.
+// someIDs requires one session id or more.
 func someIDs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
@@ -18,8 +18,8 @@ func someIDs(cmd *cobra.Command, args []string) error {
 	return arguments(1, "a session id")(cmd, args)
 }
 
-// checkIDs refuses a bad id before anything is done about the others, and leaves
-// out those given twice.
+// checkIDs refuses an invalid id before anything is done with the others, and
+// drops duplicates.
 func checkIDs(args []string) ([]hansard.SessionID, error) {
 	ids := make([]hansard.SessionID, 0, len(args))
 	seen := make(map[string]bool, len(args))
@@ -35,30 +35,32 @@ func checkIDs(args []string) ([]hansard.SessionID, error) {
 	return ids, nil
 }
 
-// several is a command on more than one session. One that fails is named and does
-// not keep it from the others; the first failure gives the exit code.
+// several is a command on more than one session. A session that fails is
+// reported, and the command continues with the others; the first failure gives
+// the exit code.
 type several struct {
 	app   *app
-	many  bool // else the only failure is the command's
+	many  bool // otherwise a failure is returned as the command's own
 	first error
 }
 
-// failed takes the failure of one session; nil is to go on with the next. What is
-// not about the session, such as a store that can't be reached, ends the command.
+// failed takes the failure of one session; it returns nil to continue with the
+// next. An error that is not about the session, such as an unreachable store,
+// ends the command.
 func (v *several) failed(ctx context.Context, id hansard.SessionID, err error) error {
 	v.app.session = string(id)
 	if !v.many || !aboutSession(err) {
 		return err
 	}
 	if flushErr := v.app.out.Flush(); flushErr != nil {
-		return flushErr // what was done before comes before it
+		return flushErr // earlier output comes before the message
 	}
 	v.app.report(ctx, err)
 	v.first = orFirst(v.first, err)
 	return nil
 }
 
-// outcome is the error of the command: all that failed has been said.
+// outcome is the error of the command: all failures have been reported.
 func (v *several) outcome() error {
 	if v.first == nil {
 		return nil
@@ -75,7 +77,7 @@ func aboutSession(err error) bool {
 	return false
 }
 
-// describe is a session in a few words: its title and how much there is of it.
+// describe is a session in a few words: its title and its size.
 func describe(i hansard.Info) string {
 	if i.Title == "" {
 		return plural(i.LastSeq, "event")

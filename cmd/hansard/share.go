@@ -15,7 +15,7 @@ import (
 	"hansard/httpd"
 )
 
-// shareFor is how long a link is good for.
+// shareFor is how long a link is valid.
 const shareFor = 7 * 24 * time.Hour
 
 // shareURL is where links lead when the store is a directory: the server's default.
@@ -111,12 +111,13 @@ func newShareRm(a *app, file *string) *cobra.Command {
 	}
 }
 
-// pageAddress is where the page is: as it was given, else the server that the store is.
+// pageAddress is where the page is: the given address, else the server that is the
+// store.
 func pageAddress(given, server string) string {
 	switch {
 	case given != "":
 		return given
-	case strings.HasPrefix(server, "http"): // a browser opens no socket
+	case strings.HasPrefix(server, "http"): // a browser can't open a socket
 		return server
 	}
 	return shareURL

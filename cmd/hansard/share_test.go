@@ -17,8 +17,8 @@ import (
 	"hansard/httpd"
 )
 
-// TestShare: a link reads one session, and nothing else, until it is withdrawn; it is
-// listed, and only links can be withdrawn as links.
+// TestShare: a link gives read access to one session, and nothing else, until it is withdrawn; it
+// is listed, and only links can be withdrawn as links.
 func TestShare(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	store, err := filestore.Open(dir, nil)
@@ -77,7 +77,7 @@ func TestShare(t *testing.T) {
 			}
 		}
 	}
-	// Where the store is, and through its server.
+	// On the store itself, and through its server.
 	for _, at := range [][]string{{"--store", dir, "--url", front.URL}, {"--store", front.URL}} {
 		var made struct {
 			Name, URL string
@@ -115,8 +115,8 @@ func TestShare(t *testing.T) {
 	hansardRun(exitUsage, "share", "a", "--for", "0s", "--store", dir)
 }
 
-// TestTurnGivesNoPassword: the program that a turn runs sees no password of the
-// database, wherever it was.
+// TestTurnGivesNoPassword: the program that a turn runs does not see the database password,
+// wherever it was given.
 func TestTurnGivesNoPassword(t *testing.T) {
 	turn := newTurnTest(t)
 	t.Setenv(envStore, "postgres://u:SECRET@h/db?password=SECRET&sslpassword=SECRET&sslmode=disable")

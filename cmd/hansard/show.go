@@ -107,7 +107,7 @@ func (s *printStyle) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.full, "full", false, "fold nothing")
 }
 
-// checkRead refuses what no store can be asked, before one is opened.
+// checkRead refuses requests that no store accepts, before one is opened.
 func checkRead(id hansard.SessionID, counts ...int) error {
 	if err := hansard.CheckID(id); err != nil {
 		return err
@@ -130,15 +130,16 @@ func (a *app) newPrinter(style printStyle) *printer {
 	return t
 }
 
-// findDeleted looks for what the OpenAI routes deleted of a range: the events that say
-// so are behind it. Damage is left to the reading of the range itself.
+// findDeleted looks for events of a range that were deleted through the OpenAI routes:
+// the events that say so come after it. Damage is reported when the range itself is
+// read.
 func (t *printer) findDeleted(ctx context.Context, s hansard.Store, id hansard.SessionID, r hansard.Range) error {
 	if t.raw || t.full || r.ID != "" {
 		return nil
 	}
 	info, err := s.Stat(ctx, id)
 	if err != nil || info.Damage != nil {
-		return nil // the reading tells
+		return nil // the read reports it
 	}
 	after := r.After
 	if n := hansard.Seq(r.Last); n > 0 && r.Before == 0 && len(r.Kinds) == 0 && info.LastSeq > n {

@@ -50,7 +50,7 @@ wrong and where.`,
 	}
 }
 
-// infoRow is one line of what describes a session; without a value it is left out.
+// infoRow is one line of a session's description; without a value it is left out.
 type infoRow struct{ name, value string }
 
 func (a *app) printRows(rows []infoRow) error {
@@ -66,12 +66,12 @@ func (a *app) printRows(rows []infoRow) error {
 // shownForks is how many forks of a session are named.
 const shownForks = 10
 
-// forksOf tells which sessions are forks of one.
+// forksOf lists the forks of a session.
 func forksOf(ctx context.Context, s hansard.Store, id hansard.SessionID) (rows []infoRow) {
 	var names []string
 	for info, err := range s.List(ctx, hansard.Query{Parent: id, Limit: shownForks + 1}) {
 		if err != nil {
-			return nil // what is asked for is the session itself
+			return nil // the request was for the session itself
 		}
 		if len(names) == shownForks {
 			names = append(names, fmt.Sprintf("… (hansard ls --parent %s)", escapeLine(string(id))))
@@ -119,13 +119,13 @@ func (a *app) when(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", a.stamp(t), humanAgo(a.now(), t))
 }
 
-// liveTurn leaves out the turn of a holder that is known to be dead, which the
-// log alone does not tell.
+// liveTurn leaves out the turn of a holder that is known to be dead, which the log
+// alone does not show.
 func liveTurn(ctx context.Context, s hansard.Store, i hansard.Info) hansard.Info {
 	if i.Turn == nil {
 		return i
 	}
-	if held, err := s.Turn(ctx, i.ID); err == nil { // else what the log says
+	if held, err := s.Turn(ctx, i.ID); err == nil { // otherwise keep what the log says
 		i.Turn = held
 	}
 	return i

@@ -126,7 +126,7 @@ func (p *statsPage) countCells(c *stats.Count) []string {
 
 var countColumns = []column{{name: "SESSIONS", right: true}, {name: "EVENTS", right: true, drop: 2}, {name: "SIZE", right: true}, {name: "ATTACHED", right: true, drop: 1}}
 
-// groups prints a table of groups, the rest of a long one in one line.
+// groups prints a table of groups, with the rest of a long one on one line.
 func (p *statsPage) groups(title string, groups []stats.Group, most int) error {
 	t := &table{columns: append([]column{{name: title, shrink: 10}}, countColumns...)}
 	for i, g := range groups {
@@ -168,7 +168,7 @@ func (p *statsPage) months() error {
 	return t.print(p.out)
 }
 
-// bar is a bar of eighths of a character, at least one for what is not nothing.
+// bar is a bar in eighths of a character, at least one if n is not zero.
 func bar(n, most int64) string {
 	if n <= 0 || most <= 0 {
 		return ""

@@ -11,8 +11,8 @@ import (
 )
 
 // stopper handles Ctrl-Z. A process that is stopped while it is inside a store's
-// write lock blocks every writer on the machine, so the command leaves the lock
-// first and stops then.
+// write lock blocks every writer on the machine, so the command first leaves the
+// lock and then stops.
 type stopper struct {
 	mu    sync.Mutex   // guards pause and also; held while a store is opened or closed
 	pause func(func()) // runs a function outside the write lock
@@ -40,9 +40,9 @@ func catchStop() *stopper {
 	return s
 }
 
-// hold puts stopping off until it is let go: opening and closing a store take
-// its write lock, and there is no way yet, or no more, to get outside of it.
-// letGo says how to get outside the lock from then on; nil when no store is open.
+// hold delays stopping until letGo is called: opening and closing a store take
+// its write lock, and there is no way yet, or no longer, to leave it. letGo says
+// how to leave the lock from then on; nil if no store is open.
 func (s *stopper) hold() (letGo func(pause func(func()))) {
 	s.mu.Lock()
 	return func(pause func(func())) {
@@ -51,8 +51,8 @@ func (s *stopper) hold() (letGo func(pause func(func()))) {
 	}
 }
 
-// with runs fn, which tells what else has to stop before this process does; nil
-// for nothing. Until it returns, stopping is put off.
+// with runs fn, which returns what else has to stop before this process does; nil
+// for nothing. Until it returns, stopping is delayed.
 func (s *stopper) with(fn func() (also func())) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,9 +72,9 @@ func (s *stopper) suspend() {
 	s.pause(stopSelf)
 }
 
-// stopSelf stops the process and returns when it goes on. kill may return
-// before the other threads stand still, so it is SIGCONT that ends the wait. The
-// timer is for where SIGSTOP is ignored: process 1 of a container.
+// stopSelf stops the process and returns when it is continued. kill may return
+// before the other threads have stopped, so SIGCONT ends the wait. The timer
+// covers the case that SIGSTOP is ignored: process 1 of a container.
 func stopSelf() {
 	cont := make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)

@@ -22,8 +22,8 @@ type access int
 
 const (
 	reading  access = iota // change nothing, not even the store's directory
-	writing                // the store must be there
-	creating               // make the store when it is not there
+	writing                // the store must exist
+	creating               // make the store if it does not exist
 )
 
 // errNoStore is returned when the store that was named does not exist.
@@ -36,9 +36,9 @@ func (e *noStoreError) Error() string        { return fmt.Sprintf("there is no s
 func (e *noStoreError) Is(target error) bool { return target == errNoStore }
 func (e *noStoreError) Hint() string         { return e.hint }
 
-// withStore opens the store, runs fn and closes it. What fn did counts, also when
-// closing fails: a command that was told to be stored and then fails would be
-// repeated, and store it twice.
+// withStore opens the store, runs fn and closes it. The result of fn counts even if
+// closing fails: if a command whose write was stored reported a failure, it would be
+// repeated, and the write stored twice.
 func (a *app) withStore(want access, fn func(hansard.Store) error) (err error) {
 	s, err := a.open(want)
 	if err != nil {
@@ -117,8 +117,8 @@ func defaultStore() (string, error) {
 	return filepath.Join(home, ".local", "share", "hansard"), nil
 }
 
-// openStore opens the store a URL or a path names. The options are those of the
-// file engine; other engines take from them what they know.
+// openStore opens the store that a URL or a path names. The options are those of the file
+// engine; other engines use those they know.
 func (a *app) openStore(spec string, o *filestore.Options) (hansard.Store, error) {
 	scheme, rest := splitScheme(spec)
 	switch scheme {
@@ -127,7 +127,7 @@ func (a *app) openStore(spec string, o *filestore.Options) (hansard.Store, error
 		if err != nil {
 			return nil, err
 		}
-		// It opens nothing before somebody searches, or a session that is in it is erased.
+		// It opens nothing until a search, or until an indexed session is erased.
 		a.index = search.New(filepath.Join(path, "cache"), a.searching)
 		o.Search = a.index
 		s, err := openFiles(path, o)
@@ -167,8 +167,8 @@ func splitScheme(spec string) (scheme, rest string) {
 	return strings.ToLower(scheme), rest
 }
 
-// filePath is the path of file:PATH, taken as it is, or of file:///PATH, where
-// %XX stands for a byte.
+// filePath is the path of file:PATH, taken literally, or of file:///PATH, where %XX stands
+// for a byte.
 func filePath(scheme, rest string) (string, error) {
 	if scheme == "" {
 		return rest, nil
@@ -189,7 +189,7 @@ func filePath(scheme, rest string) (string, error) {
 	return filepath.FromSlash(u.Path), nil
 }
 
-// catalogProgress tells on a terminal how far the catalog of a large store is.
+// catalogProgress shows on a terminal how far the catalog of a large store is built.
 func (a *app) catalogProgress() func(done, total int) {
 	p := newProgress(a.stderr)
 	return func(done, total int) {
@@ -203,8 +203,8 @@ func (a *app) catalogProgress() func(done, total int) {
 	}
 }
 
-// openFiles looks before it opens, so that the usual mistakes get an answer in
-// the user's words and nothing is made on the way.
+// openFiles checks before it opens, so that the usual mistakes get a clear error message
+// and nothing is created by accident.
 func openFiles(path string, o *filestore.Options) (hansard.Store, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -216,7 +216,7 @@ func openFiles(path string, o *filestore.Options) (hansard.Store, error) {
 		return nil, fmt.Errorf("store %s: a part of the path is a file, not a directory", path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("store %s: %w", path, err)
-	case err != nil: // opening it says more
+	case err != nil: // opening it gives a better error
 	case !info.IsDir():
 		return nil, fmt.Errorf("store %s is a file, not a directory", path)
 	}

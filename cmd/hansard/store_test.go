@@ -14,13 +14,13 @@ import (
 	"hansard/memstore"
 )
 
-// badlyClosed is a store that can't be closed.
+// badlyClosed is a store whose Close fails.
 type badlyClosed struct{ hansard.Store }
 
 func (badlyClosed) Close() error { return &hansard.BusyError{Holder: "process 42"} }
 
-// TestStoredCounts: what was stored is stored, also when the store can't be closed
-// afterwards: who sees a failure does it again.
+// TestStoredCounts: an append that was stored counts as stored even if closing the store fails
+// afterwards: a user who sees a failure would repeat it.
 func TestStoredCounts(t *testing.T) {
 	store := memstore.New()
 	defer store.Close()
@@ -41,13 +41,13 @@ func TestStoredCounts(t *testing.T) {
 			t.Errorf("it does not say %q: %s", want, stderr)
 		}
 	}
-	// What failed before is the failure.
+	// An earlier error takes precedence.
 	if exit, _, stderr := ask("append", "nobody", "one"); exit != exitNotFound || strings.Contains(stderr, "warning") {
 		t.Errorf("append to no session: exit code %d, %s", exit, stderr)
 	}
 }
 
-// TestVerifyOfMissingSessions: where all logs are gone nothing is called sound.
+// TestVerifyOfMissingSessions: if all logs are gone nothing is reported as sound.
 func TestVerifyOfMissingSessions(t *testing.T) {
 	dir := t.TempDir()
 	ask := func(args ...string) (exit int, said string) {

@@ -13,12 +13,12 @@ type column struct {
 	right bool // numbers
 	// shrink is the width below which the column is not cut; 0 is never cut.
 	shrink int
-	// drop is when it is left out of lines that are too long all the same, 1 first;
-	// 0 is never. The last one is cut further before it is left out.
+	// drop is the order in which columns are dropped if lines are still too long, 1
+	// first; 0 is never. The last one is cut further before it is dropped.
 	drop int
 }
 
-// narrowest is the width below which a column says nothing.
+// narrowest is the width below which a column is useless.
 const narrowest = 8
 
 // table lays out rows in columns as wide as they need, or as the terminal allows.
@@ -75,9 +75,9 @@ func (t *table) printRow(o *output, style string, row []string, widths []int) er
 	return err
 }
 
-// widths gives each column what its widest cell needs. Where the line does not fit,
-// it cuts the cells that may be cut, the last column first; and where that is not
-// enough leaves out the column that is missed least, and begins again.
+// widths gives each column what its widest cell needs. If the line does not fit, it
+// cuts the cells that may be cut, the last column first; if that is not enough, it
+// drops the least important column, and begins again.
 func (t *table) widths(limit int) []int {
 	needed := make([]int, len(t.columns))
 	for i := range t.columns {
@@ -102,7 +102,8 @@ func (t *table) widths(limit int) []int {
 	}
 }
 
-// fit cuts columns until the line fits, and tells by how much it is too long still.
+// fit cuts columns until the line fits, and returns by how much it is still too
+// long.
 func (t *table) fit(needed []int, limit int) (widths []int, over int) {
 	widths = slices.Clone(needed)
 	total := -2
@@ -124,8 +125,8 @@ func (t *table) fit(needed []int, limit int) (widths []int, over int) {
 	return widths, total - limit
 }
 
-// nextDrop is the column to leave out next, -1 when there is none, and whether there
-// are others after it.
+// nextDrop is the column to drop next, -1 if there is none, and whether there are
+// others after it.
 func (t *table) nextDrop(widths []int) (next int, others bool) {
 	next = -1
 	for i, c := range t.columns {

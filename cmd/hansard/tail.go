@@ -71,7 +71,7 @@ and does not keep the others from being followed.`,
 	return cmd
 }
 
-// tailRun is one tail under way.
+// tailRun is one tail in progress.
 type tailRun struct {
 	several
 	sessions []*tailed
@@ -81,8 +81,8 @@ type tailRun struct {
 // tailed is one of its sessions.
 type tailed struct {
 	id    hansard.SessionID
-	after hansard.Seq // the last seq that was printed or is not wanted
-	all   bool        // --after without -n: everything behind it
+	after hansard.Seq // the last seq that was printed or skipped
+	all   bool        // --after without -n: everything after it
 	print *printer    // it knows the calls of this session
 }
 
@@ -99,8 +99,8 @@ func newTailRun(a *app, args []string, style printStyle) (*tailRun, error) {
 	return t, nil
 }
 
-// last prints the last n events of each session and remembers where it got to.
-// Those that fail are not followed.
+// last prints the last n events of each session and remembers how far it got.
+// Sessions that fail are not followed.
 func (t *tailRun) last(ctx context.Context, s hansard.Store, n int) error {
 	var fine []*tailed
 	for _, one := range t.sessions {
@@ -146,7 +146,7 @@ func (t *tailRun) lastOf(ctx context.Context, s hansard.Store, one *tailed, n in
 	return nil
 }
 
-// show prints an event and, where there are several sessions, of which it is.
+// show prints an event and, if there are several sessions, which one it is from.
 func (t *tailRun) show(one *tailed, e hansard.Event) error {
 	out := t.app.out
 	switch {
@@ -172,7 +172,7 @@ func (t *tailRun) follow(ctx context.Context, s hansard.Store) error {
 	news := t.news(inner, s)
 	defer func() {
 		cancel()
-		for range news { // nobody reads the store any more when it is closed
+		for range news { // nothing may read the store once it is closed
 		}
 	}()
 	for n := range news {
@@ -199,8 +199,8 @@ type tailNews struct {
 	err   error
 }
 
-// news gives what arrives in the sessions. It ends when all of them have, or the
-// context does.
+// news delivers what arrives in the sessions. It ends when all of them have
+// ended, or the context.
 func (t *tailRun) news(ctx context.Context, s hansard.Store) <-chan tailNews {
 	news := make(chan tailNews)
 	var following sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs the command on a pseudo terminal 60 columns wide and gives what
-// the terminal showed. When it shows prompt, the answer is typed.
+// onTerminal runs the command on a pseudo terminal 60 columns wide and returns what the terminal
+// showed. When it shows prompt, the answer is typed.
 func onTerminal(t *testing.T, store, prompt, answer string, env []string, args ...string) (string, int) {
 	t.Helper()
 	var talk []exchange
@@ -29,8 +29,8 @@ func onTerminal(t *testing.T, store, prompt, answer string, env []string, args .
 // exchange is what is typed when the terminal shows something.
 type exchange struct{ shown, typed string }
 
-// converse runs a program on a pseudo terminal, which is its own to control, and
-// types what the exchanges say, one after the other.
+// converse runs a program on a pseudo terminal, which is its controlling terminal, and types what
+// the exchanges say, one after another.
 func converse(t *testing.T, store string, talk []exchange, env []string, args ...string) (string, int) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -71,7 +71,7 @@ func converse(t *testing.T, store string, talk []exchange, env []string, args ..
 		}
 	}()
 	var screen strings.Builder
-	seen := 0 // how far the screen was looked at
+	seen := 0 // how much of the screen has been examined
 	deadline := time.After(waitMax)
 	for open := true; open; {
 		var text string
@@ -100,7 +100,7 @@ func converse(t *testing.T, store string, talk []exchange, env []string, args ..
 	return strings.ReplaceAll(screen.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
 }
 
-// TestTerminalRm: on a terminal rm asks, and only yes is yes.
+// TestTerminalRm: on a terminal rm asks, and only yes means yes.
 func TestTerminalRm(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo", "--title", "evil \x1b[2J")
@@ -122,7 +122,7 @@ func TestTerminalRm(t *testing.T) {
 		t.Errorf("--yes: exit code %d, screen %q", code, screen)
 	}
 
-	// One question for all that are there, and only those are deleted.
+	// One question for all that exist, and only those are deleted.
 	hansardOK(t, store, "append", "one", "x", "--create")
 	hansardOK(t, store, "new", "two", "--title", "The second")
 	screen, code := onTerminal(t, store, "[y/N]", "n\n", nil, "rm", "one", "two")
@@ -138,8 +138,8 @@ func TestTerminalRm(t *testing.T) {
 	}
 }
 
-// TestTerminalColours: colours on a terminal, not with NO_COLOR, and content
-// never brings its own.
+// TestTerminalColours: colours on a terminal, but not with NO_COLOR, and content never brings its
+// own.
 func TestTerminalColours(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "append", "demo", "content \x1b[31m", "--create", "--role", "user")
@@ -154,8 +154,8 @@ func TestTerminalColours(t *testing.T) {
 	}
 }
 
-// TestTerminalWidth: the list fits the terminal: columns are cut, and left out
-// before a row wraps, and ids stay whole.
+// TestTerminalWidth: the list fits the terminal: columns are cut, and left out before a row
+// wraps, and ids stay whole.
 func TestTerminalWidth(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "a-session-with-a-long-id", "--title", strings.Repeat("日本", 40), "--label", "k="+strings.Repeat("v", 50))
@@ -175,8 +175,8 @@ func TestTerminalWidth(t *testing.T) {
 	}
 }
 
-// TestTerminalList: a list on a terminal is a screen long and tells how many more
-// there are; the command it names lists them, by the same filters.
+// TestTerminalList: a list on a terminal is one screen long and says how many more there are; the
+// command it names lists them, with the same filters.
 func TestTerminalList(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	for i := range 30 {
@@ -223,9 +223,9 @@ func TestTerminalList(t *testing.T) {
 	}
 }
 
-// TestTerminalTurn: Ctrl-C and Ctrl-Z reach the program alone, once; the shell gets
-// its prompt back when it is stopped, and can put it into the foreground again; and
-// at the end the terminal is the shell's.
+// TestTerminalTurn: Ctrl-C and Ctrl-Z reach only the program, once; the shell gets its prompt
+// back when it is stopped, and can put it into the foreground again; and at the end the terminal
+// belongs to the shell.
 func TestTerminalTurn(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
@@ -245,14 +245,14 @@ func TestTerminalTurn(t *testing.T) {
 		}
 	})
 	t.Run("Ctrl-Z without a shell", func(t *testing.T) {
-		// Nobody could continue it: it goes on.
+		// Nobody could continue it, so it is not stopped.
 		screen, code := converse(t, store, []exchange{{"up", "\x1a"}, {"^Z", "this\n"}}, nil, "hansard", "turn", "demo", "--", "sh", "-c", `echo up; read x; echo "program has $x"`)
 		if code != 0 || !strings.Contains(screen, "program has this") {
 			t.Errorf("exit code %d, screen %q", code, screen)
 		}
 	})
 	t.Run("in the background", func(t *testing.T) {
-		// The shell's terminal stays the shell's, and what wants it waits for fg.
+		// The shell keeps its terminal, and a background program that wants it waits for fg.
 		script := `set -m; echo up; hansard turn demo -- sh -c 'read x; echo "program has $x"' & read x; echo "shell has $x"; ` +
 			`until jobs >$HANSARD_STORE.jobs; grep -qiE 'stop|susp' $HANSARD_STORE.jobs; do sleep 0.05; done; echo waited; fg; echo code=$?`
 		screen, _ := converse(t, store, []exchange{{"up", "that\n"}, {"waited", "this\n"}, {"code=0", ""}}, nil, "sh", "-c", script)
@@ -262,9 +262,9 @@ func TestTerminalTurn(t *testing.T) {
 	})
 }
 
-// TestTerminalShow: on a terminal a transcript that is longer than the screen is given
-// to the pager, whole and in colours; a short one is not, nor is anything with
-// --no-pager, --json or PAGER=cat; and who leaves the pager early has seen enough.
+// TestTerminalShow: on a terminal a transcript longer than the screen goes to the pager, whole
+// and in colours; a short one does not, nor does anything with --no-pager, --json or PAGER=cat;
+// and leaving the pager early is not an error.
 func TestTerminalShow(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "store")
@@ -313,19 +313,18 @@ func TestTerminalShow(t *testing.T) {
 			t.Errorf("%v %v: %d bytes paged", c.env, c.args, len(paged))
 		}
 	}
-	// Left after a line: that is no error, and the rest is not waited for.
+	// Left after one line: that is not an error, and the rest is not waited for.
 	if screen, code := onTerminal(t, store, "", "", []string{"PAGER=head -1"}, "show", "long"); code != 0 || strings.Contains(screen, "hansard:") {
 		t.Errorf("left early: exit code %d, screen %q", code, screen)
 	}
 }
 
-// TestTerminalAppend: append ID - says how to end the text that is typed, and
-// Ctrl-C stores nothing.
+// TestTerminalAppend: append ID - says how to end the typed text, and Ctrl-C stores nothing.
 func TestTerminalAppend(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
-	// The terminal throws away what is on its way to the screen when Ctrl-C is typed,
-	// sometimes the message too.
+	// When Ctrl-C is typed the terminal discards output in flight, sometimes including the
+	// message.
 	if screen, code := onTerminal(t, store, "Ctrl-D", "half a \x03", nil, "append", "demo", "-"); code != 130 {
 		t.Errorf("after Ctrl-C: exit code %d, screen %q", code, screen)
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the terminal that this process and its shell share. The methods of
-// nil, where there is none, do nothing.
+// terminal is the terminal that this process and its shell share. nil means none:
+// its methods then do nothing.
 type terminal struct {
 	f     *os.File
 	given bool // to the program
@@ -53,7 +53,7 @@ func (t *terminal) takeBack() {
 }
 
 func (t *terminal) put(group int) {
-	signal.Ignore(syscall.SIGTTOU)                                    // which would stop us in the background
+	signal.Ignore(syscall.SIGTTOU)                                    // it would stop us in the background
 	_ = unix.IoctlSetPointerInt(int(t.f.Fd()), unix.TIOCSPGRP, group) // the group may have ended
 }
 

@@ -10,7 +10,7 @@ import (
 	"hansard"
 )
 
-// TestEscape: what is in a session can't drive the terminal of who reads it.
+// TestEscape: the content of a session can't control the terminal of its reader.
 func TestEscape(t *testing.T) {
 	tests := []struct{ in, text, line string }{
 		{"plain ünï 日本 👩‍👧", "plain ünï 日本 👩‍👧", "plain ünï 日本 👩‍👧"},
@@ -45,9 +45,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// TestTable: columns line up by what the terminal shows, not by bytes, and a
-// narrow terminal cuts what may be cut, then leaves out what is missed least, the
-// id never.
+// TestTable: columns are aligned by displayed width, not by bytes, and a narrow terminal first
+// cuts what may be cut, then drops the least important columns, never the id.
 func TestTable(t *testing.T) {
 	sample := func() *table {
 		tab := &table{columns: []column{{name: "ID"}, {name: "TITLE", shrink: 9, drop: 3}, {name: "N", right: true, drop: 2}, {name: "MARKS"}, {name: "LABELS", shrink: 4, drop: 1}}}

@@ -14,7 +14,7 @@ import (
 	"hansard/httpd"
 )
 
-// keeper is what keeps tokens: a file, or a server.
+// keeper is where tokens are kept: a file, or a server.
 type keeper interface {
 	Add(k httpd.Token) (string, error)
 	Remove(name string) error
@@ -25,7 +25,7 @@ type fileKeeper struct{ *httpd.Tokens }
 
 func (k fileKeeper) all() ([]httpd.Token, error) { return k.List(), nil }
 
-// serverKeeper has a server keep them.
+// serverKeeper keeps them on a server.
 type serverKeeper struct {
 	ctx   context.Context
 	store *client.Store
@@ -35,7 +35,7 @@ func (k serverKeeper) Add(t httpd.Token) (string, error) {
 	var made struct{ Token string }
 	err := k.store.Tokens(k.ctx, http.MethodPost, "", struct {
 		httpd.Token
-		Created *time.Time `json:"created,omitempty"` // the server's to say
+		Created *time.Time `json:"created,omitempty"` // set by the server
 	}{Token: t}, &made)
 	return made.Token, err
 }
@@ -50,8 +50,8 @@ func (k serverKeeper) all() ([]httpd.Token, error) {
 	return found.Tokens, err
 }
 
-// tokenKeeper is what keeps the tokens of the store, and the server's address if it is
-// one.
+// tokenKeeper is where the tokens of the store are kept, and the server's address if
+// that is a server.
 func (a *app) tokenKeeper(ctx context.Context, file string) (k keeper, address string, err error) {
 	spec, err := a.storeSpec()
 	if err != nil {
@@ -75,8 +75,8 @@ func (a *app) tokenKeeper(ctx context.Context, file string) (k keeper, address s
 // errNoTokenDir is a store that is not a directory.
 var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
 
-// openTokens opens the file the tokens of the store are kept in. They are the store's:
-// those of another have no effect.
+// openTokens opens the file in which the tokens of the store are kept. They belong to
+// this store: those of another have no effect.
 func (a *app) openTokens(ctx context.Context, file string) (*httpd.Tokens, error) {
 	if file == "" {
 		spec, err := a.storeSpec()
@@ -107,7 +107,7 @@ func (a *app) openTokens(ctx context.Context, file string) (*httpd.Tokens, error
 	return httpd.OpenTokens(file, identity)
 }
 
-// identityOf is what tells a store from others; empty if it does not tell.
+// identityOf identifies a store; empty if it has no identity.
 func identityOf(ctx context.Context, s hansard.Store) (string, error) {
 	named, ok := s.(hansard.Identified)
 	if !ok {

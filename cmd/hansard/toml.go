@@ -10,16 +10,16 @@ import (
 )
 
 // The configuration file is TOML of the plainest kind: lines of key = "value", and
-// comments. It is read line by line, because set and unset change a line and keep
-// all others with their comments, and because an error names the line; of the rest of
-// TOML (tables, numbers, texts over several lines) nothing is a setting, and it is
+// comments. It is read line by line, because set and unset change one line and keep
+// all others with their comments, and because an error names the line; the rest of
+// TOML (tables, numbers, multi-line strings) is not used by any setting, and is
 // refused.
 
 // tomlLine is a line of the file.
 type tomlLine struct {
 	number     int // from 1
 	key, value string
-	comment    string // behind the value, with its #
+	comment    string // after the value, with its #
 }
 
 // tomlError says which line of a file is wrong, and why.
@@ -33,7 +33,7 @@ var (
 	tomlRest   = regexp.MustCompile(`^[ \t]*(#.*)?$`)
 )
 
-// parseTOML gives the lines that set something.
+// parseTOML returns the lines that set something.
 func parseTOML(file, content string) ([]tomlLine, error) {
 	var lines []tomlLine
 	for i, text := range tomlLines(content) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTOML: what is read is what TOML says it is; what is no setting is refused with
+// TestTOML: settings are parsed as TOML specifies; anything that is not a setting is refused with
 // its line.
 func TestTOML(t *testing.T) {
 	for line, want := range map[string]string{
@@ -29,7 +29,7 @@ func TestTOML(t *testing.T) {
 	}
 }
 
-// FuzzTOML: setting and removing a key changes that key and nothing else.
+// FuzzTOML: setting and removing a key changes only that key.
 func FuzzTOML(f *testing.F) {
 	f.Add("# c\nstore = \"a\" # b\n\nauthor = 'x'", "v")
 	f.Add("\uFEFFstore='\\'\r\n", "é \"\\ \U0001F600")

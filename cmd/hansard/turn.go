@@ -23,7 +23,7 @@ type turnOptions struct {
 	show      bool
 	steal     bool
 	reason    string
-	program   []string // what is behind --
+	program   []string // what follows --
 }
 
 func newTurn(a *app) *cobra.Command {
@@ -126,7 +126,7 @@ func (o *turnOptions) takeArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// check refuses what does not go together, before anything is opened.
+// check refuses flags that can't be combined, before anything is opened.
 func (o *turnOptions) check(given func(flag string) bool) error {
 	switch {
 	case o.show && (len(o.program) > 0 || o.steal):
@@ -179,8 +179,8 @@ func (w *waitFlag) Set(s string) error {
 	return nil
 }
 
-// fenceHolder takes the turn from its holder and releases it: the holder has
-// lost it, and nobody has it. A free turn is left alone.
+// fenceHolder takes the turn from its holder and releases it: the holder
+// loses it, and then it is free. A free turn is left alone.
 func (a *app) fenceHolder(ctx context.Context, s hansard.Store, id hansard.SessionID, c hansard.Claim) error {
 	ctx, cancel := forWrite(ctx)
 	defer cancel()

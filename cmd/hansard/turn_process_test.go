@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestTurnForwards: signals for the command are the program's, each once, and its
-// end is the command's.
+// TestTurnForwards: signals sent to the command are forwarded to the program, each once, and the
+// program's exit is the command's.
 func TestTurnForwards(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
@@ -28,7 +28,7 @@ func TestTurnForwards(t *testing.T) {
 		}
 	}
 	if code := p.exit(); code != 4 || strings.Contains(p.stderr.String(), "hansard") || strings.Contains(p.stderr.String(), "User defined") {
-		t.Errorf("exit code %d, want 4; stderr %s", code, p.stderr) // shells tell what became of sleep
+		t.Errorf("exit code %d, want 4; stderr %s", code, p.stderr) // shells report how sleep ended
 	}
 	p = start(t, store, "turn", "demo", "--", "sh", "-c", "echo up; exec sleep 60")
 	p.line()
@@ -38,7 +38,7 @@ func TestTurnForwards(t *testing.T) {
 	}
 }
 
-// TestTurnIgnoresWhatItShould: nohup is for the program too.
+// TestTurnIgnoresWhatItShould: nohup applies to the program too.
 func TestTurnIgnoresWhatItShould(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
@@ -52,7 +52,7 @@ func TestTurnIgnoresWhatItShould(t *testing.T) {
 	p.exit()
 }
 
-// TestTurnInterruptedWaiting: a signal ends the waiting, and nothing is run.
+// TestTurnInterruptedWaiting: a signal ends the wait, and nothing is run.
 func TestTurnInterruptedWaiting(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")
@@ -69,13 +69,13 @@ func TestTurnInterruptedWaiting(t *testing.T) {
 		t.Errorf("exit code %d, stderr %s", code, p.stderr)
 	}
 	holder.stdin.Close()
-	if code := holder.exit(); code != 1 { // of read at the end of its input
+	if code := holder.exit(); code != 1 { // that of read at the end of its input
 		t.Errorf("the holder: exit code %d, stderr %s", code, holder.stderr)
 	}
 }
 
-// TestTurnStopsTogether: SIGTSTP for the command stops the program, outside the
-// write lock, and SIGCONT continues both.
+// TestTurnStopsTogether: SIGTSTP to the command stops the program, outside the write lock, and
+// SIGCONT continues both.
 func TestTurnStopsTogether(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	hansardOK(t, store, "new", "demo")

@@ -59,7 +59,7 @@ func (t *turnTest) run(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// expect runs a command and compares its exit code and parts of what it says.
+// expect runs a command and compares its exit code and parts of its output.
 func (t *turnTest) expect(code int, stdout, stderr string, args ...string) {
 	t.Helper()
 	gotCode, out, errs := t.run(args...)
@@ -87,8 +87,8 @@ func (t *turnTest) held() *hansard.Turn {
 	return turn
 }
 
-// TestTurnRuns: the program finds the turn in its environment; it is released
-// after it, and the exit code is the program's.
+// TestTurnRuns: the program finds the turn in its environment; the turn is released after it
+// ends, and the exit code is the program's.
 func TestTurnRuns(t *testing.T) {
 	tt := newTurnTest(t)
 	tt.expect(0, "/somewhere demo 1-", "", "turn", "demo", "--", "sh", "-c", "echo $HANSARD_STORE $HANSARD_SESSION $HANSARD_TURN")
@@ -103,8 +103,8 @@ func TestTurnRuns(t *testing.T) {
 	}
 }
 
-// TestTurnSignalDefaults: that we outlive a broken pipe is not passed on to the
-// program, which would never end.
+// TestTurnSignalDefaults: the command ignores SIGPIPE, but the program does not inherit that, or
+// it would never end.
 func TestTurnSignalDefaults(t *testing.T) {
 	tt := newTurnTest(t)
 	code, out, errs := tt.run("turn", "demo", "--", "sh", "-c", "sed -n 's/^SigIgn:[[:space:]]*/0x/p' /proc/self/status")
@@ -117,7 +117,7 @@ func TestTurnSignalDefaults(t *testing.T) {
 	}
 }
 
-// TestTurnCannotRun: what can't be run does not take the turn.
+// TestTurnCannotRun: if the program can't be run, the turn is not taken.
 func TestTurnCannotRun(t *testing.T) {
 	tt := newTurnTest(t)
 	file := filepath.Join(t.TempDir(), "data")
@@ -131,7 +131,7 @@ func TestTurnCannotRun(t *testing.T) {
 	if err != nil || info.LastSeq != 0 {
 		t.Errorf("%+v, %v", info, err)
 	}
-	// Found, but no program after all: it was taken, and is free again.
+	// Found, but not a program after all: the turn was taken, and is free again.
 	if err := os.Chmod(file, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestTurnCannotRun(t *testing.T) {
 	}
 }
 
-// TestTurnHeld: who can't have the turn is told who has it, in words and in JSON.
+// TestTurnHeld: a refused claim says who has the turn, in words and in JSON.
 func TestTurnHeld(t *testing.T) {
 	tt := newTurnTest(t)
 	first := tt.acquire(hansard.Claim{Label: "planner", TTL: time.Hour})
@@ -160,11 +160,11 @@ func TestTurnHeld(t *testing.T) {
 		e.Turn == nil || e.Turn.Grant != first.Grant || e.Turn.Holder.Label != "planner" {
 		t.Errorf("exit code %d, %v, %s", code, err, errs)
 	}
-	// While it is not exclusive, others write.
+	// If it is not exclusive, others can write.
 	tt.expect(0, "seq 2", "", "append", "demo", "hello")
 }
 
-// TestTurnExclusive: an exclusive turn keeps everything out but the inbox.
+// TestTurnExclusive: an exclusive turn keeps out everything but the inbox.
 func TestTurnExclusive(t *testing.T) {
 	tt := newTurnTest(t)
 	turn := tt.acquire(hansard.Claim{Label: "planner", TTL: time.Hour, Exclusive: true})
@@ -182,8 +182,8 @@ func TestTurnExclusive(t *testing.T) {
 	tt.expect(0, "deleted", "", "rm", "demo", "--yes", "--turn", string(turn.Grant))
 }
 
-// TestTurnEnvironment: inside a turn append, set and rm write under it, but only
-// to its session, in its store; and a turn inside itself does not wait for ever.
+// TestTurnEnvironment: inside a turn append, set and rm write under it, but only to its session,
+// in its store; and a turn inside itself does not wait for ever.
 func TestTurnEnvironment(t *testing.T) {
 	tt := newTurnTest(t)
 	turn := tt.acquire(hansard.Claim{TTL: time.Hour})
@@ -208,7 +208,7 @@ func TestTurnEnvironment(t *testing.T) {
 		{turn.Grant, []string{"append", "demo", "x", "--store", "/nowhere/../somewhere"}},
 		{turn.Grant, []string{"append", "demo", "x", "--store", "file:/somewhere"}},
 		{"", []string{"append", "demo", "x", "--turn", ""}},
-		{turn.Grant, []string{"append", "demo", "x", "--store", "/elsewhere"}}, // it is the same store
+		{turn.Grant, []string{"append", "demo", "x", "--store", "/elsewhere"}}, // the same store
 	} {
 		if tt.expect(0, "", "", c.args...); last() != c.want {
 			t.Errorf("%s: written under %q, want %q", c.args, last(), c.want)
@@ -222,7 +222,7 @@ func TestTurnEnvironment(t *testing.T) {
 	tt.expect(0, "", "", "append", "other", "x", "--create")
 	tt.expect(5, "", "runs in that turn already", "turn", "demo", "--wait", "forever", "--", "true")
 	tt.expect(5, "", "runs in that turn already", "turn", "demo", "--steal", "--reason", "r", "--", "true")
-	// Somebody takes it: whatever is still written here is refused.
+	// The turn is stolen: whatever is still written here is refused.
 	thief := tt.acquire(hansard.Claim{Steal: "because", Label: "thief", TTL: time.Hour})
 	tt.expect(5, "", "it is held by thief", "append", "demo", "x")
 	tt.expect(5, "", "fenced", "set", "demo", "--title", "y")
@@ -235,8 +235,8 @@ func TestTurnEnvironment(t *testing.T) {
 	tt.expect(2, "", `HANSARD_TURN: "garbage" is not a grant`, "append", "demo", "x")
 }
 
-// TestTurnLost: the program is asked to end when the turn is lost, killed when
-// it does not listen, and the exit code is 5 either way.
+// TestTurnLost: when the turn is lost the program is asked to end, and killed if it does not; the
+// exit code is 5 either way.
 func TestTurnLost(t *testing.T) {
 	for name, script := range map[string]string{
 		"listens":   `trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.02; done`,
@@ -305,8 +305,8 @@ func TestTurnShow(t *testing.T) {
 	tt.expect(3, "", "other", "turn", "other", "--show")
 }
 
-// TestTurnSteal: with a program it is run; without one the holder has lost the
-// turn and nobody has it. The reason is on record.
+// TestTurnSteal: with a program it is run; without one the holder has lost the turn and nobody
+// has it. The reason is on record.
 func TestTurnSteal(t *testing.T) {
 	tt := newTurnTest(t)
 	tt.expect(0, "nobody held the turn", "", "turn", "demo", "--steal", "--reason", "in vain")
@@ -330,8 +330,8 @@ func TestTurnSteal(t *testing.T) {
 	}
 }
 
-// TestTurnRecords: every record of a turn is told in words, and what is not known
-// is shown as it is.
+// TestTurnRecords: every record of a turn is described in words, and unknown ones are shown as
+// they are.
 func TestTurnRecords(t *testing.T) {
 	who := hansard.Holder{Label: "planner", Host: "host", PID: 12}
 	for want, r := range map[string]hansard.TurnRecord{

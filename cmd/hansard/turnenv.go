@@ -15,22 +15,22 @@ import (
 	"hansard/internal/wire"
 )
 
-// What turn tells the program it runs, and append, set and rm in it find.
+// The variables that turn sets for the program it runs, and that append, set and rm use.
 const (
 	envStore   = "HANSARD_STORE"
 	envSession = "HANSARD_SESSION"
 	envTurn    = "HANSARD_TURN"
-	// envStoreID tells the store, by whichever address it is reached.
+	// envStoreID identifies the store, whatever address it is reached by.
 	envStoreID = "HANSARD_STORE_ID"
 )
 
-// programAccess is how long the token of a program that a turn runs is good for, where
-// the turn has no bound of its own.
+// programAccess is how long the token of a program run by turn is valid, if the turn
+// itself has no limit.
 const programAccess = 7 * 24 * time.Hour
 
 // turnEnv is the environment of a program that holds the turn: with what it needs for
-// its session, and no more. It does not get the password of a database; of a server it
-// gets a token for this session alone, and not the user's.
+// its session, and no more. It does not get the password of a database; for a server it
+// gets a token for this session only, not the user's.
 func (a *app) turnEnv(ctx context.Context, s hansard.Store, id hansard.SessionID, t hansard.Turn) ([]string, error) {
 	spec, err := a.storeSpec()
 	if err != nil {
@@ -61,8 +61,8 @@ func isServer(spec string) bool {
 	return scheme == "http" || scheme == "https" || scheme == "unix"
 }
 
-// programToken is the token for a program: this session's, and no longer than the turn
-// may last.
+// programToken is the token for a program: for this session, and valid no longer than
+// the turn may last.
 func (a *app) programToken(spec string, id hansard.SessionID, t hansard.Turn) (string, error) {
 	if !isServer(spec) {
 		return "", nil
@@ -81,7 +81,7 @@ func (a *app) programToken(spec string, id hansard.SessionID, t hansard.Turn) (s
 	return wire.Narrow(token, wire.Narrowing{Session: id, Rights: "read,append", Expires: a.now().Add(last).Unix()})
 }
 
-// absoluteSpec is a store's name that is right in every directory.
+// absoluteSpec is a store's name that works in every directory.
 func absoluteSpec(spec string) string {
 	scheme, rest := splitScheme(spec)
 	if scheme != "" && scheme != "file" {
@@ -95,7 +95,7 @@ func absoluteSpec(spec string) string {
 	if err != nil {
 		return spec
 	}
-	// file: keeps a name with a colon in it from being taken for a scheme.
+	// file: keeps a name with a colon from being read as a scheme.
 	if scheme, _ := splitScheme(abs); scheme != "" {
 		return "file:" + abs
 	}
@@ -115,19 +115,20 @@ func (f *turnFlag) add(a *app, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc(name, a.completeGrant) // fails only for a flag that is not there
 }
 
-// of is the grant to write to a session under, empty for none: --turn, else that
-// of the turn this program runs in, if it is of the same session and store.
+// of is the grant under which to write to a session, empty for none: --turn, else that
+// of the turn this program runs in, if it is for the same session and store.
 func (f *turnFlag) of(a *app, id hansard.SessionID) (hansard.Grant, error) {
 	if f.given() {
 		if f.grant == "" {
-			return "", nil // said so: without the turn, although there is one
+			return "", nil // explicitly without the turn, although there is one
 		}
 		return checkGrant("--turn", f.grant)
 	}
 	return a.turnHeld(id)
 }
 
-// turnHeld is the grant of the turn this program runs in, if it is that of a session.
+// turnHeld is the grant of the turn this program runs in, if that is the turn of this
+// session.
 func (a *app) turnHeld(id hansard.SessionID) (hansard.Grant, error) {
 	g := os.Getenv(envTurn)
 	if g == "" || os.Getenv(envSession) != string(id) {
@@ -143,10 +144,10 @@ func (a *app) turnHeld(id hansard.SessionID) (hansard.Grant, error) {
 	return checkGrant(envTurn, g)
 }
 
-// sameByIdentity tells whether the store is the one this program's turn is of, though it
-// is reached by another address: it has the same identity, or holds the same grant,
-// which no two stores ever do. What can't be asked is not the same: the command itself
-// gets the error.
+// sameByIdentity tells whether the store is that of this program's turn although it is
+// reached by another address: it has the same identity, or holds the same grant, which
+// no two stores ever do. If the store can't be asked, the answer is no: the command
+// itself gets the error.
 func (a *app) sameByIdentity(id hansard.SessionID, g hansard.Grant) (same bool) {
 	_ = a.withStore(reading, func(s hansard.Store) error {
 		ctx, cancel := context.WithTimeout(context.Background(), identityWait)
@@ -163,11 +164,11 @@ func (a *app) sameByIdentity(id hansard.SessionID, g hansard.Grant) (same bool) 
 	return same
 }
 
-// identityWait is how long a store is asked which one it is.
+// identityWait is how long to wait for a store's identity.
 const identityWait = 15 * time.Second
 
-// sameStore tells whether two names are of one store, also where they spell its
-// directory differently.
+// sameStore tells whether two names refer to one store, even if they spell its directory
+// differently.
 func sameStore(a, b string) bool {
 	a, b = absoluteSpec(a), absoluteSpec(b)
 	if a == b {

@@ -14,7 +14,7 @@ import (
 // guard is a process of ours that leads the program's process group.
 type guard struct {
 	cmd   *exec.Cmd
-	leash io.WriteCloser // when it breaks without a word, the guard kills the group
+	leash io.WriteCloser // if it closes without a byte, the guard kills the group
 }
 
 const guardName = "turn-guard"
@@ -39,7 +39,7 @@ func startGuard() (*guard, error) {
 		return nil, err
 	}
 	g := &guard{cmd, leash}
-	// Not before it is deaf to what the program will be told.
+	// Wait until it ignores the signals meant for the program.
 	if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil {
 		g.dismiss()
 		return nil, fmt.Errorf("it did not start: %w", err)
@@ -47,7 +47,7 @@ func startGuard() (*guard, error) {
 	return g, nil
 }
 
-// dismiss lets the guard go, and what is left of its group alone.
+// dismiss ends the guard, and leaves the rest of its group alone.
 func (g *guard) dismiss() {
 	_, _ = g.leash.Write([]byte{'.'}) // it may have been killed
 	_ = g.leash.Close()

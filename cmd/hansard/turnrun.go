@@ -17,16 +17,16 @@ import (
 // sayAfter is how long the command waits for a turn before it says so.
 const sayAfter = time.Second
 
-// The exit codes of a program that could not be run, as shells have them.
+// The exit codes of a program that could not be run, as in shells.
 const (
 	exitNotRunnable = 126
 	exitNoProgram   = 127
 )
 
-// programError is the end of a program that was run, or that it could not be.
+// programError is how a program ended, or why it could not be run.
 type programError struct {
 	exit int
-	err  error // nil: it was run, and has spoken for itself
+	err  error // nil: it was run, and has reported its own errors
 }
 
 func (e *programError) Error() string {
@@ -44,7 +44,7 @@ func programLabel(program string) string { return filepath.Base(program) }
 func findProgram(name string) error {
 	_, err := exec.LookPath(name)
 	switch {
-	case err == nil || errors.Is(err, exec.ErrDot): // named by a path, or started as it is
+	case err == nil || errors.Is(err, exec.ErrDot): // found; ErrDot is reported when it is started
 		return nil
 	case errors.Is(err, os.ErrPermission):
 		return &programError{exitNotRunnable, err}
@@ -79,7 +79,8 @@ func (a *app) runInTurn(ctx context.Context, id hansard.SessionID, o *turnOption
 	})
 }
 
-// notInTurn refuses to wait for a turn inside of it: it would never come.
+// notInTurn refuses to wait for a turn from within that turn: it would wait for
+// ever.
 func (a *app) notInTurn(ctx context.Context, s hansard.Store, id hansard.SessionID) error {
 	mine, err := a.turnHeld(id)
 	if err != nil || mine == "" {
@@ -87,14 +88,14 @@ func (a *app) notInTurn(ctx context.Context, s hansard.Store, id hansard.Session
 	}
 	held, err := s.Turn(ctx, id)
 	if err != nil || held == nil || held.Grant != mine {
-		return err // it was lost: who wants it again may wait for it
+		return err // it was lost: waiting for it again is fine
 	}
 	return &hinted{&hansard.HeldError{Session: id, Turn: *held},
 		"this program runs in that turn already (HANSARD_TURN): run the other one without hansard turn"}
 }
 
-// takeTurn acquires the turn. A signal ends the waiting; from then on signals are
-// the program's.
+// takeTurn acquires the turn. A signal ends the wait; once it has the turn,
+// signals go to the program.
 func (a *app) takeTurn(ctx context.Context, s hansard.Store, id hansard.SessionID, c hansard.Claim, signals chan os.Signal) (*hansard.Lease, error) {
 	patient, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { giveUp(ctx.Err()) })
@@ -111,7 +112,7 @@ func (a *app) takeTurn(ctx context.Context, s hansard.Store, id hansard.SessionI
 		return nil, a.heldHint(err, id)
 	}
 	notifyForwarded(signals)
-	if !unhook() { // a signal came in the last moment
+	if !unhook() { // a signal came at the last moment
 		giveUp(nil)
 		_ = lease.Release() // nothing was done under it
 		return nil, &interrupted{"nothing was run"}
@@ -141,8 +142,8 @@ func (a *app) heldHint(err error, id hansard.SessionID) error {
 		a.again("turn", string(id), "--show"))}
 }
 
-// runProgram runs the program for as long as the turn is held. It tells why the
-// turn was lost, if it was.
+// runProgram runs the program as long as the turn is held. lost is why the turn
+// was lost, if it was.
 func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOptions, env []string, signals <-chan os.Signal) (status int, lost, err error) {
 	cmd := exec.Command(o.program[0], o.program[1:]...)
 	cmd.Env = env
@@ -182,8 +183,8 @@ func (a *app) runProgram(lease *hansard.Lease, id hansard.SessionID, o *turnOpti
 	}
 }
 
-// turnEnd releases the turn and says how it all ended. A turn that was lost comes
-// before what the program said: it was not alone all the time.
+// turnEnd releases the turn and returns the result. A lost turn takes precedence
+// over the program's exit code: the program was not alone all the time.
 func turnEnd(lease *hansard.Lease, status int, lost, err error) error {
 	released := lease.Release()
 	switch {

@@ -10,11 +10,11 @@ import (
 	"hansard"
 )
 
-// turnReport is what turn --show tells.
+// turnReport is the output of turn --show.
 type turnReport struct {
 	Session hansard.SessionID `json:"session"`
-	Turn    *hansard.Turn     `json:"turn"` // null when it is free
-	// Until is when the turn ends at the latest, null when nothing bounds it.
+	Turn    *hansard.Turn     `json:"turn"` // null if it is free
+	// Until is when the turn ends at the latest, null if it has no limit.
 	Until *time.Time `json:"until"`
 	// Last is the last event that is not about the turn itself.
 	Last *lastWrite `json:"last"`
@@ -49,15 +49,15 @@ func (a *app) showTurn(ctx context.Context, s hansard.Store, id hansard.SessionI
 	return a.printTurn(r)
 }
 
-// lookBack is how many events from the end the last that is not about the turn is
-// looked for at first; then all are looked at.
+// lookBack is how many events from the end are searched first for the last one
+// that is not about the turn; then all are searched.
 const lookBack = 64
 
 func lastWritten(ctx context.Context, s hansard.Store, id hansard.SessionID) (last *lastWrite, err error) {
 	for _, r := range []hansard.Range{{Last: lookBack}, {}} {
 		for e, err := range s.Read(ctx, id, r) {
 			if errors.Is(err, hansard.ErrDamaged) {
-				break // what is before it was read
+				break // everything before it was read
 			}
 			if err != nil {
 				return nil, err
@@ -96,7 +96,7 @@ func (a *app) printTurn(r turnReport) error {
 // sign is the last sign of life.
 func (a *app) sign(t *hansard.Turn) string {
 	if t.Renewed.IsZero() {
-		return "" // the store can't tell
+		return "" // the store does not know
 	}
 	return a.when(t.Renewed)
 }
@@ -121,7 +121,7 @@ func others(t *hansard.Turn) string {
 	return "may append"
 }
 
-// who is the author of an event and whether he had the turn.
+// who is the author of an event and whether it was written under the turn.
 func (l *lastWrite) who(held *hansard.Turn) string {
 	who := title(l.Kind, l.Role, l.Author)
 	var marks []string

@@ -64,7 +64,7 @@ func (a *app) withChecker(want access, fn func(hansard.Checker) error) error {
 	})
 }
 
-// verifyRun is one verify under way.
+// verifyRun is one verify in progress.
 type verifyRun struct {
 	app                 *app
 	single              bool
@@ -73,9 +73,9 @@ type verifyRun struct {
 	unread              int // files that could not be examined
 	events              hansard.Seq
 	damaged             []hansard.SessionID
-	journal             bool // is damaged, and goes before the sessions
-	missing             bool // are all logs
-	tables              bool // what is damaged is kept in no file
+	journal             bool // the journal is damaged, and has to be repaired before the sessions
+	missing             bool // all logs are missing
+	tables              bool // the damage is in a database, not in a file
 }
 
 func (v *verifyRun) take(f hansard.Finding) error {
@@ -160,7 +160,7 @@ func (v *verifyRun) finish() error {
 	if v.harms == 0 && v.unread == 0 {
 		return nil
 	}
-	// What was found belongs before the words about it.
+	// The findings come before the message about them.
 	if err := v.app.out.Flush(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func buildVersion() build {
 	return describeBuild(version, info)
 }
 
-// describeBuild tells the version of a program from what it was linked with, or else
+// describeBuild takes the version of a program from what it was linked with, or else
 // from what the go command recorded: with go install that is the module's version,
 // with go build in a clone the commit.
 func describeBuild(linked string, info *debug.BuildInfo) build {

@@ -35,7 +35,7 @@ func TestDescribeBuild(t *testing.T) {
 	}
 }
 
-// TestMakeBuildFlags: what make builds has no path of the machine in it, and knows its
+// TestMakeBuildFlags: the binary that make builds contains no path of the machine, and knows its
 // commit.
 func TestMakeBuildFlags(t *testing.T) {
 	root := "../.."

@@ -8,13 +8,13 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// wrapper breaks a line into rows of at most so many columns; 0 is no limit.
+// wrapper breaks a line into rows of at most width columns; 0 is no limit.
 type wrapper func(line string, width int) []string
 
-// noWrap leaves it to the terminal.
+// noWrap leaves wrapping to the terminal.
 func noWrap(line string, _ int) []string { return []string{line} }
 
-// hardWrap breaks where the row is full: text whose columns mean something.
+// hardWrap breaks where the row is full: for text whose columns matter.
 func hardWrap(line string, width int) []string {
 	if width <= 0 {
 		return []string{line}
@@ -54,8 +54,8 @@ func wordWrap(line string, width int) []string {
 	return rows
 }
 
-// hanging is the space below the beginning of a line's text: "- " and "12. " are not
-// part of it.
+// hanging is the indent of continuation rows: below the line's text, after a "- " or
+// "12. ".
 func hanging(line string, width int) string {
 	text := strings.TrimLeft(line, " ")
 	in := len(line) - len(text)
@@ -89,7 +89,7 @@ func fit(line string, width int) int {
 	return len(line)
 }
 
-// expandTabs makes columns of tabs: a terminal would count from its own edge, not
+// expandTabs expands tabs: a terminal would count columns from its own edge, not
 // from the text's.
 func expandTabs(line string) string {
 	if !strings.Contains(line, "\t") {
@@ -110,7 +110,7 @@ func expandTabs(line string) string {
 	return b.String()
 }
 
-// plainWidth is the columns of a text that may have our own colours in it.
+// plainWidth is the width of a text that may contain our own colour codes.
 func plainWidth(s string) int {
 	n := 0
 	for i := 0; i < len(s); {

@@ -10,8 +10,8 @@ import (
 	"hansard/filestore"
 )
 
-// The newest page of a short and of a long session, side by side: it should cost
-// the same.
+// BenchmarkNewestPage: the newest page of a short and of a long session, side by side. It should
+// cost the same.
 func BenchmarkNewestPage(b *testing.B) {
 	store := openFiles(b)
 	for _, n := range []int{100, 100_000} {
@@ -39,8 +39,8 @@ func BenchmarkNewestPage(b *testing.B) {
 	}
 }
 
-// Adding an item through the API, with and without an id of its own, beside the
-// append that it is.
+// BenchmarkAddItem: adding an item through the API, with and without an id, compared with the
+// plain append.
 func BenchmarkAddItem(b *testing.B) {
 	store := openFiles(b)
 	s := newServer(b, store)

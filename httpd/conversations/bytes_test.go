@@ -11,8 +11,8 @@ import (
 	"hansard/memstore"
 )
 
-// Vendors sign parts of items, so what was given comes back byte for byte. ID
-// stands for the id the server makes.
+// TestByteForByte: vendors sign parts of items, so they come back byte for byte. ID stands for
+// the id that the server makes.
 func TestByteForByte(t *testing.T) {
 	signed := `{"type" : "reasoning",` + "\n\t" + `"encrypted_content":"gAAAA\u003d\u003D\/+é\ud83d\ude00\ud800","id":"rs_\u0031", "summary": [ ] ,"n":1234567890123456789012345678901234567890,"e":1.0E+2,"z":-0.0}`
 	cases := []struct{ name, given, want string }{
@@ -68,8 +68,8 @@ func TestByteForByte(t *testing.T) {
 	})
 }
 
-// FuzzItem: whatever the bytes, nothing breaks; and an item that is accepted is
-// stored as it is and comes back with all of its members.
+// FuzzItem: whatever the bytes, nothing breaks; an accepted item is stored unchanged and comes
+// back with all of its members.
 func FuzzItem(f *testing.F) {
 	for _, seed := range []string{
 		message("hi"), `{"role":"user","content":"x"}`, `{"type":"reasoning","id":"rs_1"}`, `{}`, `null`, `[]`, `"x"`, `{"id":null,"role":"user","content":""}`,
@@ -83,7 +83,7 @@ func FuzzItem(f *testing.F) {
 		if _, err := s.store.Create(context.Background(), id, hansard.Meta{}); err != nil {
 			t.Fatal(err)
 		}
-		// As an event of somebody else's, whatever kind it claims to be.
+		// As an event of another writer, whatever kind it claims to be.
 		for _, kind := range []string{"message", "reasoning", "tool_call", "x", "item_deleted"} {
 			_, _ = s.store.Append(context.Background(), id, hansard.Batch{Events: []hansard.Event{{Kind: kind, Data: data}}})
 		}

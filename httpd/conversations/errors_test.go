@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What the server around the handler refuses has the same shape.
+// TestRefuse: refusals by the server around the handler have the same shape.
 func TestRefuse(t *testing.T) {
 	s := newServer(t, memstore.New())
 	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -196,8 +196,8 @@ func (b brokenStore) Read(context.Context, hansard.SessionID, hansard.Range) ite
 	return func(yield func(hansard.Event, error) bool) { yield(hansard.Event{}, b.err) }
 }
 
-// Every error of the store has its status, and tells an SDK whether another try
-// is of use; neither it nor the log shows what is inside the machine.
+// TestStoreErrors: every error of the store has its status, and tells an SDK whether to retry;
+// neither the answer nor the log reveals the internals of the machine.
 func TestStoreErrors(t *testing.T) {
 	secret := errors.New("open /var/lib/secret: permission denied")
 	for _, c := range []struct {
@@ -248,7 +248,7 @@ func TestStoreErrors(t *testing.T) {
 			t.Errorf("%v: logged %q", c.err, log.String())
 		}
 	}
-	// With a key a retry settles an open outcome, and the SDK should do it.
+	// With a key a retry settles an unknown outcome, so the SDK should retry.
 	s := newServer(t, brokenStore{memstore.New(), hansard.ErrUnknown})
 	if a := s.do("POST", "/x/items", `{"items":[`+message("x")+`]}`, keyHeader, "k"); a.header.Get("X-Should-Retry") != "true" {
 		t.Errorf("retry with a key: %q", a.header.Get("X-Should-Retry"))

@@ -23,8 +23,8 @@ type apiDocument struct {
 	}
 }
 
-// The document has the routes there are, with their parameters, and the answers
-// have the members it says.
+// TestOpenAPI: the document has exactly the existing routes, with their parameters, and the
+// answers have the members it lists.
 func TestOpenAPI(t *testing.T) {
 	var d apiDocument
 	if err := json.Unmarshal(OpenAPI, &d); err != nil {
@@ -72,7 +72,7 @@ func TestOpenAPI(t *testing.T) {
 				continue
 			}
 			if rt.method == "DELETE" && path == "/{conversation_id}" {
-				continue // last, or the others have nothing to ask for
+				continue // last, or nothing would be left for the others
 			}
 			real := strings.NewReplacer("{conversation_id}", id, "{item_id}", item).Replace(path)
 			compare(t, s.ok(rt.method, real, bodies[path]), schema.Required, schema.AdditionalProperties == false)
@@ -83,7 +83,7 @@ func TestOpenAPI(t *testing.T) {
 	compare(t, s.do("GET", "/"+id, "").body, d.Components.Schemas["OpenAIError"].Required, true)
 }
 
-// compare tells whether an object has these members, and only these if exact.
+// compare checks that an object has these members, and only these if exact.
 func compare(t *testing.T, body string, members []string, exact bool) {
 	t.Helper()
 	var o map[string]json.RawMessage

@@ -27,7 +27,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// pages walks a list as the SDK's pager does and gives all ids.
+// pages walks a list as the SDK's pager does and returns all ids.
 func (s *server) pages(id, order string, limit int) []string {
 	s.t.Helper()
 	all := []string{}
@@ -52,7 +52,7 @@ func (s *server) pages(id, order string, limit int) []string {
 	}
 }
 
-// Random histories of items, items with ids of their own, other events and
+// TestPagesAgainstModel: random histories of items, items with their own ids, other events and
 // deletions, through two servers with small caches, compared with a slice.
 func TestPagesAgainstModel(t *testing.T) {
 	rnd := seeded(t)
@@ -61,7 +61,7 @@ func TestPagesAgainstModel(t *testing.T) {
 		for round := range 6 {
 			id := s.create(`{}`)
 			servers := []*server{newServer(t, s.store), newServer(t, s.store)}
-			servers[1].h.(*handler).index.max = 40 // forgets all the time
+			servers[1].h.(*handler).index.max = 40 // evicts all the time
 			servers[0].h.(*handler).pageBytes = 100 + rnd.IntN(4000)
 			var model []string
 			given := 0
@@ -98,7 +98,7 @@ func TestPagesAgainstModel(t *testing.T) {
 						t.Fatal(err)
 					}
 					model = append(model, l.ids(t)...)
-				case n < 7: // what is no item, at times a lot of it
+				case n < 7: // events that are not items, sometimes many
 					var events []hansard.Event
 					for range 1 + rnd.IntN(40) {
 						events = append(events, hansard.Event{Kind: "log", Data: json.RawMessage(`{"id":"rs_1"}`)})
@@ -143,8 +143,8 @@ func (c *countingStore) Read(ctx context.Context, id hansard.SessionID, r hansar
 	}
 }
 
-// Failure 55: a session of any size is never read whole for one page from its
-// end, for an item by its id, or for going on behind one.
+// TestListReadsTheEndOnly, failure 55: a session of any size is never read whole for one page
+// from its end, for an item by its id, or for the page after an item.
 func TestListReadsTheEndOnly(t *testing.T) {
 	store := &countingStore{Store: memstore.New()}
 	s := newServer(t, store)
@@ -190,7 +190,7 @@ func TestListReadsTheEndOnly(t *testing.T) {
 			t.Errorf("%d items, want %d", got, n+2)
 		}
 	})
-	// A cache that is far behind begins again instead of catching up.
+	// A cache that is far behind starts over instead of catching up.
 	for range n / len(events) {
 		if _, err := store.Append(context.Background(), id, hansard.Batch{Events: events}); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestListReadsTheEndOnly(t *testing.T) {
 	reads("the newest 20, far behind", 100, func() { s.ok("GET", "/"+string(id)+"/items", "") })
 }
 
-// A page of large items ends early and says that there is more.
+// TestLargeItems: a page of large items ends early and says that there is more.
 func TestLargeItems(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		s.h.(*handler).pageBytes = 8 << 10
@@ -228,7 +228,7 @@ func TestLargeItems(t *testing.T) {
 	})
 }
 
-// An item deleted while somebody pages still says where to go on.
+// TestAfterADeletedItem: an item deleted during paging still marks where to go on.
 func TestAfterADeletedItem(t *testing.T) {
 	s := newServer(t, memstore.New())
 	id := s.create(`{"items":[` + message("1") + `,{"type":"reasoning","id":"rs_1"},` + message("3") + `]}`)
@@ -245,7 +245,7 @@ func TestAfterADeletedItem(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.query, got, c.want)
 		}
 	}
-	// A deleted id is free again, the server's own too, and is found where it is now.
+	// A deleted id is free again, even one the server made, and is found at its new place.
 	for _, again := range []string{"rs_1", all[0]} {
 		s.ok("POST", "/"+id+"/items", `{"items":[{"type":"reasoning","id":"`+again+`","n":2}]}`)
 		same(t, "again", s.ok("GET", "/"+id+"/items/"+again, ""), `{"type":"reasoning","id":"`+again+`","n":2}`)
@@ -258,8 +258,8 @@ func TestAfterADeletedItem(t *testing.T) {
 	s.fails(404, "item_not_found", "item_id", "GET", "/"+id+"/items/rs_1", "")
 }
 
-// An import may bring an id twice. A list can't go on behind it, and says so
-// instead of giving the same page for ever.
+// TestAmbiguousID: an import may bring an id twice. A list can't continue after it, and says so
+// instead of returning the same page for ever.
 func TestAmbiguousID(t *testing.T) {
 	s := newServer(t, memstore.New())
 	id := s.create(`{}`)
@@ -275,7 +275,8 @@ func TestAmbiguousID(t *testing.T) {
 	s.ok("GET", "/"+id+"/items?after=rs_1", "")
 }
 
-// A log that is not the one that was looked at (restored, replaced) is noticed.
+// TestReplacedLog: if the log is no longer the one that was read (restored, replaced), that is
+// noticed.
 func TestReplacedLog(t *testing.T) {
 	swap := &swapStore{Store: memstore.New()}
 	s := newServer(t, swap)
@@ -303,7 +304,8 @@ func TestReplacedLog(t *testing.T) {
 
 type swapStore struct{ hansard.Store }
 
-// The cache lets go of what was not used for longest, and is right without it.
+// TestCacheIsBounded: the cache evicts what was least recently used, and answers are right
+// without it.
 func TestCacheIsBounded(t *testing.T) {
 	s := newServer(t, memstore.New())
 	index := s.h.(*handler).index

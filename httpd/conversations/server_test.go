@@ -14,7 +14,7 @@ import (
 	"hansard/memstore"
 )
 
-// server is a handler on a store, asked as an SDK would.
+// server is a handler on a store, used as an SDK would.
 type server struct {
 	t     testing.TB
 	store hansard.Store
@@ -25,7 +25,7 @@ func newServer(t testing.TB, store hansard.Store) *server {
 	return &server{t: t, store: store, h: New(store, nil)}
 }
 
-// onEngines runs a test on the model and on files.
+// onEngines runs a test on memstore and on files.
 func onEngines(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Run("mem", func(t *testing.T) { test(t, newServer(t, memstore.New())) })
 	t.Run("file", func(t *testing.T) {
@@ -70,7 +70,7 @@ func (s *server) do(method, path, body string, headers ...string) answer {
 	return answer{w.Code, w.Header(), string(data)}
 }
 
-// ok sends a request that has to succeed.
+// ok sends a request that must succeed.
 func (s *server) ok(method, path, body string, headers ...string) string {
 	s.t.Helper()
 	a := s.do(method, path, body, headers...)
@@ -80,7 +80,7 @@ func (s *server) ok(method, path, body string, headers ...string) string {
 	return a.body
 }
 
-// fails sends a request that has to be refused, and looks at the error's shape.
+// fails sends a request that must be refused, and checks the shape of the error.
 func (s *server) fails(status int, code, param, method, path, body string, headers ...string) answer {
 	s.t.Helper()
 	a := s.do(method, path, body, headers...)
@@ -108,13 +108,13 @@ func (s *server) fails(status int, code, param, method, path, body string, heade
 	return a
 }
 
-// create makes a conversation and gives its id.
+// create makes a conversation and returns its id.
 func (s *server) create(body string, headers ...string) string {
 	s.t.Helper()
 	return field[string](s.t, s.ok("POST", "", body, headers...), "id")
 }
 
-// list is a decoded list.
+// listing is a decoded list.
 type listing struct {
 	Object  string
 	Data    []json.RawMessage

@@ -75,7 +75,7 @@ func TestItemShapes(t *testing.T) {
 	})
 }
 
-// An id may have anything in it that can be printed; in a path it is escaped.
+// TestOddItemIDs: an id may contain anything printable; in a path it is escaped.
 func TestOddItemIDs(t *testing.T) {
 	s := newServer(t, memstore.New())
 	id := s.create(`{}`)
@@ -90,8 +90,8 @@ func TestOddItemIDs(t *testing.T) {
 	}
 }
 
-// Items are events of the session like all others: a kind and a role by their
-// type, and as data the bytes that were sent.
+// TestItemsAreEvents: items are ordinary events of the session: kind and role follow from their
+// type, and the data are the bytes that were sent.
 func TestItemsAreEvents(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		cases := []struct{ item, kind, role string }{
@@ -132,8 +132,8 @@ func TestItemsAreEvents(t *testing.T) {
 	})
 }
 
-// A session that was written by other means is a conversation: what reads like a
-// message or an item is one, all else is left out.
+// TestForeignEvents: a session written by other means is a conversation: events that read like a
+// message or an item become one, all others are left out.
 func TestForeignEvents(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		ctx := context.Background()
@@ -161,7 +161,7 @@ func TestForeignEvents(t *testing.T) {
 			{"log", "", `"just text of another kind"`, out},
 			{"summary", "", `"what happened so far"`, out},
 			{"summary", "", `{"type":"summary","text":"x"}`, out},
-			{"item_deleted", "", `{"seq":16}`, out}, // which comes later, and is not meant
+			{"item_deleted", "", `{"seq":16}`, out}, // which comes later and is not deleted by this
 			{"item_deleted", "", `"nonsense"`, out},
 			{"tool_call", "", `{"type":"function_call","call_id":"c","name":"f","arguments":""}`,
 				`{"id":"` + makeItemID(id, "function_call", 16) + `","status":"completed","type":"function_call","call_id":"c","name":"f","arguments":""}`},
@@ -223,7 +223,7 @@ func TestMetadata(t *testing.T) {
 		if m := meta(); len(m) != 0 {
 			t.Errorf("null did not clear: %v", m)
 		}
-		// The same again writes nothing.
+		// The same update again writes nothing.
 		last := func() hansard.Seq {
 			info, err := s.store.Stat(ctx, hansard.SessionID(id))
 			if err != nil {
@@ -236,7 +236,7 @@ func TestMetadata(t *testing.T) {
 		if last() != seq {
 			t.Error("an update that changes nothing was written")
 		}
-		// A state that is not an object is the user's, and stays.
+		// A state that is not an object belongs to the user, and stays.
 		if _, err := s.store.Append(ctx, hansard.SessionID(id), hansard.Batch{Patch: &hansard.Patch{State: json.RawMessage(`5`)}}); err != nil {
 			t.Fatal(err)
 		}

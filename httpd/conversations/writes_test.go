@@ -14,8 +14,8 @@ import (
 	"hansard/memstore"
 )
 
-// A retry with its key is answered as the first time and stored once; the key
-// with another request is refused.
+// TestIdempotencyKey: a retry with its key gets the first answer and is stored once; the key with
+// another request is refused.
 func TestIdempotencyKey(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		twice := func(what, method, path, body, key string) string {
@@ -48,7 +48,7 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Errorf("%d items, want 4", got)
 		}
 
-		// An update is the same request although it came to another patch.
+		// An update is the same request although it resulted in another patch.
 		update := `{"metadata":{"b":"2"}}`
 		twice("update", "POST", "/"+id, update, "k6")
 		s.ok("POST", "/"+id, `{"metadata":{"b":"2","c":"3"}}`)
@@ -65,7 +65,7 @@ func TestIdempotencyKey(t *testing.T) {
 	})
 }
 
-// at once runs n at the same moment.
+// atOnce runs f n times at the same moment.
 func atOnce(n int, f func(i int)) {
 	var begin, done sync.WaitGroup
 	begin.Add(1)
@@ -79,7 +79,8 @@ func atOnce(n int, f func(i int)) {
 	done.Wait()
 }
 
-// Of all who delete one item at once, through any number of servers, one did it.
+// TestDeleteOnce: of all who delete one item at once, through any number of servers, exactly one
+// succeeds.
 func TestDeleteOnce(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		servers := []*server{s, newServer(t, s.store), newServer(t, s.store)}
@@ -118,7 +119,7 @@ func TestDeleteOnce(t *testing.T) {
 	})
 }
 
-// One id is one item, whoever else gives it at the same moment; and everything
+// TestManyWriters: one id is one item, even if others use it at the same moment; and everything
 // acknowledged is listed once, in an order that is the same for all.
 func TestManyWriters(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
@@ -166,7 +167,7 @@ func TestManyWriters(t *testing.T) {
 	})
 }
 
-// Metadata set by many at once are those of one of them, never a mixture.
+// TestUpdateIsWhole: metadata set by many at once are those of one of them, never a mixture.
 func TestUpdateIsWhole(t *testing.T) {
 	s := newServer(t, memstore.New())
 	id := s.create(`{}`)
@@ -183,7 +184,7 @@ func TestUpdateIsWhole(t *testing.T) {
 	}
 }
 
-// meanwhile lets somebody else write right before the next append.
+// meanwhile lets another writer in right before the next append.
 type meanwhile struct {
 	hansard.Store
 	other func()
@@ -197,26 +198,26 @@ func (m *meanwhile) Append(ctx context.Context, id hansard.SessionID, b hansard.
 	return m.Store.Append(ctx, id, b)
 }
 
-// What a write rests on may change between looking and writing.
+// TestSomebodyElseIsFaster: what a write rests on may change between the read and the write.
 func TestSomebodyElseIsFaster(t *testing.T) {
 	other := newServer(t, memstore.New())
 	store := &meanwhile{Store: other.store}
 	s := newServer(t, store)
 	id := s.create(`{"metadata":{"a":"1"}}`)
 
-	// An update replaces what the other has set.
+	// An update replaces what the other writer has set.
 	store.other = func() { other.ok("POST", "/"+id, `{"metadata":{"b":"2"}}`) }
 	same(t, "metadata", string(field[json.RawMessage](t, s.ok("POST", "/"+id, `{"metadata":{"c":"3"}}`), "metadata")), `{"c":"3"}`)
 
-	// An id that the other gave is taken.
+	// An id that the other writer used is taken.
 	given := `{"items":[{"type":"reasoning","id":"rs_1"}]}`
 	store.other = func() { other.ok("POST", "/"+id+"/items", given) }
 	s.fails(400, "duplicate_item_id", "items[0].id", "POST", "/"+id+"/items", given)
-	// Something else does not matter.
+	// Unrelated writes do not matter.
 	store.other = func() { other.ok("POST", "/"+id+"/items", `{"items":[`+message("x")+`]}`) }
 	s.ok("POST", "/"+id+"/items", `{"items":[{"type":"reasoning","id":"rs_2"}]}`)
 
-	// What the other deleted is not deleted again; with or without keys.
+	// What the other writer deleted is not deleted again, with or without keys.
 	for i, keys := range [][]string{{"", ""}, {"", "k1"}, {"k2", ""}, {"k3", "k4"}} {
 		itemID := field[string](t, s.ok("POST", "/"+id+"/items", `{"items":[`+message("x")+`]}`), "first_id")
 		headers := func(key string) []string {
@@ -232,14 +233,14 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 		}
 	}
 
-	// A key that leads to a session somebody made by hand.
+	// A key that leads to a session that was made by hand.
 	taken := string(newConversationID("k5"))
 	if _, err := other.store.Append(context.Background(), hansard.SessionID(taken), hansard.Batch{Create: true, Patch: &hansard.Patch{}}); err != nil {
 		t.Fatal(err)
 	}
 	s.fails(409, "conversation_busy", "null", "POST", "", `{"items":[`+message("x")+`]}`, keyHeader, "k5")
 
-	// An id that only the server makes is not let in by a key, not even first.
+	// A key does not let in an id that only the server makes, not even as the first item.
 	empty := s.create(`{}`)
 	own := makeItemID(hansard.SessionID(empty), "reasoning", 1)
 	s.fails(400, "invalid_value", "items[0].id", "POST", "/"+empty+"/items", `{"items":[{"type":"reasoning","id":"`+own+`"}]}`, keyHeader, "k6")
@@ -265,8 +266,8 @@ func (a *alwaysFaster) Append(ctx context.Context, id hansard.SessionID, b hansa
 	return a.Store.Append(ctx, id, b)
 }
 
-// An exclusive turn keeps others out, in the API's words; its holder and the
-// inbox are let in.
+// TestTurns: an exclusive turn keeps others out, with the API's errors; its holder and the inbox
+// are let in.
 func TestTurns(t *testing.T) {
 	s := newServer(t, memstore.New())
 	ctx := context.Background()
@@ -313,8 +314,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// The items of one turn come in one request, which the SDKs don't split: 15 parallel
-// tool calls with their results, up to 100 items, or none at all.
+// TestItemsOfATurn: the items of one turn come in one request, which the SDKs don't split: 15
+// parallel tool calls with their results, up to 100 items, or none at all.
 func TestItemsOfATurn(t *testing.T) {
 	onEngines(t, func(t *testing.T, s *server) {
 		id := field[string](t, s.ok("POST", "", `{"items":[]}`), "id")

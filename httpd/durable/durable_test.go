@@ -24,7 +24,7 @@ import (
 	"hansard/memstore"
 )
 
-// world is streams of a store, asked without a network.
+// world is the streams of a store, without a network.
 type world struct {
 	t     *testing.T
 	store hansard.Store
@@ -58,7 +58,7 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask makes a request; headers are names and values in turn.
+// ask makes a request; headers alternate names and values.
 func (w *world) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, Prefix+path, strings.NewReader(body))
 	for i := 0; i < len(headers); i += 2 {
@@ -110,8 +110,8 @@ func producerOf(id string, epoch, seq int) []string {
 	return []string{headerProducer, id, headerEpoch, fmt.Sprint(epoch), headerProducerSeq, fmt.Sprint(seq)}
 }
 
-// TestMessagesAreEvents: the messages of a stream are events with the client's bytes, and
-// what others append to the session are messages.
+// TestMessagesAreEvents: the messages of a stream are events with the client's bytes, and events
+// that others append to the session are messages.
 func TestMessagesAreEvents(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	ctx := context.Background()
@@ -162,7 +162,7 @@ func TestAnySessionIsAStream(t *testing.T) {
 		w.must(200, "PUT", id, "", asJSON...)
 		w.refused(409, "stream-conflict", "PUT", id, "", asText...)
 		w.must(204, "POST", id, `1`, asJSON...)
-		if i >= 3 { // there is no place for what a producer has
+		if i >= 3 { // there is no room for the state of a producer
 			w.refused(409, "stream-conflict", "POST", id, `2`, with(asJSON, producerOf("p", 0, 0)...)...)
 			w.refused(409, "stream-conflict", "POST", id, ``, headerClosed, "true")
 			continue
@@ -185,8 +185,8 @@ func TestAnySessionIsAStream(t *testing.T) {
 	w.refused(409, "stream-conflict", "GET", "odd", "")
 }
 
-// TestBytes: what goes into a stream of bytes comes out of it, and is text in the log if it
-// is text.
+// TestBytes: a stream of bytes returns the bytes it was given, and stores text as text in the
+// log.
 func TestBytes(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	parts := []string{"hello\x00", "\xff\xfe", "é"[:1], "é"[1:], strings.Repeat("\x01", 9), "<&>\u2028", `"`}
@@ -201,7 +201,7 @@ func TestBytes(t *testing.T) {
 	if string(events[0].Data) != `"hello\u0000"` || string(events[1].Data) != `{"base64":"//4="}` || events[0].Kind != kindChunk {
 		t.Errorf("kept as %s and %s", events[0].Data, events[1].Data)
 	}
-	// What others write there is not part of it.
+	// Events written there by others are not part of it.
 	if _, err := w.store.Append(context.Background(), "b", hansard.Batch{Events: []hansard.Event{{Data: json.RawMessage(`"x"`)}, {Kind: kindChunk, Data: json.RawMessage(`7`)}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
-// TestProducers: every request once, in order, and none of an old epoch.
+// TestProducers: every request is stored once, in order, and none of an old epoch.
 func TestProducers(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "", asText...)
@@ -253,8 +253,8 @@ func TestProducers(t *testing.T) {
 	}
 }
 
-// TestForgottenProducers: a stream remembers so many producers, and even the first request
-// of one that it forgot is not stored twice.
+// TestForgottenProducers: a stream remembers a limited number of producers, and even the first
+// request of a forgotten one is not stored twice.
 func TestForgottenProducers(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "", asText...)
@@ -295,8 +295,8 @@ func (f *forgetful) Append(ctx context.Context, id hansard.SessionID, b hansard.
 	return receipt, err
 }
 
-// TestProducersRetry: producers that repeat every request until it is answered, while
-// answers get lost and every request is sent twice at once: everything once, in order.
+// TestProducersRetry: producers repeat every request until it is answered, while answers get lost
+// and every request is sent twice at once: everything is stored once, in order.
 func TestProducersRetry(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -344,8 +344,8 @@ func TestProducersRetry(t *testing.T) {
 	}
 }
 
-// TestCloseWhileOthersAppend: what was accepted is in the closed stream, what was refused
-// is not, and nothing comes behind its end.
+// TestCloseWhileOthersAppend: accepted messages are in the closed stream, refused ones are not,
+// and nothing comes after its end.
 func TestCloseWhileOthersAppend(t *testing.T) {
 	for range 20 {
 		w := newWorld(t, memstore.New(), Options{})
@@ -401,7 +401,7 @@ func TestCloseWhileOthersAppend(t *testing.T) {
 	}
 }
 
-// TestExpiry: an expired stream is not there, its session is; a new stream in its place has
+// TestExpiry: an expired stream is gone, its session is not; a new stream in its place has
 // nothing of the old one.
 func TestExpiry(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
@@ -411,9 +411,9 @@ func TestExpiry(t *testing.T) {
 	old := w.must(200, "GET", "s", "").Header().Get(headerNext)
 	later = 90 * time.Second
 	w.must(200, "HEAD", "s", "")
-	w.must(200, "GET", "s?offset=now", "") // which counts from then on
+	w.must(200, "GET", "s?offset=now", "") // counts as use
 	later = 180 * time.Second
-	w.must(200, "HEAD", "s", "") // which does not
+	w.must(200, "HEAD", "s", "") // does not count
 	later = 191 * time.Second
 	for _, method := range []string{"GET", "HEAD", "DELETE"} {
 		w.refused(404, "not-found", method, "s", "")
@@ -442,7 +442,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestOffsets: what is an offset, and what is none.
+// TestOffsets: which offsets are valid, and which are not.
 func TestOffsets(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "[1,2]", asJSON...)
@@ -492,7 +492,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSeq: the Stream-Seq of requests grows, as texts do.
+// TestSeq: the Stream-Seq of requests must grow, compared as text.
 func TestSeq(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "", asText...)
@@ -507,7 +507,7 @@ func TestSeq(t *testing.T) {
 	}
 }
 
-// TestTurn: streams are written under the turn, and to its inbox.
+// TestTurn: streams can be written under the turn, and to its inbox.
 func TestTurn(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "", asJSON...)
@@ -529,8 +529,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestLongPoll: it ends with what comes, with the close, with the time, with the server and
-// with the stream.
+// TestLongPoll: it ends with a new message, a close, a timeout, the end of the server and the end
+// of the stream.
 func TestLongPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, shutDown := context.WithCancel(context.Background())
@@ -543,7 +543,7 @@ func TestLongPoll(t *testing.T) {
 			return out
 		}
 		waits := poll()
-		turn, err := w.store.Acquire(context.Background(), "s", hansard.Claim{}) // which is nothing to it
+		turn, err := w.store.Acquire(context.Background(), "s", hansard.Claim{}) // which does not wake it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -579,7 +579,7 @@ func TestLongPoll(t *testing.T) {
 	})
 }
 
-// TestEventStream: everything once, in order, from any offset, and an end.
+// TestEventStream: everything once, in order, from any offset, with an end.
 func TestEventStream(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", " two\r\nlines", asText...)
@@ -632,7 +632,7 @@ func (b broken) Append(context.Context, hansard.SessionID, hansard.Batch) (hansa
 	return hansard.Receipt{}, b.err
 }
 
-// TestStoreFails: what the store says is told, and no success.
+// TestStoreFails: errors of the store are reported, never as success.
 func TestStoreFails(t *testing.T) {
 	store := memstore.New()
 	newWorld(t, store, Options{}).must(201, "PUT", "s", "", asJSON...)
@@ -649,8 +649,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestCreateAtOnce: of many who create a stream at the same moment one does, with its
-// content, and nobody else's content is in it.
+// TestCreateAtOnce: of many who create a stream at the same moment one succeeds, with its
+// content, and no other content is in it.
 func TestCreateAtOnce(t *testing.T) {
 	for round := range 50 {
 		w := newWorld(t, memstore.New(), Options{})
@@ -697,8 +697,8 @@ func (l *late) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	return l.Store.Append(ctx, id, b)
 }
 
-// TestCreateTooLate: the content of a stream gets neither into an empty session of another
-// kind that was made meanwhile, nor behind the content of the same stream.
+// TestCreateTooLate: the content of a new stream is added neither to an empty session of another
+// kind that was made meanwhile, nor after the content of the same stream.
 func TestCreateTooLate(t *testing.T) {
 	store := &late{Store: memstore.New()}
 	w := newWorld(t, store, Options{})
@@ -714,7 +714,7 @@ func TestCreateTooLate(t *testing.T) {
 	}
 }
 
-// TestMadeClosed: a stream that was closed when it was made has an end, whatever comes.
+// TestMadeClosed: a stream that was created closed stays closed, whatever comes.
 func TestMadeClosed(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "[1,2]", with(asJSON, headerClosed, "true")...)

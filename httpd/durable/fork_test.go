@@ -12,7 +12,7 @@ import (
 	"hansard/memstore"
 )
 
-// crashing is a store that fails appends while it is told to.
+// crashing is a store that fails appends on demand.
 type crashing struct {
 	hansard.Store
 	down atomic.Bool
@@ -25,8 +25,8 @@ func (c *crashing) Append(ctx context.Context, id hansard.SessionID, b hansard.B
 	return c.Store.Append(ctx, id, b)
 }
 
-// TestForks: a fork has the history up to an offset, its own producers, and what it was made
-// with; the other is as it was.
+// TestForks: a fork has the history up to an offset, its own producers, and its initial content;
+// the source is unchanged.
 func TestForks(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	w.must(201, "PUT", "s", "[1]", asJSON...)
@@ -83,8 +83,8 @@ func TestForks(t *testing.T) {
 	}
 }
 
-// TestForkInterrupted: a fork of which the second commit did not happen is not there, and
-// the same request finishes it, once.
+// TestForkInterrupted: a fork whose second commit did not happen does not exist, and the same
+// request completes it, once.
 func TestForkInterrupted(t *testing.T) {
 	store := &crashing{Store: memstore.New()}
 	w := newWorld(t, store, Options{})
@@ -105,8 +105,8 @@ func TestForkInterrupted(t *testing.T) {
 	}
 }
 
-// TestForkAtOnce: of many who make the same fork at the same moment, it has what they all
-// asked for once.
+// TestForkAtOnce: if many make the same fork at the same moment, it has the content they all sent
+// once.
 func TestForkAtOnce(t *testing.T) {
 	for range 50 {
 		store := &crashing{Store: memstore.New()}
@@ -131,8 +131,8 @@ func TestForkAtOnce(t *testing.T) {
 	}
 }
 
-// TestForkWaits: who waits at the end of a fork that has nothing of its own is not woken by
-// its source.
+// TestForkWaits: a reader that waits at the end of a fork without messages of its own is not
+// woken by its source.
 func TestForkWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memstore.New(), Options{})

@@ -12,7 +12,7 @@ import (
 	"hansard/memstore"
 )
 
-// TestDeletedNames: a name that was deleted can be used again, for a stream that has nothing of the old one.
+// TestDeletedNames: a deleted name can be reused for a stream that has nothing of the old one.
 func TestDeletedNames(t *testing.T) {
 	for _, c := range []struct {
 		body    string
@@ -54,7 +54,7 @@ func TestDeletedNames(t *testing.T) {
 	w.refused(409, "stream-conflict", "PUT", "child", "", headerFork, Prefix+"other", headerType, "text/plain")
 }
 
-// half makes sessions and appends nothing to them, as a server that ends between the two.
+// half makes sessions but appends nothing to them, like a server that dies between the two.
 type half struct {
 	hansard.Store
 	mu   sync.Mutex
@@ -70,7 +70,8 @@ func (h *half) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	return h.Store.Append(ctx, id, b)
 }
 
-// TestReuseHalfDone: until a stream has all that it is made with nobody finds it, and who asks for it makes it.
+// TestReuseHalfDone: a stream is not visible until it has all of its initial content, and asking
+// for it again makes it.
 func TestReuseHalfDone(t *testing.T) {
 	store := &half{Store: memstore.New()}
 	w := newWorld(t, store, Options{})
@@ -89,7 +90,8 @@ func TestReuseHalfDone(t *testing.T) {
 	}
 }
 
-// TestReuseAtOnce: of those who use a name again at one time one makes the stream, and the others find it.
+// TestReuseAtOnce: of those who reuse a name at the same time one makes the stream, and the
+// others find it.
 func TestReuseAtOnce(t *testing.T) {
 	w := newWorld(t, memstore.New(), Options{})
 	for range 20 {
@@ -117,7 +119,7 @@ func TestReuseAtOnce(t *testing.T) {
 	}
 }
 
-// TestRedactedStreams: what was redacted is not part of the stream any more; its offsets stay.
+// TestRedactedStreams: redacted messages are no longer part of the stream; offsets stay valid.
 func TestRedactedStreams(t *testing.T) {
 	redact := func(t *testing.T, w *world, seqs ...hansard.Seq) {
 		t.Helper()
@@ -134,7 +136,7 @@ func TestRedactedStreams(t *testing.T) {
 		if got.Body.String() != `[{"n":1},{"n":3}]` {
 			t.Errorf("the stream has %s", got.Body)
 		}
-		// From behind what was redacted on there is nothing, and from before it what is left.
+		// From after the redacted messages there is nothing, and from before them what is left.
 		if got := w.must(200, "GET", "s?offset="+before.Get(headerNext), "").Body.String(); got != "[]" {
 			t.Errorf("from the old end on: %s", got)
 		}
@@ -161,7 +163,7 @@ func TestRedactedStreams(t *testing.T) {
 	})
 }
 
-// asleep is a store whose waits look at nothing until they are woken.
+// asleep is a store whose waits check nothing until they are woken.
 type asleep struct {
 	hansard.Store
 	waits, wake chan struct{}
@@ -173,12 +175,13 @@ func (a *asleep) Wait(ctx context.Context, id hansard.SessionID, after hansard.S
 	return a.Store.Wait(ctx, id, after)
 }
 
-// TestReplacedWhileRead: who waits for more of a stream gets nothing of another that has its name by then.
+// TestReplacedWhileRead: a reader waiting for more of a stream gets nothing of another stream
+// that has taken its name.
 func TestReplacedWhileRead(t *testing.T) {
 	for _, live := range []string{liveLongPoll, liveSSE} {
 		t.Run(live, func(t *testing.T) {
 			store := &asleep{memstore.New(), make(chan struct{}, 10), make(chan struct{})}
-			w := newWorld(t, store, Options{SSE: 10 * time.Second}) // when it is not told
+			w := newWorld(t, store, Options{SSE: 10 * time.Second}) // if it is not told
 			w.must(201, "PUT", "s", "old", headerType, "text/plain")
 			out := make(chan *httptest.ResponseRecorder)
 			go func() { out <- w.ask("GET", "s?offset=now&live="+live, "") }()

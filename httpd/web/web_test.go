@@ -21,7 +21,7 @@ func get(t *testing.T, method, at string, header ...string) *http.Response {
 	return w.Result()
 }
 
-// TestFiles: every file is served with its type, and again only when it changed.
+// TestFiles: every file is served with its type, and again only if it changed.
 func TestFiles(t *testing.T) {
 	served := 0
 	err := fs.WalkDir(files, "page", func(name string, d fs.DirEntry, err error) error {
@@ -47,7 +47,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestHeaders: every answer, also an error, forbids what the page does not need.
+// TestHeaders: every answer, even an error, forbids what the page does not need.
 func TestHeaders(t *testing.T) {
 	for _, c := range []struct {
 		method, at string
@@ -78,14 +78,14 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// unsafe are the ways by which content could become markup or script, and those to
-// ask somebody else for something.
+// unsafe matches the ways in which content could become markup or script, and those to contact
+// another host.
 var unsafe = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|setHTMLUnsafe|createContextualFragment|@import|url\(|\sstyle="|\son[a-z]+="`)
 
 var foreign = regexp.MustCompile(`https?://[a-z0-9.-]+`)
 
-// TestNothingUnsafe: the files hold no way for content to become markup, and name
-// no other host.
+// TestNothingUnsafe: the files contain no way for content to become markup, and name no other
+// host.
 func TestNothingUnsafe(t *testing.T) {
 	pages, err := load()
 	if err != nil {
@@ -96,7 +96,7 @@ func TestNothingUnsafe(t *testing.T) {
 			t.Errorf("%s uses %s", at, found)
 		}
 		for _, url := range foreign.FindAllString(string(f.content), -1) {
-			if url != "http://www.w3.org" { // the name of SVG
+			if url != "http://www.w3.org" { // the SVG namespace
 				t.Errorf("%s names %s", at, url)
 			}
 		}

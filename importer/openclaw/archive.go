@@ -18,7 +18,7 @@ import (
 )
 
 // archive reads one archive of a session that was deleted or reset: a file as older versions
-// kept it. OpenClaw writes the same file into the directory of the sessions, sooner or later.
+// kept it. OpenClaw eventually writes the same file into the directory of the sessions.
 func (a *agent) archive(w *window, n int64) error {
 	return a.Rows(`SELECT session_key, reason, encoding, archive_blob, archive_sha256 FROM session_transcript_archives WHERE rowid = ?`, []any{n}, func(row database.Row) error {
 		s := &session{agent: a, id: w.id, parent: w.named(), labels: archiveLabels(w, row)}
@@ -30,17 +30,17 @@ func (a *agent) archive(w *window, n int64) error {
 
 func archiveLabels(w *window, row database.Row) map[string]string {
 	labels := map[string]string{"key": row.Text("session_key")}
-	if !w.live { // one that goes on is no archive, even if it was reset before
+	if !w.live { // a live session is not an archive, even if it was reset before
 		labels[importer.LabelArchived] = row.Text("reason")
 	}
 	return labels
 }
 
-// coldName is what the file of a session that was put away is named, in sessions/cold.
+// coldName is the file name of a cold session, in sessions/cold.
 var coldName = regexp.MustCompile(`^[a-f0-9]{64}\.jsonl\.zst$`)
 
-// cold reads what was put away because nobody used it. It is not told apart from others: its
-// rows come back when it is used.
+// cold reads a session that was moved out of the rows because it was not used. It gets no
+// label: its rows come back when it is used again.
 func (a *agent) cold(w *window, n int64) error {
 	var row database.Row
 	err := a.Rows(`SELECT archive_name, archive_sha256, storage, archive_blob FROM session_transcript_cold_archives WHERE rowid = ?`, []any{n}, func(r database.Row) error {
@@ -65,7 +65,7 @@ func (a *agent) cold(w *window, n int64) error {
 	return s.lines(packed, true, s.coldRecord)
 }
 
-// coldRecord takes one line of what was put away: a row of some table.
+// coldRecord takes one line of a cold session: a row of some table.
 func (s *session) coldRecord(_ int64, line []byte) error {
 	var record struct {
 		Kind string `json:"kind"`
@@ -79,7 +79,7 @@ func (s *session) coldRecord(_ int64, line []byte) error {
 		s.damage(0, "%d bytes of what was put away are not a whole record", len(line))
 		return nil
 	}
-	if record.Kind != "event" { // the others are made of these
+	if record.Kind != "event" { // the others are derived from these
 		return nil
 	}
 	return s.entry(record.Row.Seq, []byte(record.Row.Event), milliseconds(record.Row.Created))
@@ -106,7 +106,7 @@ func (a *agent) coldFile(name string) ([]byte, error) {
 	return root.ReadFile(name)
 }
 
-// checkSum reports an archive that is not what it was. What can be read of it counts.
+// checkSum reports an archive that has changed. What can be read of it is still imported.
 func (s *session) checkSum(packed []byte, want string) {
 	if sum := sha256.Sum256(packed); want != "" && hex.EncodeToString(sum[:]) != want {
 		s.damage(0, "the checksum of what was put away is not %.64s", want)

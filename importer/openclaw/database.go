@@ -12,16 +12,16 @@ import (
 	"hansard/importer/internal/database"
 )
 
-// Only the tables named here are read: the database has the agent's credentials, too.
+// Only the tables named here are read: the database also has the agent's credentials.
 const (
 	eventTable   = "transcript_events"                // session_id, seq, event_json | event_zstd and event_utf8_bytes, created_at
 	windowTable  = "session_windows"                  // session_id, session_key, previous_session_id, spawned_by
 	nodeTable    = "session_nodes"                    // session_key, current_session_id, fork_source_session_id, label
 	archiveTable = "session_transcript_archives"      // sessions that were deleted or reset: a whole file each
-	coldTable    = "session_transcript_cold_archives" // sessions that were put away: their rows, in a file or a blob
+	coldTable    = "session_transcript_cold_archives" // cold sessions: their rows, in a file or a blob
 )
 
-// archiveBytes is how large an archive may be, packed and unpacked.
+// archiveBytes is the maximum size of an archive, packed and unpacked.
 const archiveBytes = 256 << 20
 
 // readDatabase reads all sessions of a database.
@@ -53,17 +53,17 @@ func readDatabase(ctx context.Context, in *importer.Input, emit func(importer.Re
 	})
 }
 
-// agent is the database of one.
+// agent is the database of one agent.
 type agent struct {
 	*database.DB
 	in     *importer.Input
 	ctx    context.Context
 	tables map[string]bool
 	unpack *zstd.Decoder
-	mute   bool // damage is told elsewhere
+	mute   bool // damage is reported elsewhere
 }
 
-// session is one while it is read.
+// session is a session while it is read.
 type session struct {
 	*agent
 	id, parent, title string
@@ -81,7 +81,7 @@ func (s *session) damage(seq int64, what string, args ...any) {
 	s.in.Report(importer.Damage{Message: fmt.Sprintf("session %s, seq %d: ", s.id, seq) + fmt.Sprintf(what, args...)})
 }
 
-// entry passes on one line of a session. Rows are rewritten in place at times.
+// entry passes on one line of a session. OpenClaw sometimes rewrites rows in place.
 func (s *session) entry(seq int64, line []byte, at time.Time) error {
 	data := bytes.TrimSpace(line)
 	if len(data) == 0 {
@@ -104,7 +104,7 @@ func (s *session) entry(seq int64, line []byte, at time.Time) error {
 	return s.Emit(rec)
 }
 
-// live reads what is in rows.
+// live reads the entries that are in rows.
 func (a *agent) live(w *window) error {
 	s, err := a.describe(w)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *session) row(row database.Row) error {
 	return s.entry(seq, line, milliseconds(row.Number("created_at")))
 }
 
-// line is what a row has. A large line is packed.
+// line is the line in a row. A large line is packed.
 func (a *agent) line(row database.Row) ([]byte, error) {
 	packed, ok := row["event_zstd"].([]byte)
 	if !ok || row["event_json"] != nil {
@@ -142,8 +142,8 @@ func (a *agent) line(row database.Row) ([]byte, error) {
 	return line, err
 }
 
-// describe is what other tables say about a session. Older and newer versions have other
-// columns; what is missing is not said.
+// describe is what other tables say about a session. Versions differ in their columns; a
+// missing column is ignored.
 func (a *agent) describe(w *window) (*session, error) {
 	s := &session{agent: a, id: w.id, parent: w.named(), labels: map[string]string{}}
 	if !a.tables[windowTable] {

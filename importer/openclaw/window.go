@@ -8,38 +8,38 @@ import (
 	"hansard/importer/internal/database"
 )
 
-// A session can begin with a copy of another one's entries, with their ids:
+// A session can begin with a copy of another session's entries, including their ids:
 //
 //   - A fork of a conversation, or a session started with the context of another, has the
 //     entries of the path that was active. Its first line has a member parentSession, and its
-//     row in session_nodes a fork_source_session_id.
+//     row in session_nodes has a fork_source_session_id.
 //   - A fork from a message has the entries before that message, which is the row's
 //     fork_source_entry_id. The row belongs to the conversation, and to the first of its
 //     sessions: later ones have a previous_session_id.
-//   - After a rewind, or a change to another branch, a conversation goes on in a new session
-//     that has all entries of the one before, its previous_session_id. After a reset it has
-//     none of them. Nothing tells which it was: session_windows.reason is mostly NULL.
+//   - After a rewind, or a switch to another branch, a conversation continues in a new
+//     session that has all entries of the one before, its previous_session_id. After a reset
+//     it has none of them. Nothing says which it was: session_windows.reason is mostly NULL.
 //
-// So these only say where to look. What is shared is found by comparing. Conversations that
-// are reset every day have thousands of sessions, so one that follows another is only looked
-// at if it begins with the same entry.
+// So these only say where to look. Shared entries are found by comparing. Conversations that
+// are reset every day have thousands of sessions, so one that follows another is compared
+// only if it begins with the same entry.
 
-// window is a session, as OpenClaw calls one that a conversation had or has.
+// window is what OpenClaw calls a past or current session of a conversation.
 type window struct {
 	id string
 	// Where it is: archives and cold are rows of these tables.
 	archives, cold []int64
 	live           bool
-	// from is the session whose entries it may begin with. follows says that this is only
+	// from is the session whose entries it may begin with. follows says that from is merely
 	// the one before it.
 	from    string
 	follows bool
-	first   string // its first entry, as far as it was looked for
+	first   string // its first entry, once it was looked up
 	forks   []*window
 	read    bool
 }
 
-// named is the session that it says to be a fork of.
+// named is the session that it claims to be a fork of.
 func (w *window) named() string {
 	if w.follows {
 		return ""
@@ -48,7 +48,7 @@ func (w *window) named() string {
 }
 
 // windows finds the sessions of the database. It returns those that are not forks of another
-// one in it; they have the others.
+// session in it; the others are in their forks.
 func (a *agent) windows() ([]*window, error) {
 	f := &finder{agent: a, byID: map[string]*window{}}
 	for _, find := range []func() error{f.archives, f.cold, f.live, f.lineage} {
@@ -63,7 +63,7 @@ func (a *agent) windows() ([]*window, error) {
 type finder struct {
 	*agent
 	byID map[string]*window
-	all  []*window // what is older comes first
+	all  []*window // the oldest first
 }
 
 func (f *finder) window(id string) *window {
@@ -92,12 +92,12 @@ func (f *finder) archives() error {
 	return err
 }
 
-// archiveNames takes what the first line in an archive says. A quarter of a megabyte is more
-// than the first block of what is packed.
+// archiveNames uses what the first line in an archive says. A quarter of a megabyte is more
+// than the first compressed block.
 func (f *finder) archiveNames(w *window) error {
 	return f.Rows(`SELECT encoding, substr(archive_blob, 1, 262144) AS head FROM session_transcript_archives WHERE rowid = ?`, []any{w.archives[0]}, func(row database.Row) error {
 		if br, err := f.reader(row.Bytes("head"), row.Text("encoding") == "zstd"); err == nil {
-			line, _ := br.ReadBytes('\n') // what is damaged is told when it is read
+			line, _ := br.ReadBytes('\n') // damage is reported when it is read
 			w.names(line)
 		}
 		return f.ctx.Err()
@@ -142,14 +142,14 @@ func (f *finder) live() error {
 	return nil
 }
 
-// names takes what the first line says.
+// names uses what the first line says.
 func (w *window) names(line []byte) {
 	if parent := importer.PiParent(line); parent != "" && w.from == "" {
 		w.from = parent
 	}
 }
 
-// lineage takes what the tables say about those whose first lines say nothing.
+// lineage uses what the tables say about sessions whose first lines name no parent.
 func (f *finder) lineage() error {
 	nodes, err := f.Columns(nodeTable)
 	if err != nil {
@@ -209,7 +209,7 @@ func (f *finder) begins(w *window) (string, error) {
 	return w.first, err
 }
 
-// families gives each window its forks, and returns those that are of none.
+// families gives each window its forks, and returns those that are not forks.
 func (f *finder) families() (first []*window, err error) {
 	for _, w := range f.all {
 		from := f.byID[w.from]
@@ -288,7 +288,7 @@ func (a *agent) family(w *window, from *importer.Source) error {
 	return nil
 }
 
-// part is a session for those who compare it with another one.
+// part is a session as a part that can be compared with another.
 func (a *agent) part(w *window, from *importer.Source) (*importer.Source, error) {
 	s, err := a.describe(w)
 	if err != nil {
@@ -313,7 +313,7 @@ func (a *agent) part(w *window, from *importer.Source) (*importer.Source, error)
 	return part, err
 }
 
-// session reads one session. What is older comes first.
+// session reads one session. Older content comes first.
 func (a *agent) session(w *window) error {
 	for _, n := range w.archives {
 		if err := a.archive(w, n); err != nil {

@@ -34,8 +34,8 @@ func (d *sessions) read() error {
 	}
 	for _, row := range all {
 		r := &reader{emit: d.Emit, session: session{id: row.Text("id"), parent: row.Text("parent_id"), title: row.Text("title"), directory: row.Text("directory"), version: row.Text("version")}}
-		// Of a row with many columns only what describes the session is kept: the
-		// counts in it change with every message.
+		// Only the columns that describe the session are kept: the counts in the
+		// row change with every message.
 		about := importer.JSON(map[string]any{"id": r.id, "parent_id": r.parent, "title": r.title, "directory": r.directory, "version": r.version, "project_id": row["project_id"]})
 		if err := r.about(milliseconds(row.Number("time_created")), about); err != nil {
 			return err

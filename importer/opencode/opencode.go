@@ -2,8 +2,8 @@
 // the tree of JSON files that older versions kept. It is a package of its own because of
 // the database driver.
 //
-// opencode changes its rows in place. One that has changed since it was imported is
-// imported once more, as a revision.
+// opencode changes its rows in place. A row that has changed since it was imported is
+// imported again, as a revision.
 package opencode
 
 import (
@@ -36,7 +36,8 @@ func (Format) Roots(m importer.Machine) []string {
 	return []string{filepath.Join(data, "opencode")}
 }
 
-// Match knows the database by its name and head, a session of the tree by its place.
+// Match recognises the database by its name and head, and a session of the tree by its
+// location.
 func (Format) Match(path string, head func() []byte) bool {
 	base, slashed := filepath.Base(path), filepath.ToSlash(path)
 	switch {
@@ -59,7 +60,7 @@ func (Format) Identify(s *importer.Source, _ []byte) {
 	file := s.File()
 	storage := filepath.ToSlash(file)[:strings.LastIndex(filepath.ToSlash(file), "/session/")]
 	s.Root = filepath.FromSlash(storage)
-	s.Path, _ = filepath.Rel(s.Root, file) // it is below
+	s.Path, _ = filepath.Rel(s.Root, file) // it is below the root
 }
 
 // Read reads a database or a session of the tree.
@@ -70,7 +71,7 @@ func (Format) Read(ctx context.Context, in *importer.Input, emit func(importer.R
 	return readTree(ctx, in, emit)
 }
 
-// session is what is known about one.
+// session is what is known about a session.
 type session struct {
 	id, parent, title, directory, version string
 }
@@ -119,7 +120,7 @@ type message struct {
 // message is the record of a message, without its parts.
 func (r *reader) message(id string, at time.Time, data []byte) (role string, err error) {
 	var m message
-	_ = json.Unmarshal(data, &m) // what does not fit is kept all the same
+	_ = json.Unmarshal(data, &m) // the data is kept even if it does not fit
 	if at.IsZero() {
 		at = milliseconds(m.Time.Created)
 	}
@@ -165,7 +166,7 @@ func (r *reader) part(id, role string, at time.Time, data []byte) error {
 		if role == "user" && r.title == "" {
 			r.facts.Title(&rec, p.Text)
 		}
-	case "tool": // with what came back
+	case "tool": // including the result
 		rec.Calls = []string{p.CallID}
 		if p.State.Status == "completed" || p.State.Status == "error" {
 			rec.Results = rec.Calls
@@ -176,7 +177,7 @@ func (r *reader) part(id, role string, at time.Time, data []byte) error {
 	return r.emit(rec)
 }
 
-// entry is the record of a message of version 2, which has all its parts in it.
+// entry is the record of a message of version 2, which contains all its parts.
 func (r *reader) entry(id, typ string, at time.Time, data []byte) error {
 	rec := r.record(id, at, data)
 	var e struct {

@@ -62,7 +62,7 @@ type tree struct {
 	in   *importer.Input
 }
 
-// each passes on the files of a directory, by name: ids ascend.
+// each passes on the files of a directory, by name: ids are in ascending order.
 func (t *tree) each(ctx context.Context, dir string, take func(id string, data []byte) error) error {
 	entries, err := fs.ReadDir(t.root.FS(), filepath.ToSlash(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +97,7 @@ func (t *tree) each(ctx context.Context, dir string, take func(id string, data [
 func (t *tree) file(name string) (data []byte, ok bool, err error) {
 	f, err := t.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil // removed meanwhile
+		return nil, false, nil // removed since
 	}
 	if err != nil {
 		return nil, false, err

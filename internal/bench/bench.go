@@ -9,9 +9,9 @@
 //     fdatasync, unlock. What one would write without Hansard, done right.
 //   - hansard: the file engine.
 //
-// Every event is about 1 KiB on disk and durable before it is acknowledged. After
-// each run everything that was acknowledged is looked for on disk: each event
-// once, none missing, and Hansard's numbers 1 … n.
+// Every event is about 1 KiB on disk and durable before it is acknowledged. After each
+// run the disk is checked for everything that was acknowledged: each event once, none
+// missing, and Hansard's seqs 1 … n.
 package bench
 
 import (
@@ -33,7 +33,7 @@ type Config struct {
 	AllowNetwork bool
 	// Worker is the command line that makes another process call RunWorker.
 	Worker []string
-	// Progress is told what is being measured. May be nil.
+	// Progress is called with what is being measured. May be nil.
 	Progress func(string)
 }
 
@@ -79,8 +79,8 @@ var (
 	quickPlan = plan{rounds: 3, run: 400 * time.Millisecond, rawRun: 150 * time.Millisecond, budget: 22 * time.Second}
 )
 
-// Run measures everything and returns the results, raw first. The temporary
-// directory is removed in any case, also when the context ends.
+// Run measures everything and returns the results, raw first. The temporary directory is
+// removed in any case, even if the context ends.
 func Run(ctx context.Context, cfg Config) (results []Result, err error) {
 	p := fullPlan
 	if cfg.Quick {
@@ -240,7 +240,7 @@ func (s *series) result() Result {
 		OpsS: round(Median(s.ops), 1), P50: round(Median(s.p50), 1), P99: round(Median(s.p99), 1), MinShare: round(s.minShare, 3)}
 }
 
-// round keeps so many decimals; more would only look precise.
+// round keeps this many decimals; more would only look precise.
 func round(x float64, decimals int) float64 {
 	scale := math.Pow10(decimals)
 	return math.Round(x*scale) / scale

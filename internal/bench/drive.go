@@ -63,7 +63,7 @@ type Sample struct {
 
 // Cost is what a process spent between two moments.
 type Cost struct {
-	CPU     time.Duration // 0 if the system does not tell
+	CPU     time.Duration // 0 if the system does not report it
 	Mallocs uint64
 	Bytes   uint64 // allocated
 }
@@ -80,8 +80,8 @@ func (c Cost) Since(before Cost) Cost {
 	return Cost{CPU: c.CPU - before.CPU, Mallocs: c.Mallocs - before.Mallocs, Bytes: c.Bytes - before.Bytes}
 }
 
-// warmUp appends once to every session, so that what a candidate does on first
-// contact, opening files for one, is not measured.
+// warmUp appends once to every session, so that what a candidate does only the first
+// time, such as opening files, is not measured.
 func warmUp(ctx context.Context, t Target, j Job) ([]Ack, error) {
 	if j.Once {
 		return nil, nil

@@ -148,7 +148,7 @@ func runProcess(ctx context.Context, worker []string, j Job, pid *int, ready, en
 	}
 	for _, b := range []*barrier{ready, ended} {
 		if hookErr := b.failed(); hookErr != nil {
-			return hookErr // what the worker says about it is not the reason
+			return hookErr // the worker's own error is only a consequence
 		}
 	}
 	if said := strings.TrimSpace(complaint.String()); said != "" && (err != nil || waitErr != nil) {

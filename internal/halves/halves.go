@@ -13,9 +13,9 @@ import (
 // variable is set by make unit, because make race runs the other half.
 const variable = "HANSARD_RACE_APART"
 
-// Choose leaves out the half that runs elsewhere, unless the command line says what to
-// run: under the race detector it leaves out the tests that match the pattern, without it
-// the others, if make says that they run there. Without make, go test runs everything.
+// Choose skips the half that runs elsewhere, unless the command line says what to run:
+// under the race detector it skips the tests that match the pattern, without it the
+// others, if make says that they run there. Without make, go test runs everything.
 // TestMain calls it before the tests are run.
 func Choose(unraced string) {
 	flag.Parse()

@@ -10,7 +10,7 @@ import (
 )
 
 // Signals makes programs that this process starts from now on begin with default signal
-// handling. The process itself goes on ignoring what it ignored.
+// handling. The process itself keeps ignoring what it ignored.
 func Signals() {
 	dropped := make(chan os.Signal, 1)
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {

@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// lockfile is what we need of package-lock.json: exact versions, and the hash of
+// lockfile is what we need from package-lock.json: exact versions, and the hash of
 // every package. With that a package is one download, so a machine needs neither
 // npm nor node (which is a package too), and no package gets to run a script.
 type lockfile struct {
@@ -77,8 +77,8 @@ func Install() (node string, err error) {
 	return exec.LookPath("node") // none of the packages is for this system
 }
 
-// download makes a new node_modules beside the old one and replaces that when it is
-// complete: an interrupted installation leaves nothing.
+// download makes a new node_modules beside the old one and replaces the old one
+// when it is complete: an interrupted installation changes nothing.
 func download(lock *lockfile, mark string) error {
 	fresh, err := os.MkdirTemp(".", "node_modules-")
 	if err != nil {

@@ -69,8 +69,8 @@ func bouncerProgram() (string, error) {
 	return "", fmt.Errorf("pgbouncer was not found")
 }
 
-// Bouncer starts a PgBouncer with so many connections to the server for each database.
-// If the program is not installed the test is skipped.
+// Bouncer starts a PgBouncer with this many connections to the server for each database. If
+// the program is not installed the test is skipped.
 func (s *Server) Bouncer(t testing.TB, connections int) *Bouncer {
 	t.Helper()
 	program, err := bouncerProgram()

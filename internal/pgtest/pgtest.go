@@ -40,8 +40,8 @@ type Server struct {
 // a kill on a busy machine is slow.
 const patience = 60 * time.Second
 
-// New makes a server with its settings ("name = value" each) and starts it. The
-// test that asked removes it when it ends.
+// New makes a server with its settings ("name = value" each) and starts it. It is removed
+// when the test ends.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := create("", settings)
@@ -172,7 +172,7 @@ func (s *Server) Start() error {
 	return s.answersLocked()
 }
 
-// answersLocked waits until the server takes connections.
+// answersLocked waits until the server accepts connections.
 func (s *Server) answersLocked() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -191,8 +191,8 @@ func (s *Server) answersLocked() error {
 	}
 }
 
-// Kill ends the server and all its backends in one moment, as a power cut does
-// for whatever is in their memory.
+// Kill ends the server and all its backends at once, and loses what is in their memory, as
+// a power cut does.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Remove kills the server and removes all it had.
+// Remove kills the server and removes all its files.
 func (s *Server) Remove() {
 	s.Kill()
 	os.RemoveAll(s.dir)
@@ -274,8 +274,8 @@ func (s *Server) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Activity is what the server's processes are doing and waiting for, to be shown when a
-// test waits for them in vain.
+// Activity is what the server's processes are doing and waiting for, to be printed when a
+// test times out waiting for them.
 func (s *Server) Activity() string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -61,7 +61,7 @@ func postgresUser() (uid, gid int, err error) {
 // Pause stops every process of the server, as a machine that hangs does.
 func (s *Server) Pause() error { return s.signalAll(syscall.SIGSTOP) }
 
-// Resume lets them go on.
+// Resume continues a paused server.
 func (s *Server) Resume() error { return s.signalAll(syscall.SIGCONT) }
 
 // signalAll signals the postmaster and its children.

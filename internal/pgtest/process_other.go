@@ -16,7 +16,7 @@ func giveAway(string) error        { return errLinux }
 // Pause stops every process of the server.
 func (s *Server) Pause() error { return errLinux }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() error { return errLinux }
 
 // CPU is the CPU time of the server's processes.

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server, on a TCP port, and does to their
-// connections what networks do: it ends them, delays them, and falls silent while the
-// kernels at both ends believe them to be alive.
+// Proxy sits between clients and a server, on a TCP port, and does to their connections
+// what networks do: it ends them, delays them, and falls silent while the kernels at both
+// ends believe them to be alive.
 type Proxy struct {
 	server string // the directory of the server's socket
 	listen net.Listener
@@ -88,7 +88,7 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 // proxied is one connection through a proxy.
 type proxied struct {
 	client, server net.Conn
-	frozen         chan struct{} // closed when nothing passes any more, without anybody being told
+	frozen         chan struct{} // closed when nothing passes any more, without either end noticing
 	freeze         func()
 	ended          chan struct{} // closed when both ends are closed
 	end            func()

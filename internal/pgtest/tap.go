@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Tap stands between a client and a server and counts how often the client sends something
+// Tap sits between a client and a server and counts how often the client sends something
 // after it has received something: round trips as the network sees them, whatever the
 // driver believes.
 type Tap struct {
@@ -85,7 +85,7 @@ func (t *Tap) Trips() (trips []Trip) {
 }
 
 // During returns the round trips while f ran, without those of one statement that other
-// goroutines execute meanwhile.
+// goroutines execute at the same time.
 func (t *Tap) During(beside string, f func()) (trips []Trip) {
 	before := len(t.Trips())
 	f()
@@ -170,7 +170,7 @@ func (c *tapped) forward(client io.ReadWriteCloser, server io.WriteCloser) error
 	}
 }
 
-// said notes a message of the client: Parse, Bind and Query name statements.
+// said records a message of the client: Parse, Bind and Query name statements.
 func (c *tapped) said(letter byte, body []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

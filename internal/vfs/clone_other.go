@@ -2,5 +2,5 @@
 
 package vfs
 
-// cloneBlocks is not known here: what is to be shared is copied.
+// cloneBlocks is not supported here: the caller copies instead.
 func cloneBlocks(dst, src uintptr, n int64) (int64, error) { return 0, nil }

@@ -11,17 +11,15 @@ import (
 	"strings"
 )
 
-// OS is the operating system's FS below one directory. Everything is opened
-// through an os.Root, so no name and no link can lead outside of it, even if
-// somebody swaps directories under our feet; links inside of it are refused as
-// well. Safe for concurrent use.
+// OS is the operating system's FS below one directory. Everything is opened through an
+// os.Root, so no name and no link can lead outside of it, even if directories are swapped
+// while in use; links inside of it are refused as well. Safe for concurrent use.
 type OS struct {
 	root *os.Root
-	// dir is the directory itself. It stays open (and referenced, so that
-	// the garbage collector does not close it) for the calls that want a
-	// directory's descriptor.
+	// dir is the directory itself. It stays open (and referenced, so that the garbage
+	// collector does not close it) for the calls that need a directory's descriptor.
 	dir *os.File
-	// keeper is whom what we make belongs to, if that is not us.
+	// keeper is the owner of the files we make, if that is not us.
 	keeper *keeper
 }
 
@@ -39,9 +37,9 @@ func OpenDir(path string) (*OS, error) {
 	return &OS{root: root, dir: dir, keeper: keeperOf(dir)}, nil
 }
 
-// MakeDir makes a directory and the missing ones above it, 0700, and makes
-// their entries durable: a store whose own directory a power cut takes away has
-// lost everything that was ever acknowledged. An existing one is no error.
+// MakeDir makes a directory and the missing ones above it, 0700, and makes their entries
+// durable: if a power cut removed the store's own directory, everything ever acknowledged
+// would be lost. An existing one is not an error.
 func MakeDir(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -84,8 +82,8 @@ var (
 	errLink       = fmt.Errorf("is a symbolic link, which are not followed here; %w", ErrNotRegular)
 )
 
-// local turns a slash-separated name into one of this system, refusing what
-// could mean something else than a path below the directory.
+// local turns a slash-separated name into one of this system, and refuses anything but a
+// path below the directory.
 func local(op, name string) (string, error) {
 	l, err := filepath.Localize(name)
 	if err != nil {
@@ -94,8 +92,8 @@ func local(op, name string) (string, error) {
 	return l, nil
 }
 
-// named puts the name the caller used into an error, in place of one that
-// tells where on the machine the store is.
+// named puts the name that the caller used into an error, replacing one that reveals where
+// on the machine the store is.
 func named(name string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -117,8 +115,8 @@ const (
 	kindLink
 )
 
-// look says what a name is without following it, after making sure that no
-// directory on the way is a link: os.Root would follow links that stay inside.
+// look says what a name is without following it, after making sure that no directory on
+// the path is a link: os.Root would follow links that stay inside.
 func (o *OS) look(op, name string) (ino uint64, k kind, err error) {
 	if _, err := local(op, name); err != nil {
 		return 0, 0, err
@@ -163,9 +161,9 @@ func (o *OS) Open(name string, flags Flag) (File, error) {
 	if flags&Exclusive != 0 {
 		flag |= os.O_EXCL
 	}
-	// Before the open, because opening a FIFO or a device can have effects
-	// and O_CREATE would make the target of a link. Something swapped in
-	// between is still confined by os.Root, and checked again below.
+	// Before the open, because opening a FIFO or a device can have side effects and
+	// O_CREATE would create the target of a link. Something swapped in between is still
+	// confined by os.Root, and checked again below.
 	switch _, k, err := o.look("open", name); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -182,7 +180,7 @@ func (o *OS) Open(name string, flags Flag) (File, error) {
 	f, err := o.keeper.openKept(flag, func(flag int) (*os.File, error) {
 		f, err := o.root.OpenFile(l, flag|noAtime, 0o600)
 		if noAtime != 0 && errors.Is(err, fs.ErrPermission) {
-			f, err = o.root.OpenFile(l, flag, 0o600) // only the owner may leave no trace
+			f, err = o.root.OpenFile(l, flag, 0o600) // only the owner may use O_NOATIME
 		}
 		return f, err
 	})
@@ -217,7 +215,7 @@ func (o *OS) Mkdir(name string) error {
 	if err == nil && o.keeper != nil {
 		o.giveDir(l)
 	}
-	if errors.Is(err, fs.ErrExist) { // somebody else was faster
+	if errors.Is(err, fs.ErrExist) { // another process was faster
 		if _, k, err := o.look("mkdir", name); err == nil && k == kindDir {
 			return nil
 		}
@@ -225,8 +223,8 @@ func (o *OS) Mkdir(name string) error {
 	return named(name, err)
 }
 
-// giveDir gives a directory that was just made to whom it belongs. By its descriptor:
-// a directory is no link to another's file.
+// giveDir gives a new directory to its owner. Through its descriptor, and only if it is a
+// directory: a link could lead to someone else's file.
 func (o *OS) giveDir(name string) {
 	d, err := o.root.Open(name)
 	if err != nil {
@@ -234,7 +232,7 @@ func (o *OS) giveDir(name string) {
 	}
 	defer d.Close()
 	if _, k, err := lookFile(d); err == nil && k == kindDir {
-		_ = d.Chown(o.keeper.uid, o.keeper.gid) // what can't be given stays root's
+		_ = d.Chown(o.keeper.uid, o.keeper.gid) // if it can't be given away, it stays root's
 	}
 }
 
@@ -256,7 +254,8 @@ func (o *OS) Link(oldname, newname string) error {
 	})
 }
 
-// withTwo does something with two names, below directories that are none of somebody's links.
+// withTwo does something with two names, after checking that no directory above them is a
+// link.
 func (o *OS) withTwo(op, oldname, newname string, do func(oldname, newname string) error) error {
 	lo, err := local(op, oldname)
 	if err != nil {
@@ -350,8 +349,8 @@ func (o *OS) Stat(name string) (Stat, error) {
 	return Stat{Inode: statInode(info, ino), Size: info.Size(), ModTime: info.ModTime(), Mode: info.Mode()}, nil
 }
 
-// Inode implements [FS]. For a link it is the link's own. A directory on the way
-// is not looked at: the number is only compared with that of an open file.
+// Inode implements [FS]. For a link it is the link's own. Directories on the path are not
+// checked: the number is only compared with that of an open file.
 func (o *OS) Inode(name string) (uint64, int64, error) {
 	if _, err := local("inode", name); err != nil {
 		return 0, 0, err
@@ -380,7 +379,7 @@ func (o *OS) SyncDir(name string) error {
 type osFile struct {
 	f         *os.File // referenced, or the garbage collector would close it and drop the lock
 	name      string
-	ino       uint64 // of an open file it never changes
+	ino       uint64 // never changes while the file is open
 	lockState        //nolint:unused // only Windows needs one
 }
 
@@ -390,9 +389,9 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // ReadEnd is ReadAt for a few bytes that are expected to reach the end of a file, with one
-// call of the system instead of two: the usual ReadAt asks again after fewer bytes than
-// it wanted, because an error may be the reason. Within one page it can't be. The caller
-// makes sure that nobody closes the file meanwhile.
+// system call instead of two: the usual ReadAt reads again after a short read, because an
+// error may be the reason. Within one page it can't be. The caller makes sure that nobody
+// closes the file during the call.
 func ReadEnd(f File, p []byte, off int64) (int, error) {
 	if o, ok := f.(*osFile); ok && off/smallestPage == (off+int64(len(p))-1)/smallestPage {
 		return o.readOnce(p, off)
@@ -400,8 +399,8 @@ func ReadEnd(f File, p []byte, off int64) (int, error) {
 	return f.ReadAt(p, off)
 }
 
-// smallestPage is the size of a page, where it is smallest: what lies within one of these
-// lies within a page.
+// smallestPage is the smallest page size of any system: what lies within one of these lies
+// within one page everywhere.
 const smallestPage = 4096
 
 func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
@@ -427,9 +426,8 @@ func (f *osFile) CloneFrom(src File, n int64) (int64, error) {
 
 func (f *osFile) Truncate(size int64) error { return named(f.name, f.f.Truncate(size)) }
 
-// Size seeks to the end: a stat between two writes would make the second one
-// write the inode again (85 µs on the next sync), because somebody has seen its
-// time stamps.
+// Size seeks to the end: after a stat between two writes, the second one would have to
+// write the inode again (85 µs on the next sync), because its timestamps were read.
 func (f *osFile) Size() (int64, error) {
 	n, err := f.f.Seek(0, io.SeekEnd)
 	return n, named(f.name, err)
@@ -441,7 +439,7 @@ func (f *osFile) Datasync() error { return f.control("datasync", datasync) }
 
 func (f *osFile) Close() error { return named(f.name, f.f.Close()) }
 
-// control calls fn with the descriptor, which can't be closed meanwhile.
+// control calls fn with the descriptor, which can't be closed during the call.
 func (f *osFile) control(op string, fn func(fd uintptr) error) error {
 	if err := withFD(f.f, fn); err != nil {
 		return &fs.PathError{Op: op, Path: f.name, Err: err}
@@ -456,7 +454,7 @@ func withFD(f *os.File, fn func(fd uintptr) error) error {
 	}
 	var ferr error
 	if err := c.Control(func(fd uintptr) { ferr = fn(fd) }); err != nil {
-		return fs.ErrClosed // the only reason there is
+		return fs.ErrClosed // the only possible reason
 	}
 	return ferr
 }

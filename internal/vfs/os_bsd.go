@@ -38,8 +38,8 @@ func statInode(info fs.FileInfo, ino uint64) uint64 {
 // FSTypeOf is not known here.
 func FSTypeOf(string) string { return "" }
 
-// FSType names the file system, and says whether it is one where locks can't be
-// trusted to hold between machines.
+// FSType names the file system, and says whether it is one on which locks can't
+// be trusted between machines.
 func (o *OS) FSType() (name string, network bool, err error) {
 	st, err := o.statfs()
 	if err != nil {

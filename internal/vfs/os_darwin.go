@@ -2,8 +2,8 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// datasync: fsync on macOS only hands the data to the drive, which may keep it
-// in its cache for as long as it likes. F_FULLFSYNC makes the drive write it.
+// datasync: fsync on macOS only passes the data to the drive, which may keep
+// it in its cache indefinitely. F_FULLFSYNC makes the drive write it.
 func datasync(fd uintptr) error { return fsync(fd) }
 
 func fsync(fd uintptr) error {

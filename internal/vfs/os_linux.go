@@ -14,13 +14,13 @@ func datasync(fd uintptr) error { return unix.Fdatasync(int(fd)) }
 
 func fsync(fd uintptr) error { return unix.Fsync(int(fd)) }
 
-// noAtime keeps reading from writing: a file that was written since it was last
-// read gets a new access time with every read, which takes longer than the read
-// itself (three times, for a few bytes on ext4) and makes its inode dirty.
+// noAtime keeps reads from causing writes: a file that was written since it was last read
+// gets a new access time with the next read, which takes longer than the read itself (three
+// times, for a few bytes on ext4) and makes its inode dirty.
 const noAtime = unix.O_NOATIME
 
-// cloneBlocks has a file share the whole blocks among the first n bytes of another one. 0
-// where the file system can't (ext4, tmpfs), or the two are on different ones. After an error
+// cloneBlocks makes a file share the whole blocks among the first n bytes of another one. 0
+// if the file system can't (ext4, tmpfs), or the two are on different ones. After an error
 // any part may be shared.
 func cloneBlocks(dst, src uintptr, n int64) (int64, error) {
 	var st unix.Statfs_t
@@ -40,13 +40,13 @@ func cloneBlocks(dst, src uintptr, n int64) (int64, error) {
 		case unix.EIO, unix.ENOSPC, unix.EDQUOT:
 			return 0, err
 		}
-		return 0, nil // each file system has its own way to say no
+		return 0, nil // each file system refuses in its own way
 	}
 }
 
-// statxMask leaves out the times on purpose: once somebody has asked for them
-// the next write must give the inode new ones, and the sync after it has to
-// write the inode as well (85 µs, measured on ext4).
+// statxMask leaves out the times on purpose: once they have been read, the next write must
+// give the inode new ones, and the sync after it has to write the inode as well (85 µs,
+// measured on ext4).
 const statxMask = unix.STATX_INO | unix.STATX_TYPE
 
 // lookEntry does not follow the last component of the name.
@@ -118,9 +118,9 @@ func statInode(info fs.FileInfo, ino uint64) uint64 {
 	return ino
 }
 
-// NoCOW turns off copy-on-write for a file that is still empty, where the file
-// system has it (btrfs): a ring rewritten in place would otherwise be written
-// elsewhere at every sync, with metadata. Elsewhere it does nothing.
+// NoCOW turns off copy-on-write for a file that is still empty, if the file system has it
+// (btrfs): a ring rewritten in place would otherwise be written elsewhere at every sync, with
+// metadata. On other file systems it does nothing.
 func (f *osFile) NoCOW() error {
 	return f.control("nocow", func(fd uintptr) error {
 		var st unix.Statfs_t
@@ -139,9 +139,9 @@ func (f *osFile) NoCOW() error {
 	})
 }
 
-// fsTypes names file systems by their magic number. A lock on a network or
-// guest file system is, depending on version, mount options and server, not
-// seen by other machines, or by the host and the guest.
+// fsTypes names file systems by their magic number. Depending on version, mount options and
+// server, a lock on a network or guest file system is not seen by other machines, or not
+// between host and guest.
 var fsTypes = map[uint32]struct {
 	name    string
 	network bool
@@ -191,8 +191,8 @@ var fsTypes = map[uint32]struct {
 	0x013111a8: {"ibrix", true},
 }
 
-// FSType names the file system, and says whether it is one where locks can't be
-// trusted to hold between machines. One we do not know counts as local.
+// FSType names the file system, and says whether it is one on which locks can't be trusted
+// between machines. An unknown one counts as local.
 func (o *OS) FSType() (name string, network bool, err error) {
 	st, err := o.statfs()
 	if err != nil {
@@ -205,8 +205,8 @@ func (o *OS) FSType() (name string, network bool, err error) {
 	return fmt.Sprintf("unknown (magic %#x)", magic), false, nil
 }
 
-// FSTypeOf names the file system that a path is on, or would be, also when nothing on
-// it can be opened any more; empty when it is not known.
+// FSTypeOf names the file system that a path is on, or would be, even if nothing on it can be
+// opened any more; empty if it is not known.
 func FSTypeOf(path string) string {
 	for {
 		var st unix.Statfs_t

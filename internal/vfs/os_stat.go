@@ -16,7 +16,7 @@ func kindOf(mode fs.FileMode) kind {
 	return kindOther
 }
 
-// underlying takes the path out of an error; the caller puts its own in.
+// underlying removes the path from an error; the caller adds its own.
 func underlying(err error) error {
 	if pe, ok := err.(*fs.PathError); ok {
 		return pe.Err

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags: O_NONBLOCK means nothing for a regular file, but without it
-// opening a FIFO that somebody put in a file's place waits for ever.
+// openFlags: O_NONBLOCK means nothing for a regular file, but without it opening a FIFO put in
+// a file's place would block for ever.
 const openFlags = unix.O_NONBLOCK
 
 // lockState is empty: flock keeps the state in the open file.
 type lockState struct{} //nolint:unused // Windows has one
 
-// readOnce is one read, asked again only after a signal. Fewer bytes mean the end of the file.
+// readOnce is one read, repeated only after a signal. Fewer bytes mean the end of the file.
 func (f *osFile) readOnce(p []byte, off int64) (n int, err error) {
 	defer runtime.KeepAlive(f.f)
 	for {
@@ -34,14 +34,14 @@ func (f *osFile) readOnce(p []byte, off int64) (n int, err error) {
 	}
 }
 
-// Lock implements [File]. It can't be interrupted: a caller that wants to leave
-// earlier has to leave a goroutine, and its thread, behind.
+// Lock implements [File]. It can't be interrupted: a caller that wants to give up earlier has
+// to leave a goroutine, and its thread, behind.
 func (f *osFile) Lock(mode LockMode) error {
 	return f.control("lock", func(fd uintptr) error { return flock(fd, how(mode)) })
 }
 
-// TryLock implements [File]. Like flock itself it gives up the lock held so far
-// before it tries for another mode, so a failed upgrade loses it.
+// TryLock implements [File]. Like flock itself it releases the current lock before it tries
+// another mode, so a failed upgrade loses it.
 func (f *osFile) TryLock(mode LockMode) (bool, error) {
 	got := true
 	err := f.control("trylock", func(fd uintptr) error {
@@ -66,7 +66,7 @@ func how(mode LockMode) int {
 	return unix.LOCK_EX
 }
 
-// flock asks again after a signal; the Go runtime sends them for preemption.
+// flock retries after a signal; the Go runtime sends them for preemption.
 func flock(fd uintptr, how int) error {
 	for {
 		if err := unix.Flock(int(fd), how); err != unix.EINTR {
@@ -75,8 +75,8 @@ func flock(fd uintptr, how int) error {
 	}
 }
 
-// syncDir asks once. An error, even EINTR, is the answer: the kernel may have
-// dropped the dirty pages with it, and the next call would say OK.
+// syncDir tries once. An error, even EINTR, is final: the kernel may have dropped the dirty
+// pages, and the next call would report success.
 func syncDir(d *os.File) error { return withFD(d, fsync) }
 
 // Free implements [FS].

@@ -13,8 +13,8 @@ const openFlags = 0
 
 func (f *osFile) readOnce(p []byte, off int64) (int, error) { return f.ReadAt(p, off) }
 
-// lockState remembers what is held. Windows refuses a second lock on the same
-// range even to its holder, where flock converts it.
+// lockState remembers whether the lock is held. Windows refuses a second lock
+// on the same range even to its holder, where flock converts it.
 type lockState struct {
 	mu   sync.Mutex // guards held, and the order of lock calls on this file
 	held bool
@@ -32,7 +32,7 @@ func (f *osFile) Lock(mode LockMode) error {
 	return err
 }
 
-// TryLock implements [File]. As with flock, the lock held so far is given up
+// TryLock implements [File]. As with flock, the current lock is released
 // first, so a failed upgrade loses it.
 func (f *osFile) TryLock(mode LockMode) (bool, error) {
 	return f.lock("trylock", mode, windows.LOCKFILE_FAIL_IMMEDIATELY)
@@ -95,7 +95,7 @@ func (o *OS) lookEntry(name string) (uint64, kind, error) {
 	}
 	k := kindOf(info.Mode())
 	if k != kindRegular {
-		return 0, k, nil // opening it may have effects; nobody compares these
+		return 0, k, nil // opening it may have side effects, and its inode is never compared
 	}
 	f, err := o.root.Open(l)
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"strconv"
 )
 
-// Root may use any user's store. What it makes there belongs to the store's owner,
-// who could not read, lock or write it otherwise: with one journal of root's a
-// user would be locked out of their own store.
+// Root may use any user's store. Files it makes there are given to the store's owner,
+// who could not read, lock or write them otherwise: a single journal owned by root
+// would lock users out of their own store.
 
-// keeper is whom new files are given to; nil: they stay the process's own.
+// keeper is the user that new files are given to; nil: they stay with the process's
+// user.
 type keeper struct{ uid, gid int }
 
-// openKept opens a file through open, which takes flags of package os. If that makes
-// it, it is given away: only then, as a link or another file that somebody put in its
-// place must not be. What can't be given away stays root's.
+// openKept opens a file through open, which takes flags of package os. Only if that
+// creates the file is it given away: a link or another file put in its place must not
+// be. A file that can't be given away stays root's.
 func (k *keeper) openKept(flag int, open func(flag int) (*os.File, error)) (*os.File, error) {
 	if k == nil || flag&os.O_CREATE == 0 {
 		return open(flag)
@@ -33,14 +34,14 @@ func (k *keeper) openKept(flag int, open func(flag int) (*os.File, error)) (*os.
 			return nil, err
 		}
 		f, err = open(flag &^ os.O_CREATE)
-		if !errors.Is(err, fs.ErrNotExist) { // else it was removed just now
+		if !errors.Is(err, fs.ErrNotExist) { // otherwise it has just been removed
 			return f, err
 		}
 	}
 }
 
-// OpenKept is [os.OpenFile], but what root makes in another user's directory is given
-// to that user.
+// OpenKept is [os.OpenFile], but a file that root makes in another user's directory
+// is given to that user.
 func OpenKept(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	var k *keeper
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
@@ -50,9 +51,9 @@ func OpenKept(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	return k.openKept(flag, func(flag int) (*os.File, error) { return os.OpenFile(path, flag, perm) })
 }
 
-// Owner tells whose a file is, and who we are, for people.
+// Owner says who owns a file, and who we are, for people.
 type Owner struct {
-	User     string // its name, or its number where nobody knows the name
+	User     string // the user's name, or number if the name is not known
 	UID      int
 	Mode     fs.FileMode
 	SelfUser string // of this process

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeperOf is the owner of a directory, if this process is root's and it is not.
+// keeperOf is the owner of a directory, if this process is root and the
+// directory is not root's.
 func keeperOf(dir *os.File) *keeper {
 	if os.Geteuid() != 0 {
 		return nil
@@ -22,7 +23,7 @@ func keeperOf(dir *os.File) *keeper {
 	return &keeper{int(st.Uid), int(st.Gid)}
 }
 
-// Owner tells whose a file or directory of the store is.
+// Owner says who owns a file or directory of the store.
 func (o *OS) Owner(name string) (Owner, error) {
 	var st unix.Stat_t
 	err := withFD(o.dir, func(fd uintptr) error { return unix.Fstatat(int(fd), name, &st, unix.AT_SYMLINK_NOFOLLOW) })

@@ -10,21 +10,21 @@ import (
 )
 
 // Disk is a simulated disk with the page cache above it, shared by any number
-// of simulated processes ([Disk.Process]). It exists to falsify the engine, so
-// where file systems differ it takes the side of the worst:
+// of simulated processes ([Disk.Process]). It exists to break the engine, so
+// where file systems differ it behaves like the worst:
 //
 //   - A write is in the cache, visible to everybody, and on the medium only
-//     after a successful Datasync of that file. What a power cut leaves of the
-//     rest is any subset of pages, some torn between sectors, under any of the
-//     sizes the file had since: also a size without its data, which reads as
-//     NULs ([Cut]).
+//     after a successful Datasync of that file. Of the rest, a power cut leaves
+//     any subset of pages, some torn between sectors, with any of the sizes the
+//     file has had since: even a size without its data, which reads as NULs
+//     ([Cut]).
 //   - Names are durable only after SyncDir of their directory, whatever was
-//     synced in the file. Until then each directory keeps some first part of
-//     its changes, independently of other directories and of the files' data:
-//     a rename may survive into an empty file.
+//     synced in the file. Until then a power cut leaves some prefix of each
+//     directory's changes, independently of other directories and of the files'
+//     data: a rename may survive and name an empty file.
 //   - A failed sync leaves pages that are readable, clean and not on the
 //     medium; the error is reported once to each open file; see inode.fail.
-//   - A lock belongs to an open file and dies with it. A failed upgrade loses
+//   - A lock belongs to an open file and ends with it. A failed upgrade loses
 //     the lock.
 //
 // Operations are counted, and the n-th of a kind can fail, kill its process,
@@ -39,14 +39,14 @@ type Disk struct {
 	PageSize, SectorSize int
 	// Capacity in bytes, 0 for no limit.
 	Capacity int64
-	// ReuseInodes gives the number of a file that is gone to the next one
-	// made, as real file systems do.
+	// ReuseInodes gives the number of a removed file to the next new one, as
+	// real file systems do.
 	ReuseInodes bool
 	// TickEvery is how many changes share one time stamp (1).
 	TickEvery int
 	// Writeback is the chance in percent, at each operation, that the kernel
-	// writes some dirty pages of some file of its own accord: so versions of
-	// a page between two syncs reach the medium too.
+	// writes some dirty pages of some file on its own: so versions of a page
+	// between two syncs reach the medium too.
 	Writeback int
 	// Switch is the chance in percent that another process runs next, at
 	// each operation under Run without a Chooser (50).
@@ -55,13 +55,13 @@ type Disk struct {
 	// in two steps, others running in between (25; with a Chooser 0). Set
 	// it below zero for never.
 	Split int
-	// MaxOps is after how many operations a Run is given up (1,000,000).
+	// MaxOps is after how many operations a Run is aborted (1,000,000).
 	MaxOps int
 
 	gen atomic.Uint64 // pages with this owner may be changed in place, see page
 
-	// The names as everybody sees them, as they are on the medium, and what
-	// leads from one to the other.
+	// The names as everybody sees them, as they are on the medium, and the
+	// changes between the two.
 	names, durable map[string]*inode
 	pending        []dirOp
 
@@ -97,7 +97,7 @@ func NewDisk(seed uint64) *Disk {
 // generations numbers the disks and their clones; no outcome depends on it.
 var generations atomic.Uint64
 
-// Reseed starts the random choices afresh, for example on a clone.
+// Reseed restarts the random choices, for example on a clone.
 func (d *Disk) Reseed(seed uint64) {
 	d.setRandom(*rand.NewPCG(seed, 1), *rand.NewPCG(seed, 2))
 }
@@ -108,8 +108,8 @@ func (d *Disk) setRandom(a, b rand.PCG) {
 }
 
 // Clone copies the disk as it is: cache, medium, names, errors not yet
-// reported. Processes with their descriptors and locks, rules and hooks stay
-// behind, so the clone is what is left when all processes are killed; a
+// reported. Processes with their descriptors and locks, rules and hooks are not
+// copied, so the clone is what is left when all processes are killed; a
 // PowerCut on it gives what a power cut would leave. It is cheap: pages are
 // shared until one side writes. Several goroutines may clone one disk that
 // nobody changes.
@@ -152,31 +152,31 @@ func (d *Disk) Clone() *Disk {
 	return c
 }
 
-// Process starts a process. Names may be used again, as after a restart.
+// Process starts a process. Names may be reused, as after a restart.
 func (d *Disk) Process(name string) *Proc {
 	p := &Proc{d: d, name: name}
 	d.procs = append(d.procs, p)
 	return p
 }
 
-// Observer gives a process whose calls are not counted, recorded or scheduled
-// and meet no fault: for hooks that look at the files with the engine's own
-// reader, and for what somebody else does to them. A power cut ends it too.
+// Observer returns a process whose calls are not counted, recorded or scheduled
+// and meet no fault: for hooks that read the files with the engine's own
+// reader, and for changes from outside. A power cut ends it too.
 func (d *Disk) Observer(name string) *Proc {
 	p := d.Process(name)
 	p.observer = true
 	return p
 }
 
-// OnOp has fn called after each operation, before its caller learns the
-// outcome; fn may clone, look, kill or cut the power.
+// OnOp makes the disk call fn after each operation, before its caller learns
+// the outcome; fn may clone, read, kill or cut the power.
 func (d *Disk) OnOp(fn func(Op)) { d.hooks = append(d.hooks, fn) }
 
-// Ops is how many operations there were.
+// Ops is the number of operations so far.
 func (d *Disk) Ops() int { return d.ops }
 
-// Count is how many operations of some kinds there were: syncs, for example, are
-// a steadier measure of cost than time.
+// Count is the number of operations of some kinds: syncs, for example, are a
+// steadier measure of cost than time.
 func (d *Disk) Count(kinds Kind) int {
 	n := 0
 	for k, c := range d.kinds {
@@ -187,8 +187,8 @@ func (d *Disk) Count(kinds Kind) int {
 	return n
 }
 
-// Version changes with everything that a crash could tell apart: explore the
-// outcomes only where it differs from the last time.
+// Version changes with everything that could make a difference after a crash:
+// explore the outcomes only if it differs from the last time.
 func (d *Disk) Version() uint64 { return d.version }
 
 // CacheBytes is the content that processes see under a name now.
@@ -240,8 +240,8 @@ func reachable(m map[string]*inode, name string) bool {
 	return true
 }
 
-// Poke changes bytes of a file behind everybody's back, in the cache and on the
-// medium: a flipped bit. It reports whether the file has such bytes.
+// Poke silently changes bytes of a file, in the cache and on the medium: a
+// flipped bit. It reports whether the file has such bytes.
 func (d *Disk) Poke(name string, off int64, b []byte) bool {
 	i := d.names[name]
 	if i == nil || i.dir || off < 0 || off+int64(len(b)) > i.size {
@@ -316,8 +316,8 @@ func (d *Disk) free() int64 {
 	return max(0, d.Capacity-d.used())
 }
 
-// chance is true in so many percent of cases; it draws only when it matters, so
-// that a setting of 0 leaves a run as it was.
+// chance is true with a probability in percent; it draws a number only if it
+// matters, so that a setting of 0 does not change a run.
 func chance(r *rand.Rand, percent int) bool {
 	return percent >= 100 || percent > 0 && r.IntN(100) < percent
 }
@@ -325,8 +325,8 @@ func chance(r *rand.Rand, percent int) bool {
 // below reports whether a name is directly in a directory.
 func below(dir, name string) bool { return name != "." && path.Dir(name) == dir }
 
-// matches compares a name with a pattern as in path.Match; an empty pattern is
-// any name.
+// matches compares a name with a pattern as in path.Match; an empty pattern
+// matches any name.
 func matches(pattern, name string) bool {
 	if pattern == "" || pattern == name {
 		return true

@@ -8,13 +8,13 @@ package vfs
 //		… c.Choose(3) … c.Choose(2) …
 //	}
 //
-// A run must depend on nothing but the choices. It serves Cut.Choose and, as a
-// schedule, [Disk.Schedule].
+// A run must depend only on the choices. It is used by Cut.Choose and, as a
+// schedule, by [Disk.Schedule].
 type Chooser struct {
-	// Limit bounds how many choices of a run may be other than the first
-	// alternative, 0 for no bound. In schedules the first one is to let the
-	// running process go on, so this bounds the switches: most races need
-	// few.
+	// Limit bounds how many choices of a run may differ from the first
+	// alternative, 0 for no bound. In schedules the first alternative is to
+	// let the running process continue, so this bounds the switches: most
+	// races need few.
 	Limit int
 
 	trail  []pick
@@ -25,7 +25,7 @@ type Chooser struct {
 // pick is a choice that was made.
 type pick struct{ of, took int }
 
-// Choose answers with one of n alternatives.
+// Choose returns one of n alternatives.
 func (c *Chooser) Choose(n int) int {
 	if c.at == len(c.trail) {
 		p := pick{of: n}
@@ -42,11 +42,11 @@ func (c *Chooser) Choose(n int) int {
 	return p.took
 }
 
-// Next goes on to the next combination; false when all have been tried.
+// Next moves to the next combination; false if all have been tried.
 func (c *Chooser) Next() bool {
 	c.trail = c.trail[:c.at]
 	c.replay = nil
-	others := 0 // before the choice looked at
+	others := 0 // before the current choice
 	for _, p := range c.trail {
 		if p.took > 0 {
 			others++
@@ -67,7 +67,8 @@ func (c *Chooser) Next() bool {
 	return false
 }
 
-// Taken is the choices of this run so far, to be printed with a failure.
+// Taken is the list of choices of this run so far, to be printed with a
+// failure.
 func (c *Chooser) Taken() []int {
 	l := make([]int, 0, c.at)
 	for _, p := range c.trail[:c.at] {
@@ -76,7 +77,7 @@ func (c *Chooser) Taken() []int {
 	return l
 }
 
-// Replay makes the next run take the choices that Taken gave.
+// Replay makes the next run take the choices that Taken returned.
 func (c *Chooser) Replay(choices []int) {
 	*c = Chooser{Limit: c.Limit, replay: choices}
 }

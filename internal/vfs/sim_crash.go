@@ -10,23 +10,22 @@ import (
 
 // Cut says what a power cut leaves of everything that was not synced: each
 // page, each change of a file's size, each change of a directory. Sizes and
-// directories keep a first part of their changes, pages any subset.
+// directories keep a prefix of their changes, pages any subset.
 type Cut struct {
-	// Keep is the chance in percent of each to survive, decided from Seed:
-	// 0 leaves what was synced, 100 everything. In between one page in four
-	// is torn: some of its sectors are new and some old.
+	// Keep is the chance in percent that each survives, decided from Seed: 0
+	// leaves what was synced, 100 everything. In between, one page in four is
+	// torn: some of its sectors are new and some old.
 	Keep int
 	Seed uint64
-	// Whole lets no page be torn.
+	// Whole prevents torn pages.
 	Whole bool
-	// Choose, if given, decides instead: it answers with one of n
-	// alternatives, 0 ≤ answer < n. With [Chooser.Choose] every outcome can
-	// be enumerated. Torn pages are those with a first part of the changed
-	// sectors.
+	// Choose, if set, decides instead: it returns one of n alternatives, 0 ≤
+	// answer < n. With [Chooser.Choose] every outcome can be enumerated. Torn
+	// pages are then those with a prefix of the changed sectors.
 	Choose func(n int) int
 }
 
-// PowerCut ends all processes and leaves of the disk what the Cut says. New
+// PowerCut ends all processes and leaves on the disk what the Cut says. New
 // processes find it as after a reboot.
 func (d *Disk) PowerCut(c Cut) {
 	for _, p := range slices.Clone(d.procs) {
@@ -46,8 +45,7 @@ func (d *Disk) PowerCut(c Cut) {
 			continue // a second name
 		}
 		if seen[i.num] {
-			// A number that was given again, while the removal of
-			// its first file was lost.
+			// A reused number, while the removal of its first file was lost.
 			d.nextIno++
 			i.num = d.nextIno
 		}
@@ -57,7 +55,7 @@ func (d *Disk) PowerCut(c Cut) {
 	d.version++
 }
 
-// wreck is a power cut at work.
+// wreck is a power cut in progress.
 type wreck struct {
 	d   *Disk
 	cut Cut

@@ -6,14 +6,14 @@ import (
 )
 
 // dirOp is a change of names that is not on the medium yet. A rename is one
-// change, also where it moves between directories.
+// change, even between directories.
 type dirOp struct {
 	kind     Kind // OpOpen, OpMkdir or OpLink: a name is made; OpRemove; OpRename
 	name, to string
 	ino      *inode
 }
 
-// touches reports whether the change is one of a directory's.
+// touches reports whether the change affects a directory.
 func (o *dirOp) touches(dir string) bool {
 	return below(dir, o.name) || o.kind == OpRename && below(dir, o.to)
 }
@@ -25,7 +25,7 @@ func (o *dirOp) dirs() []string {
 	return []string{path.Dir(o.name)}
 }
 
-// apply brings the change to the medium.
+// apply writes the change to the medium.
 func (o *dirOp) apply(durable map[string]*inode) {
 	switch o.kind {
 	case OpRemove:
@@ -90,7 +90,7 @@ func (d *Disk) unlinked(i *inode) {
 	d.released(i)
 }
 
-// released gives the number of a file back that has neither name nor user. The
+// released frees the number of a file that has neither a name nor a user. The
 // file itself may still be on the medium, if its removal is not.
 func (d *Disk) released(i *inode) {
 	if i.links == 0 && i.open == 0 && d.ReuseInodes {
@@ -99,8 +99,8 @@ func (d *Disk) released(i *inode) {
 }
 
 // syncDir makes the changes of one directory durable, and what they depend on:
-// the earlier changes of a directory that something was renamed from or to. An
-// entry further up, of the directory itself, is not among them.
+// the earlier changes of a directory that something was renamed from or to. The
+// directory's own entry in its parent is not among them.
 func (d *Disk) syncDir(dir string) {
 	if len(d.pending) == 0 {
 		return
@@ -121,8 +121,8 @@ func (d *Disk) commitNames(n int) {
 	d.settle(func(k int, _ *dirOp) bool { return k < n }, false)
 }
 
-// settle applies the pending changes that survive, in their order, and keeps or
-// drops the others.
+// settle applies the pending changes that survive, in order, and keeps or drops
+// the others.
 func (d *Disk) settle(survives func(int, *dirOp) bool, drop bool) {
 	rest := d.pending[:0:0]
 	for k := range d.pending {
@@ -139,8 +139,8 @@ func (d *Disk) settle(survives func(int, *dirOp) bool, drop bool) {
 	d.pending = rest
 }
 
-// cutNames leaves of each directory's changes some first part. A change that is
-// lost takes all later ones of its directories with it.
+// cutNames leaves some prefix of each directory's changes. If a change is lost,
+// so are all later ones of its directories.
 func (d *Disk) cutNames(prefix func(n int) int) {
 	counts := map[string]int{}
 	var order []string

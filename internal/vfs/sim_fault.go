@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Match names one operation to come: the N-th, counted from when the rule is
-// made, of those that fit the rest. The zero value is the next one of all.
+// Match selects one future operation: the N-th that fits the other fields,
+// counted from when the rule is made. The zero value is the very next one.
 type Match struct {
 	Proc string // process; empty for any
 	Kind Kind   // kinds; 0 for any
@@ -23,22 +23,20 @@ func (m *Match) fits(o *Op) bool {
 
 // Fault is an error for an operation.
 //
-// EIO, ENOSPC and EDQUOT of a sync are those of writeback: they take the dirty
-// pages with them. Any other error of a sync leaves them dirty, and an error of
-// a SyncDir leaves the names as unsynced as they were. Close closes, whatever it
-// says.
+// EIO, ENOSPC and EDQUOT of a sync are writeback errors: the dirty pages are
+// lost. Any other error of a sync leaves them dirty, and an error of a SyncDir
+// leaves the names unsynced. Close closes, whatever it returns.
 type Fault struct {
 	Err error // for example syscall.EIO
-	// Always: not once, but from then on for every operation that fits.
+	// Always: not once, but for every matching operation from then on.
 	Always bool
-	// Part is how many bytes of a write are done before the error; -1 for
-	// any number, chosen from the seed. The caller is told 0, as seen on
-	// Linux.
+	// Part is how many bytes of a write are done before the error; -1 for any
+	// number, chosen from the seed. The caller gets 0, as seen on Linux.
 	Part int
-	// Keep is the chance in percent of each dirty page to reach the medium
-	// before a sync fails.
+	// Keep is the chance in percent that a dirty page reaches the medium before
+	// a sync fails.
 	Keep int
-	// Done: the operation is done, and only its answer is the error.
+	// Done: the operation takes effect, and only its result is the error.
 	Done bool
 }
 
@@ -51,7 +49,7 @@ type rule struct {
 	do     func(p *Proc, o *Op) (*Fault, error)
 }
 
-// due counts the operation and tells whether its time has come.
+// due counts the operation and tells whether the rule applies to it.
 func (r *rule) due(o *Op) bool {
 	if r.spent || !r.fits(o) {
 		return false
@@ -64,15 +62,15 @@ func (r *rule) due(o *Op) bool {
 	return true
 }
 
-// Inject has an operation fail.
+// Inject makes an operation fail.
 func (d *Disk) Inject(m Match, f Fault) {
 	d.rules = append(d.rules, &rule{Match: m, always: f.Always, do: func(*Proc, *Op) (*Fault, error) {
 		return &f, nil
 	}})
 }
 
-// KillAt kills the process that comes to an operation, before it is done. Of a
-// write part bytes are done; -1 is any number, chosen from the seed.
+// KillAt kills the process that reaches an operation, before it is done. Of a
+// write, part bytes are done; -1 is any number, chosen from the seed.
 func (d *Disk) KillAt(m Match, part int) {
 	d.rules = append(d.rules, &rule{Match: m, do: func(p *Proc, o *Op) (*Fault, error) {
 		o.Note = "killed"
@@ -94,8 +92,8 @@ func (d *Disk) CutAt(m Match, c Cut) {
 	}})
 }
 
-// StopAt stops the process that comes to an operation, before it is done, as
-// SIGSTOP does: the call goes on after Proc.Continue. Only under Run.
+// StopAt stops the process that reaches an operation, before it is done, as
+// SIGSTOP does: the call continues after Proc.Continue. Only under Run.
 func (d *Disk) StopAt(m Match) {
 	d.rules = append(d.rules, &rule{Match: m, do: func(p *Proc, o *Op) (*Fault, error) {
 		if d.run.running == nil {
@@ -107,15 +105,15 @@ func (d *Disk) StopAt(m Match) {
 	}})
 }
 
-// ClearRules takes back all faults, kills, cuts and stops to come.
+// ClearRules cancels all pending faults, kills, cuts and stops.
 func (d *Disk) ClearRules() { d.rules = nil }
 
-// apply has the rules look at an operation before it is done.
+// apply applies the rules to an operation before it is done.
 func (d *Disk) apply(p *Proc, o *Op) (*Fault, error) {
 	if len(d.rules) == 0 {
 		return nil, nil
 	}
-	// Every rule counts the operation, also when an earlier one ends it.
+	// Every rule counts the operation, even if an earlier one ends it.
 	var due []*rule
 	for _, r := range d.rules {
 		if r.due(o) {
@@ -147,7 +145,7 @@ func (d *Disk) part(part, n int) int {
 	return min(part, n)
 }
 
-// losesPages reports whether a sync's error is one of writeback.
+// losesPages reports whether a sync's error is a writeback error.
 func losesPages(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

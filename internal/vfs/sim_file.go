@@ -4,10 +4,10 @@ import "slices"
 
 // inode is a file's or directory's content, in the cache and on the medium.
 //
-// The medium trails the cache by two things: dirty pages, which reach it in any
-// order, and changes of the size (meta), which reach it in theirs. Applying a
-// shorter size cuts the medium's pages too, so a file that was shortened and
-// has grown again can't show bytes from before.
+// The medium lags behind the cache in two ways: dirty pages, which reach it in
+// any order, and changes of the size (meta), which reach it in order. Applying
+// a shorter size also truncates the medium's pages, so a file that was
+// shortened and has grown again can't show its old bytes.
 type inode struct {
 	num   uint64
 	dir   bool
@@ -17,9 +17,9 @@ type inode struct {
 	size, diskSize   int64
 	mtime, diskMtime int64
 	slots            []slot
-	dirty            int // slots that are
+	dirty            int // number of dirty slots
 	meta             []meta
-	badFrom          int64 // where the file had begun to grow when slots went bad
+	badFrom          int64 // where the file had started to grow when slots went bad
 
 	// The errors of writeback, as Linux counts them: see fail.
 	errSeq  int
@@ -48,7 +48,7 @@ type meta struct {
 	size, mtime int64
 }
 
-// clone leaves the processes behind.
+// clone copies the inode without its processes.
 func (i *inode) clone() *inode {
 	c := *i
 	c.slots = slices.Clone(i.slots)
@@ -57,7 +57,7 @@ func (i *inode) clone() *inode {
 	return &c
 }
 
-// mutable gives a page with the same content that only this cache has.
+// mutable returns a page with the same content that only this cache has.
 func (d *Disk) mutable(p *page) *page {
 	gen := d.gen.Load()
 	if p == nil {
@@ -79,7 +79,7 @@ func (d *Disk) share(p *page) *page {
 	return p
 }
 
-// clip is the page with index k as it is in a file of that size.
+// clip is the page with index k as it looks in a file of this size.
 func (d *Disk) clip(p *page, k int, size int64) *page {
 	ps := int64(d.pageSize())
 	keep := size - int64(k)*ps
@@ -136,7 +136,7 @@ func (d *Disk) readCache(i *inode, b []byte, off int64) int {
 	return len(b)
 }
 
-// writeCache writes as much of b as there is room for, and says how much.
+// writeCache writes as much of b as there is room for, and returns how much.
 func (d *Disk) writeCache(i *inode, b []byte, off int64) int {
 	if len(b) == 0 {
 		return 0
@@ -181,7 +181,7 @@ func (d *Disk) truncate(i *inode, size int64) {
 				i.dirty--
 			}
 			if gone || size <= i.badFrom {
-				s.bad = false // its block is given back
+				s.bad = false // its block is freed
 			}
 			if !gone && c != s.cache && !s.dirty {
 				s.dirty = true
@@ -195,8 +195,8 @@ func (d *Disk) truncate(i *inode, size int64) {
 	d.resize(i, size)
 }
 
-// resize records a change of the size for the medium. A long row of growths is
-// thinned out: the sizes in between are like those kept.
+// resize records a change of the size for the medium. A long series of growths
+// is thinned out: the sizes in between are like those kept.
 func (d *Disk) resize(i *inode, size int64) {
 	if size == i.size {
 		return
@@ -210,7 +210,7 @@ func (d *Disk) resize(i *inode, size int64) {
 	i.size = size
 }
 
-// applyMeta brings the first n changes of the size to the medium.
+// applyMeta writes the first n changes of the size to the medium.
 func (d *Disk) applyMeta(i *inode, n int) {
 	for _, m := range i.meta[:n] {
 		if m.size < i.diskSize {
@@ -226,7 +226,7 @@ func (d *Disk) applyMeta(i *inode, n int) {
 	}
 }
 
-// flushPage brings one dirty page to the medium, unless its place is bad.
+// flushPage writes one dirty page to the medium, unless its slot is bad.
 func (d *Disk) flushPage(i *inode, s *slot) {
 	if !s.bad {
 		s.disk = d.share(s.cache)
@@ -252,13 +252,13 @@ func (d *Disk) flush(i *inode) {
 // fail is a writeback that fails after keep percent of the dirty pages, as
 // measured on Linux: the others become clean without being on the medium; they
 // stay readable until they are evicted. A page that is written again is dirty
-// again, and a later sync may bring it to the medium; but where the file was
-// growing not even that helps (ext4): a later sync says OK and the page is
-// still not there, until the file is cut below it. The size is journalled
-// elsewhere and may survive alone.
+// again, and a later sync may get it onto the medium; but where the file was
+// growing not even that helps (ext4): a later sync reports success and the page
+// is still not there, until the file is truncated below it. The size is
+// journalled elsewhere and may survive alone.
 //
 // The error is reported once to each open file: to those open now, and, as long
-// as nobody has seen it, to the next that opens.
+// as nobody has seen it, to the next one opened.
 func (d *Disk) fail(i *inode, err error, keep int) {
 	d.version++
 	grownFrom := i.diskSize
@@ -288,7 +288,7 @@ func (d *Disk) fail(i *inode, err error, keep int) {
 	i.err = err
 }
 
-// errSince is what a descriptor opened now compares with.
+// errSince is the error count that a descriptor opened now starts from.
 func (i *inode) errSince() int {
 	if i.errSeen {
 		return i.errSeq
@@ -296,8 +296,8 @@ func (i *inode) errSince() int {
 	return 0
 }
 
-// FailWriteback has the kernel's own writeback of a file fail now: nobody
-// called sync, the error waits for the next one.
+// FailWriteback makes the kernel's own writeback of a file fail now: nobody
+// called sync, and the error waits for the next sync.
 func (d *Disk) FailWriteback(name string, err error) bool {
 	i := d.names[name]
 	if i == nil || i.dir {
@@ -308,15 +308,15 @@ func (d *Disk) FailWriteback(name string, err error) bool {
 }
 
 // Evict drops the clean pages of a file from the cache, as memory pressure
-// does: where a sync failed, the medium's content is back. It says how many
-// pages changed.
+// does: where a sync failed, the medium's content reappears. It returns how
+// many pages changed.
 func (d *Disk) Evict(name string) int {
 	i := d.names[name]
 	if i == nil {
 		return 0
 	}
-	// Sizes that are not on the medium yet count all the same: what they
-	// cut off must not come back.
+	// Sizes that are not on the medium yet also count: what they cut off must
+	// not come back.
 	size := i.size
 	for _, m := range i.meta {
 		size = min(size, m.size)
@@ -338,8 +338,8 @@ func (d *Disk) Evict(name string) int {
 	return n
 }
 
-// Forget is Evict, and the kernel drops the inode itself: an error that nobody
-// has seen yet is lost with it. Nothing happens to a file somebody has open.
+// Forget is Evict, and the kernel also drops the inode: an error that nobody
+// has seen yet is lost with it. Nothing happens to a file that is open.
 func (d *Disk) Forget(name string) bool {
 	i := d.names[name]
 	if i == nil || i.open > 0 || i.dirty > 0 {
@@ -350,7 +350,7 @@ func (d *Disk) Forget(name string) bool {
 	return true
 }
 
-// background is writeback that nobody asked for.
+// background is the kernel's own writeback.
 func (d *Disk) background() {
 	var dirty []*inode
 	for _, n := range listed(d.names) {
@@ -360,8 +360,8 @@ func (d *Disk) background() {
 	}
 	if len(dirty) > 0 {
 		i := dirty[d.rng.IntN(len(dirty))]
-		// The size first: a page past the medium's end would be taken
-		// away again by a cut of the size that is still to come.
+		// The size first: a page past the medium's end would be removed again
+		// by a pending shorter size.
 		d.applyMeta(i, len(i.meta))
 		for k := range i.slots {
 			if s := &i.slots[k]; s.dirty && chance(d.rng, 50) {

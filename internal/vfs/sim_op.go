@@ -12,7 +12,7 @@ import (
 // Kind is a kind of operation, or several or-ed together to match any of them.
 type Kind uint32
 
-// The kinds of operations. File.Inode is none: it asks nobody.
+// The kinds of operations. File.Inode is not one: it makes no system call.
 const (
 	OpOpen Kind = 1 << iota
 	OpRead
@@ -34,7 +34,7 @@ const (
 	OpFree
 	OpLink
 
-	// OpChange is what can change the disk.
+	// OpChange is the set of operations that can change the disk.
 	OpChange = OpOpen | OpWrite | OpTruncate | OpSync | OpMkdir | OpRename | OpRemove | OpSyncDir | OpLink
 )
 
@@ -53,7 +53,7 @@ func (k Kind) String() string {
 	return strings.Join(l, "|")
 }
 
-// Op is an operation that a process asked for.
+// Op is an operation of a process.
 type Op struct {
 	// N counts all operations of the disk and PN those of the process, from 1.
 	N, PN int
@@ -108,7 +108,7 @@ func (m LockMode) String() string {
 	return "exclusive"
 }
 
-// bare takes an error's operation and path off, which are printed already.
+// bare removes an error's operation and path, which are already printed.
 func bare(err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
@@ -121,19 +121,19 @@ func bare(err error) error {
 	return err
 }
 
-// traceMax is how many of the last operations are remembered at least.
+// traceMax is the minimum number of recent operations that are remembered.
 const traceMax = 2000
 
-// trace remembers operations, each as it was left. A clone shares what was
-// before it.
+// trace remembers operations, each as it ended. A clone shares those from
+// before it was made.
 type trace struct {
 	before *trace // never changed
-	ops    []*Op  // nor these: most of what a run would allocate is copies of them
+	ops    []*Op  // nor these: copies of them would be most of a run's allocations
 }
 
 func (t *trace) add(o *Op) {
 	if len(t.ops) >= traceMax {
-		t.before, t.ops = &trace{ops: t.ops}, nil // and what was before is forgotten
+		t.before, t.ops = &trace{ops: t.ops}, nil // older ones are forgotten
 	}
 	t.ops = append(t.ops, o)
 }

@@ -16,7 +16,7 @@ type simFile struct {
 	name     string
 	readOnly bool
 	closed   bool
-	errSince int // the errors of the inode that this one need not report
+	errSince int // errors of the inode up to here need not be reported
 
 	locked bool
 	mode   LockMode
@@ -32,8 +32,8 @@ func (f *simFile) release() {
 	f.p.files = slices.DeleteFunc(f.p.files, func(g *simFile) bool { return g == f })
 }
 
-// enter is Proc.enter for an open file. A fault that has nothing to do with the
-// operation's effect is answered here.
+// enter is Proc.enter for an open file. A fault that does not depend on the operation's
+// effect is returned here.
 func (f *simFile) enter(o *Op) (*Fault, error) {
 	o.Name = f.name
 	flt, err := f.p.enter(o)
@@ -120,8 +120,8 @@ func (f *simFile) WriteAt(b []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// CloneFrom implements [File]. What is shared is like what was written: not on the medium
-// before it is synced.
+// CloneFrom implements [File]. Shared blocks are like written ones: not on the medium
+// until they are synced.
 func (f *simFile) CloneFrom(src File, n int64) (int64, error) {
 	from, ok := src.(*simFile)
 	if !ok || f.readOnly {
@@ -140,8 +140,8 @@ func (f *simFile) CloneFrom(src File, n int64) (int64, error) {
 	return int64(written), nil
 }
 
-// split decides whether and where a read or write of n bytes is interrupted by
-// others; 0 is not.
+// split decides whether and where a read or write of n bytes is interrupted by others; 0
+// means not at all.
 func (f *simFile) split(n int) int {
 	d := f.p.d
 	s := &d.run
@@ -240,7 +240,7 @@ func (f *simFile) Close() error {
 	return f.p.done(&o, flt, nil)
 }
 
-// blocked reports whether others hold what this one wants.
+// blocked reports whether others hold a conflicting lock.
 func (f *simFile) blocked(mode LockMode) bool {
 	for _, g := range f.ino.locks {
 		if g != f && (mode == LockExclusive || g.mode == LockExclusive) {
@@ -257,7 +257,7 @@ func (f *simFile) unlock() {
 	}
 }
 
-// lock takes the lock, which nobody is in the way of.
+// lock takes the lock, which must not be blocked.
 func (f *simFile) lock(mode LockMode) {
 	f.unlock()
 	f.locked, f.mode = true, mode
@@ -272,7 +272,7 @@ func (f *simFile) Lock(mode LockMode) error {
 		return err
 	}
 	if f.locked && f.mode != mode {
-		f.unlock() // flock gives the old lock up before it waits for another
+		f.unlock() // flock releases the old lock before it waits for another
 	}
 	if f.blocked(mode) {
 		if err := f.p.await(&o, f.wants(mode), func() bool { return !f.blocked(mode) }); err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Proc is a simulated process: an FS with descriptors and locks of its own,
-// which end with it.
+// Proc is a simulated process: an FS with its own descriptors and locks, which
+// end with it.
 type Proc struct {
 	d        *Disk
 	name     string
@@ -49,8 +49,9 @@ func (p *Proc) OpenFiles() []string {
 }
 
 // Kill ends the process as SIGKILL does: what it wrote stays in the cache, its
-// descriptors and locks are gone, every later call of it is ErrCrashed. It is
-// also how a process exits: the end of its function closes nothing.
+// descriptors and locks are gone, and every later call by it returns
+// ErrCrashed. It is also how a process exits: the end of its function closes
+// nothing.
 func (p *Proc) Kill() {
 	if p.dead {
 		return
@@ -65,11 +66,11 @@ func (p *Proc) Kill() {
 // Stop stops the process at its next operation, as SIGSTOP does.
 func (p *Proc) Stop() { p.stopped = true }
 
-// Continue lets a stopped process go on.
+// Continue continues a stopped process.
 func (p *Proc) Continue() { p.stopped = false }
 
 // Yield lets others run; it is not an operation. Simulated code calls it where
-// the real one would sleep.
+// real code would sleep.
 func (p *Proc) Yield() error {
 	if p.dead {
 		return p.late()
@@ -83,10 +84,10 @@ func (p *Proc) Yield() error {
 	return nil
 }
 
-// Await lets others run until ready says yes, which it must find out without
-// calling this file system. It stands for waiting on another thread of the same
-// process; what is for the report of a deadlock. Without Run a wait in vain is
-// an error.
+// Await lets others run until ready returns true; ready must not call this
+// file system. It stands for waiting on another thread of the same process;
+// what is for the report of a deadlock. Without Run, a wait that can't succeed
+// is an error.
 func (p *Proc) Await(what string, ready func() bool) error {
 	if p.dead {
 		return p.late()
@@ -94,8 +95,8 @@ func (p *Proc) Await(what string, ready func() bool) error {
 	return p.await(&Op{Proc: p.name}, what, ready)
 }
 
-// enter is the beginning of every operation. Without an error the caller goes
-// on, minding the fault.
+// enter begins every operation. Without an error the caller continues, and
+// applies the fault.
 func (p *Proc) enter(o *Op) (*Fault, error) {
 	d := p.d
 	o.Proc = p.name
@@ -125,7 +126,7 @@ func (p *Proc) enter(o *Op) (*Fault, error) {
 	return f, nil
 }
 
-// leave is the end of every operation; it gives the error to be returned.
+// leave ends every operation; it returns the error for the caller.
 func (p *Proc) leave(o *Op, err error) error {
 	if err != nil && err != ErrCrashed {
 		var pe *fs.PathError
@@ -150,8 +151,8 @@ func (p *Proc) leave(o *Op, err error) error {
 	return err
 }
 
-// late is the answer to a dead process. One that never stops asking would hang
-// the test.
+// late is the answer to a dead process. One that never stops calling would
+// hang the test.
 func (p *Proc) late() error {
 	const callsMax = 10_000
 	if p.calls++; p.calls < callsMax {
@@ -180,8 +181,8 @@ func (p *Proc) checked(o *Op) (*Fault, error) {
 	return f, nil
 }
 
-// done is leave for an operation that may have to answer with a fault although
-// it was done.
+// done is leave for an operation that may have to return a fault although it
+// was done.
 func (p *Proc) done(o *Op, f *Fault, err error) error {
 	if f != nil && err == nil {
 		o.Note = "injected, but done"
@@ -357,7 +358,7 @@ func (p *Proc) ReadDir(name string) ([]Entry, error) {
 		}
 	}
 	slices.SortFunc(l, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	if !p.observer { // which must not change the run it watches
+	if !p.observer { // an observer must not change the run
 		p.d.rng.Shuffle(len(l), func(i, j int) { l[i], l[j] = l[j], l[i] })
 	}
 	return l, nil

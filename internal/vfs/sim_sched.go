@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// scheduler runs the tasks of simulated processes, one at a time. There is no
-// goroutine of its own: the task that comes to an operation decides who is next
+// scheduler runs the tasks of simulated processes, one at a time. It has no
+// goroutine of its own: the task that reaches an operation decides who is next
 // and hands over.
 type scheduler struct {
 	d       *Disk
-	tasks   []*task // in the order of Go; the finished are taken out
+	tasks   []*task // in the order of Go; finished ones are removed
 	running *task   // nil: no Run
 	chooser *Chooser
 	onIdle  func() bool
@@ -27,12 +27,12 @@ type task struct {
 	wake     chan struct{}
 	finished bool
 	waiting  bool
-	what     string      // it waits for
-	ready    func() bool // nil: only for being continued
-	op       Op          // it is in, while waiting
+	what     string      // what it waits for
+	ready    func() bool // nil: it only waits to be continued
+	op       Op          // the operation it is in, while waiting
 }
 
-// DeadlockError is what Run returns when nobody can go on.
+// DeadlockError is what Run returns if no task can run.
 type DeadlockError struct {
 	Waits []string // who waits for what
 }
@@ -41,10 +41,10 @@ func (e *DeadlockError) Error() string {
 	return "vfs: deadlock: " + strings.Join(e.Waits, "; ")
 }
 
-// Go has fn run as a thread of the process by [Disk.Run]; more may be started
-// while it runs. All waiting inside fn must be on the file system: locks, Yield,
-// Await. After the death of its process every call is ErrCrashed, and fn must
-// come to its end.
+// Go makes [Disk.Run] run fn as a thread of the process; more may be started
+// while it runs. All waiting inside fn must go through the file system: locks,
+// Yield, Await. After the death of its process every call returns ErrCrashed,
+// and fn must return.
 func (d *Disk) Go(p *Proc, fn func()) {
 	if p.d != d || p.observer {
 		panic("vfs: Go wants a process of this disk, and no observer")
@@ -60,18 +60,18 @@ func (d *Disk) Go(p *Proc, fn func()) {
 	}()
 }
 
-// Schedule has a Chooser decide who runs next, in place of the seed. nil takes
-// it back.
+// Schedule makes a Chooser decide who runs next, instead of the seed. nil undoes
+// it.
 func (d *Disk) Schedule(c *Chooser) { d.run.chooser = c }
 
-// OnIdle has fn called when nobody can run: all wait for locks or are stopped.
-// It may continue or kill processes, or start new ones, and says whether to go
-// on; if still nobody can run it is called again.
+// OnIdle makes Run call fn when no task can run: all wait for locks or are
+// stopped. It may continue or kill processes, or start new ones, and returns
+// whether to go on; if still no task can run it is called again.
 func (d *Disk) OnIdle(fn func() bool) { d.run.onIdle = fn }
 
-// Run runs what was given to Go until all of it has ended. Exactly one task runs
+// Run runs the functions given to Go until all have ended. Exactly one task runs
 // at a time; at each operation another one may take over, by the seed or the
-// Chooser. When nobody can run, it kills all processes and returns a
+// Chooser. If no task can run, it kills all processes and returns a
 // [DeadlockError]. It also returns the panics of tasks.
 func (d *Disk) Run() error {
 	s := &d.run
@@ -88,7 +88,7 @@ func (d *Disk) Run() error {
 	return errors.Join(s.errs...)
 }
 
-// finish is the end of a task: it hands over without waiting.
+// finish ends a task: it hands over without waiting.
 func (s *scheduler) finish(t *task) {
 	if r := recover(); r != nil {
 		s.errs = append(s.errs, fmt.Errorf("vfs: process %s: panic: %v\n%s", t.p.name, r, debug.Stack()))
@@ -110,7 +110,7 @@ func (s *scheduler) finish(t *task) {
 }
 
 // reschedule is called by the running task, before an operation: another one
-// may run first. last puts the caller at the end of the row, not at its head.
+// may run first. last puts the caller at the end of the queue, not at its head.
 func (s *scheduler) reschedule(p *Proc, last bool) {
 	t := s.running
 	if t.p != p {
@@ -132,8 +132,8 @@ func (s *scheduler) handOver(t, next *task) {
 	<-t.wake
 }
 
-// await has the running task wait until its process is not stopped and ready
-// says yes.
+// await makes the running task wait until its process is not stopped and ready
+// returns true.
 func (p *Proc) await(o *Op, what string, ready func() bool) error {
 	s := &p.d.run
 	t := s.running
@@ -157,13 +157,13 @@ func (p *Proc) await(o *Op, what string, ready func() bool) error {
 
 func (t *task) runnable() bool {
 	if t.p.dead {
-		return true // to learn that, and end
+		return true // so that it learns that, and ends
 	}
 	return !t.p.stopped && (!t.waiting || t.ready == nil || t.ready())
 }
 
 // pick decides who runs next: the current task t, if there is one, or another.
-// nil is only for the end of the last.
+// nil only at the end of the last one.
 func (s *scheduler) pick(t *task, last bool) *task {
 	if l := s.runnable(t, last); len(l) > 0 {
 		return s.choose(t, l)
@@ -181,7 +181,7 @@ func (s *scheduler) pick(t *task, last bool) *task {
 	return s.choose(t, s.runnable(t, last))
 }
 
-// runnable lists who could run, the current task first or last.
+// runnable lists the tasks that could run, the current task first or last.
 func (s *scheduler) runnable(t *task, last bool) []*task {
 	l := make([]*task, 0, len(s.tasks))
 	if t != nil && !last && t.runnable() {

@@ -2,7 +2,7 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// DirStamp is the stamp of a directory; not ok: it can't be told here.
+// DirStamp is the stamp of a directory; not ok: it is not available here.
 func (o *OS) DirStamp(name string) (d DirStamp, ok bool) {
 	if _, err := local("stat", name); err != nil {
 		return d, false

@@ -2,5 +2,5 @@
 
 package vfs
 
-// DirStamp can't be told here.
+// DirStamp is not available here.
 func (o *OS) DirStamp(string) (d DirStamp, ok bool) { return d, false }

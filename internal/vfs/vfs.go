@@ -1,7 +1,7 @@
 // Package vfs is the file system as the file engine sees it: the few calls its
-// protocol is made of, on the operating system ([OpenDir]) and simulated ([NewDisk]:
-// several processes with descriptors and locks of their own, crashes,
-// power cuts, errors).
+// protocol consists of, on the operating system ([OpenDir]) and simulated ([NewDisk]:
+// several processes with their own descriptors and locks, crashes, power cuts,
+// errors).
 //
 // Every name is slash-separated and relative to the store's directory; nothing
 // outside of it can be reached, and symbolic links are not followed.
@@ -18,21 +18,21 @@ type FS interface {
 	// Open opens a file for reading and writing; flags say how. Without
 	// Create a missing file is fs.ErrNotExist. Files are made 0600.
 	Open(name string, flags Flag) (File, error)
-	// Mkdir makes a directory, 0700; an existing one is no error.
+	// Mkdir makes a directory, 0700; an existing one is not an error.
 	Mkdir(name string) error
 	// Rename replaces newname by oldname.
 	Rename(oldname, newname string) error
-	// Link gives a file a second name, which must be free. Not every file system
-	// can; whatever the error is, the file can be copied instead.
+	// Link gives a file a second name, which must be free. Not every file system can;
+	// on any error, the file can be copied instead.
 	Link(oldname, newname string) error
 	// Remove removes a file.
 	Remove(name string) error
-	// ReadDir gives the entries of a directory, in no order.
+	// ReadDir returns the entries of a directory, in no particular order.
 	ReadDir(name string) ([]Entry, error)
-	// Stat describes the file a name leads to.
+	// Stat describes the file at a name.
 	Stat(name string) (Stat, error)
-	// Inode tells which file a name leads to and how long it is, and nothing
-	// else: it is cheap and leaves no trace in the file's time stamps.
+	// Inode identifies the file at a name and its length, and nothing else: it is
+	// cheap and does not affect the file's timestamps.
 	Inode(name string) (inode uint64, size int64, err error)
 	// SyncDir makes the entries of a directory durable.
 	SyncDir(name string) error
@@ -46,9 +46,9 @@ type Flag int
 const (
 	// ReadOnly opens for reading only.
 	ReadOnly Flag = 1 << iota
-	// Create makes the file when it is missing.
+	// Create makes the file if it is missing.
 	Create
-	// Exclusive has Create answer fs.ErrExist where the file exists.
+	// Exclusive makes Create return fs.ErrExist if the file exists.
 	Exclusive
 )
 
@@ -59,23 +59,23 @@ type File interface {
 	// WriteAt writes all of p or returns an error; after an error any part
 	// of it may be in the file, whatever n says.
 	WriteAt(p []byte, off int64) (int, error)
-	// CloneFrom has the file, which is empty, begin with up to n bytes of another one,
-	// in whole blocks that both share until one of them writes there. It says how many:
-	// 0 where the file system can't do that.
+	// CloneFrom makes the file, which is empty, begin with up to n bytes of another
+	// one, in whole blocks that both share until one of them writes there. It returns
+	// how many: 0 if the file system can't do that.
 	CloneFrom(src File, n int64) (int64, error)
 	Truncate(size int64) error
-	// Size is the file's length. Unlike a stat it leaves no trace.
+	// Size is the file's length. Unlike a stat it has no effect on later syncs.
 	Size() (int64, error)
 	// Inode identifies the open file.
 	Inode() (uint64, error)
-	// Datasync makes the content durable, and the length if it changed. An
-	// error is reported once and final: what was not synced may be gone, and
-	// a second call that says OK proves nothing.
+	// Datasync makes the content durable, and the length if it changed. An error is
+	// reported once and is final: what was not synced may be gone, and a second call
+	// that succeeds proves nothing.
 	Datasync() error
 	// Lock waits for the kernel's lock on this file, shared or exclusive. It
 	// belongs to this open file and ends with it or with the process.
 	Lock(mode LockMode) error
-	// TryLock takes the lock if nobody is in the way.
+	// TryLock takes the lock if it is free.
 	TryLock(mode LockMode) (bool, error)
 	Unlock() error
 	Close() error
@@ -106,9 +106,8 @@ type Stat struct {
 	Mode    fs.FileMode
 }
 
-// ErrNotRegular is why a name that leads to a link, a directory or a device is
-// not opened.
+// ErrNotRegular is why a link, a directory or a device is not opened.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrCrashed is what every call of a simulated process returns after it died.
+// ErrCrashed is what every call of a simulated process returns after its death.
 var ErrCrashed = errors.New("vfs: this process is dead")

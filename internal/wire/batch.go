@@ -65,12 +65,12 @@ func appendGiven(dst []byte, e *hansard.Event) []byte {
 	return append(dst, '}')
 }
 
-// maxPatchBytes is more than any patch has that a store accepts. It is checked before
+// maxPatchBytes is more than any patch that a store accepts has. It is checked before
 // decoding, because decoded labels take many times the memory.
 const maxPatchBytes = 2 * hansard.MaxStateBytes
 
-// parseEvents reads a list of at most so many events. It stops at the limit, not at the end
-// of the list: a decoded event takes a hundred times the memory of {}.
+// parseEvents reads a list of no more than most events. It stops at the limit, not at the
+// end of the list: a decoded event takes a hundred times the memory of {}.
 func parseEvents(array []byte, most int, into *[]hansard.Event) error {
 	return EachElement(array, func(value []byte) error {
 		if len(*into) == most {

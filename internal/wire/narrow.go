@@ -12,7 +12,7 @@ import (
 	"hansard"
 )
 
-// Whoever has a token can narrow it, without asking the server: the result is another
+// The owner of a token can narrow it, without asking the server: the result is another
 // token that allows less. It is signed with a key derived from the token; the server
 // keeps the public half beside the token's hash, so that nobody can make a narrowed token
 // from that file.

@@ -10,8 +10,8 @@ import (
 	"hansard"
 )
 
-// TestAttachments: a picture that is attached is shown, and a file is offered to save;
-// what a browser might run is never shown.
+// TestAttachments: an attached picture is shown, and a file is offered for download; content that
+// a browser might run is never shown.
 func TestAttachments(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "pictures", says("user", "ann", "Look."))
@@ -36,7 +36,7 @@ func TestAttachments(t *testing.T) {
 	p.click(`.sessions a[href$="pictures"]`)
 	p.live()
 	p.until(`[...document.querySelectorAll('[data-seq="2"] img.picture')].some((i) => i.naturalWidth === 40)`)
-	p.until(`document.querySelectorAll('[data-seq="2"] .file .save').length === 3`) // the svg, the html, and what is no picture
+	p.until(`document.querySelectorAll('[data-seq="2"] .file .save').length === 3`) // the SVG, the HTML, and the file that is not a picture
 	p.click(`[data-seq="2"] .file .save`)
 	p.shot("attachments")
 	p.until(`!document.querySelector('[data-seq="2"] .file .save').disabled`)

@@ -16,7 +16,7 @@ func axeSource(t *testing.T) string {
 	return string(source)
 }
 
-// axe looks for what keeps people from using the page as it is now.
+// axe looks for accessibility problems in the page as it is now.
 func (p *tab) axe(source, where string) {
 	p.Helper()
 	eval[bool](p, "(() => { if (!window.axe) { "+source+" } return true; })()")
@@ -27,8 +27,8 @@ func (p *tab) axe(source, where string) {
 	}
 }
 
-// TestAxe: axe finds nothing wrong, on any screen of the page, in the light and in the
-// dark, on a desk, a tablet and a phone.
+// TestAxe: axe finds no problem on any screen of the page, in light and dark mode, on a desktop,
+// a tablet and a phone.
 func TestAxe(t *testing.T) {
 	source := axeSource(t)
 	s, url := serve(t)
@@ -76,7 +76,7 @@ func TestAxe(t *testing.T) {
 			p.until(`!document.querySelector("dialog")`)
 		}
 	}
-	// It works with strings of markup, which the page forbids itself.
+	// axe works with strings of markup, which the page forbids itself.
 	eval[bool](p, "(window.violations.length = 0, true)")
 }
 

@@ -15,8 +15,8 @@ import (
 	"hansard/exporter"
 )
 
-// TestExportMenu: each format that there is can be chosen in the page, and what is saved has
-// the name and the bytes that the exporter gives it.
+// TestExportMenu: every format can be chosen in the page, and the saved file has the name and the
+// bytes that the exporter produces.
 func TestExportMenu(t *testing.T) {
 	s, url := serve(t)
 	const id = "claude:5f2c"
@@ -32,7 +32,7 @@ func TestExportMenu(t *testing.T) {
 	}
 	dir := t.TempDir()
 	p := newTab(t, url)
-	of := chromedp.FromContext(p.ctx).BrowserContextID // each tab has a context of its own
+	of := chromedp.FromContext(p.ctx).BrowserContextID // each tab has its own context
 	p.call(chromedp.Call(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: "allow", BrowserContextID: of, DownloadPath: dir}))
 	p.open("/#token=" + token)
 	p.click(`.sessions a[href*="5f2c"]`)
@@ -66,13 +66,13 @@ func TestExportMenu(t *testing.T) {
 	}
 }
 
-// saved waits for a file, and gives what is in it.
+// saved waits for a file, and returns its content.
 func saved(t *testing.T, dir, path string) []byte {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) { // between two looks
 		data, err := os.ReadFile(path)
 		entries, _ := os.ReadDir(dir)
-		if err == nil && len(data) > 0 && len(entries) == 1 { // else a part is beside it
+		if err == nil && len(data) > 0 && len(entries) == 1 { // else a partial file is beside it
 			return data
 		}
 		if time.Now().After(deadline) {

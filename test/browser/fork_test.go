@@ -7,8 +7,8 @@ import (
 	"hansard/httpd"
 )
 
-// TestFork: a session is forked from an event, whole batches only; the fork says where it is
-// from, and the session which forks it has.
+// TestFork: a session is forked at an event, whole batches only; the fork shows where it is from,
+// and the session shows its forks.
 func TestFork(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "s", says("user", "ada", "the first"))
@@ -34,7 +34,7 @@ func TestFork(t *testing.T) {
 	p.until(`location.hash.startsWith("#/s/s") && document.querySelectorAll("article.event").length == 4 && [...document.querySelectorAll(".about .lineage")].some((e) => e.innerText.startsWith("forks"))`)
 }
 
-// TestForkRights: who may only read is offered no fork.
+// TestForkRights: a read-only user is not offered a fork.
 func TestForkRights(t *testing.T) {
 	s, url, tokens := serveRights(t, map[string]httpd.Right{"reader": httpd.Read})
 	append1(t, s, "s", says("user", "ada", "hello"))

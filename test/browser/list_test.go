@@ -12,8 +12,8 @@ import (
 	"hansard"
 )
 
-// TestToken: without a token the page asks for one and says where to find it; one
-// in the address is taken and disappears from it; a wrong one leads back.
+// TestToken: without a token the page asks for one and says where to find it; one in the address
+// is used and removed from the address; a wrong one leads back.
 func TestToken(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "secret", says("user", "", "hello"))
@@ -34,11 +34,11 @@ func TestToken(t *testing.T) {
 	p.press("Enter")
 	p.sees("The server did not accept the token")
 	p.until("document.activeElement.type == 'password'")
-	p.write(url + "/#token=" + token) // the whole address, as it was printed
+	p.write(url + "/#token=" + token) // the whole address, as printed
 	p.press("Enter")
 	p.sees("secret")
 
-	// It is kept, for this browser only, and not in the address.
+	// It is kept, only in this browser, and not in the address.
 	p.open("/?again")
 	p.sees("secret")
 	q := newTab(t, url)
@@ -57,8 +57,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestList: newest first, with titles, labels and marks; it refreshes by itself, is
-// searched and filtered, and grows as it is scrolled.
+// TestList: newest first, with titles, labels and marks; it refreshes by itself, can be searched
+// and filtered, and grows as it is scrolled.
 func TestList(t *testing.T) {
 	s, url := serve(t)
 	for i := range 130 {
@@ -81,11 +81,11 @@ func TestList(t *testing.T) {
 	}
 	p.until(`document.querySelector(".sessions li .badge.held").textContent == "the planner"`)
 
-	// Endless.
+	// Endless scrolling.
 	p.until(`(document.querySelector(".list-scroller").scrollTop = 1e9, ` + titles + `.length == 130)`)
 	p.sees("130 sessions")
 
-	// What happens elsewhere appears: a new session, and one that moves up.
+	// Changes made elsewhere appear: a new session, and one that moves up.
 	append1(t, s, "fresh", says("user", "", "hello"))
 	append1(t, s, "s003", says("user", "", "hello"))
 	p.until(titles + `.slice(0, 2).join() == "Session 003,hello"`)
@@ -114,7 +114,7 @@ func TestList(t *testing.T) {
 	p.until(titles + `.length == 50`)
 }
 
-// TestEmpty: an empty store tells what to do next.
+// TestEmpty: an empty store says what to do next.
 func TestEmpty(t *testing.T) {
 	s, url := serve(t)
 	p := newTab(t, url)
@@ -130,8 +130,8 @@ func TestEmpty(t *testing.T) {
 	p.sees("Choose a session.")
 }
 
-// TestDamaged: a damaged session is marked in the list, says what is safe and what
-// to do, and shows what can be read.
+// TestDamaged: a damaged session is marked in the list, says what is safe and what to do, and
+// shows what can be read.
 func TestDamaged(t *testing.T) {
 	s := startServer(t)
 	var lines strings.Builder

@@ -8,12 +8,12 @@ import (
 	"hansard"
 )
 
-// toolOutput is what Markdown would spoil: underscores, hashes, stars, columns,
-// quotes, lists, rules.
+// toolOutput is text that Markdown would spoil: underscores, hashes, stars, columns, quotes,
+// lists, rules.
 const toolOutput = "# hansard/parse\n__init__.py    *pkg*\nname      size\n----      ----\na            1\n- not a list\n> nor a quote\n1. nor this\n    indented\n`code` [link](https://a.example/) <b>bold</b>\n***\n"
 
-// TestFailure66_ToolOutputIsLiteral: what a tool printed is shown as it is, in every
-// shape that a result comes in; what people and models write is Markdown.
+// TestFailure66_ToolOutputIsLiteral: tool output is shown as it is, in every shape that a result
+// comes in; what people and models write is Markdown.
 func TestFailure66_ToolOutputIsLiteral(t *testing.T) {
 	s, url := serve(t)
 	results := []hansard.Event{
@@ -54,8 +54,8 @@ func TestFailure66_ToolOutputIsLiteral(t *testing.T) {
 	p.shot("literal")
 }
 
-// TestFolds: a result is folded from 20 lines on, and opened again; what the server
-// cut is asked for when it is opened.
+// TestFolds: a result is folded from 20 lines on, and can be opened again; what the server cut
+// off is requested when it is opened.
 func TestFolds(t *testing.T) {
 	s, url := serve(t)
 	lines := func(n int) string {
@@ -102,7 +102,7 @@ func TestFolds(t *testing.T) {
 	}
 	p.click(`[data-seq="7"] .unfold`)
 	p.until(`document.querySelector('[data-seq="7"] pre').textContent.length == 5000`)
-	// What is copied is all of it, whatever is shown.
+	// Copying copies all of it, whatever is shown.
 	eval[bool](p, `(navigator.clipboard.writeText = async (text) => { window.copied = String(text); }, true)`)
 	eval[bool](p, `(document.querySelector('[data-seq="4"] .literal-tools .copy').click(), true)`)
 	p.until(`window.copied?.length == %d`, len(long))
@@ -116,8 +116,8 @@ func TestFolds(t *testing.T) {
 	p.until(`document.querySelector('[data-seq="6"] .args pre').textContent.length > %d`, len(long))
 }
 
-// TestTurning: characters that change the direction of the text are seen in what a tool
-// printed and in code, and do not change it: a line reads as it is stored.
+// TestTurning: characters that change the text direction are made visible in tool output and in
+// code, and have no effect: a line reads as it is stored.
 func TestTurning(t *testing.T) {
 	s, url := serve(t)
 	const text = "if admin\u202e { // \u2066check\u2069"
@@ -165,8 +165,8 @@ func TestTurning(t *testing.T) {
 	p.shot("turning")
 }
 
-// TestLargePicture: a picture that is too large for the list of events is loaded when
-// it comes into sight, and not before.
+// TestLargePicture: a picture that is too large for the list of events is loaded when it comes
+// into view, and not before.
 func TestLargePicture(t *testing.T) {
 	s, url := serve(t)
 	picture := chartPNG(2400, 2000)
@@ -188,7 +188,7 @@ func TestLargePicture(t *testing.T) {
 	p.until(`document.querySelector('[data-seq="1"] img')?.naturalWidth == 2400`)
 }
 
-// TestColours: code, diffs and what a terminal would show in colours, as elements.
+// TestColours: code, diffs and terminal colours are shown as elements.
 func TestColours(t *testing.T) {
 	_, url := serve(t)
 	p := newTab(t, url)
@@ -231,8 +231,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestShapesDrawn: the transcripts of all tools read as conversations: who said what,
-// calls with their names and arguments, results below them, pictures, summaries.
+// TestShapesDrawn: the transcripts of all tools read as conversations: who said what, calls with
+// their names and arguments, results below them, pictures, summaries.
 func TestShapesDrawn(t *testing.T) {
 	s, url := serve(t)
 	addTranscripts(t, s)
@@ -241,7 +241,7 @@ func TestShapesDrawn(t *testing.T) {
 	for id, want := range map[string]struct {
 		sees                    []string
 		calls, results, images  int
-		thoughts, failed, folds int // folds: records that nobody reads, as JSON
+		thoughts, failed, folds int // folds: records shown as folded JSON
 	}{
 		"claude-code":      {[]string{"I'll look at the loop first.", "The conversation was compacted (auto)", "This session is being continued", "TestParse (0.02s)"}, 5, 5, 0, 1, 1, 2},
 		"codex":            {[]string{"Where does the time go?", "1843 modules transformed.", "Two thirds of it is svgr"}, 2, 2, 0, 1, 0, 3},
@@ -268,7 +268,7 @@ func TestShapesDrawn(t *testing.T) {
 			t.Errorf("%s: %d of %d calls have met their results", id, done, want.calls)
 		}
 	}
-	// The lines of a diff stand below one another, changed or not.
+	// The lines of a diff are aligned, changed or not.
 	p.show("anthropic")
 	p.until(`((pre) => {
 		const left = (text) => {

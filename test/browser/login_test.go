@@ -13,8 +13,9 @@ import (
 	"hansard/memstore"
 )
 
-// TestLogin: a link with junk logs nobody out; one with a code logs in, once, by a
-// cookie that no script sees and EventSource sends; a shared session is for its tab.
+// TestLogin: a link with an invalid token logs nobody out; one with a code logs in, once, with a
+// cookie that no script can see and that EventSource sends; a shared session is limited to its
+// tab.
 func TestLogin(t *testing.T) {
 	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
 	if err != nil {
@@ -48,7 +49,7 @@ func TestLogin(t *testing.T) {
 		p.open("/?" + junk[1:4] + junk)
 		p.sees("You are still logged in as before")
 		p.sees("secret")
-		// While the page is open, too.
+		// Also while the page is open.
 		eval[bool](p, "(location.hash = %q, true)", junk)
 		p.until("location.hash == '#/'")
 		p.sees("secret")

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// overflow lists what is wider than the window.
+// overflow lists elements that are wider than the window.
 const overflow = `[document.documentElement, ...document.querySelectorAll(".scroller, .list-scroller, .welcome, .alone")]
 	.filter((e) => e.closest("main")?.clientWidth !== 1 && e.scrollWidth > e.clientWidth + 1).map((e) => e.className || e.tagName)`
 
-// faint lists texts whose contrast with what is behind them is less than 4.5 to 1.
+// faint lists texts whose contrast with their background is less than 4.5 to 1.
 const faint = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	const known = new Map();
@@ -38,7 +38,7 @@ const faint = `(() => {
 	return [...found];
 })()`
 
-// nameless lists controls that have no name for those who do not see them.
+// nameless lists controls without a name for assistive technology.
 const nameless = `[...document.querySelectorAll("button, a, input, textarea, [role=button]")]
 	.filter((e) => e.checkVisibility() && !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length || e.title)).map((e) => e.outerHTML.slice(0, 120))`
 
@@ -49,9 +49,9 @@ func (p *tab) none(what, expression string) {
 	}
 }
 
-// TestLook: on a desk, a tablet and a phone, in the dark and in the light, everything
-// fits, can be read and has a name, in transcripts of every shape. The pictures are for
-// people to look at.
+// TestLook: on a desktop, a tablet and a phone, in dark and light mode, everything fits, is
+// readable and has a name, in transcripts of every shape. The screenshots are for people to look
+// at.
 func TestLook(t *testing.T) {
 	s, url := serve(t)
 	addTranscripts(t, s)
@@ -95,7 +95,7 @@ func TestLook(t *testing.T) {
 		t.Errorf("light and dark are both %s", seen["light"])
 	}
 
-	// Chosen by hand it stays, whatever the system prefers.
+	// A choice made by hand stays, whatever the system prefers.
 	p.prefers("light")
 	p.press("t")
 	if got := background(); got != seen["dark"] {

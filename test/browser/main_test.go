@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// What the tests share: one browser, and the command built once.
+// Shared by the tests: one browser, and the command, built once.
 var (
 	chromium context.Context
 	command  string
@@ -34,7 +34,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, // the tests may run as root, where it refuses to start with one
+		chromedp.NoSandbox, // the tests may run as root, where the browser refuses to start with a sandbox
 		chromedp.Flag("hide-scrollbars", false),
 		chromedp.WindowSize(1280, 800),
 	)

@@ -41,8 +41,8 @@ func serveRights(t testing.TB, rights map[string]httpd.Right) (hansard.Store, st
 	return s, listen(t, server), given
 }
 
-// TestListMarks: the list tells sessions apart: by their first prompt where nobody
-// gave a title, what is new in them, who holds the turn.
+// TestListMarks: the list tells sessions apart: by their first prompt if they have no title, by
+// what is new in them, and by who holds the turn.
 func TestListMarks(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "untitled", says("system", "", "You fix bugs."))
@@ -67,7 +67,7 @@ func TestListMarks(t *testing.T) {
 	p.click(`.sessions a[href$="untitled"]`)
 	p.until(`document.querySelector("h2.title").textContent == "Fix the parser, please"`)
 
-	// What was there before this browser first looked is not new; what comes is.
+	// Events from before this browser's first look are not new; later ones are.
 	fresh := func(id string) string {
 		return fmt.Sprintf(`(document.querySelector('.sessions a[href$="%s"] .fresh')?.title ?? "")`, id)
 	}
@@ -76,7 +76,7 @@ func TestListMarks(t *testing.T) {
 	p.until(fresh("new") + ` == "Not opened yet"`)
 	p.live()
 	append1(t, s, "untitled", says("assistant", "planner", "I am at it"))
-	p.sees("I am at it") // open and in sight: read
+	p.sees("I am at it") // open and visible: read
 	p.click(`.sessions a[href$="new"]`)
 	p.sees("Something else")
 	p.until(fresh("new") + ` == ""`)
@@ -94,14 +94,14 @@ func TestListMarks(t *testing.T) {
 		t.Error("the number of what is new is not in its mark")
 	}
 	p.shot("unread")
-	p.open("/?again#/") // it is kept
+	p.open("/?again#/") // it is remembered
 	p.until(fresh("untitled") + ` == "3 new"`)
 	p.click(`.sessions a[href$="untitled"]`)
 	p.until(fresh("untitled") + ` == ""`)
 }
 
-// TestAddress: what is searched for is in the address: it is kept with the session
-// that is open, with a reload, and in a link.
+// TestAddress: the search is in the address: it is kept when a session is opened, after a reload,
+// and in a link.
 func TestAddress(t *testing.T) {
 	s, url := serve(t)
 	for i := range 6 {
@@ -137,7 +137,7 @@ func TestAddress(t *testing.T) {
 	p.until(listed + ` == "s0,s1,s2,s3,s4,s5" && document.querySelector(".filters").hidden`)
 }
 
-// TestSearching: while the server looks there is a sign of work.
+// TestSearching: while the server searches there is a sign of activity.
 func TestSearching(t *testing.T) {
 	s, server := newServer(t)
 	append1(t, s, "needle", says("user", "", "hello"))
@@ -166,7 +166,7 @@ func TestSearching(t *testing.T) {
 	p.until(`document.querySelectorAll('.sessions a').length == 1 && !document.querySelector(".work").checkVisibility()`)
 }
 
-// TestManage: sessions are made, renamed, labelled and, after a question, deleted.
+// TestManage: sessions are created, renamed, labelled and, after a confirmation, deleted.
 func TestManage(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "other", says("user", "", "hello"))
@@ -189,7 +189,7 @@ func TestManage(t *testing.T) {
 	p.shot("new-session")
 	p.expect("422")
 	p.click("dialog .primary")
-	p.until(`document.querySelector("dialog .say").innerText.includes("not an id!")`) // it says what is wrong, and stays
+	p.until(`document.querySelector("dialog .say").innerText.includes("not an id!")`) // it says what is wrong, and stays open
 	fill(`dialog .field-row:nth-of-type(2) input`, "brand-new")
 	p.click("dialog .primary")
 	p.until(`location.hash == "#/s/brand-new" && !document.querySelector("dialog")`)
@@ -220,7 +220,7 @@ func TestManage(t *testing.T) {
 		t.Errorf("it was changed to %+v", info)
 	}
 
-	// Its end: asked first, and not by a slip of the keyboard.
+	// Deletion: confirmed first, and not by a slip on the keyboard.
 	p.press("m")
 	p.until(`document.activeElement.matches(".menu-list button")`)
 	p.shot("menu")
@@ -229,7 +229,7 @@ func TestManage(t *testing.T) {
 	p.until(`document.querySelector("dialog h2")?.textContent == "Delete this session?"`)
 	p.sees("A better title")
 	p.shot("delete")
-	p.press("Enter") // what has the focus is not the deletion
+	p.press("Enter") // the focus is not on the delete button
 	p.until(`!document.querySelector("dialog")`)
 	if _, err := s.Stat(t.Context(), "brand-new"); err != nil {
 		t.Fatalf("it is gone without being asked: %v", err)
@@ -245,8 +245,8 @@ func TestManage(t *testing.T) {
 	}
 }
 
-// TestRights: a token that may only read is offered nothing else, one that may append
-// no deletion.
+// TestRights: a read-only token is offered nothing else, and one that may append is not offered
+// deletion.
 func TestRights(t *testing.T) {
 	s, url, tokens := serveRights(t, map[string]httpd.Right{"reader": httpd.Read, "writer": httpd.Read | httpd.Append, "owner": httpd.Admin})
 	append1(t, s, "talk", says("user", "ada", "hello"))
@@ -284,8 +284,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestJunkToken: a link with a token that the server does not take logs nobody out; a
-// good one is taken.
+// TestJunkToken: a link with an invalid token logs nobody out; a valid one is used.
 func TestJunkToken(t *testing.T) {
 	s, url, tokens := serveRights(t, map[string]httpd.Right{"one": httpd.Admin, "two": httpd.Read})
 	append1(t, s, "talk", says("user", "ada", "hello"))
@@ -335,9 +334,8 @@ func TestEmptyCurl(t *testing.T) {
 	p.sees("What is the capital of Peru?")
 }
 
-// TestArchive: a session that is archived leaves the list and is in the archive, from
-// where it comes back; a search that was saved is there after loading again, and can be
-// forgotten.
+// TestArchive: an archived session leaves the list and is in the archive, from where it can be
+// brought back; a saved search is still there after a reload, and can be removed.
 func TestArchive(t *testing.T) {
 	s, url := serve(t)
 	for _, id := range []string{"kept", "put-away"} {
@@ -369,7 +367,7 @@ func TestArchive(t *testing.T) {
 	p.until(`location.hash.includes("archived=only")`)
 	p.shot("archive")
 	choose(".searching", "Save this search")
-	p.click(`.filters button`) // out of the archive
+	p.click(`.filters button`) // leave the archive
 	listed("#/s/kept")
 	p.open("/?again")
 	listed("#/s/kept")

@@ -7,11 +7,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// picturePath is where the README's picture is kept.
+// picturePath is the README's picture.
 const picturePath = "../../docs/page.png"
 
-// TestPicture: the picture in the README is one of the page, made from the demo.
-// HANSARD_PICTURE=1 makes it anew.
+// TestPicture: the picture in the README shows the page, with the demo. HANSARD_PICTURE=1 makes
+// it again.
 func TestPicture(t *testing.T) {
 	s := startServer(t)
 	s.hansard("", "demo", "--sessions", "5", "--pause", "0s", "--seed", "5")
@@ -26,7 +26,7 @@ func TestPicture(t *testing.T) {
 	p.press("g")
 	p.until(`document.querySelector(".scroller").scrollTop == 0`)
 	p.sees("parse_test.go:31: got 2 lines, want 3")
-	p.until(`document.querySelector('[data-seq="5"] .code-word')`) // what was read from a file is in its language
+	p.until(`document.querySelector('[data-seq="5"] .code-word')`) // text read from a file is highlighted in its language
 	eval[bool](p, `(document.activeElement.blur(), document.querySelector('[data-seq="2"]').scrollIntoView({ block: "start" }), true)`)
 	p.painted()
 	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())

@@ -19,8 +19,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestFind: a text is found in a session of any length, also where it is folded, and
-// is marked; the keyboard leads through the matches.
+// TestFind: a text is found in a session of any length, even where it is folded, and is marked;
+// the keyboard steps through the matches.
 func TestFind(t *testing.T) {
 	s, url := serve(t)
 	fillSession(t, s, "long", 3000)
@@ -41,7 +41,7 @@ func TestFind(t *testing.T) {
 	count := `document.querySelector(".find .count").textContent`
 	p.until(count + ` == "1 of 3"`)
 	p.until(`document.querySelector(".event.marked")?.dataset.seq == "3001"`)
-	// It is in the middle of what was folded.
+	// It is in the middle of folded text.
 	p.until(`document.querySelector('[data-seq="3001"] pre').textContent.includes("the Needle")`)
 	inSight := `((r) => r && r.top > 50 && r.bottom < innerHeight)([...CSS.highlights.get("found")].map((r) => r.getBoundingClientRect())[0])`
 	p.until(inSight)
@@ -51,7 +51,7 @@ func TestFind(t *testing.T) {
 	p.press("Enter")
 	p.until(count + ` == "3 of 3" && document.querySelector('.event.marked')?.dataset.seq == "3503"`)
 	p.until(`CSS.highlights.get("found").size == 2`)
-	p.press("Enter") // around
+	p.press("Enter") // wraps around
 	p.until(count + ` == "1 of 3"`)
 	p.click(".find button[title^=Previous]")
 	p.until(count + ` == "3 of 3"`)
@@ -63,8 +63,8 @@ func TestFind(t *testing.T) {
 	p.until(`document.querySelector(".find").hidden && !CSS.highlights.has("found") && document.activeElement.matches(".scroller")`)
 }
 
-// TestActions: a link to an event is copied, a tool call is opened and a seq is
-// jumped to, by the keyboard and by the mouse.
+// TestActions: copying a link to an event, opening a tool call and jumping to a seq, by keyboard
+// and by mouse.
 func TestActions(t *testing.T) {
 	s, url := serve(t)
 	fillSession(t, s, "talk", 400)
@@ -107,12 +107,12 @@ func TestActions(t *testing.T) {
 	q.until(`document.querySelector(".event.marked")?.dataset.seq == "402"`)
 }
 
-// TestPrint: printing prints the transcript: all of it, not what is on the screen, on
+// TestPrint: printing prints the whole transcript, not only what is on the screen, in colours for
 // paper.
 func TestPrint(t *testing.T) {
 	s, url := serve(t)
 	fillReal(t, s, "talk", 700)
-	// What the screen shows a part of, and the rest when it is asked for.
+	// The screen shows only a part of this, and the rest on request.
 	append1(t, s, "talk", raw("tool_result", obj{"id": "c", "output": strings.Repeat("0123456789abcdef\n", 3000) + "the last line"}))
 	append1(t, s, "talk", says("assistant", "coder", strings.Repeat("All of it is true. ", 3000)+"The end."))
 	append1(t, s, "talk", says("user", "ada", []obj{{"type": "image", "source": obj{"type": "base64", "media_type": "image/png", "data": chartPNG(2400, 2000)}}}))
@@ -130,12 +130,12 @@ func TestPrint(t *testing.T) {
 		}
 		return len(regexp.MustCompile(`/Type\s*/Page\b[^s]`).FindAll(pdf.Data, -1))
 	}
-	// By the browser's menu: what is loaded, which is more than a screen.
+	// With the browser's menu: what is loaded, which is more than a screen.
 	if n := pages(); n < 3 {
 		t.Errorf("the browser prints %d pages", n)
 	}
 	p.prefers("dark")
-	// By the page: all of it.
+	// With the page's own command: all of it.
 	eval[bool](p, `(window.print = () => {
 		window.printed = { rows: document.querySelectorAll(".sheet .event").length, first: document.querySelector(".sheet .event").innerText, calls: document.querySelectorAll(".sheet details[open] .args").length,
 			pictures: [...document.querySelectorAll(".sheet img.picture")].filter((i) => i.naturalWidth == 2400).length, text: document.querySelector(".sheet").textContent, closed: document.querySelectorAll(".sheet details:not([open])").length };
@@ -163,15 +163,14 @@ func TestPrint(t *testing.T) {
 	if calls := eval[int](p, `window.printed.calls`); calls != 140 {
 		t.Errorf("%d calls are printed open, want 140", calls)
 	}
-	p.until(`!document.querySelector(".sheet")`) // the screen is as it was
+	p.until(`!document.querySelector(".sheet")`) // the screen is as before
 	eval[bool](p, `(document.body.append(window.wait), document.documentElement.classList.add("printing"), true)`)
 	if n := pages(); n < 30 {
 		t.Errorf("all of it is %d pages", n)
 	}
 }
 
-// TestToast: what the page says about a button never lies on that button, and goes
-// when it is closed.
+// TestToast: a notice about a button never covers that button, and disappears when it is closed.
 func TestToast(t *testing.T) {
 	store, handler := newServer(t)
 	append1(t, store, "talk", says("user", "ada", "hello"))
@@ -201,7 +200,7 @@ func TestToast(t *testing.T) {
 		}
 		for _, c := range []struct{ press, button string }{{"", `.event .raw`}, {"", `.session-head .menu-button`}} {
 			if c.button == ".event .raw" && size[0] < 760 {
-				continue // not there on a phone
+				continue // does not exist on a phone
 			}
 			p.click(c.button)
 			if c.button == ".session-head .menu-button" {
@@ -226,8 +225,8 @@ func TestToast(t *testing.T) {
 	}
 }
 
-// TestDeletedItems: an item that was deleted through the OpenAI routes is shown as
-// deleted, wherever the event that says so is; live, too.
+// TestDeletedItems: an item deleted through the OpenAI routes is shown as deleted, wherever the
+// event that says so is; also live.
 func TestDeletedItems(t *testing.T) {
 	s := memstore.New()
 	server := httpd.New(s, httpd.Options{Access: httpd.Single(token), Page: web.Handler(), Conversations: func(s hansard.Store) http.Handler { return conversations.New(s, nil) }})
@@ -284,7 +283,7 @@ func TestDeletedItems(t *testing.T) {
 	p.shot("deleted")
 }
 
-// TestTouch: on a phone everything that can be touched is large enough for a finger.
+// TestTouch: on a phone every touch target is large enough for a finger.
 func TestTouch(t *testing.T) {
 	s, url := serve(t)
 	addTranscripts(t, s)
@@ -292,8 +291,8 @@ func TestTouch(t *testing.T) {
 	p.size(375, 720)
 	p.open("/#token=" + token)
 	p.until("document.querySelectorAll('.sessions a').length == 9")
-	// What takes the touches around its middle is at least 40 pixels each way; links in
-	// running text are as large as the text.
+	// The area around the middle of an element that takes touches is at least 40 pixels each way;
+	// links in running text are as large as the text.
 	small := `[...document.querySelectorAll("button, summary, a, input, textarea")].filter((e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true }) && !e.closest(".md, .note, .patch, .turn dl, .file, .remote, .notices") && !e.matches(".skip, .gone a")).flatMap((e) => {
 		e.scrollIntoView({ block: "center", inline: "center" });
 		const r = e.getBoundingClientRect();
@@ -324,8 +323,8 @@ func TestTouch(t *testing.T) {
 	p.none("too small in a dialog", strings.Replace(small, `document.querySelectorAll("button`, `document.querySelector("dialog").querySelectorAll("button`, 1))
 }
 
-// TestSlices: while somebody scrolls, a few rows are made between two frames, never a
-// whole page of them: that is what keeps the scrolling smooth.
+// TestSlices: during scrolling, only a few rows are made between two frames, never a whole page
+// of them: that keeps the scrolling smooth.
 func TestSlices(t *testing.T) {
 	const most = 16
 	s, url := serve(t)
@@ -355,7 +354,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestLinkByID: a link may name an event by its id, and people see when it happened.
+// TestLinkByID: a link may name an event by its id, and the page shows when it happened.
 func TestLinkByID(t *testing.T) {
 	s, url := serve(t)
 	for i := range 300 {
@@ -367,7 +366,7 @@ func TestLinkByID(t *testing.T) {
 	p := newTab(t, url)
 	p.open("/#token=" + token)
 	p.until(`document.querySelector(".sessions a")`)
-	// The event is found before the session is there: the page must not end at its end.
+	// The event is found before the session has loaded: the page must not end there.
 	eval[bool](p, `((real) => { window.fetch = async (what, how) => {
 		if (new URL(what.url ?? what, location).pathname === "/v1/sessions/named") while (location.hash !== "#/s/named/40") await new Promise(requestAnimationFrame);
 		return real(what, how);

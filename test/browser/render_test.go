@@ -6,8 +6,8 @@ import (
 	"hansard"
 )
 
-// TestMarkdown: what people and models write is rendered as they mean it, and what
-// is not understood stays text.
+// TestMarkdown: what people and models write is rendered as intended, and anything not understood
+// stays text.
 func TestMarkdown(t *testing.T) {
 	_, url := serve(t)
 	p := newTab(t, url)
@@ -58,8 +58,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestPairs: calls and results find each other also when one of them comes into the
-// page later, and what changes with an event is told.
+// TestPairs: calls and results are matched even if one of them comes into the page later, and a
+// result updates the state of its call.
 func TestPairs(t *testing.T) {
 	s, url := serve(t)
 	tool := func(kind string, data map[string]any) hansard.Event {

@@ -8,10 +8,10 @@ import (
 	"hansard"
 )
 
-// scrolling scrolls an element for so many steps, as fast as frames come, and tells
-// how many frames were painted in the time that the empty list would need for them,
-// and the longest time between two. The speed is in pixels per step: a slow page is
-// asked for no less.
+// scrolling scrolls an element for a number of steps, as fast as frames come, and returns how
+// many frames were painted in the time that the empty list would need for them, and the longest
+// time between two. The speed is in pixels per step, so a slow page has to cover the same
+// distance.
 const scrolling = `(async (selector, pixels, ms) => {
 	const el = document.querySelector(selector);
 	const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -28,14 +28,14 @@ const scrolling = `(async (selector, pixels, ms) => {
 	return { frames, longest, from: 0 };
 })(%q, %d, %d)`
 
-// scrolled is what came of it.
+// scrolled is the result.
 type scrolled struct {
 	Frames  int
 	Longest float64
 }
 
-// emptyList is a list that costs nothing to scroll: what the browser and the machine
-// can do at all.
+// emptyList is a list that costs nothing to scroll: the upper bound of the browser and the
+// machine.
 const emptyList = `(() => {
 	const el = document.createElement("div");
 	el.id = "nothing";
@@ -76,9 +76,8 @@ func fillReal(t testing.TB, s hansard.Store, id hansard.SessionID, n int) {
 	}
 }
 
-// BenchmarkScroll scrolls through 100,000 events, and through an empty list on the
-// same machine in the same browser: frames/empty is how many frames there are for one
-// of the empty list's.
+// BenchmarkScroll scrolls through 100,000 events, and through an empty list on the same machine
+// in the same browser: frames/empty is the number of frames per frame of the empty list.
 func BenchmarkScroll(b *testing.B) {
 	s, url := serve(b)
 	fillReal(b, s, "huge", 100_000)

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestSearchEvents: words are found in the events of all sessions, marked, and lead to the
-// event; what sessions say stays text.
+// TestSearchEvents: words are found in the events of all sessions, marked, and link to the event;
+// content of sessions stays text.
 func TestSearchEvents(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "one", says("user", "ada", "The Zürich deployment failed"))
@@ -27,7 +27,7 @@ func TestSearchEvents(t *testing.T) {
 	p.click(".hits a")
 	p.until(`!document.querySelector("dialog") && location.hash.startsWith("#/s/one/1") && document.querySelector(".event.marked")`)
 
-	// In the session that is open only.
+	// Only in the open session.
 	p.press("s")
 	p.until(`document.activeElement.matches(".search-events input.search")`)
 	p.write("deployment")

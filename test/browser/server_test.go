@@ -24,7 +24,7 @@ import (
 
 const token = "a-token-for-the-tests-of-the-page-0123456789"
 
-// tokenFile is a file with the token, for its owner alone.
+// tokenFile is a file with the token, readable by its owner only.
 func tokenFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
@@ -34,7 +34,7 @@ func tokenFile(t *testing.T) string {
 	return path
 }
 
-// serve serves a store of its own in this process: the whole server and the page.
+// serve serves a new store in this process: the whole server and the page.
 func serve(t testing.TB) (hansard.Store, string) {
 	t.Helper()
 	s, server := newServer(t)
@@ -53,8 +53,8 @@ func newServer(t testing.TB) (hansard.Store, *httpd.Server) {
 	return s, server
 }
 
-// listen gives a handler an address. It is closed after the tabs, which are opened
-// later: what they say at the end is not about that.
+// listen gives a handler an address. It is closed after the tabs, which are opened later, so that
+// their last messages are not caused by that.
 func listen(t testing.TB, h http.Handler) string {
 	l := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -64,7 +64,7 @@ func listen(t testing.TB, h http.Handler) string {
 	return l.URL
 }
 
-// append1 appends one event and gives its seq.
+// append1 appends one event and returns its seq.
 func append1(t testing.TB, s hansard.Store, id string, e hansard.Event) hansard.Seq {
 	t.Helper()
 	r, err := s.Append(t.Context(), hansard.SessionID(id), hansard.Batch{Create: true, Events: []hansard.Event{e}})

@@ -23,8 +23,8 @@ func (p *tab) live() {
 		&& document.querySelector(".state-chip").dataset.state == "live"`)
 }
 
-// TestLive: what another process appends appears, in order, without a reload; and
-// after the server was killed and started again nothing is missing or doubled.
+// TestLive: events that another process appends appear, in order, without a reload; and after the
+// server was killed and restarted there are no gaps and no duplicates.
 func TestLive(t *testing.T) {
 	s := startServer(t)
 	s.hansard("", "append", "talk", "--create", "--role", "user", "--author", "ada", "Is anybody *there*?")
@@ -38,7 +38,7 @@ func TestLive(t *testing.T) {
 	p.live()
 	s.hansard("", "append", "talk", "--role", "assistant", "--author", "planner", "Yes, **me**.")
 	p.sees("Yes, me.")
-	// One that comes in many pieces.
+	// An event that arrives in many pieces.
 	s.hansard(fmt.Sprintf("%q\n", strings.Repeat("many pieces ", 400_000)+"the last one"), "append", "talk", "--jsonl", "-")
 	p.until(`document.querySelector('.event[data-seq="3"] .more')`)
 	s.hansard("", "set", "talk", "--title", "A talk with a planner")
@@ -71,11 +71,11 @@ func TestLive(t *testing.T) {
 	if got, want := eval[string](p, shownSeqs+".join()"), "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"; got != want {
 		t.Errorf("the page shows events %s, want %s", got, want)
 	}
-	p.until("document.querySelectorAll('.notice').length == 0") // what was said about it is gone
+	p.until("document.querySelectorAll('.notice').length == 0") // the notice about it is gone
 }
 
-// TestRest: a page that nobody looks at gives its connection back, and continues
-// where it was when somebody does.
+// TestRest: a page that is not visible gives up its connection, and continues where it was when
+// it becomes visible again.
 func TestRest(t *testing.T) {
 	s, server := newServer(t)
 	var streams atomic.Int32
@@ -96,7 +96,7 @@ func TestRest(t *testing.T) {
 	look := func(hidden bool) {
 		eval[bool](p, `(Object.defineProperty(document, "hidden", { value: %v, configurable: true }), document.dispatchEvent(new Event("visibilitychange")), true)`, hidden)
 	}
-	// Half a minute is over at once.
+	// Make half a minute pass at once.
 	eval[bool](p, `((later) => { window.setTimeout = (f, ms, ...more) => later(f, ms === 30000 ? 1 : ms, ...more); return true; })(window.setTimeout)`)
 	look(true)
 	p.until(`document.querySelector(".state-chip").dataset.state == "resting"`)
@@ -116,7 +116,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestAppend: a message is stored as the user's, once.
+// TestAppend: a message is stored once, with the role user.
 func TestAppend(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "talk", says("assistant", "planner", "What shall I do?"))
@@ -137,7 +137,7 @@ func TestAppend(t *testing.T) {
 	if e.Seq != 2 || e.Kind != "message" || e.Role != "user" || e.Author != "ada" || string(e.Data) != `"Plan a trip\nto Lima, please."` || e.Inbox {
 		t.Errorf("it was stored as %+v with %s", e, e.Data)
 	}
-	// Nothing to say is not sent.
+	// An empty message is not sent.
 	p.write("   ")
 	p.press("Ctrl+Enter")
 	p.press("Escape")
@@ -160,8 +160,8 @@ func last(t *testing.T, s hansard.Store, id hansard.SessionID) hansard.Event {
 	return out
 }
 
-// TestLostAnswer: an append whose answer is lost is tried again with its key, and is
-// stored once; one that can't be sent is kept, and said so.
+// TestLostAnswer: an append whose answer is lost is retried with its key, and is stored once; a
+// message that can't be sent is kept, and the page says so.
 func TestLostAnswer(t *testing.T) {
 	s, server := newServer(t)
 	var lose, posts atomic.Int32
@@ -170,7 +170,7 @@ func TestLostAnswer(t *testing.T) {
 			posts.Add(1)
 			if n := lose.Add(-1); n >= 0 {
 				if n%2 == 0 {
-					server.ServeHTTP(httptest.NewRecorder(), r) // stored, but nobody hears of it
+					server.ServeHTTP(httptest.NewRecorder(), r) // stored, but the answer is lost
 				}
 				panic(http.ErrAbortHandler)
 			}
@@ -212,8 +212,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestTurn: the page tells who holds the turn and when it changes; while it is held
-// exclusively a message is offered the inbox.
+// TestTurn: the page shows who holds the turn and when that changes; while it is held exclusively
+// a message is offered the inbox.
 func TestTurn(t *testing.T) {
 	s, url := serve(t)
 	append1(t, s, "talk", says("user", "ada", "Hello?"))
@@ -261,7 +261,7 @@ func TestTurn(t *testing.T) {
 	_ = lease.Release() // it was taken away
 }
 
-// TestJump: a link leads to an event, marks it, and says when there is none.
+// TestJump: a link leads to an event, marks it, and says if there is none.
 func TestJump(t *testing.T) {
 	s, url := serve(t)
 	fillSession(t, s, "long", 2000)
@@ -275,7 +275,7 @@ func TestJump(t *testing.T) {
 	eval[bool](p, `(location.hash = "#/s/long/1999", true)`)
 	p.until(`document.querySelector('.event.marked')?.dataset.seq == "1999"`)
 	p.until(inSight)
-	// The link of an event in sight is one to itself.
+	// The link of a visible event leads to itself.
 	p.until(`document.querySelector('.event[data-seq="1990"] .seq').getAttribute("href") == "#/s/long/1990"`)
 	eval[bool](p, `(location.hash = "#/s/long/99999", true)`)
 	p.sees("There is no event 99,999 in this session.")
@@ -289,14 +289,14 @@ func TestJump(t *testing.T) {
 		append1(t, s, "long", says("assistant", "planner", "something new"))
 	}
 	p.until(`document.querySelector(".pill").innerText == "7 new"`)
-	if now := eval[float64](p, `document.querySelector(".event.marked").getBoundingClientRect().top`); math.Abs(now-at) > 1 { // a browser scrolls by whole pixels, rows are not as high as that
+	if now := eval[float64](p, `document.querySelector(".event.marked").getBoundingClientRect().top`); math.Abs(now-at) > 1 { // a browser scrolls by whole pixels, but rows have fractional heights
 		t.Errorf("the page moved by %v", now-at)
 	}
 	p.shot("pill")
 	p.click(".pill")
 	p.until(`document.querySelector('.event[data-seq="2007"]') && document.querySelector(".pill").hidden`)
 
-	// A session that is not there, and one that goes away.
+	// A session that does not exist, and one that is deleted.
 	p.expect("404")
 	p.expect("410")
 	p.open("/?none#/s/nobody")
@@ -329,8 +329,8 @@ func fillSession(t *testing.T, s hansard.Store, id hansard.SessionID, n int) {
 	}
 }
 
-// TestLarge: 100,000 events load without choking: the page holds a bounded part of
-// them, gets everywhere, and what it shows is gapless all the way.
+// TestLarge: 100,000 events load smoothly: the page holds a bounded part of them, reaches every
+// place, and what it shows has no gaps.
 func TestLarge(t *testing.T) {
 	const events, nodesMax = 100_000, 12_000
 	s, url := serve(t)
@@ -352,17 +352,17 @@ func TestLarge(t *testing.T) {
 	}
 	check("at the end")
 
-	// Upwards, by scrolling: what is looked at must not move when rows come in above.
+	// Upwards, by scrolling: what the reader sees must not move when rows are inserted above.
 	for round := range 12 {
 		first := eval[int](p, shownSeqs+"[0]")
 		eval[bool](p, `((s) => { s.scrollTop = 300; return true; })(document.querySelector(".scroller"))`)
-		p.painted() // rows get their height when they come into sight
+		p.painted() // rows get their height when they come into view
 		row := eval[int](p, `Number(document.elementFromPoint(800, 300).closest(".event").dataset.seq)`)
 		top := `document.querySelector('.event[data-seq="%d"] .body').getBoundingClientRect().top`
 		before := eval[float64](p, top, row)
 		p.until(shownSeqs+"[0] < %d", first)
-		// Heights are fractions of pixels and scroll positions are not, so that a pixel or two
-		// are rounding; a row that was not made up for is 20 or more.
+		// Heights are fractions of pixels and scroll positions are not, so a pixel or two is
+		// rounding; a row that was not compensated for is 20 or more.
 		if now := eval[float64](p, top, row); math.Abs(now-before) > 4 {
 			t.Errorf("round %d: event %d, which was in sight, moved by %v pixels", round, row, now-before)
 		}
@@ -379,7 +379,7 @@ func TestLarge(t *testing.T) {
 		p.until(shownSeqs+".at(-1) > %d", until)
 		check(fmt.Sprintf("scrolled down %d times", round+1))
 	}
-	// Into the middle by its number.
+	// To the middle, by number.
 	p.click(".position")
 	p.write("50000")
 	p.press("Enter")
@@ -388,7 +388,7 @@ func TestLarge(t *testing.T) {
 	p.shot("large")
 	p.press("G")
 	p.until(shownSeqs+`.at(-1) == %d`, events)
-	// A burst, while it is followed.
+	// A burst while it is followed.
 	fillSession(t, s, "huge", 3000)
 	p.until(shownSeqs+`.at(-1) == %d`, events+3000)
 	p.until(`((s) => s.scrollHeight - s.clientHeight - s.scrollTop < 40)(document.querySelector(".scroller"))`)

@@ -20,21 +20,21 @@ import (
 // patience is how long anything in the page may take before a test gives up.
 const patience = 30 * time.Second
 
-// tab is a tab of the browser with storage of its own. It notes whatever the page
-// should not do, and fails the test for it at the end.
+// tab is a tab of the browser with its own storage. It records whatever the page should not do,
+// and fails the test for it at the end.
 type tab struct {
 	testing.TB
 	ctx    context.Context
-	server string // where the page may send requests to
+	server string // the only host that the page may contact
 
 	mu       sync.Mutex
 	wrong    []string // guarded by mu
 	requests []string // guarded by mu
-	expected []string // what the console may say, in this test
+	expected []string // console messages that are allowed in this test
 }
 
-// watch is run before the page's own script: content that manages to run something
-// calls pwned(), and the browser reports what its policy kept from happening.
+// watch is run before the page's own script: content that manages to run something calls pwned(),
+// and the browser reports what its policy blocked.
 const watch = `
 	window.ran = [];
 	window.violations = [];
@@ -97,14 +97,14 @@ func (p *tab) blame(what string) {
 	p.wrong = append(p.wrong, what)
 }
 
-// expect allows what the console says when it contains this text.
+// expect allows console messages that contain this text.
 func (p *tab) expect(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected = append(p.expected, text)
 }
 
-// verdict fails the test for what the page should not have done.
+// verdict fails the test for anything the page should not have done.
 func (p *tab) verdict() {
 	for _, list := range []string{"ran", "violations"} {
 		if found, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]string]("window."+list+" ?? []")); err == nil && len(found) > 0 {
@@ -135,13 +135,13 @@ func (p *tab) call(_ any, err error) {
 	}
 }
 
-// open opens the page at an address behind its server.
+// open opens the page at an address on its server.
 func (p *tab) open(at string) {
 	p.Helper()
 	p.do(chromedp.Navigate(p.server + at))
 }
 
-// eval is the value of an expression in the page.
+// eval returns the value of an expression in the page.
 func eval[T any](p *tab, expression string, args ...any) T {
 	p.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](fill(expression, args), chromedp.EvalAwaitPromise))
@@ -151,7 +151,7 @@ func eval[T any](p *tab, expression string, args ...any) T {
 	return v
 }
 
-// fill puts arguments in, as JavaScript strings where they are strings.
+// fill inserts arguments, strings as JavaScript strings.
 func fill(expression string, args []any) string {
 	if len(args) == 0 {
 		return expression
@@ -178,7 +178,7 @@ func (p *tab) until(expression string, args ...any) {
 	}
 }
 
-// painted waits until the page was painted, twice: the first time may change heights.
+// painted waits until the page was painted twice: the first time may change heights.
 func (p *tab) painted() {
 	p.Helper()
 	eval[bool](p, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true)))))`)
@@ -190,7 +190,7 @@ func (p *tab) sees(text string) {
 	p.until("document.body.innerText.includes(%q)", text)
 }
 
-// write puts text into what has the focus.
+// write types text into the focused element.
 func (p *tab) write(text string) {
 	p.Helper()
 	p.call(chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text}))
@@ -217,12 +217,12 @@ func (p *tab) press(key string) {
 	p.call(chromedp.Call(p.ctx, input.DispatchKeyEvent, params))
 }
 
-// click clicks an element as soon as a click reaches it. What is above it may still grow between the
-// look and the click, which then hits something else: as a person would, it clicks again.
+// click clicks an element as soon as a click reaches it. Content above it may still grow between
+// the look and the click, which then hits something else: as a person would, it clicks again.
 func (p *tab) click(selector string) {
 	p.Helper()
 	for range 5 {
-		// It may be there and not painted yet, or something may still lie above it.
+		// It may exist but not be painted yet, or something may still cover it.
 		p.until(`((e) => {
 			if (!e) return false;
 			e.scrollIntoView({ block: "nearest" });
@@ -246,7 +246,7 @@ func (p *tab) click(selector string) {
 	p.Fatalf("five clicks on %s hit something else", selector)
 }
 
-// size makes the window as large as that, a phone if it is narrow.
+// size sets the size of the window; a narrow one is a phone.
 func (p *tab) size(width, height int64) {
 	p.Helper()
 	if width < 600 {
@@ -256,7 +256,7 @@ func (p *tab) size(width, height int64) {
 	p.do(chromedp.EmulateViewport(width, height))
 }
 
-// prefers sets what the system's colours are: dark or light.
+// prefers sets the colour scheme of the system: dark or light.
 func (p *tab) prefers(colours string) {
 	p.Helper()
 	p.call(chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -264,7 +264,7 @@ func (p *tab) prefers(colours string) {
 	}))
 }
 
-// shot keeps a picture where HANSARD_SCREENSHOTS says.
+// shot saves a screenshot where HANSARD_SCREENSHOTS says.
 func (p *tab) shot(name string) {
 	dir := os.Getenv("HANSARD_SCREENSHOTS")
 	if dir == "" {

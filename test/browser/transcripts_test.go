@@ -14,12 +14,12 @@ import (
 	"hansard"
 )
 
-// Transcripts as the tools of our users write them, one session for each shape: what
-// the page has to make readable.
+// Transcripts as our users' tools write them, one session for each shape: the page has to make
+// them readable.
 
 type obj = map[string]any
 
-// testOutput is what a test runner prints: columns, underscores, hashes, colours.
+// testOutput is the output of a test runner: columns, underscores, hashes, colours.
 const testOutput = "\x1b[1m=== RUN   TestParse\x1b[0m\n# hansard/parse\n__init__.py   *pkg*   1_000_000\n" +
 	"\x1b[31m--- FAIL: TestParse (0.02s)\x1b[0m\n    parse_test.go:31: got 2 lines, want 3\n\x1b[32mPASS\x1b[0m  ok  \thansard/fmt\t0.004s\n\x1b[2mexit status 1\x1b[0m\n"
 
@@ -210,7 +210,7 @@ func addTranscripts(t testing.TB, s hansard.Store) {
 			append1(t, s, id, e)
 		}
 	}
-	// One that the store's own records are in, with everything the page marks.
+	// A session with the store's own records, with everything the page marks.
 	if _, err := s.Create(t.Context(), "store", hansard.Meta{Title: "What the store itself writes", Labels: map[string]string{"team": "tools", "stage": "review"}, State: json.RawMessage(`{"step":3}`)}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"hansard"
 )
 
-// attacks are texts that would run script where a page is careless.
+// attacks are texts that would run script in a careless page.
 var attacks = []string{
 	`<script>pwned("script")</script>`,
 	`</script><script>pwned("closed")</script>`,
@@ -52,7 +52,7 @@ var attacks = []string{
 	"\u202e<script>pwned('rtl')</script>\u2028\u2029\ufeff",
 }
 
-// shapes put an attack into every place of an event's data where the page looks.
+// shapes put an attack into every place of an event's data that the page uses.
 func shapes(attack string) []any {
 	type o = map[string]any
 	svg := "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIG9ubG9hZD0icHduZWQoMSkiLz4="
@@ -76,13 +76,13 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// TestInjection: whatever is in a message, a title, a label, an author, a role, a
-// kind, a tool's name, an image or the holder of a turn, nothing of it runs, nothing
-// is loaded from elsewhere, and it is shown as the text it is.
+// TestInjection: whatever is in a message, a title, a label, an author, a role, a kind, a tool's
+// name, an image or the holder of a turn, none of it runs, nothing is loaded from elsewhere, and
+// it is shown as plain text.
 func TestInjection(t *testing.T) {
 	s, url := serve(t)
 	clip := func(a string) string {
-		a = strings.ReplaceAll(a, "=", "＝") // a label's name may not have one
+		a = strings.ReplaceAll(a, "=", "＝") // a label's name may not contain one
 		return a[:min(len(a), hansard.MaxLabelBytes)]
 	}
 	var ids []hansard.SessionID
@@ -97,7 +97,7 @@ func TestInjection(t *testing.T) {
 		for _, kind := range []string{"message", "tool_call", "tool_result", "summary", clip(attack), "constructor", "__proto__"} {
 			for n, data := range shapes(attack) {
 				if kind != "message" && n != 0 && n != 9 {
-					continue // each kind, each shape, but not all of both
+					continue // each kind and each shape, but not all combinations
 				}
 				e := says(clip(attack), clip(attack), data)
 				e.Kind = kind
@@ -144,8 +144,8 @@ func TestInjection(t *testing.T) {
 
 func squash(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// badNodes lists what content must never become: elements that run or load
-// something, attributes that do, links and images to elsewhere than they may.
+// badNodes lists what content must never become: elements or attributes that run or load
+// something, and links and images to forbidden places.
 const badNodes = `[...document.querySelectorAll("#app *")].flatMap((e) => {
 	const bad = [];
 	if (/^(script|style|link|iframe|object|embed|base|meta|form|svg:script|math|animate)$/i.test(e.tagName) && !e.matches("form.composer")) bad.push(e.tagName);
@@ -159,8 +159,8 @@ const badNodes = `[...document.querySelectorAll("#app *")].flatMap((e) => {
 	return bad;
 })`
 
-// TestHeavy: content that would make a renderer slow, or run out of stack, is shown
-// all the same, and so is what comes after it.
+// TestHeavy: content that would make a renderer slow, or overflow its stack, is still shown, and
+// so is what comes after it.
 func TestHeavy(t *testing.T) {
 	s, url := serve(t)
 	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)

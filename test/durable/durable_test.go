@@ -30,16 +30,16 @@ import (
 	"hansard/pgstore"
 )
 
-// longPoll is short, so that the tests that wait for one to end do not take long.
+// longPoll is short, so that tests that wait for one to end are quick.
 const longPoll = 500 * time.Millisecond
 
 // suitePath is where the suite has its streams.
 const suitePath = "/v1/stream/"
 
-// What has to have run, so that a suite which ends early is not taken for success.
+// The minimum that must have run, so that a suite which ends early is not taken for success.
 const leastTests, leastPassed = 332, 330
 
-// refusedOnPurpose tells why a test of the suite fails, empty if it has to pass.
+// refusedOnPurpose returns why a test of the suite fails; empty if it must pass.
 func refusedOnPurpose(name string) string {
 	switch name {
 	case "Caching and ETag should allow If-None-Match in CORS preflight responses":
@@ -50,7 +50,7 @@ func refusedOnPurpose(name string) string {
 	return ""
 }
 
-// TestConformance: the public suite against the streams of the model, of files and of PostgreSQL.
+// TestConformance: the public suite against streams on memstore, on files and on PostgreSQL.
 func TestConformance(t *testing.T) {
 	node := need(t)
 	t.Parallel() // much of the suite is waiting
@@ -73,8 +73,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceWithTheServer: the suite against the whole server, with its checks and
-// limits. A proxy gives the token, which the suite has none of, and the server's paths.
+// TestConformanceWithTheServer: the suite against the whole server, with its checks and limits. A
+// proxy adds the token, which the suite lacks, and the server's paths.
 func TestConformanceWithTheServer(t *testing.T) {
 	node := need(t)
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestConformanceWithTheServer(t *testing.T) {
 	conform(t, node, proxy.URL, 20*time.Second)
 }
 
-// serve is a server with nothing but streams.
+// serve is a server with streams only.
 func serve(s *durable.Streams) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -134,7 +134,7 @@ func serve(s *durable.Streams) http.Handler {
 	})
 }
 
-// ourFork gives the path of a stream that is forked as the server has it.
+// ourFork rewrites the path of the source of a fork to the server's.
 func ourFork(h http.Header) {
 	if from := h.Get("Stream-Forked-From"); from != "" {
 		h.Set("Stream-Forked-From", strings.Replace(from, suitePath, durable.Prefix, 1))
@@ -166,7 +166,7 @@ func conform(t *testing.T, node, at string, longPoll time.Duration) {
 	defer cancel()
 	report := filepath.Join(t.TempDir(), "report.json")
 	cmd := exec.CommandContext(ctx, node, filepath.Join("node_modules", "vitest", "vitest.mjs"), "run",
-		// Some of its tests sleep for three quarters of a TTL, and others are on this machine.
+		// Some of its tests sleep for three quarters of a TTL, and the machine has other work.
 		"--retry=2", "--testTimeout=60000", "--reporter=json", "--outputFile="+report, "conformance.test.mjs")
 	cmd.Env = append(os.Environ(), "STREAMS_URL="+at, "LONG_POLL_MS="+strconv.Itoa(int(longPoll.Milliseconds())), "CI=1")
 	out, runErr := cmd.CombinedOutput()
@@ -209,7 +209,7 @@ func conform(t *testing.T, node, at string, longPoll time.Duration) {
 	}
 }
 
-// TestExample: the example of docs/streams.md.
+// TestExample runs the example of docs/streams.md.
 func TestExample(t *testing.T) {
 	node := need(t)
 	text, err := os.ReadFile("../../docs/streams.md")

@@ -20,11 +20,11 @@ import (
 )
 
 // scenarios are those of the suite that any server can pass. The others call tools, read
-// resources and get prompts of a server that was made for them.
+// resources and get prompts of a server made for them.
 var scenarios = []string{"server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection"}
 
-// TestConformance: the public suite against the server over HTTP. The suite has no token:
-// it gets one on the way.
+// TestConformance: the public suite against the server over HTTP. The suite has no token: a proxy
+// adds one.
 func TestConformance(t *testing.T) {
 	node, err := npmtest.Install()
 	if errors.Is(err, npmtest.ErrOffline) {

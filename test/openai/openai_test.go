@@ -24,11 +24,11 @@ import (
 	"hansard/memstore"
 )
 
-// The tests in JavaScript that have to have run, so that a file which is not
-// found, or ends early, is not taken for success.
+// The minimum number of JavaScript tests that must have run, so that a file which is not found,
+// or ends early, is not taken for success.
 const leastTests = 27
 
-// The SDKs against the handler, on the model and on files.
+// TestSDKs: the SDKs against the handler, on memstore and on files.
 func TestSDKs(t *testing.T) {
 	node := needSDKs(t)
 	files, err := filestore.Open(t.TempDir(), nil)
@@ -45,8 +45,8 @@ func TestSDKs(t *testing.T) {
 	}
 }
 
-// The SDKs against the program, with its checks of hosts and tokens, while this
-// process works on the same store.
+// TestSDKsWithTheProgram: the SDKs against the program, with its checks of hosts and tokens,
+// while this process works on the same store.
 func TestSDKsWithTheProgram(t *testing.T) {
 	node := needSDKs(t)
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestSDKsWithTheProgram(t *testing.T) {
 	runSDKs(t, node, api, store, "HANSARD_TOKEN="+token, "HANSARD_READER="+strings.TrimSpace(string(reader)))
 }
 
-// lines takes what a program prints apart; what nobody reads is let go.
+// lines splits the output of a program; lines that nobody reads are dropped.
 type lines struct {
 	rest []byte
 	seen chan string
@@ -126,7 +126,7 @@ func needSDKs(t *testing.T) (node string) {
 	return node
 }
 
-// skip leaves a test out, loudly, or fails where nothing may be left out.
+// skip skips a test, visibly, or fails where nothing may be skipped.
 func skip(t *testing.T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf("SKIPPED: %s: %s", t.Name(), fmt.Sprintf(format, args...))
@@ -154,7 +154,7 @@ func runSDKs(t *testing.T, node, api string, store hansard.Store, env ...string)
 	t.Logf("%d tests passed, %d skipped", passed, count(out, "skipped"))
 }
 
-// count reads a number of the summary that node prints.
+// count reads a number from the summary that node prints.
 func count(out []byte, what string) int {
 	m := regexp.MustCompile(`(?m)^# ` + what + ` (\d+)$`).FindSubmatch(out)
 	if m == nil {
@@ -164,7 +164,7 @@ func count(out []byte, what string) int {
 	return n
 }
 
-// others does to the store what no SDK can: it is the other programs there are.
+// others does to the store what no SDK can: it plays the other programs.
 func others(store hansard.Store) http.Handler {
 	mux := http.NewServeMux()
 	fail := func(w http.ResponseWriter, err error) {
@@ -193,7 +193,7 @@ func others(store hansard.Store) http.Handler {
 			_, _ = w.Write(e.Data)
 		}
 	})
-	// An agent takes the turn for itself alone; the answer is the grant.
+	// An agent takes the turn exclusively; the answer is the grant.
 	mux.HandleFunc("POST /hold/{id}", func(w http.ResponseWriter, r *http.Request) {
 		turn, err := store.Acquire(r.Context(), hansard.SessionID(r.PathValue("id")), hansard.Claim{Exclusive: true, Label: "the other agent"})
 		if err != nil {

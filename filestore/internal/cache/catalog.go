@@ -16,19 +16,18 @@ import (
 )
 
 // The catalog is kept in cache/catalog between processes, so that listing a
-// hundred thousand sessions does not open a hundred thousand files. It is a
-// cache: checked against the directory, replaced whole, and ignored when
-// anything about it is wrong. Somebody else may have written it, so reading it never
-// takes more memory than the directory accounts for: its length is compared with the
-// number of logs first, and what it says is read line by line, as JSON, which takes no
-// more room than it has bytes.
+// hundred thousand sessions does not open a hundred thousand files. It is a cache: checked
+// against the directory, replaced as a whole, and ignored if anything about it is wrong. It
+// may have been written from outside, so reading it never takes more memory than the
+// directory accounts for: its length is compared with the number of logs first, and it is
+// read line by line, as JSON, which takes no more memory than the file has bytes.
 //
 //	"HANSCAT2" | CRC-32C of the rest (4 bytes) | lines of {"name":…,"entry":{…}}
 
 const (
 	CatalogName = "catalog"
-	// maxCatalogEntry is more than the entry of one session takes: its title, its
-	// labels, a small state and the holder of its turn, every byte of them escaped.
+	// maxCatalogEntry bounds the entry of one session: its title, its labels, a small state
+	// and the holder of its turn, with every byte escaped.
 	maxCatalogEntry = 6*(4<<10+64*2*256+MaxListedState+4<<10) + 4<<10
 )
 
@@ -38,7 +37,7 @@ type Entry struct {
 	Inode   uint64
 	Size    int64
 	ModTime time.Time
-	Info    hansard.Info // without its state, if that is large: see complete
+	Info    hansard.Info // without its state if that is large: see lister.complete
 	Gone    bool         // deleted, or not a session yet
 }
 
@@ -48,8 +47,8 @@ type catalogLine struct {
 	Entry Entry  `json:"entry"`
 }
 
-// LoadCatalog reads the catalog, for the logs there are. Nil: there is none, or something
-// about it is wrong.
+// LoadCatalog reads the catalog's entries for existing logs. Nil: there is no catalog, or
+// something about it is wrong.
 func LoadCatalog(fsys vfs.FS, logs []vfs.Entry) map[string]Entry {
 	f, err := fsys.Open(Dir+"/"+CatalogName, vfs.ReadOnly)
 	if err != nil {
@@ -80,10 +79,10 @@ func LoadCatalog(fsys vfs.FS, logs []vfs.Entry) map[string]Entry {
 // catalogChunk is how much of a catalog is read at once.
 const catalogChunk = 256 << 10
 
-// catalogSlack is how many entries a catalog may have of logs that are gone.
+// catalogSlack is how many entries a catalog may contain for logs that no longer exist.
 const catalogSlack = 1024
 
-// readCatalog reads the lines about logs that there are.
+// readCatalog reads the lines about existing logs.
 func readCatalog(r io.Reader, there map[string]bool) (m map[string]Entry, crc uint32, ok bool) {
 	m = map[string]Entry{}
 	lines := bufio.NewScanner(r)
@@ -101,7 +100,7 @@ func readCatalog(r io.Reader, there map[string]bool) (m map[string]Entry, crc ui
 	return m, crc, lines.Err() == nil
 }
 
-// EncodeCatalog is a catalog as it is written.
+// EncodeCatalog is the content of a catalog file.
 func EncodeCatalog(m map[string]Entry) []byte {
 	var body bytes.Buffer
 	for name, entry := range m {
@@ -112,6 +111,6 @@ func EncodeCatalog(m map[string]Entry) []byte {
 	return append(head, body.Bytes()...)
 }
 
-// MaxListedState is the largest state document that the catalog remembers. With
-// larger ones it would take as much memory as all sessions have, for one list.
+// MaxListedState is the largest state document that the catalog remembers. With larger ones
+// a single list would hold the state of all sessions in memory.
 const MaxListedState = 4 << 10

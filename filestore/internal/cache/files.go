@@ -1,12 +1,12 @@
-// Package cache is what a store keeps in cache/, and the memory beside it: a catalog of
-// the sessions, notes of damage, and a map that forgets what was not used for longest. The
-// index of names is beside it, in package runs.
+// Package cache is what a store keeps in cache/ and in memory: a catalog of the sessions,
+// notes of damage, and a least-recently-used map. The index of names has its own package,
+// runs.
 //
-// Everything here is derived. It may be deleted at any time, and costs time then, nothing
-// else. It may also have been written by somebody else, with any content: a file is
-// believed only if it is whole, by a checksum, and fits what it is about; and reading one
-// never takes more memory than the logs account for, so that a crafted file can't use up
-// a reader's (TestCraftedCaches).
+// Everything here is derived. It may be deleted at any time, which costs time and nothing
+// else. It may also have been written from outside, with any content: a file is trusted
+// only if its checksum is right and it matches what it describes; and reading one never
+// takes more memory than the logs account for, so that a crafted file can't exhaust a
+// reader's memory (TestCraftedCaches).
 package cache
 
 import (
@@ -17,18 +17,17 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What is in cache/, by directory. damage has a file per session that somebody found
-// damaged.
+// The directories in cache/. damage has a file per session that was found damaged.
 const (
 	Dir       = "cache"
 	KeysDir   = Dir + "/keys"
 	DamageDir = Dir + "/damage"
 )
 
-// Write puts a file in place whole, as fill writes it. Durable: with its content synced
-// before it has its name; a file of the right name and without its content would be
-// believed to be a short one, unless it is checked as it is used. The directory is not synced: a power cut may take the file, which costs time and
-// nothing else. number makes the temporary name this process's own.
+// Write replaces a file as a whole, with what fill writes. durable syncs the content before the
+// rename: otherwise a power cut may leave the name without the content, which looks like a valid
+// short file unless it is checked in use. The directory is not synced: a power cut may lose the
+// file, which costs time and nothing else. number makes the temporary name unique to this process.
 func Write(fsys vfs.FS, number uint64, name string, durable bool, fill func(vfs.File) error) error {
 	if err := errors.Join(fsys.Mkdir(Dir), fsys.Mkdir(path.Dir(name))); err != nil {
 		return err
@@ -52,7 +51,7 @@ func Write(fsys vfs.FS, number uint64, name string, durable bool, fill func(vfs.
 	return err
 }
 
-// Noted tells whether damage of a session was noted, by any process.
+// Noted tells whether any process has noted damage of a session.
 func Noted(fsys vfs.FS, name string) bool {
 	_, _, err := fsys.Inode(DamageDir + "/" + name)
 	return err == nil

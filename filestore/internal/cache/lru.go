@@ -3,9 +3,9 @@ package cache
 import "container/list"
 
 // LRU is a map that forgets the least recently used values when it gets too heavy. The
-// caches of key indexes (keys.go) and of checked logs (check.go) use it; both were emptied
-// whole once they were full, and with slightly more sessions than fit every append read
-// its index again (failure 60, TestFailure60_KeyedAppendsToManySessions).
+// caches of key indexes (keys.go) and of checked logs (check.go) use it. Both used to be
+// emptied completely when full, so that with slightly more sessions than fit, every append
+// read its index again (failure 60, TestFailure60_KeyedAppendsToManySessions).
 //
 // The zero value is empty. It is not safe for concurrent use: its owner has a mutex.
 type LRU[V any] struct {
@@ -32,8 +32,8 @@ func (l *LRU[V]) Get(name string) (v V, ok bool) {
 	return e.Value.(*lruItem[V]).value, true
 }
 
-// Peek is get without counting as use: a list that looks at every session must not turn
-// the order over.
+// Peek is Get without counting as use: a list that looks at every session must not upset
+// the order.
 func (l *LRU[V]) Peek(name string) (v V, ok bool) {
 	if e := l.m[name]; e != nil {
 		return e.Value.(*lruItem[V]).value, true
@@ -41,12 +41,12 @@ func (l *LRU[V]) Peek(name string) (v V, ok bool) {
 	return v, false
 }
 
-// Len is how many there are.
+// Len is the number of values.
 func (l *LRU[V]) Len() int { return len(l.m) }
 
-// Put adds or replaces a value and counts as use of it; then the least recently used go
-// until all together weigh no more than most. The value itself stays, however heavy:
-// dropping it at once would make the caller read it again and again. To change the weight
+// Put adds or replaces a value and counts as use of it; then the least recently used values
+// go until the total weight does not exceed most. The value itself stays, however heavy:
+// dropping it at once would make the caller read it again and again. To update the weight
 // of a value that has grown, put it again.
 func (l *LRU[V]) Put(name string, v V, weight, most int64) {
 	if e := l.m[name]; e != nil {

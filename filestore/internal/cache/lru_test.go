@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLRU compares with a list that is searched from end to end.
+// TestLRU compares the LRU with a list that is searched from end to end.
 func TestLRU(t *testing.T) {
 	type item struct {
 		name          string

@@ -32,10 +32,10 @@ import (
 //	116  4 zeros
 //	120  name of the log, then its lines
 //
-// Why so much identity: the ring is reused, and an old lap's entry that happens to
-// begin where a new one ends has a right magic and right checksums. pos, prev and
-// epoch tell it from the new lap's, the salt from those of another journal (planted bug
-// "no chain").
+// Why so many identifying fields: the ring is reused, and an old lap's entry that happens
+// to begin where a new one ends has the right magic and the right checksums. pos, prev and
+// epoch tell it from the new lap's entries, the salt from those of another journal (planted
+// bug "no chain").
 
 // Entry is one session's lines of one group commit. One entry per session and group, not
 // per batch: one header, one comparison and one write to the log serve all of them.
@@ -51,12 +51,12 @@ type Entry struct {
 	Offset      int64  // where its bytes go in the log
 	Kind        byte
 	Deletes     bool // the last line is a tombstone
-	Redacts     bool // one of the lines records that content is taken away
+	Redacts     bool // one of the lines records a redaction
 	// LinePrev and LineCRC are the crc of the line before and of the last line, LastSeq
 	// is the last seq, MetaAt and TurnAt are the offsets of the newest line with a patch
-	// and of the newest line about the turn. That is enough to append behind the entry
-	// without reading its lines, unless the turn itself is asked for. LinePrev is also
-	// what apply compares before it writes to the log.
+	// and of the newest line about the turn. That is enough to append after the entry
+	// without reading its lines, unless the turn itself is needed. LinePrev is also what
+	// apply compares before it writes to the log.
 	LinePrev, LineCRC uint32
 	LastSeq           uint64
 	MetaAt            int64
@@ -70,7 +70,7 @@ type Entry struct {
 	HeaderCRC, PayloadCRC uint32
 }
 
-// What of an entry makes content go, in byte 107.
+// The bits of byte 107: how an entry removes content.
 const (
 	deletes = 1 << iota
 	redacts
@@ -85,16 +85,16 @@ func (e *Entry) Length() uint64 {
 	return RoundUp(EntryHeader+uint64(len(e.Name))+uint64(len(e.Lines)), EntryAlign)
 }
 
-// End is the position behind the entry, where the next one goes unless Place skips.
+// End is the position after the entry, where the next one goes unless Place skips ahead.
 func (e *Entry) End() uint64 { return e.Pos + e.Length() }
 
-// Chain identifies the entry and, because the header has the chain of the entry before in
-// prev, all entries before it. A slot carries the chain of its start for the same reason:
-// the first entry is checked like any other.
+// Chain identifies the entry and, because prev in its header is the chain of the entry
+// before, all entries before it. A slot carries the chain at its start so that the first
+// entry is checked like any other.
 func (e *Entry) Chain() uint64 { return uint64(e.HeaderCRC)<<32 | uint64(e.PayloadCRC) }
 
 // AppendTo appends the encoded entry to dst and fills in its checksums. Pos, Prev, Epoch
-// and DurableHint must be set before: the header's checksum covers them.
+// and DurableHint must already be set: the header's checksum covers them.
 func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 	begin := len(dst)
 	dst = append(dst, make([]byte, EntryHeader)...)
@@ -104,8 +104,8 @@ func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 	le := binary.LittleEndian
 	payload := uint64(len(e.Name) + len(e.Lines))
 	if e.Kind == KindPad {
-		// The filling is not written, so a PAD costs one header however long it is.
-		// Nothing reads it, and its checksum is 0.
+		// The filling is not written, so a PAD costs one header, however long it is. Nothing
+		// reads the filling, and its checksum is 0.
 		payload = e.Padded
 		e.PayloadCRC = 0
 	} else {
@@ -126,8 +126,8 @@ func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 		h[107] |= redacts
 	}
 	le.PutUint32(h[112:], e.PayloadCRC)
-	// Last, over everything behind itself, pcrc included: so the chain covers the payload
-	// through the header as well.
+	// Last, because it covers everything after itself, pcrc included: so the chain covers
+	// the payload through the header as well.
 	e.HeaderCRC = crc32c.Sum(h[8:])
 	le.PutUint32(h[4:], e.HeaderCRC)
 	if e.Kind == KindPad {
@@ -137,12 +137,12 @@ func (e *Entry) AppendTo(dst []byte, salt uint64) []byte {
 	return append(dst, make([]byte, int(e.Length())-(len(dst)-begin))...)
 }
 
-// DecodeEntry decodes the header of an entry that should stand at pos in a journal with
-// this salt; payload is how many bytes follow it. Not ok is the normal end of a ring: old
-// bytes, zeros, or a half-written header.
+// DecodeEntry decodes the header of an entry expected at pos in a journal with this salt;
+// payload is how many bytes follow it. Not ok is the normal end of a ring: old bytes,
+// zeros, or a half-written header.
 //
-// It proves that the header is what was written. It does not prove that the entry belongs
-// there: chain, epoch, length and the payload's checksum are the caller's to check (see
+// It proves that the header is as it was written. It does not prove that the entry belongs
+// there: the caller has to check chain, epoch, length and the payload's checksum (see
 // entryAt). payload may be larger than the ring.
 func DecodeEntry(h []byte, salt, pos uint64) (e *Entry, payload uint64, ok bool) {
 	e = &Entry{}
@@ -150,7 +150,7 @@ func DecodeEntry(h []byte, salt, pos uint64) (e *Entry, payload uint64, ok bool)
 	return e, payload, ok
 }
 
-// decode is DecodeEntry into memory that is there. If it is not ok, e is of no use.
+// decode is DecodeEntry into existing memory. If it is not ok, e must not be used.
 func (e *Entry) decode(h []byte, salt, pos uint64) (payload uint64, ok bool) {
 	le := binary.LittleEndian
 	if len(h) < EntryHeader || [4]byte(h[:4]) != EntryMagic || le.Uint64(h[8:]) != salt || le.Uint64(h[16:]) != pos {

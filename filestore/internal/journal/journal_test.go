@@ -17,8 +17,8 @@ import (
 
 const testSize = 1 << 12
 
-// chained gives entries their places one behind the other from the slot's start on, as
-// the commit does, and their bytes.
+// chained places entries one after the other from the slot's start on, as the commit does,
+// and encodes them.
 func chained(sl *Slot, entries ...*Entry) []byte {
 	var b []byte
 	pos, chain := sl.Start, sl.StartChain
@@ -56,8 +56,8 @@ func namesOf(entries []*Entry) string {
 	return strings.Join(names, " ")
 }
 
-// TestEntriesKeepEverything: every field of an entry is read back from the ring. A field
-// that somebody adds and does not encode is found by reflection.
+// TestEntriesKeepEverything: every field of an entry is read back from the ring. Reflection
+// finds a field that was added and not encoded.
 func TestEntriesKeepEverything(t *testing.T) {
 	sl := &Slot{Size: testSize, Salt: 7, Epoch: 1}
 	e := &Entry{}
@@ -79,7 +79,7 @@ func TestEntriesKeepEverything(t *testing.T) {
 			t.Fatalf("Entry.%s is a %v: teach this test", v.Type().Field(i).Name, f.Kind())
 		}
 	}
-	e.Kind, e.Padded = KindData, 0 // Padded is a PAD's alone
+	e.Kind, e.Padded = KindData, 0 // only a PAD has Padded
 	b := chained(sl, e)
 	r := ringOf(t, sl, b)
 	found, end, chain, err := r.Scan(sl.Start, sl.StartChain, 0)
@@ -91,13 +91,13 @@ func TestEntriesKeepEverything(t *testing.T) {
 	}
 }
 
-// TestEveryBitOfAnEntryCounts: whichever bit of an entry is another, the entries end
+// TestEveryBitOfAnEntryCounts: whichever bit of an entry is flipped, the valid entries end
 // before it.
 func TestEveryBitOfAnEntryCounts(t *testing.T) {
 	sl := &Slot{Size: testSize, Salt: 7, Epoch: 1, Start: 3 * testSize, StartChain: 99}
 	first, second, third := data("a", "one line\n"), data("b", "another\n"), data("c", "last\n")
 	whole := chained(sl, first, second, third)
-	used := uint64(EntryHeader + len(second.Name) + len(second.Lines)) // then zeros, which nobody reads
+	used := uint64(EntryHeader + len(second.Name) + len(second.Lines)) // then zeros, which are never read
 	for bit := range 8 * used {
 		b := append([]byte(nil), whole...)
 		b[second.Pos-sl.Start+bit/8] ^= 1 << (bit % 8)
@@ -108,8 +108,8 @@ func TestEveryBitOfAnEntryCounts(t *testing.T) {
 	}
 }
 
-// TestOthersEntriesEndTheRing: what an earlier lap, another journal or an older epoch
-// left where the next entry would go is not taken for it.
+// TestOthersEntriesEndTheRing: leftovers of an earlier lap, another journal or an older
+// epoch do not pass for the next entry.
 func TestOthersEntriesEndTheRing(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -134,8 +134,8 @@ func TestOthersEntriesEndTheRing(t *testing.T) {
 	}
 }
 
-// TestAroundTheEnd: entries are found where a PAD fills the end of the ring, where too
-// little is left for a header, and where an entry ends exactly with the ring.
+// TestAroundTheEnd: entries are found when a PAD fills the end of the ring, when too little
+// is left for a header, and when an entry ends exactly at the end of the ring.
 func TestAroundTheEnd(t *testing.T) {
 	for _, left := range []uint64{0, 8, EntryHeader - 8, EntryHeader, EntryHeader + 64} {
 		const before = 1 << 10
@@ -162,8 +162,8 @@ func TestAroundTheEnd(t *testing.T) {
 	}
 }
 
-// TestLostBehind: the end of what is valid is damage if something behind it proves that
-// there was more, and the end otherwise.
+// TestLostBehind: the end of the valid entries is damage if something after it proves that
+// there was more, and the real end otherwise.
 func TestLostBehind(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		sl := &Slot{Size: testSize, Salt: 7, Epoch: 1, Start: testSize}
@@ -186,8 +186,8 @@ func TestLostBehind(t *testing.T) {
 	}
 }
 
-// TestSlots: the newer slot that is whole counts, whichever bit of the other is wrong, and
-// one of another format is not passed over for an older one.
+// TestSlots: the newest intact slot counts, whichever bit of the other is wrong, and a slot
+// of another format is not passed over for an older one.
 func TestSlots(t *testing.T) {
 	older := Slot{StoreID: 1, Salt: 2, Size: testSize, HSeq: 5, Epoch: 6, Start: 7, StartChain: 8}
 	newer := Slot{StoreID: 1, Salt: 2, Size: testSize, HSeq: 6, Epoch: 6, Start: 16, StartChain: 9, Clean: true}
@@ -230,7 +230,7 @@ func TestSlots(t *testing.T) {
 }
 
 // TestOpenDamaged: a journal without a valid slot, or shorter than its slot says, is
-// damaged; one that is not there is not.
+// damaged; a missing one is not.
 func TestOpenDamaged(t *testing.T) {
 	p := vfs.NewDisk(1).Process("p")
 	if _, _, _, err := Open(p, 0); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, hansard.ErrDamaged) {
@@ -257,8 +257,8 @@ func TestOpenDamaged(t *testing.T) {
 	}
 }
 
-// TestNextMagic: every aligned magic is found, and no other, wherever it is: against a
-// loop that looks at each multiple of 8.
+// TestNextMagic: every aligned magic is found, and no other, wherever it is. Compared with
+// a loop that looks at each multiple of 8.
 func TestNextMagic(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -8,16 +8,16 @@ import (
 	"hansard/filestore/internal/crc32c"
 )
 
-// Reading the ring back: which entries are valid, and where they end. All of it is
-// reading only; nobody needs a lock for it, but without write.lock what is read may be
-// overwritten meanwhile, and the caller has to find that out (backlog.go).
+// Reading the ring back: which entries are valid, and where they end. Everything here only
+// reads and needs no lock, but without write.lock the bytes may be overwritten while they
+// are read, and the caller has to detect that (backlog.go).
 //
-// The end of the valid entries is the end of the ring's content, except for one case:
-// see LostBehind.
+// The end of the valid entries is the end of the ring's content, with one exception: see
+// LostBehind.
 
 // window is a piece of the ring in memory, so that a scan does not issue two reads per
-// entry. Entries' Lines are parts of its buffer: it is never reused for another piece, a
-// new one is made instead.
+// entry. The Lines of entries point into its buffer, so the buffer is never reused for
+// another piece; a new one is made instead.
 type window struct {
 	r   *Ring
 	pos uint64 // of buf[0]
@@ -28,12 +28,12 @@ type window struct {
 	name func([]byte) string
 }
 
-// bytes gives n bytes at pos, which must not straddle the end of the ring. ahead is how
-// far the caller expects to go: one that catches up with a single new entry under
-// write.lock should read that entry and not a megabyte.
+// bytes gives n bytes at pos, which must not straddle the end of the ring. ahead is how far
+// the caller expects to go: one that catches up with a single new entry under write.lock
+// should read that entry, not a megabyte.
 //
-// A file that ends too early was cut off by somebody, which is damage; other errors are
-// returned as they are.
+// A file that ends too early was truncated from outside, which is damage; other errors are
+// returned unchanged.
 func (w *window) bytes(pos, n, ahead uint64) ([]byte, error) {
 	if pos < w.pos || pos+n > w.pos+uint64(len(w.buf)) {
 		size := min(max(n, ahead), w.r.Size-pos%w.r.Size, max(n, 1<<20))
@@ -60,10 +60,10 @@ func (w *window) memory(size uint64) []byte {
 }
 
 // entryAt reads and checks the entry at pos, whose predecessor has this chain and epoch,
-// into e. It is rule E1 of FORMAT.md. Not ok without an error is the end of what is valid:
-// what stands there is of another lap, of another ring file, of an older epoch, follows
-// another entry, or was cut off in the middle of being written. All of these mean the
-// same to the caller: the next entry goes there.
+// into e. It is rule E1 of FORMAT.md. Not ok without an error is the end of the valid
+// entries: the bytes there belong to another lap, another ring file or an older epoch,
+// follow another entry, or are half a write. All of these mean the same to the caller: the
+// next entry goes there.
 func (w *window) entryAt(e *Entry, pos, chain, minEpoch, ahead uint64) (ok bool, err error) {
 	h, err := w.bytes(pos, EntryHeader, ahead)
 	if err != nil {
@@ -84,8 +84,8 @@ func (w *window) entryAt(e *Entry, pos, chain, minEpoch, ahead uint64) (ok bool,
 	if err != nil {
 		return false, err
 	}
-	// The header arrived and the payload did not, or not all of it: the kernel writes
-	// pages back in any order. Nobody was told that it is stored: that takes a sync.
+	// The header reached the disk and the payload did not, or not all of it: the kernel
+	// writes pages back in any order. The entry was never acknowledged: that takes a sync.
 	if crc32c.Sum(b) != e.PayloadCRC {
 		return false, nil
 	}
@@ -99,13 +99,13 @@ func (w *window) entryAt(e *Entry, pos, chain, minEpoch, ahead uint64) (ok bool,
 	return true, nil
 }
 
-// Scan reads the valid entries from pos on, where chain is the chain of what ends there.
-// It returns those with data, the position behind the last valid one (padding included)
-// and its chain. An error is a failed read, never the end of the entries.
+// Scan reads the valid entries from pos on, where chain is the chain of the entry that ends
+// there. It returns those with data, the position after the last valid one (padding
+// included) and its chain. An error is a failed read, never the end of the entries.
 //
-// expect is where the entries are known to end, or 0. It only saves reading: whatever is
-// valid behind it counts too, because a writer may have died between its write to the
-// ring and publishing it (Adoption).
+// expect is where the entries are known to end, or 0. It only saves reads: valid entries
+// beyond it count too, because a writer may have died between writing to the ring and
+// publishing (Adoption).
 func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain uint64, err error) {
 	end, endChain, err = r.Walk(pos, chain, expect, func(e *Entry) {
 		if e.Kind == KindData {
@@ -118,25 +118,26 @@ func (r *Ring) Scan(pos, chain, expect uint64) (entries []*Entry, end, endChain 
 	return entries, end, endChain, nil
 }
 
-// Walk is Scan one by one, padding included: what is not kept takes no memory.
+// Walk is Scan one entry at a time, padding included: what the caller does not keep takes
+// no memory.
 func (r *Ring) Walk(pos, chain, expect uint64, each func(*Entry)) (end, endChain uint64, err error) {
 	return r.walk(&window{r: r}, pos, chain, expect, func() *Entry { return new(Entry) }, each)
 }
 
-// Scanned is memory for entries that are read from the ring again and again, by
-// [Ring.ScanInto]. Its zero value has none yet.
+// Scanned is reusable memory for entries read from the ring again and again, by
+// [Ring.ScanInto]. The zero value holds none yet.
 type Scanned struct {
 	Entries []*Entry // those with data, as of the last scan
 	memory  []Entry
 	buf     []byte
 }
 
-// scannedMax is how much memory a Scanned keeps: far more than what others usually write
-// between two looks.
+// scannedMax is how much memory a Scanned keeps: far more than others usually write between
+// two scans.
 const scannedMax = 1 << 20
 
-// ScanInto is Scan into memory that is used again: the entries of the scan before, and
-// their lines, are overwritten. The name of a log is what name says.
+// ScanInto is Scan into reused memory: it overwrites the entries of the previous scan, and
+// their lines. name turns the name of a log into a string.
 func (r *Ring) ScanInto(s *Scanned, pos, chain, expect uint64, name func([]byte) string) (end, endChain uint64, err error) {
 	s.Release()
 	w := window{r: r, spare: s.buf, name: name}
@@ -159,8 +160,8 @@ func (r *Ring) ScanInto(s *Scanned, pos, chain, expect uint64, name func([]byte)
 	return end, endChain, nil
 }
 
-// Release forgets the entries. Whoever still has one finds it empty, and not with the lines
-// of another.
+// Release forgets the entries. Anyone still holding one finds it empty, not filled with the
+// lines of another.
 func (s *Scanned) Release() {
 	for _, e := range s.Entries {
 		*e = Entry{}
@@ -168,7 +169,7 @@ func (s *Scanned) Release() {
 	clear(s.Entries)
 	s.Entries, s.memory = s.Entries[:0], s.memory[:0]
 	if cap(s.memory) > scannedMax/256 {
-		s.Entries, s.memory = nil, nil // it was a long way, once
+		s.Entries, s.memory = nil, nil // one long scan must not pin the memory
 	}
 }
 
@@ -181,7 +182,7 @@ func (r *Ring) walk(w *window, pos, chain, expect uint64, next func() *Entry, ea
 	begin := pos
 	for {
 		at := r.Place(pos)
-		// Exactly to the known end and one header more, which is the look behind it.
+		// Exactly to the known end, and one header more to look past it.
 		ahead := uint64(64 << 10)
 		if expect > 0 {
 			ahead = EntryHeader
@@ -205,13 +206,12 @@ func (r *Ring) walk(w *window, pos, chain, expect uint64, next func() *Entry, ea
 	return pos, chain, nil
 }
 
-// ChainAt is the chain of the entry that ends at pos, as the entry behind it says in
-// prev. A checkpoint needs it for the slot that starts at pos: with a wrong chain the
-// next scan would find nothing valid there.
+// ChainAt is the chain of the entry that ends at pos, as the next entry says in prev. A
+// checkpoint needs it for the slot that starts at pos: with a wrong chain the next scan
+// would find nothing valid there.
 //
-// There must be an entry behind pos, so the caller has pos < written. If there is none,
-// pages of the ring were dropped after somebody's failed sync: DamagedError, and the
-// caller rotates.
+// There must be an entry after pos, so the caller has pos < written. If there is none,
+// pages of the ring were dropped after a failed sync: DamagedError, and the caller rotates.
 func (r *Ring) ChainAt(pos uint64) (uint64, error) {
 	at := r.Place(pos)
 	w := window{r: r}
@@ -226,18 +226,17 @@ func (r *Ring) ChainAt(pos uint64) (uint64, error) {
 	return e.Prev, nil
 }
 
-// LostBehind tells whether the end of what is valid is damage instead of the end: a
-// DamagedError then. Without it, a flipped bit in an acknowledged entry would look like
-// the end of the ring, and the next group would overwrite the entries behind it
-// (DurableHint, invariant 12).
+// LostBehind returns a DamagedError if the end of the valid entries is damage rather than
+// the end. Without it, a flipped bit in an acknowledged entry would look like the end of
+// the ring, and the next group would overwrite the entries after it (DurableHint, invariant
+// 12).
 //
-// Every entry carries a position that was durable when it was written. One behind the end
-// that names a position beyond the end proves that the entry at the end had been durable.
-// Entries that a dead writer left behind the end prove nothing: what they name is not
-// beyond it.
+// Every entry carries a position that was durable when it was written. If an entry past the
+// end names a position beyond the end, the entry at the end had been durable. Entries that
+// a dead writer left past the end prove nothing: the positions they name are not beyond it.
 //
 // The ring is searched in steps of 8 from end on, up to where it would meet start again.
-// This may read the whole ring, so only recovery, verify and readers beside a recovery do
+// This may read the whole ring, so only recovery, verify and readers during a recovery do
 // it, never a writer.
 func (r *Ring) LostBehind(end, start uint64) error {
 	limit := start + r.Size
@@ -249,16 +248,16 @@ func (r *Ring) LostBehind(end, start uint64) error {
 			return fmt.Errorf("read journal: %w", err)
 		}
 		// pos is a multiple of 8 and so is every entry's position. Index finds the magic many
-		// times faster than a loop would: the free part of the ring is most of it.
+		// times faster than a loop would: most of the ring is free space.
 		for at := nextMagic(buf, 0); at >= 0; at = nextMagic(buf, at+EntryAlign) {
-			// Read again, because the header may go on behind this piece.
+			// Read again, because the header may continue past this piece.
 			var h [EntryHeader]byte
 			if _, err := r.File.ReadAt(h[:], r.At(pos+uint64(at))); err == io.EOF {
-				continue // too near to the end of the ring for an entry
+				continue // too close to the end of the ring for an entry
 			} else if err != nil {
 				return fmt.Errorf("read journal: %w", err)
 			}
-			// The payload is not looked at: the header alone proves what was durable.
+			// The payload does not matter: the header alone proves what was durable.
 			if e, _, ok := DecodeEntry(h[:], r.Salt, pos+uint64(at)); ok && e.DurableHint > end && e.Pos > end {
 				return &DamagedError{fmt.Sprintf("the entry at position %d was durable and is not valid any more", end)}
 			}
@@ -268,8 +267,8 @@ func (r *Ring) LostBehind(end, start uint64) error {
 	return nil
 }
 
-// nextMagic is where the next aligned magic of an entry is in buf, at from or behind it;
-// -1 if there is none. from is aligned, and may be the length of buf.
+// nextMagic is the index of the next aligned entry magic in buf, at from or after it; -1 if
+// there is none. from is aligned, and may be the length of buf.
 func nextMagic(buf []byte, from int) int {
 	for from < len(buf) {
 		n := bytes.Index(buf[from:], EntryMagic[:])
@@ -284,9 +283,8 @@ func nextMagic(buf []byte, from int) int {
 	return -1
 }
 
-// Bytes are what stands in the ring from one position to another, at most one lap apart,
-// as they are: a rotation to the same size copies them without decoding, so that the
-// chain stays valid.
+// Bytes are the raw bytes of the ring from one position to another, at most one lap apart:
+// a rotation to the same size copies them without decoding, so that the chain stays valid.
 func (r *Ring) Bytes(from, to uint64) ([]byte, error) {
 	b := make([]byte, to-from)
 	for done := uint64(0); done < uint64(len(b)); {

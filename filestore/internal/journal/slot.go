@@ -10,9 +10,9 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Slot says where the ring starts. There are two, in blocks of their own, and the valid
-// one with the highest HSeq counts: while one is written, the other stays as it is, so a
-// power cut at any moment leaves one that is whole.
+// Slot says where the ring starts. There are two, each in its own block, and the valid one
+// with the highest HSeq counts: while one is being written the other is untouched, so a
+// power cut at any moment leaves one intact.
 //
 //	 0  magic "HANSJRN\n"
 //	 8  format u32
@@ -28,18 +28,18 @@ import (
 //	92  crc u32 of the 92 bytes before it
 //
 // Slots are written only under write.lock (SlotUnderLock), over the one that is not known
-// to be durable (SlotChoice); the space before Start is free only after the new slot was
-// synced and published (HeaderBeforeStart). checkpoint.go has that sequence.
+// to be durable (SlotChoice); the space before Start is free only once the new slot has
+// been synced and published (HeaderBeforeStart). checkpoint.go has that sequence.
 type Slot struct {
-	Incompat   uint32 // bits of features without which the ring can't be understood
-	StoreID    uint64 // random, given to the store when it was made
-	Salt       uint64 // random, of this journal: a rotation keeps it, a repair does not
+	Incompat   uint32 // feature bits that a reader must know to understand the ring
+	StoreID    uint64 // random, chosen when the store was created
+	Salt       uint64 // random, one per journal: a rotation keeps it, a repair does not
 	Size       uint64 // of the ring
 	HSeq       uint64 // counts slot writes: which slot is newer
 	Epoch      uint64 // counts recoveries and rotations
-	Start      uint64 // what is before this position is durable in the logs
-	StartChain uint64 // chain of the entry that ends at Start, for the first one to name
-	Clean      bool   // the last process to leave wrote this: nothing is behind Start
+	Start      uint64 // everything before this position is durable in the logs
+	StartChain uint64 // chain of the entry that ends at Start: the first entry's prev
+	Clean      bool   // written by the last process to leave: nothing follows Start
 }
 
 // Encode is the slot as bytes, with its checksum.
@@ -59,8 +59,8 @@ func (s *Slot) Encode() []byte {
 	return b
 }
 
-// DecodeSlot decodes SlotUsed bytes. Not ok: the slot was never written, or torn by a
-// crash while it was; then the other one counts.
+// DecodeSlot decodes SlotUsed bytes. Not ok: the slot was never written, or was torn by a
+// crash; then the other one counts.
 func DecodeSlot(b []byte) (s Slot, ok bool) {
 	le := binary.LittleEndian
 	if [8]byte(b[:8]) != SlotMagic || le.Uint32(b[SlotUsed-4:]) != crc32c.Sum(b[:SlotUsed-4]) {
@@ -68,8 +68,8 @@ func DecodeSlot(b []byte) (s Slot, ok bool) {
 	}
 	s.Incompat = le.Uint32(b[12:])
 	if le.Uint32(b[8:]) != journalFormat {
-		// Another format: nothing in it is understood. It is not called invalid, because
-		// then an older slot would count, and its ring be overwritten.
+		// Another format, which this program can't read. It is not called invalid: an older
+		// slot would count instead, and its ring would be overwritten.
 		s.Incompat |= 1 << 31
 	}
 	for i, p := range []*uint64{&s.StoreID, &s.Salt, &s.Size, &s.HSeq, &s.Epoch, &s.Start, &s.StartChain} {
@@ -80,10 +80,10 @@ func DecodeSlot(b []byte) (s Slot, ok bool) {
 	return s, s.Size >= 4*EntryHeader && s.Size%EntryAlign == 0
 }
 
-// ReadSlots reads both slots and tells which one counts, -1 when none is valid. A slot
+// ReadSlots reads both slots and returns which one counts, -1 if neither is valid. A slot
 // that is not valid is returned as zeros. A file too short for a slot has none; any other
-// read error is an error, because it may hide the newer slot, and the older one's start
-// may lie in space that was reused since.
+// read error is an error, because it may hide the newer slot, and the older one's start may
+// lie in space that has been reused since.
 func ReadSlots(f vfs.File) (slots [2]Slot, valid [2]bool, best int, err error) {
 	best = -1
 	for i := range slots {
@@ -97,8 +97,8 @@ func ReadSlots(f vfs.File) (slots [2]Slot, valid [2]bool, best int, err error) {
 		if slots[i], valid[i] = DecodeSlot(b); !valid[i] {
 			slots[i] = Slot{}
 		}
-		// HSeq alone decides. The highest one may not be durable yet, which is harmless
-		// for whoever reads after a crash: what was read can be written back and synced.
+		// HSeq alone decides. The highest one may not be durable yet, which is harmless after a
+		// crash: what was read can be written back and synced.
 		if valid[i] && (best < 0 || slots[i].HSeq > slots[best].HSeq) {
 			best = i
 		}
@@ -106,14 +106,14 @@ func ReadSlots(f vfs.File) (slots [2]Slot, valid [2]bool, best int, err error) {
 	return slots, valid, best, nil
 }
 
-// DurableSlot is the slot that is known to be on the disk, among living processes: the
-// one whose start was published in W, which happens only after its sync. The other one,
-// though newer, may have been written by a checkpoint that has not synced it yet, or that
-// was killed before. Overwriting the durable one could leave a power cut with no valid
-// slot (SlotChoice). Scans begin at its start too, so that they agree with W.
+// DurableSlot is the slot that live processes know to be on disk: the one whose start was
+// published in W, which happens only after its sync. The other one may be newer, but
+// written by a checkpoint that has not synced it yet, or was killed before it could.
+// Overwriting the durable one could leave a power cut with no valid slot (SlotChoice).
+// Scans begin at its start too, so that they agree with W.
 //
-// best and start, epoch are what ReadSlots and W say, under write.lock. If neither slot
-// has the published start, best is the answer.
+// best comes from ReadSlots, start and epoch from W, all read under write.lock. If neither
+// slot has the published start, best is the answer.
 func DurableSlot(slots [2]Slot, best int, start, epoch uint64) int {
 	if o := slots[1-best]; slots[best].Start != start && o.Size > 0 && o.Start == start && o.Epoch == epoch {
 		return 1 - best
@@ -121,12 +121,12 @@ func DurableSlot(slots [2]Slot, best int, start, epoch uint64) int {
 	return best
 }
 
-// LeftClean tells whether the last process to leave noted that the ring is empty, so that
-// the next open does not have to read it.
+// LeftClean tells whether the last process to leave recorded that the ring is empty, so
+// that the next open need not read it.
 //
-// The other slot must be valid as well, and older. If it is not readable, it may be the
-// newer one, written by a process that opened the store since and put entries into the
-// ring: then "clean" is stale.
+// The other slot must be valid as well, and older. An unreadable one may be the newer,
+// written by a process that has since opened the store and put entries into the ring: then
+// "clean" is stale.
 func LeftClean(slots [2]Slot, best int) bool {
 	return slots[best].Clean && slots[1-best].HSeq > 0 && slots[1-best].HSeq < slots[best].HSeq
 }

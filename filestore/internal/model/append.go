@@ -34,7 +34,7 @@ func (x *explorer) appendSteps(s *State, pi int) {
 	}
 }
 
-// leave gives up W and forgets what was only good under it.
+// leave releases W and forgets what was valid only under it.
 func (p *proc) leave(n *State, next uint8) {
 	n.lock = 0
 	p.written, p.chain, p.applied, p.start, p.base = 0, 0, 0, 0, 0
@@ -54,7 +54,7 @@ func (x *explorer) idleSteps(s *State, pi int) {
 			p.pc = atAppendLock
 			needsToken := op.Kind == TurnAppend || op.Kind == Release
 			if needsToken && n.token[op.Token] == 0 {
-				p.idle() // the grant it would use was never answered
+				p.idle() // the grant it would use was never acknowledged
 				return
 			}
 			if needsToken && !x.on(FenceInLock) {
@@ -112,8 +112,8 @@ func (x *explorer) catchupSteps(s *State, pi int) {
 	switch {
 	case p.applied < x.limit(s, p):
 		x.applySteps(s, pi, false, func(n *State, p *proc) {
-			// [ENOSPC/EDQUOT → stop here, noSpace]: a group not written
-			// yet is refused, one that is waits as ErrUnknown.
+			// [ENOSPC/EDQUOT → stop here, noSpace]: a group not yet written is
+			// refused; one already written waits, as ErrUnknown.
 			n.publish(p)
 			p.leave(n, atIdle)
 			p.idle()
@@ -145,8 +145,8 @@ func (x *explorer) finish(n *State, p *proc) {
 	}
 }
 
-// answer gives everybody in the group what is due to him: success for what was
-// written, and refusals and replays, too.
+// answer replies to every request of the group: success for those that were
+// written, and also refusals and replays.
 func (x *explorer) answer(n *State, p *proc) {
 	if p.space == 1 {
 		x.checkpointForSpace(n, p)

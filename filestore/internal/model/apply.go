@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// What applying one entry came to.
+// The outcomes of applying one entry.
 const (
 	applied    = iota
 	needsCopy  // the log lost pages; it must be restored from the ring first
@@ -10,7 +10,7 @@ const (
 	notApplied // a violation was noted
 )
 
-// apply writes one entry to its log, by comparison. Nobody but us touches the
+// apply writes one entry to its log, by comparison. Nothing else touches the
 // logs in this model, so setting bytes aside is always a violation.
 // [apply(lim): for e in [applied, lim), ring order, idempotent]
 func (x *explorer) apply(n *State, p *proc, id uint8, first bool) int {
@@ -39,7 +39,7 @@ func (x *explorer) apply(n *State, p *proc, id uint8, first bool) int {
 		f.size = off + 1
 	case f.line[off] == id:
 		return applied
-	case f.line[off] == id|part: // [a predecessor was killed in mid-write]
+	case f.line[off] == id|part: // [another process was killed in mid-write]
 		if n.full == 1 {
 			return noSpace
 		}
@@ -78,9 +78,9 @@ func (x *explorer) logForApply(n *State, p *proc, e *entry) *logFile {
 	return &l.file[p.logFD[e.sess]-1]
 }
 
-// applySteps adds the steps that apply the entry at p.applied: whole; killed
-// half-way through the write; out of space, before it or half-way, which stop
-// deals with.
+// applySteps adds the steps that apply the entry at p.applied: completely;
+// killed half-way through the write; out of space, before it or half-way,
+// which stop handles.
 func (x *explorer) applySteps(s *State, pi int, first bool, stop func(n *State, p *proc)) {
 	p := &s.proc[pi]
 	id := x.at(&s.disk, &s.journal(p).cell, p.applied)

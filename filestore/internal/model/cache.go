@@ -1,7 +1,7 @@
 package model
 
-// What a process remembers of the sessions between two critical sections. Most
-// configurations read log and ring anew each time instead.
+// What a process remembers about the sessions between two critical sections.
+// Most configurations read log and ring again each time instead.
 
 // forget drops the caches.
 func (p *proc) forget() {
@@ -31,7 +31,7 @@ func (x *explorer) remember(n *State, p *proc) {
 	for p.cursor < p.written {
 		id := x.at(&n.disk, &f.cell, p.cursor)
 		if id == 0 || n.ent[id].pos != p.cursor {
-			p.cursor++ // freed and used again: what stood here is missed
+			p.cursor++ // freed and reused: the entry that was here is missed
 			continue
 		}
 		p.note(n, id)

@@ -1,14 +1,14 @@
 package model
 
 // checkpointSteps adds the steps of [checkpoint]. Several may be under way at
-// once: one that is stopped must not keep others from doing it.
+// once: a stopped one must not keep others from finishing theirs.
 func (x *explorer) checkpointSteps(s *State, pi int) {
 	p := &s.proc[pi]
 	switch p.pc {
 	case atCheckpointLook:
 		x.checkpointLook(s, pi)
 	case atCheckpointSessions:
-		// [fsync(sessions/) after any create or rename]: by whomever, so
+		// [fsync(sessions/) after any create or rename]: by any process, so
 		// always.
 		x.step(s, pi, "fsync(sessions/)", func(n *State, p *proc) {
 			if x.on(SessionsDirSync) {
@@ -33,7 +33,7 @@ func (x *explorer) checkpointSteps(s *State, pi int) {
 	}
 }
 
-// resumed is p without what the checkpoint needed.
+// resumed is p without the state of the checkpoint.
 func (p *proc) resumed() proc {
 	q := *p
 	q.upto, q.chain, q.hseq, q.slotTo = 0, 0, 0, 0
@@ -61,7 +61,7 @@ func (x *explorer) checkpointLook(s *State, pi int) {
 		for pos := n.w.start; pos < p.upto; {
 			id := x.at(&n.disk, &f.cell, pos)
 			if id == 0 || n.ent[id].pos != pos {
-				p.endCheckpoint() // somebody else's checkpoint freed it
+				p.endCheckpoint() // another process's checkpoint freed it
 				return
 			}
 			if n.ent[id].kind != kindPad {
@@ -78,8 +78,8 @@ func (x *explorer) checkpointLook(s *State, pi int) {
 	})
 }
 
-// nextLog goes on to the next log to sync. Marks matter only where a log's sync
-// can fail; other configurations save the steps.
+// nextLog moves on to the next log to sync. Marks matter only if a log's sync can
+// fail; other configurations save the steps.
 func (p *proc) nextLog(x *explorer) {
 	p.ino, p.logErr = 0, 0
 	switch {
@@ -94,11 +94,11 @@ func (p *proc) nextLog(x *explorer) {
 	}
 }
 
-// logSteps adds the steps that make one log durable: open it, see whether
-// somebody else has marked it, mark it, sync it; replace it by a copy if the
-// sync failed or if another one's mark says that it may have failed to him;
-// unmark it. A mark is in the instance file of who set it, so nobody else
-// writes it, and it outlives him.
+// logSteps adds the steps that make one log durable: open it, see whether another
+// process has marked it, mark it, sync it; replace it by a copy if the sync
+// failed, or if another process's mark says that its sync may have failed; unmark
+// it. A mark is in the instance file of the process that set it, so no other
+// process writes it, and it outlives that process.
 //
 // [each: set my mark, fdatasync, clear it; error or a foreign mark → replace that
 // log by a copy, under W]
@@ -111,8 +111,8 @@ func (x *explorer) logSteps(s *State, pi int) {
 	sess := lowest(p.logs)
 	switch p.pc {
 	case atCheckpointOpen:
-		// A descriptor that is open before a sync fails is told of it;
-		// for failures before that there are the marks.
+		// A descriptor that is open before a sync fails gets the error; earlier
+		// failures are covered by the marks.
 		x.step(s, pi, "opens a log", func(n *State, p *proc) {
 			p.ino, p.logErr = n.log[sess].ino, n.logOf(sess).errs
 			p.pc = atCheckpointMarks
@@ -154,8 +154,8 @@ func (x *explorer) logSteps(s *State, pi int) {
 	}
 }
 
-// othersMarks are the marks of all other processes, living or dead, and what
-// this one has left because a copy failed.
+// othersMarks are the marks of all other processes, alive or dead, and those that
+// this process left because a copy failed.
 func (x *explorer) othersMarks(n *State, pi int) uint8 {
 	marks := n.marks
 	for i := range n.proc {
@@ -182,12 +182,12 @@ func (x *explorer) checkpointSync(s *State, pi int, sess uint8) {
 			p.pc = atCheckpointCopyLock
 			return
 		}
-		p.mark = 0 // it only stops; whoever comes next tries again
+		p.mark = 0 // the checkpoint stops; the next one tries again
 		p.endCheckpoint()
 	}
 	switch {
 	case x.cfg.LogErrors > 0 && p.ino != s.log[sess].ino:
-		// Whoever replaced it has synced the new file as far as we need.
+		// The process that replaced it has synced the new file as far as we need.
 		x.step(s, pi, "fdatasync of a log that was replaced", func(n *State, p *proc) { done(p) })
 	case x.cfg.LogErrors > 0 && p.logErr != s.logOf(sess).errs:
 		x.step(s, pi, "fdatasync(log) reports an earlier EIO", failed)

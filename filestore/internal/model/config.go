@@ -14,7 +14,7 @@ type Config struct {
 	Checkpoints int
 	RingErrors  int // failed syncs of the ring
 	LogErrors   int // failed syncs of a log
-	Evictions   int // pages lost by them that leave the cache
+	Evictions   int // pages lost by them that are evicted from the cache
 	Cuts        int // power cuts as steps; every state is checked against cuts anyway
 	Control     int // control records that go bad
 	Fills       int // times the file system fills up
@@ -23,10 +23,10 @@ type Config struct {
 	Tear       bool // kills in the middle of ring and slot writes
 	PartialEIO bool // a failed sync may have written some pages
 	Threads    bool // processes 0 and 1 are threads that share descriptors
-	Caches     bool // processes remember sessions instead of reading them anew
+	Caches     bool // processes remember sessions instead of reading them again
 	Flips      bool // check that a flipped bit is noticed
-	Solo       bool // check progress with the others stopped; nobody takes itself to be alone
-	Restored   bool // session 0 was restored from before a grant somebody still holds
+	Solo       bool // check progress with the others stopped; no process thinks it is alone
+	Restored   bool // session 0 was restored from a backup older than a grant somebody still holds
 }
 
 // start is the state a search begins with: a store that was made and, if

@@ -1,37 +1,40 @@
 package model
 
-// Requests most scripts are made of: a plain append to each of the sessions.
+// The requests that most scripts consist of: a plain append to each of the
+// sessions.
 var (
 	one = Op{Sess: 0}
 	two = Op{Sess: 1}
 )
 
-// Configs are small worlds, searched to the end in every test run. Each has as
-// little as it takes to show what it is about.
+// Configs are small worlds, searched to the end in every test run. Each is as
+// small as its purpose allows.
 var Configs = []*Config{
-	// Two processes, one killed anywhere, also half-way through a write.
+	// Two processes, one killed anywhere, even half-way through a write.
 	{Name: "kill", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Tear: true, Checkpoints: 1,
 		Script: []Op{one, one, two}},
-	// The same from the first open on, which can be killed itself.
+	// The same from the first open on, during which a process can also be
+	// killed.
 	{Name: "open", Procs: 2, Cells: 3, Spawns: 3, Kills: 2, Tear: true, Checkpoints: 1,
 		Script: []Op{one, one, two}},
 	// The ring is overwritten again and again; checkpoints race.
 	{Name: "lap", Procs: 2, Cells: 2, Running: 2, Tear: true, Checkpoints: 3,
 		Script: []Op{one, one, two, one}},
-	// A power cut, and then on with what it left.
+	// A power cut, and work continues with what it left.
 	{Name: "cut", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Tear: true, Cuts: 1, Checkpoints: 1,
 		Script: []Op{one, one, two}},
 
-	// A sync of the ring fails; somebody is killed before he can react.
+	// A sync of the ring fails; a process is killed before it can react.
 	{Name: "eio", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1, Evictions: 1, Checkpoints: 1,
 		Script: []Op{one, one, two}},
 	// With a third process that opens the ring afterwards.
 	{Name: "eio, three", Procs: 3, Cells: 2, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1, Evictions: 1,
 		Script: []Op{one, one}},
-	// Traffic goes on after the rotation.
+	// Traffic continues after the rotation.
 	{Name: "eio, late", Procs: 2, Cells: 4, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1,
 		Script: []Op{one, one, one, one}},
-	// All die, and the page cache shows the first open what is not on the disk.
+	// All die, and the page cache shows the first open content that is not on
+	// the disk.
 	{Name: "eio, recovery", Procs: 1, Cells: 2, Running: 1, Spawns: 3, Kills: 3, Tear: true, RingErrors: 1, Evictions: 1, Checkpoints: 2,
 		Script: []Op{one, one, one}},
 	// The power fails as well.
@@ -44,7 +47,7 @@ var Configs = []*Config{
 	// A sync of a log fails in a checkpoint.
 	{Name: "log eio", Procs: 2, Cells: 2, Running: 2, Spawns: 1, Kills: 1, LogErrors: 1, Evictions: 1, Checkpoints: 2,
 		Script: []Op{one, one}},
-	// In the first open, or before it; or in one before that.
+	// The same in the first open, before it, or in an earlier one.
 	{Name: "log eio, recovery", Procs: 1, Cells: 2, Running: 1, Spawns: 3, Kills: 3, LogErrors: 1, Evictions: 1, Checkpoints: 1,
 		Script: []Op{one, one}},
 	// And the log can't be copied.
@@ -59,12 +62,12 @@ var Configs = []*Config{
 	// When a sync has failed before.
 	{Name: "control, eio", Procs: 2, Cells: 2, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1, Control: 1,
 		Script: []Op{one, one}},
-	// After a cut it is gone, or of another time.
+	// After a cut control is missing, or outdated.
 	{Name: "control, cut", Procs: 2, Cells: 2, Running: 1, Spawns: 1, Control: 1, Cuts: 1, Checkpoints: 1,
 		Script: []Op{one, one}},
 
-	// The disk fills up while logs are written; with all but one stopped and
-	// space freed, things go on.
+	// The disk fills up while logs are written; with all but one process
+	// stopped and space freed, it makes progress.
 	{Name: "full disk", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Fills: 1, Checkpoints: 1, Solo: true,
 		Script: []Op{one, one}},
 	// Entries of two cells, which do not fit before the ring's end.
@@ -72,10 +75,10 @@ var Configs = []*Config{
 		Script: []Op{{Cells: 2}, {Cells: 2}, two}},
 	{Name: "pad, solo", Procs: 2, Cells: 3, Running: 2, Checkpoints: 1, Solo: true,
 		Script: []Op{{Cells: 2}, {Cells: 2}}},
-	// Several entries in one ring write, of which a kill leaves the first.
+	// Several entries in one ring write, of which a kill leaves only the first.
 	{Name: "group", Procs: 2, Cells: 4, Running: 2, Spawns: 1, Kills: 1, Tear: true, Checkpoints: 1,
 		Script: []Op{one, {Sess: 1, Joined: true}, {Sess: 0, Joined: true}, one, {Sess: 1, Joined: true}}},
-	// Processes keep what they know of the sessions.
+	// Processes cache what they know about the sessions.
 	{Name: "caches", Procs: 2, Cells: 2, Running: 2, Checkpoints: 2, Caches: true,
 		Script: []Op{one, one, two, two, one}},
 	{Name: "caches, eio", Procs: 2, Cells: 3, Running: 2, RingErrors: 1, Evictions: 1, Caches: true,
@@ -83,7 +86,7 @@ var Configs = []*Config{
 	// A bit flips in the ring.
 	{Name: "flip", Procs: 2, Cells: 4, Running: 2, Flips: true,
 		Script: []Op{one, two, one, two}},
-	// All others are stopped for ever, wherever they are.
+	// All other processes are stopped for ever, wherever they are.
 	{Name: "solo", Procs: 2, Cells: 2, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1, Checkpoints: 1, Solo: true,
 		Script: []Op{one, one, two}},
 
@@ -93,22 +96,23 @@ var Configs = []*Config{
 	// Compare-and-swap: one of two gets through.
 	{Name: "conflict", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, RingErrors: 1, Evictions: 1,
 		Script: []Op{{Expect: 1}, {Expect: 1}, {Expect: 2}}},
-	// A session is deleted, used again in vain, and pruned.
+	// A session is deleted, appended to in vain, and pruned.
 	{Name: "delete", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Checkpoints: 1,
 		Script: []Op{one, {Kind: Delete}, one, {Kind: Prune}}},
-	// The turn is taken from a holder that goes on writing.
+	// The turn is taken from a holder that keeps writing.
 	{Name: "turn", Procs: 2, Cells: 4, Running: 2, Spawns: 1, Kills: 1,
 		Script: []Op{{Kind: Acquire, Token: 0}, {Kind: Acquire, Token: 1}, {Kind: TurnAppend, Token: 0}, {Kind: TurnAppend, Token: 1}}},
-	// It is given up, and given up again after somebody else got it.
+	// The turn is released, and released again after somebody else got it.
 	{Name: "release", Procs: 2, Cells: 4, Running: 2, Checkpoints: 1,
 		Script: []Op{{Kind: Acquire, Token: 0}, {Kind: Release, Token: 0}, {Kind: TurnAppend, Token: 0},
 			{Kind: Acquire, Token: 1}, {Kind: Release, Token: 0}, {Kind: TurnAppend, Token: 1}}},
-	// The log was restored from before a grant that somebody still holds.
+	// The log was restored from a backup older than a grant that somebody still
+	// holds.
 	{Name: "restored", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Restored: true,
 		Script: []Op{{Kind: Acquire, Token: 0}, {Kind: TurnAppend, Token: 1}, {Kind: TurnAppend, Token: 0}}},
 }
 
-// Torture are larger worlds, for when there is time.
+// Torture are larger worlds, for long test runs.
 var Torture = []*Config{
 	{Name: "kill, more", Procs: 2, Cells: 3, Running: 2, Spawns: 1, Kills: 1, Tear: true, Checkpoints: 2,
 		Script: []Op{one, one, two, one}},

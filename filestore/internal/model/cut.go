@@ -54,9 +54,9 @@ func (x *explorer) cutSlot(r *ring, d *disk, n disk, i int, f func(*disk) bool) 
 	return x.cutSlot(r, d, n, i+1, f)
 }
 
-// cutLog tries the outcomes for one log after the other: whichever of its
-// names is durable, and of that file any lines, with the size of the last of
-// them or the full size and NUL bytes.
+// cutLog tries the outcomes for one log after the other: each file its name
+// may durably refer to, and of that file any subset of lines, with the size up
+// to the last of them or the full size and NUL bytes.
 func (x *explorer) cutLog(d *disk, n disk, sess int, f func(*disk) bool) bool {
 	if sess == maxLogs {
 		return f(&n)
@@ -121,11 +121,11 @@ func (x *explorer) powerCuts(s *State) {
 			n.cuts--
 			n.lock, n.syncLock, n.fdBusy = 0, 0, 0
 			n.proc = [maxProcs]proc{}
-			n.marks = 0 // no page that a failed sync lost is left in memory
+			n.marks = 0 // pages lost by a failed sync are no longer in memory
 			n.spawns = max(n.spawns, 1)
 		})
 		if s.controlFaults > 0 {
-			// control is never synced: it may be of any age, or gone
+			// control is never synced: it may be of any age, or missing
 			n := x.out[len(x.out)-1].state
 			x.env(&n, "and control is lost", func(n *State) { n.w, n.y = wRec{}, yRec{} })
 			x.env(&n, "and control is old", func(n *State) {

@@ -1,6 +1,6 @@
 package model
 
-// flush brings the dirty pages of a ring to the disk.
+// flush writes the dirty pages of a ring to the disk.
 func (f *ring) flush() {
 	for i := range f.cell {
 		if f.dirty&bit(uint8(i)) != 0 {
@@ -70,8 +70,8 @@ func (x *explorer) keptByEIO(f *ring) func(yield func(uint8) bool) {
 	}
 }
 
-// told notes that the descriptor has reported all errors so far, and that this
-// makes it useless. Threads of one process share it.
+// told records that the descriptor has reported all errors so far, which makes
+// it useless. Threads of one process share it.
 func (x *explorer) told(n *State, pi int) {
 	p := &n.proc[pi]
 	p.fdErr = n.journal(p).errs
@@ -85,8 +85,8 @@ func (x *explorer) told(n *State, pi int) {
 	}
 }
 
-// flush brings the dirty lines of a log to the disk, except those that a
-// failed sync has lost before.
+// flush writes the dirty lines of a log to the disk, except those that an
+// earlier failed sync lost.
 func (f *logFile) flush() {
 	f.lineDisk, f.sizeDisk = f.line, f.size
 	for i := range f.line {
@@ -98,7 +98,7 @@ func (f *logFile) flush() {
 }
 
 // syncLog adds the outcomes of open and fdatasync of a session's log. The
-// descriptor is new, so an error somebody else was told is not repeated.
+// descriptor is new, so an error already reported to another is not repeated.
 func (x *explorer) syncLog(s *State, pi int, sess uint8, then func(n *State, p *proc, ok bool)) {
 	x.step(s, pi, "fdatasync(log) ok", func(n *State, p *proc) {
 		n.logOf(sess).flush()
@@ -130,7 +130,7 @@ func (d *disk) syncSessions() {
 }
 
 // place is the index for a new inode that will take a log's name: not the one
-// the disk would bring back after a cut.
+// that would be back after a cut.
 func (l *sessionLog) place() uint8 {
 	if l.dir != 0 && l.dirDisk != l.dir {
 		return l.dir - 1
@@ -142,8 +142,8 @@ func (l *sessionLog) place() uint8 {
 }
 
 // replaceLog gives the name to a new, synced file with these lines; only the
-// directory is not synced yet. The copy before the rename is nobody's file, so
-// a kill in there changes nothing.
+// directory is not synced yet. Before the rename nobody sees the copy, so a
+// kill during it changes nothing.
 func (d *disk) replaceLog(sess uint8, line [maxLines]uint8, size uint8) {
 	l := &d.log[sess]
 	i := l.place()
@@ -152,10 +152,10 @@ func (d *disk) replaceLog(sess uint8, line [maxLines]uint8, size uint8) {
 	l.ino++
 }
 
-// copyLog replaces a log by a copy. Whatever the ring still holds of the bytes
-// within the log's size comes from the ring: pages of the old file may have
-// been evicted and read as NUL by now. (How far the logs are applied is of no
-// use here: a reload sets that back.)
+// copyLog replaces a log by a copy. Bytes within the log's size that the ring
+// still holds come from the ring: pages of the old file may have been evicted
+// and read as NUL by now. (The applied position does not help here: a reload
+// sets it back.)
 func (x *explorer) copyLog(d *disk, f *ring, sess uint8) {
 	old := d.logOf(sess)
 	line, size := old.line, old.size

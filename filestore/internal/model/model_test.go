@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// workers keeps two searches at a time: each may need a gigabyte.
+// workers limits searches to two at a time: each may need a gigabyte.
 var workers = make(chan struct{}, 2)
 
 func run(t *testing.T, cfg *Config, rules Rules) Result {
@@ -30,8 +30,8 @@ func find(t *testing.T, name string) *Config {
 	return nil
 }
 
-// atLeast is what a search must have seen, so that an empty world does not pass
-// for a safe one.
+// atLeast is how much a search must have seen, so that an empty world does not
+// pass for a safe one.
 var atLeast = map[string]struct{ states, acked, relied int }{
 	"kill":              {100_000, 3, 0},
 	"open":              {200_000, 3, 0},

@@ -17,8 +17,8 @@ func (x *explorer) openSteps(s *State, pi int) {
 			p.pc++
 		})
 	case atRecoverDir:
-		// [fsync the store directory]: the ring whose entries are about
-		// to be applied must be the one that a cut brings back.
+		// [fsync the store directory]: the ring whose entries are about to be
+		// applied must be the one that is there after a cut.
 		x.step(s, pi, "fsync(store directory)", func(n *State, p *proc) {
 			if x.on(FirstOpenDirSync) {
 				n.dirDisk = n.dir
@@ -63,7 +63,7 @@ func (s *State) alone(pi int) bool {
 	return true
 }
 
-// openLock takes W and goes one of the two ways.
+// openLock takes W and either recovers or joins.
 func (x *explorer) openLock(s *State, pi int) {
 	if s.lock != 0 {
 		return
@@ -102,8 +102,8 @@ func (x *explorer) recoverScan(n *State, p *proc) {
 	if !x.on(ControlNotTrusted) && n.w.ok == 1 {
 		p.written, p.chain, p.applied = n.w.written, n.w.chain, n.w.applied
 	}
-	// A log whose sync was begun by somebody who is dead may have lost pages
-	// that still look fine, and the error was told to him.
+	// A log that a dead process was syncing may have lost pages that still look
+	// fine, and the error was reported to that process.
 	if x.on(MarkAtOpen) {
 		p.suspect = n.marks
 	}
@@ -115,13 +115,13 @@ func (x *explorer) recoverScan(n *State, p *proc) {
 }
 
 // recoverRewrite is [pwrite [start, E) and the chosen slot back in place, then
-// fdatasync(ring)]: a sync that failed while nobody looked would be reported to
-// nobody.
+// fdatasync(ring)]: otherwise a sync that failed while no process was running
+// would be reported to nobody.
 func (x *explorer) recoverRewrite(n *State, p *proc) {
 	f := n.journal(p)
 	b := best(&f.slot)
 	if b < 0 {
-		x.exit(n, int(n.lock)-1) // the slot was evicted since: open fails
+		x.exit(n, int(n.lock)-1) // the slot has been evicted since: open fails
 		return
 	}
 	if x.on(FirstOpenRewrites) {
@@ -133,15 +133,15 @@ func (x *explorer) recoverRewrite(n *State, p *proc) {
 	p.pc = atRecoverSync
 }
 
-// redirty writes ring cells back as they are: from now on their writeback is
-// this descriptor's business.
+// redirty writes ring cells back unchanged: from now on a failed writeback is
+// reported to this descriptor.
 func (x *explorer) redirty(f *ring, from, to uint8) {
 	for pos := from; pos < to; pos++ {
 		f.dirty |= bit(pos % uint8(x.cfg.Cells))
 	}
 }
 
-// recoverLog makes the next touched log durable, by a copy if it is suspect.
+// recoverLog makes the next touched log durable, by copying it if it is suspect.
 // [rewrite and fdatasync the logs touched, fsync directories]
 func (x *explorer) recoverLog(s *State, pi int) {
 	p := &s.proc[pi]

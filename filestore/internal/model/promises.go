@@ -10,7 +10,7 @@ func (x *explorer) positions(s *State) string {
 	}
 	f := &s.ring[s.dir]
 	if b := best(&f.slot); b < 0 || f.slot[b].epoch != s.w.epoch {
-		return "" // a rotation nobody finished
+		return "" // an unfinished rotation
 	}
 	if s.w.written > s.w.start+uint8(x.cfg.Cells) {
 		return "the ring holds more than it can"
@@ -23,8 +23,8 @@ func (x *explorer) positions(s *State) string {
 	return ""
 }
 
-// promises checks everything the store owes against every power cut, by a
-// recovery that is a function of the disk.
+// promises checks everything the store has promised against every power cut,
+// by a recovery that is a function of the disk.
 func (x *explorer) promises(d *disk) string {
 	var broken string
 	x.eachCut(d, func(n *disk) bool {
@@ -89,7 +89,7 @@ func (x *explorer) recovered(d, n *disk) string {
 	return ""
 }
 
-// excused are the entries whose lines a prune may have taken.
+// excused are the entries whose lines a prune may have removed.
 func (d *disk) excused() uint8 {
 	var mask uint8
 	for id := uint8(1); id <= d.lastID; id++ {
@@ -169,9 +169,9 @@ func (n *disk) proofread(sess uint8, l *logFile) (mask uint8, why string) {
 	return mask, ""
 }
 
-// flips damages each entry of the ring in turn. If something later in the ring
+// flips damages each entry of the ring in turn. If a later entry in the ring
 // was written after that entry had been acknowledged, the damage must not pass
-// for the end of the log.
+// for the end of the ring.
 func (x *explorer) flips(n *disk) string {
 	f := &n.ring[n.dir]
 	b := best(&f.slot)

@@ -1,7 +1,7 @@
 package model
 
-// reopen opens what the name journal stands for now; W is held. A process that
-// opens a store which others are using comes here as well.
+// reopen opens the file that the name journal refers to now; W is held. A
+// process that opens a store already in use also comes here.
 func (x *explorer) reopen(n *State, p *proc, ret uint8) {
 	*p = p.resumed() // a checkpoint under way is abandoned
 	p.fd = n.dir
@@ -12,7 +12,7 @@ func (x *explorer) reopen(n *State, p *proc, ret uint8) {
 	n.forgetRings()
 }
 
-// dropMemory forgets what was true of the journal file before.
+// dropMemory forgets what was known about the previous journal file.
 // [drop caches and one's own durable position]
 func (x *explorer) dropMemory(p *proc) {
 	if x.on(OwnDurableDropped) {
@@ -28,8 +28,8 @@ func (x *explorer) reloadSteps(s *State, pi int) {
 	p := &s.proc[pi]
 	switch p.pc {
 	case atReloadDir:
-		// [fsync the store directory]: who renamed the journal may have
-		// died before he did.
+		// [fsync the store directory]: the process that renamed the journal may
+		// have died before it did.
 		x.step(s, pi, "fsync(store directory)", func(n *State, p *proc) {
 			if x.on(DirectorySync) {
 				n.dirDisk = n.dir
@@ -57,7 +57,7 @@ func (x *explorer) reloadSteps(s *State, pi int) {
 	}
 }
 
-// known says that W speaks of the ring with this slot.
+// known says that W is about the ring with this slot.
 func (x *explorer) known(s *State, sl slot) bool {
 	return s.w.epoch == sl.epoch && (s.w.ok == 1 || !x.on(ControlCRC))
 }
@@ -75,9 +75,9 @@ func (x *explorer) durableSlot(s *State, f *ring) int {
 	return b
 }
 
-// reloadScan finds out where the ring ends. [rule A: adopt complete entries;
-// check the chain up to written (broken → rotate); or, if control is of no use:
-// scan from slot.start: written = end of scan, applied = start]
+// reloadScan finds the end of the ring. [rule A: adopt complete entries; check
+// the chain up to written (broken → rotate); or, if control is useless: scan
+// from slot.start: written = end of scan, applied = start]
 func (x *explorer) reloadScan(n *State, p *proc) {
 	f := n.journal(p)
 	b := x.durableSlot(n, f)
@@ -126,7 +126,8 @@ func (x *explorer) reloadRewrite(n *State, p *proc) {
 		x.reloaded(n, p)
 		return
 	}
-	// Nobody tells which slot and which entries are durable: make all so.
+	// Nothing says which slot and which entries are durable: make all of them
+	// durable.
 	// [synced before it is trusted]
 	if x.on(RebuildRewrites) {
 		x.redirty(f, f.slot[b].start, p.written)
@@ -138,7 +139,7 @@ func (x *explorer) reloadRewrite(n *State, p *proc) {
 	}
 }
 
-// reloaded gives up W and goes back to what was being done.
+// reloaded releases W and returns to what was being done.
 // [p is (epoch, pos, chain): in another epoch look for my chain in ring or
 // log, else ErrUnknown]
 func (x *explorer) reloaded(n *State, p *proc) {

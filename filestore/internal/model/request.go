@@ -13,8 +13,8 @@ const (
 	Release    // give up the token in Token
 )
 
-// Op is one request of a configuration's script. Requests begin in the order
-// of the script, in whatever process; they end in any.
+// Op is one request of a configuration's script. Requests begin in the order of
+// the script, in any process; they end in any order.
 type Op struct {
 	Kind   OpKind
 	Sess   uint8
@@ -92,8 +92,8 @@ func (v *view) addGroup(d *disk, sess, key, first uint8) {
 	}
 }
 
-// verdict is what one request comes to: an entry to write, or an answer that
-// rests on dep (0: on nothing that could go away).
+// verdict is the outcome of one request: an entry to write, or an answer that
+// rests on dep (0: on nothing that could be lost).
 type verdict struct {
 	entry  entry
 	answer bool

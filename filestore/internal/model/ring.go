@@ -13,8 +13,8 @@ func best(slots *[2]slot) int {
 
 func cellOf(id, k uint8) uint8 { return id<<1 | k }
 
-// at is the entry whose first cell stands at pos and whose cells are all
-// there (both checksums right), or 0. It knows nothing of laps and chains.
+// at is the entry whose first cell is at pos and whose cells are all there
+// (both checksums right), or 0. It ignores laps and chains.
 func (x *explorer) at(d *disk, cells *[maxCells]uint8, pos uint8) uint8 {
 	size := uint8(x.cfg.Cells)
 	v := cells[pos%size]
@@ -24,7 +24,7 @@ func (x *explorer) at(d *disk, cells *[maxCells]uint8, pos uint8) uint8 {
 	id := v >> 1
 	n := d.ent[id].cells
 	if pos%size+n > size {
-		return 0 // readers take an entry in one piece [never straddles the end]
+		return 0 // readers read an entry in one piece [never straddles the end]
 	}
 	for k := uint8(1); k < n; k++ {
 		if cells[(pos+k)%size] != cellOf(id, k) {
@@ -91,9 +91,9 @@ func (x *explorer) adopt(s *State, p *proc) {
 	}
 }
 
-// whole says that the chain from slot.start reaches written. It does not when
-// a page that a failed sync had lost was evicted. [rule A: check the chain up
-// to written, broken → rotate]
+// whole says that the chain from slot.start reaches written. It does not if a
+// page lost by a failed sync was evicted. [rule A: check the chain up to
+// written, broken → rotate]
 func (x *explorer) whole(s *State, p *proc, written uint8) bool {
 	f := s.journal(p)
 	b := x.durableSlot(s, f)
@@ -105,8 +105,8 @@ func (x *explorer) whole(s *State, p *proc, written uint8) bool {
 	return end >= written
 }
 
-// alarm says that the ring past end holds an entry which was written when more
-// than that was durable already: damage, not the end.
+// alarm says that the ring past end holds an entry that was written when more
+// than that was already durable: damage, not the end.
 // [open: a later entry with this salt and dhint > E means damage]
 func (x *explorer) alarm(d *disk, cells *[maxCells]uint8, end uint8) bool {
 	for c := uint8(0); c < uint8(x.cfg.Cells); c++ {

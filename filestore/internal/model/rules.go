@@ -7,8 +7,8 @@ type Rules uint64
 
 // Ring entries.
 const (
-	Position          Rules = 1 << iota // an entry says at which position it stands
-	Chain                               // and which entry it follows
+	Position          Rules = 1 << iota // an entry names its position
+	Chain                               // and the entry it follows
 	EpochOrder                          // and epochs never fall along the chain
 	PadNeverStraddles                   // writers pad the ring's end, readers rely on it
 	DurableHint                         // dhint tells damage from the end
@@ -17,36 +17,36 @@ const (
 	// Lock and reload.
 
 	JournalInode      // the journal's inode is compared after a lock
-	InodeAtFinish     // even when one only comes to finish a synced group
+	InodeAtFinish     // even if the lock is taken only to finish a synced group
 	ControlCRC        // a control record with a bad checksum is rebuilt
 	ReloadSyncs       // from a ring that is synced before it is trusted
 	RebuildRewrites   // and rewritten before that
 	DirectorySync     // reload fsyncs the store directory
-	OwnDurableDropped // one's own durable position dies with the epoch
+	OwnDurableDropped // a process's own durable position ends with the epoch
 	CacheEpoch        // and so do caches
 	CacheStart        // caches older than start are dropped
 	WholeAtOpen       // an opener rotates a ring whose chain does not reach written
-	WholeAtLock       // and so does who reads pending entries
+	WholeAtLock       // and so does a process that reads pending entries
 
 	// Append, sync, apply.
 
 	SyncBeforeApply   // logs get only what is durable in the ring
-	UnknownAfterWrite // after the first byte in the ring nobody is told "not stored"
+	UnknownAfterWrite // after the first byte in the ring the answer is never "not stored"
 	EpochInWaits      // a waiter compares epochs and looks for its entry
 	TargetSameRead    // written and its epoch come from one read of W
-	SyncErrorFinal    // after EIO no second fdatasync is believed
-	SyncErrorShared   // by no thread that has the descriptor
+	SyncErrorFinal    // after EIO no second fdatasync is trusted
+	SyncErrorShared   // by any thread that shares the descriptor
 	OneSyncPerFD      // never two fdatasyncs at once on one descriptor
-	OpenerRewrites    // rule A: whoever opens the ring rewrites what is not durable
+	OpenerRewrites    // rule A: a process that opens the ring rewrites what is not durable
 	OpenerSlots       // and both slots
 	StartInW          // the start is not in the record that syncers write
-	SyncLockBypassed  // nobody needs sync.lock to get on
+	SyncLockBypassed  // nobody needs sync.lock to make progress
 	FullRingSyncs     // a full ring is synced and applied before the checkpoint
 	ReplayWaits       // a replay waits until the first append is durable
-	RefusalWaits      // so does a refusal for what it rests on
+	RefusalWaits      // so does a refusal, for what it rests on
 	VoidReevaluated   // and if that vanished, the request is decided again
-	ApplyStops        // apply stops at ENOSPC, it does not skip
-	LogInode          // apply writes to the inode the path names
+	ApplyStops        // apply stops at ENOSPC, it does not skip the entry
+	LogInode          // apply writes to the inode at the path
 	LiveHoles         // apply restores a log whose lost pages were evicted
 
 	// Checkpoint.
@@ -54,14 +54,14 @@ const (
 	HeaderBeforeStart   // space is free only after the slot is durable
 	SlotChoice          // never overwrite the slot whose start is published
 	SlotUnderLock       // choose and write it in one critical section
-	SlotStillMine       // publish a start only if its slot is still there
+	SlotStillMine       // publish a start only if its slot was not overwritten
 	CheckpointNeverBack // upTo <= start: nothing to do
 	SessionsDirSync     // fsync(sessions/) before the start moves
 	LogCopyAfterEIO     // a log whose sync failed is replaced by a copy
 	CopyFromRing        // which takes from the ring what the ring has
 	CheckpointMark      // so is a log that another process marked and did not unmark
 	OpenBeforeMarks     // the log is opened before the marks are read
-	OwnMarkCounts       // one's own mark left by a failed copy counts
+	OwnMarkCounts       // a process's own mark, left by a failed copy, counts too
 
 	// First open.
 
@@ -74,16 +74,16 @@ const (
 	MarkAtOpen        // marks of the dead make the first open copy those logs
 	SuspectsFirst     // before anything is applied to them
 	RecoveryMarks     // and it marks the logs that it syncs itself
-	RewriteVerified   // what is written back is what was checked, not a second read
+	RewriteVerified   // what is written back is what was checked, not read a second time
 
 	// Sessions.
 
 	KeysCompared  // a key in log or ring makes a replay
-	TombstoneLast // nothing is accepted behind a tombstone
+	TombstoneLast // nothing is accepted after a tombstone
 	DeleteIsEntry // delete goes through the ring, it does not unlink
 	PruneUnnamed  // a log is pruned only when no ring entry names it
 	FenceEquality // grants are compared with equality
-	FenceInLock   // in the critical section that writes
+	FenceInLock   // within the critical section that writes
 
 	endOfRules
 )

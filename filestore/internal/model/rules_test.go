@@ -8,7 +8,7 @@ import (
 )
 
 // removals says, for each rule, in which world its absence shows and how. Two
-// rules in one row back each other up: only without both something goes wrong.
+// rules in one row back each other up: something goes wrong only without both.
 var removals = []struct {
 	without Rules
 	config  string
@@ -76,7 +76,7 @@ var removals = []struct {
 	{FenceInLock, "turn", "grant that is not the current one"},
 }
 
-// redundant are rules that these worlds do not need, and why they may be kept.
+// redundant are rules that these worlds do not need, and why they are kept.
 var redundant = map[Rules]string{
 	Position:      "the chain tells laps apart, too; but it is a hash, and a position costs nothing",
 	EpochOrder:    "so does it for epochs",
@@ -108,8 +108,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestRedundantRules makes sure that what is called redundant still is: the day
-// one of these is needed its row belongs into the other table.
+// TestRedundantRules makes sure that the redundant rules still are: once one of
+// them is needed, its row belongs in the other table.
 func TestRedundantRules(t *testing.T) {
 	if !torture() {
 		t.Skip("set HANSARD_TORTURE=1")

@@ -13,7 +13,7 @@ type Result struct {
 	Depth    int
 	Acked    int    // most entries acknowledged on one path
 	Relied   int    // most entries that other answers rested on
-	Bounded  int    // steps not taken because the model has no room for them
+	Bounded  int    // steps not taken because the model has no room for their result
 	Complete bool   // every reachable state was visited
 	Broken   string // the violation, if any
 	Trace    string // how to get there
@@ -30,8 +30,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("%d states, depth %d, %d acknowledged: %s", r.States, r.Depth, r.Acked, verdict)
 }
 
-// seed is drawn anew in every run, so two states that share a hash in one run
-// do not in the next.
+// seed is new in every run, so two states that share a hash in one run do not
+// in the next.
 var seed = maphash.MakeSeed()
 
 // search is one breadth-first search. Visited states are kept as 64-bit hashes
@@ -134,7 +134,7 @@ func (n *State) sortProcs(procs int) {
 	}
 }
 
-// broken ends the search with the way to the violation.
+// broken ends the search with the path to the violation.
 func (c *search) broken(from uint64, last *successor, why string) Result {
 	c.result.States = c.visited.n
 	c.result.Broken = why

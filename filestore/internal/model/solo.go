@@ -3,12 +3,12 @@ package model
 import "fmt"
 
 // soloSteps is far more than an append with a reload, a rotation and a
-// checkpoint takes.
+// checkpoint needs.
 const soloSteps = 120
 
 // solo checks that a request gets through although every other process is
-// stopped for ever wherever it is, unless it is inside write.lock. Nothing
-// fails any more and no space is missing.
+// stopped for ever, wherever it is outside write.lock. From then on nothing
+// fails and there is enough space.
 func (x *explorer) solo(s *State) string {
 	if s.lock != 0 || int(s.lastID)+2 >= maxIDs {
 		return ""

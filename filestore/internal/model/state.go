@@ -31,14 +31,14 @@ type ring struct {
 	cell, cellDisk [maxCells]uint8
 	slot, slotDisk [2]slot
 	dirty          uint8 // a bit per cell, then one per slot (slotBit)
-	errs           uint8 // failed syncs so far; a descriptor remembers the last it was told
+	errs           uint8 // failed syncs so far; a descriptor remembers the last one reported to it
 }
 
 func slotBit(i int) uint8 { return 1 << (maxCells + i) }
 
 // logFile is one inode of a session's log, a line per entry. lost lines are
-// those whose writeback failed: for a growing file neither writing the same
-// bytes again nor another fdatasync brings them to the disk.
+// those whose writeback failed: for a growing file neither writing the same bytes
+// again nor another fdatasync gets them onto the disk.
 type logFile struct {
 	line, lineDisk [maxLines]uint8 // 0 is a NUL run
 	size, sizeDisk uint8
@@ -46,7 +46,7 @@ type logFile struct {
 	errs           uint8 // as in ring
 }
 
-// sessionLog is what the path names: 1+index into file, 0 for no file.
+// sessionLog is what the path refers to: 1+index into file, 0 for no file.
 type sessionLog struct {
 	file         [2]logFile
 	dir, dirDisk uint8
@@ -76,17 +76,17 @@ type entry struct {
 	after                   uint8 // ghost: what was acknowledged when it was written
 }
 
-// disk is all that a power cut, and so the recovery check, depends on. The
-// masks have a bit per entry id and are ghosts: what the store owes.
+// disk is all that a power cut, and so the recovery check, depends on. The masks
+// have a bit per entry id and are ghosts: what the store has promised.
 type disk struct {
 	ring         [maxRings]ring
-	dir, dirDisk uint8 // which ring the name `journal` stands for
+	dir, dirDisk uint8 // which ring the name `journal` refers to
 	log          [maxLogs]sessionLog
 	ent          [maxIDs]entry
 	lastID       uint8
 
 	acked   uint8 // answered with success
-	seen    uint8 // complete in a log at some moment: a reader may have it
+	seen    uint8 // complete in a log at some moment: a reader may have seen it
 	relied  uint8 // a replay or a refusal was answered because of it
 	deleted uint8 // sessions (not entries) whose delete was acknowledged
 	denied  uint8 // answered "not stored"
@@ -94,8 +94,8 @@ type disk struct {
 }
 
 // wRec and yRec are the two records of control; ok is the checksum. W is written
-// under write.lock, Y by the holder of sync.lock: so the start, which checkpoints
-// move, is in W. base is what was durable when the epoch began.
+// under write.lock, Y without it by a process that syncs: so the start, which
+// checkpoints move, is in W. base is what was durable when the epoch began.
 type wRec struct{ ok, epoch, written, chain, applied, start, base uint8 }
 
 type yRec struct{ ok, epoch, durable uint8 }
@@ -105,7 +105,7 @@ type proc struct {
 	pc, ret   uint8
 	open      uint8 // holds open.lock shared
 	epoch     uint8
-	fd, fdErr uint8 // its ring file, and the failed syncs that descriptor knows of
+	fd, fdErr uint8 // its ring file, and the failed syncs already reported to that descriptor
 	failed    uint8 // that descriptor has reported an error
 	own       uint8 // durable by its own fdatasync, perhaps not yet published
 
@@ -118,20 +118,20 @@ type proc struct {
 	target   uint8 // what the fdatasync under way will cover
 	space    uint8 // it waits only because the ring is full
 	decided  uint8 // fence already compared (only without FenceInLock)
-	publish  uint8 // it holds sync.lock and will publish what it syncs
+	publish  uint8 // it will publish what it syncs: it holds sync.lock, or thinks it is alone
 	oldStart uint8 // the start as read together with durable (only without StartInW)
 
-	// under W: what it read of the record W, and moved on
+	// under W: what it read from the record W, and advanced
 	written, chain, applied, start, base uint8
 
 	// checkpoint, and the logs of a recovery
 	upto, hseq    uint8 // the A it read, hseq of its slot
 	slotTo        uint8 // 1 + the slot chosen earlier (only without SlotUnderLock)
 	logs, suspect uint8 // logs still to sync, and those to copy instead
-	ino, logErr   uint8 // the log it has open to sync: inode, errors it knows of
+	ino, logErr   uint8 // the log it has open to sync: inode, errors already reported to it
 	mark          uint8 // in its instance file: logs it is syncing; outlives it
 
-	// what it remembers of the sessions (only with Caches): up to cursor
+	// what it remembers about the sessions (only with Caches): up to cursor
 	cached, cursor      uint8
 	cacheSeq, cacheLast [maxLogs]uint8
 	logFD               [maxLogs]uint8 // cached descriptors (only without LogInode)
@@ -177,7 +177,7 @@ func (d *disk) logOf(sess uint8) *logFile {
 	return &l.file[l.dir-1]
 }
 
-// show adds to the ghosts what a reader could be given now.
+// show adds to the ghosts what a reader could see now.
 // [read: the log to the last whole batch; no lock, no control]
 func (d *disk) show() {
 	for sess := range d.log {

@@ -96,13 +96,13 @@ func (x *explorer) step(s *State, pi int, what string, f func(n *State, p *proc)
 	c.broken, x.fault = x.fault, ""
 }
 
-// env adds a successor that is nobody's doing.
+// env adds a successor that no process causes.
 func (x *explorer) env(s *State, what string, f func(n *State)) {
 	x.out = append(x.out, successor{state: *s, by: -1, what: what})
 	f(&x.out[len(x.out)-1].state)
 }
 
-// successors lists all that can happen next. The slice is reused.
+// successors lists everything that can happen next. The slice is reused.
 func (x *explorer) successors(s *State) []successor {
 	x.out = x.out[:0]
 	for pi := range x.cfg.Procs {
@@ -114,7 +114,7 @@ func (x *explorer) successors(s *State) []successor {
 }
 
 // process adds the steps of one process: its next system call, or its death.
-// That it is stopped needs no step: it just takes none.
+// A stopped process needs no step of its own: it just takes none.
 func (x *explorer) process(s *State, pi int) {
 	p := &s.proc[pi]
 	switch {
@@ -137,7 +137,7 @@ func (x *explorer) process(s *State, pi int) {
 	}
 }
 
-// kill ends a process; the kernel gives up its locks.
+// kill ends a process; the kernel releases its locks.
 func (x *explorer) kill(n *State, pi int) {
 	n.kills--
 	x.exit(n, pi)
@@ -159,7 +159,7 @@ func (x *explorer) exit(n *State, pi int) {
 	n.forgetRings()
 }
 
-// forgetRings empties the journal files that nobody can reach any more.
+// forgetRings empties the journal files that are no longer reachable.
 func (s *State) forgetRings() {
 	for i := range s.ring {
 		if !s.reachable(uint8(i)) {
@@ -206,8 +206,8 @@ func (x *explorer) environment(s *State) {
 		x.powerCuts(s)
 	}
 	if s.controlFaults > 0 {
-		// The epoch stays readable: without the checksum nothing would
-		// look wrong about the record.
+		// The epoch stays readable: without the checksum the record would look
+		// right.
 		if s.w.ok == 1 {
 			x.env(s, "W goes bad", func(n *State) {
 				n.controlFaults--
@@ -239,13 +239,13 @@ func (s *State) durable() uint8 {
 	return min(d, s.w.written)
 }
 
-// otherControl says that W does not speak of the ring the process has open; it
+// otherControl says that W is not about the ring the process has open; that
 // can be seen without the lock.
 func (x *explorer) otherControl(s *State, p *proc) bool {
 	return x.on(ControlCRC) && s.w.ok == 0 || s.w.epoch != p.epoch
 }
 
-// stale says that a lock holder must reload before it believes anything.
+// stale says that a lock holder must reload before it trusts anything.
 // [lock: fstat(fd) == stat(path) for the journal, and the epoch is mine, else
 // reopen; bad crc or other epoch → reload()]
 func (x *explorer) stale(s *State, p *proc) bool {
@@ -256,9 +256,10 @@ func (x *explorer) stale(s *State, p *proc) bool {
 	return x.rules&compare == compare && s.dir != p.fd || x.otherControl(s, p)
 }
 
-// enter adds the step that takes write.lock: into the reload if that is due,
-// coming back to ret, else to what the caller wants. A critical section with
-// one single change is one step: killed inside, it is before or after it.
+// enter adds the step that takes write.lock: it goes into the reload if that
+// is due, and returns to ret afterwards; otherwise it does what the caller
+// wants. A critical section with a single change is one step: a kill inside is
+// a kill before or after that change.
 func (x *explorer) enter(s *State, pi int, what string, ret uint8, then func(n *State, p *proc)) {
 	if s.lock != 0 {
 		return

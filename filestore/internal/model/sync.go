@@ -1,12 +1,12 @@
 package model
 
-// syncLook reads control without a lock and decides how to go on.
+// syncLook reads control without a lock and decides how to proceed.
 // [sync(p): max(Y.durable, W.applied) >= p → done; sync.lock only coalesces]
 func (x *explorer) syncLook(s *State, pi int) {
 	p := &s.proc[pi]
 	if !x.cfg.Solo {
-		// One who takes itself to be alone looks at nothing, and publishes without
-		// sync.lock. It may be wrong, so everybody may do it at any time.
+		// A process that thinks it is alone reads nothing, and publishes without sync.lock. It may
+		// be wrong, so in the model any process may do this at any time.
 		x.step(s, pi, "takes itself to be alone", func(n *State, p *proc) {
 			x.aim(n, p)
 			p.publish, p.target, p.pc = 1, p.end, atSync
@@ -37,7 +37,7 @@ func (x *explorer) syncLook(s *State, pi int) {
 	}
 }
 
-// aim notes how far the sync that follows will reach.
+// aim records how far the next sync will reach.
 func (x *explorer) aim(n *State, p *proc) {
 	p.target, p.oldStart = n.w.written, n.w.start
 	p.pc = atSync
@@ -93,9 +93,9 @@ func (x *explorer) unlockY(n *State, p *proc, pi int) {
 	p.publish, p.target, p.oldStart = 0, 0, 0
 }
 
-// syncPublish tells the others. Y is written by the holder of sync.lock, or by one who
-// takes itself to be alone, and not under W; without StartInW it carries the start as well, which may have
-// moved since it was read.
+// syncPublish tells the others. Y is written by the holder of sync.lock, or by a process that
+// thinks it is alone, and not under W; without StartInW it carries the start as well, which may
+// have moved since it was read.
 func (x *explorer) syncPublish(s *State, pi int) {
 	x.step(s, pi, "publishes durable, unlocks Y", func(n *State, p *proc) {
 		n.y = yRec{1, p.epoch, p.target}
@@ -176,7 +176,7 @@ func (x *explorer) rotateSteps(s *State, pi int) {
 			n.forgetRings()
 		})
 	case atRotateControl:
-		// Y stays as it is: its epoch is another one.
+		// Y is left alone: it belongs to another epoch.
 		x.step(s, pi, "writes W afresh, unlocks W", func(n *State, p *proc) {
 			start := n.journal(p).slot[0].start
 			n.w = wRec{1, p.epoch, p.written, p.chain, p.applied, start, p.written}
@@ -185,8 +185,8 @@ func (x *explorer) rotateSteps(s *State, pi int) {
 	}
 }
 
-// rotateCopy makes the new file; the copy and its fsync are nobody's business
-// until the rename, so all of it is one step.
+// rotateCopy makes the new file; the copy and its fsync are invisible until the rename, so all of
+// it is one step.
 // [new file, slot{new salt, epoch+1}, all valid entries [start, written); fsync, rename]
 func (x *explorer) rotateCopy(n *State, p *proc, to uint8) {
 	old := n.journal(p)

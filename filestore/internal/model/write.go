@@ -87,9 +87,9 @@ func (x *explorer) evaluate(n *State, p *proc, ops []Op) bool {
 }
 
 // makeSpace leaves the critical section because the ring is full. [unlock,
-// checkpoint, retry]: but a checkpoint frees only what is applied, and those
-// whose entries fill the ring may be stopped, so they are synced and applied
-// first.
+// checkpoint, retry]: but a checkpoint frees only applied entries, and the
+// processes whose entries fill the ring may be stopped, so their entries are
+// synced and applied first.
 func (x *explorer) makeSpace(n *State, p *proc) {
 	pending := p.applied < p.written && x.on(FullRingSyncs)
 	end := p.written
@@ -104,7 +104,7 @@ func (x *explorer) makeSpace(n *State, p *proc) {
 func (x *explorer) checkpointForSpace(n *State, p *proc) {
 	p.end, p.space = 0, 0
 	if n.checkpoints == 0 {
-		p.idle() // this configuration has no checkpoint left
+		p.idle() // the configuration's budget of checkpoints is spent
 		return
 	}
 	n.checkpoints--
@@ -112,7 +112,7 @@ func (x *explorer) checkpointForSpace(n *State, p *proc) {
 }
 
 // refuse ends a request without an entry. [answer everybody, refusals and
-// replays too]: it waits for what it rests on, if that is pending.
+// replays too]: it waits for the entry it rests on, if that is pending.
 func (x *explorer) refuse(n *State, p *proc, v verdict) {
 	waits := x.on(RefusalWaits)
 	if v.replay {

@@ -8,21 +8,21 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A process that waits for turns has a file in bells/, by the name of its instance. Others
-// write to it when it is next, and the kernel tells it of that. The file has a number for
-// each of bellSlots; a session has the slot that its mark leads to. To ring is to write
-// another number there, at random. So no order of several who ring at once loses one, and a
-// process that waits for many turns learns which of them to look at. Others keep it open
-// (roster.go).
+// A process that waits for turns has a file in bells/, named after its instance. Others
+// write to it when it is next, and the kernel notifies it of the write. The file has
+// BellSlots numbers; a session's mark determines its slot. To ring is to write another
+// random number there. So no ring is lost when several processes ring at once, and a
+// process that waits for many turns learns which of them to look at. Others keep the file
+// open (roster.go).
 //
-// It is a hint, as control is: nothing is decided by it, it is never synced, and without
-// it, or with any other content, a waiter finds out by looking now and then.
+// It is a hint, like control: nothing depends on it, it is never synced, and if it is
+// missing or has any other content, a waiter finds out by looking now and then.
 
 const (
-	// BellsDir has the bells.
+	// BellsDir is the directory of the bells.
 	BellsDir = "bells"
-	// BellSlots is how many numbers there are: a page of them. Two sessions that share one
-	// cost a claim that is refused.
+	// BellSlots is how many numbers there are: a page of them. Two sessions that share a
+	// slot cost a refused claim.
 	BellSlots = 512
 )
 
@@ -42,13 +42,13 @@ func (l *Leases) NewBell() (*Bell, error) {
 	}
 	b := &Bell{Name: BellsDir + "/" + inst.Base()}
 	var err error
-	if err = l.fs.Mkdir(BellsDir); err != nil { // somebody may have removed it
+	if err = l.fs.Mkdir(BellsDir); err != nil { // it may have been removed by hand
 		return nil, err
 	}
 	if b.f, err = l.fs.Open(b.Name, vfs.Create); err != nil {
 		return nil, err
 	}
-	// Its full size from the start: a full disk keeps nobody from ringing.
+	// Full size from the start: a full disk must not prevent ringing.
 	if b.inode, err = b.f.Inode(); err == nil {
 		_, err = b.f.WriteAt(make([]byte, 8*BellSlots), 0)
 	}
@@ -59,16 +59,16 @@ func (l *Leases) NewBell() (*Bell, error) {
 	return b, nil
 }
 
-// Found tells whether others can find the bell: somebody may have removed it.
+// Found tells whether others can find the bell: it may have been removed by hand.
 func (b *Bell) Found(fsys vfs.FS) bool {
 	inode, _, err := fsys.Inode(b.Name)
 	return err == nil && inode == b.inode
 }
 
-// Heard are the slots that were rung since it was asked last.
+// Heard are the slots that were rung since the last call.
 func (b *Bell) Heard() (rung [BellSlots]bool, any bool) {
 	var buf [8 * BellSlots]byte
-	if _, err := b.f.ReadAt(buf[:], 0); err != nil && err != io.EOF { // somebody may have cut it
+	if _, err := b.f.ReadAt(buf[:], 0); err != nil && err != io.EOF { // it may have been truncated from outside
 		return rung, false
 	}
 	for i := range rung {
@@ -83,7 +83,7 @@ func (b *Bell) Heard() (rung [BellSlots]bool, any bool) {
 // Close closes the bell, and removes it if others can find it.
 func (b *Bell) Close(fsys vfs.FS) {
 	if b.Found(fsys) {
-		_ = fsys.Remove(b.Name) // one that stays is removed with the instance's file
+		_ = fsys.Remove(b.Name) // otherwise it is removed with the instance's file
 	}
 	_ = b.f.Close()
 }
@@ -91,8 +91,9 @@ func (b *Bell) Close(fsys vfs.FS) {
 // BellSlot is the slot of a session.
 func BellSlot(name string) int { return int(MarkOf(name) >> 1 % BellSlots) }
 
-// removeBells removes the bells of processes that have no file in instances/ any more. The
-// caller holds write.lock, under which those files are made; a bell is made later.
+// removeBells removes the bells of processes that no longer have a file in instances/. The
+// caller holds write.lock, under which those files are made; a bell is made after its
+// instance's file.
 func removeBells(fsys vfs.FS) {
 	bells, err := fsys.ReadDir(BellsDir)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// newLeases are those of another process on a disk.
+// newLeases are the leases of another process on a disk.
 func newLeases(t *testing.T, d *vfs.Disk, name string, number uint64) *Leases {
 	t.Helper()
 	p := d.Process(name)
@@ -24,7 +24,7 @@ func newLeases(t *testing.T, d *vfs.Disk, name string, number uint64) *Leases {
 	return l
 }
 
-// TestBellHeard: each call is heard, also if others call at the same time, and once.
+// TestBellHeard: each ring is heard, exactly once, even if others ring at the same time.
 func TestBellHeard(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := newLeases(t, d, "a", 1), newLeases(t, d, "b", 2)
@@ -53,7 +53,7 @@ func TestBellHeard(t *testing.T) {
 	if _, any := bell.Heard(); any {
 		t.Error("heard twice")
 	}
-	// Whatever somebody did to the file.
+	// A file damaged from outside does no harm.
 	if err := bell.f.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func TestBellHeard(t *testing.T) {
 	}
 }
 
-// TestBellFullDisk: on a full disk there is no bell, and nothing is left of it; a bell that is
-// there can be rung.
+// TestBellFullDisk: on a full disk no bell is made, and nothing is left of it; an existing
+// bell can be rung.
 func TestBellFullDisk(t *testing.T) {
 	d := vfs.NewDisk(1)
 	a, b := newLeases(t, d, "a", 1), newLeases(t, d, "b", 2)

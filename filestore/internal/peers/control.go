@@ -12,22 +12,23 @@ import (
 // The control file has four records of 64 bytes, each with a checksum:
 //
 //	W @0    how far the ring is written and applied; written only under write.lock
-//	Y @64   how far it is durable;                   written only under sync.lock
+//	Y @64   how far it is durable;                   usually under sync.lock: see WriteDurable
 //	H @128  who holds write.lock, for people;        written only under write.lock
 //	D @192  the directory of the logs, see Custody;  written only under write.lock
 //
-// It is a hint between processes that live at the same time: never synced, not trusted by
-// the first process to open the store (ControlNotTrusted), rebuilt from the journal when it
-// is missing, has a bad checksum or is of another epoch (ControlCRC). Zeroed, random, older
-// or newer, it must be as good as deleted (invariant 11).
+// It is a hint between processes that are alive at the same time: never synced, not trusted
+// by the first process to open the store (ControlNotTrusted), rebuilt from the journal when
+// it is missing, has a bad checksum or belongs to another epoch (ControlCRC). If it is
+// zeroed, random, older or newer, that must be no worse than if it were deleted (invariant
+// 11).
 //
 // Records are read and written with pread and pwrite, not mapped: a store into a mapped
 // page of a file on a full disk is SIGBUS, which would kill the agent. A reader without the
-// record's lock may see half of a write; then the checksum is wrong and it sees nothing.
+// record's lock may see half a write; then the checksum is wrong and the record is ignored.
 //
-// W and Y are two records because they have two writers: a process that syncs must not
-// wait for write.lock to say so. start is in W all the same, because a checkpoint that
-// wrote it to the syncers' record could be overwritten with an older one (StartInW).
+// W and Y are two records because they have two writers: a process that syncs must not wait
+// for write.lock to publish that. start is in W nevertheless: in the syncers' record, a
+// syncer could overwrite a checkpoint's start with an older one (StartInW).
 //
 //	W   magic u32 | flags u32 | epoch | written | chain | applied | start | base | 0 | crc
 //	Y   magic u32 | 4 zeros | epoch | durable | zeros | crc
@@ -39,24 +40,24 @@ const (
 	// ControlName is the file's name in the store's directory.
 	ControlName = "control"
 	RecordBytes = 64
-	// A record of zeros, as the file is made, has no magic and counts as missing.
+	// A record of zeros, as in a new file, has no magic and counts as missing.
 	wMagic = 0x57534e48
 	yMagic = 0x59534e48
-	// Flags of W. They belong to an epoch: a fresh W begins without them.
+	// Flags of W. They belong to an epoch: a new W begins without them.
 	//
 	// FlagFailed: the ring's sync failed and it could not be replaced; writes are refused
-	// until the next writer manages to. FlagNoSpace: a log could not be extended, and
+	// until a writer manages to replace it. FlagNoSpace: a log could not be extended, and
 	// durable entries wait in the ring (ApplyStops). FlagAside: lines were set aside in
-	// this epoch, so whoever waits for an entry has to look whether it was theirs.
+	// this epoch, so anyone waiting for an entry has to check whether it was theirs.
 	FlagFailed  = 1
 	FlagNoSpace = 2
 	FlagAside   = 4
 )
 
 // Progress is W: how far the ring is, in positions (see package journal). Only the holder
-// of write.lock may change it; it is published with the unlock. If publishing fails, the
-// next holder finds the same by scanning the ring behind the old Written (Adoption), and
-// applies by comparison.
+// of write.lock may change it; it is published at the unlock. If publishing fails, the next
+// holder finds the same by scanning the ring past the old Written (Adoption), and applies
+// by comparison.
 type Progress struct {
 	Epoch     uint64
 	Written   uint64 // end of the last entry; a dead writer may have left more
@@ -80,7 +81,7 @@ func (w *Progress) encode() []byte {
 	return b
 }
 
-// decode reads the record. False: it was torn, never written, or says what can't be; the
+// decode reads the record. False: it was torn, never written, or is inconsistent; the
 // caller treats it as missing and reloads from the journal.
 func (w *Progress) decode(b []byte) bool {
 	le := binary.LittleEndian
@@ -94,25 +95,25 @@ func (w *Progress) decode(b []byte) bool {
 	return w.Start <= w.Applied && w.Applied <= w.Written
 }
 
-// Control is the open control file. Users keeps it open for those that use it outside
-// write.lock, as with journal.Ring. Its methods need no lock of this process; which lock
-// the record needs is said with each.
+// Control is the open control file. Users keeps it open for those who use it outside
+// write.lock, as with journal.Ring. Its methods need no lock within this process; each says
+// which lock file its record needs.
 type Control struct {
 	f     vfs.File
 	inode uint64 // of f, to notice that the file was replaced
 	vfs.Users
 }
 
-// OpenControl opens the control file and makes it where it is missing, under write.lock.
-// What is in it is not looked at.
+// OpenControl opens the control file, and makes it if it is missing, under write.lock. It
+// does not look at the content.
 func OpenControl(fsys vfs.FS) (*Control, error) {
 	f, err := fsys.Open(ControlName, vfs.Create)
 	if err != nil {
 		return nil, fmt.Errorf("open control: %w", err)
 	}
 	if size, err := f.Size(); err == nil && size < 4*RecordBytes {
-		// Full size from the start: later writes need no room on the disk, so a full disk
-		// does not make processes lose sight of each other. Zeros are no valid record.
+		// Full size from the start: later writes need no disk space, so a full disk does not
+		// make processes lose sight of each other. Zeros are not a valid record.
 		if _, err := f.WriteAt(make([]byte, 4*RecordBytes-size), size); err != nil {
 			_ = f.Close()
 			return nil, fmt.Errorf("write control: %w", err)
@@ -126,9 +127,9 @@ func OpenControl(fsys vfs.FS) (*Control, error) {
 	return &Control{f: f, inode: inode}, nil
 }
 
-// LookAtControl reads W without any lock, for readers, tickets and messages. Not ok:
-// there is nothing that can be believed, because the file is missing or a record was just
-// being written. Callers must be able to do without it.
+// LookAtControl reads W without any lock, for readers, tickets and messages. Not ok: there
+// is nothing to trust, because the file is missing or the record was just being written.
+// Callers must be able to do without it.
 func LookAtControl(fsys vfs.FS) (w Progress, ok bool) {
 	f, err := fsys.Open(ControlName, vfs.ReadOnly)
 	if err != nil {
@@ -139,8 +140,8 @@ func LookAtControl(fsys vfs.FS) (w Progress, ok bool) {
 	return w, ok
 }
 
-// LastHolder is the process that took write.lock last, to name it in an error; nothing is
-// decided by it, because the process may have released the lock long ago. own is the
+// LastHolder is the process that took write.lock last, to name it in an error; nothing
+// depends on it, because the process may have released the lock long ago. own is the
 // caller's own record (HolderRecord); itself: it was the caller. Empty: not known.
 func LastHolder(fsys vfs.FS, own []byte) (holder string, itself bool) {
 	f, err := fsys.Open(ControlName, vfs.ReadOnly)
@@ -155,12 +156,12 @@ func LastHolder(fsys vfs.FS, own []byte) (holder string, itself bool) {
 	return c.holder(), false
 }
 
-// File is the open file, for whoever closes or watches it.
+// File is the open file, for callers that close or watch it.
 func (c *Control) File() vfs.File { return c.f }
 
-// IsCurrent tells whether this is still the file that its name leads to. If somebody
-// removed it, other processes have made another one, and what this one says is stale. An
-// error counts as no: reopening it is always safe.
+// IsCurrent tells whether this is still the file at its path. If it was removed by hand,
+// other processes have made another one, and this one is stale. An error counts as no:
+// reopening is always safe.
 func (c *Control) IsCurrent(fsys vfs.FS) bool {
 	inode, _, err := fsys.Inode(ControlName)
 	return err == nil && inode == c.inode
@@ -170,7 +171,7 @@ func (c *Control) IsCurrent(fsys vfs.FS) bool {
 func (c *Control) LetGo() { c.Users.LetGo(c.f) }
 
 // Read reads W, and from Y the durable position, in one pread: position and epoch must
-// come from the same W (TargetSameRead). Not ok: W can't be believed. It may be called
+// come from the same W (TargetSameRead). Not ok: W can't be trusted. It may be called
 // without a lock.
 func (c *Control) Read() (w Progress, durable uint64, ok bool) {
 	var b [2 * RecordBytes]byte
@@ -180,8 +181,8 @@ func (c *Control) Read() (w Progress, durable uint64, ok bool) {
 	return decodeControl(b[:])
 }
 
-// ReadAll is Read and the record of the last holder, raw, so that the process which takes
-// write.lock rewrites that record only if it was another's.
+// ReadAll is Read plus the raw record of the last holder, so that a process that takes
+// write.lock rewrites that record only if it was another process's.
 func (c *Control) ReadAll() (w Progress, durable uint64, holder string, ok bool) {
 	var b [3 * RecordBytes]byte
 	if _, err := c.f.ReadAt(b[:], 0); err != nil {
@@ -191,10 +192,10 @@ func (c *Control) ReadAll() (w Progress, durable uint64, holder string, ok bool)
 	return w, durable, string(b[2*RecordBytes:]), ok
 }
 
-// decodeControl decodes W and Y. A Y that is not valid, or of another epoch, says
+// decodeControl decodes W and Y. A Y that is invalid, or belongs to another epoch, says
 // nothing; then what was durable when the epoch began (Base), or is in the logs already
-// (Applied), still is. Never more than Written: Y of a ring that was rolled back must not
-// make entries durable that are yet to come.
+// (Applied), still is. Never more than Written: the Y of a ring that was rolled back must
+// not declare entries durable that are yet to be written.
 func decodeControl(b []byte) (w Progress, durable uint64, ok bool) {
 	if !w.decode(b[:RecordBytes]) {
 		return w, 0, false
@@ -216,9 +217,10 @@ func (c *Control) WriteProgress(w *Progress) error {
 	return nil
 }
 
-// WriteDurable publishes Y, under sync.lock, after a successful sync that began when the
-// ring was written up to durable. A process that synced without the lock keeps its
-// position to itself instead: two writers could put the lower one last.
+// WriteDurable publishes Y after a successful sync that began when the ring was written up
+// to durable. The caller holds sync.lock, or saw no other process writing, or is recovering
+// the store alone. A process that synced without the lock while others write keeps its
+// position to itself: two writers could put the lower position last.
 func (c *Control) WriteDurable(epoch, durable uint64) error {
 	b := make([]byte, RecordBytes)
 	le := binary.LittleEndian
@@ -232,12 +234,12 @@ func (c *Control) WriteDurable(epoch, durable uint64) error {
 	return nil
 }
 
-// WriteHolder says who has write.lock now, under that lock, for people who wait for it.
-// It is not worth failing for.
+// WriteHolder records who has write.lock now, under that lock, for people who wait for it.
+// An error is ignored.
 func (c *Control) WriteHolder(record []byte) { _, _ = c.f.WriteAt(record, 2*RecordBytes) }
 
-// HolderRecord describes this process to people who wait for its lock. The PID is for
-// them to find it; no code asks whether it lives (failures 4 to 6).
+// HolderRecord describes this process to people who wait for its lock. The PID helps them
+// find it; no code checks whether it is alive (failures 4 to 6).
 func HolderRecord() []byte {
 	b := make([]byte, RecordBytes)
 	binary.LittleEndian.PutUint32(b, uint32(os.Getpid()))
@@ -248,7 +250,7 @@ func HolderRecord() []byte {
 	return b
 }
 
-// holder reads H as "process 4711 on host"; empty: nobody wrote it, or it is being
+// holder reads H as "process 4711 on host"; empty: it was never written, or is being
 // written.
 func (c *Control) holder() string {
 	b := make([]byte, RecordBytes)

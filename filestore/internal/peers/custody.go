@@ -8,11 +8,11 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The fourth record of the control file, D @192, is about the directory of the logs: as the
-// last process left it that changed its entries under write.lock, and a number that stays
-// the same as long as nobody else did. A list that knows all logs of a generation need not
-// look at the directory to know that none was copied in or removed by hand. Like the others
-// it is a hint: what it says is compared with the directory itself.
+// The fourth record of the control file, D @192, is about the directory of the logs: its
+// stamp after the last process that changed its entries under write.lock, and a generation
+// that stays the same as long as nothing else changed them. A list that knows all logs of a
+// generation need not read the directory to know that none was copied in or removed by
+// hand. Like the others it is a hint: the stamp is compared with the directory itself.
 //
 //	D   magic u32 | 4 zeros | generation | inode | mod | change | zeros | crc
 

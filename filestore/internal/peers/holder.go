@@ -17,23 +17,23 @@ import (
 //	does it keep the grant?     the grant's nonce is in the table of that file
 //	does it renew?              the count in its record changes within the TTL
 //
-// No clock is compared between processes: time namespaces, suspended laptops and
-// jumping clocks would rob everybody at once. A claimant watches the count stand still for
-// the TTL on its own monotonic clock.
+// No clock is compared between processes: time namespaces, suspended laptops and jumping
+// clocks would take the turn from everybody at once. A claimant watches the count stand
+// still for the TTL on its own monotonic clock.
 //
 // Looking takes no lock and decides nothing: a take-over is decided by looking again under
-// write.lock, in the plan of the commit (turnplan.go).
+// write.lock, when the commit is planned (turnplan.go).
 
-// What became of the holder of a turn, as a claimant found it. It is recorded as the
-// reason of a take-over (why in FORMAT.md, Turns).
+// The state of the holder of a turn, as a claimant found it. It is recorded as the reason
+// for a take-over (why in FORMAT.md, Turns).
 const (
 	HolderLives   = ""
-	HolderDead    = "dead"    // the kernel says so, or it has given the grant up
+	HolderDead    = "dead"    // the kernel says so, or it gave the grant up
 	HolderSilent  = "silent"  // it did not renew for its TTL, on the watcher's clock
-	HolderOverdue = "overdue" // it says itself that it held the turn for its whole MaxHold
+	HolderOverdue = "overdue" // by its own account it held the turn for its whole MaxHold
 )
 
-// Sighting is what a look at the holder of a turn showed.
+// Sighting is the result of a look at the holder of a turn.
 type Sighting struct {
 	State   string
 	Renewed time.Time     // when it was last renewed, by its wall clock; for people
@@ -43,30 +43,30 @@ type Sighting struct {
 // watchesMax is how many leases are watched before those nobody looks at are dropped.
 const watchesMax = 1024
 
-// watched is a lease of another process, and since when its count stood still. Any change
-// (another grant, another process that keeps it, another count) begins the watch anew.
+// watched is a lease of another process, and since when its count has stood still. Any
+// change (another grant, another process that keeps it, another count) restarts the watch.
 type watched struct {
 	grant    hansard.Grant
 	instance string
 	count    uint64
-	since    time.Duration // on our own clock, behind the look that saw it first
+	since    time.Duration // on our own clock, after the look that saw it first
 	looked   time.Duration // and when it was last looked at
 	ttl      time.Duration
 }
 
-// Look tells what became of the holder of a turn that an instance keeps alive. No clock
-// but this process's own counts. If the holder's state can't be read (EMFILE, EIO, a
-// record that is torn), that is an error and never a sign of death: the holder may well
-// be alive (failures 14 and 17, planted bug "error taken for death").
+// Look tells the state of the holder of a turn that an instance keeps alive. Only this
+// process's own clock counts. If the holder's state can't be read (EMFILE, EIO, a record
+// that is torn), that is an error and never a sign of death: the holder may be alive
+// (failures 14 and 17, planted bug "error taken for death").
 //
-// A dead process does not mean a dead holder if the turn is remote: then a server kept it
-// for a client, which may go on through another server. That turn counts as silent after
-// its TTL (planted bug "client dead with its server").
+// A dead process does not mean a dead holder if the turn is remote: a server kept it for a
+// client, which may go on through another server. That turn counts as silent after its TTL
+// (planted bug "client dead with its server").
 func (l *Leases) Look(name string, t *hansard.Turn, instance string) (Sighting, error) {
 	if seen, own := l.lookOwn(name, t, instance); own {
 		return seen, nil
 	}
-	began := l.mono() // before the look: a pause of ours after it is not silence of theirs
+	began := l.mono() // before the look: our own pause after it is not their silence
 	r, life, err := l.lookForeign(t, instance)
 	if err != nil {
 		return Sighting{}, fmt.Errorf("look for the holder of the turn: %w", err)
@@ -75,7 +75,7 @@ func (l *Leases) Look(name string, t *hansard.Turn, instance string) (Sighting, 
 	switch {
 	case life == givenUp, life == processGone && !t.Remote:
 		seen.State = HolderDead
-	// Its own word, on its own clock: it counts even if the holder goes on renewing.
+	// Its own statement, by its own clock: it counts even if the holder keeps renewing.
 	case r.flags&flagOverdue != 0:
 		seen.State = HolderOverdue
 	case l.StoodStill(name, t, instance, r.value, began):
@@ -84,9 +84,9 @@ func (l *Leases) Look(name string, t *hansard.Turn, instance string) (Sighting, 
 	return seen, nil
 }
 
-// lookOwn is Look where this process keeps the grant alive itself: its memory is newer
-// than its file, which a record may have failed to reach. own is false where another
-// process keeps the grant.
+// lookOwn is Look for a grant that this process keeps alive itself: its memory is newer
+// than its file, where a write may have failed. own is false if another process keeps the
+// grant.
 func (l *Leases) lookOwn(name string, t *hansard.Turn, instance string) (seen Sighting, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Leases) lookOwn(name string, t *hansard.Turn, instance string) (seen Si
 	}
 	h := l.held[grantOf{name, t.Grant}]
 	if h == nil {
-		// Given up, or dropped after long silence: only this process would know of it.
+		// Given up, or dropped after a long silence: nobody but this process would know it.
 		return Sighting{State: HolderDead}, true
 	}
 	seen = Sighting{Renewed: h.record.wall, Held: l.mono() - h.began}
@@ -108,18 +108,18 @@ func (l *Leases) lookOwn(name string, t *hansard.Turn, instance string) (seen Si
 	return seen, true
 }
 
-// keeping is what became of the process that keeps a grant alive.
+// keeping is the state of the process that keeps a grant alive.
 type keeping int
 
 const (
 	kept        keeping = iota
-	givenUp             // it lives, and its table does not have the grant
+	givenUp             // it is alive, but its table does not have the grant
 	processGone         // the kernel says so, or its file is gone
 )
 
-// Uncounted stands for the count of a lease whose process is gone. It may have been
-// renewed right before, so the watch begins anew with the death instead of going on from
-// the last count that was seen. No real count is that high.
+// Uncounted stands for the count of a lease whose process is gone. It may have been renewed
+// just before, so the watch restarts at the death instead of continuing from the last count
+// seen. No real count is that high.
 const Uncounted = ^uint64(0)
 
 // lookForeign reads the record of a grant that another process keeps alive. An error says
@@ -127,20 +127,19 @@ const Uncounted = ^uint64(0)
 func (l *Leases) lookForeign(t *hansard.Turn, instance string) (r tableRecord, life keeping, err error) {
 	r.value = Uncounted
 	if !isInstance(instance) {
-		return r, givenUp, nil // written by another kind of store: nobody here keeps it
+		return r, givenUp, nil // written by another kind of store: no process here keeps it
 	}
 	f, err := l.fs.Open(InstancesDir+"/"+instance, vfs.ReadOnly)
 	// Instance files are removed only under write.lock, by their process when it leaves or
-	// by others once it is dead. If somebody removed a living process's file by hand, it
-	// makes it anew with its next claim, renewal or checkpoint
-	// (TestTurnInstanceRemoved).
+	// by others once it is dead. If a live process's file was removed by hand, the process
+	// makes it again at its next claim, renewal or checkpoint (TestTurnInstanceRemoved).
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, processGone, nil
 	}
 	if err != nil {
 		return r, 0, err
 	}
-	defer f.Close() // and with it gives back the shared lock
+	defer f.Close() // this also releases the shared lock
 	if gone, err := IsDead(f); err != nil || gone {
 		return r, processGone, err
 	}
@@ -157,19 +156,18 @@ func (l *Leases) lookForeign(t *hansard.Turn, instance string) (r tableRecord, l
 }
 
 // isInstance tells whether a name from a log may be a file name in instances/: 32 hex
-// digits. A log may come from anywhere; its content must not lead out of the directory.
+// digits. A log may come from anywhere; a name in it must not lead out of the directory.
 func isInstance(name string) bool {
 	return len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// StoodStill tells whether the count of a lease has not changed for its TTL: from behind
-// the look that first saw it to before the look that saw it last, which began at began.
-// Both ends are on the safe side: a pause of this process, however long, between looking
-// and noting it never counts as silence of the holder (failure 20, planted bug "silent
-// too early").
+// StoodStill tells whether the count of a lease has not changed for its TTL: from after the
+// look that first saw it to before the look that saw it last, which began at began. Both
+// ends err on the safe side: a pause of this process between looking and recording, however
+// long, never counts as silence of the holder (failure 20, planted bug "silent too early").
 //
-// What was seen is kept between calls, so a claimant that only tries now and then gets
-// the turn as well.
+// What was seen is kept between calls, so a claimant that only tries now and then also gets
+// the turn.
 func (l *Leases) StoodStill(name string, t *hansard.Turn, instance string, count uint64, began time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,10 +183,10 @@ func (l *Leases) StoodStill(name string, t *hansard.Turn, instance string, count
 	return false
 }
 
-// dropWatches forgets what nobody has looked at for long, once there is much of it. What
-// is looked at stays, however much: otherwise, with more than watchesMax turns waited
-// for, each look would evict another's watch and nobody would ever have watched for long
-// enough (TestTurnManyWatched). The caller holds l.mu.
+// dropWatches forgets watches that have not been used for a long time, once there are many.
+// Watches in use stay, however many: otherwise, with more than watchesMax turns waited for,
+// each look would evict another's watch and nobody would ever have watched for long enough
+// (TestTurnManyWatched). The caller holds l.mu.
 func (l *Leases) dropWatches(now time.Duration) {
 	if l.watched == nil {
 		l.watched, l.watches = map[string]*watched{}, watchesMax
@@ -201,6 +199,6 @@ func (l *Leases) dropWatches(now time.Duration) {
 			delete(l.watched, name)
 		}
 	}
-	// Not again before it has doubled: going through all of it costs what it holds.
+	// Not again until the number has doubled: each sweep goes through all of them.
 	l.watches = max(watchesMax, 2*len(l.watched))
 }

@@ -4,6 +4,6 @@ package peers
 
 import "hansard/internal/vfs"
 
-// LockHolder is not known where the kernel has no /proc/locks; the control file has what
-// the holder said of itself (LastHolder).
+// LockHolder is not known if the kernel has no /proc/locks; the control file has what the
+// holder recorded (LastHolder).
 func LockHolder(vfs.FS) int { return 0 }

@@ -17,8 +17,8 @@ import (
 )
 
 // A process tells the others which turns it keeps alive, and which it waits for, in its
-// instance file: a table behind the marks, never synced. What it says counts while the
-// process lives, which the kernel tells (instance.go).
+// instance file: a table after the marks, never synced. It counts only while the process
+// lives, which the kernel knows (instance.go).
 //
 //	record    lease                          waiter
 //	 0  u64   nonce of the grant             mark of the session
@@ -36,12 +36,12 @@ import (
 //     not in the table of its instance counts as given up
 //   - RenewOwn raises the count; a claimant that watched it stand still for the TTL may
 //     take the turn
-//   - GiveUp frees the record, after the end of the turn is in the log or it was lost
+//   - GiveUp frees the record, once the end of the turn is in the log or the turn was lost
 //
-// Readers take no lock, so a record may be read while it is written: its checksum is wrong
-// then, and it is read again. A record that could not be written (EIO, a full disk) stays
-// torn until mend writes it again: nobody can tell whose it is, so a process that looks
-// for a grant gets an error, not "dead" (TestTornRecordIsNoDeath).
+// Readers take no lock, so a record may be read while it is written: then its checksum is
+// wrong, and it is read again. A record that could not be written (EIO, a full disk) stays
+// torn until mend writes it again: nobody can tell whose it is, so a process that looks for
+// a grant gets an error, not "dead" (TestTornRecordIsNoDeath).
 //
 // Lock order: Leases.mu, then Instance.mu.
 
@@ -49,12 +49,11 @@ const (
 	// TableAt is where the table begins in an instance file.
 	TableAt     = joinedAt + 8
 	RecordWidth = 40
-	// tableStart is how many records a new instance file has room for: on a disk that is
-	// full later, the first few turns need no more space.
+	// tableStart is how many records a new instance file has room for: if the disk fills up
+	// later, the first few turns need no more space.
 	tableStart = 8
 
-	// Kinds of records. A free one is all zeros, as the file is made, and has no
-	// checksum.
+	// Kinds of records. A free one is all zeros, as in a new file, and has no checksum.
 	KindFree   = 0
 	kindLease  = 1
 	kindWaiter = 2
@@ -73,7 +72,7 @@ type tableRecord struct {
 	flags      byte
 }
 
-// encode is the record as bytes. A free one is zeros, so that what it had is not found
+// encode is the record as bytes. A free one is zeros, so that its old content is not found
 // again.
 func (r *tableRecord) encode() []byte {
 	b := make([]byte, RecordWidth)
@@ -111,7 +110,8 @@ func decodeRecord(b []byte) (r tableRecord, ok bool) {
 // is just being written is read again; if one stays unreadable and the grant was not
 // found, it may be that one: ErrTornRecord, which is not a sign of death (failure 17).
 func findLease(f vfs.File, nonce uint64) (r tableRecord, found bool, err error) {
-	// Enough for a pwrite of 40 bytes to end; if it does not, the answer is an error.
+	// Enough time for a pwrite of 40 bytes to finish; if it does not, the answer is an
+	// error.
 	for range 20 {
 		records, whole, err := ReadTable(f)
 		for _, r := range records {
@@ -127,8 +127,8 @@ func findLease(f vfs.File, nonce uint64) (r tableRecord, found bool, err error) 
 }
 
 // ErrTornRecord is returned when a grant is not found and some record can't be read:
-// whether its holder is alive is not known. It is over when the holder's process has
-// mended it.
+// whether its holder is alive is not known. It ends when the record's process has mended
+// it.
 var ErrTornRecord = errors.New("a record of the instance file is not valid")
 
 // ReadTable reads the table of an instance file, free records included. whole is false if
@@ -141,8 +141,8 @@ func ReadTable(f vfs.File) (records []tableRecord, whole bool, err error) {
 	return records, whole, err
 }
 
-// tables are buffers for what is in the first page of an instance file: most tables are, and
-// one read tells.
+// tables are buffers for the part of the table in the first page of an instance file: most
+// tables fit, and need one read.
 var tables = sync.Pool{New: func() any { return new([4096 - TableAt]byte) }}
 
 // eachRecord calls fn with the records of a table until it returns false. See ReadTable.
@@ -163,8 +163,8 @@ func eachRecord(f vfs.File, fn func(*tableRecord) bool) (whole bool, err error) 
 		return false, err
 	}
 	whole = true
-	// A part of a record at the end is a new one being written: nobody can be looking for
-	// it, because its grant is not in the ring yet.
+	// A partial record at the end is a new one being written: nobody can be looking for it,
+	// because its grant is not in the ring yet.
 	for b = b[:n]; len(b) >= RecordWidth; b = b[RecordWidth:] {
 		r, ok := decodeRecord(b)
 		whole = whole && ok
@@ -189,45 +189,43 @@ type lease struct {
 	ttl     time.Duration
 	maxHold time.Duration
 	remote  bool          // its holder is a client of this process, and outlives it
-	began   time.Duration // when the holder got the turn, from whichever process
+	began   time.Duration // when the holder got the turn, in whichever process
 	renewed time.Duration // when it was last renewed; silent if that is TTL ago
-	lapse   *time.Timer   // writes how MaxHold goes by; nil: no bound
+	lapse   *time.Timer   // records the progress towards MaxHold; nil: no limit
 }
 
-// Leases are the records of this process in the table of its instance file, and what it
-// saw in those of others. All methods may be called from several goroutines; they write
-// to the file and never sync it.
+// Leases are the records of this process in the table of its instance file, and what it saw
+// in those of others. All methods are safe for concurrent use; they write to the file and
+// never sync it.
 type Leases struct {
 	fs   vfs.FS
 	mono func() time.Duration // this process's own clock
-	// inline: no timers, the simulation lets its time pass.
+	// inline: no timers; the simulation controls its own time.
 	inline bool
 	roster roster
 
 	mu      sync.Mutex // guards all below
 	inst    *Instance  // whose table it is; nil: not registered yet
-	used    []bool     // slots of the table that must not be given away, torn ones included
+	used    []bool     // slots of the table that are taken, torn ones included
 	held    map[grantOf]*lease
 	waiting map[string]int      // slots of announced waiters, by session
-	passed  map[passedOver]bool // waiters of other processes that did not come
+	passed  map[passedOver]bool // waiters of other processes that did not respond
 	watched map[string]*watched // by session
-	watches int                 // how many of them may be before the old ones are dropped
-	// renewals counts the renewals of all leases together. A count of its own for each
-	// lease would begin again when a lease was dropped and is kept anew, and a watcher
-	// that saw the same count long ago would take the holder for silent since then
-	// (TestTurnRenewedOnceMore).
+	watches int                 // how many there may be before old ones are dropped
+	// renewals counts the renewals of all leases together. A count per lease would start
+	// over when a lease is dropped and kept again, and a watcher that saw the same count
+	// long ago would think the holder silent since then (TestTurnRenewedOnceMore).
 	renewals uint64
 
 	// torn are the slots whose last write failed, with what belongs there. Any part of it
-	// may be in the file, and others can't tell whose record it is: until it is written
-	// again, they get an error for every grant that they do not find
-	// (TestTornRecordOfAnother).
+	// may be in the file, and others can't tell whose record it is: until it is rewritten,
+	// they get an error for every grant that they do not find (TestTornRecordOfAnother).
 	torn    map[int]tableRecord
 	stopped bool        // the process ends: no more timers
 	mender  *time.Timer // writes torn records again; nil: not needed
 }
 
-// NewLeases are the leases of a process with this clock, which must be monotonic. inline:
+// NewLeases makes the leases of a process with this clock, which must be monotonic. inline:
 // there are no timers. Nothing is written before Register.
 func NewLeases(fsys vfs.FS, mono func() time.Duration, inline bool) *Leases {
 	return &Leases{fs: fsys, mono: mono, inline: inline}
@@ -236,8 +234,8 @@ func NewLeases(fsys vfs.FS, mono func() time.Duration, inline bool) *Leases {
 // Register makes and locks this process's instance file, under write.lock, before the
 // process takes part in the store: recovery leaves marks in it.
 func (l *Leases) Register(random func() uint64) (*Instance, error) {
-	// 128 random bits: an instance is never taken for an earlier one, whatever the PID or
-	// the host name (failures 4 to 6).
+	// 128 random bits: an instance is never mistaken for an earlier one, whatever the PID
+	// or the host name (failures 4 to 6).
 	inst := &Instance{Name: fmt.Sprintf("%s/%016x%016x", InstancesDir, random(), random())}
 	if err := inst.register(l.fs, make([]byte, TableAt+tableStart*RecordWidth)); err != nil {
 		return nil, fmt.Errorf("register: %w", err)
@@ -252,16 +250,16 @@ func (l *Leases) Register(random func() uint64) (*Instance, error) {
 const mendEvery = 500 * time.Millisecond
 
 // NonceOf is the random part of a grant, which no two grants share: "7-9f86d081884c7d65"
-// → 0x9f86d081884c7d65. The number is not enough: after a restored log another grant may
-// have the same one.
+// → 0x9f86d081884c7d65. The number is not enough: after a log is restored, another grant
+// may have the same one.
 func NonceOf(g hansard.Grant) uint64 {
 	_, hex, _ := strings.Cut(string(g), "-")
 	nonce, _ := strconv.ParseUint(hex, 16, 64)
 	return nonce
 }
 
-// put writes a record into a free slot. On an error the slot holds nobody knows what: it
-// stays in use, torn, until it was written as free. The caller holds l.mu.
+// put writes a record into a free slot. On an error the content of the slot is unknown: it
+// stays in use, torn, until it has been written as free. The caller holds l.mu.
 func (l *Leases) put(r *tableRecord) (slot int, err error) {
 	if l.inst == nil {
 		return 0, errors.New("this process is not registered in the store")
@@ -273,14 +271,14 @@ func (l *Leases) put(r *tableRecord) (slot int, err error) {
 	}
 	l.used[slot] = true
 	if err := l.write(slot, r); err != nil {
-		l.torn[slot] = tableRecord{} // what belongs there now is nothing
+		l.torn[slot] = tableRecord{} // the slot should be empty
 		return 0, err
 	}
 	return slot, nil
 }
 
-// write writes a record, and before it those that could not be written: if the disk is
-// well again, they need not wait for the timer. The caller holds l.mu.
+// write writes a record, and first those that could not be written earlier: if the disk
+// works again, they need not wait for the timer. The caller holds l.mu.
 func (l *Leases) write(slot int, r *tableRecord) error {
 	l.mend(slot)
 	return l.writeSlot(slot, r)
@@ -304,8 +302,8 @@ func (l *Leases) writeSlot(slot int, r *tableRecord) error {
 	return nil
 }
 
-// mend writes the torn records again, except one that is about to be written. A slot
-// whose record should be free can be used again then. The caller holds l.mu.
+// mend writes the torn records again, except one that is about to be written. A slot whose
+// record should be free can then be used again. The caller holds l.mu.
 func (l *Leases) mend(except int) {
 	for slot, r := range l.torn {
 		if slot != except && l.writeSlot(slot, &r) == nil && r.Kind == KindFree {
@@ -314,8 +312,8 @@ func (l *Leases) mend(except int) {
 	}
 }
 
-// MendNow writes the torn records again and, if that still fails, starts the timer anew.
-// The timer calls it, and tests.
+// MendNow writes the torn records again and, if that still fails, restarts the timer. The
+// timer calls it, and tests.
 func (l *Leases) MendNow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,17 +332,17 @@ func (l *Leases) free(slot int) {
 	}
 }
 
-// KeepAlive begins to keep a grant alive, under write.lock and before the grant's line
-// can be seen in the ring: a grant whose nonce is not in the table of its instance counts
-// as given up, so another process would take the turn at once (planted bug "lease after
-// its grant"). If the line then does not get there, the caller gives the lease up.
+// KeepAlive begins to keep a grant alive, under write.lock and before the grant's line can
+// be seen in the ring: a grant whose nonce is not in the table of its instance counts as
+// given up, so another process would take the turn at once (planted bug "lease after its
+// grant"). If the line is then not written, the caller gives the lease up.
 //
 // already is how long the turn was held before, kept alive by another process: MaxHold
 // moves with the grant. On an error the grant must not be written.
 func (l *Leases) KeepAlive(name string, t *hansard.Turn, already time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Now and then is enough, and their number being a power of two needs no counter.
+	// Now and then is enough; "at a power of two" needs no counter.
 	if len(l.held) > 0 && len(l.held)&(len(l.held)-1) == 0 {
 		l.dropSilent()
 	}
@@ -354,9 +352,9 @@ func (l *Leases) KeepAlive(name string, t *hansard.Turn, already time.Duration) 
 	g := grantOf{name, t.Grant}
 	var err error
 	if old := l.held[g]; old != nil {
-		// It moved away and comes back before it was forgotten here. Two records of one
-		// grant would be one that is renewed and one that stands still, and a watcher may
-		// find either (TestTurnMovesBack).
+		// It moved away and comes back before it was forgotten here. With two records of one
+		// grant, one would be renewed and one would stand still, and a watcher could find
+		// either (TestTurnMovesBack).
 		h.slot = old.slot
 		err = l.write(h.slot, &h.record)
 		old.stop()
@@ -385,8 +383,8 @@ func (l *Leases) nextCount() uint64 {
 
 // dropSilent forgets leases that nobody has renewed for four times their TTL: they moved
 // to another process, or were superseded while their holder slept. Their holder finds out
-// with its next renewal. One with a MaxHold is remembered until that is over: kept anew
-// it would get a MaxHold anew (TestTurnMaxHoldRemembered). The caller holds l.mu.
+// at its next renewal. One with a MaxHold is remembered until that is over: otherwise, kept
+// again, it would get a fresh MaxHold (TestTurnMaxHoldRemembered). The caller holds l.mu.
 func (l *Leases) dropSilent() {
 	now := l.mono()
 	for g, h := range l.held {
@@ -403,17 +401,17 @@ func (l *Leases) drop(g grantOf, h *lease) {
 	l.free(h.slot)
 }
 
-// stop ends the timer of a lease. It may have fired already: Lapsed looks whether the
-// lease is still there.
+// stop ends the timer of a lease. It may have fired already: Lapsed checks whether the
+// lease still exists.
 func (h *lease) stop() {
 	if h.lapse != nil {
 		h.lapse.Stop()
 	}
 }
 
-// GiveUp ends the keeping of a grant, if this process does it; otherwise nothing happens.
-// By name and grant: a late release can't end a newer grant of the same session (failure
-// F2).
+// GiveUp stops keeping a grant alive, if this process does; otherwise nothing happens. By
+// name and grant, so that a late release can't end a newer grant of the same session
+// (failure F2).
 func (l *Leases) GiveUp(name string, grant hansard.Grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -423,11 +421,11 @@ func (l *Leases) GiveUp(name string, grant hansard.Grant) {
 	}
 }
 
-// Lapsed notes, for others to see, for how long a turn was held: claimants see when its
-// MaxHold is over, and a process that it moves to goes on counting from there. (If this
+// Lapsed records, for others to see, how long a turn has been held: claimants see when its
+// MaxHold is over, and a process that it moves to continues counting from there. (If this
 // process is dead by then, its table is not read, and MaxHold may start over: see
-// hansard.Claim.) The timer of the lease calls it, and tests. The count stays: this is
-// not a renewal.
+// hansard.Claim.) The timer of the lease calls it, and tests. The count does not change:
+// this is not a renewal.
 func (l *Leases) Lapsed(name string, grant hansard.Grant) {
 	g := grantOf{name, grant}
 	l.mu.Lock()
@@ -437,19 +435,19 @@ func (l *Leases) Lapsed(name string, grant hansard.Grant) {
 		return
 	}
 	h.record.held = l.mono() - h.began
-	_ = l.write(h.slot, &h.record) // if it fails, it is mended or written next time
+	_ = l.write(h.slot, &h.record) // a failure is mended, or the next write covers it
 	if h.lapse != nil {
 		h.lapse.Reset(l.nextLapse(h))
 	}
 }
 
 // nextLapse is when Lapsed is due next: often enough that little is lost if the grant
-// moves, and at the moment at which MaxHold is over. The caller holds l.mu.
+// moves, and exactly when MaxHold is over. The caller holds l.mu.
 func (l *Leases) nextLapse(h *lease) time.Duration {
 	return max(time.Millisecond, min(h.ttl/16, 5*time.Second, h.maxHold-(l.mono()-h.began)))
 }
 
-// overdue tells whether a lease was held for its whole MaxHold, and notes it for others.
+// overdue tells whether a lease was held for its whole MaxHold, and records it for others.
 // From then on its holder can't renew, and any claimant may take the turn: a program that
 // is stuck but alive must not keep it for ever (failure 8). The caller holds l.mu.
 func (l *Leases) overdue(h *lease) bool {
@@ -458,15 +456,15 @@ func (l *Leases) overdue(h *lease) bool {
 	}
 	if h.record.flags&flagOverdue == 0 {
 		h.record.flags |= flagOverdue
-		_ = l.write(h.slot, &h.record) // here it counts in any case
+		_ = l.write(h.slot, &h.record) // in this process it counts in any case
 	}
 	return true
 }
 
 // RenewOwn renews a lease that this process keeps; ok is false if it does not keep it.
-// The caller has read in the log that the grant is the current one. The error is
-// ErrFenced past MaxHold, or that the record could not be written: then others have not
-// seen the renewal, and the holder must not count on it.
+// The caller has read in the log that the grant is the current one. The error is ErrFenced
+// past MaxHold, or a failed write of the record: then others have not seen the renewal, and
+// the holder must not rely on it.
 func (l *Leases) RenewOwn(name string, id hansard.SessionID, grant hansard.Grant) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -483,13 +481,13 @@ func (l *Leases) RenewOwn(name string, id hansard.SessionID, grant hansard.Grant
 	if err := l.write(h.slot, &h.record); err != nil {
 		return true, err
 	}
-	// Only now: lookOwn must not call alive what other processes may call silent.
+	// Only now: lookOwn must not call a lease alive that other processes may call silent.
 	h.renewed = now
 	return true, nil
 }
 
 // OverdueError tells a holder that its MaxHold is over. It is an ErrFenced although
-// nobody may have taken the turn yet: the next claimant will, without asking.
+// nobody may have taken the turn yet: the next claimant may, without waiting.
 func OverdueError(id hansard.SessionID, g hansard.Grant, maxHold time.Duration) error {
 	return fmt.Errorf("%w: session %s, grant %s: it was held for its whole %v", hansard.ErrFenced, id, g, maxHold)
 }
@@ -514,9 +512,9 @@ func (l *Leases) Instance() *Instance {
 	return l.inst
 }
 
-// Keeps tells whether an instance, as a turn's record names it, is this process and
-// others can see that. If its file was removed, a renewal in memory would be seen by
-// nobody: then the caller renews through the commit, which makes the file anew.
+// Keeps tells whether an instance, as a turn's record names it, is this process, and
+// visible to others. If its file was removed, nobody would see a renewal: then the caller
+// renews through the commit, which makes the file again.
 func (l *Leases) Keeps(name string) (bool, error) {
 	inst := l.Instance()
 	if inst == nil || inst.Base() != name {
@@ -533,7 +531,7 @@ type Counts struct {
 	Watched int // leases of others
 }
 
-// Counts counts them now.
+// Counts returns the current numbers.
 func (l *Leases) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -553,9 +551,9 @@ func (l *Leases) Holds(name string, grant hansard.Grant) bool {
 	return l.held[grantOf{name, grant}] != nil
 }
 
-// StopAll stops the timers, because the process ends. The leases stay known: a request
-// that is in the commit just now must not take the holders of remote turns for dead.
-// Their records go with the instance file.
+// StopAll stops the timers, because the process is ending. The leases stay known: a request
+// that is still in the commit must not take the holders of remote turns for dead. Their
+// records go with the instance file.
 func (l *Leases) StopAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

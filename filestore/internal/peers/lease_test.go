@@ -10,7 +10,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// TestMender: a record that could not be written is, as soon as it can be, whether or
+// TestMender: a record that could not be written is written as soon as possible, whether or
 // not anything else happens.
 func TestMender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +31,8 @@ func TestMender(t *testing.T) {
 		if !errors.Is(err, syscall.EIO) {
 			t.Fatalf("put: %v", err)
 		}
-		// The mender has the lock while it uses the disk, which is no place for two.
+		// The mender holds the lock while it uses the simulated disk, which is not safe for
+		// concurrent use.
 		time.Sleep(3 * mendEvery)
 		synctest.Wait()
 		l.mu.Lock()

@@ -11,22 +11,22 @@ import (
 	"hansard/internal/vfs"
 )
 
-// roster keeps the instance files and bells of other processes open: a turn that many
-// contend for is handed on a thousand times a second, and each time somebody looks who
-// waits, and calls one of them. The times of the directories tell whether it is still true.
-// Where they do not it is used for a moment: who is missing then came a moment ago, and is
-// the youngest.
+// roster keeps the instance files and bells of other processes open: a contended turn is
+// handed on a thousand times a second, and each time a process looks up who waits, and
+// rings for one of them. The timestamps of the directories show whether the roster is still
+// current. Where they can't, it is used for a short time anyway: a process missing from it
+// has just arrived, and is the youngest.
 type roster struct {
 	mu      sync.Mutex // guards all below; held while the files are read
 	members map[string]*member
-	at      vfs.DirStamp // of instances/ before they were opened; zero: it proves nothing
+	at      vfs.DirStamp // of instances/ before the files were opened; zero: it proves nothing
 	opened  time.Time
 	used    time.Time
 	closer  *time.Timer
-	now     func() time.Time // of tests; nil: the clock's
+	now     func() time.Time // for tests; nil: the real clock
 
-	bells vfs.DirStamp // of bells/ before others and the bells of members were looked at; zero: it proves nothing
-	hung  bool         // there are bells
+	bells vfs.DirStamp // of bells/ before others and the members' bells were read; zero: it proves nothing
+	hung  bool         // the directory of bells exists
 	// others: another process has one.
 	others bool
 }
@@ -38,11 +38,11 @@ type member struct {
 }
 
 const (
-	// rosterFor is how long it is used without proof.
+	// rosterFor is how long it is used without proof that it is current.
 	rosterFor = 50 * time.Millisecond
 	// rosterKept is how long it stays open when nobody uses it.
 	rosterKept = time.Second
-	// rosterMax is how many processes it has at most.
+	// rosterMax is the maximum number of processes in it.
 	rosterMax = 64
 )
 
@@ -59,9 +59,9 @@ func settledDir(l *Leases, name string) vfs.DirStamp {
 	return dir.SettledDir(name, now)
 }
 
-// each calls fn with the file of every process but that of l, of those that were there a
-// moment ago (fresh is false) or are there now. fn has to give back a lock that it takes. A
-// file that can't be opened is left out.
+// each calls fn with the file of every process except l's own: those known a moment ago
+// (fresh is false), or those there now. fn has to release a lock that it takes. A file that
+// can't be opened is left out.
 func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *roster) each(l *Leases, fn func(instance string, f vfs.File)) (fresh bo
 		}
 		f, err := l.fs.Open(InstancesDir+"/"+e.Name, vfs.ReadOnly)
 		if err != nil {
-			r.at = vfs.DirStamp{} // for lack of descriptors, perhaps: not to be left out for long
+			r.at = vfs.DirStamp{} // perhaps out of descriptors: the file must not be left out for long
 			continue
 		}
 		fn(e.Name, f)
@@ -138,8 +138,8 @@ func (l *Leases) CloseRoster() {
 	l.roster.close()
 }
 
-// with calls fn with the instance file of another process: the one that is open, or else the
-// one that its name leads to.
+// with calls fn with the instance file of another process: the open one, or else the one
+// found by its name.
 func (r *roster) with(l *Leases, instance string, fn func(vfs.File)) error {
 	r.mu.Lock()
 	m := r.members[instance]
@@ -158,8 +158,8 @@ func (r *roster) with(l *Leases, instance string, fn func(vfs.File)) error {
 	return nil
 }
 
-// Ring rings for a session at a waiter. An error means that it will not hear it: it is of
-// another user, or listens otherwise.
+// Ring rings a waiter's bell for a session. An error means that it will not hear: it
+// belongs to another user, or does not listen to a bell.
 func (l *Leases) Ring(w Waiter, name string, number uint64) error {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], number)
@@ -176,7 +176,7 @@ func (l *Leases) Ring(w Waiter, name string, number uint64) error {
 	if err != nil {
 		return err
 	}
-	// Kept only if it was looked for after the directory was known to be as it is.
+	// Kept open only if it was opened after the directory's stamp was taken.
 	if m = r.members[w.Instance]; m != nil && r.bells != (vfs.DirStamp{}) {
 		m.bell = f
 	} else {
@@ -186,8 +186,8 @@ func (l *Leases) Ring(w Waiter, name string, number uint64) error {
 	return err
 }
 
-// OthersHear tells whether another process may have a bell: where nobody has waited there is
-// none, and nobody's table has to be read.
+// OthersHear tells whether another process may have a bell: if nobody has waited there is
+// none, and no table has to be read.
 func (l *Leases) OthersHear() bool {
 	r := &l.roster
 	r.mu.Lock()
@@ -211,15 +211,15 @@ func (l *Leases) OthersHear() bool {
 	return r.others
 }
 
-// OthersHeard is what OthersHear said last.
+// OthersHeard is the last result of OthersHear.
 func (l *Leases) OthersHeard() bool {
 	l.roster.mu.Lock()
 	defer l.roster.mu.Unlock()
 	return l.roster.others
 }
 
-// sameBells tells whether the bells that are open are those that their names lead to. The
-// caller holds r.mu.
+// sameBells tells whether the open bells are still the files of those names. The caller
+// holds r.mu.
 func (r *roster) sameBells(l *Leases) bool {
 	if at := settledDir(l, BellsDir); at != (vfs.DirStamp{}) && at == r.bells {
 		return true

@@ -9,8 +9,8 @@ import (
 	"hansard/internal/vfs"
 )
 
-// someProcesses are n processes on a directory that changed long ago, and what changes its
-// times: files that are made within one tick of the clock do not.
+// someProcesses are n processes on a directory that last changed long ago. changed updates
+// a directory's timestamps: files made within one tick of the clock do not.
 func someProcesses(t *testing.T, n int) (all []*Leases, dir *vfs.OS, changed func(name string)) {
 	t.Helper()
 	dir, err := vfs.OpenDir(t.TempDir())
@@ -40,7 +40,7 @@ func someProcesses(t *testing.T, n int) (all []*Leases, dir *vfs.OS, changed fun
 	}
 }
 
-// tickets are those of the waiters for session s that a process sees.
+// tickets are the tickets of the waiters for session s, as a process sees them.
 func tickets(l *Leases) (all []uint64) {
 	next, _ := l.Waiters("s")
 	for _, w := range next {
@@ -49,8 +49,8 @@ func tickets(l *Leases) (all []uint64) {
 	return all
 }
 
-// TestRosterKept: the files of other processes stay open while none comes, goes or has its
-// file replaced, and what they announce is seen all the same.
+// TestRosterKept: the files of other processes stay open as long as none comes, goes or has
+// its file replaced, and their announcements are still seen.
 func TestRosterKept(t *testing.T) {
 	all, dir, changed := someProcesses(t, 2)
 	a, b := all[0], all[1]
@@ -87,7 +87,8 @@ func TestRosterKept(t *testing.T) {
 	a.roster.opened = time.Time{}
 	see("another one came", 4, 5)
 
-	// Somebody removes the file of a process, which makes it anew, under the same name.
+	// The file of a process is removed by hand, and the process makes it again under the
+	// same name.
 	if err := dir.Remove(b.Instance().Name); err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +112,8 @@ func TestRosterKept(t *testing.T) {
 	see("it is opened again", 6)
 }
 
-// TestRosterBells: a bell is kept open, and one that was removed and made anew is the one
-// that is rung.
+// TestRosterBells: a bell is kept open, and if it is removed and made again, the new one is
+// rung.
 func TestRosterBells(t *testing.T) {
 	all, dir, changed := someProcesses(t, 2)
 	a, b := all[0], all[1]
@@ -127,7 +128,7 @@ func TestRosterBells(t *testing.T) {
 	number := uint64(0)
 	heard := func(what string) {
 		t.Helper()
-		if first, second := a.OthersHear(), a.OthersHear(); !first || !second { // looked at, and remembered
+		if first, second := a.OthersHear(), a.OthersHear(); !first || !second { // read, then remembered
 			t.Fatalf("%s: nobody hears", what)
 		}
 		for range 3 {

@@ -8,31 +8,30 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Which sessions' turns the processes wait for, as their tables tell. Only fairness depends
-// on it: a process that finds a turn free lets processes with lower tickets go first, for a
-// moment (courtesy.go). So here, other than in holder.go, an error may be ignored.
+// Which sessions' turns the processes wait for, according to their tables. Only fairness
+// depends on it: a process that finds a turn free lets processes with lower tickets go
+// first, for a moment (courtesy.go). So here, unlike in holder.go, an error may be ignored.
 
 // Waiter is a process that waits for a session's turn.
 type Waiter struct {
 	Instance string // the name of its file in instances/
-	Ticket   uint64 // the lower, the longer it has waited
+	Ticket   uint64 // a lower ticket has waited longer
 }
 
-// passedOver is a waiter that did not come when it was its turn, and for which session.
+// passedOver is a waiter that did not respond when it was next, and the session.
 type passedOver struct {
 	Waiter
 	mark uint64
 }
 
-// passedMax is how many of them are remembered. Whoever is forgotten is waited for once
-// more.
+// passedMax is how many of them are remembered. A forgotten one is waited for once more.
 const passedMax = 1024
 
 // OlderWaiters are the processes that wait for a session's turn with a lower ticket, the
-// oldest first, without those that were passed over. The first of them lives; of the others
-// that is not known. A process whose file can't be read is not waited for.
+// oldest first, without those that were passed over. The first of them is alive; the others
+// may not be. A process whose file can't be read is not waited for.
 func (l *Leases) OlderWaiters(name string, ticket uint64) []Waiter {
-	older, _, _ := l.waitersBefore(name, ticket) // whoever is not in the roster yet is younger
+	older, _, _ := l.waitersBefore(name, ticket) // a process not yet in the roster is younger
 	return older
 }
 
@@ -41,7 +40,7 @@ func (l *Leases) OlderWaiters(name string, ticket uint64) []Waiter {
 func (l *Leases) Waiters(name string) (next, passed []Waiter) {
 	next, passed, fresh := l.waitersBefore(name, math.MaxUint64)
 	if len(next) == 0 && !fresh {
-		// Nobody was there a moment ago. A turn may be held for less than that.
+		// Nobody waited when the roster was read. A turn may be held for less time than that.
 		l.CloseRoster()
 		next, passed, _ = l.waitersBefore(name, math.MaxUint64)
 	}
@@ -67,14 +66,14 @@ func (l *Leases) waitersBefore(name string, ticket uint64) (next, passed []Waite
 		return over
 	})
 	l.mu.Unlock()
-	// Asking for a lock is one more system call, and most of them live.
+	// Checking only the first saves system calls: most of them are alive.
 	for len(next) > 0 && next[0].gone(l) {
 		next = next[1:]
 	}
 	return next, passed, fresh
 }
 
-// gone tells whether the process of a waiter is dead, or can't be looked at.
+// gone tells whether the process of a waiter is dead, or can't be checked.
 func (w *Waiter) gone(l *Leases) (gone bool) {
 	err := l.roster.with(l, w.Instance, func(f vfs.File) { gone = deadNow(f) })
 	return err != nil || gone
@@ -84,13 +83,13 @@ func (w *Waiter) gone(l *Leases) (gone bool) {
 func deadNow(f vfs.File) bool {
 	gone := dead(f)
 	if gone {
-		_ = f.Unlock() // closing it would
+		_ = f.Unlock() // closing would release it, but f stays open
 	}
 	return gone
 }
 
-// ticketIn is the ticket with which an instance waits for a session, if it does. Two
-// sessions with the same mark cost a moment of waiting for nothing.
+// ticketIn is the ticket with which an instance waits for a session, if it does. If two
+// sessions have the same mark, somebody waits a moment for nothing.
 func ticketIn(f vfs.File, mark uint64) (ticket uint64, waits bool) {
 	_, _ = eachRecord(f, func(r *tableRecord) bool {
 		if r.Kind == kindWaiter && r.Key == mark {
@@ -101,8 +100,8 @@ func ticketIn(f vfs.File, mark uint64) (ticket uint64, waits bool) {
 	return ticket, waits
 }
 
-// PassOver has this process wait no more for somebody who did not come: it is stopped, or
-// was not scheduled for long. It counts again when it waits anew, with another ticket.
+// PassOver stops waiting for processes that did not respond: they are stopped, or were not
+// scheduled for a long time. They count again when they wait again, with another ticket.
 func (l *Leases) PassOver(name string, late ...Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,18 +113,17 @@ func (l *Leases) PassOver(name string, late ...Waiter) {
 	}
 }
 
-// Came is what became of a waiter that was called.
+// Came is how a waiter responded to its bell.
 type Came int
 
-// A waiter takes its announcement back as soon as it is awake: before the disk is asked for
-// anything.
+// A waiter withdraws its announcement as soon as it wakes up, before any disk access.
 const (
-	CameNot  Came = iota // it waits as before
-	CameUp               // it is awake, and claims the turn, or has given up
+	CameNot  Came = iota // it still waits
+	CameUp               // it woke up, and claims the turn or has given up
 	CameDead             // its process is gone
 )
 
-// Came tells what became of a waiter. An error counts as that it came: it can't be seen.
+// Came tells how a waiter responded. An error counts as CameUp: the waiter can't be seen.
 func (l *Leases) Came(name string, w Waiter) Came {
 	came := CameUp
 	_ = l.roster.with(l, w.Instance, func(f vfs.File) {
@@ -141,7 +139,7 @@ func (l *Leases) Came(name string, w Waiter) Came {
 
 // Announce tells other processes that this one waits for a session's turn, once per
 // session, however many callers wait in this process. False: it could not be written, and
-// they will not let this one go first. Withdraw takes it back.
+// they will not let this one go first. Withdraw undoes it.
 func (l *Leases) Announce(name string, ticket uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,8 +154,8 @@ func (l *Leases) Announce(name string, ticket uint64) bool {
 	return true
 }
 
-// Withdraw takes an announcement back. If the record can't be freed now, others let this
-// process go first for nothing, a moment each time, until it is mended.
+// Withdraw undoes Announce. If the record can't be freed now, others let this process go
+// first for nothing, a moment each time, until it is mended.
 func (l *Leases) Withdraw(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // chain does (invariants 2 and 12).
 //
 // The zero value, with an ID for its errors, begins before the header. It stops at the
-// first error; lines behind that are repair's business (runs.go).
+// first error; the lines after it are left to repair (runs.go).
 type Chain struct {
 	ID    hansard.SessionID
 	Lines int // seen, the header included, for error messages
@@ -24,11 +24,11 @@ type Chain struct {
 	Left    int         // lines of the batch that are still to come
 	Deleted bool        // the last line was a tombstone: nothing may follow
 	Safe    hansard.Seq // last seq of the last whole batch
-	partial bool        // begun behind the header: line numbers are not known
+	partial bool        // begun after the header: line numbers are not known
 }
 
-// Resume continues behind a line that was checked by itself, as bisection finds it: what
-// is before it is not checked (R4).
+// Resume continues after a line that was checked by itself, as bisection finds it: the
+// lines before it are not checked (R4).
 func (c *Chain) Resume(l *Line) {
 	c.Started, c.partial = true, true
 	c.crc, c.seq, c.Left = l.CRC, l.Seq, l.Left
@@ -36,7 +36,7 @@ func (c *Chain) Resume(l *Line) {
 }
 
 // Follow checks the next line, which passed Decode. After an error it must not be called
-// again; Safe tells up to where readers may go.
+// again; Safe is how far readers may go.
 func (c *Chain) Follow(l *Line) error {
 	c.Lines++
 	if !c.Started {
@@ -48,8 +48,8 @@ func (c *Chain) Follow(l *Line) error {
 		return nil
 	}
 	switch {
-	// First, because it is the strongest: the others can only fail for lines that somebody
-	// wrote with the right prev.
+	// First, because it is the strongest: the others can only fail for lines that were
+	// written with the right prev.
 	case l.Prev != c.crc:
 		return lineError("the line does not follow the one before it: lines are missing, duplicated, moved or exchanged")
 	case l.Seq != c.seq+1:
@@ -68,14 +68,14 @@ func (c *Chain) Follow(l *Line) error {
 }
 
 // Precedes checks that a line, which passed Decode, is the one before next: what Follow
-// checks, for a reader that comes from the other end.
+// checks, for a reader that goes backwards.
 func (l *Line) Precedes(next *Line) error {
 	c := Chain{Started: true, crc: l.CRC, seq: l.Seq, Left: l.Left, Deleted: l.Deleted}
 	return c.Follow(next)
 }
 
-// Damage is the error for the line at an offset: err is what Decode or Follow said of it.
-// The line number is left out where the chain began in the middle.
+// Damage is the error for the line at an offset: err is what Decode or Follow returned for
+// it. The line number is left out if the chain began in the middle.
 func (c *Chain) Damage(at int64, err error) *hansard.DamagedError {
 	d := &hansard.DamagedError{Session: c.ID, SafeSeq: c.Safe, Offset: at, Reason: err.Error()}
 	if !c.partial {

@@ -11,30 +11,32 @@ import (
 	"hansard/internal/jsontext"
 )
 
-// Reading a session is decoding its lines, and nearly all of them are of one shape: the
-// members that AppendEvent and EncodeBody write, and texts without escapes. A Decoder reads
-// those by hand, many times as fast as encoding/json, and without memory for each line. It
-// leaves everything else to encoding/json, so that what is a line and what it says is
-// decided in one place.
+// Reading a session means decoding its lines, and nearly all of them have one shape: the
+// members that AppendEvent and EncodeBody write, and strings without escapes. A Decoder
+// parses those by hand, many times as fast as encoding/json, and without allocating for
+// each line. It leaves everything else to encoding/json, so that what is a line and what it
+// says is decided in one place.
 //
 //	{"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0,"kind":"message","role":"user","data":"hi","prev":"…","crc":"…"}
 //	 stamp                                             middle                                 data
 //
-// Most lines differ from the one before in their stamp, their id if they have one, and their
-// data alone. Then the bytes between, the middle, say what they said there, and are compared
-// instead of read.
+// Most lines differ from the one before only in their stamp, their id if they have one, and
+// their data. Then the bytes between, the middle, are the same as before, and are compared
+// instead of parsed.
 
 // Decoder decodes lines one after the other. The zero value is ready.
 type Decoder struct {
-	// line is what was decoded last. Nobody else writes to it.
+	// line is the line decoded last. Nothing else writes to it.
 	line Line
 	r    lineReader
-	// middle is the middle of line, up to its id if it has one, if it was read by hand behind
-	// a stamp; empty: it was not, and nothing of line may stay. behind is what is behind the id.
+	// middle is the middle of line, up to its id if it has one, if it was parsed by hand after a
+	// stamp; empty: it was not, and nothing of line may be reused. behind is what follows the
+	// id.
 	middle, behind []byte
 }
 
-// Decode is [Decode] of a line that is good until the next call; its Data is a part of b.
+// Decode is [Decode] into a line that is valid until the next call; its Data is a part of
+// b.
 func (d *Decoder) Decode(b []byte) (*Line, error) {
 	prev, crc, err := CheckFrame(b)
 	if err != nil {
@@ -69,20 +71,20 @@ func (d *Decoder) Head(b []byte) (*Line, error) {
 func (d *Decoder) checked(prev, crc uint32, n int) (*Line, error) {
 	l := &d.line
 	l.Prev, l.CRC, l.size = prev, crc, n+1
-	// The checksum was right, so somebody wrote it so. But whoever believed it would take
-	// everything that follows for an unfinished batch.
+	// The checksum is right, so it was written like this. But a reader that trusted it
+	// would take everything that follows for an unfinished batch.
 	if l.Left < 0 || l.Left > hansard.MaxBatchEvents {
 		return nil, lineError("the line says that " + strconv.Itoa(l.Left) + " lines of its batch follow")
 	}
-	// No line begins there, and reading there fails as if the disk were ill.
+	// No line begins there, and a read at that offset would look like a disk error.
 	if l.MetaAt < 0 || l.TurnAt < 0 {
 		return nil, lineError("the line names another line at a negative offset")
 	}
 	return l, nil
 }
 
-// plain decodes a line, without its newline, whose frame was checked. False: it is of
-// another shape, which says nothing about it.
+// plain decodes a line, without its newline, whose frame was checked. False: it has another
+// shape, which does not mean that it is invalid.
 func (d *Decoder) plain(b []byte) bool {
 	if len(b) < SuffixWidth || b[0] != '{' {
 		return false
@@ -125,8 +127,8 @@ func (d *Decoder) plain(b []byte) bool {
 	return true
 }
 
-// again is the id, if there is one, and the data of a line that went on as the one before did
-// up to here. False: then it goes on in another way.
+// again returns the id, if there is one, and the data of a line that matches the one before
+// up to here. False: it continues differently.
 func (d *Decoder) again(rest []byte) (id, data []byte, ok bool) {
 	if len(d.behind) == 0 {
 		return nil, rest, true
@@ -139,27 +141,28 @@ func (d *Decoder) again(rest []byte) (id, data []byte, ok bool) {
 	return id, rest[min(len(d.behind), len(rest)):], bytes.HasPrefix(rest, d.behind)
 }
 
-// forget leaves nothing of the line before.
+// forget drops everything of the line before.
 func (d *Decoder) forget() { d.line, d.middle, d.behind = Line{}, d.middle[:0], d.behind[:0] }
 
 // lineReader reads the members of a line, one after the other.
 type lineReader struct {
 	rest []byte
-	odd  bool // it is of another shape: nothing more is read
+	odd  bool // it has another shape: nothing more is read
 	// headOnly: the data is not checked.
 	headOnly bool
 	stamped  bool // the stamp was read
-	// fromID and behindID are how much was left of the line at its id, of two the last, and
-	// behind it; 0: it has none.
+	// fromID and behindID are how much of the line was left at its id, the last one if
+	// there are two, and after it; 0: it has none.
 	fromID, behindID int
 
-	// What a line has in common with the one before takes no memory and little time.
+	// Kept from the line before: what a line has in common with it takes no memory and
+	// little time.
 	turn, kind, role, author, by string
 	minute                       [len("2006-01-02T15:04:")]byte
 	minuteTime                   time.Time
 }
 
-// member reads one. Of two with one name the last counts, as in encoding/json.
+// member reads one member. Of two with the same name the last counts, as in encoding/json.
 func (r *lineReader) member(l *Line) {
 	name := r.name()
 	if r.odd {
@@ -200,7 +203,7 @@ func (r *lineReader) member(l *Line) {
 	case "hash":
 		l.Hash = string(r.plain())
 	case "data":
-		// The last member: what is left is all of it.
+		// The last member: the value is all that is left.
 		r.odd = !r.data(l, r.rest)
 		r.rest = nil
 	default:
@@ -208,11 +211,11 @@ func (r *lineReader) member(l *Line) {
 	}
 }
 
-// twice is for a member that a stamp has, behind a stamp: then the middle says more than what
-// is kept of it.
+// twice handles a stamp member that occurs again after the stamp: the middle would then say
+// more than is kept of it.
 func (r *lineReader) twice() { r.odd = r.odd || r.stamped }
 
-// data takes the value of the last member. False: it is of another shape.
+// data takes the value of the last member. False: it has another shape.
 func (r *lineReader) data(l *Line, value []byte) bool {
 	if l.Seq == 0 && r.headOnly || !r.headOnly && !isMember(value) {
 		return false
@@ -221,8 +224,8 @@ func (r *lineReader) data(l *Line, value []byte) bool {
 	return true
 }
 
-// stamp reads the members with which every line of an event begins, in the order in which
-// AppendEvent writes them, and how long they are. 0: the line begins in another way.
+// stamp reads the members at the beginning of every event's line, in the order in which
+// AppendEvent writes them, and returns their length. 0: the line begins differently.
 func (r *lineReader) stamp(b []byte) (seq hansard.Seq, at time.Time, left, n int) {
 	const name, timed, counted = `"seq":`, `,"time":"`, `","b":`
 	if len(b) < len(name) || string(b[:len(name)]) != name {
@@ -249,7 +252,8 @@ func isMember(data []byte) bool {
 	return len(data) > 0 && !isSpace(data[0]) && !isSpace(data[len(data)-1]) && jsontext.ValidMember(data)
 }
 
-// name is the name of a member, and its colon. Those that member knows are lower case.
+// name reads the name of a member, and its colon. The names that member knows are lower
+// case.
 func (r *lineReader) name() []byte {
 	b := r.rest
 	n := 1
@@ -272,7 +276,7 @@ func (r *lineReader) skip(c byte) {
 	r.rest = r.rest[1:]
 }
 
-// plain is a string without escapes, as it stands between its quotes.
+// plain is a string without escapes: the bytes between its quotes.
 func (r *lineReader) plain() []byte {
 	text, ok := jsontext.PlainText(r.rest)
 	if !ok || !utf8.Valid(text) {
@@ -283,8 +287,7 @@ func (r *lineReader) plain() []byte {
 	return text
 }
 
-// text is a string without escapes that many lines have; last is the one that was read
-// before.
+// text is a string without escapes that many lines share; last is the one read before.
 func (r *lineReader) text(last *string) string {
 	text := r.plain()
 	if string(text) == *last {
@@ -321,13 +324,13 @@ func (r *lineReader) number() uint64 {
 }
 
 // number is a number as this package writes them, and how many digits it has: not negative,
-// and far from what does not fit. 0 digits: b does not begin with one.
+// and too short to overflow. 0 digits: b does not begin with one.
 func number(b []byte) (v uint64, n int) {
 	for n < len(b) && n < 16 && '0' <= b[n] && b[n] <= '9' {
 		v = 10*v + uint64(b[n]-'0')
 		n++
 	}
-	// 0 and no other number begins with a zero, and it ends here.
+	// No number but 0 begins with a zero, and the value must end here.
 	if n > 1 && b[0] == '0' || n < len(b) && b[n] != ',' {
 		return 0, 0
 	}
@@ -365,7 +368,7 @@ func (r *lineReader) timeOf(b []byte) (t time.Time, ok bool) {
 	if b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[19] != '.' || b[26] != 'Z' {
 		odd = true
 	}
-	// The 29th and later days are there in some months only.
+	// Not every month has a 29th, 30th or 31st.
 	if odd || month < 1 || month > 12 || day < 1 || day > 28 && time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Day() != day ||
 		hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false

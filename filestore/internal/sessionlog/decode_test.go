@@ -13,8 +13,8 @@ import (
 	"hansard"
 )
 
-// members are what lines are made of here: as the engine writes them, nearly so, and not
-// at all.
+// members are the building blocks of test lines: as the engine writes them, nearly so, and
+// invalid ones.
 var members = []string{`"seq":7`, `"seq":0`, `"seq":07`, `"seq":-7`, `"seq":7.0`, `"seq":1e3`, `"seq":"7"`, `"seq":18446744073709551615`, `"seq":9999999999999999`, `"seq": 7`, `"Seq":8`, `"seq":null`,
 	`"time":"2026-01-02T03:04:06.000000Z"`, `"time":"2026-02-29T03:04:06.000000Z"`, `"time":"2024-02-29T23:59:59.999999Z"`, `"time":"2026-13-02T03:04:06.000000Z"`, `"time":"2026-01-02T24:04:06.000000Z"`,
 	`"time":"2026-01-02T03:04:60.000000Z"`, `"time":"2026-01-02T03:04:06.000000+"`, `"time":"2026-01-02t03:04:06.000000Z"`, `"time":"2026-01-02T03:04:06Z"`, `"time":"0000-00-00T00:00:00.000000Z"`, `"time":null`,
@@ -32,8 +32,8 @@ func slowly(b []byte) (*Line, error) {
 	return l, err
 }
 
-// sameAsSlow reports whether d read a line by hand, and fails if it is not what
-// encoding/json makes of it.
+// sameAsSlow reports whether d parsed a line by hand, and fails if the result differs from
+// encoding/json's.
 func sameAsSlow(t *testing.T, d *Decoder, b []byte) (quick bool) {
 	t.Helper()
 	got := &d.line
@@ -51,7 +51,7 @@ func sameAsSlow(t *testing.T, d *Decoder, b []byte) (quick bool) {
 	return true
 }
 
-// sameHead fails if the head that d reads of a line is not what DecodeHead reads.
+// sameHead fails if d and DecodeHead read different heads from a line.
 func sameHead(t *testing.T, d *Decoder, b []byte) {
 	t.Helper()
 	want, wantErr := DecodeHead(b)
@@ -62,7 +62,7 @@ func sameHead(t *testing.T, d *Decoder, b []byte) {
 }
 
 // TestHeadLeavesData: a head is read without looking at the data, which is not JSON here,
-// and the checksum is looked at all the same.
+// but the checksum is still verified.
 func TestHeadLeavesData(t *testing.T) {
 	line := AppendSuffix([]byte(`{"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0,"kind":"summary","data":{"no`), 0, 7)
 	line = line[:len(line)-1]
@@ -79,14 +79,14 @@ func TestHeadLeavesData(t *testing.T) {
 	}
 }
 
-// TestDecodePlain: whatever a line is made of, what is read by hand is what encoding/json
-// reads, and the lines that the engine writes are read by hand.
+// TestDecodePlain: whatever a line is made of, parsing by hand gives the same as
+// encoding/json, and the lines that the engine writes are parsed by hand.
 func TestDecodePlain(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	quick := 0
-	var d Decoder // one for all: what it remembers of a line must not be in the next
+	var d Decoder // one for all: nothing it remembers from one line may show up in the next
 	for range 200_000 {
 		var parts []string
 		for range rng.IntN(6) {
@@ -104,7 +104,7 @@ func TestDecodePlain(t *testing.T) {
 	if quick < 1000 {
 		t.Errorf("%d lines of 200,000 were read by hand", quick)
 	}
-	for depth := 9_998; depth <= 10_001; depth++ { // the line itself is a level, too
+	for depth := 9_998; depth <= 10_001; depth++ { // the line itself is one level
 		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		line := AppendSuffix([]byte(`{"seq":1,"kind":"message","data":`+data), 0, 7)
 		if quick := sameAsSlow(t, &d, line[:len(line)-1]); quick != (depth < 10_000) {
@@ -141,8 +141,8 @@ func carefully(b []byte) (*Line, error) {
 	return d.checked(prev, crc, len(b))
 }
 
-// sameAsCareful fails if d, whatever it has read before, does not make of a line what
-// encoding/json does, or of its head what DecodeHead does.
+// sameAsCareful fails if d, whatever it has read before, decodes a line differently from
+// encoding/json, or its head differently from DecodeHead.
 func sameAsCareful(t *testing.T, d *Decoder, b []byte) {
 	t.Helper()
 	want, wantErr := carefully(b)
@@ -153,10 +153,10 @@ func sameAsCareful(t *testing.T, d *Decoder, b []byte) {
 	sameHead(t, d, b)
 }
 
-// TestDecodeAfterAnother: what a decoder keeps of one line is never in the next. Lines follow
-// each other whose beginnings, middles and data are of a few kinds, so that many have the
-// middle of the line before: with other stamps, with none, with one member of it twice, and
-// with data that is none.
+// TestDecodeAfterAnother: nothing a decoder keeps from one line shows up in the next. Lines
+// are combined from a few beginnings, middles and data, so that many have the same middle as
+// the line before: with other stamps, with none, with one of its members twice, and with
+// invalid data.
 func TestDecodeAfterAnother(t *testing.T) {
 	stamps := []string{`"seq":7,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":8,"time":"2026-01-02T03:04:07.000001Z","b":3`, `"seq":8,"time":"2026-01-02T03:05:07.000001Z","b":0`,
 		`"seq":0,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":07,"time":"2026-01-02T03:04:06.000000Z","b":0`, `"seq":9,"time":"2026-01-02T03:04:66.000000Z","b":0`, `"seq":9,"time":"2026-01-02T03:04:06.000000Z","b":-1`,
@@ -196,9 +196,9 @@ func TestDecodeAfterAnother(t *testing.T) {
 	}
 }
 
-// TestDecodeDamaged: a decoder that has just read a line reads what became of it as
-// encoding/json does, whichever byte was changed, lost or doubled, where the checksum was made
-// right again; and where it was not, it reads nothing. Then it reads the line as before.
+// TestDecodeDamaged: a decoder that has just read a line decodes a damaged copy of it as
+// encoding/json does, whichever byte was changed, lost or doubled, if the checksum was fixed
+// up; if it was not, it refuses the copy. Then it reads the original as before.
 func TestDecodeDamaged(t *testing.T) {
 	e := hansard.Event{Kind: "message", Role: "user", ID: "m-1", Data: []byte(`{"text":"a \"b\" ü","n":[1,2.5e3,null]}`)}
 	line := AppendEvent(nil, &Stamp{Seq: 17, Time: "2026-01-02T03:04:06.000000Z", Left: 2, MetaAt: 70, Prev: 0xdeadbeef}, EncodeBody(nil, &e, "", ""))
@@ -228,10 +228,10 @@ func TestDecodeDamaged(t *testing.T) {
 		try(append(append([]byte(nil), body[:at]...), body[at+1:]...)) // lost
 		try(append(append([]byte(nil), body[:at+1]...), body[at:]...)) // doubled
 		if at > 0 {
-			try(append(append([]byte(nil), body[:at]...), body...)) // begun twice
+			try(append(append([]byte(nil), body[:at]...), body...)) // beginning repeated
 		}
 	}
-	for at := len(body); at < len(line); at++ { // its checksums themselves
+	for at := len(body); at < len(line); at++ { // the checksums themselves
 		for bit := range 8 {
 			damaged := append([]byte(nil), line...)
 			damaged[at] ^= 1 << bit
@@ -242,7 +242,8 @@ func TestDecodeDamaged(t *testing.T) {
 	}
 }
 
-// TestParseHex: eight digits at once are what they are one by one, and nothing else is one.
+// TestParseHex: parsing eight digits at once gives the same as one by one, and anything
+// else is refused.
 func TestParseHex(t *testing.T) {
 	check := func(b []byte) {
 		t.Helper()
@@ -284,7 +285,7 @@ func FuzzDecodePlain(f *testing.F) {
 	})
 }
 
-// BenchmarkDecode compares the two on a line of 1 KiB.
+// BenchmarkDecode compares the two decoders on a line of 1 KiB.
 func BenchmarkDecode(b *testing.B) {
 	e := hansard.Event{Kind: "message", Role: "assistant", ID: "m-1", Data: fmt.Appendf(nil, `{"type":"text","text":%q}`, strings.Repeat("The quick brown fox. ", 45))}
 	line := AppendEvent(nil, &Stamp{Seq: 7, Time: "2026-01-02T03:04:06.000000Z", MetaAt: 70}, EncodeBody(nil, &e, "k1", "hash"))

@@ -9,12 +9,12 @@ import (
 	"hansard/internal/vfs"
 )
 
-// What is left of a deleted session when its content was taken away: a header without
-// metadata, with the uid and the time of creation that the log had, and a tombstone. The
-// id stays taken, and entries of a journal that is older than the log (a restored backup,
-// a salvaged ring) are known to be of the log that is gone.
+// What is left of a deleted session once its content has been erased: a header without
+// metadata, with the uid and the time of creation that the log had, and a tombstone. The id
+// stays taken, and entries of a journal older than the log (a restored backup, a salvaged
+// ring) can be recognised as those of the erased log.
 
-// maxErased is more than such a log is long: an id has at most 128 characters.
+// maxErased bounds the length of such a log: an id has at most 128 characters.
 const maxErased = 1 << 10
 
 // AppendErased writes all that is left of a deleted session's log.
@@ -24,8 +24,8 @@ func AppendErased(dst []byte, id hansard.SessionID, uid uint64, created, deleted
 	return AppendEvent(dst, &st, []byte(Tombstone))
 }
 
-// ReadErased tells whether nothing is left in a log but what AppendErased writes, byte for
-// byte, and its uid.
+// ReadErased tells whether a log is exactly what AppendErased writes, byte for byte, and
+// returns its uid.
 func ReadErased(f vfs.File, id hansard.SessionID) (uid uint64, erased bool, err error) {
 	size, err := f.Size()
 	if err != nil || size == 0 || size > maxErased {

@@ -9,16 +9,16 @@ import (
 )
 
 // Metadata is folded from the patches in the log. Each line with a patch names the one
-// before it, and the last line names the newest, so that a session is described by its last
-// line and a walk back to the last snapshot:
+// before it, and the last line names the newest, so that a session's metadata takes its
+// last line and a walk back to the last snapshot:
 //
 //	header ◄── patch ◄── patch+snap ◄── patch ◄── … last line
 //	                     ╰─ the walk ends here: snap is everything before it
 //
 // There is no second file with the metadata: it could disagree with the log (failure 34).
 
-// MetaState is a session's metadata and what a walk to it costs. It is shared by those
-// who have it, and never changed.
+// MetaState is a session's metadata and what a walk to it costs. It is shared, and never
+// modified.
 type MetaState struct {
 	Meta hansard.Meta
 	Walk MetaWalk
@@ -30,19 +30,19 @@ type MetaState struct {
 type MetaWalk struct {
 	Lines   int64 // bytes of these lines, without the snapshot itself
 	Patches int   // bytes of their patches, by PatchBytes
-	Count   int   // how many lines behind the snapshot
+	Count   int   // how many lines after the snapshot
 }
 
 const (
-	// SnapshotEvery is the largest number of patches between two snapshots.
+	// SnapshotEvery is the maximum number of patches between two snapshots.
 	SnapshotEvery = 256
-	// WalkBytes is the largest number of bytes of lines between them, unless the metadata
+	// WalkBytes is the maximum number of bytes of lines between them, unless the metadata
 	// itself is larger: a patch may be on the line of a large event, and the walk reads
 	// whole lines (TestFailure55_MetadataOnLargeEvents).
 	WalkBytes = int64(256 << 10)
 )
 
-// PatchBytes is what a patch counts for in a walk: about its size, and never nothing.
+// PatchBytes is what a patch counts for in a walk: about its size, and never zero.
 func PatchBytes(p *hansard.Patch) int {
 	n := len(p.State) + 64
 	for i := range p.StateOps {
@@ -61,17 +61,17 @@ func (l *Line) NewestMeta(at int64) int64 {
 }
 
 // KnownMeta is the metadata that the line at an offset leads to, read earlier from the
-// same log: a walk may end there instead of at a snapshot. Whether it is still the same
-// log is the caller's to check.
+// same log: a walk may end there instead of at a snapshot. The caller has to check that it
+// is still the same log.
 type KnownMeta struct {
 	At    int64
 	State *MetaState
 }
 
 // FoldMeta walks back from the line at an offset to the last snapshot, or to the line
-// whose metadata is known, and applies the patches on the way forward. lineAt reads a
-// line, from the log or from an entry that is not there yet, and may refuse one that is
-// too long to be read under write.lock; its error is returned as it is. known may be nil.
+// whose metadata is known, and applies the patches on the way forward. lineAt reads a line,
+// from the log or from an entry not yet applied to it, and may refuse one that is too long
+// to read under write.lock; its error is returned unchanged. known may be nil.
 func FoldMeta(at int64, known *KnownMeta, lineAt func(int64) (*Line, error)) (*MetaState, error) {
 	var patches []*hansard.Patch
 	m := &MetaState{}
@@ -90,7 +90,7 @@ func FoldMeta(at int64, known *KnownMeta, lineAt func(int64) (*Line, error)) (*M
 		m.Walk.Lines += int64(l.size)
 		if l.Snap != nil {
 			m.Meta = *l.Snap
-			// Every walk reads its snapshot: counted, a large one would make the next due
+			// Every walk reads its snapshot: if it counted, a large one would make the next due
 			// at once.
 			m.Walk.Lines -= int64(MetaBytes(l.Snap))
 			break
@@ -98,8 +98,8 @@ func FoldMeta(at int64, known *KnownMeta, lineAt func(int64) (*Line, error)) (*M
 		if at == 0 {
 			break // a header without metadata
 		}
-		// Offsets must lead to a patch, and back: otherwise a log that was tampered with
-		// would be walked for ever.
+		// Offsets must lead to a patch, and backwards: otherwise the walk over a log that was
+		// tampered with would never end.
 		if l.Patch == nil || l.MetaAt >= at {
 			return nil, DamagedAt("", at, "the line has no metadata, though a later one says so")
 		}
@@ -118,8 +118,8 @@ func FoldMeta(at int64, known *KnownMeta, lineAt func(int64) (*Line, error)) (*M
 	return m, nil
 }
 
-// ReadMeta folds the metadata of an opened log, without a lock: what is in the log does
-// not change.
+// ReadMeta folds the metadata of an open log, without a lock: what is in the log does not
+// change.
 func ReadMeta(f vfs.File, tail *Tail) (*MetaState, error) {
 	return FoldMeta(tail.Last.NewestMeta(tail.LastAt), nil, func(at int64) (*Line, error) { return DecodeHeadAt(f, at, MaxLine) })
 }
@@ -152,8 +152,8 @@ func DecodeHeadAt(f vfs.File, at int64, limit int) (*Line, error) {
 	return l, nil
 }
 
-// MetaBytes is about how many bytes metadata takes when it is written. It is only used to
-// decide when a snapshot is due.
+// MetaBytes is roughly how many bytes metadata takes in a line. It only decides when a
+// snapshot is due.
 func MetaBytes(m *hansard.Meta) int {
 	size := len(m.State) + len(m.Title) + 128
 	for k, v := range m.Labels {

@@ -10,22 +10,22 @@ import (
 )
 
 // A fork's log is its parent's up to a line, under a header of its own. Lines name the
-// checksum of the line before, and offsets of others, so that another header would have all
-// of them written again. It does not, if the header has the length of the parent's and its
-// checksum: then the lines are the same bytes at the same place, and a file system that can
-// share blocks shares them.
+// checksum of the line before, and offsets of others, so a different header would normally
+// mean rewriting all of them. It does not if the header has the same length and checksum as
+// the parent's: then the lines are the same bytes at the same offsets, and a file system
+// that can share blocks shares them.
 //
 //	{"hansard":2,…,"id":"parent","created":…,"b":0,"fill":"000…000","prev":"00000000","crc":"d4b5b354"}
 //	{"hansard":2,…,"id":"the-fork","created":…,"b":0,"own":5120,"fill":"0…0516…","prev":"00000000","crc":"d4b5b354"}
 //
-// The length is made right by the zeros that every header has to spare, and the checksum by
-// the digits that they end with: CRC-32C is linear, so 16 digits of 3 bits each give any of
-// its values. A checksum is no proof against somebody who wants to deceive, and is not asked
-// to be one here: it still finds every damaged byte.
+// The zeros that every header has to spare make the length right, and the digits that end
+// them make the checksum right: CRC-32C is linear, so 16 digits of 3 bits each can produce
+// any value. A checksum proves nothing against deliberate forgery, and need not here: it
+// still finds every damaged byte.
 //
 // own is where the fork's own lines begin. Until the first of them is there, the fork does
-// not exist: so the copy can be put in its place, durably, before it is committed by the
-// entry that has this line.
+// not exist: so the copy can be put in place, durably, before the entry with this line
+// commits it.
 
 // begun is io.EOF if the log is a fork's and has no line of its own yet.
 func (h *Header) begun(f vfs.File) error {
@@ -39,8 +39,8 @@ func (h *Header) begun(f vfs.File) error {
 	return err
 }
 
-// headerLike is a header, with its newline, of a given length and checksum. False: it does
-// not fit.
+// headerLike is a header, with its newline, of the given length and checksum. False: it
+// does not fit.
 func headerLike(h *Head, length int, crc uint32) ([]byte, bool) {
 	b := appendHead(nil, h)
 	zeros := length - len(b) - len(`,"fill":""`) - SuffixWidth - 1
@@ -48,7 +48,7 @@ func headerLike(h *Head, length int, crc uint32) ([]byte, bool) {
 		return nil, false
 	}
 	b = appendFill(b, zeros)
-	end := len(b) - 1 // behind the digits
+	end := len(b) - 1 // after the digits
 	sum := LineCRC(AppendSuffix(append([]byte(nil), b...), 0, 0))
 	for i, digit := range saltFor(sum ^ crc) {
 		b[end-saltDigits+i] = '0' + digit
@@ -57,11 +57,11 @@ func headerLike(h *Head, length int, crc uint32) ([]byte, bool) {
 	return b, LineCRC(b) == crc
 }
 
-// saltFor is the digits, 0 to 7, that change the checksum of a header by diff, if they take
-// the place of as many zeros at the end of its fill.
+// saltFor returns the digits, 0 to 7, that change the checksum of a header by diff when
+// they replace as many zeros at the end of its fill.
 func saltFor(diff uint32) (digits [saltDigits]byte) {
-	// What each bit of each digit changes. It depends on what follows, which is the same in
-	// every header, and not on what is before.
+	// What each bit of each digit changes. It depends only on the bytes that follow, which
+	// are the same in every header.
 	tail := AppendSuffix(append(make([]byte, saltDigits), '"'), 0, 0)
 	tail = tail[:len(tail)-CRCWidth-1]
 	zero := crc32c.Sum(tail)
@@ -98,25 +98,26 @@ func saltFor(diff uint32) (digits [saltDigits]byte) {
 }
 
 // ForkHeader is the header of a fork of a log: the parent's with another id, uid and time of
-// creation, whose own lines begin at an offset. False: it does not fit in the place of the
-// parent's, and the lines have to be written again (Rewrite).
+// creation, whose own lines begin at an offset. False: it does not fit in place of the
+// parent's, and the lines have to be rewritten (Rewrite).
 func ForkHeader(parent *Header, head *Head) ([]byte, bool) {
 	return headerLike(head, int(parent.End), parent.CRC)
 }
 
 // Rewritten is where Rewrite left the copy.
 type Rewritten struct {
-	End            int64  // offset behind the last line
+	End            int64  // offset after the last line
 	CRC            uint32 // of the last line
 	MetaAt, TurnAt int64  // what the next line has to say
 }
 
-// Rewrite copies the lines of a log up to the offset end, which is behind a whole batch, to
-// another file, under another header: each with new checksums and offsets. goesOn is asked
-// now and then. The lines have to be whole: what is not is an error.
+// Rewrite copies the lines of a log up to the offset end, which is the end of a batch, to
+// another file, under another header: each with new checksums and offsets. goesOn is called
+// now and then, and stops it with an error. The lines have to be intact: a damaged one is
+// an error.
 func Rewrite(dst, src vfs.File, parent *Header, head Head, end int64, goesOn func() error) (Rewritten, error) {
-	// Where the own lines begin is not known yet; the header is written again at the end,
-	// with the same length and checksum.
+	// Where the fork's own lines begin is not known yet; the header is written again at the
+	// end, with the same length and checksum.
 	head.Own = maxOwn
 	raw := AppendHead(nil, &head)
 	l, err := Decode(raw[:len(raw)-1])
@@ -157,11 +158,11 @@ func Rewrite(dst, src vfs.File, parent *Header, head Head, end int64, goesOn fun
 	head.Own = w.at
 	raw, ok := headerLike(&head, length, l.CRC)
 	if !ok {
-		return Rewritten{}, errors.New("the header of the fork does not fit") // there is always room for a smaller number
+		return Rewritten{}, errors.New("the header of the fork does not fit") // can't happen: the final number is never longer
 	}
 	_, err = dst.WriteAt(raw, 0)
 	return Rewritten{w.at, w.crc, w.metaAt, w.turnAt}, err
 }
 
-// maxOwn is as long as the offset of a line gets.
+// maxOwn has as many digits as the offset of a line can have.
 const maxOwn = 9_999_999_999_999

@@ -11,7 +11,7 @@ import (
 )
 
 // TestForkHeader: the header of a fork has the length and the checksum of its parent's,
-// whatever both say, so that the lines behind it stay as they are.
+// whatever both say, so that the lines after it stay unchanged.
 func TestForkHeader(t *testing.T) {
 	const seed = 5
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -52,8 +52,8 @@ func TestForkHeader(t *testing.T) {
 	}
 }
 
-// TestSaltReachesAll: the digits of a header give every checksum: those for each single bit
-// do.
+// TestSaltReachesAll: the salt digits of a header can produce every checksum, because they
+// can produce each single bit.
 func TestSaltReachesAll(t *testing.T) {
 	head := &Head{ID: "s", Created: time.Unix(0, 0)}
 	raw := AppendHead(nil, head)

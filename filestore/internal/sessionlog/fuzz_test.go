@@ -10,10 +10,10 @@ import (
 	"hansard/engine"
 )
 
-// The fuzz targets run on their seeds in every go test; go test -fuzz goes on.
+// The fuzz targets run on their seeds in every go test; go test -fuzz tries more.
 
-// FuzzLine: the two decoders agree on every line, and what is decoded and
-// encoded again is the same.
+// FuzzLine: the two decoders agree on every line, and decoding and encoding a line again
+// does not change it.
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"time":"2026-01-02T03:04:05.678901Z","b":0,"kind":"message","data":1`), uint32(0))
 	f.Add([]byte(`{"seq":18446744073709551615,"time":"2026-01-02T03:04:05.678901Z","b":9999,"key":"k","hash":"h","data":{}`), uint32(7))
@@ -31,7 +31,7 @@ func FuzzLine(f *testing.F) {
 				t.Errorf("panic: %v\n%s", r, debug.Stack())
 			}
 		}()
-		_, _ = Decode(body) // as it is: nothing but no panic
+		_, _ = Decode(body) // unframed: it only must not panic
 		_, _ = DecodeQuick(body)
 		if bytes.IndexByte(body, '\n') >= 0 {
 			return
@@ -41,7 +41,7 @@ func FuzzLine(f *testing.F) {
 		full, err := Decode(line)
 		quick, quickErr := DecodeQuick(line)
 		if err != nil {
-			return // DecodeQuick does not look at all of a line whose checksum is right
+			return // DecodeQuick does not look at the whole line if its checksum is right
 		}
 		if quickErr != nil {
 			t.Fatalf("%q: Decode takes it, DecodeQuick says %v", line, quickErr)
@@ -56,7 +56,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// again encodes a decoded event once more, if it is one a store accepts.
+// again encodes a decoded event again, if a store would accept it.
 func again(t *testing.T, l *Line) {
 	e := l.Event()
 	b := hansard.Batch{Events: []hansard.Event{{Kind: e.Kind, Role: e.Role, Author: e.Author, Inbox: e.Inbox, Data: e.Data}}, Patch: e.Patch, Key: l.Key}
@@ -78,7 +78,7 @@ func again(t *testing.T, l *Line) {
 	}
 }
 
-// FuzzName: ids and file names lead to each other and nowhere else.
+// FuzzName: ids and file names map to each other, one to one.
 func FuzzName(f *testing.F) {
 	for _, s := range []string{"a", "Demo", "con", "a:b", "=con", "demo=g0", "../x", "A\x00", "com1.txt", strings.Repeat("Z", 128), "a=", ".", "x~+@:-_."} {
 		f.Add(s)

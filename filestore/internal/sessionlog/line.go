@@ -1,21 +1,22 @@
 // Package sessionlog is the log of one session: how its lines are written and read, how
-// they chain, and what the last of them tells about the whole. FORMAT.md has the rules
-// (L, R, W, T). It takes open files and bytes and knows nothing of the ring; when a line
-// may be written, and what of a log may be believed while others write, is decided in
-// package filestore.
+// they chain, and what the last of them says about the whole. FORMAT.md has the rules (L,
+// R, W, T). It takes open files and bytes and knows nothing of the ring; package filestore
+// decides when a line may be written, and how much of a log may be trusted while others
+// write.
 //
 // Read the files in this order:
 //
 //   - name.go: a session's file name
-//   - line.go: one line as bytes; decode.go: most of them read quickly; names.go, turnline.go: what keys, ids and turns are in it
-//   - chain.go: that lines follow each other
+//   - line.go: one line as bytes; decode.go: the fast path for most of them; names.go, turnline.go:
+//     the keys, ids and turns in it
+//   - chain.go: checking that lines follow each other
 //   - scan.go: where lines begin and end in a file
-//   - header.go, tail.go: the first line, and the last that ends its batch
+//   - header.go, tail.go: the first line, and the last line that ends a batch
 //   - fork.go: a copy of a log under another header
 //   - fold.go: metadata, from the last line back
-//   - sweep.go: all of a log, checked
+//   - sweep.go: checking a whole log
 //   - runs.go, assemble.go, headless.go, rebuild.go: repair, in this order
-//   - redact.go: the content of single events taken away
+//   - redact.go: removing the content of single events
 package sessionlog
 
 import (
@@ -43,44 +44,44 @@ import (
 //	,"kind":"message","role":"user","key":"k1","hash":"…","data":"hi"             body
 //	,"prev":"5c1f00aa","crc":"9e83d7b1"}                                          suffix
 //
-// The body is encoded before any lock is taken, the stamp is known only in the commit.
-// The order of members is fixed: the seq can be read without parsing (bisection), offsets
-// can be found and replaced (repair), and the data, which may be megabytes, comes last
-// and can be left out. Members a reader does not know are ignored (L2).
+// The body is encoded before any lock is taken; the stamp is known only in the commit. The
+// order of members is fixed: the seq can be read without parsing (bisection), offsets can
+// be found and replaced (repair), and the data, which may be megabytes, comes last and can
+// be left out. Members a reader does not know are ignored (L2).
 //
-// One JSON object per line, so that cat, grep and jq work on it. So no byte that some
-// reader of lines splits at may be in a line (failure 28).
+// One JSON object per line, so that cat, grep and jq work on it. So a line must not contain
+// any byte at which some line reader splits (failure 28).
 
 const (
-	// FormatVersion is 2 since events have ids and attachments, and patches operations:
-	// a program that does not know them would store events twice, or tell another state.
+	// FormatVersion is 2 since events have ids and attachments, and patches have
+	// operations: a program that does not know them would store events twice, or compute a
+	// different state.
 	FormatVersion = 2
 	// TimeLayout has a fixed width. Times are for people, and nothing is ordered by them
 	// (failure 37).
 	TimeLayout = "2006-01-02T15:04:05.000000Z"
 	prevWidth  = len(`,"prev":"00000000"`)
-	// CRCWidth and SuffixWidth are what ends every line, so that a checksum is found from
-	// the end of a line, or of a file, without parsing.
+	// CRCWidth and SuffixWidth are the fixed widths at the end of every line, so that a
+	// checksum is found from the end of a line, or of a file, without parsing.
 	CRCWidth    = len(`,"crc":"00000000"}`)
 	SuffixWidth = prevWidth + CRCWidth
-	// MaxLine bounds what is looked at as one line: the largest batch as one event, every
-	// byte of it escaped, and its frame. What is longer is damage, not a reason to use
-	// all memory.
+	// MaxLine bounds one line: the largest batch as one event, every byte of it escaped,
+	// and its frame. Anything longer is damage, not a reason to use up all memory.
 	MaxLine = 2*hansard.MaxBatchBytes + 4*hansard.MaxStateBytes
 )
 
-// Line is a decoded line of a log. The header is the line with seq 0. What a line says of
-// other lines (MetaAt, TurnAt) is only as good as the chain that leads to it.
+// Line is a decoded line of a log. The header is the line with seq 0. What a line says
+// about other lines (MetaAt, TurnAt) is only as good as the chain that leads to it.
 type Line struct {
 	Version int       `json:"hansard"` // header only
 	ID      string    `json:"id"`      // of the session in the header, else the event's own
 	UID     string    `json:"uid"`     // header only
 	Created time.Time `json:"created"` // header only
-	// Own is, in the header of a fork, where its own lines begin: what is before them is
-	// a copy. See fork.go.
+	// Own, in the header of a fork, is where its own lines begin: everything before is a
+	// copy. See fork.go.
 	Own int64 `json:"own"`
-	// Parent is, in the header of a log that was not copied here as a whole, what it is a
-	// fork of.
+	// Parent, in the header of a fork whose log was not copied here as a whole, is what it
+	// is a fork of.
 	Parent *hansard.Parent `json:"parent"`
 	Was    string          `json:"was"` // header only: the uid of the deleted log that this one follows
 
@@ -94,9 +95,9 @@ type Line struct {
 	By     string        `json:"by"`
 	At     time.Time     `json:"at"` // when it happened, as its writer says
 	Inbox  bool          `json:"inbox"`
-	// Attachments are what is kept for the event beside the log.
+	// Attachments are stored for the event beside the log.
 	Attachments []hansard.Attachment `json:"attachments"`
-	// Fork is what the first of a fork's own lines says it is a fork of.
+	// Fork, on the first of a fork's own lines, is what it is a fork of.
 	Fork *hansard.Parent `json:"fork"`
 
 	Key     string `json:"key"`  // on the first line of its batch
@@ -104,19 +105,19 @@ type Line struct {
 	Deleted bool   `json:"deleted"`
 
 	// Patch is the change of metadata this line made. MetaAt is the offset of the line with
-	// the change before it (0: none but the header), so that metadata is found from
-	// the last line without reading the log. Snap is the whole metadata after the change,
-	// written now and then to keep that walk short: see fold.go.
+	// the previous change (0: none but the header), so that metadata is found from the last
+	// line without reading the log. Snap is the whole metadata after the change, written
+	// now and then to keep that walk short: see fold.go.
 	Patch  *hansard.Patch `json:"patch"`
 	MetaAt int64          `json:"meta"`
 	Snap   *hansard.Meta  `json:"snap"`
 
-	// TurnAt is the offset of the newest line about the turn before this one; 0: there
-	// is none. So the turn is found from the last line, too.
+	// TurnAt is the offset of the newest line about the turn before this one; 0: there is
+	// none. So the turn is found from the last line as well.
 	TurnAt int64 `json:"turned"`
 
-	// Redacts are the events whose content this line says is to be taken away; Gone: it
-	// was taken away from this one (redact.go).
+	// Redacts are the events whose content this line removes; Gone: the content of this
+	// line has been removed (redact.go).
 	Redacts []hansard.Seq `json:"redacts"`
 	Gone    int           `json:"gone"`
 
@@ -128,7 +129,7 @@ type Line struct {
 }
 
 // Stamp is the part of a line that is only known inside the commit, under write.lock. The
-// body is encoded before: encoding megabytes must not keep other writers waiting.
+// body is encoded earlier: encoding megabytes must not keep other writers waiting.
 type Stamp struct {
 	Seq    hansard.Seq
 	Time   string // formatted once per group
@@ -137,14 +138,14 @@ type Stamp struct {
 	MetaAt int64
 	TurnAt int64
 	Snap   []byte // marshalled metadata, usually none
-	// More has members of the body that only some lines of a batch have (AppendKey,
-	// AppendPatch), where it is the commit that decides which.
+	// More holds members of the body that only some lines of a batch have (AppendKey,
+	// AppendPatch), where the commit decides which.
 	More []byte
 	Prev uint32
 }
 
 // AppendEvent writes an event's line: the stamp, then the body from EncodeBody, then the
-// checksums. The order of members is what QuickSeq, DecodeQuick and offsetsIn go by.
+// checksums. QuickSeq, DecodeQuick and offsetsIn rely on the order of members.
 func AppendEvent(dst []byte, st *Stamp, body []byte) []byte {
 	begin := len(dst)
 	dst = append(dst, `{"seq":`...)
@@ -182,12 +183,12 @@ func appendOffsets(dst []byte, metaAt, turnAt int64) []byte {
 	return dst
 }
 
-// StampWidth is more than AppendEvent ever adds to a body without a snapshot, so that the
-// room for a request is known before its stamp is.
+// StampWidth bounds what AppendEvent adds to a body without a snapshot, so that the room
+// for a request is known before its stamp is.
 const StampWidth = 256
 
-// AppendSuffix ends the line that begins at begin with its two checksums. prev is inside
-// what crc covers: so each line's crc stands for all lines before it.
+// AppendSuffix ends the line that begins at begin with its two checksums. crc covers prev,
+// so each line's crc stands for all lines before it.
 func AppendSuffix(dst []byte, begin int, prev uint32) []byte {
 	dst = append(dst, `,"prev":"`...)
 	dst = appendHex(dst, prev)
@@ -198,8 +199,8 @@ func AppendSuffix(dst []byte, begin int, prev uint32) []byte {
 	return append(dst, '"', '}', '\n')
 }
 
-// LineCRC is the crc that a line, with its newline, ends in. It must be a line we wrote:
-// it is not checked.
+// LineCRC is the crc that a line, with its newline, ends in. It must be a line of ours: it
+// is not checked.
 func LineCRC(b []byte) uint32 {
 	crc, _ := parseHex(b[len(b)-11 : len(b)-3])
 	return crc
@@ -207,7 +208,7 @@ func LineCRC(b []byte) uint32 {
 
 // EncodeBody encodes the part of an event's line that does not depend on the commit. It
 // begins with a comma. key and hash go on the first line of a batch only. The event has
-// passed hansard.CheckBatch: its strings are UTF-8, its data is valid JSON and not empty.
+// passed engine.CheckBatch: its strings are UTF-8, its data is valid JSON and not empty.
 func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 	dst = append(dst, `,"kind":`...)
 	dst = appendString(dst, e.Kind)
@@ -260,12 +261,11 @@ func EncodeBody(dst []byte, e *hansard.Event, key, hash string) []byte {
 	return appendString(dst, string(e.Data))
 }
 
-// dataMember is what stands before data that a body has to the byte, at its end.
+// dataMember precedes data that a body holds byte for byte, at its end.
 const dataMember = `,"data":`
 
-// OwnData is the data of an event in the body that EncodeBody made of it; not ok if the body
-// has it in another form: as a string, in which every quote has a backslash before it, or not
-// at all.
+// OwnData is the data of an event within the body that EncodeBody made of it; not ok if the
+// body has it in another form: as a string, in which every quote is escaped, or not at all.
 func OwnData(body []byte, e *hansard.Event) (data []byte, ok bool) {
 	at := len(body) - len(e.Data)
 	if e.Redacted || at < 0 || !bytes.HasSuffix(body[:at], []byte(dataMember)) {
@@ -281,7 +281,7 @@ func AppendKey(dst []byte, key, hash string) []byte {
 	}
 	dst = append(dst, `,"key":`...)
 	dst = appendString(dst, key)
-	if hash == "" { // of a batch that was redacted where it comes from
+	if hash == "" { // of a batch that was redacted in the store it was copied from
 		return dst
 	}
 	dst = append(dst, `,"hash":`...)
@@ -298,29 +298,30 @@ func AppendPatch(dst []byte, p *hansard.Patch) []byte {
 }
 
 // Tombstone is the body of the last line of a deleted session. Deleting is a line like
-// any other, through the ring: unlinking the file would let the journal, or the next
-// Create, bring the session back (DeleteIsEntry, failure 32).
+// any other, through the ring: if the file were unlinked, the journal or the next Create
+// could bring the session back (DeleteIsEntry, failure 32).
 const Tombstone = `,"kind":"deleted","deleted":true,"data":null`
 
 // fitsLine tells whether data keeps its bytes as a member of a line; otherwise it is
-// stored as a JSON string in raw. Space around a value is not part of it there; a newline
-// would end the line; and a parser that takes the value alone may find it nested too
-// deeply inside another (encoding/json gives up at 10,000 levels).
+// stored as a JSON string in raw. Inside a line, space around a value is not part of it; a
+// newline would end the line; and a value that parses on its own may be nested too deeply
+// once it is inside another (encoding/json gives up at 10,000 levels).
 func fitsLine(data []byte) bool {
 	if isSpace(data[0]) || isSpace(data[len(data)-1]) {
 		return false
 	}
-	// Brackets in strings are counted too: a bound is enough, and raw is always right.
+	// Brackets in strings are counted too: an upper bound is enough, and raw is always
+	// correct.
 	const deep = 5000
 	return oneLine(data) && (len(data) < deep || bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) < deep)
 }
 
-// isSpace is what JSON takes for space between tokens.
+// isSpace tells whether JSON allows c as space between tokens.
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// oneLine tells whether every reader of lines takes data for a part of one line: JSON may
-// have newlines between its tokens and, inside its strings, U+0085, U+2028 and U+2029,
-// which the line readers of many languages split at (failure 28).
+// oneLine tells whether every line reader keeps data on one line: JSON may have newlines
+// between its tokens and, inside its strings, U+0085, U+2028 and U+2029, at which the line
+// readers of many languages split (failure 28).
 func oneLine(data []byte) bool {
 	if bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
 		return false
@@ -329,8 +330,8 @@ func oneLine(data []byte) bool {
 		!bytes.Contains(data, []byte("\u0085"))
 }
 
-// Marshal encodes metadata, on one line for every reader of lines. v has been checked, so
-// that an error is a bug of ours: it panics.
+// Marshal encodes metadata on one line, for every line reader. v has been checked, so an
+// error is a bug here: it panics.
 func Marshal(v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -348,8 +349,8 @@ func Marshal(v any) []byte {
 }
 
 // appendString appends a JSON string with no more escapes than needed: people read these
-// lines. Escaped are quotes, backslashes, control characters, and what oneLine excludes.
-// s is valid UTF-8: other bytes would be kept as they are.
+// lines. It escapes quotes, backslashes, control characters, and what oneLine excludes. s
+// is valid UTF-8: invalid bytes would be kept unchanged.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	plain := 0
@@ -386,7 +387,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(append(dst, s[plain:]...), '"')
 }
 
-// lineError is why a line is not one of this format: damage, in contrast to a failed
+// lineError says why a line is not valid in this format: damage, as opposed to a failed
 // read.
 type lineError string
 
@@ -394,8 +395,8 @@ type lineError string
 func (e lineError) Error() string { return string(e) }
 
 // CheckFrame checks the suffix of a line (without its newline) and gives its two
-// checksums (L1). What passes is what was once written, byte for byte; a flipped bit, a
-// torn write or NULs do not pass (failures 21 and 23).
+// checksums (L1). A line that passes is what was once written, byte for byte; a flipped
+// bit, a torn write or NULs do not pass (failures 21 and 23).
 func CheckFrame(b []byte) (prev, crc uint32, err error) {
 	if prev, crc, err = checkEnd(b); err != nil {
 		return 0, 0, err
@@ -406,7 +407,7 @@ func CheckFrame(b []byte) (prev, crc uint32, err error) {
 	return prev, crc, nil
 }
 
-// checkEnd is CheckFrame without computing the checksum: it only looks like the end of a
+// checkEnd is CheckFrame without computing the checksum: it only checks that b ends like a
 // line.
 func checkEnd(b []byte) (prev, crc uint32, err error) {
 	if len(b) < SuffixWidth+2 {
@@ -423,8 +424,7 @@ func checkEnd(b []byte) (prev, crc uint32, err error) {
 }
 
 // Decode checks and decodes a line without its newline (L1, L2). The error is a
-// lineError. Where the line stands in the chain (L3 to L5) is the caller's to check: see
-// Chain.
+// lineError. The caller has to check its place in the chain (L3 to L5): see Chain.
 func Decode(b []byte) (*Line, error) {
 	l, err := new(Decoder).Decode(b)
 	if err != nil {
@@ -435,8 +435,8 @@ func Decode(b []byte) (*Line, error) {
 }
 
 // DecodeHead is Decode without the data, which comes last in a line and is most of it:
-// for callers that need only what stands before it. The checksum is still computed over
-// all of the line. Data and Raw stay empty; that they are valid JSON is not checked.
+// for callers that need only what comes before it. The checksum is still computed over the
+// whole line. Data and Raw stay empty, and are not checked to be valid JSON.
 func DecodeHead(b []byte) (*Line, error) {
 	prev, crc, err := CheckFrame(b)
 	if err != nil {
@@ -448,7 +448,7 @@ func DecodeHead(b []byte) (*Line, error) {
 	}
 	l := &Line{}
 	if err := json.Unmarshal(append(bytes.Clone(head), '}'), l); err != nil {
-		return Decode(b) // it says what is wrong
+		return Decode(b) // for an error that says what is wrong
 	}
 	l.Prev, l.CRC, l.size = prev, crc, len(b)+1
 	if l.Left < 0 || l.Left > hansard.MaxBatchEvents || l.MetaAt < 0 || l.TurnAt < 0 {
@@ -458,14 +458,14 @@ func DecodeHead(b []byte) (*Line, error) {
 }
 
 // dataAt is where the member with an event's data begins, its comma included; -1: there
-// is none. It finds the first `,"data":` or `,"raw":` at the top level: what looks the
-// same in content is inside a string or an object.
+// is none. It finds the first `,"data":` or `,"raw":` at the top level: the same bytes in
+// content are inside a string or an object.
 func dataAt(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case quoted && c == '\\':
-			i++ // whatever is escaped
+			i++ // skip the escaped character
 		case c == '"':
 			quoted = !quoted
 		case quoted:
@@ -480,7 +480,8 @@ func dataAt(b []byte) int {
 	return -1
 }
 
-// Event is the event that the line stores, with the bytes of its data as they were given.
+// Event is the event that the line stores, with its data as the writer gave it, byte for
+// byte.
 func (l *Line) Event() (e hansard.Event) {
 	e.Seq, e.Time, e.Kind, e.Role, e.Author = l.Seq, l.Time, l.Kind, l.Role, l.Author
 	e.Turn, e.By, e.ID, e.At, e.Inbox = l.Turn, l.By, l.ID, l.At, l.Inbox
@@ -509,12 +510,12 @@ func parseHex(b []byte) (v uint32, ok bool) {
 	if len(b) != 8 {
 		return 0, false
 	}
-	// All eight at once, in the bytes of a word: no byte of any sum reaches the next.
+	// All eight at once, in the bytes of a word: no sum carries into the next byte.
 	const each = 0x0101010101010101
 	text := binary.BigEndian.Uint64(b)
 	letter := text >> 6 & each // set in letters, not in digits
 	digits := text&(0x0f*each) + 9*letter
-	// What they would be written as has to be what is there.
+	// Encoding the digits again must give the same text.
 	if digits&(0xf0*each) != 0 || digits+'0'*each+((digits+6*each)>>4&each)*('a'-'0'-10) != text {
 		return 0, false
 	}
@@ -530,7 +531,7 @@ func ParseUID(s string) (uint64, bool) {
 }
 
 // DamagedAt is the error for a log that is wrong at an offset. Callers that know more add
-// the line number and how far the log is sound.
+// the line number and how far the log is intact.
 func DamagedAt(id hansard.SessionID, off int64, format string, args ...any) *hansard.DamagedError {
 	return &hansard.DamagedError{Session: id, Offset: off, Reason: fmt.Sprintf(format, args...)}
 }

@@ -27,14 +27,14 @@ func encodeOne(e hansard.Event, key string, st Stamp) []byte {
 
 var someStamp = Stamp{Seq: 7, Time: "2026-01-02T03:04:05.678901Z", Left: 2, MetaAt: 99, Prev: 0x5c1f00aa}
 
-// oddValues are values whose bytes are easily lost or taken for something else.
+// oddValues are values whose bytes are easily lost or mistaken for something else.
 var oddValues = []string{
 	"{\n  \"pretty\": [1,\r\n 2]\n}", `"caf\u00e9 ` + "\u2028 \u2029 \u0085 日本語 🙂" + `"`, `"\n{\"seq\":1,\"b\":0}\n"`,
 	` {"a": 1.0e+5} `, `"tab\tquote\"back\\slash"`, `{"key":"k","seq":9,"deleted":true,"crc":"00000000"}`, `null`, "\t[]\n",
 }
 
-// TestLinesKeepData: whatever JSON allows comes back byte for byte, on one line
-// for every reader of lines.
+// TestLinesKeepData: whatever JSON allows comes back byte for byte, and is stored on one
+// line for every line reader.
 func TestLinesKeepData(t *testing.T) {
 	deep := strings.Repeat(`[`, 9999) + strings.Repeat(`]`, 9999)
 	for _, data := range append([]string{"\u0085", deep, `"` + strings.Repeat("x", 1<<20) + `"`, "[\n\n\n]", `"\u0000\ud800"`, `0`, `-0.0e-00`, `""`, "\r\n1\r\n",
@@ -57,8 +57,8 @@ func TestLinesKeepData(t *testing.T) {
 	}
 }
 
-// TestLinesKeepEverything: all members, of random content, come back; and plain
-// JSON readers see them under the names FORMAT.md gives.
+// TestLinesKeepEverything: all members, with random content, come back; and plain JSON
+// readers see them under the names in FORMAT.md.
 func TestLinesKeepEverything(t *testing.T) {
 	const seed = 81
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -108,8 +108,8 @@ func TestLinesKeepEverything(t *testing.T) {
 	}
 }
 
-// TestLinesOfLaterVersions: members we do not know are no damage, and a writer
-// leaves their lines alone.
+// TestLinesOfLaterVersions: unknown members are not damage, and a writer leaves their lines
+// alone.
 func TestLinesOfLaterVersions(t *testing.T) {
 	line := encodeOne(hansard.Event{Data: json.RawMessage(`"x"`)}, "k", someStamp)
 	later := AppendSuffix(append([]byte(nil), bytes.Replace(line[:len(line)-SuffixWidth], []byte(`,"kind"`), []byte(`,"new":{"deep":[1]},"kind"`), 1)...), 0, someStamp.Prev)
@@ -122,7 +122,7 @@ func TestLinesOfLaterVersions(t *testing.T) {
 	}
 }
 
-// TestLinesRefused: what is not a line of this format is not taken for one.
+// TestLinesRefused: anything that is not a line of this format is refused.
 func TestLinesRefused(t *testing.T) {
 	frame := func(body string) string { return strings.TrimSuffix(string(AppendSuffix([]byte(body), 0, 1)), "\n") }
 	for _, b := range []string{"", "{}", frame(""), frame("{"), frame(`{"seq":-1`), frame(`{"seq":1.5`), frame(`{"seq":"1"`), frame(`{"seq":1,"b":-1`),
@@ -137,8 +137,8 @@ func TestLinesRefused(t *testing.T) {
 	}
 }
 
-// TestLinesLeadSomewhere: a line whose checksums are right and that names another one at
-// a place where none can be is not taken.
+// TestLinesLeadSomewhere: a line with right checksums is refused if it names another line
+// at an impossible offset.
 func TestLinesLeadSomewhere(t *testing.T) {
 	for _, member := range []string{`"meta":-1`, `"turned":-9223372036854775808`} {
 		b := AppendSuffix([]byte(`{"seq":1,"time":"2026-01-02T03:04:05.678901Z","b":0,`+member+`,"kind":"x","data":1`), 0, 7)
@@ -150,8 +150,8 @@ func TestLinesLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestPatchBytes: what a patch counts for is about its size, however it changes the state;
-// otherwise a walk over large operations would get no snapshot.
+// TestPatchBytes: a patch counts for about its size, however it changes the state;
+// otherwise a walk over large operations would never get a snapshot.
 func TestPatchBytes(t *testing.T) {
 	large := []byte(`"` + strings.Repeat("x", 5000) + `"`)
 	for what, p := range map[string]*hansard.Patch{

@@ -14,9 +14,9 @@ const (
 )
 
 // A session's file name is its id in lower case, so that two ids that differ only in case
-// stay two files on every file system, case-insensitive ones too. Where case was lost it is
-// kept as a bitmap behind an equals sign, which no id contains; ":" becomes "!", and a name
-// that some systems reserve for devices gets an equals sign in front.
+// stay two files on every file system, case-insensitive ones too. Upper case is recorded as
+// a bitmap after an equals sign, which no id contains; ":" becomes "!", and a name that
+// some systems reserve for devices gets an equals sign in front.
 //
 //	demo-1  → demo-1        Demo → demo=g0       a:b → a!b        con → =con
 //
@@ -54,9 +54,9 @@ func EncodeName(id hansard.SessionID) string {
 	return string(name)
 }
 
-// DecodeName is the id a file name stands for; false when it stands for none. Anybody may
-// put files into the directory, so only the exact encoding counts: two files for one id
-// would be two logs of one session.
+// DecodeName is the id that a file name stands for; false if there is none. Anybody may put
+// files into the directory, so only the exact encoding counts: two files for one id would
+// be two logs of one session.
 func DecodeName(name string) (hansard.SessionID, bool) {
 	lower, bitmap, _ := strings.Cut(strings.TrimPrefix(name, "="), "=")
 	bits, err := caseBits.DecodeString(strings.ToUpper(bitmap))
@@ -81,7 +81,7 @@ func DecodeName(name string) (hansard.SessionID, bool) {
 	return sid, true
 }
 
-// reserved tells whether Windows takes a name for a device, whatever its suffix: opening
+// reserved tells whether Windows treats a name as a device, whatever its suffix: opening
 // "con.jsonl" there opens the console.
 func reserved(name string) bool {
 	stem, _, _ := strings.Cut(name, ".")

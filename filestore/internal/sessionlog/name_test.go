@@ -10,7 +10,7 @@ import (
 
 const idChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:@+~"
 
-// randomID draws a valid id, now and then a mean one.
+// randomID draws a valid id, sometimes a tricky one.
 func randomID(rng *rand.Rand) hansard.SessionID {
 	mean := []string{"con", "CON", "nul.x", "Com1", "lpt9", "aux", "a.", "a..b", "A", "aA", "Aa", "0", "prn.tar.gz", "com10", "consul", "a=b"}
 	if rng.IntN(4) == 0 {
@@ -26,8 +26,8 @@ func randomID(rng *rand.Rand) hansard.SessionID {
 	return hansard.SessionID(b)
 }
 
-// checkName: a name leads back to its id, is one no file system confuses with
-// another, and can't lead out of the directory.
+// checkName: a name decodes to its id, no file system confuses it with another, and it
+// can't lead out of the directory.
 func checkName(t *testing.T, id hansard.SessionID) {
 	t.Helper()
 	name := EncodeName(id)
@@ -63,7 +63,7 @@ func TestNamesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNamesStable: these are on people's disks.
+// TestNamesStable: these names are on people's disks and must not change.
 func TestNamesStable(t *testing.T) {
 	for id, want := range map[hansard.SessionID]string{
 		"demo-1": "demo-1", "Demo": "demo=g0", "a:b": "a!b", "con": "=con", "Con": "con=g0", "com7.x": "=com7.x", "0190-A": "0190-a=0g", "A": "a=g0",
@@ -76,7 +76,7 @@ func TestNamesStable(t *testing.T) {
 	}
 }
 
-// TestNamesRefused: a file has one spelling, and many stand for no session.
+// TestNamesRefused: an id has one file name; other spellings name no session.
 func TestNamesRefused(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "=", "==", "a=", "=a", "Demo", "demo=G", "demo=gg", "demo=g", "demo=0", "a b", "a/b", "../a", "a\x00", "é",
 		"con", "=demo", "a=g=", "-a", "_a", "!a", "demo=v", "1=g", "a!b=8", strings.Repeat("a", 129), "demo=zz", "demo=g\n"} {

@@ -6,9 +6,9 @@ import (
 	"hansard"
 )
 
-// KeySeen is where a key was used, for which content: a retry with the same key and hash
-// is a replay and gets these seqs, with another hash it is refused (KeysCompared, failure
-// 36).
+// KeySeen is where a key was used, and for which content: a retry with the same key and
+// hash is a replay and gets these seqs; with another hash it is refused (KeysCompared,
+// failure 36).
 type KeySeen struct {
 	Hash        string
 	First, Last hansard.Seq
@@ -21,7 +21,7 @@ type Names struct {
 }
 
 // NamesOf are the names in some lines, as an entry of the ring holds them. They were
-// checked when they were written; a line that can't be decoded has no name.
+// checked when they were written; a line that can't be decoded counts as having no name.
 func NamesOf(lines []byte) *Names {
 	n := &Names{}
 	for len(lines) > 0 {
@@ -31,8 +31,8 @@ func NamesOf(lines []byte) *Names {
 		}
 		line := lines[:i]
 		lines = lines[i+1:]
-		// A quick look first: most lines have no name, and decoding each would cost more
-		// than the append.
+		// A quick check first: most lines have no name, and decoding each would cost more than
+		// the append.
 		if !HasName(line) {
 			continue
 		}
@@ -56,9 +56,9 @@ func NamesOf(lines []byte) *Names {
 	return n
 }
 
-// HasName is a quick look whether a line has a key or an id; metadata in it may contain
-// the same bytes, so true means: decode it. Data is not looked at: other people's ids are
-// in nearly all of it.
+// HasName is a quick check whether a line has a key or an id; metadata in it may contain
+// the same bytes, so true means: decode it. Data is skipped: nearly all of it contains ids
+// of some kind.
 func HasName(line []byte) bool {
 	if i := dataAt(line); i >= 0 {
 		line = line[:i]
@@ -66,7 +66,7 @@ func HasName(line []byte) bool {
 	return bytes.Contains(line, []byte(`,"key":"`)) || bytes.Contains(line, []byte(`,"id":"`))
 }
 
-// HasAttachments is a quick look whether a line names attachments; true means: decode it.
+// HasAttachments is a quick check whether a line names attachments; true means: decode it.
 func HasAttachments(line []byte) bool { return bytes.Contains(line, []byte(`,"attachments":[`)) }
 
 // KeySeen is what the line says about its key. The key is on the first line of its batch,

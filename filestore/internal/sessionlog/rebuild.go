@@ -10,21 +10,21 @@ import (
 )
 
 // The third step of a repair: writing the new log. Each line carries the checksum of the
-// line before and offsets of others, so the lines behind a loss are written with new ones
-// (W4). Their seq, time and content stay as they are, byte for byte; lines that are still
+// line before and offsets of others, so the lines after a loss are written with new ones
+// (W4). Their seq, time and content stay the same, byte for byte; lines that are still
 // right are copied.
 //
-// The file is under a temporary name: repair.go syncs it and renames it over the old log
-// under write.lock. If the repair dies here, nothing has changed.
+// The file has a temporary name: repair.go syncs it and renames it over the old log under
+// write.lock. If the repair dies here, nothing has changed.
 
 // WriteTo writes the new log: a.Raw, the pieces, and between them an event of kind lost
 // for each missing seq. a.Head and a.Raw must be set. It does not sync. The writer it
-// returns tells what was written and can end the turn.
+// returns knows what was written and can end the turn.
 func (a *Assembly) WriteTo(f vfs.File) (*lineWriter, error) {
 	w := &lineWriter{f: f, buf: bytes.Clone(a.Raw), crc: a.Head.CRC, left: a.Head.Left}
 	for _, p := range a.Pieces {
 		for w.Seq+1 < p.from {
-			// With the time of the next line that is left: nobody knows its own.
+			// It gets the time of the next surviving line: its own is not known.
 			e := hansard.Event{Kind: hansard.KindLost, Data: []byte("null")}
 			if err := w.own(&e, p.First.Time, ""); err != nil {
 				return nil, err
@@ -37,34 +37,34 @@ func (a *Assembly) WriteTo(f vfs.File) (*lineWriter, error) {
 	return w, w.flush()
 }
 
-// lineWriter writes lines one behind the other and keeps what the next line has to say of
+// lineWriter writes lines one after the other and keeps what the next line has to say about
 // those before it.
 type lineWriter struct {
 	f    vfs.File
 	at   int64 // file offset of buf
 	buf  []byte
-	Kept int64 // bytes of lines that are from the old log, for the report
+	Kept int64 // bytes of lines taken from the old log, for the report
 
-	// What the last line written was, and what it leaves behind for the next one: its seq
-	// and crc, lines left in its batch, and the offsets, in the new file, of the newest
-	// patch and the newest line about the turn.
+	// State after the last line written, which the next line continues: its seq and crc,
+	// the lines left in its batch, and the offsets, in the new file, of the newest patch
+	// and the newest line about the turn.
 	Seq            hansard.Seq
 	crc            uint32
 	left           int // lines of the batch that are still to come
 	deleted        bool
 	metaAt, turnAt int64
-	turn           *TurnState    // as the newest line about it tells
-	grants         engine.Grants // as all lines tell, also of grants that are lost
+	turn           *TurnState    // from the newest line about it
+	grants         engine.Grants // from all lines, including those that mention lost grants
 }
 
 // copy writes the lines of a piece, read again from its source.
 func (w *lineWriter) copy(p piece) error {
 	return eachPlace(p.Src.F, p.At, func(l place) (more bool, err error) {
-		// Behind the run there may be lines that belong to another one.
+		// Lines after the run may belong to another one.
 		if l.at >= p.run.end {
 			return false, nil
 		}
-		// The piece begins within the run: the new log has the lines before it.
+		// The piece begins within the run: the new log already has the lines before it.
 		if l.Seq < p.from {
 			return true, nil
 		}
@@ -75,13 +75,13 @@ func (w *lineWriter) copy(p piece) error {
 	})
 }
 
-// line writes a line. If what it says of lines before it is still so, the bytes stay as
-// they are; otherwise prev, crc, meta and turned are replaced and nothing else. Behind
-// the loss of a patch, meta leads to the newest one that is left.
+// line writes a line. If what it says about earlier lines still holds, the bytes are
+// copied; otherwise prev, crc, meta and turned are replaced and nothing else. After the
+// loss of a patch, meta points to the newest one that is left.
 func (w *lineWriter) line(p place) error {
 	begin, at := len(w.buf), w.at+int64(len(w.buf))
-	// Before the first loss this is every line, so the new log begins with the bytes of
-	// the old one.
+	// Before the first loss this holds for every line, so the new log begins with the bytes
+	// of the old one.
 	if p.Prev == w.crc && p.MetaAt == w.metaAt && p.TurnAt == w.turnAt {
 		w.buf = append(append(w.buf, p.b...), '\n')
 	} else {
@@ -98,19 +98,18 @@ func (w *lineWriter) line(p place) error {
 	}
 	if p.aboutTurn() {
 		w.turnAt = at
-		// A record that can't be read says nothing; the line is kept, and verify reports
-		// it.
+		// An unreadable record is ignored; the line is kept, and verify reports it.
 		if t, err := p.TurnState(); err == nil {
 			w.turn = t
 		}
 	}
 	e := p.Event()
-	_ = w.grants.Next(&e) // what broke a rule was stored all the same; verify reports it
+	_ = w.grants.Next(&e) // a line that breaks a rule is kept; verify reports it
 	w.Seq, w.left, w.deleted = p.Seq, p.Left, p.Deleted
 	return w.written()
 }
 
-// own writes an event that the repair makes. If it stands for a line of a batch, b counts
+// own writes an event that the repair makes. If it replaces a line of a batch, b counts
 // down, so that the batch is whole again for readers (L4).
 func (w *lineWriter) own(e *hansard.Event, at time.Time, g hansard.Grant) error {
 	w.Seq++
@@ -132,8 +131,8 @@ func (w *lineWriter) written() error {
 	return w.flush()
 }
 
-// flush writes buf to the file. After an error the file is worthless, and removed by the
-// caller.
+// flush writes buf to the file. After an error the file is useless, and the caller removes
+// it.
 func (w *lineWriter) flush() error {
 	if _, err := w.f.WriteAt(w.buf, w.at); err != nil {
 		return err
@@ -144,15 +143,15 @@ func (w *lineWriter) flush() error {
 }
 
 // EndTurn ends the turn that the new log says is held (T6): the lost lines may have given
-// it to somebody else, and a grant of the past must not come back with the repair. The
-// holder is fenced with its next write and claims again. Nothing happens if the turn is
-// free or the session deleted.
+// it to someone else, and a repair must not revive an old grant. The holder is fenced at
+// its next write and claims again. If the turn is free or the session deleted, nothing
+// happens.
 func (w *lineWriter) EndTurn(now time.Time) error {
 	var held hansard.Grant
 	switch {
 	case w.deleted:
 		return nil
-	case w.grants.Current != nil: // also one that was granted in what is lost
+	case w.grants.Current != nil: // also one that was granted in a lost line
 		held = w.grants.Current.Grant
 	case w.turn != nil && w.turn.Held != nil:
 		held = w.turn.Held.Grant

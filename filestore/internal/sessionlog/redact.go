@@ -10,18 +10,18 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Taking the content of single events away (W8). A log is copied, and the lines of these
-// events lose what they say: data, attachments and, of their batch's first line, the hash
-// of its key. Spaces fill the room, so that every line stays where it is: offsets in lines,
+// Removing the content of single events (W8). The log is copied, and the lines of these
+// events lose their data, their attachments and, on the first line of their batch, the hash
+// of its key. Spaces fill the room, so that every line keeps its offset: offsets in lines,
 // and in whatever is derived from them, stay right. The checksums change from the first
 // such line on.
 
-// goneMember says that a line's data was taken away. It takes the place of data or raw, and
-// is no longer than the shortest of those.
+// goneMember says that a line's data was removed. It replaces data or raw, and is no longer
+// than the shortest of those.
 const goneMember = `,"gone":1`
 
-// redactBody is a line up to its checksums without the hash of its key and, if its content
-// is to go, without that; as long as it was.
+// redactBody is a line up to its checksums, without the hash of its key and, if content is
+// set, without its content; its length does not change.
 func redactBody(body []byte, content bool) ([]byte, error) {
 	out := make([]byte, 0, len(body))
 	err := eachMember(body, func(name string, member []byte) {
@@ -47,8 +47,8 @@ func redactBody(body []byte, content bool) ([]byte, error) {
 	return append(out, bytes.Repeat([]byte(" "), len(body)-len(out))...), nil
 }
 
-// eachMember calls fn with the members of a line without its end, in order: the name, and
-// the bytes of all of it with the brace or the comma in front.
+// eachMember calls fn with the members of a line without its suffix, in order: the name,
+// and all bytes of the member with the brace or comma in front.
 func eachMember(body []byte, fn func(name string, member []byte)) error {
 	depth, quoted, begin := 0, false, 0
 	give := func(end int) error {
@@ -81,9 +81,9 @@ func eachMember(body []byte, fn func(name string, member []byte)) error {
 	return give(len(bytes.TrimRight(body, " ")))
 }
 
-// SameButRedacted tells whether a log has lines as they were written, but for what was
-// taken away from them since, and for the checksums, which have changed with it: a journal
-// that is older than the log has what is gone by intention.
+// SameButRedacted tells whether a log has these lines as they were written, except for
+// content redacted since, and for the checksums that changed with it: a journal older than
+// the log still has the content that was redacted.
 func SameButRedacted(there, lines []byte) bool {
 	if len(there) != len(lines) {
 		return false
@@ -111,7 +111,7 @@ func SameButRedacted(there, lines []byte) bool {
 	return true
 }
 
-// HasRedacts is a quick look whether a line records a redaction; true means: decode it.
+// HasRedacts is a quick check whether a line records a redaction; true means: decode it.
 func HasRedacts(line []byte) bool {
 	if !bytes.Contains(line, []byte(`,"redacts":[`)) {
 		return false
@@ -122,8 +122,8 @@ func HasRedacts(line []byte) bool {
 	return bytes.Contains(line, []byte(`,"redacts":[`))
 }
 
-// EachRedaction calls fn with the lines that record redactions, from an offset that begins
-// a line up to another: whole lines only.
+// EachRedaction calls fn with the lines that record redactions, between two offsets, the
+// first of which begins a line: whole lines only.
 func EachRedaction(f vfs.File, from, upTo int64, fn func(*Line)) error {
 	sc := NewScanner(f, from)
 	for sc.At < upTo {
@@ -146,12 +146,11 @@ func EachRedaction(f vfs.File, from, upTo int64, fn func(*Line)) error {
 	return nil
 }
 
-// ErrRedactedAgain is why a rewriting has to begin anew: the rest of the log records
-// another redaction, perhaps of a line that is written already.
+// ErrRedactedAgain means that a rewriting has to start over: the rest of the log records
+// another redaction, perhaps of a line that is already written.
 var ErrRedactedAgain = errors.New("more was redacted meanwhile")
 
-// Rewriting copies a log into another file, without what its redactions say is to be taken
-// away.
+// Rewriting copies a log into another file, without the content that its redactions remove.
 type Rewriting struct {
 	id       hansard.SessionID
 	old, new vfs.File
@@ -162,9 +161,9 @@ type Rewriting struct {
 	buf     []byte
 	written int64
 	crc     uint32 // of the last line written
-	// Changed is how many lines are not what they were, but for their checksums.
+	// Changed is how many lines changed in more than their checksums.
 	Changed int
-	// of lines that lose their content, and of all others.
+	// Digests of attachments: of lines that lose their content, and of all others.
 	taken, kept map[string]bool
 }
 
@@ -175,8 +174,8 @@ func Redacted(f vfs.File, upTo int64) (seqs []hansard.Seq, err error) {
 	return slices.Compact(seqs), err
 }
 
-// Unredacted tells whether one of the lines with these seqs, up to an offset, has its
-// content still. Lines that are the store's own are left out: they are never redacted.
+// Unredacted tells whether one of the lines with these seqs, up to an offset, still has its
+// content. The store's own lines are left out: they are never redacted.
 func Unredacted(f vfs.File, seqs []hansard.Seq, upTo int64) (bool, error) {
 	sc := NewScanner(f, 0)
 	for sc.At < upTo && len(seqs) > 0 {
@@ -203,14 +202,14 @@ func Unredacted(f vfs.File, seqs []hansard.Seq, upTo int64) (bool, error) {
 	return false, nil
 }
 
-// NewRewriting begins a rewriting that takes the content of these events away.
+// NewRewriting begins a rewriting that removes the content of these events.
 func NewRewriting(id hansard.SessionID, old, fresh vfs.File, gone []hansard.Seq) *Rewriting {
 	return &Rewriting{id: id, old: old, new: fresh, gone: gone, sc: NewScanner(old, 0), chain: Chain{ID: id},
 		taken: map[string]bool{}, kept: map[string]bool{}}
 }
 
-// CopyTo goes on up to the end of the batch that reaches an offset. Every line is checked:
-// what is damaged must not get a checksum that is right. The error is a DamagedError then.
+// CopyTo continues up to the end of the batch that reaches an offset. Every line is
+// checked: a damaged line must not get a right checksum. It is a DamagedError then.
 func (w *Rewriting) CopyTo(upTo int64) error {
 	for w.sc.At < upTo || w.chain.Left > 0 {
 		b, at, err := w.sc.Next()
@@ -239,7 +238,7 @@ func (w *Rewriting) CopyTo(upTo int64) error {
 	return w.flush()
 }
 
-// Size is how long the new log is, the end of a batch.
+// Size is the length of the new log so far, which ends with a batch.
 func (w *Rewriting) Size() int64 { return w.written }
 
 // TakenAway are the digests that only redacted lines named.
@@ -273,7 +272,7 @@ func (w *Rewriting) line(b []byte) error {
 	}
 	body, prev := b[:len(b)-SuffixWidth], w.crc
 	i, named := slices.BinarySearch(w.gone, l.Seq)
-	// The hash of a key is of all of its batch.
+	// The hash of a key covers its whole batch.
 	hashed := l.Hash != "" && i < len(w.gone) && w.gone[i] <= l.Seq+hansard.Seq(l.Left)
 	if HasRedacts(b) {
 		h, err := DecodeHead(b)
@@ -301,7 +300,7 @@ func (w *Rewriting) line(b []byte) error {
 	return nil
 }
 
-// takeAway is what is left of a line up to its checksums.
+// takeAway is a line up to its checksums, without what was redacted.
 func (w *Rewriting) takeAway(b []byte, named, hashed bool) ([]byte, error) {
 	l, err := Decode(b)
 	if err != nil {

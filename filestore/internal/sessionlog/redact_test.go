@@ -24,8 +24,8 @@ func redactable() (events []hansard.Event) {
 	return events
 }
 
-// TestRedactedLines: whatever a line says, without its content it is as long as it was, says
-// everything else as before, and is known to be the same line.
+// TestRedactedLines: whatever a line says, it keeps its length when its content is removed,
+// says everything else as before, and is recognised as the same line.
 func TestRedactedLines(t *testing.T) {
 	for i, e := range redactable() {
 		for _, key := range []string{"", `k","hash":"`} {

@@ -9,20 +9,20 @@ import (
 	"hansard/internal/vfs"
 )
 
-// The first step of a repair: what is still whole in a damaged log, as runs of lines that
-// follow each other. Each line proves itself by its checksum and, by prev, the line
-// before it. assemble.go decides which runs belong to the session and in which order,
-// rebuild.go writes them. All of it only reads the old file, and keeps places and
-// checksums instead of lines: a log may be larger than memory.
+// The first step of a repair: what is still intact in a damaged log, as runs of lines that
+// follow each other. Each line proves itself by its checksum and, by prev, the line before
+// it. assemble.go decides which runs belong to the session and in which order, rebuild.go
+// writes them. This step only reads the old file, and keeps places and checksums instead of
+// lines: a log may be larger than memory.
 
 // Source is a file that lines of a session are taken from: its log, or a file in aside/
 // with lines that could not go to the log.
 type Source struct {
 	F    vfs.File
-	Log  bool    // it is the session's log: what is in it may be somebody's edit
+	Log  bool    // it is the session's log, which may have been edited from outside
 	Head *Header // of this session, if it has one
-	at   int64   // where that begins,
-	raw  []byte  // and what it is, with its newline
+	at   int64   // where the header begins,
+	raw  []byte  // and its bytes, with its newline
 	Runs []*run
 }
 
@@ -30,25 +30,26 @@ type Source struct {
 // them are kept, so that two runs can be compared where they overlap.
 type run struct {
 	Src         *Source
-	At, end     int64 // offsets: of its first line, behind its last
+	At, end     int64 // offsets of its first line and of the end of its last
 	First, last *Line
 	whole       hansard.Seq // the last line that ends its batch; 0: none does
 	crcs        []uint32    // of all its lines
 }
 
-// place is a line and where it stands. Its bytes are good until the next line is read.
+// place is a line and where it is. Its bytes are valid until the next line is read.
 type place struct {
 	*Line
 	at int64
 	b  []byte // without its newline
 }
 
-// Read finds the runs of a session in a file, and its header. Lines behind the header of
-// another session are not ours, however valid: somebody concatenated two logs
-// (TestRepairLeavesOthersOut). An error is of reading; damage is just not in a run.
+// Read finds the runs of a session in a file, and its header. Lines after the header of
+// another session are not ours, however valid: two logs were concatenated
+// (TestRepairLeavesOthersOut). An error is a read error; damage is simply left out of the
+// runs.
 func (src *Source) Read(id hansard.SessionID) error {
 	var cur *run
-	// Follows the chain of another session's lines as far as it goes.
+	// The chain of another session's lines, followed as far as it goes.
 	var foreign uint32
 	return eachPlace(src.F, 0, func(p place) (more bool, err error) {
 		switch {
@@ -57,23 +58,22 @@ func (src *Source) Read(id hansard.SessionID) error {
 			uid, ok := ParseUID(p.UID)
 			if p.ID != string(id) {
 				foreign = p.CRC
-				return !src.Log || p.at > 0, nil // a log that begins so is another's
+				return !src.Log || p.at > 0, nil // a log that begins like this belongs to another session
 			}
-			// The first one counts. A second header of this session is a copy of the log
-			// behind itself: its lines are the same, and Assemble finds them there
-			// already.
+			// The first one counts. A second header of this session means that a copy of the
+			// log was appended to it: its lines are the same, and Assemble already has them.
 			if ok && p.Prev == 0 && p.Seq == 0 && src.Head == nil {
 				src.raw = append(bytes.Clone(p.b), '\n')
 				src.Head, src.at = &Header{Line: p.Line, LogUID: uid, End: int64(len(src.raw))}, p.at
 			}
-		// Lines that follow another session's line by their prev are that session's,
-		// wherever they stand.
+		// Lines whose prev follows another session's line belong to that session, wherever they
+		// are.
 		case p.Seq == 0 || foreign != 0 && p.Prev == foreign:
 			if cur = nil; p.Seq > 0 {
 				foreign = p.CRC
 			}
 		case cur != nil && cur.add(p):
-		// It does not follow: something between is missing, and a new run begins.
+		// It does not follow: something in between is missing, and a new run begins.
 		default:
 			// A line that can't begin a run is left out: see add.
 			if cur = (&run{Src: src, At: p.at, First: p.Line}); !cur.add(p) {
@@ -92,25 +92,25 @@ func (r *run) add(p place) bool {
 		return false
 	}
 	if _, _, ok := offsetsIn(p.b); !ok && (p.MetaAt != 0 || p.TurnAt != 0) {
-		return false // its offsets could not be corrected when lines before it change
+		return false // its offsets could not be corrected if lines before it change
 	}
 	r.last, r.end = p.Line, p.at+int64(len(p.b))+1
 	r.crcs = append(r.crcs, p.CRC)
-	// Where the run could end, if nothing follows it.
+	// Where the run may end, if nothing follows it.
 	if p.Left == 0 {
 		r.whole = p.Seq
 	}
 	return true
 }
 
-// eachPlace calls fn with every line of a file that is whole, from an offset on, until fn
-// has enough. What is not a line is skipped; only errors of reading, and fn's, end it.
+// eachPlace calls fn with every intact line of a file, from an offset on, until fn has
+// enough. Anything else is skipped; only read errors, and fn's, end it.
 func eachPlace(f vfs.File, from int64, fn func(place) (more bool, err error)) error {
 	sc := NewScanner(f, from)
 	for {
 		b, at, err := sc.Next()
 		if errors.Is(err, ErrNoLine) {
-			// What is longer than any line is damage, and lines may follow it.
+			// Something longer than any line is damage, and lines may follow it.
 			next, err := newlineBehind(f, at)
 			if err != nil || next < 0 {
 				return err
@@ -129,8 +129,8 @@ func eachPlace(f vfs.File, from int64, fn func(place) (more bool, err error)) er
 	}
 }
 
-// newlineBehind is the offset behind the next newline at or behind at; -1: there is none.
-// It is for damage longer than any line, such as a run of NULs.
+// newlineBehind is the offset after the next newline at or after at; -1: there is none. It
+// is for damage longer than any line, such as a run of NULs.
 func newlineBehind(f vfs.File, at int64) (int64, error) {
 	buf := make([]byte, 1<<20)
 	for {
@@ -138,8 +138,8 @@ func newlineBehind(f vfs.File, at int64) (int64, error) {
 		if i := bytes.IndexByte(buf[:n], '\n'); i >= 0 {
 			return at + int64(i) + 1, nil
 		}
-		// A short read at the end of the file comes with io.EOF: look at it first, then
-		// go on until nothing is left.
+		// A short read at the end of the file comes with io.EOF: use its bytes first, then go
+		// on until nothing is left.
 		if err != nil && err != io.EOF || n == 0 {
 			if err == io.EOF {
 				err = nil
@@ -150,20 +150,20 @@ func newlineBehind(f vfs.File, at int64) (int64, error) {
 	}
 }
 
-// linesIn decodes what stands between two newlines: a line, or nothing, or two lines if
-// the newline between them was damaged. One flipped bit there must not cost two whole
-// lines.
+// linesIn decodes what is between two newlines: a line, or nothing, or two lines if the
+// newline between them was damaged. One flipped bit there must not cost two intact lines.
 func linesIn(b []byte, at int64) (found []place) {
 	l, err := Decode(b)
 	if err == nil {
 		return []place{{l, at, b}}
 	}
-	// Without computing it: if b does not end like a line, no second line can end it.
+	// No checksum needed: if b does not end like a line, it does not end with a second line
+	// either.
 	if _, _, err := checkEnd(b); err != nil {
 		return nil
 	}
 	// From the end: the second line is the one whose checksums end b. Content may look like
-	// the beginning of a line, so there is more than one place to try; a few are enough.
+	// the beginning of a line, so there may be several places to try; a few are enough.
 	for i, looks := len(b), 0; looks < 64; looks++ {
 		if i = bytes.LastIndex(b[:i], []byte(`{"seq":`)); i <= 0 {
 			break
@@ -172,8 +172,8 @@ func linesIn(b []byte, at int64) (found []place) {
 		if err != nil {
 			continue
 		}
-		// What stood at i-1 was the newline, whatever it is now. The first line may be
-		// damaged as well; then the second is kept alone.
+		// The byte at i-1 was the newline, whatever it is now. If the first line is damaged as
+		// well, only the second is kept.
 		if first, err := Decode(b[:i-1]); err == nil {
 			found = append(found, place{first, at, b[:i-1]})
 		}
@@ -182,12 +182,12 @@ func linesIn(b []byte, at int64) (found []place) {
 	return nil
 }
 
-// offsetsIn tells where in a line the members are that are offsets of other lines:
-// b[from:to], empty if there are none. It goes by the exact order in which AppendEvent
-// writes. Not ok: something else wrote the line, and it can't be changed without parsing
-// and re-encoding, which might not keep its bytes.
+// offsetsIn finds the members of a line that are offsets of other lines: b[from:to], empty
+// if there are none. It relies on the exact order in which AppendEvent writes. Not ok:
+// something else wrote the line, and it can't be changed without parsing and re-encoding,
+// which might not keep its bytes.
 func offsetsIn(b []byte) (from, to int, ok bool) {
-	// A parser by hand, for the few members before the offsets. JSON would allow other
+	// A hand-written parser for the few members before the offsets. JSON would allow other
 	// spellings of the same line; those are not ok here.
 	rest := b
 	skip := func(prefix string) bool {
@@ -196,7 +196,7 @@ func offsetsIn(b []byte) (from, to int, ok bool) {
 		return found
 	}
 	until := func(set string) { rest = bytes.TrimLeft(rest, set) }
-	// To behind the closing quote; times and grants have no escapes.
+	// Skips past the closing quote; times and grants have no escapes.
 	quoted := func() bool {
 		i := bytes.IndexAny(rest, `"\`)
 		if i < 0 || rest[i] != '"' {
@@ -216,7 +216,7 @@ func offsetsIn(b []byte) (from, to int, ok bool) {
 	if skip(`,"turn":"`) && !quoted() {
 		return 0, 0, false
 	}
-	// Here the offsets begin, or would.
+	// The offsets begin here, if there are any.
 	from = len(b) - len(rest)
 	for _, member := range []string{`,"meta":`, `,"turned":`} {
 		if skip(member) {

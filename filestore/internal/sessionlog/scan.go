@@ -10,25 +10,25 @@ import (
 	"hansard/internal/vfs"
 )
 
-// Where lines begin and end in a log, forward and from the end. Nothing here looks at
-// what a line says. The log may grow while it is read: a line without its newline is not
-// there yet, and the next look may find it.
+// Where lines begin and end in a log, forward and from the end. Nothing here interprets a
+// line. The log may grow while it is read: a line without its newline is not there yet, and
+// the next read may find it.
 
 // ErrNoLine is the end of the lines: what follows, if anything, has no newline within
-// MaxLine. It is not an error of reading.
+// MaxLine. It is not a read error.
 var ErrNoLine = errors.New("no complete line")
 
-// ErrLongLine is a line longer than its reader wants to read: under write.lock a long
-// line is refused, and read before the lock is taken again.
+// ErrLongLine is a line longer than the caller wants to read: under write.lock a long line
+// is refused, then read without the lock before it is taken again.
 var ErrLongLine = errors.New("the line is longer than is to be read now")
 
 // ReadLineAt reads the line that begins at off, without its newline. ErrNoLine: there is
 // none.
 func ReadLineAt(f vfs.File, off int64) ([]byte, error) { return ReadLineWithin(f, off, MaxLine) }
 
-// ReadLineWithin is ReadLineAt for a caller that wants to read no more than limit bytes
-// for it: ErrLongLine if that was not enough. It reads 4 KiB first and doubles, so that
-// little is read beyond the line and a long one costs no more than twice its length.
+// ReadLineWithin is ReadLineAt that reads no more than limit bytes: ErrLongLine if that was
+// not enough. It reads 4 KiB first and doubles, so that little is read beyond the line and
+// a long one costs no more than twice its length.
 func ReadLineWithin(f vfs.File, off int64, limit int) ([]byte, error) {
 	var buf []byte
 	for size := min(4<<10, limit); ; size = min(2*size, limit) {
@@ -52,8 +52,8 @@ func ReadLineWithin(f vfs.File, off int64, limit int) ([]byte, error) {
 }
 
 // lineBefore finds the line whose newline is at end-1: where it begins, and its bytes
-// without the newline. It reads backwards in doubling steps, so it costs what the line is
-// long, not what the log is. Without a newline before it the line begins the file.
+// without the newline. It reads backwards in doubling steps, so the cost depends on the
+// length of the line, not of the log. A line with no newline before it begins the file.
 // DamagedError: it is longer than any line can be.
 func lineBefore(f vfs.File, end int64) (at int64, b []byte, err error) {
 	var buf []byte // up to the newline
@@ -76,9 +76,9 @@ func lineBefore(f vfs.File, end int64) (at int64, b []byte, err error) {
 	}
 }
 
-// lastNewline is the offset behind the last newline before size; 0 if there is none. What
-// is behind it is unfinished. DamagedError: there is none within MaxLine, as in a log
-// that ends in a long run of NULs (failure 23).
+// lastNewline is the offset after the last newline before size; 0 if there is none. What
+// follows is unfinished. DamagedError: there is none within MaxLine, as in a log that ends
+// in a long run of NULs (failure 23).
 func lastNewline(f vfs.File, size int64) (int64, error) {
 	for chunk := int64(4 << 10); ; chunk *= 8 {
 		begin := max(0, size-chunk)
@@ -98,7 +98,7 @@ func lastNewline(f vfs.File, size int64) (int64, error) {
 	}
 }
 
-// QuickSeq reads the seq of an event's line without decoding it or checking it: bisection
+// QuickSeq reads the seq of an event's line without decoding or checking it: bisection
 // looks at lines that it does not return. False: it is not an event's line.
 func QuickSeq(b []byte) (hansard.Seq, bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(`{"seq":`))
@@ -113,8 +113,8 @@ func QuickSeq(b []byte) (hansard.Seq, bool) {
 	return hansard.Seq(seq), err == nil
 }
 
-// scanner reads a log line by line, forward, with one read for many lines. It takes no
-// lock and keeps no end: a log that grows is read as far as it is there.
+// scanner reads a log line by line, forward, with one read for many lines. It takes no lock
+// and has no fixed end: a growing log is read as far as it goes.
 type scanner struct {
 	f    vfs.File
 	At   int64 // offset of the next line
@@ -125,18 +125,18 @@ type scanner struct {
 // NewScanner begins at the offset at, which must be the beginning of a line.
 func NewScanner(f vfs.File, at int64) *scanner {
 	room := int64(64 << 10)
-	if size, err := f.Size(); err == nil { // no more than a short log needs
+	if size, err := f.Size(); err == nil { // a short log needs less
 		room = min(room, max(512, size-at+1))
 	}
 	return &scanner{f: f, At: at, buf: make([]byte, 0, room)}
 }
 
-// Next gives the next line, without its newline, and where it begins. The bytes are good
-// until the next call. ErrNoLine is the end, with at behind the last complete line; what
-// is there may be an unfinished line, or damage longer than any line. Other errors are of
-// reading, and Next may be called again.
+// Next returns the next line, without its newline, and where it begins. The bytes are valid
+// until the next call. ErrNoLine is the end, with at after the last complete line; what
+// follows may be an unfinished line, or damage longer than any line. Other errors are read
+// errors, and Next may be called again.
 func (sc *scanner) Next() (b []byte, at int64, err error) {
-	// Where the search for the newline goes on, so that a long line is not searched again
+	// Where the search for the newline continues, so that a long line is not searched again
 	// with each read.
 	searched := sc.used
 	for {
@@ -146,7 +146,7 @@ func (sc *scanner) Next() (b []byte, at int64, err error) {
 			sc.At += int64(len(b)) + 1
 			return b, at, nil
 		}
-		// Make room: drop what was given, grow for a line that is longer than the buffer.
+		// Make room: drop what was returned, grow for a line that is longer than the buffer.
 		rest := copy(sc.buf, sc.buf[sc.used:])
 		sc.buf, sc.used = sc.buf[:rest], 0
 		searched = rest
@@ -168,8 +168,8 @@ func (sc *scanner) Next() (b []byte, at int64, err error) {
 }
 
 // backScanner reads a log line by line from an offset back to its beginning, with one
-// read for many lines. What is before the offset does not change, so it may go on for as
-// long as its caller likes.
+// read for many lines. Nothing before the offset changes, so the caller may take as long as
+// it likes.
 type backScanner struct {
 	f   vfs.File
 	at  int64  // offset of buf
@@ -179,14 +179,14 @@ type backScanner struct {
 // backChunk is how much a backScanner reads at once, at least.
 const backChunk = 64 << 10
 
-// NewBackScanner begins before the offset end, which must be behind a newline.
+// NewBackScanner begins before the offset end, which must directly follow a newline.
 func NewBackScanner(f vfs.File, end int64) *backScanner { return &backScanner{f: f, at: end} }
 
-// Prev gives the line before, without its newline, and where it begins. The bytes are good
-// until the next call. ErrNoLine: that was the first line of the log, or there is no
-// beginning within MaxLine. Other errors are of reading.
+// Prev returns the line before, without its newline, and where it begins. The bytes are
+// valid until the next call. ErrNoLine: there are no more lines, or none begins within
+// MaxLine. Other errors are read errors.
 func (sc *backScanner) Prev() (b []byte, at int64, err error) {
-	searched := len(sc.buf) // nothing behind it begins a line
+	searched := len(sc.buf) // nothing after it begins a line
 	for {
 		// The newline of the line itself is not the one that ends the line before.
 		if to := min(searched, len(sc.buf)-1); to > 0 {
@@ -203,7 +203,7 @@ func (sc *backScanner) Prev() (b []byte, at int64, err error) {
 			b, sc.buf = sc.buf[:len(sc.buf)-1], nil
 			return b, 0, nil
 		}
-		// As much again as there is, so that a long line costs no more than twice its length.
+		// Double the buffer, so that a long line costs no more than twice its length.
 		more := min(sc.at, max(backChunk, int64(len(sc.buf))))
 		grown := make([]byte, more+int64(len(sc.buf)))
 		copy(grown[more:], sc.buf)
@@ -212,7 +212,7 @@ func (sc *backScanner) Prev() (b []byte, at int64, err error) {
 			return nil, sc.at, err
 		}
 		if int64(n) < more {
-			return nil, sc.at, ErrNoLine // it was cut since
+			return nil, sc.at, ErrNoLine // it was truncated since
 		}
 		sc.buf, sc.at = grown, sc.at-more
 		searched = int(more)

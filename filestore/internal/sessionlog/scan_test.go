@@ -22,8 +22,8 @@ func (f bytesFile) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(f.b).ReadAt(p, off)
 }
 
-// TestScanBackwards: backwards come the lines that come forward, with their offsets,
-// however long they are and wherever chunks end.
+// TestScanBackwards: scanning backwards gives the same lines and offsets as scanning
+// forward, however long they are and wherever chunks end.
 func TestScanBackwards(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -63,7 +63,7 @@ func TestScanBackwards(t *testing.T) {
 			}
 		}
 	}
-	// A file that was cut, and one that can't be read.
+	// A truncated file, and one that can't be read.
 	if _, _, err := NewBackScanner(bytesFile{b: []byte("a\n")}, 9).Prev(); err != ErrNoLine {
 		t.Errorf("cut: %v", err)
 	}

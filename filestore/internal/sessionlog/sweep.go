@@ -11,13 +11,13 @@ import (
 	"hansard/internal/vfs"
 )
 
-// All of a log, line by line: for verify, for repair, and once for each log that is
-// opened or whose end does not look right. The rest of the time the last line is enough.
+// Checking a whole log, line by line: for verify, for repair, and once for each log that is
+// opened or whose end does not look right. Otherwise the last line is enough.
 
 // Check checks every line of a log (L1 to L5), decoded by decode, and returns how far it
-// got: c.Safe is the last event that readers may have. Damage is what the bytes say; an
-// error is that they could not be read, which is not damage: EIO or EMFILE must not mark
-// a session damaged.
+// got: c.Safe is the last event that readers may see. d is damage in the bytes; err means
+// that they could not be read, which is not damage: EIO or EMFILE must not mark a session
+// damaged.
 //
 // decode is Decode to check everything, or DecodeQuick to check checksums and chain.
 func Check(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, error)) (c Chain, d *hansard.DamagedError, err error) {
@@ -38,8 +38,8 @@ func CheckUpTo(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, err
 		if err != nil {
 			return c, nil, err
 		}
-		// Follow counts the line; one that can't be decoded is counted here, so that the
-		// error names its number.
+		// Follow counts the line; one that can't be decoded is counted here, so that the error
+		// has its number.
 		l, err := decode(b)
 		if err == nil {
 			err = c.Follow(l)
@@ -56,8 +56,8 @@ func CheckUpTo(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, err
 }
 
 // unfinished looks at what follows the last newline. The beginning of a line is being
-// written now, or was left by a kill or by a copy of a live log: the next writer
-// completes or cuts it (W2). Anything else is damage: nothing but our own beginnings may
+// written now, or was left by a kill or by a copy of a live log: the next writer completes
+// or cuts it (W2). Anything else is damage: only the beginning of one of our own lines may
 // be cut.
 func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 	size, err := f.Size()
@@ -78,11 +78,12 @@ func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 
 // DecodeQuick is Decode for callers that need only what the chain is made of: Seq, Left,
 // Prev, CRC, and Key, ID and Deleted where there are any. The canonical beginning of a line
-// is read by hand; any other line is decoded by DecodeHead. It accepts all that Decode
-// does, and some lines with a right checksum that Decode refuses.
+// is parsed by hand; any other line is decoded by DecodeHead. It accepts everything that
+// Decode does, and some lines with a right checksum that Decode refuses.
 func DecodeQuick(b []byte) (*Line, error) {
 	seq, ok := QuickSeq(b)
-	// May be false alarms, because content may have these bytes: then it is only slower.
+	// False positives are possible, because content may have these bytes: then it is only
+	// slower.
 	if !ok || HasName(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
 		return DecodeHead(b)
 	}

@@ -7,12 +7,12 @@ import (
 	"hansard"
 )
 
-// TurnState is a session's turn as its newest line about it tells (T5). Who holds it is
-// in the log and nowhere else, so it has one order with the writes it fences; whether the
-// holder is alive is asked of package peers.
+// TurnState is a session's turn according to the newest line about it (T5). The holder is
+// recorded in the log and nowhere else, so grants and the writes they fence are in one
+// order; package peers knows whether the holder is alive.
 type TurnState struct {
 	Last     hansard.Grant // the newest grant, held or not; the next number is one more
-	Held     *hansard.Turn // nil when nobody holds it
+	Held     *hansard.Turn // nil if nobody holds it
 	Instance string        // of the process that keeps it alive
 }
 
@@ -26,14 +26,14 @@ func (l *Line) NewestTurn(at int64) int64 {
 	return l.TurnAt
 }
 
-// aboutTurn tells whether the line changes who holds the turn: a record of it, or the first
-// line of a fork's own, if it ends the turn that was held there.
+// aboutTurn tells whether the line changes who holds the turn: a turn record, or the first
+// of a fork's own lines, if it ends the turn held in the parent.
 func (l *Line) aboutTurn() bool {
 	return l.Seq > 0 && (l.Kind == hansard.KindTurn || l.Fork != nil && l.Turn != "")
 }
 
-// TurnState is the turn after a line about it. An error means that the line is damaged,
-// or that an offset led to another line: not that the turn is free (failure 17).
+// TurnState is the turn after a line about it. An error means that the line is damaged, or
+// that an offset led to the wrong line: not that the turn is free (failure 17).
 func (l *Line) TurnState() (*TurnState, error) {
 	e := l.Event()
 	var r hansard.TurnRecord

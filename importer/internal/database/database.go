@@ -1,5 +1,5 @@
-// Package database reads SQLite databases of other tools for an import: for reading only, in
-// one transaction, and without leaving anything beside them.
+// Package database reads SQLite databases of other tools for an import: read-only, in one
+// transaction, and without leaving any files beside them.
 package database
 
 import (
@@ -18,15 +18,15 @@ import (
 	_ "modernc.org/sqlite" // the driver
 )
 
-// DB is a database at one moment.
+// DB is a snapshot of a database.
 type DB struct {
 	tx   *sql.Tx
 	ctx  context.Context
 	emit func(importer.Record) error
 }
 
-// Read reads the database of a source in one transaction, so that it is the database of one
-// moment. What do returns is about the source, unless it comes from emit.
+// Read reads the database of a source in one transaction, so that it sees one snapshot. An
+// error that do returns is about the source, unless it comes from emit.
 func Read(ctx context.Context, in *importer.Input, emit func(importer.Record) error, do func(*DB) error) (err error) {
 	path, done, err := quietCopy(in.File())
 	if err != nil {
@@ -48,8 +48,8 @@ func Read(ctx context.Context, in *importer.Input, emit func(importer.Record) er
 	return about(in, do(&DB{tx: tx, ctx: ctx, emit: emit}))
 }
 
-// Again reads the database of the same moment for somebody else. It may be called while
-// records are passed on, but not within [DB.Rows].
+// Again reads the same snapshot for another caller. It may be called while records are
+// passed on, but not within [DB.Rows].
 func (d *DB) Again(in *importer.Input, emit func(importer.Record) error, do func(*DB) error) error {
 	return about(in, do(&DB{tx: d.tx, ctx: d.ctx, emit: emit}))
 }
@@ -67,8 +67,8 @@ func about(in *importer.Input, err error) error {
 }
 
 // quietCopy is where to read a database. One that nobody has open is copied first: SQLite
-// would make the files of its write-ahead log beside it, and leave them there. If somebody
-// opens it meanwhile it is read in place after all, beside their log.
+// would create the files of its write-ahead log beside it, and leave them there. If another
+// program opens it in the meantime it is read in place after all, with that program's log.
 func quietCopy(path string) (quiet string, done func() error, err error) {
 	inPlace := func() (string, func() error, error) { return path, func() error { return nil }, nil }
 	before, err := os.Stat(path)
@@ -121,7 +121,7 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, dst.Close())
 }
 
-// takeError is the error of whoever takes the records.
+// takeError is an error of the callback that takes the records.
 type takeError struct{ err error }
 
 func (e *takeError) Error() string { return e.err.Error() }
@@ -134,11 +134,11 @@ func (d *DB) Emit(rec importer.Record) error {
 	return nil
 }
 
-// Row is a row as a set of its columns.
+// Row is a row as a map of its columns.
 type Row map[string]any
 
 // Rows passes on the rows of a query. While it does, no other query can be made: that would
-// need a second connection, and see another moment.
+// need a second connection, which sees another snapshot.
 func (d *DB) Rows(query string, args []any, take func(Row) error) (err error) {
 	rows, err := d.tx.QueryContext(d.ctx, query, args...)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // Options say how much is to happen.
 type Options struct {
-	// Sessions is how many sessions are played; 0 goes on until ctx ends.
+	// Sessions is how many sessions are played; 0 continues until ctx ends.
 	Sessions int
 	// AtOnce is how many of them are played at the same time.
 	AtOnce int
@@ -27,15 +27,15 @@ type Options struct {
 	Pause time.Duration
 	// Seed makes the same things happen again.
 	Seed uint64
-	// Began is told about every session, from several goroutines.
+	// Began is called for every session, from several goroutines.
 	Began func(hansard.Info)
 }
 
 // Played is what happened.
 type Played struct{ Sessions, Events atomic.Int64 }
 
-// Run plays until all sessions are done, ctx ends, or something fails. That ctx
-// ended is no error.
+// Run plays until all sessions are done, ctx ends, or something fails. The end of
+// ctx is not an error.
 func Run(ctx context.Context, s hansard.Store, o Options) (*Played, error) {
 	inner, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -90,7 +90,7 @@ func perform(ctx context.Context, s hansard.Store, o *Options, n uint64, played 
 	return nil
 }
 
-// ended keeps an error unless it is only that ctx ended.
+// ended returns an error unless it is only due to the end of ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, hansard.ErrUnknown) {
 		return nil
@@ -122,7 +122,7 @@ func (p *player) play(ctx context.Context, i int, b beat) error {
 	if b.under && p.turn != nil {
 		batch.Turn = p.turn.Grant()
 	}
-	// What was begun is finished, although somebody pressed Ctrl-C.
+	// A step that was begun is finished, even after Ctrl-C.
 	calm, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	receipt, err := p.store.Append(calm, p.id, batch)
@@ -134,7 +134,7 @@ func (p *player) play(ctx context.Context, i int, b beat) error {
 	return nil
 }
 
-// take takes the turn. An engine without turns is shown without.
+// take takes the turn. An engine without turns plays without.
 func (p *player) take(ctx context.Context, c hansard.Claim) error {
 	lease, err := hansard.Take(ctx, p.store, p.id, c)
 	if errors.Is(err, hansard.ErrUnsupported) {
@@ -159,7 +159,7 @@ func (p *player) release() error {
 	return lease.Release()
 }
 
-// leave gives the turn back, however the session ended.
+// leave releases the turn, however the session ended.
 func (p *player) leave() { _ = p.release() }
 
 // wait is the time somebody takes: between half and twice the pause.
@@ -206,7 +206,7 @@ func raw(v any) json.RawMessage {
 
 type object = map[string]any
 
-// says is somebody saying something, in whatever shape it is kept.
+// says is a message, with data in any shape.
 func says(role, author string, data any) beat {
 	return beat{events: []hansard.Event{{Kind: hansard.KindMessage, Role: role, Author: author, Data: raw(data)}}}
 }

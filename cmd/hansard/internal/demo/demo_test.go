@@ -14,8 +14,8 @@ import (
 	"hansard/memstore"
 )
 
-// TestRun: every story is told to its end, the turns are given back, and what an
-// outsider sees is consistent: no event was written under a turn that was lost.
+// TestRun: every story runs to its end, the turns are released, and what an outsider sees is
+// consistent: no event was written under a lost turn.
 func TestRun(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
@@ -70,8 +70,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestEndless: without a number it goes on until the context ends, which is no
-// error, and no turn is left behind.
+// TestEndless: without a number it goes on until the context ends, which is not an error, and no
+// turn is left behind.
 func TestEndless(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
@@ -121,7 +121,7 @@ func (f *full) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	return f.Store.Append(ctx, id, b)
 }
 
-// TestOtherStores: an engine without turns is shown without; what fails is told.
+// TestOtherStores: an engine without turns is shown without them; failures are reported.
 func TestOtherStores(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()

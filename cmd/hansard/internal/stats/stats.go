@@ -1,5 +1,5 @@
-// Package stats counts what a store has, in one pass of its list and memory that does not
-// depend on the number of sessions.
+// Package stats counts what a store holds, in one pass over its list and in memory that
+// does not depend on the number of sessions.
 package stats
 
 import (
@@ -12,7 +12,7 @@ import (
 	"hansard"
 )
 
-// Count is how much there is of something.
+// Count is an amount of sessions, events and bytes.
 type Count struct {
 	Sessions        int         `json:"sessions"`
 	Events          hansard.Seq `json:"events"`
@@ -46,10 +46,10 @@ type Month struct {
 	Total Count `json:"total"`
 }
 
-// Report is what a store has.
+// Report is what a store holds.
 type Report struct {
 	Total Count `json:"total"`
-	// Held is by what the logs say; the holder may be dead.
+	// Held is according to the logs; the holder may be dead.
 	Held       int       `json:"held"`
 	Pinned     int       `json:"pinned"`
 	Archived   int       `json:"archived"`
@@ -57,27 +57,27 @@ type Report struct {
 	Unreadable int       `json:"unreadable"`
 	Oldest     time.Time `json:"oldest,omitzero"` // when the first session was created
 	Newest     time.Time `json:"newest,omitzero"` // when a session changed last
-	// By is the label whose values By groups by, most bytes first. Sessions without it are
-	// in the group of the empty name.
+	// By is the label by whose values Groups is grouped, most bytes first. Sessions
+	// without it are in the group with the empty name.
 	By     string  `json:"by"`
 	Groups []Group `json:"groups"`
-	// Labels are the pairs k=v that most sessions have, k=* for a label that has more
-	// than a hundred values.
+	// Labels are the pairs k=v that most sessions have, k=* for a label with more than a
+	// hundred values.
 	Labels []Group `json:"labels"`
 	// Months are those from the first to the last in which a session was created.
 	Months []Month `json:"months"`
 }
 
-// Others is the name of the group of what was too many to count each.
+// Others is the name of the group for values too numerous to count individually.
 const Others = "(others)"
 
 // The bounds of what is remembered.
 const (
 	maxGroups = 10_000
 	maxKeys   = 1000 // labels
-	maxValues = 100  // of a label that are counted each
+	maxValues = 100  // of a label that are counted individually
 	maxMonths = 12 * 200
-	maxGap    = 12 * 10 // months without a session that are listed
+	maxGap    = 12 * 10 // longest gap of empty months that is listed
 	// MaxLabels is how many pairs are in a report.
 	MaxLabels = 50
 )
@@ -116,7 +116,7 @@ func attachments(ctx context.Context, s hansard.Store, id hansard.SessionID, c *
 	for a, err := range s.Attachments(ctx, id) {
 		switch {
 		case errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrNotFound), errors.Is(err, hansard.ErrDamaged), errors.Is(err, hansard.ErrUnreadable):
-			return nil // what is known of the others is worth having
+			return nil // the counts of the others are still useful
 		case err != nil:
 			return err
 		}
@@ -133,7 +133,7 @@ type gathering struct {
 	months map[int]*Count // by year*12+month
 }
 
-// label is what is known of the sessions that have a label.
+// label is the count of the sessions that have a label.
 type label struct {
 	total  Count
 	values map[string]*Count // nil if there are too many
@@ -176,7 +176,7 @@ func (g *gathering) pairs() map[string]*Count {
 	return all
 }
 
-// group finds a group by its name, or that of the others when there are too many.
+// group finds a group by its name, or Others if there are too many.
 func (g *gathering) group(name string) *Count {
 	if g.groups[name] == nil {
 		if len(g.groups) >= maxGroups && name != Others {
@@ -211,7 +211,7 @@ func (g *gathering) take(info *hansard.Info, c Count) {
 		r.Damaged++
 	}
 	if info.Created.IsZero() {
-		return // too damaged to tell
+		return // unknown: too damaged
 	}
 	if r.Oldest.IsZero() || info.Created.Before(r.Oldest) {
 		r.Oldest = info.Created.UTC()
@@ -221,7 +221,7 @@ func (g *gathering) take(info *hansard.Info, c Count) {
 	}
 	month := monthOf(info.Created)
 	if g.months[month] == nil {
-		if len(g.months) >= maxMonths { // clocks that are all wrong
+		if len(g.months) >= maxMonths { // only wrong clocks give so many
 			return
 		}
 		g.months[month] = &Count{}
@@ -246,7 +246,7 @@ func (g *gathering) finish() *Report {
 	slices.Sort(months)
 	var total Count
 	for i, m := range months {
-		// A month without a session is a month, too; a gap of decades is a wrong clock.
+		// Empty months are listed too; a gap of decades is a wrong clock.
 		if i > 0 && m-months[i-1] <= maxGap {
 			for empty := months[i-1] + 1; empty < m; empty++ {
 				r.Months = append(r.Months, Month{Month: nameOf(empty), Total: total})
@@ -262,7 +262,7 @@ func nameOf(month int) string {
 	return time.Date(month/12, time.Month(month%12+1), 1, 0, 0, 0, 0, time.UTC).Format("2006-01")
 }
 
-// sorted gives groups, the largest first.
+// sorted returns groups, the largest first.
 func sorted(counts map[string]*Count, size func(*Count) int64) []Group {
 	groups := make([]Group, 0, len(counts))
 	for name, c := range counts {

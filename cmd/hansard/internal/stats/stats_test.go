@@ -19,7 +19,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestGather: the counts of a small store, by hand.
+// TestGather: the counts of a small store, checked by hand.
 func TestGather(t *testing.T) {
 	s := memstore.New()
 	add := func(id hansard.SessionID, month int, events int, labels map[string]string) {
@@ -81,7 +81,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// many is a store with as many sessions as are asked for, of which none is alike.
+// many is a store with any number of sessions, no two of them alike.
 type many struct {
 	*memstore.Store
 	sessions int
@@ -101,8 +101,8 @@ func (m *many) List(context.Context, hansard.Query) iter.Seq2[hansard.Info, erro
 	}
 }
 
-// TestBounded: 100,000 sessions of which none is alike are counted in one pass, and what
-// is remembered of them is bounded.
+// TestBounded: 100,000 sessions, no two of them alike, are counted in one pass, and the memory
+// for them is bounded.
 func TestBounded(t *testing.T) {
 	s := &many{Store: memstore.New(), sessions: 100_000}
 	r, err := Gather(t.Context(), s, Options{NoAttachments: true})

@@ -10,24 +10,25 @@
 //
 // The log: grants, their ends, and writes under them, and how much of it is
 // durable. Processes, each with an instance that is locked while it lives and a
-// table of the grants it keeps alive. What callers were told, kept outside.
+// table of the grants it keeps alive. What callers were told is kept outside.
 // Between any two steps
 //
 //   - a process can be killed and started again; a stopped one takes no step;
-//   - its caller keeps its token through that, as a client of two servers does,
-//     and uses it when it likes;
-//   - a claimant that has seen a count of renewals twice may call the holder
-//     silent: no clock is modelled, so every clock is, also one that jumps. So may
-//     one who wants to write past an exclusive turn, and end it;
+//   - its caller keeps its token across restarts, as a client of two servers does,
+//     and may use it at any time;
+//   - a claimant that has seen the same count of renewals twice may declare the
+//     holder silent: no clock is modelled, so every clock is covered, including one
+//     that jumps. So may a process that wants to write despite an exclusive turn,
+//     and end it;
 //   - a look at an instance can fail;
-//   - the power can fail, and an older log can be put back in place.
+//   - the power can fail, and an older log can be restored.
 //
 // # What must hold
 //
-// No write stands in the log under a grant that was not held there. No token is
-// accepted once anybody was told that it is over. What was answered is in the log.
-// Nobody is called dead who lives and keeps his grant. A holder's grant is ended by
-// nobody else's release.
+// No write is in the log under a grant that was not held at that point. No token is
+// accepted once anybody was told that it is over. What was acknowledged is in the
+// log. No process is declared dead that is alive and keeps its grant. A release
+// ends no grant but its own.
 //
-// Each [Rules] can be taken away; the tests show what goes wrong then.
+// Each of the [Rules] can be switched off; the tests show what goes wrong then.
 package turn

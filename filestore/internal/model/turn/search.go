@@ -2,7 +2,7 @@ package turn
 
 import "fmt"
 
-// Config is a small world, and how often what can go wrong in it.
+// Config is a small world, and how often each fault may happen in it.
 type Config struct {
 	Procs                        int
 	Kills, Cuts, Errors, Backups uint8

@@ -1,33 +1,33 @@
 package turn
 
-// The sizes of the world. A grant is known by its index, as it is by its nonce in
-// the engine: no two are the same.
+// The sizes of the world. A grant is identified by its index, as it is by its nonce
+// in the engine: no two are the same.
 const (
 	maxProcs  = 3
 	maxLines  = 6
 	maxGrants = 3
 )
 
-// Rules are the rules of the protocol that can be taken away.
+// Rules are the rules of the protocol that can be switched off.
 type Rules uint16
 
 // The rules.
 const (
-	// Fence: a write is compared with the turn that is held.
+	// Fence: the token of a write is compared with the current grant.
 	Fence Rules = 1 << iota
-	// FenceAtCommit: it is compared in the critical section that adds it.
+	// FenceAtCommit: it is compared in the critical section that adds the write.
 	FenceAtCommit
 	// Equality: grants are compared as a whole, not by their number.
 	Equality
 	// LeaseFirst: a grant is in the table of its keeper before it is in the log.
 	LeaseFirst
-	// ErrorIsNoDeath: a look that fails does not say that the holder is dead.
+	// ErrorIsNoDeath: a failed look does not mean that the holder is dead.
 	ErrorIsNoDeath
-	// GrantWaits: a grant is answered when it is durable.
+	// GrantWaits: a grant is acknowledged only when it is durable.
 	GrantWaits
-	// RefusalWaits: so is a refusal, when what it rests on is.
+	// RefusalWaits: a refusal is sent only when what it rests on is durable.
 	RefusalWaits
-	// ReleaseOwn: a release ends the grant it names, and no other.
+	// ReleaseOwn: a release ends only the grant it names.
 	ReleaseOwn
 
 	AllRules = ReleaseOwn<<1 - 1
@@ -49,7 +49,8 @@ type entry struct {
 	grant uint8
 }
 
-// grant is what is known of one: its number in the log, and who keeps it alive.
+// grant is what is known about a grant: its number in the log, and who keeps it
+// alive.
 type grant struct {
 	number uint8
 	keeper uint8 // process
@@ -57,16 +58,16 @@ type grant struct {
 	count  uint8 // of renewals
 }
 
-// step is where a process is in what it does.
+// step is how far a process is in its current operation.
 type step uint8
 
 const (
 	idle     step = iota
-	granting      // its grant is in the log, and not answered yet
-	leasing       // the same, and not in its table: without LeaseFirst
-	writing       // its token was compared, and nothing is written yet: without FenceAtCommit
-	refused       // a refusal that is not answered yet
-	closing       // its release is in the log, and not answered yet
+	granting      // its grant is in the log, but not acknowledged yet
+	leasing       // the same, and not yet in its table: without LeaseFirst
+	writing       // its token was compared, but nothing is written yet: without FenceAtCommit
+	refused       // a refusal that is not sent yet
+	closing       // its release is in the log, but not acknowledged yet
 )
 
 // proc is a process and the token its caller has.
@@ -75,7 +76,7 @@ type proc struct {
 	life  uint8
 	table uint8 // bits of the grants it keeps alive
 	token uint8 // 0: none
-	old   bool  // the token was over when it began to use it
+	old   bool  // the token was already over when it began to use it
 	step  step
 	mine  uint8 // the grant it is about
 	rests uint8 // how much of the log must be durable before the answer
@@ -91,8 +92,8 @@ type State struct {
 	grants  [maxGrants + 1]grant // by index, from 1
 	made    uint8
 	procs   [maxProcs]proc
-	over    uint8 // bits of grants of which somebody was told that they are over
-	told    uint8 // bits of grants that were answered
+	over    uint8 // bits of grants that somebody was told are over
+	told    uint8 // bits of grants that were acknowledged
 	kills   uint8 // left, as are the next three
 	cuts    uint8
 	errors  uint8
@@ -138,9 +139,9 @@ func (s *State) add(k kind, g uint8) {
 	s.lines++
 }
 
-// forget drops what nothing depends on any more, so that states which differ in
-// nothing else are one: leases and watches of grants that are not held. One that is
-// held again after a power cut has no keeper that lives.
+// forget drops what nothing depends on any more, so that states which differ only
+// in that become one: leases and watches of grants that are not held. A grant that
+// is held again after a power cut has no live keeper.
 func (s *State) forget() {
 	held := s.held()
 	for g := range s.grants {

@@ -17,7 +17,7 @@ type explorer struct {
 
 func (x *explorer) has(r Rules) bool { return x.rules&r != 0 }
 
-// take notes a step. A state that breaks a promise ends the search.
+// take records a step. A state that breaks a promise ends the search.
 func (x *explorer) take(s State, broken, format string, args ...any) {
 	if broken == "" {
 		broken = s.staleLine()
@@ -54,7 +54,7 @@ func (x *explorer) successors(s *State, procs int) []next {
 	return x.out
 }
 
-// disasters are what happens to the disk.
+// disasters are the faults of the disk.
 func (x *explorer) disasters(s *State) {
 	if s.cuts > 0 {
 		u := *s
@@ -72,7 +72,7 @@ func (x *explorer) disasters(s *State) {
 			u.backups--
 			u.lines, u.durable = n, n
 			clear(u.log[n:])
-			u.told, u.over = 0, 0 // of a log that is not there any more
+			u.told, u.over = 0, 0 // they were about the log that was replaced
 			for p := range u.procs {
 				u.procs[p] = proc{life: s.procs[p].life, token: s.procs[p].token}
 			}
@@ -107,7 +107,7 @@ func (x *explorer) work(s *State, p uint8) {
 	}
 }
 
-// claim is a try to take the turn: a look at the holder, or the grant.
+// claim is an attempt to take the turn: a look at the holder, or the grant.
 func (x *explorer) claim(s *State, p uint8) {
 	held := s.held()
 	me := &s.procs[p]
@@ -141,7 +141,7 @@ func (x *explorer) claim(s *State, p uint8) {
 	}
 }
 
-// grant adds a grant to the log. The one before is over with it.
+// grant adds a grant to the log, which ends the one before.
 func (x *explorer) grant(s *State, p uint8, why, broken string) {
 	if s.lines == maxLines || s.made == maxGrants {
 		return
@@ -165,8 +165,8 @@ func (x *explorer) grant(s *State, p uint8, why, broken string) {
 	x.take(u, broken, "P%d: %s: grant %d", p, why, g)
 }
 
-// end is a write of somebody whom an exclusive turn would keep out, and who finds
-// its holder gone.
+// end is a write by a process that an exclusive turn would keep out, and that
+// finds its holder gone.
 func (x *explorer) end(s *State, p uint8, why, broken string) {
 	if s.lines == maxLines {
 		return
@@ -178,8 +178,8 @@ func (x *explorer) end(s *State, p uint8, why, broken string) {
 	x.take(u, broken, "P%d ends grant %d, whose holder is %s, and writes", p, held, why)
 }
 
-// wronglyDead tells of a holder that was called dead though it lives and has not
-// given its grant up: its lease was not written yet.
+// wronglyDead reports a holder that was declared dead although it is alive and
+// has not given up its grant: its lease was not written yet.
 func (x *explorer) wronglyDead(s *State, held uint8) string {
 	k := s.grants[held]
 	p := s.procs[k.keeper]
@@ -203,7 +203,7 @@ func (x *explorer) answer(s *State, p uint8) {
 		u.procs[p].token = me.mine
 		u.told |= bit(me.mine)
 		for g := uint8(1); g < me.mine; g++ {
-			u.over |= bit(g) // he who has the turn knows that nobody else has
+			u.over |= bit(g) // the holder knows that nobody else holds it
 		}
 		x.take(u, "", "P%d is told that it has grant %d", p, me.mine)
 	case refused:
@@ -250,7 +250,7 @@ func (x *explorer) useToken(s *State, p uint8) {
 	}
 }
 
-// current tells whether a token is let in.
+// current tells whether a token is accepted.
 func (x *explorer) current(s *State, g uint8) bool {
 	held := s.held()
 	switch {
@@ -262,7 +262,7 @@ func (x *explorer) current(s *State, g uint8) bool {
 	return held == g
 }
 
-// accepted tells of a write that was let in though its token was over when it
+// accepted reports a write that was accepted although its token was over when it
 // began.
 func (s *State) accepted(p uint8) string {
 	if me := s.procs[p]; me.old {
@@ -271,7 +271,7 @@ func (s *State) accepted(p uint8) string {
 	return ""
 }
 
-// staleLine tells of a line under a grant that was not held there.
+// staleLine reports a line under a grant that was not held at that point.
 func (s *State) staleLine() string {
 	held := uint8(0)
 	for _, e := range s.log[:s.lines] {
@@ -287,7 +287,7 @@ func (s *State) staleLine() string {
 	return ""
 }
 
-// forgotten tells of a grant that was answered and that a power cut took.
+// forgotten reports a grant that was acknowledged and lost in a power cut.
 func (s *State) forgotten() string {
 	for g := uint8(1); g <= s.made; g++ {
 		there := false

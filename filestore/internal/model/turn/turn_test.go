@@ -12,7 +12,7 @@ var configs = map[string]Config{
 	"backup": {Procs: 2, Backups: 1},
 }
 
-// TestAllRules: with all rules nothing goes wrong in any world.
+// TestAllRules: with all rules on, nothing goes wrong in any world.
 func TestAllRules(t *testing.T) {
 	for name, c := range configs {
 		t.Run(name, func(t *testing.T) {
