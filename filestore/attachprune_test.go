@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 )
 
 // TestPruneAttachments: an attachment that no event names is removed a day after it was stored.
@@ -21,17 +22,19 @@ func TestPruneAttachments(t *testing.T) {
 	}
 	defer s.Close()
 	ctx := t.Context()
-	attach := func(content string) hansard.Attachment {
+	attachTo := func(id hansard.SessionID, content string) hansard.Attachment {
 		t.Helper()
-		a, err := s.Attach(ctx, "s", strings.NewReader(content))
+		a, err := s.Attach(ctx, id, strings.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	path := func(a hansard.Attachment) string {
-		return filepath.Join(dir, filepath.FromSlash(attachmentPath("s", a.Digest)))
+	attach := func(content string) hansard.Attachment { return attachTo("s", content) }
+	pathOf := func(name string, a hansard.Attachment) string {
+		return filepath.Join(dir, filepath.FromSlash(attachmentPath(name, a.Digest)))
 	}
+	path := func(a hansard.Attachment) string { return pathOf("s", a) }
 	age := func(file string) {
 		t.Helper()
 		before := time.Now().Add(-25 * time.Hour)
@@ -62,11 +65,26 @@ func TestPruneAttachments(t *testing.T) {
 		t.Fatal(err)
 	}
 	age(filepath.Join(stranger, strings.Repeat("0", 64)))
+	// Which attachments the events of a damaged session name can't be told.
+	for range 2 {
+		say(t, s, "damaged", nil, "words")
+	}
+	ofDamaged := pathOf("damaged", attachTo("damaged", "unnamed"))
+	age(ofDamaged)
+	log := filepath.Join(dir, filepath.FromSlash(sessionlog.Path("damaged")))
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(log, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	done, err := s.Prune(ctx, false)
 	if err != nil || len(done.Attachments) != 2 {
 		t.Errorf("pruned %+v, %v", done, err)
 	}
-	for file, there := range map[string]bool{path(named): true, path(fresh): true, path(again): true, filepath.Join(stranger, strings.Repeat("0", 64)): true, path(unnamed): false, given: false} {
+	for file, there := range map[string]bool{ofDamaged: true, path(named): true, path(fresh): true, path(again): true, filepath.Join(stranger, strings.Repeat("0", 64)): true, path(unnamed): false, given: false} {
 		if _, err := os.Stat(file); (err == nil) != there {
 			t.Errorf("%s: %v, want it there: %v", file, err, there)
 		}

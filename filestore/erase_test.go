@@ -633,9 +633,10 @@ func TestEraseFails(t *testing.T) {
 			if err := wantDeleted(a); err != nil {
 				t.Error(err)
 			}
+			say(t, a, "other", nil, "goes on")
 			d.ClearRules()
 			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
-			if err := errors.Join(wantErased(d, "secret"), wantDeleted(a)); err != nil {
+			if err := errors.Join(wantErased(d, "secret"), wantDeleted(a), wantSound(a, "other")); err != nil {
 				t.Error(err)
 			}
 		})
