@@ -85,14 +85,14 @@ func (ck *checkpoints) checkpointInBackground() {
 		case <-ck.closing:
 			return
 		case <-ck.kick:
-			if !ck.halfFull() {
-				continue // another process, or the last kick, did it already
-			}
 			if mayGrow && ck.lock.ringIsSmall() {
 				if err := ck.grow(); err != nil && ck.goOn() == nil {
 					mayGrow = false
 					ck.opt.Log.Warn("the journal could not be made larger: checkpoints are frequent", "error", err)
 				}
+			}
+			if !ck.halfFull() {
+				continue // another process, or the last kick, did it already
 			}
 		case <-tick.C:
 			ticked = true

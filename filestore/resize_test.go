@@ -24,6 +24,13 @@ import (
 // resizeStep grows the ring, shrinks it, or does something in between.
 func (k *worker) resizeStep(ctx context.Context) {
 	id := simSessions[k.rng.IntN(len(simSessions))]
+	if k.s.lock.ringIsSmall() { // by grow, or by an append that finds it full
+		defer func() {
+			if !k.s.lock.ringIsSmall() {
+				k.w.grown++
+			}
+		}()
+	}
 	switch r := k.rng.IntN(100); {
 	case r < 40, r < 60 && k.w.seed%2 == 0: // nothing large: the ring grows by grow alone
 		k.append(ctx, id, "")
@@ -32,11 +39,7 @@ func (k *worker) resizeStep(ctx context.Context) {
 		k.append(ctx, id, "")
 		k.large = false
 	case r < 70:
-		small := k.s.lock.ringIsSmall()
 		k.unless("grow", k.s.checkpoints.grow())
-		if small && !k.s.lock.ringIsSmall() {
-			k.w.grown++
-		}
 	case r < 85:
 		k.unless("shrink", k.s.checkpoints.shrink())
 	case r < 93:
@@ -378,7 +381,7 @@ func TestSuspectsAreGuarded(t *testing.T) {
 func growingStore(t *testing.T, fsys vfs.FS) (*Store, config) {
 	t.Helper()
 	cfg := defaultConfig()
-	cfg.firstRing, cfg.ringSize = 256<<10, 4<<20
+	cfg.firstRing, cfg.ringSize = 2<<20, 32<<20
 	s, err := open(fsys, Options{LockWait: time.Minute}, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -506,9 +509,9 @@ func TestRingStaysSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	fsys := &tightFS{FS: root, free: 4<<20 + 1}
+	fsys := &tightFS{FS: root, free: 4*32<<20 - 1}
 	s, cfg := growingStore(t, fsys)
-	for n := range 300 { // several laps of the small ring
+	for n := range 1500 { // several laps of the small ring
 		if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{pad(n, 4000)}}); err != nil {
 			t.Fatalf("append %d: %v", n, err)
 		}
@@ -531,19 +534,15 @@ func TestCloseBesideGrowing(t *testing.T) {
 	defer root.Close()
 	fsys := &tightFS{FS: root, free: 1 << 40, reached: make(chan struct{}), letGo: make(chan struct{})}
 	s, cfg := growingStore(t, fsys)
-	for n := 0; ; n++ {
+	for n := range 100 { // more than an eighth of the small ring, less than half
 		if _, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{pad(n, 4000)}}); err != nil {
 			t.Fatalf("append %d: %v", n, err)
 		}
-		select {
-		case <-fsys.reached:
-		default:
-			if n > 10_000 {
-				t.Fatal("the ring does not grow")
-			}
-			continue
-		}
-		break
+	}
+	select {
+	case <-fsys.reached:
+	case <-time.After(time.Minute):
+		t.Fatal("the ring does not grow")
 	}
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()

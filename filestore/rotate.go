@@ -116,11 +116,20 @@ func (l *locked) replaceJournalFile(size uint64, build func(*journal.Slot, []byt
 	return true, l.ctl.WriteProgress(&l.w)
 }
 
-// grow replaces the small ring of a new store by one of the usual size, once the store is
-// busy enough to fill it. The zeros are written before write.lock is taken: writers would
-// wait for 64 MiB. It is done by whoever has check.lock, as a checkpoint is: with eight
-// busy processes one large file is enough. If there is no room on the disk, or anything
-// else fails, the small ring stays in use and is as good as before.
+// mayGrow tells whether the ring is smaller than that of a busy store, and the disk has
+// plenty of room for a larger one. checkDisk has looked at the disk.
+func (l *locked) mayGrow() bool {
+	return l.ring.Size < l.cfg.ringSize && l.free >= 4*l.cfg.ringSize
+}
+
+// nextSize is how large a ring becomes that may grow. In two steps from the first size to
+// the usual one: a larger file takes longer to write than the small ring lasts.
+func (l *locked) nextSize() uint64 { return min(4*l.ring.Size, l.cfg.ringSize) }
+
+// grow replaces the small ring of a new store by a larger one. The zeros are written
+// before write.lock is taken: writers would wait for them. It is done by whoever has
+// check.lock, as a checkpoint is: with eight busy processes one large file is enough. If
+// anything fails, the small ring stays in use and is as good as before.
 func (ck *checkpoints) grow() error {
 	ck.ckMu.Lock()
 	defer ck.ckMu.Unlock()
@@ -132,11 +141,12 @@ func (ck *checkpoints) grow() error {
 	if got, err := lock.TryLock(vfs.LockExclusive); err != nil || !got {
 		return err
 	}
-	if free, err := ck.fs.Free(); err != nil || free < 4*ck.cfg.ringSize || !ck.lock.ringIsSmall() {
-		return nil
+	size, err := ck.growTo()
+	if err != nil || size == 0 {
+		return err
 	}
 	tmp := ck.tmpJournal()
-	if err := journal.Prepare(ck.fs, tmp, ck.cfg.ringSize, ck.goOn); err != nil {
+	if err := journal.Prepare(ck.fs, tmp, size, ck.goOn); err != nil {
 		return err
 	}
 	l, err := ck.lock.lockCaughtUp()
@@ -145,10 +155,10 @@ func (ck *checkpoints) grow() error {
 		return err
 	}
 	defer l.unlock()
-	if l.ring.Size >= l.cfg.ringSize || l.w.Flags&peers.FlagFailed != 0 {
-		return ck.fs.Remove(tmp)
+	if l.ring.Size >= size || l.w.Flags&peers.FlagFailed != 0 {
+		return ck.fs.Remove(tmp) // a writer was faster (roomFor)
 	}
-	replaced, err := l.replaceJournalFile(l.cfg.ringSize, func(sl *journal.Slot, content []byte) (string, error) {
+	replaced, err := l.replaceJournalFile(size, func(sl *journal.Slot, content []byte) (string, error) {
 		return tmp, journal.Fill(l.fs, tmp, sl, content)
 	})
 	if err != nil && replaced {
@@ -157,6 +167,19 @@ func (ck *checkpoints) grow() error {
 		_ = l.fs.Remove(tmp) // it may be gone already
 	}
 	return err
+}
+
+// growTo is the size that the ring is to have next; 0: it stays as it is.
+func (ck *checkpoints) growTo() (uint64, error) {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return 0, err
+	}
+	defer l.unlock()
+	if l.checkDisk(0) != nil || !l.mayGrow() {
+		return 0, nil
+	}
+	return l.nextSize(), nil
 }
 
 // shrink gives back the space of a ring that was made larger for one batch, once that

@@ -89,11 +89,11 @@ func fill(f vfs.File, s *Slot, entries []byte) error {
 	return nil
 }
 
-// writeZeros writes the first size bytes of a file, and calls each after every MiB. The
+// writeZeros writes the first size bytes of a file, and calls each after every 4 MiB. The
 // space is not allocated or left as a hole: otherwise the first sync of each block would
 // write metadata too. And what is all zeros is not taken for an entry, nor for a slot.
 func writeZeros(f vfs.File, size uint64, each func() error) error {
-	zeros := make([]byte, min(1<<20, size))
+	zeros := make([]byte, min(4<<20, size))
 	for at := uint64(0); at < size; at += uint64(len(zeros)) {
 		if _, err := f.WriteAt(zeros[:min(uint64(len(zeros)), size-at)], int64(at)); err != nil {
 			return err
