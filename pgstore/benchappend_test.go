@@ -38,7 +38,7 @@ type contender struct {
 //	insert     pgbench with one-row inserts, 1 and 64 connections
 //	lone       a store, one writer to one session
 //	many       a store, 64 goroutines on 1,000 sessions
-//	processes  8 stores as 8 processes have them, 8 goroutines each, on 100 sessions
+//	stores     8 stores, as 8 processes have them, 8 goroutines each, on 100 sessions, but all in this process
 //
 // HANSARD_BENCH_TURNS is the number of turns each has; the default is 5.
 func BenchmarkAppends(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkAppends(b *testing.B) {
 		bench.lone(),
 		bench.insert("insert/64", 64, 15000),
 		bench.store("many", 1, 64, 1000),
-		bench.store("processes", 8, 8, 100),
+		bench.store("stores", 8, 8, 100),
 	}
 	turns, _ := strconv.Atoi(os.Getenv("HANSARD_BENCH_TURNS"))
 	if turns == 0 {
@@ -68,7 +68,7 @@ func BenchmarkAppends(b *testing.B) {
 		b.Logf("%-10s %8.0f events/s, %4.0f us of the database's CPU, %5.3f commits, %5.2f statements, %5.0f bytes of WAL an event", c.name, median(c.rates),
 			float64(c.cpu.Microseconds())/float64(c.n), float64(c.commits)/float64(c.n), float64(c.calls)/float64(c.n), float64(c.walBytes)/float64(c.n))
 	}
-	for _, r := range [][2]string{{"lone", "naive"}, {"lone", "insert/1"}, {"many", "insert/64"}, {"processes", "insert/64"}} {
+	for _, r := range [][2]string{{"lone", "naive"}, {"lone", "insert/1"}, {"many", "insert/64"}, {"stores", "insert/64"}} {
 		b.Logf("%s / %s: %.2f", r[0], r[1], rate[r[0]]/rate[r[1]])
 		b.ReportMetric(rate[r[0]]/rate[r[1]], r[0]+":"+r[1])
 	}
