@@ -26,7 +26,8 @@ type crowd struct {
 }
 
 // work runs a crowd, spread over the handles, and returns what was acknowledged. It
-// ends when the writers are done.
+// ends when the writers are done. Half-way through, each writer waits until every reader has
+// looked once: a fast store would be done before they begin.
 func (x *env) work(handles []hansard.Store, c crowd, sessions []hansard.SessionID) []Ack {
 	x.Helper()
 	ctx, stop := context.WithCancel(x.ctx)
@@ -42,13 +43,29 @@ func (x *env) work(handles []hansard.Store, c crowd, sessions []hansard.SessionI
 			acks = append(acks, *r.Ack)
 		}
 	}
+	var looking sync.WaitGroup
+	looking.Add(c.readers)
+	looked := make(chan struct{})
+	go func() { looking.Wait(); close(looked) }()
 	var readers []*task
 	for i := range c.readers {
-		r := reader{Sessions: sessions, Born: c.writers[0].Create}
-		readers = append(readers, x.start("reader", func() error { return r.run(ctx, handles[i%len(handles)], note) }))
+		r := reader{Sessions: sessions, Born: c.writers[0].Create, first: sync.OnceFunc(looking.Done)}
+		readers = append(readers, x.start("reader", func() error {
+			defer r.first() // one that fails keeps nobody waiting
+			return r.run(ctx, handles[i%len(handles)], note)
+		}))
 	}
 	x.each(len(c.writers), "writer", func(i int) error {
-		return c.writers[i].run(ctx, handles[i%len(handles)], note)
+		w, acked := c.writers[i], 0
+		return w.run(ctx, handles[i%len(handles)], func(r report) {
+			note(r)
+			if acked++; acked == max(1, w.Batches/2) {
+				select {
+				case <-looked:
+				case <-x.ctx.Done():
+				}
+			}
+		})
 	})
 	stop()
 	for _, r := range readers {

@@ -84,6 +84,8 @@ type reader struct {
 	// Born says that the sessions are created by their first batch, so none may
 	// be seen without it.
 	Born bool
+	// first, if not nil, is called after the first look.
+	first func()
 }
 
 func (r *reader) run(ctx context.Context, s hansard.Store, to func(report)) error {
@@ -99,7 +101,9 @@ func (r *reader) run(ctx context.Context, s hansard.Store, to func(report)) erro
 		if err != nil {
 			return fmt.Errorf("session %s: %w", id, err)
 		}
-		reads++
+		if reads++; reads == 1 && r.first != nil {
+			r.first()
+		}
 	}
 }
 
