@@ -78,16 +78,15 @@ func (ck *checkpoints) checkpointInBackground() {
 	defer ck.workers.Done()
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
-	mayGrow := true // not again after it failed: the disk is nearly full, or ill
 	for {
 		ticked := false
 		select {
 		case <-ck.closing:
 			return
 		case <-ck.kick:
-			if mayGrow && ck.lock.ringIsSmall() {
-				if err := ck.grow(); err != nil && ck.goOn() == nil {
-					mayGrow = false
+			if ck.lock.ringIsSmall() {
+				if err := ck.grow(); err != nil && stillOpen(ck.process) == nil {
+					ck.growFails.Store(true)
 					ck.opt.Log.Warn("the journal could not be made larger: checkpoints are frequent", "error", err)
 				}
 			}

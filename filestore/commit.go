@@ -298,16 +298,21 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 	case inUse+worst <= l.ring.Size:
 		// Before it is full: of a small ring not even 5/8 can be used, and making a larger
 		// one takes a while.
-		if inUse > l.ring.Size*5/8 || l.mayGrow() && inUse > l.ring.Size/8 {
+		if inUse > l.ring.Size*5/8 || growsTo(l) > 0 && inUse > l.ring.Size/8 {
 			cm.checkpoints.kickCheckpoint()
 		}
 		// No more than was counted: a request that queues up from now on may not fit.
 		return max(1, int(need)), nil, nil
-	case l.mayGrow() && worst <= l.nextSize():
+	case worst <= growsTo(l):
 		// Full before the background was done with a larger one (grow): this takes a
 		// fraction of a second, once or twice in the life of a store. A checkpoint would
 		// take as long, and there would be one after the other.
-		return 0, nil, l.rotate(l.nextSize())
+		err := l.rotate(growsTo(l))
+		if err == nil || l.w.Flags&peers.FlagFailed != 0 {
+			return 0, nil, err
+		}
+		l.growFails.Store(true) // the old ring is as good as before
+		return 0, nil, nil
 	case inUse == 0:
 		// The ring is empty and still too small: one batch needs more than a ring has. It
 		// gets a larger one; shrink (rotate.go) goes back to the usual size later.

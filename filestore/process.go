@@ -28,6 +28,7 @@ type process struct {
 
 	joining   atomic.Bool // attach is under way, perhaps a recovery: busy says so
 	logsKnown atomic.Bool // the logs have all that was acknowledged; never reset, see unapplied
+	growFails atomic.Bool // a larger ring could not be made: this process does not try again
 	unnoted   atomic.Bool // a deleted session could not be noted: the next erasing examines every log
 	holder    []byte      // this process's record in control, shown to people who wait for write.lock
 	waiters   *waiters
@@ -35,8 +36,8 @@ type process struct {
 	measures  measures
 }
 
-// goOn is the error that ends long work in the background once the store is being closed.
-func (p *process) goOn() error {
+// stillOpen is the error that ends long work in the background once the store is being closed.
+func stillOpen(p *process) error {
 	if p.closed.Load() {
 		return hansard.ErrClosed
 	}

@@ -524,6 +524,30 @@ func TestRingStaysSmall(t *testing.T) {
 	}
 }
 
+// TestGrowingFails: a writer that can't make the full ring larger goes on with the small
+// one, and does not try again.
+func TestGrowingFails(t *testing.T) {
+	d := vfs.NewDisk(1)
+	cfg := simConfig(1, 4*simRing)
+	cfg.firstRing = simRing
+	s, err := open(d.Process("p"), Options{LockWait: time.Hour}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Inject(vfs.Match{Kind: vfs.OpSync, Name: "journal.*.tmp"}, vfs.Fault{Err: syscall.EIO})
+	for n := range 100 { // several laps
+		if r, err := s.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{pad(n, simRing/32)}}); err != nil || int(r.First) != n+1 {
+			t.Fatalf("append %d: %+v, %v", n, r, err)
+		}
+	}
+	if n := ringBytes(t, d); n != simRing || !s.growFails.Load() {
+		t.Errorf("the ring has %d bytes, want %d; failed to grow: %v", n, simRing, s.growFails.Load())
+	}
+	if err := wantSound(s, "s"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCloseBesideGrowing: a store that is closed while its ring grows does not wait for a
 // slow disk: the small ring stays, and nothing of the new one.
 func TestCloseBesideGrowing(t *testing.T) {

@@ -116,15 +116,16 @@ func (l *locked) replaceJournalFile(size uint64, build func(*journal.Slot, []byt
 	return true, l.ctl.WriteProgress(&l.w)
 }
 
-// mayGrow tells whether the ring is smaller than that of a busy store, and the disk has
-// plenty of room for a larger one. checkDisk has looked at the disk.
-func (l *locked) mayGrow() bool {
-	return l.ring.Size < l.cfg.ringSize && l.free >= 4*l.cfg.ringSize
+// growsTo is the size that a ring is to have next if it is smaller than that of a busy store,
+// and the disk has plenty of room for a larger one; 0: it stays as it is. It grows in two
+// steps from the first size to the usual one: a larger file takes longer to write than the
+// small ring lasts. checkDisk has looked at the disk.
+func growsTo(l *locked) uint64 {
+	if l.ring.Size >= l.cfg.ringSize || l.free < 4*l.cfg.ringSize || l.growFails.Load() {
+		return 0
+	}
+	return min(4*l.ring.Size, l.cfg.ringSize)
 }
-
-// nextSize is how large a ring becomes that may grow. In two steps from the first size to
-// the usual one: a larger file takes longer to write than the small ring lasts.
-func (l *locked) nextSize() uint64 { return min(4*l.ring.Size, l.cfg.ringSize) }
 
 // grow replaces the small ring of a new store by a larger one. The zeros are written
 // before write.lock is taken: writers would wait for them. It is done by whoever has
@@ -141,16 +142,23 @@ func (ck *checkpoints) grow() error {
 	if got, err := lock.TryLock(vfs.LockExclusive); err != nil || !got {
 		return err
 	}
-	size, err := ck.growTo()
-	if err != nil || size == 0 {
-		return err
-	}
-	tmp := ck.tmpJournal()
-	if err := journal.Prepare(ck.fs, tmp, size, ck.goOn); err != nil {
-		return err
-	}
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
+		return err
+	}
+	size := uint64(0)
+	if l.checkDisk(0) == nil {
+		size = growsTo(l)
+	}
+	l.unlock()
+	if size == 0 {
+		return nil
+	}
+	tmp := tmpJournal(ck.process)
+	if err := journal.Prepare(ck.fs, tmp, size, func() error { return stillOpen(ck.process) }); err != nil {
+		return err
+	}
+	if l, err = ck.lock.lockCaughtUp(); err != nil {
 		_ = ck.fs.Remove(tmp)
 		return err
 	}
@@ -167,19 +175,6 @@ func (ck *checkpoints) grow() error {
 		_ = l.fs.Remove(tmp) // it may be gone already
 	}
 	return err
-}
-
-// growTo is the size that the ring is to have next; 0: it stays as it is.
-func (ck *checkpoints) growTo() (uint64, error) {
-	l, err := ck.lock.lockCaughtUp()
-	if err != nil {
-		return 0, err
-	}
-	defer l.unlock()
-	if l.checkDisk(0) != nil || !l.mayGrow() {
-		return 0, nil
-	}
-	return l.nextSize(), nil
 }
 
 // shrink gives back the space of a ring that was made larger for one batch, once that
@@ -215,11 +210,11 @@ func (p *process) installRing(sl *journal.Slot, content []byte) error {
 // a fixed one two processes would break each other's rename (failures F4 and 29). On an
 // error the file is removed; a leftover of a kill is swept by the next first open.
 func (p *process) makeJournal(sl *journal.Slot, content []byte) (tmp string, err error) {
-	tmp = p.tmpJournal()
+	tmp = tmpJournal(p)
 	return tmp, journal.Make(p.fs, tmp, sl, content)
 }
 
-func (p *process) tmpJournal() string { return fmt.Sprintf("journal.%016x.tmp", p.cfg.random()) }
+func tmpJournal(p *process) string { return fmt.Sprintf("journal.%016x.tmp", p.cfg.random()) }
 
 // putJournal renames a synced file to journal and makes the name durable. After an error
 // the rename may or may not have happened, and a power cut may undo it.
@@ -240,5 +235,5 @@ func (p *process) newJournal() error {
 	if err := p.fs.SyncDir("."); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
-	return p.installRing(&journal.Slot{StoreID: p.cfg.random(), Salt: p.cfg.random(), Size: cmp.Or(p.cfg.firstRing, p.cfg.ringSize), HSeq: 1, Epoch: 1}, nil)
+	return p.installRing(&journal.Slot{StoreID: p.cfg.random(), Salt: p.cfg.random(), Size: min(cmp.Or(p.cfg.firstRing, p.cfg.ringSize), p.cfg.ringSize), HSeq: 1, Epoch: 1}, nil)
 }

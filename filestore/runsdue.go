@@ -79,7 +79,7 @@ type closingFile struct {
 }
 
 func (f closingFile) WriteAt(b []byte, off int64) (int, error) {
-	if err := f.p.goOn(); err != nil {
+	if err := stillOpen(f.p); err != nil {
 		return 0, err
 	}
 	return f.File.WriteAt(b, off)

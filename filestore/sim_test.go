@@ -40,6 +40,14 @@ func scale(n int) int {
 // checks that. They are not run under the race detector: see TestMain.
 const Simulation = "TestSim"
 
+// Alone is the pattern of the tests that are not run under the race detector, because they
+// let one goroutine run at a time and would take it long: the simulations, and others that
+// read or damage much on a simulated disk. TestOnlySimulationsAreLeftOut checks all of them.
+const Alone = "^(" + Simulation + "|Test(" +
+	"GrowthKeys|GrowthStat|GrowthReverse|GrowthPage|GrowthFirstAppend|Failure55_MetadataOnLargeEvents|Failure60_KeyedAppendsToManySessions|" +
+	"Failure60_KeysReadUnderTheLock|RepairJournal|RepairJournalCut|ListEqualsRebuild|KeysMany|MetaFolds|DamagedLongLog|DamagedJournal|" +
+	"ReverseMeetsDamage|ContextBoundsReading|NamesReadOnce|ListCache|RunsOfTwoProcesses)$)"
+
 // inWorlds runs fn for each seed, several at once, and requires at least this many states.
 func inWorlds(t *testing.T, worlds, want int, fn func(t *testing.T, seed uint64, states *atomic.Int64)) {
 	if !strings.HasPrefix(t.Name(), Simulation) {
