@@ -84,6 +84,9 @@ func (ck *checkpoints) checkpointInBackground() {
 		case <-ck.closing:
 			return
 		case <-ck.kick:
+			if stillOpen(ck.process) != nil {
+				return // select does not say that closing came first
+			}
 			if ck.lock.ringIsSmall() {
 				if err := ck.grow(); err != nil && stillOpen(ck.process) == nil {
 					ck.growFails.Store(true)
