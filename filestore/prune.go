@@ -108,9 +108,13 @@ func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
 // freshRing replaces the journal with a new one and returns the old file, for the caller
 // to overwrite and close. It waits for the disk under write.lock: writers wait for as
 // long as it takes to write an empty journal.
+//
+// Sessions that are deleted from now on are not waited for: with others deleting all the
+// time there would be no end to it (TestScrubBesideDeletes).
 func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) {
+	var began ringPlace
 	for try := 0; ; try++ {
-		old, err = ck.replaceUnused()
+		old, err = ck.replaceUnused(&began)
 		if try == 10 || !errors.Is(err, errInJournal) {
 			return old, err
 		}
@@ -122,9 +126,15 @@ func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) 
 	}
 }
 
-// replaceUnused replaces the ring, if it has no tombstone or redaction from start on. old
-// is a separate descriptor: syncing it takes nobody's error report (rule OneSyncPerFD).
-func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
+// ringPlace is the end of the ring at some time. In another epoch a position means another
+// place.
+type ringPlace struct{ epoch, pos uint64 }
+
+// replaceUnused replaces the ring, if it has no log with entries before a place and a
+// tombstone or redaction. A place of another epoch, or none yet, is set to the end of the
+// ring now. old is a separate descriptor: syncing it takes nobody's error report (rule
+// OneSyncPerFD).
+func (ck *checkpoints) replaceUnused(before *ringPlace) (old vfs.File, err error) {
 	l, err := ck.lock.lockCaughtUp()
 	if err != nil {
 		return nil, err
@@ -133,8 +143,11 @@ func (ck *checkpoints) replaceUnused() (old vfs.File, err error) {
 	if l.w.Flags&peers.FlagFailed != 0 {
 		return nil, fmt.Errorf("%w: an earlier sync of the journal failed", hansard.ErrFailed)
 	}
+	if before.epoch != l.w.Epoch {
+		*before = ringPlace{l.w.Epoch, l.w.Written}
+	}
 	for _, d := range l.logs.dirty.since(l.w.Start) {
-		if d.takesAway {
+		if d.takesAway && d.first < before.pos {
 			return nil, errInJournal
 		}
 	}

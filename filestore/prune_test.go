@@ -141,6 +141,48 @@ func TestScrubOverwrites(t *testing.T) {
 	}
 }
 
+// deletingFS calls a function whenever the directory of the logs is about to be synced.
+type deletingFS struct {
+	vfs.FS
+	call func()
+}
+
+func (f *deletingFS) SyncDir(name string) error {
+	if call := f.call; call != nil && name == sessionlog.Dir {
+		f.call = nil // not for its own syncs
+		call()
+		f.call = call
+	}
+	return f.FS.SyncDir(name)
+}
+
+// TestScrubBesideDeletes: a store is scrubbed although another process deletes a session in
+// every checkpoint of it; what was deleted before is gone from it.
+func TestScrubBesideDeletes(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	fsys := &deletingFS{FS: d.Process("a")}
+	a, b := openSim(t, fsys, 1), openSim(t, d.Process("b"), 2)
+	want(t, "tell", tell(a), nil)
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	deleted := 0
+	fsys.call = func() {
+		deleted++
+		id := hansard.SessionID(fmt.Sprint("busy", deleted))
+		say(t, b, id, nil, "written and deleted")
+		want(t, "delete", b.Delete(ctx, id, ""), nil)
+	}
+	_, err := a.Prune(ctx, true)
+	want(t, "prune", err, nil)
+	fsys.call = nil
+	if deleted < 2 {
+		t.Errorf("only %d sessions were deleted meanwhile", deleted)
+	}
+	if err := errors.Join(wantScrubbed(d, "secret"), wantDeleted(a)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestScrubInTime: a session that is deleted while the store is scrubbed is erased first.
 func TestScrubInTime(t *testing.T) {
 	ctx := context.Background()
@@ -148,7 +190,7 @@ func TestScrubInTime(t *testing.T) {
 	a := openSim(t, d.Process("a"), 1)
 	want(t, "tell", tell(a), nil)
 	want(t, "delete", a.Delete(ctx, "s", ""), nil)
-	_, err := a.checkpoints.replaceUnused()
+	_, err := a.checkpoints.replaceUnused(new(ringPlace))
 	want(t, "scrub a ring with a tombstone", err, errInJournal)
 	old, err := a.checkpoints.freshRing(ctx)
 	want(t, "scrub", err, nil)

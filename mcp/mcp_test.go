@@ -673,7 +673,7 @@ func FuzzClean(f *testing.F) {
 // TestSDKOnlyHere: programs that use the library do not get the protocol's SDK with it.
 func TestSDKOnlyHere(t *testing.T) {
 	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules") {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || strings.HasPrefix(d.Name(), "node_modules")) {
 			return cmp.Or(err, filepath.SkipDir)
 		}
 		folder := filepath.ToSlash(filepath.Dir(name))

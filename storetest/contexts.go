@@ -194,6 +194,7 @@ func contextAppend(x *env) {
 	x.create("s")
 	var acks []Ack
 	refused := map[string]bool{} // by writer: a batch of unknown outcome may be stored later than the next
+	unknown := map[string]hansard.Batch{}
 	n := 0
 	x.endAnywhere("Append", func(ctx context.Context) error {
 		n++
@@ -203,13 +204,20 @@ func contextAppend(x *env) {
 		switch {
 		case err == nil:
 			acks = append(acks, Ack{writer, 1, r})
-		case !errors.Is(err, hansard.ErrUnknown):
+		case errors.Is(err, hansard.ErrUnknown):
+			unknown[writer] = b
+		default:
 			refused[writer] = true
 		}
 		return orEnded(err)
 	})
 	if len(acks) == 0 {
 		x.Fatal("no append was over before its context")
+	}
+	// A retry with the key settles what is open. Without it such an append may be stored at
+	// any time, also while the store is audited.
+	for writer, b := range unknown {
+		acks = append(acks, Ack{writer, 1, x.append("s", b)})
 	}
 	log := x.all("s")
 	if err := CheckLog(log, acks); err != nil {

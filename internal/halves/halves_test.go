@@ -84,7 +84,7 @@ func TestMakeKnows(t *testing.T) {
 	}
 	var found []string
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
+		if err == nil && d.IsDir() && (strings.HasPrefix(d.Name(), "node_modules") || d.Name() == ".git") {
 			return filepath.SkipDir
 		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
