@@ -15,13 +15,13 @@ import (
 )
 
 // BenchmarkIDs appends with ids and without, in turns on the same store, and reports how much
-// more time and CPU the ids take: the median of the rounds, and the total of all of them. The
-// total counts: runs of names and checkpoints come only every few rounds, and a round that meets
-// one takes twice as long.
+// more time and CPU the ids take: the median of the rounds, and the total of all of them. They
+// differ: the total has checkpoints and runs of names in it, which come every few rounds and
+// which, but for the runs, appends without ids pay for as well.
 //
 // On two cores an event with an id in a batch of its own takes 6 to 10 % more time and about as
-// much more CPU; one in a batch of ten, which is cheaper to begin with, 11 to 15 % more time and
-// about a fifth more CPU. Of that CPU, two fifths write runs, in the background, a quarter looks
+// much more CPU; one in a batch of ten, which is cheaper to begin with, 11 to 15 % more time in
+// all, 13 to 33 % in the median round, and about a fifth more CPU. Of that CPU, two fifths write runs, in the background, a quarter looks
 // into filters, and the rest is in the commit.
 func BenchmarkIDs(b *testing.B) {
 	defer func(f func([]byte)) { spoil = f }(spoil)
