@@ -27,7 +27,7 @@ try: build ## create a store in a temporary directory and use it
 quick: check ## what to run all day, within two minutes: formatting, vet, the fast tests
 	@GO="$(GO)" scripts/quick
 
-test: packages check cross ## everything: what CI runs; the last line tells the counts
+test: packages check ## everything: what CI runs; the last line tells the counts
 	@scripts/all
 
 packages: ## install what the tests need (Debian)
