@@ -42,8 +42,8 @@ var (
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrDamaged is returned when a session's log is damaged: see [DamagedError].
 	ErrDamaged = errors.New("session is damaged")
-	// ErrUnreadable is returned when a session's log can't be read, by this user
-	// or just now: see [UnreadableError]. What is in it may be perfectly sound.
+	// ErrUnreadable is returned when a session's log can't be read, by this user or
+	// at the moment: see [UnreadableError]. Its content may be sound.
 	ErrUnreadable = errors.New("session can't be read")
 	// ErrBusy is returned when the store's write lock could not be acquired: see [BusyError].
 	ErrBusy = errors.New("store is busy")
@@ -257,8 +257,8 @@ type DamagedError struct {
 	Offset int64  `json:"offset"`
 	Line   int    `json:"line,omitempty"`
 	Reason string `json:"reason"`
-	// Journal: what is damaged is the store's journal. The log is sound as far as
-	// it goes, but events behind it may be missing.
+	// Journal: the damage is in the store's journal. The log is sound as far as it
+	// goes, but events after its end may be missing.
 	Journal bool `json:"journal,omitempty"`
 }
 
@@ -279,7 +279,7 @@ func (e *DamagedError) Error() string {
 // Is makes a DamagedError match ErrDamaged.
 func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
-// Hint tells which of the two repairs helps.
+// Hint says which of the two repairs helps.
 func (e *DamagedError) Hint() string {
 	if e.Journal {
 		return hintJournal
@@ -287,7 +287,7 @@ func (e *DamagedError) Hint() string {
 	return hintDamaged
 }
 
-// UnreadableError tells why a session's log can't be read, and what to do about it.
+// UnreadableError says why a session's log can't be read, and what to do about it.
 type UnreadableError struct {
 	Session SessionID
 	Reason  string // for people: which file, whose it is
@@ -312,7 +312,7 @@ func (e *UnreadableError) Hint() string {
 	return Hint(ErrUnreadable)
 }
 
-// BusyError names the process that keeps the store's write lock.
+// BusyError names the process that holds the store's write lock.
 type BusyError struct {
 	Holder string // for people: pid and host; empty if unknown
 	// Own is what this process itself is doing with the lock; empty if another

@@ -447,13 +447,14 @@ type Store interface {
 	// can name them, in bounded memory. Nil means they are durable. The same bytes are
 	// stored once. An attachment belongs to its session and is removed with it; one
 	// that no event names may be removed by a prune after a day. More than
-	// [MaxAttachmentBytes] is [ErrTooLarge]. An error of the reader is returned as it
-	// is, and nothing is stored.
+	// [MaxAttachmentBytes] is [ErrTooLarge]. An error of the reader is returned
+	// unchanged, and nothing is stored.
 	Attach(ctx context.Context, id SessionID, r io.Reader) (Attachment, error)
 
-	// OpenAttachment opens an attachment of a session, [ErrNoAttachment] if it has
-	// none with this digest. If it is read from start to end without a gap, the bytes
-	// are compared with the digest: [ErrDamaged] instead of io.EOF if they differ.
+	// OpenAttachment opens an attachment of a session; it returns [ErrNoAttachment]
+	// if there is none with this digest. If it is read from start to end without a
+	// gap, the bytes are compared with the digest: [ErrDamaged] instead of io.EOF if
+	// they differ.
 	OpenAttachment(ctx context.Context, id SessionID, digest string) (AttachmentReader, error)
 
 	// Attachments yields the attachments of a session, in the order of their digests,

@@ -72,8 +72,8 @@ func (l *Lease) Release() error {
 	return l.store.Release(ctx, l.session, l.turn.Grant)
 }
 
-// notice is the minimum time between two looks at the turn because the session
-// changed.
+// notice is the minimum time between two checks of the turn that are prompted by a
+// change of the session.
 const notice = 100 * time.Millisecond
 
 // keep renews until the lease ends. The session's own events wake it, so that a
