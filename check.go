@@ -47,7 +47,7 @@ type Finding struct {
 // no longer be read, so that later events keep their seqs.
 const KindLost = "lost"
 
-// IsLost tells whether an event is one that a repair wrote in the place of others.
+// IsLost reports whether an event is one that a repair wrote in the place of others.
 func (e *Event) IsLost() bool {
 	return e.Kind == KindLost && !e.Redacted && e.Turn == "" && e.Role == "" && e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null"
 }

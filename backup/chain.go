@@ -86,7 +86,7 @@ func (c *Chain) check() error {
 // Files are the backups of the chain.
 func (c *Chain) Files() []*File { return slices.Clone(c.files) }
 
-// last is the newest backup: its manifest tells what of the whole chain counts.
+// last is the newest backup: its manifest decides what in the whole chain is valid.
 func (c *Chain) last() *File { return c.files[len(c.files)-1] }
 
 // Close closes all files.

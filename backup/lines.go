@@ -73,7 +73,7 @@ type Entry struct {
 	Damage string `json:"damage,omitempty"`
 }
 
-// Totals tells how much a backup contains.
+// Totals says how much a backup contains.
 type Totals struct {
 	// Manifest is where its first block begins.
 	Manifest int64     `json:"manifest"`

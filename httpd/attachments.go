@@ -72,7 +72,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, status, a)
 }
 
-// has tells whether a session has an attachment.
+// has reports whether a session has an attachment.
 func (s *Server) has(r *http.Request, digest string) bool {
 	f, err := s.store.OpenAttachment(r.Context(), sessionID(r), digest)
 	if err != nil {

@@ -192,7 +192,7 @@ func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration)
 	return err
 }
 
-// wantsLines tells whether the client asked for lines.
+// wantsLines reports whether the client asked for lines.
 func wantsLines(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for _, part := range strings.Split(accept, ",") {

@@ -76,7 +76,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 type requestKey struct{}
 
-// meant tells whether a request is meant for this server.
+// meant reports whether a request is meant for this server.
 func (s *Server) meant(r *http.Request) error {
 	if !s.knownHost(r) {
 		return wire.NewProblem("wrong-host", "the Host header does not name this server",

@@ -81,7 +81,7 @@ func (p *patience) dropLocked() {
 	p.dropped()
 }
 
-// isSlow tells whether the client is dropped.
+// isSlow reports whether the client is dropped.
 func (p *patience) isSlow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

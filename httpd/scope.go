@@ -27,12 +27,12 @@ type Scope struct {
 // All reports whether the scope is all sessions.
 func (s Scope) All() bool { return s.Session == "" && s.Prefix == "" && len(s.Labels) == 0 }
 
-// named tells whether a session of this id may be in scope.
+// named reports whether a session of this id may be in scope.
 func (s Scope) named(id hansard.SessionID) bool {
 	return (s.Session == "" || s.Session == id) && strings.HasPrefix(string(id), s.Prefix)
 }
 
-// has tells whether a session is in scope.
+// has reports whether a session is in scope.
 func (s Scope) has(info *hansard.Info) bool {
 	for name, value := range s.Labels {
 		if got, ok := info.Labels[name]; !ok || got != value {
