@@ -32,7 +32,7 @@ var (
 	// ErrNoAttachment is returned when a session has no attachment with the digest
 	// that is asked for, or that an event of a batch names.
 	ErrNoAttachment = errors.New("no such attachment")
-	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
+	// ErrHeld is returned when another holder has the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
 	// ErrFenced is returned for a write, a renewal or a release under a grant
 	// that is not the current one: see [FencedError].

@@ -23,7 +23,7 @@ type Follower interface {
 // never blocks a writer.
 //
 // It follows one session: when that is deleted it ends with [ErrDeleted], even if its
-// id was reused meanwhile (see Meta.Reuse), and yields nothing of the new session.
+// id has been reused since (see Meta.Reuse), and yields nothing of the new session.
 //
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.

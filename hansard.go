@@ -33,8 +33,8 @@
 // An agent that wants to be the only one to run in a session takes its turn, with
 // [Take]. At most one grant of it is valid at a time, and what is written under a
 // grant that was lost is refused with [ErrFenced]. The turn is not a lock: others may
-// append meanwhile, unless it was taken exclusively, and a dead holder never blocks
-// anybody.
+// still append, unless it was taken exclusively, and a dead holder never blocks
+// anyone.
 //
 // # Attachments
 //
@@ -150,7 +150,7 @@ type Meta struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	State  json.RawMessage   `json:"state,omitempty"`
 	// Reuse lets Create make a new session under a deleted id: empty, starting at seq 1,
-	// with nothing of the deleted one. It is not stored, and only Create accepts it:
+	// without anything of the deleted one. It is not stored, and only Create accepts it:
 	// elsewhere it is [ErrInvalid].
 	Reuse bool `json:"reuse,omitempty"`
 }
@@ -330,14 +330,14 @@ type Query struct {
 	// after it, in the same order and with the same filters; a cursor of another
 	// order is [ErrInvalid].
 	//
-	// Pages are read one after the other, and sessions change meanwhile. None is
+	// Pages are read one after the other, and sessions change in between. None is
 	// skipped: a session that matches from the first page to the last is listed at
 	// least once. With OrderUpdated, a session that is updated moves to the front, past
-	// the cursor. So the last pages list again, after the others, all sessions that
-	// were updated since a minute before the first page, the newest by creation first.
-	// A session may therefore appear twice across pages, never more often, and the
-	// pages come to an end whatever is written meanwhile. With OrderCreated each
-	// appears once.
+	// the cursor. So after the others, the last pages list again all sessions that were
+	// updated since a minute before the first page, the newest by creation first. A
+	// session may therefore appear twice across pages, never more often, and the pages
+	// come to an end whatever is written in between. With OrderCreated each appears
+	// once.
 	Cursor string
 	// Prefix keeps sessions whose id begins with it. One that no id can begin with
 	// is [ErrInvalid].
@@ -383,7 +383,7 @@ type Store interface {
 	// Fork makes a new session that begins with the history of another. Nil means
 	// that it is durable, whole. [ErrUnknown] means that it is there whole or not at
 	// all: see [Fork] for how to settle it. Any other error means that it was not made.
-	// The parent itself is not changed, and others may write to it meanwhile.
+	// The parent itself is not changed, and others may write to it at the same time.
 	//
 	// A damaged session can be forked up to its SafeSeq; past it the answer is the
 	// [DamagedError].
@@ -427,12 +427,12 @@ type Store interface {
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is
-	// returned. While somebody holds the turn Acquire waits as the claim says,
-	// first come, first served, and then returns [ErrHeld] with the holder; if
-	// the context ended, the error is the context's as well. A caller that gives
-	// up waiting leaves no unknown grant behind. A holder that is dead, silent
-	// for its TTL or past its MaxHold loses the turn to the next claimant. No
-	// write ever waits for a turn. [Take] keeps a turn alive automatically.
+	// returned. While someone else holds the turn, Acquire waits as long as the
+	// claim says, in FIFO order, and then returns [ErrHeld] with the holder; if the
+	// context ended, the error is the context's as well. A caller that gives up
+	// waiting leaves no unknown grant behind. A holder that is dead, silent for its
+	// TTL or past its MaxHold loses the turn to the next claimant. No write ever
+	// waits for a turn. [Take] keeps a turn alive automatically.
 	Acquire(ctx context.Context, id SessionID, c Claim) (Turn, error)
 
 	// Renew is the holder's sign of life, due within every TTL. [ErrFenced]

@@ -21,8 +21,8 @@ type Lease struct {
 }
 
 // Take acquires a session's turn and keeps it alive until it is released or lost,
-// or ctx ends; then the lease's context ends too. It is Acquire, Renew and Release,
-// once for all engines.
+// or ctx ends; then the lease's context ends too. It combines Acquire, Renew and
+// Release, for every engine.
 //
 //	turn, err := hansard.Take(ctx, store, id, hansard.Claim{Wait: time.Minute, Label: "planner"})
 //	if err != nil { … }

@@ -22,8 +22,8 @@ const (
 
 // Claim says how a turn is to be acquired.
 type Claim struct {
-	// Wait is how long to wait for the turn while somebody else holds it. Zero
-	// does not wait; [Forever] waits until the context ends.
+	// Wait is how long to wait for the turn while another holder has it. Zero does
+	// not wait; [Forever] waits until the context ends.
 	Wait time.Duration
 	// TTL is how long the holder may give no sign of life before another may
 	// take the turn; 0 means [DefaultTTL]. Nobody waits for a dead holder.

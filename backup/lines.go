@@ -64,7 +64,7 @@ type Entry struct {
 	// where the base ends.
 	Tail string `json:"tail,omitempty"`
 	// Offset is where the block begins that contains the start of the session, 0 if this
-	// backup has nothing of it.
+	// backup has no part of it.
 	Offset int64 `json:"offset,omitempty"`
 	// Events and Attachments are how many are in this backup.
 	Events      hansard.Seq `json:"events,omitempty"`

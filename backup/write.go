@@ -72,7 +72,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	b.number = h.Number
 	w.put(line{Backup: &h})
-	w.flush() // so that no session begins at offset 0, which means that the backup has nothing of it
+	w.flush() // so that no session begins at offset 0, which means that the backup has no part of it
 	if err := b.sessions(); err != nil {
 		return Written{}, err
 	}

@@ -95,8 +95,8 @@ func (h contentHash) event(e *hansard.Event) {
 func (h contentHash) patch(p *hansard.Patch) {
 	if p != nil {
 		text, _ := json.Marshal(p) // strings, maps and checked JSON: can't fail
-		// Marshal leaves U+0085 as it is, but a log of lines has to escape it. Escaped here
-		// too, a patch has the same hash when it is read back.
+		// Marshal leaves U+0085 unescaped, but a log of lines has to escape it. Escaped
+		// here too, a patch has the same hash when it is read back.
 		h.field(bytes.ReplaceAll(text, []byte("\u0085"), []byte(`\u0085`)))
 	}
 }

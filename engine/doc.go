@@ -1,5 +1,5 @@
-// Package engine has the rules that all engines share, once: what a store accepts, what
-// a batch stores, how a patch merges, which grant lets a write in. A program that only
+// Package engine has the rules that all engines share: what a store accepts, what a
+// batch stores, how a patch merges, which grant admits a write. A program that only
 // uses a store needs none of it; a new engine needs all of it, and package storetest to
 // show that it is a [hansard.Store].
 //

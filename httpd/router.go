@@ -17,7 +17,7 @@ import (
 
 // action is what a method of a route does. An error it returns becomes the answer.
 type action struct {
-	right  Right // 0: anybody
+	right  Right // 0: anyone
 	writes bool
 	do     func(w http.ResponseWriter, r *http.Request) error
 }

@@ -59,7 +59,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // headerCreated is when the session was created. A client that reconnects with it as "created" gets no events of
-// another session that has reused the id meanwhile.
+// another session that has reused the id since.
 const headerCreated = "Hansard-Created"
 
 // stream turns an answer that has begun into a stream.

@@ -265,7 +265,7 @@ func (t *Tokens) indexLocked() {
 // header, a WebSocket subprotocol or a URL.
 const tokenSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
-// CheckToken checks a token that somebody chose.
+// CheckToken checks a token that was not generated here.
 func CheckToken(token string) error {
 	switch {
 	case len(token) < minTokenBytes:

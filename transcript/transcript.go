@@ -65,7 +65,7 @@ type Part struct {
 	Seq hansard.Seq
 	// Tokens are what a Usage counts.
 	Tokens *Tokens
-	// JSON is a value as it is stored: that of a JSON part, or all arguments of a Call.
+	// JSON is a value as stored: that of a JSON part, or all arguments of a Call.
 	JSON json.RawMessage
 	// Detail is the long form of a Note, with all details: which turn, which
 	// process.
