@@ -52,7 +52,7 @@ func (e *Event) IsLost() bool {
 	return e.Kind == KindLost && !e.Redacted && e.Turn == "" && e.Role == "" && e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null"
 }
 
-// Repaired tells what Repair did.
+// Repaired says what Repair did.
 type Repaired struct {
 	Session SessionID `json:"session"`
 	// Changed is false if the session was sound.
@@ -121,7 +121,7 @@ type Pruner interface {
 	Prune(ctx context.Context, scrub bool) (Pruned, error)
 }
 
-// Pruned tells what Prune did.
+// Pruned says what Prune did.
 type Pruned struct {
 	// Erased are the deleted sessions that had content left.
 	Erased []ErasedSession `json:"erased,omitempty"`

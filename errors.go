@@ -30,7 +30,7 @@ var (
 	// of a Redaction.
 	ErrNoEvent = errors.New("no such event")
 	// ErrNoAttachment is returned when a session has no attachment with the digest
-	// that is asked for, or that an event of a batch names.
+	// that was requested, or that an event of a batch names.
 	ErrNoAttachment = errors.New("no such attachment")
 	// ErrHeld is returned when another holder has the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
@@ -52,7 +52,7 @@ var (
 	// ErrReadOnly is returned for a write to a store that can only be read.
 	ErrReadOnly = errors.New("store is read-only")
 	// ErrFailed is returned for writes after the disk failed in a way that
-	// could not be worked around. Reads go on.
+	// could not be worked around. Reads still work.
 	ErrFailed = errors.New("store failed")
 	// ErrVersion is returned for data in a format of another version.
 	ErrVersion = errors.New("written by another version")

@@ -52,7 +52,7 @@
 //
 // Package storetest holds the contract as code: an engine is a Store when it passes
 // that suite. Package engine has the rules that all engines share (what is accepted,
-// what a batch stores, how a patch merges, which grant lets a write in); programs that
+// what a batch stores, how a patch merges, which grant admits a write); programs that
 // only use a store need neither.
 //
 // # Caveats
@@ -137,8 +137,8 @@ type Event struct {
 	// All other fields, Patch included, are as they were. See [Store.Redact].
 	Redacted bool `json:"redacted,omitempty"`
 	// Redacts are the seqs of the events that were redacted, in the event that records
-	// it. It tells the store's own events of kind [KindRedaction] from others: in a
-	// Batch it must be empty.
+	// it. It distinguishes the store's own events of kind [KindRedaction] from others:
+	// in a Batch it must be empty.
 	Redacts []Seq `json:"redacts,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
@@ -257,9 +257,9 @@ type Info struct {
 	// Damage says what is wrong with the session's log and what is safe. A
 	// damaged session can be read up to the damage and refuses appends.
 	Damage *DamagedError `json:"damage,omitempty"`
-	// Unreadable tells people why a session in a list could not be described: its log
-	// can't be read, and nothing but the id is known. Stat returns [ErrUnreadable]
-	// for it.
+	// Unreadable says, for people, why a session in a list could not be described:
+	// its log can't be read, and nothing but the id is known. Stat returns
+	// [ErrUnreadable] for it.
 	Unreadable string `json:"unreadable,omitempty"`
 	// Cursor is set by List only: the Query.Cursor that continues the list after
 	// this session.
@@ -395,8 +395,8 @@ type Store interface {
 	// A damaged session yields the events before the damage and then a
 	// [DamagedError]. In reverse the damage comes first: a session that is known to be
 	// damaged yields a DamagedError and nothing else, so that the events before the
-	// damage are never taken for the newest ones; damage that is only found on the way
-	// ends the reading there. A range that ends before the damage, with Before at most
+	// damage are never taken for the newest ones; damage that is only found while
+	// reading ends it there. A range that ends before the damage, with Before at most
 	// SafeSeq+1, is read in either direction as if there were no damage.
 	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
 

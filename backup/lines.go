@@ -9,8 +9,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// line is a line of a backup that is not an event: it has one member, which tells its
-// type. Members that a later version adds are ignored.
+// line is a line of a backup that is not an event: it has one member, whose name is
+// its type. Members that a later version adds are ignored.
 type line struct {
 	Backup     *head        `json:"backup,omitempty"`     // the first line
 	Session    *sessionLine `json:"session,omitempty"`    // a session begins

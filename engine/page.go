@@ -14,7 +14,7 @@ import (
 // keeps its place. Sorted by update, a session that is updated moves to the front, past
 // the cursor, and would be on no page. So such a list has two parts:
 //
-//	rest    the sessions in order, behind the cursor
+//	rest    the sessions in order, after the cursor
 //	again   those updated since a minute before the first page, by creation
 //
 // Nothing is skipped: a session that the first part misses was updated after the first

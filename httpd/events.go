@@ -18,7 +18,7 @@ import (
 )
 
 // writing is the context of a write. A client that disconnects does not end it: a write
-// that has begun is finished, and a retry with its key tells the outcome.
+// that has begun is finished, and a retry with its key returns the outcome.
 func writing(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // appendEvents stores a batch.

@@ -71,7 +71,7 @@ type followed struct {
 	created int64 // UnixNano
 }
 
-// generation tells a session from earlier and later ones with the same id.
+// generation distinguishes a session from earlier and later ones with the same id.
 func generation(info *hansard.Info) int64 { return info.Created.UnixNano() }
 
 func newHub(ctx context.Context, store hansard.Store, m *metrics, memory *budget, keepAll int64) *hub {

@@ -66,8 +66,8 @@ func (s *Server) routes() map[string]map[string]action {
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
 		session + "/export": {"GET": {Read, false, s.exportSession}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
-		// Verifying one session tells no more than reading it. Verifying the store
-		// also shows files that are not sessions, and loads the disk.
+		// Verifying one session reveals no more than reading it. Verifying the
+		// store also shows files that are not sessions, and loads the disk.
 		session + "/verify":  {"GET": {Read, false, s.verifySession}},
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
 		session + "/redact":  {"POST": {Admin, true, s.redactEvents}},

@@ -87,7 +87,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	defer s.metrics.sockets.Dec()
 	k := &socket{server: s, conn: conn, r: r, caller: caller, pen: make(chan struct{}, 1),
 		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
-	// Not the request's context: net/http has let go of the connection.
+	// Not the request's context: net/http no longer manages the connection.
 	k.ctx, k.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	k.patience = patience{stall: s.timing.stall, grace: s.timing.grace, dropped: k.dropped, cut: func() { k.cancel(errSlow) }}
 	k.serve()

@@ -189,7 +189,7 @@ func oneLine(text string, from, to int, marks []hansard.Mark) (string, []hansard
 			if m := marks[next]; m.End > i && m.End <= to {
 				if open < 0 {
 					if n := place(); len(out) > 0 && out[len(out)-1].End == n {
-						// it goes on
+						// the mark continues
 					} else {
 						out = append(out, hansard.Mark{Start: n})
 					}
