@@ -90,7 +90,7 @@ var kinds = []struct {
 	{ErrNoSpace, "free some space and try again; nothing was lost"},
 	{ErrReadOnly, "check the permissions and the mount of the store"},
 	{ErrFailed, "check the disk, then open the store again"},
-	{ErrVersion, "use the version of hansard that wrote it; if that is an older one, its hansard copy brings the sessions over, through a server of this one"},
+	{ErrVersion, "use the version of hansard that wrote it; if that is an older one, copy the sessions with its hansard copy, to a server of this version"},
 	{ErrUnsupported, ""},
 	{ErrClosed, ""},
 }

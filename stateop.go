@@ -68,7 +68,7 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 				return bad("has the %s null", name)
 			}
 		default:
-			return bad("has a member %q, which there is not", name)
+			return bad("has a member %q, which is unknown", name)
 		}
 		switch {
 		case err != nil:

@@ -66,7 +66,7 @@ func CheckQuery(q *hansard.Query) error {
 		return invalid("order", "%d is no order", q.Order)
 	}
 	if q.Archived < hansard.ArchivedAny || q.Archived > hansard.ArchivedOnly {
-		return invalid("archived", "%d is none of any, no and only", q.Archived)
+		return invalid("archived", "%d is not one of: any, no, only", q.Archived)
 	}
 	if _, err := ParseCursor(q); err != nil {
 		return err

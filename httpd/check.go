@@ -197,7 +197,7 @@ func (s *Server) checker() (hansard.Checker, error) {
 	return nil, &notChecked{"has nothing to verify or repair", "it keeps no logs that could be damaged"}
 }
 
-// notChecked is the error for verifying or repairing a store that does not support it.
+// notChecked is the error for a request that this kind of store does not support.
 type notChecked struct{ why, hint string }
 
 func (e *notChecked) Error() string        { return "not supported: this kind of store " + e.why }

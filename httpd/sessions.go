@@ -73,7 +73,7 @@ func (p *params) query() hansard.Query {
 	case "only":
 		q.Archived = hansard.ArchivedOnly
 	default:
-		p.fail("archived", "it is none of any, no and only")
+		p.fail("archived", "it has to be one of: any, no, only")
 	}
 	return q
 }
