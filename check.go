@@ -113,11 +113,10 @@ type SalvagedSession struct {
 // Pruner is implemented by stores that remove the content of a deleted session some time
 // after Delete. They do so on their own; Prune does it now, for the whole store.
 type Pruner interface {
-	// Prune removes what is left of every deleted session. With scrub it also
-	// removes what such a session may have left in places that are reused over
-	// time: in a filestore the free part of the journal, caches, and the old files
-	// of repaired journals. It may be called at any time, even while others use the
-	// store.
+	// Prune removes what is left of every deleted session. With scrub it also removes
+	// what such a session may have left in places that are reused over time: in a
+	// filestore the free part of the journal, caches, and the old files of repaired
+	// journals. It may be called at any time, even while others use the store.
 	Prune(ctx context.Context, scrub bool) (Pruned, error)
 }
 

@@ -68,8 +68,7 @@ type copying struct {
 	dst    Importer
 	origin Origin
 	report Copied
-	// attached are the digests that the destination has; made says that it has the
-	// session.
+	// attached are the digests that the destination has; made says that it has the session.
 	attached map[string]bool
 	made     bool
 }
@@ -335,8 +334,7 @@ func samePatch(a, b *Patch) bool {
 		})
 }
 
-// sameState compares two documents by their meaning: engines may format them
-// differently.
+// sameState compares two documents by their meaning: engines may format them differently.
 func sameState(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

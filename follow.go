@@ -78,8 +78,7 @@ func await(ctx context.Context, s Store, info *Info, after Seq) error {
 	}
 }
 
-// stillThere returns an error if the session is gone, or if its id now belongs to another
-// one.
+// stillThere returns an error if the session is gone, or if its id now belongs to another one.
 func stillThere(ctx context.Context, s Store, was *Info) error {
 	now, err := s.Stat(ctx, was.ID)
 	if err == nil && !now.Created.IsZero() && !now.Created.Equal(was.Created) { // zero: its header is damaged, which Read reports

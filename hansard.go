@@ -31,10 +31,9 @@
 // # Turns
 //
 // An agent that wants to be the only one to run in a session takes its turn, with
-// [Take]. At most one grant of it is valid at a time, and what is written under a
-// grant that was lost is refused with [ErrFenced]. The turn is not a lock: others may
-// still append, unless it was taken exclusively, and a dead holder never blocks
-// anyone.
+// [Take]. At most one grant of it is valid at a time, and what is written under a grant
+// that was lost is refused with [ErrFenced]. The turn is not a lock: others may still
+// append, unless it was taken exclusively, and a dead holder never blocks anyone.
 //
 // # Attachments
 //
@@ -331,13 +330,12 @@ type Query struct {
 	// order is [ErrInvalid].
 	//
 	// Pages are read one after the other, and sessions change in between. None is
-	// skipped: a session that matches from the first page to the last is listed at
-	// least once. With OrderUpdated, a session that is updated moves to the front, past
-	// the cursor. So after the others, the last pages list again all sessions that were
+	// skipped: a session that matches from the first page to the last is listed at least
+	// once. With OrderUpdated, a session that is updated moves to the front, past the
+	// cursor. So after the others, the last pages list again all sessions that were
 	// updated since a minute before the first page, the newest by creation first. A
 	// session may therefore appear twice across pages, never more often, and the pages
-	// come to an end whatever is written in between. With OrderCreated each appears
-	// once.
+	// come to an end whatever is written in between. With OrderCreated each appears once.
 	Cursor string
 	// Prefix keeps sessions whose id begins with it. One that no id can begin with
 	// is [ErrInvalid].
@@ -451,10 +449,9 @@ type Store interface {
 	// unchanged, and nothing is stored.
 	Attach(ctx context.Context, id SessionID, r io.Reader) (Attachment, error)
 
-	// OpenAttachment opens an attachment of a session; it returns [ErrNoAttachment]
-	// if there is none with this digest. If it is read from start to end without a
-	// gap, the bytes are compared with the digest: [ErrDamaged] instead of io.EOF if
-	// they differ.
+	// OpenAttachment opens an attachment of a session; it returns [ErrNoAttachment] if
+	// there is none with this digest. If it is read from start to end without a gap, the
+	// bytes are compared with the digest: [ErrDamaged] instead of io.EOF if they differ.
 	OpenAttachment(ctx context.Context, id SessionID, digest string) (AttachmentReader, error)
 
 	// Attachments yields the attachments of a session, in the order of their digests,

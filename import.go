@@ -31,8 +31,7 @@ type Importer interface {
 	// this id here began differently, the error is [ErrExists], and if it was
 	// deleted here, [ErrDeleted].
 	//
-	// A part of a deleted session leaves only a tombstone, whether the session was
-	// here or not.
+	// A part of a deleted session leaves only a tombstone, whether the session was here or not.
 	Import(ctx context.Context, p Part) error
 }
 

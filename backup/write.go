@@ -156,9 +156,8 @@ func aboutSession(err error) bool {
 }
 
 // vanished handles an entry of the base whose session the store does not have. No store
-// forgets a session, not even a deleted one: so its log was removed from outside, or
-// the caller may not see it. It stays in the manifest, so that a restore brings it
-// back.
+// forgets a session, not even a deleted one: so its log was removed from outside, or the
+// caller may not see it. It stays in the manifest, so that a restore brings it back.
 func (b *writing) vanished(base Entry) {
 	var err error
 	if !base.Deleted {

@@ -60,7 +60,7 @@ func (l *lab) growth(ctx context.Context, wanted func(name string) bool) (charts
 
 var hansardPeer = peer{Candidate: bench.Hansard, shared: true, read: readHansard}
 
-// grown makes a store whose one session gets larger and larger, and calls at at each size.
+// grown makes a store whose one session gets larger and larger, and calls at for each size.
 func (l *lab) grown(ctx context.Context, name string, sizes []int, at func(j bench.Job, n int) error) (err error) {
 	s, err := l.stage(ctx, hansardPeer, name)
 	if err != nil {

@@ -87,7 +87,7 @@ func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// wants returns whether a list has a word. An empty list has all.
+// wants returns a function that reports whether a list has a word. An empty list has all.
 func wants(list string) func(string) bool {
 	all := words(list)
 	return func(word string) bool { return len(all) == 0 || slices.Contains(all, word) }

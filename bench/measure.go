@@ -352,8 +352,7 @@ func checkTurns(ctx context.Context, o order, grants int) error {
 	return nil
 }
 
-// onceRounds is the number of rounds of these: they take long, and their worst value
-// matters.
+// onceRounds is the number of rounds of these: they take long, and their worst value matters.
 const onceRounds = 3
 
 func (l *lab) create(ctx context.Context) error {

@@ -15,8 +15,7 @@ type peer struct {
 	bench.Candidate
 	// shared says that several processes may have it open at once.
 	shared bool
-	// manyFiles says that it keeps a file open per session, which 100,000 sessions rule
-	// out.
+	// manyFiles says that it keeps a file open per session, which 100,000 sessions rule out.
 	manyFiles bool
 	// serve starts the server that the processes talk to, for one run. Nil: they need none.
 	serve func(ctx context.Context, dir string) (*server, error)

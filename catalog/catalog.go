@@ -10,9 +10,8 @@
 //
 // It uses neither a write-ahead log nor memory mapping: both map shared memory, and writing to
 // a mapping of a file on a full disk kills the process. Nothing is synced if a restart of the
-// machine can be detected (boot): the first program after it begins a new file. Deleted
-// content is overwritten (secure_delete), also in the journal, which is truncated after every
-// commit.
+// machine can be detected (boot): the first program after it begins a new file. Deleted content
+// is overwritten (secure_delete), also in the journal, which is truncated after every commit.
 package catalog
 
 import (
@@ -163,8 +162,7 @@ func (t *table) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return explain(fn(tx))
 }
 
-// explain distinguishes an unusable file from one that is in use, and from a cancelled
-// call.
+// explain distinguishes an unusable file from one that is in use, and from a cancelled call.
 func explain(err error) error {
 	var e *sqlite.Error
 	switch {

@@ -45,8 +45,7 @@ func CheckNamed(session hansard.SessionID, named []hansard.Attachment, size func
 	return nil
 }
 
-// CopyAttachment copies a reader of at most this many bytes, and returns their digest
-// and size.
+// CopyAttachment copies a reader of at most most bytes, and returns their digest and size.
 func CopyAttachment(w io.Writer, r io.Reader, most int64) (hansard.Attachment, error) {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(r, most+1))

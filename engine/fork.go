@@ -64,7 +64,7 @@ func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
 		// Not a merge patch, which would leave what it does not name.
 		e.Patch.StateOps = []hansard.StateOp{{Op: hansard.OpAdd, Path: "", Value: f.Meta.State}}
 	}
-	e.Patch = ClonePatch(e.Patch) // the caller may change its own
+	e.Patch = ClonePatch(e.Patch) // so that the caller may change its own
 	return e
 }
 

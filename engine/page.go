@@ -26,9 +26,8 @@ import (
 //
 // The minute covers updates with a time before the first page that were not visible then:
 // their commit was under way, or their writer's clock is slow. It is counted from the newest
-// session of the first page, if that is not older than a minute, so that a page stays the
-// same as long as its sessions do; if it is older, only sessions that changed are listed
-// again.
+// session of the first page, if that is not older than a minute, so that a page stays the same
+// as long as its sessions do; if it is older, only sessions that changed are listed again.
 
 // slack is that minute.
 const slack = time.Minute

@@ -31,8 +31,7 @@ func checkStateOps(p *hansard.Patch) error {
 			return err
 		}
 	}
-	// As JSON, because that is how they are stored: a character of a path may take six
-	// bytes.
+	// As JSON, because that is how they are stored: a character of a path may take six bytes.
 	text, err := encodeState(p.StateOps)
 	if err != nil {
 		return err

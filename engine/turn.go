@@ -69,8 +69,7 @@ func CheckGrant(g hansard.Grant) error {
 // critical section that orders it: cur is the turn that is held then, or nil. A
 // write under a grant needs that grant to be the current one; a write without one
 // may be refused by an exclusive turn. That is a [hansard.HeldError]: the engine
-// then checks the holder, and if it is gone, records the end of the turn and
-// writes.
+// then checks the holder, and if it is gone, records the end of the turn and writes.
 func Fence(id hansard.SessionID, cur *hansard.Turn, under hansard.Grant, inboxOnly bool) error {
 	if under != "" {
 		if cur == nil {

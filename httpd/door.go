@@ -138,7 +138,8 @@ func (e *notYours) Hint() string {
 }
 
 // masked removes from an error what the caller may not know. A caller without the right to read
-// learns that the turn is held, but not by whom: others wrote that label.
+// learns that the turn is held, but not by whom: the holder's description is content that
+// others wrote.
 func masked(ctx context.Context, err error) error {
 	var held *hansard.HeldError
 	var fenced *hansard.FencedError
@@ -194,8 +195,7 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	created := false
 	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
 		// A scope may be labels, so the session is created with them. Create fails if
-		// another caller created it first; an append would take over that caller's
-		// session.
+		// another caller created it first; an append would take over that caller's session.
 		_, err = d.Create(ctx, id, b.Meta)
 		if created = err == nil; errors.Is(err, hansard.ErrExists) {
 			_, err = d.pass(ctx, id, b.Turn)

@@ -78,8 +78,7 @@ func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) 
 	return hansard.Event{}, engine.NoEvent(id, event)
 }
 
-// afterID is the seq to begin after: after itself, or the seq of the event that
-// after_id names.
+// afterID is the seq to begin after: after itself, or the seq of the event that after_id names.
 func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard.Seq, error) {
 	if !p.has("after_id") || p.err != nil {
 		return after, nil

@@ -18,9 +18,8 @@ const (
 	// findMatches is the maximum number of matches in an answer.
 	findMatches = 1000
 	findText    = 1000 // bytes of the text to find
-	// findSlots is how many searches run at a time, because they are expensive. A
-	// token that has more of them than limits.each allows is refused, so that others
-	// are served soon.
+	// findSlots is how many searches run at a time, because they are expensive. A token that
+	// has more of them than limits.each allows is refused, so that others are served soon.
 	findSlots = 2
 	// around is how much is shown on either side of a match, in bytes.
 	around = 60

@@ -32,8 +32,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		// The write deadline of the last request on this connection must not end this one.
 		_ = rec.control.SetWriteDeadline(time.Time{})
 		if r.ContentLength != 0 {
-			// Set it even if the body is never read: net/http waits for the unread
-			// rest.
+			// Set it even if the body is never read: net/http waits for the unread rest.
 			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
 		}
 		defer func() { // answered or aborted
@@ -105,8 +104,7 @@ func noSuchRoute() error {
 }
 
 // knownHost guards against names that an attacker points at this machine (DNS
-// rebinding): a page served under such a name would have the same origin as this
-// server.
+// rebinding): a page served under such a name would have the same origin as this server.
 func (s *Server) knownHost(r *http.Request) bool {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(r.Host); err == nil {

@@ -23,8 +23,7 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, version)
 }
 
-// storeIdentity answers which store this is. Every server of the store gives the same
-// answer.
+// storeIdentity answers which store this is. Every server of the store gives the same answer.
 func (s *Server) storeIdentity(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err

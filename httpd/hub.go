@@ -11,11 +11,10 @@ import (
 	"hansard/internal/wire"
 )
 
-// However many clients follow a session, the store is read once: one pump per followed
-// session and view waits, reads and encodes, and keeps the newest events. Each follower
-// takes from those at its own pace. One that falls behind them reads the store by itself
-// until it has caught up; so a slow follower costs the others nothing, and nothing is
-// ever queued for it.
+// However many clients follow a session, the store is read once: one pump per followed session
+// and view waits, reads and encodes, and keeps the newest events. Each follower takes from
+// those at its own pace. One that falls behind them reads the store by itself until it has
+// caught up; so a slow follower costs the others nothing, and nothing is ever queued for it.
 
 const (
 	// keepMin and keepMax bound the newest events a pump keeps, in bytes; keepEach
@@ -269,9 +268,8 @@ func (p *pump) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// keep adds frames and drops the oldest beyond a number of bytes; it returns how
-// many were added. A follower may still hold a part of the list: its elements never
-// change.
+// keep adds frames and drops the oldest beyond a number of bytes; it returns how many
+// were added. A follower may still hold a part of the list: its elements never change.
 func (p *pump) keep(frames []frame, most int) (added int) {
 	all := append(p.frames, frames...)
 	for _, f := range frames {

@@ -15,9 +15,8 @@ import (
 // ends with its token, and one watcher rechecks all tokens in use.
 
 const (
-	// watchEvery is how often the watcher checks. Together with tokensLook and
-	// lastWords it bounds how long something may outlive its token: less than 2 s,
-	// however busy.
+	// watchEvery is how often the watcher checks. Together with tokensLook and lastWords
+	// it bounds how long something may outlive its token: less than 2 s, however busy.
 	watchEvery = 500 * time.Millisecond
 	// lastWords is how long a client has to receive the news that its token was withdrawn.
 	lastWords = 500 * time.Millisecond

@@ -12,9 +12,8 @@ import (
 	"hansard/engine"
 )
 
-// Scope is the set of sessions that a token is for: those that meet every condition that
-// is set. The zero value is all sessions. A session out of scope looks as if it did not
-// exist.
+// Scope is the set of sessions that a token is for: those that meet every condition that is
+// set. The zero value is all sessions. A session out of scope looks as if it did not exist.
 type Scope struct {
 	// Session is the only session.
 	Session hansard.SessionID `json:"session,omitempty"`

@@ -122,8 +122,7 @@ type Server struct {
 	followers sync.WaitGroup // connections that net/http no longer tracks
 }
 
-// New makes a server for a store. The caller still has to close the store, after
-// Shutdown.
+// New makes a server for a store. The caller still has to close the store, after Shutdown.
 func New(store hansard.Store, opt Options) *Server {
 	return newServer(store, opt, defaultTiming, defaultLimits)
 }

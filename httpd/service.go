@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// Serving a thousand followers is a thousand times the work of an append. It must not
-// delay the next append: only a few followers are served at a time, so that a writer
-// never queues behind all of them, and when many wait there is a rest after every bit of
-// work, longer while the sessions grow. If there is more to do than that pace allows (a
-// flood: the sessions grow faster than their followers can be served) the followers lag,
-// and the rest is longer still: hurrying would not make them keep up, and would slow the
-// writers down.
+// Serving a thousand followers is a thousand times the work of an append. It must not delay
+// the next append: only a few followers are served at a time, so that a writer never queues
+// behind all of them, and when many wait there is a rest after every bit of work, longer
+// while the sessions grow. If there is more to do than that pace allows (a flood: the
+// sessions grow faster than their followers can be served) the followers lag, and the rest
+// is longer still: hurrying would not make them keep up, and would slow the writers down.
 
 const (
 	// serveMax is how long one follower is served before its slot goes to the next:
@@ -32,8 +31,7 @@ const (
 	// necessary the rest is shortened for that, down to quietRest. A follower that
 	// gets nothing for too long assumes that the server is dead.
 	roundMax = 5 * time.Second
-	// lasts is how long growth, or a flood, is assumed to continue after it was
-	// seen.
+	// lasts is how long growth, or a flood, is assumed to continue after it was seen.
 	lasts = 3 * gatherMax
 )
 

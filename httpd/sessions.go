@@ -258,8 +258,7 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	info, err := s.store.Stat(r.Context(), id)
 	if err != nil {
-		// The patch is stored. The next request will show what happened to the
-		// session since.
+		// The patch is stored. The next request will show what happened to the session since.
 		info = hansard.Info{ID: id, LastSeq: receipt.Last}
 	}
 	if !callerOf(r.Context()).Rights.allows(Read) {

@@ -120,8 +120,7 @@ func (k *socket) pass(ctx context.Context, what followed, f *following) {
 }
 
 func (k *socket) events(ctx context.Context, f *following, head []byte, frames []frame) error {
-	// Wait for the slot without holding the pen, so that the client's requests are
-	// answered.
+	// Wait for the slot without holding the pen, so that the client's requests are answered.
 	done, err := k.server.hub.service.begin(ctx)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
-// Package mcp lets models read the sessions of a [hansard.Store] through the Model
-// Context Protocol: tools to list, search and read, resources for sessions, and, where
-// allowed, a tool that leaves a message in a session's inbox. Nothing can be deleted or
-// changed.
+// Package mcp lets models read the sessions of a [hansard.Store] through the Model Context
+// Protocol: tools to list, search and read, resources for sessions, and, where allowed, a
+// tool that leaves a message in a session's inbox. Nothing can be deleted or changed.
 //
 // A model gets text of bounded size. Every event is cited as session#seq; a cut is marked,
 // with the call that returns more. Pictures and other encoded data are left out.

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// toolUseResult is the member in which Claude Code keeps a second, structured form of a
-// result.
+// toolUseResult is the member in which Claude Code keeps a second, structured form of a result.
 const toolUseResult = "toolUseResult"
 
 // envelope reads what a tool wraps around a message when it writes its own session

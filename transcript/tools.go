@@ -2,8 +2,7 @@ package transcript
 
 import "strings"
 
-// The records that other tools wrap around a message when they write their own session
-// files.
+// The records that other tools wrap around a message when they write their own session files.
 
 // ofOtherTools reads a record of the Copilot CLI, pi, opencode or trajectories.
 func (r *reader) ofOtherTools(o *object, typ string) ([]Part, bool) {

@@ -67,8 +67,7 @@ type Part struct {
 	Tokens *Tokens
 	// JSON is a value as stored: that of a JSON part, or all arguments of a Call.
 	JSON json.RawMessage
-	// Detail is the long form of a Note, with all details: which turn, which
-	// process.
+	// Detail is the long form of a Note, with all details: which turn, which process.
 	Detail string
 	// Label says what a JSON part is, if that is known.
 	Label string

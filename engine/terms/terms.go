@@ -1,7 +1,6 @@
-// Package terms defines what a search means, the same for all engines: which text of an
-// event is searched, what its words are, what a query asks for, whether an event matches,
-// how good the match is and which line of it to show. [hansard.Searcher] has the rules in
-// prose.
+// Package terms defines what a search means, the same for all engines: which text of an event
+// is searched, what its words are, what a query asks for, whether an event matches, how good
+// the match is and which line of it to show. [hansard.Searcher] has the rules in prose.
 //
 // An engine keeps the terms of events in an index and looks up the terms of a query in it.
 // Then it calls [Query.Find] on each event that it is about to yield, as the store has it: a

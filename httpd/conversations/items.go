@@ -121,9 +121,8 @@ func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) 
 			return hansard.Receipt{}, problem
 		}
 		if problem != nil {
-			// Unless this is a retry, and the items are its own: then the store
-			// knows the key, which it checks before this condition, which is never
-			// met.
+			// Unless this is a retry, and the items are its own: then the store knows
+			// the key, which it checks before this condition, which is never met.
 			b.Expect = hansard.At(never)
 			receipt, err := h.store.Append(ctx, r.id, b)
 			if errors.Is(err, hansard.ErrConflict) {

@@ -139,8 +139,7 @@ type chunk struct {
 	Base64 *[]byte `json:"base64"`
 }
 
-// encodeChunk turns bytes into event data: a string, if they are text and that is not
-// longer.
+// encodeChunk turns bytes into event data: a string, if they are text and that is not longer.
 func encodeChunk(b []byte) json.RawMessage {
 	encoded := base64.StdEncoding.EncodedLen(len(b))
 	if utf8.Valid(b) {

@@ -15,8 +15,7 @@ import (
 )
 
 // config is everything about a stream except its content: the member "durable" of the
-// session's state. A session without it is a stream of application/json that does not
-// expire.
+// session's state. A session without it is a stream of application/json that does not expire.
 type config struct {
 	Type string `json:"type,omitempty"`
 	// TTL is how many seconds after its last use the stream expires.

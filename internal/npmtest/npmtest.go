@@ -28,9 +28,8 @@ import (
 )
 
 // lockfile is what we need from package-lock.json: exact versions, and the hash of
-// every package. With that, installing a package is one download, so a machine
-// needs neither npm nor node (which is a package too), and no package gets to run a
-// script.
+// every package. With that, installing a package is one download, so a machine needs
+// neither npm nor node (which is a package too), and no package gets to run a script.
 type lockfile struct {
 	Packages map[string]struct {
 		Version   string
