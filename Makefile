@@ -1,8 +1,9 @@
-# Everything a person or CI does with this project. `make help` lists it.
+# Everything that people and CI do with this project. `make help` lists it.
 
 GO ?= go
 BIN := $(CURDIR)/dist/hansard
-# What `hansard version` says: the last tag, the commits since, the commit. Empty without git: then the program says "dev".
+# What `hansard version` prints: the last tag, the number of commits since, the commit. Empty without git: then the program
+# prints "dev".
 VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty --abbrev=12 2>/dev/null)
 # No paths of this machine in the program: the same sources give the same bytes anywhere.
 BUILD := -trimpath -ldflags '-X main.version=$(VERSION)'
@@ -18,7 +19,7 @@ build: ## build the command into dist/
 serve: build ## start the server and its web page, on the embedded store
 	$(BIN) serve
 
-demo: build ## fill that store with agents talking, so that there is something to look at
+demo: build ## fill that store with talking agents, so that there is something to look at
 	$(BIN) demo
 
 try: build ## create a store in a temporary directory and use it
@@ -27,7 +28,7 @@ try: build ## create a store in a temporary directory and use it
 quick: check ## what to run all day, within two minutes: formatting, vet, the fast tests
 	@GO="$(GO)" scripts/quick
 
-test: packages check ## everything: what CI runs; the last line tells the counts
+test: packages check ## everything: what CI runs; the last line shows the counts
 	@scripts/all
 
 packages: ## install what the tests need (Debian)
@@ -41,7 +42,7 @@ clients: build ## the clients in other languages against the real server
 	@rm -f dist/clients.log
 	@scripts/gotest clients scripts/clients
 
-adapters: ## the stores for frameworks in Go, which are modules of their own
+adapters: ## the stores for Go frameworks, which are modules of their own
 	@rm -f dist/adapters.log
 	@scripts/gotest adapters scripts/adapters
 
@@ -56,15 +57,16 @@ cross: ## build and vet for the other systems
 	GOOS=darwin $(GO) vet ./...
 	GOOS=windows $(GO) vet ./...
 
-# Where goroutines meet, whole packages run under the race detector, instead of without it: not twice. The rest is the command, whose suites start a program for every case, which
-# under the detector takes half an hour, what stands on SQLite, which is in Go and many times as slow there, and programs that are built and run. The file engine and the client are
-# in both, each test in one of them (internal/halves): simulations let one goroutine run at a time, and would take hours under the detector.
+# Packages in which goroutines share memory run under the race detector, and not a second time without it. The others are the command, whose suites start a program for every case,
+# which takes half an hour under the detector; packages on SQLite, which is in Go and many times slower there; and programs that are built and run. The file engine and the client
+# are in both, each test in one of them (internal/halves): simulations run one goroutine at a time, and would take hours under the detector.
 RACED := hansard(/(engine|memstore|httpd|mcp|pgstore|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/(filestore|client)$$|$$)
-# These are named first below, beside what takes longest: nothing long is left for the end.
+# These come first below, next to the package that takes longest, so that nothing long is
+# left for the end.
 HALVES := ./filestore ./client
 WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
 
-unit: ## all tests that race does not run; never from the cache: it does not know the programs they build, nor their seeds
+unit: ## all tests that race does not run; never cached: the cache knows neither the programs they build nor their seeds
 	@rm -f dist/unit.log
 	@HANSARD_RACE_APART=1 scripts/gotest unit $(GO) test -v -count=1 -timeout 40m ./test $(HALVES) $$($(GO) list ./... | grep -vE '^$(RACED)')
 
@@ -78,10 +80,10 @@ torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 lint: ## run golangci-lint as configured in .golangci.yml
 	@GO="$(GO)" scripts/lint
 
-bench: build ## measure hansard beside others, on this disk: half an hour; BENCH='-rounds 3 -only w2,w3', '-growth', '-check', '-help'
+bench: build ## compare hansard with others, on this disk: half an hour; BENCH='-rounds 3 -only w2,w3', '-growth', '-check', '-help'
 	@GO="$(GO)" bench/run $(BENCH)
 
-benchtest: ## see that this still works, with tiny counts
+benchtest: ## check that the benchmark still works, with tiny counts
 	@rm -f dist/benchtest.log
 	@scripts/gotest benchtest $(GO) -C bench test -mod=mod -v -count=1 -timeout 20m ./...
 

@@ -10,7 +10,7 @@ type Checker interface {
 	// Verify examines one session, or with an empty id the whole store:
 	// every line, the chain, the names and what protects the logs. It changes
 	// nothing. It yields one finding per sound session and one per problem,
-	// and an error only if it could not look.
+	// and an error only if it could not examine the store.
 	Verify(ctx context.Context, id SessionID) iter.Seq2[Finding, error]
 
 	// Repair makes a sound copy of a damaged session in its place, and keeps
@@ -26,7 +26,7 @@ type Level string
 const (
 	LevelOK     Level = "ok"     // sound
 	LevelNote   Level = "note"   // worth knowing; nothing is wrong with any session
-	LevelUnread Level = "unread" // it could not be examined: nothing is known about it
+	LevelUnread Level = "unread" // could not be examined: its state is unknown
 	LevelDamage Level = "damage" // something that was stored is not what it was
 )
 
@@ -47,12 +47,12 @@ type Finding struct {
 // no longer be read, so that later events keep their seqs.
 const KindLost = "lost"
 
-// IsLost tells whether an event is one that a repair wrote in the place of others.
+// IsLost reports whether an event is one that a repair wrote in the place of others.
 func (e *Event) IsLost() bool {
 	return e.Kind == KindLost && !e.Redacted && e.Turn == "" && e.Role == "" && e.Author == "" && !e.Inbox && e.Patch == nil && string(e.Data) == "null"
 }
 
-// Repaired tells what Repair did.
+// Repaired says what Repair did.
 type Repaired struct {
 	Session SessionID `json:"session"`
 	// Changed is false if the session was sound.
@@ -70,11 +70,11 @@ type Repaired struct {
 
 // JournalRepairer is implemented by stores that protect their logs with a journal.
 type JournalRepairer interface {
-	// RepairJournal makes a sound journal out of a damaged one, and keeps the
-	// old file. What was only in the journal goes to the sessions it belongs
-	// to; if something before it is lost, it is set aside and the session is
-	// damaged until Repair. A sound journal is left alone. If anybody else has
-	// the store open it is ErrBusy. It may be called again after a failure.
+	// RepairJournal makes a sound journal out of a damaged one, and keeps the old
+	// file. Events that only the journal had are appended to their sessions; if
+	// events before them are lost, they are set aside and the session is damaged
+	// until Repair. A sound journal is left alone. It returns ErrBusy if anyone
+	// else has the store open. It may be called again after a failure.
 	RepairJournal(ctx context.Context) (JournalRepaired, error)
 }
 
@@ -86,11 +86,11 @@ type JournalRepaired struct {
 	Reason string `json:"reason,omitempty"`
 	// Kept names the file, relative to the store, with the old journal.
 	Kept string `json:"kept,omitempty"`
-	// Sessions are those that got something back or may have lost something.
+	// Sessions are those that got events back or may have lost some.
 	Sessions []SalvagedSession `json:"sessions,omitempty"`
-	// UnreadableBytes is how much of the journal was lost without telling which
-	// sessions it was for. If their logs had it already nothing is missing;
-	// otherwise those sessions end earlier than they did.
+	// UnreadableBytes is how many bytes of the journal were lost without it being
+	// known which sessions they belonged to. If the logs already had their content,
+	// nothing is missing; otherwise those sessions end earlier than they did.
 	UnreadableBytes int64 `json:"unreadable_bytes,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type SalvagedSession struct {
 	// Restored is how many of them only the journal had.
 	Restored int `json:"restored,omitempty"`
 	// Aside names the files, relative to the store, with what could not be appended
-	// to them. The session is damaged until it is repaired.
+	// to the session. The session is damaged until it is repaired.
 	Aside []string `json:"aside,omitempty"`
 	// MissingFirst to MissingLast is the range of seqs in which some are neither in
 	// the session nor readable in those files; 0 if none is missing.
@@ -111,17 +111,16 @@ type SalvagedSession struct {
 }
 
 // Pruner is implemented by stores that remove the content of a deleted session some time
-// after Delete. They do so without being asked; Prune does it now, and looks everywhere.
+// after Delete. They do so on their own; Prune does it now, for the whole store.
 type Pruner interface {
-	// Prune removes what is left of every deleted session. With scrub it also
-	// removes what such a session may have left in places that are reused in
-	// the course of time: in a filestore the free part of the journal, caches,
-	// and journals that were repaired. It may be called at any time, also while
-	// others use the store.
+	// Prune removes what is left of every deleted session. With scrub it also removes
+	// what such a session may have left in places that are reused over time: in a
+	// filestore the free part of the journal, caches, and the old files of repaired
+	// journals. It may be called at any time, even while others use the store.
 	Prune(ctx context.Context, scrub bool) (Pruned, error)
 }
 
-// Pruned tells what Prune did.
+// Pruned says what Prune did.
 type Pruned struct {
 	// Erased are the deleted sessions that had content left.
 	Erased []ErasedSession `json:"erased,omitempty"`

@@ -24,8 +24,8 @@ type Copied struct {
 
 // Copy copies the sessions of one store to another: events, seqs, times, grants,
 // keys, metadata and tombstones as they are. Then it compares both ends. It may be
-// interrupted and started again: what is there already is compared and not copied.
-// Sessions that exist only at the destination are left alone.
+// interrupted and started again: what is already there is compared instead of
+// copied. Sessions that exist only at the destination are left alone.
 //
 // It yields one report per session. A session that can't be copied does not stop the
 // others. An error ends the sequence; if the destination would refuse every session
@@ -68,8 +68,7 @@ type copying struct {
 	dst    Importer
 	origin Origin
 	report Copied
-	// attached are the digests that the destination has, made says that it has the
-	// session.
+	// attached are the digests that the destination has; made says that it has the session.
 	attached map[string]bool
 	made     bool
 }
@@ -251,7 +250,7 @@ func (c *copying) compareAfter(ctx context.Context, err error, upto Seq) error {
 		return fmt.Errorf("source: %w", err)
 	}
 	if there.LastSeq != upto {
-		return nil // it has grown meanwhile: the copy is a prefix of it
+		return nil // it has grown since: the copy is a prefix of it
 	}
 	return differ(&there, &here)
 }
@@ -279,7 +278,7 @@ func differ(there, here *Info) error {
 func (c *copying) compareLogs(ctx context.Context, upto Seq) error {
 	copied, stop := iter.Pull2(c.dst.Read(ctx, c.origin.ID, Range{}))
 	defer stop()
-	ahead := map[Seq]bool{} // redacted in the source alone
+	ahead := map[Seq]bool{} // redacted only in the source
 	for e, err := range c.src.Read(ctx, c.origin.ID, Range{}) {
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
@@ -335,8 +334,7 @@ func samePatch(a, b *Patch) bool {
 		})
 }
 
-// sameState compares two documents by their meaning: an engine may format one in its
-// own way.
+// sameState compares two documents by their meaning: engines may format them differently.
 func sameState(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -346,7 +344,7 @@ func sameState(a, b json.RawMessage) bool {
 	return err == nil && otherErr == nil && reflect.DeepEqual(was, is)
 }
 
-// meaningOf decodes a document, its numbers as they are written.
+// meaningOf decodes a document and keeps numbers as they are written.
 func meaningOf(state json.RawMessage) (v any, err error) {
 	if len(state) == 0 {
 		return nil, nil

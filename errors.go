@@ -30,9 +30,9 @@ var (
 	// of a Redaction.
 	ErrNoEvent = errors.New("no such event")
 	// ErrNoAttachment is returned when a session has no attachment with the digest
-	// that is asked for, or that an event of a batch names.
+	// that was requested, or that an event of a batch names.
 	ErrNoAttachment = errors.New("no such attachment")
-	// ErrHeld is returned when somebody else holds the session's turn: see [HeldError].
+	// ErrHeld is returned when another holder has the session's turn: see [HeldError].
 	ErrHeld = errors.New("turn is held")
 	// ErrFenced is returned for a write, a renewal or a release under a grant
 	// that is not the current one: see [FencedError].
@@ -42,8 +42,8 @@ var (
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrDamaged is returned when a session's log is damaged: see [DamagedError].
 	ErrDamaged = errors.New("session is damaged")
-	// ErrUnreadable is returned when a session's log can't be read, by this user
-	// or just now: see [UnreadableError]. What is in it may be perfectly sound.
+	// ErrUnreadable is returned when a session's log can't be read, by this user or
+	// at the moment: see [UnreadableError]. Its content may be sound.
 	ErrUnreadable = errors.New("session can't be read")
 	// ErrBusy is returned when the store's write lock could not be acquired: see [BusyError].
 	ErrBusy = errors.New("store is busy")
@@ -52,7 +52,7 @@ var (
 	// ErrReadOnly is returned for a write to a store that can only be read.
 	ErrReadOnly = errors.New("store is read-only")
 	// ErrFailed is returned for writes after the disk failed in a way that
-	// could not be worked around. Reads go on.
+	// could not be worked around. Reads still work.
 	ErrFailed = errors.New("store failed")
 	// ErrVersion is returned for data in a format of another version.
 	ErrVersion = errors.New("written by another version")
@@ -90,7 +90,7 @@ var kinds = []struct {
 	{ErrNoSpace, "free some space and try again; nothing was lost"},
 	{ErrReadOnly, "check the permissions and the mount of the store"},
 	{ErrFailed, "check the disk, then open the store again"},
-	{ErrVersion, "use the version of hansard that wrote it; if that is an older one, its hansard copy brings the sessions over, through a server of this one"},
+	{ErrVersion, "use the version of hansard that wrote it; if that is an older one, copy the sessions with its hansard copy, to a server of this version"},
 	{ErrUnsupported, ""},
 	{ErrClosed, ""},
 }
@@ -257,8 +257,8 @@ type DamagedError struct {
 	Offset int64  `json:"offset"`
 	Line   int    `json:"line,omitempty"`
 	Reason string `json:"reason"`
-	// Journal: what is damaged is the store's journal. The log is sound as far as
-	// it goes, but events behind it may be missing.
+	// Journal: the damage is in the store's journal. The log is sound as far as it
+	// goes, but events after its end may be missing.
 	Journal bool `json:"journal,omitempty"`
 }
 
@@ -279,7 +279,7 @@ func (e *DamagedError) Error() string {
 // Is makes a DamagedError match ErrDamaged.
 func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
-// Hint tells which of the two repairs helps.
+// Hint says which of the two repairs helps.
 func (e *DamagedError) Hint() string {
 	if e.Journal {
 		return hintJournal
@@ -287,7 +287,7 @@ func (e *DamagedError) Hint() string {
 	return hintDamaged
 }
 
-// UnreadableError tells why a session's log can't be read, and what to do about it.
+// UnreadableError says why a session's log can't be read, and what to do about it.
 type UnreadableError struct {
 	Session SessionID
 	Reason  string // for people: which file, whose it is
@@ -312,7 +312,7 @@ func (e *UnreadableError) Hint() string {
 	return Hint(ErrUnreadable)
 }
 
-// BusyError names the process that keeps the store's write lock.
+// BusyError names the process that holds the store's write lock.
 type BusyError struct {
 	Holder string // for people: pid and host; empty if unknown
 	// Own is what this process itself is doing with the lock; empty if another

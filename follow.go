@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// lookEvery is how often Follow checks that a silent session is still the same one.
+// lookEvery is how often Follow checks that an idle session is still the same one.
 const lookEvery = time.Minute
 
 // Follower is implemented by stores that can follow a session with fewer calls than
 // [Follow] needs with Read, Wait and Stat.
 type Follower interface {
-	// Follow yields what the function Follow does, and ends as it does.
+	// Follow yields the same events as the function Follow, and ends the same way.
 	Follow(ctx context.Context, id SessionID, after Seq) iter.Seq2[Event, error]
 }
 
@@ -23,7 +23,7 @@ type Follower interface {
 // never blocks a writer.
 //
 // It follows one session: when that is deleted it ends with [ErrDeleted], even if its
-// id was reused meanwhile (see Meta.Reuse), and yields nothing of the new session.
+// id has been reused since (see Meta.Reuse), and yields nothing of the new session.
 //
 // The sequence ends after an error. Ending the context is the normal way to
 // stop: it ends the sequence with the context's error.
@@ -62,7 +62,7 @@ func Follow(ctx context.Context, s Store, id SessionID, after Seq) iter.Seq2[Eve
 	}
 }
 
-// await waits for an event of a session. Wait reports that it was deleted, unless a new session has its id already.
+// await waits for an event of a session. Wait reports a deletion, unless a new session already has the id.
 func await(ctx context.Context, s Store, info *Info, after Seq) error {
 	for {
 		wait, cancel := context.WithTimeout(ctx, lookEvery)
@@ -78,7 +78,7 @@ func await(ctx context.Context, s Store, info *Info, after Seq) error {
 	}
 }
 
-// stillThere returns an error if the session is gone, or its id is that of another one now.
+// stillThere returns an error if the session is gone, or if its id now belongs to another one.
 func stillThere(ctx context.Context, s Store, was *Info) error {
 	now, err := s.Stat(ctx, was.ID)
 	if err == nil && !now.Created.IsZero() && !now.Created.Equal(was.Created) { // zero: its header is damaged, which Read reports

@@ -5,9 +5,9 @@ package hansard
 // grants, and the attachments they name. It is a copy: what happens to one of the two
 // afterwards does not affect the other.
 //
-// Its first own event, at At+1, is the store's: of kind [KindFork], with Event.Fork, and with
-// a patch if Meta changes anything. It ends the turn, if the parent's was held at At, so that
-// a fork begins with a free one.
+// Its first own event, at At+1, is written by the store: of kind [KindFork], with Event.Fork
+// set, and with a patch if Meta changes anything. If the parent's turn was held at At, this
+// event ends it in the fork, so that a fork begins with a free turn.
 //
 // A Fork whose outcome is [ErrUnknown] is settled by calling it again with the same As:
 // [ErrExists] then means that there is a session with this id, and its Info.Parent tells
@@ -17,7 +17,7 @@ type Fork struct {
 	// A seq that the parent does not have is [ErrInvalid], and so is one inside a
 	// batch: nobody ever sees half of one.
 	At Seq
-	// As is the id of the fork. If a session has it already it is [ErrExists], or
+	// As is the id of the fork. If it is taken, the answer is [ErrExists], or
 	// [ErrDeleted]. If it is empty the store makes one.
 	As SessionID
 	// Meta overrides the title, labels and state that the parent had at At: the title

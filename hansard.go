@@ -31,10 +31,9 @@
 // # Turns
 //
 // An agent that wants to be the only one to run in a session takes its turn, with
-// [Take]. At most one grant of it is valid at a time, and what is written under a
-// grant that was lost is refused with [ErrFenced]. The turn is not a lock: others may
-// append meanwhile, unless it was taken exclusively, and a dead holder never blocks
-// anybody.
+// [Take]. At most one grant of it is valid at a time, and what is written under a grant
+// that was lost is refused with [ErrFenced]. The turn is not a lock: others may still
+// append, unless it was taken exclusively, and a dead holder never blocks anyone.
 //
 // # Attachments
 //
@@ -52,7 +51,7 @@
 //
 // Package storetest holds the contract as code: an engine is a Store when it passes
 // that suite. Package engine has the rules that all engines share (what is accepted,
-// what a batch stores, how a patch merges, which grant lets a write in); programs that
+// what a batch stores, how a patch merges, which grant admits a write); programs that
 // only use a store need neither.
 //
 // # Caveats
@@ -137,8 +136,8 @@ type Event struct {
 	// All other fields, Patch included, are as they were. See [Store.Redact].
 	Redacted bool `json:"redacted,omitempty"`
 	// Redacts are the seqs of the events that were redacted, in the event that records
-	// it. It tells the store's own events of kind [KindRedaction] from others: in a
-	// Batch it must be empty.
+	// it. It distinguishes the store's own events of kind [KindRedaction] from others:
+	// in a Batch it must be empty.
 	Redacts []Seq `json:"redacts,omitempty"`
 	// Data is any JSON value, returned byte for byte as it was given.
 	Data json.RawMessage `json:"data"`
@@ -150,7 +149,7 @@ type Meta struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	State  json.RawMessage   `json:"state,omitempty"`
 	// Reuse lets Create make a new session under a deleted id: empty, starting at seq 1,
-	// with nothing of the deleted one. It is not stored, and only Create accepts it:
+	// without anything of the deleted one. It is not stored, and only Create accepts it:
 	// elsewhere it is [ErrInvalid].
 	Reuse bool `json:"reuse,omitempty"`
 }
@@ -257,9 +256,9 @@ type Info struct {
 	// Damage says what is wrong with the session's log and what is safe. A
 	// damaged session can be read up to the damage and refuses appends.
 	Damage *DamagedError `json:"damage,omitempty"`
-	// Unreadable tells people why a session in a list could not be described: its log
-	// can't be read, and nothing but the id is known. Stat returns [ErrUnreadable]
-	// for it.
+	// Unreadable says, for people, why a session in a list could not be described:
+	// its log can't be read, and nothing but the id is known. Stat returns
+	// [ErrUnreadable] for it.
 	Unreadable string `json:"unreadable,omitempty"`
 	// Cursor is set by List only: the Query.Cursor that continues the list after
 	// this session.
@@ -330,14 +329,13 @@ type Query struct {
 	// after it, in the same order and with the same filters; a cursor of another
 	// order is [ErrInvalid].
 	//
-	// Pages are read one after the other, and sessions change meanwhile. None is
-	// skipped: a session that matches from the first page to the last is listed at
-	// least once. With OrderUpdated, a session that is updated moves to the front, past
-	// the cursor. So the last pages list again, after the others, all sessions that
-	// were updated since a minute before the first page, the newest by creation first.
-	// A session may therefore appear twice across pages, never more often, and the
-	// pages come to an end whatever is written meanwhile. With OrderCreated each
-	// appears once.
+	// Pages are read one after the other, and sessions change in between. None is
+	// skipped: a session that matches from the first page to the last is listed at least
+	// once. With OrderUpdated, a session that is updated moves to the front, past the
+	// cursor. So after the others, the last pages list again all sessions that were
+	// updated since a minute before the first page, the newest by creation first. A
+	// session may therefore appear twice across pages, never more often, and the pages
+	// come to an end whatever is written in between. With OrderCreated each appears once.
 	Cursor string
 	// Prefix keeps sessions whose id begins with it. One that no id can begin with
 	// is [ErrInvalid].
@@ -383,7 +381,7 @@ type Store interface {
 	// Fork makes a new session that begins with the history of another. Nil means
 	// that it is durable, whole. [ErrUnknown] means that it is there whole or not at
 	// all: see [Fork] for how to settle it. Any other error means that it was not made.
-	// The parent itself is not changed, and others may write to it meanwhile.
+	// The parent itself is not changed, and others may write to it at the same time.
 	//
 	// A damaged session can be forked up to its SafeSeq; past it the answer is the
 	// [DamagedError].
@@ -395,8 +393,8 @@ type Store interface {
 	// A damaged session yields the events before the damage and then a
 	// [DamagedError]. In reverse the damage comes first: a session that is known to be
 	// damaged yields a DamagedError and nothing else, so that the events before the
-	// damage are never taken for the newest ones; damage that is only found on the way
-	// ends the reading there. A range that ends before the damage, with Before at most
+	// damage are never taken for the newest ones; damage that is only found while
+	// reading ends it there. A range that ends before the damage, with Before at most
 	// SafeSeq+1, is read in either direction as if there were no damage.
 	Read(ctx context.Context, id SessionID, r Range) iter.Seq2[Event, error]
 
@@ -427,12 +425,12 @@ type Store interface {
 
 	// Acquire takes the session's turn: the right to run the agent loop in it.
 	// At most one grant is valid at a time, and it is durable before it is
-	// returned. While somebody holds the turn Acquire waits as the claim says,
-	// first come, first served, and then returns [ErrHeld] with the holder; if
-	// the context ended, the error is the context's as well. A caller that gives
-	// up waiting leaves no unknown grant behind. A holder that is dead, silent
-	// for its TTL or past its MaxHold loses the turn to the next claimant. No
-	// write ever waits for a turn. [Take] keeps a turn alive automatically.
+	// returned. While someone else holds the turn, Acquire waits as long as the
+	// claim says, in FIFO order, and then returns [ErrHeld] with the holder; if the
+	// context ended, the error is the context's as well. A caller that gives up
+	// waiting leaves no unknown grant behind. A holder that is dead, silent for its
+	// TTL or past its MaxHold loses the turn to the next claimant. No write ever
+	// waits for a turn. [Take] keeps a turn alive automatically.
 	Acquire(ctx context.Context, id SessionID, c Claim) (Turn, error)
 
 	// Renew is the holder's sign of life, due within every TTL. [ErrFenced]
@@ -447,13 +445,13 @@ type Store interface {
 	// can name them, in bounded memory. Nil means they are durable. The same bytes are
 	// stored once. An attachment belongs to its session and is removed with it; one
 	// that no event names may be removed by a prune after a day. More than
-	// [MaxAttachmentBytes] is [ErrTooLarge]. An error of the reader is returned as it
-	// is, and nothing is stored.
+	// [MaxAttachmentBytes] is [ErrTooLarge]. An error of the reader is returned
+	// unchanged, and nothing is stored.
 	Attach(ctx context.Context, id SessionID, r io.Reader) (Attachment, error)
 
-	// OpenAttachment opens an attachment of a session, [ErrNoAttachment] if it has
-	// none with this digest. If it is read from start to end without a gap, the bytes
-	// are compared with the digest: [ErrDamaged] instead of io.EOF if they differ.
+	// OpenAttachment opens an attachment of a session; it returns [ErrNoAttachment] if
+	// there is none with this digest. If it is read from start to end without a gap, the
+	// bytes are compared with the digest: [ErrDamaged] instead of io.EOF if they differ.
 	OpenAttachment(ctx context.Context, id SessionID, digest string) (AttachmentReader, error)
 
 	// Attachments yields the attachments of a session, in the order of their digests,

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Exporter is implemented by stores that give out all that is known about their
-// sessions, so that [Copy] can recreate them elsewhere.
+// Exporter is implemented by stores that can export everything they know about
+// their sessions, so that [Copy] can recreate them elsewhere.
 type Exporter interface {
 	Store
 
@@ -27,12 +27,11 @@ type Importer interface {
 	// Import adds a part of another store's session after the last event that
 	// is here, with the seqs, times, grants and keys it has there, and creates
 	// the session if it is not here. Nil means it is durable. A part that does
-	// not begin one past the last seq is a [ConflictError]; if the session of
-	// this id here began differently it is [ErrExists], and if it was deleted
-	// here, [ErrDeleted].
+	// not begin one past the last seq is a [ConflictError]; if the session with
+	// this id here began differently, the error is [ErrExists], and if it was
+	// deleted here, [ErrDeleted].
 	//
-	// A part of a deleted session leaves nothing but its tombstone, whether the
-	// session was here or not.
+	// A part of a deleted session leaves only a tombstone, whether the session was here or not.
 	Import(ctx context.Context, p Part) error
 }
 

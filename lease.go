@@ -21,8 +21,8 @@ type Lease struct {
 }
 
 // Take acquires a session's turn and keeps it alive until it is released or lost,
-// or ctx ends; then the lease's context ends too. It is Acquire, Renew and Release,
-// once for all engines.
+// or ctx ends; then the lease's context ends too. It combines Acquire, Renew and
+// Release, for every engine.
 //
 //	turn, err := hansard.Take(ctx, store, id, hansard.Claim{Wait: time.Minute, Label: "planner"})
 //	if err != nil { … }
@@ -72,8 +72,8 @@ func (l *Lease) Release() error {
 	return l.store.Release(ctx, l.session, l.turn.Grant)
 }
 
-// notice is the minimum time between two looks at the turn because the session
-// changed.
+// notice is the minimum time between two checks of the turn that are prompted by a
+// change of the session.
 const notice = 100 * time.Millisecond
 
 // keep renews until the lease ends. The session's own events wake it, so that a

@@ -11,11 +11,11 @@ import (
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,36}$`)
 
-// IDOf makes a session id of a word for what it is and names that somebody else chose, such as
-// those of an app and its users: "chat:shop:ada". A name of more than 36 characters, or with
-// characters other than letters, digits and ". _ -", is hashed. Different names give different
-// ids, except that empty ones at the end are left out; the clients in other languages make the
-// same ids. There is room for three names.
+// IDOf makes a session id from a word that says what the session is and from names that
+// someone else chose, such as those of an app and its users: "chat:shop:ada". A name of more
+// than 36 characters, or with characters other than letters, digits and ". _ -", is hashed.
+// Different names give different ids, except that empty ones at the end are left out; the
+// clients in other languages make the same ids. There is room for three names.
 func IDOf(word string, names ...string) SessionID {
 	for len(names) > 0 && names[len(names)-1] == "" {
 		names = names[:len(names)-1]
@@ -29,7 +29,7 @@ func IDOf(word string, names ...string) SessionID {
 	return SessionID(word)
 }
 
-// FitName makes a text that somebody else chose fit to be the kind, role, author or id of an event,
+// FitName turns a text that someone else chose into a valid kind, role, author or id of an event,
 // or a label: it returns the text itself if every store accepts it and it has no control
 // characters, else a hash of it.
 func FitName(text string) string {

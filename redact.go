@@ -6,7 +6,7 @@ import (
 )
 
 // KindRedaction is the kind of the events that record that content was removed. Users may
-// have used this kind, too; only the store's own events have Redacts.
+// have used this kind too; only the store's own events have Redacts.
 const KindRedaction = "redaction"
 
 // Redaction says which events lose their content.

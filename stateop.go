@@ -33,8 +33,7 @@ type StateOp struct {
 }
 
 // UnmarshalJSON is stricter than the default: an operation whose path was forgotten would
-// be one on the whole document, and members that we do not know (from, say) would change
-// what it means.
+// be one on the whole document, and unknown members (from, say) would change its meaning.
 func (o *StateOp) UnmarshalJSON(data []byte) error {
 	*o = StateOp{}
 	given := map[string]bool{}
@@ -69,7 +68,7 @@ func (o *StateOp) UnmarshalJSON(data []byte) error {
 				return bad("has the %s null", name)
 			}
 		default:
-			return bad("has a member %q, which there is not", name)
+			return bad("has a member %q, which is unknown", name)
 		}
 		switch {
 		case err != nil:

@@ -22,8 +22,8 @@ const (
 
 // Claim says how a turn is to be acquired.
 type Claim struct {
-	// Wait is how long to wait for the turn while somebody else holds it. Zero
-	// does not wait; [Forever] waits until the context ends.
+	// Wait is how long to wait for the turn while another holder has it. Zero does
+	// not wait; [Forever] waits until the context ends.
 	Wait time.Duration
 	// TTL is how long the holder may give no sign of life before another may
 	// take the turn; 0 means [DefaultTTL]. Nobody waits for a dead holder.
@@ -36,7 +36,7 @@ type Claim struct {
 	// holder dead, silent for its TTL, or past its MaxHold: a dead holder never
 	// blocks writers.
 	Exclusive bool
-	// Label tells people who holds the turn.
+	// Label says, for people, who holds the turn.
 	Label string
 	// Steal, if not empty, takes the turn from a living holder. It is the
 	// reason, and is recorded.
@@ -53,7 +53,7 @@ type Claim struct {
 // Forever is a Claim.Wait that is bounded by the context only.
 const Forever = time.Duration(1<<63 - 1)
 
-// Holder tells people who holds a turn. Nothing is ever decided by it.
+// Holder says, for people, who holds a turn. No decision ever depends on it.
 type Holder struct {
 	Label string `json:"label,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -203,7 +203,7 @@ func (g Grant) Number() uint64 {
 	return n
 }
 
-// InboxOnly reports whether an exclusive turn lets a batch in: all its events are
+// InboxOnly reports whether an exclusive turn admits a batch: all its events are
 // marked Inbox, and it does not change metadata.
 func (b *Batch) InboxOnly() bool {
 	for i := range b.Events {

@@ -130,8 +130,8 @@ func (w *archive) flush() {
 	}
 }
 
-// attachment writes an attachment. It returns errors of the reader; what was written until
-// then stays in the backup, and readers can tell that it is incomplete.
+// attachment writes an attachment. It returns errors of the reader; what was written before
+// that stays in the backup, and readers of the backup can tell that it is incomplete.
 func (w *archive) attachment(a attachLine, r io.Reader) error {
 	w.put(line{Attachment: &a})
 	w.flush()

@@ -125,7 +125,7 @@ func decodeHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// The last 32 bytes of a backup tell where its end block begins.
+// The last 32 bytes of a backup say where its end block begins.
 const trailerBytes = 32
 
 const trailerMagic = "HANSBKPE"

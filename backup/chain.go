@@ -39,7 +39,7 @@ func Open(paths ...string) (*Chain, error) {
 }
 
 // OpenSalvage opens backups of which some may be damaged or missing. Restore then brings
-// back what can be read: it skips what is damaged, and sessions of which an earlier part is
+// back what can be read: it skips what is damaged, and sessions whose earlier part is
 // missing. If the newest manifest can't be read, sessions that were deleted later come back.
 func OpenSalvage(paths ...string) (*Chain, error) {
 	c := &Chain{salvage: true}
@@ -86,7 +86,7 @@ func (c *Chain) check() error {
 // Files are the backups of the chain.
 func (c *Chain) Files() []*File { return slices.Clone(c.files) }
 
-// last is the newest backup: its manifest tells what of the whole chain counts.
+// last is the newest backup: its manifest decides what in the whole chain is valid.
 func (c *Chain) last() *File { return c.files[len(c.files)-1] }
 
 // Close closes all files.

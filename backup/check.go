@@ -233,7 +233,7 @@ func (c *checking) done(at int64, d *Entry) error {
 	}
 	if e.Deleted {
 		c.totals.Deleted++
-		return nil // it was deleted while it was read
+		return nil // it was deleted while the backup read it
 	}
 	c.totals.Sessions++
 	c.totals.Changed++

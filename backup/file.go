@@ -166,7 +166,7 @@ func (b *File) Started() time.Time { return b.head.Started }
 // Store is the identity of the store it was made from, empty if the store had none.
 func (b *File) Store() string { return b.head.Store }
 
-// Totals tells how much the backup contains.
+// Totals says how much the backup contains.
 func (b *File) Totals() Totals { return b.totals }
 
 // Size is the size of the file in bytes.

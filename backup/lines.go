@@ -9,8 +9,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// line is a line of a backup that is not an event: it has one member, which tells its
-// type. Members that a later version adds are ignored.
+// line is a line of a backup that is not an event: it has one member, whose name is
+// its type. Members that a later version adds are ignored.
 type line struct {
 	Backup     *head        `json:"backup,omitempty"`     // the first line
 	Session    *sessionLine `json:"session,omitempty"`    // a session begins
@@ -64,7 +64,7 @@ type Entry struct {
 	// where the base ends.
 	Tail string `json:"tail,omitempty"`
 	// Offset is where the block begins that contains the start of the session, 0 if this
-	// backup has nothing of it.
+	// backup has no part of it.
 	Offset int64 `json:"offset,omitempty"`
 	// Events and Attachments are how many are in this backup.
 	Events      hansard.Seq `json:"events,omitempty"`
@@ -73,7 +73,7 @@ type Entry struct {
 	Damage string `json:"damage,omitempty"`
 }
 
-// Totals tells how much a backup contains.
+// Totals says how much a backup contains.
 type Totals struct {
 	// Manifest is where its first block begins.
 	Manifest int64     `json:"manifest"`

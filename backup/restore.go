@@ -18,11 +18,11 @@ type RestoreOptions struct {
 	// Report is called for every session in every backup of the chain that has a part of
 	// it, one call at a time.
 	Report func(Restored)
-	// Progress is called now and then.
+	// Progress is called from time to time.
 	Progress func(Progress)
 }
 
-// Restored says what became of a session.
+// Restored says what Restore did with a session.
 type Restored struct {
 	Session hansard.SessionID `json:"session"`
 	Deleted bool              `json:"deleted,omitempty"` // a tombstone
@@ -39,7 +39,7 @@ type Restored struct {
 	Damage string `json:"damage,omitempty"`
 }
 
-// Progress tells how far a restore or a check has come.
+// Progress is the progress of a restore or a check.
 type Progress struct {
 	Bytes, Size int64 // bytes read from the files, and the size of the files
 	Sessions    int
@@ -238,8 +238,8 @@ func (p *passing) begin(l *sessionLine) error {
 	return err
 }
 
-// passOver continues after a damaged place. The session it was in keeps what came before
-// the damage.
+// passOver continues after a damaged place. The session that it is in keeps what came
+// before the damage.
 func (p *passing) passOver(damage error) (over bool, err error) {
 	p.r.damaged(damage)
 	if cur := p.cur; cur != nil && !cur.skip {

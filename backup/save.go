@@ -64,8 +64,8 @@ func giveName(tmp, path string) error {
 	case errors.Is(err, fs.ErrExist):
 		return exists(path)
 	}
-	// A file system without hard links. Here a file that somebody else creates between the
-	// two calls is replaced.
+	// A file system without hard links. Here a file that another process creates between
+	// the two calls is replaced.
 	if _, err := os.Lstat(path); err == nil {
 		return exists(path)
 	}

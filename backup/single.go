@@ -6,7 +6,7 @@ import (
 	"hansard"
 )
 
-// only restores the requested sessions. The manifest of the backup tells where they are: the
+// only restores the requested sessions. The manifest of the backup says where they are: the
 // blocks of others are not read.
 func (r *restore) only(f *File, want *wanted, before int64) error {
 	for e, err := range f.Entries() {

@@ -25,7 +25,7 @@ type WriteOptions struct {
 	SpoolDir string
 	// Report is called with each session that is not whole in the backup, and why.
 	Report func(id hansard.SessionID, err error)
-	// Progress is called now and then with what was done so far.
+	// Progress is called from time to time with what was done so far.
 	Progress func(Totals)
 }
 
@@ -39,9 +39,9 @@ type Written struct {
 	Store  string `json:"store,omitempty"` // its identity
 }
 
-// Write writes a backup of a store, which others may use meanwhile. Every event that was
-// acknowledged before the call is in it; what is appended meanwhile may be. Memory use does
-// not depend on the number or size of sessions and attachments.
+// Write writes a backup of a store, which others may use at the same time. Every event that
+// was acknowledged before the call is in it; what is appended during the call may be.
+// Memory use does not depend on the number or size of sessions and attachments.
 //
 // A session that is damaged or can't be read is backed up as far as it can be read; it is
 // reported, and the other sessions are backed up. Any other error ends the backup, and the
@@ -72,7 +72,7 @@ func Write(ctx context.Context, src hansard.Exporter, out io.Writer, o WriteOpti
 	}
 	b.number = h.Number
 	w.put(line{Backup: &h})
-	w.flush() // so that no session begins at offset 0, which means that the backup has nothing of it
+	w.flush() // so that no session begins at offset 0, which means that the backup has no part of it
 	if err := b.sessions(); err != nil {
 		return Written{}, err
 	}
@@ -156,7 +156,7 @@ func aboutSession(err error) bool {
 }
 
 // vanished handles an entry of the base whose session the store does not have. No store
-// forgets a session, not even a deleted one: its log was removed from outside, or the
+// forgets a session, not even a deleted one: so its log was removed from outside, or the
 // caller may not see it. It stays in the manifest, so that a restore brings it back.
 func (b *writing) vanished(base Entry) {
 	var err error
@@ -274,7 +274,7 @@ func (b *writing) changed(o hansard.Origin, base *Entry, info *hansard.Info) err
 	if b.w.err != nil {
 		return b.w.err
 	}
-	if errors.Is(err, hansard.ErrDeleted) { // meanwhile: readers ignore what was written of it
+	if errors.Is(err, hansard.ErrDeleted) { // during the backup: readers ignore what was written of it
 		b.w.put(line{Done: &Entry{ID: o.ID, Created: o.Created, Deleted: true, Last: e.Last, From: b.number}})
 		b.tombstone(base, o)
 		return nil
@@ -306,7 +306,7 @@ func (b *writing) carry(o hansard.Origin, e *Entry, upto hansard.Seq) error {
 			return nil
 		case errors.Is(err, hansard.ErrNoAttachment) && b.w.err == nil && (e.Last > from || tries < 2):
 			// The event may have been redacted, and the attachment removed, after the event
-			// was read: reading it again tells.
+			// was read: reading it again shows whether.
 			if tries++; e.Last > from {
 				tries = 0
 			}

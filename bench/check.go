@@ -8,13 +8,13 @@ import (
 	"hansard/internal/bench"
 )
 
-// mark is something that a run has to show.
+// mark is a value that a run has to reach.
 type mark struct {
 	what  string
 	limit float64
 	most  bool // limit is the most it may be, not the least
 	value func(*results) (float64, bool)
-	// aim says that it is what we want, not what we promise.
+	// aim says that it is a goal, not a promise.
 	aim bool
 }
 
@@ -40,7 +40,7 @@ func median(task, peer, value string) func(*results) (float64, bool) {
 	return func(r *results) (float64, bool) { return r.median(task, peer, value) }
 }
 
-// overSQLite is how much faster a session is read than by the faster of the two.
+// overSQLite is how much faster a session is read than with the faster of the SQLite peers.
 func overSQLite(r *results) (least float64, ok bool) {
 	for _, p := range sqlitePeers() {
 		if ratio, found := r.ratio("read", ours, p.Name, rate); found && (!ok || ratio < least) {
@@ -50,8 +50,8 @@ func overSQLite(r *results) (least float64, ok bool) {
 	return least, ok
 }
 
-// beyondDisk is by how many seconds the worst append, of all rounds, was longer than the
-// disk's own worst sync in the same minutes.
+// beyondDisk is by how many seconds the worst append of all rounds exceeded the disk's
+// own worst sync in the same minutes.
 func beyondDisk(prefix string) func(*results) (float64, bool) {
 	return func(r *results) (longest float64, ok bool) {
 		for _, row := range r.Rows {
@@ -109,7 +109,7 @@ func marks(s sizes) []mark {
 	}
 }
 
-// marked is the table of all marks, and how many were missed.
+// marked returns the table of all marks, and how many were missed.
 func (r *results) marked(s sizes) (text string, missed int) {
 	t := &table{}
 	t.add("mark", "wanted", "measured", "")
@@ -127,7 +127,7 @@ func (r *results) marked(s sizes) (text string, missed int) {
 	return t.String(), missed
 }
 
-// thousandsOr keeps decimals where there are some.
+// thousandsOr is thousands for whole numbers; others keep their decimals.
 func thousandsOr(x float64) string {
 	if x == float64(int(x)) {
 		return thousands(x)

@@ -15,13 +15,13 @@ import (
 	"hansard/internal/bench"
 )
 
-// A process of this program that is not the first one has this as its argument.
+// Child processes of this program have one of these as their argument.
 const (
 	roleWorker = "worker" // appends, for bench.RunProcesses
 	roleTask   = "task"   // one of tasks
 )
 
-// order is what a process with a task is told.
+// order describes a task to the process that does it.
 type order struct {
 	Task    string
 	Job     bench.Job
@@ -31,16 +31,16 @@ type order struct {
 	Session int
 }
 
-// task is done by a process of its own. It calls ready, which returns when all that take
-// part are, if there is something to wait for.
+// task is done by a process of its own. It calls ready, which returns when all processes
+// that take part are ready, if there are others to wait for.
 type task func(ctx context.Context, o order, ready func() error) (any, error)
 
-// tasks are filled in by the files that have them.
+// tasks are all tasks, by name.
 var tasks = map[string]task{
 	"read": doRead, "list": doList, "follow": doFollow, "write": doWrite, "turns": doTurns, "first": doFirst, "keyed": doKeyed, "followers": doFollowers,
 }
 
-// serveRole does what this process was started for, if it is not the first one.
+// serveRole does what this process was started for, if it is a child.
 func serveRole(ctx context.Context) (served bool, err error) {
 	if len(os.Args) != 2 {
 		return false, nil
@@ -107,7 +107,7 @@ func (l *lab) start(ctx context.Context, o order) (*child, error) {
 	return c, json.NewEncoder(c.in).Encode(o)
 }
 
-// ready waits until the process is.
+// ready waits until the process is ready.
 func (c *child) ready() error {
 	if word, err := c.out.ReadString('\n'); err != nil || word != "ready\n" {
 		return c.ended(fmt.Errorf("said %q instead of being ready: %w", word, err))
@@ -115,13 +115,13 @@ func (c *child) ready() error {
 	return nil
 }
 
-// proceed lets a process that is ready go on.
+// proceed lets a process that is ready continue.
 func (c *child) proceed() error {
 	_, err := io.WriteString(c.in, "go\n")
 	return err
 }
 
-// result waits for the end of the process and takes what it found.
+// result waits for the end of the process and decodes its result.
 func (c *child) result(into any) error {
 	return c.ended(json.NewDecoder(c.out).Decode(into))
 }

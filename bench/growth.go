@@ -28,7 +28,7 @@ var (
 	smallGrowth = growthSizes{events: []int{10, 60}, sessions: []int{10, 20}, keys: []int{10, 20}, processes: []int{1, 2}, followers: []int{1, 3}, touched: []int{1, 10}}
 )
 
-// growing are the charts, by the names by which they can be chosen.
+// growing are the charts, by the names that select them.
 func growing() []part {
 	return []part{
 		{"events", "events of a session", nil}, {"sessions", "sessions of a store", nil}, {"keys", "keys of a session", nil},
@@ -36,7 +36,8 @@ func growing() []part {
 	}
 }
 
-// growth measures them. Ours alone: it shows what grows with what, not who is faster.
+// growth measures the charts, for Hansard only: they show what grows with what, not who is
+// faster.
 func (l *lab) growth(ctx context.Context, wanted func(name string) bool) (charts []*chart, err error) {
 	for _, g := range []struct {
 		name  string
@@ -59,7 +60,7 @@ func (l *lab) growth(ctx context.Context, wanted func(name string) bool) (charts
 
 var hansardPeer = peer{Candidate: bench.Hansard, shared: true, read: readHansard}
 
-// grown is a store with one session that others make larger and larger.
+// grown makes a store whose one session gets larger and larger, and calls at for each size.
 func (l *lab) grown(ctx context.Context, name string, sizes []int, at func(j bench.Job, n int) error) (err error) {
 	s, err := l.stage(ctx, hansardPeer, name)
 	if err != nil {
@@ -229,7 +230,7 @@ func (l *lab) followersOf(ctx context.Context, lag, costs *chart, n int) (err er
 
 var serving = regexp.MustCompile(`^serving (http://\S+?)/?\s*$`)
 
-// growMemory touches more and more sessions through one server and looks at its memory.
+// growMemory touches more and more sessions through one server and records its memory.
 func (l *lab) growMemory(ctx context.Context) (charts []*chart, err error) {
 	if l.program == "" {
 		l.note("the memory of a server was not measured: -hansard names no program")
@@ -256,7 +257,7 @@ func (l *lab) growMemory(ctx context.Context) (charts []*chart, err error) {
 	}
 	defer func() {
 		err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
-		_ = cmd.Wait() // how it ended does not matter any more
+		_ = cmd.Wait() // how it ended no longer matters
 	}()
 	address := ""
 	lines := bufio.NewScanner(out)
@@ -269,7 +270,7 @@ func (l *lab) growMemory(ctx context.Context) (charts []*chart, err error) {
 		return nil, fmt.Errorf("%s serve did not say where it serves", l.program)
 	}
 	go func() {
-		for lines.Scan() { // it may go on talking
+		for lines.Scan() { // it may write more
 		}
 	}()
 	store, err := client.New(address, &client.Options{Token: token})
@@ -294,7 +295,7 @@ func (l *lab) growMemory(ctx context.Context) (charts []*chart, err error) {
 			return nil, err
 		}
 		c.add("at once", float64(n), kb/1024)
-		select { // what was garbage is given back within a minute
+		select { // garbage is returned to the system within a minute
 		case <-time.After(min(20*l.run, 30*time.Second)):
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -13,10 +13,10 @@ import (
 	"hansard/internal/bench"
 )
 
-// diskPeer is the disk itself, which bounds all others.
+// diskPeer is the disk itself, which bounds all peers.
 const diskPeer = "disk"
 
-// sizes are how much of everything there is.
+// sizes are the amounts that are measured.
 type sizes struct {
 	w3Sessions, w4Sessions, processes int
 	read, list, create, touch         int
@@ -29,7 +29,7 @@ type sizes struct {
 var fullSizes = sizes{w3Sessions: 1000, w4Sessions: 100, processes: 8, read: 10_000, list: 100_000, create: 1000, touch: 100_000,
 	fresh: []int{10, 100_000, 1_000_000}, follow: 500, turns: 1000, rawRun: 500 * time.Millisecond, probeRun: 5 * time.Second, growth: fullGrowth}
 
-// smallSizes are for tests: everything happens, and nothing takes long.
+// smallSizes are for tests: everything is done, and nothing takes long.
 var smallSizes = sizes{w3Sessions: 20, w4Sessions: 10, processes: 3, read: 120, list: 100, create: 20, touch: 100,
 	fresh: []int{10, 50, 100}, follow: 5, turns: 5, rawRun: 5 * time.Millisecond, probeRun: 5 * time.Millisecond, growth: smallGrowth}
 
@@ -52,7 +52,7 @@ func (l *lab) say(format string, args ...any) {
 	fmt.Fprintf(l.progress, "%6.0f s  %s\n", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// leaveOutMissing finds out which servers there are, and leaves out the peers without.
+// leaveOutMissing leaves out the peers whose server can't be started.
 func (l *lab) leaveOutMissing(ctx context.Context) error {
 	var there []peer
 	for _, p := range l.peers {
@@ -86,8 +86,8 @@ func (l *lab) leaveOutMissing(ctx context.Context) error {
 	return nil
 }
 
-// selected are the peers that a task is about, in an order that is another one in every
-// round: nobody always comes first, or after the one with the most garbage.
+// selected are the peers that take part in a task. Their order is rotated in every round, so
+// that no peer always comes first.
 func (l *lab) selected(round int, wanted func(peer) bool) (out []peer) {
 	for _, p := range l.peers {
 		if wanted(p) {
@@ -107,7 +107,7 @@ type stage struct {
 	server *server
 }
 
-// stage makes them for one run, which has to strike them afterwards.
+// stage makes one for a run, which has to strike it afterwards.
 func (l *lab) stage(ctx context.Context, p peer, task string) (*stage, error) {
 	dir, err := os.MkdirTemp(l.dir, task+"-"+p.Name+"-")
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *stage) job(p peer, j bench.Job) bench.Job {
 	return j
 }
 
-// outcome is what came of one run.
+// outcome is the result of one run.
 type outcome struct {
 	samples   []bench.Sample
 	serverCPU time.Duration
@@ -227,7 +227,7 @@ func (o *outcome) values() map[string]float64 {
 	if o.serverCPU > 0 {
 		v[serverCPU] = micros(o.serverCPU) / n
 	}
-	if cost.Mallocs > 0 { // not of programs in other languages, nor are the times of each
+	if cost.Mallocs > 0 { // unknown for programs in other languages, as are the times of single appends
 		v[mallocs], v[allocated] = float64(cost.Mallocs)/n, float64(cost.Bytes)/n
 		v[p50], v[p99] = bench.Percentile(nanos, 50)/1e3, bench.Percentile(nanos, 99)/1e3
 		v[worst] = float64(slices.Max(append(nanos, 0))) / 1e3
@@ -240,7 +240,7 @@ func (o *outcome) values() map[string]float64 {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// disk measures what the disk can do for so many writers whose events go into one write.
+// disk measures what the disk can do for this many writers whose events go into one write.
 func (l *lab) disk(ctx context.Context, task string, writers int) error {
 	s, err := bench.RunRaw(ctx, l.dir, l.sizes.rawRun, writers*bench.RawWrite)
 	if err != nil {
@@ -259,8 +259,7 @@ func rawValues(s bench.Sample) map[string]float64 {
 		p99: bench.Percentile(s.Nanos, 99) / 1e3, worst: float64(slices.Max(append(s.Nanos, 0))) / 1e3}
 }
 
-// open makes the directory of a lab and, if there is one, takes over the results of
-// PostgreSQL's start.
+// open makes the directory of a lab. PostgreSQL, if it is measured, runs in it too.
 func (l *lab) open(parent string) error {
 	dir, err := os.MkdirTemp(parent, "hansard-bench-")
 	if err != nil {

@@ -1,15 +1,15 @@
-// Command bench measures Hansard beside what one would otherwise use: plain files,
-// Pebble, bbolt, SQLite, Redis and PostgreSQL, and beside what the disk can do at all.
+// Command bench compares Hansard with its alternatives, which are plain files, Pebble,
+// bbolt, SQLite, Redis and PostgreSQL, and with the limits of the disk.
 //
 //	go run . -dir /srv              the table, and charts, into dist/bench
 //	go run . -only w2,w3 -peers hansard,pebble -rounds 3
-//	go run . -growth                how times grow with what there is
-//	go run . -check                 whether a run shows what we want it to show
+//	go run . -growth                how times grow with the size of the store
+//	go run . -check                 whether a run meets our marks
 //
 // Events are of 1 KiB and durable before they are acknowledged. Peers take turns within
-// a round, in another order in each; the medians of the rounds are shown. Every run is
-// read back and compared with what was acknowledged: a peer that loses, doubles or
-// misplaces an event ends the program.
+// a round, in a rotated order each time; the medians of the rounds are shown. Every run
+// is read back and compared with what was acknowledged: a peer that loses, duplicates
+// or misplaces an event ends the program.
 package main
 
 import (
@@ -87,7 +87,7 @@ func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// wants says whether a list has a word. An empty list has all.
+// wants returns a function that reports whether a list has a word. An empty list has all.
 func wants(list string) func(string) bool {
 	all := words(list)
 	return func(word string) bool { return len(all) == 0 || slices.Contains(all, word) }
@@ -152,7 +152,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return report(c, s, &l.results, stdout)
 }
 
-// again reports what was measured before.
+// again reports results that were measured earlier.
 func again(c config, s sizes, stdout io.Writer) error {
 	if !c.growth {
 		r, err := readResults(c.from)
@@ -172,7 +172,7 @@ func again(c config, s sizes, stdout io.Writer) error {
 	return reportGrowth(c, charts, nil, stdout)
 }
 
-// measureAll makes the table, and keeps what it has so far in a file.
+// measureAll makes the table, and saves what it has so far in a file.
 func (l *lab) measureAll(ctx context.Context, wanted func(string) bool, file string) error {
 	if err := l.leaveOutMissing(ctx); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (l *lab) measureAll(ctx context.Context, wanted func(string) bool, file str
 		if err := p.measure(l, ctx); err != nil {
 			return err
 		}
-		// It takes long: what there is can be shown with -from, whatever comes.
+		// It takes long: whatever happens, the results so far can be shown with -from.
 		if err := l.write(file); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (l *lab) measureAll(ctx context.Context, wanted func(string) bool, file str
 	return nil
 }
 
-// machine says what the numbers are of.
+// machine says what machine the numbers are from.
 func machine() string {
 	return fmt.Sprintf("%d cores, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
@@ -282,7 +282,7 @@ func reportGrowth(c config, charts []*chart, notes []string, stdout io.Writer) e
 	return nil
 }
 
-// markdown is the chart as a table, for who can't see it.
+// markdown is the chart as a table, for readers who can't see it.
 func (c *chart) markdown() string {
 	t := &table{}
 	head := []string{c.Across + " (" + c.Unit + ")"}

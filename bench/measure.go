@@ -35,10 +35,10 @@ func parts() (all []part) {
 func everybody(peer) bool    { return true }
 func sharedOnly(p peer) bool { return p.shared }
 
-// isOurs are the peers that are stores of Hansard.
+// isOurs reports whether a peer is a store of Hansard.
 func isOurs(p peer) bool { return p.Name == bench.Hansard.Name || p.Name == pgHansard.Name }
 
-// each does something once for every peer, and again, in another order.
+// each calls do for every peer once per round, in a rotated order each time.
 func (l *lab) each(ctx context.Context, name string, rounds int, wanted func(peer) bool, do func(p peer, round int) error) error {
 	for round := range rounds {
 		for _, p := range l.selected(round, wanted) {
@@ -83,7 +83,7 @@ func (l *lab) workload(ctx context.Context, w bench.Workload) error {
 	if err != nil || l.tracer.name == "" {
 		return err
 	}
-	// Once more, for the counts alone: being traced takes time.
+	// Once more, only for the counts: tracing takes time.
 	return l.each(ctx, w.Name+" traced", 1, wanted, func(p peer, _ int) error {
 		if p.run != nil {
 			return nil
@@ -107,7 +107,7 @@ func (s staged) strike() error {
 	return errors.Join(errs...)
 }
 
-// prepare makes a stage for every peer, and something on it.
+// prepare makes a stage for every peer, and fills it with do.
 func (l *lab) prepare(ctx context.Context, name string, wanted func(peer) bool, do func(p peer, j bench.Job) error) (staged, error) {
 	all := staged{}
 	for _, p := range l.selected(0, wanted) {
@@ -188,7 +188,7 @@ func (l *lab) list(ctx context.Context) (err error) {
 			}
 			var t listTimes
 			o := order{Task: "list", N: l.sizes.list, Catalog: catalog, Job: stages[p.Name].job(p, bench.Job{})}
-			if round == 0 { // the first process ever makes caches: not what a fresh one costs
+			if round == 0 { // the very first process makes caches: that is not what a fresh one costs
 				if err := l.do(ctx, o, &t); err != nil {
 					return err
 				}
@@ -225,7 +225,7 @@ func (l *lab) follow(ctx context.Context) error {
 	})
 }
 
-// writeTo lets one process follow and another write, and takes what the follower saw.
+// writeTo lets one process follow and another write, and decodes what the follower saw.
 func (l *lab) writeTo(ctx context.Context, o order, seen any) (acked moments, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the other, if one fails
@@ -253,8 +253,8 @@ func (l *lab) writeTo(ctx context.Context, o order, seen any) (acked moments, er
 	return acked, follower.result(seen)
 }
 
-// lags are how long after the acknowledgement each event was seen. One that is seen
-// before that has none.
+// lags are how long after the acknowledgement each event was seen; 0 for one that
+// was seen before it.
 func lags(acked, seen moments) map[string]float64 {
 	var nanos []int64
 	for i := range min(len(acked), len(seen)) {
@@ -331,7 +331,8 @@ func (l *lab) turnsOf(ctx context.Context, p peer, processes int) (err error) {
 	return nil
 }
 
-// checkTurns: the session has a record of each grant and each release, in turn.
+// checkTurns checks that the session has a record of each grant and of each release, by
+// their number.
 func checkTurns(ctx context.Context, o order, grants int) error {
 	s, err := openStore(o)
 	if err != nil {
@@ -351,7 +352,7 @@ func checkTurns(ctx context.Context, o order, grants int) error {
 	return nil
 }
 
-// onceRounds: these take long, and it is their worst that matters.
+// onceRounds is the number of rounds of these: they take long, and their worst value matters.
 const onceRounds = 3
 
 func (l *lab) create(ctx context.Context) error {
@@ -375,7 +376,7 @@ func (l *lab) touch(ctx context.Context) error {
 
 func (l *lab) once(ctx context.Context, name string, wanted func(peer) bool, j bench.Job) error {
 	return l.each(ctx, name, min(l.rounds, onceRounds), wanted, func(p peer, _ int) error {
-		// The disk has bad moments of its own: its worst is of the same minutes.
+		// The disk has bad moments of its own: measure its worst in the same minutes.
 		s, err := bench.RunRaw(ctx, l.dir, l.sizes.probeRun, bench.RawWrite)
 		if err != nil {
 			return err

@@ -10,23 +10,23 @@ import (
 	"hansard/internal/bench"
 )
 
-// peer is a way to store events, ours or another.
+// peer is a way to store events, ours or another one.
 type peer struct {
 	bench.Candidate
 	// shared says that several processes may have it open at once.
 	shared bool
-	// manyFiles says that it keeps a file open per session: not for 100,000 of them.
+	// manyFiles says that it keeps a file open per session, which 100,000 sessions rule out.
 	manyFiles bool
-	// serve starts what the processes talk to, for one run. Nil: they need nothing.
+	// serve starts the server that the processes talk to, for one run. Nil: they need none.
 	serve func(ctx context.Context, dir string) (*server, error)
 	// read opens the events of session 0 for reading.
 	read func(bench.Job) (reader, error)
-	// run measures in another way than by processes of ours. Nil: those.
+	// run measures by other means than our processes. Nil: with those.
 	run func(context.Context, bench.Job) ([]bench.Sample, error)
 }
 
-// reader reads the last so many events of a session, all of them if last is 0, decodes
-// them and hands on their seqs.
+// reader reads the last events of a session, all of them if last is 0, decodes them
+// and passes on their seqs.
 type reader interface {
 	events(ctx context.Context, last int, each func(seq uint64)) error
 	Close() error
@@ -68,7 +68,7 @@ type document struct {
 
 const documentBytes = 1024
 
-// text is what is in an event, after its tag.
+// text is the content of an event, after its tag.
 var text = func() []byte {
 	empty, err := json.Marshal(document{Time: time.Now().UTC(), Kind: "message", Role: "user"})
 	if err != nil {
@@ -81,7 +81,7 @@ var text = func() []byte {
 	return t
 }()
 
-// encode makes the document of an event. Peers that take bytes get it so.
+// encode makes the document of an event, for peers that store bytes.
 func encode(tag uint64) []byte {
 	const stamp = "2006-01-02T15:04:05.000000Z"
 	b := make([]byte, 0, documentBytes+64)
@@ -111,7 +111,7 @@ func dataWithTag(tag uint64) string {
 }
 
 // checkSeqs compares the events of a session, which are given in order, with what was
-// acknowledged: each at its seq, none missing, no other.
+// acknowledged: each at its seq, none missing, no others.
 func checkSeqs(acks []bench.Ack, each func(yield func(seq, tag uint64) error) error) error {
 	tags, err := bench.TagsBySeq(acks)
 	if err != nil {
@@ -130,8 +130,8 @@ func checkSeqs(acks []bench.Ack, each func(yield func(seq, tag uint64) error) er
 	return err
 }
 
-// combiner lets one goroutine commit for all who wait, which is what one would do with
-// a database that commits one transaction at a time.
+// combiner lets one goroutine commit for all that wait, as one would do with a
+// database that commits one transaction at a time.
 type combiner struct {
 	requests chan *request
 	done     sync.WaitGroup

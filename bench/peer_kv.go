@@ -25,7 +25,7 @@ func unkey(k []byte) (session int, seq uint64) {
 	return int(binary.BigEndian.Uint32(k)), binary.BigEndian.Uint64(k[4:])
 }
 
-// counters give seqs where one process has the store for itself.
+// counters give seqs where one process has the store to itself.
 type counters []atomic.Uint64
 
 func (c counters) next(session int) uint64 { return c[session].Add(1) }
@@ -42,7 +42,7 @@ type pebbleTarget struct {
 	seqs counters
 }
 
-// silent keeps Pebble's news of files and compactions out of the table.
+// silent keeps Pebble's messages about files and compactions out of the output.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -92,7 +92,7 @@ func (t *pebbleTarget) events(_ context.Context, last int, each func(uint64)) er
 	return t.each(0, last, decoded(each))
 }
 
-// decoded hands on the seqs of events that can be decoded.
+// decoded passes on the seqs of events that can be decoded.
 func decoded(each func(uint64)) func(uint64, []byte) error {
 	return func(seq uint64, value []byte) error {
 		var d document

@@ -21,9 +21,9 @@ import (
 	"hansard/pgstore"
 )
 
-// PostgreSQL four times: Hansard on it; the transaction one would write without it, which
-// locks the session, takes the next seq and inserts; single inserts without any order,
-// which need less; and the same by PostgreSQL's own program.
+// PostgreSQL in four ways: Hansard on it; the transaction one would write without
+// Hansard, which locks the session, takes the next seq and inserts; single inserts
+// without any order, which need less; and the same by PostgreSQL's own pgbench.
 var (
 	pgHansard = peer{shared: true, serve: servePostgres, read: func(j bench.Job) (reader, error) {
 		s, err := openPgstore(j)
@@ -56,7 +56,7 @@ var postgres struct {
 	schemas int
 }
 
-// removePostgres stops it, if it was started.
+// removePostgres stops and removes the server, if it was started.
 func removePostgres() {
 	postgres.Lock()
 	defer postgres.Unlock()
@@ -90,7 +90,7 @@ func servePostgres(ctx context.Context, _ string) (*server, error) {
 		return nil, err
 	}
 	return &server{address: postgres.URL(schema), pid: postgres.PID(), stop: func() error {
-		// The next run is not to pay for the garbage of this one.
+		// The next run must not pay for the garbage of this one.
 		ctx := context.WithoutCancel(ctx)
 		return errors.Join(do(ctx, "DROP SCHEMA "+schema+" CASCADE"), do(ctx, "CHECKPOINT"))
 	}}, nil
@@ -201,8 +201,8 @@ func (t *poolTarget) events(ctx context.Context, last int, each func(uint64)) er
 	return rows.Err()
 }
 
-// checkTables looks for every acknowledged event: once, at its seq if it was given one,
-// and no other.
+// checkTables looks for every acknowledged event: each once, at its seq if it was given
+// one, and no others.
 func checkTables(ctx context.Context, j bench.Job, acks [][]bench.Ack) error {
 	t, err := openPool(j, true)
 	if err != nil {
@@ -280,7 +280,7 @@ func runPgbench(ctx context.Context, j bench.Job) ([]bench.Sample, error) {
 		return nil, err
 	}
 	perSecond := 1.0
-	if n > 0 { // a busy machine may not get through one in a second; then it tells no rate
+	if n > 0 { // a busy machine may not finish one in a second; then it reports no rate
 		if rate == nil {
 			return nil, fmt.Errorf("pgbench told no rate\n%s", said)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // SQLite, with a write-ahead log that is synced at every commit, and one goroutine per
-// process that commits for all: as fast as it gets without losing anything.
+// process that commits for all: as fast as it gets without losing data.
 func sqlitePeers() []peer {
 	all := []peer{sqlitePeer("sqlite-modernc", "sqlite", "_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(60000)&_txlock=immediate")}
 	for _, driver := range sql.Drivers() {
@@ -69,7 +69,7 @@ func openSQLite(j bench.Job, driver, options string) (*sqliteTarget, error) {
 	}
 	db.SetMaxIdleConns(4)
 	t := &sqliteTarget{db: db}
-	// Other processes write, too: the database knows the next seq.
+	// Other processes write too: only the database knows the next seq.
 	t.insert, err = db.Prepare(`INSERT INTO events SELECT ?1, coalesce(max(seq), 0) + 1, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'message', 'user', ?2 FROM events WHERE session = ?1 RETURNING seq`)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -106,7 +106,7 @@ func (t *sqliteTarget) events(ctx context.Context, last int, each func(uint64)) 
 	return eachRow(ctx, t.db, all, each, last)
 }
 
-// eachRow takes the rows of a query apart into events.
+// eachRow decodes the rows of a query into events.
 func eachRow(ctx context.Context, db *sql.DB, query string, each func(uint64), args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -157,5 +157,5 @@ func (t *sqliteTarget) check(ctx context.Context, acks [][]bench.Ack) error {
 	return nil
 }
 
-// isSQLite says whether a peer is one of the two.
+// isSQLite reports whether a peer is one of the two.
 func isSQLite(name string) bool { return strings.HasPrefix(name, "sqlite-") }

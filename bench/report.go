@@ -17,7 +17,7 @@ func thousands(x float64) string {
 	return s
 }
 
-// short is a small number with as many digits as mean something.
+// short is a small number with as many digits as are significant.
 func short(x float64) string {
 	switch {
 	case x == 0:
@@ -56,7 +56,7 @@ func (r *results) cell(task, peer, value string, format func(float64) string) st
 	return format(m)
 }
 
-// table is one in Markdown, with columns of equal width so that it can be read as it is.
+// table is a Markdown table with aligned columns, so that its source is readable.
 type table struct{ rows [][]string }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -166,7 +166,7 @@ func (r *results) details(task string) *table {
 	return t
 }
 
-// line is a row of the second table: a task, and which of its values are told.
+// line is a row of the second table: a task, and which of its values are shown.
 type line struct {
 	task, about string
 	values      []string

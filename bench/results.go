@@ -9,7 +9,7 @@ import (
 	"hansard/internal/bench"
 )
 
-// What is measured, by the names under which results.json has it.
+// What is measured, by its names in results.json.
 const (
 	rate      = "ops"       // a second
 	p50       = "p50"       // µs, as the next
@@ -26,7 +26,7 @@ const (
 	appendOnly = "append"
 )
 
-// row is one peer doing one thing: of each value one per round.
+// row is one peer doing one task: each value has one number per round.
 type row struct {
 	Task   string               `json:"task"`
 	Peer   string               `json:"peer"`
@@ -63,7 +63,7 @@ func (r *results) add(task, peer string, values map[string]float64) {
 	}
 }
 
-// note says something below the table, once.
+// note adds a note below the table, once.
 func (r *results) note(text string) {
 	if !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
@@ -77,7 +77,7 @@ func (r *results) all(task, peer, value string) []float64 {
 	return nil
 }
 
-// median is that of the rounds, and whether there is one.
+// median returns the median of the rounds, and whether there is one.
 func (r *results) median(task, peer, value string) (float64, bool) {
 	all := r.all(task, peer, value)
 	if len(all) == 0 {
@@ -86,8 +86,8 @@ func (r *results) median(task, peer, value string) (float64, bool) {
 	return bench.Median(all), true
 }
 
-// ratio compares two peers round by round, because what disturbed one of them in a
-// round probably disturbed the other too; and takes the median of that.
+// ratio is the median of the ratios of two peers round by round, because what
+// disturbed one of them in a round probably disturbed the other too.
 func (r *results) ratio(task, a, b, value string) (float64, bool) {
 	over, under := r.all(task, a, value), r.all(task, b, value)
 	var ratios []float64
@@ -102,7 +102,7 @@ func (r *results) ratio(task, a, b, value string) (float64, bool) {
 	return bench.Median(ratios), true
 }
 
-// peersOf are those that did something, in the order of peers.
+// peersOf are the peers that have results for these tasks, in the order of peers.
 func (r *results) peersOf(tasks ...string) (names []string) {
 	seen := map[string]bool{}
 	for _, row := range r.Rows {

@@ -15,7 +15,7 @@ const style = `<style>text{font:13px system-ui,sans-serif;fill:#24292f}.t{font-w
 .l0{stroke:#1a7f5a;fill:none;stroke-width:2}.l1{stroke:#9a6700;fill:none;stroke-width:2}.l2{stroke:#57606a;fill:none;stroke-width:2}.c0{fill:#1a7f5a}.c1{fill:#9a6700}.c2{fill:#57606a}.g{stroke:#8c959f;stroke-opacity:.3}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.m{fill:#9198a1}.o,.c0{fill:#3fb98a}.p{fill:#6e7681}.d{fill:#30363d}.l0{stroke:#3fb98a}.l1{stroke:#d29922}.c1{fill:#d29922}.l2{stroke:#9198a1}.c2{fill:#9198a1}}</style>`
 
-// canvas is a picture that grows by its parts.
+// canvas is a picture that grows as parts are added.
 type canvas struct {
 	strings.Builder
 	width, height int
@@ -34,13 +34,13 @@ func (c *canvas) svg(title string) string {
 		c.width, c.height, c.width, html.EscapeString(title), style, c.String())
 }
 
-// bars is the chart of the README: who appends how many events a second.
+// bars is the chart of the README: how many events per second each peer appends.
 func (r *results) bars() string {
 	const width, labels, rowHeight, numbers = 430, 120, 20, 100
 	c := &canvas{width: 2 * width}
 	top := 0
 	names := slices.DeleteFunc(r.peersOf(workloadNames()...), func(name string) bool {
-		return strings.HasPrefix(name, "pg") // for other machines than this one, and slower by far: the table has it
+		return strings.HasPrefix(name, "pg") // those are for several machines, and far slower: the table has them
 	})
 	if len(names) == 0 {
 		return ""
@@ -68,7 +68,7 @@ func (r *results) bars() string {
 			case diskPeer:
 				class = "d"
 			}
-			// What the disk could do is cut off where it would make the others small.
+			// The bar of the disk is cut off where it would make the others small.
 			long := min(v/most, 1) * (width - labels - numbers)
 			c.text(x+labels-8, y+4, "m", "end", name)
 			c.bar(x+labels, y-8, long, rowHeight-6, class)
@@ -100,7 +100,7 @@ type curve struct {
 	Points []point `json:"points"`
 }
 
-// chart shows how something grows: the horizontal axis is a count, and logarithmic.
+// chart shows how something grows: the horizontal axis is a count, on a logarithmic scale.
 type chart struct {
 	File   string  `json:"file"`
 	Title  string  `json:"title"`

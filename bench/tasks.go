@@ -15,7 +15,7 @@ import (
 	"hansard/internal/bench"
 )
 
-// openStore opens one of ours, whatever its engine.
+// openStore opens one of our stores, whatever its engine.
 func openStore(o order) (hansard.Store, error) {
 	switch o.Job.Candidate {
 	case bench.Hansard.Name:
@@ -35,8 +35,8 @@ func since(start time.Time) float64 { return micros(time.Since(start)) }
 // readTimes are in µs.
 type readTimes struct {
 	All, Last []float64
-	// Cost is the CPU time of one event where all are read, without that of a server, and
-	// Mallocs how often one takes memory.
+	// Cost is the CPU time per event when all are read, without that of a server, and
+	// Mallocs the allocations per event.
 	Cost, Mallocs float64
 }
 
@@ -158,7 +158,7 @@ func lister(ctx context.Context, o order) (once func() (int, error), done func()
 	}, s.Close, nil
 }
 
-// makeListSQLite makes a table of sessions as one would without Hansard.
+// makeListSQLite makes a table of sessions, as one would write it without Hansard.
 func makeListSQLite(ctx context.Context, j bench.Job, n int) error {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(j.Dir, "list.db"))
 	if err != nil {
@@ -228,7 +228,7 @@ func followOne(ctx context.Context, s hansard.Store, n int, ready func() error) 
 	return seen, nil
 }
 
-// doWrite appends N events with pauses, and tells when each was acknowledged.
+// doWrite appends N events with pauses, and returns when each was acknowledged.
 func doWrite(ctx context.Context, o order, ready func() error) (any, error) {
 	s, err := openStore(o)
 	if err != nil {
@@ -288,14 +288,14 @@ type followersSeen struct {
 	CPU  float64 // µs
 }
 
-// turnTimes are what one process got.
+// turnTimes are the turns that one process got.
 type turnTimes struct {
 	Grants int
 	Waits  []int64 // nanoseconds
 	Took   float64 // µs
 }
 
-// doTurns takes a session's turn and gives it back: N times, or for a while.
+// doTurns acquires and releases a session's turn: N times, or for a while.
 func doTurns(ctx context.Context, o order, ready func() error) (any, error) {
 	s, err := openStore(o)
 	if err != nil {
@@ -327,7 +327,7 @@ func doTurns(ctx context.Context, o order, ready func() error) (any, error) {
 type firstTimes struct {
 	Whole  float64 // from before the store is opened to the acknowledgement
 	Append float64
-	Last   float64 // reading the last 50 events, as the first thing after that
+	Last   float64 // reading the last 50 events, right after that
 	Seq    hansard.Seq
 }
 

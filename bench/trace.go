@@ -25,8 +25,8 @@ type tracer struct {
 // attachTries is how often processes are listed again to be traced.
 const attachTries = 5
 
-// attach starts to trace processes. One of them may end between being listed and being
-// traced, such as a worker of a database: then those are traced that are there by then.
+// attach starts to trace processes. One of them, such as a worker of a database, may
+// end between being listed and being traced: then it lists them again.
 func (t tracer) attach(pids func() []int, dir string) (stop func() (counts, error), err error) {
 	for range attachTries {
 		if stop, err = t.start(pids(), dir); err == nil {
@@ -42,14 +42,14 @@ var flushCalls = []string{"fsync", "fdatasync", "msync", "sync_file_range", "syn
 // isFlush leaves out sync_file_range: it starts writing and promises nothing.
 func isFlush(call string) bool { return call != "sync_file_range" }
 
-// findTracer is the best there is, or one without a name.
+// findTracer returns the best tracer that works here, or one without a name.
 func findTracer() tracer {
 	for _, t := range []tracer{{"perf", startPerf}, {"strace", startStrace}} {
 		dir, err := os.MkdirTemp("", "hansard-bench-trace-")
 		if err != nil {
 			return tracer{}
 		}
-		// On a process that lives long enough.
+		// Try it on a process that lives long enough.
 		sleeper := exec.Command("sleep", "30")
 		if sleeper.Start() == nil {
 			stop, err := t.start([]int{sleeper.Process.Pid}, dir)
@@ -75,8 +75,8 @@ func joined(pids []int) string {
 	return strings.Join(words, ",")
 }
 
-// startPerf counts with the kernel's tracepoints: it begins and ends when it is told,
-// and answers that it did.
+// startPerf counts with the kernel's tracepoints: perf begins and ends on command,
+// and acknowledges that it did.
 func startPerf(pids []int, dir string) (func() (counts, error), error) {
 	controlOut, controlIn, err := os.Pipe()
 	if err != nil {
@@ -142,7 +142,7 @@ func readPerf(file string) (c counts, err error) {
 			continue
 		}
 		n, err := strconv.ParseFloat(fields[0], 64)
-		if err != nil && fields[0] != "<not counted>" { // which is: the process slept
+		if err != nil && fields[0] != "<not counted>" { // which means that the process slept
 			continue
 		}
 		switch {
@@ -238,8 +238,8 @@ func family(pid int) []int {
 	return pids
 }
 
-// familyCPU is what a process and its children have used so far, those that have ended
-// included. It is 0 where the system does not tell.
+// familyCPU is the CPU time that a process and its children have used so far,
+// including those that have ended. It is 0 where the system does not report it.
 func familyCPU(pid int) (used time.Duration) {
 	const tick = 10 * time.Millisecond // on every Linux
 	for _, pid := range family(pid) {

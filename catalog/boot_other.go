@@ -2,5 +2,5 @@
 
 package catalog
 
-// boot is not known here: commits are synced.
+// boot is not known here: so commits are synced.
 func boot() string { return "" }

@@ -4,16 +4,14 @@
 //	store, err := filestore.Open(dir, &filestore.Options{Catalog: catalog.Open})
 //
 // The file is in cache/ and derived: it may be removed, truncated or overwritten at any time
-// and by anybody, which costs time and nothing else. (One thing SQLite
-// can't notice: an earlier state of the file written over the file itself while processes have
-// it open.) Package filestore decides what is in it and when to trust it; this package is a
-// table and its queries.
+// by anyone, which costs only time. (One thing SQLite can't notice: an earlier state of the
+// file written over the file itself while processes have it open.) Package filestore decides
+// what is in it and when to trust it; this package is a table and its queries.
 //
-// It uses neither a write-ahead log nor memory mapping: both map shared memory, and a store
-// into a mapping of a file on a full disk kills the process. Nothing is synced if a restart of
-// the machine can be detected (boot): the first program after it begins a new file. Deleted
-// content is overwritten (secure_delete), also in the journal, which is truncated after every
-// commit.
+// It uses neither a write-ahead log nor memory mapping: both map shared memory, and writing to
+// a mapping of a file on a full disk kills the process. Nothing is synced if a restart of the
+// machine can be detected (boot): the first program after it begins a new file. Deleted content
+// is overwritten (secure_delete), also in the journal, which is truncated after every commit.
 package catalog
 
 import (
@@ -35,7 +33,7 @@ import (
 	"hansard/filestore"
 )
 
-// schema is what a file contains. Any other is another version, or foreign.
+// schema is the schema of a file. A file with any other is of another version, or foreign.
 var schema = []string{
 	`CREATE TABLE mark (rev INTEGER NOT NULL, mark TEXT NOT NULL, self TEXT NOT NULL)`,
 	`CREATE TABLE logs (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL, id TEXT, created INTEGER NOT NULL, updated INTEGER NOT NULL, title TEXT NOT NULL, held INTEGER NOT NULL, bad INTEGER NOT NULL, archived INTEGER NOT NULL, parent TEXT, info BLOB NOT NULL)`,
@@ -49,8 +47,8 @@ var schema = []string{
 	`CREATE INDEX labels_of ON labels (n, label)`,
 }
 
-// pragmas are for every connection. A malformed page is an error rather than an answer
-// (cell_size_check), and nothing that a crafted file brings along is run (trusted_schema).
+// pragmas are set on every connection. A malformed page is an error rather than an answer
+// (cell_size_check), and code in a crafted file's schema is not run (trusted_schema).
 var pragmas = []string{"busy_timeout(200)", "journal_mode(TRUNCATE)", "mmap_size(0)", "secure_delete(ON)", "temp_store(MEMORY)",
 	"cache_size(-4000)", "cell_size_check(ON)", "trusted_schema(OFF)"}
 
@@ -77,7 +75,7 @@ func Open(file, self string) (filestore.Catalog, error) {
 	return t, nil
 }
 
-// address is the name of a file as SQLite takes it, with the settings.
+// address is the URI of a file for SQLite, with the settings.
 func address(file string) string {
 	path := filepath.ToSlash(file)
 	if !strings.HasPrefix(path, "/") && filepath.IsAbs(file) {
@@ -101,7 +99,7 @@ func address(file string) string {
 	return "file:" + escaped.String() + "?" + q.Encode()
 }
 
-// prepare makes the tables of an empty file, and compares those of another.
+// prepare makes the tables of an empty file, and checks those of any other.
 func (t *table) prepare(ctx context.Context) error {
 	return t.write(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
@@ -164,7 +162,7 @@ func (t *table) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return explain(fn(tx))
 }
 
-// explain tells an unusable file from one that is in use, and from a cancelled call.
+// explain distinguishes an unusable file from one that is in use, and from a cancelled call.
 func explain(err error) error {
 	var e *sqlite.Error
 	switch {
@@ -449,7 +447,7 @@ func (t *table) Count(ctx context.Context, rev int64, q hansard.Query) (n int, e
 	return n, err
 }
 
-// at makes sure that the rows have not changed since.
+// at makes sure that the rows have not changed since revision rev.
 func (t *table) at(ctx context.Context, tx *sql.Tx, rev int64) error {
 	now, _, err := t.mark(ctx, tx)
 	if err == nil && now != rev {

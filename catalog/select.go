@@ -18,13 +18,13 @@ type selection struct {
 	args  []any
 }
 
-// fewSessions is up to how many sessions are sorted, rather than found by walking down a list of
-// mostly other sessions.
+// fewSessions is the number of sessions up to which they are sorted, rather than found by
+// walking down a list of mostly other sessions.
 const fewSessions = 2000
 
 // newSelection decides where to look for the rows: by the ids in the query, among the forks of a
-// session, among those that are held or bad, among those of a prefix or a label that few have, or
-// down the list.
+// session, among those that are held or damaged, among those with a prefix or a label that few
+// have, or down the list.
 func newSelection(ctx context.Context, tx *sql.Tx, q *hansard.Query, order hansard.Order) (*selection, error) {
 	s := &selection{time: "updated", from: " FROM logs INDEXED BY by_updated", sort: " ORDER BY updated DESC, id DESC"}
 	if order == hansard.OrderCreated {
@@ -84,7 +84,7 @@ func rareLabel(ctx context.Context, tx *sql.Tx, q *hansard.Query) (string, error
 	return "", nil
 }
 
-// areFew tells whether there are not more than fewSessions of something.
+// areFew reports whether there are not more than fewSessions of something.
 func areFew(ctx context.Context, tx *sql.Tx, of string, args ...any) (bool, error) {
 	var n int
 	err := tx.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM "+of+" LIMIT ?)", append(args, fewSessions+1)...).Scan(&n)

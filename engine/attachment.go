@@ -10,9 +10,9 @@ import (
 	"hansard"
 )
 
-// Attachments of events, and streams that know their digest.
+// Attachments of events, and readers that check their digest.
 
-// NoAttachment is the answer where a session has no attachment with a digest.
+// NoAttachment is the error for a digest under which a session has no attachment.
 func NoAttachment(session hansard.SessionID, digest string) error {
 	return fmt.Errorf("%w in session %s: %s", hansard.ErrNoAttachment, session, digest)
 }
@@ -32,7 +32,7 @@ func NamedBy(events []hansard.Event) (list []hansard.Attachment) {
 }
 
 // CheckNamed checks that a session has the attachments that events name; size looks up
-// what it has under a digest. Engines call it where they order writes.
+// the size of the one with a digest. Engines call it where they order writes.
 func CheckNamed(session hansard.SessionID, named []hansard.Attachment, size func(digest string) (int64, bool)) error {
 	for _, a := range named {
 		switch n, ok := size(a.Digest); {
@@ -45,8 +45,7 @@ func CheckNamed(session hansard.SessionID, named []hansard.Attachment, size func
 	return nil
 }
 
-// CopyAttachment copies a reader of at most so many bytes, and returns their digest and
-// size.
+// CopyAttachment copies a reader of at most most bytes, and returns their digest and size.
 func CopyAttachment(w io.Writer, r io.Reader, most int64) (hansard.Attachment, error) {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(r, most+1))

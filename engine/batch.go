@@ -20,7 +20,7 @@ import (
 // they store the same.
 func Normalize(b *hansard.Batch) []hansard.Event { return NormalizeInto(nil, b) }
 
-// NormalizeInto is Normalize into memory that is reused: its content is overwritten.
+// NormalizeInto is Normalize with memory to reuse, whose content is overwritten.
 func NormalizeInto(memory []hansard.Event, b *hansard.Batch) []hansard.Event {
 	events := append(slices.Grow(memory[:0], max(1, len(b.Events))), b.Events...)
 	for i := range events {
@@ -39,7 +39,7 @@ func NormalizeInto(memory []hansard.Event, b *hansard.Batch) []hansard.Event {
 	return events
 }
 
-// at is a time as engines keep it.
+// at is a time as engines store it.
 func at(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -71,7 +71,7 @@ func (h contentHash) field(s []byte) {
 	h.Write(s)
 }
 
-// event hashes what a writer says in an event.
+// event hashes the fields of an event that its writer sets.
 func (h contentHash) event(e *hansard.Event) {
 	h.field([]byte(e.ID))
 	h.field([]byte(e.Kind))
@@ -95,8 +95,8 @@ func (h contentHash) event(e *hansard.Event) {
 func (h contentHash) patch(p *hansard.Patch) {
 	if p != nil {
 		text, _ := json.Marshal(p) // strings, maps and checked JSON: can't fail
-		// Marshal leaves U+0085 as it is, but a log of lines has to escape it. Escaped here
-		// too, a patch has the same hash when it is read back.
+		// Marshal leaves U+0085 unescaped, but a log of lines has to escape it. Escaped
+		// here too, a patch has the same hash when it is read back.
 		h.field(bytes.ReplaceAll(text, []byte("\u0085"), []byte(`\u0085`)))
 	}
 }

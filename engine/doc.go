@@ -1,10 +1,10 @@
-// Package engine has the rules that all engines share, once: what a store accepts, what
-// a batch stores, how a patch merges, which grant lets a write in. A program that only
-// uses a store needs nothing of it; a new engine needs all of it, and package storetest
-// to show that it is a [hansard.Store].
+// Package engine has the rules that all engines share: what a store accepts, what a
+// batch stores, how a patch merges, which grant admits a write. A program that only
+// uses a store needs none of it; a new engine needs all of it, and package storetest to
+// show that it is a [hansard.Store].
 //
-// Nothing here keeps state or does I/O. The functions are given what the contract's
-// types carry, and an error of theirs is one the contract names.
+// Nothing here keeps state or does I/O. The functions take the contract's types,
+// and the errors they return are those that the contract names.
 package engine
 
 import (
@@ -13,7 +13,7 @@ import (
 	"hansard"
 )
 
-// invalid refuses a field of what was given.
+// invalid refuses a field of the input.
 func invalid(field, format string, args ...any) error {
 	return &hansard.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

@@ -64,12 +64,12 @@ func ForkEvent(parent hansard.SessionID, f *hansard.Fork) hansard.Event {
 		// Not a merge patch, which would leave what it does not name.
 		e.Patch.StateOps = []hansard.StateOp{{Op: hansard.OpAdd, Path: "", Value: f.Meta.State}}
 	}
-	e.Patch = ClonePatch(e.Patch) // the caller's memory stays the caller's
+	e.Patch = ClonePatch(e.Patch) // so that the caller may change its own
 	return e
 }
 
 // Forked is the answer to a fork that was made, given the result of describing it. If that
-// failed the caller gets an error, but not one that says that there is no fork.
+// failed the caller gets an error, but never one that means that the fork was not made.
 func Forked(info hansard.Info, err error) (hansard.Info, error) {
 	if err != nil {
 		return info, fmt.Errorf("%w: it was made, and can't be described: %w", hansard.ErrUnknown, err)
@@ -83,7 +83,7 @@ func ForkPastEnd(at, last hansard.Seq) error {
 }
 
 // ForkInBatch refuses a fork that would have only the first events of a batch, whose seqs are
-// first to last. It says where a fork is possible.
+// first to last. It says at which seqs a fork is possible.
 func ForkInBatch(at, first, last hansard.Seq) error {
 	if first == 1 {
 		return invalid("at", "event %d is inside a batch, of events %d to %d; fork at %d", at, first, last, last)
@@ -152,8 +152,8 @@ func checkLineage(parent *hansard.Parent, e *hansard.Event) error {
 }
 
 // Divergence is how the history of a fork differs from that of its parent; it does not if
-// Message is empty. It is damage unless the parent was set back to an older state, or is
-// another session with the same id: then the fork is as it was made.
+// Message is empty. It is damage unless the parent was restored to an older state, or is
+// another session with the same id: then the fork itself is unchanged.
 type Divergence struct {
 	Message string
 	Damage  bool

@@ -11,7 +11,7 @@ import (
 // been written under the grant it names: the proof, from the log alone, that no stale
 // holder ever wrote. The zero value is the beginning of a session.
 //
-// Where a repair had to leave events out ([KindLost]), the turn may have changed
+// Where a repair had to replace lost events ([KindLost]), the turn may have changed
 // hands unseen. After that any grant is accepted that is not older than the last
 // one, and the proof starts over with it.
 type Grants struct {

@@ -15,11 +15,11 @@ type Known struct {
 	// Content is the [EventHash] of the event, Patch the [PatchHash] of the patch that
 	// was committed with it.
 	Content, Patch string
-	// Redacted: its content is gone, so that nothing can be compared with it.
+	// Redacted: its content is gone, so there is nothing to compare with.
 	Redacted bool
 }
 
-// KnownEvent is what a session knows under the id of this event once it has it.
+// KnownEvent is what a session has under the id of this event once it is stored.
 func KnownEvent(e *hansard.Event) Known {
 	if e.Redacted {
 		return Known{Seq: e.Seq, Patch: PatchHash(e.Patch), Redacted: true}
@@ -27,8 +27,8 @@ func KnownEvent(e *hansard.Event) Known {
 	return Known{Seq: e.Seq, Content: EventHash(e), Patch: PatchHash(e.Patch)}
 }
 
-// EventHash identifies what the writer says in a normalised event: two events
-// with the same id are the same if their hashes are. The patch does not count.
+// EventHash identifies the content of a normalised event: two events with the same
+// id are the same if their hashes are. The patch does not count.
 func EventHash(e *hansard.Event) string {
 	h := newHash()
 	h.event(e)
@@ -67,7 +67,7 @@ func NamedAs(id, content string) Named { return Named{ID: id, content: content} 
 // Names are the names of a normalised batch's events; nil if none has one.
 func Names(events []hansard.Event) []Named { return NamesInto(nil, events) }
 
-// NamesInto is Names into memory that is reused: its content is overwritten.
+// NamesInto is Names with memory to reuse, whose content is overwritten.
 func NamesInto(memory []Named, events []hansard.Event) []Named {
 	if !slices.ContainsFunc(events, func(e hansard.Event) bool { return e.ID != "" }) {
 		return nil
@@ -115,7 +115,7 @@ type Sifted struct {
 }
 
 // Sift decides which parts of a batch are new to a session; known looks up what it has
-// under an id. patch is the [PatchHash] of the batch's patch. It is an
+// under an id. patch is the [PatchHash] of the batch's patch. It returns an
 // [hansard.IDReusedError] if an id is known with other content, in the session or in the
 // batch itself. Engines call it where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
@@ -154,8 +154,8 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 	return s, nil
 }
 
-// isFresh adds the index of an event to store. Mostly all events are stored: then their
-// indexes are a shared slice, and nothing is allocated.
+// isFresh adds the index of an event to store. Usually all events are stored: then
+// their indexes are a shared slice, and nothing is allocated.
 func (s *Sifted) isFresh(i int) {
 	if len(s.Fresh) == i && i < len(firstIndexes) {
 		s.Fresh = firstIndexes[: i+1 : i+1] // an append to it copies it

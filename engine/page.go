@@ -10,24 +10,24 @@ import (
 )
 
 // The pages of a list. Each is a snapshot of its own, and between two of them sessions
-// are created, updated and deleted. By creation that does no harm: a session keeps its
-// place. By update one that is updated moves to the front, past the cursor, and would be
-// on no page. So such a list has two parts:
+// are created, updated and deleted. Sorted by creation that does no harm: a session
+// keeps its place. Sorted by update, a session that is updated moves to the front, past
+// the cursor, and would be on no page. So such a list has two parts:
 //
-//	rest    the sessions in order, behind the cursor
+//	rest    the sessions in order, after the cursor
 //	again   those updated since a minute before the first page, by creation
 //
-// Nothing is skipped: a session that the rest misses was updated after the first page was
-// read, so it is among the second part's, and stays there, because Updated only grows. Its
-// place there is by creation and does not change: by update, whatever is updated while the
-// second part is read would move again. A session that comes to the second part only while
-// that is read was not updated before, so the rest had it. And the second part ends: what
-// is created meanwhile goes to its front.
+// Nothing is skipped: a session that the first part misses was updated after the first
+// page was read, so it is in the second part, and stays there, because Updated only grows.
+// The second part is sorted by creation, so places in it do not change: sorted by update,
+// sessions updated while it is read would move again. A session that enters the second
+// part only while that is read was not updated before, so the first part had it. And the
+// second part ends: sessions created in the meantime go to its front.
 //
 // The minute covers updates with a time before the first page that were not visible then:
 // their commit was under way, or their writer's clock is slow. It is counted from the newest
-// session of the first page, if that is not older than a minute, so that a page stays the
-// same as long as its sessions do; if it is older, only sessions that changed come again.
+// session of the first page, if that is not older than a minute, so that a page stays the same
+// as long as its sessions do; if it is older, only sessions that changed are listed again.
 
 // slack is that minute.
 const slack = time.Minute
@@ -35,9 +35,9 @@ const slack = time.Minute
 // Cursor is where in its pages a list continues.
 type Cursor struct {
 	Order hansard.Order
-	// Since: the sessions updated at or after this time come again.
+	// Since: the sessions updated at or after this time are listed again.
 	Since time.Time
-	// Again says that it is in the second part.
+	// Again says that the list is in the second part.
 	Again bool
 	// At and ID are those of the session that the list continues after; At is its time
 	// in the order of the part. An empty ID is the beginning.
@@ -45,7 +45,7 @@ type Cursor struct {
 	ID hansard.SessionID
 }
 
-// ParseCursor is the cursor of a query.
+// ParseCursor returns the cursor of a query.
 func ParseCursor(q *hansard.Query) (Cursor, error) {
 	c := Cursor{Order: q.Order}
 	if q.Cursor == "" {
@@ -85,7 +85,7 @@ func (c Cursor) Mark(page []hansard.Info, rest int, now time.Time) {
 	}
 }
 
-// behind is the cursor that continues after a session.
+// behind returns the cursor that continues after a session.
 func (c *Cursor) behind(i *hansard.Info, again bool) string {
 	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 	text := "created " + stamp(i.Created)
@@ -98,16 +98,16 @@ func (c *Cursor) behind(i *hansard.Info, again bool) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(text + " " + string(i.ID)))
 }
 
-// InRest tells whether a session is in the first part of the page.
+// InRest reports whether a session is in the first part of the page.
 func (c *Cursor) InRest(i *hansard.Info) bool {
 	return !c.Again && (c.ID == "" || c.isBehind(c.Order, i))
 }
 
-// ComesAgain tells whether the page may have a second part.
+// ComesAgain reports whether the page may have a second part.
 func (c *Cursor) ComesAgain() bool { return c.ID != "" && c.Order == hansard.OrderUpdated }
 
-// InAgain tells whether a session is in the second part of the page. A session in the first
-// part of the same page is not: both are of one snapshot.
+// InAgain reports whether a session is in the second part of the page. A session in the
+// first part of the same page is not: both are of one snapshot.
 func (c *Cursor) InAgain(i *hansard.Info) bool {
 	if !c.ComesAgain() || i.Updated.Before(c.Since) {
 		return false

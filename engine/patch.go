@@ -9,7 +9,7 @@ import (
 	"hansard"
 )
 
-// CloneMeta copies metadata, so that the caller's memory stays the caller's.
+// CloneMeta copies metadata, so that the copy shares no memory with the caller's.
 func CloneMeta(m hansard.Meta) hansard.Meta {
 	return hansard.Meta{Title: m.Title, Labels: maps.Clone(m.Labels), State: bytes.Clone(m.State)}
 }

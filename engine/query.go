@@ -11,8 +11,8 @@ import (
 // Newer is the order of List: by Updated, then by id, both descending.
 func Newer(a, b *hansard.Info) bool { return NewerBy(hansard.OrderUpdated, a, b) }
 
-// NewerBy tells whether a comes before b in a list of this order: by its time, then by
-// id, both descending.
+// NewerBy reports whether a comes before b in a list of this order: by its time, then
+// by id, both descending.
 func NewerBy(o hansard.Order, a, b *hansard.Info) bool {
 	if at, bt := o.Of(a), o.Of(b); !at.Equal(bt) {
 		return at.After(bt)
@@ -37,7 +37,7 @@ func CheckRange(r *hansard.Range) error {
 	return checkEventID("id", r.ID)
 }
 
-// NoEvent is the answer to a range with an event's id that the session does not have.
+// NoEvent is the error for a range with an event id that the session does not have.
 func NoEvent(session hansard.SessionID, id string) error {
 	return fmt.Errorf("%w in session %s: id %q", hansard.ErrNoEvent, session, id)
 }
@@ -66,7 +66,7 @@ func CheckQuery(q *hansard.Query) error {
 		return invalid("order", "%d is no order", q.Order)
 	}
 	if q.Archived < hansard.ArchivedAny || q.Archived > hansard.ArchivedOnly {
-		return invalid("archived", "%d is none of any, no and only", q.Archived)
+		return invalid("archived", "%d is not one of: any, no, only", q.Archived)
 	}
 	if _, err := ParseCursor(q); err != nil {
 		return err
@@ -92,7 +92,7 @@ func CheckQuery(q *hansard.Query) error {
 	return nil
 }
 
-// renamed makes an error about an id one about another field.
+// renamed turns an error about an id into one about another field.
 func renamed(field string, err error) error {
 	var bad *hansard.InvalidError
 	if errors.As(err, &bad) {

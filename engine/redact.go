@@ -8,8 +8,8 @@ import (
 	"hansard"
 )
 
-// Redactions: which events may lose their content, and the proof that what is gone is
-// recorded.
+// Redactions: which events may lose their content, and the proof that every removal
+// is recorded.
 
 // CheckRedaction checks that a store may accept a redaction, whatever the session
 // contains, and puts its seqs in order, each once.
@@ -33,7 +33,7 @@ func CheckRedaction(r *hansard.Redaction) error {
 	return checkText("by", r.By, hansard.MaxNameBytes)
 }
 
-// NoSeq is the answer to a redaction of an event that the session does not have.
+// NoSeq is the error for a redaction of an event that the session does not have.
 func NoSeq(session hansard.SessionID, seq, last hansard.Seq) error {
 	return fmt.Errorf("%w in session %s: seq %d; the last one is %d", hansard.ErrNoEvent, session, seq, last)
 }
@@ -145,8 +145,8 @@ type Redactions struct {
 	open map[hansard.Seq]bool // redacted, and no record yet
 	done map[hansard.Seq]bool // redacted and recorded, or lost
 	left map[hansard.Seq]bool // recorded, and not redacted
-	// lost is the last event that a repair left out, or that a fork has from its parent:
-	// records of what is before it may be missing, or be in the parent only.
+	// lost is the last event that a repair replaced, or that a fork has from its parent:
+	// records about events before it may be missing, or be only in the parent.
 	lost hansard.Seq
 }
 

@@ -31,7 +31,7 @@ func checkStateOps(p *hansard.Patch) error {
 			return err
 		}
 	}
-	// As JSON, because that is how they are stored: characters of a path may take six bytes.
+	// As JSON, because that is how they are stored: a character of a path may take six bytes.
 	text, err := encodeState(p.StateOps)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func applyOps(session hansard.SessionID, state any, ops []hansard.StateOp) (any,
 		switch {
 		case err == nil:
 		case o.op == hansard.OpTest:
-			// Also if there is nothing to compare with: somebody removed it.
+			// Also if there is nothing to compare with: someone removed it.
 			return nil, &hansard.StateTestError{Session: session, Index: i, Path: ops[i].Path}
 		default:
 			return nil, invalid(opField(i)+".path", "%v", err)
@@ -248,7 +248,7 @@ func sameValue(a, b any) bool {
 }
 
 // sameNumber compares two JSON numbers exactly: 1.50 is 15e-1, and no digit is lost. Those
-// with exponents beyond reason are the same if they are spelt alike.
+// with huge exponents are the same only if they are spelt alike.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true

@@ -12,12 +12,12 @@ import (
 func NewTurnRecord(c *hansard.Claim, from hansard.Grant, why string) hansard.TurnRecord {
 	me := hansard.Me(c.Label)
 	if c.Remote {
-		me.PID = 0 // this process's would be taken for the holder's
+		me.PID = 0 // this process's pid would be taken for the holder's
 	}
 	r := hansard.TurnRecord{Change: hansard.TurnGranted, Holder: me, TTL: c.TTL.Milliseconds(), MaxHold: c.MaxHold.Milliseconds(),
 		Exclusive: c.Exclusive, Remote: c.Remote, From: from, By: c.By}
 	switch {
-	case from == "": // a claim that would have stolen found the turn free
+	case from == "": // a claim that would have stolen the turn found it free
 	case why == hansard.TurnStolen:
 		r.Change, r.Why, r.Reason = hansard.TurnStolen, why, c.Steal
 	default:
@@ -68,8 +68,8 @@ func CheckGrant(g hansard.Grant) error {
 // Fence is the rule about turns that every engine applies to a write, in the
 // critical section that orders it: cur is the turn that is held then, or nil. A
 // write under a grant needs that grant to be the current one; a write without one
-// may be refused by an exclusive turn. That is a [HeldError]: the engine then looks
-// for the holder, and if it is gone, records the end of the turn and writes.
+// may be refused by an exclusive turn. That is a [hansard.HeldError]: the engine
+// then checks the holder, and if it is gone, records the end of the turn and writes.
 func Fence(id hansard.SessionID, cur *hansard.Turn, under hansard.Grant, inboxOnly bool) error {
 	if under != "" {
 		if cur == nil {

@@ -59,22 +59,22 @@ func ParseRights(names string) (Right, error) {
 
 // Pass is what a token allows.
 type Pass struct {
-	// Name tells people, and the log, whose token it is.
+	// Name identifies the token to people and in the log.
 	Name   string
 	Rights Right
 	Scope  Scope
-	// Expires is when it is no longer known; zero is never.
+	// Expires is when the token stops being valid; zero is never.
 	Expires time.Time
-	// Rate is how many requests, or messages on a WebSocket, it may make in a
+	// Rate is how many requests, or messages on a WebSocket, it may make per
 	// second; 0 means no limit.
 	Rate float64
 }
 
-// Access tells what tokens allow.
+// Access decides what tokens allow.
 type Access interface {
 	// Who returns what a token allows, and false for one that is unknown or no
-	// longer valid. It is called again, every now and then, for the tokens in use.
-	// It takes as long for a wrong token as for a right one.
+	// longer valid. It is called again from time to time for the tokens in use. It
+	// takes the same time for an invalid token as for a valid one.
 	Who(token string) (Pass, bool)
 }
 
@@ -82,8 +82,8 @@ type nobody struct{}
 
 func (nobody) Who(string) (Pass, bool) { return Pass{}, false }
 
-// hashed is a token as it is stored: it is of no use to whoever finds it. The tokens
-// that are made here have 256 random bits, so a plain hash is enough.
+// hashed is a token as it is stored: useless to anyone who finds it. The tokens that
+// are made here have 256 random bits, so a plain hash is enough.
 type hashed [sha256.Size]byte
 
 func hashToken(token string) hashed { return sha256.Sum256([]byte(token)) }
@@ -95,12 +95,12 @@ func Single(token string) Access {
 	return t
 }
 
-// caller is who makes a request, with what the token allowed when the request began.
+// caller is who makes a request, and what the token allowed when the request began.
 type caller struct {
 	Pass
 	user    *user
 	account *account
-	outside *atomic.Bool // set when it asks for what is out of its scope
+	outside *atomic.Bool // set when it asks for something out of its scope
 }
 
 type callerKey struct{}
@@ -110,7 +110,7 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// authenticate finds out who makes a request. It enters the user, who must leave.
+// authenticate finds out who makes a request. It enters the user; the caller must leave.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	token, problem := bearer(r)
 	if problem == noToken {

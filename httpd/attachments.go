@@ -22,8 +22,8 @@ import (
 )
 
 // Attachments over HTTP are streamed in and out, with only a piece of them in memory. They
-// are other people's content, so a browser may never guess what they are, nor run them as
-// part of the page.
+// are untrusted content, so a browser must never guess their type, nor run them as part of
+// the page.
 
 // attach stores a body as an attachment of a session.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
@@ -45,7 +45,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer who.account.give(anUpload)
-	// Only callers that may read learn whether it was there already.
+	// Only callers that may read learn whether it was already there.
 	there := want != "" && who.Rights.allows(Read) && s.has(r, want)
 	body := &upload{ctx: r.Context(), control: http.NewResponseController(w), r: r.Body, began: time.Now(), patience: s.timing.body, want: want}
 	a, err := s.store.Attach(r.Context(), sessionID(r), body.hashed())
@@ -72,7 +72,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, status, a)
 }
 
-// has tells whether a session has an attachment.
+// has reports whether a session has an attachment.
 func (s *Server) has(r *http.Request, digest string) bool {
 	f, err := s.store.OpenAttachment(r.Context(), sessionID(r), digest)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) has(r *http.Request, digest string) bool {
 	return f.Close() == nil
 }
 
-// reprDigest reads the header Repr-Digest (RFC 9530): what the sender says the digest is.
+// reprDigest reads the header Repr-Digest (RFC 9530): the digest that the sender claims.
 func reprDigest(header string) (string, error) {
 	if header == "" {
 		return "", nil
@@ -101,8 +101,8 @@ func reprDigest(header string) (string, error) {
 }
 
 // slowestUpload is how many bytes per second of an attachment have to arrive on average,
-// after a first moment: a client that sends a byte now and then must not keep its place for
-// ever.
+// after an initial grace period: a client that sends a byte now and then must not keep its
+// slot forever.
 const slowestUpload = 16 << 10
 
 // upload is a body on its way into the store.
@@ -112,7 +112,7 @@ type upload struct {
 	r        io.Reader
 	began    time.Time
 	patience time.Duration
-	want     string // the digest that the sender says it has
+	want     string // the digest that the sender announced
 	got      int64
 	err      error // of reading it
 }
@@ -130,7 +130,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hashed is the body, which ends in an error if its digest is not the one that was announced.
+// hashed is the body; it ends in an error if its digest is not the announced one.
 func (u *upload) hashed() io.Reader {
 	if u.want == "" {
 		return u
@@ -138,7 +138,7 @@ func (u *upload) hashed() io.Reader {
 	return &compared{u: u, sum: sha256.New()}
 }
 
-// compared is an upload whose digest the sender has announced. If the digest is another it
+// compared is an upload whose digest the sender has announced. If the digest differs it
 // ends in an error, so that nothing is stored.
 type compared struct {
 	u   *upload
@@ -155,7 +155,7 @@ func (c *compared) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// getAttachment gives an attachment, or parts of it.
+// getAttachment answers with an attachment, or parts of it.
 func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "media_type", "name")
 	media, name := p.text("media_type"), p.text("name")
@@ -197,8 +197,8 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// harmless are the media types that a browser may show: pictures that can't contain
-// programs, and plain text.
+// harmless are the media types that a browser may display: pictures that can't
+// contain scripts, and plain text.
 var harmless = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true, "image/avif": true, "text/plain": true}
 
 // listAttachments lists what was attached to a session.

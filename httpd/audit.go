@@ -13,8 +13,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// audit logs who was denied what, and who did what only an admin may do: one line of JSON
-// each, with no content of any session and no token.
+// audit logs denied requests and requests that only an admin may make: one line of JSON
+// each, with no session content and no token.
 type audit struct {
 	to io.Writer
 
@@ -24,8 +24,8 @@ type audit struct {
 	dropped int // since the last line
 }
 
-// maxAudited is how many denials are written per second. Otherwise anybody without a token
-// could fill the disk.
+// maxAudited is how many denials are written per second. Without a limit, anyone without a
+// token could fill the disk.
 const maxAudited = 100
 
 // Audited is a line of the audit log.

@@ -19,8 +19,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// body reads a body of JSON, of a bounded size, in a bounded time. The bytes are
-// the caller's until it calls free.
+// body reads a JSON body of bounded size in bounded time. The caller owns the bytes
+// until it calls free.
 func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, free func(), err error) {
 	if media := r.Header.Get("Content-Type"); media != "" {
 		kind, _, err := mime.ParseMediaType(media)
@@ -35,8 +35,8 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) (body
 	return body, room.free, nil
 }
 
-// anyBody reads a body of any kind. The bytes are the caller's until it frees the room that
-// they take.
+// anyBody reads a body of any type. The caller owns the bytes until it frees the room they
+// take.
 func (s *Server) anyBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, room *load, err error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, nil, wire.NewProblem("wrong-media-type", "compressed bodies are not read", "send it as it is")
@@ -66,7 +66,7 @@ func (s *Server) anyBody(w http.ResponseWriter, r *http.Request, limit int64) (b
 	case err != nil:
 		return nil, nil, wire.NewProblem("malformed", "the body ended before it was complete", "send it again")
 	}
-	// The deadline of the body must not end a request that waits for something.
+	// The read deadline of the body must not end a request that then waits for something.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, taken, nil
 }
@@ -75,8 +75,8 @@ func tooLarge(limit int64) error {
 	return &hansard.InvalidError{Field: "body", TooLarge: true, Reason: fmt.Sprintf("the limit is %d bytes", limit)}
 }
 
-// decode reads a body of JSON into a struct. Members that the struct does not have are
-// refused, and so are query parameters: everything is in the body.
+// decode reads a JSON body into a struct. Unknown members are refused, and so are
+// query parameters: everything is in the body.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -111,7 +111,8 @@ func decodeJSON(body []byte, into any) error {
 	case errors.As(err, &bad): // from an UnmarshalJSON that knows what is wrong
 		return bad
 	case errors.As(err, &mistyped) && mistyped.Field != "":
-		// The members of a patch are those of the body: Patch is Go's name for what embeds them.
+		// A patch's members are members of the body: Patch is only the Go name of the embedded
+		// struct.
 		return &hansard.InvalidError{Field: strings.TrimPrefix(mistyped.Field, "Patch."), Reason: fmt.Sprintf("it is a JSON %s, which does not fit", mistyped.Value)}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		name := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
@@ -124,8 +125,8 @@ func noSuchMember(name string) error {
 	return &hansard.InvalidError{Field: name, Reason: "there is no such member"}
 }
 
-// params reads the query of a request: each parameter at most as often as it
-// makes sense, and none that the route does not have.
+// params reads the query of a request: it refuses parameters that the route does
+// not have, or that are repeated without a meaning.
 type params struct {
 	values url.Values
 	err    error
@@ -211,8 +212,8 @@ func (p *params) flag(name string) bool {
 	return false
 }
 
-// unchanged reports whether a client that reads has this answer already. An answer without
-// an ETag gets one.
+// unchanged reports whether a reading client already has this answer. An answer without an
+// ETag gets one.
 func unchanged(w http.ResponseWriter, body []byte) bool {
 	rec, ok := w.(*recorder)
 	if !ok || !rec.reads {

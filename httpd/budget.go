@@ -12,8 +12,8 @@ import (
 
 // budget bounds how much memory the bodies of all requests, and the pages of all
 // answers, take at once. What is charged is what arrived, not what was announced: a
-// client that announces much and sends nothing holds nothing. One token has only its
-// share, so that it can't use up that of the others.
+// client that announces much and sends nothing holds nothing. Each token has a
+// limited share, so that it can't use up the memory of the others.
 type budget struct {
 	patience time.Duration // how long a load waits for room
 
@@ -31,7 +31,7 @@ type load struct {
 	who    string
 	size   int64         // charged
 	want   int64         // how much more it waits for; 0 if it does not wait
-	got    chan struct{} // closed when it got that, or is refused
+	got    chan struct{} // closed when it got that much, or is refused
 	denied bool
 	place  *list.Element
 }
@@ -75,7 +75,7 @@ func (l *load) grow(ctx context.Context, size int64) error {
 		b.mu.Unlock()
 		return nil
 	}
-	if l.size+size > b.each { // it would not fit even alone
+	if l.size+size > b.each { // it would not fit even if it were alone
 		b.mu.Unlock()
 		return noRoom()
 	}
@@ -95,7 +95,7 @@ func (l *load) grow(ctx context.Context, size int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.want == 0 && !l.denied {
-		return nil // perhaps at the last moment
+		return nil // granted, perhaps just as the context ended
 	}
 	if err == nil {
 		err = noRoom()
@@ -120,7 +120,7 @@ func (b *budget) answerLocked(l *load) {
 }
 
 // fit charges for one more part of a page, and reports whether there is room for it. It
-// waits for the first part; after that the page ends when the memory is used up.
+// waits for room for the first part; after that the page ends when there is none.
 func (l *load) fit(ctx context.Context, first bool, size int) (bool, error) {
 	if first {
 		return true, l.grow(ctx, int64(size))
@@ -128,7 +128,7 @@ func (l *load) fit(ctx context.Context, first bool, size int) (bool, error) {
 	return l.tryGrow(int64(size)), nil
 }
 
-// free gives back all that was charged, to the waiting loads, in FIFO order.
+// free returns everything that was charged; waiting loads get it in FIFO order.
 func (l *load) free() {
 	b := l.budget
 	b.mu.Lock()
@@ -192,7 +192,7 @@ func (l *load) read(ctx context.Context, r io.Reader, size int64) ([]byte, error
 		if len(buf) == cap(buf) {
 			next := max(smallBody, 2*int64(cap(buf)))
 			if size >= 0 && (next > size || size <= smallBody) {
-				next = size + 1 // and one to see the end
+				next = size + 1 // one more byte, to see the end
 			}
 			next = max(next, int64(cap(buf))+1)
 			if err := l.grow(ctx, next-int64(cap(buf))); err != nil {

@@ -21,7 +21,7 @@ func (s *Server) verifySession(w http.ResponseWriter, r *http.Request) error {
 	return s.verify(w, r, id)
 }
 
-// verifyStore examines everything.
+// verifyStore examines the whole store.
 func (s *Server) verifyStore(w http.ResponseWriter, r *http.Request) error {
 	if err := wholeStore(r.Context()); err != nil {
 		return err
@@ -29,8 +29,8 @@ func (s *Server) verifyStore(w http.ResponseWriter, r *http.Request) error {
 	return s.verify(w, r, "")
 }
 
-// verify answers with one finding per line and, when there are no more, a line that says
-// so: a client that does not get that line has not seen all.
+// verify answers with one finding per line and a last line that says there are no more:
+// a client that does not get that line has not seen all findings.
 func (s *Server) verify(w http.ResponseWriter, r *http.Request, id hansard.SessionID) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -78,8 +78,8 @@ func examine(ctx context.Context, store hansard.Checker, id hansard.SessionID, f
 	}
 }
 
-// report is an answer of findings under way. Examining a large session may take long:
-// meanwhile what was found is sent, and empty lines are a sign of life.
+// report is an answer of findings that is being written. Examining a large session
+// may take long: findings are sent as they come, and empty lines are a sign of life.
 type report struct {
 	server *Server
 	w      http.ResponseWriter
@@ -107,7 +107,7 @@ func (rep *report) write(found <-chan examined) error {
 			}
 		case one, more := <-found:
 			if err := rep.r.Context().Err(); err != nil {
-				return err // what was cut short must not look whole
+				return err // a truncated report must not look complete
 			}
 			if !more {
 				return rep.lines.line(wire.Marshal(wire.Complete{Complete: true, Findings: rep.count}))
@@ -197,7 +197,7 @@ func (s *Server) checker() (hansard.Checker, error) {
 	return nil, &notChecked{"has nothing to verify or repair", "it keeps no logs that could be damaged"}
 }
 
-// notChecked refuses to verify or repair a store that does not need it.
+// notChecked is the error for a request that this kind of store does not support.
 type notChecked struct{ why, hint string }
 
 func (e *notChecked) Error() string        { return "not supported: this kind of store " + e.why }

@@ -14,13 +14,13 @@ import (
 
 // A client that asks for a turn and gives up, or loses its connection, at the very
 // moment it is granted would leave behind a grant that nobody knows of. So the client
-// may give a claim a name: asked again under the name, the answer is the same turn;
-// withdrawn under the name, the turn is given back, whether granted already or later. A
-// grant whose answer could not be sent is given back too, but that does not withdraw the
-// claim: the client may ask again over another connection.
+// may give its claim a name. Asking again under the name returns the same turn.
+// Withdrawing the name gives the turn back, whether it was granted already or is granted
+// later. A grant whose answer could not be sent is given back too, but that does not
+// withdraw the claim: the client may ask again over another connection.
 //
-// The names are kept in memory for a while, by the server that was asked. Other servers
-// do not know them: there the grant is left to its TTL.
+// The server that was asked keeps the names in memory for a while. Other servers do not
+// know them: there the grant is left to its TTL.
 
 const (
 	claimsKept = 10 * time.Minute
@@ -51,7 +51,7 @@ type claimed struct {
 	place     *list.Element // in settled, if it is there
 }
 
-// begin enters a claim under a name. If there is one under the name already, under way or
+// begin enters a claim under a name. If there is already one under the name, pending or
 // settled, it returns that one.
 func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *claimed, err error) {
 	c.mu.Lock()
@@ -75,20 +75,20 @@ func (c *claims) begin(name claimName, cancel context.CancelFunc) (mine, other *
 	return mine, nil, nil
 }
 
-// expireLocked forgets the claims that were kept for long enough. They are in order, so it
-// stops at the first that was not.
+// expireLocked forgets the claims that were kept long enough. They are in order of age, so
+// it stops at the first that was not.
 func (c *claims) expireLocked(now time.Time) {
 	for c.settled.Len() > 0 && now.Sub(c.settled.Front().Value.(*claimed).since) > claimsKept {
 		c.forgetLocked()
 	}
 }
 
-// forgetLocked forgets the one that was settled first.
+// forgetLocked forgets the claim that was settled first.
 func (c *claims) forgetLocked() {
 	delete(c.m, c.settled.Remove(c.settled.Front()).(*claimed).key)
 }
 
-// none reports whether there are none left.
+// none reports whether no claims are left.
 func (c *claims) none(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,9 +124,9 @@ func (c *claims) answered(it *claimed) {
 }
 
 // unanswered notes that a request for a claim ended without its client getting the grant.
-// If there is a grant, and no other request was answered with it or is about to be, it has
-// to be given back: the caller calls returned after that. Until then requests under the
-// name wait, and then claim again.
+// If there is a grant, and no other request was answered with it or is about to be, the
+// caller has to release it and then call returned. Until then, requests under the name
+// wait; after that they claim again.
 func (c *claims) unanswered(it *claimed) (returned func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Cla
 		cancel()
 		t, again, err := s.sameTurn(ctx, other)
 		if again {
-			continue // the other was refused or given back: this one claims
+			continue // the other claim was refused or given back: this request claims
 		}
 		if err != nil {
 			s.unanswered(ctx, other)
@@ -200,7 +200,7 @@ func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Cla
 	}
 }
 
-// sameTurn waits for a claim that is under way or granted, and returns its turn. If it has
+// sameTurn waits for another claim under the same name, and returns its turn. If it got
 // none, and was not withdrawn, the name may be claimed again.
 func (s *Server) sameTurn(ctx context.Context, other *claimed) (t hansard.Turn, again bool, err error) {
 	id, claims := hansard.SessionID(other.key.session), &callerOf(ctx).account.claims
@@ -236,7 +236,7 @@ func (s *Server) unanswered(ctx context.Context, it *claimed) {
 	}
 }
 
-// withdraw gives up a claim with a name, and what it was granted.
+// withdraw gives up a named claim, and the turn if it was granted.
 func (s *Server) withdraw(ctx context.Context, name claimName) error {
 	claims := &callerOf(ctx).account.claims
 	if err := errors.Join(hansard.CheckID(hansard.SessionID(name.session)), wire.CheckClaimName(name.name)); err != nil {

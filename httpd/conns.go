@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// conns tracks the open connections, so that nobody can take them all. Clients without a
-// token have a share of them: a new connection closes the oldest. A client with a token has
-// a share, too: its idle connections are closed for new ones.
+// conns tracks the open connections, so that no client can take them all. Clients without a
+// token share a limited number: past it, a new connection closes the oldest. Each token has
+// a limit, too: past it, its idle connections are closed for new ones.
 type conns struct {
 	most, strangersMost int
 
@@ -47,8 +47,7 @@ func (c *conns) begin(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, one)
 }
 
-// state follows the state of a connection. One that is hijacked has to be ended by its new
-// owner.
+// state follows the state of a connection. The code that hijacks one has to call end.
 func (c *conns) state(nc net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +64,7 @@ func (c *conns) state(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// own assigns a connection to the first account whose token was shown on it.
+// own assigns a connection to the first account whose token was used on it.
 func (c *conns) own(ctx context.Context, a *account) error {
 	one, _ := ctx.Value(connKey{}).(*conn)
 	if one == nil {

@@ -14,8 +14,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// door is the store as seen by the holder of a token: sessions out of its scope do not
-// exist, what it writes has its name on it, and it can't use grants of another token. The
+// door is the store as the holder of a token sees it: sessions out of its scope do not
+// exist, its writes carry the token's name, and it can't use grants of another token. The
 // caller is taken from the context; without one everything is refused.
 type door struct {
 	hansard.Store
@@ -83,13 +83,13 @@ func (c caller) notThere(id hansard.SessionID) error {
 	return fmt.Errorf("%w: %s", hansard.ErrNotFound, id)
 }
 
-// quiet is the caller without a record of what it asks for out of scope.
+// quiet is the caller, without recording that it asks for something out of scope.
 func (c caller) quiet() caller {
 	c.outside = nil
 	return c
 }
 
-// wholeStore refuses what concerns all sessions to a token that is for some of them.
+// wholeStore refuses requests that concern all sessions if the token is only for some.
 func wholeStore(ctx context.Context) error {
 	if callerOf(ctx).Scope.All() {
 		return nil
@@ -97,8 +97,8 @@ func wholeStore(ctx context.Context) error {
 	return wire.NewProblem("missing-right", "this concerns the whole store, and the token is for some of its sessions", "use a token without a scope")
 }
 
-// holder is the token that a grant was given to; empty if it was not given to a token,
-// or if it is not the current grant: then the store refuses it.
+// holder returns the name of the token that a grant was given to; empty if it was not
+// given to a token, or is not the current grant, which the store then refuses.
 func (d *door) holder(ctx context.Context, h held) (string, error) {
 	d.mu.Lock()
 	name, known := d.holders[h]
@@ -138,7 +138,8 @@ func (e *notYours) Hint() string {
 }
 
 // masked removes from an error what the caller may not know. A caller without the right to read
-// learns that the turn is held, but not by whom: that is content that others wrote.
+// learns that the turn is held, but not by whom: the holder's description is content that
+// others wrote.
 func masked(ctx context.Context, err error) error {
 	var held *hansard.HeldError
 	var fenced *hansard.FencedError
@@ -194,7 +195,7 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	created := false
 	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
 		// A scope may be labels, so the session is created with them. Create fails if
-		// somebody else was faster; an append would take over the other's session.
+		// another caller created it first; an append would take over that caller's session.
 		_, err = d.Create(ctx, id, b.Meta)
 		if created = err == nil; errors.Is(err, hansard.ErrExists) {
 			_, err = d.pass(ctx, id, b.Turn)

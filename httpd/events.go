@@ -18,7 +18,7 @@ import (
 )
 
 // writing is the context of a write. A client that disconnects does not end it: a write
-// that has begun is finished, and a retry with its key tells the outcome.
+// that has begun is finished, and a retry with its key returns the outcome.
 func writing(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // appendEvents stores a batch.
@@ -67,7 +67,7 @@ func (s *Server) readEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeBytes(w, http.StatusOK, append(as.event(nil, &e), '\n'))
 }
 
-// event finds the event with an id.
+// event reads the event with an id.
 func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) (hansard.Event, error) {
 	if event == "" {
 		return hansard.Event{}, &hansard.InvalidError{Field: "event", Reason: "it is empty"}
@@ -78,8 +78,7 @@ func (s *Server) event(ctx context.Context, id hansard.SessionID, event string) 
 	return hansard.Event{}, engine.NoEvent(id, event)
 }
 
-// afterID is the seq to begin after: after itself, or that of the event which after_id
-// names.
+// afterID is the seq to begin after: after itself, or the seq of the event that after_id names.
 func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard.Seq, error) {
 	if !p.has("after_id") || p.err != nil {
 		return after, nil
@@ -92,7 +91,7 @@ func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard
 	return e.Seq, err
 }
 
-// viewing is how a request wants its events.
+// viewing is the view in which a request wants its events.
 func (s *Server) viewing(p *params) view {
 	as := viewOf(p)
 	switch {
@@ -127,7 +126,7 @@ func malformedData(b *hansard.Batch, err error) error {
 	return err
 }
 
-// readEvents gives a page of events, or all of a range as lines.
+// readEvents answers with a page of events, or with all events of a range as lines.
 func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after", "after_id", "before", "reverse", "limit", "last", "kind", "from_kind", "from_summary", "id", "wait_ms", "view", "whole")
 	rng := hansard.Range{
@@ -175,7 +174,7 @@ func (s *Server) readEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.writePage(w, r, rng, limit, as)
 }
 
-// waitFor waits for an event, for a time. It is not an error if none comes.
+// waitFor waits a limited time for an event. It is not an error if none comes.
 func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration) error {
 	if who := callerOf(r.Context()); !who.Scope.All() {
 		if err := s.door.inScope(r.Context(), who, sessionID(r)); err != nil {
@@ -192,7 +191,7 @@ func (s *Server) waitFor(r *http.Request, after hansard.Seq, wait time.Duration)
 	return err
 }
 
-// wantsLines tells whether the client asked for lines.
+// wantsLines reports whether the client asked for lines.
 func wantsLines(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for _, part := range strings.Split(accept, ",") {
@@ -212,7 +211,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 		return err
 	}
 	last := info.LastSeq
-	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // that needs no reading
+	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // which needs no reading
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -243,7 +242,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 			body = append(body, ',')
 		}
 		body = as.event(body, &e)
-		// In another view an event may be larger than it is in the store.
+		// In a view, an event may be larger than it is in the store.
 		fits, err := room.fit(r.Context(), n == 1, max(0, len(body)-end-len(e.Data)))
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 )
 
 // exportSession writes a session in one of the formats of package exporter, to be saved.
-// If it fails on the way the connection is cut, so that half of it is not taken for all.
+// If it fails midway the connection is cut, so that a part is not taken for the whole.
 func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "format")
 	name := p.text("format")

@@ -18,8 +18,8 @@ const (
 	// findMatches is the maximum number of matches in an answer.
 	findMatches = 1000
 	findText    = 1000 // bytes of the text to find
-	// findSlots is how many searches run at a time, since they are work. A token that
-	// has more under way than limits.each is refused, so that others are served soon.
+	// findSlots is how many searches run at a time, because they are expensive. A token that
+	// has more of them than limits.each allows is refused, so that others are served soon.
 	findSlots = 2
 	// around is how much is shown on either side of a match, in bytes.
 	around = 60
@@ -91,7 +91,7 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// matching is what surrounds the first occurrence of a text, on one line.
+// matching is the text around the first occurrence of a text, on one line.
 func matching(in, text string) (string, bool) {
 	lower := strings.ToLower(in)
 	at := strings.Index(lower, text)
@@ -99,7 +99,7 @@ func matching(in, text string) (string, bool) {
 		return "", false
 	}
 	if len(lower) != len(in) {
-		// Some letters have more bytes in the other case: the offset would not be exact.
+		// Some letters have a different length in lower case: the offset would be wrong.
 		in = lower
 	}
 	begin, end := max(0, at-around), min(len(in), at+len(text)+around)

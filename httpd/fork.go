@@ -59,8 +59,8 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	return answerSession(w, http.StatusCreated, info)
 }
 
-// Fork makes a fork that is in scope of a session that is: its id and labels are those that
-// sessions of this token have.
+// Fork forks a session that is in scope into one that is, too: its id and labels are such
+// as the token's scope requires.
 func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (hansard.Info, error) {
 	who, err := d.pass(ctx, id, "")
 	if err != nil {

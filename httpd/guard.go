@@ -32,11 +32,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		// The write deadline of the last request on this connection must not end this one.
 		_ = rec.control.SetWriteDeadline(time.Time{})
 		if r.ContentLength != 0 {
-			// Set it even if nobody reads the body: net/http waits for the unread
-			// rest.
+			// Set it even if the body is never read: net/http waits for the unread rest.
 			_ = rec.control.SetReadDeadline(began.Add(s.timing.body))
 		}
-		defer func() { // answered or broken off
+		defer func() { // answered or aborted
 			if rec.leave != nil {
 				rec.leave()
 			}
@@ -76,7 +75,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 type requestKey struct{}
 
-// meant tells whether a request is meant for this server.
+// meant reports whether a request is meant for this server.
 func (s *Server) meant(r *http.Request) error {
 	if !s.knownHost(r) {
 		return wire.NewProblem("wrong-host", "the Host header does not name this server",
@@ -104,8 +103,8 @@ func noSuchRoute() error {
 	return wire.NewProblem("no-such-route", "there is nothing at this path", "/openapi.json lists the routes")
 }
 
-// knownHost guards against names that somebody else points at this machine (DNS
-// rebinding): a page served under such a name would be of the same origin as us.
+// knownHost guards against names that an attacker points at this machine (DNS
+// rebinding): a page served under such a name would have the same origin as this server.
 func (s *Server) knownHost(r *http.Request) bool {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(r.Host); err == nil {
@@ -122,8 +121,8 @@ func (s *Server) knownHost(r *http.Request) bool {
 	if ip.IsLoopback() {
 		return true
 	}
-	// An address can't be pointed elsewhere like a name, but it has to be the one
-	// that was connected to.
+	// Unlike a name, an address can't be pointed at this machine, but it has to be
+	// the one that the client connected to.
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {
 		return false
@@ -132,8 +131,8 @@ func (s *Server) knownHost(r *http.Request) bool {
 	return err == nil && connected.Addr().Unmap() == ip.Unmap()
 }
 
-// sameOrigin tells whether an Origin is that of a page of this server. Behind a
-// proxy that ends TLS the page is https although we are not.
+// sameOrigin reports whether an Origin is that of a page of this server. Behind a
+// proxy that terminates TLS the page is https although this server is not.
 func sameOrigin(r *http.Request, origin string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
@@ -160,7 +159,7 @@ type recorder struct {
 	status  int
 	route   string
 	token   string
-	leave   func()      // of the token's user; nil if nobody was let in
+	leave   func()      // of the token's user; nil if nobody was admitted
 	admin   bool        // only an admin may make the request
 	problem string      // the type of the problem, if the answer was one
 	outside atomic.Bool // the session is out of the token's scope
@@ -170,7 +169,7 @@ type recorder struct {
 	gone bool       // the connection was handed over
 }
 
-// finish leaves the client a moment to receive the end. Nothing more is read from it.
+// finish gives the client a moment to receive the end. Nothing more is read from it.
 func (w *recorder) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +229,7 @@ func (w *recorder) Write(b []byte) (n int, err error) {
 // Unwrap lets http.ResponseController find the wrapped writer.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// told is an error as it is reported to a client. It counts it, and logs it if it is the
+// told is an error as reported to a client. It counts it, and logs it if it is the
 // server's fault.
 func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(masked(r.Context(), err))

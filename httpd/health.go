@@ -10,7 +10,7 @@ import (
 	"hansard"
 )
 
-// healthz tells that the server runs.
+// healthz answers that the server runs.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
@@ -23,7 +23,7 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, version)
 }
 
-// storeIdentity tells which store this is. Every server of the store gives the same answer.
+// storeIdentity answers which store this is. Every server of the store gives the same answer.
 func (s *Server) storeIdentity(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err
@@ -38,8 +38,8 @@ func (s *Server) storeIdentity(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"identity": identity})
 }
 
-// Prober is a store that can be asked to prove that it can write, without
-// leaving anything behind that people would see.
+// Prober is a store that can prove that it can write, without leaving anything
+// behind that people would see.
 type Prober interface {
 	Probe(ctx context.Context) error
 }
@@ -57,12 +57,12 @@ const (
 
 // readiness is the result of the last probe.
 type readiness struct {
-	mu  sync.Mutex // held while one is under way: others want the same
+	mu  sync.Mutex // held during a probe: concurrent requests wait for its result
 	at  time.Time
 	err error
 }
 
-// readyz tells whether the store takes a write, by writing.
+// readyz answers whether the store accepts a write, by writing.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.closing.Err() != nil {
 		return hansard.ErrClosed
@@ -74,7 +74,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		defer cancel()
 		s.ready.err = s.probe(ctx)
 		if errors.Is(s.ready.err, context.DeadlineExceeded) {
-			// Whatever blocked the write, and whether it was stored or not: not ready.
+			// Not ready, whatever blocked the write and whether or not it was stored.
 			s.ready.err = &hansard.BusyError{}
 		}
 		s.ready.at = time.Now()

@@ -11,16 +11,15 @@ import (
 	"hansard/internal/wire"
 )
 
-// However many follow a session, the store is asked once: one pump per followed session
-// and view waits, reads and encodes, and keeps the newest events. Each follower takes
-// from those at its own pace. One that falls behind them reads the store by itself until
-// it has caught up; so a slow follower costs the others nothing, and nothing is ever
-// queued for it.
+// However many clients follow a session, the store is read once: one pump per followed session
+// and view waits, reads and encodes, and keeps the newest events. Each follower takes from
+// those at its own pace. One that falls behind them reads the store by itself until it has
+// caught up; so a slow follower costs the others nothing, and nothing is ever queued for it.
 
 const (
 	// keepMin and keepMax bound the newest events a pump keeps, in bytes; keepEach
-	// is how much more it keeps for each follower: the more there are, the more it
-	// costs when they have to read the store.
+	// is how much more it keeps for each follower: the more followers there are,
+	// the more it costs when they have to read the store.
 	keepMin  = 1 << 20
 	keepMax  = 64 << 20
 	keepEach = 64 << 10
@@ -56,7 +55,7 @@ type hub struct {
 	service *service
 	memory  *budget
 	look    time.Duration // lookEvery
-	keepAll int64         // bounds what all pumps keep, in bytes: anybody may follow many sessions
+	keepAll int64         // bounds what all pumps keep, in bytes: a client may follow many sessions
 	kept    atomic.Int64  // how much they keep
 
 	mu    sync.Mutex // guards pumps, and the refs of each
@@ -71,7 +70,7 @@ type followed struct {
 	created int64 // UnixNano
 }
 
-// generation tells a session from earlier and later ones with the same id.
+// generation distinguishes a session from earlier and later ones with the same id.
 func generation(info *hansard.Info) int64 { return info.Created.UnixNano() }
 
 func newHub(ctx context.Context, store hansard.Store, m *metrics, memory *budget, keepAll int64) *hub {
@@ -171,8 +170,8 @@ func (h *hub) pump(ctx context.Context, p *pump) error {
 	}
 }
 
-// lookEvery is how often a silent session is checked to be still the one that is followed. Wait reports that it was
-// deleted, unless another session has its id already.
+// lookEvery is how often an idle session is checked to be still the one that is followed. Wait reports a deletion,
+// unless another session already has the id.
 const lookEvery = 15 * time.Second
 
 // await waits for an event.
@@ -211,7 +210,7 @@ func (f followed) is(info *hansard.Info) error {
 	return replaced(f.id)
 }
 
-// replaced is the error for a session whose id another session has by now.
+// replaced is the error for a session whose id now belongs to another session.
 func replaced(id hansard.SessionID) error {
 	return fmt.Errorf("%w: %s, and its id is that of another session now", hansard.ErrDeleted, id)
 }
@@ -223,8 +222,8 @@ func (h *hub) share(p *pump) (refs, most int) {
 	return p.refs, min(keepMax, keepMin+p.refs*keepEach, int(h.keepAll)/max(1, len(h.pumps))) // the pump itself may be forgotten already
 }
 
-// read encodes the events past a seq: at least one, since there is one, and at most so many
-// (0: no limit) or so many bytes.
+// read encodes the events past a seq: at least one, since there is one, and at most the
+// given number of events (0: no limit) or bytes.
 func (h *hub) read(ctx context.Context, what followed, after hansard.Seq, events, bytes int) ([]frame, error) {
 	var out []frame
 	size := 0
@@ -269,9 +268,8 @@ func (p *pump) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// keep adds frames and drops the oldest beyond so many bytes; it returns how many
-// were added. A follower may still hold a part of the list: what is in it never
-// changes.
+// keep adds frames and drops the oldest beyond a number of bytes; it returns how many
+// were added. A follower may still hold a part of the list: its elements never change.
 func (p *pump) keep(frames []frame, most int) (added int) {
 	all := append(p.frames, frames...)
 	for _, f := range frames {
@@ -310,7 +308,7 @@ func (p *pump) take(after hansard.Seq) (frames []frame, behind bool, changed <-c
 	return nil, false, p.changed, nil
 }
 
-// some is the first frames, as many as a follower takes at once.
+// some returns the first frames, as many as a follower takes at once.
 func some(frames []frame) []frame {
 	size := 0
 	for i, f := range frames[:min(len(frames), takeEvents)] {
@@ -340,8 +338,8 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) (frames []fr
 }
 
 // catchUp reads for one follower alone. What it reads is charged to its token until the
-// client has taken it: otherwise clients that take nothing could make the server hold that
-// much for each of them.
+// client has received it: otherwise clients that read nothing could make the server hold
+// that much for each of them.
 func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (frames []frame, free func(), err error) {
 	for want := int64(takeBytes); ; {
 		room, err := h.room(ctx, want)
@@ -360,7 +358,7 @@ func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (fr
 		if err != nil {
 			return nil, nil, err
 		}
-		want = size // that of one large event, once there is room for it
+		want = size // the size of one large event, once there is room for it
 	}
 }
 
@@ -373,7 +371,7 @@ func (h *hub) readServed(ctx context.Context, what followed, after hansard.Seq) 
 	return h.read(ctx, what, after, takeEvents, takeBytes)
 }
 
-// room waits for memory. A follower can wait: it lags, and nothing is lost.
+// room waits for memory. A follower can wait: it lags, but loses nothing.
 func (h *hub) room(ctx context.Context, size int64) (*load, error) {
 	for {
 		room := h.memory.load(callerOf(ctx).Name)

@@ -8,12 +8,12 @@ import (
 	"hansard/internal/wire"
 )
 
-// limits is how much there may be at once. Only tests change the default.
+// limits bounds what may exist at once. Only tests change the default.
 type limits struct {
 	memory   int64 // of bodies and pages, in bytes; one token has half of it
 	followed int64 // of the newest events of all sessions that are followed, in bytes
 	// conns is how many connections there may be; strangers how many of them may
-	// have shown no token yet; conns/2 is for one token.
+	// have used no token yet; one token may have conns/2.
 	conns, strangers int
 	each             [kinds]int // for one token
 }
@@ -42,7 +42,8 @@ var defaultLimits = limits{
 	each:      [kinds]int{aRequest: 8192, aSocket: 1024, aFollowing: 20_000, aTurn: 4096, aReport: 4, aSearch: 4, anUpload: 16},
 }
 
-// account is what one token has under way, whatever secret of it was shown.
+// account is what one token has under way, whichever of its secrets (itself, a login, a
+// narrowed token) was used.
 type account struct {
 	live   *live
 	name   string
@@ -70,7 +71,7 @@ func (a *account) idleLocked(now time.Time) bool {
 	return a.under == [kinds]int{} && a.bucket.full(now, a.rate) && a.live.server.conns.of(a) == 0 && a.claims.none(now)
 }
 
-// take counts one more of something. It must be given back, once.
+// take counts one more of a kind. The caller must give it back, once.
 func (a *account) take(what kind) error {
 	a.live.mu.Lock()
 	defer a.live.mu.Unlock()
@@ -86,7 +87,7 @@ func (a *account) takeLocked(what kind) error {
 	return nil
 }
 
-// pace takes one from a token's rate.
+// pace takes one request from a token's rate.
 func (a *account) pace(rate float64) error {
 	if rate == 0 {
 		return nil

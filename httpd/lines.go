@@ -11,7 +11,7 @@ import (
 // linesChunk is how much of an answer of lines is written at once.
 const linesChunk = 64 << 10
 
-// lines is an answer of lines under way.
+// lines is an answer of lines that is being written.
 type lines struct {
 	w     http.ResponseWriter
 	chunk []byte // what is not written yet
@@ -27,7 +27,7 @@ func (l *lines) line(b []byte) error {
 	return l.grown()
 }
 
-// grown writes what has been gathered when it is enough.
+// grown writes what has been gathered once it is a full chunk.
 func (l *lines) grown() error {
 	if len(l.chunk) < linesChunk {
 		return nil
@@ -46,8 +46,9 @@ func (l *lines) flush() error {
 	return err
 }
 
-// endLines reports an error. If the answer has not begun it returns the error, which
-// becomes the answer; else it writes it as the last line, {"problem":{…}}.
+// endLines ends an answer with an error. If the answer has not begun it returns the
+// error, which becomes the answer; else it writes it as the last line,
+// {"problem":{…}}.
 func (s *Server) endLines(l *lines, r *http.Request, err error) error {
 	err = because(r.Context(), err)
 	if !l.begun && len(l.chunk) == 0 || errors.Is(err, context.Canceled) {

@@ -10,22 +10,22 @@ import (
 	"hansard/internal/wire"
 )
 
-// Withdrawing a token ends what it had under way. Code that writes streams, reads bodies
-// and waits for turns need not check for it: every request has a context that ends with
-// its token, and one watcher asks again about all tokens in use.
+// Withdrawing a token ends everything it had under way. Code that writes streams, reads
+// bodies and waits for turns need not check for it: every request has a context that
+// ends with its token, and one watcher rechecks all tokens in use.
 
 const (
-	// watchEvery is how often the watcher asks. Together with tokensLook and lastWords
+	// watchEvery is how often the watcher checks. Together with tokensLook and lastWords
 	// it bounds how long something may outlive its token: less than 2 s, however busy.
 	watchEvery = 500 * time.Millisecond
-	// lastWords is how long a client has to receive that its token was withdrawn.
+	// lastWords is how long a client has to receive the news that its token was withdrawn.
 	lastWords = 500 * time.Millisecond
 	// maxTurnsKept is how many turns of one token are released when it is withdrawn.
 	// The others are left to their TTL.
 	maxTurnsKept = 10_000
 )
 
-// errTokenGone is why what a withdrawn token had under way ended.
+// errTokenGone is the cause for which the requests of a withdrawn token end.
 var errTokenGone = unauthorized("the token was withdrawn")
 
 // live has the tokens that are in use.
@@ -53,14 +53,14 @@ type user struct {
 // turnKept is a turn that a token holds.
 type turnKept struct {
 	session hansard.SessionID
-	until   time.Time // when its TTL has ended it; zero while a socket renews it
+	until   time.Time // when its TTL ends it; zero while a socket renews it
 }
 
 func newLive(s *Server) *live {
 	return &live{access: s.logins, server: s, users: map[hashed]*user{}, accounts: map[string]*account{}}
 }
 
-// enter begins a request of a token, if the token is valid. The request must leave.
+// enter begins a request of a token, if the token is valid. The caller must leave.
 func (l *live) enter(token string) (caller, error) {
 	pass, ok := l.access.Who(token)
 	if !ok {
@@ -123,7 +123,7 @@ func (u *user) drop(g hansard.Grant) {
 	delete(u.turns, g)
 }
 
-// watch asks about the tokens in use until there are none.
+// watch rechecks the tokens in use until there are none.
 func (l *live) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -136,8 +136,8 @@ func (l *live) watch() {
 	}
 }
 
-// look ends what withdrawn tokens have under way and forgets what is not in use. It
-// reports whether there is anything left to watch.
+// look ends what withdrawn tokens have under way and forgets unused ones. It
+// reports whether anything is left to watch.
 func (l *live) look(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,8 +195,7 @@ func (c caller) under(ctx context.Context, w *recorder) (context.Context, func()
 	}
 }
 
-// ended is the problem that ended a context; nil if it was not a problem that ended it, but
-// that the client is gone.
+// ended is the problem that ended a context; nil if it ended because the client is gone.
 func ended(ctx context.Context) error {
 	var p *wire.Problem
 	if errors.As(context.Cause(ctx), &p) {
@@ -205,8 +204,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// because replaces an error that only says that the context ended by the problem that
-// ended it.
+// because replaces an error that only says that the context ended with the problem
+// that ended it.
 func because(ctx context.Context, err error) error {
 	if p := ended(ctx); p != nil && errors.Is(err, context.Canceled) && !errors.Is(err, hansard.ErrUnknown) {
 		return p

@@ -13,14 +13,14 @@ import (
 )
 
 // A browser logs in with a code that is valid once and for minutes. The owner of a token
-// makes it from the token; it may be seen where a token must not be, in a URL or a
+// makes it from the token; it may appear where a token must not, in a URL or a
 // terminal's scrollback. In exchange the browser gets a cookie that no script can read,
 // and that EventSource sends too. The cookie stands for the token as long as that is
-// valid, and is known to this server alone, as long as it runs.
+// valid, and is known only to this server, for as long as it runs.
 //
-// A request with a cookie may come from a page of another server. Requests of other
-// sites, and of other ports of this host, are refused before (see meant); a request that
-// changes something must also name our origin.
+// A request with a cookie may come from a page of another server. Requests from other
+// sites, and from other ports of this host, have already been refused (see meant); a
+// request that changes something must also name this server's origin.
 
 const (
 	// LoginCodeMax is how long a code may be valid.
@@ -41,8 +41,8 @@ const (
 // CodeAccess is an [Access] whose tokens can be used to log in. [Tokens] is one.
 type CodeAccess interface {
 	Access
-	// Login reads a code. who returns what its token allows, while that is valid. The
-	// number identifies the code.
+	// Login reads a code. who returns what its token allows, while the token is
+	// valid. The number identifies the code.
 	Login(code string) (who func() (Pass, bool), number string, expires time.Time, ok bool)
 }
 
@@ -69,7 +69,7 @@ func (t *Tokens) Login(code string) (who func() (Pass, bool), number string, exp
 		}
 		return known.pass(), true
 	}
-	if _, ok = who(); !ok { // the token may have been made just now, for this login
+	if _, ok = who(); !ok { // the token may have just been made, for this login
 		t.mu.Lock()
 		_ = t.loadLocked() // see look
 		t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *Tokens) Login(code string) (who func() (Pass, bool), number string, exp
 	return who, string(n.Key) + n.Login, time.Unix(n.Expires, 0), ok
 }
 
-// logins is the Access of a server: that of its options, and the cookies it gave out.
+// logins is the Access of a server: that of its options, and the cookies it issued.
 type logins struct {
 	Access
 
@@ -198,7 +198,7 @@ func cookieName(r *http.Request) string {
 	return cookiePrefix + port
 }
 
-// loginOf is the cookie of a request, or the reason it is refused.
+// loginOf returns the cookie of a request, or why it is refused.
 func loginOf(r *http.Request) (cookie string, err error) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil || !strings.HasPrefix(c.Value, loginPrefix) {
@@ -211,7 +211,7 @@ func loginOf(r *http.Request) (cookie string, err error) {
 	return c.Value, nil
 }
 
-// logIn takes a code and gives a cookie.
+// logIn exchanges a code for a cookie.
 func (s *Server) logIn(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err

@@ -73,7 +73,7 @@ func newMetrics(store hansard.Store) *metrics {
 	return m
 }
 
-// measured is a store that counts what it does: syncs, waits for locks, recoveries.
+// measured is a store that counts its work: syncs, waits for locks, recoveries.
 type measured interface {
 	Measures() map[string]float64
 }
@@ -107,7 +107,7 @@ func (m *metrics) request(route, method string, status int, took time.Duration) 
 	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
-// methodName maps a method to a known one: clients can invent any number.
+// methodName maps a method to a known name: clients can invent any number of methods.
 func methodName(method string) string {
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":

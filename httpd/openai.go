@@ -17,7 +17,7 @@ import (
 // The routes of OpenAI's Conversations API have a handler of their own; this file is the
 // server around it.
 
-// conversations lets requests through to the routes of the conversations.
+// conversations checks requests and passes them to the handler of the conversations.
 func (s *Server) conversations() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(*recorder).route = conversations.Prefix
@@ -51,8 +51,8 @@ func (s *Server) conversations() http.Handler {
 	})
 }
 
-// tellsConversation reports whether the answer to a request has content that others may
-// have written: the metadata of a conversation.
+// tellsConversation reports whether the answer to a request contains the metadata of a
+// conversation, which others may have written.
 func tellsConversation(r *http.Request) bool {
 	switch rest := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, conversations.Prefix), "/"); {
 	case r.Method == http.MethodDelete:
@@ -101,7 +101,7 @@ func (s *Server) roomFor(r *http.Request, room *load) error {
 	return room.grow(r.Context(), int64(len(body))) // the handler's own copy
 }
 
-// failing is the rest of a body that could not be read; with nil it is empty.
+// failing is the unread rest of a body: it returns err, or io.EOF if that is nil.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
@@ -112,8 +112,8 @@ func isConversations(path string) bool {
 	return path == conversations.Prefix || strings.HasPrefix(path, conversations.Prefix+"/")
 }
 
-// openAICodes are the problems that have another name in OpenAI's API, or in the handler's
-// answers.
+// openAICodes maps problems to the names they have in OpenAI's API, or in the handler's
+// answers, where these differ.
 var openAICodes = map[string]string{
 	"unauthorized":      "invalid_api_key",
 	"too-many-requests": "rate_limit_exceeded",

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// patience is how long the server waits for a client that follows. A client that takes
-// nothing for a while (stall) is dropped: it gets no more events, for good. But what was
-// being written to it is half written, and it should learn how far it got before the end;
-// so the rest of that is kept for a moment longer (grace), in case it reads on, and then
-// the connection is cut. Nothing is queued for it meanwhile.
+// patience is how long the server waits for a client that follows. A client that reads
+// nothing for a while (stall) is dropped: it gets no more events. But a message to it may
+// be half written, and it should learn how far it got; so the rest of that message is
+// offered for a moment longer (grace), in case it reads on, and then the connection is
+// cut. Nothing is queued for it in the meantime.
 type patience struct {
 	stall, grace time.Duration
 	dropped      func() // is called once, when the client is dropped
-	cut          func() // is called when it did not read on: what is being written must end
+	cut          func() // is called when it did not read on: the write must end
 
 	mu    sync.Mutex // guards all below, and is held while dropped and cut are called
 	timer *time.Timer
-	until time.Time // by when what is being written has to be taken; zero if nothing is
+	until time.Time // when the current write has to be taken by; zero if there is none
 	slow  bool      // the client is dropped
 	over  bool      // nobody waits any more
 }
 
-// begin says that something is being written, or that some of it was taken.
+// begin notes that something is being written, or that the client has taken some of it.
 func (p *patience) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.slow || p.over {
-		return // the rest has only the time that is left
+		return // the rest has only the remaining time
 	}
 	p.until = time.Now().Add(p.stall)
 	if p.timer == nil {
@@ -37,7 +37,7 @@ func (p *patience) begin() {
 	}
 }
 
-// done says that all of it was taken.
+// done notes that the client has taken all of it.
 func (p *patience) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,13 +50,13 @@ func (p *patience) done() {
 func (p *patience) stalled() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// It may have been taken while the timer went off.
+	// The client may have taken it while the timer fired.
 	if !p.until.IsZero() && !time.Now().Before(p.until) {
 		p.dropLocked()
 	}
 }
 
-// drop drops a client that is known by other means to be gone.
+// drop drops a client that was found to be gone by other means.
 func (p *patience) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,14 +81,14 @@ func (p *patience) dropLocked() {
 	p.dropped()
 }
 
-// isSlow tells whether the client is dropped.
+// isSlow reports whether the client is dropped.
 func (p *patience) isSlow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.slow
 }
 
-// end says that nothing more is written: neither dropped nor cut is called from now on.
+// end notes that nothing more is written: neither dropped nor cut is called from now on.
 func (p *patience) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

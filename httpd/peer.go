@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// net/http notices that a client is gone by reading from its connection, and stops that
-// with the first byte it gets. The request of a client that sent something after it and
-// then left would wait for ever, and be granted a turn that nobody knows of.
+// net/http notices that a client is gone by reading from its connection, and stops doing
+// so at the first byte it gets. The request of a client that sent more bytes after it
+// and then left would wait for ever, and be granted a turn that nobody knows of.
 
 // peerEvery is how often a waiting client is checked to be still there.
 const peerEvery = 250 * time.Millisecond
 
-// peerGone reports whether the client of a request has closed its connection, where that
-// can be found out.
+// peerGone reports whether the client of a request has closed its connection, on systems
+// where that can be found out.
 func peerGone(r *http.Request) bool {
 	one, _ := r.Context().Value(connKey{}).(*conn)
 	if one == nil {

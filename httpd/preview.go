@@ -14,7 +14,7 @@ import (
 
 const (
 	// previewPageBytes is how much is read for all the previews of one page of a
-	// list. The others are there when the page is requested again.
+	// list. Previews beyond that appear when the page is requested again.
 	previewPageBytes = 16 << 20
 	// previewsKept is how many are remembered, in each of two generations.
 	previewsKept = 8192
@@ -39,9 +39,9 @@ type preview struct {
 	settled bool        // appends no longer change it
 }
 
-// of is the first prompt of a session that has no title; empty if there is none, or
-// if the session can't be read: that must not fail the list. It reads no more bytes than
-// left, and subtracts what it read.
+// of returns the first prompt of a session that has no title; empty if there is none, or
+// if the session can't be read: that must not fail the list. It reads at most left
+// bytes, and subtracts what it read.
 func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.Info, left *int) string {
 	if info.Title != "" || info.LastSeq == 0 {
 		return ""

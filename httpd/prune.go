@@ -6,8 +6,8 @@ import (
 	"hansard"
 )
 
-// prune removes now what is left of deleted sessions. It ends with its request: what is
-// left then is removed the next time.
+// prune removes what is left of deleted sessions now. It ends with its request: what
+// remains is removed the next time.
 func (s *Server) prune(w http.ResponseWriter, r *http.Request) error {
 	if err := wholeStore(r.Context()); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// action is what a method of a route does. An error that it returns becomes the answer.
+// action is what a method of a route does. An error it returns becomes the answer.
 type action struct {
-	right  Right // 0: anybody
+	right  Right // 0: anyone
 	writes bool
 	do     func(w http.ResponseWriter, r *http.Request) error
 }
@@ -66,8 +66,8 @@ func (s *Server) routes() map[string]map[string]action {
 		session + "/keys":   {"GET": {Read, false, s.listKeys}},
 		session + "/export": {"GET": {Read, false, s.exportSession}},
 		session + "/import": {"POST": {Admin, true, s.importPart}},
-		// Verifying one session tells no more than reading it. Verifying the store
-		// also shows files that are not sessions, and is work for the disk.
+		// Verifying one session reveals no more than reading it. Verifying the
+		// store also shows files that are not sessions, and loads the disk.
 		session + "/verify":  {"GET": {Read, false, s.verifySession}},
 		"/v1/verify":         {"GET": {Admin, false, s.verifyStore}},
 		session + "/redact":  {"POST": {Admin, true, s.redactEvents}},
@@ -155,14 +155,14 @@ func (s *Server) route(path string, methods map[string]action) http.Handler {
 
 func readOnly() error { return onlyReads{} }
 
-// onlyReads refuses a write to a server that is read-only, though its store is not.
+// onlyReads refuses a write to a read-only server whose store is not read-only.
 type onlyReads struct{}
 
 func (onlyReads) Error() string        { return hansard.ErrReadOnly.Error() + ": this server only reads" }
 func (onlyReads) Is(target error) bool { return target == hansard.ErrReadOnly }
 func (onlyReads) Hint() string         { return "ask a server that was not started with --read-only" }
 
-// fail answers with an error, unless an answer has begun already.
+// fail answers with an error, or cuts the connection if an answer has already begun.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	err = because(r.Context(), err)
 	if w.(*recorder).status != 0 || errors.Is(err, context.Canceled) {
@@ -173,7 +173,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s.problem(w, r, err)
 }
 
-// admit lets a request in whose token has one of these rights.
+// admit admits a request whose token has one of these rights.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, want Right) (*http.Request, error) {
 	if want == 0 {
 		return r, nil

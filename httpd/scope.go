@@ -12,26 +12,26 @@ import (
 	"hansard/engine"
 )
 
-// Scope is the set of sessions that a token is for: those that meet every condition that
-// is set. The zero value is all of them. Sessions out of scope are not found.
+// Scope is the set of sessions that a token is for: those that meet every condition that is
+// set. The zero value is all sessions. A session out of scope looks as if it did not exist.
 type Scope struct {
 	// Session is the only session.
 	Session hansard.SessionID `json:"session,omitempty"`
 	// Prefix is how the ids begin.
 	Prefix string `json:"prefix,omitempty"`
-	// Labels are what the sessions have. Sessions that the token makes get them.
+	// Labels are labels that the sessions have. Sessions that the token creates get them.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // All reports whether the scope is all sessions.
 func (s Scope) All() bool { return s.Session == "" && s.Prefix == "" && len(s.Labels) == 0 }
 
-// named tells whether a session of this id may be in scope.
+// named reports whether a session of this id may be in scope.
 func (s Scope) named(id hansard.SessionID) bool {
 	return (s.Session == "" || s.Session == id) && strings.HasPrefix(string(id), s.Prefix)
 }
 
-// has tells whether a session is in scope.
+// has reports whether a session is in scope.
 func (s Scope) has(info *hansard.Info) bool {
 	for name, value := range s.Labels {
 		if got, ok := info.Labels[name]; !ok || got != value {
@@ -121,14 +121,14 @@ func ParseRate(text string) (perSecond float64, err error) {
 	return n / each, nil
 }
 
-// bucket is how many requests a token may make now: at most as many at once as it may make
-// in a second, and at least one.
+// bucket is how many requests a token may make now: it holds at most what the token may
+// make in a second, but at least one.
 type bucket struct {
 	left float64
 	when time.Time
 }
 
-// take takes one, or returns in how many seconds there will be one.
+// take takes one request, or returns how many seconds to wait for one.
 func (b *bucket) take(now time.Time, rate float64) (wait float64) {
 	most := max(1, rate)
 	if b.when.IsZero() {

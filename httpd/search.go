@@ -65,7 +65,7 @@ func (s *Server) searchEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.searchPage(w, r, ctx, q)
 }
 
-// searchOver makes the error of a search that took too long one that can be acted on.
+// searchOver turns the error of a search that took too long into one that can be acted on.
 func searchOver(r *http.Request, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
 		return &hansard.BusyError{Own: "the search took longer than a minute, or the events are still being indexed"}
@@ -100,7 +100,7 @@ func (s *Server) searchPage(w http.ResponseWriter, r *http.Request, ctx context.
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// searchLines gives all hits, one a line.
+// searchLines answers with all hits, one per line.
 func (s *Server) searchLines(w http.ResponseWriter, r *http.Request, ctx context.Context, q hansard.SearchQuery) error {
 	out := newLines(w)
 	for h, err := range s.door.Search(ctx, q) {
@@ -118,7 +118,7 @@ func (s *Server) searchLines(w http.ResponseWriter, r *http.Request, ctx context
 }
 
 // Search implements [hansard.Searcher] for the holder of a token: the scope is part of the
-// query, so that what is outside of it is not even looked at.
+// query, so that nothing outside of it is even read.
 func (d *door) Search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
 	who := callerOf(ctx)
 	nothing := func(func(hansard.Hit, error) bool) {}
@@ -158,7 +158,7 @@ func (d *door) search(ctx context.Context, q hansard.SearchQuery) iter.Seq2[hans
 	return terms.ByReading(ctx, d.Store, q)
 }
 
-// confine limits a query to what is in scope. It returns false if that is nothing.
+// confine limits a query to what is in scope. It returns false if nothing is.
 func (s Scope) confine(q hansard.SearchQuery) (hansard.SearchQuery, bool) {
 	if s.Session != "" {
 		if q.In != "" && q.In != s.Session {

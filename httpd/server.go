@@ -4,11 +4,11 @@
 //	server, err := httpd.New(store, httpd.Options{Access: tokens})
 //	err = server.Serve(listener)
 //
-// It keeps nothing but connections, so any number of servers may serve one store,
+// It keeps no state but connections, so any number of servers may serve one store,
 // beside commands and libraries that use it directly. What it promises on top of
 // the store: a 2xx answer to a write means durable; a follower gets every event
-// once and in order, and continues with the last seq it has after any loss of
-// connection or server; no reader ever holds up a writer.
+// once and in order, and continues from the last seq it has after any loss of
+// connection or server; no reader ever delays a writer.
 //
 // It is closed by default: every request needs a token, except for the static
 // files of the page, /healthz, /version and /openapi.json; Host and Origin are
@@ -36,7 +36,7 @@ const (
 	// maxBodyBytes has room for the largest batch with every byte escaped, and
 	// its frame.
 	maxBodyBytes = 2*hansard.MaxBatchBytes + 8<<20
-	// maxPartBytes is as much for a part of a session on its way to another
+	// maxPartBytes is the same for a part of a session being copied to another
 	// store, which may have twice the data.
 	maxPartBytes = 2 * maxBodyBytes
 	// maxSmallBody is for bodies that hold no events.
@@ -49,16 +49,16 @@ const (
 	maxPageSessions   = 1000
 	defaultPageLength = 100 // sessions
 
-	// pollMax is the longest time that a request for events waits for one.
+	// pollMax is the longest time that a request for events waits for an event.
 	pollMax = 60 * time.Second
 )
 
 // timing is how long things may take. Only tests change the default.
 type timing struct {
 	header, body, idle time.Duration // for a request to arrive, and for the next one
-	// stall is how long a client may take nothing of what is written to it.
-	// Then it is dropped, and reconnects with the last seq it has. A follower
-	// is told that seq if it reads on within grace.
+	// stall is how long a client may read nothing of what is written to it. Then it
+	// is dropped, and reconnects with the last seq it has. A follower is told that
+	// seq if it reads on within grace.
 	stall, grace time.Duration
 	beat         time.Duration // between signs of life on a stream
 	longPoll     time.Duration // of the Durable Streams protocol; 0 is its default
@@ -68,14 +68,14 @@ var defaultTiming = timing{header: 10 * time.Second, body: time.Minute, idle: 2 
 
 // Options configure a server.
 type Options struct {
-	// Access tells who may do what. Nil lets nobody in.
+	// Access decides who may do what. Nil admits nobody.
 	Access Access
 	// Hosts are names by which clients may call this server, besides those
 	// of the loopback and the address they connected to.
 	Hosts []string
 	// ReadOnly refuses everything that would change the store.
 	ReadOnly bool
-	// Log gets what people who run the server should know. Nil discards it.
+	// Log gets what operators of the server should know. Nil discards it.
 	Log *slog.Logger
 	// Audit gets a line of JSON, an [Audited], for every request that was denied
 	// and every one that only an admin may make. Nil writes none.
@@ -83,7 +83,7 @@ type Options struct {
 	// Version is what /version answers, any JSON.
 	Version any
 	// Page serves "/" and everything below it that is not the API: static files,
-	// for anybody. Nil serves a page of text that says what to do.
+	// for anyone. Nil serves a plain text page that says what to do.
 	Page http.Handler
 	// Conversations makes the handler of /v1/conversations for a store, behind
 	// the same checks: reading needs the right to read, deleting a conversation
@@ -116,14 +116,13 @@ type Server struct {
 	previews previews
 	finding  chan struct{}
 
-	// closing ends with Shutdown: those who wait or follow are let go.
+	// closing ends with Shutdown: requests that wait or follow end.
 	closing   context.Context
 	letGo     context.CancelFunc
-	followers sync.WaitGroup // connections that net/http no longer knows of
+	followers sync.WaitGroup // connections that net/http no longer tracks
 }
 
-// New makes a server for a store. The store stays the caller's to close, after
-// Shutdown.
+// New makes a server for a store. The caller still has to close the store, after Shutdown.
 func New(store hansard.Store, opt Options) *Server {
 	return newServer(store, opt, defaultTiming, defaultLimits)
 }
@@ -185,14 +184,14 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	return err
 }
 
-// Shutdown stops listening, lets go of those who wait or follow, and waits until
-// writes under way are answered. If ctx ends first it cuts the remaining connections and
+// Shutdown stops listening, ends requests that wait or follow, and waits until writes
+// under way are answered. If ctx ends first it cuts the remaining connections and
 // returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.letGo()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
-		_ = s.http.Close() // the error that counts is that it was not in time
+		_ = s.http.Close() // the error to return is that ctx ended first
 	}
 	done := make(chan struct{})
 	go func() { s.followers.Wait(); close(done) }()

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// A thousand followers are a thousand times the work of an append. It must not delay the
-// next append: only a few followers are served at a time, so that a writer never queues
+// Serving a thousand followers is a thousand times the work of an append. It must not delay
+// the next append: only a few followers are served at a time, so that a writer never queues
 // behind all of them, and when many wait there is a rest after every bit of work, longer
-// while the sessions grow. If there is more to do than fits that pace (a flood: the
-// sessions grow faster than their followers can be served) the followers lag, and the
-// rest is longer still: hurrying would not make them keep up, and would slow the writers
-// down.
+// while the sessions grow. If there is more to do than that pace allows (a flood: the
+// sessions grow faster than their followers can be served) the followers lag, and the rest
+// is longer still: hurrying would not make them keep up, and would slow the writers down.
 
 const (
 	// serveMax is how long one follower is served before its slot goes to the next:
-	// longer is not work but waiting for a client that takes nothing.
+	// anything longer is not work but waiting for a client that reads nothing.
 	serveMax = 5 * time.Millisecond
 	// When more than crowd followers wait, there is a rest after every workMax of
 	// work. The rest is the work times one of these factors.
@@ -28,12 +27,11 @@ const (
 	quietRest  = 1
 	growthRest = 5
 	floodRest  = 20
-	// roundMax is how long it may take until every waiting follower was served:
-	// if necessary the rest is shortened for that, down to quietRest. A follower
-	// that gets nothing for long takes the server for dead.
+	// roundMax is how long it may take until every waiting follower was served: if
+	// necessary the rest is shortened for that, down to quietRest. A follower that
+	// gets nothing for too long assumes that the server is dead.
 	roundMax = 5 * time.Second
-	// lasts is how long growth, or a flood, is assumed to go on after it was
-	// seen.
+	// lasts is how long growth, or a flood, is assumed to continue after it was seen.
 	lasts = 3 * gatherMax
 )
 
@@ -72,7 +70,7 @@ func (s *service) begin(ctx context.Context) (done func(bytes int), err error) {
 	return func(bytes int) {
 		now := time.Now()
 		if !late.Stop() {
-			return // it was not work but waiting, and the slot is another's already
+			return // it was waiting, not work, and another follower already has the slot
 		}
 		took := now.Sub(began)
 		s.mu.Lock()

@@ -24,7 +24,7 @@ func describe(i hansard.Info) wire.Session {
 	return wire.NewSession(i)
 }
 
-// listSessions gives a page of sessions, newest first, or how many there are.
+// listSessions answers with a page of sessions, newest first, or with their number.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "limit", "cursor", "order", "prefix", "id", "parent", "label", "q", "since", "before", "created_since", "created_before",
 		"held", "damaged", "archived", "count", "preview")
@@ -51,7 +51,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	return s.writeSessions(w, r, q, limit, preview)
 }
 
-// query is which sessions the parameters ask for.
+// query is the query that the parameters describe.
 func (p *params) query() hansard.Query {
 	q := hansard.Query{Cursor: p.text("cursor"), Prefix: p.text("prefix"), Parent: hansard.SessionID(p.text("parent")), Text: p.text("q"), Labels: p.labels(),
 		Since: p.time("since"), Before: p.time("before"), CreatedSince: p.time("created_since"), CreatedBefore: p.time("created_before"),
@@ -73,12 +73,12 @@ func (p *params) query() hansard.Query {
 	case "only":
 		q.Archived = hansard.ArchivedOnly
 	default:
-		p.fail("archived", "it is none of any, no and only")
+		p.fail("archived", "it has to be one of: any, no, only")
 	}
 	return q
 }
 
-// countSessions tells how many sessions match.
+// countSessions answers how many sessions match.
 func (s *Server) countSessions(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
 	n, err := hansard.Count(r.Context(), s.store, q)
 	if err == nil && (len(q.IDs) == 0 || slices.Contains(q.IDs, ReadySession)) {
@@ -134,8 +134,8 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 
-// listLines gives a whole list, one session per line: no session can be missed because it
-// was updated between two pages.
+// listLines answers with a whole list, one session per line: no session can be missed
+// because it was updated between two pages.
 func (s *Server) listLines(w http.ResponseWriter, r *http.Request, q hansard.Query) error {
 	limit := q.Limit
 	if limit > 0 {
@@ -198,8 +198,8 @@ func answerSession(w http.ResponseWriter, status int, info hansard.Info) error {
 	return writeJSON(w, status, describe(info))
 }
 
-// tagOf is the entity tag of a session's description: its last seq, and a mark of the turn
-// or damage if it has one, since these may change without a new seq.
+// tagOf is the entity tag of a session's description: its last seq, and a hash of the turn
+// or damage if it has any, since these may change without a new seq.
 func tagOf(info *hansard.Info) string {
 	if info.Turn == nil && info.Damage == nil && info.Unreadable == "" {
 		return etag(info.LastSeq)
@@ -258,8 +258,7 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	info, err := s.store.Stat(r.Context(), id)
 	if err != nil {
-		// The patch is stored. What happened to the session since, the next request
-		// will tell.
+		// The patch is stored. The next request will show what happened to the session since.
 		info = hansard.Info{ID: id, LastSeq: receipt.Last}
 	}
 	if !callerOf(r.Context()).Rights.allows(Read) {
@@ -269,14 +268,14 @@ func (s *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	return answerSession(w, http.StatusOK, info)
 }
 
-// written answers a change of a session to a caller that may not read.
+// written is the answer to a change of a session for a caller that may not read.
 type written struct {
 	ID      hansard.SessionID `json:"id"`
 	LastSeq hansard.Seq       `json:"last_seq"`
 }
 
-// deleteSession ends a session. Its seq can't be a condition: what is appended meanwhile
-// could not be told apart from what was there.
+// deleteSession ends a session. Its last seq can't be a condition: events appended in
+// the meantime could not be told apart from those that were there.
 func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "turn")
 	grant := p.text("turn")
@@ -293,7 +292,7 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// conditions adds what the headers of a request say about an append.
+// conditions adds the conditions in the headers of a request to a batch.
 func conditions(r *http.Request, b *hansard.Batch) error {
 	if match := r.Header.Values("If-Match"); len(match) > 0 {
 		seq, err := parseETag(strings.Join(match, ","))

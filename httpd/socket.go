@@ -27,7 +27,7 @@ import (
 //	{"op":"release","ref":6,"session":"s","grant":"7-9f86d081884c7d65"}
 //	{"op":"ping","ref":7}
 //
-// The server's, with the ref of what they answer, which may be any JSON:
+// The server's, with the ref of the message they answer, which may be any JSON:
 //
 //	{"op":"following","ref":1,"session":"s","last_seq":9,"created":"2026-01-02T15:04:05Z"}
 //	{"op":"events","session":"s","events":[…]}
@@ -51,7 +51,7 @@ const (
 	maxFollows = 10_000
 	maxHeld    = 1000
 	maxWaiting = 1000
-	// goodbyeMax is how long a server that stops waits for a client to take note.
+	// goodbyeMax is how long a stopping server waits for a client to acknowledge it.
 	goodbyeMax = time.Second
 	// frameBytes is what a message has around a batch.
 	frameBytes = 64 << 10
@@ -74,8 +74,8 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	defer caller.account.give(aSocket)
 	s.followers.Add(1)
 	defer s.followers.Done()
-	// Host and Origin were checked before, by rules that are stricter. The
-	// token a browser sent as a protocol is not repeated.
+	// Host and Origin were checked before, by rules that are stricter. The token
+	// that a browser sent as a subprotocol is not echoed.
 	w.(*recorder).handOver()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{socketProtocol}, InsecureSkipVerify: true})
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request) error {
 	defer s.metrics.sockets.Dec()
 	k := &socket{server: s, conn: conn, r: r, caller: caller, pen: make(chan struct{}, 1),
 		follows: map[hansard.SessionID]*following{}, leases: map[hansard.Grant]*holding{}}
-	// Not the request's context: net/http has let go of the connection.
+	// Not the request's context: net/http no longer manages the connection.
 	k.ctx, k.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	k.patience = patience{stall: s.timing.stall, grace: s.timing.grace, dropped: k.dropped, cut: func() { k.cancel(errSlow) }}
 	k.serve()
@@ -138,10 +138,10 @@ func (k *socket) serve() {
 	k.patience.end()
 	k.cancel(err)
 	k.work.Wait()
-	_ = k.conn.CloseNow() // it is gone already, or should be
+	_ = k.conn.CloseNow() // it is already gone, or should be
 }
 
-// end closes the connection: it says why, and waits a moment for the client to take note.
+// end closes the connection: it says why, and waits a moment for the client to acknowledge.
 func (k *socket) end(wait time.Duration, code websocket.StatusCode, reason string) {
 	late := time.AfterFunc(wait, func() { k.cancel(hansard.ErrClosed) })
 	defer late.Stop()
@@ -149,7 +149,7 @@ func (k *socket) end(wait time.Duration, code websocket.StatusCode, reason strin
 	k.cancel(hansard.ErrClosed)
 }
 
-// giveUp releases what a client held that closed its connection properly.
+// giveUp releases the turns of a client that closed its connection properly.
 func (k *socket) giveUp() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,7 +196,7 @@ func (k *socket) read() error {
 			_ = k.conn.Close(websocket.StatusUnsupportedData, "messages are JSON text")
 			return errors.New("a message that is not text")
 		}
-		// It has begun to arrive: until it is complete it holds up the connection.
+		// It has begun to arrive: until it is complete it blocks the connection.
 		late := time.AfterFunc(k.server.timing.body, func() { k.end(lastWords, websocket.StatusPolicyViolation, "the message did not arrive in time") })
 		if k.patience.isSlow() {
 			// A dropped client would not get the answer. It sends the message again.
@@ -226,7 +226,7 @@ func (k *socket) read() error {
 }
 
 // unread ends a connection after a message that could not be read. If there was no memory
-// for it the close frame says so: an answer is impossible, since the ref is not known yet.
+// for it the close frame says so: it can't be answered, since the ref is not known yet.
 func (k *socket) unread(err error) error {
 	var full *wire.Problem
 	if errors.As(err, &full) {
@@ -328,7 +328,7 @@ func (k *socket) denied(q *request, err error) {
 		Session: hansard.SessionID(q.session), Status: p.Status, Problem: p.Type}, true)
 }
 
-// socketOps is what a client may ask for.
+// socketOps are the operations that a client may ask for.
 var socketOps = map[string]struct {
 	right  Right
 	writes bool

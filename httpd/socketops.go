@@ -17,8 +17,8 @@ func (q *request) id() (hansard.SessionID, error) {
 	return id, hansard.CheckID(id)
 }
 
-// follow begins to send the events of a session. If it is followed already it restarts at
-// the new seq.
+// follow begins to send the events of a session. If it is already followed, it restarts
+// at the new seq.
 func (k *socket) follow(q *request) error {
 	id, err := q.id()
 	if err != nil {
@@ -120,7 +120,7 @@ func (k *socket) pass(ctx context.Context, what followed, f *following) {
 }
 
 func (k *socket) events(ctx context.Context, f *following, head []byte, frames []frame) error {
-	// Not while holding the pen: requests of the client are answered meanwhile.
+	// Wait for the slot without holding the pen, so that the client's requests are answered.
 	done, err := k.server.hub.service.begin(ctx)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (k *socket) ended(id hansard.SessionID, f *following, err error) {
 }
 
 // append stores a batch. The next message is handled after it is stored, so that the log
-// has the order of the connection.
+// has the connection's order.
 func (k *socket) append(q *request) error {
 	if q.batch == nil {
 		return &hansard.InvalidError{Field: "batch", Reason: "it is missing"}

@@ -29,7 +29,7 @@ func (k *socket) refuse(ref []byte, err error) error {
 	return k.reply("problem", ref, "problem", wire.Marshal(k.server.told(k.r, err)))
 }
 
-// write sends a message. A client that does not take it in time is dropped: it knows the
+// write sends a message. A client that does not read it in time is dropped: it knows the
 // last seq it has, and reconnects with it.
 func (k *socket) write(message []byte) error {
 	if err := k.takePen(); err != nil {
@@ -55,8 +55,8 @@ func (k *socket) takePen() error {
 
 func (k *socket) givePen() { <-k.pen }
 
-// send sends a message, in parts if it is large: a client that takes some of it is not
-// gone. The caller has the pen.
+// send sends a message, in parts if it is large: a client that reads some of it is not
+// gone. The caller holds the pen.
 func (k *socket) send(message []byte) error {
 	k.patience.begin()
 	defer k.patience.done()
@@ -87,10 +87,10 @@ func (k *socket) sendParts(message []byte) error {
 	return w.Close()
 }
 
-// errSlow is a client that is dropped.
+// errSlow is the error of a client that is dropped.
 var errSlow = errors.New("the client is too slow")
 
-// dropped begins to end the connection of a client that takes nothing.
+// dropped begins to end the connection of a client that reads nothing.
 func (k *socket) dropped() {
 	var last hansard.Seq
 	k.mu.Lock()
@@ -102,11 +102,11 @@ func (k *socket) dropped() {
 	k.work.Go(k.goodbye)
 }
 
-// goodbye tells a dropped client how far each session was sent, after what was being
-// written to it, if it ever takes that.
+// goodbye tells a dropped client how far each session was sent, after the message
+// that was being written to it, if it ever reads that.
 func (k *socket) goodbye() {
 	select {
-	case k.pen <- struct{}{}: // for good
+	case k.pen <- struct{}{}: // never given back
 	case <-k.ctx.Done():
 		return
 	}

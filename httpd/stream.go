@@ -14,7 +14,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// streamEvents follows a session as server-sent events: the id of each is its seq, so that
+// streamEvents follows a session as server-sent events. The id of each is its seq, so that
 // a client that reconnects with Last-Event-ID continues where it was.
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after", "after_id", "view", "created")
@@ -59,7 +59,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // headerCreated is when the session was created. A client that reconnects with it as "created" gets no events of
-// another session that has reused the id meanwhile.
+// another session that has reused the id since.
 const headerCreated = "Hansard-Created"
 
 // stream turns an answer that has begun into a stream.
@@ -72,7 +72,7 @@ func (s *Server) stream(w *recorder, r *http.Request) *sse {
 	return st
 }
 
-// dropped counts and logs a follower that was dropped because it took nothing.
+// dropped counts and logs a follower that was dropped because it read nothing.
 func (s *Server) dropped(how string, last hansard.Seq) {
 	s.metrics.droppedFollowers.Inc()
 	s.log.Info("follower dropped", "how", how, "last", last)
@@ -87,8 +87,8 @@ type sse struct {
 	last     atomic.Uint64 // the last event that is written, or being written
 }
 
-// follow writes events until the client is gone, or the stream is over, which the
-// client was told.
+// follow writes events until the client is gone, or until the stream is over and
+// the client was told.
 func (st *sse) follow(ctx context.Context, what followed, after hansard.Seq) {
 	st.last.Store(uint64(after))
 	// From here to the end patience bounds how long a write takes.
@@ -129,7 +129,7 @@ func (st *sse) pass(ctx context.Context, what followed) {
 	case why != nil:
 		st.problem(why)
 	case ctx.Err() == nil && err == nil:
-		// It was dropped but took the rest after all: tell it how far it got.
+		// It was dropped but read the rest after all: tell it how far it got.
 		last := st.last.Load()
 		_ = st.write(fmt.Appendf(nil, "event: dropped\nid: %d\ndata: {\"last_seq\":%d}\n\n", last, last))
 	}

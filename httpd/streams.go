@@ -8,8 +8,8 @@ import (
 	"hansard/httpd/durable"
 )
 
-// The Durable Streams protocol has a package of its own; this file is the server around it:
-// memory, shutdown, and one waiter for all clients of a session.
+// The Durable Streams protocol is in a package of its own; this file is the server around
+// it: memory, shutdown, and one waiter for all clients of a session.
 
 func (s *Server) newStreams() *durable.Streams {
 	return durable.New(streamStore{counted{s.store, s.metrics}, s}, durable.Options{
@@ -65,7 +65,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, do func(htt
 		return err
 	}
 	defer room.free()
-	// The body is copied into the data of events.
+	// The body is copied into event data.
 	if err := room.grow(r.Context(), 2*int64(len(body))); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"hansard/internal/vfs"
 )
 
-// stamp tells whether a file changed.
+// stamp shows whether a file changed.
 type stamp struct {
 	size  int64
 	time  time.Time

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filePlace tells a file from a copy of it: by its inode, and the inode's creation time
-// where the file system knows it.
+// filePlace distinguishes a file from a copy of it: by its inode, and the inode's
+// creation time where the file system records it.
 func filePlace(f *os.File) string {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {

@@ -4,5 +4,5 @@ package httpd
 
 import "os"
 
-// filePlace tells a file from a copy of it.
+// filePlace distinguishes a file from a copy of it.
 func filePlace(f *os.File) string { return inodeOf(f) }

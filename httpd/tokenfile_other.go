@@ -13,5 +13,5 @@ func isLink(error) bool { return false }
 
 func ownFile(string, fs.FileInfo) bool { return true }
 
-// filePlace tells a file from a copy of it, which is not possible here.
+// filePlace would distinguish a file from a copy of it, which is not possible here.
 func filePlace(*os.File) string { return "" }

@@ -24,8 +24,8 @@ type tokenLine struct {
 	Expires time.Time `json:"expires,omitzero"`
 	Rate    float64   `json:"rate,omitempty"`
 	Share   bool      `json:"share,omitempty"`
-	// Bind says for which store and in which file the tokens are valid: those
-	// after this line, and with Adopt those before it too.
+	// Bind says in which store and in which file the tokens after this line are
+	// valid; with Adopt, those before it are too.
 	Bind  *binding `json:"bind,omitempty"`
 	Adopt bool     `json:"adopt,omitempty"`
 }
@@ -37,7 +37,7 @@ type binding struct {
 }
 
 // writeLocked appends a line about a token. If the file has no token that is valid here it
-// binds the file first: the tokens before that stay without effect.
+// binds the file first: the tokens before that line remain invalid.
 func (t *Tokens) writeLocked(l tokenLine) error {
 	return t.appendLocked(l, len(t.list) == 0)
 }
@@ -55,8 +55,8 @@ func (t *Tokens) appendLocked(l tokenLine, bind bool) error {
 			lines = lines[:1]
 		}
 	}
-	// It begins with a line break, too, so that a line torn by a crash can't spoil the
-	// next one.
+	// It also begins with a line break, so that a line half-written in a crash can't
+	// spoil the next one.
 	text := []byte("\n")
 	for _, l := range lines {
 		text = append(append(text, wire.Marshal(l)...), '\n')
@@ -72,7 +72,7 @@ func (t *Tokens) appendLocked(l tokenLine, bind bool) error {
 	return t.loadLocked()
 }
 
-// parse reads the lines. Lines that can't be parsed are ignored: they let nobody in.
+// parse reads the lines. Lines that can't be parsed are ignored: they admit nobody.
 func (t *Tokens) parse(content []byte, here binding) (list, foreign []Token) {
 	valid := false // the lines being read are bound to this store and this file
 	lines := bufio.NewScanner(bytes.NewReader(content))
@@ -84,7 +84,7 @@ func (t *Tokens) parse(content []byte, here binding) (list, foreign []Token) {
 		}
 		if l.Bind != nil {
 			switch match := (l.Bind.Store == here.Store || l.Bind.Store == "" || here.Store == "") && l.Bind.File == here.File; {
-			case match && valid: // several processes began the file at once
+			case match && valid: // several processes bound the file at once
 			case match && l.Adopt:
 				list, foreign, valid = append(list, foreign...), nil, true
 			case match:

@@ -17,16 +17,16 @@ import (
 // Tokens is an [Access] kept in a file of mode 0600: named tokens with rights and a
 // scope, hashed, so that the file reveals no token.
 //
-// The file is only ever appended to, a line of JSON for each token that is added
-// or removed, so that any number of servers and commands may do so at once. The
-// first to add a name owns it, until it is removed.
+// The file is append-only, a line of JSON for each token that is added or removed,
+// so that any number of servers and commands may write to it at once. The first to
+// add a name owns it, until it is removed.
 //
 // The tokens are valid for one store, and in the file they were written to: if the file
 // was copied with a store from elsewhere, or belongs to another store, they are
-// [Tokens.Foreign] and let nobody in until somebody adopts them.
+// [Tokens.Foreign] and admit nobody until someone adopts them.
 type Tokens struct {
 	path  string
-	store string  // identity; empty: not known
+	store string  // identity; empty if unknown
 	given []Token // those that are not in the file; guarded by mu
 
 	mu      sync.RWMutex // guards all below
@@ -61,8 +61,8 @@ func (k *Token) pass() Pass {
 func (k *Token) expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
 const (
-	// tokensLook is the minimum time between two looks at the file: a removed
-	// token is refused from the next look on.
+	// tokensLook is the minimum time between two checks of the file: a removed
+	// token is refused from the next check on.
 	tokensLook     = 500 * time.Millisecond
 	minTokenBytes  = 16
 	maxTokenBytes  = 256
@@ -76,8 +76,8 @@ var ErrTokenExists = errors.New("there is a token of this name")
 // ErrNoToken is returned for the name of a token that does not exist.
 var ErrNoToken = errors.New("there is no token of this name")
 
-// OpenTokens reads the file at a path. A missing file has no tokens. store is the identity
-// of the store that they are for, empty if it has none.
+// OpenTokens reads the file at a path. A missing file is one without tokens. store is the
+// identity of the store that they are for, empty if it has none.
 func OpenTokens(path, store string) (*Tokens, error) {
 	t := &Tokens{path: path, store: store}
 	t.mu.Lock()
@@ -105,7 +105,7 @@ func (t *Tokens) Who(token string) (Pass, bool) {
 	return known.pass(), true
 }
 
-// narrowed is what a narrowed token leaves of a pass.
+// narrowed is a pass reduced to what a narrowed token allows.
 func narrowed(p Pass, n wire.Narrowing) (Pass, bool) {
 	rights, err := ParseRights(n.Rights)
 	if err != nil || rights&Admin != 0 {
@@ -127,7 +127,7 @@ func narrowed(p Pass, n wire.Narrowing) (Pass, bool) {
 	return p, true
 }
 
-// look compares the file, if that is due.
+// look checks the file for changes, if a check is due.
 func (t *Tokens) look() {
 	t.mu.RLock()
 	fresh := time.Since(t.looked) < tokensLook
@@ -138,7 +138,7 @@ func (t *Tokens) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// If the file can no longer be read its last content stays in effect: nobody is
-	// let in who was not before.
+	// admitted who was not before.
 	_ = t.loadLocked()
 }
 
@@ -186,7 +186,7 @@ func (t *Tokens) Add(k Token) (token string, err error) {
 		return "", err
 	}
 	if got := t.findLocked(k.Name); got == nil || got.hash != hash {
-		return "", fmt.Errorf("%w: %s", ErrTokenExists, k.Name) // somebody was faster
+		return "", fmt.Errorf("%w: %s", ErrTokenExists, k.Name) // another process added it first
 	}
 	return token, nil
 }
@@ -228,7 +228,7 @@ func (t *Tokens) Adopt() error {
 	return t.appendLocked(tokenLine{Adopt: true}, true)
 }
 
-// Accept makes a token known that is not in the file, for as long as the program runs.
+// Accept makes a token valid that is not in the file, for as long as the program runs.
 func (t *Tokens) Accept(name, token string, rights Right) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -261,11 +261,11 @@ func (t *Tokens) indexLocked() {
 	}
 }
 
-// tokenSigns are the characters a token may have: those that need no escape in a
+// tokenSigns are the characters a token may have: those that need no escaping in a
 // header, a WebSocket subprotocol or a URL.
 const tokenSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
-// CheckToken checks a token that somebody chose.
+// CheckToken checks a token that was not generated here.
 func CheckToken(token string) error {
 	switch {
 	case len(token) < minTokenBytes:

@@ -9,9 +9,9 @@ import (
 	"hansard/internal/wire"
 )
 
-// What hansard.Copy needs from a store, over HTTP.
+// The methods of a store that hansard.Copy needs, over HTTP.
 
-// listOrigins gives how each session began, one per line.
+// listOrigins answers how each session began, one per line.
 func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after")
 	after := hansard.SessionID(p.text("after"))
@@ -37,7 +37,7 @@ func (s *Server) listOrigins(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// listKeys gives the keys of a session, one per line.
+// listKeys answers with the keys of a session, one per line.
 func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) error {
 	p := paramsOf(r, "after")
 	after := hansard.Seq(p.number("after", 0))

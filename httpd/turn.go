@@ -10,8 +10,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// acquireTurn takes the turn. It waits for it as long as the client says and is connected:
-// its place in the queue lasts as long as its connection.
+// acquireTurn takes the turn. It waits for it as long as the client asks and stays
+// connected: its place in the queue lasts as long as its connection.
 func (s *Server) acquireTurn(w http.ResponseWriter, r *http.Request) error {
 	var given wire.Claim
 	if err := s.decode(w, r, &given); err != nil {
@@ -107,7 +107,7 @@ type named struct {
 	Claim string        `json:"claim"`
 }
 
-// grantOf is the grant that a request is about, from its body or its query.
+// grantOf reads the grant or claim that a request is about, from its body or its query.
 func (s *Server) grantOf(w http.ResponseWriter, r *http.Request) (n named, err error) {
 	p := paramsOf(r, "grant")
 	n.Grant = hansard.Grant(p.text("grant"))
@@ -127,8 +127,8 @@ func (s *Server) renewTurn(w http.ResponseWriter, r *http.Request) error {
 		s.metrics.turnError(err)
 		return err
 	}
-	// It is renewed, even if it can't be described a moment later. If another grant is
-	// current by then, that one is not shown.
+	// It is renewed, even if describing it then fails. If another grant is current by
+	// then, that one is not shown.
 	t, _ := s.store.Turn(r.Context(), sessionID(r))
 	if t != nil && t.Grant != n.Grant {
 		t = nil
@@ -169,8 +169,8 @@ func (s *Server) getTurn(w http.ResponseWriter, r *http.Request) error {
 	return answerTurn(w, t)
 }
 
-// answerHolder tells a client that gave up a claim who has the turn: without the grant, and
-// nothing if it may not read.
+// answerHolder tells a client that gave up a claim who has the turn, without the grant; a
+// client that may not read learns nothing.
 func (s *Server) answerHolder(w http.ResponseWriter, r *http.Request) error {
 	if !callerOf(r.Context()).Rights.allows(Read) {
 		return answerTurn(w, nil)

@@ -9,15 +9,15 @@ import (
 	"hansard/transcript"
 )
 
-// view is how events are written to somebody who reads: as they are stored, or as
-// the parts that people read in them.
+// view is how events are written to a reader: as they are stored, or as the parts
+// that people read in them.
 type view string
 
 const (
 	stored view = ""
 	// parts is what the page, and other clients that draw a transcript, get: see
 	// transcript.Of. Long texts are cut, and say how much is missing: most are
-	// folded, and never looked at.
+	// displayed folded, and never opened.
 	parts view = "parts"
 	// wholeParts is parts with nothing cut.
 	wholeParts view = "parts whole"

@@ -2,8 +2,8 @@ package httpd
 
 import "net/http"
 
-// whoami tells the caller what its token allows, so that a client need not offer what
-// would be refused.
+// whoami tells the caller what its token allows, so that a client need not offer
+// actions that would be refused.
 func (s *Server) whoami(w http.ResponseWriter, r *http.Request) error {
 	if p := paramsOf(r); p.err != nil {
 		return p.err

@@ -17,7 +17,8 @@ const Path = "/mcp"
 const maxRequest = 6*maxMessage + 64<<10
 
 // Handler serves MCP over HTTP, without sessions, to clients that have the token. It is for
-// the loopback: the Host has to be a loopback one, and pages of other sites are refused.
+// the loopback: the Host has to be a loopback one, and requests from pages of other sites
+// are refused.
 func Handler(s *sdk.Server, token string) http.Handler {
 	serve := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, PropagateRequestCancellation: true,

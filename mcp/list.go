@@ -99,7 +99,7 @@ func (s *server) titled(ctx context.Context, info *hansard.Info) string {
 	const among = 5 // events
 	for e, err := range s.store.Read(ctx, info.ID, hansard.Range{Limit: among, Kinds: []string{hansard.KindMessage}}) {
 		if err != nil {
-			break // it may be gone by now
+			break // it may have been deleted since
 		}
 		if prompt := transcript.Of(e).Preview(120); prompt != "" {
 			return text + " · begins: " + line(prompt, 120)
@@ -146,7 +146,7 @@ func (s *server) search(ctx context.Context, _ *sdk.CallToolRequest, in searchAr
 	return s.searchTitles(ctx, in, most)
 }
 
-// searchWords asks the store, which finds words in the events of all sessions.
+// searchWords asks a store that can find words in the events of all sessions.
 func (s *server) searchWords(ctx context.Context, searcher hansard.Searcher, in searchArgs, most int) (string, error) {
 	if in.Session != "" { // a missing session is an error, not an empty result
 		if _, err := s.store.Stat(ctx, hansard.SessionID(in.Session)); err != nil {

@@ -1,10 +1,9 @@
-// Package mcp lets models read the sessions of a [hansard.Store], by the Model Context
-// Protocol: tools to list, search and read, resources for sessions, and, where that is
-// allowed, a tool that leaves a message in a session's inbox. Nothing can be deleted or
-// changed.
+// Package mcp lets models read the sessions of a [hansard.Store] through the Model Context
+// Protocol: tools to list, search and read, resources for sessions, and, where allowed, a
+// tool that leaves a message in a session's inbox. Nothing can be deleted or changed.
 //
-// What a model gets is text of bounded size. Every event is cited as session#seq; a cut is
-// marked, with the call that gives more. Pictures and other encoded data are left out.
+// A model gets text of bounded size. Every event is cited as session#seq; a cut is marked,
+// with the call that returns more. Pictures and other encoded data are left out.
 //
 // It is the only package that knows the protocol's SDK.
 package mcp
@@ -49,7 +48,7 @@ type Options struct {
 	Version string
 	// AllowAppend adds the tool that leaves messages in a session's inbox.
 	AllowAppend bool
-	// Log gets what went wrong. Nil discards it.
+	// Log gets errors. Nil discards them.
 	Log *slog.Logger
 }
 
@@ -101,8 +100,8 @@ func addTool[In any](s *server, to *sdk.Server, hints *sdk.ToolAnnotations, name
 	})
 }
 
-// guarded runs a call for a bounded time, beside a bounded number of others. Its error is
-// one that a model can act on.
+// guarded runs a call for a bounded time, with a bounded number of calls at once. Its
+// error is one that a model can act on.
 func (s *server) guarded(ctx context.Context, name string, do func(context.Context) (string, error)) (text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
@@ -122,7 +121,7 @@ func (s *server) guarded(ctx context.Context, name string, do func(context.Conte
 	return text, explained(ctx, err)
 }
 
-// explained is an error with what to do next.
+// explained is an error with a hint what to do next.
 func explained(ctx context.Context, err error) error {
 	switch hint := hansard.Hint(err); {
 	case err == nil:
@@ -135,7 +134,7 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// limit is a number that was asked for, within bounds; 0 means the usual one.
+// limit checks a requested number against its bounds; 0 means the usual one.
 func limit(name string, asked, usual, most int) (int, error) {
 	switch {
 	case asked < 0:

@@ -103,8 +103,8 @@ func (s *server) page(ctx context.Context, id hansard.SessionID, rng hansard.Ran
 	return p, nil
 }
 
-// isNoise reports events that nobody reads a session for: turn records, and changes of
-// metadata.
+// isNoise reports whether an event is one that nobody reads a session for: a turn
+// record, or a change of metadata.
 func isNoise(e *hansard.Event) bool {
 	return e.Kind == hansard.KindTurn || e.Kind == hansard.KindMeta && string(e.Data) == "null"
 }
@@ -179,7 +179,7 @@ func (s *server) readEvent(ctx context.Context, _ *sdk.CallToolRequest, in event
 	if in.Offset > len(whole) {
 		return "", fmt.Errorf("the text of %s has %d bytes", cite(id, seq), len(whole))
 	}
-	// If the offset is in the middle of a character, the rest of that is dropped.
+	// If the offset is in the middle of a character, the rest of the character is dropped.
 	part := cut(strings.ToValidUTF8(whole[in.Offset:], ""), max(most, leastAnswer))
 	text := heading(id, &e, &r) + "\n" + indent(part)
 	if end := len(whole) - in.Offset - len(part); end > 0 {
@@ -226,7 +226,7 @@ func (s *server) append(ctx context.Context, r *sdk.CallToolRequest, in appendAr
 	return fmt.Sprintf("Stored as %s, in the inbox.", cite(receipt.Session, receipt.First)), nil
 }
 
-// clientName is what the client calls itself, for people.
+// clientName is the name the client gives itself, for people.
 func clientName(r *sdk.CallToolRequest) string {
 	if r.Session == nil {
 		return ""

@@ -13,16 +13,16 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// lastAnswers is how long calls under way have to be answered after the client has closed
-// its end.
+// lastAnswers is how long calls under way may still be answered after the client has
+// closed its end.
 const lastAnswers = 2 * time.Second
 
 // Serve speaks MCP on two streams, one message per line, until the client closes its end,
 // which is not an error, or the context ends.
 //
 // The SDK has a transport for that, but it ends the server at any line that is not a
-// message. This one tells the client, and still answers calls under way after the client
-// has closed its end.
+// message. This one answers such a line with an error, and still answers calls under way
+// after the client has closed its end.
 func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) error {
 	c := &lines{out: out, closed: make(chan struct{}), messages: make(chan jsonrpc.Message), idle: make(chan struct{}, 1)}
 	go c.read(in)
@@ -170,7 +170,7 @@ func trimLine(line []byte) []byte {
 	return nil
 }
 
-// pass hands a line to the reader of messages; false if nobody reads any more.
+// pass hands a line to the reader of messages; it returns false if nobody reads any more.
 func (c *lines) pass(line []byte) bool {
 	m, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
@@ -190,8 +190,8 @@ func (c *lines) pass(line []byte) bool {
 	}
 }
 
-// refuse answers a line that is not a message. Its id is not known, so that of the answer
-// is null.
+// refuse answers a line that is not a message. Its id is not known, so the id of the
+// answer is null.
 func (c *lines) refuse(code int, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,7 +102,7 @@ func leftOut(p *transcript.Part) string {
 // or identifier.
 const encodedLeast = 256
 
-// clean removes what a model has no use for: terminal escapes, control characters, invisible
+// clean removes what is useless to a model: terminal escapes, control characters, invisible
 // characters, and encoded data.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
@@ -140,8 +140,8 @@ func encodedRun(s string) int {
 	return n
 }
 
-// indent sets content apart from what the server says: no content can pass for a heading,
-// or for the advice at the end of a page.
+// indent sets content apart from the server's own text: no content can pass for a
+// heading, or for the hint at the end of a page.
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
 // line is the beginning of a text on one line.

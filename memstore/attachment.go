@@ -27,7 +27,7 @@ func (s *Store) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (
 	if err := s.checkLocked(ctx, id); err != nil {
 		return hansard.Attachment{}, err
 	}
-	ses, err := s.findLocked(id) // it may have been deleted meanwhile
+	ses, err := s.findLocked(id) // it may have been deleted since
 	if err != nil {
 		return hansard.Attachment{}, err
 	}

@@ -44,7 +44,7 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	return ses.info(f.As), nil
 }
 
-// fork is a session with the history up to f.At, and the event that says so.
+// fork is a session with the history up to f.At, and the event that records the fork.
 func (ses *session) fork(id hansard.SessionID, f *hansard.Fork) (*session, error) {
 	fork := newSession(engine.CloneMeta(ses.born))
 	var grants engine.Grants

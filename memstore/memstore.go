@@ -50,7 +50,7 @@ type session struct {
 	// attachments are what was attached, by digest.
 	attachments map[string][]byte
 	turnState
-	// changed is closed, and replaced, whenever a waiter should look again.
+	// changed is closed, and replaced, whenever waiters should look again.
 	changed chan struct{}
 }
 
@@ -120,7 +120,7 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 	m.Reuse = false
 	ses := newSession(engine.CloneMeta(m))
 	if old := s.sessions[id]; old != nil && !ses.created.After(old.created) {
-		ses.created = old.created.Add(time.Microsecond) // it tells the two apart
+		ses.created = old.created.Add(time.Microsecond) // distinguishes the two sessions
 	}
 	s.sessions[id] = ses
 	return ses.info(id), nil
@@ -145,8 +145,8 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	events := engine.Normalize(&b)
 	hash := engine.ContentHash(events)
 	names := engine.Names(events)
-	// The key comes before the conditions: a retry of a stored batch is
-	// answered even if the session has moved on since.
+	// The key comes before the conditions: a retry of a stored batch is answered
+	// even if the session has changed since.
 	if old, known := ses.keys[b.Key]; known {
 		if !engine.SameKeyContent(old.hash, hash) {
 			return hansard.Receipt{}, &hansard.KeyReusedError{Session: id, Key: b.Key, First: old.first, Last: old.last}
@@ -154,7 +154,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return hansard.Receipt{Session: id, First: old.first, Last: old.last, Replayed: true,
 			Seqs: engine.ReplayedSeqs(names, old.first, old.last, ses.known)}, nil
 	}
-	// So do the ids: what is stored already needs no permission to be written.
+	// So do the ids: what is already stored needs no permission to be written.
 	sifted := engine.AllNew(len(events), b.Patch != nil)
 	if names != nil {
 		if sifted, err = engine.Sift(id, names, engine.PatchHash(b.Patch), ses.known); err != nil {
@@ -176,7 +176,7 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 		return hansard.Receipt{}, err
 	}
 	for i := range events {
-		events[i] = cloneEvent(events[i]) // the caller's memory stays the caller's
+		events[i] = cloneEvent(events[i]) // the caller may change its own memory
 	}
 	meta, err := engine.ApplyPatch(id, ses.meta, events[len(events)-1].Patch)
 	if err != nil {
@@ -323,8 +323,8 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 // past reports whether there is an event past after: it returns nil if so, and
 // otherwise what to wait for before looking again. Looking and taking the channel are
 // one critical section, so no change can be missed between them.
-// waited is the session that was looked at before, so that a new one with the same id is
-// not taken for it.
+// waited is the session that was looked at before, so that a new session with the same
+// id is not taken for it.
 func (s *Store) past(ctx context.Context, id hansard.SessionID, after hansard.Seq, waited **session) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Reda
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
-	// As with known ids: what is done already needs no permission.
+	// As with known ids: what is already done needs no permission.
 	if len(fresh) == 0 {
 		return hansard.Receipt{Session: id, Replayed: true}, nil
 	}

@@ -165,7 +165,7 @@ func (ses *session) lost() string {
 	return ""
 }
 
-// fence decides whether the turn lets a write in. If an exclusive turn would refuse it, but
+// fence decides whether the turn admits a write. If an exclusive turn would refuse it, but
 // its holder is gone, the turn has to end first; gone is the reason.
 func (ses *session) fence(id hansard.SessionID, under hansard.Grant, inboxOnly bool) (gone string, err error) {
 	err = engine.Fence(id, ses.turn, under, inboxOnly)

@@ -88,7 +88,8 @@ func Select(ctx context.Context, s hansard.Store, r Rule, now time.Time) iter.Se
 	}
 }
 
-// reasonToLeave is why a session is not deleted, as far as can be told without its turn.
+// reasonToLeave is why a session is not deleted, as far as that is known without holding
+// its turn.
 func reasonToLeave(ctx context.Context, s hansard.Store, info *hansard.Info) (string, error) {
 	if info.Unreadable != "" {
 		return Unreadable, nil
@@ -102,7 +103,7 @@ func reasonToLeave(ctx context.Context, s hansard.Store, info *hansard.Info) (st
 	if info.Turn == nil {
 		return "", nil
 	}
-	// According to the log it is held; the holder may be dead.
+	// The log says that it is held, but the holder may be dead.
 	switch t, err := s.Turn(ctx, info.ID); {
 	case errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrNotFound):
 		return Gone, nil
@@ -156,7 +157,7 @@ func underTurn(ctx context.Context, s hansard.Store, info *hansard.Info, turn *h
 		if deleted {
 			return
 		}
-		// Whatever went wrong must not keep others from the turn.
+		// Whatever went wrong, the turn must not stay held.
 		giveUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTTL)
 		defer cancel()
 		if releaseErr := s.Release(giveUp, info.ID, turn.Grant); err == nil && releaseErr != nil && !errors.Is(releaseErr, hansard.ErrFenced) {

@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// Clip returns the parts with at most so many bytes of each text, and at most four times
-// as many of all of them together: enough to look at, and to send to somebody who may
-// never scroll to it. Cut says how much is missing in each. Larger pictures are left out,
-// not cut. The order and the number of parts stay.
+// Clip returns the parts with at most this many bytes of each text, and at most four
+// times as many of all texts together: enough to look at, and little enough to send to a
+// reader who may never scroll to it. Cut says how much is missing in each. Larger
+// pictures are left out, not cut. The order and the number of parts stay.
 func Clip(parts []Part, most int) []Part {
 	c := &clipper{each: most, left: 4 * most}
 	return c.parts(parts)
 }
 
 const (
-	// nameMax is as much of a name as anybody reads: that much is always kept.
+	// nameMax is as much of a name as anyone reads: that much is always kept.
 	nameMax = 300
 	// addressMax is the same for an address, which is kept whole or not at all: half
 	// an address is useless.

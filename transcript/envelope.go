@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// toolUseResult is where Claude Code keeps a second, structured form of a result.
+// toolUseResult is the member in which Claude Code keeps a second, structured form of a result.
 const toolUseResult = "toolUseResult"
 
 // envelope reads what a tool wraps around a message when it writes its own session
@@ -199,7 +199,8 @@ func (r *reader) codex(o *object, typ string) ([]Part, bool) {
 	return append([]Part{unknown(payload, label)}, o.rest("more")...), true
 }
 
-// codexAside reports what Codex itself says to the model in the user's name.
+// codexAside reports whether the parts are what Codex itself says to the model in the
+// user's name.
 func codexAside(parts []Part) bool {
 	return len(parts) > 0 && parts[0].Type == Text && isAside(parts[0].Text)
 }

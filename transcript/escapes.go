@@ -7,8 +7,8 @@ import (
 
 // StripEscapes removes what drives a terminal: colours and other sequences that begin with
 // an escape, backspaces that overstrike, and what was overwritten after a carriage return.
-// What is left is what somebody at the terminal would have read. Text without any of that
-// is returned as it is.
+// What is left is what a person at the terminal would have read. Text without any of that
+// is returned unchanged.
 func StripEscapes(s string) string {
 	if !strings.ContainsAny(s, "\x1b\b\r") && !strings.Contains(s, "\u009b") { // separately: a search for ASCII is faster
 		return s

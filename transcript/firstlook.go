@@ -30,7 +30,7 @@ type FirstLook struct {
 
 // Look searches for the first prompt of a session, near the beginning of its log. One that
 // was deleted through the OpenAI routes does not count. If reading ends in an error, what
-// was found until then is returned with it.
+// was found before it is returned with it.
 func Look(ctx context.Context, s hansard.Store, id hansard.SessionID) (look FirstLook, err error) {
 	type prompt struct {
 		seq  hansard.Seq

@@ -1,7 +1,7 @@
 package transcript
 
-// geminiNames are the members that say what a part of Gemini is, as the API and as its
-// Python libraries write them.
+// geminiNames are the members that say what a Gemini part is, as the API and its
+// Python libraries spell them.
 var geminiNames = []string{"functionCall", "function_call", "functionResponse", "function_response", "inlineData", "inline_data",
 	"fileData", "file_data", "executableCode", "executable_code", "codeExecutionResult", "code_execution_result"}
 

@@ -28,7 +28,7 @@ func (r *reader) media(o *object, typ string) ([]Part, bool) {
 
 func dataURL(mediaType, data string) string { return "data:" + mediaType + ";base64," + data }
 
-// imageOf finds the place of a picture, in each of the ways that the APIs write it.
+// imageOf finds where a picture is, in each of the forms that the APIs use.
 func imageOf(o *object) (Part, bool) {
 	p := Part{Type: Image}
 	p.Name, _ = o.takeText("alt", "filename", "name", "file_name")

@@ -2,8 +2,8 @@ package transcript
 
 import "strings"
 
-// plumbing are members that no reader would miss, as long as they are words and numbers;
-// noise are those that no reader would miss whatever they are.
+// plumbing are members that no reader would miss as long as they are words and numbers;
+// noise are members that no reader would miss whatever they are.
 var (
 	plumbing = []string{"type", "id", "role", "status", "object", "stop_reason", "stop_sequence", "stopReason", "finish_reason", "finishReason",
 		"phase", "created", "created_at", "createdAt", "timestamp", "index", "system_fingerprint", "service_tier"}
@@ -17,8 +17,8 @@ func (o *object) dropPlumbing() {
 	o.dropAll(noise...)
 }
 
-// message reads an object with a text or a content, and what chat APIs put around
-// it: {"role","content"}, {"role","parts"}, {"text"}, {"message"}.
+// message reads an object with a text or a content, and the objects that chat APIs
+// wrap it in: {"role","content"}, {"role","parts"}, {"text"}, {"message"}.
 func (r *reader) message(o *object) ([]Part, bool) {
 	if o.find("tool_call_id").kind() == '"' && o.find("content") != nil {
 		r.role(o)
@@ -80,7 +80,7 @@ func (r *reader) role(o *object) {
 	}
 }
 
-// author notes who the data says spoke.
+// author notes who spoke, according to the data.
 func (r *reader) author(o *object, member string) {
 	if name := o.word(member); name != "" && r.out.Author == "" {
 		r.out.Author = name

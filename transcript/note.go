@@ -71,7 +71,7 @@ func whose(e hansard.Event) string {
 	return " (" + who + ")"
 }
 
-// turnNote says what happened to the turn, in brief and in detail.
+// turnNote says what happened to the turn, in short and in detail.
 func turnNote(e hansard.Event, otherwise []Part) []Part {
 	var r hansard.TurnRecord
 	if json.Unmarshal(bytes.TrimSpace(e.Data), &r) != nil {

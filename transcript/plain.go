@@ -15,8 +15,8 @@ func (p *Part) Body() string {
 	return p.Text
 }
 
-// Line is what a part says, on one line of at most so many characters: to stand for
-// it while it is folded.
+// Line is what a part says, on one line of at most this many characters: it stands
+// for the part while that is folded.
 func (p *Part) Line(most int) string {
 	switch p.Type {
 	case Call:
@@ -36,8 +36,8 @@ func (p *Part) Line(most int) string {
 	return oneLine(p.Text, most)
 }
 
-// argLine lists the arguments with their names. A command, and an only argument, needs no
-// name.
+// argLine lists the arguments with their names. A command needs no name, nor does a
+// single argument.
 func (p *Part) argLine() string {
 	var out []string
 	for _, a := range p.Args {

@@ -14,7 +14,7 @@ const (
 )
 
 // Pretty lays JSON out for people: short values on one line, others indented. The
-// tokens are as they are stored; what is not JSON is returned as it is.
+// tokens stay as they are stored; what is not JSON is returned unchanged.
 func Pretty(raw json.RawMessage) string {
 	if !json.Valid(raw) {
 		return string(raw)
@@ -65,7 +65,7 @@ func newLine(b *strings.Builder, level int) {
 	}
 }
 
-// fitsLine tells whether a value is short, and not deep.
+// fitsLine reports whether a value is short, and not deep.
 func fitsLine(v value) bool {
 	if len(v) > 2*flatMax { // there may be space between the tokens, but not that much
 		return false

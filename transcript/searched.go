@@ -4,8 +4,8 @@ import "strings"
 
 // Searched is the text of an event that is searched for words: what people read in it,
 // without the syntax and the member names of JSON, without binary data, and without the
-// store's own notes. If it has more than most bytes the middle is left out: what a long
-// output is about stands at its beginning, and what went wrong at its end.
+// store's own notes. If it has more than most bytes the middle is left out: the
+// beginning of a long output says what it is about, and the end what went wrong.
 func (r Reading) Searched(most int) string {
 	b := &searched{}
 	b.parts(r.Parts)
@@ -80,12 +80,12 @@ func (b *searched) values(v value) {
 	}
 }
 
-// base64Min is the length from which a run of base64 is not read by anybody: a line of it
-// in a certificate or a mail.
+// base64Min is the length from which a run of base64 is not meant to be read: that of a
+// line of it in a certificate or a mail.
 const base64Min = 64
 
-// withoutBase64 gives a text in pieces, without what looks like base64: long runs of its
-// alphabet that mix cases and digits, and are not paths, which have many slashes.
+// withoutBase64 passes on a text in pieces, without what looks like base64: long runs of
+// its alphabet that mix cases and digits, and are not paths, which have many slashes.
 func withoutBase64(s string, give func(piece string)) {
 	from := 0
 	for i := 0; i < len(s); {

@@ -123,8 +123,8 @@ func (r *reader) setArgs(p *Part, v value) {
 	}
 }
 
-// calls reads the data of an event of kind tool_call, or a list of calls, in undocumented
-// shapes: something with a name, and the rest are its arguments.
+// calls reads the data of an event of kind tool_call, or a list of calls, in unspecified
+// shapes: an object with a name, whose other members are the arguments.
 func (r *reader) calls(v value) ([]Part, bool) {
 	if v.kind() == '[' {
 		return r.each(v, func(item value) ([]Part, bool) {
@@ -244,8 +244,8 @@ func (r *reader) outcome(p *Part, v value) []Part {
 	return r.literal(v)
 }
 
-// textOutcome is a text as it is. Codex writes some results as JSON in a string: the
-// output, and how the command ended.
+// textOutcome is a text, shown literally. Codex writes some results as JSON in a
+// string: the output, and how the command ended.
 func (r *reader) textOutcome(p *Part, v value) []Part {
 	text := v.text()
 	if strings.HasPrefix(text, `{"output":`) && json.Valid([]byte(text)) {

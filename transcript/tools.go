@@ -2,7 +2,7 @@ package transcript
 
 import "strings"
 
-// What other tools wrap around a message when they write their own session files.
+// The records that other tools wrap around a message when they write their own session files.
 
 // ofOtherTools reads a record of the Copilot CLI, pi, opencode or trajectories.
 func (r *reader) ofOtherTools(o *object, typ string) ([]Part, bool) {
@@ -147,7 +147,7 @@ func (r *reader) trajectory(o *object, typ string) ([]Part, bool) {
 	case "thinking":
 		return r.finish(o, Part{Type: Thinking, Text: text}), true
 	case "tool_call", "tool_result":
-		return nil, false // in whatever shape
+		return nil, false // whatever its shape
 	}
 	return r.finish(o, Part{Type: Text, Text: text}), true
 }

@@ -1,12 +1,12 @@
 // Package transcript decides what people read in an event.
 //
 // Agents of all kinds keep their own shapes of JSON in an event's data. [Of] finds
-// the parts that people want to read: text, thinking, calls of tools and what came
-// back, pictures, summaries, usage. It knows the shapes of Claude Code, Codex,
+// the parts that people want to read: text, thinking, tool calls and their results,
+// pictures, summaries, usage. It knows the shapes of Claude Code, Codex,
 // Gemini and ADK, the Copilot CLI, pi and OpenClaw, opencode, trajectories, the Vercel
-// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Whatever it does
-// not know stays readable JSON: the unknown members of an object become a part of their
-// own, so that nothing is hidden by being half understood.
+// AI SDK, OpenAI's Responses and Chat, and Anthropic's content blocks. Anything else
+// stays readable JSON: the unknown members of an object become a part of their own, so
+// that nothing is hidden because its object was only half understood.
 //
 // It never fails, on any bytes. Its work is linear in the size of the data and bounded
 // in depth and in the number of parts; the rest is one more part of JSON.
@@ -54,23 +54,22 @@ type Part struct {
 	Args []Arg
 	// Failed marks a Result that is an error.
 	Failed bool
-	// Parts are what came back, in a Result.
+	// Parts are what the tool returned, in a Result.
 	Parts []Part
 	// MediaType and URL are where an Image or a File is: in a data: URL, in an
 	// attachment: URL with the digest of an attachment, or elsewhere.
 	MediaType, URL string
-	// First and Last are the events that a Summary covers, 0 where it does not say.
+	// First and Last are the events that a Summary covers, 0 if it does not say.
 	First, Last hansard.Seq
 	// Seq is the event that a Deletion names.
 	Seq hansard.Seq
 	// Tokens are what a Usage counts.
 	Tokens *Tokens
-	// JSON is a value as it is stored: that of a JSON part, or all arguments of a Call.
+	// JSON is a value as stored: that of a JSON part, or all arguments of a Call.
 	JSON json.RawMessage
-	// Detail is the long form of a Note, with everything that is known: which turn,
-	// which process.
+	// Detail is the long form of a Note, with all details: which turn, which process.
 	Detail string
-	// Label says what a JSON part is, as far as that is known.
+	// Label says what a JSON part is, if that is known.
 	Label string
 	// Cut is how many bytes [Clip] left out.
 	Cut int
@@ -84,7 +83,7 @@ type Arg struct {
 	Cut  int    // how many bytes [Clip] left out
 }
 
-// Voice is how somebody speaks in a conversation.
+// Voice is the role in which an event speaks in a conversation.
 type Voice string
 
 // The voices.

@@ -8,7 +8,7 @@ import (
 	"hansard"
 )
 
-// Tokens are what a model counted. Zero means that it does not say.
+// Tokens are the token counts that a model reports. Zero means not reported.
 type Tokens struct {
 	Input      int64  `json:"input,omitempty"`
 	Output     int64  `json:"output,omitempty"`

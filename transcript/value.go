@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// value is JSON that is known to be valid, without space around it. Its members and items
-// are found by skipping over the rest: nothing is allocated for what nobody reads.
+// value is valid JSON, without space around it. Its members and items are found by
+// skipping over the rest: nothing is allocated for what is not read.
 type value []byte
 
 // kind is the first byte: { [ " t f n or that of a number; 0 for none.
@@ -118,7 +118,7 @@ func skipString(v []byte, i int) int {
 }
 
 // effort is how many bytes may still be read. Shapes nest and are tried one after the
-// other; counting the cost makes it linear by construction.
+// other; counting the bytes keeps the cost linear by construction.
 type effort int
 
 // spend counts the bytes of a value, and reports whether they may be read.
@@ -145,7 +145,7 @@ func (v value) items() iter.Seq2[int, value] {
 // from is the array without the items before a place.
 func (v value) from(at int) value { return append(value{'['}, v[at:]...) }
 
-// object is the members of a JSON object, and which of them were understood.
+// object holds the members of a JSON object, and which of them were understood.
 type object struct {
 	effort  *effort
 	names   []string
@@ -217,8 +217,8 @@ func (o *object) takeText(names ...string) (string, bool) {
 // dropMax is the longest string that is of no interest to people.
 const dropMax = 300
 
-// drop marks members as uninteresting to people, if they are the words and numbers that
-// they should be.
+// drop marks members as uninteresting to people, if they are words and numbers, as they
+// should be.
 func (o *object) drop(names ...string) {
 	for i, name := range o.names {
 		if v := o.values[i]; slices.Contains(names, name) && len(v) <= dropMax && v.kind() != '{' && v.kind() != '[' {

@@ -4,9 +4,9 @@
 //
 // An ADK session is a session of the store, adk:APP:USER:SESSION, and an ADK event is an event of
 // kind "adk" with its JSON as data, committed with all that it sets in the state. What it sets for
-// the app or the user is then set in adk-shared:APP or adk-shared:APP:USER, and counts only there:
-// once, by the event's writer, or if that was killed by the next one that appends to the session,
-// which leaves alone what others set since.
+// the app or the user is then set in adk-shared:APP or adk-shared:APP:USER, and takes effect only
+// there. The event's writer does that, once; if the writer was killed, the next one that appends
+// to the session does, and leaves alone what others have set since.
 package adk
 
 import (
@@ -32,13 +32,13 @@ const kind, shared = "adk", "adk-shared"
 
 type service struct{ store hansard.Store }
 
-// New makes a session service of a store, which stays its caller's to close.
+// New makes a session service of a store, which the caller still has to close.
 func New(store hansard.Store) session.Service { return service{store} }
 
 type turn struct{}
 
-// UnderTurn gives a context in which sessions are written under a grant of their turn: once that
-// is lost it is refused, with [hansard.ErrFenced].
+// UnderTurn returns a context in which sessions are written under a grant of their turn: once
+// the turn is lost, writes are refused with [hansard.ErrFenced].
 func UnderTurn(ctx context.Context, g hansard.Grant) context.Context {
 	return context.WithValue(ctx, turn{}, g)
 }
@@ -69,7 +69,7 @@ func (s service) Get(ctx context.Context, req *session.GetRequest) (*session.Get
 	}
 	var events []*session.Event
 	for e, err := range s.store.Read(ctx, info.ID, newest(info.LastSeq, max(req.NumRecentEvents, 0))) {
-		event := &session.Event{ID: e.ID, Author: e.Author, Timestamp: e.At} // all there is of a redacted one
+		event := &session.Event{ID: e.ID, Author: e.Author, Timestamp: e.At} // all that is left of a redacted one
 		if err == nil {
 			err = json.Unmarshal(e.Data, event)
 		}
@@ -102,7 +102,7 @@ func (s service) List(ctx context.Context, req *session.ListRequest) (*session.L
 		sess, err := s.open(ctx, info, nil, known)
 		if err == nil {
 			out = append(out, sess)
-		} else if !errors.Is(err, hansard.ErrInvalid) { // one that is not the ADK's, or can't be read, hides no other
+		} else if !errors.Is(err, hansard.ErrInvalid) { // a session that is not the ADK's, or can't be read, must not hide others
 			return nil, err
 		}
 	}
@@ -117,9 +117,9 @@ func (s service) Delete(ctx context.Context, req *session.DeleteRequest) error {
 	return nil
 }
 
-// AppendEvent stores an event with what it changes. It is [hansard.ErrConflict] if the session changed since it was
-// got. After another error the same event may be appended again, and is stored once; before a different one the
-// session has to be got again.
+// AppendEvent stores an event with what it changes. It returns [hansard.ErrConflict] if the session has changed
+// since Get. After another error the same event may be appended again, and is stored once; before appending a
+// different one, the caller has to call Get again.
 func (s service) AppendEvent(ctx context.Context, to session.Session, event *session.Event) error {
 	sess, ok := to.(*stored)
 	if !ok || event == nil {
@@ -132,7 +132,8 @@ func (s service) AppendEvent(ctx context.Context, to session.Session, event *ses
 	defer sess.writing.Unlock()
 	if sess.owing {
 		err := s.settle(ctx, sess, sess.seq)
-		// What can never be paid was never accepted, and is in nobody's way.
+		// What the store refuses as invalid was never accepted, and must not block later
+		// events.
 		if sess.owing = err != nil && !errors.Is(err, hansard.ErrInvalid); sess.owing {
 			return err
 		}
@@ -151,14 +152,15 @@ func (s service) AppendEvent(ctx context.Context, to session.Session, event *ses
 	} else if err == nil && b.Patch != nil {
 		err = s.share(ctx, sess.doc, b.Patch.StateOps, b.Key, time.Time{})
 	}
-	if err != nil || receipt.Last <= sess.seq { // the session was got with it
+	if err != nil || receipt.Last <= sess.seq { // the session already had it when it was read
 		return err
 	}
 	sess.seq = receipt.Last
 	return sess.local.AppendEvent(ctx, sess.Session, event)
 }
 
-// append stores a batch if the session is as it was got, except for turns, and for what others left in it.
+// append stores a batch if the session has not changed since Get, except for turns and events of other
+// kinds.
 func (s service) append(ctx context.Context, sess *stored, b hansard.Batch) (hansard.Receipt, error) {
 	b.Expect = hansard.At(sess.seq)
 	receipt, err := s.store.Append(ctx, sess.doc.id(kind), b)
@@ -186,7 +188,8 @@ func (n names) id(scheme string) hansard.SessionID {
 	return hansard.IDOf(scheme, n.App, n.User, n.Session)
 }
 
-// owners are whose state a session sees besides its own, by the prefix of the keys.
+// owners are the app and the user whose state a session sees besides its own, by the prefix
+// of the keys.
 func (n names) owners() map[string]names {
 	return map[string]names{session.KeyPrefixApp: {App: n.App}, session.KeyPrefixUser: {App: n.App, User: n.User}}
 }
@@ -194,11 +197,11 @@ func (n names) owners() map[string]names {
 // document is the state document of a session of the store.
 type document struct {
 	names
-	Nonce string         `json:"nonce,omitempty"` // tells it from a deleted one of its name
-	State map[string]any `json:"state"`           // of a session of the ADK: with what it set for others
+	Nonce string         `json:"nonce,omitempty"` // distinguishes it from a deleted session of the same name
+	State map[string]any `json:"state"`           // of an ADK session: with what it set for the app and the user
 }
 
-// key names what is done because of an event.
+// key is the idempotency key of everything that is done because of an event.
 func (d document) key(event string) string { return string(hansard.IDOf(kind, d.Nonce, event)) }
 
 // batch is what an event commits: itself, and what it sets in the state.
@@ -220,28 +223,28 @@ func (d document) batch(event *session.Event) (hansard.Batch, error) {
 
 func temporary(key string, _ any) bool { return strings.HasPrefix(key, session.KeyPrefixTemp) }
 
-// opsOf sets what a state has, in one order, so that a retry is known as one.
+// opsOf sets what a state has, in a fixed order, so that a retry is recognised.
 func opsOf(state map[string]any) (ops []hansard.StateOp) {
 	for _, k := range slices.Sorted(maps.Keys(state)) {
-		value, _ := json.Marshal(state[k]) // what it is a part of was encoded before
+		value, _ := json.Marshal(state[k]) // the whole it is part of has already been encoded
 		ops = append(ops, hansard.StateOp{Op: hansard.OpAdd, Path: hansard.StatePath("state", k), Value: value})
 	}
 	return ops
 }
 
-// stored is a session as it was got, with what was appended to it since. What the framework sees of it
-// is a session in memory.
+// stored is a session as Get read it, with what was appended to it since. The framework sees it as a
+// session in memory.
 type stored struct {
 	session.Session
-	local   session.Service // nothing but that session
+	local   session.Service // contains only that session
 	created time.Time
-	doc     document   // as it was got
-	writing sync.Mutex // guards what is below
+	doc     document   // as it was read
+	writing sync.Mutex // guards all below
 	seq     hansard.Seq
-	owing   bool // whether all that it set for others was shared is not known
+	owing   bool // it is unknown whether everything it set for the app and the user was shared
 }
 
-// states are those of apps and of users, as far as they were read.
+// states are the states of apps and users that have been read.
 type states map[names]map[string]any
 
 func (s service) open(ctx context.Context, info hansard.Info, events []*session.Event, known states) (*stored, error) {
@@ -292,8 +295,8 @@ func (s service) create(ctx context.Context, id hansard.SessionID, d document) (
 	return s.store.Create(ctx, id, hansard.Meta{Labels: labels, State: state, Reuse: true})
 }
 
-// settle shares what the newest event up to a seq set, or if there is none the creation of the session, in place of
-// a writer that may have been killed before it did.
+// settle shares what the newest event up to a seq set (or, if there is none, the creation of the session), in place
+// of a writer that may have been killed before it did so.
 func (s service) settle(ctx context.Context, sess *stored, upTo hansard.Seq) error {
 	ops, key, since := opsOf(sess.doc.State), sess.doc.key(""), sess.created
 	for e, err := range s.store.Read(ctx, sess.doc.id(kind), newest(upTo, 1)) {
@@ -305,7 +308,7 @@ func (s service) settle(ctx context.Context, sess *stored, upTo hansard.Seq) err
 	return s.share(ctx, sess.doc, ops, key, since)
 }
 
-// share sets for the app and the user what operations on a session's state set for them, once for each key, but
+// share sets for the app and the user what operations on a session's state set for them, once per key. It
 // leaves alone what others set after a time, unless that is zero.
 func (s service) share(ctx context.Context, d document, ops []hansard.StateOp, key string, since time.Time) (err error) {
 	for prefix, owner := range d.owners() {
@@ -329,14 +332,15 @@ func (s service) apply(ctx context.Context, owner names, ops []hansard.StateOp, 
 			return err
 		}
 	case errors.Is(err, hansard.ErrKeyReused):
-		return nil // it was done before, with what others had set left out
+		return nil // it was done before, leaving out what others had set
 	case !errors.Is(err, hansard.ErrConflict):
 		return err
 	}
 	return s.apply(ctx, owner, ops, key, since)
 }
 
-// unset gives the operations whose values nobody set after a time, and the seq up to which it looked.
+// unset returns the operations whose values nobody set after a time, and the seq up to which it
+// looked.
 func (s service) unset(ctx context.Context, id hansard.SessionID, ops []hansard.StateOp, since time.Time) ([]hansard.StateOp, *hansard.Seq, error) {
 	last, newer := hansard.Seq(0), map[string]bool{}
 	for e, err := range s.store.Read(ctx, id, hansard.Range{Reverse: true}) {

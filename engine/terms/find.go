@@ -70,7 +70,7 @@ func (f *finder) term(term []byte, start, first, end int) bool {
 		if f.count[i]++; len(f.marks) < maxMarks {
 			to := end
 			if p.Prefix && isPair(string(term)) {
-				to = first // only its first character was asked for
+				to = first // the query has only its first character
 			}
 			f.marks = append(f.marks, hansard.Mark{Start: f.window[len(f.window)-len(p.Terms)].start, End: to})
 		}
@@ -78,7 +78,7 @@ func (f *finder) term(term []byte, start, first, end int) bool {
 	return true
 }
 
-// ends tells whether a phrase ends with the newest term.
+// ends reports whether a phrase ends with the newest term.
 func (f *finder) ends(p *Phrase) bool {
 	n := len(p.Terms)
 	if n > len(f.window) {
@@ -189,7 +189,7 @@ func oneLine(text string, from, to int, marks []hansard.Mark) (string, []hansard
 			if m := marks[next]; m.End > i && m.End <= to {
 				if open < 0 {
 					if n := place(); len(out) > 0 && out[len(out)-1].End == n {
-						// it goes on
+						// the mark continues
 					} else {
 						out = append(out, hansard.Mark{Start: n})
 					}
@@ -226,7 +226,7 @@ func (f Found) Hit(info *hansard.Info, e *hansard.Event, d *Doc) hansard.Hit {
 	return h
 }
 
-// WantsSession tells whether a query is about a session.
+// WantsSession reports whether a query includes a session.
 func WantsSession(q *hansard.SearchQuery, info *hansard.Info) bool {
 	if q.In != "" && q.In != info.ID || !strings.HasPrefix(string(info.ID), q.Prefix) {
 		return false
@@ -239,14 +239,14 @@ func WantsSession(q *hansard.SearchQuery, info *hansard.Info) bool {
 	return true
 }
 
-// WantsEvent tells whether a query is about an event, whatever its text.
+// WantsEvent reports whether a query includes an event, whatever its text.
 func WantsEvent(q *hansard.SearchQuery, e *hansard.Event, d *Doc) bool {
 	return (q.Kind == "" || q.Kind == e.Kind) && (q.Role == "" || q.Role == d.Role) &&
 		(q.Since.IsZero() || !e.Time.Before(q.Since)) && (q.Before.IsZero() || e.Time.Before(q.Before))
 }
 
 // Better is the order of hits: by score, then by time, both descending; then by session
-// and seq, so that there is one order only.
+// and seq, so that the order is total.
 func Better(a, b *hansard.Hit) int {
 	return cmp.Or(cmp.Compare(b.Score, a.Score), b.Time.Compare(a.Time), cmp.Compare(b.Session, a.Session), cmp.Compare(b.Seq, a.Seq))
 }

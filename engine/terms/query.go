@@ -22,7 +22,7 @@ type Phrase struct {
 	Prefix bool
 }
 
-// Check checks a query as every engine does, and parses its text.
+// Check checks a query, the same for every engine, and parses its text.
 func Check(q *hansard.SearchQuery) (Query, error) {
 	switch {
 	case q.Limit < 0:
@@ -104,7 +104,7 @@ func Parse(text string) (Query, error) {
 	return q, nil
 }
 
-// beginning is enough of a text to recognise it.
+// beginning returns enough of a text to recognise it.
 func beginning(s string) string {
 	if r := []rune(s); len(r) > 20 {
 		return string(r[:20]) + "…"
@@ -128,9 +128,9 @@ func phrase(piece string) (p Phrase, err error) {
 		return p, nil
 	}
 	p.Prefix = star && end == len(body)
-	// In a script without spaces the text may go on after what is asked for: the last
-	// character may be the first of a pair there. If there is a pair before it, that ends
-	// with this character already.
+	// In a script without spaces a text may continue after what the query has: there the
+	// last character may be the first of a pair. If a pair precedes it, that pair already
+	// ends with this character.
 	r, _ := utf8.DecodeRuneInString(body[start:])
 	if lastFirst == end && foldOf(r).gram {
 		if n := len(p.Terms); n > 1 && strings.HasSuffix(p.Terms[n-2], p.Terms[n-1]) && isPair(p.Terms[n-2]) {
@@ -149,7 +149,7 @@ func isPair(term string) bool {
 	return r >= utf8.RuneSelf && second > 0 && size+second == len(term) && foldOf(r).gram
 }
 
-// tooLong tells whether a text has a run of letters that is too long to be a word.
+// tooLong reports whether a text has a run of letters that is too long to be a word.
 func tooLong(text string) bool {
 	n := 0
 	for _, r := range text {

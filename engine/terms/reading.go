@@ -10,7 +10,7 @@ import (
 )
 
 // ByReading searches a store without an index: it reads all events of the sessions that a
-// query is about.
+// query includes.
 func ByReading(ctx context.Context, s hansard.Store, q hansard.SearchQuery) iter.Seq2[hansard.Hit, error] {
 	return func(yield func(hansard.Hit, error) bool) {
 		hits, err := byReading(ctx, s, &q)
@@ -82,8 +82,8 @@ func OneSession(err error) bool {
 	return errors.Is(err, hansard.ErrNotFound) || errors.Is(err, hansard.ErrDeleted) || errors.Is(err, hansard.ErrDamaged) || errors.Is(err, hansard.ErrUnreadable)
 }
 
-// Best sorts hits and keeps those that a query wants, as soon as there are more than slack
-// others: so memory is bounded by what is asked for. With slack 0 it returns the answer.
+// Best sorts hits and keeps those that a query wants, once there are more than slack
+// others: so the query bounds the memory. With slack 0 it returns the answer.
 func Best(hits []hansard.Hit, q *hansard.SearchQuery, slack int) []hansard.Hit {
 	if slack > 0 && (q.Limit == 0 || len(hits) <= slack || len(hits)-slack <= q.Offset+q.Limit) {
 		return hits

@@ -1,10 +1,10 @@
-// Package terms defines what a search means, once for all engines: which text of an event
+// Package terms defines what a search means, the same for all engines: which text of an event
 // is searched, what its words are, what a query asks for, whether an event matches, how good
 // the match is and which line of it to show. [hansard.Searcher] has the rules in prose.
 //
 // An engine keeps the terms of events in an index and looks up the terms of a query in it.
 // Then it calls [Query.Find] on each event that it is about to yield, as the store has it: a
-// stale or wrong index can't yield what is not there.
+// stale or wrong index can't yield what is not in the store.
 package terms
 
 import (
@@ -180,7 +180,7 @@ func foldOf(r rune) folded {
 	return f
 }
 
-// alike are letters that Unicode does not decompose, and that people type as others.
+// alike are letters that Unicode does not decompose, and that people type as other letters.
 var alike = map[rune]string{'ß': "ss", 'ẞ': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ı': "i", 'ς': "σ"}
 
 func fold(r rune) folded {

@@ -14,8 +14,8 @@ import (
 	"hansard/engine"
 )
 
-// maxTries is how often a conditional write is retried when others were faster. After
-// that the SDKs retry.
+// maxTries is how often a conditional write is tried when other writers get in first.
+// After that the SDKs retry.
 const maxTries = 64
 
 // create makes a conversation, with its first items in the same commit.
@@ -60,8 +60,8 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 	return h.retrieve(ctx, r)
 }
 
-// newConversationID is random, or derived from the key of the request, so that a
-// retry finds what the first try made.
+// newConversationID returns a random id, or one derived from the key of the
+// request, so that a retry finds what the first try made.
 func newConversationID(key string) hansard.SessionID {
 	var name [24]byte
 	if key == "" {
@@ -87,8 +87,8 @@ func conversation(info *hansard.Info) []byte {
 		quote(string(info.ID)), info.Created.Unix(), metadataOf(info).json())
 }
 
-// update replaces the metadata. What it removes depends on what is there, so it is
-// written on the condition that nobody else wrote meanwhile.
+// update replaces the metadata. What it removes depends on what is there, so the
+// write has the condition that nobody else has written in the meantime.
 func (h *handler) update(ctx context.Context, r *request) ([]byte, error) {
 	if r.body.value("metadata") == nil {
 		return nil, badRequest("metadata", "missing_required_parameter", "Missing required parameter: 'metadata'.")
@@ -97,7 +97,7 @@ func (h *handler) update(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The event keeps what was asked for; the patch is what that changes.
+	// The event keeps the requested metadata; the patch is what that changes.
 	ask := hansard.Event{Kind: hansard.KindMeta, Data: []byte(`{"metadata":` + string(meta.json()) + `}`)}
 	for range maxTries {
 		info, err := h.store.Stat(ctx, r.id)
@@ -116,7 +116,7 @@ func (h *handler) update(ctx context.Context, r *request) ([]byte, error) {
 		var reused *hansard.KeyReusedError
 		switch {
 		case errors.As(err, &reused):
-			// The same request may have resulted in another patch the first time.
+			// The same request may have led to a different patch the first time.
 			first, readErr := h.eventAt(ctx, r.id, reused.First)
 			if readErr != nil {
 				return nil, readErr

@@ -6,9 +6,9 @@
 //	GET  POST           /v1/conversations/{conversation_id}/items
 //	GET        DELETE   /v1/conversations/{conversation_id}/items/{item_id}
 //
-// A conversation is a session, and its id is the session's id: what is created
-// here is called "conv_…" and is in every list of sessions; any other session is
-// a conversation too. Metadata are the session's labels.
+// A conversation is a session, and its id is the session's id: one created here is
+// called "conv_…" and appears in every list of sessions; any other session is a
+// conversation too. Metadata are the session's labels.
 //
 // An item is an event. Its data are the bytes the client sent, and these bytes
 // are returned, with what the API adds (id, type, status, a list for the content of
@@ -16,9 +16,9 @@
 // from its seq, so that it is found without a search. Deleting an item appends
 // an event that hides it.
 //
-// The handler keeps nothing but a bounded cache of what it saw in the logs; any
-// number of servers may serve one store. Who may call it, from where and how
-// often, the server around it has to check.
+// The handler keeps only a bounded cache of what it saw in the logs; any number of
+// servers may serve one store. The server around it has to check who may call it,
+// from where and how often.
 package conversations
 
 import (
@@ -52,7 +52,7 @@ const (
 // MaxBodyBytes is the maximum size of a request: a batch, and its frame.
 const MaxBodyBytes = hansard.MaxBatchBytes + 1<<20
 
-// Options are the choices of a handler; nil or the zero value will do.
+// Options configure a handler; nil or the zero value will do.
 type Options struct {
 	// Log gets the errors that an answer does not explain; nil is slog.Default.
 	Log *slog.Logger
@@ -87,10 +87,10 @@ type request struct {
 	inbox  bool
 }
 
-// route is what answers one method on one path.
+// route answers one method on one path.
 type route struct {
 	method string
-	// answer gives the body of a 200.
+	// answer returns the body of a 200.
 	answer func(h *handler, ctx context.Context, r *request) ([]byte, error)
 	// query and members are the parameters it takes, in the address and in the
 	// body; others are an error.
@@ -118,7 +118,7 @@ var (
 	}
 )
 
-// Routes gives the methods of every path, named as in [OpenAPI].
+// Routes returns the methods of every path, named as in [OpenAPI].
 func Routes() map[string][]string {
 	out := map[string][]string{}
 	for path, routes := range map[string][]route{"": collectionRoutes, "/{conversation_id}": conversationRoutes,
@@ -144,7 +144,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		h.log.Error("conversations", "method", r.Method, "error", wire.Scrub(err.Error()))
 	}
 	if errors.Is(err, hansard.ErrUnknown) && r.key != "" {
-		answer.again = true // with the key a retry settles it
+		answer.again = true // with a key a retry settles it
 	}
 	writeError(w, answer)
 }

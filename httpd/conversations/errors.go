@@ -21,8 +21,8 @@ type apiError struct {
 	kind    string // "type" in the answer
 	param   string // which part of the request; empty is null
 	code    string // for programs; empty is null
-	// again says whether an SDK should retry by itself. By default they all do so on
-	// 409 and 5xx, which is of no use for most of ours.
+	// again says whether an SDK should retry on its own. By default they all do so
+	// on 409 and 5xx, which is useless for most errors of this handler.
 	again bool
 	// after is Retry-After, in seconds; 0 means none.
 	after int
@@ -49,15 +49,15 @@ func noItem(id hansard.SessionID, item string) *apiError {
 		message: fmt.Sprintf("Item with id '%s' not found in conversation '%s'.", item, id)}
 }
 
-// errTooBusy is returned to a writer whose condition failed again and again because of
-// other writers. Nothing was stored, and another try is harmless.
+// errTooBusy is returned to a writer whose condition kept failing because of other
+// writers. Nothing was stored, and another try is harmless.
 func errTooBusy(id hansard.SessionID) *apiError {
 	return &apiError{status: http.StatusConflict, kind: kindRequest, code: "conversation_busy", again: true,
 		message: fmt.Sprintf("Conversation '%s' was written to by others on every try. Nothing was stored; try again.", id)}
 }
 
-// errorFor translates an error of the store for the API. It names no path of the machine
-// and no content. What it does not explain goes to the log.
+// errorFor translates an error of the store for the API. It reveals no path of the
+// machine and no content. What it does not explain goes to the log.
 func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool) {
 	var own *apiError
 	if errors.As(err, &own) {
@@ -151,9 +151,9 @@ func param(field string) string {
 }
 
 // Refuse answers in the API's shape, for the server around the handler: a refusal for a
-// missing token (401) or right (403) should look to an SDK like any other. The code is for
-// programs, the message for people; after is in how many seconds a retry may help, 0 if it
-// does not.
+// missing token (401) or right (403) should look to an SDK like any other error. The code
+// is for programs, the message for people; after is the number of seconds after which a
+// retry may help, 0 if it can't.
 func Refuse(w http.ResponseWriter, status int, code, message string, after int) {
 	e := &apiError{status: status, kind: kindRequest, code: code, message: message, again: after > 0, after: after}
 	if status >= 500 {

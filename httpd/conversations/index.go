@@ -16,14 +16,14 @@ import (
 // To list items one has to know which of them are deleted, and the event that says so
 // may be anywhere after the item. To find an item by an id that a client gave it, one
 // has to have read the item. The index remembers what the logs say about both, for the
-// part of a log that somebody asked for: a list of the newest twenty reads the end of
-// the log and nothing else. It is a cache: what it forgets, or what another server
-// writes, is read from the log.
+// parts of a log that were requested: a list of the newest twenty reads the end of the
+// log and nothing else. It is a cache: what it forgets, or what another server writes,
+// is read from the log.
 
 // maxKnown bounds the cache, in entries of about forty bytes.
 const maxKnown = 1 << 20
 
-// knownChunk is how many events are read before they are added to what is known.
+// knownChunk is how many events are read before they are added to the index.
 const knownChunk = 4096
 
 type index struct {
@@ -42,7 +42,7 @@ type index struct {
 type known struct {
 	index *index
 	id    hansard.SessionID
-	// looking is held by the goroutine that reads the log to know more.
+	// looking is held by the goroutine that reads more of the log.
 	looking chan struct{}
 	counted int // its share of index.entries; guarded by index.mu
 
@@ -88,7 +88,7 @@ func (x *index) open(ctx context.Context, id hansard.SessionID) (*known, hansard
 	return nil, info, errTooBusy(id)
 }
 
-// get is what is known of a session; if nothing is, it starts at the end of the log.
+// get returns what is known of a session; if nothing is, it starts at the end of the log.
 func (x *index) get(id hansard.SessionID, info *hansard.Info) *known {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,7 +138,7 @@ func (x *index) account(k *known, entries int) {
 	}
 }
 
-// farBehind reports whether it is less work to start over at the end.
+// farBehind reports whether it is cheaper to start over at the end.
 func (k *known) farBehind(last hansard.Seq) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,7 +170,7 @@ func (k *known) unlock() {
 func (k *known) forward(ctx context.Context, info *hansard.Info) (same bool, err error) {
 	_, to, toTime := k.span()
 	if info.LastSeq < to {
-		// Others may have read further meanwhile: look at the log again.
+		// Others may have read further since then: look at the log again.
 		if *info, err = k.index.store.Stat(ctx, k.id); err != nil {
 			return false, err
 		}
@@ -212,8 +212,8 @@ func (k *known) cover(ctx context.Context, after hansard.Seq) error {
 	}
 }
 
-// back reads one more piece before what is known, but nothing up to after. Others get
-// their chance between the pieces.
+// back reads one more piece before the known part, but nothing up to after. Other
+// goroutines get the lock between the pieces.
 func (k *known) back(ctx context.Context, after hansard.Seq) error {
 	if err := k.lock(ctx); err != nil {
 		return err

@@ -20,14 +20,14 @@ import (
 const kindDeleted = "item_deleted"
 
 // tombstone names the deleted item. Only the seq counts; the id is for people, and the
-// key tells a retry from somebody else's deletion.
+// key distinguishes a retry from another caller's deletion.
 type tombstone struct {
 	Seq hansard.Seq `json:"seq"`
 	ID  string      `json:"id,omitempty"`
 	Key string      `json:"key,omitempty"`
 }
 
-// reserved are the kinds that mean something else to a store: no item has one of them.
+// reserved are the kinds that have another meaning to a store: no item has one of them.
 var reserved = []string{kindDeleted, hansard.KindTurn, hansard.KindMeta, hansard.KindSummary}
 
 const typeMessage = "message"
@@ -54,8 +54,8 @@ type shape struct {
 	kind  string
 	given string // the id the item itself has, or empty
 	obj   *object
-	// text is the JSON string of a message that is only text, written without this
-	// API; obj is nil then.
+	// text is the JSON string of a message that is only text and was written by
+	// other means than this API; obj is nil then.
 	text json.RawMessage
 }
 
@@ -84,7 +84,7 @@ func shapeOf(e *hansard.Event) (*shape, bool) {
 	return s, true
 }
 
-// textShape is a message that somebody wrote as plain text.
+// textShape is a message that was written as plain text.
 func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
 	if len(text) == 0 || text[0] != '"' || e.Kind != hansard.KindMessage {
 		return nil, false
@@ -101,7 +101,7 @@ func textShape(e *hansard.Event, text json.RawMessage) (*shape, bool) {
 }
 
 // maxItemIDBytes bounds the ids that clients give. OpenAI's are short; those of other
-// services behind its SDKs not always.
+// services used through its SDKs may not be.
 const maxItemIDBytes = 1024
 
 // itemRoles are the roles the API knows.
@@ -226,8 +226,8 @@ type item struct {
 	body []byte
 }
 
-// at is the item of a shape at a seq of a conversation: the given bytes, preceded by what
-// the API promises and the client left out.
+// at is the item of a shape at a seq of a conversation: the given bytes, preceded by the
+// members that the API promises and the client left out.
 func (s *shape) at(id hansard.SessionID, seq hansard.Seq) item {
 	it := item{seq: seq, id: s.given}
 	if it.id == "" {
@@ -285,7 +285,7 @@ func contentOf(role string, text json.RawMessage) []byte {
 	return fmt.Appendf(nil, `[{"type":"input_text","text":%s}]`, text)
 }
 
-// prefixes are what ids begin with, as people know them from the API.
+// prefixes are the prefixes of ids that people know from the API.
 var prefixes = map[string]string{
 	typeMessage:             "msg",
 	"reasoning":             "rs",
@@ -321,7 +321,7 @@ func conversationMark(id hansard.SessionID) string {
 }
 
 // parseItemID finds the seq in an id that makeItemID may have made for this conversation.
-// Whether it did, only the event at that seq can tell.
+// Only the event at that seq can tell whether it did.
 func parseItemID(id hansard.SessionID, itemID string) (hansard.Seq, bool) {
 	_, rest, ok := strings.Cut(itemID, "_")
 	if !ok || len(rest) != 32 || rest[:16] != conversationMark(id) || rest != strings.ToLower(rest) {

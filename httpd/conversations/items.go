@@ -98,8 +98,8 @@ func (h *handler) createItems(ctx context.Context, r *request) ([]byte, error) {
 }
 
 // appendItems stores a batch. Ids that clients give must be new, and another writer may
-// use one meanwhile: such a batch is stored on the condition that the log still ends where
-// it was read.
+// use one at the same time: such a batch is stored on the condition that the log still
+// ends where it was read.
 func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) (hansard.Receipt, error) {
 	b := hansard.Batch{Events: r.events(shapes), Key: r.key, Turn: r.turn}
 	if !anyGiven(shapes) {
@@ -121,8 +121,8 @@ func (h *handler) appendItems(ctx context.Context, r *request, shapes []*shape) 
 			return hansard.Receipt{}, problem
 		}
 		if problem != nil {
-			// Unless this is a retry, and the items are its own: then the key is
-			// known, which is checked before the condition that is never met.
+			// Unless this is a retry, and the items are its own: then the store knows
+			// the key, which it checks before this condition, which is never met.
 			b.Expect = hansard.At(never)
 			receipt, err := h.store.Append(ctx, r.id, b)
 			if errors.Is(err, hansard.ErrConflict) {
@@ -194,7 +194,7 @@ func (h *handler) itemAt(ctx context.Context, id hansard.SessionID, seq hansard.
 // id made by this server contains the seq; one that a client gave is searched for from the
 // end, where it most likely is.
 func (h *handler) find(ctx context.Context, id hansard.SessionID, k *known, itemID string) (it *item, deleted bool, err error) {
-	var was *item // a deleted one; another item may have the id since
+	var was *item // a deleted one; another item may have got the id since
 	if seq, ok := parseItemID(id, itemID); ok {
 		it, err := h.itemAt(ctx, id, seq)
 		if err == nil {
@@ -234,7 +234,7 @@ func (h *handler) find(ctx context.Context, id hansard.SessionID, k *known, item
 	}
 }
 
-// wanted is the item that a request is about.
+// wanted finds the item that a request is about.
 func (h *handler) wanted(ctx context.Context, r *request) (it *item, deleted bool, err error) {
 	k, _, err := h.index.open(ctx, r.id)
 	if err != nil {
@@ -258,9 +258,9 @@ func (h *handler) retrieveItem(ctx context.Context, r *request) ([]byte, error) 
 	return it.body, nil
 }
 
-// deleteKey begins the key of every deletion, followed by the item's seq. The store knows
-// a key for ever, so exactly one of any number of deletions of an item is the first,
-// without a condition that fails as long as a session is busy.
+// deleteKey begins the key of every deletion, followed by the item's seq. The store keeps
+// keys for ever, so exactly one of any number of deletions of an item is the first,
+// without a condition that would keep failing while a session is busy.
 const deleteKey = "openai:delete:"
 
 func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
@@ -278,7 +278,7 @@ func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
 		Turn:   r.turn,
 	}
 	if deleted {
-		// Only a retry of the request that deleted it gets that answer again.
+		// Only a retry of the request that deleted it gets the same answer again.
 		b.Expect = hansard.At(never)
 	}
 	receipt, err := h.store.Append(ctx, r.id, b)

@@ -41,7 +41,7 @@ func metadataOf(info *hansard.Info) metadata {
 	return all
 }
 
-// longOf are the pairs in the state; none if something else is there.
+// longOf are the pairs in the state; none if the state has something else there.
 func longOf(info *hansard.Info) map[string]string {
 	var s longState
 	if json.Unmarshal(info.State, &s) != nil {
@@ -97,7 +97,7 @@ func parseMetadata(body *object) (metadata, error) {
 	return m, nil
 }
 
-// fitsLabel tells whether a pair can be a label.
+// fitsLabel reports whether a pair can be a label.
 func fitsLabel(name, value string) bool {
 	return len(name) <= hansard.MaxLabelBytes && len(value) <= hansard.MaxLabelBytes && !strings.ContainsAny(name, "=\x00") && !strings.Contains(value, "\x00")
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Items are stored and returned byte for byte, so they are never decoded and encoded
-// again: of an object only the positions of its members are found, and what has to be
-// added to it is spliced in between the given bytes.
+// Items are stored and returned byte for byte, so they are never decoded and
+// re-encoded: only the positions of an object's members are found, and additions are
+// spliced in between the given bytes.
 
 // object is the bytes of a JSON object and the positions of its members. If a member
 // occurs twice the last one counts, as in every JSON library.
@@ -144,7 +144,7 @@ func (o *object) value(name string) json.RawMessage {
 }
 
 // given reports whether a member is present and not null: clients write null for
-// what they do not know.
+// values they do not have.
 func (o *object) given(name string) bool {
 	v := o.value(name)
 	return v != nil && string(v) != "null"
@@ -175,7 +175,7 @@ func stringOf(v json.RawMessage) (s string, ok bool) {
 	return s, json.Unmarshal(v, &s) == nil
 }
 
-// The values given to these functions are parts of what is known to be valid JSON.
+// The values given to these functions are parts of valid JSON.
 
 func objectOf(v json.RawMessage) (*object, bool) {
 	if len(v) == 0 || v[0] != '{' {

@@ -90,14 +90,14 @@ func (p *page) parseLimit(s string) error {
 }
 
 // pieceMax is how many events to read at once: about twice what a page has room
-// for, so that large ones are not read in vain.
+// for, so that large ones are not read for nothing.
 func (p *page) pieceMax(info *hansard.Info) int {
 	average := int(info.Bytes/int64(info.LastSeq+1)) + 1
 	return min(max(2*p.room/average, 8), knownChunk)
 }
 
 // position is the seq of the item after which a list continues. An item that was deleted
-// meanwhile still marks the position.
+// since still marks the position.
 func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, itemID string) (hansard.Seq, error) {
 	it, _, err := h.find(ctx, id, k, itemID)
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *handler) position(ctx context.Context, id hansard.SessionID, k *known, 
 }
 
 // forward fills a page with the items after a seq. It reads in pieces, so that a remote
-// store does not send what the page has no room for.
+// store does not send more than the page has room for.
 func (h *handler) forward(ctx context.Context, id hansard.SessionID, k *known, after hansard.Seq, most int, p *page) error {
 	if err := k.cover(ctx, after); err != nil {
 		return err

@@ -34,7 +34,7 @@ type addition struct {
 // outcome is the result of an addition.
 type outcome struct {
 	duplicate bool
-	last      int64 // the producer's seq that counts
+	last      int64 // the producer's last seq
 	// The stream after it.
 	c    *config
 	info *hansard.Info
@@ -54,7 +54,7 @@ func (s *Streams) Append(w http.ResponseWriter, r *http.Request, id hansard.Sess
 		}
 		done, err := s.try(ctx, w.Header(), c, info, a)
 		if errors.Is(err, hansard.ErrConflict) {
-			continue // somebody else was faster
+			continue // another writer was first
 		}
 		if err != nil {
 			c.ends(w.Header(), info)
@@ -112,7 +112,7 @@ func (s *Streams) try(ctx context.Context, h http.Header, c *config, info *hansa
 	}
 	after := &outcome{duplicate: receipt.Replayed, last: a.n}
 	if after.c, after.info, err = s.find(ctx, info.ID); err != nil {
-		// It is stored. Whether that was before somebody closed the stream is not known.
+		// It is stored. Whether that was before the stream was closed is not known.
 		return nil, fmt.Errorf("%w: %w", hansard.ErrUnknown, err)
 	}
 	if !a.closes && after.c.Closed != nil && after.c.Closed.Tail < receipt.First {
@@ -122,8 +122,8 @@ func (s *Streams) try(ctx context.Context, h http.Header, c *config, info *hansa
 	return after, nil
 }
 
-// toClosed answers an addition to a closed stream: an error, or nil if this very request
-// closed it.
+// toClosed decides about an addition to a closed stream: an error, or nil if this very
+// request closed it.
 func (a *addition) toClosed(c *config) error {
 	by := c.Closed
 	same := a.by != "" && a.by == by.Producer && a.epoch == by.Epoch && a.n == by.Seq
@@ -133,7 +133,7 @@ func (a *addition) toClosed(c *config) error {
 	return wire.NewProblem("stream-closed", "the stream is closed", "create another one")
 }
 
-// checkProducer compares a producer's numbers with what is known of it, and reports whether
+// checkProducer compares a producer's numbers with the recorded ones, and reports whether
 // the request was executed before.
 func (a *addition) checkProducer(h http.Header, c *config) (duplicate bool, err error) {
 	known, ok := c.Producers[a.by]

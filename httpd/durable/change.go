@@ -10,7 +10,7 @@ import (
 	"hansard/internal/wire"
 )
 
-// change is a change of the stream's part of the session's state.
+// change is a change to the stream's part of the session's state.
 type change struct {
 	ops []hansard.StateOp
 	// exact: the change needs the session to be exactly as it was read, because a test
@@ -56,7 +56,7 @@ func (ch *change) patch() *hansard.Patch {
 	return &hansard.Patch{StateOps: ch.ops}
 }
 
-// produced records how far a producer is.
+// produced records a producer's progress.
 func (c *config) produced(ch *change, id string, p producer) {
 	path := pathProducers + hansard.StatePath(id)
 	old, known := c.Producers[id]
@@ -134,12 +134,12 @@ func (c *config) events(body []byte, fresh bool) ([]hansard.Event, error) {
 	return out, err
 }
 
-// chunk is the data of bytes that are not stored as text.
+// chunk is the event data for bytes that are not stored as text.
 type chunk struct {
 	Base64 *[]byte `json:"base64"`
 }
 
-// encodeChunk makes event data of bytes: a string, if they are text and that is not longer.
+// encodeChunk turns bytes into event data: a string, if they are text and that is not longer.
 func encodeChunk(b []byte) json.RawMessage {
 	encoded := base64.StdEncoding.EncodedLen(len(b))
 	if utf8.Valid(b) {

@@ -14,8 +14,8 @@ import (
 	"hansard"
 )
 
-// config is everything about a stream but its content: the member "durable" of the session's
-// state. A session without it is a stream of application/json that does not expire.
+// config is everything about a stream except its content: the member "durable" of the
+// session's state. A session without it is a stream of application/json that does not expire.
 type config struct {
 	Type string `json:"type,omitempty"`
 	// TTL is how many seconds after its last use the stream expires.
@@ -26,7 +26,7 @@ type config struct {
 	Closed *closing    `json:"closed,omitempty"`
 	// Forked is the stream that it is a fork of.
 	Forked *origin `json:"forked,omitempty"`
-	// Unfinished: it was made, but its first content or settings are still missing.
+	// Unfinished: it was created, but its first content or settings are still missing.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Seq is the last Stream-Seq.
 	Seq       string              `json:"seq,omitempty"`
@@ -46,7 +46,7 @@ type closing struct {
 	Seq      int64       `json:"seq,omitempty"`
 }
 
-// producer is how far a producer is.
+// producer is a producer's progress.
 type producer struct {
 	Epoch int64 `json:"epoch"`
 	Seq   int64 `json:"seq"`
@@ -101,10 +101,10 @@ func parseConfig(state json.RawMessage) (*config, error) {
 	return c, nil
 }
 
-// json tells whether the stream has messages, not bytes.
+// json reports whether the stream has messages, not bytes.
 func (c *config) json() bool { return sameType(c.Type, mediaJSON) }
 
-// text tells whether its bytes are sent as text in an event stream.
+// text reports whether its bytes are sent as text in an event stream.
 func (c *config) text() bool { return strings.HasPrefix(bareType(c.Type), "text/") }
 
 // tail is the end of the stream in a session. A fork ends where it was forked until it has
@@ -138,7 +138,7 @@ func (c *config) ends(h http.Header, info *hansard.Info) {
 	}
 }
 
-// same reports whether an existing stream is like the one that is asked for.
+// same reports whether an existing stream is like the requested one.
 func (c *config) same(asked *config) bool {
 	sameTTL := c.TTL == nil && asked.TTL == nil || c.TTL != nil && asked.TTL != nil && *c.TTL == *asked.TTL
 	sameEnd := c.Expires == nil && asked.Expires == nil || c.Expires != nil && asked.Expires != nil && c.Expires.Equal(*asked.Expires)
@@ -164,7 +164,7 @@ func checkType(media string) error {
 // A number as in the protocol: no sign, no leading zeros.
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// askedConfig reads what a request to create a stream asks for.
+// askedConfig reads the config that a request to create a stream asks for.
 func askedConfig(h http.Header) (*config, error) {
 	c := &config{Type: strings.TrimSpace(h.Get(headerType))}
 	if c.Type == "" {
@@ -201,7 +201,7 @@ func askedConfig(h http.Header) (*config, error) {
 // closes reports whether a request closes the stream. Any value other than true does not.
 func closes(h http.Header) bool { return strings.EqualFold(h.Get(headerClosed), headerTrue) }
 
-// expired reports whether a stream has expired. Then it is hidden, not deleted: anybody who
+// expired reports whether a stream has expired. Then it is hidden, not deleted: anyone who
 // may append can make a stream expire, but only an admin may delete.
 func (s *Streams) expired(c *config, info *hansard.Info) bool {
 	now := s.now()

@@ -9,8 +9,8 @@ import (
 	"hansard/internal/wire"
 )
 
-// Create makes a stream, with the body as its first content. If there is one already with
-// the same type, expiry and closedness it is left as it is; any other is a conflict.
+// Create makes a stream, with the body as its first content. An existing stream with the
+// same type, expiry and closedness is left as it is; any other is a conflict.
 func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.SessionID, body []byte) error {
 	if IsFork(r) {
 		return s.createFork(w, r, id, body)
@@ -31,7 +31,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 			c, info, err = s.begin(ctx, id, asked, body)
 		case errors.Is(err, hansard.ErrDeleted) && !s.hasForks(ctx, id):
 			if err = s.reuse(ctx, id); err == nil {
-				continue // it was made, and is unfinished
+				continue // it was created, and is unfinished
 			}
 		case err == nil && c.Unfinished && c.Forked == nil:
 			c, info, err = s.finish(ctx, c, info, asked, body)
@@ -44,7 +44,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 			return refused("there is a stream of another type, expiry or closedness")
 		}
 		if errors.Is(err, hansard.ErrConflict) || errors.Is(err, hansard.ErrExists) {
-			continue // somebody else was faster
+			continue // another request was first
 		}
 		if errors.Is(err, hansard.ErrDeleted) {
 			return wire.NewProblem("stream-conflict", "the stream was deleted, and its name can't be used again: it has forks, or may have been out of your reach", "use another name")
@@ -92,15 +92,15 @@ func (s *Streams) begin(ctx context.Context, id hansard.SessionID, asked *config
 	}
 	receipt, err := s.store.Append(ctx, id, hansard.Batch{
 		Events: events, Create: true, Meta: meta, Expect: hansard.At(0),
-		// Tests that the append created the session: one made by others meanwhile has
-		// another state.
+		// Tests that the append created the session: one that others created since
+		// has another state.
 		Patch: &hansard.Patch{StateOps: []hansard.StateOp{{Op: hansard.OpTest, Path: pathDurable, Value: durable}}},
 	})
 	return &c, &hansard.Info{ID: id, LastSeq: receipt.Last}, err
 }
 
 // reuse makes a new session under a deleted name. The content of the stream takes a second
-// commit; until then the stream does not exist for anybody, and the next request to create it
+// commit; until then the stream does not exist for clients, and the next request to create it
 // finishes it.
 func (s *Streams) reuse(ctx context.Context, id hansard.SessionID) error {
 	state := wire.Marshal(map[string]any{"durable": &config{Unfinished: true}})

@@ -1,10 +1,10 @@
-// Package durable serves sessions of a [hansard.Store] by the Durable Streams protocol, so
-// that its clients, in whatever language, are clients of Hansard as they are. The server
-// around it, which has the routes, decides who may do what.
+// Package durable serves sessions of a [hansard.Store] with the Durable Streams protocol,
+// so that existing clients of it, in whatever language, work with Hansard unchanged. The
+// server around it, which has the routes, decides who may do what.
 //
 //	PUT     /ds/{id}   create a stream, with its first content if there is a body
 //	POST    /ds/{id}   append, and close
-//	GET     /ds/{id}   read from an offset on; live=long-poll and live=sse wait for more
+//	GET     /ds/{id}   read from an offset; live=long-poll and live=sse wait for more
 //	HEAD    /ds/{id}   where its end is, and whether it is closed
 //	DELETE  /ds/{id}   delete the session
 //
@@ -19,10 +19,10 @@
 //     "chunk". Its data are a string if the bytes are UTF-8 and that is not longer, else
 //     {"base64":"…"}. Other events of the session are not part of it.
 //   - An offset is the seq of the last event before it, in sixteen digits, and sixteen
-//     zeros. Nobody but the server may rely on that.
+//     zeros. Only the server may rely on that.
 //   - A fork of a stream is a fork of the session, with the same offsets.
-//   - The rest of a stream (its type, when it expires, whether it is closed, how far its
-//     producers are) is in the session's state, at "durable", and changes in the same
+//   - The rest of a stream (its type, when it expires, whether it is closed, the progress
+//     of its producers) is in the session's state, at "durable", and changes in the same
 //     commit as its content.
 package durable
 
@@ -93,13 +93,13 @@ const (
 
 // Room is memory for a page that is being built.
 type Room interface {
-	// Fit charges for one more part, and reports whether there is room for it. For the
-	// first part it waits.
+	// Fit charges for one more part, and reports whether there is room for it. It
+	// waits for room for the first part.
 	Fit(ctx context.Context, first bool, size int) (bool, error)
 	Free()
 }
 
-// Options are the choices of a server; the zero value will do.
+// Options configure the streams; the zero value will do.
 type Options struct {
 	// Room is asked for the memory of each page. Nil means no limit.
 	Room func(ctx context.Context) Room

@@ -29,7 +29,7 @@ type fork struct {
 	sub    int64
 }
 
-// IsFork reports whether a request creates a fork of another stream, and so reads that one.
+// IsFork reports whether a request creates a fork of another stream, and thereby reads it.
 func IsFork(r *http.Request) bool { return r.Header.Get(headerFork) != "" }
 
 func parseFork(h http.Header) (*fork, error) {
@@ -121,7 +121,7 @@ func (f *fork) at(source *config, info *hansard.Info) (hansard.Seq, error) {
 }
 
 // makeFork makes the session, or finds that it exists. What a fork has besides the history
-// takes a second commit; until then the stream does not exist for anybody, and the next
+// takes a second commit; until then the stream does not exist for clients, and the next
 // request to create it finishes it.
 func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *config, parent *hansard.Info, asked *config, body []byte) (c *config, there *hansard.Info, made bool, err error) {
 	events, err := asked.events(body, true)
@@ -198,7 +198,7 @@ func (s *Streams) beginFork(ctx context.Context, id hansard.SessionID, parent *h
 	return err
 }
 
-// withDurable is a state with another config in it.
+// withDurable returns a state with another config in it.
 func withDurable(state json.RawMessage, c *config) (json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	if len(state) > 0 && json.Unmarshal(state, &members) != nil {
@@ -211,7 +211,7 @@ func withDurable(state json.RawMessage, c *config) (json.RawMessage, error) {
 	return wire.Marshal(members), nil
 }
 
-// beyond is what a sub-offset adds: so many messages, or bytes of the next chunk.
+// beyond returns what a sub-offset adds: that many messages, or bytes of the next chunk.
 func (s *Streams) beyond(ctx context.Context, c *config, id hansard.SessionID, o *origin) (out []hansard.Event, err error) {
 	if c.json() && o.Sub > hansard.MaxBatchEvents {
 		return nil, malformed("the %s is larger than a request may have messages", headerForkSub)

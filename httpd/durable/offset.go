@@ -38,8 +38,8 @@ func parseOffset(text string) (hansard.Seq, error) {
 	return hansard.Seq(n), nil
 }
 
-// A cursor is the number of the current time interval, so that caches on the way do not
-// give the same answer for ever.
+// A cursor is the number of the current time interval, so that caches in between do not
+// return the same answer for ever.
 var cursorEpoch = time.Date(2024, time.October, 9, 0, 0, 0, 0, time.UTC)
 
 const (
@@ -47,8 +47,8 @@ const (
 	cursorMaxJitter = 3600 // seconds
 )
 
-// nextCursor is the cursor of now or, if the client has that already, one past the client's
-// by a random distance.
+// nextCursor is the current cursor or, if the client already has that one, the client's
+// plus a random distance.
 func nextCursor(now time.Time, have string) string {
 	n := int64(now.Sub(cursorEpoch) / cursorInterval)
 	if client, err := strconv.ParseInt(have, 10, 64); err == nil && client >= n && client < longestSafe {

@@ -184,8 +184,8 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 	return p, nil
 }
 
-// pageOfSame is a page for a client that may have waited: the stream may have been deleted meanwhile, and its name reused.
-// If the session is still the same after the page was read, the page belongs to the stream that was asked for.
+// pageOfSame is a page for a client that may have waited: the stream may have been deleted since, and its name reused. If
+// the session is still the same after the page was read, the page belongs to the stream that was asked for.
 func (s *Streams) pageOfSame(ctx context.Context, room Room, rd *reading, after hansard.Seq) (*page, error) {
 	p, err := s.page(ctx, room, rd, after)
 	if err != nil {
@@ -343,7 +343,7 @@ func (s *Streams) stream(w http.ResponseWriter, r *http.Request, rd *reading) er
 		h.Set(headerEncoding, "base64")
 	}
 	w.WriteHeader(http.StatusOK)
-	told := false // the client knows where the stream ends
+	told := false // the client has been told where the stream ends
 	for {
 		room := s.opt.Room(r.Context())
 		p, err := s.pageOfSame(r.Context(), room, rd, rd.after)

@@ -1,13 +1,13 @@
-// Package web is the page of a Hansard server: sessions, transcripts that read
-// like a conversation and follow live, the turn, and a place to write a message.
+// Package web is the page of a Hansard server: sessions, transcripts that read like
+// a conversation and update live, the turn, and a place to write a message.
 //
 // It is plain HTML, CSS and JavaScript modules, embedded as they are: nothing is
 // built, and the page talks only to the server it came from. The files hold no
 // secrets and need no token; what they show comes from the API, which needs one.
 //
-// Content of sessions is untrusted. The page makes text nodes of it, never markup,
-// and the headers of [Handler] forbid the browser what the page does not need:
-// inline script and style, markup made of strings, framing, foreign hosts.
+// Session content is untrusted. The page turns it into text nodes, never markup,
+// and the headers of [Handler] deny the browser what the page does not need: inline
+// script and style, markup made from strings, framing, foreign hosts.
 package web
 
 import (
@@ -27,9 +27,9 @@ import (
 var files embed.FS
 
 // policy is the Content-Security-Policy. Images may come from data: URLs because
-// messages contain them, and from blobs, which the page makes of attachments; a browser
-// runs no script in an <img>, and the page accepts only raster types. Trusted types make
-// an assignment to innerHTML an error even if somebody adds one by mistake.
+// messages contain them, and from blobs, which the page makes from attachments; a
+// browser runs no script in an <img>, and the page accepts only raster types. Trusted
+// types make an assignment to innerHTML an error even if one is added by mistake.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -47,8 +47,8 @@ var headers = map[string]string{
 	"Cache-Control": "no-cache",
 }
 
-// types are set here and not taken from the machine's own table, which may differ: with
-// nosniff a wrong type means that the page does not load.
+// types are set here instead of taken from the machine's own table, which may differ:
+// with nosniff a wrong type means that the page does not load.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",

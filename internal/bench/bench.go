@@ -1,12 +1,12 @@
-// Package bench measures what a disk can do and what Hansard makes of it: it is the small
-// benchmark of the command, and has the parts that the large one, the module in bench/,
-// shares with it.
+// Package bench measures what a disk can do and how much of it Hansard uses: it is the
+// small benchmark of the command, and has the parts that the large one, the module in
+// bench/, shares with it.
 //
-// Three candidates take turns, so that the noise of a machine hits them alike:
+// Three candidates take turns, so that noise on the machine affects all of them:
 //
 //   - raw: a preallocated file, one 1 KiB write and one fdatasync after the other.
 //   - plain: one JSONL file per session; for every event flock, append,
-//     fdatasync, unlock. What one would write without Hansard, done right.
+//     fdatasync, unlock. What one would write without Hansard, if done right.
 //   - hansard: the file engine.
 //
 // Every event is about 1 KiB on disk and durable before it is acknowledged. After each
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Config says where and how long to measure. Dir and Worker are needed.
+// Config says where and how long to measure. Dir and Worker are required.
 type Config struct {
 	Dir          string // a temporary directory is made in it, and removed
 	Quick        bool   // within 30 seconds instead of about two minutes
@@ -169,7 +169,7 @@ func (r *runner) run(ctx context.Context, w Workload, c Candidate) (samples []Sa
 	if err := c.Setup(ctx, j); err != nil {
 		return nil, fmt.Errorf("making the sessions: %w", err)
 	}
-	runtime.GC() // this run does not pay for the garbage of the last
+	runtime.GC() // this run must not pay for the garbage of the last
 	if w.Processes > 1 {
 		samples, err = RunProcesses(ctx, r.cfg.Worker, j, Hooks{})
 	} else {

@@ -51,7 +51,7 @@ func setupHansard(ctx context.Context, j Job) error {
 	return err
 }
 
-// makeBusy writes so much to a new store that its journal grows to the size it has in a
+// makeBusy writes enough to a new store for its journal to grow to the size it has in a
 // busy one: a store in use is measured, not its first second.
 func makeBusy(ctx context.Context, s hansard.Store) error {
 	const id = "warm-up"

@@ -40,7 +40,8 @@ type Hooks struct {
 	Done  func() error
 }
 
-// barrier lets all pass once the last one has arrived and a function has been called.
+// barrier lets all goroutines pass once the last one has arrived and a function has been
+// called.
 type barrier struct {
 	wait   sync.WaitGroup
 	opened chan struct{}

@@ -1,6 +1,6 @@
-// Package heed is for tests that send signals to the programs they start. Under
-// nohup, or in the background of a shell, a test is started with signals ignored, and
-// its programs would inherit that; a shell can't trap what was ignored when it started.
+// Package heed is for tests that send signals to the programs they start. Under nohup, or
+// in the background of a shell, a test is started with signals ignored, and its programs
+// would inherit that; a shell can't trap a signal that was ignored when it started.
 package heed
 
 import (

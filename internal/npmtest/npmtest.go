@@ -28,8 +28,8 @@ import (
 )
 
 // lockfile is what we need from package-lock.json: exact versions, and the hash of
-// every package. With that a package is one download, so a machine needs neither
-// npm nor node (which is a package too), and no package gets to run a script.
+// every package. With that, installing a package is one download, so a machine needs
+// neither npm nor node (which is a package too), and no package gets to run a script.
 type lockfile struct {
 	Packages map[string]struct {
 		Version   string
@@ -54,7 +54,7 @@ func (o *oneOrMore) UnmarshalJSON(data []byte) error {
 var ErrOffline = errors.New("the registry can't be reached")
 
 // Install puts the packages of the package-lock.json in the working directory into
-// node_modules, unless they are there already, and returns the path of node.
+// node_modules, unless they are already there, and returns the path of node.
 func Install() (node string, err error) {
 	data, err := os.ReadFile("package-lock.json")
 	if err != nil {

@@ -33,11 +33,11 @@ type Bouncer struct {
 	restarts int
 }
 
-// maxRestarts is how often a PgBouncer is started again, at most.
+// maxRestarts is how often a PgBouncer is restarted at most.
 const maxRestarts = 5
 
-// look starts the program again when it ends, as a service manager does on a real machine:
-// that of Debian 12 dies now and then when a client leaves while its cancel request is
+// look restarts the program when it ends, as a service manager does on a real machine: the
+// one in Debian 12 crashes now and then when a client leaves while its cancel request is
 // under way ("bad client state").
 func (b *Bouncer) look() {
 	b.mu.Lock()
@@ -59,7 +59,7 @@ func (b *Bouncer) look() {
 	}
 }
 
-// bouncerProgram finds PgBouncer, which Debian keeps where an ordinary PATH does not look.
+// bouncerProgram finds PgBouncer, which Debian installs outside an ordinary PATH.
 func bouncerProgram() (string, error) {
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if path, err := exec.LookPath(name); err == nil {

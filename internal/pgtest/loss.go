@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Loss is the end of a connection through a tap, when the client executes a statement. The
+// Loss is the end of a connection through a tap when the client executes a statement. The
 // server does not receive the statement, unless the loss says so.
 type Loss struct {
 	SQL   string
@@ -20,7 +20,7 @@ type Loss struct {
 	// Silent leaves the connection open at both ends, and nothing passes any more.
 	Silent bool
 	// Begun, with Silent, passes the statement to the server, but not the message that
-	// follows it and says that this was all.
+	// follows it and ends the request.
 	Begun bool
 }
 
@@ -90,7 +90,7 @@ func (c *tapped) fallSilent(client io.Reader, server io.Writer, message []byte) 
 		if _, err := server.Write(append(message, rest...)); err != nil {
 			return nil // it was killed
 		}
-		// The server does not answer before it is told that this was all.
+		// The server does not answer before it gets the end of the request.
 	}
 	if c.loss.Then != nil {
 		c.loss.Then()
@@ -99,7 +99,7 @@ func (c *tapped) fallSilent(client io.Reader, server io.Writer, message []byte) 
 	return nil
 }
 
-// until reads what the client says up to a message of this letter: S is where it waits
+// until reads what the client sends up to a message with this letter: after S it waits
 // for an answer.
 func until(client io.Reader, letter byte) (all []byte, err error) {
 	for {

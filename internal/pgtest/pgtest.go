@@ -4,8 +4,8 @@
 //
 // A server is the first process of a PID namespace of its own, so that one kill
 // reaches the postmaster and every backend in the same moment, and so that none
-// outlives the test. It runs as the user postgres when the test is root, which
-// PostgreSQL refuses to be.
+// outlives the test. It runs as the user postgres when the test runs as root, which
+// PostgreSQL refuses to do.
 package pgtest
 
 import (
@@ -239,8 +239,8 @@ func (s *Server) Log() []byte {
 	return bytes.TrimSpace(text[max(0, len(text)-enough):])
 }
 
-// URL is how to connect. A schema that is not empty is the one in which tables are found
-// and created.
+// URL is the URL to connect with. A schema that is not empty is the one in which tables
+// are found and created.
 func (s *Server) URL(schema string) string {
 	q := url.Values{"host": {s.dir}, "user": {"postgres"}, "database": {"postgres"}}
 	if schema != "" {
@@ -274,8 +274,8 @@ func (s *Server) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Activity is what the server's processes are doing and waiting for, to be printed when a
-// test times out waiting for them.
+// Activity says what the server's processes are doing and waiting for, to be printed when
+// a test times out waiting for them.
 func (s *Server) Activity() string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

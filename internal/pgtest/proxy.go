@@ -10,7 +10,7 @@ import (
 )
 
 // Proxy sits between clients and a server, on a TCP port, and does to their connections
-// what networks do: it ends them, delays them, and falls silent while the kernels at both
+// what networks do: it cuts them, delays them, and falls silent while the kernels at both
 // ends believe them to be alive.
 type Proxy struct {
 	server string // the directory of the server's socket
@@ -108,7 +108,7 @@ func (p *Proxy) pass(client net.Conn) {
 	}
 	server, err := net.Dial("unix", filepath.Join(p.server, socketName))
 	if err != nil {
-		return // the client finds out
+		return // the client notices
 	}
 	c := &proxied{client: client, server: server, frozen: make(chan struct{}), ended: make(chan struct{})}
 	c.freeze = sync.OnceFunc(func() { close(c.frozen) })

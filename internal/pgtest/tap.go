@@ -111,7 +111,7 @@ func (t *Tap) pass(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("unix", filepath.Join(t.server, socketName))
 	if err != nil {
-		return // the client finds out
+		return // the client notices
 	}
 	defer server.Close()
 	c := &tapped{Tap: t, prepared: make(map[string]string), answered: make(chan struct{})}
@@ -133,7 +133,7 @@ func (c *tapped) answer(client io.WriteCloser, server io.Reader) {
 		lost := c.loss != nil
 		c.mu.Unlock()
 		if lost {
-			close(c.answered) // the client finds out eventually
+			close(c.answered) // the client notices eventually
 			return
 		}
 		if _, wrong := client.Write(buf[:n]); err != nil || wrong != nil {

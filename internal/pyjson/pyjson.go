@@ -1,5 +1,5 @@
 // Package pyjson writes JSON as Python's json.dumps does with sort_keys=True, and its defaults
-// otherwise, for checksums that are made over such text. Numbers keep the digits they have.
+// otherwise, for checksums that are made over such text. Numbers keep their digits.
 package pyjson
 
 import (

@@ -19,7 +19,7 @@ type OS struct {
 	// dir is the directory itself. It stays open (and referenced, so that the garbage
 	// collector does not close it) for the calls that need a directory's descriptor.
 	dir *os.File
-	// keeper is the owner of the files we make, if that is not us.
+	// keeper is the owner of the files we make, if that is another user.
 	keeper *keeper
 }
 
@@ -115,8 +115,8 @@ const (
 	kindLink
 )
 
-// look says what a name is without following it, after making sure that no directory on
-// the path is a link: os.Root would follow links that stay inside.
+// look returns what kind of entry a name is without following it, after making sure
+// that no directory on the path is a link: os.Root would follow links that stay inside.
 func (o *OS) look(op, name string) (ino uint64, k kind, err error) {
 	if _, err := local(op, name); err != nil {
 		return 0, 0, err
@@ -215,7 +215,7 @@ func (o *OS) Mkdir(name string) error {
 	if err == nil && o.keeper != nil {
 		o.giveDir(l)
 	}
-	if errors.Is(err, fs.ErrExist) { // another process was faster
+	if errors.Is(err, fs.ErrExist) { // another process made it first
 		if _, k, err := o.look("mkdir", name); err == nil && k == kindDir {
 			return nil
 		}

@@ -205,8 +205,8 @@ func (o *OS) FSType() (name string, network bool, err error) {
 	return fmt.Sprintf("unknown (magic %#x)", magic), false, nil
 }
 
-// FSTypeOf names the file system that a path is on, or would be, even if nothing on it can be
-// opened any more; empty if it is not known.
+// FSTypeOf names the file system that a path is on, or would be on, even if nothing on it can
+// be opened any more; empty if it is not known.
 func FSTypeOf(path string) string {
 	for {
 		var st unix.Statfs_t

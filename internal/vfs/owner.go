@@ -51,7 +51,7 @@ func OpenKept(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	return k.openKept(flag, func(flag int) (*os.File, error) { return os.OpenFile(path, flag, perm) })
 }
 
-// Owner says who owns a file, and who we are, for people.
+// Owner says, for people, who owns a file and who this process runs as.
 type Owner struct {
 	User     string // the user's name, or number if the name is not known
 	UID      int
@@ -62,7 +62,7 @@ type Owner struct {
 
 func (o Owner) String() string { return describeUser(o.User, o.UID) }
 
-// Self is who we are.
+// Self is the user this process runs as.
 func (o Owner) Self() string { return describeUser(o.SelfUser, o.SelfUID) }
 
 func describeUser(name string, uid int) string {

@@ -27,10 +27,10 @@ import (
 //   - A lock belongs to an open file and ends with it. A failed upgrade loses
 //     the lock.
 //
-// Operations are counted, and the n-th of a kind can fail, kill its process,
-// stop it or cut the power (see [Match]). Everything follows from the seed;
-// there is no wall clock. A Disk is used by one goroutine at a time, which
-// [Disk.Run] takes care of for its processes.
+// Operations are counted, and the n-th of a kind can fail, kill its process, stop
+// it or cut the power (see [Match]). The seed determines everything; there is no
+// wall clock. A Disk is used by one goroutine at a time, which [Disk.Run] takes
+// care of for its processes.
 type Disk struct {
 	// Settings, to be changed before the first use. Zero is the default.
 
@@ -45,7 +45,7 @@ type Disk struct {
 	// TickEvery is how many changes share one time stamp (1).
 	TickEvery int
 	// Writeback is the chance in percent, at each operation, that the kernel
-	// writes some dirty pages of some file on its own: so versions of a page
+	// writes some dirty pages of some file on its own: so that versions of a page
 	// between two syncs reach the medium too.
 	Writeback int
 	// Switch is the chance in percent that another process runs next, at

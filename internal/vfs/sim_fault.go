@@ -49,7 +49,7 @@ type rule struct {
 	do     func(p *Proc, o *Op) (*Fault, error)
 }
 
-// due counts the operation and tells whether the rule applies to it.
+// due counts the operation and reports whether the rule applies to it.
 func (r *rule) due(o *Op) bool {
 	if r.spent || !r.fits(o) {
 		return false

@@ -7,8 +7,8 @@ import "sync/atomic"
 // last to let go closes it.
 type Users struct{ n atomic.Int32 }
 
-// Hold keeps the file open. It may be called only while someone else holds it: the
-// owner does, from when it began to use the file until it uses another.
+// Hold keeps the file open. It may be called only while another user holds it: the
+// owner does, from when it began to use the file until it uses another one.
 func (u *Users) Hold() { u.n.Add(1) }
 
 // LetGo undoes Hold.

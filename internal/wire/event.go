@@ -44,7 +44,7 @@ func flat(data []byte) []byte {
 	}
 	var out bytes.Buffer
 	if json.Compact(&out, data) != nil {
-		return []byte("null") // not JSON, which no store has
+		return []byte("null") // not JSON, which no store contains
 	}
 	return out.Bytes()
 }

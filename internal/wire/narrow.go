@@ -55,7 +55,7 @@ func Narrow(token string, n Narrowing) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(narrowKey(token), []byte(text))), nil
 }
 
-// IsNarrowed tells whether a token looks like a narrowed one.
+// IsNarrowed reports whether a token looks like a narrowed one.
 func IsNarrowed(token string) bool { return strings.HasPrefix(token, narrowPrefix) }
 
 // ParseNarrowed reads a narrowed token whose signature matches its key, and which has not

@@ -249,7 +249,7 @@ func ScrubDamage(d *hansard.DamagedError) *hansard.DamagedError {
 	return &clean
 }
 
-// Scrub removes the machine's paths from a text: others have no use for them. A text of
+// Scrub removes the machine's paths from a text: they are useless to others. A text of
 // several lines, such as a stack trace, keeps its lines.
 func Scrub(text string) string {
 	var out strings.Builder

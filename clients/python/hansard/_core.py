@@ -1,9 +1,9 @@
-"""What both clients do: retries, unknown outcomes, resuming.
+"""What both clients share: retries, unknown outcomes, resuming.
 
-An append always has a key, the caller's or one of our own, so that it is stored once
-however often it is sent. A read goes on behind the last event that it gave. A server that
-was never reached is an error at once; for one that was reached before, requests are tried
-again as long as `patience` says.
+An append always has a key, the caller's or a generated one, so that it is stored once
+however often it is sent. A read continues after the last event it returned. A server that
+was never reached is an error at once; for one that was reached before, requests are
+retried for `patience` seconds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from . import _http, errors, types
 from ._http import Scope
 
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0
-# A stream has a sign of life every 15 seconds.
+# The server sends a sign of life on a stream every 15 seconds.
 STREAM_SILENCE = 45.0
 POLL_SECONDS = 25.0
-# The minimum time between two looks at the turn because the session changed.
+# The minimum time between two checks of the turn that are prompted by a change of the session.
 NOTICE = 0.1
 
 Query = Sequence[tuple[str, Any]]
@@ -82,7 +82,7 @@ class Core:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     async def _once(self, q: Request, scope: Scope, until: float, sent: _http.Sent) -> _http.Response:
-        """Sends a request once. `sent` tells whether the server may have acted on it."""
+        """Sends a request once. `sent` says whether the server may have acted on it."""
         sent.sent = False
         try:
             res = await _http.send(self.pool, scope, self._head(q), q.body or b"", q.stream() if q.stream else None,
@@ -114,7 +114,7 @@ class Core:
         return errors.HansardError(f"{self.address.name} answers {res.status}, and not like a Hansard server: check the address")
 
     async def _do(self, q: Request, scope: Scope, until: float, again: bool = True) -> tuple[_http.Response, bool]:
-        """Sends a request until it is answered, as long as trying again helps."""
+        """Sends a request until it is answered, as long as a retry may help."""
         began, pause, uncertain, sent = time.monotonic(), PAUSE_MIN, False, _http.Sent()
         while True:
             try:
@@ -140,7 +140,7 @@ class Core:
             pause = min(2 * pause, PAUSE_MAX)
 
     async def answer(self, q: Request, *, scope: Optional[Scope] = None, until: float = math.inf, again: bool = True) -> tuple[Any, bool]:
-        """Sends a request and reads its answer. The second value tells that an earlier try may have been executed."""
+        """Sends a request and reads its answer. The second value says whether an earlier try may have been executed."""
         began, uncertain, scope = time.monotonic(), False, scope or Scope()
         if self.closing.ended:
             raise errors.ClosedError("the client was closed")
@@ -173,7 +173,7 @@ class Core:
     # -- writes --------------------------------------------------------------------
 
     async def create(self, id: str, meta: Mapping[str, Any], timeout: Optional[float]) -> types.Info:
-        # Without an id a second try would make a second session.
+        # Without an id, a retry would make a second session.
         name = id or str(uuid.uuid4())
         return await self._make("/v1/sessions", {"id": name, **meta}, name, not id, timeout)
 
@@ -182,7 +182,7 @@ class Core:
         return await self._make(path_of(session, "/fork"), {**given, "as": name}, name, not given.get("as"), timeout)
 
     async def _make(self, path: str, body: Mapping[str, Any], name: str, own: bool, timeout: Optional[float]) -> types.Info:
-        """Makes a session. One that exists may be there by a try whose answer was lost; by a name of our own it is."""
+        """Makes a session. One that exists may have been made by a try whose answer was lost; with a generated name it was."""
         until = self._until(timeout)
         try:
             return types.info((await self.answer(Request("POST", path, body=body), until=until))[0])
@@ -207,12 +207,12 @@ class Core:
         except errors.HansardError as e:
             refusals: list[type[errors.HansardError]] = [errors.HeldError, errors.BusyError, errors.NoSpaceError, errors.NotFoundError, errors.StoreFailedError]
             if patch and patch.get("state_ops"):
-                # They can't be applied to the state as it is. An earlier try that is still on its way may find another.
+                # They can't be applied to the current state. An earlier try that is still under way may meet a different one.
                 refusals += [errors.ConflictError, errors.InvalidError]
             raise open_outcome(e, *refusals) from e.__cause__
         r = types.receipt(o)
         if not key and r.first > 0 and r.replayed:
-            r = types.Receipt(r.session, r.first, r.last, False, r.created, r.seqs)  # by our own key: the caller knows of one append
+            r = types.Receipt(r.session, r.first, r.last, False, r.created, r.seqs)  # by the generated key: to the caller it is one append
         return r
 
     async def delete(self, session: str, turn: str, timeout: Optional[float]) -> None:
@@ -221,7 +221,7 @@ class Core:
         except errors.DeletedError as e:
             if not getattr(e, "uncertain", False):
                 raise
-            # by the try whose answer was lost, or by another: it is
+            # deleted by the try whose answer was lost, or by someone else: either way it is
         except errors.HansardError as e:
             raise open_outcome(e) from e.__cause__
 
@@ -239,7 +239,7 @@ class Core:
     # -- reads ---------------------------------------------------------------------
 
     async def export(self, session: str, format: str) -> AsyncIterator[bytes]:
-        """A session as a file. If the connection breaks it fails: half of it is not all."""
+        """A session as a file. If the connection breaks it fails: a part must not be taken for the whole."""
         if self.closing.ended:
             raise errors.ClosedError("the client was closed")
         res, _ = await self._do(Request("GET", path_of(session, "/export"), [("format", format)], accept="*/*"), self.closing, math.inf)
@@ -257,7 +257,7 @@ class Core:
         return (await self.answer(Request("GET", path, query), scope=self.closing, until=self._until(timeout)))[0]
 
     async def _lines(self, next_request: Callable[[], Optional[Request]], scope: Scope) -> AsyncIterator[dict[str, Any]]:
-        """The objects of a response, one a line. When the connection breaks it asks again."""
+        """The objects of a response, one per line. When the connection breaks it asks again."""
         began = time.monotonic()
         while True:
             q = next_request()
@@ -290,7 +290,7 @@ class Core:
                 res.close()
 
     async def read(self, session: str, r: dict[str, Any]) -> AsyncIterator[types.Event]:
-        """Events of a range; the connection that continues it begins behind the last one."""
+        """Events of a range; a connection that continues it begins after the last one."""
         rest: Optional[dict[str, Any]] = dict(r)
         kinds = rest.pop("kinds", ()) if rest else ()
 
@@ -309,7 +309,7 @@ class Core:
         except errors.UnreachableError:
             if rest is not None:
                 raise
-            # all of it had come
+            # all of it had arrived
         finally:
             await objects.aclose()  # type: ignore[attr-defined]
 
@@ -325,7 +325,7 @@ class Core:
         given = False
 
         def ask() -> Optional[Request]:
-            # The rest of a list that broke off may have changed.
+            # The rest of a list that was cut off may have changed.
             return None if given else Request("GET", path, query, accept="application/x-ndjson")
 
         objects = self._lines(ask, self.closing)
@@ -337,7 +337,7 @@ class Core:
             await objects.aclose()  # type: ignore[attr-defined]
 
     async def follow(self, session: str, after: int, scope: Scope) -> AsyncIterator[types.Event]:
-        """Events as they come, each once and in order, from one connection after the other."""
+        """Events as they arrive, each once and in order, over one connection after another."""
         pause, created = PAUSE_MIN, ""
         while not scope.ended:
             if self.closing.ended:
@@ -346,7 +346,7 @@ class Core:
             self.closing.add(scope_wire := _Ender(scope))
             try:
                 res, _ = await self._do(q, scope, math.inf)
-                # Who comes back means this session, and not another that has its id by then.
+                # A reconnect must get this session, and not another one that has its id by then.
                 created = created or res.headers.get("hansard-created", "")
                 frames = _frames(res)
                 try:
@@ -362,9 +362,9 @@ class Core:
                             if not isinstance(error, errors.ServerClosing):
                                 raise error
                         elif name == "dropped":
-                            break  # too slow: it goes on behind what it has
+                            break  # too slow: continue after the last event
                 except OSError:
-                    pass  # and come back
+                    pass  # reconnect
                 finally:
                     await frames.aclose()
                     res.close()
@@ -402,7 +402,7 @@ class Core:
             return types.grant((await self.answer(q, scope=scope))[0])
         except errors.HansardError as e:
             raise open_outcome(e) from e.__cause__
-        except BaseException:  # cancelled, or interrupted: a grant that is on its way must not be left behind
+        except BaseException:  # cancelled, or interrupted: a grant that is under way must not be left behind
             await self._withdraw(session, name)
             raise
 
@@ -411,7 +411,7 @@ class Core:
         try:
             await self.answer(q, until=time.monotonic() + 2)
         except errors.HansardError:
-            pass  # it is left to its TTL
+            pass  # the grant is left to its TTL
 
     async def renew(self, session: str, grant: str, scope: Optional[Scope] = None, until: float = math.inf) -> None:
         await self.answer(Request("PUT", path_of(session, "/turn"), body={"grant": grant}), scope=scope, until=until)
@@ -422,12 +422,12 @@ class Core:
         except errors.FencedError as e:
             if not getattr(e, "uncertain", False):
                 raise
-            # by the try whose answer was lost, or by somebody who took it: it is given up
+            # released by the try whose answer was lost, or taken by someone else: either way it is given up
         except errors.HansardError as e:
             raise open_outcome(e) from e.__cause__
 
     async def keep(self, session: str, t: types.Grant, scope: Scope, asked: float) -> errors.HansardError:
-        """Renews a turn until the scope ends or the turn is lost; returns why it is.
+        """Renews a turn until the scope ends or the turn is lost; returns the reason.
 
         The session's own events wake it, so that a stolen turn is noticed at once and not at
         the next renewal.
@@ -482,7 +482,7 @@ class Core:
         except errors.TimedOut:
             return False
         except errors.HansardError:
-            pass  # news too: the session was deleted, say
+            pass  # a change, too: the session was deleted, for example
         return time.monotonic() < due
 
     # -- attachments ---------------------------------------------------------------
@@ -493,18 +493,18 @@ class Core:
             data = bytes(body)
             sum.update(data)
             headers["Repr-Digest"] = "sha-256=:" + base64.b64encode(sum.digest()).decode() + ":"
-            q = Request("POST", path, data=data, headers=headers)  # sent again it is the same attachment
+            q = Request("POST", path, data=data, headers=headers)  # sent again, it is the same attachment
         else:
             given = body
             q = Request("POST", path, headers=headers, stream=lambda: _hashed(given, sum))
-        # What a reader has given can't be asked for again.
+        # What was read from a stream can't be read again.
         o, _ = await self.answer(q, until=self._until(timeout), again=q.stream is None)
         if o["digest"] != "sha256:" + sum.hexdigest():
             raise errors.HansardError(f"{self.address.name} has stored something else than was sent")
         return types.attachment(o)
 
     async def attachment(self, session: str, digest: str) -> AsyncIterator[bytes]:
-        """The bytes of an attachment. If the connection breaks a new one continues where it was."""
+        """The bytes of an attachment. If the connection breaks, a new one continues where it stopped."""
         at, size, tries, sum = 0, -1, 0, hashlib.sha256()
         while size < 0 or at < size:
             q = Request("GET", path_of(session, "/attachments/" + quote(digest, safe=":")), accept="*/*", headers={"Range": f"bytes={at}-"} if at else {})
@@ -544,7 +544,7 @@ class _Ender:
 
 
 def _hashed(body: Union[BinaryIO, Iterable[bytes]], sum: Any) -> Iterable[bytes]:
-    """The pieces of a body, small ones together."""
+    """The pieces of a body, small ones joined."""
     read, held = getattr(body, "read", None), bytearray()
     for piece in iter(lambda: read(1 << 16), b"") if read else body:
         sum.update(piece)
@@ -557,7 +557,7 @@ def _hashed(body: Union[BinaryIO, Iterable[bytes]], sum: Any) -> Iterable[bytes]
 
 def open_outcome(e: errors.HansardError, *refusals: type[errors.HansardError]) -> errors.HansardError:
     """The error of a write. It is OutcomeUnknown if a try may have been, or may still be, executed:
-    when no answer was seen, and for those refusals of a second try that say nothing about the first."""
+    when no answer arrived, and for those refusals of a retry that say nothing about the first try."""
     if not getattr(e, "uncertain", False) or isinstance(e, errors.OutcomeUnknown):
         return e
     unclear = (
@@ -572,7 +572,7 @@ def open_outcome(e: errors.HansardError, *refusals: type[errors.HansardError]) -
 
 
 def rest_of(r: dict[str, Any], e: types.Event) -> Optional[dict[str, Any]]:
-    """What is left of a range behind an event; None if that is nothing."""
+    """What is left of a range after an event; None if nothing is."""
     if r.get("id"):
         return None
     r = dict(r)

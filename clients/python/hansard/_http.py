@@ -1,7 +1,7 @@
 """HTTP/1.1 for both clients, the blocking and the asyncio one.
 
-All code above the sockets is written once, as coroutines. With [Blocking] underneath no
-coroutine ever suspends, so that [run] can finish it without an event loop.
+All code above the sockets is written once, as coroutines. With [Blocking] underneath,
+no coroutine ever suspends, so [run] can finish it without an event loop.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class BrokenOff(ConnectionError):
-    """A response whose end never arrived."""
+    """A response that was cut off."""
 
 
 class Scope:
-    """What a caller may end from outside: a follower, the renewals of a turn."""
+    """Something that may be ended from outside: a follower, the renewals of a turn."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -117,7 +117,7 @@ class BlockingWire:
         return True
 
     def shut(self) -> None:
-        """Wakes whoever reads, in another thread."""
+        """Wakes a reader in another thread."""
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -199,7 +199,7 @@ async def _within(work: Coroutine[Any, Any, T], until: float) -> T:
     try:
         return await work
     except asyncio.CancelledError:
-        # Python 3.11 counts: is there a cancellation besides ours?
+        # Python 3.11 counts cancellations: is there one besides ours?
         if not over or hasattr(task, "uncancel") and task.uncancel() > 0:
             raise
         raise TimeoutError("no answer in time") from None
@@ -237,7 +237,7 @@ def tune(sock: Any) -> None:
 
 
 class Connection:
-    """One connection, with what was read of it and not yet used."""
+    """One connection, with what was read from it and not yet used."""
 
     def __init__(self, wire: Any) -> None:
         self.wire, self.buffer, self.idle_since = wire, b"", 0.0
@@ -269,7 +269,7 @@ class Connection:
         return int(words[1]), headers
 
     async def body(self, headers: dict[str, str], until: "Patience") -> AsyncIterator[bytes]:
-        """The pieces of a body. It ends in an error if the body does not come to its end."""
+        """The pieces of a body. It ends in an error if the body is cut off."""
         if "chunked" in headers.get("transfer-encoding", "").lower():
             while True:
                 size = int((await self.line(until.next())).split(b";")[0], 16)
@@ -297,7 +297,7 @@ class Connection:
 
 
 class Patience:
-    """Until when a read may take: a deadline for all, and a bound on silence."""
+    """How long a read may take: an overall deadline, and a bound on silence."""
 
     def __init__(self, until: float, silence: float) -> None:
         self.until, self.silence = until, silence
@@ -331,7 +331,7 @@ class Response:
         return bytes(out)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of a body. A last one without its end is a response that broke off."""
+        """The lines of a body. A last one without a line end means that the response was cut off."""
         parts: list[bytes] = []
         async for piece in self.pieces():
             *whole, rest = piece.split(b"\n")
@@ -419,26 +419,26 @@ async def send(
 
 
 async def _send_stream(conn: Connection, head: bytes, stream: Iterable[bytes], patience: Patience) -> tuple[int, dict[str, str]]:
-    """Sends a body of unknown length. A refusal comes before anything of it is read."""
+    """Sends a body of unknown length. A refusal comes before any of it is read."""
     await conn.wire.write(head, patience.next())
     try:
         status, headers = await conn.head(min(patience.next(), time.monotonic() + 2))
         if status != 100:
             return status, headers
     except TimeoutError:
-        pass  # something in between does not know 100-continue
+        pass  # a proxy in between does not know 100-continue
     try:
         for piece in stream:
             if piece:
                 await conn.wire.write(b"%x\r\n%s\r\n" % (len(piece), piece), patience.next())
         await conn.wire.write(b"0\r\n\r\n", patience.next())
     except (BrokenPipeError, ConnectionResetError):
-        pass  # there may be an answer all the same
+        pass  # there may still be an answer
     return await conn.head(patience.next())
 
 
 def nobody_there(e: BaseException) -> bool:
-    """Whether nothing listens at an address, as far as that can be known."""
+    """Whether nothing listens at an address, as far as that is known."""
     return (
         isinstance(e, (ConnectionRefusedError, FileNotFoundError, socket.gaierror))
         or isinstance(e, OSError)

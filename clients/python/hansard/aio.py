@@ -30,7 +30,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         self._core.close()
-        await asyncio.sleep(0)  # connections close in the next round of the loop
+        await asyncio.sleep(0)  # connections close in the next iteration of the loop
 
     def session(self, id: str) -> "AsyncSession":
         return AsyncSession(self._core, id)
@@ -78,7 +78,7 @@ class AsyncSession:
         return types.event(await self._core.get(_core.path_of(self.id, "/events/" + _core.quote(id, safe=""))))
 
     def follow(self, after: int = 0) -> AsyncIterator[types.Event]:
-        """Events past `after`, and new ones as they come. It ends with its task, or with `aclose`."""
+        """Events past `after`, and new ones as they arrive. It ends with its task, or with `aclose`."""
         return self._core.follow(self.id, after, Scope())
 
     async def wait(self, after: int, timeout: float = math.inf) -> None:
@@ -172,7 +172,7 @@ class AsyncTurn:
         self._callbacks.append(call) if self.reason is None else call(self.reason)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs work that is cancelled when the turn is lost; then the reason is raised."""
+        """Runs work, and cancels it when the turn is lost; then the reason is raised."""
         task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_lost())
         try:
             await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)

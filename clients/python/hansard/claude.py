@@ -2,10 +2,10 @@
 
     options = ClaudeAgentOptions(session_store=HansardSessionStore(AsyncClient(address, token)))
 
-A transcript is a session, an entry an event. The entry's uuid is the event's id, so that what
-is mirrored, retried or imported again is stored once, in whatever batches it comes. The
-summary is folded into the session's state in the commit of the entries it is made of.
-`delete` needs a token with the right `admin`.
+A transcript is a session, an entry an event. The entry's uuid is the event's id, so that an
+entry that is mirrored, retried or imported again is stored once, however it is batched. The
+summary is folded into the session's state in the same commit as the entries. `delete` needs a
+token with the right `admin`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entry = dict[str, Any]
 Fold = Callable[[Any, Any, Any], Any]
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,36}")
-_LANGUAGE = "python"  # a summary has other members in each SDK
+_LANGUAGE = "python"  # the members of a summary differ between the SDKs
 _LOOKUPS = 16
 _REMEMBERED = 256
 
@@ -39,15 +39,15 @@ class SessionKey(_Required, total=False):
 
 
 class _Known:
-    """What this process knows of a session behind its own last append."""
+    """What this process knows of a session after its own last append."""
 
     def __init__(self, last: int, summary: Any) -> None:
         self.last, self.summary = last, summary
 
 
 class HansardSessionStore:
-    """`prefix` begins the ids of all sessions; `fold` is the SDK's fold_session_summary, which is
-    found if the SDK is installed. Without it there are no summaries."""
+    """`prefix` begins the ids of all sessions; `fold` is by default the SDK's
+    fold_session_summary, if the SDK is installed. Without it there are no summaries."""
 
     def __init__(self, client: AsyncClient, prefix: str = "claude", fold: Optional[Fold] = None) -> None:
         self._client, self._prefix, self._fold = client, prefix, fold or _sdk_fold()
@@ -81,7 +81,7 @@ class HansardSessionStore:
     async def _append(self, id: str, key: SessionKey, entries: list[Entry]) -> None:
         session, folds = self._client.session(id), self._fold is not None and not key.get("subpath")
         meta: types.Meta = {"labels": labels_of(key), "state": {"claude": {"key": dict(key)}}}
-        # The SDK sends a batch again whose outcome we could not tell: under the same key, then.
+        # The SDK resends a batch whose outcome was unknown: then under the same key.
         text = types.dump(entries)
         batch_key = self._open[id][1] if id in self._open and self._open[id][0] == text else "claude-" + str(uuid.uuid4())
         while True:
@@ -109,7 +109,7 @@ class HansardSessionStore:
                 await self._again(id, meta)
                 continue
             except errors.KeyReusedError:
-                # The try whose outcome was unknown was stored, with a summary that we fold otherwise by now.
+                # The try whose outcome was unknown was stored, with a summary that would now be folded differently.
                 self._open.pop(id, None)
                 return
             except errors.OutcomeUnknown:
@@ -121,21 +121,21 @@ class HansardSessionStore:
             return
 
     async def _again(self, id: str, meta: types.Meta) -> None:
-        """Makes a new session of an id that was deleted."""
+        """Makes a new session under a deleted id."""
         self._known.pop(id, None)
         try:
             await self._client.create(id, labels=meta["labels"], state=meta["state"], reuse=True)
         except errors.ExistsError:
-            pass  # somebody else was faster
+            pass  # someone else made it first
 
     async def _look(self, session: AsyncSession, key: SessionKey, entries: list[Entry]) -> tuple[_Known, list[Entry]]:
-        """What the session is, and which entries it does not have yet."""
+        """Looks up the session, and which entries it does not have yet."""
         try:
             info = await session.info()
         except (errors.NotFoundError, errors.DeletedError):
             return _Known(0, None), entries
         summary = summary_of(info)
-        if summary is None and info.last_seq > 0:  # another SDK wrote it, or one without summaries
+        if summary is None and info.last_seq > 0:  # written by another SDK, or by one without summaries
             assert self._fold is not None
             there = [e.data async for e in session.read() if is_entry(e) and e.seq <= info.last_seq]
             summary = self._fold(None, key, there) if there else None
@@ -159,13 +159,13 @@ class HansardSessionStore:
 
     async def _remember(self, session: AsyncSession, key: SessionKey, known: _Known, fresh: list[Entry], summary: Any, receipt: types.Receipt, all_new: bool) -> None:
         stored = [entry for entry, seq in zip(fresh, receipt.seqs or range(receipt.first, receipt.last + 1)) if seq >= receipt.first > 0]
-        if len(stored) < len(fresh) and receipt.last:  # an earlier process had sent some of them: they must not count again
+        if len(stored) < len(fresh) and receipt.last:  # an earlier process had stored some of them: they must not be folded twice
             assert self._fold is not None
             right = self._fold(known.summary, key, stored) if stored or known.summary is None else known.summary
             try:
                 await session.append(patch=summary_patch(right), expect=receipt.last)
             except errors.ConflictError:
-                pass  # a later append has folded on
+                pass  # a later append has continued folding
             all_new = False
         if all_new:
             self._known[session.id] = _Known(receipt.last, summary)
@@ -197,7 +197,7 @@ class HansardSessionStore:
         ids = [self._id(key)]
         if not key.get("subpath"):
             ids += [i.id for i, _ in await self._keys(key["project_key"], key["session_id"])]
-        for id in reversed(ids):  # the main transcript last: a delete that broke off is repeated from it
+        for id in reversed(ids):  # the main transcript last: an interrupted delete is repeated from it
             self._known.pop(id, None)
             try:
                 await self._client.session(id).delete()
@@ -211,7 +211,7 @@ def part_of(text: str) -> str:
 
 
 def labels_of(key: Mapping[str, str]) -> dict[str, str]:
-    """The key for people, as far as labels can hold it."""
+    """The key for people, as far as it fits in labels."""
     return {"claude." + name: value for name, value in key.items() if value and len(value.encode()) <= 256 and value.isprintable()}
 
 
@@ -221,7 +221,7 @@ def id_of(entry: Entry) -> Optional[str]:
 
 
 def once(entries: list[Entry]) -> list[Entry]:
-    """A batch without entries that it has twice."""
+    """A batch without its duplicate entries."""
     seen: dict[Any, Entry] = {}
     for n, entry in enumerate(entries):
         seen.setdefault(id_of(entry) or n, entry)
@@ -243,7 +243,7 @@ def is_entry(e: types.Event) -> bool:
 
 
 def summary_patch(summary: Any) -> types.Patch:
-    """It replaces the whole: a merge would keep members that are gone, and drop those that are null."""
+    """It replaces the whole summary: a merge would keep removed members, and drop those that are null."""
     value = {"language": _LANGUAGE, "summary": dict(summary)}
     return cast(types.Patch, {"state_ops": [{"op": "add", "path": "/claude/fold", "value": value}]})
 

@@ -45,10 +45,10 @@ def _each(items: AsyncIterator[T]) -> Iterator[T]:
 
 
 class Client:
-    """A store on a server: http://HOST:PORT, https://HOST or unix:PATH. It may be used by many threads.
+    """A store on a server: http://HOST:PORT, https://HOST or unix:PATH. Many threads may use it.
 
     `patience` is how many seconds to keep trying when a server that was reached before does
-    not answer; `timeout` how long a connection may be silent in a request.
+    not answer; `timeout` how many seconds a connection may be silent during a request.
     """
 
     def __init__(self, address: str, token: str = "", *, patience: float = 15.0, timeout: float = 60.0, tls: Optional[ssl.SSLContext] = None) -> None:
@@ -65,12 +65,12 @@ class Client:
         self._core.close()
 
     def session(self, id: str) -> "Session":
-        """The session with this id, whether it exists or not; nothing is asked."""
+        """The session with this id, whether it exists or not; it sends no request."""
         return Session(self._core, id)
 
     def create(self, id: str = "", *, title: str = "", labels: Optional[Mapping[str, str]] = None, state: types.Json = None, reuse: bool = False,
                timeout: Optional[float] = None) -> "Session":  # fmt: skip
-        """Makes a session; without an id it gets one. `reuse` makes a new one of an id that was deleted."""
+        """Creates a session; without an id it gets a new one. `reuse` allows the id of a deleted session."""
         made = run(self._core.create(id, types_meta(title, labels, state, reuse), timeout))
         return Session(self._core, made.id)
 
@@ -92,7 +92,7 @@ class Client:
         return _each(self._core.search(q))
 
     def prune(self, *, scrub: bool = False, timeout: Optional[float] = None) -> Mapping[str, Any]:
-        """Takes away now what is left of deleted sessions; with `scrub` also what is left of them elsewhere in the store's files."""
+        """Removes what is left of deleted sessions now; with `scrub` also what is left of them elsewhere in the store's files."""
         return cast(Mapping[str, Any], run(self._core.prune(scrub, timeout)))
 
 
@@ -111,8 +111,8 @@ class Session:
                key: str = "", create: bool = False, meta: Optional[types.Meta] = None, timeout: Optional[float] = None) -> types.Receipt:  # fmt: skip
         """Stores events and a patch, all or none. When it returns, they are durable.
 
-        It is sent again while its outcome is unknown, under its key or one of our own, and
-        stored once. [OutcomeUnknown] is what remains when the server stays away.
+        It is sent again while its outcome is unknown, under its key or a generated one,
+        and stored once. [OutcomeUnknown] is raised if the server stays unreachable.
         """
         return run(self._core.append(self.id, events, patch=patch, expect=expect, turn=grant_of(turn), key=key, create=create, meta=meta, timeout=timeout))
 
@@ -126,7 +126,7 @@ class Session:
         return types.event(run(self._core.get(_core.path_of(self.id, "/events/" + _core.quote(id, safe="")))))
 
     def follow(self, after: int = 0) -> "Follower":
-        """Events past `after`, and new ones as they come, across reconnects."""
+        """Events past `after`, and new ones as they arrive, across reconnects."""
         return Follower(self._core, self.id, after)
 
     def wait(self, after: int, timeout: float = math.inf) -> None:
@@ -141,15 +141,15 @@ class Session:
 
     def fork(self, *, at: int = 0, id: str = "", title: str = "", labels: Optional[Mapping[str, str]] = None, state: types.Json = None,
              timeout: Optional[float] = None) -> "Session":  # fmt: skip
-        """Makes a new session with this one's history up to `at`, its last event if that is 0. Title, labels and state go along;
-        what is given here takes their place."""
+        """Makes a new session with this one's history up to `at`, its last event if that is 0. It inherits title, labels and
+        state; those given here replace them."""
         given = {**types_meta(title, labels, state, False), **({"at": at} if at else {}), **({"as": id} if id else {})}
         return Session(self._core, (run(self._core.fork(self.id, given, timeout))).id)
 
     def redact(self, *seqs: int, reason: str = "", turn: Union[str, "Turn", None] = None, timeout: Optional[float] = None) -> types.Receipt:
-        """Takes the content of events away, their data and attachments, and records it. Nothing brings it back.
+        """Removes the content of events, their data and attachments, for good, and records it.
 
-        What is redacted already stays so: it may be sent again.
+        Events that are already redacted stay so: it may be repeated.
         """
         return run(self._core.redact(self.id, seqs, reason, grant_of(turn), timeout))
 
@@ -172,7 +172,7 @@ class Session:
         return Turn(self._core, self.id, granted, time.monotonic() if wait else asked)
 
     def attach(self, body: _core.Body, timeout: Optional[float] = None) -> types.Attachment:
-        """Stores bytes, a file or pieces beside the log; events name it (see [Attachment.named])."""
+        """Stores bytes, a file or pieces beside the log; events name the attachment (see [Attachment.named])."""
         return run(self._core.attach(self.id, body, timeout))
 
     def attachment(self, digest: str) -> Iterator[bytes]:
@@ -207,7 +207,7 @@ class Follower:
 
 
 class Turn:
-    """A turn that renews itself in a thread of its own. Give it to `append` as `turn`."""
+    """A turn that renews itself in a thread of its own. Pass it to `append` as `turn`."""
 
     def __init__(self, core: _core.Core, session: str, granted: types.Grant, asked: float) -> None:
         self.info, self.session = granted, session
@@ -243,7 +243,7 @@ class Turn:
         return self._reason
 
     def check(self) -> None:
-        """Raises the reason if the turn was lost. Call it between two steps of the work."""
+        """Raises the reason if the turn was lost. Call it between steps of the work."""
         if self._reason is not None:
             raise self._reason
 
@@ -251,7 +251,7 @@ class Turn:
         return self._lost.wait(timeout)
 
     def on_lost(self, call: Callable[[errors.HansardError], None]) -> None:
-        """Calls once when the turn is lost, from the thread that renews it; at once if it is."""
+        """Makes one call when the turn is lost, from the thread that renews it; at once if it is lost already."""
         with self._lock:
             if self._reason is None:
                 self._callbacks.append(call)
@@ -276,6 +276,6 @@ class Turn:
         try:
             self.release()
         except errors.HansardError:
-            # What the work raised says more; that the turn was lost must not pass unseen.
+            # An error of the work says more; without one, the lost turn must not go unnoticed.
             if error is None:
                 raise

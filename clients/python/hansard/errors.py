@@ -1,4 +1,4 @@
-"""What can go wrong. The server's problems have a stable type, and each has a class here."""
+"""Errors. The server's problems have a stable type, and each has a class here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 
 class HansardError(Exception):
-    """The base of all errors. `type` is the name of the server's problem, `problem` all it says."""
+    """The base of all errors. `type` is the name of the server's problem, `problem` all its members."""
 
     type = "error"
 
@@ -33,7 +33,7 @@ class OutcomeUnknown(HansardError):
 
 
 class TimedOut(HansardError):
-    """The time that the caller gave is over."""
+    """The caller's timeout is over."""
 
     type = "timed-out"
 
@@ -106,7 +106,7 @@ class NoAttachmentError(HansardError):
 
 
 class HeldError(HansardError):
-    """Somebody else holds the turn."""
+    """Another holder has the turn."""
 
     type = "held"
 
@@ -172,7 +172,7 @@ class TooManyRequestsError(HansardError):
 
 
 class ServerClosing(HansardError):
-    """The server is shutting down; another one, or the same one later, takes the request."""
+    """The server is shutting down; another one, or the same one later, will take the request."""
 
     type = "closing"
 
@@ -188,7 +188,7 @@ _BY_TYPE = _classes(HansardError)
 
 
 def from_problem(problem: Mapping[str, Any]) -> HansardError:
-    """The error that a problem of the server stands for."""
+    """The error for a problem of the server."""
     name = str(problem.get("type", "")).removeprefix("/problems/")
     text = str(problem.get("detail") or problem.get("title") or name)
     if name == "invalid" and problem.get("field"):

@@ -4,8 +4,8 @@
     await Runner.run(agent, "What is the capital of Peru?", session=session)
 
 An item is an event, in the shape in which the server's Conversations routes keep items, so that
-both see the same history. Popping an item and clearing the session append events that hide;
-the log keeps what was. Two programs that pop at once never pop the same item.
+both see the same history. Popping an item and clearing the session append events that hide
+items; the log keeps them. Two programs that pop at once never pop the same item.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HansardSession:
                     await self._session.append({"kind": DELETED, "data": {"seq": seq}}, expect=last)
                     return item
                 except errors.ConflictError:
-                    break  # something was appended meanwhile
+                    break  # something was appended in between
             else:
                 return None
 
@@ -94,7 +94,7 @@ def event_of(item: Item) -> types.NewEvent:
 
 
 def item_of(e: types.Event) -> Optional[Item]:
-    """The item that an event is, if it is one: what others appended is, if it has the shape, or is plain text."""
+    """The item that an event is, if any: events of others are items if they have the shape, or are plain text."""
     text = e.data.get("text") if isinstance(e.data, dict) and "type" not in e.data and "content" not in e.data else e.data
     if e.kind == "message" and isinstance(text, str):
         return {"role": _ROLES.get(e.role, "user"), "content": text}

@@ -1,4 +1,4 @@
-"""What the store keeps and answers."""
+"""The types that the store keeps and returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StateOp(TypedDict, total=False):
 
 
 class Patch(TypedDict, total=False):
-    """A change of a session's metadata and state."""
+    """A change to a session's metadata and state."""
 
     title: str
     labels: dict[str, Optional[str]]
@@ -59,7 +59,7 @@ class Attachment:
     name: str = ""
 
     def named(self, name: str = "", media_type: str = "") -> dict[str, Any]:
-        """It, as an event names it."""
+        """The attachment as an event names it."""
         return {"digest": self.digest, "size": self.size, **({"media_type": media_type} if media_type else {}), **({"name": name} if name else {})}
 
 
@@ -128,7 +128,7 @@ class Info:
 
 @dataclass(frozen=True)
 class Hit:
-    """An event that a search found. `marks` are pairs of bytes of the snippet, from and to."""
+    """An event that a search found. `marks` are pairs of byte offsets in the snippet, from and to."""
 
     session: str
     seq: int
@@ -147,7 +147,7 @@ _FRACTION = re.compile(r"\.(\d+)")
 
 
 def when(text: str) -> datetime:
-    """A time of the server. Python before 3.11 reads neither Z nor nine digits."""
+    """Parses a time of the server. Python before 3.11 reads neither Z nor nine digits."""
     text = _FRACTION.sub(lambda m: "." + m[1][:6].ljust(6, "0"), text).replace("Z", "+00:00")
     return datetime.fromisoformat(text)
 
@@ -208,12 +208,12 @@ def dump(value: Json) -> bytes:
     """JSON as JavaScript writes it, so that both clients give an event the same bytes."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can hold
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can represent
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def given(e: Mapping[str, Any]) -> dict[str, Any]:
-    """An event as it is sent."""
+    """An event in the form in which it is sent."""
     out = dict(e)
     at = out.get("at")
     if isinstance(at, datetime):

@@ -1,13 +1,13 @@
 /**
- * The Vercel AI SDK: chats that are kept, and streams that are resumed, without Redis.
+ * For the Vercel AI SDK: persistent chats, and resumable streams, without Redis.
  *
  *     const chats = new HansardChats(client);
  *     const messages = await chats.load(id);
  *     … toUIMessageStreamResponse({ originalMessages: messages, onFinish: ({ messages }) => chats.save(id, messages) })
  *
- * A message is an event, with its place in the chat and a digest of the chat up to it. So only what
- * changed is stored, and nothing but the end is read to find out. Regenerating or editing replaces
- * what follows; the log keeps what was.
+ * A message is an event, with its place in the chat and a digest of the chat up to it. So only
+ * changes are stored, and only the end of the log is read to find them. Regenerating or editing
+ * replaces what follows; the log keeps the old messages.
  */
 import type { Client } from './client.js';
 import { isCode } from './errors.js';
@@ -15,7 +15,7 @@ import { link } from './http.js';
 import { hash, partOf } from './ids.js';
 import type { NewEvent } from './types.js';
 
-/** What all versions of UIMessage have. */
+/** The members that all versions of UIMessage have. */
 export interface ChatMessage {
   id: string;
   role: string;
@@ -33,13 +33,13 @@ export class HansardChats<M extends ChatMessage = any> {
     return (await this.stored(chatId, () => false)).messages.reverse();
   }
 
-  /** Makes the chat what it is here. A chat that others changed meanwhile is read again, and the last to save wins. */
+  /** Stores the chat as given. If others have changed it in between it is read again, and the last to save wins. */
   async save(chatId: string, messages: M[]): Promise<void> {
     const digests: string[] = [];
     for (const m of messages) digests.push(await hash((digests.at(-1) ?? '') + JSON.stringify(m)));
     const session = this.client.session(await this.id(chatId));
     for (;;) {
-      // The newest event that belongs to this very chat up to its place: what is before it is the same.
+      // The newest event whose chat up to its place is the same as this one: nothing before it has changed.
       const found = await this.stored(chatId, (index, digest) => digests[index] === digest);
       const same = found.same + 1;
       const events = messages.slice(same).map((message, n): NewEvent => {
@@ -57,7 +57,7 @@ export class HansardChats<M extends ChatMessage = any> {
     }
   }
 
-  /** Messages from the end to the first one that `enough` accepts; how long the chat is, and the session's last seq. */
+  /** Messages from the end back to the first one that `enough` accepts; the length of the chat, and the session's last seq. */
   private async stored(chatId: string, enough: (index: number, digest: string) => boolean): Promise<{ messages: M[]; length: number; same: number; last: number }> {
     const messages: M[] = [];
     let [next, length, last] = [Infinity, 0, 0];
@@ -67,7 +67,7 @@ export class HansardChats<M extends ChatMessage = any> {
         if (e.kind === kindCut) next = Math.min(next, e.data.length);
         const place = e.kind === 'message' ? e.data?.hansard : undefined;
         if (next === 0) break;
-        // One that was replaced, or cut off, has a place at or behind one that came later.
+        // A message that was replaced, or cut off, has a place at or after that of a later one.
         if (!place || place.index >= next) continue;
         length ||= place.index + 1;
         if (enough(place.index, place.digest)) return { messages, length, same: place.index, last };
@@ -95,7 +95,7 @@ export class HansardChats<M extends ChatMessage = any> {
 export class HansardStreams {
   constructor(private readonly client: Client, private readonly prefix = 'stream:') {}
 
-  /** Keeps a stream as it passes. What it returns is the stream as it was given; whether anybody reads it does not matter. */
+  /** Stores a stream as it passes. It returns the stream unchanged; whether anyone reads that does not matter. */
   async createNewResumableStream(streamId: string, make: () => ReadableStream<string>): Promise<ReadableStream<string>> {
     const session = await this.client.create({ id: await this.id(streamId) });
     const source = make().getReader();
@@ -105,11 +105,11 @@ export class HansardStreams {
     return passed;
   }
 
-  /** Stores pieces; those that come while one append is under way go into the next. */
+  /** Stores pieces; those that arrive during one append go into the next. */
   private async keep(id: string, source: ReadableStreamDefaultReader<string>, pass: { piece(p: string): void; end(): void; fail(e: unknown): void }): Promise<void> {
     const session = this.client.session(id);
     let waiting: string[] = [];
-    // A store that is away must not break the answer that is being given: those who would resume it wait in vain.
+    // A store that can't be reached must not break the answer in progress: only resuming it will not work.
     let sending: Promise<boolean> = Promise.resolve(true);
     const flush = async (well: boolean): Promise<boolean> => {
       const pieces = waiting;
@@ -132,7 +132,7 @@ export class HansardStreams {
     await session.append({ kind: kindEnd, data: { failed } }).catch(() => undefined);
   }
 
-  /** The stream from its beginning, and on as it comes; null if there is none, or it is over and `finished` is not wanted. */
+  /** The stream from its beginning, continued as it arrives; null if there is none, or if it is over and `finished` is not set. */
   async resumeExistingStream(streamId: string, options: { finished?: boolean; signal?: AbortSignal } = {}): Promise<ReadableStream<string> | null> {
     const session = this.client.session(await this.id(streamId));
     try {
@@ -165,7 +165,7 @@ export class HansardStreams {
     });
   }
 
-  /** resumable-stream's other method: makes the stream, or resumes it if there is one. */
+  /** resumable-stream's other method: makes the stream, or resumes an existing one. */
   async resumableStream(streamId: string, make: () => ReadableStream<string>): Promise<ReadableStream<string> | null> {
     try {
       return await this.createNewResumableStream(streamId, make);

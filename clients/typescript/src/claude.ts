@@ -4,10 +4,10 @@
  *     import { foldSessionSummary, query } from '@anthropic-ai/claude-agent-sdk';
  *     const sessionStore = new HansardSessionStore(new Client(address, { token }), { foldSessionSummary });
  *
- * A transcript is a session, an entry an event. The entry's uuid is the event's id, so that what is
- * mirrored, retried or imported again is stored once, in whatever batches it comes. The summary is
- * folded into the session's state in the commit of the entries it is made of. `delete` needs a token
- * with the right `admin`.
+ * A transcript is a session, an entry an event. The entry's uuid is the event's id, so that an entry
+ * that is mirrored, retried or imported again is stored once, however it is batched. The summary is
+ * folded into the session's state in the same commit as the entries. `delete` needs a token with the
+ * right `admin`.
  */
 import type { Client, Session } from './client.js';
 import { HansardError, isCode } from './errors.js';
@@ -39,11 +39,11 @@ export interface HansardSessionStoreOptions {
   foldSessionSummary?: Fold;
 }
 
-const language = 'typescript'; // a summary has other members in each SDK
+const language = 'typescript'; // the members of a summary differ between the SDKs
 const lookups = 16;
 const remembered = 256;
 
-/** What this process knows of a session behind its own last append. */
+/** What this process knows of a session after its own last append. */
 interface Known {
   last: number;
   summary: Summary | undefined;
@@ -89,7 +89,7 @@ export class HansardSessionStore {
   private async appendNow(id: string, key: SessionKey, given: Entry[]): Promise<void> {
     const session = this.client.session(id);
     const meta: Meta = { labels: labelsOf(key), state: { claude: { key: keptKey(key) } } };
-    // The SDK sends a batch again whose outcome we could not tell: under the same key, then.
+    // The SDK resends a batch whose outcome was unknown: then under the same key.
     const text = JSON.stringify(given);
     const open = this.open.get(id);
     const batchKey = open?.text === text ? open.key : 'claude-' + crypto.randomUUID();
@@ -123,10 +123,10 @@ export class HansardSessionStore {
           case 'deleted':
             this.known.delete(id);
             await this.client.create({ id, ...meta, reuse: true }).catch((e) => {
-              if (!isCode(e, 'exists')) throw e; // somebody else was faster
+              if (!isCode(e, 'exists')) throw e; // someone else made it first
             });
             continue;
-          case 'key-reused': // the try whose outcome was unknown was stored, with a summary that we fold otherwise by now
+          case 'key-reused': // the try whose outcome was unknown was stored, with a summary that would now be folded differently
             return void this.open.delete(id);
           case 'outcome-unknown':
             this.open.set(id, { text, key: batchKey });
@@ -139,7 +139,7 @@ export class HansardSessionStore {
     }
   }
 
-  /** What the session is, and which entries it does not have yet. */
+  /** Looks up the session, and which entries it does not have yet. */
   private async look(session: Session, key: SessionKey, entries: Entry[]): Promise<{ known: Known; fresh: Entry[] }> {
     let info: Info;
     try {
@@ -150,7 +150,7 @@ export class HansardSessionStore {
     }
     let summary = summaryOf(info);
     if (!summary && info.last_seq > 0) {
-      // Another SDK wrote it, or one without summaries.
+      // Written by another SDK, or by one without summaries.
       const there: Entry[] = [];
       for await (const e of session.read()) if (isEntry(e) && e.seq <= info.last_seq) there.push(e.data);
       if (there.length) summary = this.fold!(undefined, key, there);
@@ -175,10 +175,10 @@ export class HansardSessionStore {
   private async remember(session: Session, key: SessionKey, known: Known, fresh: Entry[], summary: Summary | undefined, r: Receipt, allNew: boolean): Promise<void> {
     const stored = r.seqs ? fresh.filter((_, n) => r.first > 0 && r.seqs![n]! >= r.first) : fresh;
     if (stored.length < fresh.length && r.last) {
-      // An earlier process had sent some of them: they must not count again.
+      // An earlier process had stored some of them: they must not be folded twice.
       const right = stored.length || !known.summary ? this.fold!(known.summary, key, stored) : known.summary;
       await session.append([], { patch: patchOf(right), expect: r.last }).catch((error) => {
-        if (!isCode(error, 'conflict')) throw error; // a later append has folded on
+        if (!isCode(error, 'conflict')) throw error; // a later append has continued folding
       });
       allNew = false;
     }
@@ -209,7 +209,7 @@ export class HansardSessionStore {
 
   async delete(key: SessionKey): Promise<void> {
     const ids = key.subpath === undefined ? (await this.keys(key.projectKey, key.sessionId)).map((found) => found.info.id) : [];
-    // The main transcript last: a delete that broke off is repeated from it.
+    // The main transcript last: an interrupted delete is repeated from it.
     for (const id of [...ids, await this.id(key)]) {
       this.known.delete(id);
       await this.client.session(id).delete().catch((error) => {
@@ -232,7 +232,7 @@ export class HansardSessionStore {
   }
 }
 
-/** The key as it is kept, in one spelling for all SDKs. */
+/** The key as stored, with one spelling for all SDKs. */
 function keptKey(key: SessionKey): Record<string, string> {
   return { project_key: key.projectKey, session_id: key.sessionId, ...(key.subpath === undefined ? {} : { subpath: key.subpath }) };
 }
@@ -242,7 +242,7 @@ function keyOf(kept: any): SessionKey {
   return kept.subpath === undefined ? key : { ...key, subpath: kept.subpath };
 }
 
-/** The key for people, as far as labels can hold it. */
+/** The key for people, as far as it fits in labels. */
 function labelsOf(key: SessionKey): Record<string, string> {
   const all = Object.entries(keptKey(key)).filter(([, value]) => fits(value));
   return Object.fromEntries(all.map(([name, value]) => ['claude.' + name, value]));
@@ -250,7 +250,7 @@ function labelsOf(key: SessionKey): Record<string, string> {
 
 const idOf = (entry: Entry): string | undefined => (fits(entry.uuid) ? entry.uuid : undefined);
 
-/** A batch without entries that it has twice. */
+/** A batch without its duplicate entries. */
 function once(entries: Entry[]): Entry[] {
   const seen = new Set<string>();
   return entries.filter((entry) => {
@@ -268,7 +268,7 @@ function eventOf(entry: Entry): NewEvent {
 
 const isEntry = (e: Event): boolean => (e.kind === 'message' || e.kind.startsWith('claude.')) && typeof e.data === 'object' && e.data !== null;
 
-/** It replaces the whole: a merge would keep members that are gone, and drop those that are null. */
+/** It replaces the whole summary: a merge would keep removed members, and drop those that are null. */
 function patchOf(summary: Summary): Patch {
   return { state_ops: [{ op: 'add', path: '/claude/fold', value: { language, summary } }] };
 }

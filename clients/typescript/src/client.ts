@@ -10,11 +10,11 @@ export interface ClientOptions {
   patience?: number;
   fetch?: typeof globalThis.fetch;
   /**
-   * How sessions are followed: "websocket" takes a WebSocket for each, and server-sent events where none can be had. Browsers have
-   * six connections to a server without TLS; those who follow more sessions than that on a page need it.
+   * How sessions are followed: "websocket" uses a WebSocket for each, and server-sent events if none can be opened. Without TLS,
+   * browsers have six connections to a server; pages that follow more sessions than that need it.
    */
   transport?: 'sse' | 'websocket';
-  /** Instead of the global WebSocket, or of that of the package `ws`, which Node 20 needs. */
+  /** Used instead of the global WebSocket, or of the one in the package `ws`, which Node 20 needs. */
   WebSocket?: SocketClass;
 }
 
@@ -33,12 +33,12 @@ export class Client {
     this.http.closing.abort();
   }
 
-  /** The session with this id, whether it exists or not; nothing is asked. */
+  /** The session with this id, whether it exists or not; it sends no request. */
   session(id: string): Session {
     return new Session(this.http, id);
   }
 
-  /** Makes a session; without an id it gets one. `reuse` makes a new one of an id that was deleted. */
+  /** Creates a session; without an id it gets a new one. `reuse` allows the id of a deleted session. */
   async create(meta: Meta & { id?: string; reuse?: boolean; signal?: AbortSignal } = {}): Promise<Session> {
     const { signal, ...given } = meta;
     return make(this.http, '/v1/sessions', 'id', given, meta.id, signal);
@@ -58,7 +58,7 @@ export class Client {
     yield* whole<Hit>(this.http, '/v1/search', query, q.signal);
   }
 
-  /** Takes away now what is left of deleted sessions; with `scrub` also what is left of them elsewhere in the store's files. */
+  /** Removes what is left of deleted sessions now; with `scrub` also what is left of them elsewhere in the store's files. */
   async prune(options: { scrub?: boolean; signal?: AbortSignal } = {}): Promise<Pruned> {
     return (await this.http.answer<Pruned>({ method: 'POST', path: '/v1/prune', json: { scrub: options.scrub ?? false } }, options.signal)).value;
   }
@@ -66,16 +66,16 @@ export class Client {
 
 const labelPairs = (labels: Record<string, string> = {}) => Object.entries(labels).map(([name, value]) => `${name}=${value}`);
 
-/** Parameters of a route; what says nothing is left out. */
+/** Parameters of a route; empty ones are left out. */
 function pairs(given: Record<string, unknown>): [string, string][] {
   return Object.entries(given).flatMap(([name, value]) =>
     [value].flat().filter((v) => v !== undefined && v !== '' && v !== false && v !== 0).map((v): [string, string] => [name, v instanceof Date ? v.toISOString() : String(v)]),
   );
 }
 
-/** Makes a session. One that exists may be there by a try whose answer was lost; by a name of our own it is. */
+/** Makes a session. One that exists may have been made by a try whose answer was lost; with a generated name it was. */
 async function make(http: Http, path: string, member: string, given: object, id: string | undefined, signal?: AbortSignal): Promise<Session> {
-  // Without an id a second try would make a second session.
+  // Without an id, a retry would make a second session.
   const name = id || crypto.randomUUID();
   try {
     await http.answer<Info>({ method: 'POST', path, json: { ...given, [member]: name } }, signal);
@@ -85,7 +85,7 @@ async function make(http: Http, path: string, member: string, given: object, id:
   return new Session(http, name);
 }
 
-/** A list. The rest of one that broke off may have changed: it is not asked for again. */
+/** A list. The rest of one that was cut off may have changed: it is not requested again. */
 async function* whole<T>(http: Http, path: string, query: [string, string][], signal?: AbortSignal): AsyncGenerator<T, void, undefined> {
   let given = false;
   const next = () => (given ? undefined : { method: 'GET', path, query });
@@ -113,7 +113,7 @@ export class Session {
 
   /**
    * Stores events and a patch, all or none; when it resolves they are durable. It is sent again
-   * while its outcome is unknown, under its key or one of our own, and stored once.
+   * while its outcome is unknown, under its key or a generated one, and stored once.
    */
   async append(events: NewEvent | NewEvent[], options: AppendOptions = {}): Promise<Receipt> {
     const { patch, expect, turn, key, create = false, meta, signal } = options;
@@ -126,16 +126,16 @@ export class Session {
     if (meta) json.meta = meta;
     try {
       const { value } = await this.http.answer<Receipt>({ method: 'POST', path: this.path('/events'), json }, signal);
-      // By our own key: the caller knows of one append.
+      // By the generated key: to the caller it is one append.
       return !key && value.first > 0 ? { ...value, replayed: false } : value;
     } catch (error) {
-      // State operations can't be applied to the state as it is. An earlier try that is still on its way may find another.
+      // State operations can't be applied to the current state. An earlier try that is still under way may meet a different one.
       const more = patch?.state_ops?.length ? (['conflict', 'invalid'] as const) : [];
       throw openOutcome(error, 'held', 'busy', 'no-space', 'not-found', 'store-failed', ...more);
     }
   }
 
-  /** Events, oldest first, or newest first with `reverse`. It goes on behind the last one when the connection breaks. */
+  /** Events, oldest first, or newest first with `reverse`. When the connection breaks it continues after the last one. */
   async *read(range: Range = {}): AsyncGenerator<Event, void, undefined> {
     const { kinds = [], signal, ...given } = range;
     let rest: Omit<Range, 'kinds' | 'signal'> | undefined = given;
@@ -152,7 +152,7 @@ export class Session {
       }
     } catch (error) {
       if (!(isCode(error, 'unreachable') && !rest)) throw error;
-      // All of it had come.
+      // All of it had arrived.
     }
   }
 
@@ -162,8 +162,8 @@ export class Session {
   }
 
   /**
-   * Events past `after`, and new ones as they come, each once and in order, across reconnects. It ends with `deleted` when the
-   * session is, also if another has its id by then.
+   * Events past `after`, and new ones as they arrive, each once and in order, across reconnects. It ends with `deleted` when
+   * the session is deleted, even if another session has its id by then.
    */
   async *follow(options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, undefined> {
     const { signal, unlink } = link(this.http.closing.signal, options.signal);
@@ -179,17 +179,17 @@ export class Session {
   private async *followUntil(after: number, signal: AbortSignal): AsyncGenerator<Event, void, undefined> {
     let pause = 20;
     let created = '';
-    let refused = 0; // WebSockets, one after the other, by a server that answers requests
+    let refused = 0; // consecutive WebSockets refused by a server that answers requests
     for (;;) {
       const socket = this.http.webSocket && refused < 3;
       const quiet = new Silence(signal);
       try {
         const frames = socket ? socketFrames(this.http, this.id, after, created, quiet.signal, () => quiet.heard()) : this.streamFrames(after, created, quiet);
         for await (const frame of frames) {
-          if (frame.name === 'dropped') break; // too slow: it goes on behind what it has
+          if (frame.name === 'dropped') break; // too slow: continue after the last event
           if (frame.name === 'created') {
             if (socket) refused = 0;
-            created ||= frame.value; // who comes back means this session, and not another that has its id by then
+            created ||= frame.value; // a reconnect must get this session, and not another one that has its id by then
             continue;
           }
           if (frame.name === 'problem') {
@@ -201,7 +201,7 @@ export class Session {
           if (event.seq <= after) continue;
           after = event.seq;
           pause = 20;
-          quiet.stop(); // the time that the caller takes is not the server's
+          quiet.stop(); // the caller's time does not count as the server's silence
           yield event;
           quiet.heard();
         }
@@ -209,12 +209,12 @@ export class Session {
         if (signal.aborted) throw this.http.ended(signal, false);
         if (error instanceof NoSocket) {
           refused++;
-          await this.info(signal); // what is wrong with a WebSocket nobody tells; a request is told, and waits for a server that is away
+          await this.info(signal); // a WebSocket does not say what is wrong; a request does, and waits for an unreachable server
         } else if (!(error instanceof BrokenOff) && !isCode(error, 'aborted')) throw error;
       } finally {
         quiet.end();
       }
-      if (!socket) refused = Math.min(refused, 2); // it is tried again
+      if (!socket) refused = Math.min(refused, 2); // try WebSockets again
       await sleep(pause * (0.5 + Math.random()), signal);
       this.http.check(signal);
       pause = Math.min(2 * pause, 1000);
@@ -245,20 +245,20 @@ export class Session {
     try {
       await this.http.answer({ method: 'DELETE', path: this.path(), query: grant ? [['turn', grant]] : [] }, options.signal);
     } catch (error) {
-      // Deleted by the try whose answer was lost, or by another: it is.
+      // Deleted by the try whose answer was lost, or by someone else: either way it is.
       if (!(isCode(error, 'deleted') && error.uncertain)) throw openOutcome(error);
     }
   }
 
-  /** Makes a new session with this one's history. Title, labels and state go along; what is given takes their place. */
+  /** Makes a new session with this one's history. It inherits title, labels and state; those given replace them. */
   fork(options: ForkOptions = {}): Promise<Session> {
     const { id, signal, ...given } = options;
     return make(this.http, this.path('/fork'), 'as', given, id, signal);
   }
 
   /**
-   * Takes the content of events away, their data and attachments, and records it. Nothing brings it back.
-   * What is redacted already stays so: it may be sent again.
+   * Removes the content of events, their data and attachments, for good, and records it. Events that are
+   * already redacted stay so: it may be repeated.
    */
   async redact(seqs: number | number[], options: { reason?: string; turn?: string | { grant: string }; signal?: AbortSignal } = {}): Promise<Receipt> {
     const json = { seqs: [seqs].flat(), reason: options.reason ?? '', turn: grantOf(options.turn) };
@@ -269,7 +269,7 @@ export class Session {
     }
   }
 
-  /** The session as a file, in pieces: `jsonl`, which has everything, `md`, `html`, … If the connection breaks it fails: half of it is not all. */
+  /** The session as a file, in pieces: `jsonl`, which has everything, `md`, `html`, … If the connection breaks it fails: a part must not be taken for the whole. */
   async *export(format = 'jsonl', options: { signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const { signal, unlink } = link(this.http.closing.signal, options.signal);
     try {
@@ -300,7 +300,7 @@ export class Session {
       return new Turn(this.http, this, value, wait ? Date.now() : asked);
     } catch (error) {
       if (isCode(error, 'aborted', 'closed')) {
-        // A grant that is on its way must not be left behind. If nobody answers, it is left to its TTL.
+        // A grant that is under way must not be left behind. If the server does not answer, it is left to its TTL.
         const withdraw: Request = { method: 'DELETE', path: this.path('/turn'), json: { claim: name } };
         await this.http.do(withdraw, AbortSignal.timeout(2000)).then(({ res }) => res.text()).catch(() => undefined);
         throw error;
@@ -309,21 +309,21 @@ export class Session {
     }
   }
 
-  /** Runs work under the turn, and gives it up behind it. Give the work its `turn.signal`. */
+  /** Runs work under the turn, and releases it afterwards. Pass `turn.signal` to the work. */
   async withTurn<T>(claim: Claim, work: (turn: Turn) => Promise<T>): Promise<T> {
     const turn = await this.turn(claim);
     let value: T;
     try {
       value = await work(turn);
     } catch (error) {
-      await turn.release().catch(() => undefined); // what the work threw says more
+      await turn.release().catch(() => undefined); // the error of the work says more
       throw error;
     }
-    await turn.release(); // a turn that was lost must not pass unseen
+    await turn.release(); // a lost turn must not go unnoticed
     return value;
   }
 
-  /** Stores bytes beside the log, to be named by events. A stream is sent once; bytes and blobs again if need be. */
+  /** Stores bytes beside the log, to be named by events. A stream is sent once; bytes and blobs are sent again if necessary. */
   async attach(body: Uint8Array | Blob | ReadableStream<Uint8Array>, signal?: AbortSignal): Promise<Attachment> {
     const headers: Record<string, string> = { 'Content-Type': 'application/octet-stream' };
     if (body instanceof Uint8Array) headers['Repr-Digest'] = `sha-256=:${btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest('SHA-256', body as BufferSource))))}:`;
@@ -331,7 +331,7 @@ export class Session {
     return (await this.http.answer<Attachment>(q, signal)).value;
   }
 
-  /** The bytes of an attachment, in pieces. If the connection breaks a new one continues where it was. */
+  /** The bytes of an attachment, in pieces. If the connection breaks, a new one continues where it stopped. */
   async *attachment(digest: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const { signal, unlink } = link(this.http.closing.signal, options.signal);
     try {
@@ -363,7 +363,7 @@ export class Session {
     }
   }
 
-  /** What was attached, by digest. */
+  /** The session's attachments, by digest. */
   attachments(signal?: AbortSignal): AsyncGenerator<Attachment, void, undefined> {
     return whole<Attachment>(this.http, this.path('/attachments'), [], signal);
   }
@@ -381,7 +381,7 @@ function eventOf(object: any): Event {
   return object as Event;
 }
 
-/** What is left of a range behind an event, for the connection that continues it. */
+/** What is left of a range after an event, for the connection that continues it. */
 export function restOf(r: Range, e: Event): Range | undefined {
   const rest = { ...r };
   if (rest.reverse) {
@@ -399,7 +399,7 @@ export function restOf(r: Range, e: Event): Range | undefined {
   return rest;
 }
 
-/** Ends a stream that has been silent for too long: it has a sign of life every 15 seconds. */
+/** Ends a stream that has been silent for too long: the server sends a sign of life every 15 seconds. */
 class Silence {
   private readonly controller = new AbortController();
   private timer: ReturnType<typeof setTimeout> | undefined;

@@ -25,7 +25,7 @@ export interface Problem {
 /** The names of errors: those of the server's problems, and four of the client's own. */
 export type Code =
   | 'unreachable' // the server did not answer
-  | 'outcome-unknown' // a write may or may not be stored; the same with its key or ids settles it
+  | 'outcome-unknown' // a write may or may not be stored; repeating it with its key or ids settles it
   | 'closed' // the client was closed
   | 'aborted' // the caller's signal
   | 'invalid' | 'too-large' | 'not-found' | 'deleted' | 'exists' | 'conflict' | 'key-reused' | 'id-reused' | 'no-event' | 'no-attachment'
@@ -36,7 +36,7 @@ export type Code =
 /** Every error of this package. Compare `code`. */
 export class HansardError extends Error {
   override readonly name = 'HansardError';
-  /** A try whose answer was lost may have been executed. */
+  /** Whether a try whose answer was lost may have been executed. */
   uncertain = false;
 
   constructor(readonly code: Code, message: string, readonly problem: Problem | undefined = undefined, options?: { cause?: unknown }) {

@@ -1,6 +1,6 @@
 /**
  * Requests that are sent again where that is safe. A server that was never reached is an error at
- * once; for one that was reached before it keeps trying as long as `patience` says.
+ * once; for one that was reached before, requests are retried for `patience`.
  */
 import { fromProblem, HansardError, type Problem } from './errors.js';
 import type { SocketClass } from './socket.js';
@@ -13,7 +13,7 @@ export interface Request {
   body?: BodyInit;
   headers?: Record<string, string>;
   accept?: string;
-  /** A body that can't be asked for again. */
+  /** The body can't be sent a second time. */
   once?: boolean;
 }
 
@@ -22,13 +22,13 @@ const pauseMax = 1000;
 
 export const sessionPath = (id: string, more = '') => `/v1/sessions/${encodeURIComponent(id)}${more}`;
 
-/** Whether nothing listens at an address, as far as that can be known: Node tells, browsers do not. */
+/** Whether nothing listens at an address, as far as that is known: Node reports it, browsers do not. */
 function nobodyThere(error: unknown): boolean {
   const code = (error as { cause?: { code?: string } })?.cause?.code;
   return code !== undefined && ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'ENETUNREACH', 'EHOSTUNREACH'].includes(code);
 }
 
-/** Certificates that are not valid stay so. */
+/** An invalid certificate does not become valid by retrying. */
 function refusedByTLS(error: unknown): boolean {
   const code = (error as { cause?: { code?: string } })?.cause?.code ?? '';
   return code.includes('CERT') || code.startsWith('ERR_TLS') || code.startsWith('ERR_SSL');
@@ -47,8 +47,8 @@ export const sleep = (ms: number, signal?: AbortSignal) =>
   });
 
 /**
- * A signal of its own for one call, that aborts with any of others. Those may live as long as the
- * program: what hangs on them goes with the call, and not when the garbage is collected.
+ * A signal for one call that aborts with any of the given ones. Those may live as long as the
+ * program: the listeners on them are removed when the call ends, not by garbage collection.
  */
 export function link(...signals: (AbortSignal | undefined)[]): { signal: AbortSignal; unlink: () => void } {
   const own = new AbortController();
@@ -62,7 +62,7 @@ export function link(...signals: (AbortSignal | undefined)[]): { signal: AbortSi
 export class Http {
   readonly name: string;
   readonly closing = new AbortController();
-  /** Whether sessions are followed over WebSockets, and what makes them. */
+  /** Whether sessions are followed over WebSockets, and the class that makes them. */
   webSocket = false;
   socketClass: SocketClass | undefined;
   private readonly base: string;
@@ -77,12 +77,12 @@ export class Http {
     this.base = this.name = u.origin + u.pathname.replace(/\/+$/, '');
   }
 
-  /** Where the server's WebSocket is, and its protocols: a browser can send a token in no other way. */
+  /** Where the server's WebSocket is, and its subprotocols: a browser has no other way to send a token. */
   socketAddress(): [string, string[]] {
     return [this.base.replace(/^http/, 'ws') + '/v1/ws', ['hansard.v1', ...(this.token ? ['hansard.token.' + this.token] : [])]];
   }
 
-  /** Sends a request once. A problem becomes the error. */
+  /** Sends a request once. A problem is thrown as an error. */
   private async once(q: Request, signal?: AbortSignal): Promise<Response> {
     let address = this.base + q.path;
     if (q.query?.length) address += '?' + new URLSearchParams(q.query).toString();
@@ -130,7 +130,7 @@ export class Http {
     return new HansardError('error', `${this.name} answers ${res.status}, and not like a Hansard server: check the address`);
   }
 
-  /** Sends a request until it is answered, as long as trying again helps. */
+  /** Sends a request until it is answered, as long as a retry may help. */
   async do(q: Request, signal?: AbortSignal): Promise<{ res: Response; uncertain: boolean }> {
     const began = Date.now();
     let pause = pauseMin;
@@ -153,7 +153,7 @@ export class Http {
     }
   }
 
-  /** Sends a request and reads its answer; `uncertain` tells that an earlier try may have been executed. */
+  /** Sends a request and reads its answer; `uncertain` says whether an earlier try may have been executed. */
   async answer<T>(q: Request, ...signals: (AbortSignal | undefined)[]): Promise<{ value: T; uncertain: boolean }> {
     const { signal, unlink } = link(...signals);
     try {
@@ -211,7 +211,7 @@ export class Http {
     return error;
   }
 
-  /** The objects of a response, one a line. When the connection breaks it asks again; `next` says for what. */
+  /** The objects of a response, one per line. When the connection breaks it asks again, for what `next` returns. */
   async *lines(next: () => Request | undefined, given?: AbortSignal): AsyncGenerator<any, void, undefined> {
     const { signal, unlink } = link(this.closing.signal, given);
     try {
@@ -260,10 +260,10 @@ export function reason(error: unknown): string {
   return cause instanceof Error && cause.message ? cause.message : error instanceof Error ? error.message : String(error);
 }
 
-/** A response whose end never arrived. */
+/** A response that was cut off. */
 export class BrokenOff extends Error {}
 
-/** The pieces of a body. The connection is let go when nobody wants more. */
+/** The pieces of a body. The connection is released when the caller stops. */
 export async function* piecesOf(res: Response): AsyncGenerator<Uint8Array, void, undefined> {
   const reader = res.body?.getReader();
   if (!reader) return;
@@ -285,7 +285,7 @@ export async function* piecesOf(res: Response): AsyncGenerator<Uint8Array, void,
   }
 }
 
-/** The lines of a body. A last one without its end is a response that broke off. */
+/** The lines of a body. A last one without a line end means that the response was cut off. */
 export async function* linesOf(res: Response): AsyncGenerator<string, void, undefined> {
   const decoder = new TextDecoder();
   let rest: string[] = [];

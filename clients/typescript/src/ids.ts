@@ -1,4 +1,4 @@
-/** Names of others as parts of session ids: the text itself if it fits, else its hash. */
+/** Foreign names as parts of session ids: the text itself if it fits, else its hash. */
 export async function partOf(text: string): Promise<string> {
   if (/^[A-Za-z0-9._-]{1,36}$/.test(text)) return text;
   return '~' + (await hash(text)).slice(0, 32);

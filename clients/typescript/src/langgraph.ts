@@ -4,11 +4,11 @@
  *     const checkpointer = new HansardSaver(new Client(address, { token }));
  *     const graph = builder.compile({ checkpointer });
  *
- * A thread is a session for each of its namespaces, a checkpoint an event. A `put` whose parent is not
- * the head is refused: of two runs that start from one checkpoint, or from none, the second learns it,
- * instead of overwriting the first. It forks, and may, if its parent was asked for by its id when it was
- * no longer the head, or if it has no parent and nobody looked for one.
- * `deleteThread` needs a token with the right `admin`.
+ * A thread is one session per namespace, a checkpoint an event. A `put` whose parent is not the head is
+ * refused: of two runs that start from one checkpoint, or from none, the second gets an error instead of
+ * overwriting the first. A `put` may fork if its parent was requested by its id when it was no longer
+ * the head, or if it has no parent and this saver has not looked one up. `deleteThread` needs a token
+ * with the right `admin`.
  */
 import {
   BaseCheckpointSaver, getCheckpointId, maxChannelVersion, TASKS, WRITES_IDX_MAP,
@@ -39,11 +39,11 @@ const remembered = 1000;
 
 export class HansardSaver extends BaseCheckpointSaver {
   private readonly prefix: string;
-  /** Old checkpoints that were asked for by their id: what is put on them forks. */
+  /** Old checkpoints that were requested by their id: a put on one of them forks. */
   private readonly forks = new Set<string>();
-  /** Threads that were looked at and had no checkpoint: what is put there is to be the first. */
+  /** Threads that were read and had no checkpoint: what is put there has to be the first. */
   private readonly empty = new Set<string>();
-  /** The last put of each session: writes of a checkpoint are sent behind it. */
+  /** The last put of each session: writes of a checkpoint are sent after it. */
   private readonly puts = new Map<string, Promise<unknown>>();
 
   constructor(private readonly client: Client, options: HansardSaverOptions = {}) {
@@ -79,7 +79,7 @@ export class HansardSaver extends BaseCheckpointSaver {
     const before = options.before?.configurable?.checkpoint_id as string | undefined;
     let left = options.limit ?? Infinity;
     for (const place of await this.places(thread, ns)) {
-      // Newest first, and so the writes of a checkpoint come before it.
+      // Newest first, so the writes of a checkpoint come before it.
       const writes = new Map<string, Event[]>();
       const session = this.client.session(place.id);
       for await (const e of session.read({ reverse: true })) {
@@ -129,7 +129,7 @@ export class HansardSaver extends BaseCheckpointSaver {
       } catch (error) {
         if (isCode(error, 'deleted')) {
           await this.client.create({ id: session.id, ...meta, reuse: true }).catch((e) => {
-            if (!isCode(e, 'exists')) throw e; // somebody else was faster
+            if (!isCode(e, 'exists')) throw e; // someone else made it first
           });
           continue;
         }
@@ -154,7 +154,7 @@ export class HansardSaver extends BaseCheckpointSaver {
       writes.map(async ([channel, value], n): Promise<NewEvent> => {
         const index = WRITES_IDX_MAP[channel] ?? n;
         const data: Write = { task: taskId, index, channel, value: await this.encode(value) };
-        // The first of a place counts, except for those below zero, of which the last does.
+        // The first write at an index counts; below zero, the last one does.
         return index < 0 ? { kind, data } : { kind, data, id: await eventId('w', id, taskId, String(index)) };
       }),
     );
@@ -182,7 +182,7 @@ export class HansardSaver extends BaseCheckpointSaver {
     const { id, parent } = e.data as { id: string; parent: string | null };
     const checkpoint = (await this.decode(e.data.checkpoint)) as Checkpoint;
     if (checkpoint.v < 4 && parent) {
-      // Sends used to be kept as writes of the parent.
+      // In older checkpoints, sends were stored as writes of the parent.
       const sends = (await this.writes(session, parent)).filter((w) => w.channel === TASKS);
       checkpoint.channel_values ??= {};
       checkpoint.channel_values[TASKS] = await Promise.all(sends.map((w) => this.decode(w.value)));
@@ -208,7 +208,7 @@ export class HansardSaver extends BaseCheckpointSaver {
     return this.client.session(`${this.prefix}:${await partOf(thread)}:${ns === '' ? '' : await partOf(ns)}`);
   }
 
-  /** The sessions of a thread, or of all. */
+  /** The sessions of a thread, or of all threads. */
   private async places(thread: string | undefined, ns: string | undefined): Promise<{ id: string; thread: string; ns: string }[]> {
     const prefix = this.prefix + ':' + (thread === undefined ? '' : (await partOf(thread)) + ':');
     const out: { id: string; thread: string; ns: string }[] = [];

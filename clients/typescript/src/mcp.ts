@@ -1,10 +1,10 @@
 /**
- * The EventStore of the MCP SDK: what a Streamable HTTP server sent survives it, so that a client
+ * The EventStore of the MCP SDK: what a Streamable HTTP server sent outlives it, so that a client
  * that lost its connection, or its server, gets the rest.
  *
  *     new StreamableHTTPServerTransport({ eventStore: new HansardEventStore(client, 'mcp:' + id), … })
  *
- * One session of the store for one session of MCP. An event's id is its seq and its stream.
+ * One session of the store per MCP session. An event's id is its seq and its stream.
  */
 import type { Client, Session } from './client.js';
 import { HansardError, isCode } from './errors.js';
@@ -26,14 +26,14 @@ export class HansardEventStore {
     return parse(eventId)?.stream;
   }
 
-  /** Sends the events of the stream behind this one. An id that we did not give is an error. */
+  /** Sends the events of the stream after this one. An id that this store did not issue is an error. */
   async replayEventsAfter<M = any>(lastEventId: string, { send }: { send: (eventId: string, message: M) => Promise<void> }): Promise<string> {
     const last = parse(lastEventId);
     const kinds = last ? [await kindOf(last.stream)] : [];
     let known = false;
     if (last) {
       try {
-        // From the event itself on: what comes first shows that it is one of ours.
+        // Starting with the event itself, which shows whether the id is one of ours.
         for await (const e of this.session.read({ after: last.seq - 1, kinds })) {
           if (!known && (e.seq !== last.seq || e.data?.stream !== last.stream)) break;
           if (known) await send(idOf(e.seq, last.stream), e.data.message as M);
@@ -59,7 +59,7 @@ function parse(eventId: string): { seq: number; stream: string } | undefined {
   }
 }
 
-/** Events of a stream have a kind of their own, by which the server finds them. */
+/** Events of a stream have their own kind, by which the server finds them. */
 async function kindOf(stream: string): Promise<string> {
   return /^[\w.-]+$/.test(stream) && bytes(stream) <= 200 ? 'mcp.' + stream : 'mcp.~' + (await hash(stream)).slice(0, 32);
 }

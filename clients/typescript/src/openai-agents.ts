@@ -4,9 +4,9 @@
  *     const session = new HansardSession(new Client(address, { token }), { sessionId: 'demo' });
  *     await run(agent, 'What is the capital of Peru?', { session });
  *
- * An item is an event, in the shape in which the server's Conversations routes keep items. What is
- * popped, replaced or cleared is hidden by later events; the log keeps what was. Two programs that
- * pop at once never pop the same item.
+ * An item is an event, in the shape in which the server's Conversations routes keep items. Items
+ * that are popped, replaced or cleared are hidden by later events; the log keeps them. Two
+ * programs that pop at once never pop the same item.
  */
 import type { Client, Session } from './client.js';
 import { isCode } from './errors.js';
@@ -52,7 +52,7 @@ export class HansardSession {
         await this.session.append({ kind: deleted, data: { seq: items[0].seq } }, { expect: last });
         return items[0].item;
       } catch (error) {
-        if (!isCode(error, 'conflict')) throw error; // something was appended meanwhile
+        if (!isCode(error, 'conflict')) throw error; // something was appended in between
       }
     }
   }
@@ -88,8 +88,8 @@ export class HansardSession {
   }
 
   /**
-   * A change that is made once, however often it is asked for. Each of its events has an id made of
-   * the operation's, so that two who apply it at once do not do it twice either.
+   * A change that is made once, however often it is requested. Each of its events has an id derived
+   * from the operation's, so that two programs that apply it at once don't apply it twice.
    */
   async applyHistoryTransaction(args: { operationId: string; transaction: Transaction }): Promise<void> {
     const { operationId, transaction } = checked(args);
@@ -107,7 +107,7 @@ export class HansardSession {
         const { items } = await this.newest(want.length);
         const suffix = items.map(({ item }) => item).reverse();
         if (canonical(suffix) !== canonical(want)) {
-          // Another one may have applied it since we looked.
+          // Another program may have applied it since the check.
           if (info && (await this.applied(name, digest))) return;
           throw new Error('Session history suffix no longer matches the transaction precondition.');
         }
@@ -119,7 +119,7 @@ export class HansardSession {
         await this.session.append(named, { create: true, expect: info?.last_seq ?? 0 });
         return;
       } catch (error) {
-        if (!isCode(error, 'conflict', 'id-reused')) throw error; // and look again
+        if (!isCode(error, 'conflict', 'id-reused')) throw error; // check again
       }
     }
   }
@@ -162,7 +162,7 @@ export class HansardSession {
   }
 }
 
-/** The ids of operations count from the last clearing. */
+/** The ids of operations are unique since the last clearing. */
 const newGeneration = () => ({ state: { openai_agents: { generation: crypto.randomUUID() } } });
 
 function kindOf(item: Item): string {
@@ -177,7 +177,7 @@ function eventOf(item: Item): NewEvent {
 
 const roles: Record<string, string> = { assistant: 'assistant', agent: 'assistant', model: 'assistant', ai: 'assistant', system: 'system' };
 
-/** The item that an event is, if it is one: what others appended is, if it has the shape, or is plain text. */
+/** The item that an event is, if any: events of others are items if they have the shape, or are plain text. */
 function itemOf(e: Event): Item | undefined {
   const isObject = typeof e.data === 'object' && e.data !== null && !Array.isArray(e.data);
   const text = isObject && !('type' in e.data) && !('content' in e.data) ? e.data.text : e.data;
@@ -208,7 +208,7 @@ function decode(value: any): any {
   return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, decode(v)]));
 }
 
-/** JSON by which equal values are equal, whatever the order of their members. */
+/** JSON that is the same for equal values, whatever the order of their members. */
 function canonical(value: any): string {
   const sorted = (v: any): any => {
     if (Array.isArray(v)) return v.map(sorted);
@@ -218,7 +218,7 @@ function canonical(value: any): string {
   return JSON.stringify(sorted(encode(value)));
 }
 
-/** A transaction as it was given, read once. What can't be kept and compared is refused, without its content. */
+/** A given transaction, read once. One that can't be stored and compared is refused; the error does not contain its content. */
 function checked(args: any): { operationId: string; transaction: Transaction } {
   let operationId: unknown;
   let given: unknown;

@@ -1,18 +1,18 @@
-/** A session followed over a WebSocket. Browsers have six connections to a server for all of a page's requests and event streams, and many more for these. */
+/** A session followed over a WebSocket. Browsers have six connections to a server for all of a page's requests and event streams, and many more for WebSockets. */
 import { BrokenOff, type Http } from './http.js';
 
-/** What followers make of a connection, whichever it is. */
+/** What followers get from a connection of either type. */
 export interface Frame {
   name: 'created' | 'message' | 'problem' | 'dropped';
   value: any;
 }
 
-/** How much may wait for a slow reader, in characters. A WebSocket takes what comes, and would keep any amount. */
+/** How much may wait for a slow reader, in characters. A WebSocket accepts whatever arrives, and would buffer any amount. */
 const mostWaiting = 8_000_000;
-/** A ping that is answered is a sign of life: the pings of the protocol itself are not seen here. */
+/** An answered ping is a sign of life: the pings of the WebSocket protocol itself are not visible here. */
 const pingEvery = 15_000;
 
-/** No WebSocket can be had: there is none here, or something in between does not let it pass. */
+/** No WebSocket can be opened: this platform has none, or something in between blocks it. */
 export class NoSocket extends Error {}
 
 export type SocketClass = new (url: string, protocols: string[]) => WebSocket;
@@ -20,7 +20,7 @@ export type SocketClass = new (url: string, protocols: string[]) => WebSocket;
 async function socketClass(http: Http): Promise<SocketClass> {
   const found = http.socketClass ?? (globalThis as { WebSocket?: SocketClass }).WebSocket;
   if (found) return found;
-  const name = 'ws'; // Node has one of its own from 22 on
+  const name = 'ws'; // Node has its own since version 22
   return import(/* @vite-ignore */ /* webpackIgnore: true */ name).then((m) => m.WebSocket, (cause) => {
     throw new NoSocket('there is no WebSocket here', { cause });
   });
@@ -66,7 +66,7 @@ export async function* socketFrames(http: Http, session: string, after: number, 
     if (over || typeof data !== 'string') return;
     queue.push(data);
     waiting += data.length;
-    if (waiting > mostWaiting) end('too much waits to be read'); // the next connection goes on behind it
+    if (waiting > mostWaiting) end('too much waits to be read'); // the next connection continues after it
     wake();
   };
   socket.onerror = socket.onclose = () => end('the connection was closed');

@@ -3,11 +3,11 @@ import { link, sessionPath, sleep, type Http } from './http.js';
 import type { Session } from './client.js';
 import type { Grant, Info } from './types.js';
 
-/** The minimum time between two looks at the turn because the session changed. */
+/** The minimum time between two checks of the turn that are prompted by a change of the session. */
 const notice = 100;
 
 /**
- * A turn that renews itself. `signal` aborts when it is lost or released; give it to the work
+ * A turn that renews itself. `signal` aborts when it is lost or released; pass it to the work
  * that the turn is held for, and the turn itself to `append`.
  */
 export class Turn {
@@ -39,7 +39,7 @@ export class Turn {
     try {
       await this.http.answer(q, AbortSignal.timeout(30_000));
     } catch (error) {
-      // By the try whose answer was lost, or by somebody who took it: it is given up.
+      // Released by the try whose answer was lost, or taken by someone else: either way it is given up.
       if (!(isCode(error, 'fenced') && error.uncertain)) throw openOutcome(error);
     }
   }
@@ -102,7 +102,7 @@ export class Turn {
       await this.session.wait(seen, waiting.signal);
     } catch (error) {
       if (isCode(error, 'aborted')) return false;
-      // News too: the session was deleted, say.
+      // A change, too: the session was deleted, for example.
     } finally {
       waiting.unlink();
     }

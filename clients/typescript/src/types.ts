@@ -13,7 +13,7 @@ export interface NewEvent {
   kind?: string;
   role?: string;
   author?: string;
-  /** The writer's own name for the event: it is stored once per session. */
+  /** The writer's own name for the event: an event is stored once per id and session. */
   id?: string;
   at?: string | Date;
   inbox?: boolean;
@@ -28,7 +28,7 @@ export interface StateOp {
   value?: Json;
 }
 
-/** A change of a session's metadata and state; a label that is null is removed. */
+/** A change to a session's metadata and state; a null label is removed. */
 export interface Patch {
   title?: string;
   labels?: Record<string, string | null>;
@@ -71,7 +71,7 @@ export interface Receipt {
   seqs?: number[];
 }
 
-/** What a prune took away. */
+/** What a prune removed. */
 export interface Pruned {
   erased?: { session: string; bytes?: number; files?: string[] }[];
   attachments?: string[];
@@ -156,7 +156,7 @@ export interface Search {
   signal?: AbortSignal;
 }
 
-/** An event that a search found. `marks` count the bytes of the snippet. */
+/** An event that a search found. `marks` count bytes of the snippet. */
 export interface Hit {
   session: string;
   seq: number;
@@ -171,7 +171,7 @@ export interface Hit {
   score: number;
 }
 
-/** Where a session is forked, and what the fork has of its own. */
+/** Where a session is forked, and what the fork overrides. */
 export interface ForkOptions {
   /** The last event of the history; the session's last if it is not given. */
   at?: number;

@@ -1,16 +1,16 @@
-// What programs write for a terminal, as nodes: colours become classes, everything
-// else that drives a terminal is left out. Text that has none of it stays one node.
+// Terminal output as nodes: colours become classes, all other control sequences are
+// left out. Text without any stays one node.
 
 import { h } from "./dom.js";
 
-const spansMax = 2000; // colours cost; beyond this many the rest is plain
+const spansMax = 2000; // spans are costly; past this many the rest is plain
 
-// driving finds what a terminal does not show: sequences that begin with an escape
-// (or their short form), and what is written over.
+// driving matches what a terminal does not show: sequences that begin with an
+// escape (or their short form).
 const driving = /(?:\x1b\[|\x9b)([0-9;:<=>?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[()#% ]?.?/g;
 const special = /[\x1b\x9b\b\r]/;
 
-// ansi gives the nodes of a text.
+// ansi returns the nodes of a text.
 export function ansi(text) {
   if (!special.test(text)) return [text];
   text = settle(text);
@@ -33,7 +33,7 @@ export function ansi(text) {
   return nodes;
 }
 
-// settle does what backspaces and carriage returns do: what was written over is gone.
+// settle applies backspaces and carriage returns: overwritten text is removed.
 function settle(text) {
   text = text.replace(/\r+\n/g, "\n");
   if (text.includes("\r")) text = text.split("\n").map((line) => line.slice(line.replace(/\r+$/, "").lastIndexOf("\r") + 1).replace(/\r+$/, "")).join("\n");
@@ -46,7 +46,7 @@ function settle(text) {
   return out.join("");
 }
 
-// changed is a style after a sequence of numbers.
+// changed returns a style after a sequence of numbers.
 function changed(style, numbers) {
   const next = { classes: new Set(style.classes), invert: style.invert };
   const codes = numbers.split(/[;:]/).map(Number);
@@ -82,8 +82,8 @@ function changed(style, numbers) {
   return next;
 }
 
-// The page has eight colours that can be read on its paper; all others become the
-// nearest of them.
+// The page has eight colours that are legible on its background; all others become
+// the nearest of them.
 function nearest256(n) {
   if (!(n >= 0 && n <= 255)) return null;
   if (n < 16) return n % 8;

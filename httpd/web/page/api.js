@@ -3,7 +3,7 @@
 import { cookieLogin } from "./login.js";
 
 const tokenKey = "hansard.token";
-let memory = null; // the token where the browser keeps nothing for us
+let memory = null; // the token, if the browser denies storage
 
 export const auth = {
   get token() {
@@ -17,19 +17,19 @@ export const auth = {
       else localStorage.removeItem(tokenKey);
     } catch { /* then it lasts as long as the page */ }
   },
-  // keep keeps a token, or only for this tab.
+  // keep stores a token, for this browser or only for this tab.
   keep(value, here) {
     if (!here) { auth.token = value; return; }
     try { sessionStorage.setItem(tokenKey, value); } catch { memory = value; }
   },
-  refused: () => {}, // called when the server does not take the token
+  refused: () => {}, // called when the server rejects the token
 };
 
-// isToken tells what a header can carry.
+// isToken reports whether a header can carry a text.
 export const isToken = (text) => /^[\x21-\x7e]+$/.test(text);
 
-// ServerError is an answer that is not the one that was asked for. Status 0: there
-// was none.
+// ServerError is an answer other than the requested one. Status 0: there was no
+// answer.
 export class ServerError extends Error {
   constructor(status, problem) {
     super(problem.detail || problem.title || `the server answered ${status}`);
@@ -44,12 +44,12 @@ const unreachable = () => new ServerError(0, {
   hint: "Is hansard serve still running? The page retries automatically.",
 });
 
-// parse reads JSON and keeps numbers that JavaScript would write otherwise as they
-// are, so that what is shown is what is stored. It does not recurse: data may be
+// parse reads JSON and preserves the spelling of numbers that JavaScript would
+// change, so that what is shown is what is stored. It does not recurse: data may be
 // nested deeper than the stack.
 export function parse(text) {
   if (!JSON.rawJSON) return JSON.parse(text);
-  const mark = `number ${crypto.getRandomValues(new Uint32Array(2)).join()} `; // nobody can have written that
+  const mark = `number ${crypto.getRandomValues(new Uint32Array(2)).join()} `; // nobody can have written this
   const marked = markNumbers(text, mark);
   const value = JSON.parse(marked);
   if (marked === text) return value;
@@ -67,7 +67,7 @@ export function parse(text) {
   return whole.value;
 }
 
-// markNumbers makes strings of the numbers that would not come out as they are.
+// markNumbers turns the numbers whose spelling would change into strings.
 function markNumbers(text, mark) {
   const next = /["\d-]/g, number = /-?\d[\d.eE+-]*/y;
   const out = [];
@@ -87,7 +87,7 @@ function markNumbers(text, mark) {
   return copied === 0 ? text : out.join("") + text.slice(copied);
 }
 
-// stringEnd is behind the quote that ends the string that i is in.
+// stringEnd is the position after the quote that ends the string that i is in.
 function stringEnd(text, i) {
   for (;;) {
     const quote = text.indexOf('"', i);
@@ -99,8 +99,8 @@ function stringEnd(text, i) {
   }
 }
 
-// parseParts reads events in parts. All numbers in them are the server's own, but for
-// those of a patch. People see when an event happened, if its writer says so.
+// parseParts reads events in parts. All numbers in them are the server's own, except
+// those in a patch. The time shown is when the event happened, if its writer gave it.
 export function parseParts(text) {
   const value = text.includes('"patch":') ? parse(text) : JSON.parse(text);
   for (const event of value?.events ?? [value]) {
@@ -109,7 +109,7 @@ export function parseParts(text) {
   return value;
 }
 
-// stringify writes JSON, and the numbers that parse kept as they are.
+// stringify writes JSON, with numbers spelt as parse read them.
 export const stringify = (value, indent) => JSON.stringify(value, null, indent) ?? "";
 
 async function answer(path, { method = "GET", body, headers = {}, signal } = {}) {
@@ -131,13 +131,13 @@ async function answer(path, { method = "GET", body, headers = {}, signal } = {})
   }
   if (response.ok) return response;
   let problem = {};
-  try { problem = parse(await response.text()) ?? {}; } catch { /* not JSON: the status has to do */ }
+  try { problem = parse(await response.text()) ?? {}; } catch { /* not JSON: the status has to be enough */ }
   const error = new ServerError(response.status, problem);
   if (response.status === 401) auth.refused(error);
   throw error;
 }
 
-// request asks for JSON. What has other people's numbers in it is read exactly.
+// request asks for JSON. Answers that contain numbers from clients are read exactly.
 export async function request(path, options) {
   const response = await answer(path, options);
   let text;
@@ -153,7 +153,7 @@ export async function request(path, options) {
 
 const session = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
 
-// fileName is the name in a Content-Disposition; "" if it has none.
+// fileName returns the name in a Content-Disposition; "" if it has none.
 function fileName(disposition) {
   const coded = /filename\*=utf-8''([^;]+)/i.exec(disposition);
   if (coded) return decodeURIComponent(coded[1]);
@@ -161,7 +161,7 @@ function fileName(disposition) {
 }
 
 export const api = {
-  // whoami tells what the token is for.
+  // whoami returns what the token allows.
   whoami: () => request("/v1/whoami"),
   sessions: ({ q, labels, archived = "no", cursor, limit = 50 }, signal) => {
     const query = new URLSearchParams({ limit, archived, preview: "true" });
@@ -185,7 +185,7 @@ export const api = {
   stored: async (id, seq, signal) => (await request(`${session(id)}/events?after=${seq - 1}&limit=1`, { signal })).events[0],
   event: (id, event) => request(`${session(id)}/events?view=parts&id=${encodeURIComponent(event)}`, { parts: true }).then((page) => page.events[0]),
   attachment: async (id, digest, type) => (await answer(`${session(id)}/attachments/${digest}${type ? `?media_type=${encodeURIComponent(type)}` : ""}`)).blob(),
-  // A session as a file, and what the server calls that: other tools find theirs by the name.
+  // A session as a file, and its name according to the server: other tools find their files by name.
   exported: async (id, format) => {
     const response = await answer(`${session(id)}/export?format=${format}`);
     return { blob: await response.blob(), name: fileName(response.headers.get("Content-Disposition") ?? "") };
@@ -203,8 +203,8 @@ export function newKey() {
   return "page-" + Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-// serverSent reads the messages of an event stream: { id, event, data }. Every
-// piece that arrives, a heartbeat too, calls alive.
+// serverSent reads the messages of an event stream: { id, event, data }. It calls
+// alive for every piece that arrives, heartbeats included.
 export async function* serverSent(response, alive) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,6 +1,6 @@
 // The page: the list of sessions beside the one that is open. What is shown is in
 // the address: #/ the list, #/s/ID a session, #/s/ID/42 an event of it, #/s/ID/id:NAME
-// the event with that id; behind a ? what the list is searched for.
+// the event with that id; after a ? what the list is searched for.
 
 import { api, auth } from "./api.js";
 import { takeLogin } from "./login.js";
@@ -13,7 +13,7 @@ import { chooseHint, emptyPage, helpDialog, tokenPage } from "./welcome.js";
 const root = document.getElementById("app");
 let list = null, main = null, view = null, openID = null, empty = false, offline = null, starting = 0, rights = new Set();
 
-// route reads the address. The query is null where it does not say.
+// route reads the address. The query is null if it has none.
 function route() {
   const [path, query = null] = split(location.hash, "?");
   const [, kind, id, seq] = path.split("/");
@@ -33,12 +33,12 @@ function split(text, mark) {
 
 const narrow = () => matchMedia("(max-width: 760px)").matches;
 
-// withQuery is an address that keeps what the list is searched for.
+// withQuery returns an address that keeps what the list is searched for.
 const withQuery = (path) => path + (list?.query ? `?${list.query}` : "");
 
 function goTo(id) { location.hash = withQuery(id ? `#/s/${encodeURIComponent(id)}` : "#/"); }
 
-// show brings the page to what the address says.
+// show makes the page match the address.
 function show() {
   if (location.hash.startsWith("#token=")) { start(); return; }
   if (!list) return;
@@ -72,7 +72,7 @@ function show() {
   if (!matchMedia("(pointer: coarse)").matches) view.focus();
 }
 
-// named goes on to the event with an id, by its number.
+// named goes to the event with an id, by its seq.
 async function named(id, event) {
   const from = location.hash;
   try {
@@ -100,7 +100,7 @@ async function start(error) {
     rights = new Set((await api.whoami()).rights);
   } catch (failed) {
     if (mine !== starting || failed.status === 401) return;
-    rights = new Set(["read", "append", "admin"]); // not known: what is refused says so
+    rights = new Set(["read", "append", "admin"]); // not known: the server will refuse what is not allowed
   }
   if (mine === starting) build();
 }
@@ -110,7 +110,7 @@ function build() {
     open: goTo,
     empty: (now) => { if (now !== empty) { empty = now; if (!openID && main) main.replaceChildren(empty ? emptyPage(rights) : chooseHint()); root.firstChild.classList.toggle("empty", empty); } },
     offline: away,
-    // What is typed is not a step one goes back to.
+    // Typing must not add steps to the history.
     asked: () => history.replaceState(null, "", withQuery(split(location.hash || "#/", "?")[0])),
   });
   main = h("main", { id: "main", tabindex: "-1" });
@@ -131,12 +131,12 @@ function build() {
 }
 
 auth.refused = (error) => {
-  if (!auth.token) return; // it was said already
+  if (!auth.token) return; // it was already reported
   auth.token = null;
   start(`The server did not accept the token: ${error.message}`);
 };
 
-// away says that the list can't be refreshed, until it can.
+// away shows that the list can't be refreshed, until it can.
 function away(error) {
   if (!error) {
     offline?.remove();
@@ -185,7 +185,7 @@ function other(by) {
 
 addEventListener("keydown", (e) => {
   if (!list || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
-  if ((e.ctrlKey || e.metaKey) && e.key === "p" && view) { // all of the transcript, not the part on the screen
+  if ((e.ctrlKey || e.metaKey) && e.key === "p" && view) { // the whole transcript, not only the part on the screen
     e.preventDefault();
     view.print();
     return;
@@ -199,7 +199,7 @@ addEventListener("keydown", (e) => {
   act();
 });
 addEventListener("hashchange", show);
-// What nobody expected is said, never swallowed.
+// Unexpected errors are shown, never swallowed.
 addEventListener("error", (e) => notice({ message: `The page failed: ${e.message}`, hint: "Reload it; nothing is lost." }));
 addEventListener("unhandledrejection", (e) => notice({ message: `The page failed: ${e.reason?.message ?? e.reason}`, hint: "Reload it; nothing is lost." }));
 

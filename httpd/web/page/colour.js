@@ -1,16 +1,16 @@
 // Colours for code, as spans around text nodes: comments, strings, numbers, keywords
-// and names, by one pass over the text; diffs by their lines. What is not known, or
-// is very long, stays plain: it is as readable. Every look ahead is bounded, so that
-// no text can make it slow.
+// and names, in one pass over the text; diffs by their lines. Unknown or very long
+// text stays plain, which is just as readable. All look-ahead is bounded, so that no
+// text can make it slow.
 
 import { h } from "./dom.js";
 
 const lengthMax = 60_000;
-const spansMax = 3_000; // spans cost; beyond this many the rest is plain
+const spansMax = 3_000; // spans are costly; past this many the rest is plain
 
 const words = (text) => new Set(text.split(" "));
 
-// families are languages that look alike to somebody who only colours them.
+// families are groups of languages that can be coloured alike.
 const families = {
   c: {
     names: ["c", "h", "cpp", "cc", "hpp", "c++", "cs", "csharp", "java", "kotlin", "kt", "scala", "swift", "dart", "go", "golang", "rs", "rust", "js", "javascript", "jsx", "mjs", "cjs", "ts", "typescript", "tsx", "php", "proto", "zig"],
@@ -52,7 +52,7 @@ const families = {
 
 const byName = new Map(Object.values(families).flatMap((f) => f.names.map((name) => [name, f])));
 
-// languageOf is the language of a file, by its name.
+// languageOf returns the language of a file, by its name.
 export function languageOf(path) {
   const name = String(path).split(/[\\/]/).at(-1).toLowerCase();
   if (name === "dockerfile" || name === "makefile") return name;
@@ -61,7 +61,7 @@ export function languageOf(path) {
   return byName.has(ending) || ["json", "jsonl", "diff", "patch", "md"].includes(ending) ? ending : "";
 }
 
-// coloured gives the nodes of a text in a language.
+// coloured returns the nodes of a text in a language.
 export function coloured(text, language) {
   const name = (language ?? "").toLowerCase();
   if (text.length > lengthMax) return [text];
@@ -111,13 +111,13 @@ class Nodes {
   }
 }
 
-// looksLikeDiff tells a diff, or a patch, by how its lines begin.
+// looksLikeDiff recognises a diff, or a patch, by how its lines begin.
 export function looksLikeDiff(text) {
   const head = text.slice(0, 4000);
   return /^(diff --git |--- \S.*\n\+\+\+ \S|@@ -\d|\*\*\* Begin Patch|Index: \S.*\n=+\n)/m.test(head);
 }
 
-// diff colours the lines of one, each as a block.
+// diff colours the lines of a diff, each as a block.
 function diff(text) {
   const lines = text.split("\n");
   if (lines.length > spansMax) return [text];

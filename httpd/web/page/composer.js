@@ -1,5 +1,5 @@
 // Composer appends a message to a session. What it sends carries an idempotency
-// key: trying again after a lost answer stores nothing twice.
+// key: a retry after a lost answer stores nothing twice.
 
 import { api, newKey } from "./api.js";
 import { h, icon } from "./dom.js";
@@ -13,7 +13,7 @@ const savedAuthor = () => { try { return localStorage.getItem(authorKey) ?? ""; 
 export class Composer {
   #id; #hooks; #text; #author; #send; #inbox; #say; #key = null; #sending = false; #turn = null;
 
-  // The hooks are sent(receipt) and leave(), the wish to go back to the transcript.
+  // The hooks are sent(receipt) and leave(), called to go back to the transcript.
   constructor(id, hooks) {
     this.#id = id;
     this.#hooks = hooks;
@@ -51,7 +51,7 @@ export class Composer {
 
   focus() { this.#text.focus(); }
 
-  // held tells about the turn: an exclusive one lets only the inbox in.
+  // held takes the state of the turn: an exclusive one admits only the inbox.
   held(turn) {
     const before = this.#turn?.exclusive ?? false;
     this.#turn = turn;
@@ -61,7 +61,7 @@ export class Composer {
     if (!now) { this.#inbox.checked = false; this.#edited(); }
   }
 
-  // refuse takes no messages, and says why; accept does again.
+  // refuse stops taking messages, and says why; accept takes them again.
   refuse(reason) {
     this.#text.disabled = this.#send.disabled = this.#author.disabled = true;
     this.#text.placeholder = reason;
@@ -115,7 +115,7 @@ export class Composer {
     }
   }
 
-  // append tries a few times: with the key a second attempt is harmless.
+  // append tries a few times: with the key a retry is harmless.
   async #append(batch) {
     for (let attempt = 1; ; attempt++) {
       try {

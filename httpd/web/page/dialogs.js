@@ -4,8 +4,8 @@ import { api, newKey } from "./api.js";
 import { h, icon } from "./dom.js";
 import { number } from "./format.js";
 
-// ask opens a dialog with a form and gives it back. done() is tried when it is
-// submitted; what it throws is said in the dialog, which stays open.
+// ask opens a dialog with a form and returns it. done() is called when it is
+// submitted; if it throws, the dialog shows the error and stays open.
 function ask({ title, fields, submit, spec = "button.primary", done }) {
   const say = h("p.say", { role: "alert" });
   const button = h(spec, { type: "submit" }, submit);
@@ -71,7 +71,7 @@ class LabelFields {
   }
 }
 
-// newSession makes a session and tells its id.
+// newSession creates a session and passes on its id.
 export function newSession(made) {
   const title = h("input", { type: "text", placeholder: "What it is about", autocomplete: "off", maxlength: "500" });
   const id = h("input", { type: "text", placeholder: "made up when empty", autocomplete: "off", spellcheck: "false", maxlength: "128" });
@@ -105,7 +105,7 @@ export function editSession(info, changed) {
   title.select();
 }
 
-// deleteSession asks, and deletes.
+// deleteSession asks for confirmation, and deletes.
 export function deleteSession(info, gone) {
   const dialog = ask({ title: "Delete this session?", submit: "Delete", spec: "button.danger", fields: [
     h("p", null, h("bdi.name", null, info.title || info.id), info.title ? h("code.id", null, info.id) : ""),
@@ -121,7 +121,7 @@ export function deleteSession(info, gone) {
 const exportFormats = [["html", "Web page, to read or print"], ["md", "Markdown"], ["jsonl", "Everything, for hansard import"], ["openai", "OpenAI messages"],
   ["anthropic", "Anthropic messages"], ["claude", "Claude Code"], ["codex", "Codex"], ["cleveragents", "cleveragents"]];
 
-// exportSession lets somebody save a session as a file.
+// exportSession lets the reader save a session as a file.
 export function exportSession(info) {
   const format = h("select", null, exportFormats.map(([value, text]) => h("option", { value }, text)));
   ask({

@@ -2,7 +2,7 @@
 // nothing in this page parses markup.
 
 // h makes an element: h("a.name", { href }, "text", child). Properties that begin
-// with "on" are listeners; "dataset" is an object; false and null leave a thing out.
+// with "on" are listeners; "dataset" is an object; false and null leave a property out.
 export function h(spec, props, ...children) {
   const [tag, ...classes] = spec.split(".");
   const el = document.createElement(tag || "div");
@@ -55,14 +55,14 @@ export function icon(name) {
   return svg;
 }
 
-// copyButton copies what text() gives, or promises, and says so.
+// copyButton copies what text() returns, or promises, and confirms it.
 export function copyButton(text, label = "Copy", shape = "copy") {
   const button = h("button.copy", { type: "button", "aria-label": label, title: label }, icon(shape));
   button.addEventListener("click", async (event) => {
     event.preventDefault();
     event.stopPropagation();
     let done = false;
-    try { done = await copy(await text()); } catch { /* what was to be copied could not be loaded */ }
+    try { done = await copy(await text()); } catch { /* the text could not be loaded */ }
     button.replaceChildren(icon(done ? "check" : "cross"));
     announce(done ? "Copied" : "The browser did not let the page copy");
     setTimeout(() => button.replaceChildren(icon(shape)), 1500);
@@ -70,13 +70,13 @@ export function copyButton(text, label = "Copy", shape = "copy") {
   return button;
 }
 
-// Characters that change the direction of what follows them: with them a line reads
-// other than it is stored.
+// Characters that change the direction of the text after them: they can make a line
+// read differently from what is stored.
 const turning = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
-const turningMax = 2000; // elements cost; beyond this many the rest is replaced
+const turningMax = 2000; // elements are costly; past this many the rest is replaced
 
-// showTurning makes such characters of an element's texts visible, and takes what they
-// do from them. The text stays the same.
+// showTurning makes such characters in an element's text visible, and disables their
+// effect. The text stays the same.
 export function showTurning(el) {
   if (!turning.test(el.textContent)) return el;
   const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
@@ -92,7 +92,7 @@ export function showTurning(el) {
   return el;
 }
 
-// copy puts text on the clipboard, and tells whether it could.
+// copy puts text on the clipboard, and returns whether it succeeded.
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -102,13 +102,13 @@ export async function copy(text) {
   }
 }
 
-// announce tells people who do not see the page.
+// announce tells people who use a screen reader.
 export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
-// Where people last did something: a notice about it goes to the other half of the
-// page, so that it never covers the button that made it.
+// Where the reader last did something: a notice about it goes to the other half of
+// the page, so that it never covers the button that caused it.
 let acted = 0;
 const noteAct = (e) => {
   const box = e.target?.getBoundingClientRect?.();
@@ -117,10 +117,10 @@ const noteAct = (e) => {
 addEventListener("pointerdown", noteAct, { capture: true, passive: true });
 addEventListener("keydown", noteAct, { capture: true, passive: true });
 
-// notice shows an error, with what to do about it, until it is closed.
+// notice shows an error, with its hint, until it is closed.
 export function notice(error) { return show(error, "notice"); }
 
-// toast says for a moment that something was done.
+// toast shows briefly that something was done.
 export function toast(text) {
   const box = show({ message: text }, "notice.toast");
   setTimeout(() => box.remove(), 4_000);
@@ -134,7 +134,7 @@ function show(error, spec) {
     h("button.quiet", { type: "button", "aria-label": "Close", onclick: () => box.remove() }, icon("cross")));
   const all = document.getElementById("notices");
   all.classList.toggle("above", acted > innerHeight / 2);
-  // Nor the one to send with, nor the one that leads to the end.
+  // Nor may it cover the send button, nor the one that leads to the end.
   const transcript = document.querySelector(".transcript")?.getBoundingClientRect();
   all.style.setProperty("--clear", transcript ? `${innerHeight - transcript.bottom + 46}px` : "0px");
   for (const old of all.children) if (old.textContent === box.textContent) old.remove();

@@ -16,14 +16,14 @@ export function eventRow(event, context) {
     if (!content.querySelector(".who")) row.classList.add("headless");
     row.append(content, ...changes(event));
   } catch (error) {
-    // One event must not hide the others.
+    // An error in one event must not hide the others.
     row.append(h("p.aside", null, `This event can't be shown: ${error.message}. `, h("code", null, `hansard show ${context.id} --after ${event.seq - 1} --limit 1`), " prints it."));
   }
   row.append(h("div.actions", null, linkButton(event, context), context.fork && forkButton(event, context), rawButton(row, event, context)));
   return row;
 }
 
-// about says what is known of an event besides its content.
+// about shows what is known of an event besides its content.
 function about(event) {
   const facts = [`Event ${event.seq}, ${exactTime(event.time)}`];
   if (event.stored) facts.push(`stored ${exactTime(event.stored)}`);
@@ -43,8 +43,8 @@ function body(event, context, deletedBy) {
   if (event.kind === "meta" && !event.parts.length) {
     return h("p.aside", null, event.author && h("bdi.name", null, event.author), event.author ? " changed the session" : "The session was changed", " ", timeOf(event));
   }
-  // Results say who gave them on their own line: a tool is no speaker; nor is a record
-  // that a tool keeps for itself.
+  // Results name their tool on their own line: a tool is not a speaker; nor is a
+  // record that a tool keeps for itself.
   const record = !event.role && !event.author && event.parts.every((p) => p.type === "json" && p.label);
   const summed = event.parts.every((p) => p.type === "summary");
   const bare = event.voice === "tool" || (record || summed) && event.parts.length > 0;
@@ -52,11 +52,11 @@ function body(event, context, deletedBy) {
   return h("div.speech" + (event.aside ? ".context" : ""), null, !bare && head(event), h("div.body", null, content));
 }
 
-// contextBox folds what a tool says to the model in the user's name.
+// contextBox folds what a tool tells the model in the user's name.
 const contextBox = (event, parts, open) => h("details.fold", { open }, h("summary", null, h("b", null, "Context for the model"), h("span.preview", null, (event.parts[0]?.text ?? "").slice(0, 200))), ...parts);
 
-// deletedRow is an item that somebody deleted through the OpenAI routes: the log
-// still has it, and so has this, but folded away.
+// deletedRow is an item that was deleted through the OpenAI routes: the log still
+// has it, and so does this row, but folded.
 function deletedRow(event, context, by) {
   const box = h("details.fold.gone", null, h("summary", null, icon("trash"), h("span", null, "Deleted")));
   box.addEventListener("toggle", () => { if (box.open && box.childElementCount === 1) box.append(h("div.body", null, draw(event, context))); });
@@ -66,8 +66,8 @@ function deletedRow(event, context, by) {
 
 const timeOf = (event) => h("time", { datetime: event.time, title: exactTime(event.time) }, clockTime(event.time));
 
-// place sets what depends on the events before it: the day, and whether the speaker
-// goes on. spoke is the last one that was not the result of a tool.
+// place sets what depends on the previous events: the day, and whether the same
+// speaker continues. spoke is the last event that was not the result of a tool.
 export function place(row, event, before, spoke) {
   const today = day(event.time);
   const marked = row.querySelector(":scope > .day");
@@ -79,13 +79,13 @@ export function place(row, event, before, spoke) {
   row.classList.toggle("continued", Boolean(goesOn));
 }
 
-// answers tells whether an event is only what a tool gave back.
+// answers returns whether an event is only what a tool returned.
 export const answers = (event) => event.voice === "tool";
 
 const speech = (event) => !["turn", "meta", "summary", "item_deleted"].includes(event.kind);
 export const speaker = (event) => event.author || event.role || event.kind;
 
-// head says who wrote it and when.
+// head shows who wrote the event and when.
 function head(event) {
   const name = speaker(event);
   return h("header.who", null,
@@ -104,7 +104,7 @@ export function hue(name) {
   return "hue" + (sum % 12);
 }
 
-// changes are the lines about metadata that was committed with an event.
+// changes returns the lines about metadata that was committed with an event.
 function changes(event) {
   const patch = event.patch;
   if (!patch) return [];
@@ -118,7 +118,7 @@ function changes(event) {
   return lines.length ? [h("ul.patch", { "aria-label": "Changes of the session" }, lines)] : [];
 }
 
-// linkTo is the address of an event, without what is searched for beside it.
+// linkTo returns the address of an event, without the list's search.
 export const linkTo = (id, seq) => `${location.origin}${location.pathname}#/s/${encodeURIComponent(id)}/${seq}`;
 
 export async function copyLink(id, seq) {
@@ -130,7 +130,7 @@ function linkButton(event, context) {
   return h("button.act", { type: "button", title: "Copy a link to this event (y)", "aria-label": `Copy a link to event ${event.seq}`, onclick: () => copyLink(context.id, event.seq) }, icon("link"));
 }
 
-// forkButton makes a session that goes on from this event, or from the end of its batch.
+// forkButton makes a session that continues from this event, or from the end of its batch.
 function forkButton(event, context) {
   return h("button.act.fork", { type: "button", title: "Fork from here: a new session with the history up to this event", "aria-label": `Fork from event ${event.seq}`, onclick: () => context.fork(event.seq) }, icon("fork"));
 }
@@ -159,7 +159,7 @@ export function toggleFolds(row) {
   return folds.length + boxes.length > 0;
 }
 
-// holderName is how people call the holder of a turn.
+// holderName is the name of a turn's holder, for people.
 export function holderName(holder) {
   return holder?.label || (holder?.pid ? `pid ${holder.pid}` : "") || "somebody";
 }

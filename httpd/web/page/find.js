@@ -1,5 +1,5 @@
 // Find looks for a text in the session that is open: the server reads the session,
-// the page leads from match to match and marks the places.
+// the page moves from match to match and marks the places.
 
 import { api } from "./api.js";
 import { announce, h, icon } from "./dom.js";
@@ -57,7 +57,7 @@ export class Find {
 
   #wanted() { return this.#input.value.trim(); }
 
-  // ask begins to look for what is in the field.
+  // ask begins to search for the text in the field.
   async #ask() {
     this.#stop();
     this.#text = this.#wanted();
@@ -78,7 +78,7 @@ export class Find {
         after = page.through;
         more = page.more;
         this.#tell(after, page.last_seq);
-        // The first match from where the reader is; if there is none, the last.
+        // The first match after the reader's position; if there is none, the last.
         const next = this.#matches.findIndex((seq) => seq >= from);
         if (this.#at < 0 && (next >= 0 || !more && this.#matches.length)) await this.#go(next >= 0 ? next : this.#matches.length - 1);
       }
@@ -93,7 +93,7 @@ export class Find {
     }
   }
 
-  // step goes to the next match or the one before, and around the end.
+  // step goes to the next or previous match, and wraps around.
   step(by) {
     const n = this.#matches.length;
     if (n === 0) return;
@@ -108,8 +108,8 @@ export class Find {
     this.mark();
   }
 
-  // reveal opens what is folded in a row until the text is to be seen, and brings it
-  // into sight.
+  // reveal opens the folds of a row until the text can be seen, and scrolls it into
+  // view.
   #reveal(row) {
     if (!row) return;
     const shows = () => row.innerText.toLowerCase().includes(this.#text.toLowerCase());
@@ -122,8 +122,8 @@ export class Find {
     });
   }
 
-  // mark colours the places in the rows that are shown. The browser paints them, the
-  // elements stay as they are.
+  // mark colours the places in the rows that are shown. The browser paints them; the
+  // elements do not change.
   mark() {
     const all = globalThis.CSS?.highlights;
     if (!all || this.el.hidden) return;
@@ -144,7 +144,7 @@ export class Find {
   }
 }
 
-// intoSight scrolls whatever a place is in, until it is to be seen.
+// intoSight scrolls everything that a place is in, until it can be seen.
 function intoSight(range) {
   for (let el = range.startContainer.parentElement; el; el = el.parentElement) {
     if (el.scrollHeight <= el.clientHeight + 1 || !/auto|scroll/.test(getComputedStyle(el).overflowY)) continue;
@@ -153,7 +153,7 @@ function intoSight(range) {
   }
 }
 
-// places are where a text is in an element, each as a range.
+// places returns where a text is in an element, each as a range.
 function places(el, text, most) {
   const out = [];
   const wanted = text.toLowerCase();

@@ -1,8 +1,8 @@
 import { api, auth, parseParts, serverSent, ServerError } from "./api.js";
 
-// Follower gives the events of a session past a seq as they arrive, each once and
-// in order, across lost connections: it always asks for what comes behind the
-// last one it gave.
+// Follower passes on the events of a session past a seq as they arrive, each once
+// and in order, across lost connections: it always asks for the events after the
+// last one it passed on.
 
 const firstPause = 500;
 const longestPause = 15_000;
@@ -14,7 +14,7 @@ const unseenMax = 30_000; // how long a hidden page stays connected
 export class Follower {
   #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = () => {}; #rest; #connecting;
 
-  // onState is told { name: "connecting" | "live" | "waiting" | "resting" | "ended", … }.
+  // onState gets { name: "connecting" | "live" | "waiting" | "resting" | "ended", … }.
   constructor(id, last, onEvent, onState) {
     this.#id = id;
     this.#last = last;
@@ -31,8 +31,8 @@ export class Follower {
     this.#stop.abort();
   }
 
-  // seen lets go of the connection while nobody looks: a browser has only six for a
-  // server, and a tab that is looked at again continues where it was.
+  // seen closes the connection while the page is hidden: a browser has only six per
+  // server, and a tab that is shown again continues where it was.
   #seen() {
     clearTimeout(this.#rest);
     if (document.hidden) this.#rest = setTimeout(() => this.#connecting?.abort(), unseenMax);
@@ -54,10 +54,10 @@ export class Follower {
       if (stopped.aborted) return;
       if (document.hidden) {
         this.#onState({ name: "resting" });
-        await this.#pause(2 ** 31 - 1); // until somebody looks
+        await this.#pause(2 ** 31 - 1); // until the page is shown
         continue;
       }
-      // What the server refuses for a reason does not get better by asking again.
+      // These refusals do not change when asked again.
       if (error instanceof ServerError && [400, 401, 403, 404, 410].includes(error.status) || error?.final) {
         this.#onState({ name: "ended", error });
         return;
@@ -107,7 +107,7 @@ export class Follower {
   #take(message) {
     const value = parseParts(message.data);
     if (message.event === "error" || message.event === "problem" || value?.seq === undefined) {
-      if (value?.status === undefined && value?.detail === undefined) return; // something we do not know
+      if (value?.status === undefined && value?.detail === undefined) return; // an unknown message
       const error = new ServerError(value.status ?? 0, value);
       error.final = [401, 403, 404, 410].includes(error.status);
       if (error.status === 401) auth.refused(error); // the token was withdrawn

@@ -4,8 +4,9 @@ import { api } from "./api.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
 
-// fork makes a fork of a session with its events up to a seq, and gives its description.
-// Inside a batch the server says where one can be made: it has the whole batch then.
+// fork makes a fork of a session with its events up to a seq, and returns its
+// description. Inside a batch, the server says where a fork is possible, and the fork
+// gets the whole batch.
 export async function fork(id, seq) {
   try {
     return await api.fork(id, { at: seq });
@@ -18,7 +19,7 @@ export async function fork(id, seq) {
 
 const link = (id, seq, ...text) => h("a.label", { href: `#/s/${encodeURIComponent(id)}${seq ? `/${seq}` : ""}` }, ...text);
 
-// lineage says where a session is from.
+// lineage shows which session a session is a fork of.
 export function lineage(info) {
   if (!info.parent) return [];
   const { id, at } = info.parent;
@@ -27,7 +28,7 @@ export function lineage(info) {
 
 const shown = 5;
 
-// forksOf says which forks a session has; nothing if the server can't be asked.
+// forksOf shows which forks a session has; nothing if the server can't be asked.
 export async function forksOf(id, signal) {
   let page;
   try { page = await api.forks(id, shown + 1, signal); } catch { return []; }

@@ -14,7 +14,7 @@ export const clockTime = (time) => (valid(new Date(time)) ? clock.format(new Dat
 export const exactTime = (time) => (valid(new Date(time)) ? exact.format(new Date(time)) : "");
 export const day = (time) => (valid(new Date(time)) ? dayLong.format(new Date(time)) : "");
 
-// ago is how long ago a time was, in few letters.
+// ago returns how long ago a time was, in few letters.
 export function ago(time, now = Date.now()) {
   const date = new Date(time);
   if (!valid(date)) return "";
@@ -25,7 +25,7 @@ export function ago(time, now = Date.now()) {
   return dayYear.format(date);
 }
 
-// span is a duration in its largest unit.
+// span returns a duration in its largest unit.
 export function span(ms) {
   const seconds = ms / 1000;
   if (seconds < 1) return `${Math.max(0, Math.round(ms))} ms`;
@@ -36,15 +36,15 @@ export function span(ms) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-// size is a number of bytes or characters.
+// size returns a number of bytes or characters.
 export function size(n) {
   if (n < 1000) return `${n} B`;
   if (n < 1e6) return `${Math.round(n / 1000)} kB`;
   return `${(n / 1e6).toFixed(1)} MB`;
 }
 
-// ticking keeps a text that depends on the time true. It stops by itself when
-// the element has left the page.
+// ticking keeps a text that depends on the time up to date. It stops when the
+// element has left the page.
 const tickers = new Set();
 export function ticking(el, text) {
   const show = () => {

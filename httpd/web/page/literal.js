@@ -1,4 +1,4 @@
-// Literal shows text as it is: monospace, with its columns, the colours a terminal
+// Literal shows text verbatim: monospace, with its columns, the colours a terminal
 // would show, and diffs coloured; folded when it is long.
 
 import { ansi } from "./ansi.js";
@@ -6,21 +6,21 @@ import { coloured, looksLikeDiff } from "./colour.js";
 import { copyButton, h, showTurning } from "./dom.js";
 import { number, size } from "./format.js";
 
-const foldLines = 20; // from so many lines on it is folded …
-const shownLines = 10; // … to so many
-const wideLine = 500; // longer lines are broken: nobody scrolls that far
-const rowChars = 100; // about as many characters are in a row of what is broken
+const foldLines = 20; // from this many lines on it is folded …
+const shownLines = 10; // … to this many
+const wideLine = 500; // longer lines are wrapped: nobody scrolls that far
+const rowChars = 100; // about how many characters fit in a row of a wrapped line
 
 const escape = /[\x1b\x9b\b\r]/;
 
-// nodes are the text's: with a terminal's colours, or a language's.
+// nodes returns the nodes of a text: with a terminal's colours, or a language's.
 function nodes(text, language) {
   if (escape.test(text)) return ansi(text);
   if (language || looksLikeDiff(text)) return coloured(text, language);
   return [text];
 }
 
-// lineEnd is behind the n-th line of a text, or its length.
+// lineEnd returns the position after the n-th line of a text, or its length.
 function lineEnd(text, n) {
   let at = -1;
   for (let i = 0; i < n; i++) {
@@ -37,8 +37,8 @@ function countLines(text) {
 }
 
 // literal makes a box. The options are { language, cut, whole, open, error }: cut is how
-// many bytes the server left out, whole() promises all of the text, error(e) tells why
-// it did not come.
+// many bytes the server left out, whole() promises the full text, error(e) reports why
+// it could not be loaded.
 export function literal(text, { language = "", cut = 0, whole, open = false, error } = {}) {
   const trimmed = text.endsWith("\n") ? text.slice(0, -1) : text;
   const wide = trimmed.split("\n", 2000).some((line) => line.length > wideLine);
@@ -50,7 +50,7 @@ export function literal(text, { language = "", cut = 0, whole, open = false, err
     pre.replaceChildren(...nodes(shown, language));
     showTurning(pre);
   };
-  // recolour takes a language that became known later.
+  // recolour sets a language that became known later.
   box.recolour = (name) => {
     language ||= name;
     paint();

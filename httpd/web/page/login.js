@@ -1,18 +1,18 @@
-// What came in the address to log in with: #code=… (hansard open), #share=… (hansard
-// share) and #token=…. Junk there must not log anybody out: it is tried first.
+// Logins in the address: #code=… (hansard open), #share=… (hansard share) and
+// #token=…. Junk there must not log the reader out: it is tried first.
 
 import { notice } from "./dom.js";
 
-// cookieLogin stands for a token that only the server and the cookie know.
+// cookieLogin stands for a token that only the server and the cookie have.
 export const cookieLogin = "…";
 
 const pattern = /^#(code|share|token)=([^&]*)(?:&session=([^&]*))?/;
 
 const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
 
-// takeLogin takes it out of the address bar and the history, and keeps it if the server
-// takes it, or if there is nothing to lose. It gives what is wrong with one that is not
-// taken, if nobody is logged in who could be told in passing.
+// takeLogin removes it from the address bar and the history, and keeps it if the server
+// accepts it, or if there is nothing to lose. It returns what is wrong with one that is
+// refused, unless the reader is logged in and gets a notice instead.
 export async function takeLogin(auth) {
   const match = pattern.exec(location.hash);
   if (!match) return;
@@ -32,11 +32,11 @@ export async function takeLogin(auth) {
   }
   const what = kind === "token" ? "The token in the link" : "The link";
   if (auth.token) notice({ message: `${what} was not accepted: ${why}.`, hint: "You are still logged in as before." });
-  else if (kind !== "code" && away) auth.keep(given, kind === "share"); // the server may only be away
+  else if (kind !== "code" && away) auth.keep(given, kind === "share"); // the server may only be unreachable
   else return kind === "token" ? `The server did not accept the token: ${why}` : `The link was not accepted: ${why}. hansard open makes another.`;
 }
 
-// One that comes while the page is open begins anew.
+// A login that arrives while the page is open restarts it.
 addEventListener("hashchange", (e) => {
   if (!pattern.test(location.hash)) return;
   e.stopImmediatePropagation();

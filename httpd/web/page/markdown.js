@@ -1,7 +1,7 @@
 // A small markdown renderer for untrusted text. It builds nodes, never markup;
-// whatever it does not understand stays text. It is linear in its input but for
-// bounded look-ahead, and nests to a bounded depth, so that no message can make
-// it slow.
+// whatever it does not understand stays text. It is linear in its input apart from
+// bounded look-ahead, and nests to a bounded depth, so that no message can make it
+// slow.
 
 import { coloured } from "./colour.js";
 import { copyButton, h, showTurning } from "./dom.js";
@@ -18,8 +18,8 @@ export function markdown(text) {
   return fragment;
 }
 
-// The headings of a text, which begin where the page's own end, whatever level it
-// begins with, and leave none out.
+// The heading levels of a text: they start below the page's own, whatever level the
+// text starts with, and skip none.
 let outline = { first: 0, last: 2 };
 function headingLevel(n) {
   outline.first ||= n;
@@ -27,7 +27,7 @@ function headingLevel(n) {
   return outline.last;
 }
 
-// safeLink is the URL if a link may lead there: http, https or mailto.
+// safeLink returns the URL if a link may lead there: http, https or mailto.
 export function safeLink(url) {
   try {
     const parsed = new URL(url);
@@ -37,12 +37,12 @@ export function safeLink(url) {
   }
 }
 
-// safeImage is the URL if it is an image in itself, of a kind that is only pixels.
+// safeImage returns the URL if it contains the image itself, of a type that is only pixels.
 export function safeImage(url) {
   return typeof url === "string" && /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/.test(url) ? url : null;
 }
 
-// link is a link to a foreign page, or the text alone where it may not be one.
+// link is a link to a foreign page, or only the text if the URL is not safe.
 export function link(url, ...content) {
   const href = safeLink(url);
   if (!href) return h("span", { title: url }, ...content);
@@ -143,7 +143,7 @@ function list(lines, i, into, depth) {
       } else if (item.test(line) || fence.test(line) || heading.test(line) || quote.test(line) || isRule(line)) {
         break;
       } else {
-        inner.push(line.trim()); // a line that goes on
+        inner.push(line.trim()); // a continued line
       }
     }
     el.append(listItem(inner, depth));
@@ -184,10 +184,10 @@ function table(lines, i, into) {
   return i;
 }
 
-// inline renders what is within a paragraph.
+// inline renders the content of a paragraph.
 function inline(text, depth = 0) {
   const out = document.createDocumentFragment();
-  const missing = new Set(); // closing marks that do not come any more
+  const missing = new Set(); // closing marks that are not in the rest of the text
   let plain = "";
   const flush = () => {
     if (plain) out.append(plain);
@@ -212,7 +212,7 @@ function inline(text, depth = 0) {
   return out;
 }
 
-// span is the element that begins at i, and where it ends; null where none does.
+// span returns the element that begins at i, and where it ends; null if none does.
 function span(text, i, depth, missing) {
   switch (text[i]) {
     case "`": return codeSpan(text, i, missing);
@@ -277,7 +277,7 @@ function both(text, i, mark, depth, missing) {
   return { node: h("strong", null, h("em", null, inline(text.slice(i + 3, close), depth + 1))), end: close + 3 };
 }
 
-// target reads "](url "title")" from the closing bracket on.
+// target reads "](url "title")" from the closing bracket.
 function target(text, close) {
   if (text[close] !== "]" || text[close + 1] !== "(") return null;
   let depth = 1;
@@ -309,8 +309,8 @@ function bracket(text, i, depth) {
   return { node: link(to.url, inline(text.slice(i + 1, close), nestingMax)), end: to.end };
 }
 
-// picture shows an image that is in the text itself. One from elsewhere would tell
-// its host who reads this: it becomes a link.
+// picture shows an image that is in the text itself. One from elsewhere would
+// reveal the reader to its host: it becomes a link.
 function picture(text, i) {
   const close = closing(text, i + 1);
   if (close < 0 || text[close + 1] !== "(") return null;

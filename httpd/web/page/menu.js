@@ -1,11 +1,11 @@
-// Menu is a button with a list of things to do.
+// Menu is a button with a list of actions.
 
 import { h, icon } from "./dom.js";
 
 export class Menu {
   #choices; #button; #list = null; #stop;
 
-  // choices() gives [[icon, text, key, act], …] each time it is opened.
+  // choices() returns [[icon, text, key, act], …] each time the menu is opened.
   constructor(label, choices, name = "More") {
     this.#choices = choices;
     this.#button = h("button.menu-button", { type: "button", title: label, "aria-label": name, "aria-haspopup": "menu", "aria-expanded": "false", onclick: () => (this.#list ? this.close() : this.open()) }, icon("more"));

@@ -1,10 +1,10 @@
-// Pairs brings calls of tools and their results together, in whatever order the
-// events come into the window.
+// Pairs matches tool calls with their results, in whatever order the events enter
+// the window.
 export class Pairs {
   #known = new Map(); // call id → { call, result }: { seq, … } as they were given
-  #told = new Map(); // seq → the call ids that the event told of
+  #told = new Map(); // seq → the call ids in the event
 
-  // add tells about a call or a result; both sides hear of each other by meet.
+  // add adds a call or a result; each side gets the other through meet.
   add(side, id, entry) {
     if (!id) return;
     const pair = this.#known.get(id) ?? {};
@@ -18,7 +18,7 @@ export class Pairs {
     }
   }
 
-  // forget drops what an event that left the window had told.
+  // forget drops the calls and results of an event that left the window.
   forget(seq) {
     for (const id of this.#told.get(seq) ?? []) {
       const pair = this.#known.get(id);

@@ -17,7 +17,7 @@ export function draw(event, context) {
   return event.parts.map((part, i) => one(part, { event, context, path: [i] }));
 }
 
-// at is what is drawn: { event, context, path }. The path leads to the part.
+// at says what is drawn: { event, context, path }. The path leads to the part.
 function one(part, at) {
   switch (part.type) {
     case "text": return at.literal ? box(part.text ?? "", at, { cut: part.cut, whole: () => wholeText(at) }) : prose(part, at);
@@ -34,7 +34,7 @@ function one(part, at) {
   return at.literal && !part.label ? box(part.text ?? "", at, { language: "json", cut: part.cut, whole: () => wholeText(at) }) : json(part, at);
 }
 
-// box is literal text; paper has no folds.
+// box is literal text; nothing is folded on paper.
 const box = (text, at, options) => literal(text, { ...options, open: at.context.print, error: at.context.error });
 
 // wholePart is the part with nothing cut.
@@ -88,7 +88,7 @@ function summary(part, at) {
     at.event.author && h("bdi", null, `by ${at.event.author}`), h("time", { datetime: at.event.time, title: exactTime(at.event.time) }, clockTime(at.event.time))), h("div.body", null, prose(part, at)));
 }
 
-// usage is a quiet line of numbers.
+// usage is an unobtrusive line of numbers.
 function usage(tokens) {
   const short = (n) => (n < 1000 ? String(n) : n < 1e6 ? `${(n / 1000).toFixed(n < 10_000 ? 1 : 0)}k` : `${(n / 1e6).toFixed(1)}M`);
   const counts = [["in", tokens.input], ["cached", tokens.cache_read], ["written to the cache", tokens.cache_write], ["out", tokens.output], ["thinking", tokens.reasoning]].filter(([, n]) => n > 0);
@@ -97,7 +97,7 @@ function usage(tokens) {
     tokens.model && h("bdi", null, tokens.model), counts.length ? counts.filter(([name]) => name !== "written to the cache").map(([name, n]) => `${short(n)} ${name}`).join(" · ") : tokens.total ? `${short(tokens.total)} tokens` : "");
 }
 
-// json shows what is not known, folded unless it is short.
+// json shows a value of unknown shape, folded unless it is short.
 function json(part, at) {
   const text = part.text ?? "";
   if (text.length <= inlineJSON && !part.label && !text.includes("\n")) return h("code.value", null, text);
@@ -106,8 +106,8 @@ function json(part, at) {
 }
 
 // picture shows an image that is in the event itself, and is only pixels. One from
-// elsewhere would tell its host who reads this: it becomes a link. A large one is
-// asked for when it comes into sight.
+// elsewhere would reveal the reader to its host: it becomes a link. A large one is
+// loaded when it comes into view.
 function picture(part, at) {
   if (part.url?.startsWith(attached)) return harmless.has(part.media_type) ? attachedPicture(part, at) : attachedFile(part, at);
   if (part.cut && !part.url) return laterPicture(part, at);
@@ -195,7 +195,7 @@ function call(part, at) {
   const args = part.args ?? [];
   const line = [icon("tool"), h("bdi.tool-name", null, part.name), h("span.preview", null, part.line), state];
   const el = args.length ? lazy("details.tool.call", line, () => argumentsBox(args, at), at) : h("div.tool.call.bare", null, h("div.summary-line", null, line));
-  // What a tool reads from a file is in the file's language.
+  // The content that a tool reads from a file is in the file's language.
   const language = /read|view|open|cat/i.test(part.name ?? "") ? languageOf(args.find((a) => pathNames.includes(a.name))?.text ?? "") : "";
   context.pairs?.add("call", part.id, { seq: event.seq, name: part.name, language, meet: (result) => {
     const took = new Date(result.time) - new Date(event.time);
@@ -209,8 +209,8 @@ function call(part, at) {
 const pathNames = ["path", "file_path", "filePath", "file", "filename", "notebook_path"];
 const shellNames = ["command", "cmd", "script"];
 
-// argumentsBox shows the arguments one by one: short ones in a line each, long ones
-// as what they are.
+// argumentsBox shows the arguments one by one: short ones on a line each, long ones
+// in boxes of their own.
 function argumentsBox(args, at) {
   const path = args.find((a) => pathNames.includes(a.name))?.text ?? "";
   const edit = ["old_string", "new_string"].map((name) => args.find((a) => a.name === name && !a.cut));
@@ -239,7 +239,7 @@ function changed(before, after) {
   return lines(before, "-") + lines(after, "+");
 }
 
-// result is what a tool gave back, as it is.
+// result is what a tool returned, verbatim.
 function result(part, at) {
   const { event, context } = at;
   const name = h("bdi.tool-name", null, part.name || "result");

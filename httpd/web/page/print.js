@@ -1,5 +1,5 @@
-// Printing prints the transcript, not the part of it that happens to be on the
-// screen: all events are drawn for the printer, and go again.
+// Printing prints the whole transcript, not only the part on the screen: all events
+// are drawn for the printer, and removed afterwards.
 
 import { api } from "./api.js";
 import { h, notice, toast } from "./dom.js";
@@ -7,7 +7,7 @@ import { eventRow, place, answers } from "./event.js";
 import { exactTime, number } from "./format.js";
 import { Pairs } from "./pairs.js";
 
-const eventsMax = 5000; // a printer has its limits, and so has the browser
+const eventsMax = 5000; // printers and browsers have their limits
 const bytesMax = 64_000_000;
 const pageEvents = 500;
 
@@ -19,7 +19,7 @@ export async function printSession(info, context) {
     const sheet = draw(info, events, left, context);
     document.body.append(sheet);
     document.documentElement.classList.add("printing");
-    // Pictures have to be there when the browser looks.
+    // Pictures have to be loaded before the browser prints.
     await Promise.allSettled([...sheet.querySelectorAll("img")].map((i) => { i.loading = "eager"; return i.decode(); }));
     working.remove();
     window.print();
@@ -31,8 +31,8 @@ export async function printSession(info, context) {
   }
 }
 
-// load gets the events whole, the last ones if there are too many. Paper can't be asked
-// for the rest of a text.
+// load gets the events uncut, the last ones if there are too many: on paper, nobody can
+// unfold the rest of a text.
 async function load(info) {
   const left = Math.max(0, info.last_seq - eventsMax);
   const events = [];

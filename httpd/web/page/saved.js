@@ -19,7 +19,7 @@ export function saveSearch(query, keep) {
   try { localStorage.setItem(key, JSON.stringify(saved.slice(0, savedMax))); } catch { /* storage is switched off */ }
 }
 
-// searchName is a query as people read it.
+// searchName returns a query in readable form.
 export function searchName(query) {
   const q = new URLSearchParams(query);
   return [q.get("q") && `“${q.get("q")}”`, ...q.getAll("label"), q.get("archived") === "only" && "archived"].filter(Boolean).join(" · ");

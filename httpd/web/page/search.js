@@ -1,5 +1,5 @@
-// The search over the events of all sessions, or of the one that is open: the server
-// finds, the page shows the hits with what was found in them marked, and leads there.
+// The search over the events of all sessions, or of the open one: the server finds
+// the hits, the page shows them with the matches marked, and links to them.
 
 import { api } from "./api.js";
 import { announce, h, icon, showTurning } from "./dom.js";
@@ -8,8 +8,8 @@ import { ago, exactTime, number } from "./format.js";
 const pause = 250; // after the last key
 const pageHits = 20;
 
-// searchDialog asks for words and shows what they find. open is the session that is open,
-// or null; go is called with the address of the hit that was chosen.
+// searchDialog asks for words and shows the hits. open is the open session, or null; go
+// is called with the address of the chosen hit.
 export function searchDialog(open, go) {
   let asked = null, timer = 0, count = 0;
   const input = h("input.search", { type: "search", placeholder: "Words, “phrases”, begin*", "aria-label": "Search events", autocomplete: "off", spellcheck: "false", enterkeyhint: "search" });
@@ -45,7 +45,7 @@ export function searchDialog(open, go) {
     }
   }
 
-  // now takes what is typed at once; a second time it opens the best.
+  // now searches for the typed text at once; the second time it opens the best hit.
   function now() {
     if (timer) { timer = 0; ask(0); } else hits.querySelector("a")?.click();
   }
@@ -70,7 +70,7 @@ export function searchDialog(open, go) {
   input.focus();
 }
 
-// marked is a text with parts of it marked. The marks count bytes.
+// marked returns a text with parts of it marked. The marks count bytes.
 export function marked(text, marks) {
   const bytes = new TextEncoder().encode(text), decoder = new TextDecoder();
   const out = [];

@@ -1,6 +1,6 @@
-// What was read in this browser: the last seq of each session that was in sight, so
+// What was read in this browser: the last seq of each session that was in view, so
 // that the list can mark what is new. A session that was never opened is new if it
-// changed since this browser first looked.
+// has changed since this browser was first used.
 
 const key = "hansard.seen";
 const sessionsMax = 2000;
@@ -9,7 +9,7 @@ let state = null;
 
 function load() {
   if (state) return state;
-  try { state = JSON.parse(localStorage.getItem(key)); } catch { /* as if there were none */ }
+  try { state = JSON.parse(localStorage.getItem(key)); } catch { /* treated as if there were none */ }
   if (!state || typeof state.since !== "number" || typeof state.seen !== "object" || state.seen === null) state = { since: Date.now(), seen: {} };
   state.seen = new Map(Object.entries(state.seen));
   save();
@@ -24,7 +24,7 @@ function save() {
   }, 300);
 }
 
-addEventListener("storage", (e) => { if (e.key === key) state = null; }); // another tab read on
+addEventListener("storage", (e) => { if (e.key === key) state = null; }); // another tab has read further
 
 // markSeen notes that a session was read up to a seq.
 export function markSeen(id, seq) {
@@ -40,8 +40,8 @@ export function markSeen(id, seq) {
   return true;
 }
 
-// unread is how many events of a session are new; Infinity for one that was never
-// opened, 0 for none.
+// unread returns how many events of a session are new; Infinity for one that was
+// never opened, 0 for none.
 export function unread(info) {
   const { since, seen } = load();
   if (seen.has(info.id)) return Math.max(0, info.last_seq - seen.get(info.id));

@@ -1,5 +1,5 @@
-// SessionView is one open session: its head, the turn, the transcript, the place to
-// write.
+// SessionView is one open session: its head, the turn, the transcript and the
+// composer.
 
 import { api, newKey, stringify } from "./api.js";
 import { Composer } from "./composer.js";
@@ -15,13 +15,14 @@ import { Menu } from "./menu.js";
 import { printSession } from "./print.js";
 import { markSeen } from "./seen.js";
 
-const repairLook = 3_000; // how often a damaged session is looked at
+const repairLook = 3_000; // how often a damaged session is checked
 
 export class SessionView {
   #id; #hooks; #stop = new AbortController(); #follower = null; #transcript; #turn; #composer; #state; #title; #about; #banner; #position; #document; #fresh = null; #info = null; #rights; #opening = false; #wanted = 0;
 
-  // The hooks are back(), label(text), live(), when the server is there again, read(),
-  // when something was read, and changed(), when the session was. The rights are a set.
+  // The hooks are back(), label(text), live(), when the server is reachable again,
+  // read(), when something was read, and changed(), when the session changed. The
+  // rights are a set.
   constructor(id, rights, hooks) {
     this.#rights = rights;
     this.#id = id;
@@ -44,7 +45,7 @@ export class SessionView {
       this.#document, this.#turn.el, this.#banner, this.#transcript.el, rights.has("append") && this.#composer.el);
   }
 
-  // choices are what the menu has, for those who may.
+  // choices returns the entries of the menu that the rights allow.
   #choices() {
     const may = (right) => this.#rights.has(right) && this.#info;
     return [
@@ -62,7 +63,7 @@ export class SessionView {
 
   get #isArchived() { return Object.hasOwn(this.#info?.labels ?? {}, "archived"); }
 
-  // archive puts the session away, or takes it back.
+  // archive archives the session, or undoes that.
   async #archive(yes) {
     try {
       await api.change(this.#id, { labels: { archived: yes ? "true" : null } }, newKey());
@@ -89,7 +90,7 @@ export class SessionView {
   link() { return this.#transcript.link(); }
   print() { if (this.#info) return printSession(this.#info, this.#transcript.context); }
   edit() { if (this.#info && this.#rights.has("append")) editSession(this.#info, () => { this.#refresh(); this.#hooks.changed(); }); }
-  // fork makes a session that goes on from an event, and opens it.
+  // fork makes a session that continues from an event, and opens it.
   async fork(seq) {
     try {
       const made = await fork(this.#id, seq);
@@ -105,8 +106,8 @@ export class SessionView {
   toStart() { return this.#transcript.toStart(); }
   toEnd() { return this.#transcript.toEnd(); }
   step(by) { return this.#transcript.step(by); }
-  // jump goes to an event. While the session is being opened it is left to open, which
-  // would show the end of the session in its place.
+  // jump goes to an event. While the session is being opened, open does that:
+  // otherwise it would show the end of the session instead.
   jump(seq) {
     this.#wanted = seq;
     return this.#opening ? undefined : this.#transcript.jump(seq, true);
@@ -140,7 +141,7 @@ export class SessionView {
     this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
   }
 
-  // repaired opens a damaged session anew as soon as it is sound.
+  // repaired reopens a damaged session as soon as it is sound.
   async #repaired() {
     try {
       const info = await api.session(this.#id, this.#stop.signal);
@@ -149,7 +150,7 @@ export class SessionView {
         this.#transcript.endsAt(Infinity);
         return this.open(0);
       }
-    } catch { /* the list says that the server is gone */ }
+    } catch { /* the list shows that the server is unreachable */ }
     if (!this.#stop.signal.aborted) this.#fresh = setTimeout(() => this.#repaired(), repairLook);
   }
 
@@ -159,7 +160,7 @@ export class SessionView {
     if (event.patch) this.#refresh();
   }
 
-  // refresh asks for the metadata again, once for many changes.
+  // refresh reloads the metadata, once for many changes.
   #refresh() {
     clearTimeout(this.#fresh);
     this.#fresh = setTimeout(async () => {
@@ -167,7 +168,7 @@ export class SessionView {
         const info = await api.session(this.#id, this.#stop.signal);
         if (!this.#stop.signal.aborted) this.#describe(info);
       } catch (error) {
-        // When the server or the session is gone the stream tells.
+        // The stream reports when the server or the session is gone.
         if (!this.#stop.signal.aborted && ![0, 401, 404, 410].includes(error.status)) notice(error);
       }
     }, 150);
@@ -215,7 +216,7 @@ export class SessionView {
     this.#connection({ name: "damaged" });
   }
 
-  // refused tells why the session can't be shown, in its place.
+  // refused shows, in place of the session, why it can't be shown.
   #refused(error, again) {
     const gone = error.status === 404 || error.status === 410;
     this.#banner.hidden = false;
@@ -250,7 +251,7 @@ export class SessionView {
   askSeq() {
     if (!this.#position.isConnected) return;
     const input = h("input.seq-input", { type: "number", min: "1", max: String(this.#transcript.last), placeholder: "seq", "aria-label": "Go to event number" });
-    let over = false; // taking the field away takes its focus, which asks for the same
+    let over = false; // removing the field blurs it, which would call done again
     const done = () => {
       if (over) return;
       over = true;

@@ -1,5 +1,5 @@
-// SessionList is the list of sessions, newest first: searched, filtered by labels, those
-// that are archived or those that are not, refreshed while it is looked at, longer as it is scrolled.
+// SessionList is the list of sessions, newest first: searched, filtered by labels, archived ones or
+// the others, refreshed while the page is visible, extended as it is scrolled.
 
 import { api } from "./api.js";
 import { newSession } from "./dialogs.js";
@@ -18,7 +18,7 @@ export class SessionList {
   #asked = null; #loading = false; #timer; #open = null; #failures = 0; #settled = false; #typing; #work;
 
   // The hooks are open(id), empty(yes), offline(error or null) and asked(query), when
-  // something else is searched for. The rights are a set.
+  // the search changes. The rights are a set.
   constructor(rights, hooks) {
     this.#hooks = hooks;
     this.#work = h("div.work", { hidden: true, role: "progressbar", "aria-label": "Searching" });
@@ -50,7 +50,7 @@ export class SessionList {
 
   get filtered() { return this.#search.value.trim() !== "" || this.#labels.length > 0 || this.#archived; }
 
-  // query is what is searched for, as it is in the address.
+  // query is what is searched for, in the form of the address.
   get query() {
     const q = new URLSearchParams();
     if (this.#search.value.trim()) q.set("q", this.#search.value.trim());
@@ -59,7 +59,7 @@ export class SessionList {
     return q.toString();
   }
 
-  // search shows what an address asks for.
+  // search shows the sessions that an address asks for.
   search(query) {
     if (query === this.query) return;
     const q = new URLSearchParams(query);
@@ -70,13 +70,13 @@ export class SessionList {
     if (this.#started) this.#ask();
   }
 
-  // changed is a search by the reader, and not by the address.
+  // changed handles a search that the reader enters, not the address.
   #changed() {
     this.#hooks.asked(this.query);
     return this.#ask();
   }
 
-  // choices are what the menu has: the archive, and searches to come back to.
+  // choices returns the entries of the menu: the archive, and saved searches.
   #choices() {
     const query = this.query;
     const go = (to) => { this.search(to); this.#hooks.asked(this.query); };
@@ -97,7 +97,7 @@ export class SessionList {
     if (this.#rights.has("append")) newSession((id) => { this.refresh(); this.#hooks.open(id); });
   }
 
-  // seen shows what was read meanwhile.
+  // seen updates the marks of what has been read since.
   seen(id) {
     const row = this.#rows.get(id);
     if (row) this.#row(row.info);
@@ -123,7 +123,7 @@ export class SessionList {
     row?.el.scrollIntoView({ block: "nearest" });
   }
 
-  // neighbour is the session before or behind the open one.
+  // neighbour returns the session before or after the open one.
   neighbour(by) {
     const at = this.#order.indexOf(this.#open);
     return this.#order[at < 0 ? (by > 0 ? 0 : this.#order.length - 1) : at + by] ?? null;
@@ -131,14 +131,14 @@ export class SessionList {
 
   #query() { return { q: this.#search.value.trim(), labels: this.#labels, archived: this.#archived ? "only" : "no", limit: pageSessions }; }
 
-  // ask begins anew with what is searched for.
+  // ask reloads the list for the current search.
   async #ask() {
     this.stop();
     this.#order = [];
     this.#next = null;
     this.#settled = false;
     this.#loading = false;
-    // A sign of work, unless the answer is quicker than the eye.
+    // Show progress, unless the answer comes at once.
     const slow = setTimeout(() => { this.#work.hidden = false; }, 150);
     await this.refresh();
     clearTimeout(slow);
@@ -146,7 +146,7 @@ export class SessionList {
     if (this.filtered) announce(`${this.#order.length}${this.#next ? " or more" : ""} sessions found`);
   }
 
-  // refresh asks for the newest sessions and puts them before those known already.
+  // refresh loads the newest sessions and puts them before those already known.
   async refresh() {
     clearTimeout(this.#timer);
     this.#asked?.abort();
@@ -169,7 +169,7 @@ export class SessionList {
     const sessions = page.sessions ?? [];
     const ids = sessions.map((s) => s.id);
     const fresh = new Set(ids);
-    // What was known and should have been on this page is gone.
+    // Known sessions that should be on this page and are not are gone.
     const edge = page.next ? new Date(sessions.at(-1).updated).getTime() : -Infinity;
     const older = this.#order.filter((id) => !fresh.has(id) && new Date(this.#rows.get(id)?.info.updated).getTime() <= edge);
     if (!this.#settled) { this.#next = page.next ?? null; this.#settled = true; }
@@ -186,13 +186,13 @@ export class SessionList {
     this.#foot.textContent = "Loading…";
     try {
       const page = await api.sessions({ ...this.#query(), cursor });
-      if (this.#next !== cursor) return; // asked for something else meanwhile
+      if (this.#next !== cursor) return; // the search has changed since
       this.#next = page.next ?? null;
       for (const info of page.sessions ?? []) this.#row(info);
       const known = new Set(this.#order);
       const added = (page.sessions ?? []).map((s) => s.id).filter((id) => !known.has(id));
       this.#show([...this.#order, ...added]);
-      again = added.length === 0; // what changed lately comes again at the end, and nothing to scroll to
+      again = added.length === 0; // recently changed sessions come again at the end; a page of only those adds no rows to scroll to
     } catch (error) {
       this.#foot.replaceChildren(error.message, " ", h("button.action", { type: "button", onclick: () => this.#more() }, "Try again"));
     } finally {

@@ -1,4 +1,4 @@
-// Transcript shows a session's events: it loads what is scrolled to, in both
+// Transcript shows a session's events: it loads them as the reader scrolls, in both
 // directions, follows the end while the reader is there, and jumps to a seq.
 
 import { announce, h, icon } from "./dom.js";
@@ -8,14 +8,14 @@ import { Find } from "./find.js";
 import { number } from "./format.js";
 import { EventWindow, rowsMax } from "./window.js";
 
-const pageEvents = 60; // asked for at a time
-const pageBytes = 2_000_000; // more than this: ask for fewer
-const nearPixels = 2500; // closer to an end of the window than this: load
+const pageEvents = 60; // requested at a time
+const pageBytes = 2_000_000; // past this: request fewer
+const nearPixels = 2500; // closer than this to an end of the window: load more
 
 export class Transcript {
   #id; #scroller; #window; #hooks; #stop = new AbortController();
   #last = 0; // of the session, as far as it is known
-  #end = Infinity; // of what can be read: less in a damaged session
+  #end = Infinity; // of what can be read: less than #last in a damaged session
   #readTo = 0; // the last seq when the reader left the end
   #queue = []; #flushing = false; #loading = false; #step = pageEvents; #marked = 0;
   #pill; #top; #position = ""; #looking = false; #find;
@@ -33,7 +33,7 @@ export class Transcript {
     });
     this.#pill = h("button.pill", { type: "button", hidden: true, onclick: () => this.toEnd() });
     this.el = h("div.transcript", null, this.#find.el, this.#scroller, this.#pill);
-    // Many scroll events may come before a frame is painted; one look is enough.
+    // Many scroll events may come before a frame is painted; one check is enough.
     this.#scroller.addEventListener("scroll", () => {
       this.#window.scrolled();
       if (this.#looking) return;
@@ -64,7 +64,7 @@ export class Transcript {
   }
 
   // deletions asks which items were deleted through the OpenAI routes: the events that
-  // say so may be anywhere behind them.
+  // say so may be anywhere after them.
   async #deletions() {
     try {
       for (let after = 0; ;) {
@@ -82,8 +82,8 @@ export class Transcript {
     for (const part of event.parts) if (part.type === "deletion") this.#window.deleted(part.seq, event.seq);
   }
 
-  // jump shows the events around a seq, marks it when it was asked for, and tells
-  // when there is none.
+  // jump shows the events around a seq, marks that one if requested, and reports if
+  // there is none.
   async jump(seq, mark = false) {
     const target = Math.max(1, Math.min(seq, this.#readable()));
     if (!this.#window.row(target)) {
@@ -119,12 +119,12 @@ export class Transcript {
 
   async toEnd() {
     if (this.#window.last < this.#readable()) await this.jump(this.#readable());
-    // What arrived while that was loading did not join what was shown before.
+    // Events that arrived during loading did not adjoin what was shown then.
     for (let i = 0; i < 5 && this.#window.last < this.#readable(); i++) await this.#more(1);
     this.#follow(true);
   }
 
-  // step moves the mark to the next event or the one before.
+  // step moves the mark to the next or previous event.
   async step(by) {
     const seen = this.#window.visible();
     const from = this.#marked >= seen.first && this.#marked <= seen.last ? this.#marked : by > 0 ? seen.first - 1 : seen.last + 1;
@@ -140,7 +140,7 @@ export class Transcript {
     this.#scrolled();
   }
 
-  // unfold opens what is folded in the marked event, or folds it again.
+  // unfold opens the folds of the marked event, or closes them again.
   unfold() {
     const row = this.#window.row(this.#marked);
     if (row) toggleFolds(row);
@@ -150,18 +150,18 @@ export class Transcript {
   // link copies a link to the marked event, or the first in sight.
   link() { return copyLink(this.#id, this.#window.row(this.#marked) ? this.#marked : this.#window.visible().first || 1); }
 
-  // arrived takes an event from the stream, which gives each once and in order.
+  // arrived takes an event from the stream, which delivers each once and in order.
   arrived(event) {
     this.#last = event.seq;
     this.#queue.push(event);
     if (this.#flushing) return;
     this.#flushing = true;
-    // A hidden page paints no frames, but has to keep up all the same.
+    // A hidden page paints no frames, but still has to keep up.
     if (document.hidden) setTimeout(() => this.#flush(), 250);
     else requestAnimationFrame(() => this.#flush());
   }
 
-  // endsAt tells that nothing behind a seq can be read.
+  // endsAt notes that nothing after a seq can be read.
   endsAt(seq) { this.#end = seq; }
 
   #readable() { return Math.min(this.#last, this.#end); }
@@ -174,7 +174,7 @@ export class Transcript {
     for (const event of events) if (event.kind === "item_deleted") this.#deleted(event);
     const joins = this.#window.length === 0 ? events[0].seq === 1 : events[0].seq === this.#window.until + 1;
     if (!joins) {
-      // The reader is elsewhere, and scrolling down loads them; or just got here.
+      // The reader is elsewhere, and scrolling down will load them; or just got here.
       if (this.#window.following) this.toEnd();
     } else if (this.#window.following || this.#window.length + events.length <= rowsMax) {
       this.#window.append(events);
@@ -196,7 +196,7 @@ export class Transcript {
     }
   }
 
-  // more loads events behind (1) or before (-1) the window.
+  // more loads events after (1) or before (-1) the window.
   async #more(direction) {
     if (this.#loading || !this.#window.length) return;
     const { first, until: last } = this.#window;
@@ -209,7 +209,7 @@ export class Transcript {
     const after = direction > 0 ? last : Math.max(0, first - 1 - this.#step);
     const events = await this.#load(after, direction > 0 ? this.#step : first - 1 - after);
     if (this.#stop.signal.aborted || !events?.length) return;
-    // The window may have moved on meanwhile: only what joins it is taken.
+    // The window may have moved since: only events that adjoin it are taken.
     if (direction > 0) {
       const fresh = events.filter((e) => e.seq > this.#window.until);
       if (fresh[0]?.seq === this.#window.until + 1) await this.#window.append(fresh);
@@ -225,7 +225,7 @@ export class Transcript {
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
     const below = scrollHeight - clientHeight - scrollTop;
-    // Close to it; but where there is little to scroll the beginning is not the end.
+    // Near the end; but if there is little to scroll, the beginning must not count as the end.
     const near = below <= Math.min(40, (scrollHeight - clientHeight) / 2);
     const atEnd = near && this.#window.last >= this.#readable();
     if (atEnd !== this.#window.following && !(this.#window.following && near)) this.#follow(atEnd, false);

@@ -1,4 +1,4 @@
-// TurnPanel tells who holds a session's turn, since when, and the last sign of life.
+// TurnPanel shows who holds a session's turn, since when, and the last sign of life.
 
 import { api } from "./api.js";
 import { h } from "./dom.js";
@@ -23,8 +23,8 @@ export class TurnPanel {
     clearTimeout(this.#timer);
   }
 
-  // look asks the server. Holding is not written to the log, so that signs of life
-  // come with asking only.
+  // look asks the server. Renewals are not written to the log, so the page learns
+  // of signs of life only by asking.
   async look() {
     clearTimeout(this.#timer);
     if (this.#stop.signal.aborted || document.hidden) return;
@@ -41,8 +41,8 @@ export class TurnPanel {
     if (!this.#stop.signal.aborted) this.#timer = setTimeout(() => this.look(), this.turn ? lookEvery : 6 * lookEvery);
   }
 
-  // failed says what is not said elsewhere: the stream tells when the server or the
-  // session is gone, and an engine without turns has no panel.
+  // failed shows errors that are not shown elsewhere: the stream reports when the
+  // server or the session is gone, and an engine without turns has no panel.
   #failed(error) {
     if (error.status === 501) this.el.hidden = true;
     if ([0, 401, 404, 410, 501].includes(error.status)) return;

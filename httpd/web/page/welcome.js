@@ -1,5 +1,5 @@
-// What to see where there is nothing to see: no token, an empty store, no session
-// chosen, the help.
+// What to show when there is nothing else to show: no token, an empty store, no
+// session chosen, the help.
 
 import { auth, isToken } from "./api.js";
 import { copyButton, h, icon } from "./dom.js";
@@ -10,7 +10,7 @@ function command(text, shown = text) {
   return h("div.command", null, h("pre", { tabindex: "0" }, h("code", null, shown)), copyButton(() => text, "Copy the command"));
 }
 
-// tokenPage asks for the token. The error is why, when there was one.
+// tokenPage asks for the token. The error, if any, is the reason.
 export function tokenPage(error, done) {
   const input = h("input", { type: "password", placeholder: "Token", "aria-label": "Token", autocomplete: "current-password", spellcheck: "false", required: true });
   const page = h("main.alone", null, h("div.card", null,
@@ -35,7 +35,7 @@ export function tokenPage(error, done) {
   return page;
 }
 
-// emptyPage tells what to do next in a store without sessions.
+// emptyPage says what to do next in a store without sessions.
 export function emptyPage(rights) {
   const token = auth.token ?? "";
   if (!rights.has("append")) return h("div.welcome", null, h("h2", null, "An empty store"), h("p", null, "Nobody has said anything yet. As soon as somebody does, it appears here."));
@@ -55,7 +55,7 @@ export function emptyPage(rights) {
         command(`curl ${here}/v1/sessions/first/events \\\n  -H "Authorization: Bearer $HANSARD_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -d '{"create":true,"events":[{"role":"user","data":"What is the capital of Peru?"}]}'`))));
 }
 
-// chooseHint is beside the list while no session is open.
+// chooseHint is shown beside the list while no session is open.
 export function chooseHint() {
   return h("div.welcome.choose", null, h("img", { src: "icon.svg", alt: "", width: "56", height: "56" }), h("p", null, "Choose a session."), h("p.quiet", null, h("kbd", null, "j"), " next  ", h("kbd", null, "/"), " search  ", h("kbd", null, "?"), " all keys"));
 }

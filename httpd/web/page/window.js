@@ -1,7 +1,7 @@
-// EventWindow keeps a run of consecutive events of a session in the page: rows come
-// and go at both ends, the rest of the session stays on the server. So the page holds
-// a few hundred rows whatever the length of the session, and what the reader looks at
-// does not move when rows are added or taken away above it.
+// EventWindow keeps a run of consecutive events of a session in the page: rows are
+// added and removed at both ends, the rest of the session stays on the server. So the
+// page holds a few hundred rows whatever the length of the session, and what the
+// reader looks at does not move when rows are added or removed above it.
 
 import { api } from "./api.js";
 import { h } from "./dom.js";
@@ -10,19 +10,19 @@ import { Pairs } from "./pairs.js";
 
 export const rowsMax = 240;
 // A few rows are made at a time, and then the browser may paint: making them all at
-// once would stop the scrolling for several frames. How many depends on how long the
+// once would block scrolling for several frames. How many depends on how long the
 // last ones took.
 const sliceRows = 8;
 const sliceTime = 4; // ms
 
 export class EventWindow {
   #scroller; #list; #rows = []; #anchor = null; #end = 0; #observer; #version = 0;
-  #waiting = []; #appending = null; // what is to be appended
+  #waiting = []; #appending = null; // events still to be appended
   #slice = sliceRows; // made at a time now
-  following = false; // at the end, and to stay there
+  following = false; // at the end, and staying there
   context;
 
-  // The hooks are error(e) and changed(), when rows came or went.
+  // The hooks are error(e) and changed(), when rows were added or removed.
   constructor(scroller, id, hooks) {
     this.#scroller = scroller;
     this.hooks = hooks;
@@ -33,7 +33,7 @@ export class EventWindow {
     } };
     this.#list = h("div.rows");
     scroller.append(this.#list);
-    // Rows out of sight are laid out when they come near, pictures are decoded, folds
+    // Rows out of view are laid out when they come near, pictures are decoded, folds
     // open: heights change later on.
     this.#observer = new ResizeObserver(() => this.#hold());
     this.#observer.observe(scroller);
@@ -42,7 +42,7 @@ export class EventWindow {
   get first() { return this.#rows[0]?.event.seq ?? 0; }
   get last() { return this.#rows.at(-1)?.event.seq ?? 0; }
   get length() { return this.#rows.length; }
-  // until is the last one with those that are still to be appended.
+  // until is the last seq, including events still to be appended.
   get until() { return this.#waiting.at(-1)?.seq ?? this.last; }
   get elements() { return this.#rows.map((r) => r.el); }
 
@@ -55,7 +55,7 @@ export class EventWindow {
 
   // reset shows these events and nothing else.
   reset(events) {
-    this.#version++; // what is still being added is not any more
+    this.#version++; // cancels what is still being added
     this.#waiting = [];
     this.#observer.disconnect();
     this.#observer.observe(this.#scroller);
@@ -67,8 +67,8 @@ export class EventWindow {
     this.hooks.changed();
   }
 
-  // append adds events behind the last one; what is too much goes from the top. It
-  // promises that they are shown, or that the window moved elsewhere.
+  // append adds events after the last one; surplus rows are removed at the top. Its
+  // promise resolves when they are shown, or the window has moved elsewhere.
   append(events) {
     this.#waiting.push(...events);
     if (!this.#appending) this.#appending = this.#addWaiting().finally(() => { this.#appending = null; });
@@ -79,7 +79,7 @@ export class EventWindow {
     const version = this.#version;
     while (this.#waiting.length) {
       if (this.following && this.#waiting.length > rowsMax) {
-        // More than the window holds: what comes before would be gone at once.
+        // More than the window holds: the earlier ones would be removed at once.
         this.reset(this.#waiting.slice(-rowsMax));
         this.toEnd();
         return;
@@ -92,8 +92,8 @@ export class EventWindow {
     }
   }
 
-  // prepend adds events before the first one, those that join it first; what is too
-  // much goes from the end.
+  // prepend adds events before the first one, adjoining ones first; surplus rows
+  // are removed at the end.
   async prepend(events) {
     const version = this.#version;
     for (let end = events.length; end > 0;) {
@@ -106,7 +106,7 @@ export class EventWindow {
     }
   }
 
-  // timed makes rows, and learns how many of them the next frame has time for.
+  // timed makes rows, and measures how many of them the next frame has time for.
   #timed(rows, make) {
     const began = performance.now();
     make();
@@ -130,12 +130,12 @@ export class EventWindow {
     this.#list.prepend(...made.map((r) => r.el));
     this.#rows.unshift(...made);
     this.#place(0, made.length + 1);
-    // What waits to be appended would not join any more.
+    // The events waiting to be appended would no longer adjoin.
     if (this.#rows.length > rowsMax) this.#waiting = [];
     this.#drop(this.#rows.splice(rowsMax));
   }
 
-  // deleted tells that an event was deleted by another: its row is drawn anew.
+  // deleted notes that an event was deleted by another one, and redraws its row.
   deleted(seq, by) {
     if (this.context.deleted.has(seq)) return;
     this.context.deleted.set(seq, by);
@@ -151,7 +151,7 @@ export class EventWindow {
     this.#place(i, i + 1);
   }
 
-  // visible are the seqs of the first and the last row in sight.
+  // visible returns the seqs of the first and the last row in view.
   visible() {
     const view = this.#scroller.getBoundingClientRect();
     const at = this.#firstBelow(view.top);
@@ -198,26 +198,26 @@ export class EventWindow {
     return low < this.#rows.length ? low : this.#rows.length - 1;
   }
 
-  // keeping changes rows while what the reader looks at stays where it is.
+  // keeping changes rows while what the reader looks at stays in place.
   #keeping(change) {
     if (!this.#anchor?.pinned) this.#setAnchor();
     change();
     this.#hold();
   }
 
-  // scrolled tells that the reader is elsewhere now, unless it was us who scrolled.
+  // scrolled notes that the reader has moved, unless the page itself scrolled.
   scrolled() {
-    // At once: rows that get their height in this frame must not lead back to the end.
+    // At once: rows that get their height in this frame must not scroll back to the end.
     if (this.following && this.#scroller.scrollTop < this.#end - 2) this.following = false;
     if (this.#anchor?.pinned && Math.abs(this.#scroller.scrollTop - this.#anchor.at) < 2) return;
     this.#setAnchor();
   }
 
-  // pin makes a row the one that stays, until the reader scrolls: what is around it
-  // gets its height when it is painted.
+  // pin fixes a row in place until the reader scrolls: the rows around it get their
+  // height when they are painted.
   pin(el) { this.#anchor = { el, top: this.#topOf(el), at: this.#scroller.scrollTop, pinned: true }; }
 
-  // The anchor is the first row in sight: where it is on the screen, and where the
+  // The anchor is the first row in view: where it is on the screen, and where the
   // scroller was then.
   #setAnchor() {
     const at = this.#firstBelow(this.#scroller.getBoundingClientRect().top);
@@ -225,11 +225,11 @@ export class EventWindow {
     this.#anchor = el && { el, top: this.#topOf(el), at: this.#scroller.scrollTop, pinned: false };
   }
 
-  // topOf is where the speech of a row begins in the scroller, which may move itself: a
-  // mark for the day may come or go above it.
+  // topOf returns where the speech of a row begins in the scroller. That may move on
+  // its own: a mark for the day may appear or disappear above it.
   #topOf(el) { return el.lastElementChild.previousElementSibling.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top; }
 
-  // hold scrolls so that the anchor is where it was.
+  // hold scrolls so that the anchor stays where it was.
   #hold() {
     if (this.following) {
       this.toEnd();
@@ -241,9 +241,9 @@ export class EventWindow {
     if (Math.abs(moved) < 0.5) return;
     this.#scroller.scrollTop += moved;
     anchor.at = this.#scroller.scrollTop;
-    anchor.top = this.#topOf(anchor.el); // less than wished at either end
+    anchor.top = this.#topOf(anchor.el); // less than intended at either end
   }
 }
 
-// frame waits for the next painting; a hidden page has none.
+// frame waits for the next paint; a hidden page has none.
 const frame = () => new Promise((done) => (document.hidden ? setTimeout(done) : requestAnimationFrame(() => done())));
