@@ -58,12 +58,12 @@ cross: ## build and vet for the other systems
 	GOOS=windows $(GO) vet ./...
 
 # Packages in which goroutines share memory run under the race detector, and not a second time without it. The others are the command, whose suites start a program for every case,
-# which takes half an hour under the detector; packages on SQLite, which is in Go and many times slower there; and programs that are built and run. The file engine and the client
+# which takes half an hour under the detector; packages on SQLite, which is in Go and many times slower there; and programs that are built and run. The engines and the client
 # are in both, each test in one of them (internal/halves): simulations run one goroutine at a time, and would take hours under the detector.
-RACED := hansard(/(engine|memstore|httpd|mcp|pgstore|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/(filestore|client)$$|$$)
+RACED := hansard(/(engine|memstore|httpd|mcp|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/(filestore|client|pgstore)$$|$$)
 # These come first below, next to the package that takes longest, so that nothing long is
 # left for the end.
-HALVES := ./filestore ./client
+HALVES := ./pgstore ./filestore ./client
 WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
 
 unit: ## all tests that race does not run; never cached: the cache knows neither the programs they build nor their seeds
@@ -72,7 +72,7 @@ unit: ## all tests that race does not run; never cached: the cache knows neither
 
 race: ## whole packages under the race detector; of the file engine all but the simulations
 	@rm -f dist/race.log
-	@scripts/gotest race $(WITHRACE) ./pgstore $(HALVES) $$($(GO) list ./... | grep -E '^$(RACED)')
+	@scripts/gotest race $(WITHRACE) $(HALVES) $$($(GO) list ./... | grep -E '^$(RACED)')
 
 torture: packages ## the tests, ten times as much; HANSARD_TORTURE=N for more
 	HANSARD_TORTURE=$${HANSARD_TORTURE:-10} $(GO) test -timeout 24h ./...

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	storetest.Main(dial)
 	// These search through an index in SQLite, which is in Go and very slow under the race
 	// detector. The client is the same on memstore.
-	halves.Choose("^Test(Filestore|Copy)$")
+	halves.Choose("^Test(Filestore|Copy)$|" + storetest.Bulk("TestMemstore"))
 	os.Exit(pgtest.Main(m))
 }
 

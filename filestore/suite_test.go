@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	storetest.Main(func(dir string) (hansard.Store, error) { return filestore.Open(dir, nil) })
 	// Simulations run one goroutine at a time: the race detector can find nothing there and would
 	// take nine times as long.
-	halves.Choose(filestore.Alone)
+	halves.Choose(filestore.Alone + "|" + storetest.Bulk("TestContract"))
 	os.Exit(m.Run())
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/halves"
 	"hansard/internal/pgtest"
 	"hansard/pgstore"
 	"hansard/storetest"
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	storetest.Main(func(url string) (hansard.Store, error) { return pgstore.Open(context.Background(), url, nil) })
+	halves.Choose(storetest.Bulk("TestContract"))
 	os.Exit(pgtest.Main(m))
 }
 

@@ -126,6 +126,21 @@ func RunSome(t *testing.T, e Engine, names ...string) {
 	}
 }
 
+// bulk are the cases in which one caller writes and reads much data. Those named without a
+// slash stand for all cases of their kind.
+var bulk = []string{"data", "create/invalid meta", "patch/over a limit", "state ops/limits"}
+
+// Bulk is a pattern, for go test -run and -skip, of those cases of a test that calls Run in
+// which one caller writes and reads much data. They take ten times as long under the race
+// detector, and have nothing for it to find: goroutines share memory in the other cases.
+func Bulk(test string) string {
+	patterns := make([]string, len(bulk))
+	for i, name := range bulk {
+		patterns[i] = "^" + test + "$/^" + strings.ReplaceAll(strings.ReplaceAll(name, " ", "_"), "/", "$/^") + "$"
+	}
+	return strings.Join(patterns, "|")
+}
+
 // check runs one case and then audits everything the case left behind.
 func (c Case) check(t testing.TB, e Engine) {
 	if missing := c.needs.missing(e); missing != "" {

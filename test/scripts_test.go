@@ -3,6 +3,7 @@
 package test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,27 +93,24 @@ func TestAllTestsRun(t *testing.T) {
 		code                                              int
 		last                                              string
 		says                                              []string
-		lint                                              string // true if empty
+		lint, cross                                       string // true if empty
 	}{
-		{"all pass", pass(3), pass(2), pass(1), pass(4), pass(1), pass(1), 0, "12 passed, 0 failed, 0 skipped", nil, ""},
-		{"a unit test fails", fail, pass(2), pass(1), pass(1), pass(1), pass(1), 1, "7 passed, 2 failed, 0 skipped", []string{"--- FAIL: TestB", "browser: 1 passed", "clients: 1 passed"}, ""},
-		{"it does not build", broken, pass(2), pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 1 failed, 0 skipped", []string{"syntax error", "browser: 1 passed"}, ""},
-		{"a race", pass(1), fail, pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"race: 1 passed, 2 failed"}, ""},
-		{"the browser fails", pass(1), pass(1), fail, pass(1), pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"clients: 1 passed"}, ""},
-		{"a client fails", pass(1), pass(1), pass(1), fail, pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", nil, ""},
-		{"an adapter fails", pass(1), pass(1), pass(1), pass(1), fail, pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"adapters: 1 passed, 2 failed"}, ""},
-		{"the benchmark is broken", pass(1), pass(1), pass(1), pass(1), pass(1), fail, 1, "6 passed, 2 failed, 0 skipped", []string{"benchtest: 1 passed, 2 failed"}, ""},
-		{"lint fails", pass(1), pass(1), pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 1 failed, 0 skipped", []string{"lint: 0 passed, 1 failed", "x.go:1: unused"}, "echo x.go:1: unused; exit 1"},
-		{"a skip", skip, pass(1), pass(1), pass(1), pass(1), pass(1), 0, "5 passed, 0 failed, 1 skipped", []string{"SKIPPED: no strace here"}, ""},
-		{"nothing ran", pass(1), pass(1), "true", pass(1), pass(1), pass(1), 1, "5 passed, 1 failed, 0 skipped", []string{"browser: nothing was run"}, ""},
+		{"all pass", pass(3), pass(2), pass(1), pass(4), pass(1), pass(1), 0, "12 passed, 0 failed, 0 skipped", nil, "", ""},
+		{"a unit test fails", fail, pass(2), pass(1), pass(1), pass(1), pass(1), 1, "7 passed, 2 failed, 0 skipped", []string{"--- FAIL: TestB", "browser: 1 passed", "clients: 1 passed"}, "", ""},
+		{"it does not build", broken, pass(2), pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 1 failed, 0 skipped", []string{"syntax error", "browser: 1 passed"}, "", ""},
+		{"a race", pass(1), fail, pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"race: 1 passed, 2 failed"}, "", ""},
+		{"the browser fails", pass(1), pass(1), fail, pass(1), pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"clients: 1 passed"}, "", ""},
+		{"a client fails", pass(1), pass(1), pass(1), fail, pass(1), pass(1), 1, "6 passed, 2 failed, 0 skipped", nil, "", ""},
+		{"an adapter fails", pass(1), pass(1), pass(1), pass(1), fail, pass(1), 1, "6 passed, 2 failed, 0 skipped", []string{"adapters: 1 passed, 2 failed"}, "", ""},
+		{"the benchmark is broken", pass(1), pass(1), pass(1), pass(1), pass(1), fail, 1, "6 passed, 2 failed, 0 skipped", []string{"benchtest: 1 passed, 2 failed"}, "", ""},
+		{"lint fails", pass(1), pass(1), pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 1 failed, 0 skipped", []string{"lint: 0 passed, 1 failed", "x.go:1: unused"}, "echo x.go:1: unused; exit 1", ""},
+		{"another system", pass(1), pass(1), pass(1), pass(1), pass(1), pass(1), 1, "6 passed, 1 failed, 0 skipped", []string{"cross: 0 passed, 1 failed", "x.go:1: undefined"}, "", "echo x.go:1: undefined; exit 1"},
+		{"a skip", skip, pass(1), pass(1), pass(1), pass(1), pass(1), 0, "5 passed, 0 failed, 1 skipped", []string{"SKIPPED: no strace here"}, "", ""},
+		{"nothing ran", pass(1), pass(1), "true", pass(1), pass(1), pass(1), 1, "5 passed, 1 failed, 0 skipped", []string{"browser: nothing was run"}, "", ""},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := newScriptDir(t)
-			lint := c.lint
-			if lint == "" {
-				lint = "true"
-			}
-			makefile := "lint:\n\t@" + lint + "\n"
+			makefile := "lint:\n\t@" + cmp.Or(c.lint, "true") + "\ncross:\n\t@" + cmp.Or(c.cross, "true") + "\n"
 			for name, script := range map[string]string{"unit": c.unit, "race": c.race, "browser": c.browser, "clients": c.clients, "adapters": c.adapters, "benchtest": c.benchtest} {
 				s.put(name+"-test", script+"\n")
 				makefile += fmt.Sprintf("%s:\n\t@scripts/gotest %[1]s bin/%[1]s-test\n", name)
