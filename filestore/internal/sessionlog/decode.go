@@ -12,7 +12,7 @@ import (
 )
 
 // Reading a session means decoding its lines, and nearly all of them have one shape: the
-// members that AppendEvent and EncodeBody write, and strings without escapes. A Decoder
+// members that AppendHead, AppendEvent and EncodeBody write, and strings without escapes. A Decoder
 // parses those by hand, many times as fast as encoding/json, and without allocating for
 // each line. It leaves everything else to encoding/json, so that what is a line and what it
 // says is decided in one place.
@@ -111,8 +111,9 @@ func (d *Decoder) plain(b []byte) bool {
 		}
 		r.member(l)
 	}
-	// Without data it is a header, or a line of another shape.
-	if r.odd || l.Data == nil {
+	// Without data it is a header, or a line of another shape. Of a header nothing is
+	// reused.
+	if r.odd || l.Data == nil && (l.Version == 0 || r.stamped) {
 		return false
 	}
 	middle := rest[:len(rest)-len(l.Data)]
@@ -198,6 +199,18 @@ func (r *lineReader) member(l *Line) {
 		r.behindID = len(r.rest)
 	case "at":
 		l.At = r.time()
+	case "hansard":
+		l.Version = int(r.number())
+	case "uid":
+		l.UID = string(r.plain())
+	case "created":
+		l.Created = r.time()
+	case "own":
+		l.Own = int64(r.number())
+	case "was":
+		l.Was = string(r.plain())
+	case "fill":
+		r.plain() // room to spare, without meaning
 	case "key":
 		l.Key = string(r.plain())
 	case "hash":

@@ -21,7 +21,8 @@ var members = []string{`"seq":7`, `"seq":0`, `"seq":07`, `"seq":-7`, `"seq":7.0`
 	`"b":0`, `"b":3`, `"b":-1`, `"b":99999999`, `"b":9999999999999999`, `"turn":"7-9f86d081884c7d65"`, `"turn":""`, `"meta":812`, `"meta":-1`, `"turned":455`, `"kind":"message"`, `"kind":"other"`, `"kind":"k\u0041"`, `"kind":"日本"`,
 	"\"kind\":\"\xff\xfe\"", `"kind":7`, `"KIND":"upper"`, `"k\u0069nd":"escaped"`, `"role":"user"`, `"role":"user","role":"tool"`, `"author":"a\"b"`, `"author":"Ada"`, `"by":"ci"`, `"id":"m-1"`, `"id":""`,
 	`"at":"2026-01-02T03:04:06.123456Z"`, `"at":"2026-01-02T03:04:06.1Z"`, `"inbox":true`, `"inbox":false`, `"key":"k1","hash":"h"`, `"deleted":true`, `"patch":{"title":"x"}`, `"snap":{"title":"y"}`, `"unknown":[1,{"data":2}]`,
-	`"attachments":[{"digest":"sha256:x","size":3}]`, `"raw":"\"x\""`, `"uid":"00000000000000aa"`, `"hansard":2`, ` "kind":"space"`, ``}
+	`"attachments":[{"digest":"sha256:x","size":3}]`, `"raw":"\"x\""`, `"uid":"00000000000000aa"`, `"uid":"a\u0041"`, `"hansard":2`, `"hansard":0`, `"hansard":-2`,
+	`"created":"2026-01-02T03:04:06.000000Z"`, `"created":"2026-01-02"`, `"own":812`, `"own":1.5`, `"was":"00000000000000bb"`, `"fill":"000"`, `"fill":7`, `"fill":"\q"`, `"parent":{"session":"s"}`, ` "kind":"space"`, ``}
 
 var datas = []string{`"hi"`, `null`, `{"text":"a, \"data\":1"}`, `[1,2]`, ` "space"`, `"space" `, `{`, `1 2`, `"x","kind":"later"`, `1e5`, `true`, "\"\xff\"", ``, `{"deep":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`}
 
@@ -114,6 +115,13 @@ func TestDecodePlain(t *testing.T) {
 	nothing := AppendSuffix([]byte(`{"seq":1,"time":"`+strings.Repeat("\x00", 17)+`06.000000Z","data":1`), 0, 7)
 	if sameAsSlow(t, &Decoder{}, nothing[:len(nothing)-1]) {
 		t.Error("a time of NULs is read by hand")
+	}
+	for _, h := range []Head{{ID: "s", UID: 7}, {ID: "a fork", UID: 1 << 63, Left: 3, Own: 455, Was: 9}} {
+		h.Created = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+		line := AppendHead(nil, &h)
+		if !sameAsSlow(t, &d, line[:len(line)-1]) {
+			t.Errorf("%s is not read by hand", line)
+		}
 	}
 	events := []hansard.Event{
 		{Kind: "message", Role: "user", Data: []byte(`"hi"`)},
