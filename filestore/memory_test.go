@@ -9,6 +9,7 @@ import (
 
 	"hansard"
 	"hansard/filestore/internal/journal"
+	"hansard/filestore/internal/sessionlog"
 )
 
 // All tests of the package run with this: lines that are read after their memory was released are
@@ -19,6 +20,7 @@ func init() {
 			b[i] = 0xa5
 		}
 	}
+	sessionlog.Spoil = spoil
 }
 
 // TestMemoryInUse: memory is reused once the last of its entries is no longer pending and its

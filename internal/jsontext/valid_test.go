@@ -74,10 +74,19 @@ func TestValid(t *testing.T) {
 	}
 }
 
+// upTo are the numbers below n.
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
 // TestPlainText: with every byte at every place of a text, what is called a plain string is
 // one, and every string without escapes is called one.
 func TestPlainText(t *testing.T) {
-	for n := range 76 {
+	// From 128 bytes on, 64 of them are checked at once.
+	for _, n := range append(upTo(76), 127, 128, 191, 192, 193, 255, 256, 257, 300) {
 		for at := range n {
 			for c := range 256 {
 				data := make([]byte, n+2)

@@ -119,8 +119,13 @@ type scanner struct {
 	f    vfs.File
 	At   int64 // offset of the next line
 	buf  []byte
-	used int // bytes of buf before the next line
+	used int    // bytes of buf before the next line
+	lent []byte // the line returned last
 }
+
+// Spoil overwrites lines that are no longer valid, in tests, so that any further use of one
+// is noticed.
+var Spoil func([]byte)
 
 // NewScanner begins at the offset at, which must be the beginning of a line.
 func NewScanner(f vfs.File, at int64) *scanner {
@@ -136,19 +141,23 @@ func NewScanner(f vfs.File, at int64) *scanner {
 // follows may be an unfinished line, or damage longer than any line. Other errors are read
 // errors, and Next may be called again.
 func (sc *scanner) Next() (b []byte, at int64, err error) {
+	if Spoil != nil {
+		Spoil(sc.lent)
+	}
 	// Where the search for the newline continues, so that a long line is not searched again
 	// with each read.
 	searched := sc.used
 	for {
 		if i := bytes.IndexByte(sc.buf[searched:], '\n'); i >= 0 {
 			b, at = sc.buf[sc.used:searched+i], sc.At
+			sc.lent = b
 			sc.used = searched + i + 1
 			sc.At += int64(len(b)) + 1
 			return b, at, nil
 		}
 		// Make room: drop what was returned, grow for a line that is longer than the buffer.
 		rest := copy(sc.buf, sc.buf[sc.used:])
-		sc.buf, sc.used = sc.buf[:rest], 0
+		sc.buf, sc.used, sc.lent = sc.buf[:rest], 0, nil
 		searched = rest
 		if rest == cap(sc.buf) {
 			if rest >= MaxLine {
