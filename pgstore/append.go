@@ -137,10 +137,13 @@ func newPlain(id hansard.SessionID, group []*request) (*plain, bool) {
 			seenIDs[n.ID] = true
 			p.ids = append(p.ids, n.ID)
 		}
-		p.rows.join(&r.rows)
+		if len(group) == 1 {
+			p.rows = r.rows // nobody changes it
+		} else {
+			p.rows.join(&r.rows)
+		}
 	}
 	p.mark = newMark()
-	p.rows.marks[0] = &p.mark
 	return p, true
 }
 
@@ -190,14 +193,14 @@ func (p *plain) queue(b *pgx.Batch, durable, shelved bool) {
 	r := &p.rows
 	switch {
 	case r.len() > 1:
-		b.Queue(appendPlain, r.args(p.id, r.len(), r.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, durable)...)
+		b.Queue(appendPlain, r.args(p.id, p.mark, r.len(), r.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, durable)...)
 	default:
-		sql := appendOne
+		sql, e := appendOne, &r.list[0]
 		if shelved {
 			sql = appendShelved
 		}
-		b.Queue(sql, string(p.id), r.data[0], string(p.turn), p.free, p.expect, r.keys[0], r.ids[0], r.kinds[0], r.roles[0], r.authors[0], r.inbox[0],
-			r.hashes[0], r.sizes[0], p.mark, r.by[0], r.contents[0], r.at[0], durable)
+		b.Queue(sql, string(p.id), e.data, string(p.turn), p.free, p.expect, e.key, e.id, e.kind, e.role, e.author, e.inbox,
+			e.hash, e.size, p.mark, e.by, e.content, e.at, durable)
 		if shelved {
 			return
 		}
@@ -394,7 +397,7 @@ func (d *decision) append(r *request) error {
 		}
 	}
 	if gone != "" {
-		if err := d.c.endTurn(gone, r.rows.by[0]); err != nil {
+		if err := d.c.endTurn(gone, r.rows.list[0].by); err != nil {
 			return err
 		}
 	}
@@ -448,15 +451,16 @@ func (d *decision) sift(r *request) (engine.Sifted, error) {
 // remember notes the ids of rows that are stored behind a seq, for the requests of the
 // group that come after.
 func (d *decision) remember(r *rows, after hansard.Seq, patch *hansard.Patch) {
-	for i, id := range r.ids {
-		if id == nil {
+	for i := range r.list {
+		e := &r.list[i]
+		if e.id == nil {
 			continue
 		}
-		k := engine.Known{Seq: after + hansard.Seq(i) + 1, Content: *r.contents[i]}
-		if r.patches[i] != nil {
+		k := engine.Known{Seq: after + hansard.Seq(i) + 1, Content: *e.content}
+		if e.patch != nil {
 			k.Patch = engine.PatchHash(patch)
 		}
-		d.named[*id] = k
+		d.named[*e.id] = k
 	}
 }
 

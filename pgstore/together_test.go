@@ -312,7 +312,7 @@ func TestLostTogether(t *testing.T) {
 					m.err = hansard.ErrUnknown
 				}
 			}
-			tap.Lose(pgtest.Loss{SQL: appendTogether, Heard: heard})
+			tap.Lose(pgtest.Loss{SQL: namedTogether, Heard: heard})
 			appendAll(t, s, all)
 			if tap.Left() > 0 {
 				t.Fatal("no connection was lost")
