@@ -72,7 +72,8 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
-	one := []any{"big", "1", "", true, nil, "new", "new", "message", "", "", false, "h", 1, "mark", "", "", nil, true}
+	one := []any{"big", "1", "", true, nil, "message", "", "", false, 1, "mark", "", nil, true}
+	named := append(slices.Clone(one), "new", "new", "h", "")
 	many, bare := togetherArgs(r), togetherArgs(bareRows(t))
 	seqs := []int64{7, 777}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
@@ -84,6 +85,8 @@ func hotStatements(t *testing.T) []hotStatement {
 		{shelveTogether, 80, []any{[]string{"small-9999", "big"}, []string{"mark-1", "mark-1"}}, true, "", false},
 		{appendOne, 50, one, false, "", false},
 		{appendShelved, 50, one, false, "", false},
+		{namedOne, 50, named, false, "", false},
+		{namedShelved, 50, named, false, "", false},
 		{lockSession, 10, []any{"big"}, false, "", false},
 		{findKeys, 80, []any{"big", keys}, false, "", false},
 		{findIDs, 80, []any{"big", keys}, false, "", false},
