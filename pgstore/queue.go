@@ -76,7 +76,9 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
-	s.submit(id, r)
+	if s.submit(id, r, ctx.Done() == nil) {
+		s.leadSelf()
+	}
 	select {
 	case <-r.done:
 		return r.receipt, r.err
@@ -111,8 +113,9 @@ func newRequest(b *hansard.Batch) (*request, error) {
 	return r, nil
 }
 
-// submit puts a request into its lane, and sees to it that somebody sends it.
-func (s *Store) submit(id hansard.SessionID, r *request) {
+// submit puts a request into its lane, and sees to it that somebody sends it: that is the caller,
+// if it returns true, which it does only for who offers to.
+func (s *Store) submit(id hansard.SessionID, r *request, offers bool) (lead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opt.alone {
@@ -121,15 +124,22 @@ func (s *Store) submit(id hansard.SessionID, r *request) {
 			s.send(id, []*request{r})
 			close(r.done)
 		})
-		return
+		return false
 	}
 	l := s.lanes[id]
-	if l == nil {
-		l = &lane{id: id}
-		s.lanes[id] = l
+	if l != nil {
+		l.waiting = append(l.waiting, r)
+		return false
+	}
+	l = &lane{id: id, waiting: []*request{r}}
+	s.lanes[id] = l
+	if lead = offers && s.senders < maxSenders; lead {
+		s.senders++
+		s.ready = append(s.ready, l)
+	} else {
 		s.readyLocked(l)
 	}
-	l.waiting = append(l.waiting, r)
+	return lead
 }
 
 // readyLocked queues a lane that has something to send and nothing under way.
@@ -156,32 +166,46 @@ type part struct {
 
 // lead sends what is ready until nothing is.
 func (s *Store) lead() {
-	for {
-		// Who was just answered may have more to send: together it is one commit.
-		runtime.Gosched()
-		parts := s.take()
-		if parts == nil {
-			return
-		}
-		var over, replaced bool // guarded by s.mu
-		patience := time.AfterFunc(senderPatience, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !over {
-				replaced = true
-				s.senders--
-				s.startSenderLocked()
-			}
-		})
-		s.sendParts(parts)
-		patience.Stop()
-		s.mu.Lock()
-		over = true
-		s.mu.Unlock()
-		if replaced { // by another: there are enough
-			return
-		}
+	for s.leadOnce() {
 	}
+}
+
+// leadSelf is the sender of one commit in its caller's goroutine, which takes a lone writer two
+// switches between goroutines less. With a context that can end it must not: nothing could call it
+// back from a slow database.
+func (s *Store) leadSelf() {
+	if s.leadOnce() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.senders--
+		s.startSenderLocked()
+	}
+}
+
+// leadOnce sends one commit. It tells whether this is still a sender.
+func (s *Store) leadOnce() bool {
+	// Who was just answered may have more to send: together it is one commit.
+	runtime.Gosched()
+	parts := s.take()
+	if parts == nil {
+		return false
+	}
+	var over, replaced bool // guarded by s.mu
+	patience := time.AfterFunc(senderPatience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !over {
+			replaced = true
+			s.senders--
+			s.startSenderLocked()
+		}
+	})
+	s.sendParts(parts)
+	patience.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over = true
+	return !replaced // by another: there are enough
 }
 
 // take gives what goes into the next commit: the next group of each of the lanes that are
