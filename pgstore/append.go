@@ -137,10 +137,13 @@ func newPlain(id hansard.SessionID, group []*request) (*plain, bool) {
 			seenIDs[n.ID] = true
 			p.ids = append(p.ids, n.ID)
 		}
-		p.rows.join(&r.rows)
+		if len(group) == 1 {
+			p.rows = r.rows // nobody changes it
+		} else {
+			p.rows.join(&r.rows)
+		}
 	}
 	p.mark = newMark()
-	p.rows.marks[0] = &p.mark
 	return p, true
 }
 
@@ -166,23 +169,30 @@ SELECT last, shelf, ` + durably("$26") + ` FROM head`
 // appendShelved is appendOne where the session's place in the list is known to be right: it
 // has that among its conditions, and needs no second statement that looks. The time is kept
 // within what was checked, should the clock jump in between.
+//
+// namedOne and namedShelved are for an event with a key or an id. Most have neither, and are
+// a quarter cheaper without the look for those that are known.
 var (
-	appendOne     = oneEvent("clock_timestamp()", "")
-	appendShelved = oneEvent("least(greatest(clock_timestamp(), listed), listed + "+spanSQL+" - interval '1 microsecond')",
+	appendOne, namedOne         = oneEvent("clock_timestamp()", "")
+	appendShelved, namedShelved = oneEvent("least(greatest(clock_timestamp(), listed), listed + "+spanSQL+" - interval '1 microsecond')",
 		" AND clock_timestamp() >= listed AND clock_timestamp() < listed + "+spanSQL)
 )
 
-func oneEvent(now, condition string) string {
-	return `WITH head AS (
+func oneEvent(now, condition string) (bare, named string) {
+	statement := func(unknown, columns, values string) string {
+		return `WITH head AS (
 	UPDATE hansard_heads SET last = last + 1, bytes = bytes + octet_length($2::text), updated = ` + now + `
-	WHERE id = $1 AND NOT deleted AND ($3::text = '' OR current = $3) AND NOT ($4::boolean AND exclusive) AND ($5::bigint IS NULL OR last = $5)
-		AND NOT EXISTS (SELECT 1 FROM hansard_events k WHERE k.id = $1 AND k.key = $6::text) AND NOT EXISTS (SELECT 1 FROM hansard_events i WHERE i.id = $1 AND i.event_id = $7::text)` + condition + `
+	WHERE id = $1 AND NOT deleted AND ($3::text = '' OR current = $3) AND NOT ($4::boolean AND exclusive) AND ($5::bigint IS NULL OR last = $5)` + unknown + condition + `
 	RETURNING last, updated, ` + shelfLeft + ` AS shelf
 ), added AS (
-	INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, key, hash, size, mark, "by", event_id, content, "at")
-	SELECT $1, last, updated, $8::text, $9::text, $10::text, $3, $2, $11::boolean, $6, $12::text, $13::integer, $14::text, $15::text, $7, $16::text, $17::timestamptz FROM head
+	INSERT INTO hansard_events (id, seq, "time", kind, role, author, turn, data, inbox, size, mark, "by", "at"` + columns + `)
+	SELECT $1, last, updated, $6::text, $7::text, $8::text, $3, $2, $9::boolean, $10::integer, $11::text, $12::text, $13::timestamptz` + values + ` FROM head
 )
-SELECT last, shelf, ` + durably("$18") + ` FROM head`
+SELECT last, shelf, ` + durably("$14") + ` FROM head`
+	}
+	return statement("", "", ""), statement(`
+		AND NOT EXISTS (SELECT 1 FROM hansard_events k WHERE k.id = $1 AND k.key = $15::text) AND NOT EXISTS (SELECT 1 FROM hansard_events i WHERE i.id = $1 AND i.event_id = $16::text)`,
+		", key, event_id, hash, content", ", $15, $16, $17::text, $18::text")
 }
 
 // queue queues the statement that stores a combined group.
@@ -190,14 +200,18 @@ func (p *plain) queue(b *pgx.Batch, durable, shelved bool) {
 	r := &p.rows
 	switch {
 	case r.len() > 1:
-		b.Queue(appendPlain, r.args(p.id, r.len(), r.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, durable)...)
+		b.Queue(appendPlain, r.args(p.id, p.mark, r.len(), r.bytes, string(p.turn), p.free, p.expect, p.keys, p.ids, durable)...)
 	default:
-		sql := appendOne
+		e := &r.list[0]
+		sql, named := appendOne, namedOne
 		if shelved {
-			sql = appendShelved
+			sql, named = appendShelved, namedShelved
 		}
-		b.Queue(sql, string(p.id), r.data[0], string(p.turn), p.free, p.expect, r.keys[0], r.ids[0], r.kinds[0], r.roles[0], r.authors[0], r.inbox[0],
-			r.hashes[0], r.sizes[0], p.mark, r.by[0], r.contents[0], r.at[0], durable)
+		args := []any{string(p.id), e.data, string(p.turn), p.free, p.expect, e.kind, e.role, e.author, e.inbox, e.size, p.mark, e.by, e.at, durable}
+		if e.key != nil || e.id != nil {
+			sql, args = named, append(args, e.key, e.id, e.hash, e.content)
+		}
+		b.Queue(sql, args...)
 		if shelved {
 			return
 		}
@@ -222,14 +236,9 @@ func (s *Store) sendPlain(p *plain) (last hansard.Seq, err error) {
 	defer conn.Release()
 	b := &pgx.Batch{}
 	p.queue(b, !s.asked("synchronous_commit"), s.shelves.fresh(p.id))
-	res := conn.SendBatch(ctx, b)
 	var n int64
 	var left float64
-	err = res.QueryRow().Scan(&n, &left, nil)
-	stored := !errors.Is(err, pgx.ErrNoRows)
-	if closeErr := res.Close(); !stored || err == nil {
-		err = closeErr
-	}
+	stored, err := sendRow(ctx, conn.Conn(), b, &n, &left, nil)
 	leaveStandby(conn.Conn(), err)
 	if err == nil && stored {
 		err = doubt(conn.Conn().PgConn())
@@ -238,6 +247,24 @@ func (s *Store) sendPlain(p *plain) (last hansard.Seq, err error) {
 		s.shelves.learn(p.id, left) // nothing left, if it was refused
 	}
 	return hansard.Seq(n), err
+}
+
+// sendRow sends statements, the first of which returns a row or none.
+func sendRow(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, into ...any) (found bool, err error) {
+	if b.Len() == 1 { // without a batch it takes less time
+		q := b.QueuedQueries[0]
+		if err = conn.QueryRow(ctx, q.SQL, q.Arguments...).Scan(into...); errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return true, err
+	}
+	res := conn.SendBatch(ctx, b)
+	err = res.QueryRow().Scan(into...)
+	found = !errors.Is(err, pgx.ErrNoRows)
+	if closeErr := res.Close(); !found || err == nil {
+		err = closeErr
+	}
+	return found, err
 }
 
 // answer tells a group that was stored from first on. same says that it had been told
@@ -394,7 +421,7 @@ func (d *decision) append(r *request) error {
 		}
 	}
 	if gone != "" {
-		if err := d.c.endTurn(gone, r.rows.by[0]); err != nil {
+		if err := d.c.endTurn(gone, r.rows.list[0].by); err != nil {
 			return err
 		}
 	}
@@ -448,15 +475,16 @@ func (d *decision) sift(r *request) (engine.Sifted, error) {
 // remember notes the ids of rows that are stored behind a seq, for the requests of the
 // group that come after.
 func (d *decision) remember(r *rows, after hansard.Seq, patch *hansard.Patch) {
-	for i, id := range r.ids {
-		if id == nil {
+	for i := range r.list {
+		e := &r.list[i]
+		if e.id == nil {
 			continue
 		}
-		k := engine.Known{Seq: after + hansard.Seq(i) + 1, Content: *r.contents[i]}
-		if r.patches[i] != nil {
+		k := engine.Known{Seq: after + hansard.Seq(i) + 1, Content: *e.content}
+		if e.patch != nil {
 			k.Patch = engine.PatchHash(patch)
 		}
-		d.named[*id] = k
+		d.named[*e.id] = k
 	}
 }
 

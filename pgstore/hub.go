@@ -16,6 +16,7 @@ type hub struct {
 	s     *Store
 	look  chan struct{} // something is dirty
 	tell  chan struct{} // something is news
+	hurry chan struct{} // and somebody may be waiting for it to go on, not only to see it
 	watch sync.Once     // looking and listening begin with the first who waits
 	say   sync.Once     // telling begins with the first change
 
@@ -38,7 +39,7 @@ type watch struct {
 }
 
 func newHub(s *Store) *hub {
-	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
+	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 		watches: make(map[hansard.SessionID]*watch), dirty: make(map[hansard.SessionID]bool), news: make(map[hansard.SessionID]bool)}
 }
 
@@ -120,7 +121,7 @@ func poke(c chan struct{}) {
 }
 
 // changed is called when this process has committed something: up to the seq last,
-// or with 0 something that has to be looked at.
+// or with 0 something that has to be looked at: a turn is free, a session is gone.
 func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
 	h.say.Do(func() { h.s.background(h.telling) })
 	h.mu.Lock()
@@ -132,6 +133,9 @@ func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
 		h.markDirtyLocked(id)
 	}
 	h.news[id] = true
+	if last == 0 {
+		poke(h.hurry) // before tell: so telling knows that this is part of what it tells
+	}
 	poke(h.tell)
 }
 

@@ -94,3 +94,34 @@ func TestListenAgain(t *testing.T) {
 		t.Error("who waits is not woken")
 	}
 }
+
+// TestTellingRests: news of many sessions are told less often than those of one, within limits.
+// Who may be waiting for a turn that is free, or for a session that is gone, is told without the
+// rest; who only reads is not.
+func TestTellingRests(t *testing.T) {
+	for told, want := range map[int]time.Duration{0: tellEvery, 1: tellEvery, 7: 7 * tellEvery, 1000: tellWithin} {
+		if got := restAfter(told); got != want {
+			t.Errorf("after news of %d sessions it rests for %v, want %v", told, got, want)
+		}
+	}
+	h := newHub(&Store{})
+	h.say.Do(func() {}) // nothing is told
+	ctx, cancel := context.WithCancel(t.Context())
+	rest := func() <-chan outcome[bool] {
+		return later(func() (bool, error) { return h.rest(ctx, 0, time.Hour), nil })
+	}
+	resting := rest()
+	h.changed("s", 0)
+	if o := soon(t, "a turn is free", resting); !o.value {
+		t.Error("it is taken for the end")
+	}
+	h.changed("s", 7)
+	if len(h.hurry) > 0 {
+		t.Error("an event is in a hurry")
+	}
+	resting = rest()
+	cancel()
+	if o := soon(t, "the end", resting); o.value {
+		t.Error("it goes on after the end")
+	}
+}

@@ -227,7 +227,8 @@ func partRows(p *hansard.Part) (*rows, error) {
 		}
 		r.times = append(r.times, e.Time)
 		if k := keys[e.Seq]; k != nil {
-			r.keys[i], r.hashes[i], r.sizes[i] = &k.Key, &k.Hash, ptr(int32(k.Last-k.First+1))
+			n := &r.list[i]
+			n.key, n.hash, n.size = &k.Key, &k.Hash, ptr(int32(k.Last-k.First+1))
 		}
 	}
 	return r, nil

@@ -470,8 +470,7 @@ func (c *change) write(b *pgx.Batch, l *locked, mark string) {
 		// First, because it may be large. Until all of it is there the server waits
 		// for the next statement of a transaction, which has a timeout of the right
 		// length, and not for the rest of what it has begun.
-		c.rows.marks[0] = &mark
-		c.rows.insert(b, l.id, c.head.last-hansard.Seq(n), c.head.updated)
+		c.rows.insert(b, l.id, mark, c.head.last-hansard.Seq(n), c.head.updated)
 	}
 	l.writeNamed(b, &c.rows)
 	if c.create != nil {

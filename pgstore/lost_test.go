@@ -46,7 +46,7 @@ func TestLostConnection(t *testing.T) {
 		lost  string
 	}{
 		"plain":                        {nil, hansard.Batch{Events: one}, appendOne},
-		"key":                          {nil, hansard.Batch{Events: one, Key: "k"}, appendOne},
+		"key":                          {nil, hansard.Batch{Events: one, Key: "k"}, namedOne},
 		"expectation":                  {nil, hansard.Batch{Events: one, Expect: hansard.At(0)}, appendOne},
 		"patch":                        {nil, hansard.Batch{Events: one, Patch: patch}, "COMMIT"},
 		"past a silent holder":         {&silent, hansard.Batch{Events: one}, "COMMIT"},
@@ -165,7 +165,7 @@ func TestLostTwice(t *testing.T) {
 	turn := stolen(t, s, hansard.Claim{Exclusive: true, TTL: hansard.MinTTL})
 	s.pass(turn.Renewed.Add(turn.TTL))
 	b := hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}, Key: "k"}
-	tap.Lose(pgtest.Loss{SQL: appendOne}, pgtest.Loss{SQL: "COMMIT", Heard: true})
+	tap.Lose(pgtest.Loss{SQL: namedOne}, pgtest.Loss{SQL: "COMMIT", Heard: true})
 	if r, err := s.Append(t.Context(), "s", b); !errors.Is(err, hansard.ErrUnknown) {
 		t.Errorf("%+v, %v; want that the outcome is unknown", r, err)
 	}

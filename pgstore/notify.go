@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	tellEvery     = 5 * time.Millisecond // news of so long go together
-	notifyBytes   = 7900                 // PostgreSQL takes less than 8000
+	tellEvery     = 5 * time.Millisecond  // news of so long go together, for each session they are of,
+	tellWithin    = 50 * time.Millisecond // but not of longer than this
+	notifyBytes   = 7900                  // PostgreSQL takes less than 8000
 	notifySeconds = 2
 	hearWithin    = 5 * time.Second  // our own words are said, and then heard
 	hearEvery     = 10 * time.Second // and again
@@ -119,7 +120,7 @@ func (h *hub) setListening(on bool) {
 
 // telling tells other processes what changed, outside of any commit: NOTIFY in the
 // transactions themselves would make them wait for each other. What changes while
-// one notification is under way goes with the next.
+// one notification is under way, or in the rest after it, goes with the next.
 func (h *hub) telling(ctx context.Context) {
 	for {
 		select {
@@ -127,13 +128,38 @@ func (h *hub) telling(ctx context.Context) {
 			return
 		case <-h.tell:
 		}
-		h.flush()
 		select {
-		case <-ctx.Done():
+		case <-h.hurry: // that too is told now
+		default:
+		}
+		if !h.rest(ctx, tellEvery, restAfter(h.flush())) {
 			return
-		case <-time.After(tellEvery):
 		}
 	}
+}
+
+// restAfter is how long nothing is told after news of so many sessions. A notification is a
+// commit of its own, and costs the database about as much as one with events, however many
+// sessions it names: eight processes that were busy with a hundred sessions sent as many of them
+// as they had commits to tell of. Who follows the one session that is busy waits no longer for it.
+func restAfter(told int) time.Duration {
+	return min(max(time.Duration(told)*tellEvery, tellEvery), tellWithin)
+}
+
+// rest waits for so long, or only for least if something is in a hurry. It tells whether to go on.
+func (h *hub) rest(ctx context.Context, least, most time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(least):
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-h.hurry:
+	case <-time.After(most - least):
+	}
+	return true
 }
 
 // tellOthers commits without waiting for the disk or a standby: what it tells of is durable,
@@ -141,17 +167,19 @@ func (h *hub) telling(ctx context.Context) {
 // if that waited for a flush, the other processes' notifications would queue up behind it.
 const tellOthers = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
-// flush tells what is news. If it fails, others find out by looking.
-func (h *hub) flush() {
+// flush tells what is news, and returns of how many sessions. If it fails, others find out by
+// looking.
+func (h *hub) flush() (told int) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
 	defer cancel()
 	for {
-		text := h.nextNews()
-		if text == "" {
-			return
+		text, sessions := h.nextNews()
+		if sessions == 0 {
+			return told
 		}
+		told += sessions
 		if _, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text); err != nil {
-			return
+			return told
 		}
 	}
 }
@@ -164,7 +192,7 @@ func (h *hub) tellOne(ctx context.Context, text string) error {
 	return err
 }
 
-func (h *hub) nextNews() string {
+func (h *hub) nextNews() (ids string, sessions int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var text strings.Builder
@@ -174,6 +202,7 @@ func (h *hub) nextNews() string {
 		}
 		fmt.Fprintf(&text, "%s ", id)
 		delete(h.news, id)
+		sessions++
 	}
-	return text.String()
+	return text.String(), sessions
 }

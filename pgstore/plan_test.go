@@ -3,6 +3,7 @@ package pgstore
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,24 +72,28 @@ func hotStatements(t *testing.T) []hotStatement {
 		}
 	}
 	none, labels := []string{}, []string{"", "team=red"}
-	one := []any{"big", "1", "", true, nil, "new", "new", "message", "", "", false, "h", 1, "mark", "", "", nil, true}
-	many := togetherArgs(t, r)
+	one := []any{"big", "1", "", true, nil, "message", "", "", false, 1, "mark", "", nil, true}
+	named := append(slices.Clone(one), "new", "new", "h", "")
+	many, bare := togetherArgs(r), togetherArgs(bareRows(t))
 	seqs := []int64{7, 777}
 	attached := []string{"digest-7", "digest-77", "digest-none"}
 	return []hotStatement{
-		{appendPlain, 350, r.args("big", 10, int64(10), "", false, nil, keys, keys, true), false, "", false}, // 10 events into four indexes
-		{appendTogether, 700, many, false, "", false},                                                        // the same, twice
+		{appendPlain, 350, r.args("big", "mark", 10, int64(10), "", false, nil, keys, keys, true), false, "", false}, // 10 events into four indexes
+		{namedTogether, 700, many, false, "", false},                                                                 // the same, twice
+		{appendTogether, 300, bare, false, "", false},
 		{shelveTogether, 30, []any{[]string{"small-9999", "small-9998"}, []string{"mark-1", "mark-1"}}, false, "", false},
 		{shelveTogether, 80, []any{[]string{"small-9999", "big"}, []string{"mark-1", "mark-1"}}, true, "", false},
 		{appendOne, 50, one, false, "", false},
 		{appendShelved, 50, one, false, "", false},
+		{namedOne, 50, named, false, "", false},
+		{namedShelved, 50, named, false, "", false},
 		{lockSession, 10, []any{"big"}, false, "", false},
 		{findKeys, 80, []any{"big", keys}, false, "", false},
 		{findIDs, 80, []any{"big", keys}, false, "", false},
 		{findEvent, 10, []any{"big", "id-77"}, false, "", false},
 		{findMark, 10, []any{"big", "mark-77"}, false, "", false},
 		{findMeta, 10, []any{"big"}, false, "", false},
-		{insertAt, 200, r.args("big", int64(grownKeys), now), false, "", false},
+		{insertAt, 200, r.args("big", "mark", int64(grownKeys), now), false, "", false},
 		{updateLog, 10, []any{"big", int64(1), int64(1), now}, false, "", false},
 		{shelve, 20, []any{"small-9999", "mark-1"}, false, "", false}, // its place in the list is right
 		{shelve, 80, []any{"big", "mark-1"}, true, "", false},         // it has to be corrected
@@ -207,14 +212,24 @@ func hotStatements(t *testing.T) []hotStatement {
 	}
 }
 
-// togetherArgs are the parameters of an append to several sessions.
-func togetherArgs(t *testing.T, r rows) []any {
+// bareRows are events without keys and ids.
+func bareRows(t *testing.T) (r rows) {
 	t.Helper()
+	if err := r.add(slices.Repeat([]hansard.Event{{Kind: "message", Data: []byte("1")}}, 10), batch{}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// togetherArgs are the parameters of an append to several sessions.
+func togetherArgs(r rows) []any {
 	var all together
 	for _, id := range []hansard.SessionID{"big", "small-7"} {
 		p := &plain{id: id, rows: r, mark: "mark"}
-		for i := range r.len() {
-			p.keys, p.ids = append(p.keys, *r.keys[i]), append(p.ids, *r.ids[i])
+		for i := range r.list {
+			if e := &r.list[i]; e.key != nil {
+				p.keys, p.ids = append(p.keys, *e.key), append(p.ids, *e.id)
+			}
 		}
 		all.add(p, id == "big")
 	}

@@ -53,9 +53,14 @@ const (
 	// more of them each would have less in it: two took the database half as much again for
 	// each event.
 	maxSenders = 1
-	// lockedTries is how often what is found locked goes with the next commit. Mostly it was
-	// another process's commit that had it. Then it is sent alone, and waits for the row.
-	lockedTries = 2
+	// lockedTries is how often what is found locked goes with the next commit. Nearly always it
+	// was another process's commit that had it, which is over by then. To wait for a row takes a
+	// connection, a commit for itself, and the lock manager of the database, and what waits in
+	// line keeps the row locked for everybody else's commits: with two tries a tenth of the
+	// events of eight busy processes went like that, and the others were held up by them. With
+	// a third of the rows locked at any time, ten tries leave one event in 60,000. Whoever
+	// keeps a row locked for longer is waited for.
+	lockedTries = 10
 	// senderPatience is when a sender that is held up, by a locked row or a slow network, no
 	// longer counts: another one goes on with what came after.
 	senderPatience = 20 * time.Millisecond
@@ -71,7 +76,9 @@ func (s *Store) Append(ctx context.Context, id hansard.SessionID, b hansard.Batc
 	if err != nil {
 		return hansard.Receipt{}, err
 	}
-	s.submit(id, r)
+	if s.submit(id, r, ctx.Done() == nil) {
+		s.leadSelf()
+	}
 	select {
 	case <-r.done:
 		return r.receipt, r.err
@@ -99,15 +106,16 @@ func newRequest(b *hansard.Batch) (*request, error) {
 		return nil, err
 	}
 	for i := range r.names {
-		if content := r.rows.contents[i]; content != nil { // from now on the caller's memory is the caller's
+		if content := r.rows.list[i].content; content != nil { // from now on the caller's memory is the caller's
 			r.names[i] = engine.NamedAs(r.names[i].ID, *content)
 		}
 	}
 	return r, nil
 }
 
-// submit puts a request into its lane, and sees to it that somebody sends it.
-func (s *Store) submit(id hansard.SessionID, r *request) {
+// submit puts a request into its lane, and sees to it that somebody sends it: that is the caller,
+// if it returns true, which it does only for who offers to.
+func (s *Store) submit(id hansard.SessionID, r *request, offers bool) (lead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opt.alone {
@@ -116,15 +124,22 @@ func (s *Store) submit(id hansard.SessionID, r *request) {
 			s.send(id, []*request{r})
 			close(r.done)
 		})
-		return
+		return false
 	}
 	l := s.lanes[id]
-	if l == nil {
-		l = &lane{id: id}
-		s.lanes[id] = l
+	if l != nil {
+		l.waiting = append(l.waiting, r)
+		return false
+	}
+	l = &lane{id: id, waiting: []*request{r}}
+	s.lanes[id] = l
+	if lead = offers && s.senders < maxSenders; lead {
+		s.senders++
+		s.ready = append(s.ready, l)
+	} else {
 		s.readyLocked(l)
 	}
-	l.waiting = append(l.waiting, r)
+	return lead
 }
 
 // readyLocked queues a lane that has something to send and nothing under way.
@@ -151,32 +166,46 @@ type part struct {
 
 // lead sends what is ready until nothing is.
 func (s *Store) lead() {
-	for {
-		// Who was just answered may have more to send: together it is one commit.
-		runtime.Gosched()
-		parts := s.take()
-		if parts == nil {
-			return
-		}
-		var over, replaced bool // guarded by s.mu
-		patience := time.AfterFunc(senderPatience, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !over {
-				replaced = true
-				s.senders--
-				s.startSenderLocked()
-			}
-		})
-		s.sendParts(parts)
-		patience.Stop()
-		s.mu.Lock()
-		over = true
-		s.mu.Unlock()
-		if replaced { // by another: there are enough
-			return
-		}
+	for s.leadOnce() {
 	}
+}
+
+// leadSelf is the sender of one commit in its caller's goroutine, which takes a lone writer two
+// switches between goroutines less. With a context that can end it must not: nothing could call it
+// back from a slow database.
+func (s *Store) leadSelf() {
+	if s.leadOnce() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.senders--
+		s.startSenderLocked()
+	}
+}
+
+// leadOnce sends one commit. It tells whether this is still a sender.
+func (s *Store) leadOnce() bool {
+	// Who was just answered may have more to send: together it is one commit.
+	runtime.Gosched()
+	parts := s.take()
+	if parts == nil {
+		return false
+	}
+	var over, replaced bool // guarded by s.mu
+	patience := time.AfterFunc(senderPatience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !over {
+			replaced = true
+			s.senders--
+			s.startSenderLocked()
+		}
+	})
+	s.sendParts(parts)
+	patience.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over = true
+	return !replaced // by another: there are enough
 }
 
 // take gives what goes into the next commit: the next group of each of the lanes that are

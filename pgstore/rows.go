@@ -12,22 +12,26 @@ import (
 	"hansard/engine"
 )
 
-// rows are events to be inserted, one slice for each column, so that one statement
-// inserts any number of them.
+// rows are events to be inserted.
 type rows struct {
-	kinds, roles, authors, turns, data, by []string
-	inbox                                  []bool
-	patches, keys, hashes, marks           []*string
-	ids, contents                          []*string // contents: the hash of an event that has an id
-	at                                     []*time.Time
-	attached                               [][]hansard.Attachment
-	forks                                  []*string // what an event begins a fork of
-	sizes                                  []*int32
-	times                                  []time.Time // only where the database's clock does not set them
-	bytes                                  int64
+	list  []row
+	times []time.Time // of each; nil where the database's clock sets them
+	bytes int64
 }
 
-func (r *rows) len() int { return len(r.kinds) }
+// row is an event as it is stored, besides where it is and when.
+type row struct {
+	kind, role, author, turn, data, by string
+	inbox                              bool
+	patch, key, hash                   *string
+	id, content                        *string // content: the hash of an event that has an id
+	at                                 *time.Time
+	attached                           []hansard.Attachment
+	fork                               *string // what it begins a fork of
+	size                               *int32
+}
+
+func (r *rows) len() int { return len(r.list) }
 
 // batch is what the rows of a batch get besides its events.
 type batch struct {
@@ -39,99 +43,67 @@ type batch struct {
 // add appends the events of one batch. Their data is copied: the caller may reuse its
 // memory even if it does not wait for the write to end.
 func (r *rows) add(events []hansard.Event, b batch) error {
+	r.list = slices.Grow(r.list, len(events))
 	for i := range events {
 		e := &events[i]
-		r.kinds = append(r.kinds, e.Kind)
-		r.roles = append(r.roles, e.Role)
-		r.authors = append(r.authors, e.Author)
-		r.turns = append(r.turns, string(b.turn))
-		r.data = append(r.data, string(e.Data))
-		r.by = append(r.by, e.By)
-		r.inbox = append(r.inbox, e.Inbox)
-		r.bytes += int64(len(e.Data))
-		var patch, key, hash *string
-		var size *int32
+		n := row{kind: e.Kind, role: e.Role, author: e.Author, turn: string(b.turn), data: string(e.Data), by: e.By, inbox: e.Inbox,
+			attached: slices.Clone(e.Attachments), fork: forkRow(e.Fork)}
 		if e.Patch != nil {
 			text, err := json.Marshal(e.Patch)
 			if err != nil {
 				return err
 			}
-			patch = ptr(string(text))
+			n.patch = ptr(string(text))
 		}
 		if i == 0 && b.key != "" {
-			key, hash = &b.key, &b.hash
+			n.key, n.hash = ptr(b.key), ptr(b.hash)
 		}
 		if i == 0 && (b.key != "" || len(events) > 1 && !b.apart) {
-			size = ptr(int32(len(events)))
+			n.size = ptr(int32(len(events)))
 		}
-		var name, content *string
 		if e.ID != "" {
-			name, content = &e.ID, ptr("")
+			n.id, n.content = ptr(e.ID), ptr("")
 			if !e.Redacted {
-				*content = engine.EventHash(e)
+				*n.content = engine.EventHash(e)
 			}
 		}
-		var at *time.Time
 		if !e.At.IsZero() {
-			at = &e.At
+			n.at = ptr(e.At)
 		}
-		r.ids = append(r.ids, name)
-		r.contents = append(r.contents, content)
-		r.at = append(r.at, at)
-		r.attached = append(r.attached, slices.Clone(e.Attachments))
-		r.forks = append(r.forks, forkRow(e.Fork))
-		r.patches = append(r.patches, patch)
-		r.keys = append(r.keys, key)
-		r.hashes = append(r.hashes, hash)
-		r.sizes = append(r.sizes, size)
-		r.marks = append(r.marks, nil)
+		r.list = append(r.list, n)
+		r.bytes += int64(len(e.Data))
 	}
 	return nil
 }
 
 // join appends other rows.
 func (r *rows) join(o *rows) {
-	r.kinds = append(r.kinds, o.kinds...)
-	r.roles = append(r.roles, o.roles...)
-	r.authors = append(r.authors, o.authors...)
-	r.turns = append(r.turns, o.turns...)
-	r.data = append(r.data, o.data...)
-	r.by = append(r.by, o.by...)
-	r.inbox = append(r.inbox, o.inbox...)
-	r.ids = append(r.ids, o.ids...)
-	r.contents = append(r.contents, o.contents...)
-	r.at = append(r.at, o.at...)
-	r.attached = append(r.attached, o.attached...)
-	r.forks = append(r.forks, o.forks...)
-	r.patches = append(r.patches, o.patches...)
-	r.keys = append(r.keys, o.keys...)
-	r.hashes = append(r.hashes, o.hashes...)
-	r.sizes = append(r.sizes, o.sizes...)
-	r.marks = append(r.marks, o.marks...)
+	r.list = append(r.list, o.list...)
 	r.times = append(r.times, o.times...)
 	r.bytes += o.bytes
 }
 
 // pick returns the rows of a batch that are new to the session, as one batch.
 func (r *rows) pick(s *engine.Sifted, b batch) *rows {
-	n := r.len()
 	picked := &rows{}
 	for _, i := range s.Fresh {
-		picked.join(&rows{kinds: r.kinds[i : i+1], roles: r.roles[i : i+1], authors: r.authors[i : i+1], turns: r.turns[i : i+1], data: r.data[i : i+1], by: r.by[i : i+1],
-			inbox: r.inbox[i : i+1], patches: []*string{nil}, keys: []*string{nil}, hashes: []*string{nil}, marks: []*string{nil},
-			ids: r.ids[i : i+1], contents: r.contents[i : i+1], at: r.at[i : i+1], attached: r.attached[i : i+1], forks: r.forks[i : i+1], sizes: []*int32{nil}, bytes: int64(len(r.data[i]))})
+		n := r.list[i]
+		n.patch, n.key, n.hash, n.size = nil, nil, nil, nil
+		picked.list = append(picked.list, n)
+		picked.bytes += int64(len(n.data))
 	}
 	if len(s.Fresh) == 0 {
-		_ = picked.add([]hansard.Event{engine.MetaEvent(r.by[0])}, batch{turn: b.turn}) // without a patch it can't fail
+		_ = picked.add([]hansard.Event{engine.MetaEvent(r.list[0].by)}, batch{turn: b.turn}) // without a patch it can't fail
 	}
 	if s.Patch {
-		picked.patches[picked.len()-1] = r.patches[n-1]
+		picked.list[picked.len()-1].patch = r.list[r.len()-1].patch
 	}
+	first := &picked.list[0]
 	if b.key != "" {
-		picked.keys[0], picked.hashes[0] = &b.key, &b.hash
+		first.key, first.hash = ptr(b.key), ptr(b.hash)
 	}
 	if b.key != "" || picked.len() > 1 && !b.apart {
-		picked.sizes[0] = ptr(int32(picked.len()))
+		first.size = ptr(int32(picked.len()))
 	}
 	return picked
 }
@@ -141,8 +113,8 @@ func ptr[T any](v T) *T { return &v }
 // named are the attachments that the events name.
 func (r *rows) named() []hansard.Attachment {
 	var naming []hansard.Event
-	for _, list := range r.attached {
-		if len(list) > 0 {
+	for i := range r.list {
+		if list := r.list[i].attached; len(list) > 0 {
 			naming = append(naming, hansard.Event{Attachments: list})
 		}
 	}
@@ -152,25 +124,47 @@ func (r *rows) named() []hansard.Attachment {
 // sending estimates how many bytes the rows take on the wire.
 func (r *rows) sending() int64 {
 	n := r.bytes
-	for _, list := range r.attached {
-		for _, a := range list {
+	for i := range r.list {
+		for _, a := range r.list[i].attached {
 			n += int64(len(a.Digest)+len(a.MediaType)+len(a.Name)) + 64
 		}
 	}
 	return n
 }
 
-// attachmentRows are the attachments as they are stored.
-func (r *rows) attachmentRows() []*string {
-	texts := make([]*string, r.len())
-	for i, list := range r.attached {
-		if len(list) > 0 {
-			text, _ := json.Marshal(list) // strings and numbers: can't fail
-			texts[i] = ptr(string(text))
-		}
+// attachments are the event's attachments as they are stored.
+func (r *row) attachments() *string {
+	if len(r.attached) == 0 {
+		return nil
 	}
-	return texts
+	text, _ := json.Marshal(r.attached) // strings and numbers: can't fail
+	return ptr(string(text))
 }
+
+// column is one parameter for all of a list: a statement takes any number of them.
+func column[E, T any](list []E, of func(*E) T) []T {
+	all := make([]T, len(list))
+	for i := range list {
+		all[i] = of(&list[i])
+	}
+	return all
+}
+
+func kindOf(r *row) string         { return r.kind }
+func roleOf(r *row) string         { return r.role }
+func authorOf(r *row) string       { return r.author }
+func turnOf(r *row) string         { return r.turn }
+func dataOf(r *row) string         { return r.data }
+func byOf(r *row) string           { return r.by }
+func inboxOf(r *row) bool          { return r.inbox }
+func sizeOf(r *row) *int32         { return r.size }
+func atOf(r *row) *time.Time       { return r.at }
+func patchOf(r *row) *string       { return r.patch }
+func keyOf(r *row) *string         { return r.key }
+func hashOf(r *row) *string        { return r.hash }
+func idOf(r *row) *string          { return r.id }
+func contentHashOf(r *row) *string { return r.content }
+func forkOf(r *row) *string        { return r.fork }
 
 // insertColumns and insertValues are the parts of a statement that inserts rows
 // from the parameters $1 to $18; e.n counts them from 1.
@@ -183,9 +177,14 @@ const (
 		WITH ORDINALITY AS e(` + insertNames + `, n)`
 )
 
-// args are the parameters $1 to $18 for insertColumns, and more behind them.
-func (r *rows) args(id hansard.SessionID, more ...any) []any {
-	return append([]any{string(id), r.kinds, r.roles, r.authors, r.turns, r.data, r.inbox, r.patches, r.keys, r.hashes, r.sizes, r.marks, r.by, r.ids, r.contents, r.at, r.attachmentRows(), r.forks}, more...)
+// args are the parameters $1 to $18 for insertColumns, and more behind them. The first event is
+// stored under the mark.
+func (r *rows) args(id hansard.SessionID, mark string, more ...any) []any {
+	marks := make([]*string, r.len())
+	marks[0] = &mark
+	return append([]any{string(id), column(r.list, kindOf), column(r.list, roleOf), column(r.list, authorOf), column(r.list, turnOf), column(r.list, dataOf), column(r.list, inboxOf),
+		column(r.list, patchOf), column(r.list, keyOf), column(r.list, hashOf), column(r.list, sizeOf), marks, column(r.list, byOf), column(r.list, idOf), column(r.list, contentHashOf), column(r.list, atOf),
+		column(r.list, (*row).attachments), column(r.list, forkOf)}, more...)
 }
 
 // insertAt inserts rows after a seq, all with one time; insertTimed with a time for each.
@@ -194,12 +193,12 @@ var (
 	insertTimed = insertColumns + ` SELECT $1, $19::bigint + e.n, ($20::timestamptz[])[e.n], ` + insertValues + ` FROM ` + insertFrom
 )
 
-func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, after hansard.Seq, now time.Time) {
+func (r *rows) insert(b *pgx.Batch, id hansard.SessionID, mark string, after hansard.Seq, now time.Time) {
 	if r.times != nil {
-		b.Queue(insertTimed, r.args(id, int64(after), r.times)...)
+		b.Queue(insertTimed, r.args(id, mark, int64(after), r.times)...)
 		return
 	}
-	b.Queue(insertAt, r.args(id, int64(after), now)...)
+	b.Queue(insertAt, r.args(id, mark, int64(after), now)...)
 }
 
 // eventColumns are what scanEvent reads.

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -25,16 +24,30 @@ import (
 // PostgreSQL goes on to it where another transaction has changed the row since this statement
 // began. LIMIT keeps each row looked up by itself, see knownKeys; where rows are changed, and
 // there can be none, ANY keeps a plan that was made while the table was empty from reading all of it.
-var appendTogether = `WITH known AS (
-	SELECT k.head FROM unnest($27::integer[], $28::text[]) AS k(head, key)
+//
+// namedTogether is for groups in which an event has a key or an id. Most have none, and leaving
+// out the nodes and the parameters for them makes the statement a fifth cheaper.
+var (
+	appendTogether = statementTogether("", "", "", "")
+	namedTogether  = statementTogether(`known AS (
+	SELECT k.head FROM unnest($21::integer[], $22::text[]) AS k(head, key)
 		CROSS JOIN LATERAL (SELECT 1 FROM hansard_events x WHERE x.id = ($1::text[])[k.head] AND x.key = k.key LIMIT 1) AS found
 	UNION ALL
-	SELECT i.head FROM unnest($29::integer[], $30::text[]) AS i(head, event_id)
+	SELECT i.head FROM unnest($23::integer[], $24::text[]) AS i(head, event_id)
 		CROSS JOIN LATERAL (SELECT 1 FROM hansard_events x WHERE x.id = ($1::text[])[i.head] AND x.event_id = i.event_id LIMIT 1) AS found
-), locked AS (
+), `, " AND a.head NOT IN (SELECT head FROM known)", ", key, hash, event_id, content", ", $25::text[], $26::text[], $27::text[], $28::text[]")
+)
+
+// statementTogether is a statement that appends to several sessions: known are those that must
+// not be appended to, unknown is the condition that a session is not one of them; more are the
+// columns that events have only then, and arrays are their parameters. What newPlain does not let
+// in has no column here.
+func statementTogether(known, unknown, more, arrays string) string {
+	values := "e." + strings.Join(strings.Split(togetherColumns+more, ", "), ", e.")
+	return `WITH ` + known + `locked AS (
 	SELECT a.id, a.n, a.bytes, a.shelved, a.head, NOT h.deleted AND (a.turn = '' OR h.current = a.turn) AND NOT (a.free AND h.exclusive) AND (a.expect IS NULL OR h.last = a.expect)
-		AND (NOT a.shelved OR clock_timestamp() >= h.listed AND clock_timestamp() < h.listed + ` + spanSQL + `) AND a.head NOT IN (SELECT head FROM known) AS met
-	FROM unnest($1::text[], $19::integer[], $20::bigint[], $21::text[], $22::boolean[], $23::bigint[], $24::boolean[]) WITH ORDINALITY AS a(id, n, bytes, turn, free, expect, shelved, head)
+		AND (NOT a.shelved OR clock_timestamp() >= h.listed AND clock_timestamp() < h.listed + ` + spanSQL + `)` + unknown + ` AS met
+	FROM unnest($1::text[], $2::integer[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::boolean[]) WITH ORDINALITY AS a(id, n, bytes, turn, free, expect, shelved, head)
 	CROSS JOIN LATERAL (SELECT deleted, current, exclusive, last, listed FROM hansard_heads WHERE id = a.id LIMIT 1 FOR UPDATE SKIP LOCKED) AS h
 ), head AS (
 	UPDATE hansard_heads h SET last = h.last + l.n, bytes = h.bytes + l.bytes,
@@ -42,10 +55,16 @@ var appendTogether = `WITH known AS (
 	FROM locked l WHERE l.met AND h.id = l.id AND h.id = ANY((SELECT array_agg(id) FROM locked WHERE met)::text[])
 	RETURNING h.id, h.last, h.last - l.n AS before, h.updated, ` + strings.NewReplacer("updated", "h.updated", "listed", "h.listed").Replace(shelfLeft) + ` AS shelf, l.head
 ), added AS (
-	` + insertColumns + ` SELECT head.id, head.before + e.n, head.updated, ` + insertValues + `
-	FROM head JOIN unnest(` + insertArrays + `, $25::integer[], $26::integer[]) AS e(` + insertNames + `, head, n) ON e.head = head.head
+	INSERT INTO hansard_events (id, seq, "time", ` + togetherColumns + more + `) SELECT head.id, head.before + e.n, head.updated, ` + values + `
+	FROM head JOIN unnest($9::integer[], $10::integer[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::boolean[], $17::integer[], $18::text[], $19::text[], $20::timestamptz[]` + arrays + `)
+		AS e(head, n, ` + togetherColumns + more + `) ON e.head = head.head
 )
-SELECT head, last, shelf, ` + durably("$31") + ` FROM head UNION ALL SELECT head, NULL, 0, NULL FROM locked WHERE NOT met`
+SELECT head, last, shelf, ` + durably("$8") + ` FROM head UNION ALL SELECT head, NULL, 0, NULL FROM locked WHERE NOT met`
+}
+
+// togetherColumns are those of every event that is appended together with others, besides where
+// it is and when.
+const togetherColumns = `kind, role, author, turn, data, inbox, size, mark, "by", "at"`
 
 // shelveTogether is shelve for sessions, each with the mark of what was stored there.
 var shelveTogether = `WITH due AS (
@@ -57,42 +76,55 @@ UPDATE hansard_listing l SET listed = due.updated FROM due WHERE l.id = due.id A
 
 // together are combined groups of several sessions in one statement.
 type together struct {
-	plains         []*plain
-	rows           rows
-	ids, turns     []string
-	sizes          []int32 // events of each session
-	bytes          []int64
-	free, shelved  []bool
-	expect         []*int64
-	head, n        []int32 // of each event: its session, and its place there
-	keyed, named   []int32 // the sessions of
-	keys, eventIDs []string
-	due, marks     []string // sessions whose place in the list is looked at
+	members []joined
+	rows    rows
+}
+
+// joined is a combined group among others. If it is shelved, the session's place in the list is
+// not looked at.
+type joined struct {
+	*plain
+	shelved bool
 }
 
 func (t *together) add(p *plain, shelved bool) {
-	t.plains = append(t.plains, p)
-	at := int32(len(t.plains))
+	t.members = append(t.members, joined{p, shelved})
 	t.rows.join(&p.rows)
-	t.ids, t.turns = append(t.ids, string(p.id)), append(t.turns, string(p.turn))
-	t.sizes, t.bytes = append(t.sizes, int32(p.rows.len())), append(t.bytes, p.rows.bytes)
-	t.free, t.shelved, t.expect = append(t.free, p.free), append(t.shelved, shelved), append(t.expect, p.expect)
-	for i := range p.rows.len() {
-		t.head, t.n = append(t.head, at), append(t.n, int32(i+1))
-	}
-	t.keyed, t.keys = append(t.keyed, slices.Repeat([]int32{at}, len(p.keys))...), append(t.keys, p.keys...)
-	t.named, t.eventIDs = append(t.named, slices.Repeat([]int32{at}, len(p.ids))...), append(t.eventIDs, p.ids...)
-	if !shelved {
-		t.due, t.marks = append(t.due, string(p.id)), append(t.marks, p.mark)
-	}
 }
 
 func (t *together) queue(b *pgx.Batch, durable bool) {
-	args := t.rows.args("", t.sizes, t.bytes, t.turns, t.free, t.expect, t.shelved, t.head, t.n, t.keyed, t.keys, t.named, t.eventIDs, durable)
-	args[0] = t.ids
-	b.Queue(appendTogether, args...)
-	if len(t.due) > 0 {
-		b.Queue(shelveTogether, t.due, t.marks)
+	m, e := t.members, t.rows.list
+	// Of each event: its session, its place there, and if it is the first one, what it is stored
+	// under.
+	heads, places, begun := make([]int32, 0, len(e)), make([]int32, 0, len(e)), make([]*string, len(e))
+	var keyed, named []int32 // the sessions of
+	var keys, ids, due, marks []string
+	for i := range m {
+		begun[len(heads)] = &m[i].mark
+		for place := range m[i].rows.len() {
+			heads, places = append(heads, int32(i+1)), append(places, int32(place+1))
+		}
+		for _, key := range m[i].keys {
+			keyed, keys = append(keyed, int32(i+1)), append(keys, key)
+		}
+		for _, id := range m[i].ids {
+			named, ids = append(named, int32(i+1)), append(ids, id)
+		}
+		if !m[i].shelved {
+			due, marks = append(due, string(m[i].id)), append(marks, m[i].mark)
+		}
+	}
+	sql, args := appendTogether, []any{column(m, func(m *joined) string { return string(m.id) }), column(m, func(m *joined) int32 { return int32(m.rows.len()) }),
+		column(m, func(m *joined) int64 { return m.rows.bytes }), column(m, func(m *joined) string { return string(m.turn) }), column(m, func(m *joined) bool { return m.free }),
+		column(m, func(m *joined) *int64 { return m.expect }), column(m, func(m *joined) bool { return m.shelved }), durable,
+		heads, places, column(e, kindOf), column(e, roleOf), column(e, authorOf), column(e, turnOf), column(e, dataOf), column(e, inboxOf), column(e, sizeOf), begun,
+		column(e, byOf), column(e, atOf)}
+	if len(keys)+len(ids) > 0 {
+		sql, args = namedTogether, append(args, keyed, keys, named, ids, column(e, keyOf), column(e, hashOf), column(e, idOf), column(e, contentHashOf))
+	}
+	b.Queue(sql, args...)
+	if len(due) > 0 {
+		b.Queue(shelveTogether, due, marks)
 	}
 }
 
@@ -121,7 +153,7 @@ func (s *Store) sendTogether(parts []part) {
 	}
 	outcomes, err := s.sendAll(t)
 	for i, p := range plain {
-		combined := t.plains[i]
+		combined := t.members[i].plain
 		switch {
 		case err == nil && outcomes[i].last > 0:
 			combined.stored(s, outcomes[i].last)
@@ -170,7 +202,7 @@ func (t *together) read(res pgx.BatchResults, h *shelves) ([]fateOf, error) {
 		return nil, err
 	}
 	defer found.Close()
-	outcomes := make([]fateOf, len(t.plains))
+	outcomes := make([]fateOf, len(t.members))
 	for found.Next() {
 		var head int
 		var last *int64
@@ -182,7 +214,7 @@ func (t *together) read(res pgx.BatchResults, h *shelves) ([]fateOf, error) {
 		if o.locked = true; last != nil {
 			o.last = hansard.Seq(*last)
 		}
-		h.learn(t.plains[head-1].id, left)
+		h.learn(t.members[head-1].id, left)
 	}
 	return outcomes, found.Err()
 }

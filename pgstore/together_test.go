@@ -259,7 +259,9 @@ func TestRefusalsLeaveTheOthers(t *testing.T) {
 			before := len(tap.Trips())
 			appendAll(t, s, []*member{m, &plain})
 			for _, trip := range tap.Trips()[before:] {
-				alone := slices.ContainsFunc(trip, func(sql string) bool { return sql == appendOne || sql == appendShelved || sql == appendPlain })
+				alone := slices.ContainsFunc(trip, func(sql string) bool {
+					return slices.Contains([]string{appendOne, appendShelved, namedOne, namedShelved, appendPlain}, sql)
+				})
 				if thereIs := m.id != "made" && m.id != "missing"; alone && thereIs {
 					t.Errorf("it was sent again: %.100q", trip)
 				}
@@ -312,7 +314,7 @@ func TestLostTogether(t *testing.T) {
 					m.err = hansard.ErrUnknown
 				}
 			}
-			tap.Lose(pgtest.Loss{SQL: appendTogether, Heard: heard})
+			tap.Lose(pgtest.Loss{SQL: namedTogether, Heard: heard})
 			appendAll(t, s, all)
 			if tap.Left() > 0 {
 				t.Fatal("no connection was lost")
@@ -468,4 +470,121 @@ func TestShelvesAreBounded(t *testing.T) {
 	if h.fresh("0") {
 		t.Error("a place is remembered that has to be put right at once")
 	}
+}
+
+// TestLockedAreTriedAgain: sessions that are locked go with so many more commits, and are then
+// waited for.
+func TestLockedAreTriedAgain(t *testing.T) {
+	tap, s := tapStore(t)
+	s.makeSessions("a", "b")
+	outs := map[hansard.SessionID]<-chan outcome[hansard.Receipt]{}
+	together := func() {
+		gather(t, s.Store, 3, func() {
+			for _, id := range []hansard.SessionID{"a", "s", "b"} {
+				outs[id] = s.appendLater(id)
+			}
+		})
+	}
+	together() // prepares the statements
+	for id, out := range outs {
+		if o := soon(t, string(id), out); o.err != nil {
+			t.Error(o.err)
+		}
+	}
+	trips := tap.During(tellOthers, func() {
+		s.exec("BEGIN")
+		s.exec("SELECT 1 FROM hansard_heads WHERE id IN ('a', 's') FOR UPDATE")
+		together()
+		if o := soon(t, "b, which nobody has locked", outs["b"]); o.err != nil {
+			t.Error(o.err)
+		}
+		s.waiting(1)
+	})
+	s.exec("COMMIT")
+	for id, out := range outs {
+		if id == "b" {
+			continue
+		}
+		if o := soon(t, string(id), out); o.err != nil || o.value.Last != 2 {
+			t.Errorf("%s: %+v, %v", id, o.value, o.err)
+		}
+	}
+	n := 0
+	for _, trip := range trips {
+		if trip[0] == appendTogether {
+			n++
+		}
+	}
+	if n != lockedTries+1 {
+		t.Errorf("they went with %d commits, want %d", n, lockedTries+1)
+	}
+	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 2, "s": 2, "b": 2})
+}
+
+// TestLeadingOneself: a caller whose context can't end sends its append itself. While its row is
+// locked, others are not kept waiting.
+func TestLeadingOneself(t *testing.T) {
+	s := newBlocking(t, "")
+	s.makeSessions("a")
+	s.lock()
+	locked := later(func() (hansard.Receipt, error) {
+		return s.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+	})
+	s.waiting(1)
+	for range 2 {
+		if o := soon(t, "another session", s.appendLater("a")); o.err != nil {
+			t.Error(o.err)
+		}
+	}
+	s.exec("COMMIT")
+	if o := soon(t, "the session that was locked", locked); o.err != nil || o.value.Last != 1 {
+		t.Errorf("%+v, %v", o.value, o.err)
+	}
+	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 2, "s": 1})
+}
+
+// TestLeadingOneselfForOthers: what a caller that leads itself has no room for in its commit gets
+// another sender.
+func TestLeadingOneselfForOthers(t *testing.T) {
+	s := newBlocking(t, "")
+	var ids []hansard.SessionID
+	var all []*request
+	for i := range 2*groupSessions + 1 {
+		ids = append(ids, hansard.SessionID(fmt.Sprint("many-", i)))
+	}
+	s.makeSessions(ids...)
+	leads := 0
+	for _, id := range ids {
+		r, err := newRequest(&hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+		if s.submit(id, r, true) {
+			leads++
+		}
+	}
+	if leads != 1 {
+		t.Fatalf("%d callers are to lead, want 1", leads)
+	}
+	s.work.Add(1) // as of a call
+	soon(t, "the one that leads", later(func() (struct{}, error) {
+		defer s.work.Done()
+		s.leadSelf()
+		return struct{}{}, nil
+	}))
+	logs := map[hansard.SessionID]int{}
+	for i, r := range all {
+		soon(t, string(ids[i]), later(func() (struct{}, error) { <-r.done; return struct{}{}, r.err }))
+		if r.err != nil || r.receipt.Last != 1 {
+			t.Errorf("%s: %+v, %v", ids[i], r.receipt, r.err)
+		}
+		logs[ids[i]] = 1
+	}
+	until(t, "nobody leads", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.senders == 0
+	})
+	soundLogs(t, s.Store, logs)
 }
