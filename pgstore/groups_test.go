@@ -253,7 +253,7 @@ func TestLockedPartsAreBounded(t *testing.T) {
 	}
 	var got []int
 	for {
-		parts := s.take()
+		parts := s.take(false)
 		if parts == nil {
 			break
 		}
@@ -261,6 +261,22 @@ func TestLockedPartsAreBounded(t *testing.T) {
 	}
 	if want := []int{1, 1, 2, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("sizes %v went in groups of %v, want %v", sizes, got, want)
+	}
+}
+
+// TestLockedLeaveRoom: however many sessions are locked, others have half of each commit.
+func TestLockedLeaveRoom(t *testing.T) {
+	s := &Store{senders: 1, lanes: map[hansard.SessionID]*lane{}}
+	for range 3 * groupSessions {
+		s.again = append(s.again, part{lane: &lane{}, group: []*request{{}}, tries: 1})
+	}
+	free := &lane{id: "free", waiting: []*request{{}}}
+	s.lanes["free"], s.ready = free, []*lane{free}
+	if parts := s.take(false); !slices.ContainsFunc(parts, func(p part) bool { return p.lane == free }) {
+		t.Errorf("none of the %d places was left to a session that is not locked", len(parts))
+	}
+	if parts := s.take(false); len(parts) != groupSessions {
+		t.Errorf("%d locked sessions have a commit for themselves, want %d", len(parts), groupSessions)
 	}
 }
 

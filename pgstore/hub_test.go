@@ -106,6 +106,17 @@ func TestTellingRests(t *testing.T) {
 	}
 	h := newHub(&Store{})
 	h.say.Do(func() {}) // nothing is told
+	notified := 0
+	h.changed("busy", 7)
+	if told := h.flushBy(func(string) error {
+		if notified++; notified < 10 { // it is written to while the others are told
+			h.changed("busy", hansard.Seq(7+notified))
+		}
+		return nil
+	}); notified != 10 || told != 1 {
+		t.Errorf("after %d notifications of one session %d sessions count", notified, told)
+	}
+	<-h.tell
 	ctx, cancel := context.WithCancel(t.Context())
 	rest := func() <-chan outcome[bool] {
 		return later(func() (bool, error) { return h.rest(ctx, 0, time.Hour), nil })

@@ -91,6 +91,52 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
+// TestLostUsualAppend: the same for the statements of the usual append, which are sent without a
+// batch: whether they were prepared before or are sent for the first time.
+func TestLostUsualAppend(t *testing.T) {
+	one := []hansard.Event{{Data: []byte("1")}}
+	for name, c := range map[string]struct {
+		batch hansard.Batch
+		lost  string
+	}{
+		"plain": {hansard.Batch{Events: one}, appendShelved},
+		"key":   {hansard.Batch{Events: one, Key: "k"}, namedShelved},
+		"id":    {hansard.Batch{Events: []hansard.Event{{ID: "i", Data: []byte("1")}}}, namedShelved},
+	} {
+		for _, heard := range []bool{false, true} {
+			for _, prepared := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/heard %v/prepared %v", name, heard, prepared), func(t *testing.T) {
+					tap, s := tapStore(t)
+					stored := hansard.Seq(0)
+					add := func(b hansard.Batch) {
+						t.Helper()
+						stored++
+						if r, err := s.Append(t.Context(), "s", b); err != nil || r.Replayed || r.Last != stored {
+							t.Errorf("%+v, %v; want seq %d", r, err, stored)
+						}
+					}
+					add(hansard.Batch{Events: one, Key: "first"}) // from now on the session has its place in the list
+					if prepared {
+						add(hansard.Batch{Events: one})
+						add(hansard.Batch{Events: one, Key: "second"})
+					}
+					tap.Lose(pgtest.Loss{SQL: c.lost, Heard: heard})
+					add(c.batch)
+					if tap.Left() > 0 {
+						t.Fatal("no connection was lost")
+					}
+					if name != "plain" { // a retry stores nothing
+						if r, err := s.Append(t.Context(), "s", c.batch); err != nil || !r.Replayed {
+							t.Errorf("the retry: %+v, %v", r, err)
+						}
+					}
+					soundLog(t, s.Store, int(stored))
+				})
+			}
+		}
+	}
+}
+
 // TestLostAndLate: a statement delayed by the network is carried out after it was sent again,
 // just when the answer to that is lost too. The lookup under its mark returns what was stored,
 // not what would have been stored or refused.

@@ -167,18 +167,28 @@ func (h *hub) rest(ctx context.Context, least, most time.Duration) bool {
 // if that waited for a flush, the other processes' notifications would queue up behind it.
 const tellOthers = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
-// flush tells what is news, and returns of how many sessions. If it fails, others find out by
-// looking.
+// flush tells what is news, and returns of how many sessions at once. If it fails, others find
+// out by looking.
 func (h *hub) flush() (told int) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
 	defer cancel()
+	return h.flushBy(func(text string) error {
+		_, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text)
+		return err
+	})
+}
+
+// flushBy is flush by any way to notify.
+func (h *hub) flushBy(notify func(text string) error) (told int) {
 	for {
 		text, sessions := h.nextNews()
 		if sessions == 0 {
 			return told
 		}
-		told += sessions
-		if _, err := h.s.pool.Exec(ctx, tellOthers, h.s.channel, text); err != nil {
+		// Not the sum: a busy session is in the news again by the time it was told of, and is
+		// still one session.
+		told = max(told, sessions)
+		if notify(text) != nil {
 			return told
 		}
 	}

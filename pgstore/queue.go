@@ -166,7 +166,7 @@ type part struct {
 
 // lead sends what is ready until nothing is.
 func (s *Store) lead() {
-	for s.leadOnce() {
+	for s.leadOnce(false) {
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Store) lead() {
 // switches between goroutines less. With a context that can end it must not: nothing could call it
 // back from a slow database.
 func (s *Store) leadSelf() {
-	if s.leadOnce() {
+	if s.leadOnce(true) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.senders--
@@ -182,11 +182,12 @@ func (s *Store) leadSelf() {
 	}
 }
 
-// leadOnce sends one commit. It tells whether this is still a sender.
-func (s *Store) leadOnce() bool {
+// leadOnce sends one commit, in the goroutine of a caller (self) or in one of its own. It tells
+// whether this is still a sender.
+func (s *Store) leadOnce(self bool) bool {
 	// Who was just answered may have more to send: together it is one commit.
 	runtime.Gosched()
-	parts := s.take()
+	parts := s.take(self)
 	if parts == nil {
 		return false
 	}
@@ -209,12 +210,23 @@ func (s *Store) leadOnce() bool {
 }
 
 // take gives what goes into the next commit: the next group of each of the lanes that are
-// ready, FIFO. When there is none the sender ends.
-func (s *Store) take() (parts []part) {
+// ready, FIFO. When there is none the sender ends; a caller (self) also leaves parts whose rows
+// were locked to another sender, because a commit may wait for such a row, and it is not the
+// caller's.
+func (s *Store) take(self bool) (parts []part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if self && len(s.again) > 0 {
+		s.senders--
+		s.startSenderLocked()
+		return nil
+	}
+	most := groupSessions
+	if len(s.ready) > 0 {
+		most /= 2 // what was locked leaves room for the others
+	}
 	requests, bytes := 0, int64(0)
-	for len(s.again) > 0 && len(parts) < groupSessions {
+	for len(s.again) > 0 && len(parts) < most {
 		p, size := s.again[0], int64(0)
 		for _, r := range s.again[0].group {
 			size += r.rows.bytes

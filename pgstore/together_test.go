@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -541,6 +542,46 @@ func TestLeadingOneself(t *testing.T) {
 		t.Errorf("%+v, %v", o.value, o.err)
 	}
 	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 2, "s": 1})
+}
+
+// TestLeadingOneselfOnly: a caller that sends its append itself does not wait for the row of a
+// session that another sender found locked in the meantime.
+func TestLeadingOneselfOnly(t *testing.T) {
+	s := newBlocking(t, "")
+	s.makeSessions("a")
+	made := func(data string) *request {
+		r, err := newRequest(&hansard.Batch{Events: []hansard.Event{{Data: []byte(data)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	s.lock()
+	own := made(`1`)
+	if err := s.begin(t.Context(), "a"); err != nil { // as Append does
+		t.Fatal(err)
+	}
+	if !s.submit("a", own, true) {
+		t.Fatal("somebody else sends it")
+	}
+	// So large that it does not fit into one commit with the other.
+	others := made(`"` + strings.Repeat("x", togetherBytes) + `"`)
+	others.fate.Take()
+	l := &lane{id: "s"}
+	s.mu.Lock()
+	s.lanes["s"] = l
+	s.mu.Unlock()
+	s.tryAgain(part{lane: l, group: []*request{others}})
+	led := later(func() (struct{}, error) { s.leadSelf(); s.work.Done(); return struct{}{}, nil })
+	soon(t, "the caller", led)
+	if o := soon(t, "its append", later(func() (struct{}, error) { <-own.done; return struct{}{}, own.err })); o.err != nil {
+		t.Error(o.err)
+	}
+	s.exec("COMMIT")
+	if o := soon(t, "the session that was locked", later(func() (struct{}, error) { <-others.done; return struct{}{}, others.err })); o.err != nil {
+		t.Error(o.err)
+	}
+	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 1, "s": 1})
 }
 
 // TestLeadingOneselfForOthers: what a caller that leads itself has no room for in its commit gets
