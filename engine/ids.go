@@ -115,7 +115,7 @@ type Sifted struct {
 }
 
 // Sift decides which parts of a batch are new to a session; known looks up what it has
-// under an id. patch is the [PatchHash] of the batch's patch. It returns an
+// under an id, and is nil if it is known to have none of them. patch is the [PatchHash] of the batch's patch. It returns an
 // [hansard.IDReusedError] if an id is known with other content, in the session or in the
 // batch itself. Engines call it where they order writes.
 func Sift(session hansard.SessionID, names []Named, patch string, known func(eventID string) (Known, bool)) (Sifted, error) {
@@ -130,7 +130,10 @@ func Sift(session hansard.SessionID, names []Named, patch string, known func(eve
 		}
 		before := first(i)
 		twice := before < i
-		have, ok := known(n.ID)
+		have, ok := Known{}, false
+		if known != nil {
+			have, ok = known(n.ID)
+		}
 		switch {
 		case ok && (have.Redacted || have.Content == n.Content()):
 			s.seqs[i] = have.Seq

@@ -20,9 +20,10 @@ import (
 // which, but for the runs, appends without ids pay for as well.
 //
 // On two cores an event with an id in a batch of its own takes 6 to 10 % more time and about as
-// much more CPU; one in a batch of ten, which is cheaper to begin with, 11 to 15 % more time in
-// all, 13 to 33 % in the median round, and about a fifth more CPU. Of that CPU, two fifths write runs, in the background, a quarter looks
-// into filters, and the rest is in the commit.
+// much more CPU; one in a batch of ten, which is cheaper to begin with, 7 to 15 % more time in
+// all, 10 to 19 % in the median round, and about a fifth more CPU (10 to 15 % if all batches of
+// a process have ids, or none has). Of that CPU, a quarter writes runs, in the background, an
+// eighth looks into filters, and the rest is in the commit.
 func BenchmarkIDs(b *testing.B) {
 	defer func(f func([]byte)) { spoil = f }(spoil)
 	spoil = nil // only meant for tests

@@ -97,7 +97,11 @@ func (k *knownNames) event(id string) (engine.Known, bool) {
 
 // sift decides what of a request's events is new to the session.
 func (k *knownNames) sift(r *request) (engine.Sifted, error) {
-	sifted, err := engine.Sift(r.id, r.named, engine.PatchHash(r.patch), k.event)
+	known := k.event
+	if (k.draft == nil || len(k.draft.batches)+len(k.draft.ids) == 0) && len(k.pending) == 0 && len(k.log) == 0 {
+		known = nil // as usual: nothing has to be looked up for each event
+	}
+	sifted, err := engine.Sift(r.id, r.named, engine.PatchHash(r.patch), known)
 	if k.err != nil {
 		err = k.err
 	}
