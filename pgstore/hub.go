@@ -31,12 +31,17 @@ type hub struct {
 type watch struct {
 	waiters int
 	last    hansard.Seq   // known to be durable
-	current string        // the grant that is held, when it was last looked at
+	turn    turnState     // when it was last looked at
 	created time.Time     // of the session that was looked at
 	looks   int           // how often it was
 	err     error         // the session is gone: those who wait are told
 	changed chan struct{} // closed, and replaced, when one of these changed
 }
+
+// turnState is what a session's turn changes by: each grant is a new one, and each release
+// ends the current one. The current one alone would not do: a turn that was free, granted and
+// released is free again, and whoever comes next has to notice.
+type turnState struct{ current, newest string }
 
 func newHub(s *Store) *hub {
 	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
@@ -190,7 +195,7 @@ func (h *hub) take(all bool) (ids []string) {
 	return ids
 }
 
-const lookAtHeads = "SELECT id, last, deleted, current, created FROM hansard_heads WHERE id = ANY($1)"
+const lookAtHeads = "SELECT id, last, deleted, current, newest, created FROM hansard_heads WHERE id = ANY($1)"
 
 func (h *hub) lookAt(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
@@ -203,17 +208,18 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 		return err
 	}
 	found := make(map[string]*head, len(ids))
-	current := make(map[string]string, len(ids))
+	turns := make(map[string]turnState, len(ids))
 	for rows.Next() {
-		var id, grant string
+		var id string
 		var last int64
+		var turn turnState
 		f := new(head)
-		if err := rows.Scan(&id, &last, &f.deleted, &grant, &f.created); err != nil {
+		if err := rows.Scan(&id, &last, &f.deleted, &turn.current, &turn.newest, &f.created); err != nil {
 			rows.Close()
 			return err
 		}
 		f.last = hansard.Seq(last)
-		found[id], current[id] = f, grant
+		found[id], turns[id] = f, turn
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -235,7 +241,7 @@ func (h *hub) lookAt(ctx context.Context, ids []string) error {
 			h.endLocked(id, w, err)
 		} else {
 			w.created = f.created
-			w.last, w.current = max(w.last, f.last), current[string(id)]
+			w.last, w.turn = max(w.last, f.last), turns[string(id)]
 			w.looks++
 			w.wake()
 		}

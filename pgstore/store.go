@@ -79,6 +79,8 @@ type Store struct {
 	senders int                           // at work
 	claims  map[hansard.SessionID]*claims // sessions whose turn is waited for
 
+	askAgain time.Duration // how soon a claim asks again if it hears of nothing; tests change it at once
+
 	closeOnce sync.Once
 }
 
@@ -92,6 +94,8 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 		closing: make(chan struct{}),
 		lanes:   make(map[hansard.SessionID]*lane),
 		claims:  make(map[hansard.SessionID]*claims),
+
+		askAgain: showTicket,
 	}
 	if o != nil {
 		s.opt = *o

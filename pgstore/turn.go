@@ -26,6 +26,7 @@ type claim struct {
 	// What the last attempt found.
 	turn hansard.Turn  // granted
 	held *hansard.Turn // by somebody else
+	seen turnState
 	safe time.Duration // how long nobody can take it from the holder
 }
 
@@ -117,8 +118,9 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 // and why it does.
 func (c *claim) mustWait(l *locked) (from hansard.Grant, why string, wait bool) {
 	h := l.head
-	c.held, c.safe = nil, showTicket
+	c.held, c.safe, c.seen = nil, hansard.Forever, turnState{newest: string(h.newest)}
 	if h.turn != nil {
+		c.seen.current = string(h.turn.Grant)
 		from = h.turn.Grant
 		if why, c.safe = h.lost(l.now); c.Steal != "" {
 			why = hansard.TurnStolen
@@ -130,7 +132,7 @@ func (c *claim) mustWait(l *locked) (from hansard.Grant, why string, wait bool) 
 	case !free:
 		return from, why, true
 	case c.ticket != "" && l.ahead:
-		c.safe = showTicket
+		c.safe = hansard.Forever
 		return from, why, true
 	}
 	return from, why, false

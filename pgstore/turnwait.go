@@ -50,7 +50,7 @@ func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time
 		}
 		ask := s.lookAtTurn
 		// Most events are not about the turn, and do not matter here.
-		if first != nil || now.looks == looks || now.current == c.holds() {
+		if first != nil || now.looks == looks || now.turn == c.seen {
 			select {
 			case <-first:
 				ask, first = s.tryClaim, nil
@@ -69,16 +69,8 @@ func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time
 		if err := ask(ctx, c); !errors.Is(err, errWaiting) {
 			return c.turn, err
 		}
-		again = time.After(max(min(c.safe, showTicket), time.Millisecond))
+		again = time.After(max(min(c.safe, s.askAgain), time.Millisecond))
 	}
-}
-
-// holds is the grant that held the turn at the last attempt.
-func (c *claim) holds() string {
-	if c.held == nil {
-		return ""
-	}
-	return string(c.held.Grant)
 }
 
 const (

@@ -10,6 +10,15 @@ import (
 	"hansard/internal/pgtest"
 )
 
+// tickets is how many processes wait for the turn.
+func (b *blocking) tickets() (n int) {
+	b.t.Helper()
+	if err := b.conn.QueryRow(b.t.Context(), "SELECT count(*) FROM hansard_waiting WHERE id = 's'").Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
 // TestWaitersOnlyLook: waiters for a turn, in other processes, do not lock the session for each
 // of the holder's events, and write nothing because of them. When the turn is released they get
 // it in the order they came.
@@ -34,13 +43,9 @@ func TestWaitersOnlyLook(t *testing.T) {
 			return waiter.Acquire(t.Context(), "s", hansard.Claim{Wait: time.Minute, TTL: time.Hour, Label: fmt.Sprint(i)})
 		}))
 		until(t, "it waits", func() bool {
-			var waiting int
-			if err := s.conn.QueryRow(t.Context(), "SELECT count(*) FROM hansard_waiting WHERE id = 's'").Scan(&waiting); err != nil {
-				t.Fatal(err)
-			}
 			waiter.hub.mu.Lock()
 			defer waiter.hub.mu.Unlock()
-			return waiting == i+1 && waiter.hub.listening
+			return s.tickets() == i+1 && waiter.hub.listening
 		})
 	}
 	var before []int
@@ -76,5 +81,61 @@ func TestWaitersOnlyLook(t *testing.T) {
 			t.Fatalf("waiter %d: %+v, %v", i, got.value, got.err)
 		}
 		turn = got.value
+	}
+}
+
+// TestWaitersSeeEveryGrant: a waiter that found the turn free, and another waiter before it, looks
+// again when that one has had the turn and released it, even if it heard of neither before the
+// turn was free again. Contended turns were handed on once a second.
+func TestWaitersSeeEveryGrant(t *testing.T) {
+	s := newBlocking(t, "")
+	holder, err := s.Acquire(t.Context(), "s", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap, address := s.server.Tap(t, s.server.URL(schemaIn(t, s)))
+	waiter, err := Open(t.Context(), address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiter.Close()
+	waiter.askAgain = hansard.Forever
+	waiter.hub.watch.Do(func() {}) // it hears of what the test tells it
+	told := func() {
+		t.Helper()
+		if err := waiter.hub.lookAt(t.Context(), []string{"s"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looks := func() (n int) {
+		for _, trip := range tap.Trips() {
+			if slices.Contains(trip, lookTurn) {
+				n++
+			}
+		}
+		return n
+	}
+	granted := later(func() (hansard.Turn, error) {
+		return waiter.Acquire(t.Context(), "s", hansard.Claim{Wait: hansard.Forever, TTL: time.Hour})
+	})
+	until(t, "it waits", func() bool { return s.tickets() == 1 })
+	// Somebody else has waited for longer.
+	s.exec("INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ('s', 'older', clock_timestamp() - interval '1 hour', clock_timestamp() + interval '1 hour')")
+	if err := s.Release(t.Context(), "s", holder.Grant); err != nil {
+		t.Fatal(err)
+	}
+	told()
+	until(t, "it has looked", func() bool { return looks() == 2 }) // the statement was prepared, and executed
+	older, err := s.Acquire(t.Context(), "s", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec("DELETE FROM hansard_waiting WHERE ticket = 'older'")
+	if err := s.Release(t.Context(), "s", older.Grant); err != nil {
+		t.Fatal(err)
+	}
+	told()
+	if o := soon(t, "the waiter's turn", granted); o.err != nil {
+		t.Error(o.err)
 	}
 }
