@@ -116,11 +116,11 @@ func (ch *checks) checkOnce(f vfs.File, name string, id hansard.SessionID, size 
 	var d *hansard.DamagedError
 	known := seen.damage != nil || ch.noted(name)
 	if size <= checkWhole || known {
-		// The process that noted the damage may have used a stricter check than
-		// DecodeQuick.
-		decode := sessionlog.DecodeQuick
+		// The process that noted the damage may have looked at the data as well.
+		var decoder sessionlog.Decoder
+		decode := decoder.Head
 		if known {
-			decode = sessionlog.Decode
+			decode = decoder.Decode
 		}
 		// The current size, and not beyond: others may write faster than we read.
 		all, err := f.Size()
@@ -233,7 +233,7 @@ func (ch *checks) prepareLog(f vfs.File, r *request) error {
 	// and damage found there would mean reading the whole log while everybody waits.
 	var damaged *hansard.DamagedError
 	if _, err := sessionlog.ReadTail(f, size); errors.As(err, &damaged) && damaged.Offset > 0 {
-		return damageFound(ch, r.name, f, sessionlog.Decode, err)
+		return damageFound(ch, r.name, f, new(sessionlog.Decoder).Decode, err)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (r *rebuild) fence(turn hansard.Grant) error {
 	if r.old == nil {
 		return nil
 	}
-	_, d, err := sessionlog.CheckUpTo(r.old, r.id, sessionlog.Decode, r.size)
+	_, d, err := sessionlog.CheckUpTo(r.old, r.id, new(sessionlog.Decoder).Decode, r.size)
 	if err != nil {
 		return err
 	}

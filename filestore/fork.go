@@ -207,12 +207,13 @@ func (r *forking) begin() (err error) {
 func (r *forking) insideBatch() error {
 	first := r.last.Last.Seq
 	sc := sessionlog.NewBackScanner(r.parent.f, r.last.LastAt)
+	var d sessionlog.Decoder
 	for first > 1 {
 		b, at, err := sc.Prev()
 		if err != nil {
 			return err
 		}
-		l, err := sessionlog.DecodeQuick(b)
+		l, err := d.Head(b)
 		if err != nil {
 			return r.reader.damagedInScan(r.parent.f, r.id, sessionlog.DamagedAt(r.id, at, "%v", err))
 		}

@@ -612,6 +612,7 @@ func (k *keyIndex) use(rs []*runs.Run) {
 // batch: an unfinished batch does not exist yet (R1), and its names are free.
 func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, round uint64, save bool) error {
 	sc := sessionlog.NewScanner(f, from)
+	var d sessionlog.Decoder
 	var batch []runs.Pair // names of the batch being read
 	for {
 		b, at, err := sc.Next()
@@ -621,12 +622,12 @@ func (k *keyIndex) readFrom(ch *checks, name string, f vfs.File, from int64, rou
 		if err != nil {
 			return err
 		}
-		l, err := sessionlog.DecodeQuick(b)
+		l, err := d.Head(b)
 		if err != nil {
 			// What comes after this line can't be looked up: a key there would be stored
 			// a second time. So the session is damaged, and takes no keys
 			// (TestKeysBehindDamage).
-			return damageFound(ch, name, f, sessionlog.DecodeQuick, err)
+			return damageFound(ch, name, f, d.Head, err)
 		}
 		for _, n := range namesOf(l) {
 			if hash := n.Hash(); k.only == nil || k.only[hash] {

@@ -92,7 +92,7 @@ func (rd *reader) describe(ctx context.Context, id hansard.SessionID) (hansard.I
 	// Lines lead to their metadata and turn by offset. If that fails although the last
 	// line is sound, the damage is somewhere before it: find out where.
 	if errors.As(err, &damaged) || errors.Is(err, sessionlog.ErrNoLine) {
-		_, found, err := sessionlog.Check(l.f, id, sessionlog.Decode)
+		_, found, err := sessionlog.Check(l.f, id, new(sessionlog.Decoder).Decode)
 		if err != nil {
 			return hansard.Info{}, err
 		}

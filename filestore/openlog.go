@@ -215,12 +215,12 @@ func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size
 			return rd.asides.notYet(name, id)
 		}
 		if err == nil {
-			_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
+			_, l.damage, err = sessionlog.Check(l.f, id, new(sessionlog.Decoder).Decode)
 		}
 	case errors.As(err, &damaged):
 		// The end is damaged: only a check of the whole log tells how far it is safe. If
 		// Check finds nothing, the line was being written when the tail was read.
-		_, l.damage, err = sessionlog.Check(l.f, id, sessionlog.Decode)
+		_, l.damage, err = sessionlog.Check(l.f, id, new(sessionlog.Decoder).Decode)
 	case err != nil:
 		return err
 	case tail.Last.Deleted:

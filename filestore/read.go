@@ -416,7 +416,7 @@ func decodeBefore(decode func([]byte) (*sessionlog.Line, error), b []byte, err e
 // it (TestDamageFoundByAReaderStays). It returns the damage as seen from the whole log: a
 // scan that began in the middle knows neither the line number nor what is safe before it.
 func (rd *reader) damagedInScan(f vfs.File, id hansard.SessionID, d *hansard.DamagedError) *hansard.DamagedError {
-	_, whole, err := sessionlog.Check(f, id, sessionlog.Decode)
+	_, whole, err := sessionlog.Check(f, id, new(sessionlog.Decoder).Decode)
 	if err == nil && whole != nil {
 		d = whole
 	}

@@ -123,6 +123,7 @@ func (s *seenEvents) lines(lines []byte) error {
 // batch ends.
 func (s *seenEvents) file(f vfs.File, from, upTo int64) (end int64, crc uint32, err error) {
 	sc := sessionlog.NewScanner(f, from)
+	var d sessionlog.Decoder
 	end = from
 	for sc.At < upTo {
 		b, at, err := sc.Next()
@@ -132,7 +133,7 @@ func (s *seenEvents) file(f vfs.File, from, upTo int64) (end int64, crc uint32, 
 		if err != nil {
 			return end, crc, err
 		}
-		l, err := sessionlog.DecodeQuick(b)
+		l, err := d.Head(b)
 		if err == nil {
 			err = s.line(b)
 		}

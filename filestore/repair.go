@@ -207,7 +207,7 @@ func (r *rebuild) sound() (bool, error) {
 	} else if err != nil && err != io.EOF {
 		return false, err
 	}
-	c, d, err := sessionlog.CheckUpTo(r.old, r.id, sessionlog.Decode, r.size)
+	c, d, err := sessionlog.CheckUpTo(r.old, r.id, new(sessionlog.Decoder).Decode, r.size)
 	if err != nil || d != nil {
 		return false, err
 	}

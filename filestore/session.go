@@ -230,7 +230,7 @@ func (l *locked) lookupLog(id hansard.SessionID, name string) (*session, error) 
 	if changed && sess.f != nil && sess.damage == nil && !sess.deleted && size <= checkWhole {
 		// Modified from outside. load has read the end only, and this log was checked in
 		// full before, so nothing else would check its middle again.
-		_, d, err := sessionlog.Check(sess.f, id, sessionlog.DecodeQuick)
+		_, d, err := sessionlog.Check(sess.f, id, new(sessionlog.Decoder).Head)
 		if err != nil {
 			sess.known = false
 			return nil, err
@@ -438,7 +438,7 @@ func (ol *logs) loadLog(sess *session, size int64, cut bool) error {
 		// The end is not sound. Reading all of it under the lock is slow, but happens
 		// once: the damage is remembered. It distinguishes damage from an unfinished
 		// first batch.
-		c, d, readErr := sessionlog.Check(sess.f, sess.id, sessionlog.Decode)
+		c, d, readErr := sessionlog.Check(sess.f, sess.id, new(sessionlog.Decoder).Decode)
 		switch {
 		case readErr != nil:
 			return readErr

@@ -290,7 +290,7 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 	// A fixed end: others may write faster than we read.
 	size, err := f.Size()
 	if err == nil {
-		d, c, err = v.log(f, id, sessionlog.Decode, size)
+		d, c, err = v.log(f, id, new(sessionlog.Decoder).Decode, size)
 	}
 	// Remembered for writers and List: of a long log they check only the end.
 	if inode, noInode := f.Inode(); d != nil && noInode == nil {

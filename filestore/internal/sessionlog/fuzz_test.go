@@ -32,22 +32,22 @@ func FuzzLine(f *testing.F) {
 			}
 		}()
 		_, _ = Decode(body) // unframed: it only must not panic
-		_, _ = DecodeQuick(body)
+		_, _ = new(Decoder).Head(body)
 		if bytes.IndexByte(body, '\n') >= 0 {
 			return
 		}
 		b := AppendSuffix(bytes.Clone(body), 0, prev)
 		line := b[:len(b)-1]
 		full, err := Decode(line)
-		quick, quickErr := DecodeQuick(line)
+		head, headErr := new(Decoder).Head(line)
 		if err != nil {
-			return // DecodeQuick does not look at the whole line if its checksum is right
+			return // Head does not look at the data if the checksum is right
 		}
-		if quickErr != nil {
-			t.Fatalf("%q: Decode takes it, DecodeQuick says %v", line, quickErr)
+		if headErr != nil {
+			t.Fatalf("%q: Decode takes it, Head says %v", line, headErr)
 		}
-		if quick.Seq != full.Seq || quick.Left != full.Left || quick.Prev != full.Prev || quick.CRC != full.CRC {
-			t.Fatalf("%q: Decode %+v, DecodeQuick %+v", line, full, quick)
+		if head.Seq != full.Seq || head.Left != full.Left || head.Prev != full.Prev || head.CRC != full.CRC {
+			t.Fatalf("%q: Decode %+v, Head %+v", line, full, head)
 		}
 		if full.Prev != prev || full.CRC != LineCRC(b) {
 			t.Fatalf("%q: checksums %x %x", line, full.Prev, full.CRC)

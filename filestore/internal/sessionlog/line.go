@@ -145,7 +145,7 @@ type Stamp struct {
 }
 
 // AppendEvent writes an event's line: the stamp, then the body from EncodeBody, then the
-// checksums. QuickSeq, DecodeQuick and offsetsIn rely on the order of members.
+// checksums. QuickSeq, Decoder and offsetsIn rely on the order of members.
 func AppendEvent(dst []byte, st *Stamp, body []byte) []byte {
 	begin := len(dst)
 	dst = append(dst, `{"seq":`...)

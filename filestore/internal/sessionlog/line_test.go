@@ -90,9 +90,9 @@ func TestLinesKeepEverything(t *testing.T) {
 		if !reflect.DeepEqual(got, want) || l.Key != key || l.Left != 2 || l.MetaAt != 99 || l.Prev != 0x5c1f00aa {
 			t.Fatalf("seed %d: %+v comes back as %+v\n%s", seed, want, got, line)
 		}
-		quick, err := DecodeQuick(line)
-		if err != nil || quick.Seq != l.Seq || quick.Left != l.Left || quick.Prev != l.Prev || quick.CRC != l.CRC || quick.Key != l.Key || quick.Deleted != l.Deleted {
-			t.Fatalf("seed %d: quickLine gives %+v, %v\n%s", seed, quick, err, line)
+		head, err := new(Decoder).Head(line)
+		if err != nil || head.Seq != l.Seq || head.Left != l.Left || head.Prev != l.Prev || head.CRC != l.CRC || head.Key != l.Key || head.Deleted != l.Deleted {
+			t.Fatalf("seed %d: Head gives %+v, %v\n%s", seed, head, err, line)
 		}
 		var plain struct {
 			Seq  int
@@ -117,8 +117,8 @@ func TestLinesOfLaterVersions(t *testing.T) {
 	if err != nil || string(l.Data) != `"x"` || l.Key != "k" {
 		t.Errorf("a line with a member more: %+v, %v", l, err)
 	}
-	if quick, err := DecodeQuick(bytes.TrimSuffix(later, []byte("\n"))); err != nil || quick.Seq != 7 {
-		t.Errorf("quickLine: %+v, %v", quick, err)
+	if head, err := new(Decoder).Head(bytes.TrimSuffix(later, []byte("\n"))); err != nil || head.Seq != 7 {
+		t.Errorf("Head: %+v, %v", head, err)
 	}
 }
 

@@ -157,6 +157,7 @@ type Rewriting struct {
 	gone     []hansard.Seq // in order, each once
 
 	sc      *scanner
+	decoder Decoder
 	chain   Chain // of the old log
 	buf     []byte
 	written int64
@@ -263,7 +264,7 @@ func (w *Rewriting) flush() error {
 
 // line writes one line of the old log.
 func (w *Rewriting) line(b []byte) error {
-	l, err := DecodeQuick(b)
+	l, err := w.decoder.Head(b)
 	if err == nil {
 		err = w.chain.Follow(l)
 	}

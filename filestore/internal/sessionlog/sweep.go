@@ -1,11 +1,9 @@
 package sessionlog
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"math"
-	"strconv"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -19,7 +17,8 @@ import (
 // that they could not be read, which is not damage: EIO or EMFILE must not mark a session
 // damaged.
 //
-// decode is Decode to check everything, or DecodeQuick to check checksums and chain.
+// decode is the method of a Decoder: Decode checks everything, Head all but what the data
+// is, whose bytes the checksum covers. No line is used after the next one is decoded.
 func Check(f vfs.File, id hansard.SessionID, decode func([]byte) (*Line, error)) (c Chain, d *hansard.DamagedError, err error) {
 	return CheckUpTo(f, id, decode, math.MaxInt64)
 }
@@ -74,41 +73,4 @@ func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 	}
 	c.Lines++
 	return c.Damage(at, lineError("the last line is not one of a log")), nil
-}
-
-// DecodeQuick is Decode for callers that need only what the chain is made of: Seq, Left,
-// Prev, CRC, and Key, ID and Deleted where there are any. The canonical beginning of a line
-// is parsed by hand; any other line is decoded by DecodeHead. It accepts everything that
-// Decode does, and some lines with a right checksum that Decode refuses.
-func DecodeQuick(b []byte) (*Line, error) {
-	seq, ok := QuickSeq(b)
-	// False positives are possible, because content may have these bytes: then it is only
-	// slower.
-	if !ok || HasName(b) || bytes.Contains(b, []byte(`,"deleted":true`)) {
-		return DecodeHead(b)
-	}
-	// {"seq":N,"time":"2006-01-02T15:04:05.000000Z","b":K
-	rest := b[len(`{"seq":`):]
-	for len(rest) > 0 && rest[0] != ',' {
-		rest = rest[1:]
-	}
-	const timeWidth = len(`,"time":"`) + len(TimeLayout) + 1
-	if len(rest) < timeWidth+len(`,"b":0,`) || string(rest[timeWidth:timeWidth+5]) != `,"b":` {
-		return DecodeHead(b)
-	}
-	rest = rest[timeWidth+5:]
-	n := 0
-	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
-		n++
-	}
-	left, err := strconv.Atoi(string(rest[:n]))
-	if err != nil {
-		return DecodeHead(b)
-	}
-	// The checksum is always computed: finding a flipped bit is what this is for.
-	prev, crc, err := CheckFrame(b)
-	if err != nil {
-		return nil, err
-	}
-	return &Line{Seq: seq, Left: left, Prev: prev, CRC: crc}, nil
 }
