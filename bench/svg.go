@@ -121,7 +121,7 @@ func (c *chart) add(name string, x, y float64) {
 }
 
 func (c *chart) svg() string {
-	const left, right, top, bottom, width, height = 70.0, 20.0, 60.0, 50.0, 640, 320
+	const left, right, top, bottom, width, height = 70.0, 44.0, 60.0, 50.0, 640, 320
 	pic := &canvas{width: width, height: height}
 	first, last, most := math.Inf(1), 0.0, 0.0
 	for _, curve := range c.Curves {
