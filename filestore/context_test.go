@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"math/rand/v2"
 	"testing"
 
 	"hansard"
@@ -50,6 +52,7 @@ func TestContextBoundsReading(t *testing.T) {
 		logs[id] = buildLog(id, uint64(100+i), 200, func(i int) (hansard.Event, string) { return pad(i, 500), "" })
 	}
 	base := withLogs(t, 1, logs)
+	attachOne(t, base, "pictures", 4<<20)
 	keyed := hansard.Batch{Key: "new", Events: []hansard.Event{text("more")}}
 	for _, c := range []struct {
 		what string
@@ -57,6 +60,7 @@ func TestContextBoundsReading(t *testing.T) {
 	}{
 		{"verify of one", func(ctx context.Context, s *Store) error { return foundBy(s.Verify(ctx, "long")) }},
 		{"verify of all", func(ctx context.Context, s *Store) error { return foundBy(s.Verify(ctx, "")) }},
+		{"verify of attachments", func(ctx context.Context, s *Store) error { return foundBy(s.Verify(ctx, "pictures")) }},
 		{"read", func(ctx context.Context, s *Store) error {
 			for _, err := range s.Read(ctx, "long", hansard.Range{Kinds: []string{"none"}}) {
 				return err
@@ -104,6 +108,26 @@ func TestContextBoundsReading(t *testing.T) {
 		if err := c.call(context.Background(), s); err != nil {
 			t.Errorf("%s, once more: %v", c.what, err)
 		}
+	}
+}
+
+// attachOne makes a session with one attachment of so many bytes.
+func attachOne(t *testing.T, d *vfs.Disk, id hansard.SessionID, size int64) {
+	t.Helper()
+	s, err := openOn(d.Process("attaches"), 2, growthRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), id, hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Attach(t.Context(), id, io.LimitReader(rand.NewChaCha8([32]byte{}), size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Append(t.Context(), id, hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{a}}}})
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -64,6 +64,12 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 	if err := rd.readable(ctx, "any"); err != nil {
 		return nil, err
 	}
+	// After a power cut a session may be in the journal only (J7). Before the directory: see
+	// refreshCatalog.
+	behind, err := rd.unapplied()
+	if err != nil {
+		return nil, err
+	}
 	entries, err := rd.fs.ReadDir(sessionlog.Dir)
 	// A missing directory beside a journal is not an empty store: copying nothing without
 	// an error would look like a successful copy (failure 42).
@@ -72,11 +78,6 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, rd.explain(err)
-	}
-	// After a power cut a session may be in the journal only (J7).
-	behind, err := rd.unapplied()
-	if err != nil {
-		return nil, err
 	}
 	hasLog := map[string]bool{}
 	for _, e := range entries {

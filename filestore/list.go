@@ -244,6 +244,14 @@ func (ls *lister) complete(ctx context.Context, row CatalogRow) (hansard.Info, e
 // refreshCatalog scans the directory and describes anew only what changed. A session that
 // can't be described is listed as damaged or unreadable, and hides no other.
 func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
+	// Until recovery is known to be over, the journal counts as well: it may have
+	// sessions without a log, and events past the logs' ends (failure 56). It is looked at
+	// before the directory: a session whose log is created in between is in both, the
+	// other way round it would be in neither.
+	behind, err := ls.reader.unapplied()
+	if err != nil {
+		return nil, err
+	}
 	entries, err := ls.fs.ReadDir(sessionlog.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if ls.sessionsGone() {
@@ -253,12 +261,6 @@ func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 	}
 	if err != nil {
 		return nil, ls.explain(err)
-	}
-	// Until recovery is known to be over, the journal counts as well: it may have
-	// sessions without a log, and events past the logs' ends (failure 56).
-	behind, err := ls.reader.unapplied()
-	if err != nil {
-		return nil, err
 	}
 	c := &ls.catalog
 	if err := lockWithin(ctx, &c.mu); err != nil {

@@ -90,6 +90,10 @@ func (v *verifier) all(ctx context.Context) error {
 	if err := v.examineJournal(ctx); err != nil {
 		return err
 	}
+	behind, err := v.s.reader.unapplied() // before the directory: see refreshCatalog
+	if err != nil {
+		return err
+	}
 	entries, err := v.s.fs.ReadDir(sessionlog.Dir)
 	// Corrupt is not empty: without its logs the store is damaged, and a missing
 	// directory must not look like a store without sessions (failure 42).
@@ -100,10 +104,6 @@ func (v *verifier) all(ctx context.Context) error {
 		}
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return v.s.explain(err)
-	}
-	behind, err := v.s.reader.unapplied()
-	if err != nil {
-		return err
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
 	seen := map[string]bool{}
@@ -200,7 +200,7 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		return v.unread(finding, err)
 	}
 	defer f.Close()
-	c, d, err := v.examine(bounded(ctx, f), name, id)
+	c, d, err := v.examine(ctx, bounded(ctx, f), name, id)
 	if v.s.isOver(ctx, err) {
 		return err
 	}
@@ -285,7 +285,7 @@ func (v *verifier) unread(f hansard.Finding, err error) error {
 // of what explains most: damaged lines; lines set aside, with the reason in their file;
 // lines that the journal knows were written and are gone; grants. An error means that the
 // log could not be read.
-func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
+func (v *verifier) examine(ctx context.Context, f vfs.File, name string, id hansard.SessionID) (c sessionlog.Chain, d *hansard.DamagedError, err error) {
 	v.unfinished, v.parent = nil, nil
 	// A fixed end: others may write faster than we read.
 	size, err := f.Size()
@@ -319,7 +319,7 @@ func (v *verifier) examine(f vfs.File, name string, id hansard.SessionID) (c ses
 		}
 		v.unfinished, v.parent = redactions.Unfinished(), lineage.Parent
 		if d == nil && err == nil && !c.Deleted {
-			if d, err = v.attached(id, name, named); d == nil && err == nil {
+			if d, err = v.attached(ctx, id, name, named); d == nil && err == nil {
 				d, err = v.forked(f, id, &lineage)
 			}
 		}
@@ -360,7 +360,7 @@ type attachedAt struct {
 
 // attached checks that the attachments that events name are there, to the byte. Like a
 // wrong grant this is reported, and nothing is refused because of it.
-func (v *verifier) attached(id hansard.SessionID, name string, named map[string]attachedAt) (*hansard.DamagedError, error) {
+func (v *verifier) attached(ctx context.Context, id hansard.SessionID, name string, named map[string]attachedAt) (*hansard.DamagedError, error) {
 	for _, digest := range slices.Sorted(maps.Keys(named)) {
 		wrong := ""
 		f, err := v.s.fs.Open(attachmentPath(name, digest), vfs.ReadOnly)
@@ -372,7 +372,7 @@ func (v *verifier) attached(id hansard.SessionID, name string, named map[string]
 		case err != nil:
 			return nil, err
 		default:
-			if wrong, err = v.content(f, digest, named[digest].size); err != nil {
+			if wrong, err = v.content(bounded(ctx, f), digest, named[digest].size); err != nil {
 				return nil, err
 			}
 		}
