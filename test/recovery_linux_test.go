@@ -101,15 +101,32 @@ func showsAll(t *testing.T, n int, events map[string]int, id, growing string, cm
 	}
 }
 
+// slowly is the program on a disk where every sync takes a fifth of a second; recovery syncs every
+// log.
+func slowly(args ...string) *exec.Cmd {
+	strace := []string{"-f", "-qq", "-o", os.DevNull, "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=200000", "--", program}
+	return exec.Command("strace", append(strace, args...)...)
+}
+
+// TestReaderRecoversSlowly: a command that reads, and is the first to open the store, does not
+// wait for its own recovery for long on a slow disk, and misses nothing acknowledged either.
+func TestReaderRecoversSlowly(t *testing.T) {
+	needsStrace(t)
+	for n := range 4 { // the commands of showsAll
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			store, events := cutState(t, memDir(t))
+			showsAll(t, n, events, "late4", "", func(args ...string) *exec.Cmd { return slowly(append(args, "--store", store)...) })
+		})
+	}
+}
+
 // TestReadersBesideRecovery: while the first process to open a store recovers it on a slow disk,
 // no reader misses anything acknowledged.
 func TestReadersBesideRecovery(t *testing.T) {
 	needsStrace(t)
 	store, events := cutState(t, memDir(t))
-	// Every sync takes a fifth of a second, and recovery syncs every log.
-	first := exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "-e", "trace=fdatasync,fsync",
-		"-e", "inject=fdatasync,fsync:delay_enter=200000", "--", program, "append", "old0", "later", "--store", store)
-	p := start(t, first, nil)
+	p := start(t, slowly("append", "old0", "later", "--store", store), nil)
 	eventually(t, "the first process has begun to recover", func() bool {
 		instances, _ := os.ReadDir(filepath.Join(store, "instances"))
 		return len(instances) > 0
