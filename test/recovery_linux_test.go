@@ -101,22 +101,23 @@ func showsAll(t *testing.T, n int, events map[string]int, id, growing string, cm
 	}
 }
 
-// slowly is the program on a disk where every sync takes a fifth of a second; recovery syncs every
-// log.
-func slowly(args ...string) *exec.Cmd {
-	strace := []string{"-f", "-qq", "-o", os.DevNull, "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=200000", "--", program}
+// slowly is the program on a disk with slow syncs: delay says how long they take, in µs, and which
+// of each thread.
+func slowly(delay string, args ...string) *exec.Cmd {
+	strace := []string{"-f", "-qq", "-o", os.DevNull, "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:" + delay, "--", program}
 	return exec.Command("strace", append(strace, args...)...)
 }
 
 // TestReaderRecoversSlowly: a command that reads, and is the first to open the store, does not
-// wait for its own recovery for long on a slow disk, and misses nothing acknowledged either.
+// wait for its own recovery for long on a slow disk, and misses nothing acknowledged either. The
+// slow syncs are those before anything is written to a log.
 func TestReaderRecoversSlowly(t *testing.T) {
 	needsStrace(t)
 	for n := range 4 { // the commands of showsAll
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			store, events := cutState(t, memDir(t))
-			showsAll(t, n, events, "late4", "", func(args ...string) *exec.Cmd { return slowly(append(args, "--store", store)...) })
+			showsAll(t, n, events, "late4", "", func(args ...string) *exec.Cmd { return slowly("delay_enter=1500000:when=1..2", append(args, "--store", store)...) })
 		})
 	}
 }
@@ -126,7 +127,8 @@ func TestReaderRecoversSlowly(t *testing.T) {
 func TestReadersBesideRecovery(t *testing.T) {
 	needsStrace(t)
 	store, events := cutState(t, memDir(t))
-	p := start(t, slowly("append", "old0", "later", "--store", store), nil)
+	// Recovery syncs every log.
+	p := start(t, slowly("delay_enter=200000", "append", "old0", "later", "--store", store), nil)
 	eventually(t, "the first process has begun to recover", func() bool {
 		instances, _ := os.ReadDir(filepath.Join(store, "instances"))
 		return len(instances) > 0
