@@ -21,7 +21,8 @@ const (
 	grownSessions = 20_000
 )
 
-// grow fills the tables directly: a hundred thousand appends would test something else.
+// grow fills the tables directly: a hundred thousand appends would test something else. It adds as
+// many deleted sessions as there are others, with ids that follow each other.
 func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 	t.Helper()
 	for _, sql := range []string{
@@ -42,6 +43,7 @@ func grow(t testing.TB, conn *pgx.Conn, keys, sessions int) {
 		`INSERT INTO hansard_words (id, seq, "time", kind, role, terms) SELECT id, seq, "time" + make_interval(secs => seq), kind, role, array_to_tsvector(ARRAY['all', 'word' || seq % 1000, 'self' || id])
 			FROM hansard_events WHERE $1 + $2::integer > 0`,
 		`INSERT INTO hansard_attachment_parts (id, upload, n, bytes) SELECT a.id, a.upload, g, 'x' FROM hansard_attachments a, generate_series(0, 2) g WHERE $1 + $2::integer > 0`,
+		`INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, deleted) SELECT 'gone-' || g, 1, 1, now(), now(), now(), '', true FROM generate_series(1, $2::integer) g WHERE $1 > 0`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql, keys, sessions); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -142,6 +144,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{fromLast, 20, []any{"big", int64(0), int64(grownKeys / 2), 100, none}, false, "", false},
 		{keysAfter, 80, []any{"big", int64(grownKeys / 2)}, false, "", false},
 		{originsAfter, 2000, []any{"small-5"}, false, "", false}, // 200 sessions
+		{originsAfter, 2000, []any{"big"}, false, "", false},
 		{walkListed, 900, []any{"team=red", now, "", []string{"shard=8"}, 70, "", "\x7f", false, 1}, false, "", false},
 		{walkListed, 700, []any{"", now, "", none, 70, "", "\x7f", true, 0}, false, "", false},
 		{walkListed, 700, []any{"team=red", now, "", none, 70, "small-", "small-\x7f", false, 0}, false, "", false},
@@ -154,6 +157,7 @@ func hotStatements(t *testing.T) []hotStatement {
 		{lookTurn, 20, []any{"big", "ticket", 3.0}, false, "", false},
 		{keepTicket, 10, []any{"big", "ticket"}, false, "", false},
 		{verifyIDs, 1500, []any{"small-5"}, false, "", false}, // 1,000 sessions
+		{verifyIDs, 1500, []any{"big"}, false, "", false},     // all of them deleted
 		{verifyHead, 20, []any{"big"}, false, "", false},
 		{verifyList, 20, []any{"big"}, true, "", false},
 		{verifyPage, 50, []any{"big", int64(grownKeys / 2), int64(grownKeys), pageEvents, int64(pageBytes)}, false, "", false},
