@@ -87,9 +87,10 @@ func (s *Store) collect(ctx context.Context, row func(pgx.Rows) error, restart f
 	})
 }
 
-// keysAfter goes along the log. A row with a hash has a key; a condition on the key would
-// let PostgreSQL use the index of the keys, and sort all of them for each page.
-const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND hash IS NOT NULL AND seq > $2 ORDER BY seq LIMIT 1000`
+// keysAfter goes along the log, and reads the events without a key too: a condition on the key would
+// let PostgreSQL use the index of the keys, and sort all of them for each page; with any other a
+// page would take as long as reading all events up to the next ones with keys.
+const keysAfter = `SELECT key, hash, seq, size FROM hansard_events WHERE id = $1 AND seq > $2 ORDER BY seq LIMIT 2500`
 
 // Keys implements [hansard.Exporter].
 func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Seq) iter.Seq2[hansard.KeyUse, error] {
@@ -100,29 +101,35 @@ func (s *Store) Keys(ctx context.Context, id hansard.SessionID, after hansard.Se
 		}
 		for {
 			var page []hansard.KeyUse
+			last := int64(0) // that was read; 0 at the end
 			err := s.collect(ctx, func(rows pgx.Rows) error {
-				var k hansard.KeyUse
-				var first, size int64
-				if err := rows.Scan(&k.Key, &k.Hash, &first, &size); err != nil {
+				var hash *string
+				if err := rows.Scan(nil, &hash, &last, nil); err != nil || hash == nil {
 					return err
 				}
-				k.First, k.Last = hansard.Seq(first), hansard.Seq(first+size-1)
+				// The first event of a batch with a key.
+				k := hansard.KeyUse{First: hansard.Seq(last)}
+				var size int64
+				if err := rows.Scan(&k.Key, &k.Hash, nil, &size); err != nil {
+					return err
+				}
+				k.Last = k.First + hansard.Seq(size) - 1
 				page = append(page, k)
 				return nil
-			}, func() { page = nil }, keysAfter, string(id), int64(min(after, maxSeq)))
+			}, func() { page, last = nil, 0 }, keysAfter, string(id), int64(min(after, maxSeq)))
 			if err != nil {
 				yield(hansard.KeyUse{}, err)
 				return
 			}
-			if len(page) == 0 {
+			if last == 0 {
 				return
 			}
 			for _, k := range page {
 				if !yield(k, nil) {
 					return
 				}
-				after = k.First
 			}
+			after = hansard.Seq(last)
 		}
 	}
 }

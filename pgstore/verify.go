@@ -16,7 +16,9 @@ var (
 	_ hansard.Pruner  = (*Store)(nil)
 )
 
-const verifyIDs = `SELECT id FROM hansard_heads WHERE id > $1 AND NOT deleted ORDER BY id LIMIT 1000`
+// verifyIDs reads the deleted sessions too: a condition would be checked on each of them, and a page
+// that follows millions of them would take as long as reading them all.
+const verifyIDs = `SELECT id, deleted FROM hansard_heads WHERE id > $1 ORDER BY id LIMIT 1000`
 
 // Verify implements [hansard.Checker]. It reads every event and checks the rows about
 // a session against its log: the seqs, the turns and who wrote under them, the
@@ -32,23 +34,23 @@ func (s *Store) Verify(ctx context.Context, id hansard.SessionID) iter.Seq2[hans
 		}
 		last := ""
 		for {
-			ids, err := s.idsAfter(ctx, verifyIDs, last)
+			ids, read, err := s.idsAfter(ctx, last)
 			if err != nil {
 				yield(hansard.Finding{}, err)
 				return
 			}
-			if len(ids) == 0 {
+			if read == "" {
 				break
 			}
 			for _, id := range ids {
-				more := s.verifyOne(ctx, hansard.SessionID(id), func(f hansard.Finding, err error) bool {
+				more := s.verifyOne(ctx, id, func(f hansard.Finding, err error) bool {
 					return errors.Is(err, hansard.ErrDeleted) || yield(f, err) && err == nil
 				})
 				if !more {
 					return
 				}
 			}
-			last = ids[len(ids)-1]
+			last = read
 		}
 		s.orphans(ctx, yield)
 	}
@@ -120,21 +122,20 @@ func (s *Store) orphans(ctx context.Context, yield func(hansard.Finding, error) 
 	}
 }
 
-// idsAfter reads a page of ids.
-func (s *Store) idsAfter(ctx context.Context, sql, last string) (ids []string, err error) {
-	if err := s.begin(ctx, "any"); err != nil {
-		return nil, err
-	}
-	defer s.work.Done()
-	err = s.look(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, sql, last)
-		if err != nil {
+// idsAfter reads the next page of ids. It returns those that are not deleted, of which there may be
+// none, and the last one it read, which is empty at the end.
+func (s *Store) idsAfter(ctx context.Context, after string) (ids []hansard.SessionID, last string, err error) {
+	err = s.collect(ctx, func(rows pgx.Rows) error {
+		var deleted bool
+		if err := rows.Scan(&last, &deleted); err != nil {
 			return err
 		}
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	return ids, err
+		if !deleted {
+			ids = append(ids, hansard.SessionID(last))
+		}
+		return nil
+	}, func() { ids, last = nil, "" }, verifyIDs, after)
+	return ids, last, err
 }
 
 // verify examines one session. The rows about it and the first page of its log are from

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,6 +152,31 @@ func TestVerifyFindsDamage(t *testing.T) {
 				t.Errorf("%d are sound, want %d", sound, wantSound)
 			}
 		})
+	}
+}
+
+// TestVerifyPassesDeleted: verify goes on after more deleted sessions in a row than it reads at once.
+func TestVerifyPassesDeleted(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	s := open(t, url)
+	defer s.Close()
+	fillForVerify(t, s)
+	for _, id := range []string{"gone", "u"} { // before the sessions, and after them
+		server.Exec(t, "INSERT INTO "+schemaOf(url)+".hansard_heads (id, last, bytes, created, updated, listed, mark, deleted) SELECT '"+id+"-' || g, 1, 1, now(), now(), now(), '', true FROM generate_series(1, 2000) g")
+	}
+	if _, err := s.Create(t.Context(), "v", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	var sound []hansard.SessionID
+	for f, err := range s.Verify(t.Context(), "") {
+		if err != nil || f.Level != hansard.LevelOK {
+			t.Errorf("%+v, %v", f, err)
+		}
+		sound = append(sound, f.Session)
+	}
+	if want := []hansard.SessionID{"s", "t", "v"}; !slices.Equal(sound, want) {
+		t.Errorf("sound are %q, want %q", sound, want)
 	}
 }
 
