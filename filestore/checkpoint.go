@@ -76,7 +76,7 @@ type checkpoints struct {
 // 30 s it also mends and shrinks the ring: nobody waits for either.
 func (ck *checkpoints) checkpointInBackground() {
 	defer ck.workers.Done()
-	tick := time.NewTicker(checkpointEvery)
+	tick := time.NewTicker(cmp.Or(ck.cfg.checkpointEvery, checkpointEvery))
 	defer tick.Stop()
 	for {
 		ticked := false

@@ -107,6 +107,8 @@ type config struct {
 	sleep     func(time.Duration)
 	names     int // instead of namesInMemory, if not 0
 	pieceLogs int // of checkpoints that somebody waits for, if not 0
+
+	checkpointEvery time.Duration // instead of the constant, if not 0
 }
 
 // defaultConfig is the configuration of every store that Open opens. Random numbers make
