@@ -117,7 +117,9 @@ func TestReaderRecoversSlowly(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			store, events := cutState(t, memDir(t))
-			showsAll(t, n, events, "late4", "", func(args ...string) *exec.Cmd { return slowly("delay_enter=1500000:when=1..2", append(args, "--store", store)...) })
+			showsAll(t, n, events, "late4", "", func(args ...string) *exec.Cmd {
+				return slowly("delay_enter=1500000:when=1..2", append(args, "--store", store)...)
+			})
 		})
 	}
 }
