@@ -15,6 +15,7 @@ import (
 	"modernc.org/sqlite"
 
 	"hansard"
+	"hansard/internal/vfs"
 )
 
 // version covers the tables and the terms in them: a file of another version is rebuilt.
@@ -194,17 +195,35 @@ func (ix *Index) openTemporary(ctx context.Context) (*database, error) {
 	return db, nil
 }
 
+// makeFile makes an empty file, if there is none, and its directory, in the store that the
+// directory is in: with the mode and owner of all other files there, and through no link.
+// SQLite would make it readable by others; its journal has the file's mode and owner. For
+// an existing file, no descriptor besides SQLite's may be opened and closed: that would
+// drop SQLite's locks.
+func makeFile(path string) error {
+	dir := filepath.Dir(path)
+	store, err := vfs.OpenDir(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	name := filepath.Base(dir)
+	if err := store.Mkdir(name); err != nil {
+		return err
+	}
+	f, err := store.Open(name+"/"+filepath.Base(path), vfs.Create|vfs.Exclusive)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // openFile opens the file, and makes it if there is none.
 func openFile(ctx context.Context, path string) (*database, error) {
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	// Made here, because SQLite would make it readable by others. For an existing file, no
-	// descriptor besides SQLite's may be opened and closed: that would drop SQLite's
-	// locks.
-	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
-		_ = f.Close()
-	} else if !errors.Is(err, fs.ErrExist) {
+	if err := makeFile(path); err != nil {
 		return nil, err
 	}
 	before, err := os.Lstat(path)

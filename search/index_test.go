@@ -96,6 +96,20 @@ func overwrite(path string, at int64, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// TestLinkedCache: nothing is made through a link, which could lead root anywhere.
+func TestLinkedCache(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	if err := os.Symlink(elsewhere, cacheOf(dir)); err != nil {
+		t.Fatal(err)
+	}
+	s := store(t, dir, search.New(cacheOf(dir), nil))
+	say(t, s, "a", "a word")
+	wantHits(t, s, "word", 1)
+	if made, err := os.ReadDir(elsewhere); err != nil || len(made) > 0 {
+		t.Errorf("behind the link: %v, %v", made, err)
+	}
+}
+
 // TestReadOnly: where the index may not be kept with the store it is a temporary one, and
 // nothing is written.
 func TestReadOnly(t *testing.T) {

@@ -1,6 +1,8 @@
 package test
 
 import (
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -38,14 +40,19 @@ func newUsersStore(t *testing.T) *usersStore {
 	return u
 }
 
-// as runs the command as a user.
-func (u *usersStore) as(uid uint32, args ...string) result {
-	u.t.Helper()
+// command is the command as a user runs it.
+func (u *usersStore) command(uid uint32, args ...string) *exec.Cmd {
 	cmd := exec.Command(u.program, args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"HANSARD_STORE=" + u.dir, "HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	return run(u.t, cmd)
+	return cmd
+}
+
+// as runs the command as a user.
+func (u *usersStore) as(uid uint32, args ...string) result {
+	u.t.Helper()
+	return run(u.t, u.command(uid, args...))
 }
 
 func (u *usersStore) ok(uid uint32, args ...string) string {
@@ -57,32 +64,93 @@ func (u *usersStore) ok(uid uint32, args ...string) string {
 	return r.stdout
 }
 
+// rootServes has root's server search the store.
+func (u *usersStore) rootServes(word string) {
+	u.t.Helper()
+	p := start(u.t, u.command(0, "serve", "--listen", "127.0.0.1:0", "--json", "--token-from", serverTokenFile(u.t)), nil)
+	var where struct{ URL string }
+	must(u.t, json.Unmarshal([]byte(p.line()), &where))
+	search := command(where.URL, "search", word)
+	search.Env = append(search.Env, "HANSARD_TOKEN="+serverToken)
+	if r := run(u.t, search); r.code != 0 {
+		u.t.Errorf("search through root's server: exit code %d, stderr %s", r.code, r.stderr)
+	}
+	p.signal(syscall.SIGTERM)
+	p.finish()
+}
+
+// all checks that everything in the store belongs to its user.
+func (u *usersStore) all(when string) {
+	u.t.Helper()
+	must(u.t, filepath.WalkDir(u.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if st := info.Sys().(*syscall.Stat_t); st.Uid != nobody || st.Gid != nobody {
+			u.t.Errorf("%s: %s belongs to %d:%d", when, path, st.Uid, st.Gid)
+		}
+		return nil
+	}))
+}
+
 // TestRootKeepsTheOwner: whatever root does in a user's store, the user can go on using it.
 func TestRootKeepsTheOwner(t *testing.T) {
 	u := newUsersStore(t)
-	for round, first := range []uint32{0, nobody} { // whoever makes the store makes its journal
+	file := filepath.Join(filepath.Dir(u.dir), "notes.txt")
+	must(t, os.WriteFile(file, []byte("some notes"), 0o600))
+	hbk := filepath.Join(filepath.Dir(u.dir), "store.hbk")
+	for _, first := range []uint32{0, nobody} { // whoever makes the store makes its journal
+		when := fmt.Sprintf("after user %d made the store", first)
 		u.ok(first, "new", "a")
+		if out := u.as(0, "search", "nothing"); out.code != 1 || out.stderr != "" { // first of all: it makes cache/ as well
+			t.Errorf("%s: root's search: exit code %d, stderr %s", when, out.code, out.stderr)
+		}
+		u.all(when + " and root searched it")
 		u.ok(0, "append", "a", "one", "--key", "k1")
 		u.ok(0, "append", "b", "two", "--create")
 		u.ok(0, "turn", "b", "--", "true")
 		u.ok(0, "ls")
 		u.ok(0, "token", "add", "dashboard", "--rights", "read")
-		must(t, filepath.WalkDir(u.dir, func(path string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
+		u.ok(0, "attach", "b", file)
+		u.ok(0, "fork", "b", "--as", "fork")
+		u.ok(0, "append", "b", "secret")
+		u.ok(0, "search", "secret")
+		u.ok(0, "redact", "a", "1", "--yes")
+		u.ok(0, "append", "broken", "three", "--create")
+		damage(t, logOf(u.dir, "broken"))
+		u.ok(0, "repair", "broken")
+		for _, id := range []string{"gone", "scrubbed"} {
+			u.ok(0, "append", id, "four", "--create")
+			u.ok(0, "attach", id, file)
+			u.ok(0, "rm", id, "--yes")
+			u.ok(0, map[string][]string{"gone": {"prune"}, "scrubbed": {"prune", "--scrub"}}[id]...)
+		}
+		u.ok(0, "search", "two") // scrubbing removed the index
+		u.ok(0, "backup", hbk)
+		u.ok(0, "restore", hbk)
+		must(t, os.Remove(hbk))
+		u.all(when)
+		check := func(when, word string) {
+			t.Helper()
+			if r := u.as(nobody, "search", word); r.code != 0 || r.stderr != "" {
+				t.Errorf("%s: the user's search: exit code %d, stderr %s", when, r.code, r.stderr)
 			}
-			info, err := e.Info()
-			if err != nil {
-				return err
-			}
-			if st := info.Sys().(*syscall.Stat_t); st.Uid != nobody || st.Gid != nobody {
-				t.Errorf("round %d: %s belongs to %d:%d", round, path, st.Uid, st.Gid)
-			}
-			return nil
-		}))
-		for _, args := range [][]string{{"append", "a", "more"}, {"append", "b", "more"}, {"new", "c"}, {"ls"}, {"show", "b"}, {"verify"}, {"token", "ls"}} {
+		}
+		check(when, "two")
+		for _, args := range [][]string{{"append", "a", "more"}, {"append", "b", "more"}, {"new", "c"}, {"ls"}, {"show", "b"}, {"verify"}, {"token", "ls"},
+			{"attach", "b", "/proc/self/cmdline"}, {"redact", "b", "1", "--yes"}, {"append", "broken", "more"}, {"rm", "fork", "--yes"}, {"prune", "--scrub"}} {
 			u.ok(nobody, args...)
 		}
+		check(when, "more")
+		must(t, os.RemoveAll(filepath.Join(u.dir, "cache")))
+		u.rootServes("more")
+		u.all(when + " and root served it")
+		u.ok(nobody, "append", "c", "later")
+		check(when+" and root served it", "later")
 		must(t, os.RemoveAll(u.dir))
 		must(t, os.Mkdir(u.dir, 0o700))
 		must(t, os.Chown(u.dir, nobody, nobody))
