@@ -132,7 +132,7 @@ func (a *app) loginLink(ctx context.Context, id hansard.SessionID, file, address
 
 // tokenForPage makes a token for a user who may write the token file anyway.
 func (a *app) tokenForPage(ctx context.Context, file string) (string, error) {
-	tokens, err := a.openTokens(ctx, file)
+	tokens, err := a.openTokens(ctx, file, nil)
 	if err != nil {
 		return "", err
 	}

@@ -158,7 +158,7 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 			err = closeErr
 		}
 	}()
-	tokens, err := a.openTokens(ctx, o.tokenFile)
+	tokens, err := a.openTokens(ctx, o.tokenFile, store)
 	if err != nil && (err != errNoTokenDir || o.token == "") { // the given token is enough
 		return err
 	}

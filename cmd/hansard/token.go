@@ -206,7 +206,7 @@ they let nobody in: whoever made them could otherwise read and write here.`,
 		Args:              arguments(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tokens, err := a.openTokens(cmd.Context(), *file)
+			tokens, err := a.openTokens(cmd.Context(), *file, nil)
 			if err != nil {
 				return err
 			}

@@ -68,7 +68,7 @@ func (a *app) tokenKeeper(ctx context.Context, file string) (k keeper, address s
 		}
 		return serverKeeper{ctx, server}, shownStore(spec), nil
 	}
-	tokens, err := a.openTokens(ctx, file)
+	tokens, err := a.openTokens(ctx, file, nil)
 	return fileKeeper{tokens}, "", err
 }
 
@@ -76,8 +76,8 @@ func (a *app) tokenKeeper(ctx context.Context, file string) (k keeper, address s
 var errNoTokenDir = &usageError{"this kind of store has no directory to keep tokens in", "name a file with --token-file"}
 
 // openTokens opens the file in which the tokens of the store are kept. They belong to
-// this store: those of another have no effect.
-func (a *app) openTokens(ctx context.Context, file string) (*httpd.Tokens, error) {
+// this store: those of another have no effect. open is the store, if it is open already.
+func (a *app) openTokens(ctx context.Context, file string, open hansard.Store) (*httpd.Tokens, error) {
 	if file == "" {
 		spec, err := a.storeSpec()
 		if err != nil {
@@ -97,10 +97,16 @@ func (a *app) openTokens(ctx context.Context, file string) (*httpd.Tokens, error
 		file = filepath.Join(path, "tokens")
 	}
 	identity := ""
-	err := a.withStore(reading, func(s hansard.Store) (err error) {
+	identify := func(s hansard.Store) (err error) {
 		identity, err = identityOf(ctx, s)
 		return err
-	})
+	}
+	var err error
+	if open != nil {
+		err = identify(open)
+	} else {
+		err = a.withStore(reading, identify)
+	}
 	if err != nil && !errors.Is(err, errNoStore) {
 		return nil, err
 	}
