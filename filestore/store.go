@@ -105,8 +105,9 @@ type config struct {
 	// advances it, in the simulation.
 	mono      func() time.Duration
 	sleep     func(time.Duration)
-	names     int // instead of namesInMemory, if not 0
-	pieceLogs int // of checkpoints that somebody waits for, if not 0
+	names     int           // instead of namesInMemory, if not 0
+	pieceLogs int           // of checkpoints that somebody waits for, if not 0
+	pruneAge  time.Duration // instead of the constant of this name, if not 0
 }
 
 // defaultConfig is the configuration of every store that Open opens. Random numbers make
