@@ -36,6 +36,9 @@ var bugs = map[string]func(seed uint64) error{
 	"pending ids not looked at":          huntSharedIDs,
 	"attachment named before its directory is synced":     huntAttached,
 	"attachment named before it is synced":                huntAttached,
+	"attachment pruned between look and commit":           huntAttached,
+	"prune does not look again":                           huntAttached,
+	"prune removes what was attached again":               huntAttached,
 	"control trusted":                                     huntCuts,              // on first open
 	"sync retried":                                        huntCutAfterSyncError, // and believed
 	"opener without rule A":                               huntLateComer,         // believes a sync on a ring that was opened after another process's sync failed
