@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -405,6 +406,9 @@ func (k *worker) attachContent(ctx context.Context, id hansard.SessionID) (a han
 	a, err := k.s.Attach(ctx, id, strings.NewReader(content))
 	if damaged := (*hansard.DamagedError)(nil); errors.As(err, &damaged) && mending(damaged) {
 		return a, false // the next write to the session mends it
+	}
+	if errors.Is(err, fs.ErrNotExist) && k.w.pruneAge > 0 {
+		return a, false // its upload was old before it was renamed
 	}
 	k.unless("attach", err, hansard.ErrNotFound, hansard.ErrDeleted)
 	return a, err == nil
