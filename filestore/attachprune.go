@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -70,7 +71,7 @@ func (at *attachments) old(name string) (files []string, err error) {
 
 func (at *attachments) isOld(file string) bool {
 	st, err := at.fs.Stat(file)
-	return err == nil && at.cfg.now().Sub(st.ModTime) > pruneAge
+	return err == nil && at.cfg.now().Sub(st.ModTime) > cmp.Or(at.cfg.pruneAge, pruneAge)
 }
 
 // pruneSession removes those of the files that the session's log does not name. done is

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/peers"
 	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
 )
 
 // TestPruneAttachments: an attachment that no event names is removed a day after it was stored.
@@ -123,4 +126,71 @@ func TestPruneBetweenLookAndCommit(t *testing.T) {
 	}
 	_, err = s.committer.submit(t.Context(), r)
 	want(t, "the append", err, hansard.ErrNoAttachment)
+}
+
+// TestPruneLooksAgain: prune reads the log without a lock. An old attachment that another
+// process names, or attaches again, between that and write.lock is not removed.
+func TestPruneLooksAgain(t *testing.T) {
+	const content = "content"
+	for what, meanwhile := range map[string]func(a *Store, old hansard.Attachment) error{
+		"an event names it": func(a *Store, old hansard.Attachment) error {
+			_, err := a.Append(t.Context(), "s", hansard.Batch{Events: []hansard.Event{{Data: []byte("1"), Attachments: []hansard.Attachment{old}}}})
+			return err
+		},
+		"attached again": func(a *Store, old hansard.Attachment) error {
+			again, err := a.Attach(t.Context(), "s", strings.NewReader(content))
+			if err == nil && again != old {
+				t.Errorf("attached again it is %+v, it was %+v", again, old)
+			}
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			on := func(p *vfs.Proc, seed uint64) *Store {
+				cfg := simConfig(seed, simRing)
+				cfg.now, cfg.pruneAge = d.Now, 100*time.Millisecond
+				s, err := open(p, Options{LockWait: time.Hour}, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			procA, procB := d.Process("a"), d.Process("b")
+			a, b := on(procA, 1), on(procB, 2)
+			if _, err := a.Create(t.Context(), "s", hansard.Meta{}); err != nil {
+				t.Fatal(err)
+			}
+			old, err := a.Attach(t.Context(), "s", strings.NewReader(content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for attached := d.Now(); d.Now().Sub(attached) <= 100*time.Millisecond; {
+				say(t, a, "another", nil, "time passes")
+			}
+			// After the log was read, and before write.lock is taken.
+			d.StopAt(vfs.Match{Proc: "b", Kind: vfs.OpLock, Name: peers.WriteLock})
+			var pruned []string
+			var errs [2]error
+			d.Go(procB, func() { pruned, errs[1] = b.attachments.prune(t.Context()) })
+			d.Go(procA, func() {
+				if errs[0] = procA.Await("prune", procB.Stopped); errs[0] == nil {
+					errs[0] = meanwhile(a, old)
+				}
+				procB.Continue()
+			})
+			if err := errors.Join(d.Run(), errs[0], errs[1]); err != nil {
+				t.Fatal(err)
+			}
+			if len(pruned) > 0 {
+				t.Errorf("pruned %q\n%s", pruned, trace(d, 40))
+			}
+			if err := attachedWell(t.Context(), a, "s", old); err != nil {
+				t.Error(err)
+			}
+			if err := soundStore(b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"hansard/filestore/internal/journal"
 	"hansard/filestore/internal/peers"
@@ -35,6 +36,9 @@ var bugs = map[string]func(seed uint64) error{
 	"pending ids not looked at":          huntSharedIDs,
 	"attachment named before its directory is synced":     huntAttached,
 	"attachment named before it is synced":                huntAttached,
+	"attachment pruned between look and commit":           huntAttached,
+	"prune does not look again":                           huntAttached,
+	"prune removes what was attached again":               huntAttached,
 	"control trusted":                                     huntCuts,              // on first open
 	"sync retried":                                        huntCutAfterSyncError, // and believed
 	"opener without rule A":                               huntLateComer,         // believes a sync on a ring that was opened after another process's sync failed
@@ -317,16 +321,28 @@ func huntSharedIDs(seed uint64) error {
 	return huntStopped(seed, 1, func(k *worker) { k.mirroring = true })
 }
 
-// huntAttached has processes attach content and append events that name it, and cuts the power
-// after every change.
+// huntAttached has processes attach content, append events that name it and prune, and cuts the
+// power after every change.
 func huntAttached(seed uint64) error {
+	_, err := attachedWorld(seed)
+	return err
+}
+
+// attachedWorld is huntAttached, and returns how many files were pruned.
+func attachedWorld(seed uint64) (pruned int, err error) {
 	w := newWorld(seed)
+	w.pruneAge = time.Duration(1+seed%4*4) * time.Millisecond // in changes of the disk
 	var states atomic.Int64
 	found := w.cutEverywhere(&states)
+	w.wantOldPruned()
 	for i := range 2 {
-		w.spawn(fmt.Sprintf("P%d", i), 6, uint64(100+i)).attaching = true
+		w.spawn(fmt.Sprintf("P%d", i), 10, uint64(100+i)).attaching = true
 	}
-	return errors.Join(w.disk.Run(), *found, w.wrong)
+	err = errors.Join(w.disk.Run(), w.wrong)
+	if err != nil {
+		err = fmt.Errorf("seed %d: %w\n%s", seed, err, trace(w.disk, 80))
+	}
+	return w.pruned, errors.Join(*found, err)
 }
 
 // huntForks has a session forked while it is written to, and cuts the power after every change.

@@ -29,6 +29,16 @@ var plantings = []struct{ file, is, becomes string }{
 		return a, at.writeError("attach", err)
 	}
 `},
+	{"attachment.go", `		st, err := p.store.fs.Stat(attachmentPath(r.name, a.Digest))
+`, `		if _, ok := r.prepared.attached[a.Digest]; ok && planted.Is("attachment pruned between look and commit") {
+			continue
+		}
+		st, err := p.store.fs.Stat(attachmentPath(r.name, a.Digest))
+`},
+	{"attachprune.go", `	if sess.seq != c.Safe {
+`, `	if sess.seq != c.Safe && !planted.Is("prune does not look again") {
+`},
+	{"attachprune.go", `		if _, ok := named[digest]; ok || !at.isOld(file) {`, `		if _, ok := named[digest]; ok || !at.isOld(file) && !planted.Is("prune removes what was attached again") {`},
 	{"backlog.go", `	if rd.logsKnown.Load() {`, `	if rd.logsKnown.Load() || planted.Is("logs read before recovery") {`},
 	{"catchup.go", `	if err := errors.Join(r.Rewrite(max(durable, sl.Start), end), r.RewriteSlot(0), r.RewriteSlot(1)); err != nil {
 		return err

@@ -75,7 +75,8 @@ func (l *locked) recover() error {
 	l.w.Epoch++
 	l.ring.Epoch = l.w.Epoch
 	l.w.Start = end
-	fresh := journal.Slot{StoreID: sl.StoreID, Salt: sl.Salt, Size: sl.Size, HSeq: sl.HSeq + 1, Epoch: l.w.Epoch, Start: end, StartChain: chain}
+	fresh := sl.Next()
+	fresh.Epoch, fresh.Start, fresh.StartChain = l.w.Epoch, end, chain
 	// Into the other slot: a torn write here must leave the slot that recovery started
 	// from (SlotChoice). This also revokes `clean`, before anything is appended.
 	if err := r.WriteSlot(1-best, &fresh); err != nil {

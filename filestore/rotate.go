@@ -79,8 +79,8 @@ func (l *locked) replaceJournalFile(size uint64, build func(*journal.Slot, []byt
 	}
 	// Entries that the failed sync lost are missing from this scan. Answers that rest on
 	// them become ErrUnknown (confirm; failure 57).
-	fresh := journal.Slot{StoreID: sl.StoreID, Salt: sl.Salt, Size: size, HSeq: slots[best].HSeq + 1,
-		Epoch: max(l.w.Epoch, sl.Epoch) + 1, Start: sl.Start, StartChain: sl.StartChain}
+	fresh := sl.Next()
+	fresh.Size, fresh.HSeq, fresh.Epoch = size, slots[best].HSeq+1, max(l.w.Epoch, sl.Epoch)+1
 	applied := max(l.w.Applied, sl.Start)
 	var bytes []byte
 	// The same size keeps positions, chains and salt, so the bytes are copied as they

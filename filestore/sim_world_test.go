@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -38,6 +39,11 @@ type world struct {
 	resize   bool   // processes write batches too large for the ring, and shrink it again
 	ill      bool   // the disk fails: writes may be refused for damage that is mended later
 	wasIll   bool   // and reads may report it, until it is mended
+	// pruneAge is the age at which attachments are pruned, on the disk's clock; 0: never.
+	pruneAge time.Duration
+	// attached are those of session "a" that somebody attached.
+	attached []hansard.Attachment
+	pruned   int // how many files were
 	opened   int
 	stores   []*Store // of the workers
 	wrong    error    // the first error a worker found
@@ -62,6 +68,9 @@ func (w *world) openWith(p *vfs.Proc, opt Options) (*Store, error) {
 		clock = clock.Add(time.Millisecond)
 		return clock
 	}}
+	if w.pruneAge > 0 {
+		cfg.pruneAge, cfg.now = w.pruneAge, w.disk.Now
+	}
 	return open(p, opt, cfg)
 }
 
@@ -87,7 +96,7 @@ type worker struct {
 	turns     map[hansard.SessionID]hansard.Grant // that it holds
 	done      bool
 	shared    bool // only append under shared keys
-	attaching bool // only attach
+	attaching bool // only attach, and prune
 	mirroring bool // only append events with shared ids
 	taking    bool // only take turns
 	redacting bool // only append and redact
@@ -133,7 +142,7 @@ func (k *worker) run(n int) {
 		case k.attaching && i == 0:
 			k.append(context.Background(), "a", "")
 		case k.attaching:
-			k.attach(context.Background(), "a")
+			k.attachStep(context.Background(), "a")
 		case k.mirroring:
 			k.mirror(context.Background(), i, 2)
 		case k.redacting:
@@ -385,23 +394,40 @@ func (k *worker) mirror(ctx context.Context, from, n int) {
 
 // attach attaches content to a session, and appends an event that names it.
 func (k *worker) attach(ctx context.Context, id hansard.SessionID) {
-	l := k.w.ledger
 	k.tag++
-	tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
+	if a, ok := k.attachContent(ctx, id); ok {
+		k.name(ctx, id, a)
+	}
+}
+
+// attachContent attaches content to a session.
+func (k *worker) attachContent(ctx context.Context, id hansard.SessionID) (a hansard.Attachment, ok bool) {
 	content := fmt.Sprintf("content %d %s", k.rng.IntN(4), strings.Repeat("y", 300*k.rng.IntN(3))) // few different ones, so that they are attached again
 	a, err := k.s.Attach(ctx, id, strings.NewReader(content))
 	if damaged := (*hansard.DamagedError)(nil); errors.As(err, &damaged) && mending(damaged) {
-		return // the next write to the session mends it
+		return a, false // the next write to the session mends it
 	}
-	if err != nil {
-		k.unless("attach", err, hansard.ErrNotFound, hansard.ErrDeleted)
-		return
+	if errors.Is(err, fs.ErrNotExist) && k.w.pruneAge > 0 {
+		return a, false // its upload was old before it was renamed
 	}
+	k.unless("attach", err, hansard.ErrNotFound, hansard.ErrDeleted)
+	return a, err == nil
+}
+
+// name appends an event that names an attachment.
+func (k *worker) name(ctx context.Context, id hansard.SessionID, a hansard.Attachment) {
+	l := k.w.ledger
+	tag := fmt.Sprintf("%s.%d", k.p.Name(), k.tag)
 	l.open[tag] = id
 	r, err := k.s.Append(ctx, id, hansard.Batch{Events: []hansard.Event{{Data: json.RawMessage(`"` + tag + `"`), Attachments: []hansard.Attachment{a}}}})
 	if err == nil {
 		delete(l.open, tag)
 		l.ack(id, r.First, tag)
+		return
+	}
+	if errors.Is(err, hansard.ErrNoAttachment) && k.w.pruneAge > 0 {
+		delete(l.open, tag)
+		l.refused[tag] = id
 		return
 	}
 	k.unless("append with an attachment", err, hansard.ErrHeld, hansard.ErrDeleted, hansard.ErrUnknown)

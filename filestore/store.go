@@ -105,10 +105,10 @@ type config struct {
 	// advances it, in the simulation.
 	mono      func() time.Duration
 	sleep     func(time.Duration)
-	names     int // instead of namesInMemory, if not 0
-	pieceLogs int // of checkpoints that somebody waits for, if not 0
-
-	checkpointEvery time.Duration // instead of the constant, if not 0
+	names           int           // instead of namesInMemory, if not 0
+	pieceLogs       int           // of checkpoints that somebody waits for, if not 0
+	pruneAge        time.Duration // instead of the constants of these names, if not 0
+	checkpointEvery time.Duration
 }
 
 // defaultConfig is the configuration of every store that Open opens. Random numbers make

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Disk is a simulated disk with the page cache above it, shared by any number
@@ -186,6 +187,13 @@ func (d *Disk) Count(kinds Kind) int {
 	}
 	return n
 }
+
+// Now is the time stamp of the newest change: the clock of the files' times, which only
+// changes move on.
+func (d *Disk) Now() time.Time { return stamped(d.clock / int64(or(d.TickEvery, 1))) }
+
+// stamped is a time stamp as Stat returns it.
+func stamped(tick int64) time.Time { return time.Unix(1_000_000_000, tick*int64(time.Millisecond)) }
 
 // Version changes with everything that could make a difference after a crash:
 // explore the outcomes only if it differs from the last time.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // Proc is a simulated process: an FS with its own descriptors and locks, which
@@ -375,7 +374,7 @@ func (p *Proc) Stat(name string) (Stat, error) {
 	if err := p.done(&o, f, err); err != nil {
 		return Stat{}, err
 	}
-	st := Stat{Inode: i.num, Size: i.size, ModTime: time.Unix(1_000_000_000, i.mtime*int64(time.Millisecond)), Mode: 0o600}
+	st := Stat{Inode: i.num, Size: i.size, ModTime: stamped(i.mtime), Mode: 0o600}
 	if i.dir {
 		st.Mode = fs.ModeDir | 0o700
 	}

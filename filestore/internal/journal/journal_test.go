@@ -229,6 +229,41 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// TestNextSlot: a slot that is made from another one has all of it but what changes, also
+// fields that were added later.
+func TestNextSlot(t *testing.T) {
+	sl := Slot{Incompat: 4}
+	v := reflect.ValueOf(&sl).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Bool:
+			f.SetBool(true)
+		default:
+			f.SetUint(uint64(4 + i))
+		}
+	}
+	want := sl
+	want.HSeq, want.Clean = sl.HSeq+1, false
+	if got := sl.Next(); got != want {
+		t.Errorf("after %+v comes %+v, want %+v", sl, got, want)
+	}
+}
+
+// TestSalvagedSlot: a repaired journal needs the features that the damaged one needed: the
+// entries are the same.
+func TestSalvagedSlot(t *testing.T) {
+	old := Slot{Incompat: 4, StoreID: 1, Salt: 2, Size: testSize, HSeq: 5, Epoch: 6, Start: 7, StartChain: 8, Clean: true}
+	v := ReadSalvage(make([]byte, RingAt+testSize), [2]Slot{old}, [2]bool{true, false}, 0, testSize, func(string) bool { return true })
+	want := Slot{Incompat: 4, StoreID: 1, Salt: 9, Size: testSize, HSeq: 6, Epoch: 7, Start: testSize}
+	if got := *v.NewSlot(nil, 9); got != want {
+		t.Errorf("the new slot is %+v, want %+v", got, want)
+	}
+	v = ReadSalvage(make([]byte, RingAt+testSize), [2]Slot{}, [2]bool{}, -1, testSize, func(string) bool { return true })
+	if got, want := *v.NewSlot(nil, 9), (Slot{StoreID: 9, Salt: 9, Size: testSize, HSeq: 1, Epoch: 1}); got != want {
+		t.Errorf("without an old slot it is %+v, want %+v", got, want)
+	}
+}
+
 // TestOpenDamaged: a journal without a valid slot, or shorter than its slot says, is
 // damaged; a missing one is not.
 func TestOpenDamaged(t *testing.T) {

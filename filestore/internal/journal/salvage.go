@@ -291,7 +291,9 @@ func (v *Salvage) looksWritten(pos, chain uint64) bool {
 //
 // random also becomes the store's id if the old one can't be read.
 func (v *Salvage) NewSlot(entries []*Entry, random uint64) *Slot {
-	sl := &Slot{StoreID: v.slot.StoreID, Salt: random, Size: v.size(), HSeq: v.HSeq + 1, Epoch: v.Epoch + 1}
+	next := v.slot.Next() // zeros, if there is none
+	sl := &next
+	sl.Salt, sl.Size, sl.HSeq, sl.Epoch, sl.StartChain = random, v.size(), v.HSeq+1, v.Epoch+1, 0
 	if !v.valid {
 		sl.StoreID = random
 	}

@@ -42,6 +42,15 @@ type Slot struct {
 	Clean      bool   // written by the last process to leave: nothing follows Start
 }
 
+// Next is the slot to be written after this one. All of it stays except what the caller
+// changes: the entries need the same features (Incompat) as before. Clean does not stay.
+func (s *Slot) Next() Slot {
+	next := *s
+	next.HSeq++
+	next.Clean = false
+	return next
+}
+
 // Encode is the slot as bytes, with its checksum.
 func (s *Slot) Encode() []byte {
 	b := make([]byte, SlotUsed)
