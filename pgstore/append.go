@@ -323,8 +323,8 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 	}
 	if j.late && j.at > 0 {
 		// Something is stored under the mark: by what was decided, or by the plain
-		// statement. Where both would begin at the same seq one can't be told from
-		// the other, unless the answers are the same.
+		// statement. If both would begin at the same seq they can't be distinguished,
+		// unless the answers are the same.
 		if same := sent.answer(j.id, j.at); !same && j.at == first {
 			refuse(group, fmt.Errorf("%w: the connection was lost twice", hansard.ErrUnknown))
 		}
