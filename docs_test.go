@@ -2,6 +2,8 @@ package hansard_test
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os"
@@ -302,4 +304,148 @@ func defined(t *testing.T, page, pattern string) map[string]bool {
 		out[m[1]] = true
 	}
 	return out
+}
+
+// owned is a row of the map in CONTRIBUTING.md.
+type owned struct {
+	line     string
+	packages []string // by folder
+	knows    []string // by import path, without other packages of the row
+	any      bool     // "everything"
+	noEngine bool
+}
+
+// ownersMap reads the map. What follows the first semicolon of "knows" is for people.
+func ownersMap(t *testing.T, folders map[string][]string) []owned {
+	t.Helper()
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## The map\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	name := regexp.MustCompile("`([^`]+)`")
+	var rows []owned
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 3 || !strings.Contains(cells[0], "`") && !strings.HasPrefix(cells[0], " root package") {
+			continue
+		}
+		knows, _, _ := strings.Cut(cells[2], ";")
+		row := owned{line: strings.TrimSpace(cells[0]), any: strings.TrimSpace(knows) == "everything", noEngine: strings.Contains(cells[2], "no engine")}
+		for _, m := range name.FindAllStringSubmatch(cells[0], -1) {
+			folder := m[1]
+			if folder == "hansard" {
+				folder = "."
+			}
+			row.packages = append(row.packages, folder)
+		}
+		for _, m := range name.FindAllStringSubmatch(knows, -1) {
+			known := m[1]
+			if _, ok := folders["filestore/internal/"+known]; ok {
+				known = "filestore/internal/" + known
+			}
+			switch _, ok := folders[known]; {
+			case known == "hansard":
+				row.knows = append(row.knows, "hansard")
+			case ok:
+				row.knows = append(row.knows, "hansard/"+known)
+			}
+		}
+		slices.Sort(row.knows)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// folders are the folders with Go files, of all modules of the repository, with the packages
+// of ours that they import, tests excepted.
+func folders(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for name, text := range textFiles(t) {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		dir := path.Dir(name)
+		if out[dir] == nil {
+			out[dir] = []string{}
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range f.Imports {
+			p := strings.Trim(spec.Path.Value, `"`)
+			if (p == "hansard" || strings.HasPrefix(p, "hansard/")) && !slices.Contains(out[dir], p) {
+				out[dir] = append(out[dir], p)
+			}
+		}
+	}
+	return out
+}
+
+// folderOf is the folder of a package.
+func folderOf(importPath string) string {
+	if importPath == "hansard" {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, "hansard/")
+}
+
+// TestMap: the map in CONTRIBUTING.md has every package once, and says what it imports. What
+// is said to know no engine doesn't, not even through another package.
+func TestMap(t *testing.T) {
+	imports := folders(t)
+	rows := ownersMap(t, imports)
+	var reached func(folder string, seen map[string]bool)
+	reached = func(folder string, seen map[string]bool) {
+		for _, p := range imports[folder] {
+			if next := folderOf(p); !seen[next] {
+				seen[next] = true
+				reached(next, seen)
+			}
+		}
+	}
+	owner := map[string]string{}
+	noEngine := 0
+	for _, row := range rows {
+		union := map[string]bool{}
+		for _, folder := range row.packages {
+			if first, twice := owner[folder]; twice {
+				t.Errorf("the map has %s twice: %s, %s", folder, first, row.line)
+			}
+			owner[folder] = row.line
+			for _, p := range imports[folder] {
+				if !slices.Contains(row.packages, folderOf(p)) {
+					union[p] = true
+				}
+			}
+			if !row.noEngine {
+				continue
+			}
+			noEngine++
+			seen := map[string]bool{}
+			reached(folder, seen)
+			for _, engine := range []string{"filestore", "pgstore", "memstore"} {
+				if seen[engine] {
+					t.Errorf("the map says that %s knows no engine, but it imports %s, or a package that does", folder, engine)
+				}
+			}
+		}
+		if is := slices.Sorted(maps.Keys(union)); !row.any && !slices.Equal(is, row.knows) {
+			t.Errorf("the map says that %s knows\n%v, but it imports\n%v", row.line, row.knows, is)
+		}
+	}
+	for folder := range imports {
+		if owner[folder] == "" {
+			t.Errorf("CONTRIBUTING.md: the map has no row for %s", folder)
+		}
+	}
+	if len(rows) < 30 || noEngine < 10 {
+		t.Errorf("%d rows, %d packages that know no engine: is this the map?", len(rows), noEngine)
+	}
 }

@@ -205,12 +205,12 @@ func (as *asides) asideDamage(name string, id hansard.SessionID) (*hansard.Damag
 		case errors.Is(err, fs.ErrNotExist):
 			continue // it was mended just now
 		case err != nil || a.why.reason == "":
-			return sessionlog.DamagedAt(id, 0, "the log was changed by somebody else; what was to be written to it is in %s/%s", asideDir, file), nil
+			return sessionlog.DamagedAt(id, 0, "the log was modified from outside; what was to be written to it is in %s/%s", asideDir, file), nil
 		case a.why.failed:
 			return sessionlog.DamagedAt(id, 0, "the log could not be written: %s; the lines are kept in %s/%s and are added to the log automatically once it can be written",
 				a.why.reason, asideDir, file), nil
 		default:
-			return sessionlog.DamagedAt(id, 0, "the log was changed by somebody else: %s; what belongs there is in %s/%s", a.why.reason, asideDir, file), nil
+			return sessionlog.DamagedAt(id, 0, "the log was modified from outside: %s; what belongs there is in %s/%s", a.why.reason, asideDir, file), nil
 		}
 	}
 	return nil, nil

@@ -256,7 +256,7 @@ func (rd *reader) openToRead(name string) (f vfs.File, behind error, err error) 
 
 // errDoesNotFollow is why a log can't be read together with the journal: recovery will
 // set the journal's lines aside (J3).
-var errDoesNotFollow = errors.New("the log was changed by somebody else: what the journal has does not follow it")
+var errDoesNotFollow = errors.New("the log was modified from outside: what the journal has does not follow it")
 
 // overlaid is a log with the lines that the journal holds for it. Where both have bytes,
 // the journal's win: the log's may be the remains after a power cut. Only reading methods

@@ -28,11 +28,11 @@ import (
 // neither the time nor the memory that a session takes grows with its names.
 //
 // Before write.lock is taken the index is brought up to the end of the log and the names
-// are looked up; under the lock only what the log got since is read. Where that is much the
-// request is prepared anew: nobody waits for somebody else's reading (failure 60).
+// are looked up; under the lock only what the log got since is read. If that is much, the
+// request is prepared again: nobody waits for somebody else's reading (failure 60).
 //
-// The index answers for the log only. What is pending, or in the group being planned, is
-// looked at by lookupNames.
+// The index answers for the log only. lookupNames looks at what is pending, or in the group
+// being planned.
 
 const (
 	// namesInMemory is how many names are kept in memory before a run is written, and
@@ -48,8 +48,8 @@ const (
 	// keyIndexBytes is what all indexes may take in memory.
 	keyIndexBytes = 64 << 20
 	// lockedBytes is how much of a log is read under write.lock, at most, unless others
-	// write more than that again and again: then the last attempt reads whatever it
-	// takes, because a request that is prepared for ever is stuck.
+	// write more than that again and again: then the last attempt reads whatever it takes:
+	// a request that was prepared again for ever would be stuck.
 	lockedBytes = 256 << 10
 )
 
@@ -60,8 +60,8 @@ type keyIndex struct {
 	// a run. That may take long, so it is waited for with a context, and never under
 	// write.lock: there catchUp runs without it, and add makes that safe.
 	reading sync.Mutex
-	// only, if not nil, are the hashes of the names that are wanted, of an index for one request: the
-	// others are not kept, and no run is written.
+	// only, if not nil, are the hashes of the names that one request asks for, for which
+	// this index was made: no others are kept, and no run is written.
 	only map[uint64]bool
 
 	mu sync.Mutex // guards all below; held for work in memory only
@@ -106,8 +106,8 @@ func (k *keyIndexes) get(name string) *keyIndex {
 	return x
 }
 
-// weigh notes how large an index has become, and so may push others out. Not if it was
-// pushed out itself and another took its place.
+// weigh records how large an index has become, which may push others out. It does nothing
+// if the index was pushed out itself and another took its place.
 func (k *keyIndexes) weigh(name string, x *keyIndex) {
 	x.mu.Lock()
 	weight := x.weight()
@@ -178,11 +178,10 @@ func (kr *keyring) used() bool {
 	return kr.keys.m.Len() > 0
 }
 
-// absent tells of names that a session is known not to have, by its index alone: not ok if
-// the log has to be looked at, or the caller has to write a run. due: a run is to be
-// written, but that may happen in the background. What the
-// filters do not tell is looked up in the runs: one in a few dozen batches of ten new names
-// needs that.
+// absent finds out from the index alone that a session has none of some names. Not ok: the
+// log has to be looked at, or the caller has to write a run. due: a run has to be written,
+// but that may happen in the background. Names that the filters do not rule out are looked
+// up in the runs: one in a few dozen batches of ten new names needs that.
 func (kr *keyring) absent(name string, names []sought) (p *preparedNames, ok, due bool) {
 	kr.keys.mu.Lock()
 	k, ok := kr.keys.m.Get(name)
@@ -220,8 +219,8 @@ func hashesOf(names []sought, to []uint64) []uint64 {
 	return to
 }
 
-// added tells the index of a log, if there is one, what this process has appended to it:
-// so it need not be read again. Not if somebody else has appended before.
+// added adds what this process has appended to a log to its index, if there is one, so that
+// it need not be read again. It does nothing if another process has appended before.
 func (kr *keyring) added(a *appended) {
 	kr.keys.mu.Lock()
 	k, ok := kr.keys.m.Peek(a.name)
@@ -235,7 +234,7 @@ func (kr *keyring) added(a *appended) {
 }
 
 // append adds what a group has appended to the log, if the index ends where that begins. It
-// tells whether the index takes more memory now, and is to be weighed again.
+// returns whether the index takes more memory now and has to be weighed again.
 func (k *keyIndex) append(a *appended) (grown bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -249,7 +248,7 @@ func (k *keyIndex) append(a *appended) (grown bool) {
 	return k.weight() > k.weighed
 }
 
-// find is what a log has under one name, up to its end as it is now: nothing in it if
+// find returns what a log has under one name, up to its end as it is now: nothing in it if
 // there is no such name. Nil: the log was replaced meanwhile, and nothing is known.
 func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted sought) (*nameSeen, error) {
 	k := kr.keys.get(name)
@@ -268,7 +267,7 @@ func (kr *keyring) find(ctx context.Context, f vfs.File, name string, wanted sou
 }
 
 // runsTries is how often runs that others replace, or that are damaged, are looked for
-// again before the log is read without.
+// again before the log is read without them.
 const runsTries = 4
 
 // find brings the index up to the end of the log and looks names up in it. The caller
@@ -337,7 +336,7 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []sought) (
 
 // lookInRun finds names in a run. A hash is only a hint: the line at its offset says which
 // names it has. A run that can't be read or that leads to no line is not believed, and is
-// removed: if it is the log that is damaged, reading it will tell.
+// removed: if it is the log that is damaged, reading it will show that.
 func (p *preparedNames) lookInRun(x runs.Index, r *runs.Run, f vfs.File, names []sought) error {
 	type hint struct {
 		name runs.Name
@@ -393,8 +392,8 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, 
 	} else if r.prepared.tries > 0 && !r.prepared.last {
 		return nil, errUnprepared // there was no log when it was prepared
 	}
-	// Nobody prepared it, or somebody replaces the log again and again: it is read now,
-	// by an index of its own, which nobody else can be holding.
+	// Nobody prepared it, or the log is replaced again and again: it is read now, into an
+	// index of its own, which nobody else can hold.
 	k, names := &keyIndex{only: map[uint64]bool{}}, r.names()
 	for _, n := range names {
 		k.only[n.hash] = true
@@ -406,8 +405,8 @@ func (ol *logs) lookupInLog(sess *session, r *request) (map[runs.Name]nameSeen, 
 	return p.seen, nil
 }
 
-// since is what became of a request's names, under write.lock: as they were prepared, and
-// with what the log got since. errUnprepared where that can't be told cheaply.
+// since returns what the log has under a request's names, under write.lock: what was
+// prepared, and what the log got since. errUnprepared if that can't be found out cheaply.
 func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request) (map[runs.Name]nameSeen, error) {
 	missing, err := int64(0), error(nil)
 	if !k.covers(sess) {
@@ -445,8 +444,8 @@ func (k *keyIndex) since(ch *checks, sess *session, p *preparedNames, r *request
 	return p.seen, err
 }
 
-// addedSince are the lines with the hashes of some names that the log got since it was
-// looked at, for each name; nil if it got nothing. The index goes up to upTo.
+// addedSince returns, for each of some names, the lines with its hash that the log got
+// since it was looked at; nil if it got nothing. The index goes up to upTo.
 func (k *keyIndex) addedSince(p *preparedNames, names []sought) (lines [][]int64, upTo int64, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -510,8 +509,8 @@ func (k *keyIndex) missing(f vfs.File) (int64, error) {
 }
 
 // catchUp brings the index up to the end of the log, from the beginning if it is another
-// log by now. On error what was read counts. Two may run at once: see add. With save,
-// which needs k.reading, runs are written where they are due.
+// log by now. On error what was read counts. Two may run at once: see add. With save, which
+// needs k.reading, runs that are due are written.
 func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error {
 	for {
 		missing, err := k.missing(f)
@@ -532,7 +531,7 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 			return err
 		}
 		if from > end {
-			from = math.MaxInt64 // what is behind the runs was in memory, but for the last of it
+			from = math.MaxInt64 // all but the end of what follows the runs was in memory
 		}
 		if !k.isDue(ch.process, 1, from) {
 			return nil
@@ -547,10 +546,10 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 	}
 }
 
-// load begins the index of a log, or goes on with it if it is known to be the same log
-// (again): from where its runs end, if any are to be used and fit it. Where they end
-// earlier than those that are known, names are lost, and the log is read from there. What
-// other goroutines prepared before that is void.
+// load begins the index of a log, or continues it if it is known to be the same log
+// (again): from where its runs end, if runs are used and fit the log. If they end earlier
+// than those that were known, names are lost, and the log is read from there. What other
+// goroutines prepared before that is void.
 func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) error {
 	k.mu.Lock()
 	round := k.round
@@ -571,7 +570,7 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	if use {
 		rs = ch.runsOf(name, uid).Load(size, func(upTo int64, crc uint32) bool {
 			got, failed := sessionlog.CRCBefore(f, upTo)
-			if upTo >= int64(sessionlog.SuffixWidth) { // shorter than any line, it is no failure of reading
+			if upTo >= int64(sessionlog.SuffixWidth) { // no line ends before that, which is no failure of reading
 				err = cmp.Or(err, failed)
 			}
 			return failed == nil && got == crc
@@ -595,8 +594,8 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	return nil
 }
 
-// use has the index go on with these runs, which cover as much of the log as those before,
-// or more. The caller holds mu.
+// use makes the index continue with these runs, which cover as much of the log as those
+// before, or more. The caller holds mu.
 func (k *keyIndex) use(rs []*runs.Run) {
 	before, _ := runs.End(k.runs)
 	upTo, crc := runs.End(rs)
@@ -674,9 +673,11 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 	return d
 }
 
-// due tells whether a run is to be written: much is in memory only, or much was read, from
-// an offset on, by one who had nothing behind the runs in memory: the next fresh process would
-// read it, too. For one who reads on it is more, some times as many names. The caller holds mu.
+// due tells whether a run has to be written: because many names are in memory only, or
+// because much of the log was read, from an offset on, by a caller that had none of what
+// follows the runs in memory, so that the next process would have to read it, too. For a
+// caller that goes on reading times is more than 1: then a run is due only for that many
+// times as many names. The caller holds mu.
 func (k *keyIndex) due(p *process, times int, from int64) bool {
 	end, _ := runs.End(k.runs)
 	return k.only == nil && k.uid != 0 && k.upTo > end && k.upTo >= k.patience &&
@@ -684,13 +685,13 @@ func (k *keyIndex) due(p *process, times int, from int64) bool {
 }
 
 // overdue tells whether so much is in memory only that an append has to write the run
-// itself: in the background others come first. The caller holds mu.
+// itself: in the background other sessions may come first. The caller holds mu.
 func (k *keyIndex) overdue(p *process) bool {
 	end, _ := runs.End(k.runs)
 	return k.tail.len() >= 2*p.namesInMemory() || k.upTo-end >= 2*namesBehind
 }
 
-// isDue is due for one who does not hold mu.
+// isDue is due for a caller that does not hold mu.
 func (k *keyIndex) isDue(p *process, times int, from int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -700,7 +701,7 @@ func (k *keyIndex) isDue(p *process, times int, from int64) bool {
 // namesInMemory is how many names are kept before a run is written.
 func (p *process) namesInMemory() int { return cmp.Or(p.cfg.names, namesInMemory) }
 
-// save writes a run of the names in memory. Meanwhile others may add some. It is a cache:
+// save writes a run of the names in memory. Others may add names meanwhile. It is a cache:
 // what fails here costs time and memory later, nothing else. The caller holds k.reading.
 func (k *keyIndex) save(p *process, name string) {
 	k.mu.Lock()

@@ -10,9 +10,9 @@ import (
 )
 
 // What a session knows of the names in a request, under write.lock: the key of the batch
-// and the ids of its events. A name stands in the log, in an entry that is not in the log
-// yet, or in the draft of this group; nowhere twice, because it was looked up here before
-// it was written.
+// and the ids of its events. A name is in the log, in an entry that has not reached the log
+// yet, or in the draft of this group, and never in two of them, because it was looked up
+// here before it was written.
 
 // names are those that a request has to look up: its key, and the ids of its events in their
 // order. They are hashed once, by the caller, who prepares the request.
@@ -32,7 +32,7 @@ func (r *request) names() []sought {
 	return r.sought
 }
 
-// knownNames answers which names a session has.
+// knownNames says which names a session has.
 type knownNames struct {
 	draft   *draft
 	pending []*pendingEntry
@@ -155,8 +155,8 @@ func (d *draft) addKey(key string, seen sessionlog.KeySeen) {
 	d.keys[key] = seen
 }
 
-// event is the event with an id in this draft; nil: there is none. Most drafts are of one
-// request and nobody asks, so the map is made for those who do.
+// event is the event with an id in this draft; nil: there is none. Most drafts have one
+// request and are never asked, so the map is made only when it is needed.
 func (d *draft) event(id string) *draftID {
 	for _, b := range d.batches {
 		for n, i := range b.fresh {
@@ -184,8 +184,8 @@ func (d *draft) addID(e draftID) {
 	d.ids = append(d.ids, e)
 }
 
-// place notes for the index that a name's line begins at an offset. The name is the next, or
-// one of the next, of those that were looked up; the rest is what comes after it.
+// place records, for the index, the offset at which a name's line begins. The name is one
+// of those that were looked up, which are in order; the rest is what follows it.
 func (d *draft) place(names []sought, name runs.Name, at int64) (rest []sought) {
 	for names[0].Name != name {
 		names = names[1:]
@@ -203,8 +203,8 @@ type appended struct {
 	names       []runs.Pair
 }
 
-// appendedTo is what the group adds to a session, for the index of its log; nil if that
-// has to read it.
+// appendedTo is what the group adds to a session, for the index of its log; nil if the
+// index has to read it from the log.
 func (d *draft) appendedTo(sess *session) *appended {
 	if d.unlisted || sess.f == nil {
 		return nil

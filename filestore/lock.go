@@ -91,7 +91,11 @@ type writeLock struct {
 	// control last led to the files that are open; zero: not known. now is the same
 	// directory in this hold of the lock.
 	seen, now vfs.DirStamp
-	state     *locked // reached through lock only (TestLockIsTheOnlyWay), and by isAttached, inUse and close
+	// state is what lock gives out. Outside this file nothing names it but newStore
+	// (TestLockIsTheOnlyWay). In it, isAttached, inUse, ringIsSmall and glance look at it
+	// under mu alone, without write.lock, and what they see may be out of date; close takes
+	// it apart.
+	state *locked
 
 	// With a mutex of its own: it is set by syncs, which do not hold write.lock.
 	own ownDurable
@@ -99,7 +103,9 @@ type writeLock struct {
 
 // locked is what only the holder of write.lock may touch: the ring, the control file and
 // what this process knows of the sessions. Only lock gives it out, and it is good until
-// unlock; whatever needs write.lock is a method of it or takes it as an argument.
+// unlock. What needs write.lock is a method of it, takes it as an argument, or belongs to
+// something it leads to (logs, a session, asides); where other code needs the lock, such
+// as dirtyLogs.change, its comment says so.
 //
 // What it remembers from the last time is a cache of the ring and belongs to an epoch
 // (rule CacheEpoch): refresh compares, and dropCaches voids it.
@@ -466,7 +472,7 @@ func (sy *syncer) replaceRing(r *journal.Ring, cause error) error {
 }
 
 // ownDurable is how far this process has synced the ring itself. It matters where the
-// position was not published, because sync.lock was not to be had.
+// position was not published, because sync.lock was not available.
 type ownDurable struct {
 	mu         sync.Mutex // guards both
 	epoch, pos uint64

@@ -500,7 +500,7 @@ func (sess *session) follow(e *journal.Entry) {
 		if sess.damage == nil {
 			sess.exists = true
 			sess.damage = &hansard.DamagedError{Session: sess.id, SafeSeq: sess.seq, Offset: sess.end,
-				Reason: "the log was changed by somebody else: what the journal has does not follow it"}
+				Reason: "the log was modified from outside: what the journal has does not follow it"}
 		}
 		return
 	}

@@ -103,8 +103,8 @@ type config struct {
 	// mono is this process's own clock. It is never compared with another process's:
 	// suspended laptops and time namespaces would make the comparison wrong. sleep
 	// advances it, in the simulation.
-	mono      func() time.Duration
-	sleep     func(time.Duration)
+	mono            func() time.Duration
+	sleep           func(time.Duration)
 	names           int           // instead of namesInMemory, if not 0
 	pieceLogs       int           // of checkpoints that somebody waits for, if not 0
 	pruneAge        time.Duration // instead of the constants of these names, if not 0

@@ -12,13 +12,13 @@ import (
 // takes no memory of its own. What the line says is read when it is asked for: most never
 // are. Nil has none.
 //
-// Nearly all that is asked for is not there, and a filter tells that. So names are just put
-// one behind the other, and sorted when many are looked for.
+// Nearly all names that are looked up are not there, which a filter shows. So names are
+// simply appended, and sorted when many are looked for.
 type tailNames struct {
 	pairs  []runs.Pair
 	sorted int // how many of them, from the first on, are in the order of their hashes
 	filter runs.Filter
-	room   int // how many the filter is made for
+	room   int // how many names the filter is made for
 }
 
 const (
@@ -56,8 +56,8 @@ func (t *tailNames) put(p runs.Pair) {
 	t.filter.Add(p.Hash)
 }
 
-// begin has the tail begin anew with these names, in the order they have, and with room for
-// some more.
+// begin starts the tail again with these names, in their order, and with room for some
+// more.
 func (t *tailNames) begin(room int, pairs []runs.Pair) {
 	if room != t.room {
 		t.filter, t.room = runs.NewFilter(int64(room)), room
@@ -121,8 +121,8 @@ func (t *tailNames) find(hash uint64, from int64) (lines []int64) {
 	return lines
 }
 
-// keepFrom drops the names of lines before an offset. The memory is used again, unless it
-// is much, of one who read a long log.
+// keepFrom drops the names of lines before an offset. The memory is reused, unless it is
+// large because a long log was read.
 func (t *tailNames) keepFrom(upTo int64) {
 	rest := slices.DeleteFunc(t.pairs, func(p runs.Pair) bool { return p.At < upTo })
 	t.sorted = 0

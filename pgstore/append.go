@@ -24,8 +24,8 @@ func (s *Store) send(id hansard.SessionID, group []*request) {
 }
 
 // reserve waits until there may be one more that waits for a locked row, see mayWait. It is
-// given back after each try: who only waits for the database to come back keeps nobody from
-// trying.
+// given back after each try: a call that only waits for the database to come back must not
+// keep others from trying.
 func (s *Store) reserve(ctx context.Context) error {
 	select {
 	case s.mayWait <- struct{}{}:
@@ -46,7 +46,7 @@ func (s *Store) sendAlone(p *plain) {
 	s.sendReserved(p)
 }
 
-// sendReserved is sendAlone of who has reserved, and gives it back.
+// sendReserved is sendAlone for a caller that has reserved, and gives the reservation back.
 func (s *Store) sendReserved(p *plain) {
 	last, err := s.sendPlain(p)
 	<-s.mayWait
@@ -67,7 +67,7 @@ func (p *plain) stored(s *Store, last hansard.Seq) {
 }
 
 // settle decides a group whose statement did not store it, or may not have: it was refused
-// (no error), lost a race, or nobody knows.
+// (no error), lost a race, or its outcome is unknown.
 func (s *Store) settle(p *plain, err error) {
 	j := &job{id: p.id}
 	if err != nil && !isRace(err) && !neverSent(err) {
@@ -147,12 +147,12 @@ func newPlain(id hansard.SessionID, group []*request) (*plain, bool) {
 	return p, true
 }
 
-// appendPlain is an append in one statement. The row's lock orders it: when it has
-// to wait for it, the conditions on the row are checked again on what the row is
-// then. Keys and ids that were added meanwhile are not seen here, but their indexes
-// refuse to take them twice. The clock is read for each version of the row: after a wait for
-// somebody who changed it, again. (After a wait for somebody who only locked it the time
-// is that of before; nothing was stored meanwhile that it could be earlier than.)
+// appendPlain is an append in one statement. The row's lock orders appends: if the
+// statement has to wait for it, the conditions are checked again on the row as it is then.
+// Keys and ids that were added meanwhile are not seen here, but their indexes refuse to
+// take them twice. The clock is read for each version of the row: once more after a wait
+// for a transaction that changed it. (After a wait for one that only locked it the time is
+// from before the wait; nothing was stored meanwhile, so no stored event has a later time.)
 var appendPlain = `WITH head AS (
 	UPDATE hansard_heads SET last = last + $19::integer, bytes = bytes + $20::bigint, updated = clock_timestamp()
 	WHERE id = $1 AND NOT deleted AND ($21::text = '' OR current = $21) AND NOT ($22::boolean AND exclusive) AND ($23::bigint IS NULL OR last = $23)
@@ -164,14 +164,14 @@ var appendPlain = `WITH head AS (
 SELECT last, shelf, ` + durably("$26") + ` FROM head`
 
 // appendOne is appendPlain for one event, which is what most appends are: without arrays it
-// takes the database a third less.
+// costs the database a third less.
 //
-// appendShelved is appendOne where the session's place in the list is known to be right: it
-// has that among its conditions, and needs no second statement that looks. The time is kept
-// within what was checked, should the clock jump in between.
+// appendShelved is appendOne for a session whose place in the list is known to be right:
+// that is one of its conditions, so no second statement has to look. The time is kept
+// within what was checked, in case the clock jumps in between.
 //
-// namedOne and namedShelved are for an event with a key or an id. Most have neither, and are
-// a quarter cheaper without the look for those that are known.
+// namedOne and namedShelved are for an event with a key or an id. Most have neither, and
+// are a quarter cheaper without looking for known ones.
 var (
 	appendOne, namedOne         = oneEvent("clock_timestamp()", "")
 	appendShelved, namedShelved = oneEvent("least(greatest(clock_timestamp(), listed), listed + "+spanSQL+" - interval '1 microsecond')",
@@ -219,14 +219,14 @@ func (p *plain) queue(b *pgx.Batch, durable, shelved bool) {
 	b.Queue(shelve, string(p.id), p.mark)
 }
 
-// sendPlain sends a combined group, and has the list put right in the same round trip
-// and the same commit, unless it is known to be. That is a statement of its own: one that had to wait for the
-// row sees the list as it was before, without the rows that the one it waited for has
-// added. No last seq and no error means that the
+// sendPlain sends a combined group and, unless the session's place in the list is known to
+// be right, puts it right in the same round trip and commit. That takes a statement of its
+// own: a statement that had to wait for the row sees the list as it was before, without the
+// rows added by the transaction it waited for. No last seq and no error means that the
 // conditions did not hold, for whatever reason.
 func (s *Store) sendPlain(p *plain) (last hansard.Seq, err error) {
-	// Nobody's context: many wait for it, and ending it would leave the outcome
-	// open for all of them.
+	// Not the context of a caller: several wait for it, and ending it would leave the
+	// outcome open for all of them.
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
@@ -267,8 +267,8 @@ func sendRow(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, into ...any) (fo
 	return found, err
 }
 
-// answer tells a group that was stored from first on. same says that it had been told
-// so before.
+// answer sets the answers of a group that was stored from first on. same means that they
+// were set to the same before.
 func (p *plain) answer(id hansard.SessionID, first hansard.Seq) (same bool) {
 	same = true
 	for _, r := range p.group {
@@ -323,8 +323,8 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 	}
 	if j.late && j.at > 0 {
 		// Something is stored under the mark: by what was decided, or by the plain
-		// statement. Where both would begin at the same seq one can't be told from
-		// the other, unless the answers are the same.
+		// statement. If both would begin at the same seq they can't be distinguished,
+		// unless the answers are the same.
 		if same := sent.answer(j.id, j.at); !same && j.at == first {
 			refuse(group, fmt.Errorf("%w: the connection was lost twice", hansard.ErrUnknown))
 		}
@@ -335,9 +335,9 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 	}
 }
 
-// settleOnly takes back the refusals that might not be for ever, of a group whose
-// plain statement is still on its way somewhere: nothing was stored under its mark,
-// so that it may yet find its conditions met.
+// settleOnly withdraws the refusals that may not be final, of a group whose plain statement
+// may still arrive: nothing was stored under its mark, so the statement may yet find its
+// conditions met.
 func settleOnly(group []*request) {
 	for _, r := range group {
 		var conflict *hansard.ConflictError

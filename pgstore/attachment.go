@@ -440,10 +440,10 @@ func (r *parts) Seek(offset int64, whence int) (int64, error) {
 	case io.SeekEnd:
 		offset += r.Size
 	default:
-		return 0, fmt.Errorf("%w: there is no whence %d", hansard.ErrInvalid, whence)
+		return 0, fmt.Errorf("%w: invalid whence %d", hansard.ErrInvalid, whence)
 	}
 	if offset < 0 {
-		return 0, fmt.Errorf("%w: there is no offset %d", hansard.ErrInvalid, offset)
+		return 0, fmt.Errorf("%w: negative offset %d", hansard.ErrInvalid, offset)
 	}
 	r.at = offset
 	return offset, nil

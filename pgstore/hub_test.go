@@ -95,9 +95,9 @@ func TestListenAgain(t *testing.T) {
 	}
 }
 
-// TestTellingRests: news of many sessions are told less often than those of one, within limits.
-// Who may be waiting for a turn that is free, or for a session that is gone, is told without the
-// rest; who only reads is not.
+// TestTellingRests: changes of many sessions are announced less often than those of one,
+// within limits. A claim that may be waiting for a turn that is free, or for a session that
+// is gone, is notified without the pause; readers are not.
 func TestTellingRests(t *testing.T) {
 	for told, want := range map[int]time.Duration{0: tellEvery, 1: tellEvery, 7: 7 * tellEvery, 1000: tellWithin} {
 		if got := restAfter(told); got != want {
@@ -105,11 +105,11 @@ func TestTellingRests(t *testing.T) {
 		}
 	}
 	h := newHub(&Store{})
-	h.say.Do(func() {}) // nothing is told
+	h.say.Do(func() {}) // nothing is announced
 	notified := 0
 	h.changed("busy", 7)
 	if told := h.flushBy(func(string) error {
-		if notified++; notified < 10 { // it is written to while the others are told
+		if notified++; notified < 10 { // it changes again while others are notified
 			h.changed("busy", hansard.Seq(7+notified))
 		}
 		return nil

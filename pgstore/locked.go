@@ -36,7 +36,7 @@ type locked struct {
 	uploaded int64 // the size of the job's upload, -1 if it is not there
 	// events are those of the job's seqs that are there, without their data.
 	events map[hansard.Seq]hansard.Event
-	// ahead tells of a claim on the turn whether somebody waits for longer.
+	// ahead, for a claim on the turn: another claim has waited for longer.
 	ahead bool
 }
 
@@ -69,15 +69,15 @@ type job struct {
 	seqs    []int64  // of events
 	meta    bool
 	ticket  string // of a claim on the turn
-	// decide is called with the row locked, and again when the transaction has
-	// to be repeated. The change is committed also when it comes with an error:
-	// that is the answer then. No change is committed too, so that an answer
-	// rests on what is durable.
+	// decide is called with the row locked, and again when the transaction has to be
+	// repeated. A change that comes with an error is committed too, and the error is the
+	// answer. Without a change there is a commit as well, so that every answer rests on
+	// what is durable.
 	decide func(l *locked) (*change, error)
 
 	bytes   int64  // about what the change has to send
 	idle    string // how long the server waits for us while the row is locked, in milliseconds
-	durable bool   // the commit has to be
+	durable bool   // the commit has to be durable
 	// patience is how long an attempt may take; 0 is statementPatience.
 	patience time.Duration
 	reserves bool // an attempt is one of those that mayWait counts
@@ -112,17 +112,17 @@ func (s *Store) decide(ctx context.Context, j *job) error {
 	return s.retryFor(ctx, cmp.Or(j.patience, statementPatience), &j.sent, func(ctx context.Context) error { return s.attempt(ctx, j) })
 }
 
-// slowest is the network on which a batch of any size gets through in time, in bytes
-// for each millisecond.
+// slowest is the speed of the slowest network on which a batch of any size gets through in
+// time, in bytes per millisecond.
 const slowest = 256
 
-// retry repeats what a race or a lost connection ended, for as long as the store's
+// retry repeats what failed by a race or a lost connection, for as long as the store's
 // options say.
 func (s *Store) retry(ctx context.Context, sent *bool, try func(context.Context) error) error {
 	return s.retryFor(ctx, statementPatience, sent, try)
 }
 
-// retryFor is retry of what may take so long each time.
+// retryFor is retry for something that may take as long as patience each time.
 func (s *Store) retryFor(ctx context.Context, patience time.Duration, sent *bool, try func(context.Context) error) error {
 	ctx = context.WithoutCancel(ctx)
 	var failing time.Time
@@ -203,9 +203,9 @@ func (j *job) attempt(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if (j.sent || j.late) && j.arrived(l) {
-		// The answer rests on a commit that we did not see end. Ours, which the
-		// lock made one that is written, waits for whatever standby that has to
-		// wait for; so will it have then.
+		// The answer rests on an earlier commit whose end we did not see. Our own
+		// transaction has locked a row, so its commit is written, and waits for the
+		// standbys it has to wait for: by then they have the earlier one, too.
 		return j.finish(ctx, conn, l, nil, j.err)
 	}
 	j.sent = false
@@ -213,10 +213,9 @@ func (j *job) attempt(ctx context.Context, conn *pgx.Conn) error {
 	return j.finish(ctx, conn, l, c, verdict)
 }
 
-// readClock asks for the time in a statement of its own: in the one that locks it
-// might be read before the lock is there. The settings that go with it are those of the
-// transaction: those of the connection may be another's, if there is a pool of
-// connections in between.
+// readClock asks for the time in a statement of its own: in the one that locks it might be
+// read before the lock is there. The settings made with it are for the transaction: those
+// of the connection may be another client's, if there is a connection pooler in between.
 var readClock = "SELECT clock_timestamp(), CASE WHEN $1::text <> '' THEN set_config('idle_in_transaction_session_timeout', $1, true) END, " + durably("$2")
 
 const (
@@ -225,10 +224,10 @@ const (
 	findMeta    = "SELECT title, labels, state FROM hansard_sessions WHERE id = $1"
 )
 
-// durably makes the commit of the transaction one that is durable before it is
-// answered, if it is asked to, whatever the defaults of the database or the role are.
-// Stronger settings are left alone. It is read when the transaction commits, so that
-// the statement which commits by itself can have it too.
+// durably makes sure, if asked to, that the commit of the transaction is durable before it
+// is answered, whatever the defaults of the database or the role are. Stronger settings are
+// left alone. It is read when the transaction commits, so that the statement which commits
+// by itself can have it too.
 func durably(asked string) string {
 	return "CASE WHEN " + asked + "::boolean AND current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 }
@@ -422,7 +421,7 @@ func (j *job) finish(ctx context.Context, conn *pgx.Conn, l *locked, c *change, 
 	return err
 }
 
-// newMark is a name that nobody else gives.
+// newMark returns a name that nobody else uses.
 func newMark() string {
 	var b [12]byte
 	rand.Read(b[:])
@@ -431,7 +430,8 @@ func newMark() string {
 
 const (
 	createHead = `INSERT INTO hansard_heads (id, last, bytes, created, updated, listed, mark, parent, parent_at) VALUES ($1, 0, 0, $2, $2, $2, $3, $4, $5)`
-	// What the removal of the deleted session has not come to yet goes with its head.
+	// What is left of the deleted session, because its removal was not finished, is removed
+	// together with its head.
 	reuseHead = `UPDATE hansard_heads SET last = 0, bytes = 0, created = $2, updated = $2, listed = $2, deleted = false, purging = false, exclusive = false, current = '', newest = '', turn = '', renewed = NULL, mark = $3
 		WHERE id = $1`
 	reuseEvents   = `DELETE FROM hansard_events WHERE id = $1`
@@ -452,9 +452,9 @@ const (
 	removeWait = `DELETE FROM hansard_waiting WHERE id = $1`
 )
 
-// shelve keeps a session's place in the list right enough: see span. It belongs to what
-// has just been stored under a mark, so that the row is locked. Most of the time it is
-// a look at that row.
+// shelve keeps a session's place in the list right enough: see span. It follows a statement
+// that stored something under a mark, so the row is locked. Most of the time it only looks
+// at that row.
 var shelve = `WITH due AS (
 	UPDATE hansard_heads h SET listed = h.updated
 	WHERE h.id = $1 AND ` + shelfDue + ` AND EXISTS (SELECT 1 FROM hansard_events e WHERE e.id = $1 AND e.mark = $2)

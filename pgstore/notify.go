@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	tellEvery     = 5 * time.Millisecond  // news of so long go together, for each session they are of,
-	tellWithin    = 50 * time.Millisecond // but not of longer than this
+	tellEvery     = 5 * time.Millisecond  // the pause after a notification, for each session it named,
+	tellWithin    = 50 * time.Millisecond // but not longer than this
 	notifyBytes   = 7900                  // PostgreSQL takes less than 8000
 	notifySeconds = 2
-	hearWithin    = 5 * time.Second  // our own words are said, and then heard
-	hearEvery     = 10 * time.Second // and again
+	hearWithin    = 5 * time.Second  // to send our own notification, and then for it to arrive
+	hearEvery     = 10 * time.Second // how often that is repeated
 )
 
-// listen hears what other processes tell, on a connection of its own.
+// listen receives the notifications of other processes, on a connection of its own.
 func (h *hub) listen(ctx context.Context) {
 	const soon = 50 * time.Millisecond
 	for pause := soon; ctx.Err() == nil; {
@@ -38,9 +38,9 @@ func (h *hub) listen(ctx context.Context) {
 	}
 }
 
-// listenOnce listens until the connection ends, however it does: the next one is
-// made a moment later, and looking goes on without it. It tells whether anything was
-// to be heard.
+// listenOnce listens until the connection ends, for whatever reason: the next one is made a
+// moment later, and meanwhile changes are found by looking. It returns whether the
+// connection delivered notifications.
 func (h *hub) listenOnce(ctx context.Context) (heard bool) {
 	cfg := h.s.pool.Config().ConnConfig
 	cfg.DialFunc = h.s.dialer.DialContext // not watched: it waits in silence
@@ -64,11 +64,11 @@ func (h *hub) listenOnce(ctx context.Context) (heard bool) {
 	return heard
 }
 
-// hear hears what others tell for a while, if it also hears what it says itself, by
-// another connection: this one may be dead, and where there is a pool that gives each
-// statement to another process of the server it means nothing to LISTEN.
+// hear receives notifications for a while, and checks that one it sends itself, over
+// another connection, arrives: this connection may be dead, and LISTEN has no effect where
+// a pooler gives each statement to another process of the server.
 func (h *hub) hear(ctx context.Context, conn *pgx.Conn) (heard bool) {
-	word := "?" + newMark() // no session is called so
+	word := "?" + newMark() // no session has such an id
 	var said atomic.Bool
 	saying := make(chan struct{})
 	go func() {
@@ -83,7 +83,8 @@ func (h *hub) hear(ctx context.Context, conn *pgx.Conn) (heard bool) {
 		cancel()
 		switch {
 		case err != nil:
-			// What could not be said is nothing to have been heard.
+			// If our own notification could not be sent, it proves nothing that it did not
+			// arrive.
 			return (heard || !said.Load()) && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 		case n.Payload == word:
 			heard, until = true, time.Now().Add(hearEvery)
@@ -104,7 +105,7 @@ func (h *hub) heard(ids []string) {
 	}
 }
 
-// setListening notes whether notifications come. Those before it began are lost,
+// setListening records whether notifications arrive. Those sent before they did are lost,
 // so everything is looked at.
 func (h *hub) setListening(on bool) {
 	h.mu.Lock()
@@ -118,9 +119,9 @@ func (h *hub) setListening(on bool) {
 	}
 }
 
-// telling tells other processes what changed, outside of any commit: NOTIFY in the
-// transactions themselves would make them wait for each other. What changes while
-// one notification is under way, or in the rest after it, goes with the next.
+// telling notifies other processes of what changed, apart from the commits: NOTIFY in the
+// transactions themselves would make them wait for each other. What changes while a
+// notification is under way, or during the pause after it, is named in the next one.
 func (h *hub) telling(ctx context.Context) {
 	for {
 		select {
@@ -129,7 +130,7 @@ func (h *hub) telling(ctx context.Context) {
 		case <-h.tell:
 		}
 		select {
-		case <-h.hurry: // that too is told now
+		case <-h.hurry: // its change is announced now, too
 		default:
 		}
 		if !h.rest(ctx, tellEvery, restAfter(h.flush())) {
@@ -138,15 +139,17 @@ func (h *hub) telling(ctx context.Context) {
 	}
 }
 
-// restAfter is how long nothing is told after news of so many sessions. A notification is a
-// commit of its own, and costs the database about as much as one with events, however many
-// sessions it names: eight processes that were busy with a hundred sessions sent as many of them
-// as they had commits to tell of. Who follows the one session that is busy waits no longer for it.
+// restAfter is how long to pause after a notification that named so many sessions. A
+// notification is a commit of its own, and costs the database about as much as one with
+// events, however many sessions it names: eight processes that were busy with a hundred
+// sessions sent as many notifications as they made commits. If only one session is busy,
+// the pause is no longer than tellEvery.
 func restAfter(told int) time.Duration {
 	return min(max(time.Duration(told)*tellEvery, tellEvery), tellWithin)
 }
 
-// rest waits for so long, or only for least if something is in a hurry. It tells whether to go on.
+// rest pauses for most, or only for least if something is in a hurry. It returns whether to
+// go on.
 func (h *hub) rest(ctx context.Context, least, most time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -162,13 +165,14 @@ func (h *hub) rest(ctx context.Context, least, most time.Duration) bool {
 	return true
 }
 
-// tellOthers commits without waiting for the disk or a standby: what it tells of is durable,
-// and losing it does no harm. PostgreSQL lets one transaction at a time commit that notifies;
-// if that waited for a flush, the other processes' notifications would queue up behind it.
+// tellOthers commits without waiting for the disk or a standby: what it announces is
+// durable already, and losing it does no harm. PostgreSQL lets one transaction at a time
+// commit that notifies; if that waited for a flush, the other processes' notifications
+// would queue up behind it.
 const tellOthers = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
-// flush tells what is news, and returns of how many sessions at once. If it fails, others find
-// out by looking.
+// flush names the sessions that changed to other processes, and returns how many it named
+// at once. If it fails, they find out by looking.
 func (h *hub) flush() (told int) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
 	defer cancel()
@@ -178,15 +182,15 @@ func (h *hub) flush() (told int) {
 	})
 }
 
-// flushBy is flush by any way to notify.
+// flushBy is flush with any way to notify.
 func (h *hub) flushBy(notify func(text string) error) (told int) {
 	for {
 		text, sessions := h.nextNews()
 		if sessions == 0 {
 			return told
 		}
-		// Not the sum: a busy session is in the news again by the time it was told of, and is
-		// still one session.
+		// Not the sum: a busy session may have changed again by the time it was named, and
+		// is still one session.
 		told = max(told, sessions)
 		if notify(text) != nil {
 			return told

@@ -13,8 +13,8 @@ import (
 
 // lane is where the appends of this process to one session queue up: one group of them at a
 // time is under way. What arrives meanwhile is the next group, so nobody waits for a timer.
-// Lanes that have something to send queue up in their turn; one sender takes as many of them
-// as it finds, for one commit.
+// Lanes that have something to send are in a queue themselves; a sender takes as many of
+// them as it finds into one commit.
 type lane struct {
 	id      hansard.SessionID
 	waiting []*request // guarded by Store.mu
@@ -53,16 +53,18 @@ const (
 	// more of them each would have less in it: two took the database half as much again for
 	// each event.
 	maxSenders = 1
-	// lockedTries is how often what is found locked goes with the next commit. Nearly always it
-	// was another process's commit that had it, which is over by then. To wait for a row takes a
-	// connection, a commit for itself, and the lock manager of the database, and what waits in
-	// line keeps the row locked for everybody else's commits: with two tries a tenth of the
-	// events of eight busy processes went like that, and the others were held up by them. With
-	// a third of the rows locked at any time, ten tries leave one event in 60,000. Whoever
-	// keeps a row locked for longer is waited for.
+	// lockedTries is how many times a part whose row is locked goes with the next commit.
+	// Nearly always the lock was that of another process's commit, which is over by then.
+	// Waiting for the row takes a connection, a commit of its own, and work in the
+	// database's lock manager, and those that wait in line keep the row locked for
+	// everybody else's commits: with two tries a tenth of the events of eight busy
+	// processes went that way and held up the others. With a third of the rows locked at
+	// any time, ten tries leave one event in 60,000. After that the append waits until the
+	// row is free.
 	lockedTries = 10
-	// senderPatience is when a sender that is held up, by a locked row or a slow network, no
-	// longer counts: another one goes on with what came after.
+	// senderPatience is how long a sender may be held up, by a locked row or a slow
+	// network, before it no longer counts: then another one continues with what arrived
+	// since.
 	senderPatience = 20 * time.Millisecond
 )
 
@@ -106,15 +108,15 @@ func newRequest(b *hansard.Batch) (*request, error) {
 		return nil, err
 	}
 	for i := range r.names {
-		if content := r.rows.list[i].content; content != nil { // from now on the caller's memory is the caller's
+		if content := r.rows.list[i].content; content != nil { // from here on the caller may change its memory
 			r.names[i] = engine.NamedAs(r.names[i].ID, *content)
 		}
 	}
 	return r, nil
 }
 
-// submit puts a request into its lane, and sees to it that somebody sends it: that is the caller,
-// if it returns true, which it does only for who offers to.
+// submit puts a request into its lane and makes sure that it is sent. If it returns true
+// the caller has to send it; it does so only if the caller offers to.
 func (s *Store) submit(id hansard.SessionID, r *request, offers bool) (lead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +150,7 @@ func (s *Store) readyLocked(l *lane) {
 	s.startSenderLocked()
 }
 
-// startSenderLocked starts a sender, if there may be another one. The caller has a part in
+// startSenderLocked starts a sender, if there may be another one. The caller is counted in
 // s.work.
 func (s *Store) startSenderLocked() {
 	if len(s.ready)+len(s.again) > 0 && s.senders < maxSenders {
@@ -157,22 +159,22 @@ func (s *Store) startSenderLocked() {
 	}
 }
 
-// part is what a commit has of one session.
+// part is one session's share of a commit.
 type part struct {
 	*lane
 	group []*request
-	tries int // how often its row was locked
+	tries int // how often its row was found locked
 }
 
-// lead sends what is ready until nothing is.
+// lead sends what is ready until nothing is left.
 func (s *Store) lead() {
 	for s.leadOnce(false) {
 	}
 }
 
-// leadSelf is the sender of one commit in its caller's goroutine, which takes a lone writer two
-// switches between goroutines less. With a context that can end it must not: nothing could call it
-// back from a slow database.
+// leadSelf sends one commit in its caller's goroutine, which saves a lone writer two
+// switches between goroutines. It is not for a caller whose context can end: nothing could
+// call it back from a slow database.
 func (s *Store) leadSelf() {
 	if s.leadOnce(true) {
 		s.mu.Lock()
@@ -182,10 +184,10 @@ func (s *Store) leadSelf() {
 	}
 }
 
-// leadOnce sends one commit, in the goroutine of a caller (self) or in one of its own. It tells
-// whether this is still a sender.
+// leadOnce sends one commit, in the goroutine of a caller (self) or in one of its own. It
+// returns whether this is still a sender.
 func (s *Store) leadOnce(self bool) bool {
-	// Who was just answered may have more to send: together it is one commit.
+	// A caller that was just answered may have more to send: together it is one commit.
 	runtime.Gosched()
 	parts := s.take(self)
 	if parts == nil {
@@ -206,13 +208,13 @@ func (s *Store) leadOnce(self bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	over = true
-	return !replaced // by another: there are enough
+	return !replaced // replaced: another sender has taken this one's place
 }
 
-// take gives what goes into the next commit: the next group of each of the lanes that are
-// ready, FIFO. When there is none the sender ends; a caller (self) also leaves parts whose rows
-// were locked to another sender, because a commit may wait for such a row, and it is not the
-// caller's.
+// take returns what goes into the next commit: the next group of each of the lanes that are
+// ready, FIFO. If there is none the sender ends. A caller (self) also leaves parts whose
+// rows were locked to another sender: a commit may wait for such a row, which has nothing
+// to do with the caller's own session.
 func (s *Store) take(self bool) (parts []part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,14 +260,14 @@ func (s *Store) take(self bool) (parts []part) {
 	return parts
 }
 
-// withoutFirst is the rest of a queue. What was taken is not kept in memory by it.
+// withoutFirst is a queue without its first element, which it no longer keeps in memory.
 func withoutFirst[T any](queue []T) []T {
 	clear(queue[:1])
 	return queue[1:]
 }
 
-// takeLocked gives the next group of a lane. Behind others in a commit it has to fit; full says
-// that it does not. No group means that nobody waits.
+// takeLocked returns the next group of a lane. If it goes behind others in a commit it has
+// to fit; full means that it does not. No group means that nobody waits.
 func (l *lane) takeLocked(behind bool, room int64) (group []*request, bytes int64, full bool) {
 	if !behind {
 		room = groupBytes
@@ -284,7 +286,7 @@ func (l *lane) takeLocked(behind bool, room int64) (group []*request, bytes int6
 	return group, bytes, false
 }
 
-// sendParts stores what goes into one commit. What the commit can't have goes its own way,
+// sendParts stores the parts of one commit. A part that can't be in it is sent by itself,
 // and nobody else waits for it.
 func (s *Store) sendParts(parts []part) {
 	if len(parts) == 1 {
@@ -300,13 +302,13 @@ func (s *Store) sendParts(parts []part) {
 			s.sendReserved(combined)
 			s.finish(p)
 			return
-		default: // too many do: together nobody waits, also where it is one
+		default: // too many wait already: sendTogether never waits, even with one part
 		}
 	}
 	s.sendTogether(parts)
 }
 
-// apart carries on with a part by itself, behind the back of the sender.
+// apart sends a part by itself, in a goroutine of its own, while the sender goes on.
 func (s *Store) apart(p part, send func()) {
 	s.work.Go(func() {
 		send()
@@ -314,7 +316,7 @@ func (s *Store) apart(p part, send func()) {
 	})
 }
 
-// tryAgain has a part whose row was locked go with the next commit.
+// tryAgain puts a part whose row was locked into the next commit.
 func (s *Store) tryAgain(p part) {
 	p.tries++
 	s.mu.Lock()

@@ -19,7 +19,7 @@ type rows struct {
 	bytes int64
 }
 
-// row is an event as it is stored, besides where it is and when.
+// row is an event as it is stored, except for its place and its time.
 type row struct {
 	kind, role, author, turn, data, by string
 	inbox                              bool
@@ -27,13 +27,13 @@ type row struct {
 	id, content                        *string // content: the hash of an event that has an id
 	at                                 *time.Time
 	attached                           []hansard.Attachment
-	fork                               *string // what it begins a fork of
+	fork                               *string // the parent, if the event begins a fork
 	size                               *int32
 }
 
 func (r *rows) len() int { return len(r.list) }
 
-// batch is what the rows of a batch get besides its events.
+// batch is what is stored with the events of a batch.
 type batch struct {
 	turn      hansard.Grant
 	key, hash string
@@ -141,7 +141,8 @@ func (r *row) attachments() *string {
 	return ptr(string(text))
 }
 
-// column is one parameter for all of a list: a statement takes any number of them.
+// column is one parameter with a value for each row of a list, so that a statement takes
+// any number of rows.
 func column[E, T any](list []E, of func(*E) T) []T {
 	all := make([]T, len(list))
 	for i := range list {

@@ -59,7 +59,7 @@ func examine(ctx context.Context, conn *pgx.Conn, durable bool) (warnings []stri
 	var replicas, asynchronous, quorum, enough int
 	if err := conn.QueryRow(ctx, readReplicas).Scan(&replicas, &asynchronous, &quorum); err != nil {
 		if code(err) != "" {
-			return warnings, nil // this server does not tell about standbys
+			return warnings, nil // this server says nothing about standbys
 		}
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func examine(ctx context.Context, conn *pgx.Conn, durable bool) (warnings []stri
 	case names != "" && asynchronous > 0:
 		warn("%d of %d standbys are not synchronous: failing over to one of these loses what was acknowledged in the last moments", asynchronous, replicas)
 	case quorum > enough:
-		warn("commits wait for any %d of %d standbys: failing over to another one than that which is furthest loses what was acknowledged in the last moments", enough, quorum)
+		warn("commits wait for any %d of %d standbys: failing over to any but the most up-to-date one loses what was acknowledged in the last moments", enough, quorum)
 	}
 	return warnings, nil
 }

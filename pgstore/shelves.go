@@ -8,9 +8,9 @@ import (
 	"hansard"
 )
 
-// shelves remembers of sessions until when their places in the list are right enough (see
-// span), so that appends need not look. It is a hint: a statement that relies on it has it
-// among its conditions, and is refused where it is wrong.
+// shelves remembers until when the places of sessions in the list are right enough (see
+// span), so that appends need not look. It is a hint: a statement that relies on it checks
+// it as one of its conditions, and is refused if it is wrong.
 type shelves struct {
 	mu    sync.Mutex // guards below
 	until map[hansard.SessionID]time.Time
@@ -37,17 +37,18 @@ func (h *shelves) fresh(id hansard.SessionID) bool {
 	return known
 }
 
-// shelfLeft is, of a row that an append has changed, for how many seconds its place in the list
-// is right, once what is due was put right.
+// shelfLeft is for how many seconds the place in the list of a row that an append has
+// changed is right, after it was put right if that was due.
 var shelfLeft = fmt.Sprintf("CASE WHEN updated >= listed AND updated < listed + %[1]s THEN extract(epoch FROM listed + %[1]s - updated)::float8 ELSE %[2]f END", spanSQL, span.Seconds())
 
-// shelfDue tells of a row of hansard_heads whether its place in the list has to be put right.
+// shelfDue tells whether the place in the list of a row of hansard_heads has to be put
+// right.
 var shelfDue = "(h.updated < h.listed OR h.updated >= h.listed + " + spanSQL + ")"
 
 // spanSQL is span as the database writes it.
 var spanSQL = fmt.Sprintf("interval '%d milliseconds'", span.Milliseconds())
 
-// learn notes what an append has found: shelfLeft.
+// learn records the shelfLeft that an append found.
 func (h *shelves) learn(id hansard.SessionID, seconds float64) {
 	left := time.Duration(seconds * float64(time.Second))
 	h.mu.Lock()
@@ -65,7 +66,8 @@ func (h *shelves) learn(id hansard.SessionID, seconds float64) {
 	h.until[id] = time.Now().Add(left - shelfMargin)
 }
 
-// makeRoomLocked forgets what is over. It looks at a few only, as they come.
+// makeRoomLocked forgets places that are no longer right. It looks at only a few, in
+// whatever order the map has them.
 func (h *shelves) makeRoomLocked() (room bool) {
 	now, looked := time.Now(), 0
 	for id, until := range h.until {

@@ -75,11 +75,11 @@ type Store struct {
 	closed  bool
 	lanes   map[hansard.SessionID]*lane   // sessions that are appended to
 	ready   []*lane                       // those of them that have something to send and nothing under way
-	again   []part                        // what was locked when it was sent
+	again   []part                        // whose rows were locked when they were sent
 	senders int                           // at work
 	claims  map[hansard.SessionID]*claims // sessions whose turn is waited for
 
-	askAgain time.Duration // how soon a claim asks again if it hears of nothing; tests change it at once
+	askAgain time.Duration // how soon a claim asks again if no notification comes; tests change it right after Open
 
 	closeOnce sync.Once
 }

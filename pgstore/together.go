@@ -11,14 +11,14 @@ import (
 )
 
 // Group commit: appends to many sessions in one statement and one commit. Each session is a
-// part with conditions of its own, and is stored or left out by itself. A statement that holds
-// the rows of many sessions must not wait for one: what somebody else has locked is left out
-// too, and sent again alone. So groups of several processes can't deadlock, in whatever order
-// they lock, and a locked session delays nobody else.
+// part with conditions of its own, and is stored or left out by itself. A statement that
+// holds the rows of many sessions must not wait for one: what another transaction has
+// locked is left out too, and sent again. So groups of several processes can't deadlock, in
+// whatever order they lock, and a locked session delays nobody else.
 
 // appendTogether answers with a row for each session that it could lock: the last seq of
 // what it has stored there, or NULL where the conditions are not met. Sessions are counted
-// from 1, as $1 has them; e.head tells which one an event is for.
+// from 1, in the order of $1; e.head tells which one an event is for.
 //
 // Only the newest version of a row can be locked, and the conditions are checked on that one:
 // PostgreSQL goes on to it where another transaction has changed the row since this statement
@@ -38,10 +38,10 @@ var (
 ), `, " AND a.head NOT IN (SELECT head FROM known)", ", key, hash, event_id, content", ", $25::text[], $26::text[], $27::text[], $28::text[]")
 )
 
-// statementTogether is a statement that appends to several sessions: known are those that must
-// not be appended to, unknown is the condition that a session is not one of them; more are the
-// columns that events have only then, and arrays are their parameters. What newPlain does not let
-// in has no column here.
+// statementTogether is a statement that appends to several sessions. known selects those
+// that must not be appended to, and unknown is the condition that a session is not one of
+// them; more are the columns that events have only in that case, and arrays their
+// parameters. There are no columns for what newPlain refuses.
 func statementTogether(known, unknown, more, arrays string) string {
 	values := "e." + strings.Join(strings.Split(togetherColumns+more, ", "), ", e.")
 	return `WITH ` + known + `locked AS (
@@ -62,8 +62,8 @@ func statementTogether(known, unknown, more, arrays string) string {
 SELECT head, last, shelf, ` + durably("$8") + ` FROM head UNION ALL SELECT head, NULL, 0, NULL FROM locked WHERE NOT met`
 }
 
-// togetherColumns are those of every event that is appended together with others, besides where
-// it is and when.
+// togetherColumns are the columns of every event that is appended this way, except for its
+// place and its time.
 const togetherColumns = `kind, role, author, turn, data, inbox, size, mark, "by", "at"`
 
 // shelveTogether is shelve for sessions, each with the mark of what was stored there.
@@ -94,8 +94,8 @@ func (t *together) add(p *plain, shelved bool) {
 
 func (t *together) queue(b *pgx.Batch, durable bool) {
 	m, e := t.members, t.rows.list
-	// Of each event: its session, its place there, and if it is the first one, what it is stored
-	// under.
+	// For each event: its session, its place there, and for the first of a session the mark
+	// that it is stored under.
 	heads, places, begun := make([]int32, 0, len(e)), make([]int32, 0, len(e)), make([]*string, len(e))
 	var keyed, named []int32 // the sessions of
 	var keys, ids, due, marks []string
@@ -134,9 +134,9 @@ type fateOf struct {
 	last   hansard.Seq // of what was stored, or 0
 }
 
-// sendTogether stores parts of several sessions in one commit. Those for which it can't be
-// said by one condition what is to be done go their own way at once; those that the statement
-// has left out, when it is known.
+// sendTogether stores parts of several sessions in one commit. Parts that can't be decided
+// by one condition are sent by themselves at once; those that the statement left out, as
+// soon as that is known.
 func (s *Store) sendTogether(parts []part) {
 	t := &together{}
 	var plain []part
@@ -159,12 +159,12 @@ func (s *Store) sendTogether(parts []part) {
 			combined.stored(s, outcomes[i].last)
 			s.finish(p)
 		case err == nil && outcomes[i].locked:
-			s.apart(p, func() { s.settle(combined, nil) }) // refused: it is told why
+			s.apart(p, func() { s.settle(combined, nil) }) // refused: settle finds out why
 		case err == nil && p.tries < lockedTries:
 			s.tryAgain(p)
 		case err == nil, isRace(err), neverSent(err), !isDown(err) && !errors.Is(err, context.DeadlineExceeded):
-			// Nothing of it is stored: its row was locked, or another one's fault undid
-			// all of them.
+			// Nothing of it is stored: its row was locked, or an error in another part
+			// undid all of them.
 			s.apart(p, func() { s.sendAlone(combined) })
 		default:
 			s.apart(p, func() { s.settle(combined, err) })
@@ -174,7 +174,7 @@ func (s *Store) sendTogether(parts []part) {
 
 // sendAll sends the statement. Without an error there is an outcome for each session.
 func (s *Store) sendAll(t *together) ([]fateOf, error) {
-	// Nobody's context, as in sendPlain.
+	// Not the context of a caller, as in sendPlain.
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)

@@ -473,8 +473,8 @@ func TestShelvesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLockedAreTriedAgain: sessions that are locked go with so many more commits, and are then
-// waited for.
+// TestLockedAreTriedAgain: appends to locked sessions go with lockedTries more commits, and
+// then wait for the row.
 func TestLockedAreTriedAgain(t *testing.T) {
 	tap, s := tapStore(t)
 	s.makeSessions("a", "b")
@@ -584,8 +584,8 @@ func TestLeadingOneselfOnly(t *testing.T) {
 	soundLogs(t, s.Store, map[hansard.SessionID]int{"a": 1, "s": 1})
 }
 
-// TestLeadingOneselfForOthers: what a caller that leads itself has no room for in its commit gets
-// another sender.
+// TestLeadingOneselfForOthers: another sender takes what has no room in the commit that a
+// caller sends itself.
 func TestLeadingOneselfForOthers(t *testing.T) {
 	s := newBlocking(t, "")
 	var ids []hansard.SessionID

@@ -31,7 +31,7 @@ type claim struct {
 }
 
 // errWaiting is the result of an attempt whose claim has to wait.
-var errWaiting = errors.New("the turn is not to be had yet")
+var errWaiting = errors.New("the turn is not available yet")
 
 // Acquire implements [hansard.Store].
 func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {

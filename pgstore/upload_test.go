@@ -15,7 +15,8 @@ import (
 	"hansard/pgstore"
 )
 
-// endless is an upload that never ends. It signals when so much of it was read, and then blocks.
+// endless is an upload that never ends. It signals when a given amount was read, and then
+// blocks.
 type endless struct {
 	rest  int
 	given func()

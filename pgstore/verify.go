@@ -180,7 +180,7 @@ func (s *Store) Repair(ctx context.Context, id hansard.SessionID) (hansard.Repai
 
 type repairError struct{ what string }
 
-func (e *repairError) Error() string        { return "the tables were changed by somebody else: " + e.what }
+func (e *repairError) Error() string        { return "the tables were modified from outside: " + e.what }
 func (e *repairError) Is(target error) bool { return target == hansard.ErrUnsupported }
 func (e *repairError) Hint() string {
 	return "restore the database from a backup, or copy what is sound: hansard copy"

@@ -57,6 +57,7 @@ var outcomes = []struct {
 	{hansard.ErrFailed, exitOther, "failed"},
 	{hansard.ErrVersion, exitOther, "version"},
 	{hansard.ErrUnsupported, exitOther, "unsupported"},
+	{hansard.ErrClosed, exitOther, "closed"},
 	{fs.ErrPermission, exitOther, "permission"},
 }
 

@@ -91,11 +91,18 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	case kind == hansard.ErrTooLarge && errors.As(err, &invalid):
 		say(http.StatusRequestEntityTooLarge, "request_too_large", "Invalid '%s': %s.", param(invalid.Field), invalid.Reason)
 		answer.param = param(invalid.Field)
+	case kind == hansard.ErrTooLarge:
+		say(http.StatusRequestEntityTooLarge, "request_too_large", "A limit was exceeded.")
 	case errors.As(err, &invalid):
 		say(http.StatusBadRequest, "invalid_value", "Invalid '%s': %s.", param(invalid.Field), invalid.Reason)
 		answer.param = param(invalid.Field)
+	case kind == hansard.ErrInvalid:
+		say(http.StatusBadRequest, "invalid_value", "The request is not valid.")
 	case errors.As(err, &held):
 		say(http.StatusConflict, "turn_held", "The turn of conversation '%s' is held exclusively by %s.", id, held.Turn.Holder)
+		answer.again, answer.after = true, 1
+	case kind == hansard.ErrHeld:
+		say(http.StatusConflict, "turn_held", "The turn of conversation '%s' is held exclusively.", id)
 		answer.again, answer.after = true, 1
 	case kind == hansard.ErrFenced:
 		say(http.StatusConflict, "turn_lost", "The turn this was to be written under is no longer held in conversation '%s'.", id)
@@ -106,6 +113,15 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	case kind == hansard.ErrKeyReused:
 		say(http.StatusUnprocessableEntity, "idempotency_key_reused", "The Idempotency-Key was used in conversation '%s' for another request.", id)
 		answer.param = keyHeader
+	case kind == hansard.ErrIDReused:
+		say(http.StatusBadRequest, "duplicate_item_id", "Conversation '%s' has another item with this id.", id)
+		answer.param = "items"
+	case kind == hansard.ErrNoEvent:
+		say(http.StatusNotFound, "item_not_found", "Conversation '%s' has no such item.", id)
+		answer.param = "item_id"
+	case kind == hansard.ErrNoAttachment:
+		say(http.StatusUnprocessableEntity, "attachment_not_found", "Conversation '%s' has no such attachment.", id)
+		answer.param = "items"
 	case errors.As(err, &damaged):
 		say(http.StatusServiceUnavailable, "conversation_damaged", "Conversation '%s' is damaged; what was stored up to seq %d is safe.", id, damaged.SafeSeq)
 	case kind == hansard.ErrDamaged:
@@ -119,6 +135,15 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 		say(http.StatusInsufficientStorage, "no_space", "There is no space left to store this.")
 	case kind == hansard.ErrReadOnly:
 		say(http.StatusForbidden, "read_only", "The store can only be read.")
+	case kind == hansard.ErrFailed:
+		// Which file and which error of the disk are only in the log.
+		say(http.StatusInternalServerError, "store_failed", "The store's disk failed.")
+		return answer, false
+	case kind == hansard.ErrVersion:
+		say(http.StatusInternalServerError, "newer_version", "Conversation '%s' was written by another version of the server.", id)
+		return answer, false
+	case kind == hansard.ErrUnsupported:
+		say(http.StatusNotImplemented, "unsupported", "The store can't do this.")
 	case kind == hansard.ErrClosed:
 		say(http.StatusServiceUnavailable, "shutting_down", "The server is shutting down.")
 		answer.again = true

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/internal/wire"
 	"hansard/memstore"
 )
 
@@ -212,6 +213,15 @@ func TestStoreErrors(t *testing.T) {
 		{&hansard.ConflictError{}, 409, "conversation_busy", "true"},
 		{&hansard.KeyReusedError{}, 422, "idempotency_key_reused", ""},
 		{&hansard.HeldError{Turn: hansard.Turn{Exclusive: true, Holder: hansard.Holder{Label: "agent-1"}}}, 409, "turn_held", "true"},
+		{hansard.ErrHeld, 409, "turn_held", "true"},
+		{hansard.ErrInvalid, 400, "invalid_value", ""},
+		{hansard.ErrTooLarge, 413, "request_too_large", ""},
+		{&hansard.IDReusedError{}, 400, "duplicate_item_id", ""},
+		{hansard.ErrNoEvent, 404, "item_not_found", ""},
+		{hansard.ErrNoAttachment, 422, "attachment_not_found", ""},
+		{fmt.Errorf("%w: %w", hansard.ErrFailed, secret), 500, "store_failed", "false"},
+		{fmt.Errorf("%w: %w", hansard.ErrVersion, secret), 500, "newer_version", "false"},
+		{hansard.ErrUnsupported, 501, "unsupported", "false"},
 		{&hansard.FencedError{}, 409, "turn_lost", "false"},
 		{&hansard.DamagedError{SafeSeq: 7, Reason: "in /var/lib/secret"}, 503, "conversation_damaged", "false"},
 		{&hansard.UnreadableError{Reason: "/var/lib/secret belongs to somebody else"}, 503, "conversation_unreadable", "false"},
@@ -244,7 +254,7 @@ func TestStoreErrors(t *testing.T) {
 				t.Errorf("%v: the answer shows a path: %s", c.err, a.body)
 			}
 		}
-		if logged := strings.Contains(log.String(), "permission denied"); logged != (c.err == secret) || strings.Contains(log.String(), "secret") {
+		if logged := strings.Contains(log.String(), "permission denied"); logged != errors.Is(c.err, secret) || strings.Contains(log.String(), "secret") {
 			t.Errorf("%v: logged %q", c.err, log.String())
 		}
 	}
@@ -252,6 +262,20 @@ func TestStoreErrors(t *testing.T) {
 	s := newServer(t, brokenStore{memstore.New(), hansard.ErrUnknown})
 	if a := s.do("POST", "/x/items", `{"items":[`+message("x")+`]}`, keyHeader, "k"); a.header.Get("X-Should-Retry") != "true" {
 		t.Errorf("retry with a key: %q", a.header.Get("X-Should-Retry"))
+	}
+}
+
+// TestEveryErrorHasItsAnswer: no kind of the contract's errors is answered as an error that the
+// server does not know.
+func TestEveryErrorHasItsAnswer(t *testing.T) {
+	for _, kind := range wire.ContractErrors() {
+		answer, _ := errorFor(fmt.Errorf("wrapped: %w", kind), "x")
+		if answer.code == "" || answer.code == "internal_error" || answer.message == "" || answer.status < 400 {
+			t.Errorf("%v is answered with %d %q %q", kind, answer.status, answer.code, answer.message)
+		}
+		if (answer.kind == kindServer) != (answer.status >= 500) {
+			t.Errorf("%v is answered with %d and the type %s", kind, answer.status, answer.kind)
+		}
 	}
 }
 

@@ -649,6 +649,24 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
+// TestEveryErrorIsReported: every kind of the contract's errors is answered as the problem it is,
+// malformed input and deleted streams as this protocol has it.
+func TestEveryErrorIsReported(t *testing.T) {
+	for _, kind := range wire.ContractErrors() {
+		want := wire.ProblemOf(kind)
+		name, status := want.Type, want.Status
+		switch kind {
+		case hansard.ErrInvalid:
+			name, status = wire.ProblemType("malformed"), http.StatusBadRequest
+		case hansard.ErrDeleted:
+			status = http.StatusNotFound
+		}
+		if p := wire.ProblemOf(told(fmt.Errorf("wrapped: %w", kind))); p.Type != name || p.Status != status {
+			t.Errorf("%v is answered with %d %s, not %d %s", kind, p.Status, p.Type, status, name)
+		}
+	}
+}
+
 // TestCreateAtOnce: of many who create a stream at the same moment one succeeds, with its
 // content, and no other content is in it.
 func TestCreateAtOnce(t *testing.T) {

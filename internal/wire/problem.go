@@ -121,6 +121,17 @@ func ProblemKinds() map[string]int {
 	return out
 }
 
+// ContractErrors returns the errors of the contract, one for each of its kinds, for tests
+// of other tables that have to know them all.
+func ContractErrors() (out []error) {
+	for _, k := range kinds {
+		if k.err != nil {
+			out = append(out, k.err)
+		}
+	}
+	return out
+}
+
 // NewProblem makes a problem of one of the server's own kinds.
 func NewProblem(name, detail, hint string) *Problem {
 	for _, k := range kinds {

@@ -6,12 +6,14 @@ import (
 	"hansard/internal/vfs"
 )
 
-// A filter tells of most names that a run does not have them, without reading it: new
-// names are what is looked up most. It is in memory only, made as a run is written or, for
-// a run that others wrote, when it was looked into often enough to be worth reading whole.
+// A filter shows, for most names that a run does not have, that it does not have them,
+// without reading the run: new names are looked up most. It is in memory only. It is made
+// when a run is written or, for a run that another process wrote, once names were looked up
+// in it often enough that reading all of it pays.
 
 const (
-	// filterBits are for each pair: about one name in two thousand is not told.
+	// filterBits is the number of bits for each pair: about one missing name in two
+	// thousand is not recognised as missing.
 	filterBits = 20
 	// maxFiltered is how many pairs a run with a filter has, at most: 5 MB.
 	maxFiltered = 2 << 20

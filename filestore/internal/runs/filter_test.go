@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFilter: a filter never says of a hash it has that it lacks it, and seldom fails to
-// say so of another.
+// TestFilter: a filter never says that it lacks a hash it has, and seldom fails to say that
+// it lacks another.
 func TestFilter(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -59,9 +59,9 @@ const (
 // ignore it.
 const Magic = "HANSRUN2"
 
-// ErrChanged is what a look in a run gives if the file can't be opened any more, or is
-// another run by now: somebody merged it. Load finds what is there instead. After any other error
-// of a run it is damaged, see Remove.
+// ErrChanged is returned by a look into a run if the file can't be opened any more, or is
+// another run by now: another process merged it. Load finds what is there instead. Any
+// other error means that the run is damaged, see Remove.
 var ErrChanged = errors.New("the run was replaced")
 
 // errDamaged is a run that is not as it was written.
@@ -97,8 +97,8 @@ func (p Pair) before(o Pair) bool { return p.Hash < o.Hash || p.Hash == o.Hash &
 
 func compare(a, b Pair) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.At, b.At)) }
 
-// Run is a run as its head describes it. It does not change, but for what it costs to look
-// into it.
+// Run is a run as its head describes it. It does not change, except for its filter, which
+// makes it cheaper to look into.
 type Run struct {
 	From, UpTo int64 // the stretch of log
 	Pairs      int64
@@ -133,7 +133,8 @@ func End(rs []*Run) (upTo int64, crc uint32) {
 	return last.UpTo, last.crc[1]
 }
 
-// Same gives runs in which those that are known stand for themselves: with their filters.
+// Same returns rs, but with the known runs in place of those that are the same: they may
+// have filters.
 func Same(rs, known []*Run) []*Run {
 	rs = slices.Clone(rs)
 	for i, r := range rs {
@@ -154,9 +155,9 @@ type Index struct {
 // File is the name of the run whose stretch begins at from.
 func (x Index) File(from int64) string { return fmt.Sprintf("%s.%016x", x.Path, from) }
 
-// Load gives the runs that can be believed: those that follow each other from the start of
-// a log that has size bytes, up to the last that ends where the log has a line with the same
-// crc, which fits tells. Every line's crc stands for all lines before it.
+// Load returns the runs that can be believed: those that follow each other from the start
+// of a log of size bytes, up to the last one that ends where the log has a line with the
+// same crc. fits says whether it has. Every line's crc stands for all lines before it.
 func (x Index) Load(size int64, fits func(upTo int64, crc uint32) bool) (rs []*Run) {
 	for len(rs) < maxRuns {
 		r := x.load(End(rs))
@@ -254,9 +255,9 @@ func pageCRC(seed []byte, n int64, b []byte) uint32 {
 	return crc32c.Add(crc32c.Add(crc32c.Sum(seed), le.AppendUint64(nil, uint64(n))), b[:pageSize-4])
 }
 
-// Find gives the offsets that a run has for hashes, which are in order: found is called
-// with the number of the hash. On error it may have been called for some. About one page
-// is read for a hash, and none twice for those that are close.
+// Find finds the offsets that a run has for hashes, which are in order: found is called
+// with the number of the hash. On error it may have been called for some. About one page is
+// read for a hash, and none twice for those that are close.
 func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error {
 	if !slices.ContainsFunc(hashes, func(h uint64) bool { return !r.Lacks(h) }) {
 		return nil
@@ -318,10 +319,10 @@ func (r *Run) guess(h uint64) int64 {
 type Put func(name string, fill func(vfs.File) error) error
 
 // Add writes a run for what the log got from the end of the runs up to upTo, where a line
-// with this crc ends, and gives the runs there are then. It takes in those at the end that
-// are of its size, by powers of two: so each is of a lower power than the one before, there
-// are few, and a pair is written as often as its run has doubled. On error the
-// runs are as they were, and a damaged one among them was removed.
+// with this crc ends, and returns the runs there are then. It merges the last ones that are
+// of its size, by powers of two: so each is of a lower power than the one before, there are
+// few, and a pair is written as often as its run has doubled. On error the runs are as they
+// were, and a damaged one among them was removed.
 func (x Index) Add(rs []*Run, pairs []Pair, upTo int64, crc uint32, put Put) ([]*Run, error) {
 	pairs = Sort(pairs)
 	r, keep := &Run{UpTo: upTo, Pairs: int64(len(pairs))}, len(rs)

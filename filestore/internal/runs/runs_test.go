@@ -110,8 +110,8 @@ type proc struct {
 // TestAnything has processes write and merge runs, in any order and each on what it knows,
 // while files are damaged, removed and exchanged, processes die in the middle, the power
 // fails and the log is replaced by another one, which some notice late: whatever can be
-// loaded gives every name it
-// covers, or an error, and no name that is not there.
+// loaded finds every name it covers, or returns an error, and finds no name that is not
+// there.
 func TestAnything(t *testing.T) {
 	loaded, merged, damaged := 0, 0, 0
 	for seed := range uint64(150) {
@@ -308,9 +308,9 @@ func TestFewPages(t *testing.T) {
 	}
 }
 
-// TestReplaced: a run that was merged by somebody else is told from a damaged one, which is
-// removed by whoever finds it; and one with more pairs than its stretch has room for is not
-// believed.
+// TestReplaced: a run that another process merged is distinguished from a damaged one,
+// which is removed by the process that finds it; and one with more pairs than its stretch
+// has room for is not believed.
 func TestReplaced(t *testing.T) {
 	d := vfs.NewDisk(1)
 	p := d.Process("p")

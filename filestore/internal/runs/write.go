@@ -61,7 +61,7 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	return err
 }
 
-// merging gives the pairs of runs, and more, in order, one after the other. It holds one
+// merging yields the pairs of runs, and more, in order, one after the other. It holds one
 // page of each run.
 type merging struct {
 	x       Index
@@ -108,7 +108,7 @@ func (m *merging) close() {
 	}
 }
 
-// next gives the least pair that is left. The caller knows how many there are.
+// next returns the least pair that is left. The caller knows how many there are.
 func (m *merging) next() (Pair, error) {
 	least := 0
 	for i := 1; i < len(m.sources); i++ {
@@ -154,7 +154,7 @@ func (m *merging) damaged(s *source, err error) error {
 	return err
 }
 
-// Sort gives pairs in order. Hashes are spread evenly, so most of the way is one step, to
+// Sort returns pairs in order. Hashes are spread evenly, so most of the way is one step, to
 // the place that the first bits of the hash stand for.
 func Sort(pairs []Pair) []Pair {
 	if len(pairs) < 64 {
