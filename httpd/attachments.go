@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -173,6 +174,15 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer f.Close()
+	whole := &wholeReader{AttachmentReader: f, to: w.(*recorder)}
+	var content io.ReadSeeker = whole
+	if r.Method == http.MethodGet && f.Size() <= heldAttachment && r.Header.Get("Range") == "" && len(whole.to.known) == 0 {
+		b, err := io.ReadAll(f)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(b)
+	}
 	shown := harmless[media]
 	if !shown {
 		media = "application/octet-stream"
@@ -193,8 +203,57 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	if sum, err := hex.DecodeString(strings.TrimPrefix(digest, hansard.DigestPrefix)); err == nil {
 		h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum)+":")
 	}
-	http.ServeContent(w, r, "", time.Time{}, f)
-	return nil
+	http.ServeContent(w, r, "", time.Time{}, content)
+	if whole.to.status != http.StatusOK || whole.err == nil {
+		return nil
+	}
+	if err := because(r.Context(), whole.err); !errors.Is(err, context.Canceled) {
+		p := s.told(r, err)
+		if errors.Is(err, hansard.ErrDamaged) { // the client isn't told
+			s.log.Error("an answer is broken off", "request", strings.TrimPrefix(p.Instance, "urn:uuid:"), "error", wire.Scrub(err.Error()))
+		}
+	}
+	return whole.err // part of the answer is out, so the connection is cut
+}
+
+// heldAttachment is the size up to which an attachment is read before it is answered: if it is
+// damaged, the answer can still say so.
+const heldAttachment = 64 << 10
+
+// wholeReader is an attachment on its way into an answer. http.ServeContent reads exactly as many
+// bytes as it has announced, but the digest is compared by the read after them, so the last bytes
+// are held back until that was done: whoever gets a whole answer gets what was attached.
+type wholeReader struct {
+	hansard.AttachmentReader
+	to  *recorder
+	at  int64
+	err error // of reading it, for a whole answer
+}
+
+func (r *wholeReader) Read(p []byte) (int, error) {
+	n, err := r.AttachmentReader.Read(p)
+	r.at += int64(n)
+	// The status was sent before the first read, even where the parts of several ranges are read
+	// by a goroutine of their own: it can't go on until the answer takes what precedes them.
+	if r.to.status != http.StatusOK {
+		return n, err // a range: there is nothing to compare
+	}
+	if err == nil && r.at >= r.Size() {
+		_, err = r.AttachmentReader.Read(make([]byte, 1))
+	}
+	if err != nil && err != io.EOF {
+		r.err = err
+		return 0, err
+	}
+	return n, err
+}
+
+func (r *wholeReader) Seek(offset int64, whence int) (int64, error) {
+	at, err := r.AttachmentReader.Seek(offset, whence)
+	if err == nil {
+		r.at = at
+	}
+	return at, err
 }
 
 // harmless are the media types that a browser may display: pictures that can't

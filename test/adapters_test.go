@@ -18,7 +18,7 @@ var (
 	tsAdapters = []string{"claude", "openai-agents", "mcp", "langgraph", "ai-sdk"}
 	pyAdapters = []string{"claude", "openai_agents"}
 	core       = []string{
-		"index.ts", "client.ts", "http.ts", "turn.ts", "types.ts", "errors.ts", "ids.ts", "socket.ts",
+		"index.ts", "client.ts", "http.ts", "turn.ts", "types.ts", "errors.ts", "ids.ts", "sha256.ts", "socket.ts",
 		"__init__.py", "client.py", "aio.py", "types.py", "errors.py", "_core.py", "_http.py",
 	}
 )

@@ -49,28 +49,56 @@ func keptOpen(t *testing.T, p *process, name string) (open []string) {
 	return open
 }
 
+// asking are the ways to ask for something while a server runs.
+var asking = map[string]func(t *testing.T, s *server, args ...string) result{
+	"on the directory": func(t *testing.T, s *server, args ...string) result { return run(t, command(s.store, args...)) },
+	"through a server": through,
+}
+
+// markedFile is a file to attach that has a marker in its name and, many times, in its content.
+func markedFile(t *testing.T, marker, what string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), marker+"-"+what)
+	must(t, os.WriteFile(file, []byte(strings.Repeat(what+" "+marker+"\n", 10_000)), 0o600))
+	return file
+}
+
+// fillMarked makes a session that a writer and a server have open, with a marker in twenty events
+// of each of them, and in attached files that events name.
+func fillMarked(t *testing.T, s *server, id, marker string, ask func(line string) string) {
+	t.Helper()
+	for i := range 20 {
+		ask(fmt.Sprintf(`{"id":"event %d","data":"%s %d"}`, i, marker, i))
+		if r := through(t, s, "append", id, fmt.Sprint(marker, " through ", i)); r.code != 0 {
+			t.Fatalf("append: %+v", r)
+		}
+	}
+	for what, asked := range asking {
+		if r := asked(t, s, "append", id, marker, "--attach", markedFile(t, marker, what)); r.code != 0 {
+			t.Fatalf("append --attach %s: %+v", what, r)
+		}
+	}
+	if found := filesWith(t, s.store, marker); len(found) < 4 || !strings.HasPrefix(found[0], "attachments/") || !strings.HasPrefix(found[1], "attachments/") {
+		t.Fatalf("before anything is erased it is in %q", found)
+	}
+}
+
 // TestErased: after rm of a session that two other processes have open, one of them a server,
-// prune leaves nothing of it except in the journal, and prune --scrub nothing at all; the others
-// go on, and none of their descriptors keeps it.
+// prune leaves nothing of it except in the journal, and prune --scrub nothing at all, whether the
+// server is asked or not; the others go on, and none of their descriptors keeps it.
 func TestErased(t *testing.T) {
 	const marker = "SECRETMARKER"
-	for what, asked := range map[string]func(t *testing.T, s *server, args ...string) result{
-		"on the directory": func(t *testing.T, s *server, args ...string) result { return run(t, command(s.store, args...)) },
-		"through a server": through,
-	} {
+	for what, asked := range asking {
 		t.Run(what, func(t *testing.T) {
 			store := newStore(t)
 			s := startServer(t, store)
 			ok(t, store, "new", "doomed", "--title", marker+"-title", "--label", "secret="+marker)
 			ok(t, store, "append", "other", "stays", "--create")
 			w := start(t, command(store, "append", "doomed", "--jsonl", "-", "--each", "--json"), nil)
-			for i := range 20 {
-				w.ask(fmt.Sprintf(`{"id":"%s %d","data":"%s %d"}`, marker, i, marker, i))
-			}
-			for range 5 {
-				if r := through(t, s, "append", "doomed", marker); r.code != 0 {
-					t.Fatalf("append: %+v", r)
-				}
+			w.ask(fmt.Sprintf(`{"id":"%s","data":1}`, marker))
+			fillMarked(t, s, "doomed", marker, w.ask)
+			if r := through(t, s, "attach", "doomed", markedFile(t, marker, "not named")); r.code != 0 {
+				t.Fatalf("attach: %+v", r)
 			}
 			if r := asked(t, s, "ls", "--json"); !strings.Contains(r.stdout, marker) {
 				t.Fatalf("ls: %+v", r)
@@ -84,7 +112,9 @@ func TestErased(t *testing.T) {
 			if found := filesWith(t, store, marker); len(found) != 1 || found[0] != "journal" {
 				t.Errorf("after prune it is in %q", found)
 			}
-			ok(t, store, "prune", "--scrub")
+			if r := asked(t, s, "prune", "--scrub"); r.code != 0 {
+				t.Errorf("prune --scrub: %+v", r)
+			}
 			if found := filesWith(t, store, marker); len(found) > 0 {
 				t.Errorf("after prune --scrub it is in %q", found)
 			}
@@ -106,6 +136,67 @@ func TestErased(t *testing.T) {
 			if r := through(t, s, "show", "doomed"); r.code != 3 {
 				t.Errorf("show: %+v", r)
 			}
+			ok(t, store, "verify")
+			s.drain()
+			ok(t, store, "verify")
+			if found := filesWith(t, store, marker); len(found) > 0 {
+				t.Errorf("in the end it is in %q", found)
+			}
+		})
+	}
+}
+
+// TestRedacted: when events of a session are redacted that two other processes have open, one of
+// them a server, nothing of them is left except in the journal, and after prune --scrub nothing at
+// all, whether the server is asked or not; the others go on with the session, and none of their
+// descriptors keeps the old log.
+func TestRedacted(t *testing.T) {
+	const marker = "SECRETMARKER"
+	for what, asked := range asking {
+		t.Run(what, func(t *testing.T) {
+			store := newStore(t)
+			s := startServer(t, store)
+			ok(t, store, "append", "open", "stays", "--create")
+			w := start(t, command(store, "append", "open", "--jsonl", "-", "--each", "--json"), nil)
+			fillMarked(t, s, "open", marker, w.ask)
+			if r := asked(t, s, "redact", "open", "2-43", "--reason", "asked for", "--yes"); r.code != 0 {
+				t.Fatalf("redact: %+v", r)
+			}
+			if found := filesWith(t, store, marker); len(found) > 1 || len(found) == 1 && found[0] != "journal" {
+				t.Errorf("after redact it is in %q", found)
+			}
+			if r := through(t, s, "append", "other", "on", "--create"); r.code != 0 {
+				t.Fatalf("append: %+v", r)
+			}
+			if open := keptOpen(t, s.process, "open"); len(open) > 0 { // before scrubbing, which closes every log
+				t.Errorf("after a write to another session the server still has open %q", open)
+			}
+			if r := asked(t, s, "prune", "--scrub"); r.code != 0 {
+				t.Errorf("prune --scrub: %+v", r)
+			}
+			if found := filesWith(t, store, marker); len(found) > 0 {
+				t.Errorf("after prune --scrub it is in %q", found)
+			}
+			w.ask(`{"data":"the writer goes on"}`)
+			if r := through(t, s, "append", "open", "the server goes on"); r.code != 0 {
+				t.Errorf("append: %+v", r)
+			}
+			for name, p := range map[string]*process{"server": s.process, "writer": w} {
+				if open := keptOpen(t, p, "open"); len(open) > 0 {
+					t.Errorf("the %s still has open %q", name, open)
+				}
+			}
+			for _, asked := range asking {
+				shown := asked(t, s, "show", "open", "--json").stdout
+				if lines := strings.Split(strings.TrimSpace(shown), "\n"); len(lines) != 46 || strings.Contains(shown, marker) || strings.Count(shown, `"redacted":true`) != 42 ||
+					!strings.Contains(lines[0], "stays") || !strings.Contains(lines[44], "the writer goes on") || !strings.Contains(lines[45], "the server goes on") {
+					t.Errorf("show: %s", shown)
+				}
+				if r := asked(t, s, "get", "open", "--json"); r.code != 0 || r.stdout != "" {
+					t.Errorf("get: %+v", r)
+				}
+			}
+			w.finish()
 			ok(t, store, "verify")
 			s.drain()
 			ok(t, store, "verify")
@@ -141,7 +232,11 @@ func TestScrubBesideWriters(t *testing.T) {
 		if r := through(t, s, "rm", id, "--yes"); r.code != 0 {
 			t.Fatalf("rm: %+v", r)
 		}
-		ok(t, store, "prune", "--scrub")
+		if scrubs%2 == 0 {
+			ok(t, store, "prune", "--scrub")
+		} else if r := through(t, s, "prune", "--scrub"); r.code != 0 {
+			t.Fatalf("prune --scrub: %+v", r)
+		}
 	}
 	for _, w := range writers {
 		if code := w.exit(); code != 0 {

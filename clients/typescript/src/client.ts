@@ -2,6 +2,7 @@ import { fromProblem, HansardError, isCode, openOutcome } from './errors.js';
 import { BrokenOff, Http, link, linesOf, piecesOf, reason, sessionPath, sleep, type Request } from './http.js';
 import { NoSocket, socketFrames, type Frame, type SocketClass } from './socket.js';
 import { Turn } from './turn.js';
+import { Sha256 } from './sha256.js';
 import type { AppendOptions, Attachment, Claim, Event, ForkOptions, Grant, Hit, Info, Meta, NewEvent, Pruned, Query, Range, Receipt, Search } from './types.js';
 
 export interface ClientOptions {
@@ -331,7 +332,10 @@ export class Session {
     return (await this.http.answer<Attachment>(q, signal)).value;
   }
 
-  /** The bytes of an attachment, in pieces. If the connection breaks, a new one continues where it stopped. */
+  /**
+   * The bytes of an attachment, in pieces. If the connection breaks, a new one continues where it stopped.
+   * At the end they are compared with the digest; others are the error `damaged`.
+   */
   async *attachment(digest: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const { signal, unlink } = link(this.http.closing.signal, options.signal);
     try {
@@ -344,6 +348,7 @@ export class Session {
   private async *attachmentUntil(digest: string, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
     let at = 0;
     let size = -1;
+    const sum = new Sha256();
     for (let tries = 0; size < 0 || at < size; ) {
       const q: Request = { method: 'GET', path: this.path('/attachments/' + encodeURIComponent(digest)), accept: '*/*' };
       if (at) q.headers = { Range: `bytes=${at}-` };
@@ -354,6 +359,7 @@ export class Session {
         for await (const piece of piecesOf(res)) {
           at += piece.length;
           tries = 0;
+          sum.add(piece); // before the caller has it, who may change it
           yield piece;
         }
       } catch (error) {
@@ -361,6 +367,7 @@ export class Session {
         if (!(error instanceof BrokenOff) || ++tries > 5) throw new HansardError('unreachable', `the attachment broke off: ${reason(error)}`, undefined, { cause: error });
       }
     }
+    if ('sha256:' + sum.hex() !== digest) throw new HansardError('damaged', 'the attachment is not what its digest says');
   }
 
   /** The session's attachments, by digest. */

@@ -1,8 +1,8 @@
 // The client against the real server, through a proxy that loses requests and answers.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client, isCode, message } from 'hansard';
 import { collect, directory, proxy, serve, token } from './server.mjs';
@@ -202,6 +202,42 @@ describe('core', () => {
     const [c, p] = await through(t, () => 'short');
     assert.ok(Buffer.concat(await collect(c.session(s.id).attachment(a.digest))).equals(data));
     assert.equal(p.count, 4); // with the heads of answers, a little less than a million each
+  });
+
+  test('a damaged attachment is no whole one', async (t) => {
+    const s = await filled(t);
+    for (const size of [100, 3_000_000]) {
+      const data = randomBytes(size);
+      const { digest } = await s.attach(data);
+      const file = path.join(dir.path, 'store', 'attachments', s.id, digest.slice('sha256:'.length));
+      data[size >> 1] ^= 1;
+      writeFileSync(file, data);
+      await assert.rejects(collect(s.attachment(digest)), code('damaged'));
+    }
+    // Whatever a server may send.
+    const { digest } = await s.attach(Buffer.from('what was attached'));
+    const lying = client(t, server.url, { fetch: async () => new Response('what was not there', { headers: { 'content-length': '18' } }) });
+    await assert.rejects(collect(lying.session(s.id).attachment(digest)), code('damaged'));
+  });
+
+  test('digests of every length, in pieces', async (t) => {
+    const s = client(t).session('any');
+    for (let size = 0; size <= 200; size++) {
+      const data = randomBytes(size);
+      const pieces = new ReadableStream({
+        start(c) {
+          for (let at = 0; at < size; ) {
+            const end = at + 1 + ((7 * size + 31 * at) % 130);
+            c.enqueue(new Uint8Array(data.subarray(at, end)));
+            at = Math.min(end, size);
+          }
+          c.close();
+        },
+      });
+      const fetch = async () => new Response(pieces, { headers: { 'content-length': String(size) } });
+      const digest = 'sha256:' + createHash('sha256').update(data).digest('hex');
+      assert.ok(Buffer.concat(await collect(client(t, server.url, { fetch }).session(s.id).attachment(digest))).equals(data));
+    }
   });
 });
 
