@@ -13,7 +13,7 @@ import (
 
 // JSON Patch (RFC 6902) on the decoded state. Existing libraries do not sort members,
 // accept indexes such as 01 and pointers such as /~2, pass tests of places that do not
-// exist, or refuse documents that are not objects.
+// exist, or refuse documents that are not objects (docs/decisions/0017).
 
 // checkStateOps checks what can be checked of operations without the state.
 func checkStateOps(p *hansard.Patch) error {
