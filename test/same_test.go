@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,13 @@ func TestSameLog(t *testing.T) {
 				if want := int(r.Last - r.First + 1); want != len(b.Events) {
 					t.Errorf("%s: receipt %+v for %d events", way, r, len(b.Events))
 				}
+				again, ok := resent(b)
+				if !ok {
+					continue
+				}
+				if r, err := appendIt(id, again); err != nil || !r.Replayed || r.First != 0 || len(r.Seqs) != len(b.Events) {
+					t.Errorf("%s: events with known ids, once more: %+v, %v", way, r, err)
+				}
 			}
 		}
 		want := spelled(t, store, hansard.SessionID(fmt.Sprint("library", run)))
@@ -94,16 +102,39 @@ func TestSameLog(t *testing.T) {
 func randomBatch(rng *mathrand.Rand, n int) hansard.Batch {
 	data := []string{`"plain"`, `{"a" : [1, 2.50, null]}`, `"é <b> \u2028 \ud800"`, `-0.0e+5`, `{"data":{"events":[]}}`, `[[[[]]]]`, `""`, `{"x":"` + strings.Repeat("y", 3000) + `"}`}
 	b := hansard.Batch{Create: true}
-	for range 1 + rng.IntN(4) {
+	for i := range 1 + rng.IntN(4) {
+		var id string
+		var at time.Time
+		if n%2 == 1 { // ids, and times with a zone and more digits than are kept
+			id = fmt.Sprintf("é %d/%d", n, i)
+			at = time.Date(2026, 1, 2, 3, 4, 5, rng.IntN(1e9), time.FixedZone("", 3600))
+		}
 		b.Events = append(b.Events, hansard.Event{
 			Kind: []string{"message", "tool_call", "own \"kind\""}[rng.IntN(3)], Role: []string{"", "user", "ä\n"}[rng.IntN(3)],
-			Author: []string{"", "ann"}[rng.IntN(2)], Inbox: rng.IntN(4) == 0, Data: []byte(data[rng.IntN(len(data))])})
+			Author: []string{"", "ann"}[rng.IntN(2)], Inbox: rng.IntN(4) == 0, Data: []byte(data[rng.IntN(len(data))]), ID: id, At: at})
 	}
 	if n%4 == 3 {
 		title := fmt.Sprint("title ", n)
 		b.Patch = &hansard.Patch{Title: &title, State: fmt.Appendf(nil, `{"n":%d.0}`, n)}
 	}
 	return b
+}
+
+// resent is a batch whose events have ids, as another writer may spell it: the usual kind left out,
+// and times in UTC. Not ok: they have none.
+func resent(b hansard.Batch) (again hansard.Batch, ok bool) {
+	again = b
+	again.Events = slices.Clone(b.Events)
+	for i := range again.Events {
+		e := &again.Events[i]
+		if e.ID == "" {
+			return again, false
+		}
+		if e.At = e.At.UTC(); e.Kind == hansard.KindMessage {
+			e.Kind = ""
+		}
+	}
+	return again, true
 }
 
 func appendByCommand(t *testing.T, store string, id hansard.SessionID, b hansard.Batch) (r hansard.Receipt, err error) {
