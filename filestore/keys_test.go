@@ -615,3 +615,36 @@ func TestIndexIsWeighed(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexesAreBounded: the indexes of all sessions together take no more memory than
+// they may. The least recently used ones are given up.
+func TestIndexesAreBounded(t *testing.T) {
+	var all keyIndexes
+	kept := map[string]*keyIndex{}
+	const names = 16 << 10 // in memory, of each session
+	weight := int64(0)
+	for i := 0; weight < 3*keyIndexBytes; i++ {
+		name := fmt.Sprint("session", i)
+		k := all.get(name)
+		k.tail = newTailNames()
+		for n := range names {
+			k.tail.put(runs.Pair{Hash: uint64(n) * 0x9e3779b97f4a7c15, At: int64(n)})
+		}
+		all.weigh(name, k)
+		kept[name] = k
+		weight += k.weight()
+	}
+	sum, left := int64(0), 0
+	for name, k := range kept {
+		if now, ok := all.m.Peek(name); ok && now == k {
+			sum += k.weight()
+			left++
+		}
+	}
+	if sum > keyIndexBytes || left == 0 || left == len(kept) {
+		t.Errorf("%d of %d indexes are kept, with %d bytes, of at most %d", left, len(kept), sum, keyIndexBytes)
+	}
+	if last := fmt.Sprint("session", len(kept)-1); all.get(last) != kept[last] {
+		t.Error("the index that was used last was given up")
+	}
+}
