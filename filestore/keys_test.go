@@ -623,13 +623,11 @@ func TestIndexesAreBounded(t *testing.T) {
 	kept := map[string]*keyIndex{}
 	const names = 16 << 10 // in memory, of each session
 	weight := int64(0)
-	for i := 0; weight < 3*keyIndexBytes; i++ {
+	for i := 0; weight < 2*keyIndexBytes; i++ {
 		name := fmt.Sprint("session", i)
 		k := all.get(name)
 		k.tail = newTailNames()
-		for n := range names {
-			k.tail.put(runs.Pair{Hash: uint64(n) * 0x9e3779b97f4a7c15, At: int64(n)})
-		}
+		k.tail.begin(names, make([]runs.Pair, names))
 		all.weigh(name, k)
 		kept[name] = k
 		weight += k.weight()
