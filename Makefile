@@ -59,7 +59,7 @@ cross: ## build and vet for the other systems
 
 # Packages in which goroutines share memory run under the race detector, and not a second time without it. The others are the command, whose suites start a program for every case,
 # which takes half an hour under the detector; packages on SQLite, which is in Go and many times slower there; programs that are built and run; and packages whose tests mostly compute
-# (importer, backup, storetest, the file engine's runs and sessionlog), for which `make race RACED=hansard/importer` is there. The engines and the client are in both, each test in one of
+# (importer, backup, storetest, the file engine's runs and sessionlog), which `go test -race` covers by hand. The engines and the client are in both, each test in one of
 # them (internal/halves): simulations run one goroutine at a time, and would take hours under the detector.
 RACED := hansard(/(engine|memstore|httpd|mcp|transcript|internal|filestore/internal/(cache|journal|peers))(/|$$)|/(filestore|client|pgstore)$$|$$)
 # These come first below, next to the package that takes longest, so that nothing long is
