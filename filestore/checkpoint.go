@@ -70,6 +70,7 @@ type checkpoints struct {
 	// beforeClose runs a function unless the store is being closed: Close would not wait
 	// for a worker that is added later.
 	beforeClose func(func()) bool
+	atTick      func() // what else the worker begins every 30 s
 }
 
 // checkpointInBackground keeps the ring from filling up, until the store is closed. Every
@@ -99,6 +100,7 @@ func (ck *checkpoints) checkpointInBackground() {
 		case <-tick.C:
 			ticked = true
 			ck.mendAll()
+			ck.atTick()
 		}
 		// Going on does not lose the error: start does not move, the ring fills up, and
 		// the writer that finds no room gets the error.

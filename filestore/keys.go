@@ -39,8 +39,9 @@ const (
 	// namesBehind how many bytes of log the runs may be behind: a fresh process reads the
 	// log from where they end. The run is written in the background (runsdue.go); with
 	// twice as much the next append writes it. A process that has to read more than
-	// namesRead writes a run, so that the next one does not. Reading a long log writes a
-	// run for every namesAtOnce.
+	// namesRead writes a run, so that the next one does not, and so does one that has not
+	// written one of that much for half a minute. Reading a long log writes a run for every
+	// namesAtOnce.
 	namesInMemory = 4096
 	namesBehind   = 4 << 20
 	namesRead     = 256 << 10
@@ -77,6 +78,7 @@ type keyIndex struct {
 	// patience is how far the log has to grow before a run is written again, after that
 	// failed.
 	patience int64
+	rests    bool  // a run is due although there is little to write: see resting
 	weighed  int64 // its weight as keyIndexes has it
 }
 
@@ -127,6 +129,23 @@ func (k *keyIndex) weight() int64 {
 		w += r.Weight()
 	}
 	return w
+}
+
+// resting are the sessions whose log is so far ahead of its runs that a fresh process would
+// have much to read, and makes a run due for them. It is asked now and then: while names
+// arrive, runs are written when there are enough.
+func (k *keyIndexes) resting() (names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, x := range k.m.All() {
+		x.mu.Lock()
+		end, _ := runs.End(x.runs)
+		if x.rests = x.only == nil && x.uid != 0 && x.tail.len() > 0 && x.upTo-end >= namesRead && x.upTo >= x.patience; x.rests {
+			names = append(names, name)
+		}
+		x.mu.Unlock()
+	}
+	return names
 }
 
 // preparedNames is what was found out about a request's names before write.lock. It holds
@@ -603,6 +622,7 @@ func (k *keyIndex) use(rs []*runs.Run) {
 		k.upTo, k.crc = upTo, crc
 	}
 	if upTo > before {
+		k.rests = false
 		k.tail.keepFrom(upTo)
 	}
 }
@@ -681,7 +701,7 @@ func damageFound(ch *checks, name string, f vfs.File, decode func([]byte) (*sess
 func (k *keyIndex) due(p *process, times int, from int64) bool {
 	end, _ := runs.End(k.runs)
 	return k.only == nil && k.uid != 0 && k.upTo > end && k.upTo >= k.patience &&
-		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (k.upTo-end >= namesBehind || k.upTo-from >= namesRead))
+		(k.tail.len() >= times*p.namesInMemory() || times == 1 && (k.rests || k.upTo-end >= namesBehind || k.upTo-from >= namesRead))
 }
 
 // overdue tells whether so much is in memory only that an append has to write the run

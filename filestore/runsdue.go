@@ -54,6 +54,14 @@ func (cm *committer) writeRunOf(name string) {
 	}()
 }
 
+// writeRestingRuns has runs written for sessions that are not written to much, so that a
+// fresh process reads little of their logs.
+func (cm *committer) writeRestingRuns() {
+	for _, name := range cm.keyring.keys.resting() {
+		cm.writeRunOf(name)
+	}
+}
+
 // writeRun brings the index of a session up to date and writes the run that is due. What
 // fails here is left to the next append that asks for it.
 func (cm *committer) writeRun(name string) {

@@ -3,6 +3,7 @@ package filestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -192,4 +193,28 @@ func TestWorkerErases(t *testing.T) {
 		b, err := s.asides.readAll(sessionlog.Path("s"))
 		return err == nil && !strings.Contains(string(b), "secret")
 	})
+}
+
+// TestWorkerWritesRuns: the worker writes the index of a session that has many names, though too
+// few for an append to write it, so that a fresh process reads little of the log.
+func TestWorkerWritesRuns(t *testing.T) {
+	s, fsys, _ := worked(t)
+	batch := func(n int) hansard.Batch {
+		b := hansard.Batch{Create: true}
+		for i := range 50 {
+			b.Events = append(b.Events, hansard.Event{ID: fmt.Sprint("event ", n, "/", i), Data: []byte(`"` + strings.Repeat("x", 1<<10) + `"`)})
+		}
+		return b
+	}
+	for n := range 10 {
+		if _, err := s.Append(t.Context(), "s", batch(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fsys.until(t, "written a run", func() bool { whole, _ := runsThere(t, fsys); return whole > 0 })
+	for n := range 10 {
+		if r, err := s.Append(t.Context(), "s", batch(n)); err != nil || !r.Replayed || len(r.Seqs) != 50 {
+			t.Errorf("batch %d once more: %+v, %v", n, r, err)
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package cache
 
-import "container/list"
+import (
+	"container/list"
+	"iter"
+)
 
 // LRU is a map that forgets the least recently used values when it gets too heavy. The
 // caches of key indexes (keys.go) and of checked logs (check.go) use it. Both used to be
@@ -39,6 +42,17 @@ func (l *LRU[V]) Peek(name string) (v V, ok bool) {
 		return e.Value.(*lruItem[V]).value, true
 	}
 	return v, false
+}
+
+// All are the values with their names, in no order. It does not count as use.
+func (l *LRU[V]) All() iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for name, e := range l.m {
+			if !yield(name, e.Value.(*lruItem[V]).value) {
+				return
+			}
+		}
+	}
 }
 
 // Len is the number of values.
