@@ -3,12 +3,14 @@ package backup
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -40,14 +42,26 @@ func newArchive(out io.Writer, spoolDir string) (*archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	spool, err := os.CreateTemp(spoolDir, ".hansard-manifest-*")
+	removeSpools(spoolDir)
+	spool, err := os.CreateTemp(spoolDir, spoolPrefix+"*")
 	if err != nil {
 		return nil, err
 	}
-	// If the system allows removing an open file, a killed process leaves nothing behind.
-	// Elsewhere close removes it.
+	// If the system allows removing an open file, a process that is killed after this leaves
+	// nothing behind. Elsewhere close removes it.
 	_ = os.Remove(spool.Name())
 	return &archive{out: out, enc: enc, spool: spool, entries: bufio.NewWriterSize(spool, 64<<10)}, nil
+}
+
+const spoolPrefix = ".hansard-manifest-"
+
+// removeSpools removes the spools of backups that were killed. One in use can be removed as well,
+// where open files can be: nobody opens it by its name.
+func removeSpools(dir string) {
+	left, _ := filepath.Glob(filepath.Join(escapeGlob(cmp.Or(dir, os.TempDir())), spoolPrefix+"*"))
+	for _, path := range left {
+		_ = os.Remove(path)
+	}
 }
 
 func (w *archive) close() {

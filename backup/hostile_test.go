@@ -53,6 +53,21 @@ func written(t testing.TB, s hansard.Exporter) []byte {
 	return out.Bytes()
 }
 
+// TestSpoolsOfKilled: what a backup left that was killed before its spool lost its name is removed by
+// the next one.
+func TestSpoolsOfKilled(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, spoolPrefix+"1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(t.Context(), small(t), new(bytes.Buffer), WriteOptions{SpoolDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
 // checkBytes opens and checks a backup that is in memory.
 func checkBytes(b []byte) error {
 	f, err := newFile("x.hbk", bytes.NewReader(b), int64(len(b)))

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -318,5 +319,28 @@ func TestBrokenPipe(t *testing.T) {
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 141 || stderr.String() != "" {
 		t.Errorf("exit code %d, stderr %q, want 141 and nothing", code, stderr.String())
+	}
+}
+
+// TestServeIndexes: a server keeps the search index of its store up to date, so that the first
+// search does not have to read all sessions.
+func TestServeIndexes(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "append", "a", "hello", "--create")
+	p := start(t, store, "serve", "--listen", "127.0.0.1:0")
+	for !strings.HasPrefix(p.line(), "serving ") {
+	}
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	enough := time.After(waitMax)
+	for {
+		if info, err := os.Stat(filepath.Join(store, "cache", "search.db")); err == nil && info.Size() > 0 {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-enough:
+			t.Fatalf("nobody has searched, and there is no index; stderr: %s", p.stderr)
+		}
 	}
 }
