@@ -126,6 +126,10 @@ func TestAttachMemory(t *testing.T) {
 	// Garbage of other tests must not decide when the collector runs.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	const size = 200 << 20
+	// Before the first look, which would count the garbage of other tests, too.
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
 	var peak atomic.Uint64
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -141,11 +145,6 @@ func TestAttachMemory(t *testing.T) {
 			}
 		}
 	}()
-	// With little garbage: what earlier tests left in memory would let there be as much again.
-	defer debug.SetGCPercent(debug.SetGCPercent(10))
-	var before runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
 	a, err := s.Attach(t.Context(), "s", io.LimitReader(&hookReader{left: 1 << 30}, size))
 	if err != nil || a.Size != size {
 		t.Fatalf("%+v, %v", a, err)
