@@ -74,7 +74,8 @@ type checkpoints struct {
 }
 
 // checkpointInBackground keeps the ring from filling up, until the store is closed. Every
-// 30 s it also mends and shrinks the ring: nobody waits for either.
+// 30 s it also mends, shrinks the ring and has runs of names written: nobody waits for any
+// of it.
 func (ck *checkpoints) checkpointInBackground() {
 	defer ck.workers.Done()
 	tick := time.NewTicker(cmp.Or(ck.cfg.checkpointEvery, checkpointEvery))
