@@ -221,8 +221,8 @@ func (l *locked) refresh(look bool) error {
 	}
 	if ok && !l.stale && w.Epoch == l.ring.Epoch && (!look || l.lock.sameFiles(l)) {
 		l.w = w
-		// Our own syncs count too: without sync.lock they are not published. But never
-		// beyond what is written, should control be an old copy (invariant 7).
+		// What this process knows counts too, see ownDurable. But never beyond what is
+		// written, should control be an old copy (invariant 7).
 		l.lim = max(durable, min(l.lock.own.get(w.Epoch), w.Written))
 		return nil
 	}
@@ -411,8 +411,16 @@ func (sy *syncer) syncTo(r *journal.Ring, ctl *peers.Control, end uint64, alone 
 	// what is written while it runs may or may not be covered by it.
 	upTo := end
 	if w, durable, ok := ctl.Read(); ok {
-		if w.Epoch != r.Epoch || durable >= end {
-			return true, nil // another process's sync covered ours, or the ring was replaced
+		if w.Epoch != r.Epoch {
+			return true, nil // the ring was replaced
+		}
+		if durable >= end {
+			// Another process's sync covered ours. Remembered, because the next look at
+			// control may say less: the record may be half written by then, or a process
+			// that thought it was alone may have published an older position
+			// (TestCoveredStaysCovered). Up to end only: this answer rests on that anyway.
+			sy.lock.own.set(r.Epoch, end)
+			return true, nil
 		}
 		upTo = max(end, w.Written)
 	}
@@ -471,8 +479,9 @@ func (sy *syncer) replaceRing(r *journal.Ring, cause error) error {
 	return nil
 }
 
-// ownDurable is how far this process has synced the ring itself. It matters where the
-// position was not published, because sync.lock was not available.
+// ownDurable is how far this process knows the ring to be durable: it synced it, or saw
+// that another process did. It matters where control does not say so: the position was
+// not published, because sync.lock was not available, or a lower one was published later.
 type ownDurable struct {
 	mu         sync.Mutex // guards both
 	epoch, pos uint64

@@ -39,6 +39,7 @@ type world struct {
 	resize   bool   // processes write batches too large for the ring, and shrink it again
 	ill      bool   // the disk fails: writes may be refused for damage that is mended later
 	wasIll   bool   // and reads may report it, until it is mended
+	calm     bool   // nothing goes wrong: no outcome may be unknown
 	// pruneAge is the age at which attachments are pruned, on the disk's clock; 0: never.
 	pruneAge time.Duration
 	// attached are those of session "a" that somebody attached.
@@ -163,6 +164,9 @@ func (k *worker) run(n int) {
 // expected reports whether injected faults may cause an error.
 func (k *worker) expected(err error) bool {
 	var busy *hansard.BusyError
+	if k.w.calm && errors.Is(err, hansard.ErrUnknown) {
+		return false
+	}
 	return faulty(err) || errors.As(err, &busy) || errors.Is(err, peers.ErrTornRecord) && k.w.torn() || k.sawIll() && errors.Is(err, hansard.ErrDamaged)
 }
 
@@ -322,7 +326,7 @@ func (k *worker) append(ctx context.Context, id hansard.SessionID, g hansard.Gra
 		if k.p.Dead() {
 			return // unknown
 		}
-		if errors.Is(err, hansard.ErrUnknown) {
+		if errors.Is(err, hansard.ErrUnknown) && k.expected(err) {
 			if (b.Key != "" || b.Events[0].ID != "" && b.Patch == nil) && try < 3 {
 				continue
 			}

@@ -378,3 +378,52 @@ func TestFailure69_BadLogStopsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestCoveredStaysCovered: a group that another process's sync covered is stored, whatever the
+// control file says of that sync a moment later: a process that thought it was alone, and began
+// its own sync earlier, publishes a lower position, or somebody is just writing the record.
+func TestCoveredStaysCovered(t *testing.T) {
+	ctx := context.Background()
+	for what, late := range map[string]func(ctl *peers.Control, epoch, lower uint64) error{
+		"a lower position": func(ctl *peers.Control, epoch, lower uint64) error { return ctl.WriteDurable(epoch, lower) },
+		"half a record": func(ctl *peers.Control, _, _ uint64) error {
+			_, err := ctl.File().WriteAt([]byte("half"), peers.RecordBytes+32)
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := vfs.NewDisk(7)
+			one, err := open(d.Process("P1"), Options{}, simConfig(1, simRing))
+			want(t, "prepare", err, nil)
+			defer one.Close()
+			two, err := open(d.Process("P2"), Options{}, simConfig(2, simRing))
+			want(t, "prepare", err, nil)
+			defer two.Close()
+			for _, s := range []*Store{one, two} {
+				_, err = s.Append(ctx, "a", hansard.Batch{Create: true, Events: []hansard.Event{text("first")}})
+				want(t, "prepare", err, nil)
+			}
+			covered := newAppend("a", &hansard.Batch{Events: []hansard.Event{text("covered")}})
+			covered.done = make(chan struct{}, 1)
+			one.committer.queue.waiting = append(one.committer.queue.waiting, covered)
+			g := one.committer.writeGroup()
+			before := g.entries[0].Pos
+			between := 0
+			d.OnOp(func(op vfs.Op) {
+				if between < 1 && op.Proc == "P1" && op.Kind == vfs.OpLock && op.Name == peers.WriteLock {
+					between++
+					want(t, "write control", late(g.ctl, g.ring.Epoch, before), nil) // between the two looks at control
+				}
+			})
+			_, err = two.syncer.syncTo(g.ring, g.ctl, g.end, false)
+			want(t, "prepare", err, nil)
+			one.committer.finishGroup(g)
+			if between != 1 {
+				t.Error("it did not take write.lock")
+			}
+			if covered.err != nil || covered.receipt.Last != 3 {
+				t.Errorf("%+v, %v; want it stored", covered.receipt, covered.err)
+			}
+		})
+	}
+}
