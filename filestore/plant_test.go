@@ -2,13 +2,11 @@ package filestore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"hansard/filestore/internal/journal"
 	"hansard/filestore/internal/peers"
 	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/planting"
 	"hansard/internal/vfs"
 )
 
@@ -39,6 +38,7 @@ var bugs = map[string]func(seed uint64) error{
 	"attachment pruned between look and commit":           huntAttached,
 	"prune does not look again":                           huntAttached,
 	"prune removes what was attached again":               huntAttached,
+	"an upload that outlives a delete":                    func(seed uint64) error { _, err := uploadBesideDelete(seed & 127); return err },
 	"control trusted":                                     huntCuts,              // on first open
 	"sync retried":                                        huntCutAfterSyncError, // and believed
 	"opener without rule A":                               huntLateComer,         // believes a sync on a ring that was opened after another process's sync failed
@@ -129,25 +129,18 @@ func hunt(bug string) error {
 // plantedFiles are the files with bugs in them.
 func plantedFiles(t *testing.T) map[string]string {
 	t.Helper()
-	files := map[string]string{}
+	var changes []planting.Change
+	for _, p := range plantings {
+		changes = append(changes, planting.Change(p))
+	}
+	files := planting.Files(t, changes)
+	for file, content := range files {
+		files[file] = strings.Replace(content, "\nimport ", "\nimport \"hansard/filestore/internal/planted\"\n\nimport ", 1)
+	}
 	unused := maps.Clone(bugs)
 	for _, p := range plantings {
-		if files[p.file] == "" {
-			b, err := os.ReadFile(filepath.FromSlash(p.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			files[p.file] = strings.Replace(string(b), "\nimport ", "\nimport \"hansard/filestore/internal/planted\"\n\nimport ", 1)
-		}
-		if strings.Contains(p.is, "//") {
-			t.Fatalf("%s: a planting that depends on a comment:\n%s", p.file, p.is)
-		}
-		if n := strings.Count(files[p.file], p.is); n != 1 {
-			t.Fatalf("%s has these lines %d times; plantings no longer fits the code:\n%s", p.file, n, p.is)
-		}
-		files[p.file] = strings.Replace(files[p.file], p.is, p.becomes, 1)
 		for bug := range bugs {
-			if strings.Contains(p.becomes, strconv.Quote(bug)) {
+			if strings.Contains(p.Becomes, strconv.Quote(bug)) {
 				delete(unused, bug)
 			}
 		}
@@ -165,27 +158,8 @@ func TestPlantingsFit(t *testing.T) { plantedFiles(t) }
 // buildPlanted builds the tests of this package with all bugs in, none of them active.
 func buildPlanted(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("SKIPPED: there is no go to build the bugs with")
-	}
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	add := func(file string, content string) {
-		made := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay.Replace)))
-		if err := os.WriteFile(made, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		overlay.Replace[filepath.Join(here, filepath.FromSlash(file))] = made
-	}
 	files := plantedFiles(t)
-	for file, content := range files {
-		add(file, content)
-	}
-	add("internal/planted/planted.go", fmt.Sprintf(`package planted
+	files["internal/planted/planted.go"] = fmt.Sprintf(`package planted
 
 import "os"
 
@@ -193,20 +167,8 @@ var bug = os.Getenv(%q)
 
 // Is tells whether a bug is wanted.
 func Is(name string) bool { return name == bug }
-`, plantedBug))
-	list, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tests := filepath.Join(dir, "planted.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", file, "-o", tests, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building the bugs: %v\n%s", err, out)
-	}
-	return tests
+`, plantedBug)
+	return planting.Build(t, files)
 }
 
 // huntCuts cuts the power after every change.

@@ -3,7 +3,7 @@ package filestore
 // What each planted bug changes: the lines of a file as they are, and as they are in
 // the build that has the bugs. There planted.Is tells which of them is wanted. The lines
 // contain no comments, so that a comment can be rewritten without a look in here.
-var plantings = []struct{ file, is, becomes string }{
+var plantings = []struct{ File, Is, Becomes string }{
 	{"apply.go", `		return why, writeLog(sess.f, e.Lines[len(there):], e.Offset+int64(len(there)))
 `, `		if planted.Is("append mode") {
 			return why, writeLog(sess.f, e.Lines, size)
@@ -257,6 +257,13 @@ var plantings = []struct{ file, is, becomes string }{
 	}
 `},
 	{"internal/runs/runs.go", `	if le.Uint32(p.buf[pageSize-4:]) != pageCRC(`, `	if !planted.Is("half-written index believed") && le.Uint32(p.buf[pageSize-4:]) != pageCRC(`},
+	{"attachment.go", `	if err := sess.writable(); err != nil {
+		return fmt.Errorf("session %s: %w", id, err)
+	}
+	if err := at.fs.Rename`, `	if err := sess.writable(); err != nil && !planted.Is("an upload that outlives a delete") {
+		return fmt.Errorf("session %s: %w", id, err)
+	}
+	if err := at.fs.Rename`},
 	{"commit.go", `		l.note(e, m)
 `, `		if planted.Is("memory of a pending group used again") {
 			l.note(e, nil)
