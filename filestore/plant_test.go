@@ -105,9 +105,9 @@ func TestSimPlanted(t *testing.T) {
 			cmd.Env = append(os.Environ(), plantedBug+"="+bug)
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "found: ") {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatalf("%v\n%s", err, planting.Quote(out))
 			}
-			t.Logf("%s", out)
+			t.Log(planting.Quote(out))
 		})
 	}
 }

@@ -41,9 +41,9 @@ func TestPlanted(t *testing.T) {
 			tests := planting.Build(t, planting.Files(t, []planting.Change{{File: p.file, Is: p.is, Becomes: p.now}}))
 			out, err := exec.CommandContext(t.Context(), tests, "-test.run=^"+p.test+"$").CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: "+p.test) {
-				t.Errorf("%s does not find it: %v\n%s", p.test, err, out)
+				t.Errorf("%s does not find it: %v\n%s", p.test, err, planting.Quote(out))
 			}
-			t.Logf("%s", out)
+			t.Log(planting.Quote(out))
 		})
 	}
 }
