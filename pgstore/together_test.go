@@ -17,9 +17,17 @@ import (
 // many sessions.
 func gather(t *testing.T, s *Store, sessions int, f func()) {
 	t.Helper()
-	s.mu.Lock()
-	s.senders += maxSenders
-	s.mu.Unlock()
+	// A sender that has just answered goes on looking for more: it would take the first of
+	// these appends before the others are there.
+	until(t, "the last sender ends", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.senders > 0 {
+			return false
+		}
+		s.senders += maxSenders
+		return true
+	})
 	f()
 	until(t, "the appends queue up", func() bool {
 		s.mu.Lock()
