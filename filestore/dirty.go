@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -222,6 +223,25 @@ func (l *locked) keepLost(names ...string) error {
 		l.logs.dirty.change(name, func(d *dirtyLog) { d.kept = true })
 	}
 	return nil
+}
+
+// keepAllLost is keepLost for every log that lacks what the ring says was written to it.
+func keepAllLost(l *locked) error {
+	var lost []string
+	dirty := l.logs.dirty.since(l.w.Start)
+	for _, name := range slices.Sorted(maps.Keys(dirty)) {
+		d, there := dirty[name], false
+		// An error is judged by keepLostOf.
+		if f, err := l.fs.Open(sessionlog.Path(name), vfs.ReadOnly); err == nil {
+			there, err = d.isIn(f)
+			there = there && err == nil
+			_ = f.Close()
+		}
+		if !there {
+			lost = append(lost, name)
+		}
+	}
+	return l.keepLost(lost...)
 }
 
 // keepLostOf does that for one log. Each entry is compared separately: a log may have

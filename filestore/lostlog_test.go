@@ -98,7 +98,8 @@ func TestLostLinesAreKept(t *testing.T) {
 				say(t, a, "other", nil, "and on, until the space of the journal has been used again and again")
 			}
 		},
-		"close": func(t *testing.T, a, b *Store) { want(t, "close", errors.Join(a.Close(), b.Close()), nil) },
+		"close":       func(t *testing.T, a, b *Store) { want(t, "close", errors.Join(a.Close(), b.Close()), nil) },
+		"a redaction": redactBesideOthers,
 	}
 	for what, harm := range logHarms {
 		for by, see := range seen {
@@ -142,6 +143,14 @@ func TestLostLinesAreKept(t *testing.T) {
 			}
 		}
 	}
+}
+
+// redactBesideOthers removes the content of an event of another session in the way that does not
+// wait for a quiet moment: the journal is emptied for it.
+func redactBesideOthers(t *testing.T, a, _ *Store) {
+	_, err := a.committer.carryOut(context.Background(), newRedaction("other", &hansard.Redaction{Seqs: []hansard.Seq{1}}))
+	want(t, "redact", err, nil)
+	want(t, "take away", a.checkpoints.tryTakeAway("other", true), nil)
 }
 
 // anywhere reports whether a text is in any file of the store except the journal and stray

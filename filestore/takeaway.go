@@ -111,6 +111,10 @@ func (ck *checkpoints) inEmptyRing(fn func(*locked) error) error {
 	if l.w.Applied < l.w.Written {
 		return fmt.Errorf("%w: what the journal holds does not fit on the disk", hansard.ErrNoSpace)
 	}
+	// The ring may have the only copy of lines that a log has lost.
+	if err := keepAllLost(l); err != nil {
+		return err
+	}
 	entries, err := l.appliedEntries()
 	if err != nil {
 		return err
