@@ -61,6 +61,23 @@ func (l *locked) apply() error {
 	return err
 }
 
+// maxFailed is how often an entry's log may fail with EIO before the entry is set aside.
+const maxFailed = 3
+
+// applyInRecovery is apply for a process whose next attempt starts from nothing: it joins
+// anew, and has forgotten how often an entry failed. So all attempts are made at once.
+// Otherwise a log on a bad spot of the disk would keep the store from being opened for
+// writing, for ever (failure 69; TestFailure69_BadLogAtRecovery).
+func applyInRecovery(l *locked) error {
+	for {
+		err := l.apply()
+		all := l.logs.pending.all
+		if !errors.Is(err, syscall.EIO) || len(all) == 0 || all[0].failed == 0 || all[0].failed >= maxFailed {
+			return err // after maxFailed attempts: it can't be set aside either
+		}
+	}
+}
+
 // manyEntries is the number of entries from which writing logs in parallel pays off.
 const manyEntries = 16
 
@@ -159,7 +176,7 @@ func (l *locked) applyEntry(e *pendingEntry) error {
 			// three attempts the lines are set aside and mended later (mend.go, failure
 			// 58). Other errors, such as too many open files, are not about this log: the
 			// entry is retried for as long as they last.
-			if e.failed++; e.failed < 3 || !errors.Is(err, syscall.EIO) {
+			if e.failed++; e.failed < maxFailed || !errors.Is(err, syscall.EIO) {
 				return fmt.Errorf("write the log of session %s: %w", sess.id, err)
 			}
 			why = couldNot(err)

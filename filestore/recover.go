@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"hansard"
 	"hansard/filestore/internal/journal"
@@ -175,7 +176,7 @@ func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain ui
 	if done, err = l.copySuspects(entries); err != nil {
 		return nil, err
 	}
-	if err := l.apply(); err != nil {
+	if err := applyInRecovery(l); err != nil {
 		return nil, err
 	}
 	// apply stops, without an error, when the disk is full. Moving start past entries
@@ -254,7 +255,10 @@ func (l *locked) settle(entries []*journal.Entry) error {
 	for _, name := range names {
 		sess := l.logs.cached(name)
 		if _, err := l.logs.openLog(sess, false); err != nil {
-			continue // removed from outside; apply has set its entries aside
+			if err := notSettled(l, name, byName[name], err); err != nil {
+				return err
+			}
+			continue
 		}
 		// If this process dies between a failed sync and the copy, the mark tells the
 		// next one that the log is suspect (RecoveryMarks).
@@ -277,6 +281,21 @@ func (l *locked) settle(entries []*journal.Entry) error {
 		return fmt.Errorf("sync sessions: %w", err)
 	}
 	return nil
+}
+
+// notSettled is for a log that settle could not open. If nothing was written to it, all its
+// entries were set aside. Else they are in it, and may not be durable: they are set aside
+// too if the disk has a bad spot there, and any other error, such as too many open files,
+// ends the settling.
+func notSettled(l *locked, name string, entries []*journal.Entry, err error) error {
+	d := l.logs.dirty.get(name)
+	switch {
+	case d.logEnd == 0 || d.kept:
+		return nil
+	case errors.Is(err, syscall.EIO):
+		return l.keepInstead(name, entries, err)
+	}
+	return fmt.Errorf("open the log %s to sync it: %w", name, err)
 }
 
 // rewriteAndSync writes the entries of one log to it once more and syncs it. Entries that
