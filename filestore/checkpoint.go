@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"syscall"
 	"time"
 
 	"hansard"
@@ -258,6 +259,14 @@ type checkpointing struct {
 	dirty map[string]dirtyLog // the logs the ring names, with how long they should be
 	lost  []string            // those of names that may lack lines that were written to them
 	seen  map[peers.Mark]bool // marks of dead processes that were taken care of
+	// unsynced are those of names that could not be opened.
+	unsynced []unsyncedLog
+}
+
+// unsyncedLog is a log that was not made durable, because it could not be opened.
+type unsyncedLog struct {
+	name string
+	err  error
 }
 
 // takenAway returns the logs that got a tombstone or a redaction, sorted. In some its
@@ -401,11 +410,11 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 			// synced too.
 			f, err = ck.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
 		}
-		if errors.Is(err, fs.ErrNotExist) || err != nil && isForeign(err) {
-			// Removed or replaced from outside. Its entries are set aside before their
-			// space is used again (writeStart): one log that can't be synced must not
-			// fill the ring for all.
-			c.lost = append(c.lost, name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO) || err != nil && isForeign(err) {
+			// Removed or replaced from outside, or on a bad spot of the disk. Its entries
+			// are set aside before their space is used again (writeStart): one log that
+			// can't be synced must not fill the ring for all.
+			c.unsynced = append(c.unsynced, unsyncedLog{name, err})
 			continue
 		}
 		if err != nil {
@@ -568,8 +577,11 @@ func (ck *checkpoints) copyUnderLock(name string) (kept bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		err = l.copyLog(sess)
+	case errors.Is(err, syscall.EIO):
+		err = &badLog{err}
 	}
 	var bad *badLog
 	if !errors.As(err, &bad) && !isForeign(err) {
@@ -709,10 +721,8 @@ func (ck *checkpoints) writeStart(c *checkpointing) (hseq uint64, err error) {
 		return 0, nil // the ring was replaced, or another checkpoint was faster
 	}
 	// The ring may have the only copy of the lines that these logs lost.
-	if len(c.lost) > 0 {
-		if err := l.keepLost(c.lost...); err != nil {
-			return 0, err
-		}
+	if err := errors.Join(l.keepLost(c.lost...), keepUnsynced(l, c.unsynced)); err != nil {
+		return 0, err
 	}
 	slots, _, best, err := journal.ReadSlots(l.ring.File)
 	if err != nil {

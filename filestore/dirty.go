@@ -254,11 +254,41 @@ func (l *locked) keepLostOf(name string, entries []*journal.Entry) error {
 	if err == nil {
 		defer f.Close()
 	}
+	return setAsideLost(l, name, entries, f, err)
+}
+
+// keepUnsynced sets aside what the ring has for logs that could not be opened to be made
+// durable. If one can be opened by now, that is the error still, and the space is not
+// freed: it may have all its lines, but not durably. The next checkpoint syncs it.
+func keepUnsynced(l *locked, logs []unsyncedLog) error {
+	if len(logs) == 0 {
+		return nil
+	}
+	entries, err := l.appliedEntries()
+	if err != nil {
+		return err
+	}
+	for _, u := range logs {
+		f, err := l.fs.Open(sessionlog.Path(u.name), vfs.ReadOnly)
+		if err == nil {
+			_ = f.Close()
+			return fmt.Errorf("sync the log of %s: %w", u.name, u.err)
+		}
+		if err := setAsideLost(l, u.name, entries, nil, err); err != nil {
+			return fmt.Errorf("set aside what the log of %s has lost: %w", u.name, err)
+		}
+	}
+	return nil
+}
+
+// setAsideLost sets aside those entries of a log that it does not have. opened is why it
+// could not be opened; nil: f is the log.
+func setAsideLost(l *locked, name string, entries []*journal.Entry, f vfs.File, opened error) error {
 	for _, e := range entries {
 		if e.Name != name {
 			continue
 		}
-		there, err := false, err
+		there, err := false, opened
 		if err == nil {
 			there, err = has(f, e)
 		}

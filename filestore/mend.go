@@ -56,6 +56,9 @@ func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	if err := ck.syncLogs(c); err != nil {
 		return false, err
 	}
+	if len(c.unsynced) > 0 {
+		return false, c.unsynced[0].err // aside/ has the only durable copy
+	}
 	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
 		return false, err
 	}

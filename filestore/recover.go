@@ -284,13 +284,13 @@ func (l *locked) settle(entries []*journal.Entry) error {
 }
 
 // notSettled is for a log that settle could not open. If nothing was written to it, all its
-// entries were set aside. Else they are in it, and may not be durable: they are set aside
-// too if the disk has a bad spot there, and any other error, such as too many open files,
-// ends the settling.
+// entries were set aside; so they were if it is known to be lost. Else they are in it, and
+// may not be durable: they are set aside too if the disk has a bad spot there, and any
+// other error, such as too many open files, ends the settling.
 func notSettled(l *locked, name string, entries []*journal.Entry, err error) error {
 	d := l.logs.dirty.get(name)
 	switch {
-	case d.logEnd == 0 || d.kept:
+	case d.logEnd == 0 || d.kept && (errors.Is(err, fs.ErrNotExist) || isForeign(err)):
 		return nil
 	case errors.Is(err, syscall.EIO):
 		return l.keepInstead(name, entries, err)
