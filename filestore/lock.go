@@ -177,6 +177,7 @@ func (wl *writeLock) lockOnly() (*locked, error) {
 // tied to a thread that can't be interrupted. The caller holds wl.mu.
 func (wl *writeLock) takeWriteLock() error {
 	if err := wl.openLocks(); err != nil {
+		wl.dropAhead() // or every other process would wait for our next write
 		return err
 	}
 	for {
@@ -338,11 +339,16 @@ func (wl *writeLock) glance() (w peers.Progress, ok bool) {
 func (wl *writeLock) pause(fn func()) {
 	wl.mu.Lock()
 	defer wl.mu.Unlock()
+	wl.dropAhead()
+	fn()
+}
+
+// dropAhead gives back a lock that lockIsFree has taken. The caller holds wl.mu.
+func (wl *writeLock) dropAhead() {
 	if wl.ahead {
 		wl.ahead = false
 		_ = wl.files.write.Unlock()
 	}
-	fn()
 }
 
 // close closes all files that are used under the lock, and with them gives up all locks.

@@ -570,3 +570,27 @@ func TestFailure69_BadLogAtRecovery(t *testing.T) {
 		})
 	}
 }
+
+// TestLockTakenAheadIsGivenBack: a lone writer that took write.lock to see whether it is free, and
+// then can't go on, gives it back. Otherwise every other process would wait for its next write.
+func TestLockTakenAheadIsGivenBack(t *testing.T) {
+	d := vfs.NewDisk(7)
+	d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: journal.Name}, vfs.Fault{Err: syscall.EMFILE, Always: true})
+	d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: peers.OpenLock, N: 2}, vfs.Fault{Err: syscall.EMFILE, Always: true})
+	cfg := simConfig(1, simRing)
+	cfg.anyway = true
+	s, err := open(d.Process("P1"), Options{}, cfg)
+	want(t, "open", err, nil)
+	defer s.Close()
+	if !s.lock.lockIsFree() {
+		t.Fatal("write.lock is not free")
+	}
+	_, err = s.lock.lock()
+	want(t, "lock", err, syscall.EMFILE)
+	f, err := d.Process("P2").Open(peers.WriteLock, 0)
+	want(t, "open", err, nil)
+	defer f.Close()
+	if got, err := f.TryLock(vfs.LockExclusive); err != nil || !got {
+		t.Errorf("write.lock: %v, %v; want that another process gets it", got, err)
+	}
+}
