@@ -89,7 +89,7 @@ func (p *process) noAccess(err error) error {
 // come neither from the disk nor from permissions (a context, damage) are returned
 // unchanged.
 func (p *process) readError(id hansard.SessionID, err error) error {
-	if errors.Is(err, hansard.ErrUnreadable) || !isDiskError(err) && !errors.Is(err, fs.ErrPermission) {
+	if err = ifClosed(p, err); errors.Is(err, hansard.ErrUnreadable) || !isDiskError(err) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return p.unreadableLog(id, err)
@@ -98,7 +98,9 @@ func (p *process) readError(id hansard.SessionID, err error) error {
 // unreadableLog is the error for a log that can't be opened or read, with the advice that
 // fits its cause.
 func (p *process) unreadableLog(id hansard.SessionID, err error) error {
-	err = p.explain(err)
+	if err = ifClosed(p, p.explain(err)); errors.Is(err, hansard.ErrClosed) {
+		return err
+	}
 	e := &hansard.UnreadableError{Session: id, Reason: err.Error(), Err: err}
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {

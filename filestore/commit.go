@@ -390,7 +390,7 @@ func (cm *committer) makeRoom(full *group) error {
 // writeError types an error for a caller whose request was not stored. It must never be
 // used after the first byte in the ring.
 func (p *process) writeError(doing string, err error) error {
-	switch {
+	switch err = ifClosed(p, err); {
 	case errors.Is(err, hansard.ErrClosed), errors.Is(err, hansard.ErrBusy), errors.Is(err, hansard.ErrNoSpace):
 		return err
 	case isNoSpace(err):

@@ -212,7 +212,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	// too.
 	if redacts(&p) {
 		if err := s.checkpoints.takeAway(ctx, r.name); err != nil {
-			return recordedOnly(err)
+			return recordedOnly(ifClosed(s.process, err))
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package filestore
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 
@@ -42,4 +45,13 @@ func stillOpen(p *process) error {
 		return hansard.ErrClosed
 	}
 	return nil
+}
+
+// ifClosed is ErrClosed for an error of a call that was under way when the store was
+// closed, and found its files closed. That says nothing about a session.
+func ifClosed(p *process, err error) error {
+	if p.closed.Load() && errors.Is(err, fs.ErrClosed) && !errors.Is(err, hansard.ErrClosed) {
+		return fmt.Errorf("%w: %w", hansard.ErrClosed, err)
+	}
+	return err
 }

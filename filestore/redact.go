@@ -42,7 +42,7 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, rd hansard.Red
 		return hansard.Receipt{}, err
 	}
 	if err := s.checkpoints.takeAway(ctx, r.name); err != nil {
-		return hansard.Receipt{}, recordedOnly(err)
+		return hansard.Receipt{}, recordedOnly(ifClosed(s.process, err))
 	}
 	return receipt, nil
 }
