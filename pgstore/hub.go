@@ -13,12 +13,13 @@ import (
 // it knows; what others commit it hears of by NOTIFY; and because a notification
 // can be lost with a connection, it also looks now and then, once for all who wait.
 type hub struct {
-	s     *Store
-	look  chan struct{} // something is dirty
-	tell  chan struct{} // something is news
-	hurry chan struct{} // and somebody may be waiting for it to go on, not only to see it
-	watch sync.Once     // looking and listening begin with the first who waits
-	say   sync.Once     // telling begins with the first change
+	s       *Store
+	look    chan struct{} // something is dirty
+	tell    chan struct{} // something is news
+	hurry   chan struct{} // and somebody may be waiting for it to go on, not only to see it
+	mention chan struct{} // something is news that nobody waits for
+	watch   sync.Once     // looking and listening begin with the first who waits
+	say     sync.Once     // telling begins with the first change
 
 	mu        sync.Mutex // guards below
 	watches   map[hansard.SessionID]*watch
@@ -44,7 +45,7 @@ type watch struct {
 type turnState struct{ current, newest string }
 
 func newHub(s *Store) *hub {
-	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+	return &hub{s: s, look: make(chan struct{}, 1), tell: make(chan struct{}, 1), hurry: make(chan struct{}, 1), mention: make(chan struct{}, 1),
 		watches: make(map[hansard.SessionID]*watch), dirty: make(map[hansard.SessionID]bool), news: make(map[hansard.SessionID]bool)}
 }
 
@@ -128,9 +129,26 @@ func poke(c chan struct{}) {
 // changed is called when this process has committed something: up to the seq last,
 // or with 0 something that has to be looked at: a turn is free, a session is gone.
 func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
-	h.say.Do(func() { h.s.background(h.telling) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.changedLocked(id, last)
+	if last == 0 {
+		poke(h.hurry) // before tell: so telling knows that this is part of what it tells
+	}
+	poke(h.tell)
+}
+
+// granted is changed for a turn that was granted. Those who wait for it in other processes
+// have no use for that; it is the release they wait for, and that may be next.
+func (h *hub) granted(id hansard.SessionID, last hansard.Seq) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changedLocked(id, last)
+	poke(h.mention)
+}
+
+func (h *hub) changedLocked(id hansard.SessionID, last hansard.Seq) {
+	h.say.Do(func() { h.s.background(h.telling) })
 	if w := h.watches[id]; w != nil && last > w.last {
 		w.last = last
 		w.wake()
@@ -138,10 +156,6 @@ func (h *hub) changed(id hansard.SessionID, last hansard.Seq) {
 		h.markDirtyLocked(id)
 	}
 	h.news[id] = true
-	if last == 0 {
-		poke(h.hurry) // before tell: so telling knows that this is part of what it tells
-	}
-	poke(h.tell)
 }
 
 func (w *watch) wake() {

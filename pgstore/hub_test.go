@@ -95,6 +95,89 @@ func TestListenAgain(t *testing.T) {
 	}
 }
 
+// TestGrantNotified: turns that another store is granted are notified, although nothing follows
+// them. Polling alone, once a second, could not keep up.
+func TestGrantNotified(t *testing.T) {
+	s := newBlocking(t, "")
+	other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	const enough = 10 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), enough)
+	defer cancel()
+	for seq := range hansard.Seq(3 * enough / pollEvery) {
+		woken := s.waitListening(ctx, seq)
+		if _, err := other.Acquire(ctx, "s", hansard.Claim{Steal: "the next one"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-woken; got.err != nil {
+			t.Fatalf("seq %d: %v", seq+1, got.err)
+		}
+	}
+}
+
+// TestTellingGrants: that a turn was granted waits a moment, and is named together with what
+// comes next: its release.
+func TestTellingGrants(t *testing.T) {
+	h := newHub(&Store{})
+	h.say.Do(func() {}) // nothing is announced
+	h.granted("s", 1)
+	if len(h.tell) > 0 || len(h.mention) != 1 {
+		t.Error("a grant is announced at once, or never")
+	}
+	if !h.linger(t.Context()) {
+		t.Error("nothing follows, and that is taken for the end")
+	}
+	h.changed("s", 0)
+	if !h.linger(t.Context()) || len(h.tell) > 0 {
+		t.Error("the release is not what ends the waiting")
+	}
+	notified := 0
+	h.flushBy(func(string) error { notified++; return nil })
+	if notified != 1 {
+		t.Errorf("%d notifications", notified)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if h.linger(ended) {
+		t.Error("it goes on after the end")
+	}
+}
+
+// TestTellingPace: a few notifications may follow one another at once. If more keep coming there
+// are as many as if there were a pause after each, and after a time without any the next few
+// come at once again.
+func TestTellingPace(t *testing.T) {
+	for _, told := range []int{1, 4, 1000} {
+		var p pace
+		start := time.Now()
+		now := start
+		at := func() { // a notification that takes a millisecond, and the pause after it
+			began := now
+			now = now.Add(time.Millisecond)
+			now = now.Add(p.rest(began, now, told))
+		}
+		at()
+		if now.Sub(start) != time.Millisecond {
+			t.Errorf("%d sessions: after one notification it rests for %v", told, now.Sub(start))
+		}
+		const n = 200
+		for range n - 1 {
+			at()
+		}
+		if took, want := now.Sub(start), n*(time.Millisecond+restAfter(told))-tellAhead; took != want {
+			t.Errorf("%d sessions: %d notifications take %v, want %v", told, n, took, want)
+		}
+		now = now.Add(time.Hour)
+		start = now
+		if at(); now.Sub(start) != time.Millisecond {
+			t.Errorf("%d sessions: after an hour without it rests for %v", told, now.Sub(start))
+		}
+	}
+}
+
 // TestTellingRests: changes of many sessions are announced less often than those of one,
 // within limits. A claim that may be waiting for a turn that is free, or for a session that
 // is gone, is notified without the pause; readers are not.
@@ -113,8 +196,8 @@ func TestTellingRests(t *testing.T) {
 			h.changed("busy", hansard.Seq(7+notified))
 		}
 		return nil
-	}); notified != 10 || told != 1 {
-		t.Errorf("after %d notifications of one session %d sessions count", notified, told)
+	}); notified != 1 || told != 1 || len(h.news) != 1 {
+		t.Errorf("without a pause there are %d notifications, of %d sessions; %d are left", notified, told, len(h.news))
 	}
 	<-h.tell
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,6 +16,7 @@ import (
 const (
 	tellEvery     = 5 * time.Millisecond  // the pause after a notification, for each session it named,
 	tellWithin    = 50 * time.Millisecond // but not longer than this
+	tellAhead     = tellWithin            // of the pauses, this much may be left out after a time without
 	notifyBytes   = 7900                  // PostgreSQL takes less than 8000
 	notifySeconds = 2
 	hearWithin    = 5 * time.Second  // to send our own notification, and then for it to arrive
@@ -123,20 +124,58 @@ func (h *hub) setListening(on bool) {
 // transactions themselves would make them wait for each other. What changes while a
 // notification is under way, or during the pause after it, is named in the next one.
 func (h *hub) telling(ctx context.Context) {
+	var p pace
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.tell:
+		case <-h.mention:
+			if !h.linger(ctx) {
+				return
+			}
 		}
-		select {
-		case <-h.hurry: // its change is announced now, too
-		default:
+		for _, announced := range []chan struct{}{h.hurry, h.mention} { // now, too
+			select {
+			case <-announced:
+			default:
+			}
 		}
-		if !h.rest(ctx, tellEvery, restAfter(h.flush())) {
+		began := time.Now()
+		told := h.flush()
+		if most := p.rest(began, time.Now(), told); !h.rest(ctx, min(tellEvery, most), most) {
 			return
 		}
 	}
+}
+
+// linger waits with a change that nobody waits for, until there is one that somebody may be
+// waiting for: then one notification names both. It returns whether to go on.
+func (h *hub) linger(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-h.tell:
+	case <-time.After(tellEvery):
+	}
+	return true
+}
+
+// pace bounds how many notifications there are in the long run, but not how soon one may
+// follow another: the pauses after a few of them may be left out if there were none for a
+// while. A turn that is granted and released again, or an event and the next, are
+// announced at once.
+type pace struct {
+	until time.Time // when the pauses after all notifications would be over
+}
+
+// rest is how long to pause after a notification of so many sessions.
+func (p *pace) rest(began, ended time.Time, told int) time.Duration {
+	if p.until.Before(began) {
+		p.until = began
+	}
+	p.until = p.until.Add(ended.Sub(began) + restAfter(told))
+	return max(0, p.until.Sub(ended)-tellAhead)
 }
 
 // restAfter is how long to pause after a notification that named so many sessions. A
@@ -171,8 +210,8 @@ func (h *hub) rest(ctx context.Context, least, most time.Duration) bool {
 // would queue up behind it.
 const tellOthers = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
-// flush names the sessions that changed to other processes, and returns how many it named
-// at once. If it fails, they find out by looking.
+// flush names the sessions that changed to other processes, and returns how many it named.
+// If it fails, they find out by looking.
 func (h *hub) flush() (told int) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifySeconds*time.Second)
 	defer cancel()
@@ -182,20 +221,21 @@ func (h *hub) flush() (told int) {
 	})
 }
 
-// flushBy is flush with any way to notify.
+// flushBy is flush with any way to notify. It names as many sessions as had changed when it
+// began: those that change meanwhile are named after the pause, or there would be none as
+// long as something changes in the time that a notification takes.
 func (h *hub) flushBy(notify func(text string) error) (told int) {
-	for {
+	h.mu.Lock()
+	most := len(h.news)
+	h.mu.Unlock()
+	for told < most {
 		text, sessions := h.nextNews()
-		if sessions == 0 {
-			return told
-		}
-		// Not the sum: a busy session may have changed again by the time it was named, and
-		// is still one session.
-		told = max(told, sessions)
-		if notify(text) != nil {
-			return told
+		told += sessions
+		if sessions == 0 || notify(text) != nil {
+			break
 		}
 	}
+	return told
 }
 
 // tellOne sends one notification of our own.

@@ -100,7 +100,7 @@ func (s *Store) tryClaim(ctx context.Context, c *claim) error {
 			*c = found
 			c.listed = listed && err != nil // a grant has removed the ticket
 			if err == nil {
-				s.hub.changed(c.id, c.turn.Seq)
+				s.hub.granted(c.id, c.turn.Seq)
 			}
 			return err
 		case <-ended:
