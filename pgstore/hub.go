@@ -26,17 +26,29 @@ type hub struct {
 	dirty     map[hansard.SessionID]bool // watched, to be looked at
 	news      map[hansard.SessionID]bool // changed, to be told to others
 	listening bool
+	looks     int // so far
 }
 
 // watch is a session somebody waits for.
 type watch struct {
 	waiters int
+	joined  int           // how many have joined, in all
 	last    hansard.Seq   // known to be durable
 	turn    turnState     // when it was last looked at
 	created time.Time     // of the session that was looked at
-	looks   int           // how often it was
-	err     error         // the session is gone: those who wait are told
+	looks   int           // which look that was, of all looks
+	known   int           // how many had joined when it began
+	err     error         // the session is gone: those who wait are told,
+	toldTo  int           // if they were among the first so many that joined
 	changed chan struct{} // closed, and replaced, when one of these changed
+}
+
+// waiter is one who waits for a session.
+type waiter struct {
+	h     *hub
+	id    hansard.SessionID
+	w     *watch
+	place int // among those who joined
 }
 
 // turnState is what a session's turn changes by: each grant is a new one, and each release
@@ -61,9 +73,9 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	}
 	defer s.work.Done()
 	w := s.hub.join(id)
-	defer s.hub.leave(id, w)
+	defer w.leave()
 	for {
-		now := s.hub.state(w)
+		now := w.state()
 		switch {
 		case now.err != nil:
 			return now.err
@@ -80,37 +92,51 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	}
 }
 
-// join begins to watch a session. It is looked at once for whoever joins.
-func (h *hub) join(id hansard.SessionID) *watch {
+// join begins to watch a session. It is looked at once for whoever joins. The caller must
+// leave.
+func (h *hub) join(id hansard.SessionID) *waiter {
 	h.watch.Do(func() {
 		h.s.background(h.looking)
 		h.s.background(h.listen)
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.watches[id]
-	if w == nil {
-		w = &watch{changed: make(chan struct{})}
-		h.watches[id] = w
-	}
-	w.waiters++
-	h.markDirtyLocked(id)
-	return w
+	j := &waiter{h: h, id: id}
+	j.joinLocked()
+	return j
 }
 
-func (h *hub) leave(id hansard.SessionID, w *watch) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if w.waiters--; w.waiters == 0 && h.watches[id] == w {
-		delete(h.watches, id)
+func (j *waiter) joinLocked() {
+	j.w = j.h.watches[j.id]
+	if j.w == nil {
+		j.w = &watch{changed: make(chan struct{})}
+		j.h.watches[j.id] = j.w
+	}
+	j.w.waiters++
+	j.w.joined++
+	j.place = j.w.joined
+	j.h.markDirtyLocked(j.id)
+}
+
+func (j *waiter) leave() {
+	j.h.mu.Lock()
+	defer j.h.mu.Unlock()
+	if j.w.waiters--; j.w.waiters == 0 && j.h.watches[j.id] == j.w {
+		delete(j.h.watches, j.id)
 	}
 }
 
-// state is what a watch knows by now.
-func (h *hub) state(w *watch) watch {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return *w
+// state is what is known of the session by now. That a session is gone was seen by a look
+// that began before the last waiters joined, or is about one that was there before: for
+// those the session is looked at again.
+func (j *waiter) state() watch {
+	j.h.mu.Lock()
+	defer j.h.mu.Unlock()
+	if j.w.err != nil && j.place > j.w.toldTo {
+		j.w.waiters-- // of a watch that has ended
+		j.joinLocked()
+	}
+	return *j.w
 }
 
 // markDirtyLocked has a session looked at.
@@ -211,63 +237,91 @@ func (h *hub) take(all bool) (ids []string) {
 
 const lookAtHeads = "SELECT id, last, deleted, current, newest, created FROM hansard_heads WHERE id = ANY($1)"
 
+// look is one look at a session: of which watch, how many had joined it when the look began,
+// and what was found.
+type look struct {
+	w      *watch
+	joined int
+	head   *head
+	turn   turnState
+}
+
 func (h *hub) lookAt(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	looks := h.beginLook(ids)
 	ctx, cancel := context.WithTimeout(ctx, statementPatience)
 	defer cancel()
 	rows, err := h.s.pool.Query(ctx, lookAtHeads, ids)
 	if err != nil {
 		return err
 	}
-	found := make(map[string]*head, len(ids))
-	turns := make(map[string]turnState, len(ids))
+	defer rows.Close()
 	for rows.Next() {
 		var id string
 		var last int64
 		var turn turnState
 		f := new(head)
 		if err := rows.Scan(&id, &last, &f.deleted, &turn.current, &turn.newest, &f.created); err != nil {
-			rows.Close()
 			return err
 		}
 		f.last = hansard.Seq(last)
-		found[id], turns[id] = f, turn
+		if l := looks[hansard.SessionID(id)]; l != nil {
+			l.head, l.turn = f, turn
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, id := range ids {
-		id := hansard.SessionID(id)
-		w := h.watches[id]
-		if w == nil {
-			continue
-		}
-		f := found[string(id)]
-		err := f.find(id)
-		if err == nil && !w.created.IsZero() && !w.created.Equal(f.created) {
-			err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id) // it is another one of this id
-		}
-		if err != nil {
-			h.endLocked(id, w, err)
-		} else {
-			w.created = f.created
-			w.last, w.turn = max(w.last, f.last), turns[string(id)]
-			w.looks++
-			w.wake()
-		}
-	}
+	h.endLook(looks)
 	return nil
 }
 
-// endLocked tells those who wait that there is nothing to wait for. Whoever comes
+func (h *hub) beginLook(ids []string) map[hansard.SessionID]*look {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	looks := make(map[hansard.SessionID]*look, len(ids))
+	for _, id := range ids {
+		if w := h.watches[hansard.SessionID(id)]; w != nil {
+			looks[hansard.SessionID(id)] = &look{w: w, joined: w.joined}
+		}
+	}
+	return looks
+}
+
+// endLook tells those who wait what was found.
+func (h *hub) endLook(looks map[hansard.SessionID]*look) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.looks++
+	for id, l := range looks {
+		w := l.w
+		if h.watches[id] != w {
+			continue // who watches it now is looked for anew
+		}
+		toldTo := l.joined
+		err := l.head.find(id)
+		if err == nil && !w.created.IsZero() && !w.created.Equal(l.head.created) {
+			err = fmt.Errorf("%w: %s", hansard.ErrDeleted, id) // it is another one of this id
+			toldTo = w.known                                   // who joined later may mean this one
+		}
+		if err != nil {
+			h.endLocked(id, w, err, toldTo)
+			continue
+		}
+		w.created, w.known = l.head.created, l.joined
+		w.last, w.turn = max(w.last, l.head.last), l.turn
+		w.looks = h.looks
+		w.wake()
+	}
+}
+
+// endLocked tells the first who joined that there is nothing to wait for. Whoever came
 // later begins anew: the session may be made meanwhile.
-func (h *hub) endLocked(id hansard.SessionID, w *watch, err error) {
+func (h *hub) endLocked(id hansard.SessionID, w *watch, err error, toldTo int) {
 	delete(h.watches, id)
-	w.err = err
+	w.err, w.toldTo = err, toldTo
 	w.wake()
 }
 
@@ -276,6 +330,6 @@ func (h *hub) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, w := range h.watches {
-		h.endLocked(id, w, err)
+		h.endLocked(id, w, err, w.joined)
 	}
 }

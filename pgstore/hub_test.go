@@ -2,6 +2,9 @@ package pgstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -217,5 +220,112 @@ func TestTellingRests(t *testing.T) {
 	cancel()
 	if o := soon(t, "the end", resting); o.value {
 		t.Error("it goes on after the end")
+	}
+}
+
+// waiters waits until so many wait for a session.
+func (b *blocking) waiters(id hansard.SessionID, n int) {
+	b.t.Helper()
+	until(b.t, fmt.Sprintf("%d wait for %s", n, id), func() bool {
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		w := b.hub.watches[id]
+		return w != nil && w.waiters == n
+	})
+}
+
+// looksUntil looks at a session until a call is answered.
+func (b *blocking) looksUntil(id hansard.SessionID, answered <-chan outcome[struct{}]) (o outcome[struct{}]) {
+	b.t.Helper()
+	until(b.t, "a waiter is answered", func() bool {
+		b.looks(id)
+		select {
+		case o = <-answered:
+			return true
+		default:
+			return false
+		}
+	})
+	return o
+}
+
+func (b *blocking) looks(id hansard.SessionID) {
+	b.t.Helper()
+	if err := b.hub.lookAt(b.t.Context(), []string{string(id)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestWaitForReused: who waits for a session, or for its turn, that has the id of a deleted one
+// is not told that it is deleted, although others wait who have to be told.
+func TestWaitForReused(t *testing.T) {
+	s := newBlocking(t, "")
+	s.hub.watch.Do(func() {}) // it looks when the test says so
+	s.askAgain = hansard.Forever
+	wait := func() <-chan outcome[struct{}] {
+		return later(func() (struct{}, error) { return struct{}{}, s.Wait(t.Context(), "s", 5) })
+	}
+	before := wait()
+	s.waiters("s", 1)
+	s.looks("s")
+	if err := s.Delete(t.Context(), "s", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{Reuse: true}); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := s.Acquire(t.Context(), "s", hansard.Claim{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := wait()
+	turn := later(func() (struct{}, error) {
+		_, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: hansard.Forever, TTL: time.Hour})
+		return struct{}{}, err
+	})
+	s.waiters("s", 3)
+	s.looks("s")
+	if o := soon(t, "who waited for the deleted session", before); !errors.Is(o.err, hansard.ErrDeleted) {
+		t.Errorf("who waited for the deleted session: %v", o.err)
+	}
+	if err := s.Release(t.Context(), "s", holder.Grant); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.looksUntil("s", turn); o.err != nil {
+		t.Errorf("who waits for the turn of the new session: %v", o.err)
+	}
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: slices.Repeat([]hansard.Event{{Data: []byte("1")}}, 5)}); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.looksUntil("s", after); o.err != nil {
+		t.Errorf("who waits for the new session: %v", o.err)
+	}
+}
+
+// TestWaitForNew: a look at a session that began before it was made is no answer to who waits for
+// it since.
+func TestWaitForNew(t *testing.T) {
+	s := newBlocking(t, "")
+	s.hub.watch.Do(func() {}) // it looks when the test says so
+	wait := func() <-chan outcome[struct{}] {
+		return later(func() (struct{}, error) { return struct{}{}, s.Wait(t.Context(), "new", 0) })
+	}
+	before := wait()
+	s.waiters("new", 1)
+	looks := s.hub.beginLook([]string{"new"})
+	if _, err := s.Create(t.Context(), "new", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	after := wait()
+	s.waiters("new", 2)
+	s.hub.endLook(looks) // it has found nothing
+	if o := soon(t, "who waited for no session", before); !errors.Is(o.err, hansard.ErrNotFound) {
+		t.Errorf("who waited for no session: %v", o.err)
+	}
+	if _, err := s.Append(t.Context(), "new", hansard.Batch{Events: []hansard.Event{{Data: []byte("1")}}}); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.looksUntil("new", after); o.err != nil {
+		t.Errorf("who waits for the session that was made: %v", o.err)
 	}
 }

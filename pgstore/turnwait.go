@@ -39,12 +39,12 @@ const (
 // row, so it does not slow down the holder.
 func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time.Time) (hansard.Turn, error) {
 	w := s.hub.join(c.id)
-	defer s.hub.leave(c.id, w)
+	defer w.leave()
 	first := c.first
 	var again <-chan time.Time
-	looks := 0 // the hub's counter when this last asked
+	looks := 0 // the last look when this last asked
 	for {
-		now := s.hub.state(w)
+		now := w.state()
 		if now.err != nil {
 			return hansard.Turn{}, now.err
 		}
@@ -65,7 +65,7 @@ func (s *Store) acquireWaiting(ctx context.Context, c *claim, enough <-chan time
 				return s.giveUp(ctx, c, ctx.Err())
 			}
 		}
-		looks = s.hub.state(w).looks
+		looks = w.state().looks
 		if err := ask(ctx, c); !errors.Is(err, errWaiting) {
 			return c.turn, err
 		}
