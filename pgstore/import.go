@@ -146,6 +146,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		return err
 	}
 	var last hansard.Seq
+	content := false // of the session that is deleted
 	err = s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), digests: digests(rows.named()), meta: true, bytes: rows.sending(), decide: func(l *locked) (*change, error) {
 		c, err := importPart(l, &p)
 		if err == nil && c != nil && !c.remove {
@@ -153,12 +154,17 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 			last = c.head.last
 			c.more = func(b *pgx.Batch) { queueRedactions(b, &p) }
 		}
+		content = p.Deleted && l.head != nil
 		return c, err
 	}})
-	if err == nil {
-		s.hub.changed(p.ID, last)
+	if err != nil {
+		return err
 	}
-	return err
+	s.hub.changed(p.ID, last)
+	if content {
+		s.startPurge(p.ID)
+	}
+	return nil
 }
 
 func idsOf(events []hansard.Event) (ids []string) {
