@@ -223,7 +223,7 @@ func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 		}
 		kept = true
 		return &change{more: func(b *pgx.Batch) { b.Queue(finishUpload, string(u.id), u.name, a.Digest, l.now) }}, nil
-	}})
+	}}, nothing)
 	switch {
 	case err != nil:
 		return false, err // it may still be executing

@@ -59,7 +59,7 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 		return hansard.Info{}, err
 	}
 	for range forkTries {
-		err = s.write(ctx, &job{id: p.fork.As, patience: p.patience(), decide: p.decide})
+		err = s.write(ctx, &job{id: p.fork.As, patience: p.patience(), decide: p.decide}, func() { s.hub.changed(p.fork.As, p.fork.At+1) })
 		if code(err) != divisionByZero {
 			break
 		}
@@ -70,7 +70,6 @@ func (s *Store) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) 
 	if err != nil {
 		return hansard.Info{}, err
 	}
-	s.hub.changed(p.fork.As, p.fork.At+1)
 	// It is stored: a context that ends now must not turn that into an error.
 	return engine.Forked(s.Stat(context.WithoutCancel(ctx), p.fork.As))
 }

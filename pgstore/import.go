@@ -147,7 +147,7 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 	}
 	var last hansard.Seq
 	content := false // of the session that is deleted
-	err = s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), digests: digests(rows.named()), meta: true, bytes: rows.sending(), decide: func(l *locked) (*change, error) {
+	return s.write(ctx, &job{id: p.ID, ids: idsOf(p.Events), digests: digests(rows.named()), meta: true, bytes: rows.sending(), decide: func(l *locked) (*change, error) {
 		c, err := importPart(l, &p)
 		if err == nil && c != nil && !c.remove {
 			c.rows = *rows
@@ -156,15 +156,12 @@ func (s *Store) Import(ctx context.Context, p hansard.Part) error {
 		}
 		content = p.Deleted && l.head != nil
 		return c, err
-	}})
-	if err != nil {
-		return err
-	}
-	s.hub.changed(p.ID, last)
-	if content {
-		s.startPurge(p.ID)
-	}
-	return nil
+	}}, func() {
+		s.hub.changed(p.ID, last)
+		if content {
+			s.startPurge(p.ID)
+		}
+	})
 }
 
 func idsOf(events []hansard.Event) (ids []string) {

@@ -77,11 +77,13 @@ func (s *Store) Redact(ctx context.Context, id hansard.SessionID, r hansard.Reda
 		}
 		return c, err
 	}
-	if err := s.write(ctx, j); err != nil {
+	err := s.write(ctx, j, func() {
+		if !receipt.Replayed {
+			s.hub.changed(id, receipt.Last)
+		}
+	})
+	if err != nil {
 		return hansard.Receipt{}, err
-	}
-	if !receipt.Replayed {
-		s.hub.changed(id, receipt.Last)
 	}
 	return receipt, nil
 }

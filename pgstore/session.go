@@ -37,33 +37,49 @@ func (s *Store) Create(ctx context.Context, id hansard.SessionID, m hansard.Meta
 		}
 		info = h.info(id, m)
 		return &change{create: &m, reuse: l.head != nil, head: h}, nil
-	}})
+	}}, func() {
+		if reuse {
+			s.hub.changed(id, 0)
+		}
+	})
 	if err != nil {
 		return hansard.Info{}, err
-	}
-	if reuse {
-		s.hub.changed(id, 0)
 	}
 	info.Labels, info.State = maps.Clone(info.Labels), bytes.Clone(info.State)
 	return info, nil
 }
 
 // write executes a job for one caller, which waits no longer than its context
-// allows: after that the outcome is unknown.
-func (s *Store) write(ctx context.Context, j *job) error {
-	done := make(chan error, 1)
+// allows: after that the outcome is unknown. What has to follow the commit is done even if
+// the caller has left by then.
+func (s *Store) write(ctx context.Context, j *job, follow func()) error {
+	done, gone := make(chan error), make(chan struct{})
 	s.work.Add(1) // the caller holds one, so the counter is not zero
 	go func() {
 		defer s.work.Done()
-		done <- s.decide(ctx, j)
+		err := s.decide(ctx, j)
+		select {
+		case done <- err:
+		case <-gone:
+			if err == nil {
+				follow()
+			}
+		}
 	}()
 	select {
 	case err := <-done:
+		if err == nil {
+			follow()
+		}
 		return err
 	case <-ctx.Done():
+		close(gone)
 		return fmt.Errorf("%w: %w", hansard.ErrUnknown, context.Cause(ctx))
 	}
 }
+
+// nothing follows a commit that nobody else waits for.
+func nothing() {}
 
 // Delete implements [hansard.Store]. The row stays as a tombstone; the events are
 // removed after it is durable, a part at a time.
@@ -72,7 +88,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		return err
 	}
 	defer s.work.Done()
-	err := s.write(ctx, &job{id: id, decide: func(l *locked) (*change, error) {
+	return s.write(ctx, &job{id: id, decide: func(l *locked) (*change, error) {
 		if err := l.head.find(id); err != nil {
 			return nil, err
 		}
@@ -80,12 +96,10 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 			return nil, err
 		}
 		return &change{remove: true}, nil
-	}})
-	if err == nil {
+	}}, func() {
 		s.hub.changed(id, 0)
 		s.startPurge(id)
-	}
-	return err
+	})
 }
 
 // purgeAtOnce is how long the caller of Delete waits for the removal: a short-lived

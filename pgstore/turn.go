@@ -225,7 +225,7 @@ func (s *Store) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant
 			return nil, fmt.Errorf("%w: session %s, grant %s: it was held for its whole %v", hansard.ErrFenced, id, g, t.MaxHold)
 		}
 		return &change{renew: true}, nil
-	}})
+	}}, nothing)
 }
 
 // holding tells whether a grant is the current one.
@@ -242,11 +242,7 @@ func (s *Store) Release(ctx context.Context, id hansard.SessionID, g hansard.Gra
 		return err
 	}
 	defer s.work.Done()
-	err := s.write(ctx, s.releasing(id, g))
-	if err == nil {
-		s.hub.changed(id, 0)
-	}
-	return err
+	return s.write(ctx, s.releasing(id, g), func() { s.hub.changed(id, 0) })
 }
 
 // releasing is the job that releases a grant.
