@@ -23,15 +23,49 @@ func (s *Store) send(id hansard.SessionID, group []*request) {
 	s.decideGroup(&job{id: id}, group, nil)
 }
 
-// reserve waits until there may be one more that waits for a locked row, see mayWait. It is
-// given back after each try: a call that only waits for the database to come back must not
-// keep others from trying.
-func (s *Store) reserve(ctx context.Context) error {
+// reserve waits until there may be one more that waits for a locked row, see mayWait and
+// mayLock. It is given back after each try: a call that only waits for the database to come
+// back must not keep others from trying.
+func (s *Store) reserve(ctx context.Context, appends bool) error {
+	if appends {
+		select {
+		case s.mayWait <- struct{}{}:
+		case <-ctx.Done():
+			return &unsent{ctx.Err()}
+		}
+	}
 	select {
-	case s.mayWait <- struct{}{}:
+	case s.mayLock <- struct{}{}:
 		return nil
 	case <-ctx.Done():
+		if appends {
+			<-s.mayWait
+		}
 		return &unsent{ctx.Err()}
+	}
+}
+
+// tryReserve is reserve for an append that does not wait.
+func (s *Store) tryReserve() bool {
+	select {
+	case s.mayWait <- struct{}{}:
+	default:
+		return false
+	}
+	select {
+	case s.mayLock <- struct{}{}:
+		return true
+	default:
+		<-s.mayWait
+		return false
+	}
+}
+
+// unreserve gives back what was reserved.
+func (s *Store) unreserve(appends bool) {
+	<-s.mayLock
+	if appends {
+		<-s.mayWait
 	}
 }
 
@@ -39,7 +73,7 @@ func (s *Store) reserve(ctx context.Context) error {
 func (s *Store) sendAlone(p *plain) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
 	defer cancel()
-	if err := s.reserve(ctx); err != nil {
+	if err := s.reserve(ctx, true); err != nil {
 		s.settle(p, err)
 		return
 	}
@@ -49,7 +83,7 @@ func (s *Store) sendAlone(p *plain) {
 // sendReserved is sendAlone for a caller that has reserved, and gives the reservation back.
 func (s *Store) sendReserved(p *plain) {
 	last, err := s.sendPlain(p)
-	<-s.mayWait
+	s.unreserve(true)
 	switch {
 	case err == nil && last > 0:
 		p.stored(s, last)
@@ -301,7 +335,7 @@ func (s *Store) decideGroup(j *job, group []*request, sent *plain) {
 		j.meta = j.meta || r.patch != nil
 		j.bytes += r.rows.sending()
 	}
-	j.reserves = true
+	j.appends = true
 	var first, last hansard.Seq // of what was decided
 	j.decide = func(l *locked) (*change, error) {
 		refuse(group, nil)

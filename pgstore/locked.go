@@ -80,7 +80,7 @@ type job struct {
 	durable bool   // the commit has to be durable
 	// patience is how long an attempt may take; 0 is statementPatience.
 	patience time.Duration
-	reserves bool // an attempt is one of those that mayWait counts
+	appends  bool // an attempt is one of those that mayWait counts
 
 	// mark is the job's own key: whatever is stored for it is stored under it,
 	// and so at most once.
@@ -181,12 +181,10 @@ func answer(err error) error {
 // attempt is one transaction: lock and look in one round trip, change and commit
 // in another.
 func (s *Store) attempt(ctx context.Context, j *job) error {
-	if j.reserves {
-		if err := s.reserve(ctx); err != nil {
-			return err
-		}
-		defer func() { <-s.mayWait }()
+	if err := s.reserve(ctx, j.appends); err != nil {
+		return err
 	}
+	defer s.unreserve(j.appends)
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return &unsent{err}

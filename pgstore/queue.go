@@ -297,13 +297,12 @@ func (s *Store) sendParts(parts []part) {
 			s.finish(p)
 			return
 		}
-		select {
-		case s.mayWait <- struct{}{}:
+		if s.tryReserve() {
 			s.sendReserved(combined)
 			s.finish(p)
 			return
-		default: // too many wait already: sendTogether never waits, even with one part
 		}
+		// Too many wait already: sendTogether never waits, even with one part.
 	}
 	s.sendTogether(parts)
 }

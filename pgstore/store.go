@@ -46,6 +46,10 @@ type Options struct {
 	alone bool
 }
 
+// leftOver is how many connections are left for what waits for no row: reads, and appends to
+// many sessions in one commit.
+const leftOver = 2
+
 // defaultRetry is how long a call keeps retrying when the options do not say.
 const defaultRetry = 10 * time.Second
 
@@ -70,6 +74,9 @@ type Store struct {
 	// mayWait is a semaphore: it bounds the appends under way that wait if another transaction
 	// has locked their row, so that some connections are left for other calls.
 	mayWait chan struct{}
+	// mayLock bounds all writes that wait for such a row: those appends, and calls about turns
+	// and others that are decided with the row locked.
+	mayLock chan struct{}
 
 	mu      sync.Mutex // guards below
 	closed  bool
@@ -112,7 +119,7 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	s.mayWait = make(chan struct{}, max(1, cfg.MaxConns/2))
+	s.mayWait, s.mayLock = make(chan struct{}, max(1, cfg.MaxConns/2)), make(chan struct{}, max(1, cfg.MaxConns-leftOver))
 	watching, stop := context.WithCancel(context.Background())
 	s.unwatch = stop
 	go s.watchSilence(watching)
