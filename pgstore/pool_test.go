@@ -1,10 +1,12 @@
 package pgstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"hansard"
+	"hansard/internal/pgtest"
 )
 
 // TestTurnsLeaveConnections: however many calls about the turn of one session wait for its row,
@@ -30,6 +32,35 @@ func TestTurnsLeaveConnections(t *testing.T) {
 	s.exec("COMMIT")
 	for _, r := range renewed {
 		if o := <-r; o.err != nil {
+			t.Error(o.err)
+		}
+	}
+}
+
+// TestCommitsLeaveConnections: while no commit is answered, because the synchronous standby is
+// gone, sessions are read, however many are written.
+func TestCommitsLeaveConnections(t *testing.T) {
+	t.Parallel() // with a server of its own
+	server := pgtest.New(t)
+	s := newBlockingAt(t, server, server.Schema(t)+"&pool_max_conns=6")
+	var ids []hansard.SessionID
+	for i := range 20 {
+		ids = append(ids, hansard.SessionID(fmt.Sprint("s", i)))
+	}
+	s.makeSessions(ids...)
+	s.server.Reload(t, "synchronous_standby_names = 'gone'")
+	s.server.Until(t, "SELECT current_setting('synchronous_standby_names') = 'gone'")
+	var appended []<-chan outcome[hansard.Receipt]
+	for i, id := range ids {
+		appended = append(appended, s.appendLater(id))
+		if i < 4 { // each in a commit of its own
+			s.server.Until(t, fmt.Sprintf("SELECT count(*) >= %d FROM pg_stat_activity WHERE wait_event = 'SyncRep'", min(i+1, cap(s.mayWait)+cap(s.mayCommit))))
+		}
+	}
+	soon(t, "a session is read", later(func() (hansard.Info, error) { return s.Stat(t.Context(), "s") }))
+	s.server.Reload(t, "synchronous_standby_names = ''")
+	for _, a := range appended {
+		if o := <-a; o.err != nil {
 			t.Error(o.err)
 		}
 	}

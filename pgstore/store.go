@@ -46,10 +46,6 @@ type Options struct {
 	alone bool
 }
 
-// leftOver is how many connections are left for what waits for no row: reads, and appends to
-// many sessions in one commit.
-const leftOver = 2
-
 // defaultRetry is how long a call keeps retrying when the options do not say.
 const defaultRetry = 10 * time.Second
 
@@ -75,8 +71,9 @@ type Store struct {
 	// has locked their row, so that some connections are left for other calls.
 	mayWait chan struct{}
 	// mayLock bounds all writes that wait for such a row: those appends, and calls about turns
-	// and others that are decided with the row locked.
-	mayLock chan struct{}
+	// and others that are decided with the row locked. mayCommit bounds the commits that wait
+	// for no row. Together they leave a connection for reads, even if no commit is answered.
+	mayLock, mayCommit chan struct{}
 
 	mu      sync.Mutex // guards below
 	closed  bool
@@ -119,7 +116,9 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	s.mayWait, s.mayLock = make(chan struct{}, max(1, cfg.MaxConns/2)), make(chan struct{}, max(1, cfg.MaxConns-leftOver))
+	commits := max(1, cfg.MaxConns/4)
+	s.mayCommit, s.mayLock = make(chan struct{}, commits), make(chan struct{}, max(1, cfg.MaxConns-commits-1))
+	s.mayWait = make(chan struct{}, max(1, cfg.MaxConns/2))
 	watching, stop := context.WithCancel(context.Background())
 	s.unwatch = stop
 	go s.watchSilence(watching)

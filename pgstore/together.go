@@ -177,6 +177,12 @@ func (s *Store) sendAll(t *together) ([]fateOf, error) {
 	// Not the context of a caller, as in sendPlain.
 	ctx, cancel := context.WithTimeout(context.Background(), statementPatience)
 	defer cancel()
+	select {
+	case s.mayCommit <- struct{}{}:
+		defer func() { <-s.mayCommit }()
+	case <-ctx.Done():
+		return nil, &unsent{ctx.Err()}
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, &unsent{err}
