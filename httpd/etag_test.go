@@ -2,6 +2,7 @@ package httpd_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func TestNotModified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain := fmt.Sprintf(`"%d"`, info.LastSeq); held == plain {
+	if free := fmt.Sprintf(`"%d.%s"`, info.LastSeq, strconv.FormatInt(info.Created.UnixMicro(), 36)); held == free {
 		t.Errorf("%s tells nothing of the turn, which can end without an event", held)
 	}
 	v.must(304, "GET", "/v1/sessions/s", "", "If-None-Match", held)
@@ -56,4 +57,32 @@ func TestNotModified(t *testing.T) {
 	v.must(201, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
 	v.must(412, "POST", "/v1/sessions/s/events", fmt.Sprintf(`{"events":[{"data":1}],"turn":%q}`, turn.Grant), "If-Match", held)
 	v.must(404, "GET", "/v1/sessions/none", "", "If-None-Match", "*")
+}
+
+// TestNotModifiedReused: what a client has of a deleted session is not confirmed as the content
+// of a new one under its id, even if that has as many events.
+func TestNotModifiedReused(t *testing.T) {
+	v := serveMemory(t)
+	v.say("s", "old")
+	paths := []string{"/v1/sessions/s", "/v1/sessions/s/events", "/v1/sessions/s/events?after=0&limit=1"}
+	tags := make([]string, len(paths))
+	for i, path := range paths {
+		tags[i] = v.must(200, "GET", path, "").header.Get("ETag")
+	}
+	v.must(204, "DELETE", "/v1/sessions/s", "")
+	v.must(201, "POST", "/v1/sessions", `{"id":"s","reuse":true}`)
+	v.say("s", "new")
+	for i, path := range paths {
+		if got := v.ask("GET", path, "", "If-None-Match", tags[i]); got.status != 200 {
+			t.Errorf("%s with %s: %d", path, tags[i], got.status)
+		}
+	}
+	// A condition of a write is about the seq alone.
+	v.must(201, "POST", "/v1/sessions/s/events", `{"events":[{"data":1}]}`, "If-Match", tags[0])
+}
+
+// tagSeq is the seq in the entity tag of an answer.
+func tagSeq(got reply) string {
+	seq, _, _ := strings.Cut(strings.Trim(got.header.Get("ETag"), `"`), ".")
+	return seq
 }

@@ -211,7 +211,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 		return err
 	}
 	last := info.LastSeq
-	if w.Header().Set("ETag", etag(last)); info.Damage == nil && unchanged(w, nil) { // which needs no reading
+	if w.Header().Set("ETag", tagAt(&info, last)); info.Damage == nil && unchanged(w, nil) { // which needs no reading
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -257,7 +257,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	body = strconv.AppendUint(body, uint64(last), 10)
 	body = append(body, `,"more":`...)
 	body = strconv.AppendBool(body, more)
-	w.Header().Set("ETag", etag(last))
+	w.Header().Set("ETag", tagAt(&info, last))
 	return writeBytes(w, http.StatusOK, append(body, '}', '\n'))
 }
 

@@ -202,7 +202,7 @@ func answerSession(w http.ResponseWriter, status int, info hansard.Info) error {
 // or damage if it has any, since these may change without a new seq.
 func tagOf(info *hansard.Info) string {
 	if info.Turn == nil && info.Damage == nil && info.Unreadable == "" {
-		return etag(info.LastSeq)
+		return tagAt(info, info.LastSeq)
 	}
 	return markedTag(info.LastSeq, describe(*info))
 }
@@ -213,7 +213,14 @@ func markedTag(seq hansard.Seq, told any) string {
 	return `"` + strconv.FormatUint(uint64(seq), 10) + "." + hex.EncodeToString(sum[:6]) + `"`
 }
 
-// etag is a last seq as an entity tag.
+// tagAt is the entity tag of a session's content up to a seq. It has the time at which the
+// session was created as well: a new session under the id of a deleted one begins at seq 1
+// again.
+func tagAt(info *hansard.Info, last hansard.Seq) string {
+	return `"` + strconv.FormatUint(uint64(last), 10) + "." + strconv.FormatInt(info.Created.UnixMicro(), 36) + `"`
+}
+
+// etag is a last seq as an entity tag, in answers to writes.
 func etag(seq hansard.Seq) string { return `"` + strconv.FormatUint(uint64(seq), 10) + `"` }
 
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
@@ -329,7 +336,7 @@ func parseETag(match string) (*hansard.Seq, error) {
 	}
 	inner, ok := strings.CutPrefix(match, `"`)
 	inner, closed := strings.CutSuffix(inner, `"`)
-	inner, _, _ = strings.Cut(inner, ".") // drop the mark of what changes without a seq
+	inner, _, _ = strings.Cut(inner, ".") // drop what tells apart other contents with this last seq
 	seq, err := strconv.ParseUint(inner, 10, 64)
 	if !ok || !closed || err != nil {
 		return nil, &hansard.InvalidError{Field: "If-Match", Reason: `it is not the seq of an ETag, such as "7"`}
