@@ -63,7 +63,8 @@ func (d *door) inScope(ctx context.Context, who caller, id hansard.SessionID) er
 	info, err := d.Store.Stat(ctx, id)
 	switch {
 	case errors.Is(err, hansard.ErrNotFound):
-		return err
+		// Not in the store's own words: they would tell it from a session out of scope.
+		return who.quiet().notThere(id)
 	case errors.Is(err, hansard.ErrDeleted): // its labels are no longer known
 		return who.notThere(id)
 	case err != nil:

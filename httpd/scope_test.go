@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hansard"
+	"hansard/filestore"
 	"hansard/httpd"
 	"hansard/httpd/conversations"
 	"hansard/internal/wire"
@@ -179,6 +180,47 @@ func TestScopes(t *testing.T) {
 		}
 	}
 	t.Logf("%d cases", cases)
+}
+
+// labelled is a server on files with a token, "it", whose scope is a label, and a session that is
+// out of that scope: "other".
+func labelled(t *testing.T) *served {
+	t.Helper()
+	tokens, err := httpd.OpenTokens(filepath.Join(t.TempDir(), "tokens"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := filestore.Open(filepath.Join(t.TempDir(), "store"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	v := serve(t, store, withConversations, func(o *httpd.Options) { o.Access = tokens })
+	if v.tokens["it"], err = tokens.Add(httpd.Token{Name: "it", Rights: "admin", Scope: httpd.Scope{Labels: map[string]string{"k": "v"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), "other", hansard.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestScopeSameWords: a token whose scope is a label is answered about a session that others
+// have as about one that never was, in the same words, although the store has words of its own.
+func TestScopeSameWords(t *testing.T) {
+	v := labelled(t)
+	for _, r := range append(scopedRoutes(), [4]string{"GET", "/v1/search?q=x&in=ID"}, [4]string{"GET", "/ds/ID"}, [4]string{"HEAD", "/ds/ID"}, [4]string{"DELETE", "/ds/ID"}) {
+		if strings.Contains(r[2], "create") || strings.HasSuffix(r[1], "/import") {
+			continue // that it can't be made tells that it exists
+		}
+		ask := func(id string) string {
+			got := v.ask(r[0], strings.ReplaceAll(r[1], "ID", id), r[2], v.as("it")...)
+			return fmt.Sprint(got.status, " ", strings.ReplaceAll(instances.ReplaceAllString(got.body, ""), id, "ID"))
+		}
+		if got, none := ask("other"), ask("never:was"); got != none {
+			t.Errorf("%s %s: %s, and of one that never was %s", r[0], r[1], got, none)
+		}
+	}
 }
 
 // head requests a stream and does not read it.
