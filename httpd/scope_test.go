@@ -223,6 +223,18 @@ func TestScopeSameWords(t *testing.T) {
 	}
 }
 
+// TestScopeStreamName: the name of a session out of scope can't be used for a stream, and trying
+// again would not help.
+func TestScopeStreamName(t *testing.T) {
+	v := labelled(t)
+	v.must(201, "POST", "/v1/sessions", `{"id":"mine"}`, v.as("it")...)
+	for _, with := range [][]string{nil, {"Stream-Forked-From", "/ds/mine"}} {
+		if got := v.ask("PUT", "/ds/other", "", append(v.as("it"), with...)...); got.status != 409 || got.problem() != "stream-conflict" {
+			t.Errorf("PUT %q: %d %s", with, got.status, got.body)
+		}
+	}
+}
+
 // head requests a stream and does not read it.
 func (v *served) head(path, id, token string) reply {
 	v.t.Helper()

@@ -23,6 +23,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 		return err
 	}
 	ctx := context.WithoutCancel(r.Context())
+	hidden := false // the name is taken, by a session that the caller can't see
 	for range maxTries {
 		c, info, err := s.find(ctx, id)
 		missing := errors.Is(err, hansard.ErrNotFound)
@@ -44,6 +45,7 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 			return refused("there is a stream of another type, expiry or closedness")
 		}
 		if errors.Is(err, hansard.ErrConflict) || errors.Is(err, hansard.ErrExists) {
+			hidden = missing && errors.Is(err, hansard.ErrExists)
 			continue // another request was first
 		}
 		if errors.Is(err, hansard.ErrDeleted) {
@@ -62,6 +64,9 @@ func (s *Streams) Create(w http.ResponseWriter, r *http.Request, id hansard.Sess
 		h.Set("Location", location(r))
 		w.WriteHeader(http.StatusCreated)
 		return nil
+	}
+	if hidden {
+		return nameTaken()
 	}
 	return tooBusy()
 }
@@ -142,6 +147,11 @@ func (s *Streams) beginAgain(ctx context.Context, old *config, info *hansard.Inf
 	change.set(hansard.OpReplace, pathDurable, &c)
 	receipt, err := s.store.Append(ctx, info.ID, hansard.Batch{Events: events, Patch: change.patch(), Expect: hansard.At(info.LastSeq)})
 	return &c, &hansard.Info{ID: info.ID, LastSeq: receipt.Last}, err
+}
+
+// nameTaken refuses a name that is taken although there is no such session for the caller.
+func nameTaken() error {
+	return wire.NewProblem("stream-conflict", "the name is taken by a session that is out of your reach", "use another name")
 }
 
 func tooBusy() error {

@@ -135,10 +135,12 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 		}
 		events = append(beyond, events...)
 	}
+	hidden := false // as in Create
 	for range maxTries {
 		c, there, err = s.find(ctx, id)
+		missing := errors.Is(err, hansard.ErrNotFound)
 		switch {
-		case errors.Is(err, hansard.ErrNotFound):
+		case missing:
 			first := *asked
 			first.Closed, first.Unfinished = nil, len(events) > 0 || asked.Closed != nil
 			if err = s.beginFork(ctx, id, parent, &first); err == nil {
@@ -160,6 +162,10 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 		if !errors.Is(err, hansard.ErrConflict) && !errors.Is(err, hansard.ErrExists) {
 			return nil, nil, false, err
 		}
+		hidden = missing && errors.Is(err, hansard.ErrExists)
+	}
+	if hidden {
+		return nil, nil, false, nameTaken()
 	}
 	return nil, nil, false, tooBusy()
 }
