@@ -79,6 +79,11 @@ func (c counted) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return receipt, masked(ctx, err)
 }
 
+// ScopeLabels are those of the caller, for what replaces all labels.
+func (c counted) ScopeLabels(ctx context.Context) map[string]string {
+	return callerOf(ctx).Scope.Labels
+}
+
 // roomFor charges a request of a conversation to the budget: its body, like all bodies, or
 // the page that is the answer. The handler reads the body as it arrived, including the
 // error if it did not arrive whole.

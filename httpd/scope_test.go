@@ -235,6 +235,20 @@ func TestScopeStreamName(t *testing.T) {
 	}
 }
 
+// TestScopeMetadata: replacing a conversation's metadata keeps the labels of the token's scope;
+// changing them is refused, which is not an error of the server.
+func TestScopeMetadata(t *testing.T) {
+	v := labelled(t)
+	v.must(201, "POST", "/v1/sessions", `{"id":"mine"}`, v.as("it")...)
+	v.must(200, "POST", conversations.Prefix+"/mine", `{"metadata":{"a":"b","c":"d"}}`, v.as("it")...)
+	if got := v.must(200, "POST", conversations.Prefix+"/mine", `{"metadata":{"a":"b"}}`, v.as("it")...); !strings.Contains(got.body, `"metadata":{"a":"b","k":"v"}`) {
+		t.Errorf("replaced metadata: %s", got.body)
+	}
+	if got := v.ask("POST", conversations.Prefix+"/mine", `{"metadata":{"k":"w"}}`, v.as("it")...); got.status != 403 || got.openAICode(t) != "missing_right" {
+		t.Errorf("metadata that would change the label of the scope: %d %s", got.status, got.body)
+	}
+}
+
 // head requests a stream and does not read it.
 func (v *served) head(path, id, token string) reply {
 	v.t.Helper()

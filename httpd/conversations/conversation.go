@@ -34,7 +34,7 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 			return nil, notYours(i, s.given)
 		}
 	}
-	patch, err := meta.replacing(&hansard.Info{})
+	patch, err := meta.replacing(&hansard.Info{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (h *handler) update(ctx context.Context, r *request) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		patch, err := meta.replacing(&info)
+		patch, err := meta.replacing(&info, h.fixed(ctx))
 		if err != nil {
 			return nil, err
 		}

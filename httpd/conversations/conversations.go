@@ -66,6 +66,20 @@ type handler struct {
 	pageBytes int
 }
 
+// scoped is a store whose callers may be limited to sessions with certain labels, which they
+// can't change.
+type scoped interface {
+	ScopeLabels(context.Context) map[string]string
+}
+
+// fixed are the labels that the caller can't change.
+func (h *handler) fixed(ctx context.Context) map[string]string {
+	if s, ok := h.store.(scoped); ok {
+		return s.ScopeLabels(ctx)
+	}
+	return nil
+}
+
 // New makes the handler of a store. It does not close the store.
 func New(store hansard.Store, o *Options) http.Handler {
 	h := &handler{store: store, log: slog.Default(), index: newIndex(store, maxKnown), pageBytes: MaxPageBytes}

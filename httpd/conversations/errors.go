@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"hansard"
+	"hansard/internal/wire"
 )
 
 // apiError is an error in the shape of the OpenAI API. The SDKs choose their
@@ -77,6 +78,7 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 	var invalid *hansard.InvalidError
 	var held *hansard.HeldError
 	var damaged *hansard.DamagedError
+	var problem *wire.Problem
 	switch kind := hansard.Kind(err); {
 	case kind == hansard.ErrUnknown:
 		say(http.StatusInternalServerError, "outcome_unknown", "It is not known whether this was stored.")
@@ -149,12 +151,18 @@ func errorFor(err error, id hansard.SessionID) (answer *apiError, explained bool
 		answer.again = true
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		say(http.StatusServiceUnavailable, "timeout", "The request ended before it was answered.")
+	case errors.As(err, &problem) && problem.Status < 500:
+		// The server refuses for reasons of its own, such as the scope of a token.
+		say(problem.Status, strings.ReplaceAll(strings.TrimPrefix(problem.Type, wire.ProblemType("")), "-", "_"), "%s.", sentence(problem.Error()))
 	default:
 		say(http.StatusInternalServerError, "internal_error", "The server could not process the request.")
 		return answer, false
 	}
 	return answer, true
 }
+
+// sentence begins a text with a capital letter, as the API's messages do.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // param translates the name of a field for the API.
 func param(field string) string {

@@ -103,13 +103,15 @@ func fitsLabel(name, value string) bool {
 }
 
 // replacing is the patch that makes these pairs a session's metadata, whatever it had
-// before; nil if it has them already.
-func (m metadata) replacing(info *hansard.Info) (*hansard.Patch, error) {
+// before, but for the labels that are fixed; nil if it has them already.
+func (m metadata) replacing(info *hansard.Info, fixed map[string]string) (*hansard.Patch, error) {
 	labels := make(map[string]*string)
 	long := make(map[string]*string)
 	oldLong := longOf(info)
-	for name := range info.Labels {
-		labels[name] = nil
+	for name, value := range info.Labels {
+		if is, ok := fixed[name]; !ok || is != value {
+			labels[name] = nil
+		}
 	}
 	for name := range oldLong {
 		long[name] = nil
