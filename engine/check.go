@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -111,8 +112,8 @@ func checkEvent(e *hansard.Event) error {
 	if err := checkEventID("id", e.ID); err != nil {
 		return err
 	}
-	if y := e.At.Year(); !e.At.IsZero() && (y < 1 || y > 9999) {
-		return invalid("at", "the year %d can't be written as JSON", y)
+	if err := checkTime("at", e.At); err != nil {
+		return err
 	}
 	if err := checkAttachments(e.Attachments); err != nil {
 		return err
@@ -121,6 +122,15 @@ func checkEvent(e *hansard.Event) error {
 		return tooLarge("data", len(e.Data), hansard.MaxBatchBytes, "bytes")
 	}
 	return checkJSON("data", e.Data)
+}
+
+// checkTime checks that a time can be stored, which is in UTC: a log with a year of five
+// digits can't be read again.
+func checkTime(field string, t time.Time) error {
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		return invalid(field, "the year %d can't be written as JSON", y)
+	}
+	return nil
 }
 
 // CheckMeta checks that a session may be created with this metadata.

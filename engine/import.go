@@ -76,6 +76,9 @@ func CheckPartInput(p *hansard.Part) error {
 	if p.Created.IsZero() {
 		return invalid("created", "it is not set")
 	}
+	if err := checkTime("created", p.Created); err != nil {
+		return err
+	}
 	if p.Parent != nil {
 		if err := hansard.CheckID(p.Parent.ID); err != nil {
 			return renamed("parent", err)
@@ -93,6 +96,9 @@ func CheckPartInput(p *hansard.Part) error {
 			return invalid(fmt.Sprintf("events[%d].kind", i), "it is empty")
 		}
 		if err := checkText(fmt.Sprintf("events[%d].by", i), e.By, hansard.MaxNameBytes); err != nil {
+			return err
+		}
+		if err := checkTime(fmt.Sprintf("events[%d].time", i), e.Time); err != nil {
 			return err
 		}
 		// Clear what the store normally sets, and what only the store writes.

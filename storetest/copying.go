@@ -348,6 +348,17 @@ func copyRefused(t *testing.T, s hansard.Store) {
 	fine := event(3)
 	fine.At = made.Add(time.Nanosecond)
 	check("a time finer than microseconds", part("s", fine), hansard.ErrInvalid)
+	for _, unwritable := range unwritableTimes() {
+		odd := event(3)
+		odd.Time = unwritable
+		check("an event in a year that can't be written", part("s", odd), hansard.ErrInvalid)
+		odd = event(3)
+		odd.At = unwritable
+		check("something that happened in such a year", part("s", odd), hansard.ErrInvalid)
+		old := part("new", event(1))
+		old.Created = unwritable
+		check("a session created in such a year", old, hansard.ErrInvalid)
+	}
 	badKey := part("s", event(3))
 	badKey.Keys = []hansard.KeyUse{{Key: "k", Hash: "h", First: 3, Last: 4}}
 	check("a key past the end", badKey, hansard.ErrInvalid)

@@ -314,12 +314,25 @@ func idAt(x *env) {
 		e.ID, e.At = "other", time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
 		x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{e}})
 	}
+	// These have the year of their own zone, and are stored in UTC.
+	for _, unwritable := range unwritableTimes() {
+		e.At = unwritable
+		x.refused(hansard.ErrInvalid, "s", hansard.Batch{Events: []hansard.Event{e}})
+	}
 	for _, year := range []int{1, 9999} {
 		e.ID, e.At = fmt.Sprint(year), time.Date(year, 12, 31, 23, 59, 59, 999999000, time.UTC)
 		x.append("s", hansard.Batch{Events: []hansard.Event{e}})
 		if got := x.read("s", hansard.Range{ID: e.ID}); len(got) != 1 || !got[0].At.Equal(e.At) {
 			x.Errorf("in the year %d: %+v", year, got)
 		}
+	}
+}
+
+// unwritableTimes are in the years 10000 and 0 of UTC, but not in those of their own zones.
+func unwritableTimes() []time.Time {
+	return []time.Time{
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("west", -3600)),
+		time.Date(1, 1, 1, 0, 0, 0, 0, time.FixedZone("east", 3600)),
 	}
 }
 
