@@ -87,8 +87,11 @@ func (a *app) printRepaired(r hansard.Repaired) error {
 	if r.Lost > 0 {
 		lost = fmt.Sprintf(", of which %d can't be read any more", r.Lost)
 	}
-	_, err := fmt.Fprintf(a.out, "%s has %s again%s; the old log is kept in %s of the store, %s of it only there\n",
-		escapeLine(string(r.Session)), plural(r.Events, "event"), lost, escapeLine(r.Kept), humanBytes(r.DroppedBytes))
+	kept := "; there were no old bytes to keep"
+	if r.Kept != "" {
+		kept = fmt.Sprintf("; the old log is kept in %s of the store, %s of it only there", escapeLine(r.Kept), humanBytes(r.DroppedBytes))
+	}
+	_, err := fmt.Fprintf(a.out, "%s has %s again%s%s\n", escapeLine(string(r.Session)), plural(r.Events, "event"), lost, kept)
 	return err
 }
 
