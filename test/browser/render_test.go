@@ -58,6 +58,33 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// TestChangesAreAligned: what changed with an event stands below the event's own content: in the
+// middle only if that is a line in the middle.
+func TestChangesAreAligned(t *testing.T) {
+	s, url := serve(t)
+	title := "Given by the tool"
+	record := hansard.Event{Kind: hansard.KindMeta, Data: []byte(`{"type":"ai-title","title":"Given by the tool"}`)}
+	for _, b := range []hansard.Batch{{Events: []hansard.Event{record}, Patch: &hansard.Patch{Title: &title}, Create: true}, {Patch: &hansard.Patch{Title: &title}}} {
+		if _, err := s.Append(t.Context(), "s", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newTab(t, url)
+	p.open("/#token=" + token)
+	p.click(`.sessions a[href$="s"]`)
+	p.live()
+	p.until(`document.querySelectorAll(".patch li").length == 2`)
+	from := func(seq int, selector string) float64 {
+		return eval[float64](p, `document.querySelector('[data-seq="%d"] %s').getBoundingClientRect().left`, seq, selector)
+	}
+	if content, change := from(1, "summary"), from(1, ".patch li"); change < content-1 || change > content+8 {
+		t.Errorf("the change begins at %v, the content above it at %v", change, content)
+	}
+	if row, change := from(2, ".aside"), from(2, ".patch li"); change < row+100 {
+		t.Errorf("the change begins at %v, the line above it is in the middle of a row from %v on", change, row)
+	}
+}
+
 // TestPairs: calls and results are matched even if one of them comes into the page later, and a
 // result updates the state of its call.
 func TestPairs(t *testing.T) {
