@@ -40,6 +40,7 @@ func everything(t *testing.T, id hansard.SessionID) hansard.Importer {
 		{Key: "k1", Turn: turn.Grant, Events: []hansard.Event{{ID: "e1", Role: "user", Data: []byte(" {\n\"a\": 1.50,\t\"b\":\"<\\u2028>\"}\r\n")}, {Kind: "x", Author: "me", Data: []byte("null")}}},
 		{Patch: &hansard.Patch{Title: &title, State: []byte(`{"m":[1]}`)}},
 		{Key: "k2", Events: []hansard.Event{{ID: "e4", Inbox: true, Data: []byte(`"` + strings.Repeat("é", 8<<20-64) + `"`)}}},
+		{Events: []hansard.Event{{Data: []byte(strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000))}}},
 		{Events: []hansard.Event{{Kind: "message", Attachments: []hansard.Attachment{big, empty}, Data: []byte(`"see"`)}, {Attachments: []hansard.Attachment{big}, Data: []byte(`1`)}}},
 	} {
 		if _, err := s.Append(ctx, id, b); err != nil {
@@ -80,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil || c.Err != nil {
 				t.Fatalf("round %d: %v, %v", round, err, c.Err)
 			}
-			if want := hansard.Seq(8 * (1 - round)); c.Added != want {
+			if want := hansard.Seq(9 * (1 - round)); c.Added != want {
 				t.Errorf("round %d: %d events were added, want %d", round, c.Added, want)
 			}
 		}

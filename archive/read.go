@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -71,21 +70,43 @@ func Open(ctx context.Context, src io.ReaderAt, size int64) (*File, error) {
 
 // line is any line.
 type line struct {
-	Hansard    string              `json:"hansard"`
-	Version    int                 `json:"version"`
-	Origin     *hansard.Origin     `json:"origin"`
-	Event      json.RawMessage     `json:"event"`
-	Key        *hansard.KeyUse     `json:"key"`
-	Attachment *hansard.Attachment `json:"attachment"`
-	Piece      *string             `json:"piece"`
-	End        *end                `json:"end"`
+	Hansard    string
+	Version    int
+	Origin     *hansard.Origin
+	Event      []byte
+	Key        *hansard.KeyUse
+	Attachment *hansard.Attachment
+	Piece      *string
+	End        *end
 }
 
+// parse parses a line. encoding/json would refuse an event whose data is nested as deeply as
+// a store allows.
 func parse(raw []byte) (line, error) {
 	var l line
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	return l, dec.Decode(&l)
+	err := wire.EachMember(raw, func(name string, value []byte) error {
+		switch name {
+		case "hansard":
+			return wire.Member(name, value, &l.Hansard)
+		case "version":
+			return wire.Member(name, value, &l.Version)
+		case "origin":
+			return wire.Member(name, value, &l.Origin)
+		case "event":
+			l.Event = value
+			return nil
+		case "key":
+			return wire.Member(name, value, &l.Key)
+		case "attachment":
+			return wire.Member(name, value, &l.Attachment)
+		case "piece":
+			return wire.Member(name, value, &l.Piece)
+		case "end":
+			return wire.Member(name, value, &l.End)
+		}
+		return fmt.Errorf("the member %q is not known", name)
+	})
+	return l, err
 }
 
 // lines passes on the lines between two offsets.
