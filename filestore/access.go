@@ -79,7 +79,8 @@ func (p *process) noAccess(err error) error {
 	case store.User != store.SelfUser:
 		e.what = fmt.Sprintf("the store is %s's: use it as that user, or through a server that runs as that user", store.User)
 	default:
-		e.what = fmt.Sprintf("give yourself the right, in the store's directory: chmod u+rwX %s", e.file)
+		// All files at once: a user who took the right away from one did so from all of them.
+		e.what = "give yourself the right, in the store's directory: chmod -R u+rwX ."
 	}
 	return e
 }

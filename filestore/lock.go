@@ -52,7 +52,7 @@ func (wl *writeLock) openLocks() (err error) {
 func (p *process) openLockFile(name string) (vfs.File, uint64, error) {
 	f, err := p.fs.Open(name, vfs.Create)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open %s: %w", name, err)
+		return nil, 0, err // it names the file
 	}
 	inode, err := f.Inode()
 	if err != nil {

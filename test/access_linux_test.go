@@ -261,3 +261,20 @@ func TestImportUnreadable(t *testing.T) {
 		t.Errorf("ls: %s", list)
 	}
 }
+
+// TestHintGivesAccessBack: the owner of a store that was made read-only, file by file, is told one
+// command that makes it writable again, and the file that was in the way is named once.
+func TestHintGivesAccessBack(t *testing.T) {
+	u := newUsersStore(t)
+	u.ok(nobody, "new", "s")
+	must(t, exec.Command("chmod", "-R", "a-w", u.dir).Run())
+	r := u.as(nobody, "append", "s", "refused")
+	_, hint, ok := strings.Cut(r.stderr, "in the store's directory: ")
+	if r.code != 1 || !ok || strings.Contains(r.stderr, "open sync.lock: open") {
+		t.Fatalf("append: exit code %d\n%s", r.code, r.stderr)
+	}
+	give := exec.Command("sh", "-c", hint)
+	give.Dir = u.dir
+	must(t, give.Run())
+	u.ok(nobody, "append", "s", "stored")
+}
