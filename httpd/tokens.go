@@ -199,6 +199,9 @@ func checkNew(k *Token) error {
 	if k.expired(time.Now()) {
 		return errors.New("the token would have expired already")
 	}
+	if k.Expires.UTC().Year() > 9999 {
+		return errors.New("a token ends before the year 10000")
+	}
 	if k.Rate < 0 {
 		return errors.New("a rate can't be negative")
 	}

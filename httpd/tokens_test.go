@@ -276,3 +276,14 @@ func TestTokensForeign(t *testing.T) {
 		t.Error("adopted it is not known")
 	}
 }
+
+// TestTokenExpiryTooFar: an expiry that is in the year 10000 of UTC can't be written, and is
+// refused.
+func TestTokenExpiryTooFar(t *testing.T) {
+	v := serveMemory(t)
+	got := v.ask("POST", "/v1/tokens", `{"name":"far","rights":"read","expires":"9999-12-31T23:59:59-01:00"}`, v.as("admin")...)
+	if got.status != 422 || got.problem() != "invalid" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	v.must(201, "POST", "/v1/tokens", `{"name":"far","rights":"read","expires":"9999-12-31T23:59:59Z"}`, v.as("admin")...)
+}

@@ -187,6 +187,9 @@ func askedConfig(h http.Header) (*config, error) {
 			return nil, malformed("the %s %.40q is not a time (RFC 3339)", headerExpires, h.Get(headerExpires))
 		}
 		at = at.UTC()
+		if at.Year() < 0 || at.Year() > 9999 {
+			return nil, malformed("the %s %.40q is in a year that can't be written in UTC", headerExpires, h.Get(headerExpires))
+		}
 		c.Expires = &at
 	}
 	if c.TTL != nil && c.Expires != nil {

@@ -437,7 +437,8 @@ func TestExpiry(t *testing.T) {
 	if got := w.must(200, "GET", "x", ""); got.Body.Len() != 0 || got.Header().Get(headerClosed) != "true" {
 		t.Errorf("a stream that was made closed is %q %v", got.Body, got.Header())
 	}
-	for _, bad := range [][]string{{headerTTL, "-1"}, {headerTTL, "1.5"}, {headerTTL, "01"}, {headerTTL, ""}, {headerExpires, "soon"}, {headerTTL, "1", headerExpires, "2030-01-01T00:00:00Z"}, {headerType, "text"}, {headerType, strings.Repeat("x", 300) + "/y"}} {
+	for _, bad := range [][]string{{headerTTL, "-1"}, {headerTTL, "1.5"}, {headerTTL, "01"}, {headerTTL, ""}, {headerExpires, "soon"},
+		{headerExpires, "9999-12-31T23:59:59-01:00"}, {headerExpires, "0000-01-01T00:00:00+01:00"}, {headerTTL, "1", headerExpires, "2030-01-01T00:00:00Z"}, {headerType, "text"}, {headerType, strings.Repeat("x", 300) + "/y"}} {
 		w.refused(400, "malformed", "PUT", "y", "", bad...)
 	}
 }
