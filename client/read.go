@@ -227,21 +227,24 @@ func listQuery(q hansard.Query) url.Values {
 }
 
 // lines requests lines and passes each of them to take, until take returns false. When
-// the connection breaks it asks again; next is the request to continue with, or nil if
-// that is impossible.
+// the connection breaks, or the server shuts down, it asks again; next is the request to
+// continue with, or nil if that is impossible.
 func (s *Store) lines(ctx context.Context, next func() *request, take func(object []byte) (more bool, err error)) error {
-	began := time.Now()
+	tries := s.tries()
 	for {
 		res, _, err := s.do(ctx, next())
 		if err != nil {
 			return err
 		}
-		before := began
 		err = eachLine(res.Body, func(line []byte) (bool, error) {
-			began = time.Now()
 			if p := problemLine(line); p != nil {
-				return false, p.Err()
+				err := p.Err()
+				if isClosing(err) {
+					err = &brokenOff{err} // the rest is to be had elsewhere
+				}
+				return false, err
 			}
+			tries = s.tries()
 			return take(line)
 		})
 		res.Body.Close()
@@ -253,7 +256,10 @@ func (s *Store) lines(ctx context.Context, next func() *request, take func(objec
 			return ctx.Err()
 		case !errors.As(err, &broken):
 			return err
-		case next() == nil || before == began && time.Since(began) > s.patience:
+		case next() != nil && tries.again(ctx):
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
 			return &UnreachableError{s.name, err}
 		}
 	}

@@ -48,7 +48,7 @@ const (
 // is a problem becomes the error. uncertain means that the request may have executed
 // although the response was lost.
 func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncertain bool, err error) {
-	began, pause := time.Now(), pauseMin
+	tries := s.tries()
 	for {
 		var sent bool
 		res, sent, err = s.once(ctx, q)
@@ -56,20 +56,41 @@ func (s *Store) do(ctx context.Context, q *request) (res *http.Response, uncerta
 			return res, uncertain, nil
 		}
 		uncertain = uncertain || sent
+		if ctx.Err() == nil && passing(err) && (s.reached.Load() || !nobodyThere(err)) && tries.again(ctx) {
+			continue
+		}
 		if ctx.Err() != nil {
-			return nil, uncertain, ctx.Err()
+			err = ctx.Err()
 		}
-		if !passing(err) || !s.reached.Load() && nobodyThere(err) || time.Since(began) > s.patience || s.closing.Err() != nil {
-			return nil, uncertain, err
-		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-			return nil, uncertain, ctx.Err()
-		case <-s.closing.Done():
-		}
-		pause = min(2*pause, pauseMax)
+		return nil, uncertain, err
 	}
+}
+
+// tries are attempts at one thing.
+type tries struct {
+	store *Store
+	since time.Time // when the first one failed: how long it took until then does not count
+	pause time.Duration
+}
+
+func (s *Store) tries() tries { return tries{store: s, pause: pauseMin} }
+
+// again waits for the next attempt after one has failed; false if there is to be none.
+func (t *tries) again(ctx context.Context) bool {
+	if t.since.IsZero() {
+		t.since = time.Now()
+	}
+	if time.Since(t.since) > t.store.patience || t.store.closing.Err() != nil {
+		return false
+	}
+	select {
+	case <-time.After(t.pause/2 + rand.N(t.pause)):
+	case <-ctx.Done():
+		return false
+	case <-t.store.closing.Done(): // one more
+	}
+	t.pause = min(2*t.pause, pauseMax)
+	return true
 }
 
 // passing reports whether trying again may help.
@@ -78,9 +99,12 @@ func passing(err error) bool {
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrSchemeMismatch) {
 		return false
 	}
-	if errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown) {
-		return true
-	}
+	return errors.As(err, &away) || errors.Is(err, hansard.ErrUnknown) || isClosing(err)
+}
+
+// isClosing reports whether a server says that it is shutting down: another one, or the
+// same one later, will do it.
+func isClosing(err error) bool {
 	var p *wire.Problem
 	return errors.As(err, &p) && p.Type == wire.ProblemType("closing")
 }
@@ -167,7 +191,7 @@ func (s *Store) refusal(res *http.Response) error {
 
 // answer sends a request and decodes the response into a value.
 func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain bool, err error) {
-	for began := time.Now(); ; {
+	for tries := s.tries(); ; {
 		res, unclear, err := s.do(ctx, q)
 		uncertain = uncertain || unclear
 		if err != nil {
@@ -183,12 +207,15 @@ func (s *Store) answer(ctx context.Context, q *request, into any) (uncertain boo
 				return true, fmt.Errorf("%s answers %s with something its API does not allow: %w", s.name, q.path, err)
 			}
 			return uncertain, nil
-		case ctx.Err() != nil:
-			return true, ctx.Err()
-		case time.Since(began) > s.patience:
-			return true, &UnreachableError{s.name, err}
 		}
 		uncertain = true // the response broke off
+		if ctx.Err() == nil && tries.again(ctx) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return true, ctx.Err()
+		}
+		return true, &UnreachableError{s.name, err}
 	}
 }
 
